@@ -1,0 +1,23 @@
+module github.com/bowline-mcp/bowline
+
+go 1.25
+
+require (
+	github.com/cenkalti/backoff/v4 v4.3.0
+	github.com/go-json-experiment/json v0.0.0-20251027170946-4849db3c2f7e
+	github.com/google/go-cmp v0.7.0
+	github.com/google/jsonschema-go v0.4.3
+	github.com/looplab/fsm v1.0.3
+	github.com/mattn/go-shellwords v1.0.16
+	github.com/spf13/cobra v1.10.2
+	github.com/spf13/pflag v1.0.9
+	go.uber.org/goleak v1.3.0
+	go.uber.org/zap v1.28.0
+	golang.org/x/sys v0.38.0
+	pgregory.net/rapid v1.3.0
+)
+
+require (
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	go.uber.org/multierr v1.10.0 // indirect
+)

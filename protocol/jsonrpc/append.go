@@ -1,0 +1,101 @@
+package jsonrpc
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// AppendRequest appends a request to dst as one frame. The params are a JSON
+// object or array, copied as they are; none are sent if params is empty. The
+// method's bytes that are not UTF-8 become U+FFFD.
+//
+// Like every Append function, it takes params to be valid JSON, does not keep
+// them, and writes a frame without a line break in it: breaks in the white space
+// of params become spaces. It panics if there is no id, since what it would
+// write is a notification, and nobody would answer.
+func AppendRequest(dst []byte, id ID, method string, params []byte) []byte {
+	dst = appendID(dst, id)
+	return appendCall(dst, method, params)
+}
+
+// AppendNotification appends a notification to dst as one frame, with params as
+// for [AppendRequest].
+func AppendNotification(dst []byte, method string, params []byte) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0"`...)
+	return appendCall(dst, method, params)
+}
+
+// AppendResult appends a response that carries a result, of any JSON type, to
+// dst as one frame. A response has to carry something: an empty result is sent
+// as null. It panics if there is no id.
+func AppendResult(dst []byte, id ID, result []byte) []byte {
+	if len(result) == 0 {
+		result = []byte("null")
+	}
+	dst = appendID(dst, id)
+	dst = append(dst, `,"result":`...)
+	dst = appendValue(dst, result)
+	return append(dst, '}')
+}
+
+// AppendError appends a response that carries an error to dst as one frame.
+// Without data, none is sent. Without an id, because that of the request could
+// not be read, none is sent either: JSON-RPC 2.0 says null there, but protocols
+// whose ids are never null, MCP among them, leave it out.
+func AppendError(dst []byte, id ID, e *Error) []byte {
+	if id.IsZero() {
+		dst = append(dst, `{"jsonrpc":"2.0"`...)
+	} else {
+		dst = appendID(dst, id)
+	}
+	dst = append(dst, `,"error":{"code":`...)
+	dst = strconv.AppendInt(dst, e.Code, 10)
+	dst = append(dst, `,"message":`...)
+	dst = appendString(dst, e.Message)
+	if len(e.Data) > 0 {
+		dst = append(dst, `,"data":`...)
+		dst = appendValue(dst, e.Data)
+	}
+	return append(dst, "}}"...)
+}
+
+func appendID(dst []byte, id ID) []byte {
+	if id.IsZero() {
+		panic("jsonrpc: a request or result without an id")
+	}
+	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
+	return id.Append(dst)
+}
+
+func appendCall(dst []byte, method string, params []byte) []byte {
+	dst = append(dst, `,"method":`...)
+	dst = appendString(dst, method)
+	if len(params) > 0 {
+		dst = append(dst, `,"params":`...)
+		dst = appendValue(dst, params)
+	}
+	return append(dst, '}')
+}
+
+// appendValue appends valid JSON without its line breaks. Inside a string they
+// are always escaped, so a raw one is white space and a space may replace it.
+func appendValue(dst, value []byte) []byte {
+	start := len(dst)
+	dst = append(dst, value...)
+	for _, lineBreak := range []byte{'\n', '\r'} {
+		rest := dst[start:]
+		for i := bytes.IndexByte(rest, lineBreak); i >= 0; i = bytes.IndexByte(rest, lineBreak) {
+			rest[i] = ' '
+			rest = rest[i+1:]
+		}
+	}
+	return dst
+}
+
+// appendString appends text as a JSON string, with U+FFFD for what is not UTF-8.
+func appendString(dst []byte, text string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, text) // the error only says that U+FFFD was needed
+	return dst
+}

@@ -1,0 +1,337 @@
+package jsonrpc_test
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+	"weak"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// sameID lets cmp compare messages.
+var sameID = cmp.Comparer(func(a, b jsonrpc.ID) bool { return a == b })
+
+func decode(frame string) (jsonrpc.Message, error) {
+	return jsonrpc.Decode([]byte(frame), jsonrpc.Limits{})
+}
+
+// refused decodes a frame that must be refused, with a code.
+func refused(t *testing.T, frame string, code int64) *jsonrpc.DecodeError {
+	t.Helper()
+	m, err := decode(frame)
+	var refusal *jsonrpc.DecodeError
+	if !errors.As(err, &refusal) {
+		t.Fatalf("%.200q is accepted as %+v", frame, m)
+	}
+	if refusal.Code != code {
+		t.Errorf("%.200q is refused with %d, want %d: %v", frame, refusal.Code, code, err)
+	}
+	if !cmp.Equal(m, jsonrpc.Message{}, sameID) {
+		t.Errorf("%.200q is refused, but gives %+v", frame, m)
+	}
+	return refusal
+}
+
+// Guarantees: G-0017.1, G-0017.4, G-0017.5, G-0017.6, G-0017.11
+func TestDecode(t *testing.T) {
+	id := jsonrpc.IntegerID(1)
+	request := func(params string) jsonrpc.Message {
+		m := jsonrpc.Message{Kind: jsonrpc.KindRequest, ID: id, Method: "m"}
+		if params != "" {
+			m.Params = []byte(params)
+		}
+		return m
+	}
+	failure := func(id jsonrpc.ID, data string) jsonrpc.Message {
+		e := &jsonrpc.Error{Code: -5, Message: "no"}
+		if data != "" {
+			e.Data = []byte(data)
+		}
+		return jsonrpc.Message{Kind: jsonrpc.KindError, ID: id, Error: e}
+	}
+	result := func(value string) jsonrpc.Message {
+		return jsonrpc.Message{Kind: jsonrpc.KindResult, ID: id, Result: []byte(value)}
+	}
+	for _, test := range []struct {
+		name, frame string
+		want        jsonrpc.Message
+	}{
+		{"request", `{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}}`, request(`{"a":1}`)},
+		{"positional params", `{"jsonrpc":"2.0","id":1,"method":"m","params":[1, 2]}`, request(`[1, 2]`)},
+		{"absent params", `{"jsonrpc":"2.0","id":1,"method":"m"}`, request("")},
+		{"any order and white space", "\r\n\t {\"params\" \r\n\t :\r\n\t { } \r\n\t ,\r\n\t \"method\":\"m\" , \"id\" : 1, \"jsonrpc\":\"2.0\"} \n", request(`{ }`)},
+		{"escaped names and values", `{"\u006asonrpc":"2\u002e0","i\u0064":1,"method":"\u006d"}`, request("")},
+		{"names of another case", `{"jsonrpc":"2.0","id":1,"method":"m","Method":"x","ID":2,"PARAMS":[1],"JSONRPC":"1.0"}`, request("")},
+		{"unknown members", `{"jsonrpc":"2.0","id":1,"method":"m","x":1,"x":{"x":[]},"":null}`, request("")},
+		{"repeated names inside params", `{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1,"a":2}}`, request(`{"a":1,"a":2}`)},
+		{"lone surrogate in params", `{"jsonrpc":"2.0","id":1,"method":"m","params":["\ud800"]}`, request(`["\ud800"]`)},
+		{"brackets in a string", `{"jsonrpc":"2.0","id":1,"method":"m","params":["` + strings.Repeat(`[{\"`, 600) + `"]}`, request(`["` + strings.Repeat(`[{\"`, 600) + `"]`)},
+		{"notification", `{"jsonrpc":"2.0","method":"m"}`, jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: "m"}},
+		{"empty method", `{"jsonrpc":"2.0","method":""}`, jsonrpc.Message{Kind: jsonrpc.KindNotification}},
+		{"result", `{"jsonrpc":"2.0","id":1,"result":{}}`, result(`{}`)},
+		{"null result", `{"jsonrpc":"2.0","id":1,"result":null}`, result(`null`)},
+		{"exact number as result", `{"jsonrpc":"2.0","id":1,"result":1.000000000000000000000000001E+400}`, result(`1.000000000000000000000000001E+400`)},
+		{"params of a response", `{"jsonrpc":"2.0","id":1,"result":0,"params":{}}`, result(`0`)},
+		{"error", `{"jsonrpc":"2.0","id":1,"error":{"code":-5,"message":"no"}}`, failure(id, "")},
+		{"error with data", `{"jsonrpc":"2.0","id":1,"error":{"message":"no","data":{"a": 1},"code":-5,"Code":1}}`, failure(id, `{"a": 1}`)},
+		{"error with null data", `{"jsonrpc":"2.0","id":1,"error":{"code":-5,"message":"no","data":null}}`, failure(id, `null`)},
+		{"error with null id", `{"jsonrpc":"2.0","id":null,"error":{"code":-5,"message":"no"}}`, failure(jsonrpc.ID{}, "")},
+		{"error without id", `{"jsonrpc":"2.0","error":{"code":-5,"message":"no"}}`, failure(jsonrpc.ID{}, "")},
+		{"error message cut in a surrogate pair", `{"jsonrpc":"2.0","id":1,"error":{"code":-9223372036854775808,"message":"\ud83d"}}`,
+			jsonrpc.Message{Kind: jsonrpc.KindError, ID: id, Error: &jsonrpc.Error{Code: -1 << 63, Message: "�"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := decode(test.frame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got, sameID); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0016.1
+func TestDecodeRefusesWhatIsNotJSON(t *testing.T) {
+	for _, frame := range []string{
+		``, ` `, `{`, `}`, `nul`, `{"jsonrpc":"2.0","id":1,"method":"m"`, `{"jsonrpc":"2.0","id":1`,
+		`{"jsonrpc":"2.0","id":1,"method":"m"} {}`, `{"jsonrpc":"2.0","id":1,"method":"m"}x`,
+		`{"jsonrpc":"2.0","id":1,"method":"m"}]`, `{"jsonrpc":"2.0","id":1,"method":"m"}` + "\x00",
+		"\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"m"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"m",}`, `{"jsonrpc":"2.0" "id":1}`, `{jsonrpc:"2.0"}`, `{"a"}`, `{"a":}`, `{1:2}`, `{{}:1}`,
+		`{"jsonrpc":"2.0","id":01,"method":"m"}`, `{"jsonrpc":"2.0","id":1,"method":"m","params":[NaN]}`,
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":tru}}`, `{"jsonrpc":"2.0","id":1,"method":"m","x":[1,,2]}`,
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":["\x"]}`, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\n\"}",
+		"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\",\"params\":[\"\t\"]}", `[`, `[1,2`, `1 2`,
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":[/* */]}`,
+	} {
+		if refusal := refused(t, frame, jsonrpc.CodeParseError); !refusal.ID.IsZero() || refusal.Kind != 0 {
+			t.Errorf("%q is no JSON, but has id %v and kind %v", frame, refusal.ID, refusal.Kind)
+		}
+	}
+}
+
+// Guarantees: G-0016.1, G-0017.10
+func TestDecodeRefusesInvalidUTF8Anywhere(t *testing.T) {
+	for _, bad := range []string{"\xff", "\x80", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe6\xbc"} {
+		for _, frame := range []string{
+			`{"jsonrpc":"2.0","id":1,"method":"BAD"}`,
+			`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":["BAD"]}}`,
+			`{"jsonrpc":"2.0","id":1,"method":"m","params":{"BAD":1}}`,
+			`{"jsonrpc":"2.0","id":1,"method":"m","BAD":1}`,
+			`{"jsonrpc":"2.0","id":1,"method":"m","x":"BAD"}`,
+		} {
+			refusal := refused(t, strings.ReplaceAll(frame, "BAD", bad), jsonrpc.CodeParseError)
+			if refusal.ID != jsonrpc.IntegerID(1) || refusal.Kind != jsonrpc.KindRequest {
+				t.Errorf("%q: id %v, kind %v, want those of the request", frame, refusal.ID, refusal.Kind)
+			}
+		}
+		if refusal := refused(t, `{"jsonrpc":"2.0","id":"`+bad+`","result":1}`, jsonrpc.CodeParseError); !refusal.ID.IsZero() {
+			t.Errorf("id %q is reported as %v", bad, refusal.ID)
+		}
+		refused(t, `["`+bad+`"]`, jsonrpc.CodeParseError)
+	}
+}
+
+// Guarantees: G-0017.1, G-0017.3, G-0017.5, G-0017.6, G-0017.7, G-0017.10, G-0017.12
+func TestDecodeRefusesWhatIsNoMessage(t *testing.T) {
+	none, one := jsonrpc.ID{}, jsonrpc.IntegerID(1)
+	const unknown = jsonrpc.Kind(0)
+	for _, test := range []struct {
+		frame string
+		id    jsonrpc.ID
+		kind  jsonrpc.Kind
+	}{
+		{`null`, none, unknown}, {`1`, none, unknown}, {`"a"`, none, unknown}, {`true`, none, unknown},
+		{`[]`, none, unknown}, {`[{"jsonrpc":"2.0","method":"m"}]`, none, unknown},
+		{`{}`, none, unknown}, {`{"jsonrpc":"2.0"}`, none, unknown}, {`{"jsonrpc":"2.0","id":1}`, one, unknown},
+		{`{"jsonrpc":"2.0","params":{}}`, none, unknown},
+
+		{`{"id":1,"method":"m"}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":"1.0","id":1,"method":"m"}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":2.0,"id":1,"method":"m"}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2","id":1,"method":"m"}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":null,"method":"m"}`, none, jsonrpc.KindNotification},
+		{`{"Jsonrpc":"2.0","id":1,"result":1}`, one, jsonrpc.KindResult},
+
+		{`{"jsonrpc":"2.0","id":null,"method":"m"}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1.5,"method":"m"}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1.0,"method":"m"}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1e3,"method":"m"}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":true,"method":"m"}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":{},"method":"m"}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":[1],"method":"m"}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":"\ud800","method":"m"}`, none, jsonrpc.KindRequest},
+
+		{`{"jsonrpc":"2.0","id":1,"method":1}`, one, unknown},
+		{`{"jsonrpc":"2.0","id":1,"method":null}`, one, unknown},
+		{`{"jsonrpc":"2.0","id":1,"Method":"m"}`, one, unknown},
+		{`{"jsonrpc":"2.0","id":1,"method":"\udc00"}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","params":null}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","params":"p"}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","method":"m","params":1}`, none, jsonrpc.KindNotification},
+
+		{`{"jsonrpc":"2.0","id":1,"method":"m","result":1}`, one, unknown},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","error":{"code":1,"message":""}}`, one, unknown},
+		{`{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1,"message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"result":1,"error":null}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","result":1}`, none, jsonrpc.KindResult},
+		{`{"jsonrpc":"2.0","id":null,"result":1}`, none, jsonrpc.KindResult},
+		{`{"jsonrpc":"2.0","id":1.5,"error":{"code":1,"message":""}}`, none, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":null}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":"e"}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":null}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1,"Message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1.0,"message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1e0,"message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":"1","message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":9223372036854775808,"message":""}}`, one, jsonrpc.KindError},
+
+		{`{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"m"}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","id":1}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","\u0069d":2}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","method":"n"}`, one, unknown},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","params":{},"params":{}}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1,"result":1,"result":1}`, one, jsonrpc.KindResult},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""},"error":{"code":1,"message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1,"code":1,"message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"","message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"","data":1,"d\u0061ta":1}}`, one, jsonrpc.KindError},
+	} {
+		refusal := refused(t, test.frame, jsonrpc.CodeInvalidRequest)
+		if refusal.ID != test.id || refusal.Kind != test.kind {
+			t.Errorf("%s: id %v, kind %v, want %v, %v", test.frame, refusal.ID, refusal.Kind, test.id, test.kind)
+		}
+	}
+}
+
+// Guarantees: G-0017.10
+func TestReplyDue(t *testing.T) {
+	for kind, due := range map[jsonrpc.Kind]bool{
+		0: true, jsonrpc.KindRequest: true,
+		jsonrpc.KindNotification: false, jsonrpc.KindResult: false, jsonrpc.KindError: false,
+	} {
+		if refusal := (&jsonrpc.DecodeError{Kind: kind}); refusal.ReplyDue() != due {
+			t.Errorf("reply due to a bad %v: %v", kind, !due)
+		}
+	}
+}
+
+// nested is a request that nests to the given depth.
+func nested(depth int, open, shut string) []byte {
+	return []byte(`{"jsonrpc":"2.0","params":[` + strings.Repeat(open, depth-2) + `1` + strings.Repeat(shut, depth-2) + `],"id":1,"method":"m"}`)
+}
+
+// Guarantees: G-0016.2, G-0017.10
+func TestDepthLimitIsExact(t *testing.T) {
+	for limit, depth := range map[int]int{0: 512, -1: 512, 3: 3, 600: 600, 9_999: 9_999, 10_000: 9_999, 1 << 40: 9_999} {
+		limits := jsonrpc.Limits{MaxDepth: limit}
+		for _, brackets := range [][2]string{{"[", "]"}, {`{"a":`, "}"}, {`["[[\"",`, "]"}} {
+			if _, err := jsonrpc.Decode(nested(depth, brackets[0], brackets[1]), limits); err != nil {
+				t.Errorf("limit %d, depth %d of %s: %v", limit, depth, brackets[0], err)
+			}
+			_, err := jsonrpc.Decode(nested(depth+1, brackets[0], brackets[1]), limits)
+			if !errors.Is(err, jsonrpc.ErrTooDeep) {
+				t.Fatalf("limit %d, depth %d of %s: %v, want too deep", limit, depth+1, brackets[0], err)
+			}
+			if refusal := err.(*jsonrpc.DecodeError); refusal.Code != jsonrpc.CodeInvalidRequest ||
+				depth < 9_999 && (refusal.ID != jsonrpc.IntegerID(1) || refusal.Kind != jsonrpc.KindRequest) {
+				t.Errorf("limit %d: %+v, want the request's id", limit, refusal)
+			}
+		}
+	}
+	if _, err := decode(strings.Repeat("[", 1<<20)); !errors.Is(err, jsonrpc.ErrTooDeep) {
+		t.Errorf("a million brackets: %v", err)
+	}
+	wide := `{"jsonrpc":"2.0","id":1,"result":[` + strings.Repeat(`{},`, 5000) + `[]]}`
+	if _, err := decode(wide); err != nil {
+		t.Errorf("a wide frame: %v", err)
+	}
+}
+
+// Guarantees: G-0016.4
+func TestDecodeDoesNotCopy(t *testing.T) {
+	for _, padding := range []string{"", strings.Repeat("[],", 600)} { // both ways through the reader
+		frame := []byte(`{"jsonrpc":"2.0","id":1,"x":[` + padding + `1],"error":{"code":1,"message":"","data" : [ 1 ] } }`)
+		m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := m.Error.Data
+		if string(data) != "[ 1 ]" || cap(data) != len(data) {
+			t.Errorf("data %q with capacity %d", data, cap(data))
+		}
+		if at := strings.Index(string(frame), "[ 1 ]"); unsafe.SliceData(data) != &frame[at] {
+			t.Error("data was copied")
+		}
+	}
+}
+
+// One collection is enough to free what nothing refers to, and too few to empty a
+// pool.
+//
+// Guarantees: G-0016.4
+func TestDecodeKeepsNoFrameAlive(t *testing.T) {
+	var decoded []weak.Pointer[byte]
+	for range 4 {
+		frame := bytes.Clone(nested(10, "[", "]"))
+		decoded = append(decoded, weak.Make(&frame[0]))
+		if _, err := jsonrpc.Decode(frame, jsonrpc.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	for i, frame := range decoded {
+		if frame.Value() != nil {
+			t.Errorf("frame %d of %d is kept alive", i+1, len(decoded))
+		}
+	}
+}
+
+// The bounds are one above what it takes, since under the race detector a pool
+// drops some of what it is given.
+//
+// Guarantees: G-0016.5
+func TestDecodeAllocations(t *testing.T) {
+	for frame, most := range map[string]float64{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}`:     2,
+		`{"jsonrpc":"2.0","id":"abc","method":"tools/call","params":{"name":"echo"}}`: 3,
+		`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`:                            1,
+	} {
+		raw := []byte(frame)
+		got := testing.AllocsPerRun(1000, func() {
+			if _, err := jsonrpc.Decode(raw, jsonrpc.Limits{}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got > most {
+			t.Errorf("%s costs %v allocations, want at most %v", frame, got, most)
+		}
+	}
+}
+
+// Guarantees: G-0016.6
+func TestHostileFramesCostLittleMemory(t *testing.T) {
+	for _, f := range benchmarkFrames() {
+		if !strings.HasPrefix(f.name, "hostile") {
+			continue
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _ = jsonrpc.Decode(f.frame, jsonrpc.Limits{}) // some are valid, some not: the cost counts
+		runtime.ReadMemStats(&after)
+		if spent, most := after.TotalAlloc-before.TotalAlloc, uint64(2<<20+2*len(f.frame)); spent > most {
+			t.Errorf("%s: %d bytes are decoded with %d bytes of memory, want at most %d", f.name, len(f.frame), spent, most)
+		}
+	}
+}

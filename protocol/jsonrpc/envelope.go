@@ -1,0 +1,186 @@
+package jsonrpc
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// An envelope holds the raw members of a message; nil is absent.
+type envelope struct {
+	version, id, method, params, result, failure []byte
+}
+
+// slot returns where a member goes, or nil if it is to be ignored.
+func (e *envelope) slot(name []byte) *[]byte {
+	switch string(name) {
+	case "jsonrpc":
+		return &e.version
+	case "id":
+		return &e.id
+	case "method":
+		return &e.method
+	case "params":
+		return &e.params
+	case "result":
+		return &e.result
+	case "error":
+		return &e.failure
+	default:
+		return nil
+	}
+}
+
+// kind says what the members present make of the message, or zero.
+func (e *envelope) kind() Kind {
+	switch {
+	case e.method != nil && (e.result != nil || e.failure != nil):
+		return 0
+	case e.method != nil && kindOf(e.method) != '"':
+		return 0
+	case e.method != nil && e.id != nil:
+		return KindRequest
+	case e.method != nil:
+		return KindNotification
+	case e.failure != nil:
+		return KindError
+	case e.result != nil:
+		return KindResult
+	default:
+		return 0
+	}
+}
+
+// describe notes in refused what could be read of the message nevertheless.
+func (e *envelope) describe(refused *DecodeError) {
+	refused.Kind = e.kind()
+	if id, err := parseID(e.id); err == nil {
+		refused.ID = id
+	}
+}
+
+// message reads the members, or says which rule they break.
+func (e *envelope) message(repeated []byte) (Message, error) {
+	if repeated != nil {
+		return Message{}, fmt.Errorf("member %q is repeated", repeated)
+	}
+	if err := e.checkVersion(); err != nil {
+		return Message{}, err
+	}
+	switch kind := e.kind(); kind {
+	case KindRequest, KindNotification:
+		return e.call(kind)
+	case KindResult, KindError:
+		return e.response(kind)
+	default:
+		return Message{}, errors.New("not exactly one of method, result and error, or a method that is not a string")
+	}
+}
+
+func (e *envelope) checkVersion() error {
+	if string(e.version) == `"2.0"` {
+		return nil
+	}
+	if version, err := stringMember("jsonrpc", e.version); err != nil || version != "2.0" {
+		return errors.New(`member "jsonrpc" is not "2.0"`)
+	}
+	return nil
+}
+
+// call reads a request or a notification.
+func (e *envelope) call(kind Kind) (Message, error) {
+	m := Message{Kind: kind, Params: e.params}
+	var err error
+	if kind == KindRequest {
+		if m.ID, err = parseID(e.id); err != nil {
+			return Message{}, err
+		}
+	}
+	if e.params != nil && kindOf(e.params) != '{' && kindOf(e.params) != '[' {
+		return Message{}, errors.New(`member "params" is neither an object nor an array`)
+	}
+	m.Method, err = stringMember("method", e.method)
+	return m, err
+}
+
+// response reads a result or an error.
+func (e *envelope) response(kind Kind) (Message, error) {
+	if e.result != nil && e.failure != nil {
+		return Message{}, errors.New("both a result and an error")
+	}
+	m := Message{Kind: kind, Result: e.result}
+	var err error
+	if unread := e.id == nil || string(e.id) == "null"; kind == KindResult || !unread {
+		if m.ID, err = parseID(e.id); err != nil {
+			return Message{}, err
+		}
+	}
+	if kind == KindError {
+		m.Error, err = parseError(e.failure)
+	}
+	return m, err
+}
+
+// An errorObject holds the raw members of an error; nil is absent.
+type errorObject struct {
+	code, message, data []byte
+}
+
+func (o *errorObject) slot(name []byte) *[]byte {
+	switch string(name) {
+	case "code":
+		return &o.code
+	case "message":
+		return &o.message
+	case "data":
+		return &o.data
+	default:
+		return nil
+	}
+}
+
+// parseError reads the valid JSON value raw as an error object.
+func parseError(raw []byte) (*Error, error) {
+	if kindOf(raw) != '{' {
+		return nil, errors.New(`member "error" is not an object`)
+	}
+	r := newReader(raw, deepestLimit) // its frame was within the bound already
+	defer r.release()
+	var o errorObject
+	repeated, err := r.members(o.slot)
+	if err != nil {
+		return nil, err
+	}
+	if repeated != nil {
+		return nil, fmt.Errorf("member %q of the error is repeated", repeated)
+	}
+	code, err := parseCode(o.code)
+	if err != nil {
+		return nil, err
+	}
+	if o.message == nil || kindOf(o.message) != '"' {
+		return nil, errors.New("message of the error is not a string")
+	}
+	message, _ := unquote(o.message) // text for people: U+FFFD in it is no reason to lose the error
+	return &Error{Code: code, Message: message, Data: o.data}, nil
+}
+
+func parseCode(raw []byte) (int64, error) {
+	code, err := strconv.ParseInt(string(raw), 10, 64) // takes no fraction or exponent, nor other values
+	if err != nil {
+		return 0, errors.New("code of the error is not a 64-bit integer")
+	}
+	return code, nil
+}
+
+// stringMember returns the text of the string member that has the given name.
+func stringMember(name string, raw []byte) (string, error) {
+	if raw == nil || kindOf(raw) != '"' {
+		return "", fmt.Errorf("member %q is not a string", name)
+	}
+	text, err := unquote(raw)
+	if err != nil {
+		return "", fmt.Errorf("member %q: %w", name, err)
+	}
+	return text, nil
+}

@@ -1,0 +1,139 @@
+package jsonrpc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Bounds of an id, in bytes: the literal of an integer, the text of a string.
+const (
+	maxIDDigits = 64
+	maxIDText   = 1024
+)
+
+// An ID is a request id: a string or an integer. IDs are comparable, and equal
+// exactly when they have the same JSON type and value, so an ID can be a map
+// key. The zero ID is no id at all.
+type ID struct {
+	kind    idKind
+	integer int64
+	text    string // a string id, or the literal of an integer beyond int64
+}
+
+type idKind uint8
+
+const (
+	idAbsent idKind = iota
+	idInteger
+	idBigInteger
+	idString
+)
+
+// IntegerID returns the id n.
+func IntegerID(n int64) ID { return ID{kind: idInteger, integer: n} }
+
+// StringID returns the id s. A peer that uses this package refuses one of more
+// than 1024 bytes. Bytes that are not UTF-8 become U+FFFD, as they would on the
+// wire.
+func StringID(s string) ID { return ID{kind: idString, text: strings.ToValidUTF8(s, "\uFFFD")} }
+
+// ParseID reads the JSON text of an id. It accepts an integer of at most 64
+// bytes written without fraction or exponent, and a string of at most 1024 bytes
+// once unescaped. It refuses everything else, null and strings with the escape
+// of a lone surrogate included.
+func ParseID(raw []byte) (ID, error) {
+	raw = bytes.Trim(raw, " \t\r\n")
+	if !jsontext.Value(raw).IsValid() {
+		return ID{}, errors.New("id is not valid JSON")
+	}
+	return parseID(raw)
+}
+
+// parseID is ParseID for what is known to be one JSON value.
+func parseID(raw []byte) (ID, error) {
+	switch kindOf(raw) {
+	case '"':
+		return parseStringID(raw)
+	case '0':
+		return parseIntegerID(raw)
+	default:
+		return ID{}, errors.New("id is neither a string nor an integer")
+	}
+}
+
+func parseStringID(raw []byte) (ID, error) {
+	text, err := unquote(raw)
+	if err != nil {
+		return ID{}, fmt.Errorf("id: %w", err)
+	}
+	if len(text) > maxIDText {
+		return ID{}, fmt.Errorf("id is longer than %d bytes", maxIDText)
+	}
+	return ID{kind: idString, text: text}, nil
+}
+
+func parseIntegerID(raw []byte) (ID, error) {
+	if len(raw) > maxIDDigits {
+		return ID{}, fmt.Errorf("id has more than %d digits", maxIDDigits)
+	}
+	if !isInteger(raw) {
+		return ID{}, errors.New("id is not an integer")
+	}
+	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+		return IntegerID(n), nil
+	}
+	return ID{kind: idBigInteger, text: string(raw)}, nil
+}
+
+// IsZero reports whether there is no id. Both encoding/json and
+// github.com/go-json-experiment/json honour it for fields tagged omitzero.
+func (id ID) IsZero() bool { return id.kind == idAbsent }
+
+// Int64 returns the integer of an id that is one and fits.
+func (id ID) Int64() (int64, bool) { return id.integer, id.kind == idInteger }
+
+// String returns the id as JSON, for logs: 1 and "1" differ. No id is "none".
+func (id ID) String() string {
+	if id.IsZero() {
+		return "none"
+	}
+	return string(id.Append(nil))
+}
+
+// Append appends the id as JSON: what was parsed, by type and value. No id is
+// appended as null.
+func (id ID) Append(dst []byte) []byte {
+	switch id.kind {
+	case idInteger:
+		return strconv.AppendInt(dst, id.integer, 10)
+	case idBigInteger:
+		return append(dst, id.text...)
+	case idString:
+		return appendString(dst, id.text)
+	default:
+		return append(dst, "null"...)
+	}
+}
+
+// MarshalJSON returns the id as [ID.Append] writes it.
+func (id ID) MarshalJSON() ([]byte, error) { return id.Append(nil), nil }
+
+// UnmarshalJSON reads what [ParseID] accepts, and null as no id: optional fields
+// such as a progress token are sent as null by some peers.
+func (id *ID) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		*id = ID{}
+		return nil
+	}
+	parsed, err := ParseID(raw)
+	if err != nil {
+		return fmt.Errorf("jsonrpc: %w", err)
+	}
+	*id = parsed
+	return nil
+}
