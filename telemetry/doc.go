@@ -1,0 +1,5 @@
+// Package telemetry says what happened on a connection, as typed values.
+//
+// It depends on nothing. Sinks that turn events into logs, metrics or traces
+// live in packages beside it, so that only their users compile them.
+package telemetry

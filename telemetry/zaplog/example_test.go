@@ -1,0 +1,23 @@
+package zaplog_test
+
+import (
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/telemetry/zaplog"
+)
+
+// The hooks are handed to a connection as conn.Options.Hooks, which calls them.
+// Here the program calls them itself, to show the lines.
+func ExampleHooks() {
+	logger := zap.NewExample()
+	hooks := zaplog.Hooks(logger)
+
+	hooks.Violation(telemetry.Violation{Conn: "weather", Epoch: 1, Err: errors.New("not JSON")})
+	hooks.LateReply(telemetry.Reply{Conn: "weather", Epoch: 2, ID: 41})
+	// Output:
+	// {"level":"warn","msg":"protocol violation","conn":"weather","epoch":1,"error":"not JSON"}
+	// {"level":"debug","msg":"late reply","conn":"weather","epoch":2,"id":41}
+}

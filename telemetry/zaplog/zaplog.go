@@ -1,0 +1,156 @@
+// Package zaplog writes one structured line per telemetry event to a
+// go.uber.org/zap logger.
+//
+// # Lines
+//
+//	message             level                     fields
+//	state changed       info; warn for a failure  conn epoch from to kind reason at next_attempt dropped
+//	request stopped     debug                     conn method id cause delivery duration error
+//	late reply          debug                     conn epoch id
+//	unknown reply       debug                     conn epoch id
+//	protocol violation  warn                      conn epoch error
+//	notification shed   warn                      conn method
+//	panic               error                     conn where panic stack
+//
+// A change of state is a failure when it leads to backoff, or to closing for
+// another reason than that somebody stopped or closed the connection or the
+// peer ended it in good order.
+//
+// # Fields
+//
+//	conn          string    the connection's name
+//	epoch         uint      its incarnation, from 1
+//	from, to      string    states
+//	kind          string    the reason, as a name to count by
+//	reason        string    the reason in full; absent when there is none
+//	at            time      when the state changed
+//	next_attempt  time      when the backoff ends; absent otherwise
+//	dropped       uint      events that reached no hook so far; absent when 0
+//	method        string    of the request or notification
+//	id            int       of the request; 0 when the id is none of ours
+//	cause         string    how the request ended
+//	delivery      string    what is known of its way to the peer
+//	duration      duration  of the request
+//	error         string    what went wrong; absent when nothing did
+//	where         string    the method whose handler panicked
+//	panic         string    the value of the panic
+//	stack         string    the stack of the goroutine that panicked
+//
+// Text that a peer can have written is cut after 1,024 bytes, at a character.
+package zaplog
+
+import (
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// Hooks returns hooks that write to the logger. They run where
+// telemetry.Hooks says; a line whose level is disabled costs no more than the
+// question. The logger stays the caller's, who syncs it.
+func Hooks(logger *zap.Logger) telemetry.Hooks {
+	l := lines{logger}
+	return telemetry.Hooks{
+		Transition:     l.transition,
+		RequestStopped: l.requestStopped,
+		LateReply:      func(r telemetry.Reply) { l.reply("late reply", r) },
+		UnknownReply:   func(r telemetry.Reply) { l.reply("unknown reply", r) },
+		Violation:      l.violation,
+		Shed:           l.shed,
+		Panic:          l.panicked,
+	}
+}
+
+// lines writes one line per event.
+type lines struct{ logger *zap.Logger }
+
+func (l lines) transition(e telemetry.Transition) {
+	level := zapcore.InfoLevel
+	if failed(e) {
+		level = zapcore.WarnLevel
+	}
+	line := l.logger.Check(level, "state changed")
+	if line == nil {
+		return
+	}
+	fields := []zap.Field{
+		zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch),
+		zap.String("from", e.From), zap.String("to", e.To), zap.String("kind", e.Kind),
+		errorField("reason", e.Reason), zap.Time("at", e.At),
+	}
+	if !e.NextAttempt.IsZero() {
+		fields = append(fields, zap.Time("next_attempt", e.NextAttempt))
+	}
+	if e.Dropped > 0 {
+		fields = append(fields, zap.Uint64("dropped", e.Dropped))
+	}
+	line.Write(fields...)
+}
+
+// goodEnds are the kinds of reason that close a connection in good order.
+var goodEnds = []string{"stopped", "drained", "peer ended"}
+
+func failed(e telemetry.Transition) bool {
+	return e.To == "backoff" || e.To == "closing" && !slices.Contains(goodEnds, e.Kind)
+}
+
+func (l lines) requestStopped(e telemetry.RequestStopped) {
+	if line := l.logger.Check(zapcore.DebugLevel, "request stopped"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), zap.Int64("id", e.ID),
+			zap.String("cause", e.Cause), zap.String("delivery", e.Delivery),
+			zap.Duration("duration", e.Duration), errorField("error", e.Err))
+	}
+}
+
+func (l lines) reply(message string, e telemetry.Reply) {
+	if line := l.logger.Check(zapcore.DebugLevel, message); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.Int64("id", e.ID))
+	}
+}
+
+func (l lines) violation(e telemetry.Violation) {
+	if line := l.logger.Check(zapcore.WarnLevel, "protocol violation"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), errorField("error", e.Err))
+	}
+}
+
+func (l lines) shed(e telemetry.Shed) {
+	if line := l.logger.Check(zapcore.WarnLevel, "notification shed"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.String("method", cut(e.Method)))
+	}
+}
+
+func (l lines) panicked(e telemetry.Panic) {
+	if line := l.logger.Check(zapcore.ErrorLevel, "panic"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.String("where", cut(e.Where)),
+			zap.String("panic", cut(fmt.Sprint(e.Value))), zap.ByteString("stack", e.Stack))
+	}
+}
+
+// errorField is absent when err is nil.
+func errorField(key string, err error) zap.Field {
+	if err == nil {
+		return zap.Skip()
+	}
+	return zap.String(key, cut(err.Error()))
+}
+
+// maxText is how many bytes of a text are logged.
+const maxText = 1024
+
+// cut bounds a text, and says so.
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	end := maxText
+	for end > maxText-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}

@@ -1,0 +1,179 @@
+package zaplog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/telemetry/zaplog"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type fields = map[string]any
+
+// observed returns hooks and what they have written at that level or above.
+func observed(level zapcore.Level) (telemetry.Hooks, *observer.ObservedLogs) {
+	core, logs := observer.New(level)
+	return zaplog.Hooks(zap.New(core)), logs
+}
+
+var (
+	at        = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	errBroken = errors.New("broken")
+)
+
+// TestLines writes one event of each kind, and compares level and fields.
+func TestLines(t *testing.T) {
+	for _, line := range []struct {
+		name  string
+		write func(telemetry.Hooks)
+		level zapcore.Level
+		want  fields
+	}{
+		{"ready", func(h telemetry.Hooks) {
+			h.Transition(telemetry.Transition{Conn: "a", Epoch: 2, From: "initializing", To: "ready", Kind: "handshaken", At: at})
+		}, zap.InfoLevel, fields{"conn": "a", "epoch": uint64(2), "from": "initializing", "to": "ready", "kind": "handshaken", "at": at}},
+		{"backoff", func(h telemetry.Hooks) {
+			h.Transition(telemetry.Transition{Conn: "a", Epoch: 2, From: "ready", To: "backoff", Kind: "link broken",
+				Reason: errBroken, At: at, NextAttempt: at.Add(time.Second), Dropped: 3})
+		}, zap.WarnLevel, fields{"conn": "a", "epoch": uint64(2), "from": "ready", "to": "backoff", "kind": "link broken",
+			"reason": "broken", "at": at, "next_attempt": at.Add(time.Second), "dropped": uint64(3)}},
+		{"request answered", func(h telemetry.Hooks) {
+			h.RequestStopped(telemetry.RequestStopped{Conn: "a", Method: "ping", ID: 7, Cause: "answered", Delivery: "sent", Duration: time.Second})
+		}, zap.DebugLevel, fields{"conn": "a", "method": "ping", "id": int64(7), "cause": "answered", "delivery": "sent", "duration": time.Second}},
+		{"request failed", func(h telemetry.Hooks) {
+			h.RequestStopped(telemetry.RequestStopped{Conn: "a", Method: "ping", ID: 7, Cause: "link lost", Delivery: "unknown", Err: errBroken})
+		}, zap.DebugLevel, fields{"conn": "a", "method": "ping", "id": int64(7), "cause": "link lost", "delivery": "unknown", "duration": time.Duration(0), "error": "broken"}},
+		{"late reply", func(h telemetry.Hooks) { h.LateReply(telemetry.Reply{Conn: "a", Epoch: 1, ID: 9}) },
+			zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "id": int64(9)}},
+		{"unknown reply", func(h telemetry.Hooks) { h.UnknownReply(telemetry.Reply{Conn: "a", Epoch: 1, ID: 9}) },
+			zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "id": int64(9)}},
+		{"protocol violation", func(h telemetry.Hooks) { h.Violation(telemetry.Violation{Conn: "a", Epoch: 1, Err: errBroken}) },
+			zap.WarnLevel, fields{"conn": "a", "epoch": uint64(1), "error": "broken"}},
+		{"notification shed", func(h telemetry.Hooks) { h.Shed(telemetry.Shed{Conn: "a", Method: "log"}) },
+			zap.WarnLevel, fields{"conn": "a", "method": "log"}},
+		{"panic", func(h telemetry.Hooks) {
+			h.Panic(telemetry.Panic{Conn: "a", Where: "tools/call", Value: errBroken, Stack: []byte("main.go:1")})
+		}, zap.ErrorLevel, fields{"conn": "a", "where": "tools/call", "panic": "broken", "stack": "main.go:1"}},
+	} {
+		t.Run(line.name, func(t *testing.T) {
+			hooks, logs := observed(zap.DebugLevel)
+			line.write(hooks)
+			entries := logs.All()
+			if len(entries) != 1 || entries[0].Level != line.level {
+				t.Fatalf("wrote %v, want one line at %s", entries, line.level)
+			}
+			if diff := cmp.Diff(line.want, entries[0].ContextMap()); diff != "" {
+				t.Errorf("fields (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLateAndUnknownAreToldApart: the message is what differs.
+func TestLateAndUnknownAreToldApart(t *testing.T) {
+	hooks, logs := observed(zap.DebugLevel)
+	hooks.LateReply(telemetry.Reply{})
+	hooks.UnknownReply(telemetry.Reply{})
+	if late, unknown := logs.FilterMessage("late reply").Len(), logs.FilterMessage("unknown reply").Len(); late != 1 || unknown != 1 {
+		t.Errorf("%d late and %d unknown, want one each", late, unknown)
+	}
+}
+
+// TestClosing pins which reasons of package conn are good ends.
+func TestClosing(t *testing.T) {
+	for kind, level := range map[conn.ReasonKind]zapcore.Level{
+		conn.Stopped: zap.InfoLevel, conn.Drained: zap.InfoLevel, conn.PeerEnded: zap.InfoLevel,
+		conn.LinkBroken: zap.WarnLevel, conn.Exited: zap.WarnLevel, conn.Malformed: zap.WarnLevel, conn.OpenFailed: zap.WarnLevel,
+	} {
+		hooks, logs := observed(zap.DebugLevel)
+		hooks.Transition(telemetry.Transition{To: string(conn.Closing), Kind: string(kind)})
+		if got := logs.All()[0].Level; got != level {
+			t.Errorf("closing because %s is logged at %s, want %s", kind, got, level)
+		}
+	}
+}
+
+// TestHostileText: no text of a peer's makes a long line, or an invalid one.
+func TestHostileText(t *testing.T) {
+	hooks, logs := observed(zap.DebugLevel)
+	long := "x" + strings.Repeat("é", 1<<20)
+	hooks.Shed(telemetry.Shed{Method: long})
+	hooks.Panic(telemetry.Panic{Where: long, Value: long})
+	hooks.Violation(telemetry.Violation{Err: errors.New(long)})
+	hooks.Transition(telemetry.Transition{Reason: errors.New(long)})
+	hooks.RequestStopped(telemetry.RequestStopped{Err: errors.New(long)})
+	hooks.Shed(telemetry.Shed{Method: strings.Repeat("\x80", 4096)})
+	for _, entry := range logs.All() {
+		for key, value := range entry.ContextMap() {
+			text := fmt.Sprint(value)
+			if len(text) > 1100 || strings.HasPrefix(text, "x") && !utf8.ValidString(text) {
+				t.Errorf("%s: %s has %d bytes", entry.Message, key, len(text))
+			}
+		}
+	}
+}
+
+// TestDisabledLevels writes nothing, and does not look at the event.
+func TestDisabledLevels(t *testing.T) {
+	hooks, logs := observed(zap.ErrorLevel)
+	hooks.RequestStopped(telemetry.RequestStopped{Err: unreadable{t}})
+	hooks.Violation(telemetry.Violation{Err: unreadable{t}})
+	hooks.Transition(telemetry.Transition{To: "backoff", Reason: unreadable{t}})
+	if logs.Len() != 0 {
+		t.Errorf("wrote %v", logs.All())
+	}
+}
+
+// An unreadable error must not be read.
+type unreadable struct{ t *testing.T }
+
+func (e unreadable) Error() string { e.t.Error("the error was read"); return "" }
+
+// A refusing transport opens no link.
+type refusing struct{}
+
+func (refusing) Open(context.Context) (transport.Link, error) { return nil, errBroken }
+
+// TestOfAConnection: the hooks fit the connection they are made for.
+func TestOfAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hooks, logs := observed(zap.InfoLevel)
+		c := conn.New(refusing{}, conn.Options{Name: "weather", Hooks: hooks})
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(t.Context()) }()
+		synctest.Wait()
+		c.Stop()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		type line struct {
+			level    zapcore.Level
+			to, kind any
+		}
+		var got []line
+		for _, entry := range logs.FilterField(zap.String("conn", "weather")).All() {
+			told := entry.ContextMap()
+			got = append(got, line{entry.Level, told["to"], told["kind"]})
+		}
+		want := []line{{zap.WarnLevel, "backoff", "open failed"}, {zap.InfoLevel, "closing", "stopped"}}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(line{})); diff != "" {
+			t.Errorf("lines (-want +got):\n%s", diff)
+		}
+	})
+}
