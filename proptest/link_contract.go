@@ -1,0 +1,322 @@
+package proptest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// LinkContract checks the contract of transport.Link, in both directions.
+//
+// open returns two new links, not yet bound, such that what is sent on one is
+// received on the other, perhaps through other processes. It may be called
+// hundreds of times. LinkContract closes both links; when they are closed and
+// open's clean-ups have run, no goroutine may be left. Frames are JSON-RPC
+// notifications, and, to check sizes from one byte, JSON numbers. A link must
+// say that it is busy before 64 MiB were sent to a peer without credit.
+//
+// Guarantees: G-0014.1, G-0014.2, G-0014.3, G-0014.4, G-0014.5, G-0014.6,
+// G-0014.7, G-0014.11, G-0014.17
+func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link)) {
+	for _, clause := range []struct {
+		name  string
+		check func(p *pair)
+	}{
+		{"a frame arrives intact whatever its size", (*pair).framesArriveIntact},
+		{"nothing is delivered without credit", (*pair).nothingWithoutCredit},
+		{"a full queue says busy and then writable", (*pair).busyThenWritable},
+		{"close flushes what is queued", (*pair).closeFlushes},
+		{"the peer of a closed link is told", (*pair).peerIsTold},
+		{"a link lost before bind is told at bind", (*pair).lossBeforeBind},
+		{"nothing is accepted after close", (*pair).nothingAcceptedAfterClose},
+		{"nothing is delivered after close", (*pair).nothingDeliveredAfterClose},
+		{"close may come twice and at once", (*pair).closeIsIdempotent},
+		{"close is bounded though the peer takes nothing", (*pair).closeIsBounded},
+	} {
+		for _, direction := range []string{"a to b", "b to a"} {
+			t.Run(clause.name+"/"+direction, func(t *testing.T) {
+				leaves(t, func(t *testing.T) { clause.check(openPair(t, t, open, direction)) })
+			})
+		}
+	}
+	for _, property := range []struct {
+		name  string
+		check func(rt *rapid.T, p *pair)
+	}{
+		{"order is kept against any credit", orderIsKept},
+		{"unsent is never received", unsentIsNeverReceived},
+	} {
+		t.Run(property.name, func(t *testing.T) {
+			leaves(t, func(t *testing.T) {
+				rapid.Check(t, func(rt *rapid.T) {
+					direction := rapid.SampledFrom([]string{"a to b", "b to a"}).Draw(rt, "direction")
+					p := openPair(t, rt, open, direction)
+					defer p.close()
+					property.check(rt, p)
+				})
+			})
+		})
+	}
+}
+
+// leaves runs check as a subtest of its own, so that its clean-ups have run,
+// and then looks for goroutines it left.
+func leaves(t *testing.T, check func(t *testing.T)) {
+	before := goleak.IgnoreCurrent()
+	t.Run("", check)
+	goleak.VerifyNone(t, before)
+}
+
+// A pair is a link under test from its sender's and its receiver's side.
+type pair struct {
+	t        rapid.TB
+	from, to *end
+}
+
+func openPair(t *testing.T, tb rapid.TB, open func(*testing.T) (a, b transport.Link), direction string) *pair {
+	a, b := open(t)
+	t.Cleanup(func() { a.Close(0); b.Close(0) })
+	p := &pair{t: tb, from: newEnd(tb, "sender", a), to: newEnd(tb, "receiver", b)}
+	if direction == "b to a" {
+		p.from, p.to = newEnd(tb, "sender", b), newEnd(tb, "receiver", a)
+	}
+	return p
+}
+
+func (p *pair) bind() {
+	p.from.bind()
+	p.to.bind()
+}
+
+// close ends both sides, first the one that nothing is queued at, and checks
+// what each was told.
+func (p *pair) close() {
+	p.t.Helper()
+	p.to.close(grace)
+	p.from.close(grace)
+}
+
+func (p *pair) framesArriveIntact() {
+	p.bind()
+	for _, size := range []int{1, 2, 100, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20} {
+		p.to.grant(1)
+		p.from.send(frameOf(size, size))
+		if got := p.to.next(); !slices.Equal(got, frameOf(size, size)) {
+			p.t.Fatalf("a frame of %d bytes arrived as %d other bytes", size, len(got))
+		}
+	}
+	p.close()
+}
+
+func (p *pair) nothingWithoutCredit() {
+	p.bind()
+	for i := range 8 {
+		p.from.send(frameOf(i, 64))
+	}
+	for i := range 4 {
+		p.to.grant(1)
+		p.to.wantNext(frameOf(i, 64))
+		p.roundTrip(i)
+	}
+	p.close()
+	if p.to.count() != 4 {
+		p.t.Fatalf("%d frames were delivered against 4 credits", p.to.count())
+	}
+}
+
+// roundTrip sends a frame the other way: time for what should not come to come.
+func (p *pair) roundTrip(i int) {
+	p.t.Helper()
+	p.from.grant(1)
+	p.to.send(frameOf(i, 64))
+	p.from.wantNext(frameOf(i, 64))
+}
+
+func (p *pair) busyThenWritable() {
+	p.bind()
+	const size = 4 << 10
+	sent := p.from.fill(size)
+	refused := frameOf(sent, size)
+	p.to.grant(sent)
+	for i := range sent {
+		p.to.wantNext(frameOf(i, size))
+	}
+	p.from.wait("Writable after ErrBusy", func(e *end) bool { return e.writable > 0 })
+	p.from.send(refused)
+	p.to.grant(1)
+	p.to.wantNext(refused)
+	p.close()
+}
+
+func (p *pair) closeFlushes() {
+	p.bind()
+	const frames = 16
+	p.to.grant(frames)
+	for i := range frames {
+		p.from.send(frameOf(i, 64))
+	}
+	p.from.close(grace)
+	for i := range frames {
+		p.to.wantNext(frameOf(i, 64))
+	}
+	if unsent := p.from.loss().Unsent; len(unsent) > 0 {
+		p.t.Fatalf("tags %v are unsent, and were received", unsent)
+	}
+	p.close()
+}
+
+func (p *pair) peerIsTold() {
+	p.bind()
+	p.to.grant(1)
+	p.from.close(grace)
+	p.to.waitEnd()
+	if reason := p.from.loss().Reason; !errors.Is(reason, transport.ErrClosed) {
+		p.t.Fatalf("the side that closed was told %v", reason)
+	}
+	p.close()
+}
+
+func (p *pair) lossBeforeBind() {
+	p.from.bind()
+	p.from.close(grace)
+	p.to.bind()
+	p.to.grant(1)
+	p.to.waitEnd()
+	p.close()
+}
+
+func (p *pair) nothingAcceptedAfterClose() {
+	p.bind()
+	p.from.close(grace)
+	if err := p.from.link.Send(transport.Outbound{Frame: frameOf(0, 64)}); !errors.Is(err, transport.ErrClosed) {
+		p.t.Fatalf("Send after Close returned %v", err)
+	}
+	p.close()
+}
+
+func (p *pair) nothingDeliveredAfterClose() {
+	p.bind()
+	p.from.grant(10)
+	p.from.close(grace)
+	for i := range 10 { // some may be accepted: the end is not known here yet
+		if p.to.link.Send(transport.Outbound{Frame: frameOf(i, 64)}) != nil {
+			break
+		}
+	}
+	p.close()
+	if p.from.count() > 0 {
+		p.t.Fatalf("%d frames were delivered to a closed link", p.from.count())
+	}
+}
+
+func (p *pair) closeIsIdempotent() {
+	p.bind()
+	p.from.send(frameOf(0, 64))
+	var group sync.WaitGroup
+	for _, g := range []time.Duration{grace, 100 * time.Millisecond, 0, -1} {
+		group.Go(func() { p.from.close(g) })
+		group.Go(func() { p.to.close(g) })
+	}
+	group.Wait()
+	p.close()
+}
+
+func (p *pair) closeIsBounded() {
+	p.bind()
+	p.from.fill(4 << 10)
+	p.from.close(100 * time.Millisecond)
+	p.close()
+}
+
+// orderIsKept sends frames of any size while credit comes in any portions.
+func orderIsKept(rt *rapid.T, p *pair) {
+	p.bind()
+	sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(64, 256), rapid.IntRange(64, 100_000)), 1, 40).Draw(rt, "sizes")
+	credit := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 10).Draw(rt, "credit")
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for i, size := range sizes {
+			p.from.sendPatiently(frameOf(i, size))
+		}
+	})
+	for granted, turn := 0, 0; granted < len(sizes); turn++ {
+		n := min(credit[turn%len(credit)], len(sizes)-granted)
+		p.to.grant(n)
+		for i := range n {
+			p.to.wantNext(frameOf(granted+i, sizes[granted+i]))
+		}
+		granted += n
+	}
+	sender.Wait()
+}
+
+// unsentIsNeverReceived loses a link, from either side, with frames anywhere
+// on their way.
+func unsentIsNeverReceived(rt *rapid.T, p *pair) {
+	p.bind()
+	size := rapid.SampledFrom([]int{64, 4 << 10, 200_000}).Draw(rt, "size")
+	frames := rapid.IntRange(0, 60).Draw(rt, "frames")
+	p.to.grant(rapid.IntRange(1, 60).Draw(rt, "credit"))
+	var accepted []transport.Tag
+	for i := range frames {
+		o := transport.Outbound{Tag: transport.Tag(i + 1), Frame: frameOf(i, size)}
+		if p.from.link.Send(o) == nil {
+			accepted = append(accepted, o.Tag)
+		}
+	}
+	if rapid.Bool().Draw(rt, "receiver closes first") {
+		p.to.close(0)
+	}
+	p.from.close(0)
+	p.to.close(0)
+	p.checkUnsent(accepted)
+}
+
+func (p *pair) checkUnsent(accepted []transport.Tag) {
+	unsent := p.from.loss().Unsent
+	if !slices.IsSorted(unsent) || len(slices.Compact(slices.Clone(unsent))) != len(unsent) {
+		p.t.Fatalf("unsent tags %v are not in the order they were sent, each once", unsent)
+	}
+	for _, tag := range unsent {
+		if !slices.Contains(accepted, tag) {
+			p.t.Fatalf("tag %d is unsent and was never accepted", tag)
+		}
+	}
+	for _, frame := range p.to.all() {
+		if tag := transport.Tag(numberOf(frame) + 1); slices.Contains(unsent, tag) {
+			p.t.Fatalf("tag %d is unsent and its frame was received", tag)
+		}
+	}
+}
+
+// frameOf returns frame number n, of exactly size bytes: a notification, or a
+// number when there is no room for one.
+func frameOf(n, size int) []byte {
+	head, tail := fmt.Sprintf(`{"jsonrpc":"2.0","method":"n","params":[%d,"`, n), `"]}`
+	frame := make([]byte, size)
+	for i := range frame {
+		frame[i] = "123456789"[i%9]
+	}
+	if size >= len(head)+len(tail) {
+		copy(frame, head)
+		copy(frame[size-len(tail):], tail)
+	}
+	return frame
+}
+
+// numberOf reads the number of a notification back; -1 for another frame.
+func numberOf(frame []byte) int {
+	n := -1
+	if _, err := fmt.Sscanf(string(frame[:min(len(frame), 64)]), `{"jsonrpc":"2.0","method":"n","params":[%d,`, &n); err != nil {
+		return -1
+	}
+	return n
+}

@@ -1,0 +1,265 @@
+package proptest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const (
+	// hangGuard turns waiting for what never comes into a failure. Nothing is
+	// measured by it.
+	hangGuard = time.Minute
+
+	// grace is long enough for any peer that takes what it is sent.
+	grace = 10 * time.Second
+)
+
+// An end is one link of a pair and the receiver bound to it. It fails the test
+// on any call the contract forbids.
+type end struct {
+	t    rapid.TB
+	name string
+	link transport.Link
+
+	calls    atomic.Int32 // of the receiver, under way
+	mu       sync.Mutex
+	changed  chan struct{} // closed, and made anew, at each event
+	granted  int
+	received [][]byte
+	taken    int // of received, by next
+	writable int
+	ended    bool
+	losses   []transport.Loss
+	broken   error // the first breach
+}
+
+func newEnd(t rapid.TB, name string, link transport.Link) *end {
+	return &end{t: t, name: name, link: link, changed: make(chan struct{})}
+}
+
+func (e *end) bind() { e.link.Bind(e) }
+
+func (e *end) grant(n int) {
+	e.mu.Lock()
+	e.granted += n
+	e.mu.Unlock()
+	e.guard("Grant", func() { e.link.Grant(transport.Main, n) })
+}
+
+func (e *end) send(frame []byte) {
+	e.t.Helper()
+	var err error
+	e.guard("Send", func() { err = e.link.Send(transport.Outbound{Frame: frame}) })
+	if err != nil {
+		e.t.Fatalf("%s: Send: %v", e.name, err)
+	}
+}
+
+// sendPatiently waits for Writable when the link is busy. It is run beside the
+// test's goroutine, and so gives up in silence; what misses its frame does not.
+func (e *end) sendPatiently(frame []byte) {
+	for {
+		seen := e.snapshot(func(e *end) int { return e.writable })
+		if err := e.link.Send(transport.Outbound{Frame: frame}); !errors.Is(err, transport.ErrBusy) {
+			return
+		}
+		if !e.await(func(e *end) bool { return e.writable > seen || len(e.losses) > 0 }) {
+			return
+		}
+	}
+}
+
+// fill sends frames to a peer without credit until the link is busy, and
+// returns how many it took.
+func (e *end) fill(size int) (sent int) {
+	e.t.Helper()
+	for ; sent*size < 64<<20; sent++ {
+		var err error
+		e.guard("Send", func() { err = e.link.Send(transport.Outbound{Frame: frameOf(sent, size)}) })
+		switch {
+		case errors.Is(err, transport.ErrBusy):
+			return sent
+		case err != nil:
+			e.t.Fatalf("%s: Send: %v", e.name, err)
+		}
+	}
+	e.t.Fatalf("%s: %d bytes were accepted and nothing taken", e.name, sent*size)
+	return 0
+}
+
+// next returns the next frame received.
+func (e *end) next() []byte {
+	e.t.Helper()
+	e.wait("a frame", func(e *end) bool { return len(e.received) > e.taken })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.taken++
+	return e.received[e.taken-1]
+}
+
+func (e *end) wantNext(want []byte) {
+	e.t.Helper()
+	if got := e.next(); !bytes.Equal(got, want) {
+		e.t.Fatalf("%s: frame %d arrived where %d was due", e.name, numberOf(got), numberOf(want))
+	}
+}
+
+// close closes the link, and checks that it was told so, once.
+func (e *end) close(grace time.Duration) {
+	e.t.Helper()
+	var err error
+	e.guard("Close", func() { err = e.link.Close(grace) })
+	if err != nil {
+		e.t.Errorf("%s: Close left something behind: %v", e.name, err)
+	}
+	if n := e.snapshot(func(e *end) int { return len(e.losses) }); n != 1 {
+		e.t.Errorf("%s: Lost was called %d times when Close returned", e.name, n)
+	}
+	if broken := e.breach(); broken != nil {
+		e.t.Errorf("%s: %v", e.name, broken)
+	}
+}
+
+// waitEnd waits until the end knows that its peer sends nothing more.
+func (e *end) waitEnd() {
+	e.t.Helper()
+	e.wait("Ended or Lost", func(e *end) bool { return e.ended || len(e.losses) > 0 })
+}
+
+func (e *end) wait(what string, reached func(*end) bool) {
+	e.t.Helper()
+	if !e.await(reached) {
+		e.t.Fatalf("%s: %s never came; breach: %v", e.name, what, e.breach())
+	}
+}
+
+// await waits for a state, and reports false when it does not come.
+func (e *end) await(reached func(*end) bool) bool {
+	guard := time.NewTimer(hangGuard)
+	defer guard.Stop()
+	for {
+		e.mu.Lock()
+		ok, changed := reached(e), e.changed
+		e.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-guard.C:
+			return false
+		}
+	}
+}
+
+// guard fails the test when a call does not return.
+func (e *end) guard(name string, call func()) {
+	e.t.Helper()
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		call()
+	}()
+	guard := time.NewTimer(hangGuard)
+	defer guard.Stop()
+	select {
+	case <-returned:
+	case <-guard.C:
+		e.t.Fatalf("%s: %s did not return", e.name, name)
+	}
+}
+
+func (e *end) snapshot(read func(*end) int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return read(e)
+}
+
+func (e *end) count() int { return e.snapshot(func(e *end) int { return len(e.received) }) }
+
+func (e *end) all() [][]byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.received)
+}
+
+func (e *end) breach() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.broken
+}
+
+func (e *end) loss() transport.Loss {
+	e.t.Helper()
+	e.wait("Lost", func(e *end) bool { return len(e.losses) > 0 })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.losses[0]
+}
+
+// event records one call of the link's to its receiver.
+func (e *end) event(name string, record func()) {
+	alone := e.calls.Add(1) == 1
+	defer e.calls.Add(-1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !alone {
+		e.breaks("%s during another call", name)
+	}
+	if len(e.losses) > 0 {
+		e.breaks("%s after Lost", name)
+	}
+	record()
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+func (e *end) breaks(format string, args ...any) {
+	if e.broken == nil {
+		e.broken = fmt.Errorf(format, args...)
+	}
+}
+
+func (e *end) Receive(in transport.Inbound) {
+	e.event("Receive", func() {
+		if e.received = append(e.received, in.Frame); len(e.received) > e.granted {
+			e.breaks("%d frames delivered against %d credits", len(e.received), e.granted)
+		}
+		if in.Err != nil || in.Frame == nil || in.Stream != transport.Main {
+			e.breaks("received %+v", in)
+		}
+	})
+}
+
+func (e *end) Writable() { e.event("Writable", func() { e.writable++ }) }
+
+func (e *end) Failed(f transport.Failure) {
+	e.event("Failed", func() { e.breaks("a frame failed: %v", f.Err) })
+}
+
+func (e *end) Ended() {
+	e.event("Ended", func() {
+		if e.ended {
+			e.breaks("Ended twice")
+		}
+		e.ended = true
+	})
+}
+
+func (e *end) Lost(loss transport.Loss) {
+	e.event("Lost", func() {
+		if loss.Reason == nil {
+			e.breaks("lost without a reason")
+		}
+		e.losses = append(e.losses, loss)
+	})
+}

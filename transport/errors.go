@@ -1,0 +1,63 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+var (
+	// ErrBusy is returned by Send when the outbound queue is full.
+	ErrBusy = errors.New("transport: link busy")
+
+	// ErrClosed is the reason of a link that this side closed.
+	ErrClosed = errors.New("transport: link closed")
+
+	// ErrPeerClosed is the reason of a link whose peer ended it in good order.
+	ErrPeerClosed = errors.New("transport: peer closed the link")
+)
+
+// An OversizedError is a frame above the limit, refused before its body was
+// held in memory.
+type OversizedError struct {
+	Limit int // bytes
+	Size  int // bytes known of when it was refused: a lower bound
+}
+
+func (e *OversizedError) Error() string {
+	return fmt.Sprintf("transport: frame of at least %d bytes is above the limit of %d", e.Size, e.Limit)
+}
+
+// A StartError is a peer process that could not be started. It unwraps to the
+// operating system's reason, such as exec.ErrNotFound.
+type StartError struct {
+	Command string
+	Err     error
+}
+
+func (e *StartError) Error() string {
+	return fmt.Sprintf("transport: start %q: %v", e.Command, e.Err)
+}
+
+func (e *StartError) Unwrap() error { return e.Err }
+
+// An ExitError is a peer process that ended.
+type ExitError struct {
+	Command string
+	Status  int    // exit status; -1 when a signal ended it
+	Signal  string // for instance "killed"; empty when it exited
+	Stderr  string // the tail of its standard error
+}
+
+func (e *ExitError) Error() string {
+	var b strings.Builder
+	if e.Signal != "" {
+		fmt.Fprintf(&b, "transport: %q was ended by signal: %s", e.Command, e.Signal)
+	} else {
+		fmt.Fprintf(&b, "transport: %q exited with status %d", e.Command, e.Status)
+	}
+	if tail := strings.TrimSpace(e.Stderr); tail != "" {
+		fmt.Fprintf(&b, "; its standard error ends:\n%s", tail)
+	}
+	return b.String()
+}

@@ -1,0 +1,97 @@
+// Package queue holds the frames of a byte-stream link on their way out.
+package queue
+
+import "github.com/bowline-mcp/bowline/transport"
+
+const (
+	DefaultFrames = 256
+	DefaultBytes  = 16 << 20
+)
+
+// keep is how many slots an empty queue holds on to.
+const keep = 16
+
+// A Queue holds outbound frames, oldest first, within two bounds. A frame of
+// any size fits an empty queue. It is not safe for concurrent use.
+type Queue struct {
+	Frames int // bound; default 256
+	Bytes  int // bound on the sum of frame lengths; default 16 MiB
+
+	slots   []transport.Outbound
+	head    int // slots before it are gone
+	bytes   int
+	busy    bool // a frame was refused, and has not fitted since
+	refused int  // its length
+}
+
+// Len is the number of frames held.
+func (q *Queue) Len() int { return len(q.slots) - q.head }
+
+// At returns the frame at position i; the oldest is at 0.
+func (q *Queue) At(i int) transport.Outbound { return q.slots[q.head+i] }
+
+// Push adds a frame, or reports false when it does not fit.
+func (q *Queue) Push(o transport.Outbound) bool {
+	if !q.fits(len(o.Frame)) {
+		q.busy, q.refused = true, len(o.Frame)
+		return false
+	}
+	if len(q.slots) == cap(q.slots) && q.head > len(q.slots)/2 {
+		q.compact()
+	}
+	q.slots = append(q.slots, o)
+	q.bytes += len(o.Frame)
+	return true
+}
+
+// Drop removes the n oldest frames.
+func (q *Queue) Drop(n int) {
+	for range n {
+		q.bytes -= len(q.slots[q.head].Frame)
+		q.slots[q.head] = transport.Outbound{}
+		q.head++
+	}
+	if q.Len() > 0 {
+		return
+	}
+	if q.slots, q.head = q.slots[:0], 0; cap(q.slots) > keep {
+		q.slots = nil
+	}
+}
+
+// Relieved reports, once per refusal, that the refused frame would fit now.
+func (q *Queue) Relieved() bool {
+	if !q.busy || !q.fits(q.refused) {
+		return false
+	}
+	q.busy = false
+	return true
+}
+
+// Tags lists the tags of the frames held, oldest first, without zero tags.
+func (q *Queue) Tags() []transport.Tag {
+	var tags []transport.Tag
+	for _, o := range q.slots[q.head:] {
+		if o.Tag != 0 {
+			tags = append(tags, o.Tag)
+		}
+	}
+	return tags
+}
+
+func (q *Queue) fits(size int) bool {
+	return q.Len() == 0 || q.Len() < or(q.Frames, DefaultFrames) && q.bytes+size <= or(q.Bytes, DefaultBytes)
+}
+
+func (q *Queue) compact() {
+	n := copy(q.slots, q.slots[q.head:])
+	clear(q.slots[n:])
+	q.slots, q.head = q.slots[:n], 0
+}
+
+func or(bound, standard int) int {
+	if bound > 0 {
+		return bound
+	}
+	return standard
+}

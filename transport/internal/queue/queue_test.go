@@ -1,0 +1,78 @@
+package queue
+
+import (
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The queue agrees with a plain list of the same frames.
+//
+// Guarantees: G-0014.4, G-0014.5
+func TestQueueAgreesWithAList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := Queue{Frames: rapid.IntRange(1, 20).Draw(t, "frames"), Bytes: rapid.IntRange(1, 100).Draw(t, "bytes")}
+		var list []transport.Outbound
+		var refused *transport.Outbound
+		fits := func(o transport.Outbound) bool {
+			sum := len(o.Frame)
+			for _, held := range list {
+				sum += len(held.Frame)
+			}
+			return len(list) == 0 || len(list) < q.Frames && sum <= q.Bytes
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				o := transport.Outbound{
+					Tag:   transport.Tag(rapid.IntRange(0, 3).Draw(t, "tag")),
+					Frame: make([]byte, rapid.IntRange(0, 60).Draw(t, "size")),
+				}
+				fitted := fits(o)
+				if got := q.Push(o); got != fitted {
+					t.Fatalf("Push returned %t", got)
+				}
+				if fitted {
+					list = append(list, o)
+				} else {
+					refused = &o
+				}
+			},
+			"drop": func(t *rapid.T) {
+				n := rapid.IntRange(0, len(list)).Draw(t, "n")
+				q.Drop(n)
+				list = list[n:]
+			},
+			"relieved": func(t *rapid.T) {
+				want := refused != nil && fits(*refused)
+				if got := q.Relieved(); got != want {
+					t.Fatalf("Relieved returned %t", got)
+				}
+				if want {
+					refused = nil
+				}
+			},
+			"": func(t *rapid.T) { checkHeld(t, &q, list) },
+		})
+	})
+}
+
+func checkHeld(t *rapid.T, q *Queue, list []transport.Outbound) {
+	var tags []transport.Tag
+	for i, o := range list {
+		if got := q.At(i); got.Tag != o.Tag || len(got.Frame) != len(o.Frame) {
+			t.Fatalf("frame %d is tag %d, %d bytes", i, got.Tag, len(got.Frame))
+		}
+		if o.Tag != 0 {
+			tags = append(tags, o.Tag)
+		}
+	}
+	if q.Len() != len(list) || !slices.Equal(q.Tags(), tags) {
+		t.Fatalf("%d frames %v are held, want %d %v", q.Len(), q.Tags(), len(list), tags)
+	}
+}

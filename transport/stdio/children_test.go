@@ -1,0 +1,272 @@
+package stdio
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const (
+	// roleVariable makes the test binary a child that behaves as it says.
+	roleVariable = "BOWLINE_STDIO_TEST_ROLE"
+
+	// socketVariable names the socket by which a child or grandchild reaches
+	// the test past its standard streams.
+	socketVariable = "BOWLINE_STDIO_TEST_SOCKET"
+)
+
+// roleCommand is a Command whose child plays the role. The race detector would
+// keep each child for a second at its exit.
+func roleCommand(t testing.TB, role string, env ...string) *Command {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Command{Path: self, Env: append(env, "GORACE=atexit_sleep_ms=0", roleVariable+"="+role)}
+}
+
+func playRole(role string) {
+	play, known := map[string]func(){
+		"echo":              echo,
+		"relay":             relay,
+		"exit":              exitAtOnce,
+		"situation":         situation,
+		"wait":              waitForInput,
+		"stubborn":          stubborn,
+		"deaf":              deaf,
+		"parent":            parent,
+		"orphan":            orphan,
+		"flood stderr":      floodStderr,
+		"endless line":      endlessLine,
+		"close stdout":      closeStdout,
+		"burst":             burst,
+		"killed in a frame": killedInAFrame,
+		"server":            server,
+		"writing server":    writingServer,
+		"closing server":    closingServer,
+	}[role]
+	if !known {
+		panic("unknown role " + role)
+	}
+	play()
+}
+
+func echo() { io.Copy(os.Stdout, os.Stdin) }
+
+// relay joins its standard streams to the test's socket, and exits at the end
+// of either.
+func relay() {
+	conn := dialTest()
+	go func() {
+		io.Copy(conn, os.Stdin)
+		os.Exit(0)
+	}()
+	io.Copy(os.Stdout, conn)
+}
+
+// situation says with what it was started.
+func situation() {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(os.Args[1:], dir, os.Getenv("BOWLINE_STDIO_TEST_INHERITED"), os.Getenv("BOWLINE_STDIO_TEST_ADDED"))
+}
+
+func exitAtOnce() {
+	fmt.Fprintln(os.Stderr, "cannot read the configuration")
+	os.Exit(3)
+}
+
+func waitForInput() { bufio.NewReader(os.Stdin).ReadString('\n') }
+
+// stubborn ends neither at the end of its input nor when asked.
+func stubborn() {
+	signal.Ignore(syscall.SIGTERM)
+	fmt.Println(`"ready"`)
+	waitForever()
+}
+
+// deaf does not read its input.
+func deaf() {
+	fmt.Println(`"ready"`)
+	waitForever()
+}
+
+// parent leaves a child of its own behind that holds all its streams open.
+func parent() {
+	orphan := exec.Command(os.Args[0])
+	orphan.Env = append(os.Environ(), roleVariable+"=orphan")
+	orphan.Stdin, orphan.Stdout, orphan.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := orphan.Start(); err != nil {
+		panic(err)
+	}
+	waitForInput()
+	os.Exit(7)
+}
+
+func orphan() {
+	signal.Ignore(syscall.SIGTERM)
+	conn := dialTest()
+	waitForever()
+	conn.Close()
+}
+
+const floodSize = 10 << 20
+
+func floodStderr() {
+	line := strings.Repeat("x", 63) + "\n"
+	for range floodSize / len(line) {
+		os.Stderr.WriteString(line)
+	}
+	fmt.Println(`"done"`)
+	waitForInput()
+}
+
+// endlessLine tells the test when it is asked to end.
+func endlessLine() {
+	conn := dialTest()
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	go func() {
+		<-asked
+		conn.Write([]byte("asked"))
+	}()
+	go func() {
+		waitForInput()
+		conn.Write([]byte("asked"))
+	}()
+	for {
+		if _, err := os.Stdout.WriteString(strings.Repeat("x", 4096)); err != nil {
+			return
+		}
+	}
+}
+
+func closeStdout() {
+	os.Stdout.Close()
+	waitForever()
+}
+
+const burstFrames = 500
+
+func burst() {
+	for i := range burstFrames {
+		fmt.Println(i)
+	}
+}
+
+func killedInAFrame() {
+	os.Stdout.WriteString("\"whole\"\n\"ha")
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		panic(err)
+	}
+	self.Kill()
+	waitForever()
+}
+
+// server echoes frames, says on which it ends, and prints where it should not.
+func server() {
+	link, frames := openServer()
+	fmt.Println("stray")
+	for frame := range frames.received {
+		link.Send(transport.Outbound{Frame: frame})
+		link.Grant(transport.Main, 1)
+	}
+	link.Send(transport.Outbound{Frame: []byte(`"ended"`)})
+	if err := link.Close(hangGuard); err != nil {
+		panic(err)
+	}
+}
+
+// writingServer writes to an output nobody reads, and says what it was told.
+func writingServer() {
+	link, frames := openServer()
+	bufio.NewReader(os.NewFile(3, "start")).ReadString('\n')
+	link.Send(transport.Outbound{Frame: []byte(`"lost"`)})
+	loss := <-frames.lost
+	fmt.Fprintln(os.Stderr, loss.Reason)
+}
+
+// closingServer closes while its input is open and being read.
+func closingServer() {
+	link, _ := openServer()
+	if err := link.Close(hangGuard); err != nil {
+		panic(err)
+	}
+	fmt.Println("restored")
+}
+
+func openServer() (transport.Link, *frames) {
+	link, err := new(Server).Open(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	f := newFrames()
+	link.Bind(f)
+	link.Grant(transport.Main, 1)
+	return link, f
+}
+
+func dialTest() *net.UnixConn {
+	conn, err := net.Dial("unix", os.Getenv(socketVariable))
+	if err != nil {
+		panic(err)
+	}
+	return conn.(*net.UnixConn)
+}
+
+// waitForever reads a pipe that nobody writes to.
+func waitForever() {
+	r, w, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	r.Read(make([]byte, 1))
+	runtime.KeepAlive(w)
+}
+
+// A testSocket is where a child or grandchild reaches the test.
+type testSocket struct{ *net.UnixListener }
+
+func listen(t testing.TB) testSocket {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bowline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: dir + "/s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetDeadline(time.Now().Add(hangGuard))
+	t.Cleanup(func() { l.Close() })
+	return testSocket{l}
+}
+
+func (s testSocket) variable() string { return socketVariable + "=" + s.Addr().String() }
+
+func (s testSocket) accept(t testing.TB) *net.UnixConn {
+	t.Helper()
+	conn, err := s.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}

@@ -1,0 +1,79 @@
+//go:build unix
+
+package stdio
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A file is a link's own duplicate of a descriptor. Reads and writes of a pipe
+// or socket have deadlines through it, and a write to a closed one fails
+// instead of raising SIGPIPE, as it would on descriptor 1.
+type file struct {
+	*os.File
+	original *os.File
+	standard bool // the original is the process's own
+	unblock  bool // the original was blocking, and is to be again
+}
+
+func ownFile(original *os.File) (*file, error) {
+	info, err := original.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("stdio: %w", err)
+	}
+	f := &file{original: original, standard: isStandard(original)}
+	descriptor, err := f.control(func(fd uintptr) (int, error) {
+		return unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stdio: duplicate %s: %w", original.Name(), err)
+	}
+	if info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 {
+		err = f.makeNonblocking(descriptor)
+	}
+	if f.File = os.NewFile(uintptr(descriptor), original.Name()); err != nil {
+		f.File.Close()
+		return nil, fmt.Errorf("stdio: make %s non-blocking: %w", original.Name(), err)
+	}
+	return f, nil
+}
+
+// control calls with the original's descriptor; os.File.Fd would make it
+// blocking.
+func (f *file) control(call func(fd uintptr) (int, error)) (result int, err error) {
+	raw, err := f.original.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if e := raw.Control(func(fd uintptr) { result, err = call(fd) }); e != nil {
+		return 0, e
+	}
+	return result, err
+}
+
+func (f *file) makeNonblocking(descriptor int) error {
+	flags, err := unix.FcntlInt(uintptr(descriptor), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_NONBLOCK != 0 {
+		return err
+	}
+	f.unblock = true
+	return unix.SetNonblock(descriptor, true)
+}
+
+// Close closes the duplicate, and the original unless it is the process's own
+// standard stream: that one gets its blocking mode back.
+func (f *file) Close() error {
+	err := f.File.Close()
+	if !f.standard {
+		return errors.Join(err, f.original.Close())
+	}
+	if f.unblock {
+		_, e := f.control(func(fd uintptr) (int, error) { return 0, unix.SetNonblock(int(fd), false) })
+		err = errors.Join(err, e)
+	}
+	return err
+}

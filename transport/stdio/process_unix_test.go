@@ -1,0 +1,97 @@
+//go:build unix
+
+package stdio
+
+import (
+	"context"
+	"io"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Guarantees: G-0014.9
+func TestChildKilledInTheMiddleOfAFrame(t *testing.T) {
+	p := open(t, roleCommand(t, "killed in a frame"))
+	p.want(`"whole"`)
+	p.want(`"ha`)
+	if exit := lossAs[*transport.ExitError](p); exit.Signal != "killed" || exit.Status != -1 {
+		t.Fatalf("lost with %+v", exit)
+	}
+}
+
+// Guarantees: G-0014.7, G-0014.11
+func TestStubbornChildIsKilledAndReaped(t *testing.T) {
+	p := open(t, roleCommand(t, "stubborn"))
+	p.want(`"ready"`)
+	p.close(shortGrace)
+	p.wantReaped()
+}
+
+// Guarantees: G-0014.12
+func TestChildThatClosesItsOutputIsEnded(t *testing.T) {
+	p := open(t, roleCommand(t, "close stdout"))
+	if loss := p.waitLoss(); loss.Reason != transport.ErrPeerClosed {
+		t.Fatalf("lost with %v", loss.Reason)
+	}
+	p.wantReaped()
+}
+
+// Guarantees: G-0008.1, G-0008.3
+func TestOversizedLineLosesTheLinkAndKillsTheChild(t *testing.T) {
+	socket := listen(t)
+	command := roleCommand(t, "endless line", socket.variable())
+	command.MaxFrame = 100_000
+	p := open(t, command)
+	conn := socket.accept(t)
+	oversized := lossAs[*transport.OversizedError](p)
+	if oversized.Limit != 100_000 || oversized.Size <= 100_000 || oversized.Size > 100_000+readAhead+1 {
+		t.Fatalf("refused with %+v", oversized)
+	}
+	p.wantReaped()
+	if said, err := io.ReadAll(conn); err != nil || len(said) > 0 {
+		t.Fatalf("the child was %s before it was killed, %v", said, err)
+	}
+}
+
+// Guarantees: G-0014.11
+func TestNoDescriptorIsLeft(t *testing.T) {
+	open(t, roleCommand(t, "echo")).close(hangGuard) // the poller opens its own
+	before := descriptors(t)
+	for _, role := range []string{"echo", "exit", "close stdout", "deaf"} {
+		open(t, roleCommand(t, role)).close(shortGrace)
+	}
+	if _, err := (&Command{Path: "bowline-no-such-command"}).Open(context.Background()); err == nil {
+		t.Fatal("a missing command was started")
+	}
+	if after := descriptors(t); !slices.Equal(before, after) {
+		t.Fatalf("descriptors were %v and are %v", before, after)
+	}
+}
+
+// descriptors lists the open descriptors of this process; the one that reads
+// the list comes last.
+func descriptors(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// wantReaped checks that not even a zombie is left of the child.
+func (p *peer) wantReaped() {
+	p.t.Helper()
+	pid := p.Link.(*child).process.child.Pid
+	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
+		p.t.Fatalf("process %d is still there: %v", pid, err)
+	}
+}

@@ -1,0 +1,125 @@
+package stdio
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const (
+	readAhead   = 64 << 10
+	firstBuffer = 4 << 10
+)
+
+// A reader takes newline-delimited frames out of a byte stream. It allocates
+// as bytes arrive, and holds at most one line of limit bytes and two buffers
+// of readAhead.
+type reader struct {
+	from  io.Reader
+	limit int // bytes of one frame
+
+	buffer     []byte // buffer[start:end] was read and is not consumed
+	start, end int
+	searched   int  // buffer[start:searched] holds no newline
+	filled     bool // the last read took all the room there was
+
+	parts    [][]byte // what comes before buffer[start] in a long line
+	size     int      // bytes in parts
+	skipping bool     // the rest of a refused line comes first
+	err      error    // why the stream ended
+}
+
+// next returns the next frame, which is the caller's. A line above the limit
+// is an *OversizedError as soon as that is certain, and the call after it goes
+// on behind that line. Any other error is the stream's end.
+func (r *reader) next() ([]byte, error) {
+	for {
+		if i := bytes.IndexByte(r.buffer[r.searched:r.end], '\n'); i >= 0 {
+			if frame, err := r.cut(r.searched + i); frame != nil || err != nil {
+				return frame, err
+			}
+			continue
+		}
+		r.searched = r.end
+		switch {
+		case r.skipping:
+			r.discard(r.end)
+		case r.pending() > r.limit+len("\r"):
+			r.skipping = true
+			return nil, &transport.OversizedError{Limit: r.limit, Size: r.discard(r.end)}
+		case r.err == io.EOF && r.pending() > 0:
+			if frame, err := r.cut(r.end); frame != nil || err != nil {
+				return frame, err
+			}
+		}
+		if r.err != nil {
+			return nil, r.err
+		}
+		r.fill()
+	}
+}
+
+// cut takes the line that ends before buffer[stop] out; nil when it is empty
+// or was refused before.
+func (r *reader) cut(stop int) ([]byte, error) {
+	last := r.buffer[r.start:stop]
+	parts, skipping := r.parts, r.skipping
+	size := r.discard(min(stop+len("\n"), r.end))
+	if r.skipping = false; skipping {
+		return nil, nil
+	}
+	frame := last
+	if len(parts) > 0 {
+		frame = bytes.Join(append(parts, last), nil)
+	}
+	frame = bytes.TrimSuffix(frame, []byte{'\r'})
+	switch {
+	case len(frame) > r.limit:
+		return nil, &transport.OversizedError{Limit: r.limit, Size: size}
+	case len(frame) == 0:
+		return nil, nil
+	case len(parts) > 0:
+		return frame, nil
+	}
+	return bytes.Clone(frame), nil
+}
+
+// pending is the number of bytes known of the current line.
+func (r *reader) pending() int { return r.size + r.end - r.start }
+
+// discard forgets everything before buffer[to], and returns how much it was.
+func (r *reader) discard(to int) int {
+	gone := r.size + to - r.start
+	r.parts, r.size = nil, 0
+	r.start, r.searched = to, to
+	return gone
+}
+
+// fill reads once from the stream.
+func (r *reader) fill() {
+	r.makeRoom()
+	n, err := r.from.Read(r.buffer[r.end:])
+	r.filled = n == len(r.buffer)-r.end
+	r.end += n
+	r.err = err
+}
+
+// makeRoom leaves room behind buffer[end]. The buffer doubles while reads fill
+// it; the bytes of a line too long for it become a part.
+func (r *reader) makeRoom() {
+	held := r.buffer[r.start:r.end]
+	if len(held) > 0 && r.end < len(r.buffer) {
+		return
+	}
+	room := r.buffer
+	if room == nil || r.filled && len(room) < readAhead {
+		room = make([]byte, max(firstBuffer, 2*len(room)))
+	}
+	if len(held) > len(room)/2 {
+		r.parts, r.size = append(r.parts, held), r.size+len(held)
+		room, held = make([]byte, readAhead), nil
+	}
+	r.buffer, r.start, r.end = room, 0, copy(room, held)
+	r.searched = r.end
+}

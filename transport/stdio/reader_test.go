@@ -1,0 +1,145 @@
+package stdio
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestReaderFrames(t *testing.T) {
+	long := strings.Repeat("x", 5*readAhead+7)
+	for _, test := range []struct {
+		name, stream string
+		limit        int
+		want         []string
+	}{
+		{"lines", "1\n22\n333\n", 10, []string{"1", "22", "333"}},
+		{"carriage returns", "1\r\n2\r\r\n", 10, []string{"1", "2\r"}},
+		{"empty lines", "\n\r\n\n1\n\n", 10, []string{"1"}},
+		{"no newline at the end", "1\n2", 10, []string{"1", "2"}},
+		{"exactly the limit", "1234\r\n1234\n1234", 4, []string{"1234", "1234", "1234"}},
+		{"above the limit", "12345\n1\n12345\r\n2\n12345", 4, []string{refused, "1", refused, "2", refused}},
+		{"far above the limit", long + "\n1\n" + long, 4, []string{refused, "1", refused}},
+		{"longer than the buffer", long + "\n1\n" + long + "\r\n", 1 << 20, []string{long, "1", long}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := readAll(t, &reader{from: strings.NewReader(test.stream), limit: test.limit})
+			if !slices.Equal(got, test.want) {
+				t.Fatalf("got %.100q, want %.100q", got, test.want)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0008.1, G-0008.5
+func TestReaderAgreesWithSplit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var stream []byte
+		for _, size := range rapid.SliceOfN(rapid.IntRange(0, 5*readAhead), 0, 8).Draw(t, "lines") {
+			stream = append(stream, strings.Repeat("x", size)...)
+			stream = append(stream, rapid.SampledFrom([]string{"\n", "\r\n", "\n\n", ""}).Draw(t, "end")...)
+		}
+		portions := rapid.SliceOfN(rapid.IntRange(1, 100_000), 1, 10).Draw(t, "portions")
+		checkReader(t, stream, portions, rapid.IntRange(1, 4*readAhead).Draw(t, "limit"))
+	})
+}
+
+// Guarantees: G-0008.1, G-0008.5
+func FuzzReader(f *testing.F) {
+	f.Add([]byte("1\n22\r\n\n333"), []byte{1}, uint16(10))
+	f.Add([]byte("12345\n1\r\n\r\n"), []byte{3, 1, 255}, uint16(4))
+	f.Add([]byte("\r\r\n\r"), []byte{2}, uint16(1))
+	f.Add(bytes.Repeat([]byte("0123456789\n"), 1000), []byte{255, 254}, uint16(9))
+	f.Add(bytes.Repeat([]byte("x"), 3*firstBuffer), []byte{255}, uint16(2*firstBuffer))
+	f.Fuzz(func(t *testing.T, stream, portions []byte, limit uint16) {
+		sizes := []int{1}
+		for _, p := range portions {
+			sizes = append(sizes, 1+int(p)*int(p))
+		}
+		checkReader(t, stream, sizes, 1+int(limit))
+	})
+}
+
+// refused stands for a line above the limit.
+const refused = "above the limit"
+
+// checkReader reads a stream that comes in the given portions, and compares
+// with splitting it at newlines.
+func checkReader(t rapid.TB, stream []byte, portions []int, limit int) {
+	t.Helper()
+	r := &reader{limit: limit}
+	r.from = &portioned{rest: stream, portions: portions, before: func() {
+		held := cap(r.buffer)
+		for _, part := range r.parts {
+			held += cap(part)
+		}
+		if bound := limit + 2*readAhead; held > bound {
+			t.Fatalf("%d bytes are held, above %d", held, bound)
+		}
+	}}
+	if got, want := readAll(t, r), split(stream, limit); !slices.Equal(got, want) {
+		t.Fatalf("got %d frames %.200q, want %d %.200q", len(got), got, len(want), want)
+	}
+}
+
+func split(stream []byte, limit int) (frames []string) {
+	for line := range bytes.SplitSeq(stream, []byte("\n")) {
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		switch {
+		case len(line) > limit:
+			frames = append(frames, refused)
+		case len(line) > 0:
+			frames = append(frames, string(line))
+		}
+	}
+	return frames
+}
+
+// readAll keeps the frames as they were delivered until the end, so that a
+// buffer used twice would show.
+func readAll(t rapid.TB, r *reader) []string {
+	t.Helper()
+	var frames [][]byte
+	for {
+		frame, err := r.next()
+		switch {
+		case isOversized(err):
+			frame = []byte(refused)
+		case err == io.EOF:
+			return texts(frames)
+		case err != nil:
+			t.Fatal(err)
+		}
+		frames = append(frames, frame)
+	}
+}
+
+func texts(frames [][]byte) (texts []string) {
+	for _, frame := range frames {
+		texts = append(texts, string(frame))
+	}
+	return texts
+}
+
+// portioned is a stream that comes in portions, in turn.
+type portioned struct {
+	rest     []byte
+	portions []int
+	turn     int
+	before   func() // each read
+}
+
+func (p *portioned) Read(b []byte) (int, error) {
+	p.before()
+	if len(p.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, p.rest[:min(len(p.rest), p.portions[p.turn%len(p.portions)])])
+	p.turn++
+	p.rest = p.rest[n:]
+	return n, nil
+}

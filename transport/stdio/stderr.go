@@ -1,0 +1,128 @@
+package stdio
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"time"
+)
+
+const (
+	tailSize = 4 << 10
+
+	// copyQueue is how many chunks of up to 4 KiB a slow Stderr writer may be
+	// behind, and copyPatience how long the child is then held up for it.
+	copyQueue    = 16
+	copyPatience = time.Second
+)
+
+// A stderr drains a child's standard error, keeps its tail, and copies it to a
+// writer.
+type stderr struct {
+	from *os.File
+	tail tail
+	stop *latch       // what is left is not wanted
+	done chan struct{} // closed when draining has ended
+
+	chunks chan []byte   // to the copying goroutine; nil without a writer
+	copied chan struct{} // closed when that goroutine has ended
+	stuck  bool          // the writer has lost the copyPatience
+}
+
+func newStderr(from *os.File, to io.Writer) *stderr {
+	s := &stderr{from: from, stop: newLatch(), done: make(chan struct{}), copied: make(chan struct{})}
+	if to == nil {
+		close(s.copied)
+	} else {
+		s.chunks = make(chan []byte, copyQueue)
+		go s.copyTo(to)
+	}
+	go s.drain()
+	return s
+}
+
+func (s *stderr) drain() {
+	defer close(s.done)
+	buffer := make([]byte, 4<<10)
+	for {
+		n, err := s.from.Read(buffer)
+		s.tail.add(buffer[:n])
+		s.pass(buffer[:n])
+		if err != nil {
+			break
+		}
+	}
+	if s.chunks != nil {
+		close(s.chunks)
+	}
+}
+
+// pass hands a chunk to the copying goroutine. A writer that blocks for longer
+// than copyPatience while its queue is full gets nothing more.
+func (s *stderr) pass(chunk []byte) {
+	if s.chunks == nil || s.stuck || len(chunk) == 0 {
+		return
+	}
+	patience := time.NewTimer(copyPatience)
+	defer patience.Stop()
+	select {
+	case s.chunks <- bytes.Clone(chunk):
+	case <-patience.C:
+		s.stuck = true
+	case <-s.stop.raised:
+		s.stuck = true
+	}
+}
+
+// finish returns when standard error is drained, or when patience ends, and
+// what was drained is copied, or the copyPatience is lost.
+func (s *stderr) finish(patience context.Context) {
+	select {
+	case <-s.done:
+	case <-patience.Done():
+		s.stop.raise()
+		s.from.SetReadDeadline(time.Unix(0, 1))
+		<-s.done
+	}
+	within(s.copied, copyPatience)
+}
+
+// copyTo writes chunks until there are no more. After the writer's first error
+// it gets nothing more.
+func (s *stderr) copyTo(to io.Writer) {
+	defer close(s.copied)
+	failed := false
+	for chunk := range s.chunks {
+		if !failed {
+			n, err := to.Write(chunk)
+			failed = err != nil || n < len(chunk)
+		}
+	}
+}
+
+// A tail keeps the last bytes of what was added.
+type tail struct {
+	kept []byte
+	cut  bool // something before kept is gone
+}
+
+func (t *tail) add(p []byte) {
+	t.kept = append(t.kept, p...)
+	if len(t.kept) > 2*tailSize {
+		t.kept = append(t.kept[:0], t.kept[len(t.kept)-tailSize:]...)
+		t.cut = true
+	}
+}
+
+// String is at most tailSize bytes, from the start of a line if it can be.
+func (t *tail) String() string {
+	kept, cut := t.kept, t.cut
+	if len(kept) > tailSize {
+		kept, cut = kept[len(kept)-tailSize:], true
+	}
+	if i := bytes.IndexByte(kept, '\n'); cut && i >= 0 && i+1 < len(kept) {
+		kept = kept[i+1:]
+	}
+	return string(kept)
+}

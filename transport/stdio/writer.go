@@ -1,0 +1,149 @@
+package stdio
+
+import (
+	"bytes"
+	"io"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/queue"
+)
+
+// batchSize is how many bytes of queued frames go out in one write. A frame
+// that long goes out by itself, uncopied.
+const batchSize = 64 << 10
+
+// A writer sends queued frames, a newline behind each, in as few writes as it
+// can. A frame stays in the queue until a byte of it was accepted by the
+// operating system, so that what is in the queue at the end is unsent.
+type writer struct {
+	to    io.Writer
+	limit int // bytes of one frame
+
+	mu       sync.Mutex
+	wake     sync.Cond
+	queue    queue.Queue
+	finished bool // nothing more is accepted
+	aborted  bool // nothing more is written
+
+	// The write under way; used by run only.
+	batch  []byte
+	text   []byte // what is written: the batch, or one long frame by itself
+	frames int    // how many frames it covers, the oldest of the queue
+	owed   int    // length of the newline before them, owed to a long frame
+}
+
+func newWriter(to io.Writer, limit int) *writer {
+	w := &writer{to: to, limit: limit}
+	w.wake.L = &w.mu
+	return w
+}
+
+func (w *writer) send(o transport.Outbound) error {
+	if len(o.Frame) > w.limit {
+		return &transport.OversizedError{Limit: w.limit, Size: len(o.Frame)}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.finished {
+		return transport.ErrClosed
+	}
+	if !w.queue.Push(o) {
+		return transport.ErrBusy
+	}
+	flatten(o.Frame)
+	w.wake.Signal()
+	return nil
+}
+
+// flatten replaces newlines, which in JSON are only ever insignificant.
+func flatten(frame []byte) {
+	for i := bytes.IndexByte(frame, '\n'); i >= 0; i = bytes.IndexByte(frame, '\n') {
+		frame[i] = ' '
+		frame = frame[i+1:]
+	}
+}
+
+// run writes until the writer is finished and its queue empty, it is aborted,
+// or a write fails, and says which. It calls writable when a refused frame
+// would fit again.
+func (w *writer) run(writable func()) error {
+	defer w.finish()
+	for w.collect() {
+		n, err := w.to.Write(w.text)
+		if w.settle(n) {
+			writable()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collect waits for something to write, and reports false when there will be
+// nothing more.
+func (w *writer) collect() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.queue.Len() == 0 && w.owed == 0 && !w.finished {
+		w.wake.Wait()
+	}
+	if w.aborted {
+		return false
+	}
+	w.frames, w.text = 0, append(w.batch[:0], "\n"[:w.owed]...)
+	for w.frames < w.queue.Len() {
+		frame := w.queue.At(w.frames).Frame
+		if len(w.text)+len(frame) >= batchSize {
+			if len(w.text) == 0 {
+				w.frames, w.text = 1, frame
+				return true
+			}
+			break
+		}
+		w.text = append(append(w.text, frame...), '\n')
+		w.frames++
+	}
+	w.batch = w.text
+	return len(w.text) > 0
+}
+
+// settle takes the frames out of the queue of which a byte is among the n
+// accepted, and reports whether that made room for a refused one.
+func (w *writer) settle(n int) (relieved bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sent := 0
+	for start := w.owed; sent < w.frames && start < n; sent++ {
+		start += len(w.queue.At(sent).Frame) + len("\n")
+	}
+	if w.owed = 0; w.frames == 1 && len(w.text) == len(w.queue.At(0).Frame) {
+		w.owed = len("\n")
+	}
+	w.queue.Drop(sent)
+	return w.queue.Relieved()
+}
+
+// finish accepts no more frames; what is queued is still written.
+func (w *writer) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.finished = true
+	w.wake.Signal()
+}
+
+// abort writes nothing more. A write under way is its owner's to interrupt.
+func (w *writer) abort() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.finished, w.aborted = true, true
+	w.wake.Signal()
+}
+
+// unsent lists the tags of accepted frames no byte of which went out.
+func (w *writer) unsent() []transport.Tag {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue.Tags()
+}

@@ -1,0 +1,120 @@
+package stdio
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// The operating system accepts some bytes and then no more.
+//
+// Guarantees: G-0014.6
+func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 2*batchSize)), 1, 20).Draw(t, "sizes")
+		total := 0
+		for _, size := range sizes {
+			total += size + len("\n")
+		}
+		accepted := rapid.IntRange(0, total).Draw(t, "accepted")
+		pipe := &limitedPipe{room: accepted}
+		w := newWriter(pipe, 4*batchSize)
+		var stream []byte
+		var unsent []transport.Tag
+		for i, size := range sizes {
+			if len(stream) >= accepted {
+				unsent = append(unsent, transport.Tag(i+1))
+			}
+			frame := bytes.Repeat([]byte{'a' + byte(i)}, size)
+			stream = append(append(stream, frame...), '\n')
+			if err := w.send(transport.Outbound{Tag: transport.Tag(i + 1), Frame: frame}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.finish()
+		if err := w.run(func() {}); (err != nil) != (accepted < total) {
+			t.Fatalf("run returned %v", err)
+		}
+		if !bytes.Equal(pipe.taken, stream[:accepted]) {
+			t.Fatal("other bytes were written")
+		}
+		if got := w.unsent(); !slices.Equal(got, unsent) {
+			t.Fatalf("unsent are %v, want %v", got, unsent)
+		}
+	})
+}
+
+// limitedPipe takes some bytes and then fails, as a pipe whose reader is gone.
+type limitedPipe struct {
+	room  int
+	taken []byte
+	calls int
+}
+
+func (p *limitedPipe) Write(b []byte) (int, error) {
+	p.calls++
+	n := min(len(b), p.room)
+	p.room -= n
+	p.taken = append(p.taken, b[:n]...)
+	if n < len(b) {
+		return n, io.ErrClosedPipe
+	}
+	return n, nil
+}
+
+func TestQueuedFramesGoOutInOneWrite(t *testing.T) {
+	pipe := &limitedPipe{room: 1 << 20}
+	w := newWriter(pipe, 1000)
+	for range 200 {
+		if err := w.send(transport.Outbound{Frame: []byte("1")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.finish()
+	if err := w.run(func() {}); err != nil || pipe.calls != 1 {
+		t.Fatalf("200 frames went out in %d writes, %v", pipe.calls, err)
+	}
+}
+
+// Guarantees: G-0014.4, G-0014.5
+func TestWritableComesWithTheRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		written := make(chan []byte)
+		w := newWriter(writerFunc(func(b []byte) (int, error) {
+			written <- bytes.Clone(b)
+			return len(b), nil
+		}), 1<<20)
+		writable := 0
+		ended := make(chan error)
+		go func() { ended <- w.run(func() { writable++ }) }()
+		for i := range 256 {
+			if err := w.send(transport.Outbound{Frame: make([]byte, batchSize)}); err != nil {
+				t.Fatalf("frame %d: %v", i, err)
+			}
+		}
+		if err := w.send(transport.Outbound{Frame: []byte("1")}); !errors.Is(err, transport.ErrBusy) {
+			t.Fatalf("frame 257: %v", err)
+		}
+		synctest.Wait()
+		if writable != 0 {
+			t.Fatal("writable while full")
+		}
+		<-written
+		synctest.Wait()
+		if writable != 1 {
+			t.Fatalf("writable %d times after one frame went out", writable)
+		}
+		w.abort()
+		<-written
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
