@@ -1,0 +1,288 @@
+package conn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// A Request is one call to the peer.
+type Request struct {
+	Method string
+	Params json.RawMessage // an object or array; nil for none
+
+	// ID is a number drawn with NextID, for callers who need it in the params.
+	// Zero: the Conn draws one. An id is used once.
+	ID int64
+
+	// Timeout ends the call if no answer has come. Zero: Options.RequestTimeout.
+	// Negative: only the context bounds the call.
+	Timeout time.Duration
+
+	// WaitForReady waits for the Conn to become ready, until the context ends,
+	// instead of failing at once.
+	WaitForReady bool
+
+	// OnProgress is handed the params of progress notifications, on the
+	// calling goroutine, before Call returns. While it runs, only the newest
+	// progress is kept.
+	OnProgress func(params json.RawMessage)
+
+	// Silent keeps the peer from being told when the call is abandoned.
+	Silent bool
+}
+
+// A call is a caller who waits. The loop settles it exactly once.
+type call struct {
+	done     chan outcome         // capacity one: settling never blocks
+	progress chan json.RawMessage // capacity one, the newest; nil when nobody listens
+	slots    chan struct{}        // where its send slot goes back to; nil once it has
+	settled  bool
+}
+
+// An outcome is how a call ended.
+type outcome struct {
+	ending
+	result json.RawMessage
+}
+
+// newCall takes a call from the pool, holding the send slot just acquired.
+func (c *Conn) newCall() *call {
+	waiting, ok := c.calls.Get().(*call)
+	if !ok {
+		waiting = &call{done: make(chan outcome, 1)}
+	}
+	*waiting = call{done: waiting.done, slots: c.slots}
+	return waiting
+}
+
+// settle hands over the one outcome. The loop alone calls it. A second outcome
+// would be a fault of the core's: it is a panic, not a lost reply.
+func (c *call) settle(o outcome) {
+	if c.settled {
+		panic("conn: a request was settled twice")
+	}
+	c.settled = true
+	c.releaseSlot()
+	c.done <- o
+}
+
+func (c *call) releaseSlot() {
+	if c.slots != nil {
+		<-c.slots
+		c.slots = nil
+	}
+}
+
+// offer replaces progress that was not picked up yet. The loop alone calls it.
+func (c *call) offer(params json.RawMessage) {
+	if c.progress == nil {
+		return
+	}
+	select {
+	case <-c.progress:
+	default:
+	}
+	c.progress <- params // the loop is the only sender, so there is room
+}
+
+// NextID draws the id of a request to come: positive, rising, never reused in
+// the life of the Conn.
+func (c *Conn) NextID() int64 { return c.lastID.Add(1) }
+
+// Call makes a request and waits for its one outcome: the result, or a
+// *CallError. It returns at the end of ctx at the latest. The result is the
+// caller's.
+func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
+	return c.call(ctx, r, nil)
+}
+
+func (c *Conn) call(ctx context.Context, r Request, in *Incarnation) (json.RawMessage, error) {
+	began := time.Now()
+	if r.ID == 0 {
+		r.ID = c.NextID()
+	}
+	c.counters.calls.Add(1)
+	o := c.attempt(ctx, r, in)
+	for r.WaitForReady && o.cause == Refused && notReady(o.err) {
+		if err := c.AwaitReady(ctx); err != nil {
+			o = c.neverReady(ctx, err)
+			break
+		}
+		o = c.attempt(ctx, r, in)
+	}
+	c.counters.settled[o.cause][o.delivery].Add(1)
+	var err error
+	if o.cause != Answered {
+		err = &CallError{Method: r.Method, ID: r.ID, Cause: o.cause, Delivery: o.delivery, Err: o.err}
+	}
+	c.options.Hooks.RequestStopped(telemetry.RequestStopped{
+		Conn: c.options.Name, Method: r.Method, ID: r.ID, Cause: o.cause.String(), Delivery: o.delivery.String(),
+		Duration: time.Since(began), Err: err,
+	})
+	return o.result, err
+}
+
+// notReady tells a refusal that passes with time from one that does not.
+func notReady(err error) bool {
+	var state *StateError
+	return errors.As(err, &state) || errors.Is(err, ErrStale) || errors.Is(err, ErrNotRunning)
+}
+
+// neverReady is the outcome of a call that has waited for ready in vain.
+func (c *Conn) neverReady(ctx context.Context, err error) outcome {
+	if ctx.Err() == nil {
+		return outcome{ending: ending{ShutDown, NotSent, err}}
+	}
+	return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
+}
+
+// attempt encodes the request for the present incarnation, posts it and waits.
+func (c *Conn) attempt(ctx context.Context, r Request, in *Incarnation) outcome {
+	if err := c.acquireSlot(ctx); err != nil {
+		return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
+	}
+	waiting := c.newCall()
+	if r.OnProgress != nil {
+		waiting.progress = make(chan json.RawMessage, 1)
+	}
+	posted := c.mailbox.post(event{
+		kind: callMade, handshake: in != nil, serving: c.serves(ctx), silent: r.Silent,
+		epoch: c.epochOf(in), timeout: c.timeout(r),
+		out: outboundFrame{
+			id: r.ID, call: waiting,
+			frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(r.ID), r.Method, r.Params),
+		},
+	})
+	if !posted {
+		waiting.releaseSlot()
+		return c.refusedUnposted()
+	}
+	o := c.await(ctx, r, waiting)
+	c.calls.Put(waiting)
+	return o
+}
+
+// epochOf is the incarnation a frame is encoded for: the handshake's own, or
+// the present one.
+func (c *Conn) epochOf(in *Incarnation) uint64 {
+	if in != nil {
+		return in.epoch
+	}
+	return c.status.Load().Epoch
+}
+
+func (c *Conn) timeout(r Request) time.Duration {
+	switch {
+	case r.Timeout < 0:
+		return 0
+	case r.Timeout == 0:
+		return c.options.RequestTimeout
+	default:
+		return r.Timeout
+	}
+}
+
+// await waits for the outcome, hands on progress, and gives up when ctx ends.
+func (c *Conn) await(ctx context.Context, r Request, waiting *call) outcome {
+	leaving := ctx.Done()
+	for {
+		select {
+		case o := <-waiting.done:
+			select {
+			case params := <-waiting.progress:
+				r.OnProgress(params)
+			default:
+			}
+			return o
+		case params := <-waiting.progress:
+			r.OnProgress(params)
+		case <-leaving:
+			leaving = nil
+			c.leave(ctx, event{id: r.ID})
+		}
+	}
+}
+
+// leave asks the loop to settle a call whose context has ended. It does so at
+// once, or has done so already.
+func (c *Conn) leave(ctx context.Context, ev event) {
+	ev.kind, ev.err = callLeft, context.Cause(ctx)
+	if leavingCause(ctx) == TimedOut {
+		ev.timeout = -1
+	}
+	c.mailbox.post(ev)
+}
+
+func leavingCause(ctx context.Context) Cause {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return TimedOut
+	}
+	return Cancelled
+}
+
+// Notify sends a notification. It returns nil once the link has taken it; the
+// peer may still not get it. It waits for room until ctx ends.
+func (c *Conn) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	return c.notify(ctx, method, params, nil)
+}
+
+func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage, in *Incarnation) error {
+	if err := c.acquireSlot(ctx); err != nil {
+		return &CallError{Method: method, Cause: leavingCause(ctx), Delivery: NotSent, Err: err}
+	}
+	waiting := c.newCall()
+	posted := c.mailbox.post(event{
+		kind: noticeMade, handshake: in != nil, serving: c.serves(ctx), epoch: c.epochOf(in),
+		out: outboundFrame{call: waiting, notice: true, frame: jsonrpc.AppendNotification(nil, method, params)},
+	})
+	if !posted {
+		waiting.releaseSlot()
+		o := c.refusedUnposted()
+		return &CallError{Method: method, Cause: o.cause, Delivery: o.delivery, Err: o.err}
+	}
+	o := c.awaitTaken(ctx, waiting)
+	if o.cause != Answered {
+		return &CallError{Method: method, Cause: o.cause, Delivery: o.delivery, Err: o.err}
+	}
+	return nil
+}
+
+// awaitTaken waits until the link has taken a notification, and withdraws it
+// when ctx ends first.
+func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
+	select {
+	case o := <-waiting.done:
+		c.calls.Put(waiting)
+		return o
+	case <-ctx.Done():
+		c.leave(ctx, event{out: outboundFrame{call: waiting}})
+		return <-waiting.done // not reused: the loop may still look for it
+	}
+}
+
+func (c *Conn) acquireSlot(ctx context.Context) error {
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// refusedUnposted is the outcome of a call that no loop would take.
+func (c *Conn) refusedUnposted() outcome {
+	if status := c.status.Load(); status.State == Closing {
+		return outcome{ending: ending{ShutDown, NotSent, status.Reason}}
+	}
+	return outcome{ending: ending{Refused, NotSent, ErrNotRunning}}
+}

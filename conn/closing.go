@@ -1,0 +1,114 @@
+//bowline:pure
+
+package conn
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// end is Stop: the one way out that asks nobody.
+func (c *core) end(now instant, why Reason) {
+	switch {
+	case c.state() != Closing:
+		c.close(now, why, nil, c.options.StopGrace)
+	case c.linked && c.grace > c.options.StopGrace: // a drain's
+		c.closeLink(now, c.options.StopGrace)
+	}
+}
+
+// close ends the Conn for good.
+func (c *core) close(now instant, why Reason, unsent []transport.Tag, grace time.Duration) {
+	c.retryAt, c.initDue, c.drainDue, c.idleAt = 0, 0, 0, 0
+	if !c.admit(closed, why) {
+		return
+	}
+	cause := LinkLost
+	if why.Kind == Stopped || why.Kind == Drained {
+		cause = ShutDown
+	}
+	c.endIncarnation(now, cause, why, unsent, grace)
+	if !c.linked {
+		c.emit(effect{kind: terminate})
+	}
+}
+
+// endIncarnation settles and cancels everything that ran on the link, and
+// closes it.
+func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []transport.Tag, grace time.Duration) {
+	c.settleAll(now, cause, why, unsent)
+	c.incoming.clear()
+	c.emit(effect{kind: endTasks, epoch: c.epoch, err: why})
+	if c.linked {
+		c.closeLink(now, grace)
+	}
+}
+
+// closeLink begins to close the link. One that takes longer than it may is
+// left behind, and holds nothing up.
+func (c *core) closeLink(now instant, grace time.Duration) {
+	c.grace, c.closeDue = grace, now+grace+c.options.StopGrace
+	c.emit(effect{kind: closeLink, epoch: c.epoch, grace: grace})
+}
+
+// onLinkGone hears that the link is closed: what has waited for that goes on.
+func (c *core) onLinkGone(now instant) {
+	if !c.linked {
+		return
+	}
+	c.linked, c.closeDue = false, 0
+	switch {
+	case c.state() == Closing:
+		c.emit(effect{kind: terminate})
+	case c.retryWhy != "":
+		c.retry(now, c.retryWhy)
+	}
+}
+
+// onLinkEnded hears that the peer will send nothing more, so that no answer
+// can come: an acceptor finishes what it serves, an initiator waits for the
+// loss.
+func (c *core) onLinkEnded(now instant) {
+	if c.role != acceptor || !c.attached() {
+		return
+	}
+	c.ended = true
+	c.settlePending(now, LinkLost, Reason{Kind: PeerEnded}, nil)
+	c.drain(now + c.options.DrainGrace)
+}
+
+// onDrainAsked stops taking new work of ours, and closes once what is in
+// flight has ended, or when the time is up.
+func (c *core) onDrainAsked(now instant, ev *event) {
+	switch c.state() {
+	case Closing: // with all the grace it was given
+	case Ready:
+		c.drain(now + ev.timeout)
+	default:
+		c.end(now, Reason{Kind: Drained})
+	}
+}
+
+func (c *core) drain(due instant) {
+	if !c.draining || due < c.drainDue {
+		c.drainDue = due
+	}
+	c.draining = true
+}
+
+// finishDrain closes a draining Conn that has nothing left to do. A frame
+// offered in this very step may come back from a busy link, so the step after
+// it decides.
+func (c *core) finishDrain(now instant) {
+	c.idleAt = 0
+	switch {
+	case !c.draining || c.state() != Ready:
+	case c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty():
+	case slices.ContainsFunc(c.out, func(fx effect) bool { return fx.kind == transmit }):
+		c.idleAt = now
+	default:
+		c.close(now, Reason{Kind: Drained}, nil, c.options.DrainGrace)
+	}
+}

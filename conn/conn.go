@@ -1,0 +1,174 @@
+package conn
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A Conn is a connection to one peer that outlives its links. Make one with
+// New or Accept, have Run run, and use the other methods from any goroutine.
+type Conn struct {
+	options   Options
+	role      role
+	transport transport.Transport // of an initiator
+	link      transport.Link      // of an acceptor, until Run takes it
+
+	born     time.Time
+	lastID   atomic.Int64
+	slots    chan struct{}
+	calls    sync.Pool // of *call
+	mailbox  *mailbox
+	status   atomic.Pointer[Status]
+	counters counters
+	present  atomic.Pointer[chan struct{}] // closed when the present Run returns; nil outside
+	stopping atomic.Bool
+	done     chan struct{} // closed when Run has ended in closing
+	epoch    uint64        // where the next Run continues
+}
+
+// New makes an initiator: it opens links through t, and opens another, after a
+// delay, whenever one is lost. It does nothing until Run runs.
+func New(t transport.Transport, o Options) *Conn {
+	c := newConn(initiator, Starting, o)
+	c.transport = t
+	return c
+}
+
+// Accept makes an acceptor on a link that a listener was handed. It closes
+// when the link is lost. Run takes the link over.
+func Accept(link transport.Link, o Options) *Conn {
+	c := newConn(acceptor, Initializing, o)
+	c.link = link
+	return c
+}
+
+func newConn(r role, initial State, o Options) *Conn {
+	o = o.withDefaults()
+	c := &Conn{
+		options: o,
+		role:    r,
+		born:    time.Now().Add(-time.Nanosecond), // so that no instant is zero
+		slots:   make(chan struct{}, o.SendSlots),
+		mailbox: newMailbox(),
+		done:    make(chan struct{}),
+	}
+	c.options.Dialect = guarded{o.Dialect, c.reportPanic}
+	c.status.Store(&Status{State: initial, Since: c.born, changed: make(chan struct{})})
+	return c
+}
+
+// Name is Options.Name.
+func (c *Conn) Name() string { return c.options.Name }
+
+// Run is the Conn's one goroutine. It returns when the Conn has closed: nil
+// after Stop, Close, the end of ctx, which means Stop, or a peer that ended in
+// good order; otherwise the Reason it closed for. A *StuckError is joined when
+// code that was handed in is still running, and what the link said when it
+// could not close cleanly.
+//
+// After a panic Run returns a *PanicError, every call having ended with an
+// unknown delivery unless it surely never left; an initiator may be run again,
+// and continues its ids and epochs.
+func (c *Conn) Run(ctx context.Context) error {
+	over := make(chan struct{})
+	if !c.present.CompareAndSwap(nil, &over) {
+		return ErrRunning
+	}
+	defer close(over)
+	defer c.present.Store(nil)
+	if c.State() == Closing {
+		return ErrNotRunning
+	}
+	return newLoop(c).run(ctx)
+}
+
+// Done is closed when Run has returned and the Conn is closed for good.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// AwaitReady waits until the Conn is ready. It fails with the Reason when the
+// Conn closes, and with the context's cause, naming what it waited for, when
+// ctx ends first.
+func (c *Conn) AwaitReady(ctx context.Context) error {
+	for {
+		status := c.Status()
+		switch status.State {
+		case Ready:
+			return nil
+		case Closing:
+			return status.Reason
+		}
+		select {
+		case <-status.changed:
+		case <-ctx.Done():
+			return fmt.Errorf("conn: not ready, %s (%w): %w", status.State, status.blame(), context.Cause(ctx))
+		}
+	}
+}
+
+// blame is the most telling reason for not being ready.
+func (s *Status) blame() Reason {
+	if s.LastFailure.Kind != "" {
+		return s.LastFailure
+	}
+	return s.Reason
+}
+
+// Wake says that the peer is back: a backoff ends now.
+func (c *Conn) Wake() { c.mailbox.post(event{kind: woken}) }
+
+// Stop ends every call at once and closes the link within Options.StopGrace.
+// It does not wait; Done tells. It may be called from anywhere, and again.
+// A Conn that is not running stops as soon as Run runs.
+func (c *Conn) Stop() {
+	c.stopping.Store(true)
+	c.mailbox.post(event{kind: stopAsked})
+}
+
+// Close takes no new calls, lets what is in flight finish, closes the link and
+// waits until all of that is done. Handlers that still run may call out. What
+// has not finished at ctx's deadline, or after Options.DrainGrace when there
+// is none, is stopped. At the end of ctx Close stops everything at once and
+// returns the context's cause.
+//
+// A Conn that is not running, or whose Run ends by a panic meanwhile, gives
+// ErrNotRunning, and stops as soon as Run runs.
+func (c *Conn) Close(ctx context.Context) error {
+	grace := c.options.DrainGrace
+	if deadline, ok := ctx.Deadline(); ok {
+		grace = time.Until(deadline)
+	}
+	if !c.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)}) {
+		c.Stop()
+	}
+	run := c.present.Load()
+	if run == nil {
+		return c.closed()
+	}
+	select {
+	case <-c.done:
+	case <-*run:
+	case <-ctx.Done():
+		c.Stop()
+		<-*run
+		return context.Cause(ctx)
+	}
+	return c.closed()
+}
+
+// closed tells a Conn that is closed for good from one that is not running.
+func (c *Conn) closed() error {
+	select {
+	case <-c.done:
+		return nil
+	default:
+		return ErrNotRunning
+	}
+}
+
+// now is the time on the Conn's monotonic clock.
+func (c *Conn) now() instant { return time.Since(c.born) }

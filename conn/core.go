@@ -1,0 +1,270 @@
+//bowline:pure
+
+package conn
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/looplab/fsm"
+)
+
+// A core is one connection as a pure state machine: no goroutine, lock,
+// channel, I/O, clock or randomness. Equal events at equal times give equal
+// effects, so that every failure replays (ADR-0001).
+type core struct {
+	options Options // with every default filled in
+	dialect Dialect
+	role    role
+
+	machine *fsm.FSM
+	reason  Reason
+	epoch   uint64 // of the current incarnation
+	linked  bool   // a link of this epoch is attached or being closed
+
+	initDue  instant    // when starting and initializing must be over
+	retryAt  instant    // when the next attempt is due
+	retryWhy ReasonKind // set: the next attempt waits for the old link to be gone
+	readyAt  instant
+	unproven int // losses in a row before the Conn had proved itself
+	schedule schedule
+
+	grace    time.Duration // what the link was given to close in
+	closeDue instant       // when a link that does not close is left behind
+
+	draining bool
+	ended    bool    // the peer will send nothing more
+	drainDue instant // when to close whatever is left
+	idleAt   instant // when to look again whether anything is left
+
+	pending    pending
+	tombstones tombstones
+	incoming   incoming
+	outbound   outbound
+	credit     credit
+
+	malformedRun int // malformed frames in a row
+
+	out []effect
+}
+
+type role uint8
+
+const (
+	initiator role = iota // opens links, reconnects
+	acceptor              // is handed one link; closes with it
+)
+
+func newCore(r role, o Options, d Dialect) *core {
+	c := &core{options: o, dialect: d, role: r, schedule: newSchedule(o)}
+	initial := Starting
+	if r == acceptor {
+		initial = Initializing
+	}
+	c.machine = newMachine(initial)
+	return c
+}
+
+// step applies ev at time now; the effects are to be performed in order, and
+// stay valid until the next step.
+func (c *core) step(now instant, ev *event) []effect {
+	c.clearEffects()
+	switch ev.kind {
+	case started:
+		c.onStarted(now, ev)
+	case callMade:
+		c.onCallMade(now, ev)
+	case noticeMade:
+		c.onNoticeMade(now, ev)
+	case callLeft:
+		c.onCallLeft(now, ev)
+	case handled:
+		c.onHandled(ev)
+	case woken:
+		c.onWoken(now)
+	case drainAsked:
+		c.onDrainAsked(now, ev)
+	case stopAsked:
+		c.end(now, Reason{Stopped, ev.err})
+	case tick:
+		c.onTick(now, ev)
+	case linkOpened:
+		c.onLinkOpened(ev)
+	default:
+		if ev.epoch != c.epoch {
+			break // of an incarnation that is over
+		}
+		if ev.kind < replied {
+			c.onLifecycle(now, ev)
+		} else {
+			c.onTraffic(now, ev)
+		}
+	}
+	c.grantCredit()
+	c.finishDrain(now)
+	return c.out
+}
+
+// onLifecycle applies what the incarnation reports of itself.
+func (c *core) onLifecycle(now instant, ev *event) {
+	switch ev.kind {
+	case handshakeDone:
+		c.becomeReady(now, Reason{Kind: Handshaken})
+	case openFailed, handshakeFailed, linkLost:
+		c.lose(now, ev.reason, ev.random, ev.tags)
+	case linkEnded:
+		c.onLinkEnded(now)
+	case linkGone:
+		c.onLinkGone(now)
+	default:
+		panic(fmt.Sprintf("conn: unhandled event %d", ev.kind))
+	}
+}
+
+// onTraffic applies what came in on the link, or did not go out.
+func (c *core) onTraffic(now instant, ev *event) {
+	if !c.attached() {
+		c.onAftermath(now, ev)
+		return
+	}
+	switch ev.kind {
+	case replied:
+		c.onReplied(now, ev)
+	case requested:
+		c.onRequested(ev)
+	case notified:
+		c.emit(effect{kind: notify, incoming: ev.incoming, epoch: ev.epoch})
+	case progressed:
+		c.onProgressed(ev)
+	case cancelled:
+		c.onCancelled(ev)
+	case probed:
+		c.send(ev.out)
+	case malformed:
+		c.onMalformed(now, ev)
+	case busy:
+		c.onBusy(now, ev)
+	case failed:
+		c.onFailed(now, ev)
+	case writable:
+		c.onWritable()
+	default:
+		panic(fmt.Sprintf("conn: unhandled event %d", ev.kind))
+	}
+	if ev.frames > 0 {
+		if ev.kind != malformed {
+			c.malformedRun = 0
+		}
+		c.credit.withheld += ev.frames
+	}
+}
+
+// onAftermath applies what is still reported when the incarnation is over: a
+// reply is counted as late, a caller is told of what did not go out, and
+// nothing is begun.
+func (c *core) onAftermath(now instant, ev *event) {
+	switch {
+	case ev.kind == replied:
+		c.onReplied(now, ev)
+	case ev.out.notice:
+		c.settle(now, request{call: ev.out.call}, ending{LinkLost, NotSent, c.reason}, nil)
+	}
+}
+
+// attached reports whether there is a link to talk on.
+func (c *core) attached() bool {
+	state := c.state()
+	return state == Initializing || state == Ready
+}
+
+func (c *core) emit(fx effect) { c.out = append(c.out, fx) }
+
+// maxEffects is how many effects of capacity a step keeps for the next one.
+const maxEffects = 64
+
+func (c *core) clearEffects() {
+	if c.out = c.out[:0]; cap(c.out) > maxEffects {
+		c.out = nil
+	}
+}
+
+// onStarted begins the first incarnation.
+func (c *core) onStarted(now instant, ev *event) {
+	if c.role == acceptor {
+		c.epoch++
+		c.attach(ev.link)
+		c.becomeReady(now, Reason{Kind: Started})
+		return
+	}
+	c.begin(now)
+}
+
+// begin opens a link for a new incarnation.
+func (c *core) begin(now instant) {
+	c.epoch++
+	c.retryAt, c.retryWhy = 0, ""
+	c.initDue = now + c.options.InitTimeout
+	c.emit(effect{kind: openLink, epoch: c.epoch})
+}
+
+// onLinkOpened attaches the link, or has it closed when nobody wants it any more.
+func (c *core) onLinkOpened(ev *event) {
+	if ev.epoch != c.epoch || !c.admit(opened, Reason{Kind: LinkOpened}) {
+		c.emit(effect{kind: closeLink, epoch: ev.epoch, link: ev.link})
+		return
+	}
+	c.attach(ev.link)
+	c.emit(effect{kind: handshake, epoch: c.epoch})
+}
+
+func (c *core) attach(link transport.Link) {
+	c.linked, c.closeDue = true, 0
+	c.malformedRun = 0
+	c.emit(effect{kind: bind, link: link, epoch: c.epoch})
+	c.emit(effect{kind: grant, stream: transport.Main, frames: c.options.Credit})
+}
+
+func (c *core) becomeReady(now instant, why Reason) {
+	if c.admit(handshaken, why) {
+		c.initDue = 0
+		c.readyAt = now
+	}
+}
+
+// onTick acts on every deadline that has passed.
+func (c *core) onTick(now instant, ev *event) {
+	if passed(now, c.closeDue) {
+		c.onLinkGone(now) // it is not, but nobody waits for it any longer
+	}
+	if passed(now, c.retryAt) && c.state() == Backoff {
+		c.retry(now, RetryDue)
+	}
+	if passed(now, c.initDue) {
+		c.lose(now, Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.options.InitTimeout)}, ev.random, nil)
+	}
+	if c.draining && passed(now, c.drainDue) {
+		c.end(now, Reason{Drained, fmt.Errorf("work was left when the time to drain was over")})
+	}
+	c.expireRequests(now)
+	c.retrySends(now, ev)
+	c.tombstones.sweep(now, c.options.TombstoneSweep)
+}
+
+func passed(now, deadline instant) bool { return deadline != 0 && deadline <= now }
+
+// deadline is when the core wants its next tick; 0 for never.
+func (c *core) deadline() instant {
+	return earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.pending.deadline(),
+		c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
+}
+
+func earliest(deadlines ...instant) instant {
+	var first instant
+	for _, d := range deadlines {
+		if d != 0 && (first == 0 || d < first) {
+			first = d
+		}
+	}
+	return first
+}

@@ -1,0 +1,330 @@
+package conn
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// Guarantees: G-0001.2
+func TestInitiatorBecomesReady(t *testing.T) {
+	d := drive(t, initiator, Options{})
+	d.start()
+	if fx := d.want(openLink); fx.epoch != 1 {
+		t.Fatalf("the first epoch is %d", fx.epoch)
+	}
+	d.open()
+	d.wantTransition(Initializing, LinkOpened)
+	d.want(bind)
+	d.wantGrant(1)
+	d.want(handshake)
+	d.handshaken()
+	d.wantTransition(Ready, Handshaken)
+	d.wantNothing("the handshake is all")
+	if due := d.core.deadline(); due != 0 {
+		t.Fatalf("an idle Conn wants a tick at %v", due)
+	}
+}
+
+// Guarantees: G-0001.2
+func TestAcceptorIsReadyOnceAttached(t *testing.T) {
+	d := drive(t, acceptor, Options{})
+	d.start()
+	d.want(bind)
+	d.wantGrant(1)
+	d.wantTransition(Ready, Started)
+	d.wantNothing("an acceptor runs no handshake")
+}
+
+// Guarantees: G-0001.5
+func TestAcceptorClosesWithItsLink(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.call(1, 0)
+	d.wantTransmit(1)
+	d.lost()
+	d.wantTransition(Closing, LinkBroken)
+	d.wantSettled(1, LinkLost, Unknown)
+	d.want(endTasks)
+	d.want(closeLink)
+	d.gone()
+	d.want(terminate)
+}
+
+// Guarantees: G-0001.3
+func TestInitTimeoutCoversStartingAndInitializing(t *testing.T) {
+	for name, reach := range map[string]func(*driver){
+		"starting":     func(d *driver) { d.start() },
+		"initializing": func(d *driver) { d.start(); d.now += 9 * time.Second; d.open() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := drive(t, initiator, Options{})
+			reach(d)
+			d.forget()
+			began := time.Second
+			d.atDeadline()
+			if d.now != began+10*time.Second {
+				t.Fatalf("it fired %v after the start", d.now-began)
+			}
+			d.wantTransition(Backoff, InitTimedOut)
+		})
+	}
+}
+
+// A link that arrives when its incarnation is over is closed, whatever the
+// state is by then.
+//
+// Guarantees: G-0001.6, G-0009.4
+func TestUnwantedLinkIsClosed(t *testing.T) {
+	for name, reach := range map[string]func(*driver){
+		"after stop":          func(d *driver) { d.stop() },
+		"in backoff":          func(d *driver) { d.after(10 * time.Second) },
+		"in the next attempt": func(d *driver) { d.after(10 * time.Second); d.wake() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := drive(t, initiator, Options{})
+			d.start()
+			reach(d)
+			state := d.core.state()
+			d.forget()
+			d.step(event{kind: linkOpened, epoch: 1, link: deadLink{}})
+			if fx := d.want(closeLink); fx.link == nil || fx.epoch != 1 {
+				t.Fatalf("got %+v", fx)
+			}
+			d.wantNothing("nobody wants this link")
+			d.wantState(state)
+		})
+	}
+}
+
+// Guarantees: G-0001.6
+func TestOldIncarnationIsNotHeard(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.lost()
+	d.gone()
+	d.atDeadline()
+	d.open()
+	d.handshaken()
+	d.call(1, 0)
+	d.forget()
+	for _, ev := range []event{
+		{kind: linkLost, reason: Reason{Kind: LinkBroken}}, {kind: handshakeFailed}, {kind: openFailed},
+		{kind: replied, id: 1, frames: 1}, {kind: requested, incoming: incomingRequest(1), frames: 1},
+		{kind: malformed, frames: 1, err: errors.New("bad")}, {kind: writable}, {kind: linkGone},
+	} {
+		ev.epoch = 1
+		d.step(ev)
+	}
+	d.wantNothing("all of it is of epoch 1")
+	d.wantState(Ready)
+}
+
+// What is still reported when the incarnation is over begins nothing: a
+// request served then would be answered on the next link.
+//
+// Guarantees: G-0001.6
+func TestNothingIsBegunAfterTheLoss(t *testing.T) {
+	for name, end := range map[string]func(*driver){
+		"backoff": func(d *driver) { d.lost() },
+		"closing": func(d *driver) { d.stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := driveReady(t, Options{})
+			end(d)
+			d.forget()
+			d.request(1)
+			d.own(event{kind: probed, frames: 1, out: outboundFrame{reply: true}})
+			d.own(event{kind: notified, frames: 1, incoming: &Incoming{}})
+			d.own(event{kind: malformed, frames: 1, err: errors.New("bad")})
+			d.own(event{kind: linkEnded})
+			d.own(event{kind: writable})
+			d.wantNothing("there is no link")
+			if n := d.core.incoming.len(); n != 0 {
+				t.Fatalf("%d requests are held for the next incarnation", n)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0001.4
+func TestRetryComesWhenItsDelayHasPassed(t *testing.T) {
+	d := driveReady(t, Options{})
+	lostAt := d.now
+	d.lost()
+	fx := d.wantTransition(Backoff, LinkBroken)
+	if wait := fx.at - lostAt; wait < time.Second || wait > 1200*time.Millisecond {
+		t.Fatalf("the first delay is %v", wait)
+	}
+	d.gone()
+	d.forget()
+	d.after(fx.at - d.now - 1)
+	d.wantNothing("it is too early")
+	d.after(1)
+	d.wantTransition(Starting, RetryDue)
+	if fx := d.want(openLink); fx.epoch != 2 {
+		t.Fatalf("the second epoch is %d", fx.epoch)
+	}
+}
+
+// Guarantees: G-0001.4
+func TestWakeEndsABackoffAndNothingElse(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.wake()
+	d.wantNothing("it is ready")
+	d.lost()
+	d.gone()
+	d.forget()
+	d.wake()
+	d.wantTransition(Starting, Woken)
+	d.want(openLink)
+	d.wake()
+	d.wantNothing("it is starting already")
+}
+
+// Two processes of one server must not run at once.
+//
+// Guarantees: G-0001.7
+func TestOneLinkAtATime(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.lost()
+	d.forget()
+	d.wake()
+	d.wake()
+	d.wantNothing("the old link is still closing")
+	d.gone()
+	d.wantTransition(Starting, Woken)
+	d.want(openLink)
+}
+
+// Guarantees: G-0001.7
+func TestLinkThatDoesNotCloseIsLeftBehind(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.lost()
+	d.forget()
+	d.wake()
+	d.atDeadline()
+	d.wantTransition(Starting, Woken)
+	d.stop()
+	d.forget()
+	d.gone()
+	d.wantNothing("the core is finished already")
+}
+
+// Guarantees: G-0001.8
+func TestThreeUnprovenLossesAreACrashLoop(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.now += 30 * time.Second // it has proved itself
+	for _, want := range []ReasonKind{LinkBroken, LinkBroken, LinkBroken, CrashLooping, CrashLooping} {
+		d.lost()
+		d.wantTransition(Backoff, want)
+		d.gone()
+		d.atDeadline()
+		d.open()
+		d.handshaken()
+		d.forget()
+	}
+	d.now += 30 * time.Second
+	d.lost()
+	d.wantTransition(Backoff, LinkBroken)
+}
+
+// Guarantees: G-0001.8
+func TestDelaysGrowUntilTheConnHasProvedItself(t *testing.T) {
+	d := driveReady(t, Options{BackoffJitter: 1e-9})
+	wait := func() time.Duration {
+		d.lost()
+		began := d.now
+		d.gone()
+		d.atDeadline()
+		waited := d.now - began
+		d.open()
+		d.handshaken()
+		return waited.Round(time.Millisecond)
+	}
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		d.now += 30*time.Second - 1 // not long enough
+		if got := wait(); got != want*time.Second {
+			t.Fatalf("waited %v, want %v s", got, want)
+		}
+	}
+	d.now += 30 * time.Second
+	if got := wait(); got != time.Second {
+		t.Fatalf("waited %v after it had proved itself", got)
+	}
+}
+
+// Guarantees: G-0001.9
+func TestWhatWaitingDoesNotMendIsRetriedRarely(t *testing.T) {
+	for _, kind := range []ReasonKind{ExecutableMissing, Incompatible} {
+		d := drive(t, initiator, Options{})
+		d.start()
+		d.want(openLink)
+		d.own(event{kind: openFailed, reason: Reason{Kind: kind}})
+		if fx := d.wantTransition(Backoff, kind); fx.at-d.now != 30*time.Second {
+			t.Errorf("%s is retried after %v", kind, fx.at-d.now)
+		}
+	}
+}
+
+func TestFinalReasonCloses(t *testing.T) {
+	d := drive(t, initiator, Options{Final: func(why Reason) bool { return why.Kind == Incompatible }})
+	d.start()
+	d.open()
+	d.forget()
+	d.own(event{kind: handshakeFailed, reason: Reason{Kind: Incompatible}})
+	d.wantTransition(Closing, Incompatible)
+}
+
+// Guarantees: G-0009.2
+func TestStopFromEveryState(t *testing.T) {
+	for state, reach := range map[State]func(*driver){
+		Starting:     func(d *driver) { d.start() },
+		Initializing: func(d *driver) { d.start(); d.open() },
+		Ready:        func(d *driver) { d.start(); d.open(); d.handshaken() },
+		Backoff:      func(d *driver) { d.start(); d.open(); d.lost(); d.gone() },
+		Closing:      func(d *driver) { d.start(); d.open(); d.stop(); d.gone() },
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			d := drive(t, initiator, Options{})
+			reach(d)
+			d.wantState(state)
+			d.stop()
+			d.stop()
+			d.wantState(Closing)
+			d.gone()
+			if finished := d.count(terminate); finished != 1 {
+				t.Fatalf("it was finished %d times", finished)
+			}
+			d.forget()
+			d.atNoDeadline()
+		})
+	}
+}
+
+func (d *driver) atNoDeadline() {
+	d.t.Helper()
+	if due := d.core.deadline(); due != 0 && due != d.core.tombstones.sweepAt {
+		d.t.Fatalf("a closed Conn wants a tick at %v", due)
+	}
+}
+
+// Guarantees: G-0009.5
+func TestStopDoesNotWaitForALinkForEver(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.stop()
+	d.forget()
+	d.atDeadline()
+	if waited := d.now - time.Second; waited != 200*time.Millisecond {
+		t.Fatalf("it waited %v", waited)
+	}
+	d.want(terminate)
+}
+
+func TestManyStopsCloseTheLinkOnce(t *testing.T) {
+	d := driveReady(t, Options{})
+	for range 100 {
+		d.stop()
+	}
+	if n := d.count(closeLink); n != 1 {
+		t.Fatalf("the link was closed %d times", n)
+	}
+}

@@ -1,0 +1,109 @@
+package conn
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A Dialect says what the protocol above JSON-RPC means by a message. Its
+// methods are pure functions and safe for concurrent use.
+type Dialect interface {
+	// Classify says what a request or notification is to the Conn itself. It
+	// runs in the link's reading goroutine.
+	Classify(*jsonrpc.Message) Class
+
+	// Cancel returns the frame that tells the peer that our request id was
+	// abandoned for the given reason, or nil where there is no such message.
+	Cancel(id int64, why error) []byte
+
+	// Batches reports whether the peer may send batches at present.
+	Batches() bool
+}
+
+// A Class is what a message is to the Conn itself.
+type Class struct {
+	Kind    ClassKind
+	Request jsonrpc.ID      // Progress: our request. Cancellation: the peer's
+	Answer  json.RawMessage // Probe: the result to answer with
+}
+
+// A ClassKind tells messages apart that the Conn handles by itself.
+type ClassKind uint8
+
+const (
+	Ordinary     ClassKind = iota // the handler's
+	Progress                      // a notification of progress of one of our requests
+	Cancellation                  // a notification that the peer has abandoned one of its own
+	Probe                         // a request that asks for a sign of life
+)
+
+// guarded keeps a panic of a Dialect's from whoever asked it: the loop, or the
+// goroutine that reads the link, which may even be the peer's.
+type guarded struct {
+	dialect Dialect
+	report  func(where string, err error)
+}
+
+// Classify takes what the dialect cannot classify for an ordinary message.
+func (g guarded) Classify(m *jsonrpc.Message) (class Class) {
+	g.report("Dialect.Classify", guard(func() error { class = g.dialect.Classify(m); return nil }))
+	return class
+}
+
+func (g guarded) Cancel(id int64, why error) (frame []byte) {
+	g.report("Dialect.Cancel", guard(func() error { frame = g.dialect.Cancel(id, why); return nil }))
+	return frame
+}
+
+func (g guarded) Batches() (may bool) {
+	g.report("Dialect.Batches", guard(func() error { may = g.dialect.Batches(); return nil }))
+	return may
+}
+
+// plain is JSON-RPC with nothing above it.
+type plain struct{}
+
+func (plain) Classify(*jsonrpc.Message) Class { return Class{} }
+func (plain) Cancel(int64, error) []byte      { return nil }
+func (plain) Batches() bool                   { return false }
+
+// A Handler serves what the peer asks and tells.
+type Handler interface {
+	// ServeRequest answers a request, in a goroutine of its own. Its context
+	// ends, with a cause, when the peer cancels the request, the incarnation
+	// is over or the Conn stops. A *jsonrpc.Error in the error's chain goes to
+	// the peer as it is; any other error, and a panic, as an internal error.
+	ServeRequest(context.Context, *Incoming) (json.RawMessage, error)
+
+	// ServeNotification takes a notification. Notifications come one at a
+	// time, in the order of their arrival, off the Conn's goroutine.
+	ServeNotification(context.Context, *Incoming)
+}
+
+// Incoming is a request or notification of the peer's.
+type Incoming struct {
+	Method string
+	Params json.RawMessage // the handler's; nil when absent
+	Epoch  uint64          // the incarnation it came in
+
+	key  incomingKey
+	task *task // set by the shell while it is being served
+}
+
+// ID is the request's id; the zero ID for a notification.
+func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
+
+// Stream is where it came in.
+func (in *Incoming) Stream() transport.Stream { return in.key.stream }
+
+// refuser is the handler of a Conn that serves nothing.
+type refuser struct{}
+
+func (refuser) ServeRequest(_ context.Context, in *Incoming) (json.RawMessage, error) {
+	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + in.Method}
+}
+
+func (refuser) ServeNotification(context.Context, *Incoming) {}

@@ -1,0 +1,238 @@
+package conn
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A driver feeds a core events at chosen instants and keeps the effects until
+// a test has looked at them. It stands in for the shell: nothing runs.
+type driver struct {
+	t interface {
+		Helper()
+		Fatalf(string, ...any)
+	}
+	core    *core
+	now     instant
+	calls   map[int64]*call
+	effects []effect // not looked at yet, oldest first
+}
+
+type failer = interface {
+	Helper()
+	Fatalf(string, ...any)
+}
+
+func drive(t failer, r role, o Options) *driver {
+	o = o.withDefaults()
+	return &driver{t: t, core: newCore(r, o, o.Dialect), now: time.Second, calls: map[int64]*call{}}
+}
+
+// driveReady returns an initiator that has just become ready.
+func driveReady(t failer, o Options) *driver {
+	d := drive(t, initiator, o)
+	d.start()
+	d.open()
+	d.handshaken()
+	d.forget()
+	return d
+}
+
+// driveAcceptor returns an acceptor that has just become ready.
+func driveAcceptor(t failer, o Options) *driver {
+	d := drive(t, acceptor, o)
+	d.start()
+	d.forget()
+	return d
+}
+
+func (d *driver) step(ev event) {
+	d.effects = append(d.effects, d.core.step(d.now, &ev)...)
+}
+
+// own is an event of the present incarnation.
+func (d *driver) own(ev event) {
+	ev.epoch = d.core.epoch
+	d.step(ev)
+}
+
+func (d *driver) start()      { d.step(event{kind: started, link: deadLink{}}) }
+func (d *driver) open()       { d.own(event{kind: linkOpened, link: deadLink{}}) }
+func (d *driver) handshaken() { d.own(event{kind: handshakeDone}) }
+func (d *driver) gone()       { d.own(event{kind: linkGone}) }
+func (d *driver) stop()       { d.step(event{kind: stopAsked}) }
+func (d *driver) wake()       { d.step(event{kind: woken}) }
+
+func (d *driver) drain(within time.Duration) { d.step(event{kind: drainAsked, timeout: within}) }
+
+// after lets time pass and the timer fire.
+func (d *driver) after(wait time.Duration) {
+	d.now += wait
+	d.step(event{kind: tick, random: 0.5})
+}
+
+// atDeadline lets the timer fire when the core has asked for it.
+func (d *driver) atDeadline() {
+	d.t.Helper()
+	due := d.core.deadline()
+	if due == 0 {
+		d.t.Fatalf("the core waits for nothing")
+	}
+	d.after(max(due-d.now, 0))
+}
+
+func (d *driver) call(id int64, timeout time.Duration) {
+	d.calls[id] = new(call)
+	d.own(event{kind: callMade, timeout: timeout, out: d.frame(id)})
+}
+
+func (d *driver) frame(id int64) outboundFrame {
+	return outboundFrame{id: id, call: d.calls[id], frame: []byte(fmt.Sprintf(`{"id":%d}`, id))}
+}
+
+func (d *driver) notice() *call {
+	caller := new(call)
+	d.own(event{kind: noticeMade, out: outboundFrame{call: caller, notice: true}})
+	return caller
+}
+
+func (d *driver) reply(id int64) {
+	d.own(event{kind: replied, id: id, frames: 1, payload: []byte("{}")})
+}
+
+// lost reports the end of the link, and what surely never left.
+func (d *driver) lost(unsent ...transport.Tag) {
+	d.own(event{kind: linkLost, reason: Reason{Kind: LinkBroken}, tags: unsent, random: 0.5})
+}
+
+// busy gives back a frame that the link has refused.
+func (d *driver) busy(out outboundFrame) {
+	d.own(event{kind: busy, out: out, tried: true, random: 0.5})
+}
+
+// behind gives back a frame that was not offered, the link being busy.
+func (d *driver) behind(out outboundFrame) { d.own(event{kind: busy, out: out, random: 0.5}) }
+
+func incomingRequest(id int64) *Incoming {
+	return &Incoming{Method: "work", key: incomingKey{transport.Main, jsonrpc.IntegerID(id)}}
+}
+
+func (d *driver) request(id int64) *Incoming {
+	in := incomingRequest(id)
+	d.own(event{kind: requested, incoming: in, frames: 1})
+	return in
+}
+
+func (d *driver) cancel(id int64) {
+	d.own(event{kind: cancelled, incoming: incomingRequest(id), frames: 1})
+}
+
+func (d *driver) handled(in *Incoming) {
+	d.step(event{kind: handled, incoming: in, out: outboundFrame{reply: true, answers: in.key.id, frame: []byte("reply")}})
+}
+
+// forget drops what has not been looked at.
+func (d *driver) forget() { d.effects = nil }
+
+// want takes the next effect, which must be of this kind.
+func (d *driver) want(kind effectKind) effect {
+	d.t.Helper()
+	if len(d.effects) == 0 {
+		d.t.Fatalf("want %s, nothing happened", effectNames[kind])
+	}
+	fx := d.effects[0]
+	d.effects = d.effects[1:]
+	if fx.kind != kind {
+		d.t.Fatalf("want %s, got %s: %+v", effectNames[kind], effectNames[fx.kind], fx)
+	}
+	return fx
+}
+
+func (d *driver) wantTransition(to State, why ReasonKind) effect {
+	d.t.Helper()
+	fx := d.want(transitioned)
+	if fx.to != to || fx.reason.Kind != why || d.core.state() != to {
+		d.t.Fatalf("want a transition to %s (%s), got one to %s (%v), and the state is %s", to, why, fx.to, fx.reason, d.core.state())
+	}
+	return fx
+}
+
+func (d *driver) wantSettled(id int64, cause Cause, delivery Delivery) effect {
+	d.t.Helper()
+	fx := d.want(settle)
+	if fx.id != id || fx.cause != cause || fx.delivery != delivery {
+		d.t.Fatalf("want %d settled: %s, %s; got %d: %s, %s (%v)", id, cause, delivery, fx.id, fx.cause, fx.delivery, fx.err)
+	}
+	if id != 0 && fx.call != d.calls[id] {
+		d.t.Fatalf("request %d settled the call of another", id)
+	}
+	return fx
+}
+
+func (d *driver) wantTransmit(id int64) outboundFrame {
+	d.t.Helper()
+	fx := d.want(transmit)
+	if fx.out.id != id {
+		d.t.Fatalf("want %d transmitted, got %d", id, fx.out.id)
+	}
+	return fx.out
+}
+
+func (d *driver) wantReply() outboundFrame {
+	d.t.Helper()
+	fx := d.want(transmit)
+	if !fx.out.reply {
+		d.t.Fatalf("want a reply transmitted, got %+v", fx.out)
+	}
+	return fx.out
+}
+
+func (d *driver) wantGrant(frames int) {
+	d.t.Helper()
+	if fx := d.want(grant); fx.frames != frames {
+		d.t.Fatalf("want %d frames granted, got %d", frames, fx.frames)
+	}
+}
+
+func (d *driver) wantNothing(why string) {
+	d.t.Helper()
+	if len(d.effects) > 0 {
+		d.t.Fatalf("want nothing (%s), got %s: %+v", why, effectNames[d.effects[0].kind], d.effects[0])
+	}
+}
+
+func (d *driver) wantState(want State) {
+	d.t.Helper()
+	if got := d.core.state(); got != want {
+		d.t.Fatalf("the state is %s, want %s", got, want)
+	}
+}
+
+// count says how many of the effects not looked at are of this kind.
+func (d *driver) count(kind effectKind) int {
+	n := 0
+	for _, fx := range d.effects {
+		if fx.kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+var effectNames = [...]string{
+	openLink: "openLink", bind: "bind", handshake: "handshake", transmit: "transmit", grant: "grant", settle: "settle",
+	progress: "progress", serve: "serve", cancelServing: "cancelServing", notify: "notify", endTasks: "endTasks",
+	closeLink: "closeLink", transitioned: "transitioned", violation: "violation", late: "late", unknown: "unknown",
+	terminate: "terminate",
+}
+
+// deadLink is a link that nothing is done with.
+type deadLink struct{}
+
+func (deadLink) Bind(transport.Receiver)       {}
+func (deadLink) Send(transport.Outbound) error { return nil }
+func (deadLink) Grant(transport.Stream, int)   {}
+func (deadLink) Close(time.Duration) error     { return nil }

@@ -1,0 +1,55 @@
+//bowline:pure
+
+package conn
+
+import (
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// An effect is one thing the shell shall do, without blocking, in order.
+type effect struct {
+	kind     effectKind
+	from, to State // transitioned
+	epoch    uint64
+	id       int64            // settle, late, unknown
+	stream   transport.Stream // grant
+	call     *call            // settle, progress
+	incoming *Incoming        // serve, cancelServing, notify
+	out      outboundFrame    // transmit
+	payload  []byte           // settle: the result; progress: the params
+	fault    *jsonrpc.Error   // settle: the peer's error
+	cause    Cause            // settle; late: how its request ended, 0 when that is forgotten
+	delivery Delivery         // settle
+	err      error            // settle, cancelServing, endTasks, violation
+	reason   Reason           // transitioned
+	at       instant          // transitioned: the next attempt, 0 for none
+	frames   int              // grant
+	grace    time.Duration    // closeLink
+	link     transport.Link   // bind; closeLink: a link that was never attached
+}
+
+type effectKind uint8
+
+const (
+	_             effectKind = iota
+	openLink                 // ask the transport for a link
+	bind                     // attach the link and grant its first credit
+	handshake                // run the handshake strategy
+	transmit                 // offer the frame to the link
+	grant                    // give a stream credit
+	settle                   // tell a caller its one outcome
+	progress                 // hand progress to a caller
+	serve                    // run the handler of a request
+	cancelServing            // cancel the context of a request being served
+	notify                   // hand a notification to the handler
+	endTasks                 // cancel everything the incarnation runs
+	closeLink                // close the link
+	transitioned             // the state has changed
+	violation                // the peer broke a rule; nothing is lost
+	late                     // a reply to a request that has ended
+	unknown                  // a reply to a request never made
+	terminate                // nothing is left to do
+)

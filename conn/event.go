@@ -1,0 +1,82 @@
+//bowline:pure
+
+package conn
+
+import (
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// An instant is a time on the Conn's own monotonic clock: the duration since
+// the Conn was made. Zero means never where a deadline is meant.
+type instant = time.Duration
+
+// An event is one thing that happened, as the core sees it. It is flat, so
+// that events live in reused slices; each kind says which fields it uses.
+type event struct {
+	kind      eventKind
+	handshake bool // callMade, noticeMade: made by the handshake strategy
+	serving   bool // callMade, noticeMade: made by a handler of this Conn
+	silent    bool // callMade: the peer is never told of its abandonment
+	tried     bool // busy: this very frame was offered to the link
+	moved     bool // busy, tick: the link has taken something since it was last busy
+	unsent    bool // failed: no byte of it left
+	frames    int  // credit used: 1, or 0 for all messages of a batch but the last
+	epoch     uint64
+	id        int64            // ours: callLeft, replied, progressed
+	stream    transport.Stream // where it came in
+	incoming  *Incoming        // requested, notified, cancelled, handled; opaque but for its key
+	payload   []byte           // replied: the result; progressed: the params
+	fault     *jsonrpc.Error   // replied: the peer's error
+	out       outboundFrame    // callMade, noticeMade, handled, probed, malformed, busy, failed; callLeft: whose notification
+	err       error            // callLeft, malformed, failed, stopAsked, linkGone
+	reason    Reason           // openFailed, handshakeFailed, linkLost
+	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take
+	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, busy, tick
+	tags      []transport.Tag  // linkLost: what surely never left
+	link      transport.Link   // started, linkOpened
+	task      *task            // whose last event this is; opaque to the core
+}
+
+type eventKind uint8
+
+const (
+	_ eventKind = iota
+
+	// From the embedding program.
+	started    // Run began; an acceptor brings its link
+	callMade   // a request, encoded
+	noticeMade // a notification, encoded
+	callLeft   // its caller gave up
+	woken      // the peer is back
+	drainAsked
+	stopAsked
+
+	// From the incarnation.
+	linkOpened
+	openFailed
+	handshakeDone
+	handshakeFailed
+	linkEnded // the peer will send nothing more
+	linkLost
+	linkGone // Close of the link has returned
+
+	// From the link's reading goroutine.
+	replied
+	requested
+	notified
+	progressed
+	cancelled // the peer cancels a request of its own
+	probed    // a liveness probe; frame is its answer
+	malformed // a frame that is no message; frame is the answer due, if any
+
+	// From sending.
+	busy     // the link had no room for this frame
+	failed   // this message did not go out; the link lives on
+	writable // there is room again
+
+	handled // a handler has returned; frame is its reply
+	tick    // the deadline has passed
+)

@@ -1,0 +1,146 @@
+package conn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// An Incarnation is what the handshake talks through: a link that is attached
+// but not ready. Once that link is over its methods fail.
+type Incarnation struct {
+	conn  *Conn
+	epoch uint64
+}
+
+// Epoch numbers the incarnation: 1 for the first of a Conn.
+func (i *Incarnation) Epoch() uint64 { return i.epoch }
+
+// Call is Conn.Call, before the Conn is ready.
+func (i *Incarnation) Call(ctx context.Context, r Request) (json.RawMessage, error) {
+	return i.conn.call(ctx, r, i)
+}
+
+// Notify is Conn.Notify, before the Conn is ready.
+func (i *Incarnation) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	return i.conn.notify(ctx, method, params, i)
+}
+
+// A receiver turns what a link reports into events of its incarnation. It
+// decodes in the link's reading goroutine.
+type receiver struct {
+	conn  *Conn
+	epoch uint64
+}
+
+func (r *receiver) Receive(in transport.Inbound) {
+	switch {
+	case in.Err != nil:
+		r.malformed(in.Stream, 1, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
+	case r.conn.options.Dialect.Batches() && jsonrpc.IsBatch(in.Frame):
+		r.receiveBatch(in)
+	default:
+		m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
+		r.receiveOne(in.Stream, 1, &m, err)
+	}
+}
+
+// receiveBatch posts every message of a batch; the last one carries the credit
+// the frame has used.
+func (r *receiver) receiveBatch(in transport.Inbound) {
+	items, err := jsonrpc.DecodeBatch(in.Frame, jsonrpc.Limits{})
+	if err != nil {
+		r.receiveOne(in.Stream, 1, nil, err)
+		return
+	}
+	for i := range items {
+		used := 0
+		if i == len(items)-1 {
+			used = 1
+		}
+		if items[i].Err != nil {
+			r.malformed(in.Stream, used, items[i].Err)
+			continue
+		}
+		r.receiveOne(in.Stream, used, &items[i].Message, nil)
+	}
+}
+
+func (r *receiver) receiveOne(stream transport.Stream, used int, m *jsonrpc.Message, err error) {
+	var refused *jsonrpc.DecodeError
+	if errors.As(err, &refused) {
+		r.malformed(stream, used, refused)
+		return
+	}
+	ev := event{frames: used, stream: stream}
+	switch m.Kind {
+	case jsonrpc.KindResult, jsonrpc.KindError:
+		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
+		ev.id, _ = m.ID.Int64() // ours are positive integers; anything else is unknown
+	case jsonrpc.KindRequest:
+		r.request(&ev, m)
+	default:
+		r.notification(&ev, m)
+	}
+	r.post(ev)
+}
+
+func (r *receiver) request(ev *event, m *jsonrpc.Message) {
+	if class := r.conn.options.Dialect.Classify(m); class.Kind == Probe {
+		ev.kind = probed
+		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer)}
+		return
+	}
+	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m)
+}
+
+func (r *receiver) notification(ev *event, m *jsonrpc.Message) {
+	class := r.conn.options.Dialect.Classify(m)
+	switch class.Kind {
+	case Progress:
+		ev.kind, ev.payload = progressed, m.Params
+		ev.id, _ = class.Request.Int64()
+	case Cancellation:
+		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, m)
+		ev.incoming.key.id = class.Request
+	default:
+		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m)
+	}
+}
+
+func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message) *Incoming {
+	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, key: incomingKey{stream, m.ID}}
+}
+
+// malformed reports a frame that is no message. Only acceptors answer, and
+// only what may have been a request.
+func (r *receiver) malformed(stream transport.Stream, used int, err *jsonrpc.DecodeError) {
+	ev := event{kind: malformed, stream: stream, frames: used, err: err, random: random()}
+	if r.conn.role == acceptor && err.ReplyDue() {
+		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
+		ev.out = outboundFrame{stream: stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault)}
+	}
+	r.post(ev)
+}
+
+func (r *receiver) Writable() { r.post(event{kind: writable}) }
+
+func (r *receiver) Failed(f transport.Failure) {
+	r.post(event{kind: failed, out: outboundFrame{id: int64(f.Tag)}, err: f.Err, unsent: f.Unsent})
+}
+
+func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
+
+func (r *receiver) Lost(loss transport.Loss) {
+	r.post(event{kind: linkLost, reason: lossReason(loss.Reason), tags: loss.Unsent, random: random()})
+}
+
+// post hands an event to the loop. When no loop takes it any more, the Conn is
+// closed and nobody waits for it.
+func (r *receiver) post(ev event) {
+	ev.epoch = r.epoch
+	r.conn.mailbox.post(ev)
+}

@@ -1,0 +1,315 @@
+package conn
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+func (d *driver) wantRefusal(code int64) {
+	d.t.Helper()
+	m, err := jsonrpc.Decode(d.wantReply().frame, jsonrpc.Limits{})
+	if err != nil || m.Error == nil || m.Error.Code != code {
+		d.t.Fatalf("got %+v, %v", m, err)
+	}
+}
+
+// Guarantees: G-0004.4
+func TestRequestsAreServedQueuedAndRefused(t *testing.T) {
+	d := driveReady(t, Options{MaxServing: 2, MaxWaiting: 1})
+	first, _, third := d.request(1), d.request(2), d.request(3)
+	d.request(4)
+	d.want(serve)
+	d.wantGrant(1)
+	d.want(serve)
+	d.wantGrant(1)
+	d.wantGrant(1)
+	d.wantRefusal(jsonrpc.CodeInternalError)
+	d.wantGrant(1)
+	d.handled(first)
+	d.wantReply()
+	if fx := d.want(serve); fx.incoming != third {
+		t.Fatal("the one that waited is not served")
+	}
+}
+
+// Guarantees: G-0003.10
+func TestSameRequestTwiceIsRefused(t *testing.T) {
+	d := driveReady(t, Options{MaxServing: 1})
+	d.request(1)
+	d.request(2)
+	d.forget()
+	for _, id := range []int64{1, 2} {
+		d.request(id)
+		d.wantRefusal(jsonrpc.CodeInvalidRequest)
+		d.wantGrant(1)
+	}
+}
+
+// Guarantees: G-0003.10
+func TestCancelledRequestIsNotAnswered(t *testing.T) {
+	d := driveReady(t, Options{MaxServing: 1})
+	first := d.request(1)
+	d.request(2)
+	d.forget()
+	d.cancel(2)
+	d.wantGrant(1)
+	d.cancel(1)
+	if fx := d.want(cancelServing); fx.incoming != first || !errors.Is(fx.err, ErrPeerCancelled) {
+		t.Fatalf("got %+v", fx)
+	}
+	d.wantGrant(1)
+	d.cancel(1)
+	d.wantGrant(1)
+	d.handled(first)
+	d.wantNothing("it is not answered, and 2 was never begun")
+	if n := d.core.incoming.len(); n != 0 {
+		t.Fatalf("%d are left", n)
+	}
+}
+
+// A handler that ignores its context keeps its place.
+func TestCancelledRequestHoldsItsPlace(t *testing.T) {
+	d := driveReady(t, Options{MaxServing: 1})
+	first := d.request(1)
+	d.cancel(1)
+	second := d.request(1)
+	d.want(serve)
+	d.forget()
+	d.handled(first)
+	if fx := d.want(serve); fx.incoming != second {
+		t.Fatal("the second is not served")
+	}
+	d.handled(second)
+	d.wantReply()
+}
+
+// Guarantees: G-0001.6, G-0003.10
+func TestAnswerOfAnOldIncarnationIsNotSent(t *testing.T) {
+	d := driveReady(t, Options{})
+	old := d.request(1)
+	d.lost()
+	d.gone()
+	d.atDeadline()
+	d.open()
+	d.handshaken()
+	d.request(1)
+	d.forget()
+	d.handled(old)
+	d.wantNothing("its caller is gone")
+}
+
+// Guarantees: G-0001.12
+func TestHundredMalformedFramesLoseTheLink(t *testing.T) {
+	bad := event{kind: malformed, frames: 1, err: errors.New("bad")}
+	d := driveReady(t, Options{})
+	for range 99 {
+		d.own(bad)
+	}
+	d.own(event{kind: notified, frames: 1, incoming: &Incoming{}})
+	for range 99 {
+		d.own(bad)
+	}
+	d.wantState(Ready)
+	d.forget()
+	d.own(bad)
+	d.want(violation)
+	d.wantTransition(Backoff, Malformed)
+}
+
+func TestMalformedRequestIsAnswered(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.own(event{kind: malformed, frames: 1, err: errors.New("bad"), out: outboundFrame{reply: true, frame: []byte("{}")}})
+	d.want(violation)
+	d.wantReply()
+	d.wantGrant(1)
+}
+
+// Guarantees: G-0004.1
+func TestCreditComesBackFrameByFrame(t *testing.T) {
+	d := driveReady(t, Options{Credit: 3})
+	d.lost()
+	d.gone()
+	d.wake()
+	d.open()
+	d.forget()
+	for _, ev := range []event{
+		{kind: replied, id: 9}, {kind: notified, incoming: &Incoming{}}, {kind: progressed}, {kind: cancelled, incoming: incomingRequest(1)},
+		{kind: requested, incoming: incomingRequest(2)}, {kind: probed}, {kind: malformed, err: errors.New("bad")},
+	} {
+		ev.frames = 1
+		d.own(ev)
+		if n := d.count(grant); n != 1 {
+			t.Fatalf("%d grants for one frame of kind %d", n, ev.kind)
+		}
+		d.forget()
+	}
+	d.own(event{kind: notified, incoming: &Incoming{}}) // not the last of its batch
+	if d.count(grant) != 0 {
+		t.Fatal("a batch is one frame")
+	}
+}
+
+// Guarantees: G-0004.2
+func TestCreditIsWithheldWhileRepliesWait(t *testing.T) {
+	d := driveReady(t, Options{})
+	for range repliesHigh {
+		d.busy(outboundFrame{reply: true})
+	}
+	d.request(1)
+	d.request(2)
+	if d.count(grant) != 0 {
+		t.Fatal("credit was given to a peer that does not read")
+	}
+	d.forget()
+	d.own(event{kind: writable})
+	if n := d.count(transmit); n != repliesHigh {
+		t.Fatalf("%d replies were offered", n)
+	}
+	d.effects = d.effects[repliesHigh:]
+	d.wantGrant(2)
+}
+
+// Guarantees: G-0004.3
+func TestNoCreditIsOwedToALinkThatIsOver(t *testing.T) {
+	d := driveReady(t, Options{})
+	for range repliesHigh {
+		d.busy(outboundFrame{reply: true})
+	}
+	d.request(1)
+	d.lost()
+	d.gone()
+	d.wake()
+	d.forget()
+	d.open()
+	d.want(transitioned)
+	d.want(bind)
+	d.wantGrant(1)
+	d.want(handshake)
+	d.wantNothing("credit of the old link is not owed to the new one")
+}
+
+// Guarantees: G-0009.6
+func TestDrainClosesWhenIdle(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	in := d.request(2)
+	d.drain(time.Minute)
+	d.forget()
+	d.call(3, 0)
+	if fx := d.wantSettled(3, Refused, NotSent); !errors.Is(fx.err, ErrDraining) {
+		t.Fatalf("the error is %v", fx.err)
+	}
+	d.request(4)
+	d.wantRefusal(jsonrpc.CodeInternalError)
+	d.wantGrant(1)
+	d.reply(1)
+	d.wantSettled(1, Answered, Sent)
+	d.wantGrant(1)
+	d.handled(in)
+	d.wantReply()
+	d.wantNothing("the link may refuse that reply yet")
+	d.atDeadline()
+	d.wantTransition(Closing, Drained)
+	d.want(endTasks)
+	if fx := d.want(closeLink); fx.grace != 5*time.Second {
+		t.Fatalf("the link has %v", fx.grace)
+	}
+}
+
+// The last reply of a drain may meet a busy link.
+//
+// Guarantees: G-0009.6
+func TestDrainWaitsForABusyLink(t *testing.T) {
+	d := driveReady(t, Options{})
+	in := d.request(1)
+	d.drain(time.Minute)
+	d.forget()
+	d.handled(in)
+	d.busy(d.wantReply())
+	d.wantNothing("the reply waits")
+	d.wantState(Ready)
+	d.own(event{kind: writable})
+	d.wantReply()
+	d.atDeadline()
+	d.wantTransition(Closing, Drained)
+}
+
+// Guarantees: G-0009.7
+func TestDrainEndsAtItsDeadline(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	d.drain(time.Minute)
+	d.drain(3 * time.Second)
+	d.drain(time.Hour)
+	d.forget()
+	d.atDeadline()
+	if d.now != 4*time.Second {
+		t.Fatalf("it ended at %v", d.now)
+	}
+	d.wantTransition(Closing, Drained)
+	d.wantSettled(1, ShutDown, Unknown)
+}
+
+// Guarantees: G-0009.7
+func TestOnlyStopShortensAClosingLinksGrace(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.drain(time.Minute)
+	d.forget()
+	d.drain(time.Minute)
+	d.wantNothing("it is closing with all its grace")
+	d.stop()
+	if fx := d.want(closeLink); fx.grace != 100*time.Millisecond {
+		t.Fatalf("the link has %v", fx.grace)
+	}
+	d.stop()
+	d.wantNothing("it is stopping")
+}
+
+// Guarantees: G-0009.6
+func TestHandlersMayCallOutWhileDraining(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.request(1)
+	d.drain(time.Minute)
+	d.forget()
+	d.own(event{kind: callMade, serving: true, out: outboundFrame{id: 1}})
+	d.wantTransmit(1)
+	d.reply(1)
+	d.wantSettled(1, Answered, Sent)
+}
+
+// The end of a server's input: what it serves is finished, what it asks can
+// not be answered any more.
+//
+// Guarantees: G-0009.8
+func TestAcceptorFinishesWhatItServesAtTheEndOfInput(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	in := d.request(1)
+	d.call(1, 0)
+	d.forget()
+	d.own(event{kind: linkEnded})
+	d.wantSettled(1, LinkLost, Unknown)
+	d.own(event{kind: callMade, serving: true, out: outboundFrame{id: 2}})
+	d.wantSettled(2, Refused, NotSent)
+	d.own(event{kind: noticeMade, serving: true, out: outboundFrame{notice: true}})
+	d.wantTransmit(0)
+	d.handled(in)
+	d.wantReply()
+	d.atDeadline()
+	d.wantTransition(Closing, Drained)
+}
+
+// Guarantees: G-0009.8
+func TestAcceptorDoesNotWaitForEverAfterTheEndOfInput(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.request(1)
+	d.own(event{kind: linkEnded})
+	d.forget()
+	d.atDeadline()
+	if d.now != 6*time.Second {
+		t.Fatalf("it closed at %v", d.now)
+	}
+	d.wantTransition(Closing, Drained)
+}

@@ -1,0 +1,82 @@
+package conn
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// Options configure a Conn. The zero value of each field means the default
+// stated beside it.
+type Options struct {
+	// Name tells connections apart in telemetry and errors.
+	Name string
+
+	// Dialect says what messages mean. Nil: plain JSON-RPC.
+	Dialect Dialect
+
+	// Handler serves the peer's requests and notifications. Nil: requests are
+	// answered with "method not found", notifications dropped.
+	Handler Handler
+
+	// Handshake makes an initiator's new link ready. It runs in its own
+	// goroutine once per incarnation; its context ends with the incarnation.
+	// Nil: a link is ready at once.
+	Handshake func(ctx context.Context, incarnation *Incarnation) error
+
+	// Final reports whether an initiator shall close for this reason instead
+	// of trying again. It is called by the loop and must be a pure function.
+	// Nil: nothing is final.
+	Final func(Reason) bool
+
+	// Hooks are told what happens.
+	Hooks telemetry.Hooks
+
+	RequestTimeout time.Duration // per call; 30 s
+	InitTimeout    time.Duration // starting and initializing together; 10 s
+	BackoffMin     time.Duration // first delay; 1 s
+	BackoffMax     time.Duration // longest delay; 30 s
+	BackoffJitter  float64       // spread either way; 0.2
+	ProvenAfter    time.Duration // ready for this long resets the backoff; 30 s
+	TombstoneSweep time.Duration // 60 s
+	StopGrace      time.Duration // what Stop leaves to the link and to handlers; 100 ms
+	DrainGrace     time.Duration // what Close leaves to the link, and to work when its context has no deadline; what the end of a server's input leaves to its handlers; 5 s
+
+	Credit       int // frames a stream may deliver ahead; 1
+	SendSlots    int // calls and notifications on their way to the link; 256
+	MaxServing   int // the peer's requests served at once; 128
+	MaxWaiting   int // the peer's requests that wait for that; 1024
+	MaxNotices   int // notifications that wait for their handler; 1024
+	MaxMalformed int // malformed frames in a row that end the link; 100
+}
+
+func (o Options) withDefaults() Options {
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, 30*time.Second)
+	o.InitTimeout = cmp.Or(o.InitTimeout, 10*time.Second)
+	o.BackoffMin = cmp.Or(o.BackoffMin, time.Second)
+	o.BackoffMax = max(cmp.Or(o.BackoffMax, 30*time.Second), o.BackoffMin)
+	o.BackoffJitter = cmp.Or(o.BackoffJitter, 0.2)
+	o.ProvenAfter = cmp.Or(o.ProvenAfter, 30*time.Second)
+	o.TombstoneSweep = cmp.Or(o.TombstoneSweep, time.Minute)
+	o.StopGrace = cmp.Or(o.StopGrace, 100*time.Millisecond)
+	o.DrainGrace = cmp.Or(o.DrainGrace, 5*time.Second)
+	o.Credit = cmp.Or(o.Credit, 1)
+	o.SendSlots = cmp.Or(o.SendSlots, 256)
+	o.MaxServing = cmp.Or(o.MaxServing, 128)
+	o.MaxWaiting = cmp.Or(o.MaxWaiting, 1024)
+	o.MaxNotices = cmp.Or(o.MaxNotices, 1024)
+	o.MaxMalformed = cmp.Or(o.MaxMalformed, 100)
+	if o.Dialect == nil {
+		o.Dialect = plain{}
+	}
+	if o.Handler == nil {
+		o.Handler = refuser{}
+	}
+	if o.Final == nil {
+		o.Final = func(Reason) bool { return false }
+	}
+	o.Hooks = o.Hooks.WithDefaults()
+	return o
+}

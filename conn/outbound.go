@@ -1,0 +1,193 @@
+//bowline:pure
+
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// An outboundFrame is one message on its way to the link.
+type outboundFrame struct {
+	id       int64 // of our request; 0 otherwise
+	stream   transport.Stream
+	frame    []byte
+	call     *call      // who waits for it, or nil; opaque to the core
+	notice   bool       // a notification of ours: its caller waits for the link to take it
+	reply    bool       // never dropped
+	answers  jsonrpc.ID // reply: the request it answers, while that can be put differently
+	attempts int        // how often the link has refused it
+}
+
+// outbound holds what the link had no room for, in order. It is empty unless
+// the link is busy, so the main path passes it by (ADR-0007).
+type outbound struct {
+	queue   []outboundFrame
+	retryAt instant // when to offer the queue again; 0 while it is empty
+	stuckAt instant // when to give the link up; 0 unless it has taken nothing since it was busy
+}
+
+// Busy handling: a frame is offered again three times, 10 ms apart, give or
+// take half; a link that takes nothing for ten seconds has lost its peer.
+const (
+	busyRetries = 3
+	busyDelay   = 10 * time.Millisecond
+	busyJitter  = 0.5
+	stuckAfter  = 10 * time.Second
+
+	// repliesHigh is how many replies may wait before inbound credit does.
+	repliesHigh = 64
+)
+
+func (o *outbound) empty() bool { return len(o.queue) == 0 }
+
+// drop forgets a request that has ended before it was sent.
+func (o *outbound) drop(id int64) {
+	o.queue = slices.DeleteFunc(o.queue, func(out outboundFrame) bool { return out.id == id })
+	if len(o.queue) == 0 {
+		o.retryAt = 0
+	}
+}
+
+// withdraw forgets the notification of a caller who gave up, and reports
+// whether it was still here.
+func (o *outbound) withdraw(caller *call) bool {
+	i := slices.IndexFunc(o.queue, func(out outboundFrame) bool { return out.notice && out.call == caller })
+	if i < 0 {
+		return false
+	}
+	o.queue = slices.Delete(o.queue, i, i+1)
+	if len(o.queue) == 0 {
+		o.retryAt = 0
+	}
+	return true
+}
+
+// take empties the queue.
+func (o *outbound) take() []outboundFrame {
+	queue := o.queue
+	o.queue, o.retryAt = nil, 0
+	return queue
+}
+
+// congested reports whether so many replies wait that more work would only
+// make it worse.
+func (o *outbound) congested() bool {
+	replies := 0
+	for i := range o.queue {
+		if o.queue[i].reply {
+			replies++
+		}
+	}
+	return replies >= repliesHigh
+}
+
+// send offers a frame to the link, behind what waits already.
+func (c *core) send(out outboundFrame) {
+	if !c.outbound.empty() {
+		c.outbound.queue = append(c.outbound.queue, out)
+		return
+	}
+	c.transmit(out)
+}
+
+func (c *core) transmit(out outboundFrame) {
+	if r, ok := c.pending.byID[out.id]; ok {
+		r.sent = true
+	}
+	c.emit(effect{kind: transmit, epoch: c.epoch, out: out})
+}
+
+// onBusy takes a frame back that the link had no room for. The shell gives
+// everything behind it back too, in order, so nothing overtakes.
+func (c *core) onBusy(now instant, ev *event) {
+	out := ev.out
+	if r, ok := c.pending.byID[out.id]; ok {
+		r.sent = false
+	}
+	if ev.moved {
+		c.outbound.stuckAt = 0
+	}
+	if ev.tried {
+		out.attempts++
+		if c.outbound.stuckAt == 0 {
+			c.outbound.stuckAt = now + stuckAfter
+		}
+	}
+	if out.attempts > busyRetries && !out.reply {
+		c.refuseBusy(now, out)
+		return
+	}
+	c.outbound.queue = append(c.outbound.queue, out)
+	c.outbound.retryAt = now + busyWait(ev.random)
+}
+
+func busyWait(random float64) time.Duration {
+	return time.Duration(float64(busyDelay) * (1 + busyJitter*(2*random-1)))
+}
+
+func (c *core) refuseBusy(now instant, out outboundFrame) {
+	switch r, ok := c.pending.take(out.id); {
+	case ok:
+		c.settle(now, r, ending{Refused, NotSent, transport.ErrBusy}, nil)
+	case out.notice:
+		c.settle(now, request{call: out.call}, ending{Refused, NotSent, transport.ErrBusy}, nil)
+	}
+}
+
+// retrySends offers what waits again, or gives up a link that takes nothing.
+func (c *core) retrySends(now instant, ev *event) {
+	if ev.moved {
+		c.outbound.stuckAt = 0
+	}
+	switch {
+	case passed(now, c.outbound.stuckAt):
+		c.lose(now, Reason{PeerNotReading, fmt.Errorf("nothing could be written for %v", stuckAfter)}, ev.random, nil)
+	case passed(now, c.outbound.retryAt):
+		c.flush()
+	}
+}
+
+// onWritable hears that the link has room again.
+func (c *core) onWritable() {
+	c.outbound.stuckAt = 0
+	c.flush()
+}
+
+// flush offers everything that waits; what the link refuses comes straight
+// back by onBusy.
+func (c *core) flush() {
+	for _, out := range c.outbound.take() {
+		c.transmit(out)
+	}
+}
+
+// failureCause tells a link that is over, and about to be reported lost, from
+// one that refuses a single message.
+func failureCause(err error) Cause {
+	if errors.Is(err, transport.ErrClosed) {
+		return LinkLost
+	}
+	return Refused
+}
+
+// onFailed hears that a message did not go out although the link lives on. A
+// reply that cannot be sent, being too large, is replaced by an error.
+func (c *core) onFailed(now instant, ev *event) {
+	r, ok := c.pending.take(ev.out.id)
+	switch {
+	case ok:
+		r.sent = !ev.unsent
+		c.settle(now, r, ending{failureCause(ev.err), r.unanswered(), ev.err}, nil)
+	case ev.out.notice:
+		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err), NotSent, ev.err}, nil)
+	case !ev.out.answers.IsZero():
+		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
+		c.send(outboundFrame{stream: ev.out.stream, reply: true, frame: jsonrpc.AppendError(nil, ev.out.answers, fault)})
+	}
+}

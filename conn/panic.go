@@ -1,0 +1,103 @@
+package conn
+
+import (
+	"errors"
+	"runtime/debug"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// recoverPanic turns a panic of the loop into an error, after every caller was
+// told and everything the loop had started was ended. Another Run of an
+// initiator continues the ids and epochs, unless it was to stop anyway.
+func (l *loop) recoverPanic(err *error) {
+	value := recover()
+	if value == nil {
+		return
+	}
+	c := l.conn
+	panicked := &PanicError{Value: value, Stack: debug.Stack()}
+	c.mailbox.setOpen(false)
+	l.abandon(panicked)
+	c.epoch = l.core.epoch
+	over := c.role == acceptor || c.stopping.Load()
+	status := Status{State: Starting, Reason: Reason{LinkBroken, panicked}, Since: time.Now(), Epoch: c.epoch}
+	if over {
+		status.State = Closing
+	}
+	c.publish(status)
+	*err = errors.Join(panicked, l.dismantle(panicked))
+	if over {
+		close(c.done)
+	}
+}
+
+// dismantle ends the incarnation without the core.
+func (l *loop) dismantle(why error) (err error) {
+	grace := l.conn.options.StopGrace
+	if l.inc != nil {
+		l.inc.cancel(why)
+	}
+	if l.inc != nil && l.inc.link != nil {
+		err = guard(func() error { return l.inc.link.Close(grace) })
+	}
+	l.tasks.await(grace)
+	return errors.Join(err, l.stuck())
+}
+
+// abandon ends every call this loop knows of: each may have been executed,
+// unless it surely never left.
+func (l *loop) abandon(why error) {
+	told := make(map[*call]bool)
+	tell := func(c *call, o outcome) {
+		if c != nil && !told[c] && !c.settled {
+			told[c] = true
+			c.settle(o)
+		}
+	}
+	unsent := outcome{ending: ending{LinkLost, NotSent, why}}
+	unknown := outcome{ending: ending{LinkLost, Unknown, why}}
+	for _, fx := range l.left() {
+		switch {
+		case fx.kind == settle:
+			tell(fx.call, outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
+		case fx.out.notice:
+			tell(fx.out.call, unknown) // the link may have panicked after taking it
+		}
+		l.discard(fx.link)
+	}
+	for _, r := range l.core.pending.byID {
+		tell(r.call, outcome{ending: ending{LinkLost, r.unanswered(), why}})
+	}
+	for _, out := range l.core.outbound.queue {
+		tell(out.call, unsent)
+	}
+	events := append([]event{l.present}, l.returned...)
+	events = append(events, l.batch...)
+	for _, ev := range append(events, l.conn.mailbox.take(nil)...) {
+		tell(ev.out.call, unsent)
+		l.discard(ev.link)
+	}
+}
+
+// left is what the core has said and the loop has not done: all of it when the
+// core itself panicked.
+func (l *loop) left() []effect {
+	if l.present.kind != 0 {
+		return l.core.out
+	}
+	return l.unperformed
+}
+
+// discard closes a link that was never attached.
+func (l *loop) discard(link transport.Link) {
+	if link != nil && (l.inc == nil || l.inc.link != link) {
+		closeUnwanted(link)
+	}
+}
+
+// closeUnwanted closes a link when nobody is left to be told how that went.
+func closeUnwanted(link transport.Link) {
+	_ = guard(func() error { return link.Close(0) })
+}

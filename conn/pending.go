@@ -1,0 +1,295 @@
+//bowline:pure
+
+package conn
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A request is one call of ours that has not ended.
+type request struct {
+	id       int64
+	call     *call
+	silent   bool    // the peer is never told that it was abandoned
+	sent     bool    // its frame was handed to the link
+	deadline instant // 0 for never
+	position int     // in pending.byDeadline; -1 outside
+}
+
+// pending holds the requests that have not ended, by id and by deadline.
+type pending struct {
+	byID       map[int64]*request
+	byDeadline requestHeap
+	free       []*request // at most maxFree, so that a call allocates nothing here
+	lastID     int64      // the highest id ever accepted
+}
+
+const maxFree = 64
+
+func (p *pending) len() int { return len(p.byID) }
+
+func (p *pending) add(id int64, call *call, silent bool, deadline instant) *request {
+	if p.byID == nil {
+		p.byID = make(map[int64]*request)
+	}
+	r := p.reuse()
+	*r = request{id: id, call: call, silent: silent, deadline: deadline, position: -1}
+	p.byID[id] = r
+	p.lastID = max(p.lastID, id)
+	if deadline != 0 {
+		heap.Push(&p.byDeadline, r)
+	}
+	return r
+}
+
+func (p *pending) reuse() *request {
+	last := len(p.free) - 1
+	if last < 0 {
+		return new(request)
+	}
+	r := p.free[last]
+	p.free = p.free[:last]
+	return r
+}
+
+// take removes a request and returns it as it was.
+func (p *pending) take(id int64) (request, bool) {
+	r, ok := p.byID[id]
+	if !ok {
+		return request{}, false
+	}
+	delete(p.byID, id)
+	if r.position >= 0 {
+		heap.Remove(&p.byDeadline, r.position)
+	}
+	taken := *r
+	*r = request{}
+	if len(p.free) < maxFree {
+		p.free = append(p.free, r)
+	}
+	return taken, true
+}
+
+// ids lists what is pending in order, since map order is random.
+func (p *pending) ids() []int64 {
+	ids := make([]int64, 0, len(p.byID))
+	for id := range p.byID {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (p *pending) deadline() instant {
+	if len(p.byDeadline) == 0 {
+		return 0
+	}
+	return p.byDeadline[0].deadline
+}
+
+// requestHeap orders by deadline, then by id, so that equal histories expire
+// in equal order.
+type requestHeap []*request
+
+func (h requestHeap) Len() int { return len(h) }
+
+func (h requestHeap) Less(i, j int) bool {
+	if h[i].deadline != h[j].deadline {
+		return h[i].deadline < h[j].deadline
+	}
+	return h[i].id < h[j].id
+}
+
+func (h requestHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].position, h[j].position = i, j
+}
+
+func (h *requestHeap) Push(x any) {
+	r := x.(*request)
+	r.position = len(*h)
+	*h = append(*h, r)
+}
+
+func (h *requestHeap) Pop() any {
+	last := len(*h) - 1
+	r := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	r.position = -1
+	return r
+}
+
+// An ending is how a request ends.
+type ending struct {
+	cause    Cause
+	delivery Delivery
+	err      error
+}
+
+// settle ends a request, and is the only way one ends: reply, deadline,
+// cancellation, loss, refusal and shutdown all come here, each with a request
+// that nobody else holds any more (ADR-0003).
+func (c *core) settle(now instant, r request, e ending, reply *event) {
+	fx := effect{kind: settle, id: r.id, call: r.call, cause: e.cause, delivery: e.delivery, err: e.err}
+	if reply != nil {
+		fx.payload, fx.fault = reply.payload, reply.fault
+	} else if r.sent {
+		c.tombstones.add(r.id, grave{e.cause, now + c.options.tombstoneLife()}, now+c.options.TombstoneSweep)
+	}
+	c.emit(fx)
+}
+
+// unanswered says what became of a request whose answer will not come.
+func (r *request) unanswered() Delivery {
+	if r.sent {
+		return Unknown
+	}
+	return NotSent
+}
+
+func (c *core) onCallMade(now instant, ev *event) {
+	if cause, err := c.refusal(ev); err != nil {
+		c.settle(now, request{id: ev.out.id, call: ev.out.call}, ending{cause, NotSent, err}, nil)
+		return
+	}
+	var deadline instant
+	if ev.timeout > 0 {
+		deadline = now + ev.timeout
+	}
+	c.pending.add(ev.out.id, ev.out.call, ev.silent, deadline)
+	c.send(ev.out)
+}
+
+func (c *core) onNoticeMade(now instant, ev *event) {
+	if cause, err := c.refusal(ev); err != nil {
+		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, err}, nil)
+		return
+	}
+	c.send(ev.out)
+}
+
+// refusal says why new work cannot be taken now, or nil.
+func (c *core) refusal(ev *event) (Cause, error) {
+	state := c.state()
+	switch {
+	case state == Closing:
+		return ShutDown, c.reason
+	case c.draining && !c.lastWords(ev):
+		return Refused, ErrDraining
+	case state != Ready && !(state == Initializing && ev.handshake):
+		return Refused, &StateError{State: state, Reason: c.reason}
+	case ev.epoch != c.epoch:
+		return Refused, ErrStale
+	case c.pending.byID[ev.out.id] != nil:
+		return Refused, ErrIDInUse
+	default:
+		return 0, nil
+	}
+}
+
+// lastWords reports whether new work is part of a request still being served
+// while the Conn drains. A peer that has ended answers no more calls.
+func (c *core) lastWords(ev *event) bool {
+	return ev.serving && (ev.kind == noticeMade || !c.ended)
+}
+
+// onReplied settles the request that was answered. An answer to a request that
+// was not sent yet is a guess of the peer's.
+func (c *core) onReplied(now instant, ev *event) {
+	waiting, ok := c.pending.byID[ev.id]
+	switch {
+	case ok && waiting.sent:
+		r, _ := c.pending.take(ev.id)
+		e := ending{Answered, Sent, nil}
+		if ev.fault != nil {
+			e = ending{PeerError, Sent, ev.fault}
+		}
+		c.settle(now, r, e, ev)
+	case !ok && ev.id > 0 && ev.id <= c.pending.lastID:
+		c.emit(effect{kind: late, id: ev.id, epoch: c.epoch, cause: c.tombstones.look(ev.id, now)})
+	default:
+		c.emit(effect{kind: unknown, id: ev.id, epoch: c.epoch})
+	}
+}
+
+// onProgressed hands progress to the caller of a pending request, and drops
+// what comes too late.
+func (c *core) onProgressed(ev *event) {
+	if r, ok := c.pending.byID[ev.id]; ok {
+		c.emit(effect{kind: progress, id: ev.id, call: r.call, payload: ev.payload})
+	}
+}
+
+func (c *core) onCallLeft(now instant, ev *event) {
+	cause := Cancelled
+	if ev.timeout < 0 { // its context's own deadline
+		cause = TimedOut
+	}
+	if ev.out.call == nil {
+		c.abandon(now, ev.id, cause, ev.err)
+	} else if c.outbound.withdraw(ev.out.call) {
+		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, ev.err}, nil)
+	}
+}
+
+func (c *core) expireRequests(now instant) {
+	for passed(now, c.pending.deadline()) {
+		c.abandon(now, c.pending.byDeadline[0].id, TimedOut, ErrTimedOut)
+	}
+}
+
+// abandon ends a request that nobody waits for any more, and tells the peer
+// once if the request may have reached it.
+func (c *core) abandon(now instant, id int64, cause Cause, err error) {
+	r, ok := c.pending.take(id)
+	if !ok {
+		return // it has just ended otherwise
+	}
+	c.settle(now, r, ending{cause, r.unanswered(), err}, nil)
+	if !r.sent {
+		c.outbound.drop(id)
+		return
+	}
+	if r.silent {
+		return
+	}
+	if frame := c.dialect.Cancel(id, err); frame != nil {
+		c.send(outboundFrame{frame: frame})
+	}
+}
+
+// settleAll ends every request, and every notification still queued, in this
+// one step.
+func (c *core) settleAll(now instant, cause Cause, why Reason, unsent []transport.Tag) {
+	c.settlePending(now, cause, why, unsent)
+	for _, out := range c.outbound.take() {
+		if out.notice {
+			c.settle(now, request{call: out.call}, ending{cause, NotSent, why}, nil)
+		}
+	}
+	c.outbound = outbound{}
+}
+
+// settlePending ends every request in id order.
+func (c *core) settlePending(now instant, cause Cause, why Reason, unsent []transport.Tag) {
+	for _, id := range c.pending.ids() {
+		r, _ := c.pending.take(id)
+		if !r.sent {
+			c.outbound.drop(id)
+		} else if slices.Contains(unsent, transport.Tag(id)) {
+			r.sent = false
+		}
+		c.settle(now, r, ending{cause, r.unanswered(), why}, nil)
+	}
+}
+
+// tombstoneLife covers the longest way a reply can come late: a whole request,
+// a whole handshake and a whole backoff, and a margin for jitter (ADR-0005).
+func (o *Options) tombstoneLife() time.Duration {
+	return o.RequestTimeout + o.InitTimeout + o.BackoffMax + 5*time.Second
+}

@@ -1,0 +1,52 @@
+//bowline:pure
+
+package conn
+
+import "fmt"
+
+// A ReasonKind is why a Conn is in its state, as a value to switch on.
+type ReasonKind string
+
+const (
+	Started           ReasonKind = "started"            // Run began
+	LinkOpened        ReasonKind = "link opened"        // a live link was attached
+	Handshaken        ReasonKind = "handshaken"         // the handshake strategy is satisfied
+	RetryDue          ReasonKind = "retry due"          // the delay of the backoff has passed
+	Woken             ReasonKind = "woken"              // somebody said that the peer is back
+	OpenFailed        ReasonKind = "open failed"        // the transport could not open a link
+	ExecutableMissing ReasonKind = "executable missing" // the peer's command cannot be found or run
+	HandshakeFailed   ReasonKind = "handshake failed"   // the handshake strategy returned an error
+	Incompatible      ReasonKind = "incompatible"       // peer and handshake share no protocol (ErrIncompatible)
+	InitTimedOut      ReasonKind = "init timed out"     // starting and initializing took longer than InitTimeout
+	LinkBroken        ReasonKind = "link broken"        // the link ended
+	Exited            ReasonKind = "exited"             // the peer's process ended (*transport.ExitError)
+	CrashLooping      ReasonKind = "crash-looping"      // three losses in a row before the Conn had proved itself
+	Malformed         ReasonKind = "malformed"          // too many malformed frames in a row
+	Oversized         ReasonKind = "oversized"          // a frame above the limit (*transport.OversizedError)
+	PeerNotReading    ReasonKind = "peer not reading"   // nothing could be written for too long
+	PeerEnded         ReasonKind = "peer ended"         // the peer closed its side in good order
+	Stopped           ReasonKind = "stopped"            // Stop, or the end of Run's context
+	Drained           ReasonKind = "drained"            // Close, and nothing was left to do
+)
+
+// A Reason says why: a kind to switch on, and the error behind it where there
+// is one. It is itself an error, so that it can be wrapped and matched.
+type Reason struct {
+	Kind ReasonKind
+	Err  error // may be nil
+}
+
+func (r Reason) Error() string {
+	if r.Err == nil {
+		return string(r.Kind)
+	}
+	return fmt.Sprintf("%s: %v", r.Kind, r.Err)
+}
+
+func (r Reason) Unwrap() error { return r.Err }
+
+// weather reports whether waiting a little may help. What is not weather is
+// retried at the longest delay only.
+func (r Reason) weather() bool {
+	return r.Kind != ExecutableMissing && r.Kind != Incompatible
+}

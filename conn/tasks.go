@@ -1,0 +1,237 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A task is one goroutine the loop has started. It posts an event that names
+// it, and then ends.
+type task struct {
+	name   string
+	cancel context.CancelCauseFunc
+	ended  atomic.Bool
+}
+
+// tasks is what runs. The loop alone touches it, but for end.
+type tasks struct {
+	running map[*task]struct{}
+	over    chan struct{} // capacity one: a token after a task has ended
+}
+
+func newTasks() tasks {
+	return tasks{running: make(map[*task]struct{}), over: make(chan struct{}, 1)}
+}
+
+func (t *tasks) add(name string, cancel context.CancelCauseFunc) *task {
+	added := &task{name: name, cancel: cancel}
+	t.running[added] = struct{}{}
+	return added
+}
+
+// end is the last deed of a task's goroutine.
+func (t *tasks) end(over *task) {
+	over.ended.Store(true)
+	select {
+	case t.over <- struct{}{}:
+	default: // there is a token already
+	}
+}
+
+// await waits for all of them when no loop does any more, for at most the grace.
+func (t *tasks) await(grace time.Duration) {
+	patience := time.NewTimer(grace)
+	defer patience.Stop()
+	for {
+		maps.DeleteFunc(t.running, func(task *task, _ struct{}) bool { return task.ended.Load() })
+		if len(t.running) == 0 {
+			return
+		}
+		select {
+		case <-t.over:
+		case <-patience.C:
+			return
+		}
+	}
+}
+
+func (t *tasks) remove(over *task) { delete(t.running, over) }
+
+func (t *tasks) count() int { return len(t.running) }
+
+func (t *tasks) names() []string {
+	var names []string
+	for running := range t.running {
+		names = append(names, running.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A running incarnation is a link and the context of everything that runs for it.
+type running struct {
+	epoch  uint64
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	link   transport.Link // nil until attached
+}
+
+// open asks the transport for a link.
+func (l *loop) open(epoch uint64) {
+	inc := l.incarnate(epoch)
+	c, opening := l.conn, l.tasks.add("opening a link", inc.cancel)
+	go func() {
+		defer l.tasks.end(opening)
+		ev := event{kind: linkOpened, epoch: epoch, task: opening}
+		err := guard(func() (err error) { ev.link, err = c.transport.Open(inc.ctx); return err })
+		if err != nil {
+			ev.kind, ev.link, ev.reason, ev.random = openFailed, nil, openReason(err), random()
+		}
+		if !c.mailbox.post(ev) && ev.link != nil {
+			closeUnwanted(ev.link)
+		}
+	}()
+}
+
+func (l *loop) incarnate(epoch uint64) *running {
+	l.inc = &running{epoch: epoch}
+	l.inc.ctx, l.inc.cancel = context.WithCancelCause(l.ctx)
+	return l.inc
+}
+
+// bind attaches the link: from here on its events come in.
+func (l *loop) bind(link transport.Link, epoch uint64) {
+	if l.inc == nil { // an acceptor's
+		l.incarnate(epoch)
+	}
+	l.inc.link = link
+	link.Bind(&receiver{conn: l.conn, epoch: epoch})
+}
+
+// handshake runs the strategy that makes the link ready.
+func (l *loop) handshake(epoch uint64) {
+	c, ctx := l.conn, l.inc.ctx
+	shaking := l.tasks.add("handshake", l.inc.cancel)
+	go func() {
+		defer l.tasks.end(shaking)
+		ev := event{kind: handshakeDone, epoch: epoch, task: shaking}
+		err := guard(func() error {
+			if c.options.Handshake == nil {
+				return nil
+			}
+			return c.options.Handshake(ctx, &Incarnation{conn: c, epoch: epoch})
+		})
+		if err != nil {
+			ev.kind, ev.reason, ev.random = handshakeFailed, handshakeReason(err), random()
+		}
+		c.mailbox.post(ev)
+	}()
+}
+
+// closeLink closes the link of an incarnation, or one that was never attached.
+func (l *loop) closeLink(epoch uint64, link transport.Link, grace time.Duration) {
+	if link == nil && l.inc != nil && l.inc.epoch == epoch {
+		link = l.inc.link
+	}
+	if link == nil {
+		return
+	}
+	c, closing := l.conn, l.tasks.add("closing the link", func(error) {})
+	go func() {
+		defer l.tasks.end(closing)
+		err := guard(func() error { return link.Close(grace) })
+		c.mailbox.post(event{kind: linkGone, epoch: epoch, task: closing, err: err})
+	}()
+}
+
+// serve runs the handler of a request.
+func (l *loop) serve(in *Incoming) {
+	ctx, cancel := context.WithCancelCause(l.inc.ctx)
+	in.task = l.tasks.add(in.Method, cancel)
+	c, serving := l.conn, in.task
+	go func() {
+		defer l.tasks.end(serving)
+		out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: c.answer(ctx, in)}
+		cancel(nil)
+		c.mailbox.post(event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: serving})
+	}()
+}
+
+// servedBy is the context key under which a handler finds the Conn it serves.
+type servedBy struct{}
+
+// serves reports whether ctx is that of one of this Conn's handlers.
+func (c *Conn) serves(ctx context.Context) bool { return ctx.Value(servedBy{}) == c }
+
+// answer runs the handler and encodes its reply.
+func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
+	var result []byte
+	err := guard(func() (err error) { result, err = c.options.Handler.ServeRequest(ctx, in); return err })
+	if err != nil {
+		c.reportPanic(in.Method, err)
+		return jsonrpc.AppendError(nil, in.key.id, asFault(err))
+	}
+	if result == nil {
+		result = []byte("null")
+	}
+	return jsonrpc.AppendResult(make([]byte, 0, len(result)+64), in.key.id, result)
+}
+
+// reportPanic tells the hooks of a panic in code that was handed in.
+func (c *Conn) reportPanic(where string, err error) {
+	panicked, ok := err.(*PanicError)
+	if !ok {
+		return
+	}
+	told := telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack}
+	if guard(func() error { c.options.Hooks.Panic(told); return nil }) != nil {
+		c.counters.untold.Add(1)
+	}
+}
+
+// deliver hands a notification to the handler, in order, off the loop.
+func (l *loop) deliver(in *Incoming) {
+	c, ctx := l.conn, l.inc.ctx
+	taken := l.notices.submit(func() {
+		err := guard(func() error { c.options.Handler.ServeNotification(ctx, in); return nil })
+		c.reportPanic(in.Method, err)
+	})
+	if !taken {
+		c.counters.shed.Add(1)
+		l.tell(func() { c.options.Hooks.Shed(telemetry.Shed{Conn: c.options.Name, Method: in.Method}) })
+	}
+}
+
+// guard runs code that was handed in, and turns its panic into an error.
+func guard(f func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// asFault is what the peer is told of a handler's error. The text of a panic
+// stays here.
+func asFault(err error) *jsonrpc.Error {
+	var fault *jsonrpc.Error
+	switch {
+	case errors.As(err, &fault):
+		return fault
+	case errors.As(err, new(*PanicError)):
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
+	default:
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprint(err)}
+	}
+}
