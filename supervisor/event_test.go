@@ -1,0 +1,158 @@
+package supervisor_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/supervisor"
+)
+
+// TestEvents tells what happens, in order.
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		s := supervisor.New(supervisor.Options{Name: "tree", Intensity: 1, OnEvent: func(e supervisor.Event) {
+			told = append(told, e.String())
+		}})
+		release, child := make(chan struct{}), newScript()
+		start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deaf(release), Shutdown: time.Second})
+		start(t, s, supervisor.ChildSpec{ID: "a", Run: child.run})
+		child.end(returns(nil))
+		child.end(panics("boom\nand more"))
+		s.Wait(t.Context())
+		want := []string{
+			"supervisor tree: deaf: child started",
+			"supervisor tree: a: child started",
+			"supervisor tree: a: child restarted",
+			"supervisor tree: a: child failed: panic: boom",
+			"supervisor tree: a: gave up: supervisor tree: gave up: child \"a\" needed more than 1 restarts within 5s: panic: boom",
+			"supervisor tree: deaf: child stuck: supervisor tree: still running after being stopped: deaf",
+		}
+		close(release)
+		synctest.Wait()
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q,\nwant %q", told, want)
+		}
+	})
+}
+
+// TestStuckIsToldOnce, however many wait for the child in vain.
+func TestStuckIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release, told := make(chan struct{}), 0
+		s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
+			if e.Kind == supervisor.ChildStuck {
+				told++
+			}
+		}})
+		c := start(t, s, supervisor.ChildSpec{Run: deaf(release)})
+		for range 2 {
+			if err := c.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
+				t.Errorf("Stop returned %v", err)
+			}
+		}
+		close(release)
+		<-c.Done()
+		stop(t, s)
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+	})
+}
+
+// TestSlowHook: children come and go while OnEvent hangs; the events that do
+// not fit are counted; Stop names the hook, and nothing is told afterwards.
+//
+// Guarantees: G-0002.7
+func TestSlowHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var told []supervisor.Event
+		s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
+			told = append(told, e)
+			if len(told) == 1 {
+				<-release
+			}
+		}})
+		comeAndGo := func(times int) {
+			for range times {
+				if err := start(t, s, supervisor.ChildSpec{Run: idle}).Stop(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+		}
+		start(t, s, supervisor.ChildSpec{Run: idle})
+		synctest.Wait()
+		comeAndGo(1000)
+		close(release)
+		synctest.Wait()
+		if last := told[len(told)-1]; len(told) != 1025 || last.Dropped != 2000-1024 {
+			t.Errorf("told %d events, %d dropped; want 1025 and %d", len(told), last.Dropped, 2000-1024)
+		}
+		stop(t, s)
+	})
+}
+
+// TestHookThatNeverReturns is named by Stop, and told nothing more.
+//
+// Guarantees: G-0002.7
+func TestHookThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release, told := make(chan struct{}), 0
+		s := supervisor.New(supervisor.Options{OnEvent: func(supervisor.Event) { told++; <-release }})
+		start(t, s, supervisor.ChildSpec{Run: idle})
+		var stuck *supervisor.StuckError
+		if err := s.Stop(t.Context()); !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"OnEvent"}) {
+			t.Errorf("Stop returned %v, want OnEvent named", err)
+		}
+		close(release)
+		synctest.Wait()
+		if told != 1 {
+			t.Errorf("the hook was called %d times, want once", told)
+		}
+	})
+}
+
+// TestHookThatPanics misses the event only.
+//
+// Guarantees: G-0002.7
+func TestHookThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last supervisor.Event
+		s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
+			if e.Kind == supervisor.ChildStarted {
+				panic("boom")
+			}
+			last = e
+		}})
+		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
+		stop(t, s)
+		if last.Kind != supervisor.ChildStopped || last.Dropped != 1 {
+			t.Errorf("told %v with %d dropped", last, last.Dropped)
+		}
+	})
+}
+
+// TestHookMayUseTheSupervisor: a hook that starts and lists children does not
+// hang.
+func TestHookMayUseTheSupervisor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *supervisor.Supervisor
+		s = supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
+			if e.Child == "a" && e.Kind == supervisor.ChildFailed {
+				start(t, s, supervisor.ChildSpec{ID: "instead", Run: idle})
+			}
+		}})
+		child := newScript()
+		start(t, s, supervisor.ChildSpec{ID: "a", Run: child.run, Restart: supervisor.Temporary})
+		child.end(returns(errBroken))
+		if got := states(s.Children()); got["instead"] != supervisor.Running {
+			t.Errorf("got %v", got)
+		}
+		stop(t, s)
+	})
+}

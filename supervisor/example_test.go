@@ -1,0 +1,72 @@
+package supervisor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A child fails twice and is run again each time; then it does its work until
+// the supervisor stops.
+func Example() {
+	working := make(chan struct{})
+	s := supervisor.New(supervisor.Options{
+		Name:    "example",
+		OnEvent: func(e supervisor.Event) { fmt.Println(e) },
+	})
+	attempt := 0
+	_, err := s.Start(supervisor.ChildSpec{ID: "indexer", Run: func(ctx context.Context) error {
+		if attempt++; attempt < 3 {
+			return fmt.Errorf("attempt %d failed", attempt)
+		}
+		close(working)
+		<-ctx.Done()
+		return nil
+	}})
+	if err != nil {
+		fmt.Println(err)
+	}
+	<-working
+	if err := s.Stop(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// supervisor example: indexer: child started
+	// supervisor example: indexer: child restarted: attempt 1 failed
+	// supervisor example: indexer: child restarted: attempt 2 failed
+	// supervisor example: indexer: child stopped
+}
+
+// Both ends of a connection are supervised. A duplicate name is refused.
+func ExampleSupervisor_Connect() {
+	s := supervisor.New(supervisor.Options{})
+	weather := conn.New(inmem.New(func(link transport.Link) {
+		if _, err := s.Connect(conn.Accept(link, conn.Options{})); err != nil {
+			fmt.Println(err)
+		}
+	}, inmem.Options{}), conn.Options{Name: "weather"})
+
+	child, err := s.Connect(weather)
+	if err != nil {
+		fmt.Println(err)
+	}
+	if err := weather.AwaitReady(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(child.ID(), "is", weather.State())
+
+	var duplicate *supervisor.DuplicateError
+	_, err = s.Connect(weather)
+	fmt.Println("again:", errors.As(err, &duplicate))
+
+	fmt.Println("stopped:", s.Stop(context.Background()))
+	// Output:
+	// weather is ready
+	// again: true
+	// stopped: <nil>
+}

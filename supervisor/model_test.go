@@ -1,0 +1,165 @@
+package supervisor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/supervisor"
+)
+
+// A modelChild is what a child should be.
+type modelChild struct {
+	id       string
+	policy   supervisor.Restart
+	state    supervisor.State
+	restarts int
+	script   *script
+	child    *supervisor.Child
+}
+
+// A model is a supervisor and what it should be.
+type model struct {
+	s         *supervisor.Supervisor
+	intensity int
+	children  []*modelChild // in start order, ended ones too
+	restarts  []time.Time   // every one there ever was
+	gaveUp    bool
+}
+
+const modelPeriod = 10 * time.Second
+
+// TestSupervisorAgainstModel starts, ends, stops and delays children at random
+// and compares, after every step, the report with what a plain model says.
+//
+// Guarantees: G-0002.1, G-0002.2, G-0002.4
+func TestSupervisorAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rapid.SyncTest(t, func(t *rapid.T) {
+			m := &model{intensity: rapid.IntRange(1, 4).Draw(t, "intensity")}
+			m.s = supervisor.New(supervisor.Options{Intensity: m.intensity, Period: modelPeriod})
+			defer m.s.Stop(context.Background()) // when a step fails
+			t.Repeat(map[string]func(*rapid.T){
+				"start": m.start,
+				"end":   m.end,
+				"stop":  m.stop,
+				"pass":  func(t *rapid.T) { pass(time.Duration(rapid.IntRange(0, 3).Draw(t, "thirds")) * modelPeriod / 3) },
+				"":      m.check,
+			})
+			m.finish(t)
+		})
+	})
+}
+
+func (m *model) start(t *rapid.T) {
+	id := fmt.Sprintf("c%d", rapid.IntRange(1, 4).Draw(t, "id"))
+	added := &modelChild{id: id, state: supervisor.Running, script: newScript()}
+	added.policy = rapid.SampledFrom([]supervisor.Restart{supervisor.Permanent, supervisor.Transient, supervisor.Temporary}).Draw(t, "policy")
+	present := slices.IndexFunc(m.children, func(c *modelChild) bool { return c.id == id })
+	runs := present >= 0 && m.children[present].state == supervisor.Running
+	c, err := m.s.Start(supervisor.ChildSpec{ID: id, Run: added.script.run, Restart: added.policy})
+	if refused := m.gaveUp || runs; (err != nil) != refused {
+		t.Fatalf("Start returned %v, want it refused: %v", err, refused)
+	}
+	if err != nil {
+		return
+	}
+	if present >= 0 {
+		m.children = slices.Delete(m.children, present, present+1)
+	}
+	added.child = c
+	m.children = append(m.children, added)
+}
+
+// pick draws a child that runs.
+func (m *model) pick(t *rapid.T) *modelChild {
+	var running []*modelChild
+	for _, c := range m.children {
+		if c.state == supervisor.Running {
+			running = append(running, c)
+		}
+	}
+	if len(running) == 0 {
+		t.Skip("no child runs")
+	}
+	return rapid.SampledFrom(running).Draw(t, "child")
+}
+
+func (m *model) end(t *rapid.T) {
+	c := m.pick(t)
+	way := ways[rapid.IntRange(0, len(ways)-1).Draw(t, "way")]
+	c.script.end(way.end)
+	if restarted := c.policy == supervisor.Permanent || c.policy == supervisor.Transient && way.failed; !restarted {
+		c.over(way.failed)
+		return
+	}
+	m.restarts = append(m.restarts, time.Now())
+	within := 0
+	for _, restart := range m.restarts {
+		if time.Since(restart) <= modelPeriod {
+			within++
+		}
+	}
+	if within <= m.intensity {
+		c.restarts++
+		return
+	}
+	c.over(way.failed)
+	m.gaveUp = true
+	for _, other := range m.children {
+		if other.state == supervisor.Running {
+			other.over(false)
+		}
+	}
+}
+
+func (c *modelChild) over(failed bool) {
+	if c.state = supervisor.Stopped; failed {
+		c.state = supervisor.Failed
+	}
+}
+
+func (m *model) stop(t *rapid.T) {
+	c := m.pick(t)
+	if err := c.child.Stop(t.Context()); err != nil {
+		t.Fatalf("stopping %s: %v", c.id, err)
+	}
+	c.over(false)
+}
+
+func (m *model) check(t *rapid.T) {
+	synctest.Wait()
+	type line struct {
+		ID       string
+		State    supervisor.State
+		Restarts int
+	}
+	var got, want []line
+	for _, c := range m.s.Children() {
+		got = append(got, line{c.ID, c.State, c.Restarts})
+	}
+	for _, c := range m.children {
+		want = append(want, line{c.id, c.state, c.restarts})
+		runs := int64(c.restarts + 1)
+		if c.script.runs.Load() != runs || isClosed(c.child.Done()) != (c.state != supervisor.Running) {
+			t.Fatalf("%s ran %d times, want %d; it should be %s", c.id, c.script.runs.Load(), runs, c.state)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("children (-want +got):\n%s", diff)
+	}
+}
+
+func (m *model) finish(t *rapid.T) {
+	err := m.s.Stop(t.Context())
+	if gaveUp := errors.As(err, new(*supervisor.IntensityError)); gaveUp != m.gaveUp || !gaveUp && err != nil {
+		t.Fatalf("Stop returned %v, want it to have given up: %v", err, m.gaveUp)
+	}
+}

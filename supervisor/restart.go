@@ -1,0 +1,45 @@
+//bowline:pure
+
+package supervisor
+
+import (
+	"slices"
+	"time"
+)
+
+// A Restart says which ends of a child's Run are followed by another Run.
+type Restart uint8
+
+const (
+	Permanent Restart = iota // always
+	Transient                // after an error or a panic
+	Temporary                // never
+)
+
+func (r Restart) String() string {
+	switch r {
+	case Transient:
+		return "transient"
+	case Temporary:
+		return "temporary"
+	default:
+		return "permanent"
+	}
+}
+
+// again reports whether a child runs again after a Run that has failed or not.
+func (r Restart) again(failed bool) bool {
+	return r == Permanent || r == Transient && failed
+}
+
+// spend adds a restart at now to the recent ones, oldest first, and reports
+// whether they are still at most intensity within the period. As in OTP, a
+// restart exactly one period old counts.
+func spend(restarts []time.Time, now time.Time, intensity int, period time.Duration) (recent []time.Time, within bool) {
+	expired := 0
+	for expired < len(restarts) && now.Sub(restarts[expired]) > period {
+		expired++
+	}
+	recent = append(slices.Clone(restarts[expired:]), now)
+	return recent, len(recent) <= intensity
+}

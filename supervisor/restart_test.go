@@ -1,0 +1,68 @@
+package supervisor
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// The model is OTP's supervisor:add_restart/3: of all restarts there ever
+// were, those count that are at most one period old.
+func modelWithin(history []time.Time, intensity int, period time.Duration) (counted int, within bool) {
+	now := history[len(history)-1]
+	for _, restart := range history {
+		if !now.After(restart.Add(period)) {
+			counted++
+		}
+	}
+	return counted, counted <= intensity
+}
+
+// TestRestartArithmetic spends restarts at drawn times and compares each
+// answer with that of the model, which never forgets a restart. Steps of
+// exactly one period are drawn often.
+//
+// Guarantees: G-0002.4
+func TestRestartArithmetic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		intensity := rapid.IntRange(-1, 5).Draw(t, "intensity")
+		period := rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.IntRange(1, 20).Draw(t, "ms")) * time.Millisecond
+		}).Draw(t, "period")
+		now := time.Unix(0, 0)
+		var recent, history []time.Time
+		for range rapid.IntRange(1, 60).Draw(t, "restarts") {
+			step := time.Duration(rapid.IntRange(0, 6).Draw(t, "step")) * period / 3
+			now = now.Add(step + time.Duration(rapid.IntRange(0, 1).Draw(t, "more")))
+			history = append(history, now)
+			var within bool
+			recent, within = spend(recent, now, intensity, period)
+			counted, want := modelWithin(history, intensity, period)
+			if within != want || len(recent) != counted {
+				t.Fatalf("at %v: within is %v with %d counted, want %v with %d", now, within, len(recent), want, counted)
+			}
+		}
+	})
+}
+
+// TestRestartAtTheEdge pins the edge of the period: a restart exactly one
+// period old counts.
+//
+// Guarantees: G-0002.4
+func TestRestartAtTheEdge(t *testing.T) {
+	first := time.Unix(100, 0)
+	for age, want := range map[time.Duration]bool{5 * time.Second: false, 5*time.Second + 1: true} {
+		if _, within := spend([]time.Time{first}, first.Add(age), 1, 5*time.Second); within != want {
+			t.Errorf("a second restart %v after the first: within is %v, want %v", age, within, want)
+		}
+	}
+}
+
+// TestSpendKeepsItsArgument: what was handed in is the caller's.
+func TestSpendKeepsItsArgument(t *testing.T) {
+	given := []time.Time{time.Unix(1, 0), time.Unix(2, 0)}[:1:2]
+	if spend(given, time.Unix(3, 0), 3, time.Hour); given[:2][1] != time.Unix(2, 0) {
+		t.Error("spend wrote to the slice it was given")
+	}
+}
