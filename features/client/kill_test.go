@@ -1,0 +1,148 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+// A real server is killed with 50 calls in flight: each caller gets one
+// outcome, the session is ready again by itself, and neither the process nor
+// its grandchild, which holds standard output open, is left.
+func TestKilledServerIsSurvived(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	grandchildren := listen(t)
+	pids := make(chan int, 10)
+	session := openProcess(ctx, t, grandchildren.Addr().String(), func(pid int) { pids <- pid })
+	first := accept(t, grandchildren)
+
+	const callers = 50
+	told := make(chan error, callers)
+	var calling sync.WaitGroup
+	for range callers {
+		calling.Go(func() {
+			_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "hang"})
+			told <- err
+		})
+	}
+	if err := session.Ping(ctx, nil); err != nil { // answered, so the server lives and reads
+		t.Fatal(err)
+	}
+	awaitPending(ctx, t, session, callers)
+	kill(t, <-pids)
+	calling.Wait()
+	close(told)
+	for err := range told {
+		var failed *conn.CallError
+		var exit *transport.ExitError
+		if !errors.As(err, &failed) || failed.Cause != conn.LinkLost || !errors.As(err, &exit) || exit.Signal != "killed" {
+			t.Errorf("a caller was told %v", err)
+		}
+	}
+	waiting := session.With(client.CallOptions{WaitForReady: true})
+	if err := waiting.Ping(ctx, nil); err != nil {
+		t.Errorf("after the restart: %v", err)
+	}
+	second := accept(t, grandchildren)
+	awaitEnd(t, first, "the first grandchild")
+	if err := session.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	awaitEnd(t, second, "the second grandchild")
+	if stats := session.Conn().Stats(); stats.Calls != stats.Ended() {
+		t.Errorf("the books do not balance: %+v", stats)
+	}
+}
+
+func openProcess(ctx context.Context, t *testing.T, address string, started func(pid int)) *client.Session {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := &stdio.Command{
+		Path:    self,
+		Env:     []string{roleVariable + "=server", addressVariable + "=" + address},
+		Started: started,
+	}
+	session, err := client.New(clientInfo, client.Options{}).Connect(ctx, command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+// awaitPending waits until so many calls have been made and have not ended.
+func awaitPending(ctx context.Context, t *testing.T, s *client.Session, calls uint64) {
+	t.Helper()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for {
+		if stats := s.Conn().Stats(); stats.Calls-stats.Ended() >= calls {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatal("the calls were never made")
+		}
+	}
+}
+
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+// accept returns the connection of the next grandchild, with a hang guard.
+func accept(t *testing.T, listener net.Listener) net.Conn {
+	t.Helper()
+	listener.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute))
+	link, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { link.Close() })
+	return link
+}
+
+// awaitEnd waits until the process at the other end of a connection is gone.
+func awaitEnd(t *testing.T, link net.Conn, who string) {
+	t.Helper()
+	link.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := link.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s is still alive", who)
+	} else if err == nil {
+		t.Errorf("%s sent something", who)
+	} else if !errors.Is(err, io.EOF) {
+		t.Logf("%s: %v", who, err) // a reset is an end as well
+	}
+}

@@ -1,0 +1,58 @@
+package client_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"go.uber.org/goleak"
+)
+
+// roleVariable makes the test binary play another part: the child processes of
+// the tests are real.
+const (
+	roleVariable    = "BOWLINE_TEST_ROLE"
+	addressVariable = "BOWLINE_TEST_ADDRESS"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case "server":
+		playServer()
+	case "grandchild":
+		playGrandchild()
+	default:
+		goleak.VerifyTestMain(m)
+	}
+}
+
+// playServer serves on standard input and output, and starts a grandchild that
+// holds standard output open.
+func playServer() {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	grandchild := exec.Command(self)
+	grandchild.Env = append(os.Environ(), roleVariable+"=grandchild")
+	grandchild.Stdout = os.Stdout
+	if err := grandchild.Start(); err != nil {
+		panic(err)
+	}
+	if err := newServer(server.Options{}).Serve(context.Background(), &stdio.Server{}); err != nil {
+		panic(err)
+	}
+}
+
+// playGrandchild lives, connected to the test, until it is killed.
+func playGrandchild() {
+	link, err := net.Dial("tcp", os.Getenv(addressVariable))
+	if err != nil {
+		panic(err)
+	}
+	link.Read(make([]byte, 1)) // the test sends nothing: this ends with the test
+}

@@ -1,0 +1,321 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+var (
+	clientInfo = protocol.Implementation{Name: "test client", Version: "1"}
+	serverInfo = protocol.Implementation{Name: "test server", Version: "1"}
+)
+
+type numbers struct {
+	A int64 `json:"a"`
+	B int64 `json:"b"`
+}
+
+type sum struct {
+	Sum int64 `json:"sum"`
+}
+
+// newServer offers a few tools.
+func newServer(o server.Options) *server.Server {
+	s := server.New(serverInfo, o)
+	server.AddTool(s, protocol.Tool{Name: "add"}, func(_ context.Context, _ *server.ToolCall, in numbers) (sum, error) {
+		return sum{in.A + in.B}, nil
+	})
+	server.AddTool(s, protocol.Tool{Name: "fail"}, func(context.Context, *server.ToolCall, struct{}) (string, error) {
+		return "", errors.New("out of cheese")
+	})
+	server.AddTool(s, protocol.Tool{Name: "panic"}, func(context.Context, *server.ToolCall, struct{}) (string, error) {
+		panic("secret")
+	})
+	server.AddTool(s, protocol.Tool{Name: "hang"}, func(ctx context.Context, _ *server.ToolCall, _ struct{}) (string, error) {
+		<-ctx.Done()
+		return "", context.Cause(ctx)
+	})
+	server.AddTool(s, protocol.Tool{Name: "count"}, func(ctx context.Context, call *server.ToolCall, _ struct{}) (string, error) {
+		for i := range 3 {
+			if err := call.Progress(ctx, float64(i+1), 3, "counting"); err != nil {
+				return "", err
+			}
+		}
+		return "three", nil
+	})
+	return s
+}
+
+// A network connects clients to a server, and can cut them off.
+type network struct {
+	server  *server.Server
+	serving sync.WaitGroup
+	mu      sync.Mutex
+	cut     []context.CancelFunc
+}
+
+func (n *network) transport() transport.Transport {
+	return inmem.New(func(link transport.Link) {
+		ctx, cancel := context.WithCancel(context.Background())
+		n.mu.Lock()
+		n.cut = append(n.cut, cancel)
+		n.mu.Unlock()
+		n.serving.Go(func() { n.server.ServeLink(ctx, link) })
+	}, inmem.Options{})
+}
+
+// cutAll ends every connection from the server's side.
+func (n *network) cutAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, cancel := range n.cut {
+		cancel()
+	}
+}
+
+func (n *network) close() {
+	n.cutAll()
+	n.serving.Wait()
+}
+
+// open connects a client to a server for the length of a test.
+func open(t *testing.T, s *server.Server, o client.Options) (*client.Session, *network) {
+	t.Helper()
+	n := &network{server: s}
+	session, err := client.New(clientInfo, o).Connect(t.Context(), n.transport())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		session.Close(context.Background())
+		n.close()
+	})
+	return session, n
+}
+
+func callTool(t *testing.T, s *client.Session, name, arguments string) (*protocol.CallToolResult, error) {
+	t.Helper()
+	params := &protocol.CallToolParams{Name: name}
+	if arguments != "" {
+		params.Arguments = json.RawMessage(arguments)
+	}
+	return s.CallTool(t.Context(), params)
+}
+
+func TestTypedToolAnswers(t *testing.T) {
+	session, _ := open(t, newServer(server.Options{}), client.Options{})
+	result, err := callTool(t, session, "add", `{"a":9007199254740992,"b":1}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"sum":9007199254740993}`
+	if string(result.StructuredContent) != want || result.Content.Text() != want || result.IsError {
+		t.Errorf("got %+v", result)
+	}
+}
+
+func TestEveryLegacyRevisionIsNegotiated(t *testing.T) {
+	for _, version := range protocol.LegacyVersions() {
+		session, _ := open(t, newServer(server.Options{}), client.Options{ProtocolVersion: version})
+		if got := session.Server().ProtocolVersion; got != version {
+			t.Errorf("asked for %s, got %s", version, got)
+		}
+		if result, err := callTool(t, session, "add", `{"a":1,"b":2}`); err != nil || result.IsError {
+			t.Errorf("%s: %+v, %v", version, result, err)
+		}
+	}
+}
+
+func TestOlderServerIsSpokenTo(t *testing.T) {
+	old := server.Options{ProtocolVersions: []string{protocol.Version20241105}}
+	session, _ := open(t, newServer(old), client.Options{})
+	if got := session.Server().ProtocolVersion; got != protocol.Version20241105 {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestIncompatibleServerIsNamed(t *testing.T) {
+	n := &network{server: newServer(server.Options{ProtocolVersions: []string{"1999-01-01"}})}
+	defer n.close()
+	_, err := client.New(clientInfo, client.Options{FailFast: true}).Connect(t.Context(), n.transport())
+	if !errors.Is(err, conn.ErrIncompatible) || !strings.Contains(err.Error(), "1999-01-01") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestToolFailureIsAResult(t *testing.T) {
+	session, _ := open(t, newServer(server.Options{}), client.Options{})
+	result, err := callTool(t, session, "fail", "")
+	if err != nil || !result.IsError || result.Content.Text() != "out of cheese" {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}
+
+func TestToolPanicIsContainedAndNotLeaked(t *testing.T) {
+	session, _ := open(t, newServer(server.Options{}), client.Options{})
+	_, err := callTool(t, session, "panic", "")
+	if !errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeInternalError}) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+	if err := session.Ping(t.Context(), nil); err != nil {
+		t.Errorf("after the panic: %v", err)
+	}
+}
+
+func TestUnknownToolIsAProtocolError(t *testing.T) {
+	session, _ := open(t, newServer(server.Options{}), client.Options{})
+	_, err := callTool(t, session, "nope", "")
+	if !errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams}) || !strings.Contains(err.Error(), "nope") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestInvalidArgumentsNeverReachTheTool(t *testing.T) {
+	for _, arguments := range []string{`{}`, `{"a":1}`, `{"a":"1","b":2}`, `{"a":1,"b":2,"c":3}`, `{"A":1,"B":2}`, `{"a":1.5,"b":2}`} {
+		session, _ := open(t, newServer(server.Options{}), client.Options{})
+		result, err := callTool(t, session, "add", arguments)
+		if err != nil || !result.IsError || !strings.Contains(result.Content.Text(), "invalid arguments") {
+			t.Errorf("%s: got %+v, %v", arguments, result, err)
+		}
+		old, _ := open(t, newServer(server.Options{}), client.Options{ProtocolVersion: protocol.Version20250618})
+		if _, err := callTool(t, old, "add", arguments); !errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams}) {
+			t.Errorf("%s before 2025-11-25: got %v", arguments, err)
+		}
+	}
+}
+
+func TestToolsRangesOverAllPages(t *testing.T) {
+	s := server.New(serverInfo, server.Options{PageSize: 7})
+	var want []string
+	for i := range 30 {
+		name := fmt.Sprintf("tool-%02d", i)
+		want = append(want, name)
+		s.AddRawTool(protocol.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) { return nil, nil })
+	}
+	session, _ := open(t, s, client.Options{})
+	var got []string
+	for tool, err := range session.Tools(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, tool.Name)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+	bad := "nonsense"
+	_, err := session.ListTools(t.Context(), &protocol.ListToolsParams{Cursor: &bad})
+	if !errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams}) {
+		t.Errorf("a foreign cursor got %v", err)
+	}
+}
+
+func TestServerWithoutToolsIsNotAsked(t *testing.T) {
+	session, _ := open(t, server.New(serverInfo, server.Options{}), client.Options{})
+	var missing *client.CapabilityError
+	if _, err := session.ListTools(t.Context(), nil); !errors.As(err, &missing) || missing.Capability != "tools" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestProgressArrivesBeforeTheResult(t *testing.T) {
+	session, _ := open(t, newServer(server.Options{}), client.Options{})
+	var seen []float64
+	view := session.With(client.CallOptions{OnProgress: func(p *protocol.ProgressParams) { seen = append(seen, p.Progress) }})
+	result, err := callTool(t, view, "count", "")
+	if err != nil || result.Content.Text() != "three" {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+	if len(seen) == 0 || seen[len(seen)-1] != 3 || !slices.IsSorted(seen) {
+		t.Errorf("progress was %v", seen)
+	}
+}
+
+func TestCancellationReachesTheTool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		session, n := open(t, newServer(server.Options{}), client.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() {
+			_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "hang"})
+			result <- err
+		}()
+		synctest.Wait()
+		cancel()
+		var failed *conn.CallError
+		if err := <-result; !errors.As(err, &failed) || failed.Cause != conn.Cancelled || failed.Delivery != conn.Unknown {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait() // the tool returns, or the bubble never ends
+		session.Close(t.Context())
+		n.close()
+	})
+}
+
+func TestSessionSurvivesItsServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		session, n := open(t, newServer(server.Options{}), client.Options{})
+		n.cutAll()
+		synctest.Wait()
+		if _, err := callTool(t, session, "add", `{"a":1,"b":2}`); !conn.NotExecuted(err) {
+			t.Errorf("without a server got %v", err)
+		}
+		waiting := session.With(client.CallOptions{WaitForReady: true})
+		if result, err := callTool(t, waiting, "add", `{"a":1,"b":2}`); err != nil || string(result.StructuredContent) != `{"sum":3}` {
+			t.Errorf("got %+v, %v", result, err)
+		}
+		if epoch := session.Conn().Status().Epoch; epoch != 2 {
+			t.Errorf("epoch is %d", epoch)
+		}
+		session.Close(t.Context())
+		n.close()
+	})
+}
+
+func TestSilentServerFailsToConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent []transport.Link
+		mute := inmem.New(func(link transport.Link) { silent = append(silent, link) }, inmem.Options{})
+		_, err := client.New(clientInfo, client.Options{FailFast: true}).Connect(t.Context(), mute)
+		var reason conn.Reason
+		if !errors.As(err, &reason) || reason.Kind != conn.InitTimedOut {
+			t.Errorf("got %v", err)
+		}
+		for _, link := range silent {
+			link.Close(0)
+		}
+	})
+}
+
+func TestConnectEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := errors.New("refused")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := client.New(clientInfo, client.Options{}).Connect(ctx, opener(func(context.Context) (transport.Link, error) { return nil, refused }))
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refused) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+type opener func(context.Context) (transport.Link, error)
+
+func (o opener) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }

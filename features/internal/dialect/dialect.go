@@ -1,0 +1,69 @@
+// Package dialect tells a Conn what MCP means by a message.
+package dialect
+
+import (
+	"encoding/json"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// Legacy is the dialect of the revisions that begin with a handshake. The zero
+// value is ready to use, and safe for concurrent use.
+type Legacy struct {
+	batches atomic.Bool
+}
+
+// Negotiated says which revision is spoken from here on: one of them has batches.
+func (d *Legacy) Negotiated(version string) {
+	d.batches.Store(version == protocol.Version20250326)
+}
+
+// Batches implements conn.Dialect.
+func (d *Legacy) Batches() bool { return d.batches.Load() }
+
+// Classify implements conn.Dialect. A notification that it cannot read is
+// ordinary: the handler ignores it, as the specification asks.
+func (d *Legacy) Classify(m *jsonrpc.Message) conn.Class {
+	switch {
+	case m.Kind == jsonrpc.KindRequest && m.Method == protocol.MethodPing:
+		return conn.Class{Kind: conn.Probe, Answer: json.RawMessage("{}")}
+	case m.Kind != jsonrpc.KindNotification:
+		return conn.Class{}
+	case m.Method == protocol.NotificationProgress:
+		return classifyProgress(m.Params)
+	case m.Method == protocol.NotificationCancelled:
+		return classifyCancelled(m.Params)
+	default:
+		return conn.Class{}
+	}
+}
+
+func classifyProgress(params json.RawMessage) conn.Class {
+	var progress struct {
+		Token jsonrpc.ID `json:"progressToken"`
+	}
+	if protocol.Unmarshal(params, &progress) != nil || progress.Token.IsZero() {
+		return conn.Class{}
+	}
+	return conn.Class{Kind: conn.Progress, Request: progress.Token}
+}
+
+func classifyCancelled(params json.RawMessage) conn.Class {
+	var cancelled protocol.CancelledParams
+	if protocol.Unmarshal(params, &cancelled) != nil || cancelled.RequestID.IsZero() {
+		return conn.Class{}
+	}
+	return conn.Class{Kind: conn.Cancellation, Request: cancelled.RequestID}
+}
+
+// Cancel implements conn.Dialect.
+func (d *Legacy) Cancel(id int64, why error) []byte {
+	params, err := protocol.Marshal(protocol.CancelledParams{RequestID: jsonrpc.IntegerID(id), Reason: why.Error()})
+	if err != nil { // a reason that is not UTF-8
+		return nil
+	}
+	return jsonrpc.AppendNotification(nil, protocol.NotificationCancelled, params)
+}

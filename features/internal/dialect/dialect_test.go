@@ -1,0 +1,79 @@
+package dialect
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestClassify(t *testing.T) {
+	for _, test := range []struct {
+		frame   string
+		kind    conn.ClassKind
+		request jsonrpc.ID
+	}{
+		{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, conn.Probe, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","method":"ping"}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`, conn.Progress, jsonrpc.IntegerID(7)},
+		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"7","progress":1}}`, conn.Progress, jsonrpc.StringID("7")},
+		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1.5}}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}`, conn.Cancellation, jsonrpc.StringID("a")},
+		{`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":null}}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","method":"notifications/cancelled"}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","id":1,"method":"notifications/cancelled","params":{"requestId":"a"}}`, conn.Ordinary, jsonrpc.ID{}},
+	} {
+		m, err := jsonrpc.Decode([]byte(test.frame), jsonrpc.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := new(Legacy).Classify(&m)
+		if got.Kind != test.kind || got.Request != test.request {
+			t.Errorf("%s: got %v %v", test.frame, got.Kind, got.Request)
+		}
+	}
+}
+
+func TestCancelNamesTheRequest(t *testing.T) {
+	frame := new(Legacy).Cancel(9007199254740993, errors.New("too slow"))
+	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var params protocol.CancelledParams
+	if err := protocol.Unmarshal(m.Params, &params); err != nil {
+		t.Fatal(err)
+	}
+	if m.Method != protocol.NotificationCancelled || params.RequestID != jsonrpc.IntegerID(9007199254740993) || params.Reason != "too slow" {
+		t.Errorf("got %s", frame)
+	}
+}
+
+func TestBatchesBelongToOneRevision(t *testing.T) {
+	d := new(Legacy)
+	for _, version := range append(protocol.LegacyVersions(), "") {
+		d.Negotiated(version)
+		if d.Batches() != (version == protocol.Version20250326) {
+			t.Errorf("%q: batches %v", version, d.Batches())
+		}
+	}
+}
+
+func FuzzClassify(f *testing.F) {
+	f.Add("notifications/progress", []byte(`{"progressToken":1}`))
+	f.Add("notifications/cancelled", []byte(`{"requestId":"a"}`))
+	f.Fuzz(func(t *testing.T, method string, params []byte) {
+		m := &jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: method, Params: params}
+		class := new(Legacy).Classify(m)
+		if class.Kind != conn.Ordinary && class.Request.IsZero() {
+			t.Errorf("%v without a request", class.Kind)
+		}
+	})
+}

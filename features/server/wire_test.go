@@ -1,0 +1,222 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A wire talks to a server frame by frame, as any peer might.
+type wire struct {
+	t      *testing.T
+	link   transport.Link
+	frames chan string // what the server sends
+}
+
+func (w *wire) Receive(in transport.Inbound) { w.frames <- string(in.Frame) }
+func (w *wire) Writable()                    {}
+func (w *wire) Failed(transport.Failure)     {}
+func (w *wire) Ended()                       {}
+func (w *wire) Lost(transport.Loss)          { close(w.frames) }
+
+// dial serves one raw peer for the length of a test.
+func dial(t *testing.T, s *server.Server) *wire {
+	t.Helper()
+	ours, theirs := inmem.Pipe(inmem.Options{})
+	served := make(chan error, 1)
+	go func() { served <- s.ServeLink(context.Background(), theirs) }()
+	w := &wire{t: t, link: ours, frames: make(chan string, 100)}
+	ours.Bind(w)
+	ours.Grant(transport.Main, 100)
+	t.Cleanup(func() {
+		ours.Close(0)
+		if err := <-served; err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+	return w
+}
+
+func (w *wire) send(frames ...string) {
+	w.t.Helper()
+	for _, frame := range frames {
+		if err := w.link.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// want checks the next frame: every fragment is in it.
+func (w *wire) want(fragments ...string) {
+	w.t.Helper()
+	select {
+	case frame := <-w.frames:
+		for _, fragment := range fragments {
+			if !strings.Contains(frame, fragment) {
+				w.t.Errorf("%s\nhas no %s", frame, fragment)
+			}
+		}
+	case <-w.t.Context().Done():
+		w.t.Fatal("no frame came")
+	}
+}
+
+const initializeFrame = `{"jsonrpc":"2.0","id":"init","method":"initialize","params":` +
+	`{"protocolVersion":"VERSION","capabilities":{},"clientInfo":{"name":"raw","version":"0"}}}`
+
+func (w *wire) initialize(version string) {
+	w.t.Helper()
+	w.send(strings.Replace(initializeFrame, "VERSION", version, 1))
+	w.want(`"id":"init"`, `"protocolVersion":"`+version+`"`, `"serverInfo"`)
+	w.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+}
+
+func echoServer() *server.Server {
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	type message struct {
+		Message string `json:"message"`
+	}
+	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, _ *server.ToolCall, in message) (string, error) {
+		return in.Message, nil
+	})
+	server.AddTool(s, protocol.Tool{Name: "hang"}, func(ctx context.Context, _ *server.ToolCall, _ struct{}) (string, error) {
+		<-ctx.Done()
+		return "too late", nil
+	})
+	return s
+}
+
+func TestServerAnswersBeforeAndAfterInitialize(t *testing.T) {
+	w := dial(t, echoServer())
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	w.want(`"id":1`, `"result":{}`)
+	w.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	w.want(`"id":2`, `-32600`, `before initialize`)
+	w.initialize(protocol.Version20251125)
+	w.send(`{"jsonrpc":"2.0","id":3,"method":"tools/list"}`)
+	w.want(`"id":3`, `"name":"echo"`, `"inputSchema":{`)
+	w.send(initializeFrame)
+	w.want(`"id":"init"`, `-32600`, `already`)
+}
+
+func TestServerRefusesWhatItCannotServe(t *testing.T) {
+	w := dial(t, echoServer())
+	w.initialize(protocol.Version20251125)
+	for _, test := range []struct{ frame, id, code string }{
+		{`{"jsonrpc":"2.0","id":"a","method":"no/such"}`, `"id":"a"`, `-32601`},
+		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":1}}`, `"id":7`, `-32602`},
+		{`{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"nope"}}`, `"id":8`, `-32602`},
+		{`{"jsonrpc":"2.0","id":9,"method":"tools/list","params":{"cursor":"xyz"}}`, `"id":9`, `-32602`},
+		{`{"jsonrpc":"2.0","id":18446744073709551615,"method":"no/such"}`, `"id":18446744073709551615`, `-32601`},
+		{`{"jsonrpc":"1.0","id":10,"method":"ping"}`, `"id":10`, `-32600`},
+		{`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, `"error"`, `-32600`},
+		{`{"jsonrpc":"2.0","id":null,"method":"ping"}`, `"error"`, `-32600`},
+		{`garbage`, `"error"`, `-32700`},
+		{`[{"jsonrpc":"2.0","id":11,"method":"ping"}]`, `"error"`, `-32600`},
+	} {
+		w.send(test.frame)
+		w.want(test.id, test.code)
+	}
+	w.send(`{"jsonrpc":"2.0","id":12,"method":"ping"}`)
+	w.want(`"id":12`, `"result":{}`)
+}
+
+func TestNotificationsAreNeverAnswered(t *testing.T) {
+	w := dial(t, echoServer())
+	w.initialize(protocol.Version20251125)
+	w.send(
+		`{"jsonrpc":"2.0","method":"no/such/notification"}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"never made"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":"not an object"}`,
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":[],"progress":1}}`,
+		`{"jsonrpc":"2.0","id":4711,"result":{}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+	)
+	for frame := range w.frames {
+		if strings.Contains(frame, `"id":1,`) {
+			break
+		}
+		if !strings.Contains(frame, "-32600") { // params that are no object make no message at all
+			t.Errorf("a notification was answered: %s", frame)
+		}
+	}
+}
+
+func TestCancelledCallIsNotAnswered(t *testing.T) {
+	w := dial(t, echoServer())
+	w.initialize(protocol.Version20251125)
+	w.send(
+		`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"hang"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`,
+		`{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"echo","arguments":{"message":"next"}}}`,
+	)
+	w.want(`"id":6`, `next`)
+	w.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"echo","arguments":{"message":"again"}}}`)
+	w.want(`"id":5`, `again`) // the id is free again, and nothing came for its first use
+}
+
+func TestBatchesAreReadWhereTheRevisionHasThem(t *testing.T) {
+	w := dial(t, echoServer())
+	w.initialize(protocol.Version20250326)
+	w.send(`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":2,"method":"ping"},7]`)
+	w.want(`"id":1`, `"result":{}`)
+	w.want(`"id":2`, `"result":{}`)
+	w.want(`-32600`)
+	w.send(`[]`)
+	w.want(`-32600`)
+}
+
+func TestStructuredContentKeepsItsPromise(t *testing.T) {
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	s.AddRawTool(protocol.Tool{
+		Name:         "liar",
+		InputSchema:  json.RawMessage(`{"type":"object"}`),
+		OutputSchema: json.RawMessage(`{"type":"object","required":["sum"]}`),
+	}, func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) {
+		return &protocol.CallToolResult{StructuredContent: json.RawMessage(`{"product":6}`)}, nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"liar"}}`)
+	w.want(`"id":1`, `-32603`, `output schema`)
+}
+
+func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
+	nothing := func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) {
+		return nil, errors.New("never called")
+	}
+	for name, add := range map[string]func(*server.Server){
+		"no name": func(s *server.Server) {
+			s.AddRawTool(protocol.Tool{InputSchema: json.RawMessage(`{"type":"object"}`)}, nothing)
+		},
+		"no schema": func(s *server.Server) { s.AddRawTool(protocol.Tool{Name: "x"}, nothing) },
+		"schema of a string": func(s *server.Server) {
+			s.AddRawTool(protocol.Tool{Name: "x", InputSchema: json.RawMessage(`{"type":"string"}`)}, nothing)
+		},
+		"external reference": func(s *server.Server) {
+			s.AddRawTool(protocol.Tool{Name: "x", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"$ref":"https://example.com/s"}}}`)}, nothing)
+		},
+		"input is no object": func(s *server.Server) {
+			server.AddTool(s, protocol.Tool{Name: "x"}, func(context.Context, *server.ToolCall, int) (string, error) { return "", nil })
+		},
+		"output is no object": func(s *server.Server) {
+			server.AddTool(s, protocol.Tool{Name: "x"}, func(context.Context, *server.ToolCall, struct{}) (int, error) { return 0, nil })
+		},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s was accepted", name)
+				}
+			}()
+			add(server.New(protocol.Implementation{}, server.Options{}))
+		}()
+	}
+}

@@ -1,0 +1,65 @@
+package protocol
+
+import "encoding/json"
+
+// A Tool is a function that a server offers. Its schemas are raw JSON Schema.
+type Tool struct {
+	Name         string           `json:"name"`
+	Title        string           `json:"title,omitzero"`
+	Description  string           `json:"description,omitzero"`
+	InputSchema  json.RawMessage  `json:"inputSchema"`
+	OutputSchema json.RawMessage  `json:"outputSchema,omitzero"`
+	Annotations  *ToolAnnotations `json:"annotations,omitzero"`
+	Icons        []Icon           `json:"icons,omitzero"`
+	Meta         Meta             `json:"_meta,omitzero"`
+}
+
+// ToolAnnotations are hints. They bind nobody, and count only for servers that
+// the application trusts.
+type ToolAnnotations struct {
+	Title           string `json:"title,omitzero"`
+	ReadOnlyHint    bool   `json:"readOnlyHint,omitzero"`
+	DestructiveHint *bool  `json:"destructiveHint,omitzero"` // nil means true
+	IdempotentHint  bool   `json:"idempotentHint,omitzero"`
+	OpenWorldHint   *bool  `json:"openWorldHint,omitzero"` // nil means true
+}
+
+// DisplayName is what people are shown.
+func (t *Tool) DisplayName() string {
+	switch {
+	case t.Title != "":
+		return t.Title
+	case t.Annotations != nil && t.Annotations.Title != "":
+		return t.Annotations.Title
+	default:
+		return t.Name
+	}
+}
+
+// ListToolsParams ask for one page of tools.
+type ListToolsParams struct {
+	RequestParams
+	Cursor *string `json:"cursor,omitzero"` // nil for the first page; an empty string is a cursor
+}
+
+// ListToolsResult is one page of tools.
+type ListToolsResult struct {
+	Meta       Meta    `json:"_meta,omitzero"`
+	Tools      []*Tool `json:"tools"`
+	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
+}
+
+// CallToolParams call a tool.
+type CallToolParams struct {
+	RequestParams
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments,omitzero"` // an object
+}
+
+// CallToolResult is what a tool has answered, a failure of its own included.
+type CallToolResult struct {
+	Meta              Meta            `json:"_meta,omitzero"`
+	Content           Contents        `json:"content"`
+	StructuredContent json.RawMessage `json:"structuredContent,omitzero"`
+	IsError           bool            `json:"isError,omitzero"`
+}
