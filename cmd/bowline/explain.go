@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A garbage counts the lines of a server's output that were no JSON-RPC.
+type garbage struct {
+	mu    sync.Mutex
+	lines int
+	last  error
+}
+
+// add is a telemetry hook.
+func (g *garbage) add(violation telemetry.Violation) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var refused *jsonrpc.DecodeError
+	if errors.As(violation.Err, &refused) {
+		g.lines++
+		g.last = refused.Err
+	}
+}
+
+// String is empty when there was none.
+func (g *garbage) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lines == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Lines of its standard output that were not JSON-RPC: %d. The last one: %v.", g.lines, g.last)
+}
+
+const (
+	adviceMissing  = "Is the program installed and in PATH? A path works as well."
+	adviceExited   = "Run the command by itself to see what it needs."
+	adviceSilent   = "Is it an MCP server that speaks on standard input and output? If it only needs longer, raise --init-timeout."
+	adviceGarbage  = "An MCP server writes nothing but messages to standard output. Is it in a mode for people, or does it log there?"
+	adviceRefused  = "Is it an MCP server? Perhaps a release that speaks another revision of the protocol."
+	adviceVersions = "Look for a release of the server, or of bowline, that shares a protocol version with the other."
+)
+
+// explainConnect says why there is no session, and what to try.
+func explainConnect(err error, command string, patience time.Duration, garbage *garbage) error {
+	var reason conn.Reason
+	if !errors.As(err, &reason) {
+		return err
+	}
+	lines := []string{whatHappened(reason, command, patience)}
+	advice := adviceFor(reason.Kind)
+	if said := garbage.String(); said != "" {
+		lines, advice = append(lines, said), adviceGarbage
+	}
+	return &explained{strings.Join(append(lines, advice), "\n"), err}
+}
+
+func whatHappened(reason conn.Reason, command string, patience time.Duration) string {
+	switch reason.Kind {
+	case conn.ExecutableMissing, conn.OpenFailed:
+		return fmt.Sprintf("%q cannot be started: %v", command, cause(reason.Err))
+	case conn.Exited:
+		return fmt.Sprintf("%q has not become ready: %s", command, ending(reason.Err))
+	case conn.PeerEnded:
+		return fmt.Sprintf("%q closed its standard output before the session was ready", command)
+	case conn.InitTimedOut:
+		return fmt.Sprintf("%q has not answered initialize within %v", command, patience)
+	case conn.Malformed:
+		return fmt.Sprintf("%q does not speak JSON-RPC", command)
+	case conn.HandshakeFailed:
+		return fmt.Sprintf("%q has refused the session: %v", command, reason.Err)
+	case conn.Incompatible:
+		return fmt.Sprintf("%q speaks another protocol version: %v", command, reason.Err)
+	default:
+		return fmt.Sprintf("the connection to %q was lost before the session was ready: %v", command, reason)
+	}
+}
+
+func adviceFor(kind conn.ReasonKind) string {
+	switch kind {
+	case conn.ExecutableMissing, conn.OpenFailed:
+		return adviceMissing
+	case conn.InitTimedOut:
+		return adviceSilent
+	case conn.Malformed, conn.Oversized:
+		return adviceGarbage
+	case conn.HandshakeFailed:
+		return adviceRefused
+	case conn.Incompatible:
+		return adviceVersions
+	default:
+		return adviceExited
+	}
+}
+
+// cause is what the operating system said.
+func cause(err error) error {
+	var start *transport.StartError
+	if errors.As(err, &start) {
+		return start.Err
+	}
+	return err
+}
+
+// ending says how a process ended.
+func ending(err error) string {
+	var exit *transport.ExitError
+	if !errors.As(err, &exit) {
+		return err.Error()
+	}
+	how := fmt.Sprintf("the server exited with status %d", exit.Status)
+	if exit.Signal != "" {
+		how = "the server was ended by signal: " + exit.Signal
+	}
+	if tail := strings.TrimSpace(exit.Stderr); tail != "" {
+		how += "; its standard error ends:\n" + indented(tail)
+	}
+	return how
+}
+
+// explainCall says how a call failed, and whether the tool may have run.
+func explainCall(err error) error {
+	var call *conn.CallError
+	if !errors.As(err, &call) {
+		return err
+	}
+	what := fmt.Sprintf("%s failed: %s", call.Method, ending(call.Err))
+	switch call.Delivery {
+	case conn.NotSent:
+		what += "\nThe server has not been asked."
+	case conn.Unknown:
+		what += "\nThe server may have done what it was asked."
+	}
+	return &explained{what, err}
+}
+
+// An explained error reads well and still matches what is behind it.
+type explained struct {
+	message string
+	err     error
+}
+
+func (e *explained) Error() string { return e.message }
+func (e *explained) Unwrap() error { return e.err }
+
+func indented(text string) string {
+	return "  " + strings.ReplaceAll(text, "\n", "\n  ")
+}

@@ -1,0 +1,46 @@
+// Package bundled is the server that comes with the command: tools that do what
+// a client must be able to live with.
+package bundled
+
+import (
+	"cmp"
+	"io"
+	"os"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// Options configure the server. The zero value of each field means its default.
+type Options struct {
+	Version string       // what the server says of itself; "(devel)"
+	Conn    conn.Options // of each peer's connection
+
+	// Log gets a line when a tool crashes the process or its call is abandoned.
+	// Calls write to it concurrently. Default: os.Stderr.
+	Log io.Writer
+
+	// Exit ends the process for the tool crash. Default: os.Exit.
+	Exit func(status int)
+}
+
+// New returns a server with the tools echo, add, slow, fail, big and crash.
+func New(o Options) *server.Server {
+	if o.Log == nil {
+		o.Log = os.Stderr
+	}
+	if o.Exit == nil {
+		o.Exit = os.Exit
+	}
+	s := server.New(protocol.Implementation{
+		Name:    "bowline",
+		Title:   "Bowline's bundled server",
+		Version: cmp.Or(o.Version, "(devel)"),
+	}, server.Options{
+		Conn:         o.Conn,
+		Instructions: "Tools to try a client on. None of them has lasting effects; crash ends the server's process.",
+	})
+	addTools(s, o)
+	return s
+}

@@ -1,0 +1,123 @@
+package bundled_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connect serves the bundled server in memory, for one session. The function
+// ends both; the test reads its log after that.
+func connect(t *testing.T, o bundled.Options) (session *client.Session, end func()) {
+	t.Helper()
+	served := make(chan error, 1)
+	accept := func(link transport.Link) {
+		go func() { served <- bundled.New(o).ServeLink(context.Background(), link) }()
+	}
+	c := client.New(protocol.Implementation{Name: "test", Version: "1"}, client.Options{FailFast: true})
+	session, err := c.Connect(t.Context(), inmem.New(accept, inmem.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session, func() {
+		if err := errors.Join(session.Close(context.Background()), <-served); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestToolsExplainThemselves: each tool and each of its arguments.
+func TestToolsExplainThemselves(t *testing.T) {
+	session, end := connect(t, bundled.Options{})
+	defer end()
+	var names []string
+	for tool, err := range session.Tools(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, tool.Name)
+		var schema struct {
+			Properties           map[string]struct{ Description string }
+			AdditionalProperties *bool
+		}
+		if err := json.Unmarshal(tool.InputSchema, &schema); err != nil {
+			t.Fatal(err)
+		}
+		if tool.Description == "" || schema.AdditionalProperties == nil || *schema.AdditionalProperties {
+			t.Errorf("%s has no description, or takes anything", tool.Name)
+		}
+		for key, property := range schema.Properties {
+			if property.Description == "" {
+				t.Errorf("%s: %s has no description", tool.Name, key)
+			}
+		}
+	}
+	if got := strings.Join(names, " "); got != "add big crash echo fail slow" {
+		t.Errorf("the tools are %s", got)
+	}
+}
+
+func TestArgumentsHaveBounds(t *testing.T) {
+	session, end := connect(t, bundled.Options{})
+	defer end()
+	for _, c := range []struct{ tool, arguments string }{
+		{"echo", `{}`},
+		{"echo", `{"message": "a", "volume": 11}`},
+		{"add", `{"a": 1e300, "b": 1}`},
+		{"big", `{"bytes": 8388609}`},
+		{"big", `{"bytes": -1}`},
+		{"slow", `{"seconds": -1}`},
+		{"slow", `{"seconds": 1, "steps": 0}`},
+		{"crash", `{"status": 256}`},
+	} {
+		result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: c.tool, Arguments: json.RawMessage(c.arguments)})
+		if err != nil || !result.IsError || !strings.HasPrefix(result.Content.Text(), "invalid arguments") {
+			t.Errorf("%s %s: %+v, %v", c.tool, c.arguments, result, err)
+		}
+	}
+}
+
+// TestSlowIsCancelled: the tool sees it, and logs it.
+func TestSlowIsCancelled(t *testing.T) {
+	var log bytes.Buffer
+	session, end := connect(t, bundled.Options{Log: &log})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := session.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) { cancel() }}).
+		CallTool(ctx, &protocol.CallToolParams{Name: "slow", Arguments: json.RawMessage(`{"seconds": 60, "steps": 1000}`)})
+	var call *conn.CallError
+	if !errors.As(err, &call) || call.Cause != conn.Cancelled {
+		t.Errorf("the call ended with %v", err)
+	}
+	end()
+	if want := "steps: " + conn.ErrPeerCancelled.Error(); !strings.Contains(log.String(), want) {
+		t.Errorf("the log is %q, want %q in it", log.String(), want)
+	}
+}
+
+func TestCrashExitsWithItsStatus(t *testing.T) {
+	for arguments, want := range map[string]int{`{}`: 1, `{"status": 0}`: 0, `{"status": 42}`: 42} {
+		var log bytes.Buffer
+		exited := make(chan int, 1)
+		session, end := connect(t, bundled.Options{Log: &log, Exit: func(status int) { exited <- status }})
+		if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "crash", Arguments: json.RawMessage(arguments)}); err != nil {
+			t.Error(err)
+		}
+		end()
+		if got := <-exited; got != want || !strings.Contains(log.String(), "crash: ending") {
+			t.Errorf("%s: status %d, want %d; log %q", arguments, got, want, log.String())
+		}
+	}
+}

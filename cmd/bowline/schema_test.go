@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+const shapes = `{
+	"type": "object",
+	"properties": {
+		"text": {"type": "string"},
+		"count": {"type": "integer"},
+		"ratio": {"type": "number"},
+		"flag": {"type": "boolean"},
+		"list": {"type": "array"},
+		"tree": {"type": "object"},
+		"nothing": {"type": "null"},
+		"either": {"type": ["integer", "string"]},
+		"optional": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+		"referred": {"$ref": "#/$defs/a~1b"},
+		"lost": {"$ref": "#/$defs/none"},
+		"free": {}
+	},
+	"$defs": {"a/b": {"oneOf": [{"type": "boolean"}]}}
+}`
+
+// TestValuesAreTypedByTheSchema: text where text may be, JSON elsewhere.
+func TestValuesAreTypedByTheSchema(t *testing.T) {
+	for pair, want := range map[string]string{
+		"text=7":        `"7"`,
+		"text=null":     `"null"`,
+		"count=7":       `7`,
+		"count=7.0":     `7.0`,
+		"count=-1e3":    `-1e3`,
+		"count=7.5":     `argument "count": expected integer, got "7.5"`,
+		"count=":        `argument "count": expected integer, got ""`,
+		"ratio=7.5":     `7.5`,
+		"ratio=NaN":     `argument "ratio": expected number, got "NaN"`,
+		"flag=true":     `true`,
+		"flag=yes":      `argument "flag": expected boolean, got "yes"`,
+		"list=[1]":      `[1]`,
+		"list={}":       `argument "list": expected array, got "{}"`,
+		`tree={"a":1}`:  `{"a":1}`,
+		"nothing=null":  `null`,
+		"either=7":      `"7"`,
+		"optional=7":    `7`,
+		"optional=null": `null`,
+		"optional=x":    `argument "optional": expected integer or null, got "x"`,
+		"referred=true": `true`,
+		"referred=x":    `argument "referred": expected boolean, got "x"`,
+		"lost=7":        `"7"`,
+		"free=7":        `"7"`,
+		"free:=7":       `7`,
+		"other=7":       `"7"`,
+	} {
+		given, err := readPairs([]string{pair})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := given.pairs[0].typed(readSchema(json.RawMessage(shapes)).types(given.pairs[0].key))
+		if said := string(got); err != nil && err.Error() != want || err == nil && said != want {
+			t.Errorf("%s: %s, %v; want %s", pair, said, err, want)
+		}
+	}
+}
+
+// TestOnlySchemasThatEndSoonAreValidatedHere: a peer's schema cannot hang or
+// end the command.
+func TestOnlySchemasThatEndSoonAreValidatedHere(t *testing.T) {
+	for name, c := range map[string]struct {
+		schema string
+		here   bool
+	}{
+		"plain":                    {shapes, false}, // the lost reference
+		"draft-07":                 {`{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}`, true},
+		"with an id":               {`{"$id": "https://example.com/a", "$defs": {"a": {}}, "properties": {"a": {"$ref": "#/$defs/a"}}}`, true},
+		"a tree":                   {`{"$defs": {"tree": {"properties": {"left": {"$ref": "#/$defs/tree"}}}}, "$ref": "#/$defs/tree"}`, true},
+		"a property named $ref":    {`{"properties": {"$ref": {"type": "string"}}}`, true},
+		"itself":                   {`{"$ref": "#"}`, false},
+		"itself, in other letters": {`{"$REF": "#"}`, false},
+		"in a circle":              {`{"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"if": {"$ref": "#/$defs/a"}}}}`, false},
+		"a circle in a property":   {`{"properties": {"n": {"ANYOF": [{"$ref": "#/properties/n"}]}}}`, false},
+		"doubling":                 {doubling(12), false},
+		"an inner id":              {`{"properties": {"a": {"$id": "https://example.com/a", "$ref": "#"}}}`, false},
+		"dynamic":                  {`{"$dynamicAnchor": "a", "$dynamicRef": "#a"}`, false},
+		"an anchor":                {`{"$anchor": "a", "not": {"$ref": "#a"}}`, false},
+		"elsewhere":                {`{"$ref": "https://example.com/"}`, false},
+		"another dialect":          {`{"$schema": "https://json-schema.org/draft/2019-09/schema"}`, false},
+		"too long":                 {`{"description": "` + strings.Repeat("a", largestSchema) + `"}`, false},
+		"no schema":                {`7`, false},
+	} {
+		s := readSchema(json.RawMessage(c.schema))
+		if here := s.validator != nil; here != c.here {
+			t.Errorf("%s: validated here: %t, want %t", name, here, c.here)
+		}
+		if err := s.validate(json.RawMessage(`{"n": 1, "left": {"left": {}}}`)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// doubling is a schema with 2^n ways through it.
+func doubling(n int) string {
+	var defs strings.Builder
+	for i := range n {
+		fmt.Fprintf(&defs, `"a%d": {"allOf": [{"$ref": "#/$defs/a%d"}, {"$ref": "#/$defs/a%d"}]},`, i, i+1, i+1)
+	}
+	return fmt.Sprintf(`{"$ref": "#/$defs/a0", "$defs": {%s "a%d": {}}}`, defs.String(), n)
+}
+
+// TestTypesOfADoublingSchema: finding them ends, too.
+func TestTypesOfADoublingSchema(t *testing.T) {
+	raw := strings.ReplaceAll(doubling(64), "allOf", "anyOf")
+	nested := fmt.Sprintf(`{"properties": {"n": {"$ref": "#/$defs/a0"}}, %s`, raw[1:])
+	if types := readSchema(json.RawMessage(nested)).types("n"); len(types) > 0 {
+		t.Errorf("types %q of a schema without any", types)
+	}
+}
+
+// FuzzSchema: whatever a peer sends as a schema, the command says something
+// about it and lives on.
+func FuzzSchema(f *testing.F) {
+	for _, schema := range []string{shapes, doubling(3), `{"$ref": "#"}`, `{"type": ["string", 7]}`, `{"required": 7, "properties": {"a": true}}`, `[]`} {
+		f.Add([]byte(schema), "a", "7")
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, key, value string) {
+		tool := &protocol.Tool{Name: "tool", InputSchema: raw}
+		given := arguments{pairs: []pair{{key: key, value: value}}}
+		object, err := given.fit(tool)
+		if err == nil && !json.Valid(object) {
+			t.Errorf("not JSON: %q", object)
+		}
+		if synopsis := readSchema(raw).synopsis(tool.Name); strings.ContainsAny(synopsis, "\x1b\n") {
+			t.Errorf("not one harmless line: %q", synopsis)
+		}
+	})
+}
+
+func TestSuggest(t *testing.T) {
+	names := func(n int) (names []string) {
+		for i := range n {
+			names = append(names, fmt.Sprintf("tool%02d", i))
+		}
+		return names
+	}
+	for _, c := range []struct {
+		name  string
+		names []string
+		want  string
+	}{
+		{"x", nil, "it has none"},
+		{"ECHO", []string{"add", "echo"}, "did you mean echo? It has: echo, add"},
+		{"elephant", []string{"add", "echo"}, "it has: "},
+		{"tool07x", names(25), "did you mean tool07? It has: tool07, "},
+		{"tool07x", names(25), " and 5 more"},
+	} {
+		if got := suggest(c.name, slices.Clone(c.names)); !strings.Contains(got, c.want) {
+			t.Errorf("%q among %q: %q, want %q", c.name, c.names, got, c.want)
+		}
+	}
+}

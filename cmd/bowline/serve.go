@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/spf13/cobra"
+)
+
+const serveLong = `Serve a few tools to try clients on: echo, add, slow, fail, big and crash.
+
+The server speaks MCP on standard input and output, and logs to standard error.
+It ends with status 0 when its input ends, and at SIGINT or SIGTERM.`
+
+const serveExample = `  # List the tools of this server with this command
+  bowline tools --command 'bowline serve --stdio'
+
+  # Talk to it by hand
+  printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' | bowline serve --stdio`
+
+func newServe() *cobra.Command {
+	var overStdio bool
+	command := &cobra.Command{
+		Use:     "serve --stdio",
+		Short:   "Serve a few tools to try clients on",
+		Long:    serveLong,
+		Example: serveExample,
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !overStdio {
+				return usageFailure(errors.New("say how to serve: bowline serve --stdio"))
+			}
+			return serve(cmd)
+		},
+	}
+	command.Flags().BoolVar(&overStdio, "stdio", false, "speak on standard input and output")
+	return command
+}
+
+// serve ends in good order when its context does.
+func serve(cmd *cobra.Command) error {
+	server := bundled.New(bundled.Options{Version: version(), Log: cmd.ErrOrStderr()})
+	return server.Serve(cmd.Context(), &stdio.Server{})
+}

@@ -1,0 +1,102 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestInterruptCancelsTheCall: the server is told before the command ends.
+func TestInterruptCancelsTheCall(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		args := withBundled(t, "call", "slow", "seconds=60", "steps=1000", "--verbose")
+		o := interrupted(t, signal, "progress: ", args...)
+		o.want(t, exitInterrupted, "", "cancelled by the peer")
+		o.want(t, exitInterrupted, "", "bowline: interrupted\n")
+	}
+}
+
+func TestInterruptEndsConnecting(t *testing.T) {
+	interrupted(t, os.Interrupt, "started", withPeer(t, "mute", "tools", "--verbose")...).
+		want(t, exitInterrupted, "", "bowline: interrupted\n")
+}
+
+// interrupted runs the command, and sends it a signal when a line of its
+// standard error begins like this.
+func interrupted(t *testing.T, signal os.Signal, sign string, args ...string) outcome {
+	t.Helper()
+	cmd := command(t, args...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, sent := "", false
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		said += lines.Text() + "\n"
+		if !sent && strings.HasPrefix(lines.Text(), sign) {
+			sent = true
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return outcome{stderr: said, status: exitStatus(t, cmd.Wait())}
+}
+
+// TestServeEndsAtASignal: in good order, with a call being served.
+func TestServeEndsAtASignal(t *testing.T) {
+	const slow = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow","arguments":{"seconds":60,"steps":1000},"_meta":{"progressToken":1}}}` + "\n"
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		cmd := command(t, "serve", "--stdio")
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(stdout)
+		send(t, stdin, initialize)
+		awaitLine(t, lines, `"id":"init"`)
+		send(t, stdin, slow)
+		awaitLine(t, lines, "notifications/progress")
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		for lines.Scan() {
+		}
+		if status := exitStatus(t, cmd.Wait()); status != 0 {
+			t.Errorf("%v: status %d", signal, status)
+		}
+	}
+}
+
+func send(t *testing.T, to io.Writer, frames string) {
+	t.Helper()
+	if _, err := io.WriteString(to, frames); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitLine reads up to the first line with this in it.
+func awaitLine(t *testing.T, lines *bufio.Scanner, fragment string) {
+	t.Helper()
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), fragment) {
+			return
+		}
+	}
+	t.Fatalf("no line has %q in it", fragment)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// most is how many names a message has room for.
+const most = 20
+
+// suggest lists the names there are, those most like name first.
+func suggest(name string, names []string) string {
+	if len(names) == 0 {
+		return "it has none"
+	}
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Compare(distance(name, a), distance(name, b))
+	})
+	listed := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		listed += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	if distance(name, names[0]) <= 1+len(name)/3 {
+		return fmt.Sprintf("did you mean %s? It has: %s", names[0], listed)
+	}
+	return "it has: " + listed
+}
+
+// distance is the Levenshtein distance of the beginnings of two names, letter
+// case aside.
+func distance(a, b string) int {
+	const longest = 64
+	a, b = strings.ToLower(a[:min(len(a), longest)]), strings.ToLower(b[:min(len(b), longest)])
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substituted := diagonal
+			if a[i] != b[j] {
+				substituted++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substituted, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

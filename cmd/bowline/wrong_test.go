@@ -1,0 +1,120 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestWrongUsage: status 2, a message, and nothing on standard output.
+func TestWrongUsage(t *testing.T) {
+	call := func(args ...string) []string { return withBundled(t, append([]string{"call"}, args...)...) }
+	for _, c := range []struct {
+		name   string
+		args   []string
+		stderr string
+	}{
+		{"unknown command", []string{"tolls"}, `unknown command "tolls"; did you mean tools?`},
+		{"unknown flag", []string{"tools", "--nope"}, "unknown flag: --nope"},
+		{"argument too many", []string{"tools", "x"}, `unexpected argument "x"`},
+		{"flag that is no duration", call("echo", "--timeout", "soon"), `invalid argument "soon"`},
+		{"negative timeout", call("echo", "--timeout", "-1s"), "--timeout must not be negative"},
+		{"no time to initialize", call("echo", "--init-timeout", "0"), "--init-timeout must be above zero"},
+		{"serve without a transport", []string{"serve"}, "bowline serve --stdio"},
+		{"unknown shell", []string{"completion", "ksh"}, `unknown command "ksh"`},
+		{"no server", []string{"tools"}, "--command is missing"},
+		{"blank server", []string{"tools", "--command", "  "}, "holds no command"},
+		{"open quote", []string{"tools", "--command", "a 'b"}, "has no partner"},
+		{"shell operator", []string{"tools", "--command", "a | b"}, "no shell runs this"},
+		{"variable without a value", call("echo", "--env", "NAME"), `--env "NAME" is not NAME=VALUE`},
+		{"variable without a name", call("echo", "--env", "=x"), `--env "=x" is not NAME=VALUE`},
+		{"missing directory", call("echo", "--cwd", "/does/not/exist"), "is not a directory"},
+		{"no tool", call(), "name the tool to call"},
+		{"unknown tool", call("ecko", "message=hi"), `no tool "ecko"; did you mean echo? It has: echo, `},
+		{"no pair", call("echo", "message"), `argument "message" is not KEY=VALUE`},
+		{"no key", call("echo", "=x"), `argument "=x" is not KEY=VALUE`},
+		{"key given twice", call("echo", "message=a", "message=b"), `"message" is given twice`},
+		{"object among pairs", call("echo", "{}", "message=b"), `argument "{}" is not KEY=VALUE`},
+		{"broken object", call("echo", `{"message"`), "the argument is not JSON"},
+		{"member given twice", call("echo", `{"message":"a","message":"b"}`), "duplicate object member name"},
+		{"empty standard input", call("echo", "-"), "standard input is empty"},
+		{"broken forced JSON", call("echo", "message:=hi"), "the value after := is not JSON"},
+		{"wrong type", call("add", "a=1", "b=two"), `argument "b": expected number, got "two"`},
+		{"no integer", call("slow", "seconds=1", "steps=1.5"), `argument "steps": expected integer, got "1.5"`},
+		{"missing argument", call("echo"), `"message"`},
+		{"unknown key", call("echo", "message=hi", "volume=11"), `"volume"`},
+		{"out of bounds", call("big", "bytes=8388609"), "maximum: 8388609"},
+		{"how it is meant", call("slow"), "It takes: bowline call slow seconds=NUMBER [steps=INTEGER]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := bowline(t, "", c.args...)
+			if o.want(t, exitUsage, "", c.stderr); o.stdout != "" {
+				t.Errorf("standard output is not empty: %q", o.stdout)
+			}
+			if strings.Contains(o.stderr, "Flags:") {
+				t.Errorf("the message is a page:\n%s", o.stderr)
+			}
+		})
+	}
+}
+
+// TestNoSession: status 3, with what happened and what to try.
+func TestNoSession(t *testing.T) {
+	tools := func(peer string, args ...string) []string {
+		return withPeer(t, peer, append([]string{"tools"}, args...)...)
+	}
+	for _, c := range []struct {
+		name   string
+		args   []string
+		stderr []string
+	}{
+		{"missing binary", []string{"tools", "--command", "bowline-is-not-installed"}, []string{"cannot be started", adviceMissing}},
+		{"ends at once", tools("gone"), []string{"exited with status 7; its standard error ends:\n  no licence found", adviceExited}},
+		{"ends with garbage", tools("closed"), []string{"exited with status 0", "not JSON-RPC: 1.", adviceGarbage}},
+		{"never answers", tools("mute", "--init-timeout", "100ms"), []string{"has not answered initialize within 100ms", adviceSilent}},
+		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"has not answered", "not JSON-RPC: 3.", adviceGarbage}},
+		{"much garbage", tools("babbler"), []string{"does not speak JSON-RPC", "not JSON-RPC: 100.", adviceGarbage}},
+		{"refuses", tools("refuser"), []string{"has refused the session", "not \uFFFD[31mtoday", adviceRefused}},
+		{"another revision", tools("ancient"), []string{`"1999-01-01"`, adviceVersions}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := bowline(t, "", c.args...)
+			for _, fragment := range c.stderr {
+				o.want(t, exitNoSession, "", fragment)
+			}
+		})
+	}
+}
+
+func TestToolFails(t *testing.T) {
+	o := bowline(t, "", withBundled(t, "call", "fail", "message=out of tar")...)
+	if o.want(t, exitToolFailed, "", `bowline: tool "fail" failed: out of tar`+"\n"); o.stdout != "" {
+		t.Errorf("standard output is not empty: %q", o.stdout)
+	}
+}
+
+// TestToolFailureCannotDriveTheTerminal: what a peer says goes to a terminal
+// without its control characters.
+func TestToolFailureCannotDriveTheTerminal(t *testing.T) {
+	bowline(t, "", withPeer(t, "odd", "call", "hostile")...).want(t, exitToolFailed, "", "\uFFFD[2Jgone")
+}
+
+// TestCallFails: status 4, with whether the tool may have run.
+func TestCallFails(t *testing.T) {
+	const mayHaveRun = "The server may have done what it was asked."
+	for _, c := range []struct {
+		name   string
+		args   []string
+		stderr []string
+	}{
+		{"server crashes", withBundled(t, "call", "crash", "status=3"), []string{"exited with status 3", "ending with status 3, as asked", mayHaveRun}},
+		{"time runs out", withBundled(t, "call", "slow", "seconds=3600", "--timeout", "1s"), []string{"no answer within --timeout 1s", mayHaveRun}},
+		{"no tools at all", withPeer(t, "toolless", "tools"), []string{`does not offer "tools"`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := bowline(t, "", c.args...)
+			for _, fragment := range c.stderr {
+				o.want(t, exitCallFailed, "", fragment)
+			}
+		})
+	}
+}
