@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"os"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -20,7 +21,7 @@ const serveExample = `  # List the tools of this server with this command
   printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' | bowline serve --stdio`
 
 func newServe() *cobra.Command {
-	var overStdio bool
+	var overStdio, faults bool
 	command := &cobra.Command{
 		Use:     "serve --stdio",
 		Short:   "Serve a few tools to try clients on",
@@ -31,15 +32,20 @@ func newServe() *cobra.Command {
 			if !overStdio {
 				return usageFailure(errors.New("say how to serve: bowline serve --stdio"))
 			}
-			return serve(cmd)
+			return serve(cmd, faults)
 		},
 	}
 	command.Flags().BoolVar(&overStdio, "stdio", false, "speak on standard input and output")
+	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose")
 	return command
 }
 
 // serve ends in good order when its context does.
-func serve(cmd *cobra.Command) error {
-	server := bundled.New(bundled.Options{Version: version(), Log: cmd.ErrOrStderr()})
+func serve(cmd *cobra.Command, faults bool) error {
+	options := bundled.Options{Version: version(), Log: cmd.ErrOrStderr()}
+	if faults {
+		options.Garble = os.Stdout // before the transport takes it away from others
+	}
+	server := bundled.New(options)
 	return server.Serve(cmd.Context(), &stdio.Server{})
 }

@@ -18,6 +18,9 @@ func TestInterruptCancelsTheCall(t *testing.T) {
 		o := interrupted(t, signal, "progress: ", args...)
 		o.want(t, exitInterrupted, "", "cancelled by the peer")
 		o.want(t, exitInterrupted, "", "bowline: interrupted\n")
+		if strings.Contains(o.stderr, "warning") {
+			t.Errorf("the server was not ended in good order:\n%s", o.stderr)
+		}
 	}
 }
 

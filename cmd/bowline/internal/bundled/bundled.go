@@ -21,6 +21,10 @@ type Options struct {
 	// Calls write to it concurrently. Default: os.Stderr.
 	Log io.Writer
 
+	// Garble is where the tool garble writes: the very stream that carries the
+	// messages. Nil: there is no such tool.
+	Garble io.Writer
+
 	// Exit ends the process for the tool crash. Default: os.Exit.
 	Exit func(status int)
 }
@@ -42,5 +46,8 @@ func New(o Options) *server.Server {
 		Instructions: "Tools to try a client on. None of them has lasting effects; crash ends the server's process.",
 	})
 	addTools(s, o)
+	if o.Garble != nil {
+		server.AddTool(s, garbleTool, o.garble)
+	}
 	return s
 }

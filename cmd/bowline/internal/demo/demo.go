@@ -1,11 +1,10 @@
-// Package demo shows the main job: a real server process under supervision is
-// killed while many goroutines call it, every caller is told one true thing,
-// and the server comes back.
+// Package demo shows the main job: real server processes under supervision are
+// killed, garbled and stalled while many goroutines call them, every caller is
+// told one true thing, and the servers come back.
 package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,143 +12,140 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/features/client"
-	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
-	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
 // Options configure a demo. The zero value of each field means its default.
 type Options struct {
-	Server  stdio.Command // the server to start: required
-	Out     io.Writer     // where the story is told: required
-	Callers int           // goroutines that call; 50
-	Before  time.Duration // calls before the kill; 1.5 s
-	After   time.Duration // calls after the server is back; 1.5 s
+	Server   stdio.Command // how to start a server: required
+	Out      io.Writer     // where the story is told: required
+	JSON     bool          // one JSON document a line instead of text
+	Color    bool          // colour, for a terminal
+	Live     bool          // a table that changes in place below the story, for a terminal
+	Seed     uint64        // who suffers what, and when
+	Duration time.Duration // about how long it takes; 10 s, and 5 s at least
+	Callers  int           // goroutines that call each server; 20
 }
 
-func (o *Options) setDefaults() {
-	o.Callers = max(o.Callers, 0)
-	if o.Callers == 0 {
-		o.Callers = 50
+// MinDuration is what the servers need to come back between their faults.
+const MinDuration = 5 * time.Second
+
+// ErrTooShort refuses a duration below MinDuration.
+var ErrTooShort = fmt.Errorf("demo: the duration is too short: %v at least", MinDuration)
+
+// recovery is how long a server may take to come back after the last fault.
+const recovery = 20 * time.Second
+
+func (o *Options) setDefaults() error {
+	if o.Duration == 0 {
+		o.Duration = 10 * time.Second
 	}
-	if o.Before == 0 {
-		o.Before = 1500 * time.Millisecond
+	if o.Duration < MinDuration {
+		return ErrTooShort
 	}
-	if o.After == 0 {
-		o.After = 1500 * time.Millisecond
+	if o.Callers <= 0 {
+		o.Callers = 20
 	}
+	return nil
 }
 
 // A show is one run of the demo.
 type show struct {
 	options    Options
-	timeline   *timeline
-	children   *children
-	ledger     *ledger
+	story      *story
+	servers    []*server
 	supervisor *supervisor.Supervisor
-	session    *client.Session
 }
 
 // Run plays the demo. It returns nil only when every call ended exactly once,
-// the server came back, and nothing is left over.
+// every server came back, and nothing is left over.
 func Run(ctx context.Context, o Options) error {
-	o.setDefaults()
+	if err := o.setDefaults(); err != nil {
+		return err
+	}
 	goroutines := runtime.NumGoroutine()
-	s := &show{options: o, timeline: newTimeline(o.Out), children: new(children), ledger: newLedger()}
-	if err := s.play(ctx); err != nil {
-		return err
+	s := &show{
+		options:    o,
+		story:      newStory(o),
+		supervisor: supervisor.New(supervisor.Options{Name: "demo"}),
 	}
-	report := s.report(goroutines)
-	report.print(o.Out)
-	return report.verdict()
-}
-
-func (s *show) play(ctx context.Context) error {
-	if err := s.start(ctx); err != nil {
-		return err
+	for _, name := range []string{"alpha", "bravo", "charlie"} {
+		s.servers = append(s.servers, newServer(name, s.story))
 	}
-	enough := make(chan struct{})
-	var callers sync.WaitGroup
-	for range s.options.Callers {
-		callers.Go(func() { s.call(ctx, enough) })
-	}
-	s.timeline.say("%d goroutines call a tool that takes 200 ms, again and again", s.options.Callers)
-	err := s.killAndRecover(ctx)
-	close(enough)
-	callers.Wait()
-	return errors.Join(err, s.close(ctx))
-}
-
-// start connects to the server, under supervision.
-func (s *show) start(ctx context.Context) error {
-	s.supervisor = supervisor.New(supervisor.Options{Name: "demo"})
-	command := s.options.Server
-	command.Started = s.children.add
-	c := client.New(protocol.Implementation{Name: "bowline demo", Version: "1"}, client.Options{
-		Supervisor: s.supervisor,
-		Conn:       conn.Options{Name: "server", Hooks: telemetry.Tee(s.timeline.hooks(), s.ledger.hooks())},
-	})
-	s.timeline.say("starting the server: %s", command.Path)
-	session, err := c.Connect(ctx, &command)
+	err := s.play(ctx)
+	s.story.end()
 	if err != nil {
 		return err
 	}
-	s.session = session
-	if err := s.timeline.awaitReady(ctx, 0); err != nil {
-		return err
-	}
-	s.timeline.say("%s answers, protocol %s, process %d",
-		session.Server().ServerInfo.Name, session.Server().ProtocolVersion, s.children.latest())
-	return nil
+	report := s.report(goroutines)
+	s.story.summarize(report)
+	return report.verdict()
 }
 
-// call makes calls until it is enough. One that surely did not run is repeated
-// when there is a server again.
-func (s *show) call(ctx context.Context, enough <-chan struct{}) {
-	session := s.session
-	for {
-		select {
-		case <-enough:
-			return
-		case <-ctx.Done():
-			return
-		default:
+// play is the story from start to end. Whatever happens, everything is closed.
+func (s *show) play(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, s.close(ctx)) }()
+	s.story.tell(event{Kind: kindNote, Text: fmt.Sprintf("starting %d servers: %s (seed %d)", len(s.servers), s.options.Server.Path, s.options.Seed)})
+	for _, server := range s.servers {
+		if err := server.connect(ctx, s.options.Server, s.supervisor); err != nil {
+			return err
 		}
-		_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "slow", Arguments: json.RawMessage(`{"seconds":0.2}`)})
-		s.ledger.record(err)
-		session = s.session.With(client.CallOptions{WaitForReady: conn.NotExecuted(err)})
 	}
+	s.story.watch(s.servers)
+	enough := make(chan struct{})
+	var callers sync.WaitGroup
+	for _, server := range s.servers {
+		for range s.options.Callers {
+			callers.Go(func() { server.call(ctx, enough) })
+		}
+	}
+	s.story.tell(event{Kind: kindNote, Text: fmt.Sprintf("%d goroutines call each of them: a tool that takes 0.2 s, again and again", s.options.Callers)})
+	err = s.perform(ctx)
+	close(enough)
+	callers.Wait()
+	return err
 }
 
-// killAndRecover kills the server mid-call, and waits until it is back and has
-// served for a while.
-func (s *show) killAndRecover(ctx context.Context) error {
-	if err := pause(ctx, s.options.Before); err != nil {
-		return err
+// perform has every act happen at its time, waits for the servers to be back,
+// and lets them serve for the rest.
+func (s *show) perform(ctx context.Context) error {
+	began := time.Now()
+	var down []func(context.Context) error
+	for _, act := range plan(s.options.Seed, len(s.servers), s.options.Duration) {
+		if err := pause(ctx, act.at-time.Since(began)); err != nil {
+			return err
+		}
+		server := s.servers[act.server]
+		epoch := server.session.Conn().Status().Epoch
+		if err := server.suffer(ctx, act.fault); err != nil {
+			return fmt.Errorf("demo: %s: %w", server.name, err)
+		}
+		if act.fault.losesLink() {
+			server.losses++
+			down = append(down, func(ctx context.Context) error { return server.awaitReady(ctx, epoch) })
+		}
 	}
-	epoch := s.session.Conn().Status().Epoch
-	victim := s.children.latest()
-	s.ledger.chapter()
-	s.timeline.say("SIGKILL to process %d, with calls in flight", victim)
-	if err := kill(victim); err != nil {
-		return fmt.Errorf("demo: kill process %d: %w", victim, err)
+	waiting, cancel := context.WithTimeout(ctx, recovery)
+	defer cancel()
+	for _, back := range down {
+		if err := back(waiting); err != nil {
+			return err
+		}
 	}
-	if err := s.timeline.awaitReady(ctx, epoch); err != nil {
-		return err
-	}
-	s.timeline.say("process %d serves in its place; meanwhile callers were told:", s.children.latest())
-	for _, line := range s.ledger.chapter() {
-		s.timeline.add("    " + line)
-	}
-	return pause(ctx, s.options.After)
+	return pause(ctx, s.options.Duration-time.Since(began))
 }
 
+// close ends every session in good order, and the supervisor.
 func (s *show) close(ctx context.Context) error {
-	s.timeline.say("closing")
-	return errors.Join(s.session.Close(ctx), s.supervisor.Stop(ctx))
+	var errs []error
+	for _, server := range s.servers {
+		if server.session != nil {
+			server.tellChapter()
+			errs = append(errs, server.session.Close(ctx))
+		}
+	}
+	return errors.Join(append(errs, s.supervisor.Stop(context.WithoutCancel(ctx)))...)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -3,8 +3,10 @@ package demo
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 )
 
 const serveVariable = "BOWLINE_DEMO_TEST_SERVE"
@@ -20,7 +23,8 @@ const serveVariable = "BOWLINE_DEMO_TEST_SERVE"
 // TestMain makes the test binary the demo's server as well.
 func TestMain(m *testing.M) {
 	if os.Getenv(serveVariable) != "" {
-		if bundled.New(bundled.Options{}).Serve(context.Background(), &stdio.Server{}) != nil {
+		server := bundled.New(bundled.Options{Garble: os.Stdout})
+		if server.Serve(context.Background(), &stdio.Server{}) != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -28,7 +32,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestDemoBalancesItsBooks(t *testing.T) {
+// run plays a short demo with the test binary as its server.
+func run(t *testing.T, o Options) string {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -36,18 +42,59 @@ func TestDemoBalancesItsBooks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	err = Run(ctx, Options{
-		Server: stdio.Command{Path: self, Env: []string{serveVariable + "=1"}},
-		Out:    &out, Callers: 20, Before: 300 * time.Millisecond, After: 300 * time.Millisecond,
-	})
-	if err != nil {
+	o.Server = stdio.Command{Path: self, Env: []string{serveVariable + "=1"}}
+	o.Out, o.Duration = &out, MinDuration
+	if err := Run(ctx, o); err != nil {
 		t.Errorf("%v\n%s", err, &out)
 	}
-	for _, told := range []string{"SIGKILL", "ready → backoff: exited", "next attempt in", "20 × link lost (unknown)", "backoff → starting", "restarts 1"} {
-		if !strings.Contains(out.String(), told) {
-			t.Errorf("the story does not tell of %q:\n%s", told, &out)
+	return out.String()
+}
+
+func TestDemoTellsItsStory(t *testing.T) {
+	out := run(t, Options{Callers: 5, Color: true, Live: true, Seed: 3})
+	for _, told := range []string{
+		"SIGKILL", "ready → backoff: the process was ended by signal: killed", "next attempt in",
+		"5 callers were told: link lost (unknown)", "refused (not sent)", "backoff → starting", "serves in its place",
+		"dropped, counted, and nothing lost", "a frame above the limit", "SIGSTOP", "SIGCONT",
+		"the process exited with status 0", "answered", "\x1b[",
+	} {
+		if !strings.Contains(out, told) {
+			t.Errorf("the story does not tell of %q:\n%s", told, out)
 		}
 	}
+}
+
+func TestDemoTellsItsStoryToPrograms(t *testing.T) {
+	out := run(t, Options{Callers: 5, JSON: true, Color: true, Live: true})
+	kinds := make(map[string]int)
+	for line := range strings.Lines(out) {
+		var ev event
+		if err := json.Unmarshal([]byte(line), &ev); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+		kinds[ev.Kind]++
+	}
+	for _, kind := range []string{kindNote, kindTransition, kindFault, kindTold, kindViolation, kindSummary} {
+		if kinds[kind] == 0 {
+			t.Errorf("no event of kind %q:\n%s", kind, out)
+		}
+	}
+}
+
+func TestPlanIsDrawnFromItsSeed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint64().Draw(t, "seed")
+		whole := rapid.Custom(func(t *rapid.T) time.Duration {
+			return MinDuration + time.Duration(rapid.IntRange(0, 3600).Draw(t, "seconds"))*time.Second
+		}).Draw(t, "whole")
+		acts := plan(seed, 3, whole)
+		if !slices.Equal(acts, plan(seed, 3, whole)) {
+			t.Fatal("equal seeds gave different plans")
+		}
+		if !slices.IsSortedFunc(acts, func(a, b act) int { return int(a.at - b.at) }) || acts[len(acts)-1].at > whole {
+			t.Fatalf("out of order or time: %v", acts)
+		}
+	})
 }
 
 func TestDemoFailsWithoutItsServer(t *testing.T) {
@@ -59,41 +106,46 @@ func TestDemoFailsWithoutItsServer(t *testing.T) {
 	}
 }
 
+func TestDemoRefusesTooShortADuration(t *testing.T) {
+	err := Run(t.Context(), Options{Duration: time.Second, Out: new(bytes.Buffer)})
+	if !errors.Is(err, ErrTooShort) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // balanced is the report of a demo that went well.
 func balanced() *report {
-	r := &report{
-		ledger:     newLedger(),
-		restarts:   1,
-		goroutines: [2]int{3, 3},
-		children:   [2]int{2, 0},
-	}
-	r.stats.Calls = 3
-	r.stats.Settled = map[conn.Cause]map[conn.Delivery]uint64{
+	e := &entry{Server: "alpha", Made: 3, Ended: 3, Restarts: 1, losses: 1, ledger: newLedger()}
+	e.stats.Settled = map[conn.Cause]map[conn.Delivery]uint64{
 		conn.Answered: {conn.Sent: 2},
 		conn.LinkLost: {conn.Unknown: 1},
 	}
-	r.ledger.record(nil)
-	r.ledger.record(nil)
-	r.ledger.record(&conn.CallError{Cause: conn.LinkLost, Delivery: conn.Unknown, Err: errors.New("gone")})
-	return r
+	e.ledger.record(nil)
+	e.ledger.record(nil)
+	e.ledger.record(&conn.CallError{Cause: conn.LinkLost, Delivery: conn.Unknown, Err: errors.New("gone")})
+	return &report{Servers: []*entry{e}, Goroutines: [2]int{3, 3}, Processes: [2]int{2, 0}}
 }
 
 func TestVerdict(t *testing.T) {
 	if err := balanced().verdict(); err != nil {
 		t.Fatalf("a good report was refused: %v", err)
 	}
-	for name, spoil := range map[string]func(*report){
-		"a call that never ended":        func(r *report) { r.stats.Calls++ },
-		"a caller told twice":            func(r *report) { r.ledger.record(nil) },
-		"a caller told something else":   func(r *report) { r.ledger.strange = []error{errors.New("?")} },
-		"no restart":                     func(r *report) { r.restarts = 0 },
-		"nothing in flight":              func(r *report) { r.stats.Settled[conn.LinkLost] = nil; r.stats.Calls-- },
-		"a goroutine left":               func(r *report) { r.goroutines[1]++ },
-		"a child process left":           func(r *report) { r.children[1]++ },
-		"a call booked under two causes": func(r *report) { r.stats.Settled[conn.TimedOut] = map[conn.Delivery]uint64{conn.Unknown: 1} },
+	for name, spoil := range map[string]func(*report, *entry){
+		"a call that never ended":      func(_ *report, e *entry) { e.Made++ },
+		"a caller told twice":          func(_ *report, e *entry) { e.ledger.record(nil) },
+		"a caller told something else": func(_ *report, e *entry) { e.ledger.strange = []error{errors.New("?")} },
+		"no restart":                   func(_ *report, e *entry) { e.Restarts = 0 },
+		"one restart too many":         func(_ *report, e *entry) { e.Restarts = 2 },
+		"nothing in flight":            func(_ *report, e *entry) { delete(e.stats.Settled, conn.LinkLost) },
+		"a call booked twice": func(_ *report, e *entry) {
+			e.stats.Settled[conn.TimedOut] = map[conn.Delivery]uint64{conn.Unknown: 1}
+		},
+		"a goroutine left":    func(r *report, _ *entry) { r.Goroutines[1]++ },
+		"a process left":      func(r *report, _ *entry) { r.Processes[1]++ },
+		"an unfinished story": func(r *report, _ *entry) { r.failed = errors.New("disk full") },
 	} {
 		r := balanced()
-		spoil(r)
+		spoil(r, r.Servers[0])
 		if r.verdict() == nil {
 			t.Errorf("%s went unnoticed", name)
 		}

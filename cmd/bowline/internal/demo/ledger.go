@@ -1,11 +1,10 @@
 package demo
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -19,16 +18,23 @@ type account struct {
 	delivery conn.Delivery
 }
 
-// A ledger is the callers' own book: what each of them was told, once per call.
+// told is an account and the reason that came with it.
+type told struct {
+	account
+	reason string
+}
+
+// A ledger is the callers' own book of one server: what each of them was told,
+// once per call.
 type ledger struct {
 	mu      sync.Mutex
 	total   map[account]int
-	failed  map[string]int // failures of this chapter, by what the caller was told
-	strange []error        // outcomes that are no *conn.CallError
+	failed  map[told]int // failures of the present chapter
+	strange []error      // outcomes that are no *conn.CallError
 }
 
 func newLedger() *ledger {
-	return &ledger{total: make(map[account]int), failed: make(map[string]int)}
+	return &ledger{total: make(map[account]int), failed: make(map[told]int)}
 }
 
 // hooks enter the one kind of call that no caller of ours makes.
@@ -49,33 +55,28 @@ func (l *ledger) record(err error) {
 	case err == nil:
 		l.total[account{conn.Answered, conn.Sent}]++
 	case errors.As(err, &call):
-		l.total[account{call.Cause, call.Delivery}]++
-		l.failed[told(call)]++
+		ended := account{call.Cause, call.Delivery}
+		l.total[ended]++
+		l.failed[told{ended, brief(call.Err)}]++
 	default:
 		l.strange = append(l.strange, err)
 	}
 }
 
-// told is what a caller can act on, on one line.
-func told(call *conn.CallError) string {
-	advice := "it may have run: the caller decides"
-	if conn.NotExecuted(call) {
-		advice = "it surely did not run: safe to repeat"
-	}
-	reason, _, _ := strings.Cut(call.Err.Error(), "\n")
-	return fmt.Sprintf("%s (%s): %s [%s]", call.Cause, call.Delivery, reason, advice)
-}
-
-// chapter returns what callers were told since the last one, in order.
-func (l *ledger) chapter() []string {
+// chapter returns what callers were told of failures since the last one.
+func (l *ledger) chapter() []event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var lines []string
-	for _, text := range slices.Sorted(maps.Keys(l.failed)) {
-		lines = append(lines, fmt.Sprintf("%3d × %s", l.failed[text], text))
+	var events []event
+	for _, t := range slices.SortedFunc(maps.Keys(l.failed), inOrder) {
+		events = append(events, toldEvent(l.failed[t], t))
 	}
 	clear(l.failed)
-	return lines
+	return events
+}
+
+func inOrder(a, b told) int {
+	return cmp.Or(cmp.Compare(a.cause, b.cause), cmp.Compare(a.delivery, b.delivery), cmp.Compare(a.reason, b.reason))
 }
 
 func (l *ledger) count(a account) int {

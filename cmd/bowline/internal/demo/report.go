@@ -3,33 +3,68 @@ package demo
 import (
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 )
 
-// A report is the closing table.
+// A report is how the demo ended: an entry for each server, and what is left.
 type report struct {
-	stats      conn.Stats
-	ledger     *ledger
-	restarts   uint64
-	outage     time.Duration
-	goroutines [2]int // before and after
-	children   [2]int // started, and still alive
+	Kind       string   `json:"event"`
+	Servers    []*entry `json:"servers"`
+	Goroutines [2]int   `json:"goroutines"` // before and after
+	Processes  [2]int   `json:"processes"`  // started, and still alive
+	failed     error    // of the story's output
+}
+
+// An entry is how one server fared.
+type entry struct {
+	Server   string                       `json:"server"`
+	Made     uint64                       `json:"made"`
+	Ended    uint64                       `json:"ended"`
+	Settled  map[string]map[string]uint64 `json:"settled"` // by cause and delivery
+	Late     uint64                       `json:"late"`    // answers nobody waited for any more
+	Dropped  uint64                       `json:"malformed"`
+	Restarts uint64                       `json:"restarts"`
+	Outage   float64                      `json:"longestOutage"` // seconds
+
+	losses uint64
+	stats  conn.Stats
+	ledger *ledger
 }
 
 func (s *show) report(goroutines int) *report {
-	return &report{
-		stats:      s.session.Conn().Stats(),
-		ledger:     s.ledger,
-		restarts:   s.session.Conn().Status().Epoch - 1,
-		outage:     s.timeline.longestOutage(),
-		goroutines: [2]int{goroutines, settledGoroutines(goroutines)},
-		children:   [2]int{s.children.started(), s.children.alive()},
+	r := &report{Kind: kindSummary, failed: s.story.failed}
+	for _, server := range s.servers {
+		r.Servers = append(r.Servers, newEntry(server))
+		r.Processes[0] += server.children.started()
+		r.Processes[1] += server.children.alive()
 	}
+	r.Goroutines = [2]int{goroutines, settledGoroutines(goroutines)}
+	return r
+}
+
+func newEntry(s *server) *entry {
+	stats := s.session.Conn().Stats()
+	e := &entry{
+		Server: s.name, Made: stats.Calls, Ended: stats.Ended(), Late: stats.Late, Dropped: stats.Malformed,
+		Restarts: s.session.Conn().Status().Epoch - 1, Outage: seconds(s.longestOutage()),
+		Settled: make(map[string]map[string]uint64),
+		losses:  s.losses, stats: stats, ledger: s.ledger,
+	}
+	for cause, byDelivery := range stats.Settled {
+		row := make(map[string]uint64)
+		for delivery, n := range byDelivery {
+			row[delivery.String()] = n
+		}
+		if len(row) > 0 {
+			e.Settled[cause.String()] = row
+		}
+	}
+	return e
 }
 
 // settledGoroutines counts goroutines once those that have nothing left to do
@@ -46,51 +81,78 @@ func settledGoroutines(baseline int) int {
 	return runtime.NumGoroutine()
 }
 
-func (r *report) print(out io.Writer) {
-	fmt.Fprintln(out)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "calls ended by\tnot sent\tsent\tunknown\t")
-	for _, cause := range conn.Causes() {
-		row := r.stats.Settled[cause]
-		if len(row) > 0 {
-			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t\n", cause, row[conn.NotSent], row[conn.Sent], row[conn.Unknown])
-		}
+// summarize tells the closing table.
+func (s *story) summarize(r *report) {
+	if s.options.JSON {
+		s.write(jsonLine(r))
+		return
 	}
-	fmt.Fprintf(table, "all\t%d made\t%d ended\t\t\n", r.stats.Calls, r.stats.Ended())
-	table.Flush()
-	fmt.Fprintf(out, "\nrestarts %d, longest outage %.2f s\n", r.restarts, r.outage.Seconds())
-	fmt.Fprintf(out, "goroutines %d before, %d after; child processes %d started, %d left\n",
-		r.goroutines[0], r.goroutines[1], r.children[0], r.children[1])
+	s.write("\n" + r.tables())
+	s.write(fmt.Sprintf("\ngoroutines %d before, %d after; processes %d started, %d left\n",
+		r.Goroutines[0], r.Goroutines[1], r.Processes[0], r.Processes[1]))
 }
 
-// verdict is nil when the books balance, the server came back, and nothing leaked.
-func (r *report) verdict() error {
-	var errs []error
-	for _, cause := range conn.Causes() {
-		for _, delivery := range conn.Deliveries() {
-			booked, told := int(r.stats.Settled[cause][delivery]), r.ledger.count(account{cause, delivery})
-			if booked != told {
-				errs = append(errs, fmt.Errorf("demo: %s (%s): %d calls ended so, %d callers were told so", cause, delivery, booked, told))
+// tables has a row for every way in which calls to a server ended, and a row
+// for every server.
+func (r *report) tables() string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "server\tcalls ended by\tnot sent\tsent\tunknown\t")
+	for _, e := range r.Servers {
+		for _, cause := range conn.Causes() {
+			row := e.stats.Settled[cause]
+			if len(row) > 0 {
+				fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t\n", e.Server, cause, row[conn.NotSent], row[conn.Sent], row[conn.Unknown])
 			}
 		}
 	}
-	if r.stats.Calls != r.stats.Ended() {
-		errs = append(errs, fmt.Errorf("demo: %d calls made, %d ended", r.stats.Calls, r.stats.Ended()))
+	fmt.Fprintln(table, "\nserver\tmade\tended\tlate answers\tmalformed\trestarts\tlongest outage")
+	for _, e := range r.Servers {
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%.2f s\n", e.Server, e.Made, e.Ended, e.Late, e.Dropped, e.Restarts, e.Outage)
 	}
-	for _, err := range r.ledger.strange {
-		errs = append(errs, fmt.Errorf("demo: a caller was told something strange: %w", err))
+	table.Flush()
+	return text.String()
+}
+
+// verdict is nil when the books balance, every server came back, and nothing
+// is left over.
+func (r *report) verdict() error {
+	errs := []error{r.failed}
+	var unknown uint64
+	for _, e := range r.Servers {
+		errs = append(errs, e.verdict()...)
+		unknown += e.stats.Settled[conn.LinkLost][conn.Unknown]
 	}
-	if r.restarts == 0 {
-		errs = append(errs, errors.New("demo: the server did not come back"))
+	if unknown == 0 {
+		errs = append(errs, errors.New("demo: no call was in flight when servers were lost"))
 	}
-	if r.stats.Settled[conn.LinkLost][conn.Unknown] == 0 {
-		errs = append(errs, errors.New("demo: no call was in flight when the server was killed"))
+	if leaked := r.Goroutines[1] - r.Goroutines[0]; leaked > 0 {
+		errs = append(errs, fmt.Errorf("demo: %d goroutines leaked", leaked))
 	}
-	if r.goroutines[1] > r.goroutines[0] {
-		errs = append(errs, fmt.Errorf("demo: %d goroutines leaked", r.goroutines[1]-r.goroutines[0]))
-	}
-	if r.children[1] > 0 {
-		errs = append(errs, fmt.Errorf("demo: %d child processes are left", r.children[1]))
+	if r.Processes[1] > 0 {
+		errs = append(errs, fmt.Errorf("demo: %d processes are left", r.Processes[1]))
 	}
 	return errors.Join(errs...)
+}
+
+func (e *entry) verdict() []error {
+	var errs []error
+	for _, cause := range conn.Causes() {
+		for _, delivery := range conn.Deliveries() {
+			booked, told := int(e.stats.Settled[cause][delivery]), e.ledger.count(account{cause, delivery})
+			if booked != told {
+				errs = append(errs, fmt.Errorf("demo: %s: %s (%s): %d calls ended so, %d callers were told so", e.Server, cause, delivery, booked, told))
+			}
+		}
+	}
+	if e.Made != e.Ended {
+		errs = append(errs, fmt.Errorf("demo: %s: %d calls made, %d ended", e.Server, e.Made, e.Ended))
+	}
+	for _, err := range e.ledger.strange {
+		errs = append(errs, fmt.Errorf("demo: %s: a caller was told something strange: %w", e.Server, err))
+	}
+	if e.Restarts != e.losses {
+		errs = append(errs, fmt.Errorf("demo: %s: lost %d times, came back %d times", e.Server, e.losses, e.Restarts))
+	}
+	return errs
 }

@@ -1,0 +1,194 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+const (
+	// frameLimit is small, so that an oversized frame need not be large.
+	frameLimit = 1 << 20
+
+	// patience is how long a call waits: less than a stalled server is away.
+	patience = time.Second
+)
+
+// A server is one of the demo's: its process, the session with it, and the
+// book of its callers.
+type server struct {
+	name     string
+	story    *story
+	children children
+	ledger   *ledger
+	session  *client.Session
+	losses   uint64 // faults after which it had to come back
+
+	mu       sync.Mutex
+	downFrom time.Time
+	outage   time.Duration // the longest
+	ready    chan uint64   // epochs that became ready; what nobody awaits is dropped
+}
+
+func newServer(name string, s *story) *server {
+	return &server{name: name, story: s, ledger: newLedger(), ready: make(chan uint64, 16)}
+}
+
+// connect starts the server, under supervision, and tells of it.
+func (s *server) connect(ctx context.Context, command stdio.Command, sup *supervisor.Supervisor) error {
+	command.Started = s.children.add
+	command.MaxFrame = frameLimit
+	c := client.New(protocol.Implementation{Name: "bowline demo", Version: "1"}, client.Options{
+		Supervisor: sup,
+		Conn: conn.Options{
+			Name:  s.name,
+			Hooks: telemetry.Tee(telemetry.Hooks{Transition: s.onTransition, Violation: s.onViolation}, s.ledger.hooks()),
+		},
+	})
+	session, err := c.Connect(ctx, &command)
+	if err != nil {
+		return fmt.Errorf("demo: %s: %w", s.name, err)
+	}
+	s.session = session
+	return s.awaitReady(ctx, 0)
+}
+
+func (s *server) tell(ev event) {
+	ev.Server = s.name
+	s.story.tell(ev)
+}
+
+func (s *server) onTransition(t telemetry.Transition) {
+	ev := transitionEvent(t)
+	ev.Server = s.name
+	s.story.tellAt(t.At, ev)
+	s.measure(t)
+	if conn.State(t.To) != conn.Ready {
+		return
+	}
+	if t.Epoch > 1 {
+		s.tell(event{Kind: kindNote, Text: fmt.Sprintf("process %d serves in its place; meanwhile", s.children.latest())})
+		s.tellChapter()
+	}
+	select {
+	case s.ready <- t.Epoch:
+	default:
+	}
+}
+
+func (s *server) onViolation(v telemetry.Violation) {
+	s.tell(event{Kind: kindViolation, Text: fmt.Sprintf("dropped, counted, and nothing lost: %s", brief(v.Err))})
+}
+
+// tellChapter tells what callers were told of failures since the last time.
+func (s *server) tellChapter() {
+	for _, ev := range s.ledger.chapter() {
+		s.tell(ev)
+	}
+}
+
+// measure keeps the longest time between ready and ready again.
+func (s *server) measure(t telemetry.Transition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch conn.State(t.To) {
+	case conn.Backoff:
+		if s.downFrom.IsZero() {
+			s.downFrom = t.At
+		}
+	case conn.Ready:
+		if !s.downFrom.IsZero() {
+			s.outage = max(s.outage, t.At.Sub(s.downFrom))
+			s.downFrom = time.Time{}
+		}
+	}
+}
+
+func (s *server) longestOutage() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.outage
+}
+
+// awaitReady waits until the story has told that an incarnation after epoch is
+// ready.
+func (s *server) awaitReady(ctx context.Context, epoch uint64) error {
+	for {
+		select {
+		case ready := <-s.ready:
+			if ready > epoch {
+				return nil
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("demo: %s did not come back: %w", s.name, context.Cause(ctx))
+		}
+	}
+}
+
+// call makes calls until it is enough. One that surely did not run is repeated
+// when there is a server again.
+func (s *server) call(ctx context.Context, enough <-chan struct{}) {
+	waits := false
+	for {
+		select {
+		case <-enough:
+			return
+		case <-ctx.Done():
+			return
+		default:
+		}
+		session := s.session.With(client.CallOptions{WaitForReady: waits, Timeout: patience})
+		_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "slow", Arguments: json.RawMessage(`{"seconds":0.2}`)})
+		s.ledger.record(err)
+		waits = conn.NotExecuted(err)
+	}
+}
+
+// suffer has a fault befall the server.
+func (s *server) suffer(ctx context.Context, f fault) error {
+	pid := s.children.latest()
+	switch f {
+	case killed:
+		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("SIGKILL to process %d, with calls in flight", pid)})
+		return kill(pid)
+	case garbage:
+		s.tell(event{Kind: kindFault, Text: "writes lines that are no messages"})
+		return s.provoke(ctx, "garble", `{"lines":3}`)
+	case oversized:
+		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("sends a frame of 2 MiB, where the limit is %d MiB", frameLimit>>20)})
+		return s.provoke(ctx, "big", `{"bytes":2097152}`)
+	case stalled:
+		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("SIGSTOP to process %d: it lives, and says nothing", pid)})
+		return stall(pid)
+	case resumed:
+		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("SIGCONT to process %d: it goes on where it was, with answers nobody waits for", pid)})
+		err := resume(pid)
+		s.tellChapter()
+		return err
+	default:
+		s.tell(event{Kind: kindFault, Text: "ends by itself, with status 0"})
+		return s.provoke(ctx, "crash", `{"status":0}`)
+	}
+}
+
+// provoke calls a tool that does something bad. How the call itself ends is
+// entered like that of any other.
+func (s *server) provoke(ctx context.Context, tool, arguments string) error {
+	_, err := s.session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)})
+	s.ledger.record(err)
+	var call *conn.CallError
+	if err != nil && !errors.As(err, &call) {
+		return err
+	}
+	return nil
+}
