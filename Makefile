@@ -1,0 +1,47 @@
+# Every check is a step of .ci/run, which also runs alone: this file gives the
+# steps names to type, and knobs that suit a person at work.
+
+.DEFAULT_GOAL := help
+.PHONY: help check test race bench conformance fuzz properties docs vuln cross demo ci
+
+# Packages whose tests rewrite the generated pages under docs/ with -update.
+GENERATED := ./conn ./internal/guarantees
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+check: ## vet, formatting, go.mod, repository rules and staticcheck
+	.ci/run vet fmt tidy rules staticcheck
+
+test: ## every test
+	.ci/run test
+
+race: ## every test under the race detector, shuffled
+	.ci/run race
+
+bench: ## every benchmark (BENCHTIME=1s)
+	BENCHTIME=$${BENCHTIME:-1s} .ci/run bench
+
+conformance: ## the command against the reference MCP server (installs it with npm)
+	.ci/run conformance
+
+fuzz: ## every fuzz target (FUZZTIME=20000x)
+	.ci/run fuzz
+
+properties: ## the property suites with more cases (CHECKS=1000)
+	.ci/run properties
+
+docs: ## rewrite the generated pages under docs/
+	go test -count=1 $(GENERATED) -update
+
+vuln: ## known vulnerabilities in what we import
+	.ci/run vuln
+
+cross: ## build for Linux, macOS and Windows on amd64 and arm64
+	.ci/run cross
+
+demo: ## watch a connection survive its faults
+	.ci/run demo
+
+ci: ## everything that must hold before a change lands
+	.ci/run

@@ -1,0 +1,160 @@
+package architecture
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestRepository applies every rule to this repository.
+func TestRepository(t *testing.T) {
+	tree, err := Load(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := func(f *file) bool { return f.path == "internal/architecture/architecture_test.go" }
+	if !slices.ContainsFunc(tree.files, here) {
+		t.Fatal("the tree does not contain this file: the wrong folder was read")
+	}
+	for _, violation := range tree.Check() {
+		t.Error(violation)
+	}
+}
+
+// TestRulesFire breaks each rule in a small tree of its own, and shows beside
+// each broken line one that is allowed.
+func TestRulesFire(t *testing.T) {
+	fired := map[string]bool{}
+	for _, fixture := range fixtures {
+		t.Run(fixture.name, func(t *testing.T) {
+			got := broken(t, fixture.files)
+			if diff := cmp.Diff(fixture.want, got); diff != "" {
+				t.Errorf("violations (-want +got):\n%s", diff)
+			}
+			for _, violation := range got {
+				rule, _, _ := strings.Cut(violation, " ")
+				fired[rule] = true
+			}
+		})
+	}
+	for _, r := range rules {
+		if !fired[r.name] {
+			t.Errorf("rule %q fires in no fixture", r.name)
+		}
+	}
+}
+
+// TestArrows decides single imports by the table of layers.
+func TestArrows(t *testing.T) {
+	for _, arrow := range []struct {
+		from, to string
+		allowed  bool
+	}{
+		{"telemetry", "protocol", false},
+		{"telemetry/zaplog", "telemetry", true},
+		{"telemetry/zaplog", "conn", false},
+		{"telemetry/zaplog", "telemetry/metrics", false},
+		{"telemetry/zaplog", "telemetry/zaplog/internal/field", true},
+		{"conn", "telemetry/zaplog", false},
+		{"cmd/bowline", "telemetry/zaplog", true},
+		{"examples/kill", "telemetry/zaplog", true},
+		{"protocol", "protocol/jsonrpc", true},
+		{"protocol/jsonrpc", "protocol", false},
+		{"transport", "protocol/jsonrpc", true},
+		{"transport", "transport/inmem", false},
+		{"transport", "conn", false},
+		{"transport/stdio", "transport", true},
+		{"transport/stdio", "transport/internal/frame", true},
+		{"transport/internal/frame", "transport/stdio", false},
+		{"transport/stdio", "transport/stdio/internal/child", true},
+		{"transport/fault", "transport/inmem", false},
+		{"transport/streamable", "protocol", true},
+		{"transport/inmem", "conn", false},
+		{"conn", "transport", true},
+		{"conn", "supervisor", false},
+		{"supervisor", "conn", true},
+		{"features/client", "supervisor", true},
+		{"features/client", "features/internal/session", true},
+		{"features/internal/session", "features/client", false},
+		{"features/client", "features/server", false},
+		{"features/server", "features/client", false},
+		{"cmd/bowline", "features/client", true},
+		{"features/client", "cmd/bowline", false},
+		{"cmd/bowline", "cmd/other", false},
+		{"cmd/bowline", "cmd/bowline/internal/table", true},
+		{"examples/kill", "features/client", true},
+		{"examples/kill", "examples/other", false},
+		{"proptest", "supervisor", true},
+		{"proptest", "telemetry", true},
+		{"proptest", "features/client", false},
+		{"proptest/peer", "proptest", true},
+		{"features/client", "proptest", false},
+		{"cmd/bowline", "proptest", false},
+		{"internal/bench", "features/client", true},
+		{"cmd/bowline", "internal/bench", true},
+		{"conn", "internal/bench", false},
+		{"examples/kill", "internal/bench", false},
+	} {
+		if why := forbidden(arrow.from, arrow.to); (why == "") != arrow.allowed {
+			t.Errorf("%s imports %s: allowed is %v, but the table says %q", arrow.from, arrow.to, arrow.allowed, why)
+		}
+	}
+}
+
+// TestLoadReportsWhatItCannotRead: a tree that cannot be read is not a clean one.
+func TestLoadReportsWhatItCannotRead(t *testing.T) {
+	for name, files := range map[string]fstest.MapFS{
+		"no go.mod":     {"a/a.go": {Data: []byte("package a")}},
+		"no module":     {"go.mod": {Data: []byte("go 1.25\n")}},
+		"broken source": {"go.mod": {Data: []byte("module m\n")}, "a/a.go": {Data: []byte("package")}},
+	} {
+		if _, err := Load(files); err == nil {
+			t.Errorf("%s: Load reported nothing", name)
+		}
+	}
+}
+
+// TestLoadLeavesOutWhatTheGoCommandIgnores keeps fixtures and tools' folders
+// from being judged.
+func TestLoadLeavesOutWhatTheGoCommandIgnores(t *testing.T) {
+	const bad = "package util\nfunc init() {}\n"
+	got := broken(t, map[string]string{
+		"conn/testdata/util.go":      bad,
+		"node_modules/x/util.go":     bad,
+		"vendor/x/util.go":           bad,
+		".cache/util.go":             bad,
+		"_attic/util.go":             bad,
+		"conn/testdata/deep/util.go": bad,
+		"conn/doc.go":                "package conn",
+	})
+	if len(got) != 0 {
+		t.Errorf("ignored folders were judged: %v", got)
+	}
+}
+
+// broken lists the violations of a module example.test/m made of files, each
+// as "rule place", in order.
+func broken(t *testing.T, files map[string]string) []string {
+	t.Helper()
+	fsys := fstest.MapFS{"go.mod": {Data: []byte("module example.test/m\n")}}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fsys[name] = &fstest.MapFile{Data: []byte(files[name])}
+	}
+	tree, err := Load(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, violation := range tree.Check() {
+		found = append(found, violation.Rule+" "+violation.At)
+	}
+	return found
+}

@@ -1,0 +1,382 @@
+package architecture
+
+// A fixture is a small tree and what is wrong with it. Where a fixture breaks a
+// rule it also stays within it elsewhere, so that a rule which always fires
+// fails too.
+type fixture struct {
+	name  string
+	files map[string]string
+	want  []string
+}
+
+var fixtures = []fixture{
+	{
+		name: "a sound tree",
+		files: map[string]string{
+			"telemetry/t.go":            `package telemetry; import _ "time"`,
+			"telemetry/zaplog/z.go":     `package zaplog; import (_ "example.test/m/telemetry"; _ "go.uber.org/zap")`,
+			"protocol/jsonrpc/j.go":     `package jsonrpc`,
+			"protocol/p.go":             `package protocol; import _ "example.test/m/protocol/jsonrpc"`,
+			"transport/t.go":            `package transport; import _ "example.test/m/protocol/jsonrpc"`,
+			"transport/sse/s.go":        `package sse; import (_ "example.test/m/transport"; _ "example.test/m/protocol")`,
+			"transport/inmem/i.go":      `package inmem; import _ "example.test/m/transport"`,
+			"transport/inmem/i_test.go": `package inmem; import _ "example.test/m/proptest"`,
+			"conn/c.go":                 `package conn; import _ "example.test/m/transport"`,
+			"supervisor/s.go":           `package supervisor; import _ "example.test/m/conn"`,
+			"proptest/p.go":             `package proptest; import _ "example.test/m/supervisor"`,
+			"features/client/c.go":      `package client; import (_ "example.test/m/supervisor"; _ "example.test/m/protocol")`,
+			"cmd/bowline/main.go":       `package main; import _ "example.test/m/features/client"`,
+			"internal/tool/tool.go":     `package tool; import _ "example.test/m/protocol"`,
+		},
+	},
+	{
+		name: "place: unknown folders, even at the root",
+		files: map[string]string{
+			"m.go":        `package m`,
+			"extras/e.go": `package extras`,
+			"conn/c.go":   `package conn`,
+			"late/l.go":   "//go:build windows\n\npackage late",
+		},
+		want: []string{"place .", "place extras", "place late"},
+	},
+	{
+		name: "arrow: upwards, also behind a build tag, not in tests",
+		files: map[string]string{
+			"supervisor/s.go":   `package supervisor`,
+			"conn/c.go":         "//go:build plan9\n\npackage conn\n\nimport _ \"example.test/m/supervisor\"",
+			"conn/c_test.go":    `package conn_test; import _ "example.test/m/supervisor"`,
+			"transport/t.go":    `package transport`,
+			"transport/a/a.go":  `package a; import _ "example.test/m/transport/b"`,
+			"transport/b/b.go":  `package b; import _ "example.test/m/transport"`,
+			"features/x/x.go":   `package x; import _ "example.test/m/proptest"`,
+			"proptest/suite.go": `package proptest`,
+		},
+		want: []string{"arrow conn/c.go:5", "arrow features/x/x.go:1", "arrow transport/a/a.go:1"},
+	},
+	{
+		name: "cycle: within one layer, where no arrow points up",
+		files: map[string]string{
+			"supervisor/s.go":          `package supervisor; import _ "example.test/m/supervisor/registry"`,
+			"supervisor/registry/r.go": `package registry; import _ "example.test/m/supervisor/tree"`,
+			"supervisor/tree/t.go":     `package tree; import _ "example.test/m/supervisor"`,
+		},
+		want: []string{"cycle supervisor"},
+	},
+	{
+		name: "agnostic: directly, and by way of a transport that may know",
+		files: map[string]string{
+			"protocol/p.go":             `package protocol; import _ "example.test/m/protocol/jsonrpc"`,
+			"protocol/jsonrpc/j.go":     `package jsonrpc`,
+			"transport/streamable/s.go": `package streamable; import _ "example.test/m/protocol"`,
+			"transport/stdio/s.go":      `package stdio; import _ "example.test/m/protocol"`,
+			"conn/c.go":                 `package conn; import _ "example.test/m/transport/streamable"`,
+			"supervisor/s.go":           `package supervisor; import _ "example.test/m/protocol/jsonrpc"`,
+		},
+		want: []string{"agnostic conn", "agnostic transport/stdio"},
+	},
+	{
+		name: "telemetry: no library, not even in a cycle of one",
+		files: map[string]string{
+			"telemetry/t.go":        "package telemetry\nimport \"go.uber.org/zap\"\nimport \"log/slog\"",
+			"telemetry/t_test.go":   `package telemetry; import _ "go.uber.org/zap"`,
+			"telemetry/zaplog/z.go": `package zaplog; import _ "go.uber.org/zap"`,
+		},
+		want: []string{"telemetry telemetry/t.go:2"},
+	},
+	{
+		name: "pure: the clock, by any name",
+		files: map[string]string{"conn/core.go": `//bowline:pure
+
+package conn
+
+import (
+	clock "time"
+	"time"
+)
+
+type local struct{ Now func() }
+
+func step(now time.Time, time local) {
+	time.Now()
+	_ = now.Add(clock.Second)
+	_ = clock.Now()
+	_ = clock.Since
+	clock.AfterFunc(0, nil)
+	clock.NewTimer(0)
+	clock.Sleep(1)
+}
+`},
+		want: []string{
+			"pure conn/core.go:15", "pure conn/core.go:16", "pure conn/core.go:17",
+			"pure conn/core.go:18", "pure conn/core.go:19",
+		},
+	},
+	{
+		name: "pure: goroutines, channels and locks",
+		files: map[string]string{
+			"conn/queue.go": "package conn\n\ntype queue chan int\n",
+			"conn/pending.go": `//bowline:pure
+package conn
+
+func run(q queue, stop func()) {
+	go stop()
+	q <- 1
+	<-q
+	for range q {
+	}
+	for range 3 {
+	}
+	select {}
+	close(q)
+	_ = make(chan int)
+}
+`},
+		want: []string{
+			"pure conn/pending.go:12", "pure conn/pending.go:13", "pure conn/pending.go:14",
+			"pure conn/pending.go:5", "pure conn/pending.go:6", "pure conn/pending.go:7", "pure conn/pending.go:8",
+		},
+	},
+	{
+		name: "pure: imports and contexts",
+		files: map[string]string{"conn/table.go": `// Doc.
+//
+//bowline:pure
+package conn
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+var background = context.Background
+
+func f(ctx context.Context) {}
+`},
+		want: []string{
+			"pure conn/table.go:10", "pure conn/table.go:11", "pure conn/table.go:12",
+			"pure conn/table.go:13", "pure conn/table.go:19", "pure conn/table.go:9",
+		},
+	},
+	{
+		name: "pure: what it calls is declared pure too",
+		files: map[string]string{
+			"conn/core.go": `//bowline:pure
+package conn
+
+func (c *core) step(l listener) {
+	c.settle()
+	c.perform()
+	sum()
+	draw()
+	l.Changed()
+}
+`,
+			"conn/pending.go": "//bowline:pure\npackage conn\ntype core struct{}\nfunc (c *core) settle() {}\nfunc sum() {}",
+			"conn/shell.go":   "package conn\nfunc (c *core) perform() {}\nfunc draw() {}\ntype listener interface{ Changed() }",
+		},
+		want: []string{"pure conn/core.go:6", "pure conn/core.go:8"},
+	},
+	{
+		name:  "core: not marked, or marked too late",
+		files: map[string]string{"conn/core.go": "package conn\n\n//bowline:pure\n"},
+		want:  []string{"core conn/core.go"},
+	},
+	{
+		name: "after: outside tests, and only time's",
+		files: map[string]string{
+			"conn/c.go": `package conn
+
+import "time"
+
+type order struct{}
+
+func (order) After() {}
+
+func wait(at time.Time, o order) {
+	<-time.After(1)
+	o.After()
+	_ = at.After(at)
+}
+`,
+			"conn/c_test.go": "package conn\nimport \"time\"\nvar tick = time.After",
+		},
+		want: []string{"after conn/c.go:10"},
+	},
+	{
+		name: "sleep: in tests",
+		files: map[string]string{
+			"conn/c.go":      "package conn\nimport \"time\"\nfunc pause() { time.Sleep(1) }",
+			"conn/c_test.go": "package conn\nimport \"time\"\nfunc pauseTest() { time.Sleep(1) }",
+		},
+		want: []string{"sleep conn/c_test.go:3"},
+	},
+	{
+		name: "init: the function, not a method of that name",
+		files: map[string]string{
+			"conn/c.go":           "package conn\ntype c struct{}\nfunc (c) init() {}\nfunc init() {}",
+			"transport/x_test.go": "package transport\nfunc init() {}",
+		},
+		want: []string{"init conn/c.go:4", "init transport/x_test.go:2"},
+	},
+	{
+		name: "name: of the package or its folder",
+		files: map[string]string{
+			"conn/util/u.go":          "package strs",
+			"conn/internal/text/h.go": "package helpers",
+			"supervisor/manager/m.go": "package manager",
+			"conn/utility/u.go":       "package utility",
+		},
+		want: []string{"name conn/internal/text/h.go:1", "name conn/util/u.go:1", "name supervisor/manager/m.go:1"},
+	},
+	{
+		name: "skip: testing's, however it is reached; not rapid's",
+		files: map[string]string{"conn/c_test.go": `package conn
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+type env struct{ t *testing.T }
+type world struct{ *testing.B }
+
+func helper(t *testing.T, e env, w world, tb testing.TB, r *rapid.T, s scanner) {
+	t.Skip("later")
+	e.t.SkipNow()
+	w.Skipf("later")
+	tb.Skip()
+	defer t.SkipNow()
+	r.Skip()
+	s.Skip(3)
+}
+
+type scanner struct{}
+
+func (scanner) Skip(n int) {}
+`},
+		want: []string{
+			"skip conn/c_test.go:13", "skip conn/c_test.go:14", "skip conn/c_test.go:15",
+			"skip conn/c_test.go:16", "skip conn/c_test.go:17",
+		},
+	},
+	{
+		name: "dot: anywhere",
+		files: map[string]string{
+			"conn/c.go":      "package conn\nimport . \"strings\"",
+			"conn/c_test.go": "package conn\nimport . \"errors\"\nimport _ \"embed\"",
+		},
+		want: []string{"dot conn/c.go:2", "dot conn/c_test.go:2"},
+	},
+	{
+		name: "state: written to, from this file and others",
+		files: map[string]string{
+			"conn/vars.go": `package conn
+
+import "errors"
+
+var (
+	ErrClosed = errors.New("closed")
+	names     = map[int]string{1: "one"}
+	limit     = 3
+	current   *core
+	last      int
+	table     = []int{1, 2}
+)
+
+type core struct{ n int }
+`,
+			"conn/use.go": `package conn
+
+import "example.test/m/transport"
+
+func use(names []int) {
+	names[0] = 1
+	limit := limit
+	limit++
+	table[0] = 2
+	current.n++
+	for last = range 3 {
+	}
+	transport.Default = nil
+}
+
+func more() {
+	delete(names, 1)
+	limit = 4
+}
+`,
+			"transport/t.go":       "package transport\nvar Default any",
+			"transport/stdio/s.go": "package stdio\nimport \"os\"\nfunc protect() { os.Stdout = os.Stderr }",
+			"transport/sse/s.go":   "package sse\nimport \"os\"\nfunc protect() { os.Stdout = os.Stderr }",
+		},
+		want: []string{
+			"state conn/use.go:10", "state conn/use.go:11", "state conn/use.go:13",
+			"state conn/use.go:17", "state conn/use.go:18", "state conn/use.go:9",
+			"state transport/sse/s.go:3",
+		},
+	},
+	{
+		name: "state: kinds that are only there to change",
+		files: map[string]string{"conn/vars.go": `package conn
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+var mu sync.Mutex
+var count atomic.Int64
+var newest atomic.Pointer[int]
+var wake = make(chan int)
+var cache = make(map[string]int)
+var seen = map[string]int{}
+var once = sync.Once{}
+var buffers = sync.Pool{}
+var pool sync.Pool
+var load = sync.OnceValue(func() int { return 1 })
+var known = map[string]int{"a": 1}
+var zero []int
+
+func local() {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	seen["a"] = 1
+	mu.Lock()
+}
+`},
+		want: []string{
+			"state conn/vars.go:10", "state conn/vars.go:11", "state conn/vars.go:12", "state conn/vars.go:13",
+			"state conn/vars.go:14", "state conn/vars.go:8", "state conn/vars.go:9",
+		},
+	},
+	{
+		name: "unfinished: marks in comments",
+		files: map[string]string{"conn/c.go": `package conn
+
+// TODO: later.
+var mark = "TODO"
+
+/* FIXME */
+func f() {} // a TODOlist is not a mark
+`},
+		want: []string{"unfinished conn/c.go:3", "unfinished conn/c.go:6"},
+	},
+	{
+		name: "leaks: tests without goleak",
+		files: map[string]string{
+			"conn/a_test.go":       `package conn; import "testing"; func TestA(t *testing.T) {}`,
+			"supervisor/a_test.go": `package supervisor; import "testing"; func TestA(t *testing.T) {}`,
+			"supervisor/main_test.go": `package supervisor; import ("testing"; "go.uber.org/goleak")
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }`,
+			"transport/doc_test.go": `package transport_test; func ExampleLink() {}`,
+		},
+		want: []string{"leaks conn"},
+	},
+}

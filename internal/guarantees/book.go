@@ -1,0 +1,90 @@
+package guarantees
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"slices"
+)
+
+// A Book is every record with the tests that hold its guarantees.
+type Book struct {
+	Records  []Record
+	Tests    map[string][]Test // by the guarantee's number, in order of file and name
+	Problems []string          // where records and tests disagree
+}
+
+// Read reads the records and the tests of the repository at the root of fsys.
+// The error says what could not be read; what was read and is wrong is in
+// Problems.
+func Read(fsys fs.FS) (*Book, error) {
+	records, problems, err := readRecords(fsys)
+	if err != nil {
+		return nil, err
+	}
+	source, err := readSource(fsys)
+	if err != nil {
+		return nil, err
+	}
+	book := &Book{
+		Records:  records,
+		Tests:    map[string][]Test{},
+		Problems: append(problems, source.problems...),
+	}
+	book.match(source)
+	book.findUnheld()
+	return book, nil
+}
+
+// match gives each guarantee the tests that claim it. A suite claims on behalf
+// of the tests that run it.
+func (b *Book) match(source *source) {
+	promised := map[string]bool{}
+	for _, record := range b.Records {
+		for _, guarantee := range record.Guarantees {
+			promised[guarantee.ID] = true
+		}
+	}
+	for _, c := range source.claims {
+		tests := []Test{{c.function, c.file}}
+		if c.suite {
+			tests = source.runs[c.function]
+		}
+		if len(tests) == 0 {
+			b.problem("%s:%d: proptest.%s claims guarantees, but no Test function calls it", c.file, c.line, c.function)
+		}
+		for _, id := range c.ids {
+			if !promised[id] {
+				b.problem("%s:%d: %s claims %s, which no record states", c.file, c.line, c.function, id)
+			}
+			b.add(id, tests)
+		}
+	}
+	for _, tests := range b.Tests {
+		slices.SortFunc(tests, func(a, b Test) int {
+			return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Name, b.Name))
+		})
+	}
+}
+
+func (b *Book) add(id string, tests []Test) {
+	for _, test := range tests {
+		if !slices.Contains(b.Tests[id], test) {
+			b.Tests[id] = append(b.Tests[id], test)
+		}
+	}
+}
+
+func (b *Book) findUnheld() {
+	for _, record := range b.Records {
+		for _, guarantee := range record.Guarantees {
+			if len(b.Tests[guarantee.ID]) == 0 {
+				b.problem("%s: no test holds %s", record.File, guarantee.ID)
+			}
+		}
+	}
+}
+
+func (b *Book) problem(format string, args ...any) {
+	b.Problems = append(b.Problems, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,188 @@
+package guarantees
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// A Test is a function that go test can run.
+type Test struct {
+	Name string // TestLateReply
+	File string // its path from the root
+}
+
+// Command runs the test alone, from the root of the repository.
+func (t Test) Command() string {
+	return fmt.Sprintf("go test -run '^%s$' ./%s", t.Name, path.Dir(t.File))
+}
+
+// A claim says that a function holds guarantees.
+type claim struct {
+	function string
+	file     string
+	line     int
+	ids      []string
+	suite    bool // an exported function of proptest, run by tests elsewhere
+}
+
+const suiteFolder = "proptest"
+
+var (
+	claimStart = regexp.MustCompile(`^\s*Guarantees:\s*(.*)$`)
+	claimID    = regexp.MustCompile(`^G-[0-9]{4}\.[1-9][0-9]*$`)
+	testName   = regexp.MustCompile(`^(Test|Fuzz|Example)($|[^a-z])`)
+)
+
+// source is what the Go files of the tree say: which functions claim
+// guarantees, and which tests run which suites.
+type source struct {
+	claims   []claim
+	runs     map[string][]Test // by the suite's name, once for each mention
+	problems []string
+}
+
+// readSource reads the tests and suites of the module; nested modules are
+// others' to check.
+func readSource(fsys fs.FS) (*source, error) {
+	s := &source{runs: map[string][]Test{}}
+	fset := token.NewFileSet()
+	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && ignored(fsys, name):
+			return fs.SkipDir
+		case entry.IsDir() || path.Ext(name) != ".go":
+			return nil
+		case !strings.HasSuffix(name, "_test.go") && path.Dir(name) != suiteFolder:
+			return nil
+		}
+		text, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return err
+		}
+		syntax, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		s.read(fset, name, syntax)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the tests: %w", err)
+	}
+	return s, nil
+}
+
+func ignored(fsys fs.FS, dir string) bool {
+	base := path.Base(dir)
+	switch base {
+	case ".":
+		return false
+	case "testdata", "vendor", "node_modules":
+		return true
+	}
+	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
+	return err == nil || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
+}
+
+func (s *source) read(fset *token.FileSet, name string, syntax *ast.File) {
+	docs := map[*ast.CommentGroup]*ast.FuncDecl{}
+	for _, decl := range syntax.Decls {
+		function, ok := decl.(*ast.FuncDecl)
+		if !ok || function.Recv != nil {
+			continue
+		}
+		if holds(name, function.Name.Name) && function.Doc != nil {
+			docs[function.Doc] = function
+		}
+		if strings.HasSuffix(name, "_test.go") && testName.MatchString(function.Name.Name) {
+			s.noteRuns(Test{function.Name.Name, name}, function)
+		}
+	}
+	for _, group := range syntax.Comments {
+		s.readComment(name, fset.Position(group.Pos()).Line, group, docs[group])
+	}
+}
+
+// holds reports whether a function of that file can hold a guarantee.
+func holds(file, function string) bool {
+	if strings.HasSuffix(file, "_test.go") {
+		return testName.MatchString(function)
+	}
+	return ast.IsExported(function)
+}
+
+// noteRuns records the suites a test names. Tests of proptest itself name them
+// without the package.
+func (s *source) noteRuns(test Test, function *ast.FuncDecl) {
+	ast.Inspect(function.Body, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.SelectorExpr:
+			if pkg, ok := n.X.(*ast.Ident); ok && pkg.Name == suiteFolder {
+				s.runs[n.Sel.Name] = append(s.runs[n.Sel.Name], test)
+			}
+		case *ast.Ident:
+			if path.Dir(test.File) == suiteFolder {
+				s.runs[n.Name] = append(s.runs[n.Name], test)
+			}
+		}
+		return true
+	})
+}
+
+// readComment reads the claim in a comment. owner is nil when the comment is
+// not that of a function that can hold a guarantee: then the claim is lost,
+// which nobody would notice.
+func (s *source) readComment(name string, line int, group *ast.CommentGroup, owner *ast.FuncDecl) {
+	lines := strings.Split(group.Text(), "\n")
+	for i, text := range lines {
+		start := claimStart.FindStringSubmatch(text)
+		if start == nil {
+			continue
+		}
+		if owner == nil {
+			s.problem("%s:%d: this claim is not in the comment of a Test, Fuzz or Example function or of an exported function of proptest", name, line)
+			continue
+		}
+		found := claim{
+			function: owner.Name.Name, file: name, line: line,
+			suite: !strings.HasSuffix(name, "_test.go"),
+		}
+		for _, id := range claimed(start[1], lines[i+1:]) {
+			if !claimID.MatchString(id) {
+				s.problem("%s:%d: %q in the claim of %s is not the number of a guarantee", name, line, id, owner.Name.Name)
+				continue
+			}
+			found.ids = append(found.ids, id)
+		}
+		s.claims = append(s.claims, found)
+	}
+}
+
+// claimed lists the numbers of a claim. It goes on over the following lines as
+// long as a line ends with a comma.
+func claimed(first string, following []string) []string {
+	text := strings.TrimSpace(first)
+	for _, line := range following {
+		if text != "" && !strings.HasSuffix(text, ",") {
+			break
+		}
+		text += " " + strings.TrimSpace(line)
+	}
+	ids := strings.Split(strings.TrimSuffix(strings.TrimSpace(text), "."), ",")
+	for i := range ids {
+		ids[i] = strings.TrimSpace(ids[i])
+	}
+	return ids
+}
+
+func (s *source) problem(format string, args ...any) {
+	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,69 @@
+package guarantees
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/guarantees.md and the index of docs/adr/README.md")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const root = "../.."
+
+// TestEveryGuaranteeIsHeld checks this repository: every guarantee has a test,
+// every claim a guarantee, every number its place.
+func TestEveryGuaranteeIsHeld(t *testing.T) {
+	book := repository(t)
+	if len(book.Records) == 0 {
+		t.Fatal("no record was found: the wrong folder was read")
+	}
+	for _, problem := range book.Problems {
+		t.Error(problem)
+	}
+}
+
+// TestPagesAreFresh compares the generated pages of this repository with what
+// its records and tests say. With -update it rewrites them.
+func TestPagesAreFresh(t *testing.T) {
+	book := repository(t)
+	checkPage(t, "docs/guarantees.md", func(string) (string, error) { return book.Table(), nil })
+	checkPage(t, "docs/adr/README.md", book.Index)
+}
+
+func repository(t *testing.T) *Book {
+	t.Helper()
+	book, err := Read(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return book
+}
+
+// checkPage compares a page with what generate makes of it.
+func checkPage(t *testing.T, name string, generate func(string) (string, error)) {
+	t.Helper()
+	file := filepath.Join(root, filepath.FromSlash(name))
+	got, err := os.ReadFile(file)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	want, err := generate(string(got))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is stale; run make docs (-want +got):\n%s", name, diff)
+	}
+}

@@ -1,0 +1,69 @@
+package guarantees
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+)
+
+const tablePreamble = `# Guarantees
+
+Each sentence is a promise of the record it is listed under, and each is held by the tests beside it.
+To see one hold, run its command from the root of the repository.
+
+This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails when it is stale.
+`
+
+// Table is docs/guarantees.md.
+func (b *Book) Table() string {
+	var page strings.Builder
+	page.WriteString(tablePreamble)
+	for _, record := range b.Records {
+		if len(record.Guarantees) == 0 {
+			continue
+		}
+		fmt.Fprintf(&page, "\n## [%s. %s](adr/%s)\n\n", record.Number, record.Title, path.Base(record.File))
+		page.WriteString("| Guarantee | What is promised | Held by | Run it |\n| --- | --- | --- | --- |\n")
+		for _, guarantee := range record.Guarantees {
+			b.writeRow(&page, guarantee)
+		}
+	}
+	return page.String()
+}
+
+func (b *Book) writeRow(page *strings.Builder, guarantee Guarantee) {
+	var names, commands []string
+	for _, test := range b.Tests[guarantee.ID] {
+		names = append(names, fmt.Sprintf("[%s](../%s)", test.Name, test.File))
+		commands = append(commands, "`"+test.Command()+"`")
+	}
+	fmt.Fprintf(page, "| %s | %s | %s | %s |\n", guarantee.ID, cell(guarantee.Sentence),
+		strings.Join(names, "<br>"), strings.Join(commands, "<br>"))
+}
+
+// cell keeps a text from ending the table cell it stands in.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+const (
+	indexBegin = "<!-- The index is generated: make docs rewrites it. -->\n"
+	indexEnd   = "<!-- End of the index. -->\n"
+)
+
+// Index is docs/adr/README.md with its index replaced; page is the file as it
+// is. It fails when the page does not say where the index belongs.
+func (b *Book) Index(page string) (string, error) {
+	before, rest, begins := strings.Cut(page, indexBegin)
+	_, after, ends := strings.Cut(rest, indexEnd)
+	if !begins || !ends {
+		return "", errors.New("writing the index of docs/adr/README.md: its two marker comments are missing")
+	}
+	var index strings.Builder
+	index.WriteString("\n| Record | Decision | Status | Guarantees |\n| --- | --- | --- | --- |\n")
+	for _, record := range b.Records {
+		fmt.Fprintf(&index, "| [%s](%s) | %s | %s | %d |\n", record.Number, path.Base(record.File),
+			cell(record.Title), cell(record.Status), len(record.Guarantees))
+	}
+	index.WriteString("\n")
+	return before + indexBegin + index.String() + indexEnd + after, nil
+}
