@@ -15,25 +15,25 @@ import (
 // outlives them and tells the loss.
 type child struct {
 	*wire
-	command string
-	process *process
-	stderr  *stderr
-	exit    *transport.ExitError // set before exited is closed
-	exited  chan struct{}
-	given   *latch       // up: the process does not die
-	gone    chan struct{} // everything has ended
-	left    error         // what has not; set before gone is closed
+	command   string
+	process   *process
+	stderr    *stderr
+	exit      *transport.ExitError // set before exited is closed
+	exited    chan struct{}
+	abandoned *latch        // the process does not die
+	gone      chan struct{} // everything has ended
+	left      error         // what has not; set before gone is closed
 }
 
 func newChild(c *Command, process *process, p *pipes) *child {
 	l := &child{
-		wire:    newWire(p.ours[1], p.ours[0], c.MaxFrame),
-		command: c.Path,
-		process: process,
-		stderr:  newStderr(p.ours[2], c.Stderr),
-		exited:  make(chan struct{}),
-		given:   newLatch(),
-		gone:    make(chan struct{}),
+		wire:      newWire(p.ours[1], p.ours[0], c.MaxFrame),
+		command:   c.Path,
+		process:   process,
+		stderr:    newStderr(p.ours[2], c.Stderr),
+		exited:    make(chan struct{}),
+		abandoned: newLatch(),
+		gone:      make(chan struct{}),
 	}
 	l.wire.start()
 	go l.wait()
@@ -45,7 +45,7 @@ func newChild(c *Command, process *process, p *pipes) *child {
 func (l *child) Close(grace time.Duration) error {
 	l.closing.raise()
 	if !climb(l.gone, grace, l.process.ask, l.process.kill) {
-		l.given.raise()
+		l.abandoned.raise()
 		<-l.gone
 	}
 	return l.left
@@ -106,11 +106,11 @@ func (l *child) firstEnd() error {
 func (l *child) endProcess(reason error) {
 	l.writer.finish()
 	if reason != nil && reason != transport.ErrClosed && !climb(l.exited, shortGrace, l.process.ask, l.process.kill) {
-		l.given.raise()
+		l.abandoned.raise()
 	}
 	select {
 	case <-l.exited:
-	case <-l.given.raised:
+	case <-l.abandoned.raised:
 	}
 }
 

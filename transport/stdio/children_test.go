@@ -161,13 +161,18 @@ func closeStdout() {
 	waitForever()
 }
 
-const burstFrames = 500
+const burstFrames = 4000
 
+// burst leaves its last frames in the pipe.
 func burst() {
+	out := bufio.NewWriterSize(os.Stdout, 32<<10)
 	for i := range burstFrames {
-		fmt.Println(i)
+		out.WriteString(burstFrame(i) + "\n")
 	}
+	out.Flush()
 }
+
+func burstFrame(i int) string { return fmt.Sprintf("%0200d", i) }
 
 func killedInAFrame() {
 	os.Stdout.WriteString("\"whole\"\n\"ha")

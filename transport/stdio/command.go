@@ -23,7 +23,8 @@ import (
 //
 // Close flushes what is queued and closes the child's standard input; after
 // 30 % of the grace the tree gets SIGTERM (Ctrl-Break on Windows), after 70 %
-// SIGKILL. The child is reaped always.
+// SIGKILL. The child is reaped always. A descendant that left the group and
+// holds a pipe adds up to 100 ms, a Stderr writer that blocks up to a second.
 type Command struct {
 	Path string   // looked up as by exec.LookPath
 	Args []string // without the command's own name

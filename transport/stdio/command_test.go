@@ -108,11 +108,11 @@ func TestExitIsReportedWithStatusAndStderr(t *testing.T) {
 	}
 }
 
-// The child exits at once; without credit nothing would be read.
+// The child leaves a frame in the pipe, which is not read without credit.
 //
 // Guarantees: G-0014.9
 func TestExitIsReportedWithoutCredit(t *testing.T) {
-	p := openWithoutCredit(t, roleCommand(t, "burst"))
+	p := openWithoutCredit(t, roleCommand(t, "situation"))
 	if exit := lossAs[*transport.ExitError](p); exit.Status != 0 {
 		t.Fatalf("lost with %+v", exit)
 	}
@@ -136,7 +136,7 @@ func TestExitBeforeBindIsToldAtBind(t *testing.T) {
 func TestFramesBeforeTheExitAreDelivered(t *testing.T) {
 	p := open(t, roleCommand(t, "burst"))
 	for i := range burstFrames {
-		p.want(strconv.Itoa(i))
+		p.want(burstFrame(i))
 	}
 	lossAs[*transport.ExitError](p)
 	p.wantNothingMore()
@@ -305,4 +305,3 @@ func TestOnlyTheMainStreamIsCarried(t *testing.T) {
 	}
 	p.close(hangGuard)
 }
-

@@ -14,7 +14,7 @@ import (
 type session struct {
 	*wire
 	restore func()        // gives standard output back
-	forced  *latch       // the flush has had its time
+	forced  *latch        // the flush has had its time
 	gone    chan struct{} // everything has ended
 	left    error         // what has not; set before gone is closed
 }

@@ -22,7 +22,7 @@ const (
 type stderr struct {
 	from *os.File
 	tail tail
-	stop *latch       // what is left is not wanted
+	stop *latch        // what is left is not wanted
 	done chan struct{} // closed when draining has ended
 
 	chunks chan []byte   // to the copying goroutine; nil without a writer
