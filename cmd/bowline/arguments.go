@@ -17,11 +17,11 @@ import (
 // one frame can carry.
 const largestInput = 16 << 20
 
-// An arguments is what the command line says a tool shall be called with: one
+// arguments are what the command line says a tool shall be called with: one
 // object, or pairs that become one when the tool's schema is known.
 type arguments struct {
-	object json.RawMessage
-	pairs  []pair
+	whole json.RawMessage
+	pairs []pair
 }
 
 type pair struct {
@@ -32,7 +32,7 @@ type pair struct {
 func readArguments(ctx context.Context, args []string, stdin io.Reader) (arguments, error) {
 	switch {
 	case len(args) == 0:
-		return arguments{object: json.RawMessage("{}")}, nil
+		return arguments{whole: json.RawMessage("{}")}, nil
 	case len(args) == 1 && args[0] == "-":
 		raw, err := readInput(ctx, stdin)
 		if err != nil {
@@ -80,7 +80,7 @@ func readObject(where string, raw []byte) (arguments, error) {
 	if _, ok := value.(object); !ok {
 		return arguments{}, fmt.Errorf("%s is JSON, but not an object", where)
 	}
-	return arguments{object: raw}, nil
+	return arguments{whole: raw}, nil
 }
 
 func readPairs(args []string) (arguments, error) {
@@ -107,8 +107,8 @@ func readPairs(args []string) (arguments, error) {
 // with them.
 func (a arguments) fit(tool *protocol.Tool) (json.RawMessage, error) {
 	schema := readSchema(tool.InputSchema)
-	object := a.object
-	if object == nil {
+	whole := a.whole
+	if whole == nil {
 		members := make(map[string]json.RawMessage, len(a.pairs))
 		for _, p := range a.pairs {
 			value, err := p.typed(schema.types(p.key))
@@ -118,14 +118,14 @@ func (a arguments) fit(tool *protocol.Tool) (json.RawMessage, error) {
 			members[p.key] = value
 		}
 		var err error
-		if object, err = protocol.Marshal(members); err != nil {
+		if whole, err = protocol.Marshal(members); err != nil {
 			return nil, err
 		}
 	}
-	if err := schema.validate(object); err != nil {
+	if err := schema.validate(whole); err != nil {
 		return nil, fmt.Errorf("the arguments do not fit the schema of tool %q: %w\n%s", tool.Name, err, schema.synopsis(tool.Name))
 	}
-	return object, nil
+	return whole, nil
 }
 
 // typed is the value as JSON: text where the schema takes text or does not say.

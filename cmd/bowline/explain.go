@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A garbage counts the lines of a server's output that were no JSON-RPC.
+// garbage counts the lines of a server's output that were no JSON-RPC.
 type garbage struct {
 	mu    sync.Mutex
 	lines int

@@ -58,7 +58,7 @@ func endsSoon(understood json.RawMessage) bool {
 	return counter.everywhere(document)
 }
 
-// An inPlace counts the schemas that apply to one value.
+// inPlace counts the schemas that apply to one value.
 type inPlace struct {
 	root   object
 	counts map[string]float64 // by reference; endless while it is being counted
