@@ -9,14 +9,14 @@ import (
 	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/google/jsonschema-go/jsonschema"
+	jsonschema "github.com/bowline-mcp/bowline/protocol/schema"
 )
 
 // A schema is a tool's input schema, as far as it can be read here: the server
 // is the judge of the rest.
 type schema struct {
 	root      object
-	validator *jsonschema.Resolved // nil: not checked here
+	validator *jsonschema.Validator // nil: not checked here
 }
 
 type object = map[string]any
@@ -26,7 +26,11 @@ func readSchema(raw json.RawMessage) schema {
 	if protocol.Unmarshal(raw, &root) != nil {
 		return schema{}
 	}
-	return schema{root: root, validator: compile(raw)}
+	validator, err := jsonschema.Compile(raw)
+	if err != nil {
+		validator = nil // the server is the judge
+	}
+	return schema{root: root, validator: validator}
 }
 
 // validate says what is wrong with arguments, as far as that can be told here.
@@ -34,11 +38,7 @@ func (s schema) validate(arguments json.RawMessage) error {
 	if s.validator == nil {
 		return nil
 	}
-	var value object
-	if err := protocol.Unmarshal(arguments, &value); err != nil {
-		return err
-	}
-	return s.validator.Validate(value)
+	return s.validator.Validate(arguments)
 }
 
 // properties are the members that the schema names.
@@ -63,7 +63,7 @@ func (s schema) typesOf(value any, followed map[string]bool) []string {
 	}
 	if ref, ok := sub["$ref"].(string); ok && !followed[ref] {
 		followed[ref] = true
-		target, _ := resolve(s.root, ref)
+		target, _ := jsonschema.Resolve(s.root, ref)
 		return s.typesOf(target, followed)
 	}
 	var types []string
@@ -92,26 +92,6 @@ func named(value any) []string {
 	default:
 		return nil
 	}
-}
-
-// resolve follows a reference of the form "#", "#/$defs/name" and the like.
-func resolve(root object, ref string) (target any, ok bool) {
-	if ref == "#" {
-		return root, true
-	}
-	pointer, local := strings.CutPrefix(ref, "#/")
-	if !local {
-		return nil, false
-	}
-	target = root
-	for name := range strings.SplitSeq(pointer, "/") {
-		parent, _ := target.(object)
-		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
-		if target, ok = parent[name]; !ok {
-			return nil, false
-		}
-	}
-	return target, true
 }
 
 // synopsis says how the tool is called: its keys with their types, optional

@@ -69,42 +69,6 @@ func TestValuesAreTypedByTheSchema(t *testing.T) {
 	}
 }
 
-// TestOnlySchemasThatEndSoonAreValidatedHere: a peer's schema cannot hang or
-// end the command.
-func TestOnlySchemasThatEndSoonAreValidatedHere(t *testing.T) {
-	for name, c := range map[string]struct {
-		schema string
-		here   bool
-	}{
-		"plain":                    {shapes, false}, // the lost reference
-		"draft-07":                 {`{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}`, true},
-		"with an id":               {`{"$id": "https://example.com/a", "$defs": {"a": {}}, "properties": {"a": {"$ref": "#/$defs/a"}}}`, true},
-		"a tree":                   {`{"$defs": {"tree": {"properties": {"left": {"$ref": "#/$defs/tree"}}}}, "$ref": "#/$defs/tree"}`, true},
-		"a property named $ref":    {`{"properties": {"$ref": {"type": "string"}}}`, true},
-		"itself":                   {`{"$ref": "#"}`, false},
-		"itself, in other letters": {`{"$REF": "#"}`, false},
-		"in a circle":              {`{"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"if": {"$ref": "#/$defs/a"}}}}`, false},
-		"a circle in a property":   {`{"properties": {"n": {"ANYOF": [{"$ref": "#/properties/n"}]}}}`, false},
-		"doubling a little":        {doubling(7), true},
-		"doubling":                 {doubling(8), false},
-		"an inner id":              {`{"properties": {"a": {"$id": "https://example.com/a", "$ref": "#"}}}`, false},
-		"dynamic":                  {`{"$dynamicAnchor": "a", "$dynamicRef": "#a"}`, false},
-		"an anchor":                {`{"$anchor": "a", "not": {"$ref": "#a"}}`, false},
-		"elsewhere":                {`{"$ref": "https://example.com/"}`, false},
-		"another dialect":          {`{"$schema": "https://json-schema.org/draft/2019-09/schema"}`, false},
-		"too long":                 {`{"description": "` + strings.Repeat("a", largestSchema) + `"}`, false},
-		"no schema":                {`7`, false},
-	} {
-		s := readSchema(json.RawMessage(c.schema))
-		if here := s.validator != nil; here != c.here {
-			t.Errorf("%s: validated here: %t, want %t", name, here, c.here)
-		}
-		if err := s.validate(json.RawMessage(`{"n": 1, "left": {"left": {}}}`)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // doubling is a schema with 2^n ways through it.
 func doubling(n int) string {
 	var defs strings.Builder

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/protocol/schema"
 )
 
 // A ToolHandler runs a tool on arguments that fit its input schema. An error is
@@ -22,8 +23,8 @@ type ToolCall struct {
 
 type registeredTool struct {
 	tool    *protocol.Tool
-	input   *schema
-	output  *schema // nil: not validated
+	input   *schema.Validator
+	output  *schema.Validator // nil: not validated
 	handler ToolHandler
 }
 
@@ -67,7 +68,7 @@ func (s *Session) callTool(ctx context.Context, params *protocol.CallToolParams)
 	if len(params.Arguments) == 0 {
 		params.Arguments = json.RawMessage("{}")
 	}
-	if err := registered.input.validate(params.Arguments); err != nil {
+	if err := registered.input.Validate(params.Arguments); err != nil {
 		return s.invalidArguments(fmt.Errorf("invalid arguments: %w", err))
 	}
 	result, err := registered.handler(ctx, &ToolCall{Params: params, Session: s})
@@ -85,7 +86,7 @@ func (r *registeredTool) checked(result *protocol.CallToolResult) (*protocol.Cal
 	if r.output == nil || result.IsError {
 		return result, nil
 	}
-	if err := r.output.validate(result.StructuredContent); err != nil {
+	if err := r.output.Validate(result.StructuredContent); err != nil {
 		return nil, fmt.Errorf("tool %q has broken its output schema: %w", r.tool.Name, err)
 	}
 	return result, nil

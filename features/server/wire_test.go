@@ -203,6 +203,12 @@ func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
 		"external reference": func(s *server.Server) {
 			s.AddRawTool(protocol.Tool{Name: "x", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"$ref":"https://example.com/s"}}}`)}, nothing)
 		},
+		"endless schema": func(s *server.Server) {
+			s.AddRawTool(protocol.Tool{Name: "x", InputSchema: json.RawMessage(`{"type":"object","$ref":"#"}`)}, nothing)
+		},
+		"unknown dialect": func(s *server.Server) {
+			s.AddRawTool(protocol.Tool{Name: "x", InputSchema: json.RawMessage(`{"type":"object","$schema":"https://example.com/mine"}`)}, nothing)
+		},
 		"input is no object": func(s *server.Server) {
 			server.AddTool(s, protocol.Tool{Name: "x"}, func(context.Context, *server.ToolCall, int) (string, error) { return "", nil })
 		},

@@ -1,47 +1,17 @@
-package main
+package schema
 
 import (
 	"encoding/json"
 	"math"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/google/jsonschema-go/jsonschema"
 )
 
-const (
-	largestSchema = 256 << 10 // bytes
-	mostInPlace   = 1000      // schemas that apply to one value
-)
+// mostInPlace bounds the schemas that apply to one value.
+const mostInPlace = 1000
 
-// compile makes a validator of a peer's schema; nil for one that cannot be
-// read, or that does not promise to end soon. Nothing is fetched.
-func compile(raw json.RawMessage) *jsonschema.Resolved {
-	parsed := new(jsonschema.Schema)
-	if len(raw) > largestSchema || json.Unmarshal(raw, parsed) != nil || !known(parsed.Schema) {
-		return nil
-	}
-	understood, err := json.Marshal(parsed)
-	if err != nil || !endsSoon(understood) {
-		return nil
-	}
-	validator, err := parsed.Resolve(nil)
-	if err != nil {
-		return nil
-	}
-	return validator
-}
-
-// known reports whether the validator knows this $schema: with another one it
-// fails every value.
-func known(dialect string) bool {
-	switch dialect {
-	case "", "https://json-schema.org/draft/2020-12/schema",
-		"http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft-07/schema#":
-		return true
-	default:
-		return false
-	}
-}
+type object = map[string]any
 
 // endsSoon reports whether validating a value surely ends, and soon: a schema
 // can refer to itself in place, which never ends, or double what is to be
@@ -128,8 +98,29 @@ func (p *inPlace) countReference(schema object) float64 {
 		return known
 	}
 	p.counts[ref] = math.Inf(1)
-	if target, ok := resolve(p.root, ref); ok {
+	if target, ok := Resolve(p.root, ref); ok {
 		p.counts[ref] = p.count(target)
 	}
 	return p.counts[ref]
+}
+
+// Resolve follows a reference within a document: "#", "#/$defs/name" and the
+// like.
+func Resolve(document map[string]any, ref string) (target any, ok bool) {
+	if ref == "#" {
+		return document, true
+	}
+	pointer, local := strings.CutPrefix(ref, "#/")
+	if !local {
+		return nil, false
+	}
+	target = document
+	for name := range strings.SplitSeq(pointer, "/") {
+		parent, _ := target.(object)
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		if target, ok = parent[name]; !ok {
+			return nil, false
+		}
+	}
+	return target, true
 }
