@@ -38,6 +38,7 @@ const (
 	Progress                      // a notification of progress of one of our requests
 	Cancellation                  // a notification that the peer has abandoned one of its own
 	Probe                         // a request that asks for a sign of life
+	Exclusive                     // a request that those behind it wait for
 )
 
 // guarded keeps a panic of a Dialect's from whoever asked it: the loop, or the
@@ -88,6 +89,8 @@ type Incoming struct {
 	Method string
 	Params json.RawMessage // the handler's; nil when absent
 	Epoch  uint64          // the incarnation it came in
+
+	exclusive bool // requests behind it wait until it has been answered
 
 	key  incomingKey
 	task *task // set by the shell while it is being served

@@ -89,12 +89,14 @@ func (r *receiver) receiveOne(stream transport.Stream, used int, m *jsonrpc.Mess
 }
 
 func (r *receiver) request(ev *event, m *jsonrpc.Message) {
-	if class := r.conn.options.Dialect.Classify(m); class.Kind == Probe {
+	class := r.conn.options.Dialect.Classify(m)
+	if class.Kind == Probe {
 		ev.kind = probed
 		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer)}
 		return
 	}
 	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m)
+	ev.incoming.exclusive = class.Kind == Exclusive
 }
 
 func (r *receiver) notification(ev *event, m *jsonrpc.Message) {

@@ -18,16 +18,20 @@ type incomingKey struct {
 // incoming holds the peer's requests: those being served, and those that wait
 // for a place. What was cancelled stays, unanswered, until its handler returns.
 type incoming struct {
-	serving map[incomingKey]*Incoming
-	silent  map[*Incoming]bool // being served, but nobody wants the answer
-	waiting []*Incoming
+	serving   map[incomingKey]*Incoming
+	silent    map[*Incoming]bool // being served, but nobody wants the answer
+	exclusive *Incoming          // being served, and all others wait for it
+	waiting   []*Incoming
 }
 
 func (in *incoming) len() int { return len(in.serving) + len(in.silent) + len(in.waiting) }
 
 func (in *incoming) clear() { *in = incoming{} }
 
-func (in *incoming) full(limit int) bool { return len(in.serving)+len(in.silent) >= limit }
+// closed reports whether no further request can be served now.
+func (in *incoming) closed(limit int) bool {
+	return in.exclusive != nil || len(in.serving)+len(in.silent) >= limit
+}
 
 func (in *incoming) find(key incomingKey) (*Incoming, bool) {
 	if request, ok := in.serving[key]; ok {
@@ -51,7 +55,7 @@ func (c *core) onRequested(ev *event) {
 		c.refuseRequest(request, jsonrpc.CodeInvalidRequest, "a request with this id is being served")
 	case c.draining:
 		c.refuseRequest(request, jsonrpc.CodeInternalError, "shutting down")
-	case !c.incoming.full(c.options.MaxServing):
+	case !c.incoming.closed(c.options.MaxServing):
 		c.serve(request)
 	case len(c.incoming.waiting) < c.options.MaxWaiting:
 		c.incoming.waiting = append(c.incoming.waiting, request)
@@ -66,6 +70,9 @@ func (c *core) serve(request *Incoming) {
 		c.incoming.serving = make(map[incomingKey]*Incoming)
 	}
 	c.incoming.serving[request.key] = request
+	if request.exclusive {
+		c.incoming.exclusive = request
+	}
 	c.emit(effect{kind: serve, incoming: request, epoch: c.epoch})
 }
 
@@ -104,7 +111,7 @@ func (in *incoming) forget(request *Incoming) {
 }
 
 // onHandled sends the answer of a handler that has returned, and gives its
-// place to the next that waits.
+// place to those that wait.
 func (c *core) onHandled(ev *event) {
 	request := ev.incoming
 	switch {
@@ -116,7 +123,10 @@ func (c *core) onHandled(ev *event) {
 	default:
 		return // of an incarnation that is over
 	}
-	if len(c.incoming.waiting) > 0 {
+	if c.incoming.exclusive == request {
+		c.incoming.exclusive = nil
+	}
+	for len(c.incoming.waiting) > 0 && !c.incoming.closed(c.options.MaxServing) {
 		next := c.incoming.waiting[0]
 		c.incoming.waiting = c.incoming.waiting[1:]
 		c.serve(next)

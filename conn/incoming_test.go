@@ -35,6 +35,43 @@ func TestRequestsAreServedQueuedAndRefused(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0003.11
+func TestExclusiveRequestHoldsThoseBehindIt(t *testing.T) {
+	d := driveReady(t, Options{MaxServing: 2})
+	ahead := d.request(1)
+	opening := &Incoming{key: incomingKey{id: jsonrpc.IntegerID(2)}, exclusive: true}
+	d.own(event{kind: requested, frames: 1, incoming: opening})
+	d.forget()
+	behind := []*Incoming{d.request(3), d.request(4), d.request(5)}
+	d.handled(ahead)
+	if d.count(serve) != 0 {
+		t.Fatal("a request behind an exclusive one is served before its end")
+	}
+	d.forget()
+	d.handled(opening)
+	d.wantReply()
+	for _, next := range behind[:2] {
+		if fx := d.want(serve); fx.incoming != next {
+			t.Fatal("out of order")
+		}
+	}
+	d.wantNothing("two is all that are served at once")
+}
+
+// Guarantees: G-0003.11
+func TestCancelledExclusiveRequestLetsOthersIn(t *testing.T) {
+	d := driveReady(t, Options{})
+	opening := &Incoming{key: incomingKey{id: jsonrpc.IntegerID(1)}, exclusive: true}
+	d.own(event{kind: requested, frames: 1, incoming: opening})
+	behind := d.request(2)
+	d.cancel(1)
+	d.forget()
+	d.handled(opening)
+	if fx := d.want(serve); fx.incoming != behind {
+		t.Fatal("what waited is not served")
+	}
+}
+
 // Guarantees: G-0003.10
 func TestSameRequestTwiceIsRefused(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 1})

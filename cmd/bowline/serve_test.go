@@ -25,11 +25,14 @@ this is not JSON
 {"jsonrpc":"2.0","id":"what","method":"what"}
 `, "serve", "--stdio")
 	o.want(t, 0, "", "")
-	answers := make(map[string]int)
+	answers, results := make(map[string]int), 0
 	for line := range strings.Lines(o.stdout) {
 		m, err := jsonrpc.Decode([]byte(line), jsonrpc.Limits{})
 		if err != nil {
 			t.Errorf("not a message: %q: %v", line, err)
+		}
+		if m.Kind == jsonrpc.KindResult {
+			results++
 		}
 		if m.Kind == jsonrpc.KindResult || m.Kind == jsonrpc.KindError {
 			answers[string(m.ID.Append(nil))]++
@@ -39,6 +42,9 @@ this is not JSON
 		if n := answers[`"`+id+`"`]; n != 1 {
 			t.Errorf("%q has %d answers", id, n)
 		}
+	}
+	if results != 6 { // all but of an unknown tool and an unknown method
+		t.Errorf("%d results:\n%s", results, o.stdout)
 	}
 }
 

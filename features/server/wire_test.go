@@ -106,6 +106,19 @@ func TestServerAnswersBeforeAndAfterInitialize(t *testing.T) {
 	w.want(`"id":"init"`, `-32600`, `already`)
 }
 
+func TestRequestsRightBehindInitializeBelongToItsSession(t *testing.T) {
+	for range 100 {
+		w := dial(t, echoServer())
+		w.send(
+			strings.Replace(initializeFrame, "VERSION", protocol.Version20250618, 1),
+			`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":"at once"}}}`,
+		)
+		w.want(`"id":"init"`, `"result"`)
+		w.want(`"id":1`, `at once`)
+	}
+}
+
 func TestServerRefusesWhatItCannotServe(t *testing.T) {
 	w := dial(t, echoServer())
 	w.initialize(protocol.Version20251125)

@@ -30,6 +30,8 @@ func (d *Legacy) Classify(m *jsonrpc.Message) conn.Class {
 	switch {
 	case m.Kind == jsonrpc.KindRequest && m.Method == protocol.MethodPing:
 		return conn.Class{Kind: conn.Probe, Answer: json.RawMessage("{}")}
+	case m.Kind == jsonrpc.KindRequest && m.Method == protocol.MethodInitialize:
+		return conn.Class{Kind: conn.Exclusive} // what a client sends right behind it belongs to the session it opens
 	case m.Kind != jsonrpc.KindNotification:
 		return conn.Class{}
 	case m.Method == protocol.NotificationProgress:

@@ -20,6 +20,7 @@ func TestClassify(t *testing.T) {
 	}{
 		{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, conn.Probe, jsonrpc.ID{}},
 		{`{"jsonrpc":"2.0","method":"ping"}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, conn.Exclusive, jsonrpc.ID{}},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, conn.Ordinary, jsonrpc.ID{}},
 		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`, conn.Progress, jsonrpc.IntegerID(7)},
 		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"7","progress":1}}`, conn.Progress, jsonrpc.StringID("7")},
@@ -72,7 +73,7 @@ func FuzzClassify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method string, params []byte) {
 		m := &jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: method, Params: params}
 		class := new(Legacy).Classify(m)
-		if class.Kind != conn.Ordinary && class.Request.IsZero() {
+		if class.Kind != conn.Ordinary && class.Kind != conn.Exclusive && class.Request.IsZero() {
 			t.Errorf("%v without a request", class.Kind)
 		}
 	})
