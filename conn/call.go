@@ -266,6 +266,9 @@ func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 }
 
 func (c *Conn) acquireSlot(ctx context.Context) error {
+	if ctx.Err() != nil { // nothing is sent for a caller who has left
+		return context.Cause(ctx)
+	}
 	select {
 	case c.slots <- struct{}{}:
 		return nil

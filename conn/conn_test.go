@@ -251,3 +251,24 @@ func TestCloseLetsWorkFinish(t *testing.T) {
 		p.stop()
 	})
 }
+
+// Guarantees: G-0003.12
+func TestCallOfALeftContextIsNotSent(t *testing.T) {
+	served := 0
+	p := connect(t, handler{"buy": func(context.Context, *conn.Incoming) (json.RawMessage, error) { served++; return nil, nil }}, conn.Options{})
+	p.ready()
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for range 100 {
+		if _, err := p.client.Call(left, conn.Request{Method: "buy"}); !conn.NotExecuted(err) || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if err := p.client.Notify(left, "buy", nil); !conn.NotExecuted(err) {
+			t.Errorf("the notification got %v", err)
+		}
+	}
+	p.stop()
+	if served != 0 {
+		t.Errorf("%d were executed", served)
+	}
+}

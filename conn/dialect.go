@@ -90,6 +90,7 @@ type Incoming struct {
 	Params json.RawMessage // the handler's; nil when absent
 	Epoch  uint64          // the incarnation it came in
 
+	size      int  // bytes of the params as they came
 	exclusive bool // requests behind it wait until it has been answered
 
 	key  incomingKey

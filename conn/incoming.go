@@ -4,6 +4,7 @@ package conn
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -22,11 +23,21 @@ type incoming struct {
 	silent    map[*Incoming]bool // being served, but nobody wants the answer
 	exclusive *Incoming          // being served, and all others wait for it
 	waiting   []*Incoming
+	bytes     int // of the params of all of them
 }
 
 func (in *incoming) len() int { return len(in.serving) + len(in.silent) + len(in.waiting) }
 
 func (in *incoming) clear() { *in = incoming{} }
+
+// fits reports whether a request's params can be held beside the others'. One
+// always can be.
+func (in *incoming) fits(request *Incoming, limit int) bool {
+	return in.bytes == 0 || in.bytes+len(request.Params) <= limit
+}
+
+// release gives back what a request that is over has held.
+func (in *incoming) release(request *Incoming) { in.bytes -= request.size }
 
 // closed reports whether no further request can be served now.
 func (in *incoming) closed(limit int) bool {
@@ -55,14 +66,24 @@ func (c *core) onRequested(ev *event) {
 		c.refuseRequest(request, jsonrpc.CodeInvalidRequest, "a request with this id is being served")
 	case c.draining:
 		c.refuseRequest(request, jsonrpc.CodeInternalError, "shutting down")
+	case !c.incoming.fits(request, c.options.MaxHeld):
+		c.refuseRequest(request, jsonrpc.CodeInternalError,
+			fmt.Sprintf("overloaded: requests of %d bytes are held", c.incoming.bytes))
 	case !c.incoming.closed(c.options.MaxServing):
+		c.hold(request)
 		c.serve(request)
 	case len(c.incoming.waiting) < c.options.MaxWaiting:
+		c.hold(request)
 		c.incoming.waiting = append(c.incoming.waiting, request)
 	default:
 		c.refuseRequest(request, jsonrpc.CodeInternalError,
 			fmt.Sprintf("overloaded: %d requests are being served and %d wait", c.options.MaxServing, c.options.MaxWaiting))
 	}
+}
+
+func (c *core) hold(request *Incoming) {
+	request.size = len(request.Params) // its handler may change the params
+	c.incoming.bytes += request.size
 }
 
 func (c *core) serve(request *Incoming) {
@@ -104,7 +125,8 @@ func (c *core) onCancelled(ev *event) {
 func (in *incoming) forget(request *Incoming) {
 	for i, waiting := range in.waiting {
 		if waiting == request {
-			in.waiting = append(in.waiting[:i], in.waiting[i+1:]...)
+			in.waiting = slices.Delete(in.waiting, i, i+1)
+			in.release(request)
 			return
 		}
 	}
@@ -123,6 +145,7 @@ func (c *core) onHandled(ev *event) {
 	default:
 		return // of an incarnation that is over
 	}
+	c.incoming.release(request)
 	if c.incoming.exclusive == request {
 		c.incoming.exclusive = nil
 	}

@@ -35,6 +35,40 @@ func TestRequestsAreServedQueuedAndRefused(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0004.6
+func TestRequestsAreBoundedInBytes(t *testing.T) {
+	d := driveReady(t, Options{MaxHeld: 100, MaxServing: 1})
+	request := func(id int64, size int) *Incoming {
+		in := incomingRequest(id)
+		in.Params = make([]byte, size)
+		d.forget()
+		d.own(event{kind: requested, incoming: in, frames: 1})
+		return in
+	}
+	huge := request(1, 1000)
+	d.want(serve) // one always fits
+	request(2, 1)
+	d.wantRefusal(jsonrpc.CodeInternalError)
+	d.handled(huge)
+	served := request(3, 40)
+	d.want(serve)
+	request(4, 40) // waits
+	request(5, 40)
+	d.wantRefusal(jsonrpc.CodeInternalError)
+	d.cancel(4)
+	waiting := request(6, 60)
+	d.wantGrant(1)
+	d.handled(served)
+	d.wantReply()
+	if fx := d.want(serve); fx.incoming != waiting {
+		t.Fatal("what waited is not served")
+	}
+	d.handled(waiting)
+	if d.core.incoming.bytes != 0 {
+		t.Fatalf("%d bytes are held of nothing", d.core.incoming.bytes)
+	}
+}
+
 // Guarantees: G-0003.11
 func TestExclusiveRequestHoldsThoseBehindIt(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 2})

@@ -37,8 +37,8 @@ func newLoop(c *Conn) *loop {
 	l := &loop{conn: c, tasks: newTasks(), core: newCore(c.role, c.options, c.options.Dialect)}
 	l.core.epoch = c.epoch
 	l.core.pending.lastID = c.lastID.Load()
-	l.notices = newSerial(c.options.MaxNotices)
-	l.events = newSerial(maxHookEvents)
+	l.notices = newSerial(c.options.MaxNotices, c.options.MaxHeld)
+	l.events = newSerial(maxHookEvents, 0)
 	l.timer = stoppedTimer()
 	l.overdue = stoppedTimer()
 	return l

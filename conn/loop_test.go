@@ -255,6 +255,25 @@ func TestFloodOfNotificationsIsShedAndCounted(t *testing.T) {
 	})
 }
 
+// Guarantees: G-0004.6
+func TestFloodOfLargeNotificationsIsShedByTheirSize(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, release := &script{}, make(chan struct{})
+		serve := handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }}
+		r := scripted(t, s, conn.Options{Handler: serve, MaxHeld: 1000})
+		for range 20 {
+			s.say(`{"jsonrpc":"2.0","method":"n","params":["` + strings.Repeat("a", 396) + `"]}`)
+			synctest.Wait()
+		}
+		if shed := r.Stats().Shed; shed != 17 {
+			t.Errorf("%d were shed, with one of 400 bytes in the handler and two waiting", shed)
+		}
+		close(release)
+		r.Stop()
+		<-r.ended
+	})
+}
+
 // Guarantees: G-0004.4
 func TestFloodOfRequestsIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {

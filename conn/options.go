@@ -49,6 +49,7 @@ type Options struct {
 	MaxServing   int // the peer's requests served at once; 128
 	MaxWaiting   int // the peer's requests that wait for that; 1024
 	MaxNotices   int // notifications that wait for their handler; 1024
+	MaxHeld      int // bytes of requests served or waiting, and again of notifications waiting; one always fits; 64 MiB
 	MaxMalformed int // malformed frames in a row that end the link; 100
 }
 
@@ -67,6 +68,7 @@ func (o Options) withDefaults() Options {
 	o.MaxServing = cmp.Or(o.MaxServing, 128)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 1024)
 	o.MaxNotices = cmp.Or(o.MaxNotices, 1024)
+	o.MaxHeld = cmp.Or(o.MaxHeld, 64<<20)
 	o.MaxMalformed = cmp.Or(o.MaxMalformed, 100)
 	if o.Dialect == nil {
 		o.Dialect = plain{}

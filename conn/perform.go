@@ -133,7 +133,7 @@ func (l *loop) report(fx *effect) {
 // tell runs a hook off the loop. A hook that panics loses its event only.
 func (l *loop) tell(hook func()) {
 	c := l.conn
-	told := l.events.submit(func() {
+	told := l.events.submit(0, func() {
 		if guard(func() error { hook(); return nil }) != nil {
 			c.counters.untold.Add(1)
 		}

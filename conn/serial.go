@@ -8,23 +8,33 @@ import (
 // A serial runs functions one at a time, in order, on a goroutine that exists
 // only while there is something to run.
 type serial struct {
-	bound int // functions that may wait
+	bound     int // functions that may wait
+	boundSize int // of all that wait together; one always fits
 
 	mu      sync.Mutex
-	waiting []func()
+	waiting []errand
+	size    int
 	idle    chan struct{} // nil while nothing runs; closed when the goroutine ends
 }
 
-func newSerial(bound int) *serial { return &serial{bound: bound} }
+// An errand is a function that waits, and the bytes it holds.
+type errand struct {
+	run  func()
+	size int
+}
 
-// submit adds a function, or reports false when too many wait.
-func (s *serial) submit(f func()) bool {
+func newSerial(bound, boundSize int) *serial { return &serial{bound: bound, boundSize: boundSize} }
+
+// submit adds a function that holds size bytes, or reports false when too many
+// or too much wait.
+func (s *serial) submit(size int, run func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting) >= s.bound {
+	if len(s.waiting) >= s.bound || s.size > 0 && s.size+size > s.boundSize {
 		return false
 	}
-	s.waiting = append(s.waiting, f)
+	s.waiting = append(s.waiting, errand{run, size})
+	s.size += size
 	if s.idle == nil {
 		s.idle = make(chan struct{})
 		go s.run(s.idle)
@@ -51,10 +61,11 @@ func (s *serial) next() func() {
 		s.waiting, s.idle = nil, nil
 		return nil
 	}
-	f := s.waiting[0]
-	s.waiting[0] = nil
+	next := s.waiting[0]
+	s.waiting[0] = errand{}
 	s.waiting = s.waiting[1:]
-	return f
+	s.size -= next.size
+	return next.run
 }
 
 // settle waits until nothing runs, for at most the grace, and reports whether

@@ -8,9 +8,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Marshal encodes a value for the wire. Nil slices become empty arrays.
+// Marshal encodes a value for the wire. Nil slices become empty arrays, and
+// what is not UTF-8 becomes U+FFFD, as in encoding/json: a stray byte in a
+// tool's output shall not cost the whole result.
 func Marshal(value any) (stdjson.RawMessage, error) {
-	raw, err := json.Marshal(value)
+	raw, err := json.Marshal(value, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return nil, fmt.Errorf("protocol: encode %T: %w", value, err)
 	}

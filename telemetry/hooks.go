@@ -1,6 +1,9 @@
 package telemetry
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Hooks are functions to be told what happens; any of them may be nil.
 //
@@ -62,10 +65,10 @@ type Shed struct {
 	Method string
 }
 
-// Panic is a panic in a handler. The connection lives on.
+// Panic is a panic in code that was handed in. The connection lives on.
 type Panic struct {
 	Conn  string
-	Where string // the method being served
+	Where string // the method being served, or what else ran, such as "Dialect.Classify"
 	Value any
 	Stack []byte
 }
@@ -90,6 +93,7 @@ func setDefault[E any](hook *func(E)) {
 
 // Tee returns hooks that tell each of the given ones, in order.
 func Tee(hooks ...Hooks) Hooks {
+	hooks = slices.Clone(hooks)
 	for i := range hooks {
 		hooks[i] = hooks[i].WithDefaults()
 	}

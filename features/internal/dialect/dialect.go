@@ -2,7 +2,9 @@
 package dialect
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -61,11 +63,14 @@ func classifyCancelled(params json.RawMessage) conn.Class {
 	return conn.Class{Kind: conn.Cancellation, Request: cancelled.RequestID}
 }
 
-// Cancel implements conn.Dialect.
+// Cancel implements conn.Dialect. The peer learns whether time ran out, and
+// nothing else of why: a context's cause is the program's own.
 func (d *Legacy) Cancel(id int64, why error) []byte {
-	params, err := protocol.Marshal(protocol.CancelledParams{RequestID: jsonrpc.IntegerID(id), Reason: why.Error()})
-	if err != nil { // a reason that is not UTF-8
-		return nil
+	reason := "cancelled"
+	if errors.Is(why, conn.ErrTimedOut) || errors.Is(why, context.DeadlineExceeded) {
+		reason = "timed out"
 	}
+	params := append([]byte(`{"requestId":`), jsonrpc.IntegerID(id).Append(nil)...)
+	params = append(params, `,"reason":"`+reason+`"}`...)
 	return jsonrpc.AppendNotification(nil, protocol.NotificationCancelled, params)
 }

@@ -1,7 +1,9 @@
 package dialect
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -42,18 +44,29 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestCancelNamesTheRequest(t *testing.T) {
-	frame := new(Legacy).Cancel(9007199254740993, errors.New("too slow"))
-	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var params protocol.CancelledParams
-	if err := protocol.Unmarshal(m.Params, &params); err != nil {
-		t.Fatal(err)
-	}
-	if m.Method != protocol.NotificationCancelled || params.RequestID != jsonrpc.IntegerID(9007199254740993) || params.Reason != "too slow" {
-		t.Errorf("got %s", frame)
+func TestCancelNamesTheRequestAndKeepsSecrets(t *testing.T) {
+	for _, test := range []struct {
+		why    error
+		reason string
+	}{
+		{conn.ErrTimedOut, "timed out"},
+		{fmt.Errorf("outer: %w", context.DeadlineExceeded), "timed out"},
+		{context.Canceled, "cancelled"},
+		{errors.New("the password is hunter2"), "cancelled"},
+		{errors.New("\xff"), "cancelled"},
+	} {
+		frame := new(Legacy).Cancel(9007199254740993, test.why)
+		m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var params protocol.CancelledParams
+		if err := protocol.Unmarshal(m.Params, &params); err != nil {
+			t.Fatal(err)
+		}
+		if m.Method != protocol.NotificationCancelled || params.RequestID != jsonrpc.IntegerID(9007199254740993) || params.Reason != test.reason {
+			t.Errorf("%v: got %s", test.why, frame)
+		}
 	}
 }
 
