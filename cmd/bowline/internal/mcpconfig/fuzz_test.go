@@ -1,0 +1,143 @@
+package mcpconfig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// FuzzParse takes any text: it is read, or its mistakes have places in it.
+//
+// Guarantees: G-0018.3, G-0018.11
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	for _, text := range []string{
+		"", "\uFEFF", "{", "[[[[", "{\"servers\":{\"a\":{\"url\":\"http://h\",\"headers\":{\"a\":\"\"}}}}", "// x", "/*",
+		server(`"command": "${TOOLS}", "args": ["${NO:-${X}}", "\ud83d"], "timeout": -0.1`),
+		"{\"mcpServers\": {\"\": []}, \"servers\": {\"\": 1}, \"servers\": null}",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		before := string(text)
+		config, err := Parse("m", text, variables{"TOOLS": "/opt", "API_KEY": "k"}.lookUp)
+		if string(text) != before {
+			t.Fatal("Parse changed the text")
+		}
+		if err == nil {
+			checkConfig(t, config)
+			return
+		}
+		var wrong *Error
+		if !errors.As(err, &wrong) || config != nil || len(wrong.Mistakes) == 0 {
+			t.Fatalf("Parse: %v, %v", config, err)
+		}
+		for _, m := range wrong.Mistakes {
+			checkPlace(t, before, m)
+		}
+	})
+}
+
+func checkPlace(t *testing.T, text string, m Mistake) {
+	t.Helper()
+	lines := strings.Split(text, "\n")
+	if m.Line < 1 || m.Line > len(lines) || m.Column < 1 || m.Column > len(lines[m.Line-1])+1 {
+		t.Fatalf("%+v is nowhere in the text", m)
+	}
+	if m.Message == "" || strings.ContainsAny(m.Path+m.Message, "\n\r\x1b\x00") || !utf8.ValidString(m.Path+m.Message) {
+		t.Fatalf("%+q cannot be shown", m)
+	}
+}
+
+func checkConfig(t *testing.T, config *Config) {
+	t.Helper()
+	names := map[string]bool{}
+	for _, s := range config.Servers {
+		switch {
+		case s.Name == "" || names[s.Name]:
+			t.Fatalf("the name %q is empty or comes twice", s.Name)
+		case s.Disabled:
+		case s.Kind == Stdio && (s.Command == "" || s.URL != ""), s.Kind != Stdio && (s.URL == "" || s.Command != ""):
+			t.Fatalf("%+v has not exactly a command or a url", s)
+		case s.Timeout < 0 || s.InitTimeout < 0 || strings.ContainsRune(s.Command+s.URL+s.Dir+strings.Join(s.Args, ""), 0):
+			t.Fatalf("%+v cannot be used", s)
+		}
+		names[s.Name] = true
+	}
+}
+
+// TestDecorationsChangeNothing puts comments, white space and trailing commas
+// between the tokens of a file.
+//
+// Guarantees: G-0018.2
+func TestDecorationsChangeNothing(t *testing.T) {
+	tokens := []string{`{`, `"servers"`, `:`, `{`, `"a"`, `:`, `{`, `"command"`, `:`, `"x//"`, `,`, `"args"`, `:`, `[`, `"1"`, `,`, `",/*"`, `]`, `}`, `}`, `}`}
+	want := mustParse(t, strings.Join(tokens, ""), nil)
+	between := rapid.SampledFrom([]string{"", " ", "\n", "\r\n", "\t", "// }\n", "/* ] */", "/**/", "/*\n//*/", "//\"\n"})
+	rapid.Check(t, func(t *rapid.T) {
+		var text strings.Builder
+		for i, token := range tokens {
+			closes := token == "}" || token == "]"
+			if closes && rapid.Bool().Draw(t, "comma") {
+				text.WriteString("," + between.Draw(t, "after comma"))
+			}
+			text.WriteString(token + between.Draw(t, fmt.Sprintf("after token %d", i)))
+		}
+		got, err := Parse("mcp.json", []byte(text.String()), nothing)
+		if err != nil {
+			t.Fatalf("%q: %v", text.String(), err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%q (-want +got):\n%s", text.String(), diff)
+		}
+	})
+}
+
+// TestMistakesDoNotHideEachOther breaks any choice of servers in a file: each
+// is reported on its own line, and no other.
+//
+// Guarantees: G-0018.3
+func TestMistakesDoNotHideEachOther(t *testing.T) {
+	good := []string{`"command": "x"`, `"url": "http://h"`, `"disabled": true, "command": "${NO}"`}
+	bad := []string{``, `"command": 1`, `"command": "${NO}"`, `"url": "x"`, `"command": "x", "timeout": 0`, `"command": "x", "bowline": {"x": 1}`}
+	rapid.Check(t, func(t *rapid.T) {
+		text := "{\"mcpServers\": {\n"
+		var want, got []int
+		for i := range rapid.IntRange(1, 12).Draw(t, "servers") {
+			settings := rapid.SampledFrom(append(good, bad...)).Draw(t, "settings")
+			for _, b := range bad {
+				if settings == b {
+					want = append(want, 2+i)
+				}
+			}
+			text += fmt.Sprintf("\"s%d\": {%s},\n", i, settings)
+		}
+		_, err := Parse("m", []byte(text+"}}"), nothing)
+		var wrong *Error
+		if errors.As(err, &wrong) {
+			for _, m := range wrong.Mistakes {
+				got = append(got, m.Line)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%s\nlines with mistakes (-want +got):\n%s", text, diff)
+		}
+	})
+}

@@ -1,0 +1,183 @@
+package mcpconfig
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tailscale/hujson"
+)
+
+// A reader takes one file apart, and goes on after a mistake.
+type reader struct {
+	name string
+	text []byte
+	env  func(string) (string, bool)
+
+	added    int // bytes that variables stood for so far
+	findings []finding
+	ignored  []string // paths
+	notices  []string
+}
+
+// A node is a value and its place. The zero node is a value that is not there.
+type node struct {
+	path  string
+	at    int // offset in the text
+	value hujson.ValueTrimmed
+}
+
+func (n node) absent() bool { return n.value == nil }
+
+// A member is a value with its name.
+type member struct {
+	node
+	name   string
+	nameAt int
+}
+
+// called is where the name stands rather than the value.
+func (m member) called() node { return node{path: m.path, at: m.nameAt} }
+
+// members are what an object holds, in file order. A name that comes twice is
+// a mistake, and the first counts.
+func (r *reader) members(n node) []member {
+	if n.absent() {
+		return nil
+	}
+	object, ok := n.value.(*hujson.Object)
+	if !ok {
+		r.expected(n, "an object")
+		return nil
+	}
+	var members []member
+	seen := map[string]bool{}
+	for _, m := range object.Members {
+		name := m.Name.Value.(hujson.Literal).String() // the parser lets nothing else be a name
+		value := node{path: join(n.path, name), at: m.Value.StartOffset, value: m.Value.Value}
+		found := member{value, name, m.Name.StartOffset}
+		if seen[name] {
+			r.wrong(found.called(), "the name is repeated")
+			continue
+		}
+		seen[name] = true
+		members = append(members, found)
+	}
+	return members
+}
+
+// settings are the members of an object by name, but for those that are null.
+// Names that are not known go to other.
+func (r *reader) settings(n node, other func(member), known ...string) map[string]node {
+	settings := map[string]node{}
+	for _, m := range r.members(n) {
+		switch {
+		case !slices.Contains(known, m.name):
+			other(m)
+		case m.value.Kind() != 'n':
+			settings[m.name] = m.node
+		}
+	}
+	return settings
+}
+
+func (r *reader) ignore(m member) { r.ignored = append(r.ignored, m.path) }
+
+// boolean is false if it is absent.
+func (r *reader) boolean(n node) bool {
+	if n.absent() {
+		return false
+	}
+	switch n.value.Kind() {
+	case 't', 'f':
+		return n.value.Kind() == 't'
+	default:
+		r.expected(n, "true or false")
+		return false
+	}
+}
+
+// string is the value as the file has it and with its variables put in. It is
+// not ok if it is absent or was found wrong.
+func (r *reader) string(n node) (written, expanded string, ok bool) {
+	if n.absent() {
+		return "", "", false
+	}
+	if n.value.Kind() != '"' {
+		r.expected(n, "a string")
+		return "", "", false
+	}
+	written = n.value.(hujson.Literal).String()
+	expanded, ok = r.expand(n, written)
+	if ok && strings.ContainsRune(expanded, 0) {
+		r.wrong(n, "a NUL character can be passed to nobody")
+		return "", "", false
+	}
+	return written, expanded, ok
+}
+
+// strings are the elements of an array.
+func (r *reader) strings(n node) []string {
+	if n.absent() {
+		return nil
+	}
+	array, ok := n.value.(*hujson.Array)
+	if !ok {
+		r.expected(n, "an array of strings")
+		return nil
+	}
+	var all []string
+	for i, element := range array.Elements {
+		at := node{path: fmt.Sprintf("%s[%d]", n.path, i), at: element.StartOffset, value: element.Value}
+		_, expanded, _ := r.string(at)
+		all = append(all, expanded)
+	}
+	return all
+}
+
+func (r *reader) expected(n node, what string) {
+	r.wrong(n, "expected %s, got %s", what, describe(n.value.Kind()))
+}
+
+func describe(kind hujson.Kind) string {
+	switch kind {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	case '0':
+		return "a number"
+	case '"':
+		return "a string"
+	case '[':
+		return "an array"
+	default:
+		return "an object"
+	}
+}
+
+// join adds a name to a path, quoted where it would read as something else.
+func join(path, name string) string {
+	switch {
+	case name == "" || strings.ContainsFunc(name, unusual):
+		return path + "[" + quote(name) + "]"
+	case path == "":
+		return name
+	default:
+		return path + "." + name
+	}
+}
+
+func unusual(c rune) bool {
+	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_')
+}
+
+// quote makes text of the file safe and short enough for a message.
+func quote(text string) string {
+	const room = 80
+	if len(text) > room {
+		return strconv.Quote(text[:room]) + "..."
+	}
+	return strconv.Quote(text)
+}
