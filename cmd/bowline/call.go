@@ -24,13 +24,18 @@ structured content when there is no text. With --json the whole result is one
 JSON document. Progress goes to standard error. If the tool fails, its message
 goes to standard error and the exit status is 1.
 
-Ctrl-C cancels the call at the server.`
+Ctrl-C cancels the call at the server.
+
+` + configHelp
 
 const callExample = `  # Arguments by name; numbers are numbers because the schema says so
   bowline call add a=1 b=2.5 --command 'bowline serve --stdio'
 
   # Arguments as JSON, the whole result as JSON
   bowline call echo '{"message": "hello"}' --json --command 'bowline serve --stdio'
+
+  # A server of the mcp.json that a desktop host has
+  bowline call list_directory path=. --mcp-config ~/.config/host/mcp.json --server filesystem
 
   # A slow tool: no timeout, progress on standard error
   bowline call slow seconds=90 --timeout 0 --command 'bowline serve --stdio'`
@@ -42,7 +47,7 @@ func newCall() *cobra.Command {
 	var server target
 	var asJSON bool
 	command := &cobra.Command{
-		Use:     "call TOOL [JSON | - | KEY=VALUE ...] --command COMMAND",
+		Use:     "call TOOL [JSON | - | KEY=VALUE ...]",
 		Short:   "Call a tool of a server",
 		Long:    callLong,
 		Example: callExample,
@@ -67,7 +72,7 @@ func newCall() *cobra.Command {
 			})
 		},
 	}
-	server.addFlags(command.Flags())
+	server.addFlags(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print the whole result as JSON")
 	return command
 }
@@ -102,9 +107,10 @@ func findTool(ctx context.Context, session *client.Session, name string) (*proto
 	return nil, &failure{status: exitUsage, err: fmt.Errorf("the server has no tool %q; %s", name, suggest(name, names))}
 }
 
-// completeTool completes the tool's name when --command says whom to ask.
+// completeTool completes the tool's name when flags say whom to ask: no server
+// is started because a file happens to lie in the working directory.
 func (t *target) completeTool(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 || t.command == "" {
+	if len(args) > 0 || t.command == "" && t.configPath == "" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	t.timeout, t.initTimeout = completionPatience, completionPatience

@@ -16,7 +16,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/mattn/go-shellwords"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // endGrace is how long a server has to end after its input was closed.
@@ -25,6 +24,8 @@ const endGrace = 2 * time.Second
 // A target is the server to talk to, as flags describe it.
 type target struct {
 	command     string
+	configPath  string // of an mcp.json
+	name        string // of the entry in it
 	env         []string
 	dir         string
 	timeout     time.Duration // 0: none
@@ -32,13 +33,19 @@ type target struct {
 	verbose     bool
 }
 
-func (t *target) addFlags(flags *pflag.FlagSet) {
+func (t *target) addFlags(command *cobra.Command) {
+	flags := command.Flags()
 	flags.StringVar(&t.command, "command", "", "`command` that starts the server: split into words as a shell does, but nothing is expanded")
+	flags.StringVar(&t.configPath, "mcp-config", "", "mcp.json `file` that has the server")
+	flags.StringVar(&t.name, "server", "", "`name` of the server in the mcp.json")
 	flags.StringArrayVar(&t.env, "env", nil, "add `NAME=VALUE` to the server's environment (repeatable)")
 	flags.StringVar(&t.dir, "cwd", "", "`directory` to start the server in")
 	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long to wait for answers once the session is ready; 0 for ever")
 	flags.DurationVar(&t.initTimeout, "init-timeout", time.Minute, "how long to wait for the session to be ready")
 	flags.BoolVar(&t.verbose, "verbose", false, "show what the server writes to standard error")
+	if err := command.RegisterFlagCompletionFunc("server", t.completeServer); err != nil {
+		panic(err) // the flag stands above
+	}
 }
 
 // talk has a conversation with the server, and ends the server after it.
@@ -57,35 +64,52 @@ func (t *target) talk(cmd *cobra.Command, conversation func(context.Context, *cl
 	return explainCall(conversation(ctx, session))
 }
 
-// server checks the flags.
+// server checks the flags, and says how to start the server.
 func (t *target) server(cmd *cobra.Command) (*stdio.Command, error) {
-	words, err := split(t.command)
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	server, err := t.start(cmd)
 	if err != nil {
 		return nil, err
 	}
-	for _, variable := range t.env {
-		if strings.Index(variable, "=") < 1 {
-			return nil, fmt.Errorf("--env %q is not NAME=VALUE", variable)
-		}
-	}
-	if info, err := os.Stat(cmp.Or(t.dir, ".")); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("--cwd %q is not a directory", t.dir)
-	}
-	if t.timeout < 0 || t.initTimeout <= 0 {
-		return nil, errors.New("--timeout must not be negative, and --init-timeout must be above zero")
-	}
-	server := &stdio.Command{Path: words[0], Args: words[1:], Env: t.env, Dir: t.dir}
 	if t.verbose {
 		server.Stderr = cmd.ErrOrStderr()
 	}
 	return server, nil
 }
 
+func (t *target) start(cmd *cobra.Command) (*stdio.Command, error) {
+	if !cmd.Flags().Changed("command") {
+		return t.configured(cmd)
+	}
+	if t.configPath != "" || t.name != "" {
+		return nil, errors.New("--command says all: --mcp-config and --server do not go with it")
+	}
+	words, err := split(t.command)
+	if err != nil {
+		return nil, err
+	}
+	return &stdio.Command{Path: words[0], Args: words[1:], Env: t.env, Dir: t.dir}, nil
+}
+
+func (t *target) check() error {
+	for _, variable := range t.env {
+		if strings.Index(variable, "=") < 1 {
+			return fmt.Errorf("--env %q is not NAME=VALUE", variable)
+		}
+	}
+	if info, err := os.Stat(cmp.Or(t.dir, ".")); err != nil || !info.IsDir() {
+		return fmt.Errorf("--cwd %q is not a directory", t.dir)
+	}
+	if t.timeout < 0 || t.initTimeout <= 0 {
+		return errors.New("--timeout must not be negative, and --init-timeout must be above zero")
+	}
+	return nil
+}
+
 // split reads a command as a shell would, without running anything.
 func split(command string) ([]string, error) {
-	if command == "" {
-		return nil, errors.New("--command is missing: say how to start the server, for example --command 'bowline serve --stdio'")
-	}
 	parser := shellwords.NewParser()
 	parser.ParseEnv, parser.ParseBacktick, parser.ParseComment = false, false, false
 	words, err := parser.Parse(command)

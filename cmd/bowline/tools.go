@@ -17,10 +17,15 @@ import (
 const toolsLong = `List the tools of a server: the name and the first line of the description.
 
 With --json the list is one JSON document on standard output, as the protocol
-has it: names, descriptions, schemas and annotations.`
+has it: names, descriptions, schemas and annotations.
+
+` + configHelp
 
 const toolsExample = `  # The tools of the reference server
   bowline tools --command 'npx -y @modelcontextprotocol/server-everything'
+
+  # The tools of a server in .mcp.json of this directory
+  bowline tools --server filesystem
 
   # The input schema of one tool
   bowline tools --json --command 'bowline serve --stdio' | jq '.tools[] | select(.name == "add").inputSchema'`
@@ -29,7 +34,7 @@ func newTools() *cobra.Command {
 	var server target
 	var asJSON bool
 	command := &cobra.Command{
-		Use:     "tools --command COMMAND",
+		Use:     "tools",
 		Short:   "List the tools of a server",
 		Long:    toolsLong,
 		Example: toolsExample,
@@ -40,7 +45,7 @@ func newTools() *cobra.Command {
 			})
 		},
 	}
-	server.addFlags(command.Flags())
+	server.addFlags(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print the whole list as JSON")
 	return command
 }

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// writeConfig writes an mcp.json into a folder of its own. $SELF in it is this
+// test binary, which is the command itself in the tests' environment.
+func writeConfig(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text = strings.ReplaceAll(text, "$SELF", strings.ReplaceAll(executable(t), `\`, `\\`))
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const twoServers = `{
+	// as a desktop host has it
+	"mcpServers": {
+		"bundled": {
+			"command": "$SELF", "args": ["serve", "--stdio"], "env": {"GREETING": "${BOWLINE_TEST_UNSET:-hi}"},
+			"autoApprove": ["echo"],
+		},
+		"other": {"command": "$SELF", "args": ["serve", "--stdio"]},
+		"off": {"command": "${BOWLINE_TEST_UNSET}", "disabled": true},
+		"remote": {"type": "http", "url": "https://example.com/mcp"},
+	},
+}`
+
+func TestServerOfAConfig(t *testing.T) {
+	path := writeConfig(t, "mcp.json", twoServers)
+	o := bowline(t, "", "call", "echo", "message=hello", "--mcp-config", path, "--server", "bundled")
+	o.want(t, 0, "hello\n", "ignored: mcpServers.bundled.autoApprove")
+	o = bowline(t, "", "tools", "--mcp-config", path, "--server", "other")
+	o.want(t, 0, "echo", "")
+}
+
+func TestOnlyServerOfAConfigNeedsNoName(t *testing.T) {
+	path := writeConfig(t, "mcp.json", `{"servers": {"bundled": {"type": "stdio", "command": "$SELF", "args": ["serve", "--stdio"]}}}`)
+	bowline(t, "", "call", "add", "a=1", "b=2", "--mcp-config", path).want(t, 0, `{"sum":3}`, "")
+}
+
+func TestConfigOfTheWorkingDirectoryIsUsedAndNamed(t *testing.T) {
+	for _, name := range []string{".mcp.json", "mcp.json", ".cursor/mcp.json", ".vscode/mcp.json"} {
+		path := writeConfig(t, name, `{"mcpServers": {"bundled": {"command": "$SELF", "args": ["serve", "--stdio"]}}}`)
+		directory := strings.TrimSuffix(path, filepath.FromSlash(name))
+		o := bowlineIn(t, directory, "call", "echo", "message=found")
+		o.want(t, 0, "found\n", "bowline: using "+filepath.FromSlash(name))
+	}
+}
+
+func TestWrongConfig(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		args       []string
+		stderr     []string
+	}{
+		{"several servers", twoServers, nil, []string{"several servers: say which with --server: bundled, other, remote"}},
+		{"unknown server", twoServers, []string{"--server", "bundle"}, []string{"no such server", "did you mean bundled?"}},
+		{"disabled server", twoServers, []string{"--server", "off"}, []string{"is disabled"}},
+		{"remote server", twoServers, []string{"--server", "remote"}, []string{"only stdio is supported yet"}},
+		{"with a command", twoServers, []string{"--command", "x"}, []string{"--mcp-config and --server do not go with it"}},
+		{"no servers", `{"mcpServers": {}}`, nil, []string{"has no server that is not disabled"}},
+		{"all mistakes at once", "{\"mcpServers\": {\n\"a\": {\"command\": 7},\n\"b\": {\"command\": \"${BOWLINE_TEST_UNSET}\"}\n}}", nil,
+			[]string{"mcp.json:2:", "mcp.json:3:", "BOWLINE_TEST_UNSET"}},
+		{"no JSON", "{\n  what\n}", nil, []string{"mcp.json:2:"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := writeConfig(t, "mcp.json", c.text)
+			o := bowline(t, "", append([]string{"tools", "--mcp-config", path}, c.args...)...)
+			for _, told := range c.stderr {
+				o.want(t, exitUsage, "", told)
+			}
+		})
+	}
+	bowline(t, "", "tools", "--mcp-config", "/does/not/exist").want(t, exitUsage, "", "/does/not/exist")
+}
+
+func TestTimeoutsOfAConfigYieldToFlags(t *testing.T) {
+	path := writeConfig(t, "mcp.json", `{"mcpServers": {"bundled": {"command": "$SELF", "args": ["serve", "--stdio"],
+		"bowline": {"requestTimeout": "50ms"}}}}`)
+	o := bowline(t, "", "call", "slow", "seconds=20", "--mcp-config", path)
+	o.want(t, exitCallFailed, "", "50ms")
+	o = bowline(t, "", "call", "slow", "seconds=0.1", "--timeout", "20s", "--mcp-config", path)
+	o.want(t, 0, "took 100ms", "")
+}
+
+func TestServerNamesAreCompleted(t *testing.T) {
+	path := writeConfig(t, "mcp.json", twoServers)
+	o := bowline(t, "", "__complete", "call", "--mcp-config", path, "--server", "")
+	for _, name := range []string{"bundled", "other", "remote"} {
+		if !strings.Contains(o.stdout, name+"\n") {
+			t.Errorf("%s is not offered:\n%s", name, o.stdout)
+		}
+	}
+	if strings.Contains(o.stdout, "off\n") {
+		t.Errorf("a disabled server is offered:\n%s", o.stdout)
+	}
+}
+
+// TestCompletionStartsNoServerThatNobodyNamed: a file that happens to lie in
+// the working directory is not run by the press of a key.
+func TestCompletionStartsNoServerThatNobodyNamed(t *testing.T) {
+	trace := filepath.Join(t.TempDir(), "started")
+	path := writeConfig(t, ".mcp.json", fmt.Sprintf(`{"mcpServers": {"a": {"command": "touch", "args": [%q]}}}`, trace))
+	bowlineIn(t, filepath.Dir(path), "__complete", "call", "")
+	if _, err := os.Stat(trace); err == nil {
+		t.Error("the server was started")
+	}
+}
+
+// bowlineIn runs the command to its end in a directory.
+func bowlineIn(t *testing.T, directory string, args ...string) outcome {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	cmd := command(t, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = directory, &stdout, &stderr
+	status := exitStatus(t, cmd.Run())
+	return outcome{stdout.String(), stderr.String(), status}
+}
