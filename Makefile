@@ -33,6 +33,7 @@ properties: ## the property suites with more cases (CHECKS=1000)
 
 docs: ## rewrite the generated pages under docs/
 	go test -count=1 $(GENERATED) -update
+	cd peers && go test -count=1 -run TestInterop . -update
 
 vuln: ## known vulnerabilities in what we import
 	.ci/run vuln

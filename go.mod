@@ -10,7 +10,6 @@ require (
 	github.com/looplab/fsm v1.0.3
 	github.com/mattn/go-shellwords v1.0.16
 	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.9
 	github.com/tailscale/hujson v0.0.0-20250605163823-992244df8c5a
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.28.0
@@ -20,5 +19,6 @@ require (
 
 require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/spf13/pflag v1.0.9 // indirect
 	go.uber.org/multierr v1.10.0 // indirect
 )

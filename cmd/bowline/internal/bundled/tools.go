@@ -142,17 +142,24 @@ func (o Options) slow(ctx context.Context, call *server.ToolCall, in duration) (
 	defer timer.Stop()
 	for step := range steps {
 		timer.Reset(whole / time.Duration(steps))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			fmt.Fprintf(o.Log, "bowline: slow: given up after %d of %d steps: %v\n", step, steps, context.Cause(ctx))
-			return "", context.Cause(ctx)
-		}
-		if err := call.Progress(ctx, float64(step+1), float64(steps), fmt.Sprintf("step %d of %d", step+1, steps)); err != nil {
+		if err := oneStep(ctx, call, timer, step+1, steps); err != nil {
+			if ctx.Err() != nil {
+				fmt.Fprintf(o.Log, "bowline: slow: given up after %d of %d steps: %v\n", step, steps, context.Cause(ctx))
+			}
 			return "", err
 		}
 	}
 	return fmt.Sprintf("took %v in %d steps", whole, steps), nil
+}
+
+// oneStep waits for the timer and tells of progress.
+func oneStep(ctx context.Context, call *server.ToolCall, timer *time.Timer, step, steps int) error {
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return call.Progress(ctx, float64(step), float64(steps), fmt.Sprintf("step %d of %d", step, steps))
 }
 
 type size struct {
