@@ -53,7 +53,7 @@ func (c *catalogue[T]) page(cursor *string, size int) ([]T, *string, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	first, _ := slices.BinarySearch(c.names, from)
-	last := min(first+size, len(c.names))
+	last := first + min(size, len(c.names)-first)
 	features := make([]T, 0, last-first)
 	for _, name := range c.names[first:last] {
 		features = append(features, c.byName[name])
@@ -79,7 +79,7 @@ func decodeCursor(cursor *string) (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(*cursor)
 	name, ours := strings.CutPrefix(string(raw), cursorPrefix)
 	if err != nil || !ours {
-		return "", &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the cursor is not one of this server's"}
+		return "", refuse(jsonrpc.CodeInvalidParams, "the cursor is not one of this server's")
 	}
 	return name, nil
 }

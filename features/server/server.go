@@ -1,9 +1,9 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -19,26 +19,38 @@ type Options struct {
 	// Instructions tell a model how to use the server.
 	Instructions string
 
-	// ProtocolVersions are the revisions to speak. Default: all legacy ones.
+	// ProtocolVersions are the revisions to speak, of those that initialize can
+	// negotiate. Default: all of protocol.LegacyVersions.
 	ProtocolVersions []string
 
-	// PageSize bounds the pages of lists; 100.
+	// PageSize bounds the pages of lists. Default, also below 1: 100.
 	PageSize int
 }
 
 // A Server offers features to any number of peers. It is safe for concurrent
-// use; tools may be added while it serves.
+// use. Tools may be added while it serves; a peer that initialized its session
+// before the first one was added was offered none, and its tools/list and
+// tools/call are answered with -32601.
 type Server struct {
 	info    protocol.Implementation
 	options Options
 	tools   catalogue[*registeredTool]
 }
 
-// New returns a server that introduces itself as info.
+// New returns a server that introduces itself as info. It panics on a revision
+// that initialize cannot negotiate: options are the program's own.
 func New(info protocol.Implementation, o Options) *Server {
-	o.PageSize = cmp.Or(o.PageSize, 100)
+	if o.PageSize < 1 {
+		o.PageSize = 100
+	}
+	o.ProtocolVersions = slices.Clone(o.ProtocolVersions)
 	if len(o.ProtocolVersions) == 0 {
 		o.ProtocolVersions = protocol.LegacyVersions()
+	}
+	for _, version := range o.ProtocolVersions {
+		if !protocol.IsLegacy(version) {
+			panic(fmt.Sprintf("server: ProtocolVersions: initialize cannot negotiate %q", version))
+		}
 	}
 	return &Server{info: info, options: o}
 }
@@ -58,7 +70,7 @@ func (s *Server) Serve(ctx context.Context, t transport.Transport) error {
 func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
 	peer := &Session{server: s}
 	options := s.options.Conn
-	options.Dialect, options.Handler = &peer.dialect, peer
+	options.Dialect, options.Handler = &peer.dialect, handler{peer}
 	peer.conn = conn.Accept(link, options)
 	if err := peer.conn.Run(ctx); err != nil {
 		return fmt.Errorf("server: %w", err)

@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -12,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A Session is one peer being served.
+// A Session is one peer being served. It is safe for concurrent use.
 type Session struct {
 	server  *Server
 	conn    *conn.Conn
@@ -20,6 +18,7 @@ type Session struct {
 
 	mu      sync.Mutex
 	version string // of the protocol; empty before initialize
+	offered protocol.ServerCapabilities
 	client  protocol.InitializeParams
 }
 
@@ -40,54 +39,30 @@ func (s *Session) ProtocolVersion() string {
 	return s.version
 }
 
-// ServeRequest implements conn.Handler.
-func (s *Session) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
-	if in.Method == protocol.MethodInitialize {
-		return serve(ctx, in, s.initialize)
-	}
-	if s.ProtocolVersion() == "" {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: in.Method + " before initialize"}
-	}
-	switch in.Method {
-	case protocol.MethodListTools:
-		return serve(ctx, in, s.listTools)
-	case protocol.MethodCallTool:
-		return serve(ctx, in, s.callTool)
-	default:
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + in.Method}
-	}
-}
-
-// ServeNotification implements conn.Handler. Nothing waits for "initialized":
-// a client that calls before it is served all the same.
-func (s *Session) ServeNotification(context.Context, *conn.Incoming) {}
-
-// serve decodes the params, runs the method and encodes its result.
-func serve[P, R any](ctx context.Context, in *conn.Incoming, method func(context.Context, *P) (*R, error)) (json.RawMessage, error) {
-	params := new(P)
-	if err := protocol.Unmarshal(in.Params, params); err != nil {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("%s: %v", in.Method, err)}
-	}
-	result, err := method(ctx, params)
-	if err != nil {
-		return nil, err
-	}
-	return protocol.Marshal(result)
+// agreed is what the handshake has settled for the whole session.
+func (s *Session) agreed() (version string, offered protocol.ServerCapabilities) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version, s.offered
 }
 
 // initialize agrees on a revision (2025-11-25 basic/lifecycle). A session has one.
 func (s *Session) initialize(_ context.Context, params *protocol.InitializeParams) (*protocol.InitializeResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.version != "" {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the session is initialized already"}
+	switch {
+	case s.version != "":
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")
+	case params.ProtocolVersion == "":
+		return nil, refuse(jsonrpc.CodeInvalidParams, "initialize: protocolVersion is missing")
 	}
 	s.version = protocol.Negotiate(params.ProtocolVersion, s.server.options.ProtocolVersions)
+	s.offered = s.server.capabilities()
 	s.client = *params
 	s.dialect.Negotiated(s.version)
 	return &protocol.InitializeResult{
 		ProtocolVersion: s.version,
-		Capabilities:    s.server.capabilities(),
+		Capabilities:    s.offered,
 		ServerInfo:      s.server.info,
 		Instructions:    s.server.options.Instructions,
 	}, nil

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -11,41 +12,45 @@ import (
 )
 
 // A ToolHandler runs a tool on arguments that fit its input schema. An error is
-// the tool's own failure: the peer gets it as a result with IsError set. A
-// *jsonrpc.Error in its chain is a failure of the protocol instead.
+// the tool's own failure: the peer gets its text as a result with IsError set. A
+// *jsonrpc.Error in its chain is a failure of the protocol instead, and sent as
+// it is.
 type ToolHandler func(ctx context.Context, call *ToolCall) (*protocol.CallToolResult, error)
 
 // A ToolCall is one call of a tool. It is valid until its handler returns.
 type ToolCall struct {
 	Params  *protocol.CallToolParams
 	Session *Session
+
+	progress jsonrpc.ID // the token, if the caller has asked
 }
 
 type registeredTool struct {
 	tool    *protocol.Tool
 	input   *schema.Validator
-	output  *schema.Validator // nil: not validated
+	output  *schema.Validator // nil: nothing is promised
 	handler ToolHandler
 }
 
 // AddRawTool offers a tool whose handler reads the raw arguments. The tool's
-// InputSchema is required; structured content is validated against its
-// OutputSchema if it has one. A tool of the same name is replaced. It panics
-// when the name or a schema is not valid: they are the program's own.
+// InputSchema is required. A tool with an OutputSchema must answer with
+// structured content that fits it, or with IsError set: anything else is
+// answered as an internal error.
+//
+// A tool of the same name is replaced. AddRawTool panics when handler is nil or
+// the name or a schema is not valid: they are the program's own.
 func (s *Server) AddRawTool(tool protocol.Tool, handler ToolHandler) {
-	registered := &registeredTool{tool: &tool, handler: handler}
+	if tool.Name == "" {
+		panic("server: a tool needs a name")
+	}
+	if handler == nil {
+		panic(fmt.Sprintf("server: tool %q: no handler", tool.Name))
+	}
+	registered := &registeredTool{tool: &tool, handler: handler, input: mustCompile(tool.Name, tool.InputSchema)}
 	if len(tool.OutputSchema) > 0 {
 		registered.output = mustCompile(tool.Name, tool.OutputSchema)
 	}
-	s.register(registered)
-}
-
-func (s *Server) register(r *registeredTool) {
-	if r.tool.Name == "" {
-		panic("server: a tool needs a name")
-	}
-	r.input = mustCompile(r.tool.Name, r.tool.InputSchema)
-	s.tools.set(r.tool.Name, r)
+	s.tools.set(tool.Name, registered)
 }
 
 func (s *Session) listTools(_ context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
@@ -63,15 +68,19 @@ func (s *Session) listTools(_ context.Context, params *protocol.ListToolsParams)
 func (s *Session) callTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	registered, ok := s.server.tools.get(params.Name)
 	if !ok {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown tool %q", params.Name)}
+		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown tool %q", shorten(params.Name, longestName))
+	}
+	token, err := progressToken(params.Meta)
+	if err != nil {
+		return nil, err
 	}
 	if len(params.Arguments) == 0 {
 		params.Arguments = json.RawMessage("{}")
 	}
 	if err := registered.input.Validate(params.Arguments); err != nil {
-		return s.invalidArguments(fmt.Errorf("invalid arguments: %w", err))
+		return s.invalidArguments(misfit(err))
 	}
-	result, err := registered.handler(ctx, &ToolCall{Params: params, Session: s})
+	result, err := registered.handler(ctx, &ToolCall{Params: params, Session: s, progress: token})
 	if err != nil {
 		return failure(err)
 	}
@@ -80,50 +89,63 @@ func (s *Session) callTool(ctx context.Context, params *protocol.CallToolParams)
 
 // checked refuses a result that the tool has not promised.
 func (r *registeredTool) checked(result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
-	if result == nil {
-		return nil, fmt.Errorf("tool %q has returned no result", r.tool.Name)
-	}
-	if r.output == nil || result.IsError {
+	switch {
+	case result == nil:
+		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has returned no result", r.tool.Name)
+	case r.output == nil || result.IsError:
 		return result, nil
+	case len(result.StructuredContent) == 0:
+		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: no structured content", r.tool.Name)
 	}
 	if err := r.output.Validate(result.StructuredContent); err != nil {
-		return nil, fmt.Errorf("tool %q has broken its output schema: %w", r.tool.Name, err)
+		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: %s", r.tool.Name, misfit(err))
 	}
 	return result, nil
 }
 
-// invalidArguments tells the peer of arguments that fail the schema: as a
-// failure of the tool, which a model can read and mend, since 2025-11-25.
-func (s *Session) invalidArguments(err error) (*protocol.CallToolResult, error) {
-	if s.ProtocolVersion() >= protocol.Version20251125 {
-		return failure(err)
+// invalidArguments tells the peer of arguments that do not fit: as a failure of
+// the tool, which a model can read and mend, since 2025-11-25.
+func (s *Session) invalidArguments(why string) (*protocol.CallToolResult, error) {
+	fault := refuse(jsonrpc.CodeInvalidParams, "invalid arguments: %s", why)
+	if s.ProtocolVersion() < protocol.Version20251125 {
+		return nil, fault
 	}
-	return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
+	return failed(fault.Message), nil
 }
 
-// failure is the result of a tool that failed.
+// failure is the result of a tool that failed, unless the protocol did.
 func failure(err error) (*protocol.CallToolResult, error) {
-	if isFault(err) {
+	var fault *jsonrpc.Error
+	if errors.As(err, &fault) {
 		return nil, err
 	}
-	return &protocol.CallToolResult{
-		Content: protocol.Contents{&protocol.TextContent{Text: err.Error()}},
-		IsError: true,
-	}, nil
+	return failed(err.Error()), nil
+}
+
+func failed(why string) *protocol.CallToolResult {
+	return &protocol.CallToolResult{Content: text(why), IsError: true}
+}
+
+// progressToken is the token under which the caller wants to be told of
+// progress: none if there is none, or null.
+func progressToken(meta protocol.Meta) (token jsonrpc.ID, err error) {
+	raw, asked := meta[protocol.MetaProgressToken]
+	if !asked {
+		return token, nil
+	}
+	if err := token.UnmarshalJSON(raw); err != nil {
+		return token, refuse(jsonrpc.CodeInvalidParams, "the progress token is neither a string nor an integer")
+	}
+	return token, nil
 }
 
 // Progress tells the caller how far the call has come, if it has asked. The
 // values must rise. It fails when the peer is gone or ctx has ended.
 func (c *ToolCall) Progress(ctx context.Context, progress, total float64, message string) error {
-	raw, asked := c.Params.Meta[protocol.MetaProgressToken]
-	if !asked {
+	if c.progress.IsZero() {
 		return nil
 	}
-	token, err := jsonrpc.ParseID(raw)
-	if err != nil {
-		return fmt.Errorf("server: progress token: %w", err)
-	}
-	params, err := protocol.Marshal(protocol.ProgressParams{ProgressToken: token, Progress: progress, Total: total, Message: message})
+	params, err := protocol.Marshal(protocol.ProgressParams{ProgressToken: c.progress, Progress: progress, Total: total, Message: message})
 	if err != nil {
 		return err
 	}

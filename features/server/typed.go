@@ -2,110 +2,93 @@ package server
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// AddTool offers a tool made of a Go function. In is a struct or a map: its
-// schema is inferred unless tool.InputSchema is set, and arguments are
-// validated against it before the function runs. Field tags are encoding/json's
-// and jsonschema's (`jsonschema:"what the field means"`).
+// AddTool offers a tool made of a Go function. In is a struct or a map, or a
+// pointer to one: its schema is inferred unless tool.InputSchema is set, and
+// arguments are validated against it before the function runs.
 //
 // What the function returns decides the result:
 //
 //   - a string becomes a text block;
 //   - a *protocol.CallToolResult is sent as it is;
-//   - a struct or map becomes structured content, with an inferred output
-//     schema unless tool.OutputSchema is set, and a text block of its JSON for
-//     peers that know no structured content;
+//   - a struct or map, or a pointer to one, becomes structured content, with an
+//     inferred output schema unless tool.OutputSchema is set, and a text block of
+//     its JSON for peers that know no structured content;
 //   - an error becomes a result with IsError set, see ToolHandler.
 //
-// AddTool panics when a schema cannot be inferred or is not valid: types and
-// schemas are the program's own.
+// Values are read and written as encoding/json does, tags included, but names
+// are case-sensitive, duplicates refused, and nil slices and maps are empty
+// ones: []byte is base64, a time.Duration is nanoseconds. A tag
+// `jsonschema:"what the field means"` describes a field. Types with JSON of
+// their own may be anything in an inferred schema, types with text of their own
+// are strings. Numbers such as 1.0 and 1e3 are read as integers if they are
+// below 2^53. Structured content is validated as AddRawTool says.
+//
+// AddTool panics when handler is nil, and when a schema cannot be inferred or
+// is not valid: types and schemas are the program's own. No schema is inferred
+// for other tag options than omitempty and omitzero, nor for embedded fields
+// that are no plain structs.
 func AddTool[In, Out any](s *Server, tool protocol.Tool, handler func(context.Context, *ToolCall, In) (Out, error)) {
-	if tool.InputSchema == nil {
-		tool.InputSchema = infer[In](tool.Name)
+	if handler == nil {
+		panic(fmt.Sprintf("server: tool %q: no handler", tool.Name))
 	}
-	encode := encoderFor[Out]()
-	registered := &registeredTool{tool: &tool}
-	switch {
-	case tool.OutputSchema != nil:
-		registered.output = mustCompile(tool.Name, tool.OutputSchema)
-	case structured[Out]():
-		tool.OutputSchema = infer[Out](tool.Name) // fits by construction
+	if len(tool.InputSchema) == 0 {
+		tool.InputSchema = infer(tool.Name, reflect.TypeFor[In]())
 	}
-	registered.handler = func(ctx context.Context, call *ToolCall) (*protocol.CallToolResult, error) {
-		var in In
-		if err := protocol.Unmarshal(call.Params.Arguments, &in); err != nil {
-			return nil, fmt.Errorf("arguments of %q: %w", tool.Name, err)
+	encode := promise[Out](&tool)
+	s.AddRawTool(tool, func(ctx context.Context, call *ToolCall) (*protocol.CallToolResult, error) {
+		in, err := decodeTyped[In](call.Params.Arguments)
+		if err != nil {
+			return call.Session.invalidArguments(misfit(err))
 		}
 		out, err := handler(ctx, call, in)
 		if err != nil {
 			return nil, err
 		}
 		return encode(out)
-	}
-	s.register(registered)
+	})
 }
 
-// infer is the JSON Schema of a Go type.
-func infer[T any](tool string) json.RawMessage {
-	inferred, err := jsonschema.For[T](nil)
-	if err != nil {
-		panic(fmt.Sprintf("server: tool %q: schema of %v: %v", tool, reflect.TypeFor[T](), err))
-	}
-	if inferred.Type != "object" {
-		panic(fmt.Sprintf("server: tool %q: %v is not an object in JSON", tool, reflect.TypeFor[T]()))
-	}
-	raw, err := protocol.Marshal(inferred)
-	if err != nil {
-		panic(fmt.Sprintf("server: tool %q: schema of %v: %v", tool, reflect.TypeFor[T](), err))
-	}
-	return raw
-}
-
-// structured reports whether Out is sent as structured content.
-func structured[Out any]() bool {
-	switch any(*new(Out)).(type) {
-	case string, *protocol.CallToolResult:
-		return false
-	default:
-		return true
-	}
-}
-
-// encoderFor chooses once how a tool's output becomes a result.
-func encoderFor[Out any]() func(Out) (*protocol.CallToolResult, error) {
+// promise sets the tool's output schema, and chooses once how its output
+// becomes a result.
+func promise[Out any](tool *protocol.Tool) func(Out) (*protocol.CallToolResult, error) {
 	switch any(*new(Out)).(type) {
 	case string:
+		if len(tool.OutputSchema) > 0 {
+			panic(fmt.Sprintf("server: tool %q: an output schema, but text is no structured content", tool.Name))
+		}
 		return func(out Out) (*protocol.CallToolResult, error) {
 			return &protocol.CallToolResult{Content: text(any(out).(string))}, nil
 		}
 	case *protocol.CallToolResult:
-		return func(out Out) (*protocol.CallToolResult, error) {
-			return any(out).(*protocol.CallToolResult), nil
-		}
-	default:
-		return func(out Out) (*protocol.CallToolResult, error) {
-			raw, err := protocol.Marshal(out)
-			if err != nil {
-				return nil, err
-			}
-			return &protocol.CallToolResult{Content: text(string(raw)), StructuredContent: raw}, nil
-		}
+		return func(out Out) (*protocol.CallToolResult, error) { return any(out).(*protocol.CallToolResult), nil }
+	case protocol.CallToolResult:
+		panic(fmt.Sprintf("server: tool %q: return a *protocol.CallToolResult", tool.Name))
 	}
+	if len(tool.OutputSchema) == 0 {
+		tool.OutputSchema = infer(tool.Name, reflect.TypeFor[Out]())
+	}
+	return structured[Out]
 }
 
-func text(s string) protocol.Contents { return protocol.Contents{&protocol.TextContent{Text: s}} }
+// structured is a result of structured content. Output that is no JSON is a
+// mistake of the program, which a model cannot mend.
+func structured[Out any](out Out) (*protocol.CallToolResult, error) {
+	raw, err := encodeTyped(out)
+	if err != nil {
+		return nil, refuse(jsonrpc.CodeInternalError, "the output cannot be encoded: %s", misfit(err))
+	}
+	return &protocol.CallToolResult{Content: text(string(raw)), StructuredContent: raw}, nil
+}
 
-// isFault reports whether err is a failure of the protocol, not of a tool.
-func isFault(err error) bool {
-	var fault *jsonrpc.Error
-	return errors.As(err, &fault)
+// text is one block. What is not UTF-8 becomes U+FFFD: it would spoil the frame.
+func text(s string) protocol.Contents {
+	return protocol.Contents{&protocol.TextContent{Text: strings.ToValidUTF8(s, "\uFFFD")}}
 }

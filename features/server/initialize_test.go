@@ -1,0 +1,80 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+func TestSessionKnowsItsPeer(t *testing.T) {
+	s := newServer(server.Options{Instructions: "ask nicely"})
+	s.AddRawTool(protocol.Tool{Name: "t", InputSchema: anyObject}, func(_ context.Context, call *server.ToolCall) (*protocol.CallToolResult, error) {
+		peer := call.Session.Client()
+		text := peer.ClientInfo.Name + " " + peer.ProtocolVersion + " " + call.Session.ProtocolVersion()
+		return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: text}}}, nil
+	})
+	w := dial(t, s)
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2031-01-01","capabilities":{},"clientInfo":{"name":"raw","version":"0"}}}`)
+	w.want(`"instructions":"ask nicely"`, `"tools":{}`, `"protocolVersion":"2025-11-25"`)
+	if got := w.call("t", `{}`).Result.Content.Text(); got != "raw 2031-01-01 2025-11-25" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestInitializeNamesARevision(t *testing.T) {
+	w := dial(t, newServer(server.Options{}))
+	for _, frame := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":""}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":null}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}`,
+	} {
+		w.send(frame)
+		w.want(`"id":1`, `-32602`, `protocolVersion`)
+	}
+	w.initialize(protocol.Version20241105) // the session is still to be had
+}
+
+func TestNewRefusesRevisionsThatInitializeCannotNegotiate(t *testing.T) {
+	for _, version := range []string{"2026-07-28", "1999-01-01", ""} {
+		wantPanic(t, version, "ProtocolVersions", func() {
+			newServer(server.Options{ProtocolVersions: []string{protocol.Version20250618, version}})
+		})
+	}
+}
+
+func TestRevisionsAreTheProgramsChoice(t *testing.T) {
+	versions := []string{protocol.Version20250326}
+	s := newServer(server.Options{ProtocolVersions: versions})
+	versions[0] = "changed later"
+	w := dial(t, s)
+	w.send(initializeFrame)
+	w.want(`"protocolVersion":"2025-03-26"`)
+}
+
+func TestHandlerOfASessionIsNotPublic(t *testing.T) {
+	if _, public := any(new(server.Session)).(conn.Handler); public {
+		t.Error("a Session can be made to serve")
+	}
+}
+
+// unopenable is a transport that cannot be opened.
+type unopenable struct {
+	transport.Transport
+	err error
+}
+
+func (u unopenable) Open(context.Context) (transport.Link, error) { return nil, u.err }
+
+func TestServeSaysWhyItCannotOpen(t *testing.T) {
+	busy := errors.New("busy")
+	if err := newServer(server.Options{}).Serve(t.Context(), unopenable{err: busy}); !errors.Is(err, busy) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,101 @@
+package server_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// list reads all pages of tools, and returns their names and the pages' sizes.
+func (w *wire) list() (names []string, sizes []int) {
+	w.t.Helper()
+	params := `{}`
+	for {
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":` + params + `}`)
+		var page struct {
+			Result protocol.ListToolsResult `json:"result"`
+		}
+		w.read(&page)
+		for _, tool := range page.Result.Tools {
+			names = append(names, tool.Name)
+		}
+		sizes = append(sizes, len(page.Result.Tools))
+		if page.Result.NextCursor == nil {
+			return names, sizes
+		}
+		params = fmt.Sprintf(`{"cursor":%q}`, *page.Result.NextCursor)
+	}
+}
+
+func addNamed(s *server.Server, names ...string) {
+	for _, name := range names {
+		s.AddRawTool(protocol.Tool{Name: name, InputSchema: anyObject}, answering(&protocol.CallToolResult{}, nil))
+	}
+}
+
+func TestToolsAreListedOnceInOrder(t *testing.T) {
+	for _, test := range []struct {
+		size  int
+		sizes []int
+	}{
+		{0, []int{5}}, {-1, []int{5}}, {math.MinInt, []int{5}}, {math.MaxInt, []int{5}},
+		{1, []int{1, 1, 1, 1, 1}}, {2, []int{2, 2, 1}}, {5, []int{5}},
+	} {
+		s := newServer(server.Options{PageSize: test.size})
+		addNamed(s, "c", "a", "e", "b", "d", "a", "c", "c")
+		w := dial(t, s)
+		w.initialize(protocol.Version20251125)
+		names, sizes := w.list()
+		if !slices.Equal(names, []string{"a", "b", "c", "d", "e"}) || !slices.Equal(sizes, test.sizes) {
+			t.Errorf("pages of %d: got %v in %v", test.size, names, sizes)
+		}
+	}
+}
+
+func TestCursorsOfAnyPageAreReadInPagesOfAnySize(t *testing.T) {
+	s := newServer(server.Options{PageSize: math.MaxInt})
+	addNamed(s, "a", "b", "c")
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	cursor := base64.RawURLEncoding.EncodeToString([]byte("from:b"))
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"` + cursor + `"}}`)
+	w.want(`"tools":[{"name":"b",`, `{"name":"c",`)
+}
+
+func TestToolsAreServedWhereTheyWereOffered(t *testing.T) {
+	s := newServer(server.Options{})
+	early := dial(t, s)
+	early.initialize(protocol.Version20251125)
+	addNamed(s, "a")
+	for _, frame := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`,
+	} {
+		early.send(frame)
+		early.want(`"id":1`, `-32601`)
+	}
+	late := dial(t, s)
+	late.initialize(protocol.Version20251125)
+	addNamed(s, "b")
+	if names, _ := late.list(); !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("got %v", names)
+	}
+}
+
+func TestReplacedToolAnswersInPlaceOfTheFirst(t *testing.T) {
+	s := newServer(server.Options{})
+	for _, text := range []string{"first", "second"} {
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, *server.ToolCall, struct{}) (string, error) { return text, nil })
+	}
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	if got := w.call("t", `{}`).Result.Content.Text(); got != "second" {
+		t.Errorf("got %q", got)
+	}
+}

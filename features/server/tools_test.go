@@ -1,0 +1,167 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+var anyObject = json.RawMessage(`{"type":"object"}`)
+
+func newServer(o server.Options) *server.Server {
+	return server.New(protocol.Implementation{Name: "s", Version: "1"}, o)
+}
+
+// serving is a session in the newest revision with a server of one raw tool, "t".
+func serving(t *testing.T, tool protocol.Tool, handler server.ToolHandler) *wire {
+	t.Helper()
+	s := newServer(server.Options{})
+	tool.Name = "t"
+	if tool.InputSchema == nil {
+		tool.InputSchema = anyObject
+	}
+	s.AddRawTool(tool, handler)
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	return w
+}
+
+// answering is a handler that always answers the same.
+func answering(result *protocol.CallToolResult, err error) server.ToolHandler {
+	return func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) { return result, err }
+}
+
+func TestStructuredContentKeepsItsPromise(t *testing.T) {
+	promise := protocol.Tool{OutputSchema: json.RawMessage(`{"type":"object","properties":{"sum":{}}}`)}
+	for _, test := range []struct {
+		name    string
+		content protocol.CallToolResult
+		code    int64
+	}{
+		{"kept", protocol.CallToolResult{StructuredContent: json.RawMessage(`{"sum":6}`)}, 0},
+		{"broken", protocol.CallToolResult{StructuredContent: json.RawMessage(`[]`)}, jsonrpc.CodeInternalError},
+		{"forgotten", protocol.CallToolResult{}, jsonrpc.CodeInternalError},
+		{"failed", protocol.CallToolResult{IsError: true}, 0},
+	} {
+		w := serving(t, promise, answering(&test.content, nil))
+		if got := w.call("t", `{}`); got.Error.Code != test.code {
+			t.Errorf("%s: got %+v", test.name, got)
+		}
+	}
+}
+
+func TestToolWithoutResultIsAnInternalError(t *testing.T) {
+	w := serving(t, protocol.Tool{}, answering(nil, nil))
+	if got := w.call("t", `{}`); got.Error.Code != jsonrpc.CodeInternalError || !strings.Contains(got.Error.Message, "no result") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestFailureOfAToolIsToldApartFromOneOfTheProtocol(t *testing.T) {
+	w := serving(t, protocol.Tool{}, answering(nil, errors.New("out of paper")))
+	if got := w.call("t", `{}`); !got.Result.IsError || got.Result.Content.Text() != "out of paper" {
+		t.Errorf("a failure of the tool: got %+v", got)
+	}
+	fault := &jsonrpc.Error{Code: -32042, Message: "sign in first"}
+	w = serving(t, protocol.Tool{}, answering(nil, fmt.Errorf("outer: %w", fault)))
+	if got := w.call("t", `{}`); got.Error.Code != fault.Code || got.Error.Message != fault.Message {
+		t.Errorf("a failure of the protocol: got %+v", got)
+	}
+}
+
+func TestArgumentsThatDoNotFitAreToldAsTheRevisionWants(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, _ *server.ToolCall, in struct {
+		N int64 `json:"n"`
+	}) (string, error) {
+		return fmt.Sprint(in.N), nil
+	})
+	for _, arguments := range []string{`{"n":"one"}`, `{}`, `{"n":1.5}`, `{"n":9223372036854775808}`, `{"n":1e300}`} {
+		w := dial(t, s)
+		w.initialize(protocol.Version20251125)
+		got := w.call("t", arguments)
+		if !got.Result.IsError || strings.Contains(got.Result.Content.Text(), "int64") {
+			t.Errorf("%s: got %+v", arguments, got)
+		}
+		w = dial(t, s)
+		w.initialize(protocol.Version20250618)
+		got = w.call("t", arguments)
+		if got.Error.Code != jsonrpc.CodeInvalidParams || strings.Contains(got.Error.Message, "int64") {
+			t.Errorf("%s before 2025-11-25: got %+v", arguments, got)
+		}
+	}
+}
+
+func TestPeersLearnNothingOfGoTypes(t *testing.T) {
+	w := dial(t, echoServer())
+	w.initialize(protocol.Version20251125)
+	for _, params := range []string{`{"name":1}`, `{"name":"t","_meta":7}`, `{"name":"t","name":"t"}`} {
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + params + `}`)
+		var got answer
+		w.read(&got)
+		if got.Error.Code != jsonrpc.CodeInvalidParams || strings.Contains(got.Error.Message, "Go ") || strings.Contains(got.Error.Message, "protocol.") {
+			t.Errorf("%s: got %+v", params, got.Error)
+		}
+	}
+}
+
+func TestWhatAPeerSendsIsEchoedInShort(t *testing.T) {
+	long := "x" + strings.Repeat("ä", 100_000)
+	w := serving(t, protocol.Tool{InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)},
+		answering(&protocol.CallToolResult{}, nil))
+	for name, frame := range map[string]string{
+		"tool":   `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + long + `"}}`,
+		"method": `{"jsonrpc":"2.0","id":1,"method":"` + long[:1001] + `"}`,
+		"member": `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"` + long + `":1,"` + long + `":1}}}`,
+	} {
+		w.send(frame)
+		var got answer
+		w.read(&got)
+		if got.Error.Code == 0 || len(got.Error.Message) > 600 && name != "member" || len(got.Error.Message) > 4100 || strings.ContainsRune(got.Error.Message, utf8.RuneError) || strings.Contains(got.Error.Message, `\x`) {
+			t.Errorf("%s: %d bytes: %.700s", name, len(got.Error.Message), got.Error.Message)
+		}
+	}
+	text := w.call("t", `{"a":"`+long+`"}`).Result.Content.Text()
+	if len(text) < 4000 || len(text) > 4100 || strings.ContainsRune(text, utf8.RuneError) {
+		t.Errorf("arguments: %d bytes", len(text))
+	}
+}
+
+func TestAddRawToolRefusesTheProgramsOwnMistakes(t *testing.T) {
+	nothing := answering(nil, errors.New("never called"))
+	schema := func(s string) protocol.Tool { return protocol.Tool{Name: "x", InputSchema: json.RawMessage(s)} }
+	for name, add := range map[string]func(*server.Server){
+		"no name":            func(s *server.Server) { s.AddRawTool(protocol.Tool{InputSchema: anyObject}, nothing) },
+		"no handler":         func(s *server.Server) { s.AddRawTool(schema(`{"type":"object"}`), nil) },
+		"no schema":          func(s *server.Server) { s.AddRawTool(protocol.Tool{Name: "x"}, nothing) },
+		"schema of a string": func(s *server.Server) { s.AddRawTool(schema(`{"type":"string"}`), nothing) },
+		"external reference": func(s *server.Server) {
+			s.AddRawTool(schema(`{"type":"object","properties":{"a":{"$ref":"https://example.com/s"}}}`), nothing)
+		},
+		"endless schema": func(s *server.Server) { s.AddRawTool(schema(`{"type":"object","$ref":"#"}`), nothing) },
+		"unknown dialect": func(s *server.Server) {
+			s.AddRawTool(schema(`{"type":"object","$schema":"https://example.com/mine"}`), nothing)
+		},
+	} {
+		wantPanic(t, name, "server: ", func() { add(newServer(server.Options{})) })
+	}
+}
+
+// wantPanic checks that f panics with a message of the package's own.
+func wantPanic(t *testing.T, name, message string, f func()) {
+	t.Helper()
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "server: ") || !strings.Contains(got, message) {
+			t.Errorf("%s: got panic %q, want one with %q", name, got, message)
+		}
+	}()
+	f()
+}

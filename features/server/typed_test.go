@@ -1,0 +1,278 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/big"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/protocol/schema"
+)
+
+type inner struct {
+	A int `json:"a"`
+}
+
+type blob []byte
+
+// everything has a field of each type that a schema is inferred for.
+type everything struct {
+	inner
+	Text     string            `json:"text"`
+	Count    int               `json:"count,omitempty"`
+	Flag     bool              `json:"flag,omitempty"`
+	Ratio    float32           `json:"ratio,omitzero"`
+	Bytes    []byte            `json:"bytes"`
+	Blob     blob              `json:"blob"`
+	Array    [4]byte           `json:"array"`
+	Raw      json.RawMessage   `json:"raw"`
+	RawTo    *json.RawMessage  `json:"rawTo"`
+	Duration time.Duration     `json:"duration"`
+	Time     time.Time         `json:"time"`
+	Address  netip.Addr        `json:"address"`
+	Big      *big.Int          `json:"big"`
+	BigValue big.Int           `json:"bigValue"`
+	Number   json.Number       `json:"number"`
+	Any      any               `json:"any"`
+	List     []inner           `json:"list"`
+	Map      map[string]inner  `json:"map"`
+	Pointer  *inner            `json:"pointer"`
+	Pointers map[string]*inner `json:"pointers"`
+	Unnamed  int
+	Hidden   func() `json:"-"`
+	private  chan int
+}
+
+func filled() everything {
+	raw := json.RawMessage(`[1]`)
+	return everything{
+		inner: inner{1}, Text: "<ä>", Count: 1, Flag: true, Ratio: 0.5, Bytes: []byte{0, 255}, Blob: blob{1}, Array: [4]byte{1, 2, 3, 4},
+		Raw: json.RawMessage(`{"x":[1]}`), RawTo: &raw, Duration: 90 * time.Minute, Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
+		Address: netip.MustParseAddr("::1"), Big: big.NewInt(7), BigValue: *big.NewInt(8), Number: "1.5", Any: "x", List: []inner{{2}},
+		Map: map[string]inner{"k": {3}}, Pointer: &inner{4}, Pointers: map[string]*inner{"n": nil}, Unnamed: 5,
+	}
+}
+
+func TestTypedValuesFitTheirInferredSchemas(t *testing.T) {
+	s := newServer(server.Options{})
+	out := make(chan everything, 1)
+	in := make(chan everything, 1)
+	server.AddTool(s, protocol.Tool{Name: "out"}, func(context.Context, *server.ToolCall, struct{}) (everything, error) {
+		return <-out, nil
+	})
+	server.AddTool(s, protocol.Tool{Name: "in"}, func(_ context.Context, _ *server.ToolCall, given everything) (*everything, error) {
+		in <- given
+		return &given, nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	promised := outputSchema(t, w, "out")
+	for name, value := range map[string]everything{"zero": {Number: "0"}, "filled": filled()} {
+		out <- value
+		got := w.call("out", `{}`)
+		if got.Error.Code != 0 || got.Result.Content.Text() != string(got.Result.StructuredContent) {
+			t.Fatalf("%s: got %+v", name, got)
+		}
+		if err := promised.Validate(got.Result.StructuredContent); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		back := w.call("in", string(got.Result.StructuredContent))
+		if !bytes.Equal(back.Result.StructuredContent, got.Result.StructuredContent) {
+			t.Fatalf("%s: sent %s\ngot %+v %s", name, got.Result.StructuredContent, back, back.Result.Content.Text())
+		}
+		if given := <-in; name == "filled" && !reflect.DeepEqual(given, value) {
+			t.Errorf("%s: sent %+v\ngot %+v", name, value, given)
+		}
+	}
+}
+
+// outputSchema is the schema that the server promises for the tool's output.
+func outputSchema(t *testing.T, w *wire, name string) *schema.Validator {
+	t.Helper()
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	var page struct {
+		Result protocol.ListToolsResult `json:"result"`
+	}
+	w.read(&page)
+	for _, tool := range page.Result.Tools {
+		if tool.Name == name {
+			promised, err := schema.Compile(tool.OutputSchema)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return promised
+		}
+	}
+	t.Fatalf("no tool %q", name)
+	return nil
+}
+
+func TestTypedValuesAreWrittenAsEncodingJSONDoes(t *testing.T) {
+	s := newServer(server.Options{})
+	type mix struct {
+		Zero     int           `json:"zero,omitempty"`
+		Duration time.Duration `json:"duration"`
+		Array    [2]byte       `json:"array"`
+		Bytes    []byte        `json:"bytes"`
+		List     []int         `json:"list"`
+	}
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, *server.ToolCall, struct{}) (mix, error) {
+		return mix{Duration: time.Second, Array: [2]byte{1, 2}, Bytes: []byte("hi")}, nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	want := `{"duration":1000000000,"array":[1,2],"bytes":"aGk=","list":[]}`
+	if got := string(w.call("t", `{}`).Result.StructuredContent); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestIntegersMayBeWrittenAsNumbers(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, _ *server.ToolCall, in struct {
+		N int64   `json:"n"`
+		F float64 `json:"f,omitempty"`
+		S string  `json:"s,omitempty"`
+		L []int8  `json:"l,omitempty"`
+	}) (string, error) {
+		return fmt.Sprintf("%v %v %v %v", in.N, in.F, in.S, in.L), nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	for arguments, want := range map[string]string{
+		`{"n":1.0}`:                 "1 0  []",
+		`{"n":1e3}`:                 "1000 0  []",
+		`{"n":9007199254740993.0}`:  "", // no float64 holds it
+		`{"n":-2.50E1,"n2":0}`:      "",
+		`{"n":-2.50E2}`:             "-250 0  []",
+		`{"n":-0.0,"f":1.5}`:        "0 1.5  []",
+		`{"n":1.0,"s":"1.0\u0041"}`: "1 0 1.0A []",
+		`{"n":1.0,"l":[1.0,2,3e0]}`: "1 0  [1 2 3]",
+		`{"n":9007199254740991.0}`:  "9007199254740991 0  []",
+		`{"n":9223372036854775807}`: "9223372036854775807 0  []",
+	} {
+		got := w.call("t", arguments)
+		if text := got.Result.Content.Text(); got.Result.IsError != (want == "") || want != "" && text != want {
+			t.Errorf("%s: got %q, want %q", arguments, text, want)
+		}
+	}
+}
+
+func TestPointersAreWhatTheyPointTo(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, _ *server.ToolCall, in *inner) (*inner, error) {
+		if in.A == 0 {
+			return nil, nil
+		}
+		return in, nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	if got := w.call("t", `{"a":1}`); string(got.Result.StructuredContent) != `{"a":1}` {
+		t.Errorf("got %+v", got)
+	}
+	if got := w.call("t", `{"a":0}`); got.Error.Code != jsonrpc.CodeInternalError {
+		t.Errorf("nil: got %+v", got)
+	}
+}
+
+func TestOutputThatCannotBeEncodedIsAnInternalError(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, *server.ToolCall, struct{}) (map[string]float64, error) {
+		return map[string]float64{"x": math.NaN()}, nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	if got := w.call("t", `{}`); got.Error.Code != jsonrpc.CodeInternalError {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestTextOfAToolIsAlwaysSent(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, *server.ToolCall, struct{}) (string, error) { return "a\xffb", nil })
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	if got := w.call("t", `{}`).Result.Content.Text(); got != "a\uFFFDb" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func add[In, Out any](tool protocol.Tool) func() {
+	return func() {
+		server.AddTool(newServer(server.Options{}), tool, func(context.Context, *server.ToolCall, In) (out Out, err error) { return out, nil })
+	}
+}
+
+func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
+	x := protocol.Tool{Name: "x"}
+	for _, test := range []struct {
+		name, message string
+		add           func()
+	}{
+		{"no handler", "handler", func() {
+			server.AddTool[struct{}, string](newServer(server.Options{}), x, nil)
+		}},
+		{"input is no object", "int", add[int, string](x)},
+		{"output is no object", "int", add[struct{}, int](x)},
+		{"result by value", "*protocol.CallToolResult", add[struct{}, protocol.CallToolResult](x)},
+		{"text with a schema", "structured", add[struct{}, string](protocol.Tool{Name: "x", OutputSchema: anyObject})},
+		{"number as string", `"n"`, add[struct {
+			N int `json:"n,string"`
+		}, string](x)},
+		{"number as string in a list", `"n"`, add[struct{}, struct {
+			List []map[string]*struct {
+				N int `json:"n,string"`
+			}
+		}](x)},
+		{"named embedding", "inner", add[struct{}, struct {
+			inner `json:"i"`
+		}](x)},
+		{"embedded pointer", "inner", add[struct{}, struct{ *inner }](x)},
+		{"embedded text", "Text", add[struct{}, struct{ Text }](x)},
+		{"map keys of numbers", "map", add[map[int]string, string](x)},
+		{"function", "func", add[struct{ F func() }, string](x)},
+		{"recursive", "cycle", add[recursive, string](x)},
+	} {
+		wantPanic(t, test.name, test.message, test.add)
+	}
+}
+
+// Text is a type that cannot be embedded as an object.
+type Text string
+
+type recursive struct {
+	Next []recursive `json:"next"`
+}
+
+// A pickyName reads itself with encoding/json, whose errors name Go types.
+type pickyName struct{ Name string }
+
+func (p *pickyName) UnmarshalJSON(raw []byte) error { return json.Unmarshal(raw, &p.Name) }
+
+func TestArgumentsAreReadAsStrictlyAsTheRest(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, func(_ context.Context, _ *server.ToolCall, in struct {
+		Name pickyName `json:"name"`
+	}) (string, error) {
+		return in.Name.Name, nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	if got := w.call("t", `{"name":"a","NAME":"b"}`).Result.Content.Text(); got != "a" {
+		t.Errorf("names of another case: got %q", got)
+	}
+	want := `invalid arguments: a number at "/name" does not fit: a JSON number is not expected`
+	if got := w.call("t", `{"name":7}`).Result.Content.Text(); got != want {
+		t.Errorf("got %q", got)
+	}
+}
