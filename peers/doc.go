@@ -1,0 +1,11 @@
+// Package peers holds Bowline against the MCP implementations of others: over
+// standard input and output, with real processes, in both roles and in every
+// revision that begins with a handshake. What it finds is docs/interop.md.
+//
+//	go test ./...                                   # fails when the page is stale
+//	go test -count=1 -run TestInterop . -update     # rewrites the page
+//	go test -run '^$' -bench . -benchtime 200x .    # the same echo, three implementations
+//
+// The tests need go, node 20 and npm. What they need from npm is installed once
+// into bowline-npm in the folder for temporary files.
+package peers

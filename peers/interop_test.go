@@ -1,0 +1,120 @@
+package peers
+
+import (
+	"context"
+	"flag"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/interop.md")
+
+const pageFile = "../docs/interop.md"
+
+// TestInterop runs every check with every peer in every revision, and compares
+// what it has observed with the page.
+func TestInterop(t *testing.T) {
+	built := programs(t)
+	peers, err := Peers(built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var observed record
+	want := 0
+	t.Run("peers", func(t *testing.T) {
+		for i, peer := range peers {
+			for _, revision := range revisions {
+				want += len(checks)
+				t.Run(peer.Name+" "+string(peer.Role)+"/"+revision, func(t *testing.T) {
+					t.Parallel()
+					s := &subject{Peer: peer, revision: revision, programs: built}
+					s.runChecks(t, func(feature Feature, seen string) {
+						observed.add(Cell{i, revision, feature, seen})
+					})
+				})
+			}
+		}
+	})
+	if t.Failed() || len(observed.cells) < want { // some have failed, or -run left some out
+		return
+	}
+	comparePage(t, Page(peers, revisions, features(), observed.cells))
+}
+
+// runChecks opens the session and runs each check that the peer does not lack.
+func (s *subject) runChecks(t *testing.T, observe func(Feature, string)) {
+	opening, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var err error
+	if s.session, s.server, err = s.open(opening, s.Server(s.revision)); err != nil {
+		t.Fatal(err)
+	}
+	defer s.server.close()
+	for _, check := range checks {
+		if _, lacks := s.Lacks[check.feature]; lacks {
+			observe(check.feature, "–")
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		seen, err := check.run(ctx, s)
+		cancel()
+		if err != nil {
+			t.Errorf("%s: %v", check.feature, err)
+		}
+		observe(check.feature, seen)
+	}
+}
+
+// TestLacksNameFeatures keeps the reasons from outliving what they excuse.
+func TestLacksNameFeatures(t *testing.T) {
+	peers, err := Peers(new(Programs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, peer := range peers {
+		for feature, why := range peer.Lacks {
+			if why == "" || !slices.Contains(features(), feature) {
+				t.Errorf("%s, the %s, lacks %q because of %q", peer.Name, peer.Role, feature, why)
+			}
+		}
+	}
+}
+
+func features() []Feature {
+	var all []Feature
+	for _, check := range checks {
+		all = append(all, check.feature)
+	}
+	return all
+}
+
+// A record collects cells from checks that run in parallel.
+type record struct {
+	mu    sync.Mutex
+	cells []Cell
+}
+
+func (r *record) add(cell Cell) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cells = append(r.cells, cell)
+}
+
+func comparePage(t *testing.T, page string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(pageFile, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := os.ReadFile(pageFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(stored) != page {
+		t.Errorf("%s is stale, run the test with -update; it should be:\n%s", pageFile, page)
+	}
+}

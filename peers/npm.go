@@ -1,0 +1,75 @@
+package peers
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// An npmPackage is what the suite needs from the npm registry, at one version.
+type npmPackage struct {
+	name    string
+	version string
+	short   string // the name of its folder in the cache, with the version
+}
+
+var (
+	everything    = npmPackage{"@modelcontextprotocol/server-everything", "2026.8.31", "everything"}
+	filesystem    = npmPackage{"@modelcontextprotocol/server-filesystem", "2026.8.31", "filesystem"}
+	typeScriptSDK = npmPackage{"@modelcontextprotocol/sdk", "1.32.2", "sdk"}
+)
+
+// folder is the package's own in the cache that all runs share. The cache of
+// .ci/everything is the same.
+func (p npmPackage) folder() string {
+	return filepath.Join(os.TempDir(), "bowline-npm", p.short+"-"+p.version)
+}
+
+// path is a file of the package's.
+func (p npmPackage) path(file string) string {
+	return filepath.Join(p.folder(), "node_modules", filepath.FromSlash(p.name), filepath.FromSlash(file))
+}
+
+func (p npmPackage) installed() bool {
+	raw, err := os.ReadFile(p.path("package.json"))
+	if err != nil {
+		return false
+	}
+	var manifest struct{ Version string }
+	return json.Unmarshal(raw, &manifest) == nil && manifest.Version == p.version
+}
+
+// install makes the package's folder, unless it is there. It appears whole or
+// not at all: npm works in a folder of its own, which is renamed.
+func (p npmPackage) install() error {
+	if p.installed() {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(p.folder()), 0o755); err != nil {
+		return err
+	}
+	fresh, err := os.MkdirTemp(filepath.Dir(p.folder()), p.short+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(fresh)
+	npm := exec.Command("npm", "install", "--prefix", fresh, "--no-audit", "--no-fund", "--loglevel=error", p.name+"@"+p.version)
+	if said, err := npm.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm install %s@%s: %w\n%s", p.name, p.version, err, said)
+	}
+	if p.installed() { // another run was first
+		return nil
+	}
+	if err := os.RemoveAll(p.folder()); err != nil { // what an interrupted install has left
+		return err
+	}
+	if err := os.Rename(fresh, p.folder()); err != nil && !p.installed() {
+		return err
+	}
+	if !p.installed() {
+		return fmt.Errorf("npm left no %s@%s in %s", p.name, p.version, p.folder())
+	}
+	return nil
+}

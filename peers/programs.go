@@ -1,0 +1,62 @@
+package peers
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Programs are what the suite runs, built and installed.
+type Programs struct {
+	Bowline string // the command
+	Peer    string // cmd/peer
+	Folder  string // a folder with the one file hello.txt, which servers may read
+}
+
+// BuildPrograms builds into a folder, and installs from npm what is missing.
+func BuildPrograms(folder string) (*Programs, error) {
+	for _, p := range []npmPackage{everything, filesystem, typeScriptSDK} {
+		if err := p.install(); err != nil {
+			return nil, err
+		}
+	}
+	folder, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return nil, err
+	}
+	p := &Programs{
+		Bowline: filepath.Join(folder, "bowline.exe"),
+		Peer:    filepath.Join(folder, "peer.exe"),
+		Folder:  filepath.Join(folder, "files"),
+	}
+	if err := build("..", p.Bowline, "./cmd/bowline"); err != nil { // of another module
+		return nil, err
+	}
+	if err := build(".", p.Peer, "./cmd/peer"); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(p.Folder, 0o755); err != nil {
+		return nil, err
+	}
+	return p, os.WriteFile(filepath.Join(p.Folder, "hello.txt"), []byte("hello"), 0o644)
+}
+
+func build(module, output, path string) error {
+	command := exec.Command("go", "build", "-o", output, path)
+	command.Dir = module
+	if said, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w\n%s", path, err, said)
+	}
+	return nil
+}
+
+// moduleVersion is the version of a module that this one requires.
+func moduleVersion(path string) (string, error) {
+	said, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
+	if err != nil {
+		return "", fmt.Errorf("go list -m %s: %w", path, err)
+	}
+	return strings.TrimPrefix(strings.TrimSpace(string(said)), "v"), nil
+}

@@ -1,0 +1,27 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// roles are what cmd/peer can play.
+func roles() map[string]func(ctx context.Context, arguments []string) error {
+	return map[string]func(context.Context, []string) error{
+		"bowline": serveBowline, // the revisions to speak, or none for all
+		"go-sdk":  serveGoSDK,
+		"mcp-go":  serveMCPGo,
+		"witness": witness, // an address, and a command to run
+	}
+}
+
+// Play plays a role on standard input and output until the input ends.
+func Play(ctx context.Context, role string, arguments []string) error {
+	play, known := roles()[role]
+	if !known {
+		return fmt.Errorf("role %q is none of %v", role, slices.Sorted(maps.Keys(roles())))
+	}
+	return play(ctx, arguments)
+}

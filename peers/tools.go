@@ -1,0 +1,54 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// The servers of this package offer three tools on pages of pageSize: echo,
+// slow and fail, as `bowline serve` has them.
+const pageSize = 2
+
+type message struct {
+	Message string `json:"message"`
+}
+
+type duration struct {
+	Seconds float64 `json:"seconds"`
+	Steps   int     `json:"steps"`
+}
+
+// slowly takes its time, tells of each step, and says on standard error when
+// its call was cancelled.
+func slowly(ctx context.Context, d duration, tell func(step int) error) error {
+	if d.Steps < 1 {
+		return errors.New("slow takes at least one step")
+	}
+	err := d.takeSteps(ctx, tell)
+	if ctx.Err() != nil {
+		fmt.Fprintf(os.Stderr, "slow: %s: %v\n", givenUp, err)
+	}
+	return err
+}
+
+func (d duration) takeSteps(ctx context.Context, tell func(step int) error) error {
+	ticker := time.NewTicker(time.Duration(d.Seconds * float64(time.Second) / float64(d.Steps)))
+	defer ticker.Stop()
+	for step := range d.Steps {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := tell(step + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// givenUp is what every server says when a cancellation has reached it.
+const givenUp = "given up"
