@@ -58,7 +58,7 @@ func filled() everything {
 		inner: inner{1}, Text: "<ä>", Count: 1, Flag: true, Ratio: 0.5, Bytes: []byte{0, 255}, Blob: blob{1}, Array: [4]byte{1, 2, 3, 4},
 		Raw: json.RawMessage(`{"x":[1]}`), RawTo: &raw, Duration: 90 * time.Minute, Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
 		Address: netip.MustParseAddr("::1"), Big: big.NewInt(7), BigValue: *big.NewInt(8), Number: "1.5", Any: "x", List: []inner{{2}},
-		Map: map[string]inner{"k": {3}}, Pointer: &inner{4}, Pointers: map[string]*inner{"n": nil}, Unnamed: 5,
+		Map: map[string]inner{"k": {3}}, Pointer: &inner{4}, Pointers: map[string]*inner{"n": nil}, Unnamed: 5, private: nil,
 	}
 }
 
