@@ -37,6 +37,9 @@ type Reason struct {
 }
 
 func (r Reason) Error() string {
+	if r.Kind == "" && r.Err == nil {
+		return "not started"
+	}
 	if r.Err == nil {
 		return string(r.Kind)
 	}

@@ -2,7 +2,10 @@ package protocol
 
 import (
 	stdjson "encoding/json"
+	"fmt"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Content is one block of what a tool answers: *TextContent, *ImageContent,
@@ -11,8 +14,10 @@ type Content interface {
 	contentType() string
 }
 
-// Contents are blocks in order. A block of a type unknown here does not spoil
-// the rest.
+// Contents are blocks in order, at most MaxBlocks when decoded. A block that
+// cannot be read, because its type is unknown here or one of its members is
+// malformed, becomes an *UnknownContent and does not spoil the rest. A nil
+// block cannot be encoded.
 type Contents []Content
 
 // Text is the text of all text blocks, a line break between them.
@@ -85,10 +90,11 @@ type ResourceLink struct {
 	Meta        Meta         `json:"_meta,omitzero"`
 }
 
-// UnknownContent is a block of a type unknown here, as it came.
+// UnknownContent is a block that cannot be read, as it came: of a type unknown
+// here, or of a known type and malformed.
 type UnknownContent struct {
-	Type string
-	Raw  stdjson.RawMessage
+	Type string             // empty when the block does not say
+	Raw  stdjson.RawMessage // the whole block; required to encode it
 }
 
 func (*TextContent) contentType() string      { return "text" }
@@ -98,7 +104,8 @@ func (*EmbeddedResource) contentType() string { return "resource" }
 func (*ResourceLink) contentType() string     { return "resource_link" }
 func (c *UnknownContent) contentType() string { return c.Type }
 
-// MarshalJSON encodes the blocks, each with its type.
+// MarshalJSON encodes the blocks, each with its type. It fails for a nil block,
+// and for an UnknownContent without Raw.
 func (c Contents) MarshalJSON() ([]byte, error) {
 	out := []byte{'['}
 	for i, block := range c {
@@ -115,47 +122,60 @@ func (c Contents) MarshalJSON() ([]byte, error) {
 }
 
 func marshalContent(block Content) ([]byte, error) {
-	if unknown, ok := block.(*UnknownContent); ok {
-		return unknown.Raw, nil
+	if unknown, ok := block.(*UnknownContent); ok && unknown != nil {
+		return marshalUnknown(unknown)
 	}
 	members, err := Marshal(block)
 	if err != nil {
 		return nil, err
+	}
+	if isNull(members) {
+		return nil, fmt.Errorf("protocol: a block of content is nil (%T)", block)
 	}
 	out := append([]byte(`{"type":"`), block.contentType()...)
 	out = append(out, `",`...)
 	return append(out, members[1:]...), nil // every block has a member of its own
 }
 
-// UnmarshalJSON decodes the blocks by their type.
+func marshalUnknown(block *UnknownContent) ([]byte, error) {
+	if len(block.Raw) == 0 {
+		return nil, fmt.Errorf("protocol: content of type %q has no Raw", block.Type)
+	}
+	return block.Raw, nil
+}
+
+// UnmarshalJSON decodes the blocks by their type. It fails with a *LimitError
+// above MaxBlocks, and makes nil of null.
 func (c *Contents) UnmarshalJSON(raw []byte) error {
-	var blocks []stdjson.RawMessage
-	if err := Unmarshal(raw, &blocks); err != nil {
+	*c = nil
+	if isNull(raw) {
+		return nil
+	}
+	blocks := Contents{}
+	err := readArray(raw, MaxBlocks, "blocks of content", func(block jsontext.Value) error {
+		blocks = append(blocks, unmarshalContent(block))
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	*c = make(Contents, len(blocks))
-	for i, raw := range blocks {
-		block, err := unmarshalContent(raw)
-		if err != nil {
-			return err
-		}
-		(*c)[i] = block
-	}
+	*c = blocks
 	return nil
 }
 
-func unmarshalContent(raw stdjson.RawMessage) (Content, error) {
+// unmarshalContent keeps what it cannot read: what comes with it is not lost.
+func unmarshalContent(raw jsontext.Value) Content {
 	var head struct {
 		Type string `json:"type"`
 	}
-	if err := Unmarshal(raw, &head); err != nil {
-		return nil, err
+	if Unmarshal(raw, &head) != nil {
+		head.Type = ""
 	}
 	block := newContent(head.Type)
-	if block == nil {
-		return &UnknownContent{Type: head.Type, Raw: raw}, nil
+	if block == nil || Unmarshal(raw, block) != nil {
+		return &UnknownContent{Type: head.Type, Raw: stdjson.RawMessage(raw.Clone())}
 	}
-	return block, Unmarshal(raw, block)
+	return block
 }
 
 func newContent(contentType string) Content {

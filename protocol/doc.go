@@ -6,5 +6,9 @@
 // are case-sensitive. Schemas, arguments and structured content stay raw bytes
 // for their owner to decode, so that nothing is lost on the way.
 //
+// Values are for Marshal and Unmarshal only. encoding/json knows neither the
+// members unknown to a type, which it writes as "Others", nor the strictness
+// that Unmarshal states.
+//
 // Source: https://modelcontextprotocol.io/specification
 package protocol

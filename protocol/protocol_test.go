@@ -22,6 +22,12 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
+func TestNegotiateWithNothingSupported(t *testing.T) {
+	if got := protocol.Negotiate(protocol.LatestLegacy, nil); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestContentsRoundTrip(t *testing.T) {
 	const wire = `[{"type":"text","text":""},` +
 		`{"type":"image","data":"AQI=","mimeType":"image/png"},` +

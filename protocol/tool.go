@@ -1,6 +1,11 @@
 package protocol
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // A Tool is a function that a server offers. Its schemas are raw JSON Schema.
 type Tool struct {
@@ -42,10 +47,37 @@ type ListToolsParams struct {
 	Cursor *string `json:"cursor,omitzero"` // nil for the first page; an empty string is a cursor
 }
 
+// Tools are the tools of one page: at most MaxPageTools when decoded, and none
+// of them nil.
+type Tools []*Tool
+
+// UnmarshalJSON refuses a null among the tools, and fails with a *LimitError
+// above MaxPageTools. It makes nil of null.
+func (t *Tools) UnmarshalJSON(raw []byte) error {
+	*t = nil
+	if isNull(raw) {
+		return nil
+	}
+	tools := Tools{}
+	err := readArray(raw, MaxPageTools, "tools on a page", func(value jsontext.Value) error {
+		if isNull(value) {
+			return fmt.Errorf("protocol: tool %d is null", len(tools))
+		}
+		tool := new(Tool)
+		tools = append(tools, tool)
+		return Unmarshal(value, tool)
+	})
+	if err != nil {
+		return err
+	}
+	*t = tools
+	return nil
+}
+
 // ListToolsResult is one page of tools.
 type ListToolsResult struct {
 	Meta       Meta    `json:"_meta,omitzero"`
-	Tools      []*Tool `json:"tools"`
+	Tools      Tools   `json:"tools"`               // nil when absent
 	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
 }
 
@@ -59,7 +91,7 @@ type CallToolParams struct {
 // CallToolResult is what a tool has answered, a failure of its own included.
 type CallToolResult struct {
 	Meta              Meta            `json:"_meta,omitzero"`
-	Content           Contents        `json:"content"`
+	Content           Contents        `json:"content"` // nil when absent
 	StructuredContent json.RawMessage `json:"structuredContent,omitzero"`
 	IsError           bool            `json:"isError,omitzero"`
 }

@@ -22,8 +22,12 @@ func LegacyVersions() []string {
 func IsLegacy(version string) bool { return slices.Contains(LegacyVersions(), version) }
 
 // Negotiate is a server's answer to the version a client has asked for: the
-// same if it is supported, the newest supported one otherwise.
+// same if it is supported, the newest supported one otherwise, and none ("")
+// when nothing is supported.
 func Negotiate(requested string, supported []string) string {
+	if len(supported) == 0 {
+		return ""
+	}
 	if slices.Contains(supported, requested) {
 		return requested
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -13,12 +14,10 @@ import (
 // Options configure a Client. The zero value of each field means its default.
 type Options struct {
 	// Conn configures each session's connection: name, timeouts, backoff,
-	// bounds, hooks. Its Dialect, Handler and Handshake are the client's own;
-	// Final is kept unless FailFast is set.
+	// bounds, hooks. Its Dialect, Handler and Handshake are the client's own.
+	// Its Final is asked as well, see Connect. A name that another session of
+	// the same Supervisor has at the time gets a suffix: "search", "search-2".
 	Conn conn.Options
-
-	// Capabilities are what the client offers to servers.
-	Capabilities protocol.ClientCapabilities
 
 	// ProtocolVersion is the revision to ask for. Default: protocol.LatestLegacy.
 	// Whichever legacy revision the server answers with is spoken.
@@ -42,18 +41,22 @@ func New(info protocol.Implementation, o Options) *Client {
 	if o.ProtocolVersion == "" {
 		o.ProtocolVersion = protocol.LatestLegacy
 	}
-	if o.FailFast {
-		o.Conn.Final = func(conn.Reason) bool { return true }
-	}
 	return &Client{info: info, options: o}
 }
 
 // Connect starts a session over t and returns once it is ready. It fails at
 // the end of ctx, with the last reason in the error, or when a reason is
 // final; nothing is left running then. The context bounds connecting only.
+//
+// Until the session has been ready once, conn.ExecutableMissing and
+// conn.Incompatible are final: waiting does not help. After that the session
+// outlives them. What Options.Conn.Final says is final is so at any time.
 func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, error) {
 	if !protocol.IsLegacy(c.options.ProtocolVersion) {
 		return nil, fmt.Errorf("client: protocol version %q is not supported", c.options.ProtocolVersion)
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("client: connect: %w", context.Cause(ctx))
 	}
 	s, err := c.start(t)
 	if err != nil {
@@ -68,16 +71,27 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 
 func (c *Client) start(t transport.Transport) (*Session, error) {
 	s := &session{client: c, supervisor: c.options.Supervisor}
-	options := c.options.Conn
-	options.Dialect, options.Handler, options.Handshake = &s.dialect, s, s.initialize
-	s.conn = conn.New(t, options)
 	if s.supervisor == nil {
-		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: options.Name}), true
+		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: c.options.Conn.Name}), true
 	}
-	child, err := s.supervisor.Connect(s.conn)
-	if err != nil {
+	options := c.options.Conn
+	options.Dialect, options.Handler = &s.dialect, handler{}
+	options.Handshake, options.Final = s.initialize, s.final
+	if err := s.run(t, options); err != nil {
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}
-	s.child = child
 	return &Session{session: s}, nil
+}
+
+// run has the supervisor run a connection under the first name that is free.
+func (s *session) run(t transport.Transport, o conn.Options) (err error) {
+	name := o.Name
+	for n := 2; ; n++ {
+		s.conn = conn.New(t, o)
+		s.child, err = s.supervisor.Connect(s.conn)
+		if !errors.As(err, new(*supervisor.DuplicateError)) {
+			return err
+		}
+		o.Name = fmt.Sprintf("%s-%d", name, n)
+	}
 }

@@ -12,4 +12,8 @@
 // CallOptions.WaitForReady. A method fails with a *conn.CallError, which says
 // how the call ended and whether the server can have executed it; a tool's own
 // failure is a result with IsError set.
+//
+// Behind a CallError may be an error of this package: a *CapabilityError for a
+// request that was not sent because the server does not offer it, a
+// *ResultError for an answer that cannot be read.
 package client

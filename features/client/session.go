@@ -2,16 +2,13 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -30,13 +27,20 @@ type session struct {
 	supervisor *supervisor.Supervisor
 	own        bool // the supervisor is this session's
 	child      *supervisor.Child
-	server     atomic.Pointer[protocol.InitializeResult] // of the latest handshake
+	latest     atomic.Pointer[handshake] // nil until the session has been ready
+}
+
+// A handshake is one that has succeeded. There is one per server session.
+type handshake struct {
+	incarnation *conn.Incarnation
+	server      protocol.InitializeResult
 }
 
 // CallOptions apply to the calls of a view of a session, see Session.With.
 type CallOptions struct {
-	// Timeout ends a call without an answer. Zero: the connection's default of
-	// 30 s. Negative: only the context bounds it.
+	// Timeout ends a call without an answer. Zero: Options.Conn.RequestTimeout,
+	// whose default is 30 s. Negative: only the context bounds it. It begins
+	// when the request is made: the wait for ready has the context alone.
 	Timeout time.Duration
 
 	// WaitForReady waits for a server, until the context ends, instead of
@@ -44,7 +48,9 @@ type CallOptions struct {
 	WaitForReady bool
 
 	// OnProgress is told how far a call has come: on the calling goroutine,
-	// before the method returns. Nil: no progress is asked for.
+	// before the method returns. While it runs only the newest progress is
+	// kept. What is malformed, or does not say how far, is ignored. Nil: no
+	// progress is asked for.
 	OnProgress func(*protocol.ProgressParams)
 }
 
@@ -55,7 +61,7 @@ func (s *Session) With(o CallOptions) *Session { return &Session{session: s.sess
 func (s *Session) Conn() *conn.Conn { return s.conn }
 
 // Server is what the server said of itself in the latest handshake.
-func (s *Session) Server() protocol.InitializeResult { return *s.server.Load() }
+func (s *Session) Server() protocol.InitializeResult { return s.latest.Load().server }
 
 // Close lets calls in flight finish, takes no new ones, and ends the session.
 // At the end of ctx it ends it at once, and returns the context's cause.
@@ -80,84 +86,6 @@ func (s *session) release() error {
 
 // Ping asks the server for a sign of life.
 func (s *Session) Ping(ctx context.Context, params *protocol.PingParams) error {
-	_, err := call[json.RawMessage](ctx, s, protocol.MethodPing, orNew(params))
+	_, err := call(ctx, s, s.conn, protocol.MethodPing, orNew(params), anything)
 	return err
 }
-
-// requestParams are params that can carry a progress token.
-type requestParams interface {
-	SetMeta(key string, value json.RawMessage)
-}
-
-// orNew is a copy of params to change, or empty params for nil.
-func orNew[P any](params *P) *P {
-	if params == nil {
-		return new(P)
-	}
-	copied := *params
-	return &copied
-}
-
-// call makes one request: encode, wait, decode, all on the calling goroutine.
-func call[R any](ctx context.Context, s *Session, method string, params requestParams) (*R, error) {
-	request := conn.Request{
-		Method: method, ID: s.conn.NextID(),
-		Timeout: s.options.Timeout, WaitForReady: s.options.WaitForReady,
-	}
-	if s.options.OnProgress != nil {
-		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(request.ID).Append(nil))
-		request.OnProgress = s.onProgress
-	}
-	var err error
-	if request.Params, err = protocol.Marshal(params); err != nil {
-		return nil, fmt.Errorf("client: %s: %w", method, err)
-	}
-	raw, err := s.conn.Call(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	result := new(R)
-	if err := protocol.Unmarshal(raw, result); err != nil {
-		return nil, &ResultError{Method: method, Err: err}
-	}
-	return result, nil
-}
-
-func (s *Session) onProgress(params json.RawMessage) {
-	var progress protocol.ProgressParams
-	if protocol.Unmarshal(params, &progress) == nil { // malformed progress is ignored, as the specification asks
-		s.options.OnProgress(&progress)
-	}
-}
-
-// A ResultError is a result that does not fit its method: the call was made
-// and answered, and the answer cannot be read.
-type ResultError struct {
-	Method string
-	Err    error
-}
-
-func (e *ResultError) Error() string {
-	return fmt.Sprintf("client: %s: the result cannot be read: %v", e.Method, e.Err)
-}
-
-func (e *ResultError) Unwrap() error { return e.Err }
-
-// A CapabilityError is a call to a server that does not offer its feature. It
-// was not sent.
-type CapabilityError struct {
-	Method     string
-	Capability string
-}
-
-func (e *CapabilityError) Error() string {
-	return fmt.Sprintf("client: %s: the server does not offer %q", e.Method, e.Capability)
-}
-
-// ServeRequest implements conn.Handler: this client offers nothing to servers yet.
-func (s *session) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
-	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + in.Method}
-}
-
-// ServeNotification implements conn.Handler.
-func (s *session) ServeNotification(context.Context, *conn.Incoming) {}

@@ -150,15 +150,6 @@ func TestOlderServerIsSpokenTo(t *testing.T) {
 	}
 }
 
-func TestIncompatibleServerIsNamed(t *testing.T) {
-	n := &network{server: newServer(server.Options{ProtocolVersions: []string{"1999-01-01"}})}
-	defer n.close()
-	_, err := client.New(clientInfo, client.Options{FailFast: true}).Connect(t.Context(), n.transport())
-	if !errors.Is(err, conn.ErrIncompatible) || !strings.Contains(err.Error(), "1999-01-01") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestToolFailureIsAResult(t *testing.T) {
 	session, _ := open(t, newServer(server.Options{}), client.Options{})
 	result, err := callTool(t, session, "fail", "")

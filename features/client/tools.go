@@ -2,55 +2,72 @@ package client
 
 import (
 	"context"
-	"iter"
+	"errors"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// ListTools fetches one page of the server's tools.
+// ListTools fetches one page of the server's tools, of protocol.MaxPageTools
+// at most. A cursor is good for the server session that gave it; Tools sees to
+// that.
 func (s *Session) ListTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
-	if err := s.offersTools(protocol.MethodListTools); err != nil {
+	if err := s.offersTools(ctx, protocol.MethodListTools); err != nil {
 		return nil, err
 	}
-	return call[protocol.ListToolsResult](ctx, s, protocol.MethodListTools, orNew(params))
+	return s.listTools(ctx, s.conn, orNew(params))
 }
 
-// Tools ranges over the tools of all pages, fetching each as it is reached,
-// beginning with the page of params. It ends after the first error.
-func (s *Session) Tools(ctx context.Context, params *protocol.ListToolsParams) iter.Seq2[*protocol.Tool, error] {
-	return func(yield func(*protocol.Tool, error) bool) {
-		next := orNew(params)
-		for {
-			page, err := s.ListTools(ctx, next)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, tool := range page.Tools {
-				if !yield(tool, nil) {
-					return
-				}
-			}
-			if page.NextCursor == nil {
-				return
-			}
-			next.Cursor = page.NextCursor
+func (s *Session) listTools(ctx context.Context, via caller, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
+	return call(ctx, s, via, protocol.MethodListTools, params, func(page *protocol.ListToolsResult) error {
+		if page.Tools == nil {
+			return errors.New("it has no tools")
 		}
-	}
+		return nil
+	})
 }
 
 // CallTool calls a tool. A failure of the tool is a result with IsError set,
-// not an error.
+// not an error. A block of content that cannot be read is a
+// *protocol.UnknownContent.
 func (s *Session) CallTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	if err := s.offersTools(protocol.MethodCallTool); err != nil {
+	if err := s.offersTools(ctx, protocol.MethodCallTool); err != nil {
 		return nil, err
 	}
-	return call[protocol.CallToolResult](ctx, s, protocol.MethodCallTool, orNew(params))
+	return call(ctx, s, s.conn, protocol.MethodCallTool, orNew(params), func(result *protocol.CallToolResult) error {
+		if result.Content == nil && len(result.StructuredContent) == 0 { // some servers send the latter alone
+			return errors.New("it has no content")
+		}
+		return nil
+	})
 }
 
-func (s *Session) offersTools(method string) error {
-	if s.server.Load().Capabilities.Tools == nil {
-		return &CapabilityError{Method: method, Capability: "tools"}
+// offersTools refuses what the present server does not offer. Where there is
+// none, and the call does not wait for one, that is the call's to say.
+func (s *Session) offersTools(ctx context.Context, method string) error {
+	if s.options.WaitForReady {
+		if err := s.conn.AwaitReady(ctx); err != nil {
+			return s.notSent(method, waitEnded(ctx), err)
+		}
+	}
+	if s.conn.State() == conn.Ready && s.latest.Load().server.Capabilities.Tools == nil {
+		return s.notSent(method, conn.Refused, &CapabilityError{Capability: "tools"})
 	}
 	return nil
+}
+
+// waitEnded is why a wait for ready has ended: the context, or else the session.
+func waitEnded(ctx context.Context) conn.Cause {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return conn.TimedOut
+	case ctx.Err() != nil:
+		return conn.Cancelled
+	default:
+		return conn.ShutDown
+	}
+}
+
+func (s *Session) notSent(method string, cause conn.Cause, err error) error {
+	return &conn.CallError{Method: method, ID: s.conn.NextID(), Cause: cause, Delivery: conn.NotSent, Err: err}
 }

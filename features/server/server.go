@@ -23,7 +23,8 @@ type Options struct {
 	// negotiate. Default: all of protocol.LegacyVersions.
 	ProtocolVersions []string
 
-	// PageSize bounds the pages of lists. Default, also below 1: 100.
+	// PageSize bounds the pages of lists. Default, also below 1: 100. At most
+	// protocol.MaxPageTools.
 	PageSize int
 }
 
@@ -43,6 +44,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	if o.PageSize < 1 {
 		o.PageSize = 100
 	}
+	o.PageSize = min(o.PageSize, protocol.MaxPageTools)
 	o.ProtocolVersions = slices.Clone(o.ProtocolVersions)
 	if len(o.ProtocolVersions) == 0 {
 		o.ProtocolVersions = protocol.LegacyVersions()

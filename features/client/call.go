@@ -1,0 +1,95 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A caller is the Conn, or an Incarnation for a request that is for its server
+// session and no other.
+type caller interface {
+	Call(context.Context, conn.Request) (json.RawMessage, error)
+}
+
+// requestParams are params that can carry a progress token.
+type requestParams interface {
+	SetMeta(key string, value json.RawMessage)
+}
+
+// orNew is a copy of params to change, or empty params for nil.
+func orNew[P any](params *P) *P {
+	if params == nil {
+		return new(P)
+	}
+	copied := *params
+	return &copied
+}
+
+// call makes one request: encode, wait, decode, all on the calling goroutine.
+// What check misses in the result makes it unreadable.
+func call[R any](ctx context.Context, s *Session, via caller, method string, params requestParams, check func(*R) error) (*R, error) {
+	request := conn.Request{
+		Method: method, ID: s.conn.NextID(),
+		Timeout: s.options.Timeout, WaitForReady: s.options.WaitForReady && via == s.conn,
+	}
+	if s.options.OnProgress != nil {
+		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(request.ID).Append(nil))
+		request.OnProgress = s.onProgress
+	}
+	var err error
+	if request.Params, err = protocol.Marshal(params); err != nil {
+		return nil, &conn.CallError{Method: method, ID: request.ID, Cause: conn.Refused, Delivery: conn.NotSent, Err: err}
+	}
+	raw, err := via.Call(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	result, err := decode(raw, check)
+	if err != nil {
+		return nil, answered(method, request.ID, err)
+	}
+	return result, nil
+}
+
+// answered is the failure of a call whose answer is of no use.
+func answered(method string, id int64, err error) error {
+	return &conn.CallError{Method: method, ID: id, Cause: conn.Answered, Delivery: conn.Sent, Err: err}
+}
+
+// decode reads a result, which is an object, and fails with a *ResultError.
+func decode[R any](raw json.RawMessage, check func(*R) error) (*R, error) {
+	if object := bytes.TrimLeft(raw, " \t\r\n"); len(object) == 0 || object[0] != '{' {
+		return nil, &ResultError{errors.New("it is no object")}
+	}
+	result := new(R)
+	if err := protocol.Unmarshal(raw, result); err != nil {
+		return nil, &ResultError{err}
+	}
+	if err := check(result); err != nil {
+		return nil, &ResultError{err}
+	}
+	return result, nil
+}
+
+func anything(*struct{}) error { return nil }
+
+// onProgress hands on progress. What is malformed is ignored, as the
+// specification asks.
+func (s *Session) onProgress(params json.RawMessage) {
+	var required struct {
+		Progress *float64 `json:"progress"`
+	}
+	if protocol.Unmarshal(params, &required) != nil || required.Progress == nil {
+		return
+	}
+	var progress protocol.ProgressParams
+	if protocol.Unmarshal(params, &progress) == nil {
+		s.options.OnProgress(&progress)
+	}
+}

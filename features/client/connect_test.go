@@ -1,0 +1,201 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestHandshakeOnTheWire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := answering(nil)
+		openFake(t, s, client.Options{})
+		synctest.Wait()
+		if got := s.methods(); !slices.Equal(got, []string{protocol.MethodInitialize, protocol.NotificationInitialized}) {
+			t.Fatalf("the client has sent %q", got)
+		}
+		const want = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test client","version":"1"}}`
+		if diff := cmp.Diff(want, string(s.received(protocol.MethodInitialize)[0].Params)); diff != "" {
+			t.Error(diff)
+		}
+		if s.received(protocol.NotificationInitialized)[0].ID != nil {
+			t.Error("notifications/initialized has an id")
+		}
+	})
+}
+
+// The handshake has InitTimeout and no other, and is never cancelled (2025-11-25
+// basic/utilities/cancellation).
+func TestInitializeIsNeverCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{answer: func(frame) []string { return nil }}
+		_, err := connectFake(t, s, client.Options{FailFast: true, Conn: conn.Options{RequestTimeout: time.Second}})
+		var reason conn.Reason
+		if !errors.As(err, &reason) || reason.Kind != conn.InitTimedOut {
+			t.Errorf("got %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := client.New(clientInfo, client.Options{}).Connect(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if got := s.methods(); !slices.Equal(got, []string{protocol.MethodInitialize, protocol.MethodInitialize}) {
+			t.Errorf("the client has sent %q", got)
+		}
+	})
+}
+
+func TestInitializeResultsThatCannotBeRead(t *testing.T) {
+	for _, result := range []string{`null`, `[]`, `3`, `{}`, `{"protocolVersion":""}`, `{"protocolVersion":1}`} {
+		_, err := connectFake(t, answering(map[string]string{protocol.MethodInitialize: result}), client.Options{FailFast: true})
+		var reason conn.Reason
+		if !errors.As(err, &reason) || reason.Kind != conn.HandshakeFailed || !errors.As(err, new(*client.ResultError)) {
+			t.Errorf("%s: got %v", result, err)
+		}
+		if err != nil && strings.Contains(err.Error(), `""`) {
+			t.Errorf("%s: %v", result, err)
+		}
+	}
+}
+
+func speaking(version string) *fakeServer {
+	return &fakeServer{answer: func(f frame) []string {
+		if f.Method != protocol.MethodInitialize {
+			return nil
+		}
+		return f.initialized(version, withTools)
+	}}
+}
+
+// Nobody waits for a server that will not be there however long it takes.
+func TestConnectGivesUpWhereWaitingIsInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := speaking("1999-01-01")
+		_, err := connectFake(t, old, client.Options{})
+		if !errors.Is(err, conn.ErrIncompatible) || !strings.Contains(err.Error(), "1999-01-01") || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if tries := len(old.received(protocol.MethodInitialize)); tries != 1 {
+			t.Errorf("an incompatible server was asked %d times", tries)
+		}
+		for _, missing := range []error{exec.ErrNotFound, fs.ErrNotExist, fs.ErrPermission} {
+			opens := 0
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			_, err := client.New(clientInfo, client.Options{}).Connect(ctx, opener(func(context.Context) (transport.Link, error) {
+				opens++
+				return nil, missing
+			}))
+			cancel()
+			if !errors.Is(err, missing) || errors.Is(err, context.DeadlineExceeded) || opens != 1 {
+				t.Errorf("%v: got %v after %d attempts", missing, err, opens)
+			}
+		}
+	})
+}
+
+// A server that was there once may be there again: it is being updated.
+func TestSessionOutlivesAMissingExecutable(t *testing.T) {
+	for name, bad := range map[string]func(*fakeServer) (transport.Link, error){
+		"missing": func(*fakeServer) (transport.Link, error) { return nil, exec.ErrNotFound },
+		"incompatible": func(s *fakeServer) (transport.Link, error) {
+			return s.Open(context.Background())
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, old := answering(map[string]string{protocol.MethodPing: `{}`}), speaking("1999-01-01")
+			defer old.close()
+			defer s.close()
+			opens := 0
+			session, err := client.New(clientInfo, client.Options{}).Connect(t.Context(), opener(func(ctx context.Context) (transport.Link, error) {
+				if opens++; opens == 2 {
+					return bad(old)
+				}
+				return s.Open(ctx)
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.cut()
+			synctest.Wait()
+			if err := session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context(), nil); err != nil || opens != 3 {
+				t.Errorf("%s: got %v after %d attempts", name, err, opens)
+			}
+			session.Close(t.Context())
+		})
+	}
+}
+
+func TestFinalOfTheProgramIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := answering(nil)
+		final := func(r conn.Reason) bool { return r.Kind == conn.PeerEnded }
+		session := openFake(t, s, client.Options{Conn: conn.Options{Final: final}})
+		s.cut()
+		synctest.Wait()
+		if state := session.Conn().State(); state != conn.Closing {
+			t.Errorf("the state is %s", state)
+		}
+	})
+}
+
+func TestConnectWithAnEndedContextDoesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var opens atomic.Int64
+	_, err := client.New(clientInfo, client.Options{}).Connect(ctx, opener(func(context.Context) (transport.Link, error) {
+		opens.Add(1)
+		return nil, errors.New("refused")
+	}))
+	if err == nil || err.Error() != "client: connect: context canceled" || !errors.Is(err, context.Canceled) || opens.Load() != 0 {
+		t.Errorf("got %v after %d attempts", err, opens.Load())
+	}
+}
+
+func TestUnsupportedVersionIsRefused(t *testing.T) {
+	s := answering(nil)
+	_, err := connectFake(t, s, client.Options{ProtocolVersion: "2026-07-28"})
+	if err == nil || !strings.Contains(err.Error(), "2026-07-28") || len(s.received(protocol.MethodInitialize)) > 0 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSessionsOfOneNameShareASupervisor(t *testing.T) {
+	shared := supervisor.New(supervisor.Options{})
+	defer shared.Stop(context.Background())
+	options := client.Options{Supervisor: shared, Conn: conn.Options{Name: "search"}}
+	first, second := openFake(t, answering(nil), options), openFake(t, answering(nil), options)
+	other := openFake(t, answering(nil), options)
+	names := []string{first.Conn().Name(), second.Conn().Name(), other.Conn().Name()}
+	if want := []string{"search", "search-2", "search-3"}; !slices.Equal(names, want) {
+		t.Errorf("got %q", names)
+	}
+	if err := second.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if name := openFake(t, answering(nil), options).Conn().Name(); name != "search-2" {
+		t.Errorf("after search-2 has ended came %q", name)
+	}
+}
+
+func TestServerSpeaksOfItself(t *testing.T) {
+	result := `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"fake","version":"0"},"instructions":"be kind"}`
+	got := openFake(t, answering(map[string]string{protocol.MethodInitialize: result}), client.Options{}).Server()
+	if got.Instructions != "be kind" || got.ServerInfo.Name != "fake" {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,191 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A fakeServer answers a client frame by frame, as any server might, and keeps
+// what the client has sent.
+type fakeServer struct {
+	// answer is the frames that answer one of the client's; none is silence.
+	// It runs in the goroutine of the link the frame came in on.
+	answer func(frame) []string
+
+	serving sync.WaitGroup
+	mu      sync.Mutex
+	links   []transport.Link
+	frames  []frame
+}
+
+// A frame is what a client has sent.
+type frame struct {
+	Link   int             // on which link, from 1
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Error  json.RawMessage `json:"error"`
+}
+
+// result is the response to a request.
+func (f frame) result(result string) string {
+	return `{"jsonrpc":"2.0","id":` + string(f.ID) + `,"result":` + result + `}`
+}
+
+const (
+	withTools    = `{"tools":{}}`
+	withoutTools = `{}`
+)
+
+// initialized answers initialize.
+func (f frame) initialized(version, capabilities string) []string {
+	return []string{f.result(`{"protocolVersion":"` + version + `","capabilities":` + capabilities +
+		`,"serverInfo":{"name":"fake","version":"0"}}`)}
+}
+
+// answering is a server with tools. It answers each method with a result.
+func answering(results map[string]string) *fakeServer {
+	return &fakeServer{answer: func(f frame) []string {
+		if result, ok := results[f.Method]; ok {
+			return []string{f.result(result)}
+		}
+		if f.Method == protocol.MethodInitialize {
+			return f.initialized(protocol.LatestLegacy, withTools)
+		}
+		return nil
+	}}
+}
+
+// answeringWith is a server with tools that leaves one method to answer.
+func answeringWith(method string, answer func(frame) []string) *fakeServer {
+	return &fakeServer{answer: func(f frame) []string {
+		switch f.Method {
+		case method:
+			return answer(f)
+		case protocol.MethodInitialize:
+			return f.initialized(protocol.LatestLegacy, withTools)
+		default:
+			return nil
+		}
+	}}
+}
+
+// Open implements transport.Transport.
+func (s *fakeServer) Open(context.Context) (transport.Link, error) {
+	theirs, ours := inmem.Pipe(inmem.Options{})
+	s.mu.Lock()
+	s.links = append(s.links, ours)
+	number := len(s.links)
+	s.mu.Unlock()
+	inbox := make(inbox, 100)
+	ours.Bind(inbox)
+	ours.Grant(transport.Main, cap(inbox))
+	s.serving.Go(func() { s.serve(number, ours, inbox) })
+	return theirs, nil
+}
+
+func (s *fakeServer) serve(number int, link transport.Link, inbox inbox) {
+	for raw := range inbox {
+		var f frame
+		if err := json.Unmarshal(raw, &f); err != nil {
+			panic(err) // the client has sent no JSON
+		}
+		f.Link = number
+		s.mu.Lock()
+		s.frames = append(s.frames, f)
+		s.mu.Unlock()
+		for _, reply := range s.answer(f) {
+			if link.Send(transport.Outbound{Frame: []byte(reply)}) != nil {
+				break // the link was cut
+			}
+		}
+		link.Grant(transport.Main, 1)
+	}
+}
+
+// cut ends every link.
+func (s *fakeServer) cut() {
+	s.mu.Lock()
+	links := slices.Clone(s.links)
+	s.mu.Unlock()
+	for _, link := range links {
+		link.Close(0)
+	}
+}
+
+func (s *fakeServer) close() {
+	s.cut()
+	s.serving.Wait()
+}
+
+// received is what has come of one method, "" for responses.
+func (s *fakeServer) received(method string) []frame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.frames), func(f frame) bool { return f.Method != method })
+}
+
+// methods are those of all frames in the order they came, "" for responses.
+func (s *fakeServer) methods() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var came []string
+	for _, f := range s.frames {
+		came = append(came, f.Method)
+	}
+	return came
+}
+
+// An inbox is the receiver of the server's end of a link. It has room for its
+// credit.
+type inbox chan []byte
+
+func (i inbox) Receive(in transport.Inbound) { i <- in.Frame }
+func (inbox) Writable()                      {}
+func (inbox) Failed(transport.Failure)       {}
+func (inbox) Ended()                         {}
+func (i inbox) Lost(transport.Loss)          { close(i) }
+
+// openFake connects a client to a fake server for the length of a test.
+func openFake(t *testing.T, s *fakeServer, o client.Options) *client.Session {
+	t.Helper()
+	session, err := connectFake(t, s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close(context.Background()) })
+	return session
+}
+
+func connectFake(t *testing.T, s *fakeServer, o client.Options) (*client.Session, error) {
+	t.Helper()
+	t.Cleanup(s.close)
+	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return client.New(clientInfo, o).Connect(guard, s)
+}
+
+// toolNames ranges over all tools, and returns how that ended.
+func toolNames(t *testing.T, s *client.Session, params *protocol.ListToolsParams) (names []string, ended error) {
+	t.Helper()
+	for tool, err := range s.Tools(t.Context(), params) {
+		if err != nil {
+			ended = errors.Join(ended, err)
+			continue // nothing comes behind an error
+		}
+		if names = append(names, tool.Name); len(names) > 10*client.MaxPages {
+			t.Fatal("the list has no end")
+		}
+	}
+	return names, ended
+}

@@ -1,0 +1,155 @@
+package client_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// cursorOf is the cursor a client has asked with; "none" when there is none.
+func cursorOf(f frame) string {
+	var params protocol.ListToolsParams
+	if err := json.Unmarshal(f.Params, &params); err != nil {
+		panic(err)
+	}
+	if params.Cursor == nil {
+		return "none"
+	}
+	return *params.Cursor
+}
+
+func page(f frame, tool, next string) []string {
+	return []string{f.result(fmt.Sprintf(`{"tools":[{"name":%q,"inputSchema":{}}],"nextCursor":%q}`, tool, next))}
+}
+
+func lastPage(f frame, tool string) []string {
+	return []string{f.result(fmt.Sprintf(`{"tools":[{"name":%q,"inputSchema":{}}]}`, tool))}
+}
+
+func cursors(s *fakeServer) []string {
+	var used []string
+	for _, f := range s.received(protocol.MethodListTools) {
+		used = append(used, cursorOf(f))
+	}
+	return used
+}
+
+func TestCursorsAreFollowed(t *testing.T) {
+	next := map[string]string{"none": "", "": "b", "b": "c"}
+	s := answeringWith(protocol.MethodListTools, func(f frame) []string {
+		if follows, ok := next[cursorOf(f)]; ok {
+			return page(f, "at "+cursorOf(f), follows)
+		}
+		return lastPage(f, "at "+cursorOf(f))
+	})
+	session := openFake(t, s, client.Options{})
+	names, err := toolNames(t, session, nil)
+	if want := []string{"at none", "at ", "at b", "at c"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("got %q, %v", names, err)
+	}
+	start := "b"
+	names, err = toolNames(t, session, &protocol.ListToolsParams{Cursor: &start})
+	if want := []string{"at b", "at c"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("from b got %q, %v", names, err)
+	}
+}
+
+func TestRepeatedCursorEndsThePaging(t *testing.T) {
+	for _, cursor := range []string{"", "again"} {
+		s := answeringWith(protocol.MethodListTools, func(f frame) []string { return page(f, "tool", cursor) })
+		names, err := toolNames(t, openFake(t, s, client.Options{}), nil)
+		var failed *conn.CallError
+		if !errors.Is(err, client.ErrRepeatedCursor) || !errors.As(err, &failed) || failed.Delivery != conn.Sent {
+			t.Errorf("%q: got %v", cursor, err)
+		}
+		if used := cursors(s); len(names) != 2 || !slices.Equal(used, []string{"none", cursor}) {
+			t.Errorf("%q: asked with %q, got %q", cursor, used, names)
+		}
+	}
+}
+
+func TestPagingIsBounded(t *testing.T) {
+	pages := 0
+	s := answeringWith(protocol.MethodListTools, func(f frame) []string {
+		pages++
+		return page(f, "tool", fmt.Sprint(pages))
+	})
+	names, err := toolNames(t, openFake(t, s, client.Options{}), nil)
+	var limit *protocol.LimitError
+	if !errors.As(err, &limit) || limit.Limit != client.MaxPages || !errors.As(err, new(*conn.CallError)) {
+		t.Errorf("got %v", err)
+	}
+	if len(names) != client.MaxPages || len(cursors(s)) != client.MaxPages {
+		t.Errorf("got %d tools of %d pages", len(names), len(cursors(s)))
+	}
+}
+
+// A cursor belongs to the server session that gave it (2025-11-25
+// server/utilities/pagination).
+func TestCursorIsNotCarriedIntoAnotherServer(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		for _, readyAgain := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				s := answeringWith(protocol.MethodListTools, func(f frame) []string { return page(f, "tool", "next") })
+				session := openFake(t, s, client.Options{}).With(client.CallOptions{WaitForReady: waits})
+				var ended error
+				tools := 0
+				for _, err := range session.Tools(t.Context(), nil) {
+					if err != nil {
+						ended = err
+						break
+					}
+					tools++
+					s.cut()
+					synctest.Wait()
+					if readyAgain {
+						awaitReady(t, session)
+					}
+				}
+				if !errors.Is(ended, client.ErrStaleCursor) || !conn.NotExecuted(ended) || tools != 1 {
+					t.Errorf("waits %t, ready again %t: got %d tools and %v", waits, readyAgain, tools, ended)
+				}
+				if used := cursors(s); !slices.Equal(used, []string{"none"}) {
+					t.Errorf("asked with %q", used)
+				}
+			})
+		}
+	}
+}
+
+// The server is replaced while the caller still waits for the first page.
+func TestCursorOfAServerReplacedMeanwhileIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := answeringWith(protocol.MethodListTools, func(f frame) []string {
+			return append([]string{progressOf(f, `"progress":1`)}, page(f, "tool", "next")...)
+		})
+		session := openFake(t, s, client.Options{})
+		view := session.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) {
+			synctest.Wait() // the page has come in
+			s.cut()
+			synctest.Wait()
+			awaitReady(t, session)
+		}})
+		names, err := toolNames(t, view, nil)
+		if !errors.Is(err, client.ErrStaleCursor) || len(names) != 1 {
+			t.Errorf("got %q, %v", names, err)
+		}
+		if used := cursors(s); !slices.Equal(used, []string{"none"}) {
+			t.Errorf("asked with %q", used)
+		}
+	})
+}
+
+func awaitReady(t *testing.T, s *client.Session) {
+	t.Helper()
+	if err := s.Conn().AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

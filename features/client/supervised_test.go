@@ -1,0 +1,34 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+type refusing struct{}
+
+func (refusing) Open(context.Context) (transport.Link, error) { return nil, errors.New("refused") }
+
+// A session stops the supervisor that is its own, and no other.
+func TestOwnSupervisorEndsWithItsSession(t *testing.T) {
+	shared := supervisor.New(supervisor.Options{})
+	defer shared.Stop(context.Background())
+	for _, given := range []*supervisor.Supervisor{nil, shared} {
+		s, err := New(protocol.Implementation{}, Options{Supervisor: given}).start(refusing{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+		_, err = s.supervisor.Start(supervisor.ChildSpec{Run: func(context.Context) error { return nil }})
+		if own := given == nil; errors.Is(err, supervisor.ErrStopped) != own {
+			t.Errorf("own %t: another child got %v", own, err)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package protocol_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/google/go-cmp/cmp"
+)
+
+// What one block says wrongly costs that block alone: the tool has run.
+func TestBlockThatCannotBeReadIsKept(t *testing.T) {
+	for _, test := range []struct{ block, kind string }{
+		{`{"type":"image","data":"AQ\nI=","mimeType":"image/png"}`, "image"},
+		{`{"type":"image","data":"AQI","mimeType":"image/png"}`, "image"},
+		{`{"type":"resource_link","uri":"a","name":"b","size":10.0}`, "resource_link"},
+		{`{"type":"text","text":"a","annotations":{"priority":"high"}}`, "text"},
+		{`{"type":5}`, ""},
+		{`{}`, ""},
+		{`null`, ""},
+		{`"text"`, ""},
+	} {
+		wire := `[{"type":"text","text":"before"},` + test.block + `,{"type":"text","text":"after"}]`
+		var contents protocol.Contents
+		input := []byte(wire)
+		if err := protocol.Unmarshal(input, &contents); err != nil {
+			t.Errorf("%s: %v", test.block, err)
+			continue
+		}
+		clear(input) // what is kept is a copy
+		kept, ok := contents[1].(*protocol.UnknownContent)
+		if !ok || kept.Type != test.kind || string(kept.Raw) != test.block {
+			t.Errorf("%s became %#v", test.block, contents[1])
+		}
+		if got := contents.Text(); got != "before\nafter" {
+			t.Errorf("%s: the text is %q", test.block, got)
+		}
+		if raw, err := protocol.Marshal(contents); err != nil || string(raw) != wire {
+			t.Errorf("%s went back as %s, %v", test.block, raw, err)
+		}
+	}
+}
+
+func TestContentsOutsideTheirBounds(t *testing.T) {
+	var contents protocol.Contents
+	most := "[" + strings.Repeat("{},", protocol.MaxBlocks-1) + "{}]"
+	if err := protocol.Unmarshal([]byte(most), &contents); err != nil || len(contents) != protocol.MaxBlocks {
+		t.Errorf("got %d blocks, %v", len(contents), err)
+	}
+	var limit *protocol.LimitError
+	err := protocol.Unmarshal([]byte(strings.Replace(most, "{}]", "{},{}]", 1)), &contents)
+	if !errors.As(err, &limit) || limit.Limit != protocol.MaxBlocks {
+		t.Errorf("one block more got %v", err)
+	}
+	for _, wire := range []string{`{}`, `3`, `"a"`, `[1`, `[]]`} {
+		if err := protocol.Unmarshal([]byte(wire), &contents); err == nil {
+			t.Errorf("%s was accepted", wire)
+		}
+	}
+}
+
+func TestAbsentContentsAreTold(t *testing.T) {
+	for wire, absent := range map[string]bool{`{}`: true, `{"content":null}`: true, `{"content":[]}`: false} {
+		var result protocol.CallToolResult
+		if err := protocol.Unmarshal([]byte(wire), &result); err != nil || (result.Content == nil) != absent {
+			t.Errorf("%s: got %#v, %v", wire, result.Content, err)
+		}
+	}
+}
+
+func TestContentsThatCannotBeSent(t *testing.T) {
+	var text *protocol.TextContent
+	var unknown *protocol.UnknownContent
+	for name, block := range map[string]protocol.Content{
+		"nil":           nil,
+		"nil text":      text,
+		"nil unknown":   unknown,
+		"nothing known": &protocol.UnknownContent{Type: "hologram"},
+		"no JSON":       &protocol.UnknownContent{Type: "hologram", Raw: json.RawMessage("{")},
+	} {
+		if raw, err := protocol.Marshal(protocol.Contents{block}); err == nil {
+			t.Errorf("%s became %s", name, raw)
+		}
+	}
+}
+
+func TestTextJoinsTheTextBlocks(t *testing.T) {
+	contents := protocol.Contents{
+		&protocol.TextContent{Text: "one"}, &protocol.ImageContent{}, &protocol.TextContent{Text: "two"},
+	}
+	if diff := cmp.Diff("one\ntwo", contents.Text()); diff != "" {
+		t.Error(diff)
+	}
+}

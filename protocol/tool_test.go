@@ -1,0 +1,63 @@
+package protocol_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+func TestPageOfTools(t *testing.T) {
+	for wire, fits := range map[string]bool{
+		`{"tools":[]}`:             true,
+		`{"tools":[{"name":"a"}]}`: true,
+		`{"tools":[null]}`:         false,
+		`{"tools":[{},null]}`:      false,
+		`{"tools":[3]}`:            false,
+		`{"tools":{}}`:             false,
+	} {
+		var page protocol.ListToolsResult
+		if err := protocol.Unmarshal([]byte(wire), &page); (err == nil) != fits {
+			t.Errorf("%s: got %+v, %v", wire, page, err)
+		} else if fits && page.Tools == nil {
+			t.Errorf("%s: the list reads as absent", wire)
+		}
+	}
+	for _, wire := range []string{`{}`, `{"tools":null}`} {
+		var page protocol.ListToolsResult
+		if err := protocol.Unmarshal([]byte(wire), &page); err != nil || page.Tools != nil {
+			t.Errorf("%s: got %+v, %v", wire, page, err)
+		}
+	}
+}
+
+func TestPageOfToolsIsBounded(t *testing.T) {
+	page := func(tools int) string { return `{"tools":[` + strings.Repeat("{},", tools-1) + "{}]}" }
+	var result protocol.ListToolsResult
+	if err := protocol.Unmarshal([]byte(page(protocol.MaxPageTools)), &result); err != nil || len(result.Tools) != protocol.MaxPageTools {
+		t.Errorf("got %d tools, %v", len(result.Tools), err)
+	}
+	var limit *protocol.LimitError
+	err := protocol.Unmarshal([]byte(page(protocol.MaxPageTools+1)), &result)
+	if !errors.As(err, &limit) || limit.Limit != protocol.MaxPageTools {
+		t.Errorf("one tool more got %v", err)
+	}
+}
+
+func TestDisplayNamePrefersTitles(t *testing.T) {
+	titled := &protocol.ToolAnnotations{Title: "annotated"}
+	for _, test := range []struct {
+		tool protocol.Tool
+		want string
+	}{
+		{protocol.Tool{Name: "name", Title: "title", Annotations: titled}, "title"},
+		{protocol.Tool{Name: "name", Annotations: titled}, "annotated"},
+		{protocol.Tool{Name: "name", Annotations: &protocol.ToolAnnotations{}}, "name"},
+		{protocol.Tool{Name: "name"}, "name"},
+	} {
+		if got := test.tool.DisplayName(); got != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
+	}
+}
