@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/suggest"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/spf13/cobra"
@@ -104,7 +105,7 @@ func findTool(ctx context.Context, session *client.Session, name string) (*proto
 		}
 		names = append(names, line(tool.Name))
 	}
-	return nil, &failure{status: exitUsage, err: fmt.Errorf("the server has no tool %q; %s", name, suggest(name, names))}
+	return nil, &failure{status: exitUsage, err: fmt.Errorf("the server has no tool %q; %s", name, suggest.Among(name, names))}
 }
 
 // completeTool completes the tool's name when flags say whom to ask: no server

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -104,28 +103,4 @@ func FuzzSchema(f *testing.F) {
 			t.Errorf("not one harmless line: %q", synopsis)
 		}
 	})
-}
-
-func TestSuggest(t *testing.T) {
-	names := func(n int) (names []string) {
-		for i := range n {
-			names = append(names, fmt.Sprintf("tool%02d", i))
-		}
-		return names
-	}
-	for _, c := range []struct {
-		name  string
-		names []string
-		want  string
-	}{
-		{"x", nil, "it has none"},
-		{"ECHO", []string{"add", "echo"}, "did you mean echo? It has: echo, add"},
-		{"elephant", []string{"add", "echo"}, "it has: "},
-		{"tool07x", names(25), "did you mean tool07? It has: tool07, "},
-		{"tool07x", names(25), " and 5 more"},
-	} {
-		if got := suggest(c.name, slices.Clone(c.names)); !strings.Contains(got, c.want) {
-			t.Errorf("%q among %q: %q, want %q", c.name, c.names, got, c.want)
-		}
-	}
 }

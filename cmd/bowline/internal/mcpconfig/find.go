@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/suggest"
 )
 
 var (
@@ -27,49 +28,11 @@ func (c *Config) Server(name string) (*Server, error) {
 			return &s, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: %w: %s: %s", c.Path, ErrNotFound, quote(name), c.suggest(name))
-}
-
-func (c *Config) suggest(name string) string {
-	if len(c.Servers) == 0 {
-		return "the file has none"
-	}
 	names := make([]string, len(c.Servers))
-	closest, least := "", 2+len(name)/3
 	for i, s := range c.Servers {
 		names[i] = s.Name
-		if d := distance(name, s.Name); d < least {
-			closest, least = s.Name, d
-		}
 	}
-	if closest == "" {
-		return "it has: " + list(names)
-	}
-	return fmt.Sprintf("did you mean %s? It has: %s", closest, list(names))
-}
-
-// distance is the Levenshtein distance of the beginnings of two names, letter
-// case aside.
-func distance(a, b string) int {
-	const longest = 64
-	a, b = strings.ToLower(a[:min(len(a), longest)]), strings.ToLower(b[:min(len(b), longest)])
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substituted := diagonal
-			if a[i] != b[j] {
-				substituted++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substituted, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
+	return nil, fmt.Errorf("%s: %w: %s: %s", c.Path, ErrNotFound, quote(name), suggest.Among(name, names))
 }
 
 // Discover finds the file of a project's folder: the first of .mcp.json (Claude

@@ -293,7 +293,7 @@ func TestServer(t *testing.T) {
 		{config, "FILES", ErrNotFound, `mcp.json: no such server: "FILES": did you mean files? It has: files, git, old`},
 		{config, "postgres", ErrNotFound, `mcp.json: no such server: "postgres": it has: files, git, old`},
 		{config, "old", ErrDisabled, `mcp.json: the server is disabled: "old"`},
-		{&Config{Path: "mcp.json"}, "a\x1b", ErrNotFound, `mcp.json: no such server: "a\x1b": the file has none`},
+		{&Config{Path: "mcp.json"}, "a\x1b", ErrNotFound, `mcp.json: no such server: "a\x1b": it has none`},
 	} {
 		if _, err := c.config.Server(c.name); !errors.Is(err, c.kind) || err.Error() != c.want {
 			t.Errorf("Server(%q): %v\nwant %s", c.name, err, c.want)

@@ -1,4 +1,5 @@
-package main
+// Package suggest helps who has mistyped a name.
+package suggest
 
 import (
 	"cmp"
@@ -10,11 +11,12 @@ import (
 // most is how many names a message has room for.
 const most = 20
 
-// suggest lists the names there are, those most like name first.
-func suggest(name string, names []string) string {
+// Among lists the names there are, those most like name first.
+func Among(name string, names []string) string {
 	if len(names) == 0 {
 		return "it has none"
 	}
+	names = slices.Clone(names)
 	slices.SortStableFunc(names, func(a, b string) int {
 		return cmp.Compare(distance(name, a), distance(name, b))
 	})
