@@ -5,7 +5,6 @@ package conn
 import (
 	"time"
 
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -20,10 +19,9 @@ type effect struct {
 	incoming *Incoming        // serve, cancelServing, notify
 	out      outboundFrame    // transmit
 	payload  []byte           // settle: the result; progress: the params
-	fault    *jsonrpc.Error   // settle: the peer's error
 	cause    Cause            // settle; late: how its request ended, 0 when that is forgotten
 	delivery Delivery         // settle
-	err      error            // settle, cancelServing, endTasks, violation
+	err      error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation
 	reason   Reason           // transitioned
 	at       instant          // transitioned: the next attempt, 0 for none
 	frames   int              // grant

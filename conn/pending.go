@@ -137,7 +137,7 @@ type ending struct {
 func (c *core) settle(now instant, r request, e ending, reply *event) {
 	fx := effect{kind: settle, id: r.id, call: r.call, cause: e.cause, delivery: e.delivery, err: e.err}
 	if reply != nil {
-		fx.payload, fx.fault = reply.payload, reply.fault
+		fx.payload = reply.payload
 	} else if r.sent {
 		c.tombstones.add(r.id, grave{e.cause, now + c.options.tombstoneLife()}, now+c.options.TombstoneSweep)
 	}

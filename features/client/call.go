@@ -82,14 +82,13 @@ func anything(*struct{}) error { return nil }
 // onProgress hands on progress. What is malformed is ignored, as the
 // specification asks.
 func (s *Session) onProgress(params json.RawMessage) {
-	var required struct {
-		Progress *float64 `json:"progress"`
+	var told struct {
+		protocol.ProgressParams
+		Progress *float64 `json:"progress"` // in place of the one that cannot be absent
 	}
-	if protocol.Unmarshal(params, &required) != nil || required.Progress == nil {
+	if protocol.Unmarshal(params, &told) != nil || told.Progress == nil {
 		return
 	}
-	var progress protocol.ProgressParams
-	if protocol.Unmarshal(params, &progress) == nil {
-		s.options.OnProgress(&progress)
-	}
+	told.ProgressParams.Progress = *told.Progress
+	s.options.OnProgress(&told.ProgressParams)
 }

@@ -88,7 +88,7 @@ func structured[Out any](out Out) (*protocol.CallToolResult, error) {
 	return &protocol.CallToolResult{Content: text(string(raw)), StructuredContent: raw}, nil
 }
 
-// text is one block. What is not UTF-8 becomes U+FFFD: it would spoil the frame.
+// text is one block. A run of what is not UTF-8 becomes one U+FFFD.
 func text(s string) protocol.Contents {
 	return protocol.Contents{&protocol.TextContent{Text: strings.ToValidUTF8(s, "\uFFFD")}}
 }

@@ -5,15 +5,15 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/suggest"
 )
 
 const (
 	maxSize     = 1 << 20 // bytes of a file, and of what variables may add to it
 	maxBrackets = 10_000  // in a file; bounds the depth, for the parser recurses
 	maxMistakes = 100     // reported of one file
-	maxNamed    = 20      // names that a message lists
 )
 
 // A Config is what one file says.
@@ -86,16 +86,7 @@ func Parse(name string, text []byte, env func(name string) (value string, set bo
 	}
 	c.Notices = r.notices
 	if len(r.ignored) > 0 {
-		c.Notices = append(c.Notices, fmt.Sprintf("%s: ignored: %s", name, list(r.ignored)))
+		c.Notices = append(c.Notices, fmt.Sprintf("%s: ignored: %s", name, suggest.List(r.ignored)))
 	}
 	return c, nil
-}
-
-// list joins names while there is room.
-func list(names []string) string {
-	listed := strings.Join(names[:min(len(names), maxNamed)], ", ")
-	if more := len(names) - maxNamed; more > 0 {
-		listed += fmt.Sprintf(" and %d more", more)
-	}
-	return listed
 }

@@ -20,14 +20,20 @@ func Among(name string, names []string) string {
 	slices.SortStableFunc(names, func(a, b string) int {
 		return cmp.Compare(distance(name, a), distance(name, b))
 	})
-	listed := strings.Join(names[:min(len(names), most)], ", ")
-	if len(names) > most {
-		listed += fmt.Sprintf(" and %d more", len(names)-most)
-	}
+	listed := List(names)
 	if distance(name, names[0]) <= 1+len(name)/3 {
 		return fmt.Sprintf("did you mean %s? It has: %s", names[0], listed)
 	}
 	return "it has: " + listed
+}
+
+// List joins names while there is room.
+func List(names []string) string {
+	listed := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		listed += fmt.Sprintf(" and %d more", more)
+	}
+	return listed
 }
 
 // distance is the Levenshtein distance of the beginnings of two names, letter
