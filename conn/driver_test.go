@@ -234,5 +234,8 @@ type deadLink struct{}
 
 func (deadLink) Bind(transport.Receiver)       {}
 func (deadLink) Send(transport.Outbound) error { return nil }
-func (deadLink) Grant(transport.Stream, int)   {}
-func (deadLink) Close(time.Duration) error     { return nil }
+func (deadLink) Resume(transport.Stream)       {}
+func (deadLink) End(transport.Stream)          {}
+
+func (deadLink) Grant(transport.Stream, int) {}
+func (deadLink) Close(time.Duration) error   { return nil }

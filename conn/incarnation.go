@@ -128,6 +128,10 @@ func (r *receiver) malformed(stream transport.Stream, used int, err *jsonrpc.Dec
 	r.post(ev)
 }
 
+func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {}
+
+func (r *receiver) StreamLost(loss transport.StreamLoss) {}
+
 func (r *receiver) Writable() { r.post(event{kind: writable}) }
 
 func (r *receiver) Failed(f transport.Failure) {

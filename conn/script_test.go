@@ -41,6 +41,9 @@ func (s *script) Send(o transport.Outbound) error {
 	return nil
 }
 
+func (s *script) Resume(transport.Stream) {}
+func (s *script) End(transport.Stream)    {}
+
 func (s *script) Grant(_ transport.Stream, frames int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 // received on the other, perhaps through other processes. It may be called
 // hundreds of times. LinkContract closes both links; when they are closed and
 // open's clean-ups have run, no goroutine may be left. Frames are JSON-RPC
-// notifications, and, to check sizes from one byte, JSON numbers. A link must
+// notifications, sent on Main and to arrive there. A link must
 // say that it is busy before 64 MiB were sent to a peer without credit.
 //
 // Guarantees: G-0014.1, G-0014.2, G-0014.3, G-0014.4, G-0014.5, G-0014.6,
@@ -106,7 +106,7 @@ func (p *pair) close() {
 
 func (p *pair) framesArriveIntact() {
 	p.bind()
-	for _, size := range []int{1, 2, 100, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20} {
+	for _, size := range []int{smallest, 100, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20} {
 		p.to.grant(1)
 		p.from.send(frameOf(size, size))
 		if got := p.to.next(); !slices.Equal(got, frameOf(size, size)) {
@@ -297,22 +297,22 @@ func (p *pair) checkUnsent(accepted []transport.Tag) {
 	}
 }
 
-// frameOf returns frame number n, of exactly size bytes: a notification, or a
-// number when there is no room for one.
+// smallest is the least size of a frame.
+const smallest = 64
+
+// frameOf returns frame number n, a notification of exactly size bytes.
 func frameOf(n, size int) []byte {
 	head, tail := fmt.Sprintf(`{"jsonrpc":"2.0","method":"n","params":[%d,"`, n), `"]}`
 	frame := make([]byte, size)
 	for i := range frame {
 		frame[i] = "123456789"[i%9]
 	}
-	if size >= len(head)+len(tail) {
-		copy(frame, head)
-		copy(frame[size-len(tail):], tail)
-	}
+	copy(frame, head)
+	copy(frame[size-len(tail):], tail)
 	return frame
 }
 
-// numberOf reads the number of a notification back; -1 for another frame.
+// numberOf reads the number of a frame back; -1 for what is none of ours.
 func numberOf(frame []byte) int {
 	n := -1
 	if _, err := fmt.Sscanf(string(frame[:min(len(frame), 64)]), `{"jsonrpc":"2.0","method":"n","params":[%d,`, &n); err != nil {

@@ -30,6 +30,9 @@ type end struct {
 	name string
 	link transport.Link
 
+	turn     sync.Mutex     // of those who use the link
+	resuming sync.WaitGroup // of Main, when it was lost
+
 	calls    atomic.Int32 // of the receiver, under way
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and made anew, at each event
@@ -52,13 +55,25 @@ func (e *end) grant(n int) {
 	e.mu.Lock()
 	e.granted += n
 	e.mu.Unlock()
-	e.guard("Grant", func() { e.link.Grant(transport.Main, n) })
+	e.guard("Grant", func() { e.use(func() { e.link.Grant(transport.Main, n) }) })
+}
+
+// use keeps the calls of a link to one at a time.
+func (e *end) use(call func()) {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	call()
+}
+
+func (e *end) offer(frame []byte) (err error) {
+	e.use(func() { err = e.link.Send(transport.Outbound{Frame: frame}) })
+	return err
 }
 
 func (e *end) send(frame []byte) {
 	e.t.Helper()
 	var err error
-	e.guard("Send", func() { err = e.link.Send(transport.Outbound{Frame: frame}) })
+	e.guard("Send", func() { err = e.offer(frame) })
 	if err != nil {
 		e.t.Fatalf("%s: Send: %v", e.name, err)
 	}
@@ -69,7 +84,7 @@ func (e *end) send(frame []byte) {
 func (e *end) sendPatiently(frame []byte) {
 	for {
 		seen := e.snapshot(func(e *end) int { return e.writable })
-		if err := e.link.Send(transport.Outbound{Frame: frame}); !errors.Is(err, transport.ErrBusy) {
+		if err := e.offer(frame); !errors.Is(err, transport.ErrBusy) {
 			return
 		}
 		if !e.await(func(e *end) bool { return e.writable > seen || len(e.losses) > 0 }) {
@@ -84,7 +99,7 @@ func (e *end) fill(size int) (sent int) {
 	e.t.Helper()
 	for ; sent*size < 64<<20; sent++ {
 		var err error
-		e.guard("Send", func() { err = e.link.Send(transport.Outbound{Frame: frameOf(sent, size)}) })
+		e.guard("Send", func() { err = e.offer(frameOf(sent, size)) })
 		switch {
 		case errors.Is(err, transport.ErrBusy):
 			return sent
@@ -118,6 +133,7 @@ func (e *end) close(grace time.Duration) {
 	e.t.Helper()
 	var err error
 	e.guard("Close", func() { err = e.link.Close(grace) })
+	e.guard("Resume", e.resuming.Wait)
 	if err != nil {
 		e.t.Errorf("%s: Close left something behind: %v", e.name, err)
 	}
@@ -237,6 +253,22 @@ func (e *end) Receive(in transport.Inbound) {
 		if in.Err != nil || in.Frame == nil || in.Stream != transport.Main {
 			e.breaks("received %+v", in)
 		}
+	})
+}
+
+// StreamOpened tells of traffic that no clause has caused.
+func (e *end) StreamOpened(stream transport.Stream, _ transport.Tag) {
+	e.event("StreamOpened", func() { e.breaks("stream %d was opened", stream) })
+}
+
+// StreamLost has Main taken up again at once, off the link's goroutine.
+func (e *end) StreamLost(loss transport.StreamLoss) {
+	e.event("StreamLost", func() {
+		if loss.Stream != transport.Main || !loss.Resumable {
+			e.breaks("stream %d was lost: %v", loss.Stream, loss.Reason)
+			return
+		}
+		e.resuming.Go(func() { e.use(func() { e.link.Resume(transport.Main) }) })
 	})
 }
 

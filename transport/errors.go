@@ -4,14 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 var (
 	// ErrBusy is returned by Send when the outbound queue is full.
 	ErrBusy = errors.New("transport: link busy")
 
+	// ErrNoRoute is returned by Send when no stream leads to the peer: it has
+	// not opened the one that the frame is for, or has left it.
+	ErrNoRoute = errors.New("transport: no stream to the peer")
+
 	// ErrClosed is the reason of a link that this side closed.
 	ErrClosed = errors.New("transport: link closed")
+
+	// ErrSessionExpired is the reason of a link whose session the peer does not
+	// know any more.
+	ErrSessionExpired = errors.New("transport: the session has expired")
 
 	// ErrPeerClosed is the reason of a link whose peer ended it in good order.
 	ErrPeerClosed = errors.New("transport: peer closed the link")
@@ -60,4 +71,33 @@ func (e *ExitError) Error() string {
 		fmt.Fprintf(&b, "; its standard error ends:\n%s", tail)
 	}
 	return b.String()
+}
+
+// A StatusError is an HTTP response that answers no message. It unwraps to the
+// JSON-RPC error in its body, if there is one.
+type StatusError struct {
+	Status     int            // for instance 404
+	Body       string         // its beginning, for people
+	Fault      *jsonrpc.Error // an error response without an id; nil when the body is none
+	RetryAfter time.Duration  // what the server has asked for; 0 when it has not
+	Challenge  string         // the WWW-Authenticate header
+}
+
+func (e *StatusError) Error() string {
+	text := fmt.Sprintf("transport: HTTP status %d", e.Status)
+	switch body := strings.TrimSpace(e.Body); {
+	case e.Fault != nil:
+		return text + ": " + e.Fault.Error()
+	case body != "":
+		return text + ": " + body
+	default:
+		return text
+	}
+}
+
+func (e *StatusError) Unwrap() error {
+	if e.Fault == nil {
+		return nil
+	}
+	return e.Fault
 }

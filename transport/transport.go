@@ -16,10 +16,11 @@ type Transport interface {
 }
 
 // A Link is one live connection to a peer: a process, a socket, a pair of
-// queues. It carries frames, one JSON-RPC message each, and knows nothing of
-// what they mean. Nothing in a link retries or reconnects.
+// queues, an HTTP session. It carries frames, one JSON-RPC message each, on one
+// stream or on many. Nothing in a link retries or reconnects.
 //
-// Send and Grant may be called from one goroutine at a time, Close from any.
+// Send, Grant, Resume and End may be called from one goroutine at a time, Close
+// from any.
 type Link interface {
 	// Bind names who receives, and is called once, before any other method
 	// but Close. Nothing is delivered before it.
@@ -29,12 +30,23 @@ type Link interface {
 	// blocks. It returns nil once the frame is queued, ErrBusy when the
 	// bounded queue is full (Receiver.Writable follows when it is not any
 	// more; the frame stays the caller's), *OversizedError for a frame above
-	// the limit, and ErrClosed after Close or loss.
+	// the limit, ErrNoRoute when the frame's stream leads to nobody, and
+	// ErrClosed after Close or loss.
 	Send(Outbound) error
 
 	// Grant lets a stream deliver that many more frames. A stream without
-	// credit does not read beyond its stated read-ahead.
+	// credit does not read beyond its stated read-ahead. Credit for a stream
+	// that is over, or never was, is void.
 	Grant(stream Stream, frames int)
+
+	// Resume takes up a stream that was lost and can be resumed. What comes of
+	// it is told as Receive or StreamLost. It never blocks.
+	Resume(stream Stream)
+
+	// End ends a stream from this side: what was sent on it is flushed, and
+	// what would still come is discarded. Nothing is reported for it any more.
+	// It never blocks, and does nothing for Main or a stream that is over.
+	End(stream Stream)
 
 	// Close ends the link and everything it owns, and returns when all of it
 	// is gone. What is queued is flushed first; a peer that has not gone by
@@ -52,6 +64,16 @@ type Receiver interface {
 	// Receive takes one frame over, for one credit of its stream.
 	Receive(Inbound)
 
+	// StreamOpened says that a stream other than Main has begun, before
+	// anything else is said of it. It waits for credit. What answers the
+	// message of that tag comes on it; with tag zero the peer has begun it.
+	StreamOpened(stream Stream, tag Tag)
+
+	// StreamLost says that a stream is over, or broken off, while the link
+	// lives on. A stream that was ended by Inbound.Last, Outbound.Last, End or
+	// the failure of the message that opened it is not reported.
+	StreamLost(StreamLoss)
+
 	// Writable follows a Send that said ErrBusy: there is room again.
 	Writable()
 
@@ -68,10 +90,11 @@ type Receiver interface {
 }
 
 // A Stream is an ordered lane within a link; credit, order and loss are per
-// stream. A byte-stream transport has one: Main.
+// stream. A byte-stream transport has one: Main. On HTTP each exchange is one.
+// Numbers are not used twice on a link.
 type Stream uint64
 
-// Main is the only stream of a byte-stream transport.
+// Main is the stream of what belongs to no other. It lasts as long as the link.
 const Main Stream = 0
 
 // A Tag is the sender's name for an outbound message, given back when that
@@ -82,21 +105,35 @@ type Tag int64
 type Outbound struct {
 	Stream Stream
 	Tag    Tag
+	Last   bool   // it ends its stream, unless that is Main
 	Frame  []byte // one JSON-RPC message without framing; the link's from Send on
 }
 
 // Inbound is a frame that has come in. Exactly one of Frame and Err is set.
 type Inbound struct {
 	Stream Stream
+	Last   bool   // the peer sends nothing more on this stream; its answer may still be sent
 	Frame  []byte // one JSON-RPC message without framing; the receiver's
 	Err    error  // why a frame was refused and skipped, for instance *OversizedError
 }
 
-// A Failure is one outbound message that did not go out.
+// A StreamLoss is the end of one stream of a link that lives on.
+type StreamLoss struct {
+	Stream Stream
+	Reason error // ErrPeerClosed when the peer ended it in good order
+
+	// Resumable says that Link.Resume may take it up where it was, not before
+	// the delay that the peer has asked for, if it has.
+	Resumable bool
+	Delay     time.Duration
+}
+
+// A Failure is one outbound message that did not go out, or was refused. A
+// stream that the message has opened is over with it.
 type Failure struct {
 	Tag    Tag
 	Err    error
-	Unsent bool // no byte of it was accepted by the operating system
+	Unsent bool // no byte of it was accepted by the operating system, or the peer has surely not executed it
 }
 
 // A Loss is the end of a link.

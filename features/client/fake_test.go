@@ -150,11 +150,13 @@ func (s *fakeServer) methods() []string {
 // credit.
 type inbox chan []byte
 
-func (i inbox) Receive(in transport.Inbound) { i <- in.Frame }
-func (inbox) Writable()                      {}
-func (inbox) Failed(transport.Failure)       {}
-func (inbox) Ended()                         {}
-func (i inbox) Lost(transport.Loss)          { close(i) }
+func (i inbox) Receive(in transport.Inbound)               { i <- in.Frame }
+func (inbox) Writable()                                    {}
+func (inbox) StreamOpened(transport.Stream, transport.Tag) {}
+func (inbox) StreamLost(transport.StreamLoss)              {}
+func (inbox) Failed(transport.Failure)                     {}
+func (inbox) Ended()                                       {}
+func (i inbox) Lost(transport.Loss)                        { close(i) }
 
 // openFake connects a client to a fake server for the length of a test.
 func openFake(t *testing.T, s *fakeServer, o client.Options) *client.Session {

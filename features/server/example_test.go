@@ -53,8 +53,10 @@ func Example() {
 // A printer hands over the frames that it receives.
 type printer chan string
 
-func (p printer) Receive(in transport.Inbound) { p <- string(in.Frame) }
-func (printer) Writable()                      {}
-func (printer) Failed(transport.Failure)       {}
-func (printer) Ended()                         {}
-func (printer) Lost(transport.Loss)            {}
+func (p printer) Receive(in transport.Inbound)               { p <- string(in.Frame) }
+func (printer) Writable()                                    {}
+func (printer) StreamOpened(transport.Stream, transport.Tag) {}
+func (printer) StreamLost(transport.StreamLoss)              {}
+func (printer) Failed(transport.Failure)                     {}
+func (printer) Ended()                                       {}
+func (printer) Lost(transport.Loss)                          {}

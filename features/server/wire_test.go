@@ -19,11 +19,13 @@ type wire struct {
 	frames chan string // what the server sends
 }
 
-func (w *wire) Receive(in transport.Inbound) { w.frames <- string(in.Frame) }
-func (w *wire) Writable()                    {}
-func (w *wire) Failed(transport.Failure)     {}
-func (w *wire) Ended()                       {}
-func (w *wire) Lost(transport.Loss)          { close(w.frames) }
+func (w *wire) Receive(in transport.Inbound)               { w.frames <- string(in.Frame) }
+func (w *wire) Writable()                                  {}
+func (*wire) StreamOpened(transport.Stream, transport.Tag) {}
+func (*wire) StreamLost(transport.StreamLoss)              {}
+func (w *wire) Failed(transport.Failure)                   {}
+func (w *wire) Ended()                                     {}
+func (w *wire) Lost(transport.Loss)                        { close(w.frames) }
 
 // dial serves one raw peer for the length of a test.
 func dial(t *testing.T, s *server.Server) *wire {

@@ -1,7 +1,6 @@
 package inmem
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -66,7 +65,7 @@ func (l *link) Bind(r transport.Receiver) { l.in.bind(r) }
 
 func (l *link) Send(o transport.Outbound) error {
 	if o.Stream != transport.Main {
-		return fmt.Errorf("inmem: send on stream %d: %w", o.Stream, errors.ErrUnsupported)
+		return fmt.Errorf("inmem: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
 	}
 	return l.out.send(o)
 }
@@ -76,6 +75,12 @@ func (l *link) Grant(stream transport.Stream, frames int) {
 		l.out.writable()
 	}
 }
+
+// Resume implements transport.Link. Main is never lost while the link lives.
+func (l *link) Resume(transport.Stream) {}
+
+// End implements transport.Link. There is no stream but Main.
+func (l *link) End(transport.Stream) {}
 
 func (l *link) Close(grace time.Duration) error {
 	patience := time.NewTimer(grace)

@@ -26,11 +26,13 @@ func TestLinkContract(t *testing.T) {
 // log is a receiver that writes down what it is told.
 type log struct{ entries []string }
 
-func (l *log) Receive(in transport.Inbound) { l.add("frame %s", in.Frame) }
-func (l *log) Writable()                    { l.add("writable") }
-func (l *log) Failed(f transport.Failure)   { l.add("failed %d", f.Tag) }
-func (l *log) Ended()                       { l.add("ended") }
-func (l *log) Lost(loss transport.Loss)     { l.add("lost: %v, unsent %v", loss.Reason, loss.Unsent) }
+func (l *log) Receive(in transport.Inbound)               { l.add("frame %s", in.Frame) }
+func (l *log) Writable()                                  { l.add("writable") }
+func (*log) StreamOpened(transport.Stream, transport.Tag) {}
+func (*log) StreamLost(transport.StreamLoss)              {}
+func (l *log) Failed(f transport.Failure)                 { l.add("failed %d", f.Tag) }
+func (l *log) Ended()                                     { l.add("ended") }
+func (l *log) Lost(loss transport.Loss)                   { l.add("lost: %v, unsent %v", loss.Reason, loss.Unsent) }
 func (l *log) add(format string, args ...any) {
 	l.entries = append(l.entries, fmt.Sprintf(format, args...))
 }
@@ -85,11 +87,13 @@ func TestFrameIsNotCopied(t *testing.T) {
 
 type receiveFunc func(transport.Inbound)
 
-func (f receiveFunc) Receive(in transport.Inbound) { f(in) }
-func (receiveFunc) Writable()                      {}
-func (receiveFunc) Failed(transport.Failure)       {}
-func (receiveFunc) Ended()                         {}
-func (receiveFunc) Lost(transport.Loss)            {}
+func (f receiveFunc) Receive(in transport.Inbound)               { f(in) }
+func (receiveFunc) Writable()                                    {}
+func (receiveFunc) StreamOpened(transport.Stream, transport.Tag) {}
+func (receiveFunc) StreamLost(transport.StreamLoss)              {}
+func (receiveFunc) Failed(transport.Failure)                     {}
+func (receiveFunc) Ended()                                       {}
+func (receiveFunc) Lost(transport.Loss)                          {}
 
 // Guarantees: G-0014.4, G-0014.5
 func TestWritableComesWhenTheRefusedFrameFits(t *testing.T) {
@@ -212,7 +216,7 @@ func TestOppositeDirectionsDoNotDeadlock(t *testing.T) {
 
 func TestOnlyTheMainStreamIsCarried(t *testing.T) {
 	a, b, _, toB := pipe(inmem.Options{})
-	if err := a.Send(transport.Outbound{Stream: 7}); !errors.Is(err, errors.ErrUnsupported) {
+	if err := a.Send(transport.Outbound{Stream: 7}); !errors.Is(err, transport.ErrNoRoute) {
 		t.Fatalf("Send on stream 7: %v", err)
 	}
 	b.Grant(7, 1)

@@ -300,7 +300,7 @@ func TestNewlineInAFrameIsSentAsASpace(t *testing.T) {
 func TestOnlyTheMainStreamIsCarried(t *testing.T) {
 	p := open(t, roleCommand(t, "echo"))
 	err := p.Send(transport.Outbound{Stream: 7, Frame: []byte("1")})
-	if !errors.Is(err, errors.ErrUnsupported) {
+	if !errors.Is(err, transport.ErrNoRoute) {
 		t.Fatalf("Send on stream 7 returned %v", err)
 	}
 	p.close(hangGuard)

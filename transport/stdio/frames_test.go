@@ -40,9 +40,11 @@ func (f *frames) Receive(in transport.Inbound) {
 	f.received <- in.Frame
 }
 
-func (f *frames) Writable()                { f.writable <- struct{}{} }
-func (f *frames) Failed(transport.Failure) {}
-func (f *frames) Ended()                   { close(f.ended); close(f.received) }
+func (f *frames) Writable()                                  { f.writable <- struct{}{} }
+func (*frames) StreamOpened(transport.Stream, transport.Tag) {}
+func (*frames) StreamLost(transport.StreamLoss)              {}
+func (f *frames) Failed(transport.Failure)                   {}
+func (f *frames) Ended()                                     { close(f.ended); close(f.received) }
 
 func (f *frames) Lost(loss transport.Loss) {
 	f.lost <- loss

@@ -51,7 +51,7 @@ func (w *wire) Bind(r transport.Receiver) { w.bind(r) }
 
 func (w *wire) Send(o transport.Outbound) error {
 	if o.Stream != transport.Main {
-		return fmt.Errorf("stdio: send on stream %d: %w", o.Stream, errors.ErrUnsupported)
+		return fmt.Errorf("stdio: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
 	}
 	return w.writer.send(o)
 }
@@ -61,6 +61,12 @@ func (w *wire) Grant(stream transport.Stream, frames int) {
 		w.credit.grant(frames)
 	}
 }
+
+// Resume implements transport.Link. Main is never lost while the link lives.
+func (w *wire) Resume(transport.Stream) {}
+
+// End implements transport.Link. There is no stream but Main.
+func (w *wire) End(transport.Stream) {}
 
 // start runs the reader and the writer. Each ends when its stream does, or
 // when it is stopped; release is then left to do.

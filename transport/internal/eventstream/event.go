@@ -1,0 +1,36 @@
+// Package eventstream reads and writes server-sent events, as MCP uses them:
+// https://html.spec.whatwg.org/multipage/server-sent-events.html.
+package eventstream
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+)
+
+// An Event is one server-sent event.
+type Event struct {
+	Type  string        // "message" when the stream names none
+	ID    string        // the last id the stream has named, this event's or an earlier one's
+	Retry time.Duration // how long to wait before reconnecting; 0 when not said
+	Data  []byte        // lines joined by a newline; empty for an event that only primes
+}
+
+// Append adds an event to the buffer. Its type is left out when it is empty or
+// "message", its id and retry when they are zero. No field but Data may hold a
+// line break.
+func Append(to []byte, e Event) []byte {
+	if e.Type != "" && e.Type != "message" {
+		to = append(append(append(to, "event: "...), e.Type...), '\n')
+	}
+	if e.ID != "" {
+		to = append(append(append(to, "id: "...), e.ID...), '\n')
+	}
+	if e.Retry > 0 {
+		to = append(strconv.AppendInt(append(to, "retry: "...), e.Retry.Milliseconds(), 10), '\n')
+	}
+	for line := range bytes.SplitSeq(e.Data, []byte("\n")) {
+		to = append(append(append(to, "data: "...), line...), '\n')
+	}
+	return append(to, '\n')
+}
