@@ -8,6 +8,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A Request is one call to the peer.
@@ -34,6 +35,38 @@ type Request struct {
 
 	// Silent keeps the peer from being told when the call is abandoned.
 	Silent bool
+
+	// Streaming is for a request that stays until either side ends it: only
+	// the context bounds it, and Close ends it first.
+	Streaming bool
+}
+
+// An origin is on whose behalf a message is made: the program's, a
+// handshake's or, when that of a handler, a request's of the peer.
+type origin struct {
+	handshake *Incarnation
+	serving   *Incoming
+}
+
+// epoch is the incarnation a frame is encoded for: the origin's own, or the
+// present one.
+func (o origin) epoch(c *Conn) uint64 {
+	switch {
+	case o.handshake != nil:
+		return o.handshake.epoch
+	case o.serving != nil:
+		return o.serving.Epoch
+	default:
+		return c.status.Load().Epoch
+	}
+}
+
+// stream is where a message of that origin goes.
+func (o origin) stream() transport.Stream {
+	if o.serving != nil {
+		return o.serving.key.stream
+	}
+	return transport.Main
 }
 
 // A call is a caller who waits. The loop settles it exactly once.
@@ -98,22 +131,22 @@ func (c *Conn) NextID() int64 { return c.lastID.Add(1) }
 // *CallError. It returns at the end of ctx at the latest. The result is the
 // caller's.
 func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
-	return c.call(ctx, r, nil)
+	return c.call(ctx, r, origin{})
 }
 
-func (c *Conn) call(ctx context.Context, r Request, in *Incarnation) (json.RawMessage, error) {
+func (c *Conn) call(ctx context.Context, r Request, by origin) (json.RawMessage, error) {
 	began := time.Now()
 	if r.ID == 0 {
 		r.ID = c.NextID()
 	}
 	c.counters.calls.Add(1)
-	o := c.attempt(ctx, r, in)
+	o := c.attempt(ctx, r, by)
 	for r.WaitForReady && o.cause == Refused && notReady(o.err) {
 		if err := c.AwaitReady(ctx); err != nil {
 			o = c.neverReady(ctx, err)
 			break
 		}
-		o = c.attempt(ctx, r, in)
+		o = c.attempt(ctx, r, by)
 	}
 	c.counters.settled[o.cause][o.delivery].Add(1)
 	var err error
@@ -142,7 +175,7 @@ func (c *Conn) neverReady(ctx context.Context, err error) outcome {
 }
 
 // attempt encodes the request for the present incarnation, posts it and waits.
-func (c *Conn) attempt(ctx context.Context, r Request, in *Incarnation) outcome {
+func (c *Conn) attempt(ctx context.Context, r Request, by origin) outcome {
 	if err := c.acquireSlot(ctx); err != nil {
 		return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
 	}
@@ -151,10 +184,10 @@ func (c *Conn) attempt(ctx context.Context, r Request, in *Incarnation) outcome 
 		waiting.progress = make(chan json.RawMessage, 1)
 	}
 	posted := c.mailbox.post(event{
-		kind: callMade, handshake: in != nil, serving: c.serves(ctx), silent: r.Silent,
-		epoch: c.epochOf(in), timeout: c.timeout(r),
+		kind: callMade, handshake: by.handshake != nil, serving: c.serves(ctx), silent: r.Silent,
+		epoch: by.epoch(c), timeout: c.timeout(r), streaming: r.Streaming,
 		out: outboundFrame{
-			id: r.ID, call: waiting,
+			id: r.ID, call: waiting, stream: by.stream(),
 			frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(r.ID), r.Method, r.Params),
 		},
 	})
@@ -167,18 +200,9 @@ func (c *Conn) attempt(ctx context.Context, r Request, in *Incarnation) outcome 
 	return o
 }
 
-// epochOf is the incarnation a frame is encoded for: the handshake's own, or
-// the present one.
-func (c *Conn) epochOf(in *Incarnation) uint64 {
-	if in != nil {
-		return in.epoch
-	}
-	return c.status.Load().Epoch
-}
-
 func (c *Conn) timeout(r Request) time.Duration {
 	switch {
-	case r.Timeout < 0:
+	case r.Timeout < 0 || r.Streaming:
 		return 0
 	case r.Timeout == 0:
 		return c.options.RequestTimeout
@@ -228,17 +252,17 @@ func leavingCause(ctx context.Context) Cause {
 // Notify sends a notification. It returns nil once the link has taken it; the
 // peer may still not get it. It waits for room until ctx ends.
 func (c *Conn) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return c.notify(ctx, method, params, nil)
+	return c.notify(ctx, method, params, origin{})
 }
 
-func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage, in *Incarnation) error {
+func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage, by origin) error {
 	if err := c.acquireSlot(ctx); err != nil {
 		return &CallError{Method: method, Cause: leavingCause(ctx), Delivery: NotSent, Err: err}
 	}
 	waiting := c.newCall()
 	posted := c.mailbox.post(event{
-		kind: noticeMade, handshake: in != nil, serving: c.serves(ctx), epoch: c.epochOf(in),
-		out: outboundFrame{call: waiting, notice: true, frame: jsonrpc.AppendNotification(nil, method, params)},
+		kind: noticeMade, handshake: by.handshake != nil, serving: c.serves(ctx), epoch: by.epoch(c),
+		out: outboundFrame{call: waiting, stream: by.stream(), notice: true, frame: jsonrpc.AppendNotification(nil, method, params)},
 	})
 	if !posted {
 		waiting.releaseSlot()

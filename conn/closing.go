@@ -76,7 +76,7 @@ func (c *core) onLinkEnded(now instant) {
 	}
 	c.ended = true
 	c.settlePending(now, LinkLost, Reason{Kind: PeerEnded}, nil)
-	c.drain(now + c.options.DrainGrace)
+	c.drain(now, now+c.options.DrainGrace)
 }
 
 // onDrainAsked stops taking new work of ours, and closes once what is in
@@ -85,17 +85,22 @@ func (c *core) onDrainAsked(now instant, ev *event) {
 	switch c.state() {
 	case Closing: // with all the grace it was given
 	case Ready:
-		c.drain(now + ev.timeout)
+		c.drain(now, now+ev.timeout)
 	default:
 		c.end(now, Reason{Kind: Drained})
 	}
 }
 
-func (c *core) drain(due instant) {
+func (c *core) drain(now, due instant) {
 	if !c.draining || due < c.drainDue {
 		c.drainDue = due
 	}
+	if c.draining {
+		return
+	}
 	c.draining = true
+	c.abandonStreaming(now)
+	c.releaseStreaming()
 }
 
 // finishDrain closes a draining Conn that has nothing left to do. A frame

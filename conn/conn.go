@@ -54,7 +54,7 @@ func newConn(r role, initial State, o Options) *Conn {
 		role:    r,
 		born:    time.Now().Add(-time.Nanosecond), // so that no instant is zero
 		slots:   make(chan struct{}, o.SendSlots),
-		mailbox: newMailbox(),
+		mailbox: new(mailbox),
 		done:    make(chan struct{}),
 	}
 	c.options.Dialect = guarded{o.Dialect, c.reportPanic}
@@ -75,16 +75,53 @@ func (c *Conn) Name() string { return c.options.Name }
 // unknown delivery unless it surely never left; an initiator may be run again,
 // and continues its ids and epochs.
 func (c *Conn) Run(ctx context.Context) error {
+	woken := make(chan struct{}, 1) // one wake at a time
+	l, leave, err := c.enter(ctx, func() { woken <- struct{}{} })
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return l.run(woken)
+}
+
+// Start is Run without a goroutine while there is nothing to do: each event
+// that comes to an idle Conn gets one, until the Conn is idle again. It
+// returns once the first is idle, with the link bound, and fails like Run with
+// ErrRunning and ErrNotRunning. What Run would return is given to over, once,
+// on the last of those goroutines.
+func (c *Conn) Start(ctx context.Context, over func(error)) error {
+	var turn func()
+	l, leave, err := c.enter(ctx, func() { go turn() })
+	if err != nil {
+		return err
+	}
+	turn = func() {
+		if closed, err := l.turns(); closed {
+			leave()
+			over(err)
+		}
+	}
+	turn()
+	return nil
+}
+
+// enter gives the Conn a loop, which is to leave when its turns are over.
+func (c *Conn) enter(ctx context.Context, wake func()) (l *loop, leave func(), err error) {
 	over := make(chan struct{})
 	if !c.present.CompareAndSwap(nil, &over) {
-		return ErrRunning
+		return nil, nil, ErrRunning
 	}
-	defer close(over)
-	defer c.present.Store(nil)
 	if c.State() == Closing {
-		return ErrNotRunning
+		c.present.Store(nil)
+		return nil, nil, ErrNotRunning
 	}
-	return newLoop(c).run(ctx)
+	l = newLoop(c)
+	detach := l.attach(ctx, wake)
+	return l, func() {
+		detach()
+		c.present.Store(nil)
+		close(over)
+	}, nil
 }
 
 // Done is closed when Run has returned and the Conn is closed for good.

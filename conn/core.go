@@ -42,7 +42,7 @@ type core struct {
 	tombstones tombstones
 	incoming   incoming
 	outbound   outbound
-	credit     credit
+	streams    streams
 
 	malformedRun int // malformed frames in a row
 
@@ -128,7 +128,12 @@ func (c *core) onTraffic(now instant, ev *event) {
 		c.onAftermath(now, ev)
 		return
 	}
+	c.use(ev)
 	switch ev.kind {
+	case streamOpened:
+		c.onStreamOpened(ev)
+	case streamLost:
+		c.onStreamLost(now, ev)
 	case replied:
 		c.onReplied(now, ev)
 	case requested:
@@ -138,9 +143,9 @@ func (c *core) onTraffic(now instant, ev *event) {
 	case progressed:
 		c.onProgressed(ev)
 	case cancelled:
-		c.onCancelled(ev)
+		c.onCancelled(now, ev)
 	case probed:
-		c.send(ev.out)
+		c.reply(ev.out)
 	case malformed:
 		c.onMalformed(now, ev)
 	case busy:
@@ -152,12 +157,10 @@ func (c *core) onTraffic(now instant, ev *event) {
 	default:
 		panic(fmt.Sprintf("conn: unhandled event %d", ev.kind))
 	}
-	if ev.frames > 0 {
-		if ev.kind != malformed {
-			c.malformedRun = 0
-		}
-		c.credit.withheld += ev.frames
+	if ev.frames > 0 && ev.kind != malformed {
+		c.malformedRun = 0
 	}
+	c.finishStream(now, ev.stream)
 }
 
 // onAftermath applies what is still reported when the incarnation is over: a
@@ -221,6 +224,7 @@ func (c *core) onLinkOpened(ev *event) {
 func (c *core) attach(link transport.Link) {
 	c.linked, c.closeDue = true, 0
 	c.malformedRun = 0
+	c.streams = streams{}
 	c.emit(effect{kind: bind, link: link, epoch: c.epoch})
 	c.emit(effect{kind: grant, stream: transport.Main, frames: c.options.Credit})
 }
@@ -248,6 +252,7 @@ func (c *core) onTick(now instant, ev *event) {
 	}
 	c.expireRequests(now)
 	c.retrySends(now, ev)
+	c.resumeStreams(now)
 	c.tombstones.sweep(now, c.options.TombstoneSweep)
 }
 
@@ -255,7 +260,7 @@ func passed(now, deadline instant) bool { return deadline != 0 && deadline <= no
 
 // deadline is when the core wants its next tick; 0 for never.
 func (c *core) deadline() instant {
-	return earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.pending.deadline(),
+	return earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.pending.deadline(), c.streams.deadline(),
 		c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
 }
 

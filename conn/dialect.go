@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A Dialect says what the protocol above JSON-RPC means by a message. Its
@@ -39,6 +38,7 @@ const (
 	Cancellation                  // a notification that the peer has abandoned one of its own
 	Probe                         // a request that asks for a sign of life
 	Exclusive                     // a request that those behind it wait for
+	Streaming                     // a request that stays until either side ends it
 )
 
 // guarded keeps a panic of a Dialect's from whoever asked it: the loop, or the
@@ -75,8 +75,10 @@ func (plain) Batches() bool                   { return false }
 type Handler interface {
 	// ServeRequest answers a request, in a goroutine of its own. Its context
 	// ends, with a cause, when the peer cancels the request, the incarnation
-	// is over or the Conn stops. A *jsonrpc.Error in the error's chain goes to
-	// the peer as it is; any other error, and a panic, as an internal error.
+	// is over or the Conn stops; that of a Streaming request also, with the
+	// cause ErrDraining, when the Conn is being closed, and its answer is sent.
+	// A *jsonrpc.Error in the error's chain goes to the peer as it is; any
+	// other error, and a panic, as an internal error.
 	ServeRequest(context.Context, *Incoming) (json.RawMessage, error)
 
 	// ServeNotification takes a notification. Notifications come one at a
@@ -92,16 +94,22 @@ type Incoming struct {
 
 	size      int  // bytes of the params as they came
 	exclusive bool // requests behind it wait until it has been answered
+	streaming bool // it stays until either side ends it
 
 	key  incomingKey
+	conn *Conn
 	task *task // set by the shell while it is being served
 }
 
 // ID is the request's id; the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
 
-// Stream is where it came in.
-func (in *Incoming) Stream() transport.Stream { return in.key.stream }
+// Notify is Conn.Notify for what belongs to this request: it goes out on the
+// stream that will carry the answer, and ahead of it. It is for the handler,
+// while it runs.
+func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	return in.conn.notify(ctx, method, params, origin{serving: in})
+}
 
 // refuser is the handler of a Conn that serves nothing.
 type refuser struct{}

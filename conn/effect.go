@@ -14,7 +14,7 @@ type effect struct {
 	from, to State // transitioned
 	epoch    uint64
 	id       int64            // settle, late, unknown
-	stream   transport.Stream // grant
+	stream   transport.Stream // grant, endStream, resumeStream
 	call     *call            // settle, progress
 	incoming *Incoming        // serve, cancelServing, notify
 	out      outboundFrame    // transmit
@@ -38,6 +38,8 @@ const (
 	handshake                // run the handshake strategy
 	transmit                 // offer the frame to the link
 	grant                    // give a stream credit
+	endStream                // end a stream from this side
+	resumeStream             // take up a stream that was cut
 	settle                   // tell a caller its one outcome
 	progress                 // hand progress to a caller
 	serve                    // run the handler of a request

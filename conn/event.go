@@ -23,18 +23,21 @@ type event struct {
 	tried     bool // busy: this very frame was offered to the link
 	moved     bool // busy, tick: the link has taken something since it was last busy
 	unsent    bool // failed: no byte of it left
+	last      bool // nothing more comes on the stream
+	resumable bool // streamLost
+	streaming bool // callMade: the request stays until either side ends it
 	frames    int  // credit used: 1, or 0 for all messages of a batch but the last
 	epoch     uint64
-	id        int64            // ours: callLeft, replied, progressed
+	id        int64            // ours: callLeft, replied, progressed, streamOpened
 	stream    transport.Stream // where it came in
 	incoming  *Incoming        // requested, notified, cancelled, handled; opaque but for its key
 	payload   []byte           // replied: the result; progressed: the params
 	fault     *jsonrpc.Error   // replied: the peer's error
 	out       outboundFrame    // callMade, noticeMade, handled, probed, malformed, busy, failed; callLeft: whose notification
 	err       error            // callLeft, malformed, failed, stopAsked, linkGone
-	reason    Reason           // openFailed, handshakeFailed, linkLost
-	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take
-	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, busy, tick
+	reason    Reason           // openFailed, handshakeFailed, linkLost, streamLost
+	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; streamLost: not to be resumed before
+	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, tick
 	tags      []transport.Tag  // linkLost: what surely never left
 	link      transport.Link   // started, linkOpened
 	task      *task            // whose last event this is; opaque to the core
@@ -71,6 +74,8 @@ const (
 	cancelled // the peer cancels a request of its own
 	probed    // a liveness probe; frame is its answer
 	malformed // a frame that is no message; frame is the answer due, if any
+	streamOpened
+	streamLost
 
 	// From sending.
 	busy     // the link had no room for this frame
@@ -79,4 +84,6 @@ const (
 
 	handled // a handler has returned; frame is its reply
 	tick    // the deadline has passed
+
+	overdue // the shell's own: tasks were waited for long enough
 )

@@ -21,12 +21,12 @@ func (i *Incarnation) Epoch() uint64 { return i.epoch }
 
 // Call is Conn.Call, before the Conn is ready.
 func (i *Incarnation) Call(ctx context.Context, r Request) (json.RawMessage, error) {
-	return i.conn.call(ctx, r, i)
+	return i.conn.call(ctx, r, origin{handshake: i})
 }
 
 // Notify is Conn.Notify, before the Conn is ready.
 func (i *Incarnation) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return i.conn.notify(ctx, method, params, i)
+	return i.conn.notify(ctx, method, params, origin{handshake: i})
 }
 
 // A receiver turns what a link reports into events of its incarnation. It
@@ -37,45 +37,45 @@ type receiver struct {
 }
 
 func (r *receiver) Receive(in transport.Inbound) {
+	came := event{stream: in.Stream, last: in.Last, frames: 1}
 	switch {
 	case in.Err != nil:
-		r.malformed(in.Stream, 1, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
+		r.malformed(came, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
 	case r.conn.options.Dialect.Batches() && jsonrpc.IsBatch(in.Frame):
-		r.receiveBatch(in)
+		r.receiveBatch(came, in.Frame)
 	default:
 		m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
-		r.receiveOne(in.Stream, 1, &m, err)
+		r.receiveOne(came, &m, err)
 	}
 }
 
 // receiveBatch posts every message of a batch; the last one carries the credit
-// the frame has used.
-func (r *receiver) receiveBatch(in transport.Inbound) {
-	items, err := jsonrpc.DecodeBatch(in.Frame, jsonrpc.Limits{})
+// the frame has used, and the end of its stream.
+func (r *receiver) receiveBatch(came event, frame []byte) {
+	items, err := jsonrpc.DecodeBatch(frame, jsonrpc.Limits{})
 	if err != nil {
-		r.receiveOne(in.Stream, 1, nil, err)
+		r.receiveOne(came, nil, err)
 		return
 	}
 	for i := range items {
-		used := 0
+		part := event{stream: came.stream}
 		if i == len(items)-1 {
-			used = 1
+			part = came
 		}
 		if items[i].Err != nil {
-			r.malformed(in.Stream, used, items[i].Err)
+			r.malformed(part, items[i].Err)
 			continue
 		}
-		r.receiveOne(in.Stream, used, &items[i].Message, nil)
+		r.receiveOne(part, &items[i].Message, nil)
 	}
 }
 
-func (r *receiver) receiveOne(stream transport.Stream, used int, m *jsonrpc.Message, err error) {
+func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, err error) {
 	var refused *jsonrpc.DecodeError
 	if errors.As(err, &refused) {
-		r.malformed(stream, used, refused)
+		r.malformed(ev, refused)
 		return
 	}
-	ev := event{frames: used, stream: stream}
 	switch m.Kind {
 	case jsonrpc.KindResult, jsonrpc.KindError:
 		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
@@ -96,7 +96,7 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message) {
 		return
 	}
 	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m)
-	ev.incoming.exclusive = class.Kind == Exclusive
+	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 }
 
 func (r *receiver) notification(ev *event, m *jsonrpc.Message) {
@@ -114,23 +114,30 @@ func (r *receiver) notification(ev *event, m *jsonrpc.Message) {
 }
 
 func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message) *Incoming {
-	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, key: incomingKey{stream, m.ID}}
+	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, conn: r.conn, key: incomingKey{stream, m.ID}}
 }
 
 // malformed reports a frame that is no message. Only acceptors answer, and
 // only what may have been a request.
-func (r *receiver) malformed(stream transport.Stream, used int, err *jsonrpc.DecodeError) {
-	ev := event{kind: malformed, stream: stream, frames: used, err: err, random: random()}
+func (r *receiver) malformed(ev event, err *jsonrpc.DecodeError) {
+	ev.kind, ev.err, ev.random = malformed, err, random()
 	if r.conn.role == acceptor && err.ReplyDue() {
 		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
-		ev.out = outboundFrame{stream: stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault)}
+		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault)}
 	}
 	r.post(ev)
 }
 
-func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {}
+func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
+	r.post(event{kind: streamOpened, stream: stream, id: int64(tag)})
+}
 
-func (r *receiver) StreamLost(loss transport.StreamLoss) {}
+func (r *receiver) StreamLost(loss transport.StreamLoss) {
+	r.post(event{
+		kind: streamLost, stream: loss.Stream, reason: Reason{StreamLost, loss.Reason},
+		resumable: loss.Resumable, timeout: loss.Delay, random: random(),
+	})
+}
 
 func (r *receiver) Writable() { r.post(event{kind: writable}) }
 

@@ -4,6 +4,7 @@ package conn
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -22,6 +23,7 @@ type incoming struct {
 	serving   map[incomingKey]*Incoming
 	silent    map[*Incoming]bool // being served, but nobody wants the answer
 	exclusive *Incoming          // being served, and all others wait for it
+	streaming []*Incoming        // of those being served, the ones that stay until a side ends them
 	waiting   []*Incoming
 	bytes     int // of the params of all of them
 }
@@ -41,7 +43,7 @@ func (in *incoming) release(request *Incoming) { in.bytes -= request.size }
 
 // closed reports whether no further request can be served now.
 func (in *incoming) closed(limit int) bool {
-	return in.exclusive != nil || len(in.serving)+len(in.silent) >= limit
+	return in.exclusive != nil || len(in.serving)+len(in.silent)-len(in.streaming) >= limit
 }
 
 func (in *incoming) find(key incomingKey) (*Incoming, bool) {
@@ -54,6 +56,37 @@ func (in *incoming) find(key incomingKey) (*Incoming, bool) {
 		}
 	}
 	return nil, false
+}
+
+// named returns the request that a cancellation means. What comes on Main may
+// be of any stream; should several have that id, the earliest is meant.
+func (in *incoming) named(key incomingKey) (*Incoming, bool) {
+	if request, ok := in.find(key); ok || key.stream != transport.Main {
+		return request, ok
+	}
+	var named *Incoming
+	for request := range in.all() {
+		if request.key.id == key.id && (named == nil || request.key.stream < named.key.stream) {
+			named = request
+		}
+	}
+	return named, named != nil
+}
+
+// all ranges over the requests that may still be answered, in no order.
+func (in *incoming) all() iter.Seq[*Incoming] {
+	return func(yield func(*Incoming) bool) {
+		for _, request := range in.serving {
+			if !yield(request) {
+				return
+			}
+		}
+		for _, request := range in.waiting {
+			if !yield(request) {
+				return
+			}
+		}
+	}
 }
 
 // onRequested serves a request, queues it, or refuses it: never all of them
@@ -69,7 +102,10 @@ func (c *core) onRequested(ev *event) {
 	case !c.incoming.fits(request, c.options.MaxHeld):
 		c.refuseRequest(request, jsonrpc.CodeInternalError,
 			fmt.Sprintf("overloaded: requests of %d bytes are held", c.incoming.bytes))
-	case !c.incoming.closed(c.options.MaxServing):
+	case request.streaming && len(c.incoming.streaming) >= c.options.MaxStreaming:
+		c.refuseRequest(request, jsonrpc.CodeInternalError,
+			fmt.Sprintf("overloaded: %d requests stay open", c.options.MaxStreaming))
+	case request.streaming && c.incoming.exclusive == nil, !c.incoming.closed(c.options.MaxServing):
 		c.hold(request)
 		c.serve(request)
 	case len(c.incoming.waiting) < c.options.MaxWaiting:
@@ -84,6 +120,7 @@ func (c *core) onRequested(ev *event) {
 func (c *core) hold(request *Incoming) {
 	request.size = len(request.Params) // its handler may change the params
 	c.incoming.bytes += request.size
+	c.owe(request)
 }
 
 func (c *core) serve(request *Incoming) {
@@ -95,26 +132,36 @@ func (c *core) serve(request *Incoming) {
 		c.incoming.exclusive = request
 	}
 	c.emit(effect{kind: serve, incoming: request, epoch: c.epoch})
+	if request.streaming {
+		c.incoming.streaming = append(c.incoming.streaming, request)
+	}
+	if request.streaming && c.draining {
+		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
+	}
 }
 
 func (c *core) refuseRequest(request *Incoming, code int64, message string) {
 	frame := jsonrpc.AppendError(nil, request.key.id, &jsonrpc.Error{Code: code, Message: message})
-	c.send(outboundFrame{stream: request.key.stream, frame: frame, reply: true})
+	c.reply(outboundFrame{stream: request.key.stream, frame: frame, reply: true})
 }
 
-// onCancelled ends the context of a request being served. Its answer, if it
-// still comes, is not sent.
-func (c *core) onCancelled(ev *event) {
-	key := ev.incoming.key
-	request, ok := c.incoming.find(key)
-	if !ok {
-		return // finished, or never made: cancellation races are normal
-	}
-	if _, serving := c.incoming.serving[key]; !serving {
+// onCancelled hears that the peer has abandoned one of its requests.
+func (c *core) onCancelled(now instant, ev *event) {
+	if request, ok := c.incoming.named(ev.incoming.key); ok {
+		c.cancelIncoming(now, request)
+	} // else it is finished, or was never made: cancellation races are normal
+}
+
+// cancelIncoming ends the context of a request being served, or forgets one
+// that waits. Its answer, if it still comes, is not sent.
+func (c *core) cancelIncoming(now instant, request *Incoming) {
+	c.acquit(request)
+	defer c.finishStream(now, request.key.stream)
+	if c.incoming.serving[request.key] != request {
 		c.incoming.forget(request)
 		return
 	}
-	delete(c.incoming.serving, key)
+	delete(c.incoming.serving, request.key)
 	if c.incoming.silent == nil {
 		c.incoming.silent = make(map[*Incoming]bool)
 	}
@@ -139,13 +186,17 @@ func (c *core) onHandled(ev *event) {
 	switch {
 	case c.incoming.serving[request.key] == request:
 		delete(c.incoming.serving, request.key)
-		c.send(ev.out)
+		c.acquit(request)
+		c.reply(ev.out)
 	case c.incoming.silent[request]:
 		delete(c.incoming.silent, request)
 	default:
 		return // of an incarnation that is over
 	}
 	c.incoming.release(request)
+	if request.streaming {
+		c.incoming.streaming = slices.DeleteFunc(c.incoming.streaming, func(other *Incoming) bool { return other == request })
+	}
 	if c.incoming.exclusive == request {
 		c.incoming.exclusive = nil
 	}
@@ -166,6 +217,14 @@ func (c *core) onMalformed(now instant, ev *event) {
 		return
 	}
 	if ev.out.frame != nil {
-		c.send(ev.out)
+		c.reply(ev.out)
+	}
+}
+
+// releaseStreaming tells the handlers of requests that would stay for ever to
+// come to an end. Their answers are still sent.
+func (c *core) releaseStreaming() {
+	for _, request := range c.incoming.streaming {
+		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
 	}
 }

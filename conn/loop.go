@@ -7,8 +7,10 @@ import (
 	"time"
 )
 
-// A loop is the shell around the core: the one goroutine that owns a Conn. It
-// waits for events, watches one timer, and performs effects. It never blocks.
+// A loop is the shell around the core: the one owner of a Conn. It takes
+// events from the mailbox, arms one timer, and performs effects. It never
+// blocks: with nothing to take it ends its turns, and whoever posts the next
+// event has them go on, on one goroutine at a time.
 type loop struct {
 	conn  *Conn
 	core  *core
@@ -19,11 +21,14 @@ type loop struct {
 	notices *serial // notifications on their way to the handler
 	events  *serial // events on their way to the hooks
 
-	timer    *time.Timer
-	armed    instant     // when the timer fires; 0 when it does not
-	overdue  *time.Timer // runs once the core is finished: how long tasks are waited for
-	finished bool        // the core has nothing left to do
+	timer    *time.Timer // posts a tick; nil before the first deadline
+	armed    instant     // when it does; 0 when it does not
+	patience *time.Timer // runs once the core is finished
+	begun    bool
+	finished bool // the core has nothing left to do
+	overdue  bool // and tasks were waited for long enough
 
+	spare       []event  // for the mailbox to fill
 	batch       []event  // taken from the mailbox, not stepped yet
 	present     event    // being stepped
 	unperformed []effect // of the present step
@@ -39,15 +44,7 @@ func newLoop(c *Conn) *loop {
 	l.core.pending.lastID = c.lastID.Load()
 	l.notices = newSerial(c.options.MaxNotices, c.options.MaxHeld)
 	l.events = newSerial(maxHookEvents, 0)
-	l.timer = stoppedTimer()
-	l.overdue = stoppedTimer()
 	return l
-}
-
-func stoppedTimer() *time.Timer {
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	return timer
 }
 
 // maxHookEvents is how many events wait for slow hooks.
@@ -56,39 +53,70 @@ const maxHookEvents = 1024
 // random is the shell's one source of chance.
 func random() float64 { return rand.Float64() }
 
-// run is the loop. It ends when the core is finished and every task is over
-// or overdue, or by a panic.
-func (l *loop) run(ctx context.Context) (err error) {
-	defer l.timer.Stop()
-	defer l.overdue.Stop()
-	defer l.recoverPanic(&err)
+// attach makes the mailbox this loop's until the end of its turns.
+func (l *loop) attach(ctx context.Context, wake func()) (detach func()) {
 	l.ctx = context.WithValue(context.WithoutCancel(ctx), servedBy{}, l.conn)
-	l.conn.mailbox.setOpen(true)
-	l.begin()
-	var spare []event
-	for leaving := ctx.Done(); !l.finished || l.tasks.count() > 0; {
-		l.arm()
-		select {
-		case <-l.conn.mailbox.wake:
-			taken := l.conn.mailbox.take(spare)
-			for l.batch = taken; len(l.batch) > 0; {
-				ev := l.batch[0]
-				l.batch = l.batch[1:]
-				l.step(ev)
-			}
-			clear(taken)
-			spare = taken
-		case <-l.timer.C:
-			l.armed = 0
-			l.step(event{kind: tick, random: random(), moved: l.moved})
-		case <-leaving:
-			leaving = nil
-			l.step(event{kind: stopAsked, err: context.Cause(ctx)})
-		case <-l.overdue.C:
-			return l.close()
+	l.conn.mailbox.begin(wake)
+	unhook := context.AfterFunc(ctx, func() {
+		l.conn.mailbox.post(event{kind: stopAsked, err: context.Cause(ctx)})
+	})
+	return func() {
+		unhook()
+		stop(l.timer)
+		stop(l.patience)
+	}
+}
+
+func stop(timer *time.Timer) {
+	if timer != nil {
+		timer.Stop()
+	}
+}
+
+// run has all the turns on one goroutine, which waits between them.
+func (l *loop) run(woken <-chan struct{}) error {
+	for {
+		over, err := l.turns()
+		if over {
+			return err
+		}
+		<-woken
+	}
+}
+
+// turns goes on until there is nothing to do for now, or for good: when the
+// core is finished and every task is over or overdue, or after a panic.
+func (l *loop) turns() (over bool, err error) {
+	over = true // unless it returns below
+	defer l.recoverPanic(&err)
+	if !l.begun {
+		l.begun = true
+		l.begin()
+	}
+	for !l.finished || l.tasks.count() > 0 && !l.overdue {
+		if !l.turn() {
+			return false, nil
 		}
 	}
-	return l.close()
+	return true, l.close()
+}
+
+// turn steps through what the mailbox holds. When it reports that there was
+// nothing, another goroutine may have the next turn already.
+func (l *loop) turn() bool {
+	l.arm()
+	taken := l.conn.mailbox.take(l.spare)
+	if len(taken) == 0 {
+		return false
+	}
+	for l.batch = taken; len(l.batch) > 0; {
+		ev := l.batch[0]
+		l.batch = l.batch[1:]
+		l.step(ev)
+	}
+	clear(taken)
+	l.spare = taken
+	return true
 }
 
 // begin starts the core. A Conn that was stopped before opens no link.
@@ -110,7 +138,12 @@ func (l *loop) arm() {
 		return
 	}
 	l.armed = deadline
-	l.timer.Reset(max(deadline-l.conn.now(), 0))
+	wait := max(deadline-l.conn.now(), 0)
+	if l.timer == nil {
+		l.timer = time.AfterFunc(wait, func() { l.conn.mailbox.post(event{kind: tick}) })
+		return
+	}
+	l.timer.Reset(wait)
 }
 
 // step feeds the core one event and performs what it says. What the link did
@@ -119,8 +152,15 @@ func (l *loop) step(ev event) {
 	if ev.task != nil {
 		l.tasks.remove(ev.task)
 	}
-	if ev.kind == linkGone {
+	switch ev.kind {
+	case overdue:
+		l.overdue = true
+		return
+	case linkGone:
 		l.remains = ev.err
+	case tick:
+		l.armed = 0
+		ev.random, ev.moved = random(), l.moved
 	}
 	l.feed(ev)
 	for len(l.returned) > 0 {
@@ -139,8 +179,7 @@ func (l *loop) feed(ev event) {
 
 // close is the regular end of a Conn.
 func (l *loop) close() error {
-	l.conn.mailbox.setOpen(false)
-	for _, ev := range l.conn.mailbox.take(nil) {
+	for _, ev := range l.conn.mailbox.end() {
 		if ev.kind == linkOpened {
 			closeUnwanted(ev.link)
 			continue

@@ -9,13 +9,12 @@ type mailbox struct {
 	mu     sync.Mutex
 	events []event
 	open   bool
-	wake   chan struct{} // capacity one: a token waits while there are events
+	idle   bool   // the loop has taken all there was, and waits to be woken
+	wake   func() // wakes it; called once per idleness, and never blocks
 }
 
 // keep is how many events of capacity an emptied mailbox holds on to.
 const keep = 8
-
-func newMailbox() *mailbox { return &mailbox{wake: make(chan struct{}, 1)} }
 
 // post adds an event, or reports false when no loop will take it.
 func (m *mailbox) post(ev event) bool {
@@ -25,28 +24,40 @@ func (m *mailbox) post(ev event) bool {
 		return false
 	}
 	m.events = append(m.events, ev)
-	select {
-	case m.wake <- struct{}{}:
-	default: // the loop has been woken already
+	if m.idle {
+		m.idle = false
+		m.wake()
 	}
 	return true
 }
 
-// take swaps all waiting events against a cleared slice.
+// take swaps all waiting events against a cleared slice. When none waits it
+// takes nothing, and the next one wakes the loop.
 func (m *mailbox) take(emptied []event) []event {
-	if cap(emptied) > keep {
-		emptied = nil
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	taken := m.events
-	m.events = emptied[:0]
+	if m.idle = len(taken) == 0; m.idle {
+		return nil
+	}
+	if m.events = emptied[:0]; cap(emptied) > keep {
+		m.events = nil
+	}
 	return taken
 }
 
-// setOpen starts or ends the taking of events.
-func (m *mailbox) setOpen(open bool) {
+// begin starts the taking of events.
+func (m *mailbox) begin(wake func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.open = open
+	m.open, m.idle, m.wake = true, false, wake
+}
+
+// end ends it, and returns what was left.
+func (m *mailbox) end() []event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := m.events
+	m.open, m.events, m.wake = false, nil, nil
+	return left
 }

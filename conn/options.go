@@ -47,6 +47,7 @@ type Options struct {
 	Credit       int // frames a stream may deliver ahead; 1
 	SendSlots    int // calls and notifications on their way to the link; 256
 	MaxServing   int // the peer's requests served at once; 128
+	MaxStreaming int // those of them that stay open, counted apart; 1024
 	MaxWaiting   int // the peer's requests that wait for that; 1024
 	MaxNotices   int // notifications that wait for their handler; 1024
 	MaxHeld      int // bytes of requests served or waiting, and again of notifications waiting; one always fits; 64 MiB
@@ -66,6 +67,7 @@ func (o Options) withDefaults() Options {
 	o.Credit = cmp.Or(o.Credit, 1)
 	o.SendSlots = cmp.Or(o.SendSlots, 256)
 	o.MaxServing = cmp.Or(o.MaxServing, 128)
+	o.MaxStreaming = cmp.Or(o.MaxStreaming, 1024)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 1024)
 	o.MaxNotices = cmp.Or(o.MaxNotices, 1024)
 	o.MaxHeld = cmp.Or(o.MaxHeld, 64<<20)

@@ -20,6 +20,7 @@ type outboundFrame struct {
 	call     *call      // who waits for it, or nil; opaque to the core
 	notice   bool       // a notification of ours: its caller waits for the link to take it
 	reply    bool       // never dropped
+	last     bool       // it ends its stream
 	answers  jsonrpc.ID // reply: the request it answers, while that can be put differently
 	attempts int        // how often the link has refused it
 }
@@ -182,12 +183,13 @@ func (c *core) onFailed(now instant, ev *event) {
 	r, ok := c.pending.take(ev.out.id)
 	switch {
 	case ok:
+		c.streams.drop(r.stream)
 		r.sent = !ev.unsent
 		c.settle(now, r, ending{failureCause(ev.err), r.unanswered(), ev.err}, nil)
 	case ev.out.notice:
 		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err), NotSent, ev.err}, nil)
-	case !ev.out.answers.IsZero():
+	case !ev.out.answers.IsZero() && !errors.Is(ev.err, transport.ErrNoRoute):
 		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
-		c.send(outboundFrame{stream: ev.out.stream, reply: true, frame: jsonrpc.AppendError(nil, ev.out.answers, fault)})
+		c.send(outboundFrame{stream: ev.out.stream, reply: true, last: ev.out.last, frame: jsonrpc.AppendError(nil, ev.out.answers, fault)})
 	}
 }

@@ -18,8 +18,7 @@ func (l *loop) recoverPanic(err *error) {
 	}
 	c := l.conn
 	panicked := &PanicError{Value: value, Stack: debug.Stack()}
-	c.mailbox.setOpen(false)
-	l.abandon(panicked)
+	l.abandon(panicked, c.mailbox.end())
 	c.epoch = l.core.epoch
 	over := c.role == acceptor || c.stopping.Load()
 	status := Status{State: Starting, Reason: Reason{LinkBroken, panicked}, Since: time.Now(), Epoch: c.epoch}
@@ -48,7 +47,7 @@ func (l *loop) dismantle(why error) (err error) {
 
 // abandon ends every call this loop knows of: each may have been executed,
 // unless it surely never left.
-func (l *loop) abandon(why error) {
+func (l *loop) abandon(why error, unread []event) {
 	told := make(map[*call]bool)
 	tell := func(c *call, o outcome) {
 		if c != nil && !told[c] && !c.settled {
@@ -75,7 +74,7 @@ func (l *loop) abandon(why error) {
 	}
 	events := append([]event{l.present}, l.returned...)
 	events = append(events, l.batch...)
-	for _, ev := range append(events, l.conn.mailbox.take(nil)...) {
+	for _, ev := range append(events, unread...) {
 		tell(ev.out.call, unsent)
 		l.discard(ev.link)
 	}

@@ -27,7 +27,9 @@ func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 		l := newLoop(c)
 		l.core.dialect = faulty{}
 		ended := make(chan error, 1)
-		go func() { ended <- l.run(context.Background()) }()
+		woken := make(chan struct{}, 1)
+		defer l.attach(context.Background(), func() { woken <- struct{}{} })()
+		go func() { ended <- l.run(woken) }()
 		synctest.Wait()
 		results := make(chan error, 2)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -67,13 +69,13 @@ func (c *closable) Close(time.Duration) error { c.closes++; return nil }
 func TestNothingIsLeftInTheMailbox(t *testing.T) {
 	for name, end := range map[string]func(*loop){
 		"regular end": func(l *loop) { l.close() },
-		"panic":       func(l *loop) { l.abandon(errors.New("panic")) },
+		"panic":       func(l *loop) { l.abandon(errors.New("panic"), l.conn.mailbox.end()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLoop(New(opener{}, Options{}))
 			l.step(event{kind: stopAsked})
 			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
-			l.conn.mailbox.setOpen(true)
+			l.conn.mailbox.begin(func() {})
 			l.conn.mailbox.post(event{kind: linkOpened, link: link})
 			l.conn.mailbox.post(event{kind: callMade, out: outboundFrame{id: 1, call: caller}})
 			end(l)

@@ -12,12 +12,14 @@ import (
 
 // A request is one call of ours that has not ended.
 type request struct {
-	id       int64
-	call     *call
-	silent   bool    // the peer is never told that it was abandoned
-	sent     bool    // its frame was handed to the link
-	deadline instant // 0 for never
-	position int     // in pending.byDeadline; -1 outside
+	id        int64
+	call      *call
+	silent    bool             // the peer is never told that it was abandoned
+	sent      bool             // its frame was handed to the link
+	streaming bool             // it stays until either side ends it
+	stream    transport.Stream // that brings its answer
+	deadline  instant          // 0 for never
+	position  int              // in pending.byDeadline; -1 outside
 }
 
 // pending holds the requests that have not ended, by id and by deadline.
@@ -32,12 +34,12 @@ const maxFree = 64
 
 func (p *pending) len() int { return len(p.byID) }
 
-func (p *pending) add(id int64, call *call, silent bool, deadline instant) *request {
+func (p *pending) add(id int64, call *call, deadline instant) *request {
 	if p.byID == nil {
 		p.byID = make(map[int64]*request)
 	}
 	r := p.reuse()
-	*r = request{id: id, call: call, silent: silent, deadline: deadline, position: -1}
+	*r = request{id: id, call: call, deadline: deadline, position: -1}
 	p.byID[id] = r
 	p.lastID = max(p.lastID, id)
 	if deadline != 0 {
@@ -161,7 +163,8 @@ func (c *core) onCallMade(now instant, ev *event) {
 	if ev.timeout > 0 {
 		deadline = now + ev.timeout
 	}
-	c.pending.add(ev.out.id, ev.out.call, ev.silent, deadline)
+	r := c.pending.add(ev.out.id, ev.out.call, deadline)
+	r.silent, r.streaming = ev.silent, ev.streaming
 	c.send(ev.out)
 }
 
@@ -255,11 +258,20 @@ func (c *core) abandon(now instant, id int64, cause Cause, err error) {
 		c.outbound.drop(id)
 		return
 	}
-	if r.silent {
-		return
+	if !r.silent {
+		if frame := c.dialect.Cancel(id, err); frame != nil {
+			c.send(outboundFrame{frame: frame})
+		}
 	}
-	if frame := c.dialect.Cancel(id, err); frame != nil {
-		c.send(outboundFrame{frame: frame})
+	c.endStream(r.stream)
+}
+
+// abandonStreaming ends the requests that would stay for ever.
+func (c *core) abandonStreaming(now instant) {
+	for _, id := range c.pending.ids() {
+		if c.pending.byID[id].streaming {
+			c.abandon(now, id, ShutDown, ErrDraining)
+		}
 	}
 }
 

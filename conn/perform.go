@@ -24,6 +24,10 @@ func (l *loop) performOne(fx *effect) {
 		l.transmit(fx)
 	case grant:
 		l.inc.link.Grant(fx.stream, fx.frames)
+	case endStream:
+		l.inc.link.End(fx.stream)
+	case resumeStream:
+		l.inc.link.Resume(fx.stream)
 	case settle:
 		fx.call.settle(outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
 	case progress:
@@ -53,7 +57,7 @@ func (l *loop) performOne(fx *effect) {
 		l.report(fx)
 	case terminate:
 		l.finished = true
-		l.overdue.Reset(l.conn.options.StopGrace)
+		l.patience = time.AfterFunc(l.conn.options.StopGrace, func() { l.conn.mailbox.post(event{kind: overdue}) })
 	}
 }
 
@@ -65,7 +69,7 @@ func (l *loop) transmit(fx *effect) {
 		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: out, random: random()})
 		return
 	}
-	err := l.inc.link.Send(transport.Outbound{Stream: out.stream, Tag: transport.Tag(out.id), Frame: out.frame})
+	err := l.inc.link.Send(transport.Outbound{Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame})
 	switch {
 	case err == nil:
 		l.taken(out)

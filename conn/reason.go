@@ -20,6 +20,7 @@ const (
 	InitTimedOut      ReasonKind = "init timed out"     // starting and initializing took longer than InitTimeout
 	LinkBroken        ReasonKind = "link broken"        // the link ended
 	Exited            ReasonKind = "exited"             // the peer's process ended (*transport.ExitError)
+	StreamLost        ReasonKind = "stream lost"        // the stream that would have carried the answer ended; the link lives on
 	CrashLooping      ReasonKind = "crash-looping"      // three losses in a row before the Conn had proved itself
 	Malformed         ReasonKind = "malformed"          // too many malformed frames in a row
 	Oversized         ReasonKind = "oversized"          // a frame above the limit (*transport.OversizedError)
