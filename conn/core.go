@@ -224,7 +224,6 @@ func (c *core) onLinkOpened(ev *event) {
 func (c *core) attach(link transport.Link) {
 	c.linked, c.closeDue = true, 0
 	c.malformedRun = 0
-	c.streams = streams{}
 	c.emit(effect{kind: bind, link: link, epoch: c.epoch})
 	c.emit(effect{kind: grant, stream: transport.Main, frames: c.options.Credit})
 }

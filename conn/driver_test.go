@@ -226,7 +226,7 @@ var effectNames = [...]string{
 	openLink: "openLink", bind: "bind", handshake: "handshake", transmit: "transmit", grant: "grant", settle: "settle",
 	progress: "progress", serve: "serve", cancelServing: "cancelServing", notify: "notify", endTasks: "endTasks",
 	closeLink: "closeLink", transitioned: "transitioned", violation: "violation", late: "late", unknown: "unknown",
-	terminate: "terminate",
+	terminate: "terminate", endStream: "endStream", resumeStream: "resumeStream",
 }
 
 // deadLink is a link that nothing is done with.

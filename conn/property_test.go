@@ -17,9 +17,11 @@ type world struct {
 	rt       *rapid.T
 	options  Options
 	role     role
-	busy     bool // the link refuses frames
-	linkOpen bool // bound, and not said to be gone
-	granted  int  // frames the present link may still deliver
+	busy     bool                      // the link refuses frames
+	linkOpen bool                      // bound, and not said to be gone
+	granted  map[transport.Stream]int  // frames the present link's streams may still deliver
+	answered map[transport.Stream]bool // streams of the peer's that have brought their frame
+	opened   transport.Stream          // the last stream
 	lastID   int64
 	settled  map[int64]int
 	notices  map[*call]int
@@ -35,7 +37,7 @@ type moment struct {
 }
 
 func newWorld(rt *rapid.T, r role) *world {
-	o := Options{MaxServing: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Dialect: cancels{}}
+	o := Options{MaxServing: 2, MaxStreaming: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Dialect: cancels{}}
 	w := &world{driver: drive(rt, r, o), rt: rt, options: o, role: r, settled: map[int64]int{}, notices: map[*call]int{}}
 	w.happen(event{kind: started, link: deadLink{}})
 	return w
@@ -57,14 +59,35 @@ func (w *world) happen(ev event) {
 		}
 		w.check()
 	}
+	w.checkStreams()
+}
+
+// checkStreams holds that whoever has asked on a stream of its own will be
+// answered, or sees the stream end.
+func (w *world) checkStreams() {
+	c := w.core
+	if !c.attached() || !c.outbound.empty() {
+		return
+	}
+	for number := range w.answered {
+		if s := c.streams.others[number]; s == nil || len(s.requests) == 0 {
+			w.t.Fatalf("stream %d waits for an answer that will not come", number)
+		}
+	}
 }
 
 func (w *world) perform(fx effect, behind bool) (back event, refused bool) {
 	switch fx.kind {
 	case bind:
-		w.linkOpen, w.granted = true, 0
+		w.linkOpen, w.granted = true, map[transport.Stream]int{transport.Main: 0}
+		w.answered = map[transport.Stream]bool{}
 	case grant:
-		w.granted += fx.frames
+		if _, open := w.granted[fx.stream]; !open {
+			w.t.Fatalf("credit for stream %d, which is over", fx.stream)
+		}
+		w.granted[fx.stream] += fx.frames
+	case endStream:
+		w.over(fx.stream)
 	case settle:
 		if fx.id == 0 {
 			w.notices[fx.call]++
@@ -80,8 +103,20 @@ func (w *world) perform(fx effect, behind bool) (back event, refused bool) {
 		if fx.out.notice {
 			w.notices[fx.out.call]++
 		}
+		if fx.out.last {
+			w.over(fx.out.stream)
+		}
 	}
 	return event{}, false
+}
+
+// over ends a stream, which must have been open.
+func (w *world) over(number transport.Stream) {
+	if _, open := w.granted[number]; !open || number == transport.Main {
+		w.t.Fatalf("stream %d was ended, and was not open", number)
+	}
+	delete(w.granted, number)
+	delete(w.answered, number)
 }
 
 func (w *world) random() float64 { return rapid.Float64Range(0, 1).Draw(w.rt, "random") }
@@ -94,12 +129,17 @@ func (w *world) check() {
 		w.t.Fatalf("in %s %d requests are pending, %d served, %d frames queued", c.state(), c.pending.len(), c.incoming.len(), len(c.outbound.queue))
 	case c.outbound.empty() != (c.outbound.retryAt == 0):
 		w.t.Fatalf("%d frames are queued, to be offered again at %v", len(c.outbound.queue), c.outbound.retryAt)
-	case w.granted > w.core.options.Credit:
-		w.t.Fatalf("the link may deliver %d frames", w.granted)
+	case !c.attached() && (len(c.streams.others) > 0 || c.streams.deadline() != 0):
+		w.t.Fatalf("in %s there are %d streams", c.state(), len(c.streams.others))
 	case c.tombstones.len() > maxTombstones || len(c.tombstones.order) != c.tombstones.len():
 		w.t.Fatalf("%d tombstones, %d in order", c.tombstones.len(), len(c.tombstones.order))
-	case len(c.incoming.serving)+len(c.incoming.silent) > 2 || len(c.incoming.waiting) > 2:
+	case len(c.incoming.serving)+len(c.incoming.silent)-len(c.incoming.streaming) > 2 || len(c.incoming.streaming) > 2 || len(c.incoming.waiting) > 2:
 		w.t.Fatalf("%d served, %d waiting", len(c.incoming.serving)+len(c.incoming.silent), len(c.incoming.waiting))
+	}
+	for number, frames := range w.granted {
+		if frames > c.options.Credit {
+			w.t.Fatalf("stream %d may deliver %d frames", number, frames)
+		}
 	}
 	for id, n := range w.settled {
 		if _, isPending := c.pending.byID[id]; n > 1 || isPending {
@@ -110,10 +150,10 @@ func (w *world) check() {
 
 // came is a frame that has used one credit.
 func (w *world) came(ev event) {
-	if !w.linkOpen || w.granted == 0 {
+	if !w.linkOpen || w.granted[ev.stream] == 0 || !w.core.attached() {
 		return
 	}
-	w.granted--
+	w.granted[ev.stream]--
 	ev.epoch, ev.frames = w.core.epoch, 1
 	w.happen(ev)
 }
@@ -128,7 +168,7 @@ func (w *world) someID() int64 { return rapid.Int64Range(1, w.lastID+2).Draw(w.r
 func (w *world) made(timeout time.Duration, serving bool) {
 	w.lastID++
 	w.report(event{kind: callMade, timeout: timeout, serving: serving, handshake: rapid.Bool().Draw(w.rt, "handshake"),
-		out: outboundFrame{id: w.lastID, call: new(call)}})
+		streaming: timeout == 0 && rapid.Bool().Draw(w.rt, "streaming"), out: outboundFrame{id: w.lastID, call: new(call)}})
 }
 
 // actions are what can happen, each named.
@@ -164,9 +204,66 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"a message fails": func(*rapid.T) {
 			w.report(event{kind: failed, out: outboundFrame{id: w.someID()}, unsent: rapid.Bool().Draw(w.rt, "unsent"), err: gone})
 		},
-		"wake":  func(*rapid.T) { w.happen(event{kind: woken}) },
-		"drain": func(*rapid.T) { w.rarely(event{kind: drainAsked, timeout: 3 * time.Second}) },
-		"stop":  func(*rapid.T) { w.rarely(event{kind: stopAsked}) },
+		"a stream for a request": func(*rapid.T) { w.streamOpens(w.someID()) },
+		"a stream of the peer's": func(*rapid.T) { w.streamOpens(0) },
+		"a request on a stream":  func(*rapid.T) { w.asks(event{kind: requested, incoming: incomingRequest(w.someID() % 5)}) },
+		"a streaming request": func(*rapid.T) {
+			in := incomingRequest(w.someID() % 5)
+			in.streaming = true
+			w.asks(event{kind: requested, incoming: in})
+		},
+		"a probe on a stream": func(*rapid.T) { w.asks(event{kind: probed, out: outboundFrame{reply: true}}) },
+		"an answer on a stream": func(*rapid.T) {
+			number, last := w.someStream(), rapid.Bool().Draw(w.rt, "last")
+			if s := w.core.streams.others[number]; s != nil && s.request != 0 {
+				if last && w.granted[number] > 0 {
+					defer delete(w.granted, number)
+				}
+				w.came(event{kind: replied, id: w.someID(), stream: number, last: last})
+			}
+		},
+		"a stream is lost": func(*rapid.T) { w.streamIsLost() },
+		"wake":             func(*rapid.T) { w.happen(event{kind: woken}) },
+		"drain":            func(*rapid.T) { w.rarely(event{kind: drainAsked, timeout: 3 * time.Second}) },
+		"stop":             func(*rapid.T) { w.rarely(event{kind: stopAsked}) },
+	}
+}
+
+func (w *world) someStream() transport.Stream {
+	return transport.Stream(rapid.Uint64Range(0, uint64(w.opened)).Draw(w.rt, "stream"))
+}
+
+func (w *world) streamOpens(request int64) {
+	if !w.linkOpen || !w.core.attached() {
+		return
+	}
+	w.opened++
+	w.granted[w.opened] = 0
+	w.report(event{kind: streamOpened, stream: w.opened, id: request})
+}
+
+// asks brings the one frame of a stream that the peer has begun.
+func (w *world) asks(ev event) {
+	s := w.core.streams.others[w.someStream()]
+	if s == nil || s.request != 0 || s.complete || w.granted[s.number] == 0 {
+		return
+	}
+	if ev.incoming != nil {
+		ev.incoming.key.stream = s.number
+	}
+	ev.stream, ev.out.stream, ev.last = s.number, s.number, true
+	w.answered[s.number] = true
+	w.came(ev)
+}
+
+func (w *world) streamIsLost() {
+	number, resumable := w.someStream(), rapid.Bool().Draw(w.rt, "resumable")
+	if s := w.core.streams.find(number); w.linkOpen && w.core.attached() && s != nil {
+		if number != transport.Main && !resumable {
+			delete(w.granted, number)
+			delete(w.answered, number)
+		}
+		w.report(event{kind: streamLost, stream: number, resumable: resumable})
 	}
 }
 
@@ -180,7 +277,7 @@ func (w *world) handlerReturns() {
 	if len(w.serving) > 0 {
 		in := w.serving[0]
 		w.serving = w.serving[1:]
-		w.happen(event{kind: handled, incoming: in, out: outboundFrame{reply: true}})
+		w.happen(event{kind: handled, incoming: in, out: outboundFrame{reply: true, stream: in.key.stream}})
 	}
 }
 

@@ -146,12 +146,12 @@ func (c *core) endStream(number transport.Stream) {
 // use notes that a stream has brought a frame, which is about to be processed.
 func (c *core) use(ev *event) {
 	s := c.streams.find(ev.stream)
-	if s == nil {
+	if s == nil || ev.frames == 0 { // it is over, or more of the frame is to come
 		return
 	}
 	s.schedule = nil
-	s.complete = ev.last && s != &c.streams.main
-	if s.complete || ev.frames == 0 {
+	if ev.last && s != &c.streams.main {
+		s.complete = true
 		return
 	}
 	if s.withheld == 0 {
