@@ -17,8 +17,8 @@ const (
 	PeerError       // the peer's JSON-RPC error
 	Cancelled       // the caller's context was cancelled
 	TimedOut        // the request's timeout or its context's deadline passed
-	LinkLost        // the link ended first
-	Refused         // never accepted: wrong state, busy link, stale epoch
+	LinkLost        // the link, or the stream for its answer, ended first
+	Refused         // never accepted: wrong state, busy link, stale epoch, no route, refused by the peer's transport
 	ShutDown        // the Conn was stopped or closed
 	causes
 )

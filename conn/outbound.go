@@ -168,10 +168,10 @@ func (c *core) flush() {
 	}
 }
 
-// failureCause tells a link that is over, and about to be reported lost, from
-// one that refuses a single message.
-func failureCause(err error) Cause {
-	if errors.Is(err, transport.ErrClosed) {
+// failureCause tells a message that was refused from one whose way to the
+// peer, or back, has ended.
+func failureCause(err error, unsent bool) Cause {
+	if !unsent || errors.Is(err, transport.ErrClosed) {
 		return LinkLost
 	}
 	return Refused
@@ -185,9 +185,9 @@ func (c *core) onFailed(now instant, ev *event) {
 	case ok:
 		c.streams.drop(r.stream)
 		r.sent = !ev.unsent
-		c.settle(now, r, ending{failureCause(ev.err), r.unanswered(), ev.err}, nil)
+		c.settle(now, r, ending{failureCause(ev.err, ev.unsent), r.unanswered(), ev.err}, nil)
 	case ev.out.notice:
-		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err), NotSent, ev.err}, nil)
+		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err, true), NotSent, ev.err}, nil)
 	case !ev.out.answers.IsZero() && !errors.Is(ev.err, transport.ErrNoRoute):
 		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
 		c.send(outboundFrame{stream: ev.out.stream, reply: true, last: ev.out.last, frame: jsonrpc.AppendError(nil, ev.out.answers, fault)})

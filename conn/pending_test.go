@@ -26,7 +26,7 @@ func TestEveryWayARequestEnds(t *testing.T) {
 		"link lost":          {func(d *driver) { d.lost() }, LinkLost, Unknown},
 		"link lost, unsent":  {func(d *driver) { d.lost(1) }, LinkLost, NotSent},
 		"failed, unsent":     {func(d *driver) { d.own(event{kind: failed, out: outboundFrame{id: 1}, unsent: true, err: gone}) }, Refused, NotSent},
-		"failed on its way":  {func(d *driver) { d.own(event{kind: failed, out: outboundFrame{id: 1}, err: gone}) }, Refused, Unknown},
+		"failed on its way":  {func(d *driver) { d.own(event{kind: failed, out: outboundFrame{id: 1}, err: gone}) }, LinkLost, Unknown},
 		"link closed":        {func(d *driver) { d.own(event{kind: failed, out: d.frame(1), unsent: true, err: transport.ErrClosed}) }, LinkLost, NotSent},
 		"shut down":          {func(d *driver) { d.stop() }, ShutDown, Unknown},
 	} {

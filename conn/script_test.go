@@ -3,6 +3,7 @@ package conn_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -167,3 +168,9 @@ func (dialect) Classify(m *jsonrpc.Message) conn.Class {
 
 func (dialect) Cancel(int64, error) []byte { return []byte(`{"jsonrpc":"2.0","method":"cancel"}`) }
 func (dialect) Batches() bool              { return true }
+
+func (s *script) outbound() []transport.Outbound {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sent)
+}

@@ -1,0 +1,160 @@
+package conn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// started starts an acceptor, and returns what its end will be told.
+func started(t *testing.T, ctx context.Context, link transport.Link, o conn.Options) (*conn.Conn, <-chan error) {
+	t.Helper()
+	c, over := conn.Accept(link, o), make(chan error, 1)
+	if err := c.Start(ctx, func(err error) { over <- err }); err != nil {
+		t.Fatal(err)
+	}
+	return c, over
+}
+
+// TestStartedConnHasNoGoroutineWhileIdle has many Conns serve a call, and
+// counts goroutines then.
+//
+// Guarantees: G-0001.13
+func TestStartedConnHasNoGoroutineWhileIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 50
+		before := runtime.NumGoroutine()
+		var ends []<-chan error
+		var links []transport.Link
+		for range many {
+			ours, theirs := inmem.Pipe(inmem.Options{})
+			_, over := started(t, t.Context(), theirs, conn.Options{Handler: handler{"m": echo}})
+			peer := &answers{frames: make(chan string, 1)}
+			ours.Bind(peer)
+			ours.Grant(transport.Main, 1)
+			if err := ours.Send(transport.Outbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":[7]}`)}); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := <-peer.frames, `{"jsonrpc":"2.0","id":1,"result":[7]}`; got != want {
+				t.Fatalf("the answer is %s", got)
+			}
+			ends, links = append(ends, over), append(links, ours)
+		}
+		synctest.Wait()
+		if now := runtime.NumGoroutine(); now != before {
+			t.Errorf("%d idle Conns have %d goroutines", many, now-before)
+		}
+		for i, link := range links {
+			link.Close(time.Second)
+			if err := <-ends[i]; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// answers keeps the frames that come.
+type answers struct{ frames chan string }
+
+func (a *answers) Receive(in transport.Inbound)               { a.frames <- string(in.Frame) }
+func (*answers) StreamOpened(transport.Stream, transport.Tag) {}
+func (*answers) StreamLost(transport.StreamLoss)              {}
+func (*answers) Writable()                                    {}
+func (*answers) Failed(transport.Failure)                     {}
+func (*answers) Ended()                                       {}
+func (*answers) Lost(transport.Loss)                          {}
+
+// A started Conn keeps its deadlines, without a goroutine to wait for them.
+//
+// Guarantees: G-0001.13
+func TestStartedConnKeepsItsDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(script)
+		c, over := started(t, t.Context(), s, conn.Options{})
+		_, err := c.Call(t.Context(), conn.Request{Method: "m", Timeout: time.Hour})
+		if !errors.Is(err, conn.ErrTimedOut) {
+			t.Errorf("the call: %v", err)
+		}
+		c.Stop()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		<-c.Done()
+	})
+}
+
+// Guarantees: G-0001.13
+func TestStartedConnStopsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c, over := started(t, ctx, new(script), conn.Options{})
+		if err := c.Start(t.Context(), func(error) {}); !errors.Is(err, conn.ErrRunning) {
+			t.Errorf("a second Start: %v", err)
+		}
+		cancel()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		if err := c.Start(t.Context(), func(error) {}); !errors.Is(err, conn.ErrNotRunning) {
+			t.Errorf("a Start after the end: %v", err)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Errorf("Close after the end: %v", err)
+		}
+	})
+}
+
+// Guarantees: G-0001.11, G-0001.13
+func TestStartedConnSurvivesNoPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{onSend: func(*script, transport.Outbound) error { panic("send") }}
+		c, over := started(t, t.Context(), s, conn.Options{})
+		_, err := c.Call(t.Context(), conn.Request{Method: "m"})
+		if err == nil || conn.NotExecuted(err) {
+			t.Errorf("the call: %v", err)
+		}
+		if panicked := new(conn.PanicError); !errors.As(<-over, &panicked) {
+			t.Error("the panic was not told")
+		}
+		<-c.Done()
+	})
+}
+
+// TestNotificationsOfARequestGoOnItsStream has a handler tell of its progress.
+//
+// Guarantees: G-0019.6
+func TestNotificationsOfARequestGoOnItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(script)
+		c, over := started(t, t.Context(), s, conn.Options{Handler: handler{"m": tell}})
+		s.receiver.StreamOpened(4, 0)
+		s.receiver.Receive(transport.Inbound{Stream: 4, Last: true, Frame: []byte(`{"jsonrpc":"2.0","id":"x","method":"m"}`)})
+		synctest.Wait()
+		want := []transport.Outbound{
+			{Stream: 4, Frame: []byte(`{"jsonrpc":"2.0","method":"told"}`)},
+			{Stream: 4, Last: true, Frame: []byte(`{"jsonrpc":"2.0","id":"x","result":null}`)},
+		}
+		for i, o := range s.outbound() {
+			if i >= len(want) || o.Stream != want[i].Stream || o.Last != want[i].Last || string(o.Frame) != string(want[i].Frame) {
+				t.Errorf("frame %d is %+v %s", i, o, o.Frame)
+			}
+		}
+		if len(s.outbound()) != len(want) {
+			t.Errorf("%d frames were sent", len(s.outbound()))
+		}
+		c.Stop()
+		<-over
+	})
+}
+
+func tell(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	return nil, in.Notify(ctx, "told", nil)
+}

@@ -1,0 +1,326 @@
+package conn
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// streamOpened reports a stream: of our request with that id, or of the peer's.
+func (d *driver) streamOpened(number transport.Stream, id int64) {
+	d.own(event{kind: streamOpened, stream: number, id: id})
+}
+
+func (d *driver) streamLost(number transport.Stream) {
+	d.own(event{kind: streamLost, stream: number, reason: Reason{StreamLost, transport.ErrPeerClosed}})
+}
+
+func (d *driver) streamCut(number transport.Stream, delay time.Duration) {
+	d.own(event{kind: streamLost, stream: number, resumable: true, timeout: delay, random: 0.5})
+}
+
+// ask opens a stream that the peer has begun, and brings its one request.
+func (d *driver) ask(number transport.Stream, id int64) *Incoming {
+	d.streamOpened(number, 0)
+	in := &Incoming{Method: "work", key: incomingKey{number, jsonrpc.IntegerID(id)}}
+	d.own(event{kind: requested, incoming: in, stream: number, frames: 1, last: true})
+	return in
+}
+
+func (d *driver) answer(in *Incoming) {
+	d.step(event{kind: handled, incoming: in, out: outboundFrame{reply: true, stream: in.key.stream, answers: in.key.id}})
+}
+
+func (d *driver) wantEnded(number transport.Stream) {
+	d.t.Helper()
+	if fx := d.want(endStream); fx.stream != number {
+		d.t.Fatalf("stream %d was ended, not %d", fx.stream, number)
+	}
+}
+
+func (d *driver) wantGrantOn(number transport.Stream, frames int) {
+	d.t.Helper()
+	if fx := d.want(grant); fx.stream != number || fx.frames != frames {
+		d.t.Fatalf("want %d frames granted on stream %d, got %d on %d", frames, number, fx.frames, fx.stream)
+	}
+}
+
+// Guarantees: G-0019.1
+func TestEachStreamHasCreditOfItsOwn(t *testing.T) {
+	d := driveReady(t, Options{Credit: 3})
+	d.call(1, 0)
+	d.wantTransmit(1)
+	d.streamOpened(7, 1)
+	d.wantGrantOn(7, 3)
+	d.own(event{kind: notified, incoming: &Incoming{}, stream: 7, frames: 1})
+	d.want(notify)
+	d.wantGrantOn(7, 1)
+	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1})
+	d.want(notify)
+	d.wantGrantOn(transport.Main, 1)
+	d.own(event{kind: replied, id: 1, stream: 7, frames: 1, last: true})
+	d.wantSettled(1, Answered, Sent)
+	d.wantNothing("a stream that is over gets no credit")
+}
+
+// Guarantees: G-0019.2
+func TestLostStreamSettlesItsOwnRequestAlone(t *testing.T) {
+	d := driveReady(t, Options{})
+	for id := range int64(2) {
+		d.call(id+1, 0)
+		d.streamOpened(transport.Stream(id+1), id+1)
+	}
+	d.forget()
+	d.streamLost(1)
+	if fx := d.wantSettled(1, LinkLost, Unknown); !errors.Is(fx.err, transport.ErrPeerClosed) {
+		t.Fatalf("the caller was told: %v", fx.err)
+	}
+	d.wantNothing("the other request has a stream of its own")
+	d.wantState(Ready)
+	d.streamLost(transport.Main)
+	d.streamLost(1)
+	d.wantNothing("nothing belongs to Main, and a stream is lost once")
+	d.reply(2)
+	d.wantSettled(2, Answered, Sent)
+}
+
+// A stream may bring its last frame and no answer.
+//
+// Guarantees: G-0019.2
+func TestStreamWithoutAnAnswerSettlesItsRequest(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	d.streamOpened(1, 1)
+	d.forget()
+	d.own(event{kind: replied, id: 99, stream: 1, frames: 1, last: true})
+	d.want(unknown)
+	d.wantSettled(1, LinkLost, Unknown)
+}
+
+// Guarantees: G-0019.3
+func TestCutStreamIsTakenUpAgain(t *testing.T) {
+	d := driveReady(t, Options{BackoffMin: time.Second})
+	d.call(1, time.Hour)
+	d.streamOpened(5, 1)
+	d.forget()
+	for _, wait := range []time.Duration{time.Second, 2 * time.Second} { // random is in the middle: no jitter
+		d.streamCut(5, 0)
+		d.wantNothing("the request stays pending")
+		if got := d.core.streams.deadline() - d.now; wait == time.Second && got < wait || got > wait+wait/5 {
+			t.Fatalf("the stream is taken up after %v, not about %v", got, wait)
+		}
+		d.atDeadline()
+		if fx := d.want(resumeStream); fx.stream != 5 {
+			t.Fatalf("stream %d was taken up", fx.stream)
+		}
+	}
+	d.own(event{kind: progressed, id: 1, stream: 5, frames: 1})
+	d.forget()
+	d.streamCut(5, time.Minute)
+	if got := d.core.streams.deadline() - d.now; got != time.Minute {
+		t.Fatalf("the peer has asked for a minute, the stream is taken up after %v", got)
+	}
+	d.streamLost(5)
+	d.wantSettled(1, LinkLost, Unknown)
+	d.after(time.Minute)
+	d.wantNothing("the stream is over")
+}
+
+// Guarantees: G-0019.3
+func TestCutStreamStartsItsBackoffAnewOnceItHasBroughtSomething(t *testing.T) {
+	d := driveReady(t, Options{BackoffMin: time.Second})
+	for range 3 {
+		d.streamCut(transport.Main, 0)
+		d.atDeadline()
+	}
+	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1})
+	d.forget()
+	d.streamCut(transport.Main, 0)
+	d.streamCut(transport.Main, 0) // said twice, meant once
+	if got := d.core.streams.deadline() - d.now; got > 2*time.Second {
+		t.Fatalf("the stream is taken up after %v", got)
+	}
+	d.atDeadline()
+	d.want(resumeStream)
+	d.wantNothing("it is taken up once")
+	d.streamCut(transport.Main, 0)
+	d.lost()
+	if d.core.streams.deadline() != 0 {
+		t.Fatal("a stream of a link that is over is to be taken up")
+	}
+}
+
+// Guarantees: G-0019.4
+func TestAbandonedRequestEndsItsStream(t *testing.T) {
+	d := driveReady(t, Options{Dialect: cancels{}})
+	d.call(1, time.Second)
+	d.streamOpened(1, 1)
+	d.call(2, time.Second)
+	d.forget()
+	d.after(time.Second)
+	d.wantSettled(1, TimedOut, Unknown)
+	d.wantTransmit(0) // the dialect's word for it
+	d.wantEnded(1)
+	d.wantSettled(2, TimedOut, Unknown)
+	d.wantTransmit(0)
+	d.streamOpened(2, 2) // it was on its way when the request ended
+	d.wantEnded(2)
+	d.wantNothing("")
+}
+
+// Guarantees: G-0019.4
+func TestFailedRequestTakesItsStreamAlong(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	d.streamOpened(1, 1)
+	d.forget()
+	d.own(event{kind: failed, out: outboundFrame{id: 1}, err: errors.New("refused"), unsent: true})
+	d.wantSettled(1, Refused, NotSent)
+	if len(d.core.streams.others) > 0 {
+		t.Fatal("its stream is still there")
+	}
+	d.call(2, 0)
+	d.wantTransmit(2)
+	d.own(event{kind: failed, out: outboundFrame{id: 2}, err: errors.New("reset")})
+	d.wantSettled(2, LinkLost, Unknown)
+}
+
+// Guarantees: G-0019.5
+func TestLastAnswerEndsItsStream(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	in := d.ask(3, 1)
+	d.wantGrantOn(3, 1)
+	d.want(serve)
+	d.answer(in)
+	if out := d.wantReply(); out.stream != 3 || !out.last {
+		t.Fatalf("the answer is %+v", out)
+	}
+	d.wantNothing("the stream is over")
+	if len(d.core.streams.others) > 0 {
+		t.Fatal("the stream is still there")
+	}
+}
+
+// Guarantees: G-0019.5
+func TestBatchIsAnsweredOnOneStream(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.streamOpened(3, 0)
+	var batch []*Incoming
+	for id := range int64(2) {
+		in := &Incoming{key: incomingKey{3, jsonrpc.IntegerID(id)}}
+		d.own(event{kind: requested, incoming: in, stream: 3})
+		batch = append(batch, in)
+		d.forget()
+		if id == 0 {
+			d.answer(in) // before the rest of the batch was read
+			if d.wantReply().last {
+				t.Fatal("the stream was ended with a request of its batch to come")
+			}
+		}
+	}
+	d.own(event{kind: probed, stream: 3, frames: 1, last: true, out: outboundFrame{stream: 3, reply: true}})
+	if d.wantReply().last {
+		t.Fatal("the stream was ended with a request unanswered")
+	}
+	d.answer(batch[1])
+	if !d.wantReply().last {
+		t.Fatal("the stream was not ended")
+	}
+}
+
+// Guarantees: G-0019.5
+func TestStreamThatIsOwedNothingIsEnded(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.streamOpened(1, 0)
+	d.forget()
+	d.own(event{kind: notified, incoming: &Incoming{}, stream: 1, frames: 1, last: true})
+	d.want(notify)
+	d.wantEnded(1)
+	in := d.ask(2, 1)
+	d.forget()
+	d.own(event{kind: cancelled, frames: 1, incoming: &Incoming{key: incomingKey{id: in.key.id}}})
+	if fx := d.want(cancelServing); fx.incoming != in {
+		t.Fatal("another request was cancelled")
+	}
+	d.wantEnded(2)
+	d.forget()
+	d.answer(in)
+	d.wantNothing("nobody wants the answer")
+}
+
+// Guarantees: G-0019.2
+func TestLostStreamCancelsWhatItHasBrought(t *testing.T) {
+	d := driveAcceptor(t, Options{MaxServing: 1})
+	served, waiting, other := d.ask(1, 1), d.ask(2, 1), d.ask(3, 1)
+	d.forget()
+	d.streamLost(1)
+	if fx := d.want(cancelServing); fx.incoming != served {
+		t.Fatal("another request was cancelled")
+	}
+	d.streamLost(2)
+	d.wantNothing("what waits is forgotten")
+	d.answer(served)
+	if fx := d.want(serve); fx.incoming != other || waiting.task != nil {
+		t.Fatalf("%v is served", fx.incoming.key)
+	}
+	d.wantNothing("no answer goes out for a stream that is lost")
+}
+
+// Guarantees: G-0019.8
+func TestCancellationIsOfItsOwnStreamUnlessOnMain(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.ask(1, 5)
+	d.ask(2, 6)
+	d.forget()
+	d.own(event{kind: cancelled, stream: 2, incoming: &Incoming{key: incomingKey{2, jsonrpc.IntegerID(5)}}})
+	d.wantNothing("it names a request of another stream")
+	d.own(event{kind: cancelled, incoming: &Incoming{key: incomingKey{transport.Main, jsonrpc.IntegerID(5)}}})
+	if fx := d.want(cancelServing); fx.incoming.key.stream != 1 {
+		t.Fatalf("the request of stream %d was cancelled", fx.incoming.key.stream)
+	}
+}
+
+// Guarantees: G-0019.7
+func TestStreamingRequestsOfThePeerAreCountedApart(t *testing.T) {
+	d := driveAcceptor(t, Options{MaxServing: 1, MaxStreaming: 1})
+	stays := &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
+	d.own(event{kind: requested, incoming: stays})
+	d.want(serve)
+	d.own(event{kind: requested, incoming: &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(2)}}})
+	d.wantReply() // refused
+	work := d.request(3)
+	d.want(serve)
+	d.wantGrant(1)
+	d.drain(time.Minute)
+	if fx := d.want(cancelServing); fx.incoming != stays || fx.err != ErrDraining {
+		t.Fatalf("%v was told %v", fx.incoming.key, fx.err)
+	}
+	d.answer(stays)
+	d.wantReply()
+	d.wantNothing("a request is still being served")
+	d.answer(work)
+	d.wantReply()
+	d.atDeadline()
+	d.wantTransition(Closing, Drained)
+}
+
+// Guarantees: G-0019.7
+func TestStreamingRequestsOfOursEndFirst(t *testing.T) {
+	d := driveReady(t, Options{Dialect: cancels{}})
+	d.calls[1] = new(call)
+	d.own(event{kind: callMade, streaming: true, out: d.frame(1)})
+	d.call(2, 0)
+	d.forget()
+	d.drain(time.Minute)
+	if fx := d.wantSettled(1, ShutDown, Unknown); fx.err != ErrDraining {
+		t.Fatalf("the caller was told: %v", fx.err)
+	}
+	d.wantTransmit(0)
+	d.wantNothing("the other request is in flight")
+	d.drain(time.Second)
+	d.wantNothing("draining has begun already")
+	d.wantState(Ready)
+}
