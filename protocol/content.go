@@ -86,7 +86,7 @@ type ResourceLink struct {
 	MIMEType    string       `json:"mimeType,omitzero"`
 	Size        *int64       `json:"size,omitzero"` // bytes
 	Annotations *Annotations `json:"annotations,omitzero"`
-	Icons       []Icon       `json:"icons,omitzero"`
+	Icons       Icons        `json:"icons,omitzero"`
 	Meta        Meta         `json:"_meta,omitzero"`
 }
 

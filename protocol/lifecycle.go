@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Implementation names a client or server. It is what the peer says of itself:
@@ -14,7 +15,7 @@ type Implementation struct {
 	Version     string `json:"version"`
 	Description string `json:"description,omitzero"`
 	WebsiteURL  string `json:"websiteUrl,omitzero"`
-	Icons       []Icon `json:"icons,omitzero"`
+	Icons       Icons  `json:"icons,omitzero"`
 }
 
 // An Icon is an image that stands for a tool or implementation.
@@ -23,6 +24,27 @@ type Icon struct {
 	MIMEType string   `json:"mimeType,omitzero"`
 	Sizes    []string `json:"sizes,omitzero"`
 	Theme    string   `json:"theme,omitzero"`
+}
+
+// Icons are alternatives, at most MaxIcons when decoded.
+type Icons []Icon
+
+// UnmarshalJSON fails with a *LimitError above MaxIcons. It makes nil of null.
+func (i *Icons) UnmarshalJSON(raw []byte) error {
+	*i = nil
+	if isNull(raw) {
+		return nil
+	}
+	icons := Icons{}
+	err := readArray(raw, MaxIcons, "icons", func(value jsontext.Value) error {
+		icons = append(icons, Icon{})
+		return Unmarshal(value, &icons[len(icons)-1])
+	})
+	if err != nil {
+		return err
+	}
+	*i = icons
+	return nil
 }
 
 // ClientCapabilities are what a client offers. Members unknown here are kept.

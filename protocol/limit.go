@@ -10,8 +10,11 @@ import (
 // Bounds of what one message may hold. A frame of the largest size could name
 // millions of small things, each of which takes far more memory than bytes.
 const (
-	MaxPageTools = 10_000 // tools on one page
-	MaxBlocks    = 10_000 // blocks of content in one result
+	MaxPageTools    = 10_000 // tools on one page
+	MaxBlocks       = 10_000 // blocks of content in one result
+	MaxResourceURIs = 10_000 // resources that one subscription names
+	MaxVersions     = 1_000  // revisions that one server says it speaks
+	MaxIcons        = 1_000  // icons of one tool, implementation or link
 )
 
 // A LimitError refuses what holds more than a stated bound.
@@ -46,6 +49,22 @@ func readArray(raw []byte, limit int, what string, element func(jsontext.Value) 
 		}
 	}
 	return nil
+}
+
+// readStrings reads an array of strings. It makes nil of null.
+func readStrings(raw []byte, limit int, what string) ([]string, error) {
+	if isNull(raw) {
+		return nil, nil
+	}
+	all := []string{}
+	err := readArray(raw, limit, what, func(value jsontext.Value) error {
+		all = append(all, "")
+		return Unmarshal(value, &all[len(all)-1])
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
 // isNull reports whether a value is null: as good as absent.

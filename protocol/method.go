@@ -2,15 +2,23 @@ package protocol
 
 // Methods of requests.
 const (
-	MethodInitialize = "initialize"
-	MethodPing       = "ping"
+	MethodInitialize = "initialize" // legacy
+	MethodPing       = "ping"       // legacy
 	MethodListTools  = "tools/list"
 	MethodCallTool   = "tools/call"
+	MethodDiscover   = "server/discover"      // since 2026-07-28
+	MethodListen     = "subscriptions/listen" // since 2026-07-28
 )
 
 // Methods of notifications.
 const (
-	NotificationInitialized = "notifications/initialized"
-	NotificationCancelled   = "notifications/cancelled"
-	NotificationProgress    = "notifications/progress"
+	NotificationInitialized          = "notifications/initialized" // legacy
+	NotificationCancelled            = "notifications/cancelled"
+	NotificationProgress             = "notifications/progress"
+	NotificationMessage              = "notifications/message"
+	NotificationToolsListChanged     = "notifications/tools/list_changed"
+	NotificationPromptsListChanged   = "notifications/prompts/list_changed"
+	NotificationResourcesListChanged = "notifications/resources/list_changed"
+	NotificationResourcesUpdated     = "notifications/resources/updated"
+	NotificationAcknowledged         = "notifications/subscriptions/acknowledged" // since 2026-07-28
 )

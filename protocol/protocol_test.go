@@ -2,6 +2,7 @@ package protocol_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -25,6 +26,33 @@ func TestNegotiate(t *testing.T) {
 func TestNegotiateWithNothingSupported(t *testing.T) {
 	if got := protocol.Negotiate(protocol.LatestLegacy, nil); got != "" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A revision without a handshake is never what a handshake agrees on.
+func TestNegotiateLeavesOutModernRevisions(t *testing.T) {
+	for _, requested := range append(protocol.ModernVersions(), "2099-01-01") {
+		if got := protocol.Negotiate(requested, protocol.Versions()); got != protocol.LatestLegacy {
+			t.Errorf("%s: got %q", requested, got)
+		}
+		if got := protocol.Negotiate(requested, protocol.ModernVersions()); got != "" {
+			t.Errorf("%s: got %q", requested, got)
+		}
+	}
+}
+
+func TestVersionsAreOfOneEraEach(t *testing.T) {
+	all := protocol.Versions()
+	if !slices.IsSorted(all) || all[len(all)-1] != protocol.Latest {
+		t.Errorf("got %v", all)
+	}
+	for _, version := range all {
+		if protocol.IsLegacy(version) == protocol.IsModern(version) {
+			t.Errorf("%s is of both eras or none", version)
+		}
+	}
+	if protocol.IsModern("2099-01-01") || protocol.IsModern("") {
+		t.Error("an unknown version is modern")
 	}
 }
 
@@ -97,6 +125,21 @@ func TestSetMetaDoesNotTouchASharedMap(t *testing.T) {
 	params.SetMeta("b", json.RawMessage("2"))
 	if len(shared) != 1 || len(params.Meta) != 2 {
 		t.Errorf("shared %v, own %v", shared, params.Meta)
+	}
+}
+
+func TestAddMetaDoesNotTouchASharedMap(t *testing.T) {
+	shared, members := protocol.Meta{"a": json.RawMessage("1")}, protocol.Meta{"a": json.RawMessage("2"), "b": json.RawMessage("3")}
+	params := protocol.RequestParams{Meta: shared}
+	params.AddMeta(members)
+	if diff := cmp.Diff(members, params.Meta); diff != "" {
+		t.Error(diff)
+	}
+	var empty protocol.RequestParams
+	empty.AddMeta(members)
+	empty.Meta["mine"] = json.RawMessage("4")
+	if len(shared) != 1 || string(shared["a"]) != "1" || len(members) != 2 {
+		t.Errorf("shared %v, members %v", shared, members)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 )
 
 // A Tool is a function that a server offers. Its schemas are raw JSON Schema.
+// Members unknown here are kept.
 type Tool struct {
 	Name         string           `json:"name"`
 	Title        string           `json:"title,omitzero"`
@@ -15,8 +16,10 @@ type Tool struct {
 	InputSchema  json.RawMessage  `json:"inputSchema"`
 	OutputSchema json.RawMessage  `json:"outputSchema,omitzero"`
 	Annotations  *ToolAnnotations `json:"annotations,omitzero"`
-	Icons        []Icon           `json:"icons,omitzero"`
+	Icons        Icons            `json:"icons,omitzero"`
 	Meta         Meta             `json:"_meta,omitzero"`
+
+	Others map[string]json.RawMessage `json:",unknown"`
 }
 
 // ToolAnnotations are hints. They bind nobody, and count only for servers that
@@ -76,7 +79,7 @@ func (t *Tools) UnmarshalJSON(raw []byte) error {
 
 // ListToolsResult is one page of tools.
 type ListToolsResult struct {
-	Meta       Meta    `json:"_meta,omitzero"`
+	CacheableResult
 	Tools      Tools   `json:"tools"`               // nil when absent
 	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
 }
@@ -89,9 +92,12 @@ type CallToolParams struct {
 }
 
 // CallToolResult is what a tool has answered, a failure of its own included.
+// Members unknown here are kept.
 type CallToolResult struct {
-	Meta              Meta            `json:"_meta,omitzero"`
+	Result
 	Content           Contents        `json:"content"` // nil when absent
 	StructuredContent json.RawMessage `json:"structuredContent,omitzero"`
 	IsError           bool            `json:"isError,omitzero"`
+
+	Others map[string]json.RawMessage `json:",unknown"`
 }

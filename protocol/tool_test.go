@@ -1,6 +1,7 @@
 package protocol_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -42,6 +43,24 @@ func TestPageOfToolsIsBounded(t *testing.T) {
 	err := protocol.Unmarshal([]byte(page(protocol.MaxPageTools+1)), &result)
 	if !errors.As(err, &limit) || limit.Limit != protocol.MaxPageTools {
 		t.Errorf("one tool more got %v", err)
+	}
+}
+
+func TestToolsAndResultsKeepWhatTheyDoNotKnow(t *testing.T) {
+	const tool = `{"name":"a","inputSchema":{},"execution":{"taskSupport":"optional"}}`
+	if got, err := roundTrip[protocol.Tool](tool); err != nil || got != tool {
+		t.Errorf("got %s, %v", got, err)
+	}
+	const result = `{"resultType":"input_required","content":[],"requestState":"s"}`
+	if got, err := roundTrip[protocol.CallToolResult](result); err != nil || got != result {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestOthersAreNotWhatIsKnown(t *testing.T) {
+	other := map[string]json.RawMessage{"content": json.RawMessage("[]")}
+	if raw, err := protocol.Marshal(protocol.CallToolResult{Others: other}); err == nil {
+		t.Errorf("got %s", raw)
 	}
 }
 
