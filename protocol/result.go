@@ -31,6 +31,14 @@ type Result struct {
 	ResultType string `json:"resultType,omitzero"` // since 2026-07-28, where servers must send it
 }
 
+// Type is the result's type: ResultComplete when it says none.
+func (r *Result) Type() string {
+	if r.ResultType == "" {
+		return ResultComplete
+	}
+	return r.ResultType
+}
+
 // Stamp makes it a modern result, as ModernResult says.
 func (r *Result) Stamp(serverInfo json.RawMessage) {
 	if r.ResultType == "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -20,6 +21,7 @@ type caller interface {
 // requestParams are params that can carry a progress token.
 type requestParams interface {
 	SetMeta(key string, value json.RawMessage)
+	AddMeta(members protocol.Meta)
 }
 
 // orNew is a copy of params to change, or empty params for nil.
@@ -41,6 +43,9 @@ func call[R any](ctx context.Context, s *Session, via caller, method string, par
 	if s.options.OnProgress != nil {
 		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(request.ID).Append(nil))
 		request.OnProgress = s.onProgress
+	}
+	if latest := s.latest.Load(); latest != nil && latest.members != nil {
+		params.AddMeta(latest.members)
 	}
 	var err error
 	if request.Params, err = protocol.Marshal(params); err != nil {
@@ -74,7 +79,17 @@ func decode[R any](raw json.RawMessage, check func(*R) error) (*R, error) {
 	if err := check(result); err != nil {
 		return nil, &ResultError{err}
 	}
-	return result, nil
+	return result, complete(result)
+}
+
+// complete refuses what is no result yet, or of a kind unknown here
+// (2026-07-28 basic/index).
+func complete(result any) error {
+	typed, ok := result.(interface{ Type() string })
+	if !ok || typed.Type() == protocol.ResultComplete {
+		return nil
+	}
+	return &ResultError{fmt.Errorf("it is of type %.100q, and this client takes %q only", typed.Type(), protocol.ResultComplete)}
 }
 
 func anything(*struct{}) error { return nil }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -19,9 +20,21 @@ type Options struct {
 	// the same Supervisor has at the time gets a suffix: "search", "search-2".
 	Conn conn.Options
 
-	// ProtocolVersion is the revision to ask for. Default: protocol.LatestLegacy.
-	// Whichever legacy revision the server answers with is spoken.
+	// ProtocolVersion is the revision to ask for. A legacy one opens a session
+	// by initialize, in whichever legacy revision the server answers with; a
+	// modern one is spoken with a server that knows it, and no other.
+	//
+	// Default: protocol.Latest with a server that answers server/discover, and
+	// a legacy session with any other. A server that is silent about it costs
+	// five seconds, once.
 	ProtocolVersion string
+
+	// OnToolsChanged is told that the server's tools may have changed: because
+	// the server says so, or was replaced. It runs on a goroutine of the
+	// session's own, one call at a time, and what changes meanwhile is told as
+	// one; it may call the server, and its context ends with the session, which
+	// waits for it. Nil: nobody is told, nor a modern server asked to tell.
+	OnToolsChanged func(context.Context, *Session)
 
 	// Supervisor runs the connections. Nil: each session has one of its own.
 	Supervisor *supervisor.Supervisor
@@ -33,15 +46,18 @@ type Options struct {
 // A Client opens sessions. It holds no resources, and is safe for concurrent use.
 type Client struct {
 	info    protocol.Implementation
+	context protocol.RequestContext // what every modern request says
 	options Options
 }
 
 // New returns a client that introduces itself as info.
 func New(info protocol.Implementation, o Options) *Client {
-	if o.ProtocolVersion == "" {
-		o.ProtocolVersion = protocol.LatestLegacy
+	version := protocol.Latest
+	if protocol.IsModern(o.ProtocolVersion) {
+		version = o.ProtocolVersion
 	}
-	return &Client{info: info, options: o}
+	said := protocol.RequestContext{ProtocolVersion: version, ClientInfo: &info}
+	return &Client{info: info, context: said, options: o}
 }
 
 // Connect starts a session over t and returns once it is ready. It fails at
@@ -52,8 +68,8 @@ func New(info protocol.Implementation, o Options) *Client {
 // conn.Incompatible are final: waiting does not help. After that the session
 // outlives them. What Options.Conn.Final says is final is so at any time.
 func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, error) {
-	if !protocol.IsLegacy(c.options.ProtocolVersion) {
-		return nil, fmt.Errorf("client: protocol version %q is not supported", c.options.ProtocolVersion)
+	if asked := c.options.ProtocolVersion; asked != "" && !slices.Contains(protocol.Versions(), asked) {
+		return nil, fmt.Errorf("client: protocol version %q is not supported", asked)
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("client: connect: %w", context.Cause(ctx))
@@ -66,17 +82,20 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 		s.stop()
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}
+	s.watchTools()
 	return s, nil
 }
 
 func (c *Client) start(t transport.Transport) (*Session, error) {
 	s := &session{client: c, supervisor: c.options.Supervisor}
+	s.watch.changes = make(chan struct{}, 1)
+	s.watch.ctx, s.watch.stop = context.WithCancel(context.Background())
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: c.options.Conn.Name}), true
 	}
 	options := c.options.Conn
-	options.Dialect, options.Handler = &s.dialect, handler{}
-	options.Handshake, options.Final = s.initialize, s.final
+	options.Dialect, options.Handler = &s.dialect, handler{s}
+	options.Handshake, options.Final = s.shake, s.final
 	if err := s.run(t, options); err != nil {
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}

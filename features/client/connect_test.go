@@ -50,7 +50,7 @@ func TestInitializeIsNeverCancelled(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := client.New(clientInfo, client.Options{}).Connect(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy}).Connect(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		synctest.Wait()
@@ -168,8 +168,8 @@ func TestConnectWithAnEndedContextDoesNothing(t *testing.T) {
 
 func TestUnsupportedVersionIsRefused(t *testing.T) {
 	s := answering(nil)
-	_, err := connectFake(t, s, client.Options{ProtocolVersion: "2026-07-28"})
-	if err == nil || !strings.Contains(err.Error(), "2026-07-28") || len(s.received(protocol.MethodInitialize)) > 0 {
+	_, err := connectFake(t, s, client.Options{ProtocolVersion: "2026-07-29"})
+	if err == nil || !strings.Contains(err.Error(), "2026-07-29") || len(s.received(protocol.MethodInitialize)) > 0 {
 		t.Errorf("got %v", err)
 	}
 }
@@ -195,7 +195,7 @@ func TestSessionsOfOneNameShareASupervisor(t *testing.T) {
 func TestServerSpeaksOfItself(t *testing.T) {
 	result := `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"fake","version":"0"},"instructions":"be kind"}`
 	got := openFake(t, answering(map[string]string{protocol.MethodInitialize: result}), client.Options{}).Server()
-	if got.Instructions != "be kind" || got.ServerInfo.Name != "fake" {
+	if got.Instructions != "be kind" || got.Info.Name != "fake" {
 		t.Errorf("got %+v", got)
 	}
 }

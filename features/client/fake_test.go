@@ -172,6 +172,9 @@ func openFake(t *testing.T, s *fakeServer, o client.Options) *client.Session {
 func connectFake(t *testing.T, s *fakeServer, o client.Options) (*client.Session, error) {
 	t.Helper()
 	t.Cleanup(s.close)
+	if o.ProtocolVersion == "" { // most of these servers know no other era
+		o.ProtocolVersion = protocol.LatestLegacy
+	}
 	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	return client.New(clientInfo, o).Connect(guard, s)

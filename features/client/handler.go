@@ -5,15 +5,22 @@ import (
 	"encoding/json"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A handler serves what the server asks and tells: nothing yet. Pings are
-// answered by the dialect.
-type handler struct{}
+// A handler serves what the server asks and tells. Pings are answered by the
+// dialect, and nothing else is offered to servers yet.
+type handler struct{ session *session }
 
+// ServeRequest implements conn.Handler.
 func (handler) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + in.Method}
 }
 
-func (handler) ServeNotification(context.Context, *conn.Incoming) {}
+// ServeNotification implements conn.Handler.
+func (h handler) ServeNotification(_ context.Context, in *conn.Incoming) {
+	if in.Method == protocol.NotificationToolsListChanged {
+		h.session.watch.changed()
+	}
+}

@@ -13,9 +13,9 @@ import (
 // initialize is the handshake of the legacy revisions: it makes an incarnation
 // ready, again after every reconnect. The request is never cancelled (2025-11-25
 // basic/utilities/cancellation).
-func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation) error {
+func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation, version string) error {
 	params, err := protocol.Marshal(protocol.InitializeParams{
-		ProtocolVersion: s.client.options.ProtocolVersion,
+		ProtocolVersion: version,
 		ClientInfo:      s.client.info,
 	})
 	if err != nil {
@@ -28,19 +28,24 @@ func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation)
 	if err != nil {
 		return err
 	}
-	server, err := decode(raw, versioned)
+	result, err := decode(raw, versioned)
 	if err != nil {
 		return err
 	}
-	if !protocol.IsLegacy(server.ProtocolVersion) {
+	if !protocol.IsLegacy(result.ProtocolVersion) {
 		return fmt.Errorf("%w: the server speaks %q, this client %s",
-			conn.ErrIncompatible, server.ProtocolVersion, strings.Join(protocol.LegacyVersions(), ", "))
+			conn.ErrIncompatible, result.ProtocolVersion, strings.Join(protocol.Versions(), ", "))
 	}
-	s.dialect.Negotiated(server.ProtocolVersion)
+	s.dialect.Negotiated(result.ProtocolVersion)
 	if err := incarnation.Notify(ctx, protocol.NotificationInitialized, nil); err != nil {
 		return err
 	}
-	s.latest.Store(&handshake{incarnation, *server})
+	s.latest.Store(&meeting{incarnation: incarnation, server: Server{
+		ProtocolVersion: result.ProtocolVersion,
+		Info:            result.ServerInfo,
+		Capabilities:    result.Capabilities,
+		Instructions:    result.Instructions,
+	}})
 	return nil
 }
 
@@ -49,19 +54,4 @@ func versioned(server *protocol.InitializeResult) error {
 		return errors.New("it has no protocolVersion")
 	}
 	return nil
-}
-
-// final is conn.Options.Final. A server that has never been there and cannot
-// be, for lack of an executable or of a common revision, is not waited for;
-// one that has been may be in the middle of an update.
-func (s *session) final(why conn.Reason) bool {
-	hopeless := why.Kind == conn.ExecutableMissing || why.Kind == conn.Incompatible
-	switch own := s.client.options.Conn.Final; {
-	case s.client.options.FailFast:
-		return true
-	case hopeless && s.latest.Load() == nil:
-		return true
-	default:
-		return own != nil && own(why)
-	}
 }

@@ -42,7 +42,7 @@ type toolPages struct {
 	session *Session
 	params  *protocol.ListToolsParams
 	fetched int
-	of      *handshake // the server session whose cursors they are
+	of      *meeting // the server session whose cursors they are
 }
 
 func (p *toolPages) fetch(ctx context.Context) (*protocol.ListToolsResult, error) {

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,17 +24,15 @@ type Session struct {
 type session struct {
 	client     *Client
 	conn       *conn.Conn
-	dialect    dialect.Legacy
+	dialect    dialect.Dialect
 	supervisor *supervisor.Supervisor
 	own        bool // the supervisor is this session's
 	child      *supervisor.Child
-	latest     atomic.Pointer[handshake] // nil until the session has been ready
-}
-
-// A handshake is one that has succeeded. There is one per server session.
-type handshake struct {
-	incarnation *conn.Incarnation
-	server      protocol.InitializeResult
+	latest     atomic.Pointer[meeting] // nil until the session has been ready
+	legacy     atomic.Bool             // the server was found to know no modern revision
+	probing    atomic.Bool             // that is being found out
+	watch      watch
+	watching   sync.WaitGroup // of the watch's goroutines
 }
 
 // CallOptions apply to the calls of a view of a session, see Session.With.
@@ -60,8 +59,8 @@ func (s *Session) With(o CallOptions) *Session { return &Session{session: s.sess
 // Conn is the connection underneath, for its status and its counts.
 func (s *Session) Conn() *conn.Conn { return s.conn }
 
-// Server is what the server said of itself in the latest handshake.
-func (s *Session) Server() protocol.InitializeResult { return s.latest.Load().server }
+// Server is what the server has said of itself last.
+func (s *Session) Server() Server { return s.latest.Load().server }
 
 // Close lets calls in flight finish, takes no new ones, and ends the session.
 // At the end of ctx it ends it at once, and returns the context's cause.
@@ -78,14 +77,21 @@ func (s *session) stop() error {
 // release waits for the goroutine that ran the connection.
 func (s *session) release() error {
 	<-s.child.Done()
+	s.watch.stop()
+	s.watching.Wait()
 	if s.own {
 		return s.supervisor.Stop(context.Background())
 	}
 	return nil
 }
 
-// Ping asks the server for a sign of life.
+// Ping asks the server for a sign of life: by ping in the legacy revisions, by
+// server/discover in the modern ones, which have no ping.
 func (s *Session) Ping(ctx context.Context, params *protocol.PingParams) error {
-	_, err := call(ctx, s, s.conn, protocol.MethodPing, orNew(params), anything)
+	method := protocol.MethodPing
+	if latest := s.latest.Load(); latest != nil && latest.members != nil {
+		method = protocol.MethodDiscover
+	}
+	_, err := call(ctx, s, s.conn, method, orNew(params), anything)
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -14,14 +13,13 @@ import (
 func TestSessionKnowsItsPeer(t *testing.T) {
 	s := newServer(server.Options{Instructions: "ask nicely"})
 	s.AddRawTool(protocol.Tool{Name: "t", InputSchema: anyObject}, func(_ context.Context, call *server.ToolCall) (*protocol.CallToolResult, error) {
-		peer := call.Session.Client()
-		text := peer.ClientInfo.Name + " " + peer.ProtocolVersion + " " + call.Session.ProtocolVersion()
+		text := call.Client.Info.Name + " " + call.Client.ProtocolVersion
 		return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: text}}}, nil
 	})
 	w := dial(t, s)
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2031-01-01","capabilities":{},"clientInfo":{"name":"raw","version":"0"}}}`)
-	w.want(`"instructions":"ask nicely"`, `"tools":{}`, `"protocolVersion":"2025-11-25"`)
-	if got := w.call("t", `{}`).Result.Content.Text(); got != "raw 2031-01-01 2025-11-25" {
+	w.want(`"instructions":"ask nicely"`, `"tools":{"listChanged":true}`, `"protocolVersion":"2025-11-25"`)
+	if got := w.call("t", `{}`).Result.Content.Text(); got != "raw 2025-11-25" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -41,8 +39,8 @@ func TestInitializeNamesARevision(t *testing.T) {
 	w.initialize(protocol.Version20241105) // the session is still to be had
 }
 
-func TestNewRefusesRevisionsThatInitializeCannotNegotiate(t *testing.T) {
-	for _, version := range []string{"2026-07-28", "1999-01-01", ""} {
+func TestNewRefusesRevisionsItDoesNotKnow(t *testing.T) {
+	for _, version := range []string{"2026-07-29", "1999-01-01", ""} {
 		wantPanic(t, version, "ProtocolVersions", func() {
 			newServer(server.Options{ProtocolVersions: []string{protocol.Version20250618, version}})
 		})
@@ -56,12 +54,6 @@ func TestRevisionsAreTheProgramsChoice(t *testing.T) {
 	w := dial(t, s)
 	w.send(initializeFrame)
 	w.want(`"protocolVersion":"2025-03-26"`)
-}
-
-func TestHandlerOfASessionIsNotPublic(t *testing.T) {
-	if _, public := any(new(server.Session)).(conn.Handler); public {
-		t.Error("a Session can be made to serve")
-	}
 }
 
 // unopenable is a transport that cannot be opened.

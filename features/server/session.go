@@ -3,67 +3,59 @@ package server
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A Session is one peer being served. It is safe for concurrent use.
-type Session struct {
+// A session is one link being served: a legacy client, or any number of modern
+// ones.
+type session struct {
 	server  *Server
 	conn    *conn.Conn
-	dialect dialect.Legacy
+	dialect dialect.Dialect
+	agreed  atomic.Pointer[agreement] // nil before initialize
 
 	mu      sync.Mutex
-	version string // of the protocol; empty before initialize
+	changed bool           // the client is to be told that the tools have changed
+	telling sync.WaitGroup // of the goroutine that tells it; there is one at a time
+	tells   bool
+}
+
+// An agreement is what the handshake has settled for a whole legacy session.
+type agreement struct {
+	client  Client
 	offered protocol.ServerCapabilities
-	client  protocol.InitializeParams
 }
 
-// Conn is the connection underneath, for its status and its counts.
-func (s *Session) Conn() *conn.Conn { return s.conn }
-
-// Client is what the peer said of itself when it initialized the session.
-func (s *Session) Client() protocol.InitializeParams {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.client
-}
-
-// ProtocolVersion is the revision the session speaks; empty before initialize.
-func (s *Session) ProtocolVersion() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.version
-}
-
-// agreed is what the handshake has settled for the whole session.
-func (s *Session) agreed() (version string, offered protocol.ServerCapabilities) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.version, s.offered
-}
-
-// initialize agrees on a revision (2025-11-25 basic/lifecycle). A session has one.
-func (s *Session) initialize(_ context.Context, params *protocol.InitializeParams) (*protocol.InitializeResult, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.version != "":
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")
-	case params.ProtocolVersion == "":
-		return nil, refuse(jsonrpc.CodeInvalidParams, "initialize: protocolVersion is missing")
+// toolsChanged has a legacy client told, some time soon, that the tools have
+// changed. Changes that come meanwhile are told as one.
+func (s *session) toolsChanged() {
+	if agreed := s.agreed.Load(); agreed == nil || agreed.offered.Tools == nil {
+		return
 	}
-	s.version = protocol.Negotiate(params.ProtocolVersion, s.server.options.ProtocolVersions)
-	s.offered = s.server.capabilities()
-	s.client = *params
-	s.dialect.Negotiated(s.version)
-	return &protocol.InitializeResult{
-		ProtocolVersion: s.version,
-		Capabilities:    s.offered,
-		ServerInfo:      s.server.info,
-		Instructions:    s.server.options.Instructions,
-	}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed = true; !s.tells {
+		s.tells = true
+		s.telling.Go(s.tell)
+	}
+}
+
+// tell ends once there is nothing to tell. What has no way to the client is
+// lost: it lists the tools when it wants to know.
+func (s *session) tell() {
+	for s.hasChanged() {
+		_ = s.conn.Notify(context.Background(), protocol.NotificationToolsListChanged, nil)
+	}
+}
+
+func (s *session) hasChanged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := s.changed
+	s.changed, s.tells = false, changed
+	return changed
 }

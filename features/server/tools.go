@@ -19,9 +19,10 @@ type ToolHandler func(ctx context.Context, call *ToolCall) (*protocol.CallToolRe
 
 // A ToolCall is one call of a tool. It is valid until its handler returns.
 type ToolCall struct {
-	Params  *protocol.CallToolParams
-	Session *Session
+	Params *protocol.CallToolParams
+	Client *Client
 
+	request  *request
 	progress jsonrpc.ID // the token, if the caller has asked
 }
 
@@ -51,10 +52,11 @@ func (s *Server) AddRawTool(tool protocol.Tool, handler ToolHandler) {
 		registered.output = mustCompile(tool.Name, tool.OutputSchema)
 	}
 	s.tools.set(tool.Name, registered)
+	s.audience.toolsChanged()
 }
 
-func (s *Session) listTools(_ context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
-	registered, next, err := s.server.tools.page(params.Cursor, s.server.options.PageSize)
+func (r *request) listTools(_ context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
+	registered, next, err := r.server.tools.page(params.Cursor, r.server.options.PageSize)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +67,8 @@ func (s *Session) listTools(_ context.Context, params *protocol.ListToolsParams)
 	return result, nil
 }
 
-func (s *Session) callTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	registered, ok := s.server.tools.get(params.Name)
+func (r *request) callTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	registered, ok := r.server.tools.get(params.Name)
 	if !ok {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown tool %q", shorten(params.Name, longestName))
 	}
@@ -78,9 +80,9 @@ func (s *Session) callTool(ctx context.Context, params *protocol.CallToolParams)
 		params.Arguments = json.RawMessage("{}")
 	}
 	if err := registered.input.Validate(params.Arguments); err != nil {
-		return s.invalidArguments(misfit(err))
+		return r.client.invalidArguments(misfit(err))
 	}
-	result, err := registered.handler(ctx, &ToolCall{Params: params, Session: s, progress: token})
+	result, err := registered.handler(ctx, &ToolCall{Params: params, Client: r.client, request: r, progress: token})
 	if err != nil {
 		return failure(err)
 	}
@@ -105,9 +107,9 @@ func (r *registeredTool) checked(result *protocol.CallToolResult) (*protocol.Cal
 
 // invalidArguments tells the peer of arguments that do not fit: as a failure of
 // the tool, which a model can read and mend, since 2025-11-25.
-func (s *Session) invalidArguments(why string) (*protocol.CallToolResult, error) {
+func (c *Client) invalidArguments(why string) (*protocol.CallToolResult, error) {
 	fault := refuse(jsonrpc.CodeInvalidParams, "invalid arguments: %s", why)
-	if s.ProtocolVersion() < protocol.Version20251125 {
+	if c.ProtocolVersion < protocol.Version20251125 {
 		return nil, fault
 	}
 	return failed(fault.Message), nil
@@ -145,9 +147,6 @@ func (c *ToolCall) Progress(ctx context.Context, progress, total float64, messag
 	if c.progress.IsZero() {
 		return nil
 	}
-	params, err := protocol.Marshal(protocol.ProgressParams{ProgressToken: c.progress, Progress: progress, Total: total, Message: message})
-	if err != nil {
-		return err
-	}
-	return c.Session.conn.Notify(ctx, protocol.NotificationProgress, params)
+	return c.request.notify(ctx, protocol.NotificationProgress,
+		protocol.ProgressParams{ProgressToken: c.progress, Progress: progress, Total: total, Message: message})
 }

@@ -46,7 +46,7 @@ func AddTool[In, Out any](s *Server, tool protocol.Tool, handler func(context.Co
 	s.AddRawTool(tool, func(ctx context.Context, call *ToolCall) (*protocol.CallToolResult, error) {
 		in, err := decodeTyped[In](call.Params.Arguments)
 		if err != nil {
-			return call.Session.invalidArguments(misfit(err))
+			return call.Client.invalidArguments(misfit(err))
 		}
 		out, err := handler(ctx, call, in)
 		if err != nil {

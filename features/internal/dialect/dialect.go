@@ -12,30 +12,27 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// Legacy is the dialect of the revisions that begin with a handshake. The zero
-// value is ready to use, and safe for concurrent use.
-type Legacy struct {
+// Dialect is MCP as a Conn has to know it, in every revision: which era a
+// message is of is told by the message. The zero value is ready to use, and
+// safe for concurrent use.
+type Dialect struct {
 	batches atomic.Bool
 }
 
 // Negotiated says which revision is spoken from here on: one of them has batches.
-func (d *Legacy) Negotiated(version string) {
+func (d *Dialect) Negotiated(version string) {
 	d.batches.Store(version == protocol.Version20250326)
 }
 
 // Batches implements conn.Dialect.
-func (d *Legacy) Batches() bool { return d.batches.Load() }
+func (d *Dialect) Batches() bool { return d.batches.Load() }
 
 // Classify implements conn.Dialect. A notification that it cannot read is
 // ordinary: the handler ignores it, as the specification asks.
-func (d *Legacy) Classify(m *jsonrpc.Message) conn.Class {
+func (d *Dialect) Classify(m *jsonrpc.Message) conn.Class {
 	switch {
-	case m.Kind == jsonrpc.KindRequest && m.Method == protocol.MethodPing:
-		return conn.Class{Kind: conn.Probe, Answer: json.RawMessage("{}")}
-	case m.Kind == jsonrpc.KindRequest && m.Method == protocol.MethodInitialize:
-		return conn.Class{Kind: conn.Exclusive} // what a client sends right behind it belongs to the session it opens
-	case m.Kind != jsonrpc.KindNotification:
-		return conn.Class{}
+	case m.Kind == jsonrpc.KindRequest:
+		return classifyRequest(m)
 	case m.Method == protocol.NotificationProgress:
 		return classifyProgress(m.Params)
 	case m.Method == protocol.NotificationCancelled:
@@ -43,6 +40,29 @@ func (d *Legacy) Classify(m *jsonrpc.Message) conn.Class {
 	default:
 		return conn.Class{}
 	}
+}
+
+func classifyRequest(m *jsonrpc.Message) conn.Class {
+	switch m.Method {
+	case protocol.MethodPing:
+		if !modern(m) {
+			return conn.Class{Kind: conn.Probe, Answer: json.RawMessage("{}")}
+		}
+	case protocol.MethodInitialize:
+		if !modern(m) { // what a client sends right behind it belongs to the session it opens
+			return conn.Class{Kind: conn.Exclusive}
+		}
+	case protocol.MethodListen:
+		return conn.Class{Kind: conn.Streaming}
+	}
+	return conn.Class{}
+}
+
+// modern reports whether a request says by itself which revision it speaks.
+// There is no ping and no initialize in those that do.
+func modern(m *jsonrpc.Message) bool {
+	_, modern, _ := protocol.ModernContext(m.Params)
+	return modern
 }
 
 func classifyProgress(params json.RawMessage) conn.Class {
@@ -65,7 +85,7 @@ func classifyCancelled(params json.RawMessage) conn.Class {
 
 // Cancel implements conn.Dialect. The peer learns whether time ran out, and
 // nothing else of why: a context's cause is the program's own.
-func (d *Legacy) Cancel(id int64, why error) []byte {
+func (d *Dialect) Cancel(id int64, why error) []byte {
 	reason := "cancelled"
 	if errors.Is(why, conn.ErrTimedOut) || errors.Is(why, context.DeadlineExceeded) {
 		reason = "timed out"

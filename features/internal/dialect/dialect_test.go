@@ -37,7 +37,7 @@ func TestClassify(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := new(Legacy).Classify(&m)
+		got := new(Dialect).Classify(&m)
 		if got.Kind != test.kind || got.Request != test.request {
 			t.Errorf("%s: got %v %v", test.frame, got.Kind, got.Request)
 		}
@@ -55,7 +55,7 @@ func TestCancelNamesTheRequestAndKeepsSecrets(t *testing.T) {
 		{errors.New("the password is hunter2"), "cancelled"},
 		{errors.New("\xff"), "cancelled"},
 	} {
-		frame := new(Legacy).Cancel(9007199254740993, test.why)
+		frame := new(Dialect).Cancel(9007199254740993, test.why)
 		m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +71,7 @@ func TestCancelNamesTheRequestAndKeepsSecrets(t *testing.T) {
 }
 
 func TestBatchesBelongToOneRevision(t *testing.T) {
-	d := new(Legacy)
+	d := new(Dialect)
 	for _, version := range append(protocol.LegacyVersions(), "") {
 		d.Negotiated(version)
 		if d.Batches() != (version == protocol.Version20250326) {
@@ -85,7 +85,7 @@ func FuzzClassify(f *testing.F) {
 	f.Add("notifications/cancelled", []byte(`{"requestId":"a"}`))
 	f.Fuzz(func(t *testing.T, method string, params []byte) {
 		m := &jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: method, Params: params}
-		class := new(Legacy).Classify(m)
+		class := new(Dialect).Classify(m)
 		if class.Kind != conn.Ordinary && class.Kind != conn.Exclusive && class.Request.IsZero() {
 			t.Errorf("%v without a request", class.Kind)
 		}

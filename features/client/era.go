@@ -1,0 +1,102 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// probeTimeout is how long a server may be silent about server/discover before
+// it is taken for one that does not know it.
+const probeTimeout = 5 * time.Second
+
+// shake is the handshake of an incarnation. It is the one place where the era
+// of a session is decided (2026-07-28 basic/versioning): a modern server
+// answers server/discover, and any other answer but a modern error, and
+// silence, is a legacy one's. What was found holds until it fails.
+func (s *session) shake(ctx context.Context, incarnation *conn.Incarnation) error {
+	asked := s.client.options.ProtocolVersion
+	if protocol.IsLegacy(asked) {
+		return s.initialize(ctx, incarnation, asked)
+	}
+	if asked == "" && s.legacy.Load() {
+		return s.initializeAgain(ctx, incarnation)
+	}
+	if asked != "" {
+		return incompatible(s.discover(ctx, incarnation, -1)) // the Conn's InitTimeout bounds it
+	}
+	s.probing.Store(true) // final asks, when the server dies of it
+	err := s.discover(ctx, incarnation, probeTimeout)
+	s.probing.Store(false)
+	if !isLegacy(err) {
+		return incompatible(err)
+	}
+	s.legacy.Store(true)
+	return s.initializeAgain(ctx, incarnation)
+}
+
+// incompatible marks the outcome of server/discover that no waiting changes.
+func incompatible(outcome error) error {
+	var fault *jsonrpc.Error
+	if isLegacy(outcome) || errors.As(outcome, &fault) && fault.Code == protocol.CodeUnsupportedVersion {
+		return fmt.Errorf("%w: %w", conn.ErrIncompatible, outcome)
+	}
+	return outcome
+}
+
+// initializeAgain opens a legacy session with a server that was found to be
+// legacy. If it refuses, the next attempt finds out anew.
+func (s *session) initializeAgain(ctx context.Context, incarnation *conn.Incarnation) error {
+	err := s.initialize(ctx, incarnation, protocol.LatestLegacy)
+	if err != nil {
+		s.legacy.Store(false)
+	}
+	return err
+}
+
+// isLegacy reports whether the outcome of server/discover is that of a server
+// that knows no modern revision, or no modern one that this client speaks.
+func isLegacy(outcome error) bool {
+	var status *transport.StatusError
+	var fault *jsonrpc.Error
+	switch {
+	case outcome == nil:
+		return false
+	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
+		return true
+	case errors.As(outcome, &fault):
+		return !protocol.IsModernError(fault.Code) || speaksLegacy(fault)
+	case errors.As(outcome, &status): // who may not come in is not told what is there
+		return status.Status != 401 && status.Status != 403
+	default:
+		return errors.Is(outcome, conn.ErrTimedOut)
+	}
+}
+
+// speaksLegacy reports whether a server that does not support the revision it
+// was asked for names one that initialize negotiates.
+func speaksLegacy(fault *jsonrpc.Error) bool {
+	var data protocol.UnsupportedVersionData
+	if fault.Code != protocol.CodeUnsupportedVersion || protocol.Unmarshal(fault.Data, &data) != nil {
+		return false
+	}
+	return anyOf(data.Supported, protocol.IsLegacy)
+}
+
+// died reports whether a connection was lost because its server could not live
+// with the probe, and has the next incarnation do without. A server that has
+// been modern before has died of something else.
+func (s *session) died(why conn.Reason) bool {
+	lost := why.Kind == conn.Exited || why.Kind == conn.LinkBroken || why.Kind == conn.PeerEnded
+	if !lost || s.client.options.ProtocolVersion != "" || s.latest.Load() != nil || !s.probing.CompareAndSwap(true, false) {
+		return false
+	}
+	s.legacy.Store(true)
+	return true
+}

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// A subscription is a request that tells its client of changes for as long as
+// it lasts.
+type subscription struct {
+	changed chan struct{} // capacity one: a token waits while there is a change to tell
+}
+
+// toolsChanged has the client told. Changes that come meanwhile are told as one.
+func (s *subscription) toolsChanged() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // it will be told already
+	}
+}
+
+// listen tells of what the client has asked for until either side ends it: the
+// server in good order, with a result, when it is being closed (2026-07-28
+// basic/patterns/subscriptions).
+func (r *request) listen(ctx context.Context, params *protocol.ListenParams) (*protocol.ListenResult, error) {
+	id := protocol.Meta{protocol.MetaSubscriptionID: r.ID().Append(nil)}
+	granted := protocol.SubscriptionFilter{ToolsListChanged: params.Notifications.ToolsListChanged}
+	mine := &subscription{changed: make(chan struct{}, 1)}
+	if granted.ToolsListChanged {
+		defer r.server.audience.add(mine)()
+	}
+	acknowledged := protocol.AcknowledgedParams{Notifications: granted}
+	acknowledged.Meta = id
+	if err := r.notify(ctx, protocol.NotificationAcknowledged, acknowledged); err != nil {
+		return nil, err
+	}
+	for {
+		select {
+		case <-mine.changed:
+			if err := r.notify(ctx, protocol.NotificationToolsListChanged, protocol.NotificationParams{Meta: id}); err != nil {
+				return nil, err
+			}
+		case <-ctx.Done():
+			if !errors.Is(context.Cause(ctx), conn.ErrDraining) {
+				return nil, context.Cause(ctx)
+			}
+			return &protocol.ListenResult{Result: protocol.Result{Meta: id}}, nil
+		}
+	}
+}
+
+// notify tells the client something that belongs to its request.
+func (r *request) notify(ctx context.Context, method string, params any) error {
+	raw, err := protocol.Marshal(params)
+	if err != nil {
+		return err
+	}
+	return r.Notify(ctx, method, raw)
+}
