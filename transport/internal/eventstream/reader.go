@@ -1,0 +1,251 @@
+package eventstream
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const (
+	// readAhead is how much a Reader takes from its source beyond an event.
+	readAhead = 4 << 10
+
+	// maxLine is the longest line that is looked at when it holds no data, in
+	// bytes: no id, type or delay needs as much.
+	maxLine = 1 << 10
+
+	// maxRetry is the longest delay that a stream can ask for.
+	maxRetry = 24 * time.Hour
+)
+
+// A Reader takes events out of a stream of bytes, as the WHATWG text has it.
+// It holds the data of one event and 4 KiB of read-ahead, and has no
+// goroutine. It is not safe for concurrent use.
+//
+// It differs from a browser in three things: an event that names an id or a
+// delay but no data is returned too, so that they can be noted; a line of more
+// than 1 KiB that holds no data is ignored; and a delay is at most a day.
+type Reader struct {
+	from  *bufio.Reader
+	limit int // bytes of one event's data
+
+	begun    bool   // the byte order mark was looked for
+	afterCR  bool   // a line feed that comes next belongs to the line before
+	midLine  bool   // the rest of a line comes next, and is skipped
+	skipping bool   // so is the rest of a refused event
+	id       string // the last one named
+	head     []byte // the beginning of a line that came in pieces
+
+	event   Event // under way
+	hasData bool
+	named   bool // it is worth returning
+}
+
+// NewReader returns a Reader of events that have at most limit bytes of data.
+func NewReader(from io.Reader, limit int) *Reader {
+	return &Reader{from: bufio.NewReaderSize(from, readAhead), limit: limit}
+}
+
+// Next waits for the next event. Its data is the caller's. The error is io.EOF
+// at the end of the stream, where an unfinished event is discarded, and
+// *transport.OversizedError for an event above the limit, as soon as that is
+// certain: the call after it goes on behind that event. Any other error is the
+// stream's.
+func (r *Reader) Next() (Event, error) {
+	if err := r.begin(); err != nil {
+		return Event{}, err
+	}
+	for {
+		line, isData, err := r.line()
+		switch {
+		case err != nil:
+			return Event{}, err
+		case isData:
+		case len(line) > 0:
+			if err := r.field(line); err != nil {
+				return Event{}, err
+			}
+		case r.complete():
+			e := r.event
+			r.reset()
+			return e, nil
+		default:
+			r.reset()
+		}
+	}
+}
+
+// begin takes the byte order mark away. It waits for no byte that is not part
+// of one.
+func (r *Reader) begin() error {
+	const mark = "\xef\xbb\xbf"
+	for n := 1; !r.begun; n++ {
+		start, err := r.from.Peek(n)
+		if err != nil && len(start) == 0 {
+			return err
+		}
+		whole := string(start) == mark
+		if r.begun = whole || err != nil || string(start) != mark[:n]; whole {
+			r.from.Discard(len(mark))
+		}
+	}
+	return nil
+}
+
+// complete ends the event under way, and reports whether to return it.
+func (r *Reader) complete() bool {
+	r.event.ID = r.id
+	if r.event.Type == "" {
+		r.event.Type = "message"
+	}
+	return r.named && !r.skipping
+}
+
+func (r *Reader) reset() {
+	r.event, r.hasData, r.named, r.skipping = Event{}, false, false, false
+}
+
+// line reads one line. One that holds data goes to the event under way; any
+// other is returned, and stays valid until the next read.
+func (r *Reader) line() (line []byte, isData bool, err error) {
+	r.head = r.head[:0]
+	for {
+		piece, ended, err := r.piece()
+		if err != nil {
+			return nil, false, err
+		}
+		if r.midLine {
+			r.midLine = !ended
+			continue
+		}
+		line, rest := r.join(piece)
+		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok && (ended || len(value) > 0) {
+			return nil, true, r.data(bytes.TrimPrefix(value, []byte(" ")), rest, ended)
+		}
+		if ended {
+			return line, false, nil
+		}
+		if len(r.head) == 0 {
+			r.head = append(r.head, piece[:min(len(piece), maxLine+1)]...)
+		}
+	}
+}
+
+// join puts what was kept of a line before the piece that follows. The rest of
+// the piece would make it too long.
+func (r *Reader) join(piece []byte) (line, rest []byte) {
+	if len(r.head) == 0 {
+		return piece, nil
+	}
+	n := min(len(piece), maxLine+1-len(r.head))
+	r.head = append(r.head, piece[:n]...)
+	return r.head, piece[n:]
+}
+
+// data adds a line of data, of which value and rest have been read.
+func (r *Reader) data(value, rest []byte, ended bool) (err error) {
+	if r.hasData {
+		err = r.add([]byte("\n"))
+	}
+	r.hasData, r.named = true, true
+	for _, piece := range [][]byte{value, rest} {
+		if err == nil {
+			err = r.add(piece)
+		}
+	}
+	for err == nil && !ended {
+		var piece []byte
+		if piece, ended, err = r.piece(); err == nil {
+			err = r.add(piece)
+		}
+	}
+	r.midLine = !ended
+	return err
+}
+
+func (r *Reader) add(piece []byte) error {
+	switch size := len(r.event.Data) + len(piece); {
+	case r.skipping:
+		return nil
+	case size > r.limit:
+		r.event.Data, r.skipping = nil, true
+		return &transport.OversizedError{Limit: r.limit, Size: size}
+	}
+	r.event.Data = append(r.event.Data, piece...)
+	return nil
+}
+
+// field notes a line that is not empty and begins with no "data:".
+func (r *Reader) field(line []byte) error {
+	if len(line) > maxLine {
+		return nil
+	}
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "data":
+		return r.data(nil, nil, true)
+	case "event":
+		r.event.Type = string(value)
+	case "id":
+		if bytes.IndexByte(value, 0) < 0 {
+			r.id, r.named = string(value), true
+		}
+	case "retry":
+		if ms, ok := digits(value); ok {
+			r.event.Retry, r.named = ms, true
+		}
+	}
+	return nil
+}
+
+// digits reads milliseconds.
+func digits(value []byte) (time.Duration, bool) {
+	for _, c := range value {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+	}
+	if len(value) == 0 {
+		return 0, false
+	}
+	ms, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil || ms > maxRetry.Milliseconds() {
+		return maxRetry, true
+	}
+	return time.Duration(ms) * time.Millisecond, true
+}
+
+// piece returns the next part of the current line, as much of it as was read,
+// and whether the line ends behind it. It stays valid until the next read.
+func (r *Reader) piece() (piece []byte, ended bool, err error) {
+	for {
+		if _, err := r.from.Peek(1); err != nil {
+			return nil, false, err
+		}
+		read, _ := r.from.Peek(r.from.Buffered())
+		if r.afterCR && read[0] == '\n' {
+			r.from.Discard(1)
+			r.afterCR = false
+			continue
+		}
+		r.afterCR = false
+		end := bytes.IndexByte(read, '\n')
+		if end < 0 {
+			end = len(read)
+		}
+		if cr := bytes.IndexByte(read[:end], '\r'); cr >= 0 {
+			end, r.afterCR = cr, true
+		}
+		if end == len(read) {
+			r.from.Discard(end)
+			return read, false, nil
+		}
+		r.from.Discard(end + 1)
+		return read[:end], true, nil
+	}
+}

@@ -1,0 +1,310 @@
+package eventstream
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const plenty = 1 << 20
+
+// all reads a stream to its end.
+func all(t *testing.T, from io.Reader, limit int) (events []Event) {
+	t.Helper()
+	r := NewReader(from, limit)
+	for {
+		switch e, err := r.Next(); err {
+		case nil:
+			events = append(events, e)
+		case io.EOF:
+			return events
+		default:
+			t.Fatalf("after %d events: %v", len(events), err)
+		}
+	}
+}
+
+func message(id, data string) Event {
+	return Event{Type: "message", ID: id, Data: []byte(data)}
+}
+
+func TestReaderFollowsTheText(t *testing.T) {
+	for name, c := range map[string]struct {
+		stream string
+		want   []Event
+	}{
+		"line feeds":                      {"data: a\n\ndata: b\n\n", []Event{message("", "a"), message("", "b")}},
+		"carriage returns":                {"data: a\r\rdata: b\r\r", []Event{message("", "a"), message("", "b")}},
+		"both":                            {"data: a\r\n\r\ndata: b\r\n\r\n", []Event{message("", "a"), message("", "b")}},
+		"mixed":                           {"data: a\r\n\ndata: b\r\r\n", []Event{message("", "a"), message("", "b")}},
+		"a byte order mark":               {"\xef\xbb\xbfdata: a\n\n", []Event{message("", "a")}},
+		"one byte order mark only":        {"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", nil},
+		"half a byte order mark":          {"\xef\xbbdata: a\n\ndata: b\n\n", []Event{message("", "b")}},
+		"lines are joined":                {"data: a\ndata:\ndata: b\n\n", []Event{message("", "a\n\nb")}},
+		"one space is taken":              {"data:  a\n\ndata:b\n\n", []Event{message("", " a"), message("", "b")}},
+		"data without a colon":            {"data\ndata\n\n", []Event{message("", "\n")}},
+		"a longer name":                   {"database: a\nid: 1\n\n", []Event{{Type: "message", ID: "1"}}},
+		"names are case-sensitive":        {"Data: a\n\n", nil},
+		"comments and unknown fields":     {": hello\nfoo: bar\nfoo\ndata: a\n: more\n\n", []Event{message("", "a")}},
+		"a type":                          {"event: x\ndata: a\n\ndata: b\n\n", []Event{{Type: "x", Data: []byte("a")}, message("", "b")}},
+		"a type alone":                    {"event: x\n\n", nil},
+		"the id persists":                 {"id: 1\ndata: a\n\ndata: b\n\n", []Event{message("1", "a"), message("1", "b")}},
+		"an empty id resets":              {"id: 1\ndata: a\n\nid\ndata: b\n\n", []Event{message("1", "a"), message("", "b")}},
+		"an id with NUL is ignored":       {"id: 1\ndata: a\n\nid: 2\x00\ndata: b\n\n", []Event{message("1", "a"), message("1", "b")}},
+		"a priming event":                 {"id: 1\nretry: 500\ndata:\n\n", []Event{{Type: "message", ID: "1", Retry: 500 * time.Millisecond}}},
+		"an id alone":                     {"id: 1\n\n", []Event{{Type: "message", ID: "1"}}},
+		"a delay alone":                   {"retry: 20\n\n", []Event{{Type: "message", Retry: 20 * time.Millisecond}}},
+		"a delay is digits":               {"retry: -1\nretry: 1.5\nretry:\nretry: 0x1\ndata: a\n\n", []Event{message("", "a")}},
+		"a delay is at most a day":        {"retry: 99999999999999999999999\n\n", []Event{{Type: "message", Retry: 24 * time.Hour}}},
+		"a delay is one event's":          {"retry: 20\n\ndata: a\n\n", []Event{{Type: "message", Retry: 20 * time.Millisecond}, message("", "a")}},
+		"an unfinished event":             {"data: a\n\ndata: b\n", []Event{message("", "a")}},
+		"an unfinished line":              {"data: a\n\ndata: b", []Event{message("", "a")}},
+		"nothing":                         {"", nil},
+		"empty lines":                     {"\n\n\r\n\r", nil},
+		"a line too long for a field":     {"id: " + strings.Repeat("1", maxLine) + "\ndata: a\n\n", []Event{message("", "a")}},
+		"a long comment":                  {":" + strings.Repeat("-", 5*readAhead) + "\ndata: a\n\n", []Event{message("", "a")}},
+		"data in many pieces":             {"data: " + strings.Repeat("a", 5*readAhead) + "\n\n", []Event{message("", strings.Repeat("a", 5*readAhead))}},
+		"a field line ends with the read": {"data: " + strings.Repeat("a", readAhead-len("data: ")-2) + "\n\ndata: b\n\n", []Event{message("", strings.Repeat("a", readAhead-len("data: ")-2)), message("", "b")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for how, from := range map[string]io.Reader{
+				"at once":      strings.NewReader(c.stream),
+				"byte by byte": iotest.OneByteReader(strings.NewReader(c.stream)),
+				"with the end": iotest.DataErrReader(strings.NewReader(c.stream)),
+			} {
+				got := all(t, from, plenty)
+				if diff := cmp.Diff(c.want, got, cmp.Comparer(bytes.Equal)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", how, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestReaderRefusesAndSkipsAnOversizedEvent(t *testing.T) {
+	const limit = 8
+	for name, event := range map[string]string{
+		"one line":         "data: 123456789\n",
+		"many lines":       "data: 1234\ndata: 5678\n",
+		"more lines after": "data: 123456789\nid: 2\ndata: 1\n",
+		"empty lines":      strings.Repeat("data\n", limit+2),
+	} {
+		t.Run(name, func(t *testing.T) {
+			stream := "data: 12345678\n\n" + event + "\ndata: after\n\n"
+			r := NewReader(iotest.OneByteReader(strings.NewReader(stream)), limit)
+			if e, err := r.Next(); err != nil || string(e.Data) != "12345678" {
+				t.Fatalf("an event of just the limit: %q, %v", e.Data, err)
+			}
+			var oversized *transport.OversizedError
+			if _, err := r.Next(); !errors.As(err, &oversized) || oversized.Limit != limit || oversized.Size != limit+1 {
+				t.Fatalf("an event above the limit: %v", err)
+			}
+			if e, err := r.Next(); err != nil || string(e.Data) != "after" {
+				t.Fatalf("the event after it: %q, %v", e.Data, err)
+			}
+			if _, err := r.Next(); err != io.EOF {
+				t.Fatalf("the end: %v", err)
+			}
+		})
+	}
+}
+
+// TestReaderRefusesBeforeTheEnd holds that neither endless data nor an endless
+// comment is held in memory.
+func TestReaderRefusesBeforeTheEnd(t *testing.T) {
+	const limit = 64 << 10
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	comment := io.MultiReader(strings.NewReader(":"), io.LimitReader(endless{}, 32<<20), strings.NewReader("\n"))
+	data := io.MultiReader(strings.NewReader("data:"), endless{})
+	var oversized *transport.OversizedError
+	if _, err := NewReader(io.MultiReader(comment, data), limit).Next(); !errors.As(err, &oversized) {
+		t.Fatalf("endless data: %v", err)
+	}
+	runtime.ReadMemStats(&after)
+	if held := after.TotalAlloc - before.TotalAlloc; held > 16*limit {
+		t.Errorf("%d bytes were allocated for a limit of %d", held, limit)
+	}
+}
+
+// endless is a stream of one letter.
+type endless struct{}
+
+func (endless) Read(to []byte) (int, error) {
+	for i := range to {
+		to[i] = 'x'
+	}
+	return len(to), nil
+}
+
+// TestReaderWaitsForNoByteTooMany reads from a pipe that holds exactly one
+// event: a Reader that looked further would not return.
+func TestReaderWaitsForNoByteTooMany(t *testing.T) {
+	for _, stream := range []string{"data: a\n\n", "data: a\r\r", "data: a\r\n\r"} {
+		from, to := io.Pipe()
+		go to.Write([]byte(stream))
+		if e, err := NewReader(from, plenty).Next(); err != nil || string(e.Data) != "a" {
+			t.Errorf("%q: %q, %v", stream, e.Data, err)
+		}
+		from.Close()
+	}
+}
+
+func TestReaderTellsTheStreamsError(t *testing.T) {
+	cut := errors.New("cut")
+	r := NewReader(io.MultiReader(strings.NewReader("data: a\n\ndata: b"), iotest.ErrReader(cut)), plenty)
+	if e, err := r.Next(); err != nil || string(e.Data) != "a" {
+		t.Fatalf("the event before: %q, %v", e.Data, err)
+	}
+	if _, err := r.Next(); !errors.Is(err, cut) {
+		t.Fatalf("the cut: %v", err)
+	}
+}
+
+func TestReaderReadsWhatAppendWrites(t *testing.T) {
+	want := []Event{
+		{Type: "message", ID: "1", Retry: time.Second, Data: []byte("a\nb")},
+		{Type: "other", ID: "1", Data: []byte{}},
+		{Type: "message", ID: "2", Data: []byte(" x: y ")},
+	}
+	var stream []byte
+	for _, e := range want {
+		stream = Append(stream, e)
+	}
+	if diff := cmp.Diff(want, all(t, bytes.NewReader(stream), plenty), cmp.Comparer(bytes.Equal)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// FuzzReader compares a Reader, whatever the portions it is fed in, with the
+// text of the standard written down for a stream held whole.
+func FuzzReader(f *testing.F) {
+	for _, seed := range []string{
+		"data: a\n\n", "\xef\xbb\xbfdata\r\n\r\n", "id: 1\rretry: 5\rdata:b\r\r", "data: a\ndata: b\n\n:c\n\nid\n\n",
+		"event: e\ndata\n\n", "id: \x00\ndata: " + strings.Repeat("x", 40) + "\n\ndata: y\n\n", "data: x\n\r\ndata: y\r\n\n",
+	} {
+		f.Add([]byte(seed), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, portion uint8) {
+		const limit = 32
+		r := NewReader(&portions{stream, int(portion) + 1}, limit)
+		for i, want := range reference(stream, limit) {
+			got, err := r.Next()
+			var oversized *transport.OversizedError
+			if refused := errors.As(err, &oversized); refused != want.refused || err != nil && !refused {
+				t.Fatalf("event %d: %v, want refused %v", i, err, want.refused)
+			}
+			if diff := cmp.Diff(want.Event, got, cmp.Comparer(bytes.Equal)); diff != "" && !want.refused {
+				t.Fatalf("event %d (-want +got):\n%s", i, diff)
+			}
+		}
+		// What is refused may still be unfinished.
+		if _, err := r.Next(); err != io.EOF {
+			t.Fatalf("after the last event: %v", err)
+		}
+	})
+}
+
+// portions is a stream that comes a few bytes at a time.
+type portions struct {
+	left []byte
+	size int
+}
+
+func (p *portions) Read(to []byte) (int, error) {
+	if len(p.left) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(to, p.left[:min(p.size, len(p.left))])
+	p.left = p.left[n:]
+	return n, nil
+}
+
+type outcome struct {
+	Event
+	refused bool
+}
+
+// reference reads a stream held whole.
+func reference(stream []byte, limit int) (outcomes []outcome) {
+	text := strings.TrimPrefix(string(stream), "\xef\xbb\xbf")
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
+	lines := strings.Split(text, "\n")
+	var id, kind string
+	var retry time.Duration
+	var data []string
+	worth, refused := false, false
+	for i, line := range lines {
+		last := i == len(lines)-1
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case name == "data" && (!last || len(line) > len("data:")):
+			data, worth = append(data, value), true
+			if !refused && len(strings.Join(data, "\n")) > limit {
+				refused = true
+				outcomes = append(outcomes, outcome{refused: true})
+			}
+		case last:
+		case line == "":
+			if worth && !refused {
+				e := Event{Type: "message", ID: id, Retry: retry, Data: []byte(strings.Join(data, "\n"))}
+				if kind != "" {
+					e.Type = kind
+				}
+				outcomes = append(outcomes, outcome{Event: e})
+			}
+			kind, retry, data, worth, refused = "", 0, nil, false, false
+		case len(line) > maxLine:
+		case name == "event":
+			kind = value
+		case name == "id" && !strings.Contains(value, "\x00"):
+			id, worth = value, true
+		case name == "retry" && value != "" && strings.Trim(value, "0123456789") == "":
+			ms := strings.TrimLeft(value, "0")
+			if retry = 24 * time.Hour; len(ms) <= 9 {
+				d, _ := time.ParseDuration("0" + ms + "ms")
+				retry = min(retry, d)
+			}
+			worth = true
+		}
+	}
+	return outcomes
+}
+
+func BenchmarkReader(b *testing.B) {
+	for name, size := range map[string]int{"64B": 64, "64KiB": 64 << 10} {
+		b.Run(name, func(b *testing.B) {
+			event := Append(nil, Event{ID: "1", Data: bytes.Repeat([]byte("x"), size)})
+			r := NewReader(&repeating{event: event}, plenty)
+			b.SetBytes(int64(len(event)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := r.Next(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// repeating is one event without end.
+type repeating struct {
+	event []byte
+	at    int
+}
+
+func (r *repeating) Read(to []byte) (int, error) {
+	n := copy(to, r.event[r.at:])
+	r.at = (r.at + n) % len(r.event)
+	return n, nil
+}

@@ -1,0 +1,251 @@
+package streamable
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// hangGuard turns waiting for what never comes into a failure. Nothing is
+// measured by it.
+const hangGuard = 30 * time.Second
+
+// A recorder is a receiver that keeps what it is told.
+type recorder struct {
+	t       *testing.T
+	link    transport.Link
+	calls   chan struct{} // holds one: a call is under way
+	mu      sync.Mutex
+	changed chan struct{} // closed, and made anew, at each call
+
+	received []transport.Inbound
+	opened   map[transport.Tag]transport.Stream
+	broken   []transport.StreamLoss
+	failed   []transport.Failure
+	losses   []transport.Loss
+	writable int
+	breaches []string
+}
+
+// open opens a link that records, and closes it at the end of the test.
+func open(t *testing.T, client *Client) *recorder {
+	t.Helper()
+	link, err := client.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{t: t, link: link, calls: make(chan struct{}, 1), changed: make(chan struct{}), opened: make(map[transport.Tag]transport.Stream)}
+	t.Cleanup(func() {
+		if err := link.Close(0); err != nil {
+			t.Errorf("Close left something behind: %v", err)
+		}
+		if len(r.losses) != 1 {
+			t.Errorf("Lost was called %d times", len(r.losses))
+		}
+		for _, breach := range r.breaches {
+			t.Error(breach)
+		}
+	})
+	link.Bind(r)
+	return r
+}
+
+// connect opens a link to a server of that handler.
+func connect(t *testing.T, handler http.HandlerFunc) *recorder {
+	t.Helper()
+	return open(t, &Client{URL: serve(t, handler)})
+}
+
+// serve runs a server of that handler, and returns its address.
+func serve(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	return server.URL
+}
+
+// send sends a frame whose tag is its id.
+func (r *recorder) send(tag transport.Tag, frame string) {
+	r.t.Helper()
+	if err := r.link.Send(transport.Outbound{Tag: tag, Frame: []byte(frame)}); err != nil {
+		r.t.Fatalf("Send %s: %v", frame, err)
+	}
+}
+
+// call sends a modern request, grants its stream credit, and returns it.
+func (r *recorder) call(id int, credit int) transport.Stream {
+	r.t.Helper()
+	return r.request(id, credit, request(id, "tools/call", `"name":"echo",`+modernMeta))
+}
+
+// callLegacy does so with a legacy one.
+func (r *recorder) callLegacy(id int, credit int) transport.Stream {
+	r.t.Helper()
+	return r.request(id, credit, request(id, "tools/call", `"name":"echo"`))
+}
+
+func (r *recorder) request(id int, credit int, frame string) transport.Stream {
+	r.t.Helper()
+	r.send(transport.Tag(id), frame)
+	r.mu.Lock()
+	stream, ok := r.opened[transport.Tag(id)]
+	r.mu.Unlock()
+	if !ok {
+		r.t.Fatalf("no stream was opened for request %d when Send returned", id)
+	}
+	r.link.Grant(stream, credit)
+	return stream
+}
+
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+func request(id int, method, params string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s}}`, id, method, params)
+}
+
+func notification(method string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q}`, method)
+}
+
+func result(id any) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%v,"result":{}}`, id)
+}
+
+// event records one call, which must come alone and before the loss.
+func (r *recorder) event(name string, record func()) {
+	select {
+	case r.calls <- struct{}{}:
+		defer func() { <-r.calls }()
+	default:
+		r.breach(name + " during another call")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.losses) > 0 {
+		r.breaches = append(r.breaches, name+" after Lost")
+	}
+	record()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *recorder) breach(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.breaches = append(r.breaches, text)
+}
+
+func (r *recorder) Receive(in transport.Inbound) {
+	r.event("Receive", func() { r.received = append(r.received, in) })
+}
+func (r *recorder) StreamOpened(stream transport.Stream, tag transport.Tag) {
+	r.event("StreamOpened", func() { r.opened[tag] = stream })
+}
+func (r *recorder) StreamLost(loss transport.StreamLoss) {
+	r.event("StreamLost", func() { r.broken = append(r.broken, loss) })
+}
+func (r *recorder) Writable() { r.event("Writable", func() { r.writable++ }) }
+func (r *recorder) Failed(f transport.Failure) {
+	r.event("Failed", func() { r.failed = append(r.failed, f) })
+}
+func (r *recorder) Ended() {
+	r.event("Ended", func() { r.breaches = append(r.breaches, "Ended was called") })
+}
+func (r *recorder) Lost(loss transport.Loss) {
+	r.event("Lost", func() { r.losses = append(r.losses, loss) })
+}
+
+// await waits until the record shows what it should.
+func (r *recorder) await(what string, reached func() bool) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), hangGuard)
+	defer cancel()
+	for {
+		r.mu.Lock()
+		ok, changed := reached(), r.changed
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.t.Fatalf("%s never came; received %d, failed %v, streams lost %v, lost %v", what, len(r.received), r.failed, r.broken, r.losses)
+		}
+	}
+}
+
+// frame waits for the frame number n, from 0, and returns it.
+func (r *recorder) frame(n int) transport.Inbound {
+	r.t.Helper()
+	r.await(fmt.Sprintf("frame %d", n), func() bool { return len(r.received) > n })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.received[n]
+}
+
+// wantFrame waits for frame number n, and compares it.
+func (r *recorder) wantFrame(n int, stream transport.Stream, want string, last bool) {
+	r.t.Helper()
+	if in := r.frame(n); string(in.Frame) != want || in.Stream != stream || in.Last != last || in.Err != nil {
+		r.t.Fatalf("frame %d is %q on stream %d, last %v, error %v; want %q on %d, last %v", n, in.Frame, in.Stream, in.Last, in.Err, want, stream, last)
+	}
+}
+
+func (r *recorder) failure(n int) transport.Failure {
+	r.t.Helper()
+	r.await(fmt.Sprintf("failure %d", n), func() bool { return len(r.failed) > n })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed[n]
+}
+
+func (r *recorder) streamLoss(n int) transport.StreamLoss {
+	r.t.Helper()
+	r.await(fmt.Sprintf("stream loss %d", n), func() bool { return len(r.broken) > n })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.broken[n]
+}
+
+func (r *recorder) loss() transport.Loss {
+	r.t.Helper()
+	r.await("Lost", func() bool { return len(r.losses) > 0 })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.losses[0]
+}
+
+// wantQuiet closes the link and checks that nothing but frames, as many as
+// given, and the loss was told.
+func (r *recorder) wantQuiet(frames int) {
+	r.t.Helper()
+	r.link.Close(0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.received) != frames || len(r.failed)+len(r.broken)+r.writable > 0 {
+		r.t.Fatalf("received %d frames, failures %v, streams lost %v, writable %d; want %d frames and no more",
+			len(r.received), r.failed, r.broken, r.writable, frames)
+	}
+}
+
+// wait waits for a channel.
+func wait(t *testing.T, what string, done <-chan struct{}) {
+	t.Helper()
+	guard := time.NewTimer(hangGuard)
+	defer guard.Stop()
+	select {
+	case <-done:
+	case <-guard.C:
+		t.Fatalf("%s never came", what)
+	}
+}

@@ -1,0 +1,143 @@
+package streamable
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// maxMisses is how many dials in a row may fail before the link is lost.
+const maxMisses = 2
+
+// An attempt is one HTTP request, and how far it came.
+type attempt struct {
+	link      *clientLink
+	method    string
+	header    http.Header
+	frame     []byte
+	written   func() // called when the request was written, perhaps not at all
+	inSession bool   // it carries the session's id
+
+	handed    bool // to the HTTP client
+	dialing   atomic.Bool
+	connected atomic.Bool
+	fatal     error // why the link is over with it
+}
+
+func (l *clientLink) newAttempt(method, accept string) *attempt {
+	a := &attempt{link: l, method: method, header: l.header.Clone()}
+	if a.header == nil {
+		a.header = make(http.Header)
+	}
+	if accept != "" {
+		a.header.Set("Accept", accept)
+	}
+	return a
+}
+
+// newPost returns the attempt to post a frame.
+func (l *clientLink) newPost(o *outgoing) *attempt {
+	a := l.newAttempt(http.MethodPost, typeJSON+", "+typeStream)
+	a.frame = o.Frame
+	a.header.Set("Content-Type", typeJSON)
+	switch {
+	case o.modern():
+		a.header.Set(headerVersion, o.version())
+		a.header.Set(headerMethod, o.Method)
+		if name := o.name(); name != "" {
+			a.header.Set(headerName, encodeHeader(name))
+		}
+	case o.Method != protocol.MethodInitialize:
+		a.joinSession()
+	}
+	return a
+}
+
+// joinSession adds the headers of a legacy session, if there is one.
+func (a *attempt) joinSession() {
+	a.link.mu.Lock()
+	s := a.link.session
+	a.link.mu.Unlock()
+	if s.version != "" {
+		a.header.Set(headerVersion, s.version)
+	}
+	if s.id != "" {
+		a.header.Set(headerSession, s.id)
+		a.inSession = true
+	}
+}
+
+// do sends the request. The response's body is the caller's to close.
+func (a *attempt) do(ctx context.Context) (*http.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, a.trace()), a.method, a.link.endpoint.String(), a.body())
+	if err != nil {
+		return nil, err
+	}
+	request.Header = a.header
+	a.handed = true
+	response, err := a.link.http.Do(request)
+	var detail *url.Error
+	if errors.As(err, &detail) {
+		err = detail.Err // the address may hold secrets
+	}
+	a.fatal = a.link.count(a, ctx, response, err)
+	return response, err
+}
+
+func (a *attempt) body() io.Reader {
+	if a.frame == nil {
+		return nil
+	}
+	return bytes.NewReader(a.frame)
+}
+
+// trace watches the request. Its functions run on the HTTP client's goroutines.
+func (a *attempt) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn: func(string) { a.dialing.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) {
+			a.connected.Store(true)
+			a.dialing.Store(false)
+		},
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if a.written != nil && info.Err == nil {
+				a.written()
+			}
+		},
+	}
+}
+
+// unsent reports whether surely no byte of it left. A RoundTripper that cannot
+// be traced leaves that open.
+func (a *attempt) unsent() bool {
+	return !a.handed || a.dialing.Load() && !a.connected.Load()
+}
+
+// count takes note of how an attempt went, and returns why the link is over.
+func (l *clientLink) count(a *attempt, ctx context.Context, response *http.Response, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		if l.misses = 0; a.inSession && response.StatusCode == http.StatusNotFound {
+			return transport.ErrSessionExpired
+		}
+	case a.dialing.Load() && !errors.Is(ctx.Err(), context.Canceled):
+		if l.misses++; l.misses >= maxMisses {
+			return fmt.Errorf("streamable: %s cannot be reached: %w", l.endpoint.Host, err)
+		}
+	}
+	return nil
+}
