@@ -63,7 +63,7 @@ func connect(t *testing.T, handler http.HandlerFunc) *recorder {
 }
 
 // serve runs a server of that handler, and returns its address.
-func serve(t *testing.T, handler http.HandlerFunc) string {
+func serve(t testing.TB, handler http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)

@@ -77,7 +77,7 @@ func (x *exchange) answer(a *attempt, response *http.Response) {
 	case kind == "" || response.StatusCode != http.StatusOK:
 		x.fail(fmt.Errorf("streamable: HTTP status %d and no message is no answer to a request", response.StatusCode), false)
 	default:
-		x.fail(fmt.Errorf("streamable: an answer of type %q is neither JSON nor an event stream", kind), false)
+		x.fail(fmt.Errorf("streamable: an answer of type %q is neither JSON nor an event stream", printable(kind, maxKind)), false)
 	}
 }
 

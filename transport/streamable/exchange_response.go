@@ -19,6 +19,7 @@ const (
 	maxErrorBody = 64 << 10
 	maxExcerpt   = 512
 	maxChallenge = 1 << 10
+	maxKind      = 100 // of a content type
 )
 
 // refusals are the statuses that say that a message was not executed.

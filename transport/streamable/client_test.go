@@ -1,0 +1,211 @@
+package streamable
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+func TestOpenRefusesWhatIsNoEndpoint(t *testing.T) {
+	for _, url := range []string{"", "localhost:80", "ftp://host/", "http://", "http:///mcp", "http://u:secret@h:x y/", "ws://u:secret@host"} {
+		var wrong *URLError
+		_, err := (&Client{URL: url}).Open(t.Context())
+		if !errors.As(err, &wrong) || wrong.Unwrap() == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+}
+
+func TestHeadersAreEncodedOnlyWhenTheyMust(t *testing.T) {
+	for value, want := range map[string]string{
+		"echo":                  "echo",
+		"":                      "",
+		"a b\tc~!":              "a b\tc~!",
+		" a":                    "=?base64?IGE=?=",
+		"a\t":                   "=?base64?YQk=?=",
+		"ä":                     "=?base64?w6Q=?=",
+		"a\r\nX: y":             "=?base64?YQ0KWDogeQ==?=",
+		"=?base64?w6Q=?=":       "=?base64?PT9iYXNlNjQ/dzZRPT89?=",
+		"=?BASE64?w6Q=?=":       "=?BASE64?w6Q=?=",
+		"=?base64?=":            "=?base64?=",
+		"file:///a?b=%20c#frag": "file:///a?b=%20c#frag",
+	} {
+		if got := encodeHeader(value); got != want {
+			t.Errorf("%q is encoded as %q, want %q", value, got, want)
+		}
+	}
+}
+
+func TestHeadersSurviveEncoding(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.String().Draw(t, "value")
+		header := encodeHeader(value)
+		if !isPlain(header) {
+			t.Fatalf("%q was encoded as %q", value, header)
+		}
+		if got, err := decodeHeader(header); got != value || err != nil {
+			t.Fatalf("%q came back as %q, %v", value, got, err)
+		}
+	})
+}
+
+func TestDecodeRefusesAHeaderOfNoEncoding(t *testing.T) {
+	for _, header := range []string{"=?base64?w6Q?=", "=?base64?*?=", "=?base64?w6R=?=", "=?base64?/w==?=", "=?base64?w6\nQ=?=", "ä", " a", "\x00"} {
+		if got, err := decodeHeader(header); err == nil {
+			t.Errorf("%q is decoded as %q", header, got)
+		}
+	}
+}
+
+func FuzzDecodeHeader(f *testing.F) {
+	for _, seed := range []string{"echo", "=?base64?w6Q=?=", "=?base64?=", " a"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		value, err := decodeHeader(header)
+		if err != nil {
+			return
+		}
+		if again, err := decodeHeader(encodeHeader(value)); again != value || err != nil {
+			t.Fatalf("%q was decoded as %q and comes back as %q, %v", header, value, again, err)
+		}
+	})
+}
+
+// elsewhere is a server that must not be asked.
+func elsewhere(t *testing.T) string {
+	return serve(t, func(_ http.ResponseWriter, req *http.Request) { t.Errorf("asked elsewhere: %v", req.Header) })
+}
+
+func TestRedirectsWithinTheHostAreFollowed(t *testing.T) {
+	for _, status := range []int{307, 308} {
+		r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path != "/there" {
+				http.Redirect(w, req, "/there", status)
+				return
+			}
+			if body, _ := io.ReadAll(req.Body); req.Method != http.MethodPost || len(body) == 0 {
+				t.Errorf("%s with %d bytes", req.Method, len(body))
+			}
+			answerJSON(result(1))(w, req)
+		})
+		r.wantFrame(0, r.call(1, 1), result(1), true)
+	}
+}
+
+func TestOtherRedirectsAreNotFollowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		to     string
+	}{
+		"another host":       {307, elsewhere(t)},
+		"another host, kept": {308, elsewhere(t)},
+		"a GET instead":      {302, "/there"},
+		"and another":        {303, "/there"},
+		"for ever":           {307, "/again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := make(chan struct{}, 10)
+			url := serve(t, func(w http.ResponseWriter, req *http.Request) {
+				asked <- struct{}{}
+				if req.Method != http.MethodPost {
+					t.Errorf("%s was asked for", req.Method)
+				}
+				http.Redirect(w, req, c.to, c.status)
+			})
+			r := open(t, &Client{URL: url, Header: http.Header{"X-Key": {"secret"}}})
+			r.call(1, 1)
+			var status *transport.StatusError
+			if f := r.failure(0); !errors.As(f.Err, &status) || status.Status != c.status || !strings.Contains(status.Body, c.to) || f.Unsent {
+				t.Fatalf("%+v", f)
+			}
+			if want := map[string]int{"for ever": 1 + maxRedirects}[name]; want > 0 && len(asked) != want {
+				t.Errorf("%d requests, want %d", len(asked), want)
+			}
+		})
+	}
+}
+
+func TestAClientsOwnRedirectsDoNotGiveTheHeaderAway(t *testing.T) {
+	other := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		for _, name := range []string{"X-Key", "Mcp-Method", "Mcp-Protocol-Version"} {
+			if value := req.Header.Get(name); value != "" {
+				t.Errorf("%s: %s was given to another host", name, value)
+			}
+		}
+		answerJSON(result(1))(w, req)
+	})
+	r := open(t, &Client{
+		URL:    serve(t, func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, other, 307) }),
+		Header: http.Header{"X-Key": {"secret"}},
+		HTTP:   &http.Client{Transport: transportOf(t), CheckRedirect: func(*http.Request, []*http.Request) error { return nil }},
+	})
+	r.wantFrame(0, r.call(1, 1), result(1), true)
+}
+
+// transportOf is a connection pool that is emptied at the end of the test.
+func transportOf(t *testing.T) *http.Transport {
+	pool := &http.Transport{}
+	t.Cleanup(pool.CloseIdleConnections)
+	return pool
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	frame := request(1, "tools/call", `"name":"echo",`+modernMeta)
+	answer := answerJSON(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":%q}]}}`, strings.Repeat("x", 64)))
+	server := serve(b, func(w http.ResponseWriter, req *http.Request) {
+		io.Copy(io.Discard, req.Body)
+		answer(w, req)
+	})
+	b.Run("floor", func(b *testing.B) {
+		client := &http.Client{Transport: &http.Transport{}}
+		defer client.CloseIdleConnections()
+		b.ReportAllocs()
+		for b.Loop() {
+			response, err := client.Post(server, typeJSON, strings.NewReader(frame))
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := io.ReadAll(response.Body); err != nil {
+				b.Fatal(err)
+			}
+			response.Body.Close()
+		}
+	})
+	b.Run("link", func(b *testing.B) {
+		link, err := (&Client{URL: server}).Open(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer link.Close(0)
+		r := &counting{link: link, answers: make(chan struct{}, 1)}
+		link.Bind(r)
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := link.Send(transport.Outbound{Tag: 1, Frame: []byte(frame)}); err != nil {
+				b.Fatal(err)
+			}
+			link.Grant(r.stream, 1)
+			<-r.answers
+		}
+	})
+}
+
+// A counting receiver does next to nothing.
+type counting struct {
+	transport.Receiver
+	link    transport.Link
+	stream  transport.Stream
+	answers chan struct{}
+}
+
+func (r *counting) StreamOpened(stream transport.Stream, _ transport.Tag) { r.stream = stream }
+func (r *counting) Receive(transport.Inbound)                             { r.answers <- struct{}{} }
+func (r *counting) Lost(transport.Loss)                                   {}
