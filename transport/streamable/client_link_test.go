@@ -132,7 +132,7 @@ func TestARequestWaitsForTheNotificationsBeforeIt(t *testing.T) {
 		switch m.Method {
 		case "n/1":
 			close(first)
-			<-accept
+			hold(req, accept)
 			w.WriteHeader(http.StatusNoContent)
 		case "n/2":
 			w.WriteHeader(http.StatusBadRequest)
@@ -294,7 +294,7 @@ func TestAFullQueueSaysBusyAndThenWritable(t *testing.T) {
 			r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 				io.Copy(io.Discard, req.Body)
 				arrived <- struct{}{}
-				<-accept
+				hold(req, accept)
 				w.WriteHeader(http.StatusAccepted)
 			})
 			frame := `{"jsonrpc":"2.0","method":"n","params":["` + strings.Repeat("x", c.size)
@@ -347,7 +347,7 @@ func TestOnlyLegacyRequestsAreCancelledByNotification(t *testing.T) {
 	arrived, answer := make(chan struct{}, 2), make(chan struct{})
 	s := &legacy{call: func(w http.ResponseWriter, req *http.Request) {
 		arrived <- struct{}{}
-		<-answer
+		hold(req, answer)
 		answerJSON(result(0))(w, req)
 	}}
 	r := connect(t, s.ServeHTTP)
@@ -447,7 +447,7 @@ func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
 		asked <- req.Header.Get("Last-Event-ID")
 		if req.Header.Get("Last-Event-ID") == "" {
 			stream(w, "id: 5\nretry: 40\ndata: "+notification("n/1")+"\n\n")
-			<-more
+			hold(req, more)
 			return
 		}
 		stream(w, "data: "+notification("n/2")+"\n\n")
@@ -458,6 +458,11 @@ func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
 	r.link.Grant(transport.Main, 5)
 	r.wantFrame(2, transport.Main, notification("n/1"), false)
 	r.send(0, initialized) // it is opened once
+	r.wantFrame(3, r.request(3, 1, request(3, "ping", "")), result(3), true)
+	r.wantFrame(4, r.request(4, 1, request(4, "ping", "")), result(4), true)
+	if len(asked) != 1 {
+		t.Fatalf("asked %d times", len(asked))
+	}
 	close(more)
 	loss := r.streamLoss(0)
 	if loss.Stream != transport.Main || !loss.Resumable || loss.Delay != 40*time.Millisecond || !errors.Is(loss.Reason, transport.ErrPeerClosed) {
@@ -465,7 +470,7 @@ func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
 	}
 	r.link.Resume(transport.Main)
 	r.link.Resume(transport.Main) // it is not lost now: void
-	r.wantFrame(3, transport.Main, notification("n/2"), false)
+	r.wantFrame(5, transport.Main, notification("n/2"), false)
 	if first, second := <-asked, <-asked; first != "" || second != "5" || len(asked) > 0 {
 		t.Fatalf("asked for %q, then %q, and %d times more", first, second, len(asked))
 	}
@@ -547,7 +552,7 @@ func TestARequestEndedInTheQueueIsNeverSent(t *testing.T) {
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 		if s.ServeHTTP(w, req); len(s.log()) == 1 {
 			close(arrived)
-			<-accept
+			hold(req, accept)
 		}
 	})
 	r.send(0, notification("n/1"))

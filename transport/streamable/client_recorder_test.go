@@ -249,3 +249,11 @@ func wait(t *testing.T, what string, done <-chan struct{}) {
 		t.Fatalf("%s never came", what)
 	}
 }
+
+// hold keeps a request until it may go on, or its client has gone.
+func hold(req *http.Request, release <-chan struct{}) {
+	select {
+	case <-release:
+	case <-req.Context().Done():
+	}
+}

@@ -46,6 +46,7 @@ func TestReaderFollowsTheText(t *testing.T) {
 		"carriage returns":                {"data: a\r\rdata: b\r\r", []Event{message("", "a"), message("", "b")}},
 		"both":                            {"data: a\r\n\r\ndata: b\r\n\r\n", []Event{message("", "a"), message("", "b")}},
 		"mixed":                           {"data: a\r\n\ndata: b\r\r\n", []Event{message("", "a"), message("", "b")}},
+		"one after the other":             {"data: a\r\rdata: b\n\n", []Event{message("", "a"), message("", "b")}},
 		"a byte order mark":               {"\xef\xbb\xbfdata: a\n\n", []Event{message("", "a")}},
 		"one byte order mark only":        {"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", nil},
 		"half a byte order mark":          {"\xef\xbbdata: a\n\ndata: b\n\n", []Event{message("", "b")}},
