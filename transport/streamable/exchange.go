@@ -53,10 +53,13 @@ func (x *exchange) post(o *outgoing) {
 	response, err := a.do(x.ctx)
 	letGo()
 	switch {
+	case err == nil && a.fatal != nil:
+		response.Body.Close()
+		x.link.abandon(o, isRefusal(response.StatusCode))
 	case err == nil:
-		x.answer(a, response)
-	case x.ctx.Err() != nil:
-		x.link.abandon(o, a)
+		x.answer(response)
+	case x.ctx.Err() != nil, a.fatal != nil:
+		x.link.abandon(o, a.unsent())
 	default:
 		x.fail(fmt.Errorf("streamable: post %s: %w", o.label(), err), a.unsent())
 	}
@@ -64,12 +67,12 @@ func (x *exchange) post(o *outgoing) {
 }
 
 // answer hands on what the server has said to the request.
-func (x *exchange) answer(a *attempt, response *http.Response) {
+func (x *exchange) answer(response *http.Response) {
 	defer response.Body.Close()
 	x.sessionID = response.Header.Get(headerSession)
 	switch kind := mediaType(response); {
 	case response.StatusCode/100 != 2:
-		x.refused(a, response)
+		x.refused(response)
 	case kind == typeJSON:
 		x.whole(response)
 	case kind == typeStream:
@@ -102,10 +105,10 @@ func (x *exchange) whole(response *http.Response) {
 
 // refused reads a response whose status says that the request failed. If it
 // holds the JSON-RPC response, that is the answer.
-func (x *exchange) refused(a *attempt, response *http.Response) {
+func (x *exchange) refused(response *http.Response) {
 	body := excerptOf(response)
 	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
-	if err == nil && x.isAnswer(m) && a.fatal == nil {
+	if err == nil && x.isAnswer(m) {
 		if x.await() {
 			x.deliver(transport.Inbound{Frame: body, Last: true})
 		}

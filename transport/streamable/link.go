@@ -96,15 +96,15 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	return nil
 }
 
-// cancels reports whether notifications/cancelled is to be posted: for a
-// legacy request under way. The end of its stream cancels a modern one.
+// cancels reports whether notifications/cancelled is to be posted: for legacy
+// requests. The end of its stream cancels a modern one.
 func (l *clientLink) cancels(id jsonrpc.ID) bool {
 	for _, x := range l.exchanges {
 		if x.id == id {
 			return !x.modern
 		}
 	}
-	return false
+	return l.session.begun
 }
 
 func (l *clientLink) accept(o *outgoing) {

@@ -43,8 +43,8 @@ func (l *clientLink) post(o *outgoing) {
 	case err == nil && o.Method == protocol.NotificationInitialized:
 		l.openMain()
 	case err == nil:
-	case l.ctx.Err() != nil:
-		l.abandon(o, a)
+	case l.ctx.Err() != nil, a.fatal != nil:
+		l.abandon(o, unsent)
 	default:
 		err = fmt.Errorf("streamable: post %s: %w", o.label(), err)
 		l.tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: o.Tag, Err: err, Unsent: unsent}) })
@@ -80,11 +80,11 @@ func (l *clientLink) openMain() {
 	}
 }
 
-// abandon notes a message that the end of the link has interrupted.
-func (l *clientLink) abandon(o *outgoing, a *attempt) {
+// abandon notes a message that ends with the link.
+func (l *clientLink) abandon(o *outgoing, unsent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a.unsent() && !l.isEnded(o) {
+	if unsent && !l.isEnded(o) {
 		l.unsent = append(l.unsent, o)
 	}
 }
