@@ -35,6 +35,9 @@ const callExample = `  # Arguments by name; numbers are numbers because the sche
   # Arguments as JSON, the whole result as JSON
   bowline call echo '{"message": "hello"}' --json --command 'bowline serve --stdio'
 
+  # A server that is reached over HTTP
+  bowline call echo message=hello --url http://127.0.0.1:8080/mcp
+
   # A server of the mcp.json that a desktop host has
   bowline call list_directory path=. --mcp-config ~/.config/host/mcp.json --server filesystem
 
@@ -111,7 +114,7 @@ func findTool(ctx context.Context, session *client.Session, name string) (*proto
 // completeTool completes the tool's name when flags say whom to ask: no server
 // is started because a file happens to lie in the working directory.
 func (t *target) completeTool(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 || t.command == "" && t.configPath == "" {
+	if len(args) > 0 || t.command == "" && t.url == "" && t.configPath == "" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	t.timeout, t.initTimeout = completionPatience, completionPatience

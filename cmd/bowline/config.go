@@ -12,14 +12,14 @@ import (
 )
 
 // configHelp is what the commands that talk to a server say of it.
-const configHelp = `The server is a --command, or an entry of an mcp.json as desktop hosts have it:
---mcp-config names the file, and --server the entry if there are several. With
-none of these .mcp.json, mcp.json, .cursor/mcp.json or .vscode/mcp.json of the
+const configHelp = `The server is a --command to start, a --url to reach over streamable HTTP, or an
+entry of an mcp.json as desktop hosts have it: --mcp-config names the file, and
+--server the entry if there are several. With none of these .mcp.json, mcp.json, .cursor/mcp.json or .vscode/mcp.json of the
 working directory is used, and named on standard error.`
 
 // configured reads the entry of the mcp.json that the flags mean, and lets
 // flags that were given prevail over it.
-func (t *target) configured(cmd *cobra.Command) (*stdio.Command, error) {
+func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 	config, err := t.config(cmd)
 	if err != nil {
 		return nil, err
@@ -28,8 +28,8 @@ func (t *target) configured(cmd *cobra.Command) (*stdio.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	if server.Kind != mcpconfig.Stdio {
-		return nil, fmt.Errorf("%s: server %q is reached by %s: only stdio is supported yet", config.Path, line(server.Name), server.Kind)
+	if server.Kind == mcpconfig.SSE {
+		return nil, fmt.Errorf("%s: server %q is reached by HTTP+SSE, which is not supported: only stdio and streamable HTTP are", config.Path, line(server.Name))
 	}
 	if flags := cmd.Flags(); server.Timeout > 0 && !flags.Changed("timeout") {
 		t.timeout = server.Timeout
@@ -37,11 +37,10 @@ func (t *target) configured(cmd *cobra.Command) (*stdio.Command, error) {
 	if server.InitTimeout > 0 && !cmd.Flags().Changed("init-timeout") {
 		t.initTimeout = server.InitTimeout
 	}
-	directory := server.Dir
-	if t.dir != "" {
-		directory = t.dir
+	if server.Kind == mcpconfig.HTTP {
+		return t.remote(server.URL, server.Headers)
 	}
-	return &stdio.Command{Path: server.Command, Args: server.Args, Env: append(server.Env, t.env...), Dir: directory}, nil
+	return t.process(cmd, &stdio.Command{Path: server.Command, Args: server.Args, Env: server.Env, Dir: server.Dir})
 }
 
 // config reads the file, and shows its notices.
@@ -50,7 +49,7 @@ func (t *target) config(cmd *cobra.Command) (*mcpconfig.Config, error) {
 	if path == "" {
 		found, ok := mcpconfig.Discover(".")
 		if !ok {
-			return nil, errors.New("--command is missing: say how to start the server, for example --command 'bowline serve --stdio', or name an mcp.json with --mcp-config")
+			return nil, errors.New("say which server: start one with --command, for example --command 'bowline serve --stdio', reach one with --url, or name an mcp.json with --mcp-config")
 		}
 		path = found
 		cmd.PrintErrln("bowline: using " + line(path))

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -47,17 +48,23 @@ const (
 	adviceSilent   = "Is it an MCP server that speaks on standard input and output? If it only needs longer, raise --init-timeout."
 	adviceGarbage  = "An MCP server writes nothing but messages to standard output. Is it in a mode for people, or does it log there?"
 	adviceRefused  = "Is it an MCP server? Perhaps a release that speaks another revision of the protocol."
+	adviceRemote   = "Is the address right, and the server running?"
+	adviceEndpoint = "Is that the path of its MCP endpoint? It often is /mcp. A server that speaks HTTP+SSE only is not supported."
+	adviceAccess   = "The server wants to know who asks: --header 'Authorization: Bearer ...'."
 	adviceVersions = "Look for a release of the server, or of bowline, that shares a protocol version with the other."
 )
 
 // explainConnect says why there is no session, and what to try.
-func explainConnect(err error, command string, patience time.Duration, garbage *garbage) error {
+func explainConnect(err error, server *endpoint, patience time.Duration, garbage *garbage) error {
 	var reason conn.Reason
 	if !errors.As(err, &reason) {
 		return err
 	}
-	lines := []string{whatHappened(reason, command, patience)}
+	lines := []string{whatHappened(reason, server.name, patience)}
 	advice := adviceFor(reason.Kind)
+	if server.remote {
+		lines, advice = []string{whatHappenedThere(reason, server.name, patience)}, adviceThere(reason)
+	}
 	if said := garbage.String(); said != "" {
 		lines, advice = append(lines, said), adviceGarbage
 	}
@@ -99,6 +106,32 @@ func adviceFor(kind conn.ReasonKind) string {
 		return adviceVersions
 	default:
 		return adviceExited
+	}
+}
+
+// whatHappenedThere is whatHappened of a server that we have not started.
+func whatHappenedThere(reason conn.Reason, url string, patience time.Duration) string {
+	switch reason.Kind {
+	case conn.InitTimedOut, conn.Incompatible, conn.HandshakeFailed:
+		return whatHappened(reason, url, patience)
+	default:
+		return fmt.Sprintf("%q cannot be reached: %v", url, cause(reason.Err))
+	}
+}
+
+func adviceThere(reason conn.Reason) string {
+	var status *transport.StatusError
+	switch {
+	case reason.Kind == conn.Incompatible:
+		return adviceVersions
+	case reason.Kind == conn.InitTimedOut:
+		return adviceRemote + " If it only needs longer, raise --init-timeout."
+	case !errors.As(reason, &status):
+		return adviceRemote
+	case status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden:
+		return adviceAccess
+	default:
+		return adviceEndpoint
 	}
 }
 

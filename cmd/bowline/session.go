@@ -13,8 +13,6 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
-	"github.com/bowline-mcp/bowline/transport/stdio"
-	"github.com/mattn/go-shellwords"
 	"github.com/spf13/cobra"
 )
 
@@ -24,6 +22,8 @@ const endGrace = 2 * time.Second
 // A target is the server to talk to, as flags describe it.
 type target struct {
 	command     string
+	url         string
+	headers     []string
 	configPath  string // of an mcp.json
 	name        string // of the entry in it
 	env         []string
@@ -36,6 +36,8 @@ type target struct {
 func (t *target) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&t.command, "command", "", "`command` that starts the server: split into words as a shell does, but nothing is expanded")
+	flags.StringVar(&t.url, "url", "", "`URL` of a server that is reached over HTTP")
+	flags.StringArrayVar(&t.headers, "header", nil, "send `NAME:VALUE` with every HTTP request, for instance 'Authorization: Bearer ...' (repeatable)")
 	flags.StringVar(&t.configPath, "mcp-config", "", "mcp.json `file` that has the server")
 	flags.StringVar(&t.name, "server", "", "`name` of the server in the mcp.json")
 	flags.StringArrayVar(&t.env, "env", nil, "add `NAME=VALUE` to the server's environment (repeatable)")
@@ -50,7 +52,7 @@ func (t *target) addFlags(command *cobra.Command) {
 
 // talk has a conversation with the server, and ends the server after it.
 func (t *target) talk(cmd *cobra.Command, conversation func(context.Context, *client.Session) error) error {
-	server, err := t.server(cmd)
+	server, err := t.endpoint(cmd)
 	if err != nil {
 		return usageFailure(err)
 	}
@@ -62,35 +64,6 @@ func (t *target) talk(cmd *cobra.Command, conversation func(context.Context, *cl
 	ctx, cancel := t.bound(cmd.Context())
 	defer cancel()
 	return explainCall(conversation(ctx, session))
-}
-
-// server checks the flags, and says how to start the server.
-func (t *target) server(cmd *cobra.Command) (*stdio.Command, error) {
-	if err := t.check(); err != nil {
-		return nil, err
-	}
-	server, err := t.start(cmd)
-	if err != nil {
-		return nil, err
-	}
-	if t.verbose {
-		server.Stderr = cmd.ErrOrStderr()
-	}
-	return server, nil
-}
-
-func (t *target) start(cmd *cobra.Command) (*stdio.Command, error) {
-	if !cmd.Flags().Changed("command") {
-		return t.configured(cmd)
-	}
-	if t.configPath != "" || t.name != "" {
-		return nil, errors.New("--command says all: --mcp-config and --server do not go with it")
-	}
-	words, err := split(t.command)
-	if err != nil {
-		return nil, err
-	}
-	return &stdio.Command{Path: words[0], Args: words[1:], Env: t.env, Dir: t.dir}, nil
 }
 
 func (t *target) check() error {
@@ -108,35 +81,19 @@ func (t *target) check() error {
 	return nil
 }
 
-// split reads a command as a shell would, without running anything.
-func split(command string) ([]string, error) {
-	parser := shellwords.NewParser()
-	parser.ParseEnv, parser.ParseBacktick, parser.ParseComment = false, false, false
-	words, err := parser.Parse(command)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("--command %q: a quote, a backslash or a bracket has no partner", command)
-	case parser.Position >= 0:
-		return nil, fmt.Errorf("--command %q: no shell runs this, so ; & | < > mean nothing: quote them, or start a shell: --command \"sh -c '...'\"", command)
-	case len(words) == 0:
-		return nil, fmt.Errorf("--command %q holds no command", command)
-	}
-	return words, nil
-}
-
-func (t *target) connect(ctx context.Context, server *stdio.Command) (*client.Session, error) {
+func (t *target) connect(ctx context.Context, server *endpoint) (*client.Session, error) {
 	garbage := new(garbage)
 	options := client.Options{
 		FailFast: true,
 		Conn: conn.Options{
-			Name:        server.Path,
+			Name:        server.name,
 			InitTimeout: t.initTimeout,
 			Hooks:       telemetry.Hooks{Violation: garbage.add},
 		},
 	}
 	session, err := client.New(protocol.Implementation{Name: "bowline", Version: version()}, options).Connect(ctx, server)
 	if err != nil {
-		return nil, explainConnect(err, server.Path, t.initTimeout, garbage)
+		return nil, explainConnect(err, server, t.initTimeout, garbage)
 	}
 	return session.With(client.CallOptions{Timeout: -1}), nil // the context bounds calls
 }

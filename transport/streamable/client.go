@@ -81,6 +81,12 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	return l, nil
 }
 
+// Check reports, as a *URLError, what is wrong with the URL.
+func (c *Client) Check() error {
+	_, err := parseEndpoint(c.URL)
+	return err
+}
+
 func parseEndpoint(text string) (*url.URL, error) {
 	endpoint, err := url.Parse(text)
 	switch {

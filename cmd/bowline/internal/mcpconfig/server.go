@@ -172,17 +172,25 @@ func (r *reader) headers(n node) http.Header {
 	for _, m := range r.members(n) {
 		_, value, _ := r.string(m.node)
 		switch {
-		case m.name == "" || strings.ContainsFunc(m.name, notOfToken):
+		case !IsHeaderName(m.name):
 			r.wrong(m.called(), "this cannot be the name of a header")
 		case headers.Values(m.name) != nil:
 			r.wrong(m.called(), "the header is repeated: case does not matter")
-		case strings.ContainsFunc(value, func(c rune) bool { return unicode.IsControl(c) && c != '\t' }):
+		case !IsHeaderValue(value):
 			r.wrong(m.node, "a header cannot hold a line break or control character")
 		default:
 			headers.Set(m.name, value)
 		}
 	}
 	return headers
+}
+
+// IsHeaderName reports whether a text can be the name of an HTTP header.
+func IsHeaderName(name string) bool { return name != "" && !strings.ContainsFunc(name, notOfToken) }
+
+// IsHeaderValue reports whether a text can be the value of an HTTP header.
+func IsHeaderValue(value string) bool {
+	return !strings.ContainsFunc(value, func(c rune) bool { return unicode.IsControl(c) && c != '\t' })
 }
 
 // notOfToken is by RFC 9110, section 5.6.2.
