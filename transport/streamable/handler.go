@@ -1,0 +1,154 @@
+package streamable
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// HandlerOptions are the bounds of a Handler. The zero value is the default.
+type HandlerOptions struct {
+	// AllowedOrigins are the values of Origin, such as
+	// "https://app.example.com", from which a browser may send requests,
+	// beyond the server's own. A request without an Origin comes from no page.
+	AllowedOrigins []string
+
+	// AllowedHosts are the names, with or without a port, by which a server on
+	// a loopback address may be called, beyond localhost and any loopback
+	// address. All else is taken for DNS rebinding.
+	AllowedHosts []string
+
+	MaxFrame    int           // bytes of one frame, either way; default 16 MiB
+	MaxSessions int           // sessions at a time; default 10,000
+	SessionIdle time.Duration // life of a session without exchange or GET stream; default 30 min
+	MaxHeld     int           // bytes of POST bodies not yet delivered; beyond, POSTs wait, 30 s at most; default 256 MiB
+	KeepAlive   time.Duration // silence after which an event stream gets a comment; default 15 s
+}
+
+func (o HandlerOptions) withDefaults() HandlerOptions {
+	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), 16<<20)
+	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
+	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
+	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 256<<20)
+	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
+	return o
+}
+
+// A Handler serves one MCP endpoint over Streamable HTTP, in every revision.
+// It is an http.Handler, safe for concurrent use.
+//
+// Each session of the revisions that begin with initialize is a link. All
+// messages of the revisions without a session share one link, on which a
+// client that leaves its request is a lost stream: StreamLost with
+// ErrPeerClosed. A session outlives the connections of its client. It ends by
+// DELETE (ErrPeerClosed), when it was idle for too long (ErrSessionExpired),
+// when it makes room for a new one, being the one idle longest
+// (ErrSessionExpired), or by Close. When all MaxSessions are busy, a new one is
+// refused with 503.
+//
+// All writing is done by the goroutines of net/http. A link has none of its
+// own; an idle session costs a few hundred bytes. Each stream queues at most
+// 256 frames or 16 MiB (one frame always fits). A client that takes nothing
+// for 30 s is cut off, and so is one that sends its body more slowly than
+// 64 KiB/s, after as long.
+type Handler struct {
+	accept   func(transport.Link)
+	options  HandlerOptions
+	held     budget // bytes of bodies that are held
+	sessions sessions
+	making   sync.Mutex // the stateless link
+
+	once    sync.Once
+	stopped chan struct{} // Close was called
+}
+
+// NewHandler returns a handler that hands each new link to accept, in the
+// goroutine of the request that began it. accept binds the link before it
+// returns, or closes it, which refuses the request with 503. Whoever bound it
+// closes it when it is lost.
+func NewHandler(accept func(transport.Link), o HandlerOptions) *Handler {
+	h := &Handler{accept: accept, options: o.withDefaults(), stopped: make(chan struct{})}
+	h.held.free = h.options.MaxHeld
+	h.sessions.byID = make(map[string]*serverSession)
+	h.sessions.limit, h.sessions.idleLimit = h.options.MaxSessions, h.options.SessionIdle
+	return h
+}
+
+// Close ends all links, each as its own Close would within the grace, and
+// refuses new requests with 503. Later calls wait for the first, and a shorter
+// grace shortens it. The error names what was left behind.
+func (h *Handler) Close(grace time.Duration) error {
+	h.once.Do(func() { close(h.stopped) })
+	var group sync.WaitGroup
+	busy, idle := h.sessions.close()
+	left := make([]error, len(busy)+len(idle))
+	for i, s := range busy {
+		group.Go(func() { left[i] = s.Close(grace) })
+	}
+	for i, s := range idle {
+		left[len(busy)+i] = s.Close(grace)
+	}
+	group.Wait()
+	h.sessions.expiring.Wait()
+	return errors.Join(left...)
+}
+
+// ServeHTTP answers one request. It returns when its response is complete.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if refused := h.serve(w, r); refused != nil {
+		refused.write(w)
+	}
+}
+
+// serve returns why it has answered nothing.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
+	if refused := h.admit(r); refused != nil {
+		return refused
+	}
+	switch r.Method {
+	case http.MethodPost:
+		return h.post(w, r)
+	case http.MethodGet:
+		return h.get(w, r)
+	case http.MethodDelete:
+		return h.delete(w, r)
+	default:
+		return notAllowed("GET, POST, DELETE")
+	}
+}
+
+func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
+	if refused := checkMediaTypes(r.Header); refused != nil {
+		return refused
+	}
+	p, refused := h.receive(w, r)
+	if refused != nil {
+		return refused
+	}
+	defer p.release()
+	if p.modern() || namesModern(r.Header) {
+		return h.postModern(w, r, p)
+	}
+	return h.postLegacy(w, r, p)
+}
+
+// begin makes a link and has it accepted. It is then in use by the caller, who
+// has to leave it.
+func (h *Handler) begin(s *serverSession) *refusal {
+	bound := false
+	defer func() {
+		if !bound {
+			s.end(transport.ErrClosed, 0)
+		}
+	}()
+	h.accept(s)
+	if bound = s.to.bound() && h.sessions.enter(s); !bound {
+		return shuttingDown(jsonrpc.ID{})
+	}
+	return nil
+}

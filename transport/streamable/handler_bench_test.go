@@ -1,0 +1,147 @@
+package streamable
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// BenchmarkHandlerRoundTrip is one request at a time over a kept connection. The floor
+// decodes the same and echoes it.
+func BenchmarkHandlerRoundTrip(b *testing.B) {
+	h := NewHandler(func(link transport.Link) { newEcho(link) }, HandlerOptions{})
+	defer h.Close(0)
+	session := fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-06-18")).Header().Get("Mcp-Session-Id")
+	pad := strings.Repeat("x", 64)
+	for _, test := range []struct {
+		name    string
+		handler http.Handler
+		body    string
+		lines   []string
+	}{
+		{"floor", http.HandlerFunc(floor), `{"jsonrpc":"2.0","id":5,"method":"echo","params":{"a":"` + pad + `"}}`, nil},
+		{"session", h, `{"jsonrpc":"2.0","id":5,"method":"echo","params":{"a":"` + pad + `"}}`, []string{"Mcp-Session-Id: " + session}},
+		{"stateless", h, modernBody("echo", `"a":"`+pad+`",`), modernHeader("echo")},
+		{"stateless, events", h, modernBody("notify", `"a":"`+pad+`",`), modernHeader("notify")},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			server := httptest.NewServer(test.handler)
+			defer server.Close()
+			s := &site{t: b, server: server, ctx: b.Context()}
+			lines := append(posting(), test.lines...)
+			b.ReportAllocs()
+			for b.Loop() {
+				response, err := server.Client().Do(s.request(s.ctx, "POST", test.body, lines))
+				if err != nil {
+					b.Fatal(err)
+				}
+				io.Copy(io.Discard, response.Body)
+				if response.Body.Close(); response.StatusCode != 200 {
+					b.Fatal(response.Status)
+				}
+			}
+		})
+	}
+}
+
+func floor(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		ID     json.RawMessage
+		Params json.RawMessage
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil || json.Unmarshal(body, &request) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, request.ID, request.Params)
+}
+
+// An echo is a receiver that answers in one goroutine.
+type echo struct {
+	link transport.Link
+	acts chan func()
+}
+
+func newEcho(link transport.Link) {
+	e := &echo{link, make(chan func(), 1000)}
+	go func() {
+		for act := range e.acts {
+			act()
+		}
+	}()
+	link.Bind(e)
+}
+
+func (e *echo) StreamOpened(stream transport.Stream, _ transport.Tag) {
+	e.acts <- func() { e.link.Grant(stream, 1) }
+}
+
+func (e *echo) Receive(in transport.Inbound) {
+	e.acts <- func() {
+		m, _ := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
+		if m.Method == "initialize" {
+			m.Params = []byte(`{"protocolVersion":"2025-06-18"}`)
+		}
+		e.link.Send(transport.Outbound{Stream: in.Stream, Last: m.Method != "notify", Frame: jsonrpc.AppendResult(nil, m.ID, m.Params)})
+		e.link.End(in.Stream)
+	}
+}
+func (e *echo) StreamLost(transport.StreamLoss) {}
+func (e *echo) Writable()                       {}
+func (e *echo) Failed(transport.Failure)        {}
+func (e *echo) Ended()                          {}
+func (e *echo) Lost(transport.Loss)             { close(e.acts) }
+
+// BenchmarkIdleSession measures what a session costs that does nothing: without
+// its receiver, which has nothing here.
+func BenchmarkIdleSession(b *testing.B) {
+	const sessions = 10_000
+	for b.Loop() {
+		h := NewHandler(func(link transport.Link) { link.Bind(&mute{link: link}) }, HandlerOptions{})
+		goroutines, bytes := resources()
+		for range sessions {
+			fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-06-18"))
+		}
+		moreGoroutines, moreBytes := resources()
+		b.ReportMetric(float64(moreBytes-bytes)/sessions, "B/session")
+		b.ReportMetric(float64(moreGoroutines-goroutines)/sessions, "goroutines/session")
+		if len(h.sessions.byID) != sessions {
+			b.Fatalf("%d sessions", len(h.sessions.byID))
+		}
+		h.Close(0)
+	}
+}
+
+func resources() (goroutines int, bytes uint64) {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return runtime.NumGoroutine(), stats.HeapAlloc
+}
+
+// mute answers initialize and nothing else. It uses the link where a receiver
+// must not: its only stream is the initialize's, whose goroutine holds no lock
+// of the link then.
+type mute struct{ link transport.Link }
+
+func (m *mute) StreamOpened(stream transport.Stream, _ transport.Tag) { m.link.Grant(stream, 1) }
+func (m *mute) Receive(in transport.Inbound) {
+	m.link.Send(transport.Outbound{Stream: in.Stream, Last: true,
+		Frame: []byte(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}`)})
+}
+func (m *mute) StreamLost(transport.StreamLoss) {}
+func (m *mute) Writable()                       {}
+func (m *mute) Failed(transport.Failure)        {}
+func (m *mute) Ended()                          {}
+func (m *mute) Lost(transport.Loss)             {}

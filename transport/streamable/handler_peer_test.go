@@ -1,0 +1,307 @@
+package streamable
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// hangLimit turns waiting for what never comes into a failure.
+const hangLimit = time.Minute
+
+// A script answers one message. It runs in the peer's goroutine.
+type script func(p *peer, in transport.Inbound, m jsonrpc.Message)
+
+// A peer is the receiver of one link, and its user: a goroutine that grants
+// credit and plays a script, until the link is lost.
+type peer struct {
+	link   transport.Link
+	play   script
+	stingy bool // grants nothing by itself
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed, and made anew, at each event
+	mailbox  []func()
+	opened   []transport.Stream
+	received []transport.Inbound
+	lost     []transport.StreamLoss
+	failed   []transport.Failure
+	writable int
+	losses   []transport.Loss
+	breaches []string
+	calling  bool
+	done     chan struct{}
+}
+
+func newPeer(link transport.Link, play script, stingy bool) *peer {
+	p := &peer{link: link, play: play, stingy: stingy, changed: make(chan struct{}), done: make(chan struct{})}
+	go p.run()
+	link.Bind(p)
+	if !stingy {
+		p.post(func() { link.Grant(transport.Main, 1) })
+	}
+	return p
+}
+
+func (p *peer) run() {
+	defer close(p.done)
+	for {
+		p.mu.Lock()
+		mailbox, over, changed := p.mailbox, len(p.losses) > 0, p.changed
+		p.mailbox = nil
+		p.mu.Unlock()
+		for _, act := range mailbox {
+			act()
+		}
+		if over {
+			return
+		}
+		if len(mailbox) == 0 {
+			<-changed
+		}
+	}
+}
+
+// post has the peer's goroutine act.
+func (p *peer) post(act func()) { p.note(func() { p.mailbox = append(p.mailbox, act) }) }
+
+func (p *peer) note(record func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	record()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// told is one call of the link, checked against the contract.
+func (p *peer) told(what string, record func()) {
+	p.mu.Lock()
+	if p.calling {
+		p.breaches = append(p.breaches, what+" during another call")
+	}
+	if len(p.losses) > 0 {
+		p.breaches = append(p.breaches, what+" after Lost")
+	}
+	p.calling = true
+	p.mu.Unlock()
+	p.note(func() {
+		record()
+		p.calling = false
+	})
+}
+
+func (p *peer) StreamOpened(stream transport.Stream, tag transport.Tag) {
+	p.told("StreamOpened", func() {
+		if tag != 0 || stream == transport.Main || slices.Contains(p.opened, stream) {
+			p.breaches = append(p.breaches, fmt.Sprintf("stream %d opened for tag %d", stream, tag))
+		}
+		p.opened = append(p.opened, stream)
+		if !p.stingy {
+			p.mailbox = append(p.mailbox, func() { p.link.Grant(stream, 1) })
+		}
+	})
+}
+
+func (p *peer) Receive(in transport.Inbound) {
+	p.told("Receive", func() {
+		p.received = append(p.received, in)
+		p.mailbox = append(p.mailbox, func() {
+			if in.Stream == transport.Main && !p.stingy {
+				p.link.Grant(transport.Main, 1)
+			}
+			m, _ := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
+			p.play(p, in, m)
+		})
+	})
+}
+
+func (p *peer) StreamLost(loss transport.StreamLoss) {
+	p.told("StreamLost", func() { p.lost = append(p.lost, loss) })
+}
+func (p *peer) Writable() { p.told("Writable", func() { p.writable++ }) }
+func (p *peer) Failed(f transport.Failure) {
+	p.told("Failed", func() { p.failed = append(p.failed, f) })
+}
+func (p *peer) Ended() { p.told("Ended", func() {}) }
+func (p *peer) Lost(loss transport.Loss) {
+	p.told("Lost", func() { p.losses = append(p.losses, loss) })
+}
+
+// await waits until a state is reached.
+func (p *peer) await(t testing.TB, what string, reached func(*peer) bool) {
+	t.Helper()
+	guard := time.NewTimer(hangLimit)
+	defer guard.Stop()
+	for {
+		p.mu.Lock()
+		ok, changed := reached(p), p.changed
+		p.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-guard.C:
+			t.Fatalf("%s never came", what)
+		}
+	}
+}
+
+func (p *peer) awaitReceived(t testing.TB, n int) {
+	t.Helper()
+	p.await(t, fmt.Sprintf("frame %d", n), func(p *peer) bool { return len(p.received) >= n })
+}
+
+func (p *peer) awaitLoss(t testing.TB) transport.Loss {
+	t.Helper()
+	p.await(t, "Lost", func(p *peer) bool { return len(p.losses) > 0 })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.losses[0]
+}
+
+// count reads a number under the lock.
+func (p *peer) count(read func(*peer) int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return read(p)
+}
+
+// send uses the link in the peer's goroutine, and returns what it said.
+func (p *peer) send(t testing.TB, o transport.Outbound) error {
+	t.Helper()
+	said := make(chan error, 1)
+	p.post(func() { said <- p.link.Send(o) })
+	select {
+	case err := <-said:
+		return err
+	case <-p.done:
+		return p.link.Send(o)
+	}
+}
+
+func (p *peer) mustSend(t testing.TB, o transport.Outbound) {
+	t.Helper()
+	if err := p.send(t, o); err != nil {
+		t.Fatalf("Send on stream %d: %v", o.Stream, err)
+	}
+}
+
+// An acceptor keeps the peers of a handler's links.
+type acceptor struct {
+	play   script
+	stingy bool
+
+	mu      sync.Mutex
+	peers   []*peer
+	arrived chan struct{}
+}
+
+func newAcceptor(play script) *acceptor { return &acceptor{play: play, arrived: make(chan struct{})} }
+
+func (a *acceptor) accept(link transport.Link) {
+	p := newPeer(link, a.play, a.stingy)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.peers = append(a.peers, p)
+	close(a.arrived)
+	a.arrived = make(chan struct{})
+}
+
+// peer waits for the link number n, from 0.
+func (a *acceptor) peer(t testing.TB, n int) *peer {
+	t.Helper()
+	guard := time.NewTimer(hangLimit)
+	defer guard.Stop()
+	for {
+		a.mu.Lock()
+		peers, arrived := a.peers, a.arrived
+		a.mu.Unlock()
+		if n < len(peers) {
+			return peers[n]
+		}
+		select {
+		case <-arrived:
+		case <-guard.C:
+			t.Fatalf("link %d was never accepted", n)
+		}
+	}
+}
+
+func (a *acceptor) links() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.peers)
+}
+
+// finish waits for the goroutines of all peers, and checks what they saw.
+func (a *acceptor) finish(t testing.TB) {
+	t.Helper()
+	for n := range a.links() {
+		p := a.peer(t, n)
+		<-p.done
+		if len(p.breaches) > 0 || len(p.losses) != 1 {
+			t.Errorf("link %d: %d losses, breaches %q", n, len(p.losses), p.breaches)
+		}
+	}
+}
+
+// respond is the script of most tests. Methods: initialize (fails without a
+// version), echo, notify (notifications first, one per params.n), fail with
+// params.code, end (ends the stream), and hold (answers nothing).
+func respond(p *peer, in transport.Inbound, m jsonrpc.Message) {
+	if m.Kind != jsonrpc.KindRequest {
+		return
+	}
+	var params struct {
+		ProtocolVersion string
+		N               int
+		Code            int64
+	}
+	json.Unmarshal(m.Params, &params)
+	last := func(frame []byte) {
+		p.link.Send(transport.Outbound{Stream: in.Stream, Last: true, Frame: frame})
+	}
+	switch m.Method {
+	case "initialize":
+		if params.ProtocolVersion == "" {
+			last(jsonrpc.AppendError(nil, m.ID, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "no version"}))
+			return
+		}
+		last(jsonrpc.AppendResult(nil, m.ID, fmt.Appendf(nil, `{"protocolVersion":%q}`, params.ProtocolVersion)))
+	case "echo", "tools/call", "resources/read":
+		last(jsonrpc.AppendResult(nil, m.ID, m.Params))
+	case "notify":
+		for i := range params.N {
+			p.link.Send(transport.Outbound{Stream: in.Stream, Frame: notice(i)})
+		}
+		last(jsonrpc.AppendResult(nil, m.ID, nil))
+	case "fail":
+		last(jsonrpc.AppendError(nil, m.ID, &jsonrpc.Error{Code: params.Code, Message: "failed"}))
+	case "end":
+		p.link.End(in.Stream)
+	}
+}
+
+// notice is a notification with a line break in it, which must not reach an event.
+func notice(n int) []byte {
+	return fmt.Appendf(nil, "{\"jsonrpc\":\"2.0\",\r\n\"method\":\"n\",\r\"params\":[%d]}", n)
+}
+
+func noticeLine(n int) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0",  "method":"n", "params":[%d]}`, n)
+}
+
+// flushAndEnd sends notifications and ends the stream.
+func flushAndEnd(p *peer, in transport.Inbound, _ jsonrpc.Message) {
+	for n := range 50 {
+		p.link.Send(transport.Outbound{Stream: in.Stream, Frame: notice(n)})
+	}
+	p.link.End(in.Stream)
+}

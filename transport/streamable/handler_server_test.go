@@ -1,0 +1,266 @@
+package streamable
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// A site is a handler behind a real HTTP server.
+type site struct {
+	t       testing.TB
+	handler *Handler
+	*acceptor
+	server *httptest.Server
+	ctx    context.Context
+}
+
+func newSite(t testing.TB, o HandlerOptions) *site {
+	return newScriptedSite(t, o, newAcceptor(respond))
+}
+
+func newScriptedSite(t testing.TB, o HandlerOptions, a *acceptor) *site {
+	ctx, cancel := context.WithTimeout(context.Background(), hangLimit)
+	h := NewHandler(a.accept, o)
+	s := &site{t: t, handler: h, acceptor: a, server: httptest.NewServer(h), ctx: ctx}
+	t.Cleanup(func() {
+		if err := h.Close(0); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		cancel()
+		s.server.Close()
+		a.finish(t)
+	})
+	return s
+}
+
+// header is written as "Name: value" lines.
+type header []string
+
+func (s *site) request(ctx context.Context, method, body string, lines header) *http.Request {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, s.server.URL+"/mcp", strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		if name == "Host" {
+			r.Host = value
+		} else {
+			r.Header.Add(name, value)
+		}
+	}
+	return r
+}
+
+// begin sends a request, and returns its response once the status is here.
+func (s *site) begin(ctx context.Context, method, body string, lines header) *http.Response {
+	s.t.Helper()
+	response, err := s.server.Client().Do(s.request(ctx, method, body, lines))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return response
+}
+
+// A reply is a whole response.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (s *site) do(method, body string, lines header) reply {
+	s.t.Helper()
+	return s.whole(s.begin(s.ctx, method, body, lines))
+}
+
+func (s *site) whole(response *http.Response) reply {
+	s.t.Helper()
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatalf("read the body: %v", err)
+	}
+	return reply{response.StatusCode, response.Header, string(body)}
+}
+
+// post sends a message with the headers that every POST has.
+func (s *site) post(body string, lines ...string) reply {
+	s.t.Helper()
+	return s.do("POST", body, append(posting(), lines...))
+}
+
+func posting() header {
+	return header{"Content-Type: application/json", "Accept: application/json, text/event-stream"}
+}
+
+// initialize begins a session and returns the header line that names it.
+func (s *site) initialize(version string) (session string) {
+	s.t.Helper()
+	r := s.post(initializeBody(version))
+	id := r.header.Get("Mcp-Session-Id")
+	if r.status != 200 || id == "" {
+		s.t.Fatalf("initialize: %+v", r)
+	}
+	return "Mcp-Session-Id: " + id
+}
+
+func initializeBody(version string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":%q}}`, version)
+}
+
+// modernBody is a message that names its revision.
+func modernBody(method, more string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":{%s"_meta":{`+
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, method, more)
+}
+
+func modernHeader(method string, more ...string) []string {
+	return append([]string{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: " + method}, more...)
+}
+
+func (s *site) modern(method, more string, lines ...string) reply {
+	s.t.Helper()
+	return s.post(modernBody(method, more), modernHeader(method, lines...)...)
+}
+
+// wantError checks a JSON-RPC error in a body: its code, and its id as JSON.
+func (r reply) wantError(t testing.TB, status int, code int64, id string) {
+	t.Helper()
+	var body struct {
+		ID    json.RawMessage
+		Error *struct {
+			Code    int64
+			Message string
+		}
+	}
+	if err := json.Unmarshal([]byte(r.body), &body); err != nil || body.Error == nil {
+		t.Errorf("status %d, and no error in the body %q", r.status, r.body)
+		return
+	}
+	if r.status != status || body.Error.Code != code || string(body.ID) != id {
+		t.Errorf("status %d, body %s; want %d, code %d, id %q", r.status, r.body, status, code, id)
+	}
+	if r.header.Get("Content-Type") != "application/json" || body.Error.Message == "" || len(r.body) > 1000 {
+		t.Errorf("%q, %d bytes: %s", r.header.Get("Content-Type"), len(r.body), r.body)
+	}
+}
+
+// A listening reads the events of a response.
+type listening struct {
+	t      testing.TB
+	body   io.ReadCloser
+	lines  *bufio.Reader
+	cancel context.CancelFunc
+}
+
+// listen begins a request that is answered with events.
+func (s *site) listen(method, body string, lines header) *listening {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.ctx)
+	response := s.begin(ctx, method, body, lines)
+	l := &listening{t: s.t, body: response.Body, lines: bufio.NewReader(response.Body), cancel: cancel}
+	s.t.Cleanup(l.leave)
+	if kind := response.Header.Get("Content-Type"); response.StatusCode != 200 || kind != "text/event-stream" {
+		s.t.Fatalf("status %d, %s", response.StatusCode, kind)
+	}
+	if h := response.Header; h.Get("Cache-Control") != "no-cache" || h.Get("X-Accel-Buffering") != "no" {
+		s.t.Errorf("headers of an event stream: %v", h)
+	}
+	return l
+}
+
+func (s *site) get(session string) *listening {
+	s.t.Helper()
+	l := s.listen("GET", "", header{"Accept: text/event-stream", session})
+	l.wantComment()
+	return l
+}
+
+func (l *listening) leave() {
+	l.cancel()
+	l.body.Close()
+}
+
+// next returns the next block of lines, or "" at a clean end.
+func (l *listening) next() string {
+	l.t.Helper()
+	var block bytes.Buffer
+	for {
+		line, err := l.lines.ReadString('\n')
+		if err == io.EOF && block.Len() == 0 && line == "" {
+			return ""
+		}
+		if err != nil {
+			l.t.Fatalf("events break off after %q: %v", block.String()+line, err)
+		}
+		if line == "\n" {
+			return block.String()
+		}
+		block.WriteString(line)
+	}
+}
+
+func (l *listening) wantComment() {
+	l.t.Helper()
+	if got := l.next(); got != ":\n" {
+		l.t.Fatalf("got %q, want a comment", got)
+	}
+}
+
+func (l *listening) want(data string) {
+	l.t.Helper()
+	for got := l.next(); got != "data: "+data+"\n"; got = l.next() {
+		if got != ":\n" {
+			l.t.Fatalf("got %q, want %q", got, data)
+		}
+	}
+}
+
+func (l *listening) wantEnd() {
+	l.t.Helper()
+	for got := l.next(); got != ""; got = l.next() {
+		if got != ":\n" {
+			l.t.Fatalf("got %q, want the end", got)
+		}
+	}
+}
+
+// pending is a response that is waited for in a goroutine.
+func (s *site) pending(ctx context.Context, body string, lines ...string) <-chan reply {
+	replies := make(chan reply, 1)
+	request := s.request(ctx, "POST", body, append(posting(), lines...))
+	go func() {
+		defer close(replies)
+		response, err := s.server.Client().Do(request)
+		if err != nil {
+			return
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err == nil {
+			replies <- reply{response.StatusCode, response.Header, string(text)}
+		}
+	}()
+	return replies
+}
+
+func (s *site) receive(replies <-chan reply) reply {
+	s.t.Helper()
+	select {
+	case r := <-replies:
+		return r
+	case <-s.ctx.Done():
+		s.t.Fatal("no response has come")
+		return reply{}
+	}
+}

@@ -1,0 +1,211 @@
+package streamable
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const echoBody = `{"jsonrpc":"2.0","id":5,"method":"echo","params":{"a":1}}`
+
+// Each request is refused for the first thing that is wrong with it.
+func TestRequestIsCheckedInOrder(t *testing.T) {
+	s := newSite(t, HandlerOptions{
+		MaxFrame:       1000,
+		AllowedOrigins: []string{"https://app.example"},
+		AllowedHosts:   []string{"gate.example"},
+	})
+	session := s.initialize("2025-06-18")
+	host := strings.TrimPrefix(s.server.URL, "http://")
+	_, port, err := net.SplitHostPort(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := `{"jsonrpc":"2.0","id":5,"method":"echo","params":["` + strings.Repeat("a", 1000) + `"]}`
+	with := func(lines ...string) header { return append(posting(), lines...) }
+	for _, test := range []struct {
+		name   string
+		method string
+		header header
+		body   string
+		status int
+		says   string
+	}{
+		{"foreign origin", "PUT", with("Origin: https://evil.example"), "{", 403, "origin"},
+		{"null origin", "POST", with("Origin: null", session), echoBody, 403, "origin"},
+		{"two origins", "POST", with("Origin: http://"+host, "Origin: http://"+host, session), echoBody, 403, "origin"},
+		{"garbage origin", "POST", with("Origin: ht!tp://%zz", session), echoBody, 403, "origin"},
+		{"own origin", "POST", with("Origin: http://"+host, session), echoBody, 200, ""},
+		{"allowed origin", "POST", with("Origin: https://APP.example", session), echoBody, 200, ""},
+		{"rebound host", "PUT", with("Host: evil.example"), "{", 403, "host"},
+		{"rebound host and origin", "POST", with("Host: evil.example", "Origin: http://evil.example", session), echoBody, 403, "host"},
+		{"localhost", "POST", with("Host: LOCALHOST:"+port, session), echoBody, 200, ""},
+		{"127.1.2.3", "POST", with("Host: 127.1.2.3", session), echoBody, 200, ""},
+		{"[::1]", "POST", with("Host: [::1]:"+port, session), echoBody, 200, ""},
+		{"[::1] without a port", "POST", with("Host: [::1]", session), echoBody, 200, ""},
+		{"allowed host", "POST", with("Host: gate.example:80", session), echoBody, 200, ""},
+		{"localhost as a prefix", "POST", with("Host: localhost.evil.example", session), echoBody, 403, "host"},
+		{"method", "PUT", with(), echoBody, 405, "method"},
+		{"options", "OPTIONS", header{}, "", 405, "method"},
+		{"no content type", "POST", header{"Accept: */*"}, big, 415, "application/json"},
+		{"content type", "POST", header{"Content-Type: text/plain", "Accept: text/html"}, big, 415, "application/json"},
+		{"accept json only", "POST", header{"Content-Type: application/json", "Accept: application/json"}, big, 406, "text/event-stream"},
+		{"accept stream only", "POST", header{"Content-Type: application/json", "Accept: text/event-stream"}, big, 406, "application/json"},
+		{"accept not at all", "POST", header{"Content-Type: application/json", "Accept: */*;q=0.0"}, big, 406, "Accept"},
+		{"accept anything", "POST", header{"Content-Type: application/json", "Accept: */*", session}, echoBody, 200, ""},
+		{"accept said not", "POST", header{"Content-Type: application/json", session}, echoBody, 200, ""},
+		{"accept by kind", "POST", header{"Content-Type: application/json", "Accept: Text/*;q=0.5", "Accept: x/y, Application/JSON", session}, echoBody, 200, ""},
+		{"content type parameters", "POST", header{"Content-Type: Application/Json ; charset=utf-8", session}, echoBody, 200, ""},
+		{"too large", "POST", with("Mcp-Session-Id: unknown"), big, 413, "-32600"},
+		{"not JSON", "POST", with("Mcp-Session-Id: unknown"), "{", 400, "-32700"},
+		{"empty", "POST", with(session), "", 400, "-32700"},
+		{"no message", "POST", with("Mcp-Session-Id: unknown"), `{"jsonrpc":"2.0","id":5,"method":7}`, 400, `"id":5,"error":{"code":-32600`},
+		{"no message, a notification", "POST", with(session), `{"jsonrpc":"2.0","method":7}`, 400, `-32600`},
+		{"no session", "POST", with(), echoBody, 400, `"id":5,"error":{"code":-32600,"message":"Mcp-Session-Id is missing: initialize first"}`},
+		{"no session, a response", "POST", with(), `{"jsonrpc":"2.0","id":5,"result":1}`, 400, `{"jsonrpc":"2.0","error":{"code":-32600`},
+		{"unknown session", "POST", with("Mcp-Session-Id: x", "Mcp-Protocol-Version: 1"), echoBody, 404, `"id":5,"error":{"code":-32600,"message":"session not found"}`},
+		{"unknown version", "POST", with(session, "Mcp-Protocol-Version: 1"), echoBody, 400, "-32600"},
+		{"version not a date", "POST", with(session, "Mcp-Protocol-Version: 9999-zz-zz"), echoBody, 400, "-32600"},
+		{"another legacy version", "POST", with(session, "Mcp-Protocol-Version: 2025-03-26"), echoBody, 200, ""},
+		{"initialize twice", "POST", with(session), initializeBody("2025-06-18"), 400, `"id":1,"error":{"code":-32600`},
+		{"initialize with a wrong version header", "POST", with("Mcp-Protocol-Version: 1"), initializeBody("2025-06-18"), 400, "-32600"},
+		{"batch", "POST", with(session), "[" + echoBody + "]", 400, "-32600"},
+		{"GET without a session", "GET", header{"Accept: text/event-stream"}, "", 405, "method"},
+		{"GET of a modern client", "GET", header{"Accept: text/event-stream", session, "Mcp-Protocol-Version: 2026-07-28"}, "", 405, "method"},
+		{"GET of an unknown session", "GET", header{"Accept: text/html", "Mcp-Session-Id: x"}, "", 404, "session not found"},
+		{"GET of an unknown version", "GET", header{session, "Mcp-Protocol-Version: 1"}, "", 400, "-32600"},
+		{"GET of something else", "GET", header{"Accept: application/json", session}, "", 406, "text/event-stream"},
+		{"DELETE without a session", "DELETE", header{}, "", 405, "method"},
+		{"DELETE of a modern client", "DELETE", header{session, "Mcp-Protocol-Version: 2026-07-28"}, "", 405, "method"},
+		{"DELETE of an unknown session", "DELETE", header{"Mcp-Session-Id: x"}, "", 404, "session not found"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := s.do(test.method, test.body, test.header)
+			if got.status != test.status || !strings.Contains(got.body, test.says) {
+				t.Errorf("%d %s; want %d %s", got.status, got.body, test.status, test.says)
+			}
+			if (got.status == 405) != (got.header.Get("Allow") != "") {
+				t.Errorf("%d with Allow: %q", got.status, got.header.Get("Allow"))
+			}
+		})
+	}
+	if n := s.links(); n != 1 {
+		t.Errorf("%d links were accepted", n)
+	}
+}
+
+// Only a server on a loopback address looks at the name it is called by.
+func TestHostIsNotCheckedElsewhere(t *testing.T) {
+	h := NewHandler(newAcceptor(respond).accept, HandlerOptions{})
+	defer h.Close(0)
+	for address, want := range map[string]int{"192.0.2.1": 405, "127.0.0.1": 403, "::1": 403, "::ffff:127.0.0.1": 403} {
+		local := &net.TCPAddr{IP: net.ParseIP(address), Port: 80}
+		r := httptest.NewRequest("PUT", "http://mcp.example/", nil)
+		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local)))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("on %s: %d, want %d", address, w.Code, want)
+		}
+	}
+}
+
+func TestAllowNamesTheMethods(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	if got := s.do("PUT", "", nil).header.Get("Allow"); got != "GET, POST, DELETE" {
+		t.Errorf("Allow: %q", got)
+	}
+	if got := s.do("GET", "", nil).header.Get("Allow"); got != "POST" {
+		t.Errorf("Allow without a session: %q", got)
+	}
+}
+
+// A body is bounded whether or not its length was announced.
+func TestBodyOfUnknownLengthIsBounded(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxFrame: 1000})
+	for size, status := range map[int]int{900: 400, 1000: 400, 1001: 413, 1 << 20: 413} {
+		r := s.request(s.ctx, "POST", "", posting())
+		r.Body, r.ContentLength = http.NoBody, -1
+		r.Body = struct{ *chunked }{&chunked{strings.NewReader(strings.Repeat(" ", size))}}
+		response, err := s.server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.whole(response).wantError(t, status, map[int]int64{400: -32700, 413: -32600}[status], "")
+	}
+}
+
+type chunked struct{ *strings.Reader }
+
+func (*chunked) Close() error { return nil }
+
+func (b *budget) amount() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.free
+}
+
+// A body that stops coming is given up, and what it held is free again.
+func TestBodyThatStopsComing(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	for s.handler.held.amount() == 256<<20 && s.ctx.Err() == nil {
+		s.do("PUT", "", nil)
+	}
+	conn.Close()
+	for s.handler.held.amount() != 256<<20 {
+		if s.do("PUT", "", nil); s.ctx.Err() != nil {
+			t.Fatal("what the body held was never given back")
+		}
+	}
+}
+
+func TestClosedHandlerRefuses(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	session := s.initialize("2025-11-25")
+	held := s.pending(s.ctx, `{"jsonrpc":"2.0","id":"h","method":"hold"}`, session)
+	s.peer(t, 0).awaitReceived(t, 2)
+	if err := s.handler.Close(time.Second); err != nil {
+		t.Fatal(err)
+	}
+	s.receive(held).wantError(t, 503, -32603, `"h"`)
+	s.post(echoBody, session).wantError(t, 503, -32603, "")
+	if r := s.do("PUT", "", nil); r.status != 503 {
+		t.Errorf("status %d", r.status)
+	}
+	if loss := s.peer(t, 0).awaitLoss(t); loss.Reason != transport.ErrClosed {
+		t.Errorf("lost for %v", loss.Reason)
+	}
+}
+
+// A link that is closed in accept, or not bound there, refuses its request.
+func TestAcceptMayRefuse(t *testing.T) {
+	for name, accept := range map[string]func(transport.Link){
+		"closes":        func(link transport.Link) { link.Close(time.Hour) },
+		"does not bind": func(transport.Link) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := NewHandler(accept, HandlerOptions{})
+			server := httptest.NewServer(h)
+			defer server.Close()
+			defer h.Close(0)
+			s := &site{t: t, handler: h, server: server, ctx: t.Context()}
+			s.post(initializeBody("2025-11-25")).wantError(t, 503, -32603, "1")
+			s.modern("echo", "").wantError(t, 503, -32603, "7")
+			if n := len(h.sessions.byID); n != 0 {
+				t.Errorf("%d sessions are left", n)
+			}
+		})
+	}
+}

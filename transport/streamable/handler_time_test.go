@@ -1,0 +1,326 @@
+package streamable
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A bench serves requests without a network, in virtual time.
+type bench struct {
+	t       *testing.T
+	handler *Handler
+	*acceptor
+}
+
+func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.T, b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAcceptor(respond)
+		a.stingy = stingy
+		b := &bench{t: t, handler: NewHandler(a.accept, o), acceptor: a}
+		defer a.finish(t)
+		defer b.handler.Close(0)
+		test(t, b)
+	})
+}
+
+// serve has a request answered; the recorder may be read once done is closed.
+func (b *bench) serve(ctx context.Context, method, body string, lines ...string) (*httptest.ResponseRecorder, chan struct{}) {
+	r := httptest.NewRequestWithContext(ctx, method, "http://mcp.example/", strings.NewReader(body))
+	for _, line := range append(posting(), lines...) {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(name, value)
+	}
+	w, done := httptest.NewRecorder(), make(chan struct{})
+	go func() {
+		defer close(done)
+		b.handler.ServeHTTP(w, r)
+	}()
+	synctest.Wait()
+	return w, done
+}
+
+func (b *bench) initialize() (session string) {
+	w, done := b.serve(b.t.Context(), "POST", initializeBody("2025-11-25"))
+	<-done
+	return "Mcp-Session-Id: " + w.Header().Get("Mcp-Session-Id")
+}
+
+// POSTs wait for room for their bodies, in order, until they give up.
+func TestBodiesHeldAreBounded(t *testing.T) {
+	inBubble(t, HandlerOptions{MaxHeld: 400}, true, func(t *testing.T, b *bench) {
+		padded := modernBody("echo", `"pad":"`+strings.Repeat("x", 200)+`",`)
+		first, firstDone := b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
+		ctx, giveUp := context.WithCancel(t.Context())
+		second, secondDone := b.serve(ctx, "POST", padded, modernHeader("echo")...)
+		third, thirdDone := b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
+		p := b.peer(t, 0)
+		if opened := p.count(func(p *peer) int { return len(p.opened) }); opened != 1 {
+			t.Fatalf("%d streams are open", opened)
+		}
+		giveUp()
+		<-secondDone
+		synctest.Wait()
+		fourth, fourthDone := b.serve(t.Context(), "POST", padded, modernHeader("echo")...)
+		<-fourthDone // after a time
+		p.post(func() { p.link.Grant(1, 1); p.link.Grant(2, 1) })
+		<-firstDone
+		<-thirdDone
+		if first.Code != 200 || second.Code != 503 || third.Code != 200 || fourth.Code != 503 {
+			t.Errorf("statuses %d %d %d %d", first.Code, second.Code, third.Code, fourth.Code)
+		}
+		if free := b.handler.held.amount(); free != 400 {
+			t.Errorf("%d bytes are free when nothing is held", free)
+		}
+	})
+}
+
+// One timer ends each session when it was idle for long enough.
+func TestIdleSessionExpires(t *testing.T) {
+	inBubble(t, HandlerOptions{SessionIdle: time.Minute}, false, func(t *testing.T, b *bench) {
+		var sessions []string
+		for range 3 {
+			sessions = append(sessions, b.initialize())
+			time.Sleep(10 * time.Second)
+		}
+		listening, stop := context.WithCancel(t.Context())
+		_, left := b.serve(listening, "GET", "", sessions[2])
+		time.Sleep(29 * time.Second) // 59 s after the first
+		if w, done := b.serve(t.Context(), "POST", echoBody, sessions[0]); w.Code != 200 {
+			<-done
+			t.Errorf("a session expired early: %d", w.Code)
+		}
+		for _, want := range []struct {
+			after time.Duration
+			lost  [3]int
+		}{{10 * time.Second, [3]int{0, 0, 0}}, {2 * time.Second, [3]int{0, 1, 0}}, {46 * time.Second, [3]int{0, 1, 0}}, {3 * time.Second, [3]int{1, 1, 0}}, {time.Hour, [3]int{1, 1, 0}}} {
+			time.Sleep(want.after)
+			synctest.Wait()
+			for n := range sessions {
+				if got := b.peer(t, n).count(func(p *peer) int { return len(p.losses) }); got != want.lost[n] {
+					t.Errorf("session %d: %d losses, want %d", n, got, want.lost[n])
+				}
+			}
+		}
+		stop()
+		<-left
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		for n := range sessions {
+			if loss := b.peer(t, n).awaitLoss(t); !errors.Is(loss.Reason, transport.ErrSessionExpired) {
+				t.Errorf("session %d was lost for %v", n, loss.Reason)
+			}
+		}
+		if w, done := b.serve(t.Context(), "POST", echoBody, sessions[0]); w.Code != 404 {
+			<-done
+			t.Errorf("an expired session answers %d", w.Code)
+		}
+	})
+}
+
+// A stream of events that is quiet gets comments; a response that has not
+// begun stays open.
+func TestQuietStreamIsKeptAlive(t *testing.T) {
+	inBubble(t, HandlerOptions{KeepAlive: time.Minute}, false, func(t *testing.T, b *bench) {
+		held, heldDone := b.serve(t.Context(), "POST", modernBody("hold", ""), modernHeader("hold")...)
+		begun, begunDone := b.serve(t.Context(), "POST", modernBody("hold", ""), modernHeader("hold")...)
+		p := b.peer(t, 0)
+		p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(1)})
+		time.Sleep(150 * time.Second)
+		p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(2)})
+		time.Sleep(59 * time.Second)
+		for stream := range transport.Stream(2) {
+			p.mustSend(t, transport.Outbound{Stream: stream + 1, Last: true, Frame: notice(3)})
+		}
+		<-heldDone
+		<-begunDone
+		event := func(n int) string { return "data: " + noticeLine(n) + "\n\n" }
+		if got, want := begun.Body.String(), event(1)+":\n\n:\n\n"+event(2)+event(3); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if held.Header().Get("Content-Type") != "application/json" || !bytes.Equal(held.Body.Bytes(), notice(3)) {
+			t.Errorf("a quiet response is %q", held.Body)
+		}
+	})
+}
+
+// Close flushes what is queued for 70 % of its grace and is then forceful; a
+// shorter grace shortens it.
+func TestCloseOfAStreamThatTakesNothing(t *testing.T) {
+	for name, shorter := range map[string]bool{"alone": false, "shortened": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+				_, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
+				p := b.peer(t, 0)
+				p.mustSend(t, transport.Outbound{Stream: 1, Tag: 1, Frame: notice(1)})
+				synctest.Wait() // it is being written
+				p.mustSend(t, transport.Outbound{Stream: 1, Tag: 2, Frame: notice(2)})
+				begun := time.Now()
+				want := 7 * time.Second
+				if shorter {
+					want = 700 * time.Millisecond
+					go p.link.Close(time.Second)
+				}
+				if err := p.link.Close(10 * time.Second); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(begun); took != want {
+					t.Errorf("Close took %v", took)
+				}
+				loss := p.awaitLoss(t)
+				if loss.Reason != transport.ErrClosed || len(loss.Unsent) != 1 || loss.Unsent[0] != 2 {
+					t.Errorf("lost with %+v", loss)
+				}
+				<-served
+			})
+		})
+	}
+}
+
+// A request that nobody writes for is not interrupted: its refusal goes out.
+func TestCloseAtOnceStillAnswers(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		stuck, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
+		close(stuck.released)
+		p := b.peer(t, 0)
+		p.link.(*serverSession).force() // before its goroutine looks
+		p.link.Close(0)
+		<-served
+		if stuck.status != 503 || stuck.isInterrupted {
+			t.Errorf("status %d, interrupted: %t", stuck.status, stuck.isInterrupted)
+		}
+	})
+}
+
+// A write that cannot be interrupted is left behind, and what was queued
+// behind it is never written.
+func TestCloseNamesWhatIsLeftBehind(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		stuck, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
+		stuck.isDeaf = true
+		p := b.peer(t, 0)
+		p.mustSend(t, transport.Outbound{Stream: 1, Tag: 1, Frame: notice(1)})
+		synctest.Wait()
+		p.mustSend(t, transport.Outbound{Stream: 1, Tag: 2, Frame: notice(2)})
+		begun := time.Now()
+		if err := p.link.Close(0); err == nil || time.Since(begun) != forcedWait {
+			t.Errorf("Close returned %v after %v", err, time.Since(begun))
+		}
+		if loss := p.awaitLoss(t); len(loss.Unsent) != 1 || loss.Unsent[0] != 2 {
+			t.Errorf("lost with %+v", loss)
+		}
+		close(stuck.released)
+		<-served
+		if stuck.writes != 1 {
+			t.Errorf("%d writes were made", stuck.writes)
+		}
+	})
+}
+
+// Who waits for room on a stream whose write fails is told, once.
+func TestBusyStreamWhoseWriteFails(t *testing.T) {
+	for _, stream := range []transport.Stream{transport.Main, 2} {
+		inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+			method, body := "GET", ""
+			if stream != transport.Main {
+				method, body = "POST", `{"jsonrpc":"2.0","id":5,"method":"hold"}`
+			}
+			stuck, served := b.serveStuck(method, body, b.initialize())
+			p := b.peer(t, 0)
+			frame := []byte(strings.Repeat("1", batchSize))
+			var err error
+			for err == nil {
+				err = p.send(t, transport.Outbound{Stream: stream, Tag: 1, Frame: frame})
+				synctest.Wait()
+			}
+			if !errors.Is(err, transport.ErrBusy) {
+				t.Fatal(err)
+			}
+			close(stuck.interrupted)
+			<-served
+			if n := p.count(func(p *peer) int { return p.writable }); n != 1 {
+				t.Errorf("Writable came %d times", n)
+			}
+			if err := p.send(t, transport.Outbound{Stream: stream, Frame: frame}); !errors.Is(err, transport.ErrNoRoute) {
+				t.Errorf("Send returned %v", err)
+			}
+			stuck.interrupted = make(chan struct{})
+		})
+	}
+}
+
+// What is granted to one who has just given up is not lost.
+func TestBudgetKeepsWhatIsGivenUp(t *testing.T) {
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		var b budget
+		c := b.claim(3)
+		b.give(3)
+		want := 0
+		if !b.wait(given, nil, c) {
+			want = 3
+		}
+		if b.amount() != want {
+			t.Fatalf("%d are free, want %d", b.amount(), want)
+		}
+	}
+}
+
+// serveStuck has a request answered to a client that takes nothing.
+func (b *bench) serveStuck(method, body string, lines ...string) (*stuckWriter, chan struct{}) {
+	w := &stuckWriter{header: http.Header{}, interrupted: make(chan struct{}), released: make(chan struct{})}
+	r := httptest.NewRequestWithContext(b.t.Context(), method, "http://mcp.example/", strings.NewReader(body))
+	for _, line := range append(posting(), lines...) {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(name, value)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		b.handler.ServeHTTP(w, r)
+	}()
+	synctest.Wait()
+	return w, served
+}
+
+// A stuckWriter is a client that takes nothing until it is released.
+type stuckWriter struct {
+	header        http.Header
+	interrupted   chan struct{}
+	released      chan struct{}
+	isDeaf        bool // to interruption
+	isInterrupted bool
+	status        int
+	writes        int
+}
+
+func (w *stuckWriter) Header() http.Header    { return w.header }
+func (w *stuckWriter) WriteHeader(status int) { w.status = status }
+func (w *stuckWriter) FlushError() error      { return nil }
+
+func (w *stuckWriter) Write(b []byte) (int, error) {
+	w.writes++
+	select {
+	case <-w.interrupted:
+		return 0, errors.New("interrupted")
+	case <-w.released:
+		return len(b), nil
+	}
+}
+
+func (w *stuckWriter) SetWriteDeadline(deadline time.Time) error {
+	if deadline.Before(time.Now()) && !w.isDeaf && !w.isInterrupted {
+		w.isInterrupted = true
+		close(w.interrupted)
+	}
+	return nil
+}

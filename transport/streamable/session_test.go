@@ -1,0 +1,264 @@
+package streamable
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+func TestSessionLife(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	for n, version := range protocol.LegacyVersions() {
+		session := s.initialize(version)
+		p := s.peer(t, n)
+		if r := s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, session); r.status != 202 || r.body != "" {
+			t.Errorf("a notification: %d %q", r.status, r.body)
+		}
+		if n := p.count(func(p *peer) int { return len(p.received) }); n != 2 {
+			t.Errorf("%d frames were delivered when 202 came", n)
+		}
+		r := s.post(echoBody, session, "Mcp-Protocol-Version: "+version)
+		if r.status != 200 || r.body != `{"jsonrpc":"2.0","id":5,"result":{"a":1}}` || r.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%+v", r)
+		}
+		if r.header.Get("Content-Length") != fmt.Sprint(len(r.body)) {
+			t.Errorf("Content-Length: %s", r.header.Get("Content-Length"))
+		}
+		if r := s.post(`{"jsonrpc":"2.0","id":1,"result":{}}`, session); r.status != 202 {
+			t.Errorf("a response: %+v", r)
+		}
+		if r := s.post(`{"jsonrpc":"2.0","id":1,"method":"fail","params":{"code":-32601}}`, session); r.status != 200 {
+			t.Errorf("an error: %+v", r)
+		}
+		if r := s.do("DELETE", "", header{session}); r.status != 204 || r.body != "" {
+			t.Errorf("DELETE: %+v", r)
+		}
+		if loss := p.awaitLoss(t); loss.Reason != transport.ErrPeerClosed {
+			t.Errorf("lost for %v", loss.Reason)
+		}
+		s.post(echoBody, session).wantError(t, 404, -32600, "5")
+		if r := s.do("DELETE", "", header{session}); r.status != 404 {
+			t.Errorf("DELETE again: %+v", r)
+		}
+	}
+}
+
+// Ids are long, visible ASCII, and never alike.
+func TestSessionIDs(t *testing.T) {
+	var ids []string
+	for range 1000 {
+		id := drawSessionID()
+		if len(id) < 43 || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			t.Fatalf("id %q", id)
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	if len(slices.Compact(ids)) != 1000 {
+		t.Error("ids were drawn twice")
+	}
+}
+
+// A session whose initialize fails has no id, and is over.
+func TestInitializeThatFails(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	r := s.post(`{"jsonrpc":"2.0","id":"i","method":"initialize"}`)
+	r.wantError(t, 200, -32602, `"i"`)
+	if _, named := r.header["Mcp-Session-Id"]; named {
+		t.Error("it has an id")
+	}
+	if loss := s.peer(t, 0).awaitLoss(t); loss.Reason != transport.ErrPeerClosed {
+		t.Errorf("lost for %v", loss.Reason)
+	}
+}
+
+func TestInitializeWithEventsFirst(t *testing.T) {
+	s := newScriptedSite(t, HandlerOptions{}, newAcceptor(func(*peer, transport.Inbound, jsonrpc.Message) {}))
+	l := make(chan *listening, 1)
+	go func() { l <- s.listen("POST", initializeBody("2025-03-26"), posting()) }()
+	p := s.peer(t, 0)
+	p.awaitReceived(t, 1)
+	p.mustSend(t, transport.Outbound{Stream: 1, Frame: notice(0)})
+	p.mustSend(t, transport.Outbound{Stream: 1, Last: true, Frame: []byte(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-03-26"}}`)})
+	events := <-l
+	events.want(noticeLine(0))
+	events.want(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-03-26"}}`)
+	events.wantEnd()
+	if n := p.count(func(p *peer) int { return len(p.losses) }); n != 0 {
+		t.Error("the session is over")
+	}
+}
+
+func TestBatches(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	session := s.initialize(protocol.Version20250326)
+	p := s.peer(t, 0)
+	if r := s.post(`[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","id":1,"result":1}]`, session); r.status != 202 {
+		t.Errorf("a batch without a request: %+v", r)
+	}
+	for _, batch := range []string{`[{"jsonrpc":"2.0","method":"a"},` + echoBody + `]`, `[7]`} {
+		replies := s.pending(s.ctx, batch, session)
+		p.await(t, "the batch", func(p *peer) bool {
+			last := p.received[len(p.received)-1]
+			return string(last.Frame) == batch && last.Last && last.Stream != transport.Main
+		})
+		stream := transport.Stream(p.count(func(p *peer) int { return int(p.opened[len(p.opened)-1]) }))
+		p.mustSend(t, transport.Outbound{Stream: stream, Last: true, Frame: []byte(`[]`)})
+		if r := s.receive(replies); r.status != 200 || r.body != "[]" {
+			t.Errorf("%+v", r)
+		}
+	}
+	for batch, code := range map[string]int64{`[]`: -32600, `[`: -32700, `[` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `]`: -32600} {
+		s.post(batch, session).wantError(t, 400, code, "")
+	}
+}
+
+// A client that leaves a request of its session has not cancelled it.
+func TestLeavingARequestOfASession(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	session := s.initialize("2025-06-18")
+	p := s.peer(t, 0)
+	l := s.startHeld(p, session)
+	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(0)})
+	events := <-l
+	events.want(noticeLine(0))
+	events.leave()
+	for p.send(t, transport.Outbound{Stream: 2, Frame: notice(1)}) == nil {
+		s.post(echoBody, session) // time for the leaving to be noticed
+	}
+	err := p.send(t, transport.Outbound{Stream: 2, Frame: notice(1)})
+	if !errors.Is(err, transport.ErrNoRoute) {
+		t.Errorf("Send returned %v", err)
+	}
+	if n := p.count(func(p *peer) int { return len(p.lost) + len(p.losses) }); n != 0 {
+		t.Errorf("%d losses were told", n)
+	}
+}
+
+// startHeld POSTs a request that is answered with events by the test.
+func (s *site) startHeld(p *peer, session string) <-chan *listening {
+	s.t.Helper()
+	received := p.count(func(p *peer) int { return len(p.received) })
+	l := make(chan *listening, 1)
+	go func() {
+		l <- s.listen("POST", `{"jsonrpc":"2.0","id":5,"method":"hold"}`, append(posting(), session))
+	}()
+	p.awaitReceived(s.t, received+1)
+	return l
+}
+
+// Beyond the bound the session that is idle longest makes room; when none is
+// idle, the new one is refused.
+func TestSessionsAreBounded(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxSessions: 2})
+	first, second := s.initialize("2025-06-18"), s.initialize("2025-06-18")
+	s.post(echoBody, first)
+	third := s.initialize("2025-06-18")
+	s.post(echoBody, second).wantError(t, 404, -32600, "5")
+	if loss := s.peer(t, 1).awaitLoss(t); loss.Reason != transport.ErrSessionExpired {
+		t.Errorf("lost for %v", loss.Reason)
+	}
+	s.get(first)
+	listener := s.get(third)
+	s.post(initializeBody("2025-06-18")).wantError(t, 503, -32603, "1")
+	if s.links() != 3 {
+		t.Errorf("%d links were accepted", s.links())
+	}
+	listener.leave()
+	for s.ctx.Err() == nil {
+		if r := s.post(initializeBody("2025-06-18")); r.status == 200 {
+			break
+		}
+	}
+	s.post(echoBody, first)
+	s.post(echoBody, third).wantError(t, 404, -32600, "5")
+}
+
+func TestThousandsOfSessions(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxSessions: 10})
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 100 {
+				if r := s.post(initializeBody("2025-06-18")); r.status != 200 {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if n := len(s.handler.sessions.byID); n != 10 {
+		t.Errorf("%d sessions are held", n)
+	}
+}
+
+// Whoever wins, a session that is deleted is lost once, and everybody is
+// answered.
+func TestDeleteRaces(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	for n := range 20 {
+		session := s.initialize("2025-06-18")
+		p := s.peer(t, n)
+		held := s.pending(s.ctx, `{"jsonrpc":"2.0","id":5,"method":"hold"}`, session)
+		p.awaitReceived(t, 2)
+		var group sync.WaitGroup
+		group.Go(func() { s.do("DELETE", "", header{session}) })
+		group.Go(func() { s.do("DELETE", "", header{session}) })
+		group.Go(func() {
+			if r := s.post(echoBody, session); r.status != 200 && r.status != 404 && r.status != 503 {
+				t.Errorf("%+v", r)
+			}
+		})
+		group.Go(func() { p.link.Close(time.Second) })
+		group.Wait()
+		if r := s.receive(held); r.status != 404 && r.status != 503 {
+			t.Errorf("%+v", r)
+		}
+		p.awaitLoss(t)
+	}
+}
+
+func TestClosedLinkAnswersItsRequests(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	session := s.initialize("2025-06-18")
+	p := s.peer(t, 0)
+	silent := s.pending(s.ctx, `{"jsonrpc":"2.0","id":"silent","method":"hold"}`, session)
+	p.awaitReceived(t, 2)
+	begun := s.startHeld(p, session)
+	p.mustSend(t, transport.Outbound{Stream: 3, Frame: notice(0)})
+	get := s.get(session)
+	const frames = 100
+	for n := range frames {
+		p.mustSend(t, transport.Outbound{Stream: 3, Tag: 1, Frame: notice(n + 1)})
+		p.mustSend(t, transport.Outbound{Stream: transport.Main, Tag: 1, Frame: notice(n)})
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- p.link.Close(hangLimit) }()
+	events := <-begun
+	events.want(noticeLine(0))
+	for n := range frames {
+		events.want(noticeLine(n + 1))
+		get.want(noticeLine(n))
+	}
+	events.wantEnd()
+	get.wantEnd()
+	s.receive(silent).wantError(t, 503, -32603, `"silent"`)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if loss := p.awaitLoss(t); len(loss.Unsent) != 0 || loss.Reason != transport.ErrClosed {
+		t.Errorf("lost with %+v", loss)
+	}
+	if err := p.link.Send(transport.Outbound{Stream: 3}); !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("Send returned %v", err)
+	}
+	s.post(echoBody, session).wantError(t, 404, -32600, "5")
+}

@@ -1,0 +1,122 @@
+package streamable
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// Errors that fix the status of a response (2026-07-28 basic/index).
+const (
+	codeHeaderMismatch     = -32020
+	codeMissingCapability  = -32021
+	codeUnsupportedVersion = -32022
+)
+
+// postModern serves a POST of a revision without sessions.
+func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, p *posted) *refusal {
+	switch {
+	case p.batch:
+		return invalid(jsonrpc.ID{}, "%v", jsonrpc.ErrBatch)
+	case p.Kind == jsonrpc.KindResult || p.Kind == jsonrpc.KindError:
+		return invalid(jsonrpc.ID{}, "a response is not accepted here")
+	}
+	if text := mismatch(r.Header, &p.message); text != "" {
+		return &refusal{status: http.StatusBadRequest, code: codeHeaderMismatch, id: p.requestID(), text: text}
+	}
+	s, refused := h.stateless()
+	if refused != nil {
+		refused.id = p.requestID()
+		return refused
+	}
+	defer h.sessions.leave(s)
+	if p.asks {
+		_, refused := h.answer(s, w, r, p)
+		return refused
+	}
+	return s.deliver(w, r, p)
+}
+
+// stateless returns the link of all messages without a session, in use by the
+// caller. It is made when there is none.
+func (h *Handler) stateless() (*serverSession, *refusal) {
+	if s := h.sessions.current(); s != nil {
+		return s, nil
+	}
+	h.making.Lock()
+	defer h.making.Unlock()
+	if s := h.sessions.current(); s != nil {
+		return s, nil
+	}
+	s := h.newSession("")
+	if _, ok := h.sessions.add(s); !ok {
+		return nil, shuttingDown(jsonrpc.ID{})
+	}
+	return s, h.begin(s)
+}
+
+// mismatch says in which header a message is mirrored wrongly, or is missing;
+// nothing when all are right. The revision of a message that names none itself
+// is for others to refuse.
+func mismatch(header http.Header, m *message) string {
+	if m.modern() {
+		if text := differs(header, headerVersion, m.version(), asItIs); text != "" {
+			return text
+		}
+	}
+	if isRequest := m.Kind == jsonrpc.KindRequest; isRequest || len(header[headerMethod]) > 0 {
+		if text := differs(header, headerMethod, m.Method, asItIs); text != "" {
+			return text
+		}
+	}
+	if name := m.name(); name != "" {
+		return differs(header, headerName, name, decodeHeader)
+	}
+	return ""
+}
+
+// differs says how a header is not the one that mirrors want.
+func differs(header http.Header, name, want string, decode func(string) (string, error)) string {
+	values := header[name]
+	if len(values) == 0 {
+		return fmt.Sprintf("%s is missing: the message has %.80q", name, want)
+	}
+	if len(values) > 1 {
+		return fmt.Sprintf("%s is given %d times", name, len(values))
+	}
+	got, err := decode(values[0])
+	if err != nil {
+		return fmt.Sprintf("%s is %.80q, which cannot be decoded: the message has %.80q", name, values[0], want)
+	}
+	if got != want {
+		return fmt.Sprintf("%s is %.80q, but the message has %.80q", name, got, want)
+	}
+	return ""
+}
+
+func asItIs(value string) (string, error) { return value, nil }
+
+// status is that of a response that consists of its answer.
+func (a *answer) status(frame []byte) int {
+	if !a.session.isStateless() || !bytes.Contains(frame, []byte(`"error"`)) {
+		return http.StatusOK
+	}
+	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+	if err != nil || m.Kind != jsonrpc.KindError {
+		return http.StatusOK
+	}
+	switch m.Error.Code {
+	case jsonrpc.CodeMethodNotFound:
+		return http.StatusNotFound
+	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest,
+		codeHeaderMismatch, codeMissingCapability, codeUnsupportedVersion:
+		return http.StatusBadRequest
+	case jsonrpc.CodeInvalidParams:
+		if a.lacksMeta {
+			return http.StatusBadRequest
+		}
+	}
+	return http.StatusOK
+}

@@ -1,0 +1,203 @@
+package streamable
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A modern message is stateless whatever else it looks like, and all share one
+// link.
+func TestModernMessagesShareALink(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	session := s.initialize("2025-06-18")
+	for _, lines := range [][]string{nil, {session}, {"Mcp-Session-Id: unknown"}} {
+		r := s.modern("echo", `"a":1,`, lines...)
+		if r.status != 200 || !strings.HasPrefix(r.body, `{"jsonrpc":"2.0","id":7,"result":{"a":1,`) || r.header.Get("Mcp-Session-Id") != "" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if r := s.modern("initialize", `"protocolVersion":"2025-06-18",`); r.status != 200 || r.header.Get("Mcp-Session-Id") != "" {
+		t.Errorf("initialize: %+v", r)
+	}
+	notification := `{"jsonrpc":"2.0","method":"n"}`
+	if r := s.post(notification, "Mcp-Protocol-Version: 2026-07-28"); r.status != 202 || r.body != "" {
+		t.Errorf("a notification: %+v", r)
+	}
+	if s.links() != 2 {
+		t.Errorf("%d links were accepted", s.links())
+	}
+	if n := s.peer(t, 1).count(func(p *peer) int { return len(p.received) }); n != 5 {
+		t.Errorf("%d frames were delivered", n)
+	}
+	if n := s.peer(t, 0).count(func(p *peer) int { return len(p.received) }); n != 1 {
+		t.Errorf("%d frames were delivered to the session", n)
+	}
+}
+
+func TestModernLinkIsMadeAnew(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	for n := range 3 {
+		var group sync.WaitGroup
+		for range 10 {
+			group.Go(func() {
+				if r := s.modern("echo", ""); r.status != 200 {
+					t.Errorf("%+v", r)
+				}
+			})
+		}
+		group.Wait()
+		if s.links() != n+1 {
+			t.Fatalf("%d links were accepted", s.links())
+		}
+		s.peer(t, n).link.Close(0)
+	}
+}
+
+// Guarantees of the header mirrors: every one is there once, and right.
+func TestModernHeadersMirrorTheMessage(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	call := func(more string) string { return modernBody("tools/call", more) }
+	const version, method = "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call"
+	encoded := "=?base64?" + base64.StdEncoding.EncodeToString([]byte("grüße")) + "?="
+	for _, test := range []struct {
+		name  string
+		body  string
+		lines header
+		says  string // empty when it is accepted
+	}{
+		{"all", call(`"name":"a",`), header{version, method, "Mcp-Name: a"}, ""},
+		{"no version", call(`"name":"a",`), header{method, "Mcp-Name: a"}, "Mcp-Protocol-Version"},
+		{"an older version", call(`"name":"a",`), header{"Mcp-Protocol-Version: 2025-11-25", method, "Mcp-Name: a"}, "Mcp-Protocol-Version"},
+		{"version twice", call(`"name":"a",`), header{version, version, method, "Mcp-Name: a"}, "Mcp-Protocol-Version"},
+		{"no method", call(`"name":"a",`), header{version, "Mcp-Name: a"}, "Mcp-Method"},
+		{"another method", call(`"name":"a",`), header{version, "Mcp-Method: Tools/call", "Mcp-Name: a"}, "Mcp-Method"},
+		{"no name", call(`"name":"a",`), header{version, method}, "Mcp-Name"},
+		{"another name", call(`"name":"a",`), header{version, method, "Mcp-Name: b"}, "Mcp-Name"},
+		{"two names", call(`"name":"a",`), header{version, method, "Mcp-Name: a", "Mcp-Name: b"}, "Mcp-Name"},
+		{"encoded name", call(`"name":"grüße",`), header{version, method, "Mcp-Name: " + encoded}, ""},
+		{"another encoded name", call(`"name":"grusse",`), header{version, method, "Mcp-Name: " + encoded}, "Mcp-Name"},
+		{"undecodable name", call(`"name":"a",`), header{version, method, "Mcp-Name: =?base64?*?="}, "Mcp-Name"},
+		{"no name to mirror", call(``), header{version, method, "Mcp-Name: b"}, ""},
+		{"uri", modernBody("resources/read", `"uri":"x:y",`), header{version, "Mcp-Method: resources/read", "Mcp-Name: x:y"}, ""},
+		{"another uri", modernBody("resources/read", `"uri":"x:y",`), header{version, "Mcp-Method: resources/read", "Mcp-Name: x:z"}, "Mcp-Name"},
+		{"no name for this method", modernBody("echo", `"name":"a",`), header{version, "Mcp-Method: echo"}, ""},
+		{"no _meta", echoBody, header{version, "Mcp-Method: echo"}, ""},
+		{"no _meta, another method", echoBody, header{version, "Mcp-Method: x"}, "Mcp-Method"},
+		{"a long name", call(`"name":"` + strings.Repeat("é", 5000) + `",`), header{version, method, "Mcp-Name: " + strings.Repeat("b", 5000)}, "Mcp-Name"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := s.post(test.body, test.lines...)
+			if test.says == "" {
+				if r.status != 200 {
+					t.Errorf("%+v", r)
+				}
+				return
+			}
+			id := "7"
+			if test.body == echoBody {
+				id = "5"
+			}
+			r.wantError(t, 400, -32020, id)
+			if !strings.Contains(r.body, test.says) {
+				t.Errorf("%s does not name %s", r.body, test.says)
+			}
+		})
+	}
+}
+
+func TestModernRefusals(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	lines := modernHeader("echo")
+	s.post(`{"jsonrpc":"2.0","id":5,"result":1}`, lines...).wantError(t, 400, -32600, "")
+	s.post(`{"jsonrpc":"2.0","id":5,"error":{"code":1,"message":""}}`, lines...).wantError(t, 400, -32600, "")
+	s.post(`[`+modernBody("echo", "")+`]`, lines...).wantError(t, 400, -32600, "")
+	s.post(`[`+modernBody("echo", "")+`]`).wantError(t, 400, -32600, "")
+	if s.links() != 0 {
+		t.Errorf("%d links were accepted", s.links())
+	}
+}
+
+// The status says what some errors are, when nothing was sent before.
+func TestStatusOfAModernAnswer(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	for code, status := range map[int]int{
+		-32601: 404, -32020: 400, -32021: 400, -32022: 400, -32700: 400, -32600: 400, -32602: 200, -32603: 200, -32002: 200, 1: 200,
+	} {
+		r := s.modern("fail", fmt.Sprintf(`"code":%d,`, code))
+		r.wantError(t, status, int64(code), "7")
+	}
+	lacking := map[string]int{
+		`{"code":-32602}`: 400,
+		`{"code":-32602,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`: 400,
+		`{"code":-32602,"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}`:        400,
+		`{"code":-32603}`: 200,
+	}
+	for params, status := range lacking {
+		r := s.post(`{"jsonrpc":"2.0","id":7,"method":"fail","params":`+params+`}`, modernHeader("fail")...)
+		if r.status != status {
+			t.Errorf("%s: %+v, want %d", params, r, status)
+		}
+	}
+	if r := s.modern("echo", `"error":{"code":-32601},`); r.status != 200 {
+		t.Errorf("a result that speaks of an error: %+v", r)
+	}
+}
+
+// A client that leaves its request has cancelled it.
+func TestLeavingAModernRequest(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	ctx, leave := context.WithCancel(s.ctx)
+	silent := s.pending(ctx, modernBody("hold", ""), modernHeader("hold")...)
+	p := s.peer(t, 0)
+	p.awaitReceived(t, 1)
+	leave()
+	if _, answered := <-silent; answered {
+		t.Error("it was answered")
+	}
+	p.awaitStreamLost(t, 1)
+
+	streaming := make(chan *listening, 1)
+	go func() {
+		streaming <- s.listen("POST", modernBody("hold", ""), append(posting(), modernHeader("hold")...))
+	}()
+	p.awaitReceived(t, 2)
+	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(0)})
+	(<-streaming).leave()
+	p.awaitStreamLost(t, 2)
+	for stream := range transport.Stream(4) { // Main, both, and one that never was
+		if err := p.send(t, transport.Outbound{Stream: stream, Frame: notice(1)}); !errors.Is(err, transport.ErrNoRoute) {
+			t.Errorf("Send on stream %d: %v", stream, err)
+		}
+		p.link.Grant(stream, 1)
+		p.link.End(stream)
+		p.link.Resume(stream)
+	}
+}
+
+func (p *peer) awaitStreamLost(t testing.TB, stream transport.Stream) {
+	t.Helper()
+	p.await(t, "StreamLost", func(p *peer) bool { return len(p.lost) >= int(stream) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if loss := p.lost[stream-1]; loss.Stream != stream || loss.Reason != transport.ErrPeerClosed || loss.Resumable {
+		t.Errorf("%+v", loss)
+	}
+}
+
+// A client that leaves what was ended is no news.
+func TestLeavingAfterTheEndIsNotReported(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	for range 50 {
+		s.modern("echo", "")
+	}
+	if n := s.peer(t, 0).count(func(p *peer) int { return len(p.lost) }); n != 0 {
+		t.Errorf("%d streams were lost", n)
+	}
+}
