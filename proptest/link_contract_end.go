@@ -40,6 +40,7 @@ type end struct {
 	received [][]byte
 	taken    int // of received, by next
 	writable int
+	failed   []transport.Failure
 	ended    bool
 	losses   []transport.Loss
 	broken   error // the first breach
@@ -208,6 +209,12 @@ func (e *end) all() [][]byte {
 	return slices.Clone(e.received)
 }
 
+func (e *end) failures() []transport.Failure {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.failed)
+}
+
 func (e *end) breach() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -274,8 +281,15 @@ func (e *end) StreamLost(loss transport.StreamLoss) {
 
 func (e *end) Writable() { e.event("Writable", func() { e.writable++ }) }
 
+// Failed is told of a frame whose way to the peer has ended, such as the
+// connection of a stream, while the link lives on.
 func (e *end) Failed(f transport.Failure) {
-	e.event("Failed", func() { e.breaks("a frame failed: %v", f.Err) })
+	e.event("Failed", func() {
+		if f.Tag == 0 || f.Err == nil {
+			e.breaks("a failure without a name or a reason: %+v", f)
+		}
+		e.failed = append(e.failed, f)
+	})
 }
 
 func (e *end) Ended() {

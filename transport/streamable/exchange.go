@@ -266,6 +266,7 @@ func (x *exchange) listenTo(a *attempt, response *http.Response) {
 		x.events(response.Body)
 	case x.isMain() && !x.opened && status < 500:
 		a.fatal = nil // the server has no such stream: it need not
+	case a.fatal != nil: // the whole link is lost
 	default:
 		x.lost(fmt.Errorf("streamable: open the event stream: %w", newStatusError(response, excerptOf(response))), status >= 500)
 	}

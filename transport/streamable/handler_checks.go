@@ -8,11 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // firstModern is the first revision without sessions.
-const firstModern = "2026-07-28"
+const firstModern = protocol.Version20260728
 
 // admit says whether a request may be looked at, whatever it asks for.
 func (h *Handler) admit(r *http.Request) *refusal {

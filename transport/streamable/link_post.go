@@ -42,7 +42,7 @@ func (l *clientLink) post(o *outgoing) {
 	switch {
 	case err == nil && o.Method == protocol.NotificationInitialized:
 		l.openMain()
-	case err == nil:
+	case err == nil, o.Tag == 0: // nobody asks after it
 	case l.ctx.Err() != nil, a.fatal != nil:
 		l.abandon(o, unsent)
 	default:

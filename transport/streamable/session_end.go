@@ -65,9 +65,9 @@ func (s *serverSession) addUnsent(tag transport.Tag) {
 func (s *serverSession) collectUnsent() []transport.Tag {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unsent := s.unsent
+	unsent := s.unsent // taken from the queues, so they are older than what is left there
 	if s.main != nil {
-		unsent = append(s.main.queue.Tags(), unsent...)
+		unsent = append(unsent, s.main.queue.Tags()...)
 	}
 	for _, a := range s.answers {
 		unsent = append(unsent, a.box.queue.Tags()...)

@@ -5,17 +5,15 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// Errors that fix the status of a response (2026-07-28 basic/index).
-const (
-	codeHeaderMismatch     = -32020
-	codeMissingCapability  = -32021
-	codeUnsupportedVersion = -32022
-)
-
-// postModern serves a POST of a revision without sessions.
+// postModern serves a POST of a revision without sessions. What only its
+// headers call modern is no message of such a revision, and must not become one
+// of a session that all clients share. A notification is accepted and goes
+// nowhere: it is about nothing, since the disconnect is what cancels, and one
+// client's word must not cancel what another has asked.
 func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, p *posted) *refusal {
 	switch {
 	case p.batch:
@@ -23,20 +21,25 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, p *posted) 
 	case p.Kind == jsonrpc.KindResult || p.Kind == jsonrpc.KindError:
 		return invalid(jsonrpc.ID{}, "a response is not accepted here")
 	}
+	if !p.modern() && p.asks {
+		return &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidParams, id: p.ID,
+			text: "_meta: " + protocol.MetaProtocolVersion + " is missing"}
+	}
 	if text := mismatch(r.Header, &p.message); text != "" {
-		return &refusal{status: http.StatusBadRequest, code: codeHeaderMismatch, id: p.requestID(), text: text}
+		return &refusal{status: http.StatusBadRequest, code: protocol.CodeHeaderMismatch, id: p.requestID(), text: text}
+	}
+	if !p.asks {
+		w.WriteHeader(http.StatusAccepted)
+		return nil
 	}
 	s, refused := h.stateless()
 	if refused != nil {
-		refused.id = p.requestID()
+		refused.id = p.ID
 		return refused
 	}
 	defer h.sessions.leave(s)
-	if p.asks {
-		_, refused := h.answer(s, w, r, p)
-		return refused
-	}
-	return s.deliver(w, r, p)
+	_, refused = h.answer(s, w, r, p)
+	return refused
 }
 
 // stateless returns the link of all messages without a session, in use by the
@@ -111,7 +114,7 @@ func (a *answer) status(frame []byte) int {
 	case jsonrpc.CodeMethodNotFound:
 		return http.StatusNotFound
 	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest,
-		codeHeaderMismatch, codeMissingCapability, codeUnsupportedVersion:
+		protocol.CodeHeaderMismatch, protocol.CodeMissingCapability, protocol.CodeUnsupportedVersion:
 		return http.StatusBadRequest
 	case jsonrpc.CodeInvalidParams:
 		if a.lacksMeta {

@@ -26,14 +26,16 @@ func TestModernMessagesShareALink(t *testing.T) {
 	if r := s.modern("initialize", `"protocolVersion":"2025-06-18",`); r.status != 200 || r.header.Get("Mcp-Session-Id") != "" {
 		t.Errorf("initialize: %+v", r)
 	}
-	notification := `{"jsonrpc":"2.0","method":"n"}`
-	if r := s.post(notification, "Mcp-Protocol-Version: 2026-07-28"); r.status != 202 || r.body != "" {
-		t.Errorf("a notification: %+v", r)
+	for _, method := range []string{"n", "notifications/cancelled"} {
+		notification := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"requestId":7}}`, method)
+		if r := s.post(notification, "Mcp-Protocol-Version: 2026-07-28"); r.status != 202 || r.body != "" {
+			t.Errorf("%s: %+v", method, r)
+		}
 	}
 	if s.links() != 2 {
 		t.Errorf("%d links were accepted", s.links())
 	}
-	if n := s.peer(t, 1).count(func(p *peer) int { return len(p.received) }); n != 5 {
+	if n := s.peer(t, 1).count(func(p *peer) int { return len(p.received) }); n != 4 {
 		t.Errorf("%d frames were delivered", n)
 	}
 	if n := s.peer(t, 0).count(func(p *peer) int { return len(p.received) }); n != 1 {
@@ -88,8 +90,6 @@ func TestModernHeadersMirrorTheMessage(t *testing.T) {
 		{"uri", modernBody("resources/read", `"uri":"x:y",`), header{version, "Mcp-Method: resources/read", "Mcp-Name: x:y"}, ""},
 		{"another uri", modernBody("resources/read", `"uri":"x:y",`), header{version, "Mcp-Method: resources/read", "Mcp-Name: x:z"}, "Mcp-Name"},
 		{"no name for this method", modernBody("echo", `"name":"a",`), header{version, "Mcp-Method: echo"}, ""},
-		{"no _meta", echoBody, header{version, "Mcp-Method: echo"}, ""},
-		{"no _meta, another method", echoBody, header{version, "Mcp-Method: x"}, "Mcp-Method"},
 		{"a long name", call(`"name":"` + strings.Repeat("é", 5000) + `",`), header{version, method, "Mcp-Name: " + strings.Repeat("b", 5000)}, "Mcp-Name"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -100,11 +100,7 @@ func TestModernHeadersMirrorTheMessage(t *testing.T) {
 				}
 				return
 			}
-			id := "7"
-			if test.body == echoBody {
-				id = "5"
-			}
-			r.wantError(t, 400, -32020, id)
+			r.wantError(t, 400, -32020, "7")
 			if !strings.Contains(r.body, test.says) {
 				t.Errorf("%s does not name %s", r.body, test.says)
 			}
@@ -119,6 +115,7 @@ func TestModernRefusals(t *testing.T) {
 	s.post(`{"jsonrpc":"2.0","id":5,"error":{"code":1,"message":""}}`, lines...).wantError(t, 400, -32600, "")
 	s.post(`[`+modernBody("echo", "")+`]`, lines...).wantError(t, 400, -32600, "")
 	s.post(`[`+modernBody("echo", "")+`]`).wantError(t, 400, -32600, "")
+	s.post(echoBody, lines...).wantError(t, 400, -32602, "5") // only its headers are modern
 	if s.links() != 0 {
 		t.Errorf("%d links were accepted", s.links())
 	}
@@ -137,7 +134,7 @@ func TestStatusOfAModernAnswer(t *testing.T) {
 		`{"code":-32602}`: 400,
 		`{"code":-32602,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`: 400,
 		`{"code":-32602,"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}`:        400,
-		`{"code":-32603}`: 200,
+		`{"code":-32603,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`: 200,
 	}
 	for params, status := range lacking {
 		r := s.post(`{"jsonrpc":"2.0","id":7,"method":"fail","params":`+params+`}`, modernHeader("fail")...)

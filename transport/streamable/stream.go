@@ -129,6 +129,7 @@ func (l *route) lost(frames []transport.Outbound, err error) {
 		case o.Tag == 0:
 		case err == transport.ErrClosed:
 			l.session.addUnsent(o.Tag)
+		case isRaised(l.session.closing): // interrupted: it may have arrived
 		default:
 			l.session.failed(o.Tag, err, false)
 		}
