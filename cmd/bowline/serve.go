@@ -1,51 +1,127 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
 )
 
 const serveLong = `Serve a few tools to try clients on: echo, add, slow, fail, big and crash.
 
-The server speaks MCP on standard input and output, and logs to standard error.
-It ends with status 0 when its input ends, and at SIGINT or SIGTERM.`
+With --stdio the server speaks MCP on standard input and output, and logs to
+standard error. It ends with status 0 when its input ends.
+
+With --http it serves streamable HTTP, in every revision of the protocol that
+has it, and prints its URL to standard error. An ADDRESS without a host is this
+machine's alone, and port 0 is any that is free.
+
+Either way it ends with status 0 at SIGINT or SIGTERM, having finished what it
+was asked, within five seconds.`
 
 const serveExample = `  # List the tools of this server with this command
   bowline tools --command 'bowline serve --stdio'
 
+  # Serve over HTTP, and call a tool from another terminal
+  bowline serve --http :8080
+  bowline call echo message=hello --url http://127.0.0.1:8080/mcp
+
   # Talk to it by hand
   printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' | bowline serve --stdio`
 
+// endpointPath is where the server is found.
+const endpointPath = "/mcp"
+
+// finishGrace is how long an HTTP server finishes what it was asked.
+const finishGrace = 5 * time.Second
+
 func newServe() *cobra.Command {
 	var overStdio, faults bool
+	var address string
 	command := &cobra.Command{
-		Use:     "serve --stdio",
+		Use:     "serve --stdio | --http ADDRESS",
 		Short:   "Serve a few tools to try clients on",
 		Long:    serveLong,
 		Example: serveExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !overStdio {
-				return usageFailure(errors.New("say how to serve: bowline serve --stdio"))
+			switch overHTTP := cmd.Flags().Changed("http"); {
+			case overStdio == overHTTP:
+				return usageFailure(errors.New("say how to serve: bowline serve --stdio, or bowline serve --http :8080"))
+			case overHTTP && faults:
+				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
+			case overHTTP:
+				return serveHTTP(cmd, address)
+			default:
+				return serveStdio(cmd, faults)
 			}
-			return serve(cmd, faults)
 		},
 	}
 	command.Flags().BoolVar(&overStdio, "stdio", false, "speak on standard input and output")
-	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose")
+	command.Flags().StringVar(&address, "http", "", "serve streamable HTTP on this `ADDRESS`, such as :8080")
+	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
 	return command
 }
 
-// serve ends in good order when its context does.
-func serve(cmd *cobra.Command, faults bool) error {
+// serveStdio ends in good order when its context does.
+func serveStdio(cmd *cobra.Command, faults bool) error {
 	options := bundled.Options{Version: version(), Log: cmd.ErrOrStderr()}
 	if faults {
 		options.Garble = os.Stdout // before the transport takes it away from others
 	}
 	server := bundled.New(options)
 	return server.Serve(cmd.Context(), &stdio.Server{})
+}
+
+// serveHTTP serves until its context ends, and then finishes what it was asked.
+func serveHTTP(cmd *cobra.Command, address string) error {
+	listener, err := listen(address)
+	if err != nil {
+		return usageFailure(err)
+	}
+	tools := bundled.New(bundled.Options{Version: version(), Log: cmd.ErrOrStderr()})
+	endpoint := streamable.NewHandler(tools.Accept, streamable.HandlerOptions{})
+	mux := http.NewServeMux()
+	mux.Handle(endpointPath, endpoint)
+	listening := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
+	ended := make(chan error, 1)
+	go func() { ended <- listening.Serve(listener) }()
+	select {
+	case err = <-ended: // the listener has failed
+		err = fmt.Errorf("serve %s: %w", address, err)
+	case <-cmd.Context().Done():
+		defer func() { <-ended }()
+	}
+	return errors.Join(err, finish(tools, endpoint, listening))
+}
+
+// listen opens the address: of this machine alone when it names no host.
+func listen(address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("--http %q is no address such as :8080 or 127.0.0.1:8080", address)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.Listen("tcp", net.JoinHostPort(host, port))
+}
+
+func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }
+
+// finish lets what is being served finish, and leaves nothing behind.
+func finish(tools *server.Server, endpoint *streamable.Handler, listening *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
+	defer cancel()
+	return errors.Join(tools.Close(ctx), endpoint.Close(0), listening.Close())
 }
