@@ -32,7 +32,7 @@ const twoServers = `{
 		},
 		"other": {"command": "$SELF", "args": ["serve", "--stdio"]},
 		"off": {"command": "${BOWLINE_TEST_UNSET}", "disabled": true},
-		"remote": {"type": "http", "url": "https://example.com/mcp"},
+		"remote": {"type": "sse", "url": "https://example.com/mcp"},
 	},
 }`
 
@@ -67,8 +67,8 @@ func TestWrongConfig(t *testing.T) {
 		{"several servers", twoServers, nil, []string{"several servers: say which with --server: bundled, other, remote"}},
 		{"unknown server", twoServers, []string{"--server", "bundle"}, []string{"no such server", "did you mean bundled?"}},
 		{"disabled server", twoServers, []string{"--server", "off"}, []string{"is disabled"}},
-		{"remote server", twoServers, []string{"--server", "remote"}, []string{"only stdio is supported yet"}},
-		{"with a command", twoServers, []string{"--command", "x"}, []string{"--mcp-config and --server do not go with it"}},
+		{"remote server", twoServers, []string{"--server", "remote"}, []string{"HTTP+SSE, which is not supported"}},
+		{"with a command", twoServers, []string{"--command", "x"}, []string{"--mcp-config and --server do not go with them"}},
 		{"no servers", `{"mcpServers": {}}`, nil, []string{"has no server that is not disabled"}},
 		{"all mistakes at once", "{\"mcpServers\": {\n\"a\": {\"command\": 7},\n\"b\": {\"command\": \"${BOWLINE_TEST_UNSET}\"}\n}}", nil,
 			[]string{"mcp.json:2:", "mcp.json:3:", "BOWLINE_TEST_UNSET"}},

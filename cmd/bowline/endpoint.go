@@ -78,7 +78,9 @@ func (t *target) remote(url string, header http.Header) (*endpoint, error) {
 	}
 	client := &streamable.Client{URL: url, Header: header}
 	if err := client.Check(); err != nil {
-		return nil, err
+		var wrong *streamable.URLError
+		errors.As(err, &wrong)
+		return nil, fmt.Errorf("the URL is none such as http://127.0.0.1:8080/mcp: %w", wrong.Err)
 	}
 	return &endpoint{Transport: client, name: url, remote: true}, nil
 }

@@ -47,7 +47,8 @@ func mute() int {
 	return 0
 }
 
-// answer answers its requests one after the other with these members.
+// answer answers its requests one after the other with these members. It knows
+// no modern revision.
 func answer(members ...string) int {
 	input := bufio.NewReader(os.Stdin)
 	for len(members) > 0 {
@@ -59,7 +60,11 @@ func answer(members ...string) int {
 		if err != nil {
 			return 1
 		}
-		if m.Kind == jsonrpc.KindRequest {
+		switch {
+		case m.Kind != jsonrpc.KindRequest:
+		case m.Method == protocol.MethodDiscover:
+			os.Stdout.Write(append(jsonrpc.AppendError(nil, m.ID, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}), '\n'))
+		default:
 			fmt.Printf(`{"jsonrpc":"2.0","id":%s,%s}`+"\n", m.ID.Append(nil), members[0])
 			members = members[1:]
 		}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bufio"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+)
+
+// served runs `bowline serve --http` for the length of a test, and returns its
+// URL and what ends it.
+func served(t *testing.T) (url string, interrupt func() (status int, rest string)) {
+	t.Helper()
+	cmd := command(t, "serve", "--http", "127.0.0.1:0")
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(said)
+	first, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatalf("the server says %q: %v", first, err)
+	}
+	ended := false
+	interrupt = func() (int, string) {
+		ended = true
+		cmd.Process.Signal(os.Interrupt)
+		rest := new(strings.Builder)
+		if _, err := lines.WriteTo(rest); err != nil {
+			t.Error(err)
+		}
+		return exitStatus(t, cmd.Wait()), rest.String()
+	}
+	t.Cleanup(func() {
+		if !ended {
+			interrupt()
+		}
+	})
+	_, url, _ = strings.Cut(strings.TrimSpace(first), "serving ")
+	return url, interrupt
+}
+
+// The bundled tools over HTTP are the same as over stdio, and the server ends
+// in good order.
+func TestServedOverHTTP(t *testing.T) {
+	url, interrupt := served(t)
+	bowline(t, "", "tools", "--url", url).want(t, 0, "echo ", "")
+	bowline(t, "", "call", "echo", "message=hello", "--url", url).want(t, 0, "hello\n", "")
+	bowline(t, "", "call", "add", "a=1", "b=2", "--json", "--url", url).want(t, 0, `"sum": 3`, "")
+	bowline(t, "", "call", "slow", "seconds=0.05", "--url", url).want(t, 0, "took 50ms", "progress: ")
+	bowline(t, "", "call", "fail", "message=leak", "--url", url).want(t, exitToolFailed, "", "leak")
+	bowline(t, "", "call", "slow", "seconds=60", "--timeout", "50ms", "--url", url).want(t, exitCallFailed, "", "The server may have done what it was asked.")
+	path := writeConfig(t, "mcp.json", `{"mcpServers": {"far": {"url": "`+url+`"}}}`)
+	bowline(t, "", "call", "echo", "message=hello", "--mcp-config", path).want(t, 0, "hello\n", "")
+	if status, rest := interrupt(); status != 0 || strings.Contains(rest, "error") {
+		t.Errorf("the server has ended with status %d: %s", status, rest)
+	}
+}
+
+// Headers reach the server, those of flags before those of the file.
+func TestHeadersAreSent(t *testing.T) {
+	seen := make(chan http.Header, 10)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case seen <- r.Header.Clone():
+		default: // the first is enough
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer site.Close()
+	path := writeConfig(t, "mcp.json", `{"mcpServers": {"far": {"url": "`+site.URL+`", "headers": {"Authorization": "of the file", "X-Team": "knots"}}}}`)
+	o := bowline(t, "", "tools", "--mcp-config", path, "--header", "authorization: Bearer of the flag")
+	o.want(t, exitNoSession, "", "HTTP status 401")
+	o.want(t, exitNoSession, "", adviceAccess)
+	header := <-seen
+	if header.Get("Authorization") != "Bearer of the flag" || header.Get("X-Team") != "knots" {
+		t.Errorf("the server saw %v", header)
+	}
+	if strings.Contains(o.stderr, "of the flag") {
+		t.Error("the secret is in the message")
+	}
+}
+
+// TestNoSessionOverHTTP: status 3, with what happened and what to try.
+func TestNoSessionOverHTTP(t *testing.T) {
+	site := httptest.NewServer(http.NotFoundHandler())
+	o := bowline(t, "", "tools", "--url", site.URL)
+	o.want(t, exitNoSession, "", "HTTP status 404")
+	o.want(t, exitNoSession, "", adviceEndpoint)
+	site.Close()
+	o = bowline(t, "", "tools", "--url", site.URL)
+	o.want(t, exitNoSession, "", "refused")
+	o.want(t, exitNoSession, "", adviceRemote)
+}
