@@ -68,6 +68,7 @@ func TestAModernRequestSaysWhatItIs(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.3
 func TestAnAnswerWaitsForCredit(t *testing.T) {
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
@@ -86,6 +87,7 @@ func TestAnAnswerWaitsForCredit(t *testing.T) {
 	r.wantQuiet(2)
 }
 
+// Guarantees: G-0022.3
 func TestAStreamOfEventsWaitsForCredit(t *testing.T) {
 	progress := notification("notifications/progress")
 	r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -104,6 +106,7 @@ func TestAStreamOfEventsWaitsForCredit(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.1
 func TestWhatIsNoAnswerFailsTheRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter)
@@ -131,6 +134,7 @@ func TestWhatIsNoAnswerFailsTheRequest(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.1
 func TestAStatusThatFailsTheRequest(t *testing.T) {
 	fault := `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":[]}}}`
 	for name, c := range map[string]struct {
@@ -197,6 +201,7 @@ func TestAnErrorsBodyIsCutShort(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.1
 func TestAResponseUnderAnErrorStatusIsTheAnswer(t *testing.T) {
 	answer := `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no such method"}}`
 	r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -210,6 +215,7 @@ func TestAResponseUnderAnErrorStatusIsTheAnswer(t *testing.T) {
 	r.wantQuiet(1)
 }
 
+// Guarantees: G-0022.1
 func TestAnOversizedAnswerFailsItsRequestAlone(t *testing.T) {
 	const limit = 4096
 	big := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", limit) + `"}`
@@ -258,6 +264,7 @@ func TestAnAnswerOfJustTheLimitArrives(t *testing.T) {
 	r.wantFrame(0, r.call(1, 1), frame, true)
 }
 
+// Guarantees: G-0022.4
 func TestABrokenStreamIsResumed(t *testing.T) {
 	progress := notification("notifications/progress")
 	cuts := map[string]func(){"ended": func() {}, "cut": func() { panic(http.ErrAbortHandler) }}
@@ -294,6 +301,7 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.4
 func TestAStreamThatCannotBeResumed(t *testing.T) {
 	for name, c := range map[string]struct {
 		events string
@@ -313,6 +321,7 @@ func TestAStreamThatCannotBeResumed(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.4
 func TestResumingMayFail(t *testing.T) {
 	for status, resumable := range map[int]bool{405: false, 404: false, 202: false, 302: false, 500: true, 503: true} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -334,6 +343,7 @@ func TestResumingMayFail(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.6
 func TestEndCancelsTheRequestAndIsSilent(t *testing.T) {
 	arrived, cancelled := make(chan struct{}), make(chan struct{})
 	r := connect(t, func(_ http.ResponseWriter, req *http.Request) {

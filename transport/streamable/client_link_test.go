@@ -119,6 +119,7 @@ func TestABadSessionIDFailsTheHandshake(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.2
 func TestARequestWaitsForTheNotificationsBeforeIt(t *testing.T) {
 	first, accept := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
@@ -162,6 +163,7 @@ func TestARequestWaitsForTheNotificationsBeforeIt(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.1
 func TestRequestsRunSideBySide(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
@@ -183,6 +185,7 @@ func (silent) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, req.Context().Err()
 }
 
+// Guarantees: G-0022.2
 func TestANotificationHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: silent{}}})
@@ -202,6 +205,7 @@ func TestANotificationHasItsTime(t *testing.T) {
 	})
 }
 
+// Guarantees: G-0022.15
 func TestCloseIsBoundedThoughNothingAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: silent{}}})
@@ -241,6 +245,7 @@ func TestAShorterGraceShortensAnEarlierOne(t *testing.T) {
 	})
 }
 
+// Guarantees: G-0022.15
 func TestCloseFlushesAndDeletesTheSession(t *testing.T) {
 	s := &legacy{session: "s-1"}
 	r := handshake(t, s)
@@ -343,6 +348,7 @@ func cancelled(id int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id)
 }
 
+// Guarantees: G-0022.6
 func TestOnlyLegacyRequestsAreCancelledByNotification(t *testing.T) {
 	arrived, answer := make(chan struct{}, 2), make(chan struct{})
 	s := &legacy{call: func(w http.ResponseWriter, req *http.Request) {
@@ -369,6 +375,7 @@ func TestOnlyLegacyRequestsAreCancelledByNotification(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.5
 func TestAnExpiredSessionIsALoss(t *testing.T) {
 	body := `{"jsonrpc":"2.0","id":2,"error":{"code":-32001,"message":"no session"}}`
 	s := &legacy{session: "s-1", call: func(w http.ResponseWriter, req *http.Request) {
@@ -385,6 +392,7 @@ func TestAnExpiredSessionIsALoss(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.5
 func TestWithoutASession404IsOneFailure(t *testing.T) {
 	s := &legacy{call: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }}
 	r := handshake(t, s)
@@ -404,6 +412,7 @@ func closedPort(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
+// Guarantees: G-0022.5
 func TestTwoFailedDialsAreALoss(t *testing.T) {
 	r := open(t, &Client{URL: closedPort(t)})
 	r.call(1, 1)
@@ -417,6 +426,7 @@ func TestTwoFailedDialsAreALoss(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.5
 func TestAResponseForgivesAFailedDial(t *testing.T) {
 	var fail sync.Map // whether to fail the next dial
 	url := serve(t, answerJSON(result(0)))
@@ -436,6 +446,7 @@ func TestAResponseForgivesAFailedDial(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.4
 func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
 	more := make(chan struct{})
 	asked := make(chan string, 10)
@@ -483,6 +494,7 @@ func TestAServerNeedHaveNoGetStream(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.4
 func TestAGetStreamThatCannotBeOpenedYet(t *testing.T) {
 	answers := make(chan int, 3)
 	answers <- 503
@@ -505,6 +517,7 @@ func TestAGetStreamThatCannotBeOpenedYet(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.5
 func TestAnExpiredSessionIsNoticedByTheGetStream(t *testing.T) {
 	answers := make(chan bool, 2)
 	answers <- true

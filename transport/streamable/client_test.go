@@ -100,6 +100,7 @@ func TestRedirectsWithinTheHostAreFollowed(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.7
 func TestOtherRedirectsAreNotFollowed(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
@@ -133,6 +134,7 @@ func TestOtherRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.7
 func TestAClientsOwnRedirectsDoNotGiveTheHeaderAway(t *testing.T) {
 	other := serve(t, func(w http.ResponseWriter, req *http.Request) {
 		for _, name := range []string{"X-Key", "Mcp-Method", "Mcp-Protocol-Version"} {

@@ -16,6 +16,8 @@ import (
 const echoBody = `{"jsonrpc":"2.0","id":5,"method":"echo","params":{"a":1}}`
 
 // Each request is refused for the first thing that is wrong with it.
+//
+// Guarantees: G-0022.8
 func TestRequestIsCheckedInOrder(t *testing.T) {
 	s := newSite(t, HandlerOptions{
 		MaxFrame:       1000,
@@ -102,6 +104,8 @@ func TestRequestIsCheckedInOrder(t *testing.T) {
 }
 
 // Only a server on a loopback address looks at the name it is called by.
+//
+// Guarantees: G-0022.8
 func TestHostIsNotCheckedElsewhere(t *testing.T) {
 	h := NewHandler(newAcceptor(respond).accept, HandlerOptions{})
 	defer h.Close(0)
@@ -128,6 +132,8 @@ func TestAllowNamesTheMethods(t *testing.T) {
 }
 
 // A body is bounded whether or not its length was announced.
+//
+// Guarantees: G-0022.13
 func TestBodyOfUnknownLengthIsBounded(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxFrame: 1000})
 	for size, status := range map[int]int{900: 400, 1000: 400, 1001: 413, 1 << 20: 413} {
@@ -153,6 +159,8 @@ func (b *budget) amount() int {
 }
 
 // A body that stops coming is given up, and what it held is free again.
+//
+// Guarantees: G-0022.13
 func TestBodyThatStopsComing(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
@@ -171,6 +179,7 @@ func TestBodyThatStopsComing(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.15
 func TestClosedHandlerRefuses(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-11-25")

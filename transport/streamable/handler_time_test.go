@@ -55,6 +55,8 @@ func (b *bench) initialize() (session string) {
 }
 
 // POSTs wait for room for their bodies, in order, until they give up.
+//
+// Guarantees: G-0022.13
 func TestBodiesHeldAreBounded(t *testing.T) {
 	inBubble(t, HandlerOptions{MaxHeld: 400}, true, func(t *testing.T, b *bench) {
 		padded := modernBody("echo", `"pad":"`+strings.Repeat("x", 200)+`",`)
@@ -84,6 +86,8 @@ func TestBodiesHeldAreBounded(t *testing.T) {
 }
 
 // One timer ends each session when it was idle for long enough.
+//
+// Guarantees: G-0022.12
 func TestIdleSessionExpires(t *testing.T) {
 	inBubble(t, HandlerOptions{SessionIdle: time.Minute}, false, func(t *testing.T, b *bench) {
 		var sessions []string
@@ -186,6 +190,8 @@ func TestCloseOfAStreamThatTakesNothing(t *testing.T) {
 }
 
 // A request that nobody writes for is not interrupted: its refusal goes out.
+//
+// Guarantees: G-0022.15
 func TestCloseAtOnceStillAnswers(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		stuck, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
@@ -202,6 +208,8 @@ func TestCloseAtOnceStillAnswers(t *testing.T) {
 
 // A write that cannot be interrupted is left behind, and what was queued
 // behind it is never written.
+//
+// Guarantees: G-0022.15
 func TestCloseNamesWhatIsLeftBehind(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		stuck, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
@@ -226,6 +234,8 @@ func TestCloseNamesWhatIsLeftBehind(t *testing.T) {
 }
 
 // Who waits for room on a stream whose write fails is told, once.
+//
+// Guarantees: G-0022.13
 func TestBusyStreamWhoseWriteFails(t *testing.T) {
 	for _, stream := range []transport.Stream{transport.Main, 2} {
 		inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// Guarantees: G-0022.12
 func TestSessionLife(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	for n, version := range protocol.LegacyVersions() {
@@ -52,6 +53,8 @@ func TestSessionLife(t *testing.T) {
 }
 
 // Ids are long, visible ASCII, and never alike.
+//
+// Guarantees: G-0022.12
 func TestSessionIDs(t *testing.T) {
 	var ids []string
 	for range 1000 {
@@ -122,6 +125,8 @@ func TestBatches(t *testing.T) {
 }
 
 // A client that leaves a request of its session has not cancelled it.
+//
+// Guarantees: G-0022.10
 func TestLeavingARequestOfASession(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")
@@ -157,6 +162,8 @@ func (s *site) startHeld(p *peer, session string) <-chan *listening {
 
 // Beyond the bound the session that is idle longest makes room; when none is
 // idle, the new one is refused.
+//
+// Guarantees: G-0022.12
 func TestSessionsAreBounded(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 2})
 	first, second := s.initialize("2025-06-18"), s.initialize("2025-06-18")
@@ -182,6 +189,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	s.post(echoBody, third).wantError(t, 404, -32600, "5")
 }
 
+// Guarantees: G-0022.12
 func TestThousandsOfSessions(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 10})
 	var group sync.WaitGroup
@@ -226,6 +234,7 @@ func TestDeleteRaces(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.15
 func TestClosedLinkAnswersItsRequests(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")

@@ -14,6 +14,8 @@ import (
 
 // A modern message is stateless whatever else it looks like, and all share one
 // link.
+//
+// Guarantees: G-0022.11
 func TestModernMessagesShareALink(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")
@@ -43,6 +45,7 @@ func TestModernMessagesShareALink(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.11
 func TestModernLinkIsMadeAnew(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	for n := range 3 {
@@ -63,6 +66,8 @@ func TestModernLinkIsMadeAnew(t *testing.T) {
 }
 
 // Guarantees of the header mirrors: every one is there once, and right.
+//
+// Guarantees: G-0022.8
 func TestModernHeadersMirrorTheMessage(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	call := func(more string) string { return modernBody("tools/call", more) }
@@ -108,6 +113,7 @@ func TestModernHeadersMirrorTheMessage(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.8
 func TestModernRefusals(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	lines := modernHeader("echo")
@@ -122,6 +128,8 @@ func TestModernRefusals(t *testing.T) {
 }
 
 // The status says what some errors are, when nothing was sent before.
+//
+// Guarantees: G-0022.8
 func TestStatusOfAModernAnswer(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	for code, status := range map[int]int{
@@ -148,6 +156,8 @@ func TestStatusOfAModernAnswer(t *testing.T) {
 }
 
 // A client that leaves its request has cancelled it.
+//
+// Guarantees: G-0022.10
 func TestLeavingAModernRequest(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	ctx, leave := context.WithCancel(s.ctx)

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// Guarantees: G-0022.9
 func TestAnswerAsEvents(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")
@@ -22,6 +23,7 @@ func TestAnswerAsEvents(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.9
 func TestEndWithoutAnAnswer(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	for range 10 {
@@ -36,6 +38,8 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 }
 
 // What was sent before End still goes out.
+//
+// Guarantees: G-0022.9
 func TestEndFlushes(t *testing.T) {
 	s := newScriptedSite(t, HandlerOptions{}, newAcceptor(flushAndEnd))
 	events := s.listen("POST", modernBody("x", ""), append(posting(), modernHeader("x")...))
@@ -45,6 +49,7 @@ func TestEndFlushes(t *testing.T) {
 	events.wantEnd()
 }
 
+// Guarantees: G-0022.3
 func TestNothingWithoutCredit(t *testing.T) {
 	a := newAcceptor(respond)
 	a.stingy = true

@@ -37,6 +37,7 @@ func message(id, data string) Event {
 	return Event{Type: "message", ID: id, Data: []byte(data)}
 }
 
+// Guarantees: G-0022.14
 func TestReaderFollowsTheText(t *testing.T) {
 	for name, c := range map[string]struct {
 		stream string
@@ -91,6 +92,7 @@ func TestReaderFollowsTheText(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0022.14
 func TestReaderRefusesAndSkipsAnOversizedEvent(t *testing.T) {
 	const limit = 8
 	for name, event := range map[string]string{
@@ -121,6 +123,8 @@ func TestReaderRefusesAndSkipsAnOversizedEvent(t *testing.T) {
 
 // TestReaderRefusesBeforeTheEnd holds that neither endless data nor an endless
 // comment is held in memory.
+//
+// Guarantees: G-0022.14
 func TestReaderRefusesBeforeTheEnd(t *testing.T) {
 	const limit = 64 << 10
 	var before, after runtime.MemStats
@@ -149,6 +153,8 @@ func (endless) Read(to []byte) (int, error) {
 
 // TestReaderWaitsForNoByteTooMany reads from a pipe that holds exactly one
 // event: a Reader that looked further would not return.
+//
+// Guarantees: G-0022.14
 func TestReaderWaitsForNoByteTooMany(t *testing.T) {
 	for _, stream := range []string{"data: a\n\n", "data: a\r\r", "data: a\r\n\r"} {
 		from, to := io.Pipe()
