@@ -93,11 +93,11 @@ func TestIdleSessionExpires(t *testing.T) {
 		var sessions []string
 		for range 3 {
 			sessions = append(sessions, b.initialize())
-			time.Sleep(10 * time.Second)
+			pass(10 * time.Second)
 		}
 		listening, stop := context.WithCancel(t.Context())
 		_, left := b.serve(listening, "GET", "", sessions[2])
-		time.Sleep(29 * time.Second) // 59 s after the first
+		pass(29 * time.Second) // 59 s after the first
 		if w, done := b.serve(t.Context(), "POST", echoBody, sessions[0]); w.Code != 200 {
 			<-done
 			t.Errorf("a session expired early: %d", w.Code)
@@ -106,7 +106,7 @@ func TestIdleSessionExpires(t *testing.T) {
 			after time.Duration
 			lost  [3]int
 		}{{10 * time.Second, [3]int{0, 0, 0}}, {2 * time.Second, [3]int{0, 1, 0}}, {46 * time.Second, [3]int{0, 1, 0}}, {3 * time.Second, [3]int{1, 1, 0}}, {time.Hour, [3]int{1, 1, 0}}} {
-			time.Sleep(want.after)
+			pass(want.after)
 			synctest.Wait()
 			for n := range sessions {
 				if got := b.peer(t, n).count(func(p *peer) int { return len(p.losses) }); got != want.lost[n] {
@@ -116,7 +116,7 @@ func TestIdleSessionExpires(t *testing.T) {
 		}
 		stop()
 		<-left
-		time.Sleep(61 * time.Second)
+		pass(61 * time.Second)
 		synctest.Wait()
 		for n := range sessions {
 			if loss := b.peer(t, n).awaitLoss(t); !errors.Is(loss.Reason, transport.ErrSessionExpired) {
@@ -138,9 +138,9 @@ func TestQuietStreamIsKeptAlive(t *testing.T) {
 		begun, begunDone := b.serve(t.Context(), "POST", modernBody("hold", ""), modernHeader("hold")...)
 		p := b.peer(t, 0)
 		p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(1)})
-		time.Sleep(150 * time.Second)
+		pass(150 * time.Second)
 		p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(2)})
-		time.Sleep(59 * time.Second)
+		pass(59 * time.Second)
 		for stream := range transport.Stream(2) {
 			p.mustSend(t, transport.Outbound{Stream: stream + 1, Last: true, Frame: notice(3)})
 		}
@@ -333,4 +333,11 @@ func (w *stuckWriter) SetWriteDeadline(deadline time.Time) error {
 		close(w.interrupted)
 	}
 	return nil
+}
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
 }
