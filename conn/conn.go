@@ -95,6 +95,7 @@ func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	if err != nil {
 		return err
 	}
+	l.rests = true
 	turn = func() {
 		if closed, err := l.turns(); closed {
 			leave()

@@ -7,18 +7,17 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/looplab/fsm"
 )
 
 // A core is one connection as a pure state machine: no goroutine, lock,
 // channel, I/O, clock or randomness. Equal events at equal times give equal
 // effects, so that every failure replays (ADR-0001).
 type core struct {
-	options Options // with every default filled in
+	options *Options // with every default filled in; not changed
 	dialect Dialect
 	role    role
 
-	machine *fsm.FSM
+	current State // changed by admit alone
 	reason  Reason
 	epoch   uint64 // of the current incarnation
 	linked  bool   // a link of this epoch is attached or being closed
@@ -56,13 +55,11 @@ const (
 	acceptor              // is handed one link; closes with it
 )
 
-func newCore(r role, o Options, d Dialect) *core {
+func newCore(r role, o *Options, d Dialect) *core {
 	c := &core{options: o, dialect: d, role: r, schedule: newSchedule(o)}
-	initial := Starting
-	if r == acceptor {
-		initial = Initializing
+	if c.current = Starting; r == acceptor {
+		c.current = Initializing
 	}
-	c.machine = newMachine(initial)
 	return c
 }
 
@@ -182,6 +179,14 @@ func (c *core) attached() bool {
 }
 
 func (c *core) emit(fx effect) { c.out = append(c.out, fx) }
+
+// rest gives up what only work needs, when none is in sight.
+func (c *core) rest() {
+	c.out = nil
+	c.pending.rest()
+	c.incoming.rest()
+	c.streams.rest()
+}
 
 // maxEffects is how many effects of capacity a step keeps for the next one.
 const maxEffects = 64

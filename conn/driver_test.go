@@ -28,7 +28,13 @@ type failer = interface {
 
 func drive(t failer, r role, o Options) *driver {
 	o = o.withDefaults()
-	return &driver{t: t, core: newCore(r, o, o.Dialect), now: time.Second, calls: map[int64]*call{}}
+	return &driver{t: t, core: newCore(r, &o, o.Dialect), now: time.Second, calls: map[int64]*call{}}
+}
+
+// defaults are the options of a Conn that was given none.
+func defaults() *Options {
+	o := Options{}.withDefaults()
+	return &o
 }
 
 // driveReady returns an initiator that has just become ready.

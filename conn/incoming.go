@@ -30,6 +30,12 @@ type incoming struct {
 
 func (in *incoming) len() int { return len(in.serving) + len(in.silent) + len(in.waiting) }
 
+func (in *incoming) rest() {
+	if in.len() == 0 {
+		in.clear()
+	}
+}
+
 func (in *incoming) clear() { *in = incoming{} }
 
 // fits reports whether a request's params can be held beside the others'. One

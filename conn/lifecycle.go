@@ -51,17 +51,18 @@ func newMachine(initial State) *fsm.FSM {
 	return fsm.NewFSM(string(initial), lifecycle, nil)
 }
 
-func (c *core) state() State { return State(c.machine.Current()) }
+func (c *core) state() State { return c.current }
 
-// admit applies a trigger, or changes nothing and reports false. The context
-// is never one that can end: looplab/fsm refuses every later event after a
-// cancelled one.
+// admit applies a trigger, or changes nothing and reports false. The machine is
+// there for this edge alone: it takes a kilobyte, and an idle Conn needs none.
+// The context is never one that can end: looplab/fsm refuses every later event
+// after a cancelled one.
 func (c *core) admit(t trigger, reason Reason) bool {
-	from := c.state()
-	if err := c.machine.Event(context.Background(), string(t)); err != nil {
+	from, machine := c.current, newMachine(c.current)
+	if err := machine.Event(context.Background(), string(t)); err != nil {
 		return false
 	}
-	c.reason = reason
-	c.emit(effect{kind: transitioned, from: from, to: c.state(), reason: reason, epoch: c.epoch, at: c.retryAt})
+	c.current, c.reason = State(machine.Current()), reason
+	c.emit(effect{kind: transitioned, from: from, to: c.current, reason: reason, epoch: c.epoch, at: c.retryAt})
 	return true
 }

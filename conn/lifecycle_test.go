@@ -33,8 +33,8 @@ func TestEveryTriggerInEveryState(t *testing.T) {
 	}
 	for _, from := range states {
 		for _, given := range triggers {
-			c := newCore(initiator, Options{}.withDefaults(), plain{})
-			c.machine = newMachine(from)
+			c := newCore(initiator, defaults(), plain{})
+			c.current = from
 			to, allowed := want[from][given]
 			if !allowed {
 				to = from

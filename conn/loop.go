@@ -25,6 +25,7 @@ type loop struct {
 	armed    instant     // when it does; 0 when it does not
 	patience *time.Timer // runs once the core is finished
 	begun    bool
+	rests    bool // between turns nothing is kept that only work needs
 	finished bool // the core has nothing left to do
 	overdue  bool // and tasks were waited for long enough
 
@@ -39,7 +40,7 @@ type loop struct {
 }
 
 func newLoop(c *Conn) *loop {
-	l := &loop{conn: c, tasks: newTasks(), core: newCore(c.role, c.options, c.options.Dialect)}
+	l := &loop{conn: c, tasks: newTasks(), core: newCore(c.role, &c.options, c.options.Dialect)}
 	l.core.epoch = c.epoch
 	l.core.pending.lastID = c.lastID.Load()
 	l.notices = newSerial(c.options.MaxNotices, c.options.MaxHeld)
@@ -115,7 +116,11 @@ func (l *loop) turn() bool {
 		l.step(ev)
 	}
 	clear(taken)
-	l.spare = taken
+	if l.spare = taken; l.rests {
+		l.spare = nil
+		l.core.rest()
+		l.tasks.rest()
+	}
 	return true
 }
 

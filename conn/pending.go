@@ -32,6 +32,12 @@ type pending struct {
 
 const maxFree = 64
 
+func (p *pending) rest() {
+	if len(p.byID) == 0 {
+		p.byID, p.byDeadline, p.free = nil, nil, nil
+	}
+}
+
 func (p *pending) len() int { return len(p.byID) }
 
 func (p *pending) add(id int64, call *call, deadline instant) *request {

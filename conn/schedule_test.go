@@ -15,7 +15,7 @@ func TestDelaysAreSpreadWithinTheirBounds(t *testing.T) {
 			BackoffMax:    time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "max")),
 			BackoffJitter: rapid.Float64Range(0.01, 0.99).Draw(t, "jitter"),
 		}.withDefaults()
-		s := newSchedule(o)
+		s := newSchedule(&o)
 		d := o.BackoffMin
 		for range 20 {
 			random := rapid.Float64Range(0, 1).Draw(t, "random")
@@ -35,11 +35,11 @@ func TestDelaysAreSpreadWithinTheirBounds(t *testing.T) {
 // Guarantees: G-0001.4
 func TestFirstAndCappedDelaysDoNotPileUp(t *testing.T) {
 	first := func(random float64) time.Duration {
-		s := newSchedule(Options{}.withDefaults())
+		s := newSchedule(defaults())
 		return s.next(random)
 	}
 	capped := func(random float64) time.Duration {
-		s := newSchedule(Options{}.withDefaults())
+		s := newSchedule(defaults())
 		for range 10 {
 			s.next(0)
 		}

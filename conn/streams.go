@@ -28,6 +28,12 @@ type streams struct {
 	cut    []*stream // those to be taken up again
 }
 
+func (s *streams) rest() {
+	if len(s.others) == 0 && len(s.owed) == 0 && len(s.cut) == 0 {
+		s.others, s.owed, s.cut = nil, nil, nil
+	}
+}
+
 // find returns a stream, or nil when it is over.
 func (s *streams) find(number transport.Stream) *stream {
 	if number == transport.Main {

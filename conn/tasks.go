@@ -30,11 +30,14 @@ type tasks struct {
 }
 
 func newTasks() tasks {
-	return tasks{running: make(map[*task]struct{}), over: make(chan struct{}, 1)}
+	return tasks{over: make(chan struct{}, 1)}
 }
 
 func (t *tasks) add(name string, cancel context.CancelCauseFunc) *task {
 	added := &task{name: name, cancel: cancel}
+	if t.running == nil {
+		t.running = make(map[*task]struct{})
+	}
 	t.running[added] = struct{}{}
 	return added
 }
@@ -66,6 +69,13 @@ func (t *tasks) await(grace time.Duration) {
 }
 
 func (t *tasks) remove(over *task) { delete(t.running, over) }
+
+// rest gives up what only work needs, when none is in sight.
+func (t *tasks) rest() {
+	if len(t.running) == 0 {
+		t.running = nil
+	}
+}
 
 func (t *tasks) count() int { return len(t.running) }
 

@@ -1,0 +1,47 @@
+package server_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// BenchmarkIdleSession says what a legacy session over HTTP costs while its
+// client is silent: everything from the handler to the server's own part.
+func BenchmarkIdleSession(b *testing.B) {
+	const many = 2000
+	h := streamable.NewHandler(newServer(server.Options{}).Accept, streamable.HandlerOptions{})
+	defer h.Close(0)
+	openSession(b, h)
+	for b.Loop() {
+		bytes, goroutines := inUse()
+		for range many {
+			openSession(b, h)
+		}
+		bytesNow, goroutinesNow := inUse()
+		b.ReportMetric(float64(bytesNow-bytes)/many, "B/session")
+		b.ReportMetric(float64(goroutinesNow-goroutines)/many, "goroutines/session")
+	}
+}
+
+func openSession(b *testing.B, h http.Handler) {
+	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(initializeFrame))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+		b.Fatalf("initialize: %d %s", w.Code, w.Body)
+	}
+}
+
+func inUse() (bytes, goroutines int) {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int(stats.HeapAlloc), runtime.NumGoroutine()
+}
