@@ -1,4 +1,4 @@
-// Package conn is the actor: one goroutine, one state machine, one connection.
+// Package conn is the actor: one owner, one state machine, one connection.
 //
 // A [Conn] is a channel to one peer for as long as the program wants it.
 // Processes, sockets and sessions come and go underneath; the handle stays
@@ -16,7 +16,8 @@
 //   - Every call ends exactly once, with a [Cause] and a [Delivery] that say
 //     whether the peer answered, and whether it can have executed the request.
 //   - A reply is delivered to the call that made its request, or to nobody.
-//   - When a link is lost, all of its calls end in the same step.
+//   - When a link is lost, all of its calls end in the same step; when a
+//     stream of it is, the calls of that stream do.
 //   - A call ends at the end of its context, whatever the peer does.
 //   - A handler never delays a reply: handlers run off the loop.
 //   - Stop settles every caller at once. After Run has returned, no goroutine
@@ -26,10 +27,16 @@
 //
 // The core (core.go and the files marked pure) is a function from an event and
 // a time to effects. It has no goroutine, lock, channel, clock or randomness.
-// The shell (loop.go) is the one goroutine that feeds it: it takes events from
-// the mailbox, watches one timer, performs effects and never blocks. Frames
-// are decoded in the link's reading goroutine and results in the caller's.
+// The shell (loop.go) feeds it, on one goroutine at a time: it takes events
+// from the mailbox, arms one timer, performs effects and never blocks.
+// [Conn.Run] does so on the caller's goroutine, [Conn.Start] on one that exists
+// only while there is something to do. Frames are decoded in the link's reading
+// goroutine and results in the caller's.
+//
+// A link carries one stream or many, each with credit, order and an end of its
+// own (ADR-0019). On a byte stream there is only the one; over HTTP each request
+// has another. What is said here of a link holds for both.
 //
 // The package knows JSON-RPC, not MCP: a [Dialect] and a handshake function
-// are handed in. See ADR-0001 to ADR-0009.
+// are handed in. See ADR-0001 to ADR-0009, ADR-0019 and ADR-0021.
 package conn

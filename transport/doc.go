@@ -7,6 +7,8 @@
 //
 //   - It delivers only after Bind, only against credit, in order per stream,
 //     and never after Lost.
+//   - Credit, order and loss are per stream. A byte stream is one, Main; a link
+//     over HTTP has one for each exchange (ADR-0019).
 //   - Send never blocks. A full queue says ErrBusy, and Writable follows.
 //   - Lost is called exactly once and says why, and which accepted messages
 //     surely never left.
