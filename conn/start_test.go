@@ -49,7 +49,7 @@ func TestStartedConnHasNoGoroutineWhileIdle(t *testing.T) {
 			ends, links = append(ends, over), append(links, ours)
 		}
 		synctest.Wait()
-		if now := runtime.NumGoroutine(); now != before {
+		if now := runtime.NumGoroutine(); now > before {
 			t.Errorf("%d idle Conns have %d goroutines", many, now-before)
 		}
 		for i, link := range links {
