@@ -76,7 +76,7 @@ func (c *Conn) Name() string { return c.options.Name }
 // and continues its ids and epochs.
 func (c *Conn) Run(ctx context.Context) error {
 	woken := make(chan struct{}, 1) // one wake at a time
-	l, leave, err := c.enter(ctx, func() { woken <- struct{}{} })
+	l, leave, err := c.enter(ctx, func() { woken <- struct{}{} }, nil)
 	if err != nil {
 		return err
 	}
@@ -84,30 +84,35 @@ func (c *Conn) Run(ctx context.Context) error {
 	return l.run(woken)
 }
 
-// Start is Run without a goroutine while there is nothing to do: each event
-// that comes to an idle Conn gets one, until the Conn is idle again. It
-// returns once the first is idle, with the link bound, and fails like Run with
-// ErrRunning and ErrNotRunning. What Run would return is given to over, once,
-// on the last of those goroutines.
+// Start is Run without a goroutine while there is nothing to do: an event that
+// comes to an idle Conn gets one, which serves requests as well, until the Conn
+// is idle again. It returns once the first is idle, with the link bound, and
+// fails like Run with ErrRunning and ErrNotRunning. What Run would return is
+// given to over, once, on the last of those goroutines.
 func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	var turn func()
-	l, leave, err := c.enter(ctx, func() { go turn() })
+	l, leave, err := c.enter(ctx, func() { go turn() }, func() { turn() })
 	if err != nil {
 		return err
 	}
 	l.rests = true
-	turn = func() {
-		if closed, err := l.turns(); closed {
+	end := func(closed bool, err error) {
+		if closed {
 			leave()
 			over(err)
 		}
 	}
-	turn()
+	turn = func() { end(l.runOnce()) }
+	closed, next, err := l.turns()
+	if next != nil {
+		go l.workAlone(next) // the caller's goroutine serves nobody
+	}
+	end(closed, err)
 	return nil
 }
 
 // enter gives the Conn a loop, which is to leave when its turns are over.
-func (c *Conn) enter(ctx context.Context, wake func()) (l *loop, leave func(), err error) {
+func (c *Conn) enter(ctx context.Context, wake, turn func()) (l *loop, leave func(), err error) {
 	over := make(chan struct{})
 	if !c.present.CompareAndSwap(nil, &over) {
 		return nil, nil, ErrRunning
@@ -117,7 +122,7 @@ func (c *Conn) enter(ctx context.Context, wake func()) (l *loop, leave func(), e
 		return nil, nil, ErrNotRunning
 	}
 	l = newLoop(c)
-	detach := l.attach(ctx, wake)
+	detach := l.attach(ctx, wake, turn)
 	return l, func() {
 		detach()
 		c.present.Store(nil)

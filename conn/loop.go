@@ -25,9 +25,10 @@ type loop struct {
 	armed    instant     // when it does; 0 when it does not
 	patience *time.Timer // runs once the core is finished
 	begun    bool
-	rests    bool // between turns nothing is kept that only work needs
-	finished bool // the core has nothing left to do
-	overdue  bool // and tasks were waited for long enough
+	rests    bool                // it has no goroutine: between turns nothing is kept that only work needs
+	next     func() (first bool) // what the goroutine of this turn goes on with
+	finished bool                // the core has nothing left to do
+	overdue  bool                // and tasks were waited for long enough
 
 	spare       []event  // for the mailbox to fill
 	batch       []event  // taken from the mailbox, not stepped yet
@@ -55,9 +56,9 @@ const maxHookEvents = 1024
 func random() float64 { return rand.Float64() }
 
 // attach makes the mailbox this loop's until the end of its turns.
-func (l *loop) attach(ctx context.Context, wake func()) (detach func()) {
+func (l *loop) attach(ctx context.Context, wake, turn func()) (detach func()) {
 	l.ctx = context.WithValue(context.WithoutCancel(ctx), servedBy{}, l.conn)
-	l.conn.mailbox.begin(wake)
+	l.conn.mailbox.begin(wake, turn)
 	unhook := context.AfterFunc(ctx, func() {
 		l.conn.mailbox.post(event{kind: stopAsked, err: context.Cause(ctx)})
 	})
@@ -77,7 +78,7 @@ func stop(timer *time.Timer) {
 // run has all the turns on one goroutine, which waits between them.
 func (l *loop) run(woken <-chan struct{}) error {
 	for {
-		over, err := l.turns()
+		over, _, err := l.turns()
 		if over {
 			return err
 		}
@@ -85,9 +86,21 @@ func (l *loop) run(woken <-chan struct{}) error {
 	}
 }
 
+// runOnce has turns on a goroutine that is there for nothing else, and then
+// does what they have begun, which may be followed by more turns.
+func (l *loop) runOnce() (over bool, err error) {
+	for {
+		over, next, err := l.turns()
+		if over || next == nil || !next() {
+			return over, err
+		}
+	}
+}
+
 // turns goes on until there is nothing to do for now, or for good: when the
-// core is finished and every task is over or overdue, or after a panic.
-func (l *loop) turns() (over bool, err error) {
+// core is finished and every task is over or overdue, or after a panic. What
+// comes next is left to the goroutine, which has the turns no more.
+func (l *loop) turns() (over bool, next func() (first bool), err error) {
 	over = true // unless it returns below
 	defer l.recoverPanic(&err)
 	if !l.begun {
@@ -95,20 +108,24 @@ func (l *loop) turns() (over bool, err error) {
 		l.begin()
 	}
 	for !l.finished || l.tasks.count() > 0 && !l.overdue {
-		if !l.turn() {
-			return false, nil
+		if next, more := l.turn(); !more {
+			return false, next, nil
 		}
 	}
-	return true, l.close()
+	return true, nil, l.close()
 }
 
 // turn steps through what the mailbox holds. When it reports that there was
 // nothing, another goroutine may have the next turn already.
-func (l *loop) turn() bool {
+func (l *loop) turn() (next func() (first bool), more bool) {
 	l.arm()
+	next, l.next = l.next, nil
 	taken := l.conn.mailbox.take(l.spare)
 	if len(taken) == 0 {
-		return false
+		return next, false
+	}
+	if next != nil {
+		go l.workAlone(next) // this goroutine is needed here
 	}
 	for l.batch = taken; len(l.batch) > 0; {
 		ev := l.batch[0]
@@ -121,7 +138,7 @@ func (l *loop) turn() bool {
 		l.core.rest()
 		l.tasks.rest()
 	}
-	return true
+	return nil, true
 }
 
 // begin starts the core. A Conn that was stopped before opens no link.

@@ -11,6 +11,7 @@ type mailbox struct {
 	open   bool
 	idle   bool   // the loop has taken all there was, and waits to be woken
 	wake   func() // wakes it; called once per idleness, and never blocks
+	turn   func() // takes the loop's turn on the goroutine it is called on; nil when the loop has one of its own
 }
 
 // keep is how many events of capacity an emptied mailbox holds on to.
@@ -18,17 +19,34 @@ const keep = 8
 
 // post adds an event, or reports false when no loop will take it.
 func (m *mailbox) post(ev event) bool {
+	posted, first := m.add(ev)
+	if first {
+		m.wake()
+	}
+	return posted
+}
+
+// goOn has the loop take its turn, as the last deed of a goroutine that has
+// added the first event: on this goroutine if the loop has none.
+func (m *mailbox) goOn() {
+	if m.turn != nil {
+		m.turn()
+		return
+	}
+	m.wake()
+}
+
+// add adds an event, and reports whether it is the first since the loop was
+// idle. Then it is for the caller, and nobody else, to see that it is taken.
+func (m *mailbox) add(ev event) (added, first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.open {
-		return false
+		return false, false
 	}
 	m.events = append(m.events, ev)
-	if m.idle {
-		m.idle = false
-		m.wake()
-	}
-	return true
+	first, m.idle = m.idle, false
+	return true, first
 }
 
 // take swaps all waiting events against a cleared slice. When none waits it
@@ -47,10 +65,10 @@ func (m *mailbox) take(emptied []event) []event {
 }
 
 // begin starts the taking of events.
-func (m *mailbox) begin(wake func()) {
+func (m *mailbox) begin(wake, turn func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.open, m.idle, m.wake = true, false, wake
+	m.open, m.idle, m.wake, m.turn = true, false, wake, turn
 }
 
 // end ends it, and returns what was left.
@@ -58,6 +76,6 @@ func (m *mailbox) end() []event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left := m.events
-	m.open, m.events, m.wake = false, nil, nil
+	m.open, m.events = false, nil
 	return left
 }

@@ -38,6 +38,10 @@ func (l *loop) dismantle(why error) (err error) {
 	if l.inc != nil {
 		l.inc.cancel(why)
 	}
+	if l.next != nil {
+		go l.workAlone(l.next) // begun, so it ends by itself
+		l.next = nil
+	}
 	if l.inc != nil && l.inc.link != nil {
 		err = guard(func() error { return l.inc.link.Close(grace) })
 	}

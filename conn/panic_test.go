@@ -28,7 +28,7 @@ func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 		l.core.dialect = faulty{}
 		ended := make(chan error, 1)
 		woken := make(chan struct{}, 1)
-		defer l.attach(context.Background(), func() { woken <- struct{}{} })()
+		defer l.attach(context.Background(), func() { woken <- struct{}{} }, nil)()
 		go func() { ended <- l.run(woken) }()
 		synctest.Wait()
 		results := make(chan error, 2)
@@ -75,7 +75,7 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 			l := newLoop(New(opener{}, Options{}))
 			l.step(event{kind: stopAsked})
 			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
-			l.conn.mailbox.begin(func() {})
+			l.conn.mailbox.begin(func() {}, nil)
 			l.conn.mailbox.post(event{kind: linkOpened, link: link})
 			l.conn.mailbox.post(event{kind: callMade, out: outboundFrame{id: 1, call: caller}})
 			end(l)

@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A task is one goroutine the loop has started. It posts an event that names
-// it, and then ends.
+// A task is work the loop has begun on another goroutine. It posts an event that
+// names it, and ends.
 type task struct {
 	name   string
 	cancel context.CancelCauseFunc
@@ -169,12 +169,30 @@ func (l *loop) serve(in *Incoming) {
 	ctx, cancel := context.WithCancelCause(l.inc.ctx)
 	in.task = l.tasks.add(in.Method, cancel)
 	c, serving := l.conn, in.task
-	go func() {
-		defer l.tasks.end(serving)
+	l.do(func() (first bool) {
 		out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: c.answer(ctx, in)}
 		cancel(nil)
-		c.mailbox.post(event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: serving})
-	}()
+		l.tasks.end(serving)
+		_, first = c.mailbox.add(event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: serving})
+		return first
+	})
+}
+
+// do runs work that a turn has begun: on a goroutine of its own or, where the
+// turns have none, on that of this turn once it is over. The work reports
+// whether it has added the first event since the loop was idle.
+func (l *loop) do(work func() (first bool)) {
+	if l.rests && l.next == nil {
+		l.next = work
+		return
+	}
+	go l.workAlone(work)
+}
+
+func (l *loop) workAlone(work func() (first bool)) {
+	if work() {
+		l.conn.mailbox.goOn()
+	}
 }
 
 // servedBy is the context key under which a handler finds the Conn it serves.

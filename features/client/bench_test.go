@@ -1,20 +1,26 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 const echoArguments = `{"message":"0123456789012345678901234567890123456789012345678901234567890123"}`
 
-// echoing connects a client to a server with an echo tool, typed or raw.
-func echoing(b *testing.B, raw bool) *client.Session {
+// echoServer has the tool echo, typed or raw.
+func echoServer(raw bool) *server.Server {
 	type message struct {
 		Message string `json:"message"`
 	}
@@ -29,48 +35,107 @@ func echoing(b *testing.B, raw bool) *client.Session {
 			return in.Message, nil
 		})
 	}
-	n := &network{server: s}
-	session, err := client.New(clientInfo, client.Options{}).Connect(b.Context(), n.transport())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		session.Close(context.Background())
-		n.close()
-	})
-	return session
+	return s
 }
 
+func inMemory(b *testing.B, s *server.Server) transport.Transport {
+	n := &network{server: s}
+	b.Cleanup(n.close)
+	return n.transport()
+}
+
+func overSocket(b *testing.B, s *server.Server) transport.Transport {
+	h := streamable.NewHandler(s.Accept, streamable.HandlerOptions{})
+	site := httptest.NewServer(h)
+	b.Cleanup(func() {
+		h.Close(0)
+		site.Close()
+	})
+	return &streamable.Client{URL: site.URL}
+}
+
+// BenchmarkCallTool makes 64-byte echoes: in memory by a raw and a typed tool,
+// over HTTP by a typed one, in both eras; one caller at a time, and 64.
 func BenchmarkCallTool(b *testing.B) {
-	for _, tool := range []struct {
-		name string
-		raw  bool
-	}{{"raw", true}, {"typed", false}} {
-		params := &protocol.CallToolParams{Name: "echo", Arguments: json.RawMessage(echoArguments)}
-		b.Run(tool.name+"/callers=1", func(b *testing.B) {
-			session := echoing(b, tool.raw)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := session.CallTool(b.Context(), params); err != nil {
-					b.Fatal(err)
-				}
+	for _, c := range []struct {
+		name    string
+		raw     bool
+		to      func(*testing.B, *server.Server) transport.Transport
+		version string
+	}{
+		{"memory/raw", true, inMemory, protocol.LatestLegacy},
+		{"memory/typed", false, inMemory, protocol.LatestLegacy},
+		{"memory/typed/modern", false, inMemory, protocol.Latest},
+		{"http/typed", false, overSocket, protocol.LatestLegacy},
+		{"http/typed/modern", false, overSocket, protocol.Latest},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			session, err := client.New(clientInfo, client.Options{ProtocolVersion: c.version}).Connect(b.Context(), c.to(b, echoServer(c.raw)))
+			if err != nil {
+				b.Fatal(err)
 			}
-		})
-		b.Run(tool.name+"/callers=64", func(b *testing.B) {
-			session := echoing(b, tool.raw)
-			b.ReportAllocs()
-			b.SetParallelism(32)
-			var failed atomic.Int64
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					if _, err := session.CallTool(context.Background(), params); err != nil {
-						failed.Add(1)
-					}
-				}
+			b.Cleanup(func() { session.Close(context.Background()) })
+			params := &protocol.CallToolParams{Name: "echo", Arguments: json.RawMessage(echoArguments)}
+			callers(b, func() error {
+				_, err := session.CallTool(context.Background(), params)
+				return err
 			})
-			if failed.Load() > 0 {
-				b.Fatalf("%d calls failed", failed.Load())
-			}
 		})
 	}
+	b.Run("http/floor", benchmarkPlainHTTP)
+}
+
+// benchmarkPlainHTTP is the least that an echo over HTTP can cost.
+func benchmarkPlainHTTP(b *testing.B) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var request map[string]any
+		json.NewDecoder(r.Body).Decode(&request)
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(request)
+	}))
+	defer site.Close()
+	pool := &http.Transport{MaxIdleConnsPerHost: 100}
+	defer pool.CloseIdleConnections()
+	plain := &http.Client{Transport: pool}
+	frame := []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":` + echoArguments + `}}`)
+	callers(b, func() error {
+		response, err := plain.Post(site.URL, "application/json", bytes.NewReader(frame))
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		var answer map[string]any
+		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		return err
+	})
+}
+
+// callers measures a call made by one caller at a time, and by 64.
+func callers(b *testing.B, call func() error) {
+	b.Run("callers=1", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := call(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("callers=64", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetParallelism(32)
+		var failed atomic.Int64
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if call() != nil {
+					failed.Add(1)
+				}
+			}
+		})
+		if failed.Load() > 0 {
+			b.Fatalf("%d calls failed", failed.Load())
+		}
+	})
 }

@@ -1,0 +1,206 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// A site is an HTTP server on a real socket that can be killed, and started
+// again at the same address.
+type site struct {
+	t       *testing.T
+	server  *server.Server
+	address string
+	handler *streamable.Handler
+	http    *http.Server
+	ended   chan error
+}
+
+func newSite(t *testing.T, s *server.Server) *site {
+	t.Helper()
+	w := &site{t: t, server: s, address: "127.0.0.1:0"}
+	w.start()
+	t.Cleanup(w.kill)
+	return w
+}
+
+func (w *site) start() {
+	w.t.Helper()
+	listener, err := net.Listen("tcp", w.address)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.address = listener.Addr().String()
+	w.handler = streamable.NewHandler(w.server.Accept, streamable.HandlerOptions{})
+	w.http, w.ended = &http.Server{Handler: w.handler}, make(chan error, 1)
+	go func() { w.ended <- w.http.Serve(listener) }()
+}
+
+// kill cuts every connection, and forgets every session.
+func (w *site) kill() {
+	w.http.Close()
+	<-w.ended
+	if err := w.handler.Close(0); err != nil {
+		w.t.Error(err)
+	}
+}
+
+func (w *site) open(o client.Options) *client.Session {
+	w.t.Helper()
+	o.Conn.BackoffMin = time.Millisecond
+	session, err := client.New(clientInfo, o).Connect(guarded(w.t), &streamable.Client{URL: "http://" + w.address})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { session.Close(context.Background()) })
+	return session
+}
+
+func guarded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// overHTTP runs a test in each era.
+func overHTTP(t *testing.T, test func(t *testing.T, version string)) {
+	for _, version := range []string{protocol.Version20250326, protocol.Version20250618, protocol.Version20251125, protocol.Version20260728} {
+		t.Run(version, func(t *testing.T) { test(t, version) })
+	}
+}
+
+// The tools that are served over pipes are served over HTTP, by the same code.
+//
+// Guarantees: G-0021.1
+func TestToolsOverHTTP(t *testing.T) {
+	overHTTP(t, func(t *testing.T, version string) {
+		session := newSite(t, newServer(server.Options{PageSize: 2})).open(client.Options{ProtocolVersion: version})
+		if got := session.Server().ProtocolVersion; got != version {
+			t.Fatalf("%s is spoken", got)
+		}
+		if err := session.Ping(guarded(t), nil); err != nil {
+			t.Error(err)
+		}
+		if names, err := toolNames(t, session, nil); err != nil || len(names) < 3 {
+			t.Errorf("tools %q, %v", names, err)
+		}
+		progress := 0
+		view := session.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) { progress++ }})
+		result, err := view.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
+		if err != nil || result.IsError || progress == 0 {
+			t.Errorf("%+v, %v, told of progress %d times", result, err, progress)
+		}
+	})
+}
+
+// A server that is killed with calls in flight is survived: each caller gets
+// one outcome, the same session is ready again and serves calls.
+func TestKilledSiteIsSurvived(t *testing.T) {
+	overHTTP(t, func(t *testing.T, version string) {
+		w := newSite(t, newServer(server.Options{}))
+		session := w.open(client.Options{ProtocolVersion: version})
+		const callers = 20
+		told := make(chan error, callers)
+		var calling sync.WaitGroup
+		for range callers {
+			calling.Go(func() {
+				_, err := session.CallTool(guarded(t), &protocol.CallToolParams{Name: "hang"})
+				told <- err
+			})
+		}
+		awaitPending(guarded(t), t, session, callers)
+		w.kill()
+		calling.Wait()
+		close(told)
+		for err := range told {
+			var failed *conn.CallError
+			if !errors.As(err, &failed) || failed.Cause == conn.Answered {
+				t.Errorf("a caller was told %v", err)
+			}
+		}
+		w.start()
+		waiting := session.With(client.CallOptions{WaitForReady: true})
+		for { // the loss of the session shows at the next message, which then fails
+			_, err := waiting.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
+			if err == nil {
+				break
+			}
+			if !conn.NotExecuted(err) {
+				t.Fatalf("after the restart: %v", err)
+			}
+		}
+		if stats := session.Conn().Stats(); stats.Calls != stats.Ended() {
+			t.Errorf("the books do not balance: %+v", stats)
+		}
+	})
+}
+
+// A call that is left is cancelled at the server, and nothing else is.
+func TestCancelOverHTTP(t *testing.T) {
+	overHTTP(t, func(t *testing.T, version string) {
+		s, left := newServer(server.Options{}), make(chan error, 1)
+		begun := make(chan struct{})
+		s.AddRawTool(protocol.Tool{Name: "wait", InputSchema: []byte(`{"type":"object"}`)},
+			func(ctx context.Context, _ *server.ToolCall) (*protocol.CallToolResult, error) {
+				close(begun)
+				<-ctx.Done()
+				left <- context.Cause(ctx)
+				return nil, ctx.Err()
+			})
+		session := newSite(t, s).open(client.Options{ProtocolVersion: version})
+		ctx, cancel := context.WithCancel(guarded(t))
+		go func() {
+			<-begun
+			cancel()
+		}()
+		_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "wait"})
+		var failed *conn.CallError
+		if !errors.As(err, &failed) || failed.Cause != conn.Cancelled || failed.Delivery != conn.Unknown {
+			t.Errorf("the caller was told %v", err)
+		}
+		if why := <-left; !errors.Is(why, conn.ErrPeerCancelled) {
+			t.Errorf("the handler was told %v", why)
+		}
+		if err := session.Ping(guarded(t), nil); err != nil {
+			t.Errorf("after it: %v", err)
+		}
+	})
+}
+
+// A tool that is added is announced: on the stream of a session, or to who
+// listens.
+func TestToolsChangedOverHTTP(t *testing.T) {
+	overHTTP(t, func(t *testing.T, version string) {
+		s, told := newServer(server.Options{}), make(chan struct{}, 10)
+		session := newSite(t, s).open(client.Options{
+			ProtocolVersion: version,
+			OnToolsChanged:  func(context.Context, *client.Session) { told <- struct{}{} },
+		})
+		ctx := guarded(t)
+		for n := 0; ; n++ { // the stream opens some time after Connect
+			s.AddRawTool(protocol.Tool{Name: "late", InputSchema: []byte(`{"type":"object"}`)},
+				func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) { return nil, nil })
+			select {
+			case <-told:
+				return
+			case <-ctx.Done():
+				t.Fatalf("nothing was told of %d changes", n)
+			default:
+				if err := session.Ping(ctx, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
