@@ -44,7 +44,9 @@ func call[R any](ctx context.Context, s *Session, via caller, method string, par
 		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(request.ID).Append(nil))
 		request.OnProgress = s.onProgress
 	}
-	if latest := s.latest.Load(); latest != nil && latest.members != nil {
+	latest := s.latest.Load()
+	modern := latest != nil && latest.modern()
+	if modern {
 		params.AddMeta(latest.members)
 	}
 	var err error
@@ -55,7 +57,7 @@ func call[R any](ctx context.Context, s *Session, via caller, method string, par
 	if err != nil {
 		return nil, err
 	}
-	result, err := decode(raw, check)
+	result, err := decode(raw, modern, check)
 	if err != nil {
 		return nil, answered(method, request.ID, err)
 	}
@@ -68,7 +70,7 @@ func answered(method string, id int64, err error) error {
 }
 
 // decode reads a result, which is an object, and fails with a *ResultError.
-func decode[R any](raw json.RawMessage, check func(*R) error) (*R, error) {
+func decode[R any](raw json.RawMessage, modern bool, check func(*R) error) (*R, error) {
 	if object := bytes.TrimLeft(raw, " \t\r\n"); len(object) == 0 || object[0] != '{' {
 		return nil, &ResultError{errors.New("it is no object")}
 	}
@@ -76,23 +78,26 @@ func decode[R any](raw json.RawMessage, check func(*R) error) (*R, error) {
 	if err := protocol.Unmarshal(raw, result); err != nil {
 		return nil, &ResultError{err}
 	}
+	if err := complete(result); modern && err != nil {
+		return nil, &ResultError{err}
+	}
 	if err := check(result); err != nil {
 		return nil, &ResultError{err}
 	}
-	return result, complete(result)
+	return result, nil
 }
 
-// complete refuses what is no result yet, or of a kind unknown here
-// (2026-07-28 basic/index).
+// complete refuses what is no result yet, or of a kind unknown here (2026-07-28
+// basic/index). The legacy revisions have no types of results.
 func complete(result any) error {
 	typed, ok := result.(interface{ Type() string })
 	if !ok || typed.Type() == protocol.ResultComplete {
 		return nil
 	}
-	return &ResultError{fmt.Errorf("it is of type %.100q, and this client takes %q only", typed.Type(), protocol.ResultComplete)}
+	return fmt.Errorf("it is of type %.100q, and this client takes %q only", typed.Type(), protocol.ResultComplete)
 }
 
-func anything(*struct{}) error { return nil }
+func anything(*protocol.EmptyResult) error { return nil }
 
 // onProgress hands on progress. What is malformed is ignored, as the
 // specification asks.

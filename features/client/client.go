@@ -26,14 +26,16 @@ type Options struct {
 	//
 	// Default: protocol.Latest with a server that answers server/discover, and
 	// a legacy session with any other. A server that is silent about it costs
-	// five seconds, once.
+	// five seconds, or half of Options.Conn.InitTimeout if that is less, once.
 	ProtocolVersion string
 
 	// OnToolsChanged is told that the server's tools may have changed: because
-	// the server says so, or was replaced. It runs on a goroutine of the
-	// session's own, one call at a time, and what changes meanwhile is told as
-	// one; it may call the server, and its context ends with the session, which
-	// waits for it. Nil: nobody is told, nor a modern server asked to tell.
+	// the server says so, was replaced, or has only begun to tell, as a modern
+	// one does some time after Connect. It runs on a goroutine of the session's
+	// own, one call at a time, and what changes meanwhile is told as one. It may
+	// call the server, but not close the session, which waits for it; its
+	// context ends with the session. Nil: nobody is told, nor a modern server
+	// asked to tell.
 	OnToolsChanged func(context.Context, *Session)
 
 	// Supervisor runs the connections. Nil: each session has one of its own.

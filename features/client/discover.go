@@ -37,7 +37,7 @@ func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, p
 	if err != nil {
 		return err
 	}
-	result, err := decode(raw, named)
+	result, err := decode(raw, true, named)
 	if err != nil {
 		return err
 	}

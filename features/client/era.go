@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -13,7 +14,7 @@ import (
 )
 
 // probeTimeout is how long a server may be silent about server/discover before
-// it is taken for one that does not know it.
+// it is taken for one that does not know it: see patience.
 const probeTimeout = 5 * time.Second
 
 // shake is the handshake of an incarnation. It is the one place where the era
@@ -32,7 +33,7 @@ func (s *session) shake(ctx context.Context, incarnation *conn.Incarnation) erro
 		return incompatible(s.discover(ctx, incarnation, -1)) // the Conn's InitTimeout bounds it
 	}
 	s.probing.Store(true) // final asks, when the server dies of it
-	err := s.discover(ctx, incarnation, probeTimeout)
+	err := s.discover(ctx, incarnation, s.patience())
 	s.probing.Store(false)
 	if !isLegacy(err) {
 		return incompatible(err)
@@ -41,9 +42,21 @@ func (s *session) shake(ctx context.Context, incarnation *conn.Incarnation) erro
 	return s.initializeAgain(ctx, incarnation)
 }
 
+// patience leaves initialize at least half of the time that the handshake has.
+func (s *session) patience() time.Duration {
+	if limit := s.client.options.Conn.InitTimeout; limit > 0 {
+		return min(probeTimeout, limit/2)
+	}
+	return probeTimeout
+}
+
 // incompatible marks the outcome of server/discover that no waiting changes.
 func incompatible(outcome error) error {
 	var fault *jsonrpc.Error
+	var status *transport.StatusError
+	if errors.As(outcome, &status) && (status.Status == http.StatusTooManyRequests || status.Status >= 500) {
+		return outcome // it says nothing of the server's revisions
+	}
 	if isLegacy(outcome) || errors.As(outcome, &fault) && fault.Code == protocol.CodeUnsupportedVersion {
 		return fmt.Errorf("%w: %w", conn.ErrIncompatible, outcome)
 	}
@@ -68,15 +81,22 @@ func isLegacy(outcome error) bool {
 	switch {
 	case outcome == nil:
 		return false
+	case errors.As(outcome, &status) && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
+		return false // who may not come in is not told what is there
 	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
 		return true
 	case errors.As(outcome, &fault):
 		return !protocol.IsModernError(fault.Code) || speaksLegacy(fault)
-	case errors.As(outcome, &status): // who may not come in is not told what is there
-		return status.Status != 401 && status.Status != 403
 	default:
-		return errors.Is(outcome, conn.ErrTimedOut)
+		return status != nil || endedUnanswered(outcome) || errors.Is(outcome, conn.ErrTimedOut)
 	}
+}
+
+// endedUnanswered reports whether the peer has ended the stream that was to
+// bring the answer, in good order, while the link lives on.
+func endedUnanswered(outcome error) bool {
+	var why conn.Reason
+	return errors.As(outcome, &why) && why.Kind == conn.StreamLost && errors.Is(why, transport.ErrPeerClosed)
 }
 
 // speaksLegacy reports whether a server that does not support the revision it
@@ -89,12 +109,20 @@ func speaksLegacy(fault *jsonrpc.Error) bool {
 	return anyOf(data.Supported, protocol.IsLegacy)
 }
 
-// died reports whether a connection was lost because its server could not live
-// with the probe, and has the next incarnation do without. A server that has
-// been modern before has died of something else.
+// died reports whether an incarnation was lost because its server could not
+// live with the probe, or the time for the handshake was over before its answer
+// came, and has the next one do without. A server that was modern before has
+// failed of something else.
 func (s *session) died(why conn.Reason) bool {
-	lost := why.Kind == conn.Exited || why.Kind == conn.LinkBroken || why.Kind == conn.PeerEnded
-	if !lost || s.client.options.ProtocolVersion != "" || s.latest.Load() != nil || !s.probing.CompareAndSwap(true, false) {
+	if why.Kind == conn.CrashLooping {
+		errors.As(why.Err, &why)
+	}
+	switch why.Kind {
+	case conn.Exited, conn.LinkBroken, conn.PeerEnded, conn.InitTimedOut:
+	default:
+		return false
+	}
+	if latest := s.latest.Load(); latest != nil && latest.modern() || !s.probing.CompareAndSwap(true, false) {
 		return false
 	}
 	s.legacy.Store(true)

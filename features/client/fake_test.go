@@ -105,7 +105,7 @@ func (s *fakeServer) serve(number int, link transport.Link, inbox inbox) {
 		s.frames = append(s.frames, f)
 		s.mu.Unlock()
 		for _, reply := range s.answer(f) {
-			if link.Send(transport.Outbound{Frame: []byte(reply)}) != nil {
+			if link.Send(outbound(reply)) != nil {
 				break // the link was cut
 			}
 		}
@@ -193,4 +193,13 @@ func toolNames(t *testing.T, s *client.Session, params *protocol.ListToolsParams
 		}
 	}
 	return names, ended
+}
+
+func outbound(raw string) transport.Outbound { return transport.Outbound{Frame: []byte(raw)} }
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
 }

@@ -18,9 +18,11 @@ func (handler) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessa
 	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + in.Method}
 }
 
-// ServeNotification implements conn.Handler.
+// ServeNotification implements conn.Handler. What changed before a subscription
+// was acknowledged has been told to nobody.
 func (h handler) ServeNotification(_ context.Context, in *conn.Incoming) {
-	if in.Method == protocol.NotificationToolsListChanged {
+	switch in.Method {
+	case protocol.NotificationToolsListChanged, protocol.NotificationAcknowledged:
 		h.session.watch.changed()
 	}
 }

@@ -28,7 +28,7 @@ func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation,
 	if err != nil {
 		return err
 	}
-	result, err := decode(raw, versioned)
+	result, err := decode(raw, false, versioned)
 	if err != nil {
 		return err
 	}

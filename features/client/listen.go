@@ -27,8 +27,9 @@ func (s *Session) watchTools() {
 	if s.client.options.OnToolsChanged == nil {
 		return
 	}
+	met := s.latest.Load() // before the program has asked it anything
 	s.watching.Go(s.tell)
-	s.watching.Go(s.follow)
+	s.watching.Go(func() { s.follow(met) })
 }
 
 // changed has the program told. Changes that come meanwhile are told as one.
@@ -50,17 +51,21 @@ func (s *Session) tell() {
 	}
 }
 
-// follow has each server tell of changes. Nothing is replayed, so whenever
-// that has not been so for a while there may have been some.
-func (s *Session) follow() {
+// follow has each server tell of changes, until the session is over. Nothing is
+// replayed. So a server that has replaced another has changes to tell of, which
+// its acknowledgement does unless it gives none.
+func (s *Session) follow(before *meeting) {
+	defer s.watch.stop()
 	delays := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(time.Second), backoff.WithMaxInterval(lasting), backoff.WithMaxElapsedTime(0))
-	for first := true; s.conn.AwaitReady(s.watch.ctx) == nil; first = false {
-		if !first {
+	for s.conn.AwaitReady(s.watch.ctx) == nil {
+		met, began := s.latest.Load(), time.Now()
+		var refused *jsonrpc.Error
+		if errors.As(s.subscribe(met), &refused) && met != before {
 			s.watch.changed()
 		}
-		met, began := s.latest.Load(), time.Now()
-		if !s.subscribe(met) {
+		before = met
+		if refused != nil && refused.Code == jsonrpc.CodeMethodNotFound {
 			s.outlast(met)
 			continue
 		}
@@ -73,22 +78,21 @@ func (s *Session) follow() {
 	}
 }
 
-// subscribe listens until that has an end. It reports false when there is
-// nothing to listen to: a legacy server tells unasked, or not at all.
-func (s *Session) subscribe(met *meeting) bool {
-	tools := met.server.Capabilities.Tools
-	if met.members == nil || tools == nil || !tools.ListChanged {
-		return false
+// subscribe listens until that has an end. A server that tells of changes
+// unasked, as a legacy one does, or not at all, is not asked: it would say that
+// it does not know the method.
+func (s *Session) subscribe(met *meeting) error {
+	if tools := met.server.Capabilities.Tools; !met.modern() || tools == nil || !tools.ListChanged {
+		return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "not asked"}
 	}
 	params := &protocol.ListenParams{Notifications: protocol.SubscriptionFilter{ToolsListChanged: true}}
 	params.AddMeta(met.members)
 	raw, err := protocol.Marshal(params)
 	if err != nil {
-		return false
+		return err
 	}
 	_, err = met.incarnation.Call(s.watch.ctx, conn.Request{Method: protocol.MethodListen, Params: raw, Streaming: true})
-	var fault *jsonrpc.Error
-	return !errors.As(err, &fault) || fault.Code != jsonrpc.CodeMethodNotFound
+	return err
 }
 
 // current reports whether the server that was met is there still.

@@ -22,6 +22,8 @@ type meeting struct {
 	members     protocol.Meta // what every request says in _meta; nil in the legacy revisions
 }
 
+func (m *meeting) modern() bool { return m.members != nil }
+
 // final is conn.Options.Final. A server that has never been there and cannot
 // be, for lack of an executable or of a common revision, is not waited for;
 // one that has been may be in the middle of an update.

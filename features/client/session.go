@@ -88,8 +88,11 @@ func (s *session) release() error {
 // Ping asks the server for a sign of life: by ping in the legacy revisions, by
 // server/discover in the modern ones, which have no ping.
 func (s *Session) Ping(ctx context.Context, params *protocol.PingParams) error {
+	if err := s.await(ctx, protocol.MethodPing); err != nil {
+		return err
+	}
 	method := protocol.MethodPing
-	if latest := s.latest.Load(); latest != nil && latest.members != nil {
+	if latest := s.latest.Load(); latest != nil && latest.modern() {
 		method = protocol.MethodDiscover
 	}
 	_, err := call(ctx, s, s.conn, method, orNew(params), anything)

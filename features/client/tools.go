@@ -42,13 +42,23 @@ func (s *Session) CallTool(ctx context.Context, params *protocol.CallToolParams)
 	})
 }
 
+// await waits for a server if the call is to: what can be asked of it, and how,
+// is known only then.
+func (s *Session) await(ctx context.Context, method string) error {
+	if !s.options.WaitForReady {
+		return nil
+	}
+	if err := s.conn.AwaitReady(ctx); err != nil {
+		return s.notSent(method, waitEnded(ctx), err)
+	}
+	return nil
+}
+
 // offersTools refuses what the present server does not offer. Where there is
 // none, and the call does not wait for one, that is the call's to say.
 func (s *Session) offersTools(ctx context.Context, method string) error {
-	if s.options.WaitForReady {
-		if err := s.conn.AwaitReady(ctx); err != nil {
-			return s.notSent(method, waitEnded(ctx), err)
-		}
+	if err := s.await(ctx, method); err != nil {
+		return err
 	}
 	if s.conn.State() == conn.Ready && s.latest.Load().server.Capabilities.Tools == nil {
 		return s.notSent(method, conn.Refused, &CapabilityError{Capability: "tools"})

@@ -16,10 +16,19 @@ func (s *session) serveLegacy(ctx context.Context, r *request) (json.RawMessage,
 	}
 	agreed := s.agreed.Load()
 	if agreed == nil {
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "%s before initialize", shorten(r.Method, longestName))
+		return nil, r.refuseStranger()
 	}
 	r.client, r.offered = &agreed.client, agreed.offered
 	return r.run(ctx, r.shared())
+}
+
+// refuseStranger refuses a request of which nothing says what revision it speaks.
+func (r *request) refuseStranger() error {
+	method := shorten(r.Method, longestName)
+	if !r.server.speaksLegacy() {
+		return refuse(jsonrpc.CodeInvalidParams, "%s: _meta: %s is missing", method, protocol.MetaProtocolVersion)
+	}
+	return refuse(jsonrpc.CodeInvalidRequest, "%s before initialize", method)
 }
 
 // initialize agrees on a revision (2025-11-25 basic/lifecycle). A session has

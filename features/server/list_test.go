@@ -83,6 +83,7 @@ func TestToolsAreServedWhereTheyWereOffered(t *testing.T) {
 	late := dial(t, s)
 	late.initialize(protocol.Version20251125)
 	addNamed(s, "b")
+	late.want(`"method":"notifications/tools/list_changed"`)
 	if names, _ := late.list(); !slices.Equal(names, []string{"a", "b"}) {
 		t.Errorf("got %v", names)
 	}

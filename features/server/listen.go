@@ -6,6 +6,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A subscription is a request that tells its client of changes for as long as
@@ -37,17 +38,26 @@ func (r *request) listen(ctx context.Context, params *protocol.ListenParams) (*p
 	if err := r.notify(ctx, protocol.NotificationAcknowledged, acknowledged); err != nil {
 		return nil, err
 	}
+	if err := r.tell(ctx, mine, id); !errors.Is(err, conn.ErrDraining) {
+		return nil, err
+	}
+	return &protocol.ListenResult{Result: protocol.Result{Meta: id}}, nil
+}
+
+// tell tells of changes until that fails, or ctx ends.
+func (r *request) tell(ctx context.Context, s *subscription, id protocol.Meta) error {
 	for {
 		select {
-		case <-mine.changed:
-			if err := r.notify(ctx, protocol.NotificationToolsListChanged, protocol.NotificationParams{Meta: id}); err != nil {
-				return nil, err
+		case <-s.changed:
+			err := r.notify(ctx, protocol.NotificationToolsListChanged, protocol.NotificationParams{Meta: id})
+			switch {
+			case errors.Is(err, transport.ErrBusy): // the Conn gives up a link that stays so
+				s.toolsChanged()
+			case err != nil:
+				return err
 			}
 		case <-ctx.Done():
-			if !errors.Is(context.Cause(ctx), conn.ErrDraining) {
-				return nil, context.Cause(ctx)
-			}
-			return &protocol.ListenResult{Result: protocol.Result{Meta: id}}, nil
+			return context.Cause(ctx)
 		}
 	}
 }

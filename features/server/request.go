@@ -95,10 +95,18 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawM
 	}
 }
 
-// ServeNotification implements conn.Handler. Nothing waits for "initialized":
-// a client that calls before it is served all the same.
-func (handler) ServeNotification(context.Context, *conn.Incoming) {}
+// ServeNotification implements conn.Handler. No request waits for
+// "initialized": a client that calls before it is served all the same.
+func (h handler) ServeNotification(_ context.Context, in *conn.Incoming) {
+	if in.Method == protocol.NotificationInitialized {
+		h.session.initialized()
+	}
+}
 
 func (s *Server) speaksModern() bool {
 	return slices.ContainsFunc(s.options.ProtocolVersions, protocol.IsModern)
+}
+
+func (s *Server) speaksLegacy() bool {
+	return slices.ContainsFunc(s.options.ProtocolVersions, protocol.IsLegacy)
 }

@@ -93,8 +93,9 @@ func (s *Server) enter(peer *session) (leave func(), err error) {
 }
 
 // Close serves nobody new, lets what is being served finish, and ends every
-// session. It returns when all are over; at the end of ctx it stops what is
-// left, and returns the context's cause.
+// session. It returns when all are over. What has not finished at ctx's
+// deadline, or after Options.Conn.DrainGrace when there is none, is stopped; at
+// the end of ctx Close stops what is left, and returns the context's cause.
 func (s *Server) Close(ctx context.Context) error {
 	s.sessions.mu.Lock()
 	s.sessions.closed = true

@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A session is one link being served: a legacy client, or any number of modern
@@ -19,9 +21,10 @@ type session struct {
 	agreed  atomic.Pointer[agreement] // nil before initialize
 
 	mu      sync.Mutex
-	changed bool           // the client is to be told that the tools have changed
+	listens bool           // the legacy client has said that it is initialized
+	changed bool           // it is to be told that the tools have changed
+	tells   bool           // it is being told
 	telling sync.WaitGroup // of the goroutine that tells it; there is one at a time
-	tells   bool
 }
 
 // An agreement is what the handshake has settled for a whole legacy session.
@@ -31,14 +34,30 @@ type agreement struct {
 }
 
 // toolsChanged has a legacy client told, some time soon, that the tools have
-// changed. Changes that come meanwhile are told as one.
+// changed. Changes that come meanwhile, or before the client has said that it is
+// initialized, are told as one.
 func (s *session) toolsChanged() {
 	if agreed := s.agreed.Load(); agreed == nil || agreed.offered.Tools == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changed = true; !s.tells {
+	s.changed = true
+	s.beginToTell()
+}
+
+// initialized begins what may not overtake the answer to initialize
+// (2025-11-25 basic/lifecycle).
+func (s *session) initialized() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listens = true
+	s.beginToTell()
+}
+
+// beginToTell is called with the mutex held.
+func (s *session) beginToTell() {
+	if s.listens && s.changed && !s.tells {
 		s.tells = true
 		s.telling.Go(s.tell)
 	}
@@ -48,7 +67,10 @@ func (s *session) toolsChanged() {
 // lost: it lists the tools when it wants to know.
 func (s *session) tell() {
 	for s.hasChanged() {
-		_ = s.conn.Notify(context.Background(), protocol.NotificationToolsListChanged, nil)
+		err := s.conn.Notify(context.Background(), protocol.NotificationToolsListChanged, nil)
+		if errors.Is(err, transport.ErrBusy) { // the Conn gives up a link that stays so
+			s.toolsChanged()
+		}
 	}
 }
 

@@ -31,11 +31,18 @@ func (w *wire) Lost(transport.Loss)                        { close(w.frames) }
 func dial(t *testing.T, s *server.Server) *wire {
 	t.Helper()
 	ours, theirs := inmem.Pipe(inmem.Options{})
+	w := dialOn(t, s, ours, theirs)
+	ours.Grant(transport.Main, cap(w.frames))
+	return w
+}
+
+// dialOn is dial over a given link. The server may send nothing yet.
+func dialOn(t *testing.T, s *server.Server, ours, theirs transport.Link) *wire {
+	t.Helper()
 	served := make(chan error, 1)
 	go func() { served <- s.ServeLink(context.Background(), theirs) }()
 	w := &wire{t: t, link: ours, frames: make(chan string, 100)}
 	ours.Bind(w)
-	ours.Grant(transport.Main, 100)
 	t.Cleanup(func() {
 		ours.Close(0)
 		if err := <-served; err != nil {
@@ -220,4 +227,11 @@ func TestBatchesAreReadWhereTheRevisionHasThem(t *testing.T) {
 	w.want(`-32600`)
 	w.send(`[]`)
 	w.want(`-32600`)
+}
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
 }

@@ -14,6 +14,32 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// There is no ping and no initialize in the revisions whose requests say by
+// themselves what they speak (2026-07-28 basic/versioning).
+//
+// Guarantees: G-0020.1
+func TestModernRequestsAreOrdinaryButForListen(t *testing.T) {
+	for _, meta := range []string{
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}`,
+		`"io.modelcontextprotocol\/protocolVersion":"2031-01-01"`, // unknown, and not all there
+		`"io.modelcontextprotocol/protocolVersion":3`,
+	} {
+		for method, kind := range map[string]conn.ClassKind{
+			protocol.MethodPing:       conn.Ordinary,
+			protocol.MethodInitialize: conn.Ordinary,
+			protocol.MethodDiscover:   conn.Ordinary,
+			protocol.MethodCallTool:   conn.Ordinary,
+			protocol.MethodListen:     conn.Streaming,
+		} {
+			m := &jsonrpc.Message{Kind: jsonrpc.KindRequest, Method: method, Params: []byte(`{"_meta":{` + meta + `}}`)}
+			if got := new(Dialect).Classify(m); got.Kind != kind || got.Answer != nil {
+				t.Errorf("%s with %s: got %v", method, meta, got)
+			}
+		}
+	}
+}
+
+// Guarantees: G-0020.1
 func TestClassify(t *testing.T) {
 	for _, test := range []struct {
 		frame   string
@@ -24,6 +50,9 @@ func TestClassify(t *testing.T) {
 		{`{"jsonrpc":"2.0","method":"ping"}`, conn.Ordinary, jsonrpc.ID{}},
 		{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, conn.Exclusive, jsonrpc.ID{}},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","id":1,"method":"server/discover"}`, conn.Ordinary, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`, conn.Streaming, jsonrpc.ID{}},
+		{`{"jsonrpc":"2.0","method":"subscriptions/listen"}`, conn.Ordinary, jsonrpc.ID{}},
 		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`, conn.Progress, jsonrpc.IntegerID(7)},
 		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"7","progress":1}}`, conn.Progress, jsonrpc.StringID("7")},
 		{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}`, conn.Ordinary, jsonrpc.ID{}},
@@ -72,7 +101,7 @@ func TestCancelNamesTheRequestAndKeepsSecrets(t *testing.T) {
 
 func TestBatchesBelongToOneRevision(t *testing.T) {
 	d := new(Dialect)
-	for _, version := range append(protocol.LegacyVersions(), "") {
+	for _, version := range append(protocol.Versions(), "") {
 		d.Negotiated(version)
 		if d.Batches() != (version == protocol.Version20250326) {
 			t.Errorf("%q: batches %v", version, d.Batches())

@@ -1,0 +1,549 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// discovered answers server/discover for a server with tools that it tells of.
+const discovered = `{"resultType":"complete","supportedVersions":["2025-11-25","2026-07-28"],"capabilities":{"tools":{"listChanged":true}},` +
+	`"instructions":"be kind","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"modern fake","version":"0"}}}`
+
+// fault is an error response to a request.
+func (f frame) fault(code int64, data string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no","data":%s}}`, f.ID, code, data)
+}
+
+// A response is what a server says to server/discover; none is silence.
+type response func(frame) []string
+
+func withResult(result string) response {
+	return func(f frame) []string { return []string{f.result(result)} }
+}
+
+func withFault(code int64, data string) response {
+	return func(f frame) []string { return []string{f.fault(code, data)} }
+}
+
+func inSilence(frame) []string { return nil }
+
+// probedServer speaks the newest legacy revision with those who begin by
+// initialize, and answers server/discover as it is told.
+func probedServer(discover response) *fakeServer {
+	return &fakeServer{answer: func(f frame) []string {
+		switch f.Method {
+		case protocol.MethodDiscover:
+			return discover(f)
+		case protocol.MethodInitialize:
+			return f.initialized(protocol.LatestLegacy, withTools)
+		default:
+			return nil
+		}
+	}}
+}
+
+// connect connects for the length of a test to whatever a transport leads to,
+// within a time. The client may speak every revision.
+func connect(t *testing.T, to transport.Transport, o client.Options, within time.Duration) (*client.Session, error) {
+	t.Helper()
+	if s, ok := to.(*fakeServer); ok {
+		t.Cleanup(s.close)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	session, err := client.New(clientInfo, o).Connect(ctx, to)
+	if err == nil {
+		t.Cleanup(func() { session.Close(context.Background()) })
+	}
+	return session, err
+}
+
+var (
+	asModern = []string{"server/discover"}
+	asLegacy = []string{"server/discover", "initialize", "notifications/initialized"}
+)
+
+// wantEra checks that a session is ready, and what was sent for that.
+func wantEra(t *testing.T, name string, session *client.Session, err error, s *fakeServer, sent []string) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v after %q", name, err, s.methods())
+	}
+	synctest.Wait()
+	version := protocol.LatestLegacy
+	if sent[len(sent)-1] == protocol.MethodDiscover {
+		version = protocol.Latest
+	}
+	if got := session.Server().ProtocolVersion; got != version || !slices.Equal(s.methods(), sent) {
+		t.Errorf("%s: revision %s after %q", name, got, s.methods())
+	}
+}
+
+// Guarantees: G-0020.2
+func TestModernServerIsSpokenToAsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(withResult(discovered))
+		session, err := connect(t, s, client.Options{}, time.Second)
+		wantEra(t, "modern", session, err, s, asModern)
+		got := session.Server()
+		if got.Info.Name != "modern fake" || got.Instructions != "be kind" || got.Capabilities.Tools == nil {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestModernServerNeedNotIntroduceItself(t *testing.T) {
+	for _, info := range []string{``, `,"_meta":{}`, `,"_meta":{"io.modelcontextprotocol/serverInfo":3}`} {
+		synctest.Test(t, func(t *testing.T) {
+			s := probedServer(withResult(`{"supportedVersions":["2026-07-28"],"capabilities":{}` + info + `}`))
+			session, err := connect(t, s, client.Options{}, time.Second)
+			wantEra(t, info, session, err, s, asModern)
+			if session.Server().Info.Name != "" {
+				t.Errorf("%s: got %+v", info, session.Server())
+			}
+		})
+	}
+}
+
+// No single code says that a server is legacy: all do but those of the modern
+// revisions (2026-07-28 basic/versioning).
+//
+// Guarantees: G-0020.2
+func TestOtherAnswersAreThoseOfLegacyServers(t *testing.T) {
+	answers := map[string]response{
+		"one that speaks legacy revisions only":       withResult(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`),
+		"one that speaks no modern revision known":    withResult(`{"supportedVersions":["2031-01-01","2024-11-05"],"capabilities":{}}`),
+		"one that supports legacy revisions only":     withFault(protocol.CodeUnsupportedVersion, `{"supported":["2025-06-18"],"requested":"2026-07-28"}`),
+		"one that asks for input before it says much": withResult(`{"resultType":"input_required","supportedVersions":["2026-07-28"],"capabilities":{}}`),
+		"one that answers with an unknown type":       withResult(`{"resultType":"odd","supportedVersions":["2026-07-28"],"capabilities":{}}`),
+	}
+	for _, code := range []int64{-32700, -32600, -32601, -32602, -32603, -32000, -32001, -32002, -32004, -32019, -32023, -1, 0, 404} {
+		answers[fmt.Sprint("code ", code)] = withFault(code, `{"supported":["2026-07-28"]}`)
+	}
+	for _, result := range []string{`null`, `[]`, `3`, `{}`, `{"supportedVersions":null}`, `{"supportedVersions":7}`, `{"supportedVersions":[1]}`} {
+		answers["result "+result] = withResult(result)
+	}
+	for name, answer := range answers {
+		synctest.Test(t, func(t *testing.T) {
+			s := probedServer(answer)
+			session, err := connect(t, s, client.Options{FailFast: true}, time.Second)
+			wantEra(t, name, session, err, s, asLegacy)
+		})
+	}
+}
+
+// Guarantees: G-0020.2
+func TestSilenceIsThatOfALegacyServer(t *testing.T) {
+	for name, test := range map[string]struct{ limit, silence time.Duration }{
+		"for five seconds":              {0, 5 * time.Second},
+		"for five seconds of many":      {time.Minute, 5 * time.Second},
+		"for half of what there is":     {2 * time.Second, time.Second},
+		"for half of ten seconds, also": {10 * time.Second, 5 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := probedServer(inSilence)
+			began := time.Now()
+			session, err := connect(t, s, client.Options{FailFast: true, Conn: conn.Options{InitTimeout: test.limit}}, time.Hour)
+			if took := time.Since(began); took != test.silence {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			wantEra(t, name, session, err, s, asLegacy) // and no cancellation, which it would not know either
+		})
+	}
+}
+
+// A server that takes long to start may leave no time to be silent.
+func TestSilenceUntilTheHandshakeIsOverIsSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(inSilence)
+		slow := true
+		defer s.close()
+		session, err := connect(t, opener(func(ctx context.Context) (transport.Link, error) {
+			if slow {
+				pass(6 * time.Second)
+			}
+			slow = false
+			return s.Open(ctx)
+		}), client.Options{}, time.Minute)
+		wantEra(t, "slow", session, err, s, asLegacy)
+		session.Close(t.Context())
+	})
+}
+
+// dying is a server that lets go of a link when it is probed.
+func dying() *fakeServer {
+	s := probedServer(nil)
+	inner := s.answer
+	s.answer = func(f frame) []string {
+		if f.Method == protocol.MethodDiscover {
+			s.cut()
+			return nil
+		}
+		return inner(f)
+	}
+	return s
+}
+
+// Guarantees: G-0020.2
+func TestServerThatDiesOfTheProbeIsNotProbedAgain(t *testing.T) {
+	for _, fast := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := dying()
+			session, err := connect(t, s, client.Options{FailFast: fast}, time.Minute)
+			wantEra(t, fmt.Sprint("fail fast: ", fast), session, err, s, asLegacy)
+			if epoch := session.Conn().Status().Epoch; epoch != 2 {
+				t.Errorf("epoch %d", epoch)
+			}
+		})
+	}
+}
+
+// A server that dies of everything is not tried for ever by those who want to
+// fail fast.
+func TestFailFastTriesBothEras(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{}
+		s.answer = func(frame) []string { s.cut(); return nil }
+		_, err := connect(t, s, client.Options{FailFast: true}, time.Hour)
+		var why conn.Reason
+		if !errors.As(err, &why) || errors.Is(err, context.DeadlineExceeded) || !slices.Equal(s.methods(), asLegacy[:2]) {
+			t.Errorf("got %v after %q", err, s.methods())
+		}
+	})
+}
+
+// What goes wrong before the probe is no reason to give a wrong name to what
+// goes wrong by it.
+func TestServerThatDiesOfTheProbeAfterOtherFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := dying()
+		defer s.close()
+		opens := 0
+		session, err := connect(t, opener(func(ctx context.Context) (transport.Link, error) {
+			if opens++; opens <= 5 {
+				return nil, errors.New("refused")
+			}
+			return s.Open(ctx)
+		}), client.Options{}, time.Hour)
+		wantEra(t, "at last", session, err, s, asLegacy)
+		session.Close(t.Context())
+	})
+}
+
+// A legacy server that fails once is probed anew, and dies of that again.
+func TestServerThatDiesOfTheProbeComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := dying()
+		inner := s.answer
+		s.answer = func(f frame) []string {
+			if f.Method == protocol.MethodInitialize && f.Link == 3 {
+				return []string{f.fault(jsonrpc.CodeInternalError, `null`)}
+			}
+			return inner(f)
+		}
+		session, err := connect(t, s, client.Options{}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cut()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := session.Conn().AwaitReady(ctx); err != nil {
+			t.Errorf("%v after %q", err, s.methods())
+		}
+	})
+}
+
+// Guarantees: G-0020.3
+func TestModernErrorsAreNoReasonToFallBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer response
+		final  bool
+	}{
+		"headers":                   {withFault(protocol.CodeHeaderMismatch, `null`), false},
+		"capabilities":              {withFault(protocol.CodeMissingCapability, `{"requiredCapabilities":{}}`), false},
+		"capabilities, misleading":  {withFault(protocol.CodeMissingCapability, `{"supported":["2025-11-25"]}`), false},
+		"another modern revision":   {withFault(protocol.CodeUnsupportedVersion, `{"supported":["2031-01-01"],"requested":"2026-07-28"}`), true},
+		"no revision":               {withFault(protocol.CodeUnsupportedVersion, `{}`), true},
+		"data that cannot be read":  {withFault(protocol.CodeUnsupportedVersion, `[]`), true},
+		"another, in good order":    {withResult(`{"supportedVersions":["2031-01-01"],"capabilities":{}}`), true},
+		"none at all, in its order": {withResult(`{"supportedVersions":[],"capabilities":{}}`), true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := probedServer(test.answer)
+			_, err := connect(t, s, client.Options{}, time.Minute)
+			if errors.Is(err, conn.ErrIncompatible) != test.final || errors.Is(err, context.DeadlineExceeded) == test.final {
+				t.Errorf("%s: got %v", name, err)
+			}
+			if sent := s.methods(); slices.Contains(sent, protocol.MethodInitialize) || len(sent) > 1 == test.final {
+				t.Errorf("%s: sent %q", name, sent)
+			}
+		})
+	}
+}
+
+// A meddler answers some frames of ours in place of the server.
+type meddler struct {
+	transport.Link
+	to      transport.Receiver
+	answers func(transport.Receiver, transport.Outbound) bool
+}
+
+func (m *meddler) Bind(r transport.Receiver) {
+	m.to = r
+	m.Link.Bind(r)
+}
+
+func (m *meddler) Send(o transport.Outbound) error {
+	if m.answers(m.to, o) {
+		return nil
+	}
+	return m.Link.Send(o)
+}
+
+// meddling has requests of one method answered in place of a server.
+func meddling(s *fakeServer, method string, answer func(transport.Receiver, transport.Outbound)) transport.Transport {
+	return opener(func(ctx context.Context) (transport.Link, error) {
+		link, err := s.Open(ctx)
+		return &meddler{Link: link, answers: func(to transport.Receiver, o transport.Outbound) bool {
+			if !strings.Contains(string(o.Frame), `"method":"`+method+`"`) {
+				return false
+			}
+			answer(to, o)
+			return true
+		}}, err
+	})
+}
+
+// refusing has probes fail as over HTTP.
+func refusing(s *fakeServer, err error) transport.Transport {
+	return meddling(s, protocol.MethodDiscover, func(to transport.Receiver, o transport.Outbound) {
+		to.Failed(transport.Failure{Tag: o.Tag, Err: err, Unsent: true})
+	})
+}
+
+// Guarantees: G-0020.2, G-0020.3
+func TestStatusesOfHTTPTellTheErasApart(t *testing.T) {
+	for _, test := range []struct {
+		status int
+		fault  *jsonrpc.Error
+		legacy bool
+	}{
+		{http.StatusBadRequest, nil, true},
+		{http.StatusBadRequest, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest}, true},
+		{http.StatusBadRequest, &jsonrpc.Error{Code: protocol.CodeHeaderMismatch}, false},
+		{http.StatusBadRequest, &jsonrpc.Error{Code: protocol.CodeUnsupportedVersion, Data: []byte(`{"supported":["2031-01-01"]}`)}, false},
+		{http.StatusBadRequest, &jsonrpc.Error{Code: protocol.CodeUnsupportedVersion, Data: []byte(`{"supported":["2025-11-25"]}`)}, true},
+		{http.StatusNotFound, nil, true},
+		{http.StatusNotFound, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}, true},
+		{http.StatusMethodNotAllowed, nil, true},
+		{http.StatusInternalServerError, nil, true},
+		{http.StatusServiceUnavailable, nil, true},
+		{http.StatusUnauthorized, nil, false},
+		{http.StatusUnauthorized, &jsonrpc.Error{Code: -32001}, false}, // some servers say it twice
+		{http.StatusForbidden, nil, false},
+		{http.StatusForbidden, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest}, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := probedServer(nil)
+			t.Cleanup(s.close)
+			outcome := &transport.StatusError{Status: test.status, Fault: test.fault}
+			session, err := connect(t, refusing(s, outcome), client.Options{FailFast: true}, time.Second)
+			if test.legacy {
+				wantEra(t, outcome.Error(), session, err, s, asLegacy[1:])
+			} else if !errors.Is(err, error(outcome)) || len(s.methods()) > 0 {
+				t.Errorf("%v: got %v after %q", outcome, err, s.methods())
+			}
+		})
+	}
+}
+
+// What was not said by a server says nothing of it.
+//
+// Guarantees: G-0020.3
+func TestFailuresOfTheNetworkSayNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(nil)
+		t.Cleanup(s.close)
+		broken := errors.New("no such host")
+		if _, err := connect(t, refusing(s, broken), client.Options{FailFast: true}, time.Second); !errors.Is(err, broken) || len(s.methods()) > 0 {
+			t.Errorf("got %v after %q", err, s.methods())
+		}
+	})
+}
+
+func TestStreamThatEndsWithoutAnAnswer(t *testing.T) {
+	for reason, legacy := range map[error]bool{transport.ErrPeerClosed: true, errors.New("reset by peer"): false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := probedServer(nil)
+			t.Cleanup(s.close)
+			session, err := connect(t, meddling(s, protocol.MethodDiscover, func(to transport.Receiver, o transport.Outbound) {
+				to.StreamOpened(1, o.Tag)
+				to.StreamLost(transport.StreamLoss{Stream: 1, Reason: reason})
+			}), client.Options{FailFast: true}, time.Second)
+			if legacy {
+				wantEra(t, reason.Error(), session, err, s, asLegacy[1:])
+			} else if !errors.Is(err, reason) || len(s.methods()) > 0 {
+				t.Errorf("%v: got %v after %q", reason, err, s.methods())
+			}
+		})
+	}
+}
+
+// reconnect cuts a session off, and waits until it is ready again.
+func reconnect(t *testing.T, s *fakeServer, session *client.Session) {
+	t.Helper()
+	s.cut()
+	synctest.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	if err := session.Conn().AwaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// Guarantees: G-0020.2, G-0021.1
+func TestEraIsRememberedUntilItFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(nil)
+		s.answer = func(f frame) []string {
+			modern := f.Link >= 4 // the server is updated then
+			switch {
+			case f.Method == protocol.MethodDiscover && modern:
+				return []string{f.result(discovered)}
+			case f.Method == protocol.MethodInitialize && !modern:
+				return f.initialized(protocol.LatestLegacy, withTools)
+			case f.ID != nil:
+				return []string{f.fault(jsonrpc.CodeMethodNotFound, `null`)}
+			default:
+				return nil
+			}
+		}
+		session, err := connect(t, s, client.Options{}, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reconnect(t, s, session)
+		reconnect(t, s, session)
+		want := slices.Concat(asLegacy, asLegacy[1:], asLegacy[1:]) // probed once
+		wantEra(t, "legacy", session, err, s, want)
+		reconnect(t, s, session)
+		want = slices.Concat(want, []string{"initialize"}, asModern)
+		wantEra(t, "updated", session, err, s, want)
+		if epoch := session.Conn().Status().Epoch; epoch != 5 {
+			t.Errorf("epoch %d", epoch)
+		}
+	})
+}
+
+// A modern server is asked anew each time: it may be another one now.
+//
+// Guarantees: G-0021.1
+func TestModernServerThatBecomesLegacy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(func(f frame) []string {
+			if f.Link <= 2 {
+				return []string{f.result(discovered)}
+			}
+			return []string{f.fault(jsonrpc.CodeMethodNotFound, `null`)}
+		})
+		session, err := connect(t, s, client.Options{}, time.Second)
+		reconnect(t, s, session)
+		wantEra(t, "modern", session, err, s, slices.Concat(asModern, asModern))
+		reconnect(t, s, session)
+		wantEra(t, "legacy", session, err, s, slices.Concat(asModern, asModern, asLegacy))
+	})
+}
+
+// A server that was modern before has died of something else than the probe.
+func TestModernServerThatDiesStaysModern(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(nil)
+		inner := s.answer
+		s.answer = func(f frame) []string {
+			switch {
+			case f.Method != protocol.MethodDiscover:
+				return inner(f)
+			case f.Link == 2:
+				s.cut()
+				return nil
+			default:
+				return []string{f.result(discovered)}
+			}
+		}
+		session, err := connect(t, s, client.Options{}, time.Second)
+		reconnect(t, s, session)
+		wantEra(t, "modern", session, err, s, slices.Repeat(asModern, 3))
+	})
+}
+
+// Guarantees: G-0020.3
+func TestRevisionThatIsAskedForIsTheOneSpoken(t *testing.T) {
+	modern := client.Options{ProtocolVersion: protocol.Version20260728}
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(withResult(discovered))
+		session, err := connect(t, s, modern, time.Second)
+		wantEra(t, "modern", session, err, s, asModern)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(withResult(discovered))
+		session, err := connect(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy}, time.Second)
+		wantEra(t, "legacy", session, err, s, asLegacy[1:])
+	})
+	for name, answer := range map[string]response{
+		"a fault":            withFault(jsonrpc.CodeMethodNotFound, `null`),
+		"garbage":            withResult(`{}`),
+		"legacy revisions":   withResult(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`),
+		"legacy ones, later": withFault(protocol.CodeUnsupportedVersion, `{"supported":["2025-11-25"]}`),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := probedServer(answer)
+			if _, err := connect(t, s, modern, time.Minute); !errors.Is(err, conn.ErrIncompatible) || !slices.Equal(s.methods(), asModern) {
+				t.Errorf("%s: got %v after %q", name, err, s.methods())
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(withResult(`{"supportedVersions":["2025-06-18"],"capabilities":{}}`))
+		if _, err := connect(t, s, modern, time.Minute); err == nil || !strings.Contains(err.Error(), "2025-06-18") {
+			t.Errorf("got %v, which does not say what the server speaks", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(inSilence)
+		_, err := connect(t, s, modern, time.Minute)
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, conn.ErrIncompatible) || slices.Contains(s.methods(), protocol.MethodInitialize) {
+			t.Errorf("silence: got %v after %q", err, s.methods())
+		}
+	})
+}
+
+// Who insists on a revision waits for a server that is overloaded.
+func TestServerThatIsOutOfOrderIsNotIncompatible(t *testing.T) {
+	for status, waits := range map[int]bool{http.StatusServiceUnavailable: true, http.StatusTooManyRequests: true, http.StatusNotFound: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := probedServer(nil)
+			t.Cleanup(s.close)
+			out := refusing(s, &transport.StatusError{Status: status})
+			_, err := connect(t, out, client.Options{ProtocolVersion: protocol.Version20260728}, time.Minute)
+			if errors.Is(err, conn.ErrIncompatible) == waits || errors.Is(err, context.DeadlineExceeded) != waits {
+				t.Errorf("%d: got %v", status, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,274 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// modernServer answers server/discover, and each other method with a result.
+func modernServer(results map[string]string) *fakeServer {
+	return &fakeServer{answer: func(f frame) []string {
+		if result, ok := results[f.Method]; ok {
+			return []string{f.result(result)}
+		}
+		if f.Method == protocol.MethodDiscover {
+			return []string{f.result(discovered)}
+		}
+		return nil
+	}}
+}
+
+// metaOf is what a frame says in _meta.
+func metaOf(t *testing.T, f frame) protocol.Meta {
+	t.Helper()
+	var params protocol.RequestParams
+	if f.Params == nil {
+		return nil
+	}
+	if err := json.Unmarshal(f.Params, &params); err != nil {
+		t.Fatal(err)
+	}
+	return params.Meta
+}
+
+// Guarantees: G-0020.5
+func TestEveryModernRequestSaysAllOfItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := modernServer(map[string]string{
+			protocol.MethodCallTool: `{"resultType":"complete","content":[]}`,
+		})
+		inner := s.answer
+		s.answer = func(f frame) []string {
+			switch {
+			case f.Method == protocol.MethodListTools && cursorOf(f) == "none":
+				return page(f, "a", "next")
+			case f.Method == protocol.MethodListTools:
+				return lastPage(f, "b")
+			default:
+				return inner(f)
+			}
+		}
+		session, err := connect(t, s, client.Options{OnToolsChanged: func(context.Context, *client.Session) {}}, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine := &protocol.CallToolParams{Name: "a"}
+		mine.SetMeta("mine", json.RawMessage(`1`))
+		view := session.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) {}})
+		if _, err := view.CallTool(t.Context(), mine); err != nil {
+			t.Error(err)
+		}
+		if names, err := toolNames(t, session, nil); err != nil || !slices.Equal(names, []string{"a", "b"}) {
+			t.Errorf("got %q, %v", names, err)
+		}
+		if err := session.Ping(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		sent := s.methods()
+		slices.Sort(sent)
+		if want := []string{"server/discover", "server/discover", "subscriptions/listen", "tools/call", "tools/list", "tools/list"}; !slices.Equal(sent, want) {
+			t.Errorf("sent %q", sent)
+		}
+		for _, f := range s.frames {
+			meta := metaOf(t, f)
+			if string(meta[protocol.MetaProtocolVersion]) != `"2026-07-28"` || string(meta[protocol.MetaClientCapabilities]) != `{}` ||
+				string(meta[protocol.MetaClientInfo]) != `{"name":"test client","version":"1"}` {
+				t.Errorf("%s says %s", f.Method, meta)
+			}
+			if f.Method == protocol.MethodCallTool && (string(meta["mine"]) != `1` || meta[protocol.MetaProgressToken] == nil) {
+				t.Errorf("%s says %s", f.Method, meta)
+			}
+		}
+		if len(mine.Meta) != 1 {
+			t.Errorf("the caller's params became %v", mine)
+		}
+	})
+}
+
+// Guarantees: G-0020.5
+func TestNoLegacyRequestSaysAnythingModern(t *testing.T) {
+	for name, connects := range map[string]client.Options{"asked for": {ProtocolVersion: protocol.LatestLegacy}, "found": {}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := probedServer(withFault(-32601, `null`))
+			inner := s.answer
+			s.answer = func(f frame) []string {
+				switch f.Method {
+				case protocol.MethodListTools:
+					return lastPage(f, "a")
+				case protocol.MethodCallTool:
+					return []string{f.result(`{"content":[]}`)}
+				case protocol.MethodPing:
+					return []string{f.result(`{}`)}
+				}
+				return inner(f)
+			}
+			connects.OnToolsChanged = func(context.Context, *client.Session) {}
+			session, err := connect(t, s, connects, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, method := range []string{protocol.MethodPing, protocol.MethodListTools, protocol.MethodCallTool} {
+				if err := callMethod(t, session, method); err != nil || len(s.received(method)) != 1 {
+					t.Errorf("%s: %s: got %v", name, method, err)
+				}
+			}
+			synctest.Wait()
+			for _, f := range s.frames {
+				if meta := metaOf(t, f); len(meta) > 0 && f.Method != protocol.MethodDiscover || f.Method == protocol.MethodListen {
+					t.Errorf("%s: %s says %s", name, f.Method, meta)
+				}
+			}
+		})
+	}
+}
+
+// An unknown type makes a modern result invalid, and an absent one is complete
+// (2026-07-28 basic/index). In the legacy revisions it is a member like others.
+//
+// Guarantees: G-0020.8
+func TestResultsOfUnknownTypesAreRefused(t *testing.T) {
+	members := map[string]string{
+		protocol.MethodDiscover:  `"supportedVersions":["2026-07-28"],"capabilities":{}`,
+		protocol.MethodPing:      `"a":1`,
+		protocol.MethodListTools: `"tools":[]`,
+		protocol.MethodCallTool:  `"content":[]`,
+	}
+	methods := []string{protocol.MethodPing, protocol.MethodListTools, protocol.MethodCallTool}
+	for resultType, fine := range map[string]bool{
+		``:                               true,
+		`"resultType":"complete",`:       true,
+		`"resultType":"",`:               true,
+		`"resultType":"input_required",`: false,
+		`"resultType":"task",`:           false,
+		`"resultType":"Complete",`:       false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			for version, begin := range map[string]func(frame) []string{
+				protocol.Version20260728: withResult(discovered),
+				protocol.Version20251125: func(f frame) []string { return f.initialized(protocol.LatestLegacy, withTools) },
+			} {
+				began := false
+				s := &fakeServer{answer: func(f frame) []string {
+					switch {
+					case f.ID == nil:
+						return nil
+					case !began:
+						began = true
+						return begin(f)
+					default:
+						return []string{f.result(`{` + resultType + members[f.Method] + `}`)}
+					}
+				}}
+				session, err := connect(t, s, client.Options{ProtocolVersion: version}, time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, method := range methods {
+					err := callMethod(t, session, method)
+					if ok := fine || version == protocol.Version20251125; (err == nil) != ok || !ok && !errors.As(err, new(*client.ResultError)) {
+						t.Errorf("%s: %s with %s got %v", version, method, resultType, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// What is to be asked for first need not look like a result in any other way.
+func TestResultThatAsksForInputIsToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := modernServer(map[string]string{protocol.MethodCallTool: `{"resultType":"input_required","requestState":"s"}`})
+		session, err := connect(t, s, client.Options{}, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := callTool(t, session, "a", ""); err == nil || !strings.Contains(err.Error(), "input_required") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Which request asks for a sign of life is known once there is a server.
+func TestPingThatWaitsSpeaksTheRevisionOfWhoComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := probedServer(nil)
+		s.answer = func(f frame) []string {
+			switch {
+			case f.Method == protocol.MethodDiscover && f.Link == 1:
+				return []string{f.result(discovered)}
+			case f.Method == protocol.MethodDiscover:
+				return []string{f.fault(-32601, `null`)}
+			case f.Method == protocol.MethodInitialize:
+				return f.initialized(protocol.LatestLegacy, withTools)
+			case f.Method == protocol.MethodPing:
+				return []string{f.result(`{}`)}
+			default:
+				return nil
+			}
+		}
+		session, err := connect(t, s, client.Options{}, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cut()
+		synctest.Wait()
+		if err := session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		var failed *conn.CallError
+		session.Close(t.Context())
+		err = session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context(), nil)
+		if !errors.As(err, &failed) || failed.Cause != conn.ShutDown || !conn.NotExecuted(err) {
+			t.Errorf("closed: got %v", err)
+		}
+	})
+}
+
+// Every pairing of eras works, but those that have none in common.
+//
+// Guarantees: G-0020.2
+func TestErasOfClientAndServer(t *testing.T) {
+	both, modern, legacy := protocol.Versions(), protocol.ModernVersions(), protocol.LegacyVersions()
+	for _, test := range []struct {
+		asked  string
+		speaks []string
+		want   string // none: they are incompatible
+	}{
+		{"", both, protocol.Latest}, {"", modern, protocol.Latest}, {"", legacy, protocol.LatestLegacy},
+		{protocol.Latest, both, protocol.Latest}, {protocol.Latest, modern, protocol.Latest}, {protocol.Latest, legacy, ""},
+		{protocol.LatestLegacy, both, protocol.LatestLegacy}, {protocol.LatestLegacy, legacy, protocol.LatestLegacy},
+		{protocol.LatestLegacy, modern, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &network{server: newServer(server.Options{ProtocolVersions: test.speaks})}
+			defer n.close()
+			session, err := connect(t, n.transport(), client.Options{ProtocolVersion: test.asked, FailFast: true}, time.Minute)
+			if test.want == "" {
+				if err == nil {
+					t.Errorf("%+v: got %s", test, session.Server().ProtocolVersion)
+				}
+				return
+			}
+			if err != nil || session.Server().ProtocolVersion != test.want {
+				t.Fatalf("%+v: got %v", test, err)
+			}
+			result, err := callTool(t, session, "add", `{"a":1,"b":2}`)
+			if err != nil || string(result.StructuredContent) != `{"sum":3}` {
+				t.Errorf("%+v: got %v, %v", test, result, err)
+			}
+			session.Close(t.Context())
+		})
+	}
+}

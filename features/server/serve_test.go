@@ -1,0 +1,172 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// accept has a server accept a raw peer, and does not wait.
+func accept(t *testing.T, s *server.Server) *wire {
+	t.Helper()
+	ours, theirs := inmem.Pipe(inmem.Options{})
+	w := &wire{t: t, link: ours, frames: make(chan string, 100)}
+	ours.Bind(w)
+	ours.Grant(transport.Main, cap(w.frames))
+	s.Accept(theirs)
+	return w
+}
+
+// wantClosed checks that the link has ended, with nothing more said.
+func (w *wire) wantClosed() {
+	w.t.Helper()
+	if frame, open := <-w.frames; open {
+		w.t.Errorf("got %s", frame)
+	}
+}
+
+// A session that nobody uses is memory and no stack.
+//
+// Guarantees: G-0021.4
+func TestIdleSessionsHaveNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withTool()
+		before := runtime.NumGoroutine()
+		var peers []*wire
+		for range 50 {
+			legacy, modern := accept(t, s), accept(t, s)
+			legacy.initialize(protocol.Version20251125)
+			modern.ask(modern1)
+			peers = append(peers, legacy, modern)
+		}
+		addNamed(s, "another")
+		for i := range peers {
+			if i%2 == 0 {
+				peers[i].want(announcement)
+			}
+		}
+		synctest.Wait()
+		if now := runtime.NumGoroutine(); now > before {
+			t.Errorf("%d sessions have %d goroutines", len(peers), now-before)
+		}
+		s.Close(t.Context())
+		for _, w := range peers {
+			w.wantClosed()
+		}
+	})
+}
+
+var modern1 = modern(`1`, "tools/list", ``)
+
+// Guarantees: G-0021.5
+func TestCloseLetsWorkInFlightFinish(t *testing.T) {
+	for name, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(server.Options{})
+			s.AddRawTool(protocol.Tool{Name: "slow", InputSchema: anyObject}, func(ctx context.Context, _ *server.ToolCall) (*protocol.CallToolResult, error) {
+				pass(time.Second)
+				return &protocol.CallToolResult{}, context.Cause(ctx)
+			})
+			busy, idle := connect(t, s), connect(t, s)
+			busy.send(modern(`1`, "tools/call", `"name":"slow"`))
+			idle.initialize(protocol.Version20251125)
+			synctest.Wait()
+			began := time.Now()
+			if err := s.Close(t.Context()); err != nil {
+				t.Errorf("%s: got %v", name, err)
+			}
+			if took := time.Since(began); took != time.Second {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			busy.want(`"id":1`, `"content":[]`)
+			busy.wantClosed()
+			idle.wantClosed()
+			if err := s.Close(t.Context()); err != nil {
+				t.Errorf("%s: closed again: %v", name, err)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0021.5
+func TestCloseStopsWhatDoesNotFinish(t *testing.T) {
+	for name, test := range map[string]struct {
+		ctx  func() (context.Context, context.CancelFunc)
+		took time.Duration
+		want error
+	}{
+		"at the end of its context": {func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(context.Background())
+			time.AfterFunc(3*time.Second, cancel)
+			return ctx, cancel
+		}, 3 * time.Second, context.Canceled},
+		"when DrainGrace is over": {func() (context.Context, context.CancelFunc) {
+			return context.Background(), func() {}
+		}, 7 * time.Second, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(server.Options{Conn: conn.Options{DrainGrace: 7 * time.Second}})
+			s.AddRawTool(protocol.Tool{Name: "hang", InputSchema: anyObject}, func(ctx context.Context, _ *server.ToolCall) (*protocol.CallToolResult, error) {
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			})
+			w := accept(t, s)
+			w.send(modern(`1`, "tools/call", `"name":"hang"`))
+			synctest.Wait()
+			ctx, cancel := test.ctx()
+			defer cancel()
+			began := time.Now()
+			if err := s.Close(ctx); !errors.Is(err, test.want) {
+				t.Errorf("%s: got %v", name, err)
+			}
+			if took := time.Since(began); took != test.took {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			w.wantClosed()
+		})
+	}
+}
+
+// Guarantees: G-0021.5
+func TestClosedServerServesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withTool()
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		accept(t, s).wantClosed()
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		w := &wire{t: t, link: ours, frames: make(chan string, 1)}
+		ours.Bind(w)
+		if err := s.ServeLink(t.Context(), theirs); !errors.Is(err, server.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+		w.wantClosed()
+		addNamed(s, "another") // nobody is told
+	})
+}
+
+func TestServeEndsWithItsServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withTool()
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		w := &wire{t: t, link: ours, frames: make(chan string, 1)}
+		ours.Bind(w)
+		served := make(chan error, 1)
+		go func() { served <- s.ServeLink(t.Context(), theirs) }()
+		synctest.Wait()
+		s.Close(t.Context())
+		if err := <-served; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A deaf peer takes what it is sent, and looks at nothing.
+type deaf struct{}
+
+func (deaf) Receive(transport.Inbound)                    {}
+func (deaf) Writable()                                    {}
+func (deaf) StreamOpened(transport.Stream, transport.Tag) {}
+func (deaf) StreamLost(transport.StreamLoss)              {}
+func (deaf) Failed(transport.Failure)                     {}
+func (deaf) Ended()                                       {}
+func (deaf) Lost(transport.Loss)                          {}
+
+func withTool(name string) *Server {
+	s := New(protocol.Implementation{}, Options{})
+	AddTool(s, protocol.Tool{Name: name}, func(context.Context, *ToolCall, struct{}) (string, error) { return "", nil })
+	return s
+}
+
+// What is over is forgotten: a server lives longer than its sessions.
+func TestNothingIsKeptOfWhatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withTool("a")
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		ours.Bind(deaf{})
+		ours.Grant(transport.Main, 100)
+		s.Accept(theirs)
+		kept := func(when string, listeners, sessions int) {
+			t.Helper()
+			synctest.Wait()
+			if n, m := len(s.audience.listeners), len(s.sessions.live); n != listeners || m != sessions {
+				t.Errorf("%s: %d listeners and %d sessions, want %d and %d", when, n, m, listeners, sessions)
+			}
+		}
+		send := func(frame string) {
+			if err := ours.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept("accepted", 1, 1)
+		send(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{` +
+			`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
+		kept("subscribed", 2, 1)
+		send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		kept("cancelled", 1, 1)
+		ours.Close(0)
+		kept("gone", 0, 0)
+	})
+}
+
+// Guarantees: G-0021.5
+func TestCloseWaitsForEverySession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withTool("a")
+		_, theirs := inmem.Pipe(inmem.Options{})
+		leave, err := s.enter(s.newSession(theirs)) // and it does not run yet
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := false
+		go func() {
+			s.Close(context.Background())
+			closed = true
+		}()
+		synctest.Wait()
+		if closed {
+			t.Error("a session was not waited for")
+		}
+		leave()
+		synctest.Wait()
+		if !closed {
+			t.Error("Close waits for nobody")
+		}
+		theirs.Close(0)
+	})
+}
