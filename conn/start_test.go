@@ -159,3 +159,62 @@ func TestNotificationsOfARequestGoOnItsStream(t *testing.T) {
 func tell(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	return nil, in.Notify(ctx, "told", nil)
 }
+
+// A request that came before Start does not keep it: it is served beside.
+//
+// Guarantees: G-0001.13
+func TestStartDoesNotServeOnItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		ours.Bind(&answers{frames: make(chan string, 1)})
+		ours.Grant(transport.Main, 1)
+		if err := ours.Send(transport.Outbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)}); err != nil {
+			t.Fatal(err)
+		}
+		c, over := started(t, t.Context(), theirs, conn.Options{Handler: handler{"m": hang}})
+		synctest.Wait()
+		c.Stop()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Many requests at once are served beside one another, and the goroutines that
+// serve them end.
+//
+// Guarantees: G-0001.13
+func TestStartedConnServesSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 100
+		before, held := runtime.NumGoroutine(), make(chan struct{})
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		wait := func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-held; return nil, nil }
+		_, over := started(t, t.Context(), theirs, conn.Options{Handler: handler{"m": wait}, Credit: many})
+		peer := &answers{frames: make(chan string, many)}
+		ours.Bind(peer)
+		ours.Grant(transport.Main, many)
+		for id := range many {
+			frame := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, id)
+			if err := ours.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if now := runtime.NumGoroutine(); now-before > many {
+			t.Errorf("%d goroutines serve %d requests", now-before, many)
+		}
+		close(held)
+		for range many {
+			<-peer.frames
+		}
+		synctest.Wait()
+		if now := runtime.NumGoroutine(); now > before {
+			t.Errorf("%d goroutines are left", now-before)
+		}
+		ours.Close(time.Second)
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	})
+}
