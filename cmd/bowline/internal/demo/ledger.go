@@ -37,10 +37,10 @@ func newLedger() *ledger {
 	return &ledger{total: make(map[account]int), failed: make(map[told]int)}
 }
 
-// hooks enter the one kind of call that no caller of ours makes.
+// hooks enter the calls of handshakes, which no caller of ours makes.
 func (l *ledger) hooks() telemetry.Hooks {
 	return telemetry.Hooks{RequestStopped: func(stopped telemetry.RequestStopped) {
-		if stopped.Method == protocol.MethodInitialize {
+		if stopped.Method == protocol.MethodInitialize || stopped.Method == protocol.MethodDiscover {
 			l.record(stopped.Err)
 		}
 	}}
