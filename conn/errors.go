@@ -69,7 +69,7 @@ var (
 	ErrIncompatible = errors.New("conn: incompatible peer")
 
 	// ErrPeerCancelled is the context cause of a handler whose request the
-	// peer has cancelled.
+	// peer has cancelled, and behind a streaming call that the peer has ended.
 	ErrPeerCancelled = errors.New("conn: cancelled by the peer")
 
 	// ErrNotRunning refuses calls on a Conn whose Run is not running.

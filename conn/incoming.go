@@ -151,10 +151,18 @@ func (c *core) refuseRequest(request *Incoming, code int64, message string) {
 	c.reply(outboundFrame{stream: request.key.stream, frame: frame, reply: true})
 }
 
-// onCancelled hears that the peer has abandoned one of its requests.
+// onCancelled hears that the peer has abandoned one of its requests, or ends a
+// streaming one of ours.
 func (c *core) onCancelled(now instant, ev *event) {
 	if request, ok := c.incoming.named(ev.incoming.key); ok {
 		c.cancelIncoming(now, request)
+		return
+	}
+	id, _ := ev.incoming.key.id.Int64()
+	if ours, ok := c.pending.byID[id]; ok && ours.streaming && ours.sent {
+		r, _ := c.pending.take(id)
+		c.settle(now, r, ending{LinkLost, Unknown, Reason{PeerEnded, ErrPeerCancelled}}, nil)
+		c.endStream(r.stream)
 	} // else it is finished, or was never made: cancellation races are normal
 }
 

@@ -27,7 +27,8 @@ type Options struct {
 	Handshake func(ctx context.Context, incarnation *Incarnation) error
 
 	// Final reports whether an initiator shall close for this reason instead
-	// of trying again. It is called by the loop and must be a pure function.
+	// of trying again. The loop calls it, once for each incarnation that was
+	// lost or failed to begin: it must be quick, and not call the Conn.
 	// Nil: nothing is final.
 	Final func(Reason) bool
 

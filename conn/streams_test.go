@@ -324,3 +324,22 @@ func TestStreamingRequestsOfOursEndFirst(t *testing.T) {
 	d.wantNothing("draining has begun already")
 	d.wantState(Ready)
 }
+
+// A peer may end a streaming request of ours by cancelling it, and no other.
+//
+// Guarantees: G-0019.7
+func TestStreamingRequestsOfOursMayBeEndedByThePeer(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.calls[1] = new(call)
+	d.own(event{kind: callMade, streaming: true, out: d.frame(1)})
+	d.call(2, 0)
+	d.forget()
+	d.cancel(2)
+	d.wantGrant(1)
+	d.cancel(1)
+	if fx := d.wantSettled(1, LinkLost, Unknown); !errors.Is(fx.err, ErrPeerCancelled) {
+		t.Fatalf("the caller was told: %v", fx.err)
+	}
+	d.wantGrant(1)
+	d.wantNothing("the other request is not streaming")
+}

@@ -78,7 +78,7 @@ func (e *ExitError) Error() string {
 type StatusError struct {
 	Status     int            // for instance 404
 	Body       string         // its beginning, for people
-	Fault      *jsonrpc.Error // an error response without an id; nil when the body is none
+	Fault      *jsonrpc.Error // the error response in the body, when it is not the answer; nil when there is none
 	RetryAfter time.Duration  // what the server has asked for; 0 when it has not
 	Challenge  string         // the WWW-Authenticate header
 }

@@ -363,3 +363,22 @@ func TestEndCancelsTheRequestAndIsSilent(t *testing.T) {
 		t.Errorf("unsent: %v", unsent)
 	}
 }
+
+// Who may not ask is told by the status, also where the body answers the
+// request: it is no word on what was asked.
+//
+// Guarantees: G-0022.1
+func TestADenialIsAStatusWhateverItsBody(t *testing.T) {
+	for _, denied := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+		r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", typeJSON)
+			w.WriteHeader(denied)
+			io.WriteString(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no such method"}}`)
+		})
+		r.call(1, 1)
+		var status *transport.StatusError
+		if f := r.failure(0); !errors.As(f.Err, &status) || status.Status != denied || status.Fault == nil || !f.Unsent {
+			t.Errorf("%+v", f)
+		}
+	}
+}

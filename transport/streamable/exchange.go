@@ -78,9 +78,10 @@ func (x *exchange) answer(response *http.Response) {
 	case kind == typeStream:
 		x.events(response.Body)
 	case kind == "" || response.StatusCode != http.StatusOK:
-		x.fail(fmt.Errorf("streamable: HTTP status %d and no message is no answer to a request", response.StatusCode), false)
+		x.fail(&transport.StatusError{Status: response.StatusCode, Body: "no message is no answer to a request"}, false)
 	default:
-		x.fail(fmt.Errorf("streamable: an answer of type %q is neither JSON nor an event stream", printable(kind, maxKind)), false)
+		body := fmt.Sprintf("an answer of type %q is neither JSON nor an event stream", printable(kind, maxKind))
+		x.fail(&transport.StatusError{Status: response.StatusCode, Body: body}, false)
 	}
 }
 
@@ -91,7 +92,7 @@ func (x *exchange) whole(response *http.Response) {
 	}
 	frame, err := readBody(response, x.link.limit)
 	if err == nil && len(frame) == 0 {
-		err = fmt.Errorf("streamable: HTTP status %d and an empty body is no answer to a request", response.StatusCode)
+		err = &transport.StatusError{Status: response.StatusCode, Body: "an empty body is no answer to a request"}
 	}
 	if err == nil && x.handshake {
 		err = x.observe(frame)
@@ -104,17 +105,22 @@ func (x *exchange) whole(response *http.Response) {
 }
 
 // refused reads a response whose status says that the request failed. If it
-// holds the JSON-RPC response, that is the answer.
+// holds the JSON-RPC response, that is the answer, unless it is about who asks:
+// then the status matters.
 func (x *exchange) refused(response *http.Response) {
 	body := excerptOf(response)
 	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
-	if err == nil && x.isAnswer(m) {
+	if err == nil && x.isAnswer(m) && !isDenial(response.StatusCode) {
 		if x.await() {
 			x.deliver(transport.Inbound{Frame: body, Last: true})
 		}
 		return
 	}
-	x.fail(newStatusError(response, body), isRefusal(response.StatusCode))
+	failed := newStatusError(response, body)
+	if err == nil && x.isAnswer(m) {
+		failed.Fault = m.Error
+	}
+	x.fail(failed, isRefusal(response.StatusCode))
 }
 
 func (x *exchange) isAnswer(m jsonrpc.Message) bool {

@@ -30,6 +30,11 @@ var refusals = []int{
 
 func isRefusal(status int) bool { return slices.Contains(refusals, status) }
 
+// isDenial reports whether a status is about who asks, and not what.
+func isDenial(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
+}
+
 // mediaType is the type of a body, without parameters, in lower case.
 func mediaType(response *http.Response) string {
 	kind, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
