@@ -24,6 +24,14 @@ type Request struct {
 	// Negative: only the context bounds the call.
 	Timeout time.Duration
 
+	// ProgressRestarts has each notification of progress begin the timeout
+	// anew, but never beyond MaxTimeout after the call was made.
+	ProgressRestarts bool
+
+	// MaxTimeout bounds a call whose progress restarts its timeout. Zero: ten
+	// times the timeout.
+	MaxTimeout time.Duration
+
 	// WaitForReady waits for the Conn to become ready, until the context ends,
 	// instead of failing at once.
 	WaitForReady bool
@@ -185,7 +193,7 @@ func (c *Conn) attempt(ctx context.Context, r Request, by origin) outcome {
 	}
 	posted := c.mailbox.post(event{
 		kind: callMade, handshake: by.handshake != nil, serving: c.serves(ctx), silent: r.Silent,
-		epoch: by.epoch(c), timeout: c.timeout(r), streaming: r.Streaming,
+		epoch: by.epoch(c), timeout: c.timeout(r), limit: c.limit(r), streaming: r.Streaming,
 		out: outboundFrame{
 			id: r.ID, call: waiting, stream: by.stream(),
 			frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(r.ID), r.Method, r.Params),
@@ -208,6 +216,19 @@ func (c *Conn) timeout(r Request) time.Duration {
 		return c.options.RequestTimeout
 	default:
 		return r.Timeout
+	}
+}
+
+// limit is what progress may prolong the timeout to; zero when it does not.
+func (c *Conn) limit(r Request) time.Duration {
+	timeout := c.timeout(r)
+	switch {
+	case !r.ProgressRestarts:
+		return 0
+	case r.MaxTimeout > 0:
+		return max(r.MaxTimeout, timeout)
+	default:
+		return 10 * timeout
 	}
 }
 

@@ -138,7 +138,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 	case notified:
 		c.emit(effect{kind: notify, incoming: ev.incoming, epoch: ev.epoch})
 	case progressed:
-		c.onProgressed(ev)
+		c.onProgressed(now, ev)
 	case cancelled:
 		c.onCancelled(now, ev)
 	case probed:

@@ -19,6 +19,8 @@ type request struct {
 	streaming bool             // it stays until either side ends it
 	stream    transport.Stream // that brings its answer
 	deadline  instant          // 0 for never
+	timeout   time.Duration    // what progress begins anew
+	limit     instant          // beyond which it does not; 0 when it never does
 	position  int              // in pending.byDeadline; -1 outside
 }
 
@@ -52,6 +54,12 @@ func (p *pending) add(id int64, call *call, deadline instant) *request {
 		heap.Push(&p.byDeadline, r)
 	}
 	return r
+}
+
+// postpone moves a deadline.
+func (p *pending) postpone(r *request, deadline instant) {
+	r.deadline = deadline
+	heap.Fix(&p.byDeadline, r.position)
 }
 
 func (p *pending) reuse() *request {
@@ -171,6 +179,9 @@ func (c *core) onCallMade(now instant, ev *event) {
 	}
 	r := c.pending.add(ev.out.id, ev.out.call, deadline)
 	r.silent, r.streaming = ev.silent, ev.streaming
+	if ev.limit > 0 && deadline != 0 {
+		r.timeout, r.limit = ev.timeout, now+ev.limit
+	}
 	c.send(ev.out)
 }
 
@@ -227,9 +238,12 @@ func (c *core) onReplied(now instant, ev *event) {
 }
 
 // onProgressed hands progress to the caller of a pending request, and drops
-// what comes too late.
-func (c *core) onProgressed(ev *event) {
+// what comes too late. Where that was asked for, the timeout begins anew.
+func (c *core) onProgressed(now instant, ev *event) {
 	if r, ok := c.pending.byID[ev.id]; ok {
+		if r.limit != 0 {
+			c.pending.postpone(r, min(now+r.timeout, r.limit))
+		}
 		c.emit(effect{kind: progress, id: ev.id, call: r.call, payload: ev.payload})
 	}
 }

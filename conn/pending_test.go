@@ -236,3 +236,31 @@ func TestRequestsExpireByDeadlineThenID(t *testing.T) {
 	d.atDeadline()
 	d.wantSettled(1, TimedOut, Unknown)
 }
+
+// Guarantees: G-0003.13
+func TestProgressRestartsTheTimeoutUpToALimit(t *testing.T) {
+	d := driveReady(t, Options{})
+	for id, limit := range []time.Duration{0, 25 * time.Second} {
+		id := int64(id + 1)
+		d.calls[id] = new(call)
+		d.own(event{kind: callMade, timeout: 10 * time.Second, limit: limit, out: d.frame(id)})
+	}
+	d.forget()
+	tell := func() {
+		for id := range int64(2) {
+			d.own(event{kind: progressed, id: id + 1})
+		}
+		d.forget()
+	}
+	d.after(9 * time.Second)
+	tell()
+	d.after(time.Second)
+	d.wantSettled(1, TimedOut, Unknown) // it has not asked for more time
+	d.after(8 * time.Second)
+	tell() // 18 s after the call: 28 would be beyond the limit
+	d.after(6 * time.Second)
+	d.wantNothing("24 s have passed, and the limit is 25")
+	tell()
+	d.after(time.Second)
+	d.wantSettled(2, TimedOut, Unknown)
+}

@@ -39,10 +39,13 @@ func call[R any](ctx context.Context, s *Session, via caller, method string, par
 	request := conn.Request{
 		Method: method, ID: s.conn.NextID(),
 		Timeout: s.options.Timeout, WaitForReady: s.options.WaitForReady && via == s.conn,
+		ProgressRestarts: s.options.ProgressRestarts, MaxTimeout: s.options.MaxTimeout,
 	}
 	if s.options.OnProgress != nil {
-		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(request.ID).Append(nil))
 		request.OnProgress = s.onProgress
+	}
+	if s.options.OnProgress != nil || s.options.ProgressRestarts {
+		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(request.ID).Append(nil))
 	}
 	latest := s.latest.Load()
 	modern := latest != nil && latest.modern()

@@ -42,6 +42,14 @@ type CallOptions struct {
 	// when the request is made: the wait for ready has the context alone.
 	Timeout time.Duration
 
+	// ProgressRestarts asks for progress, and has each notification of it begin
+	// the timeout anew, but never beyond MaxTimeout after the call was made.
+	ProgressRestarts bool
+
+	// MaxTimeout bounds a call whose progress restarts its timeout. Zero: ten
+	// times the timeout.
+	MaxTimeout time.Duration
+
 	// WaitForReady waits for a server, until the context ends, instead of
 	// failing at once while there is none.
 	WaitForReady bool

@@ -310,3 +310,40 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 type opener func(context.Context) (transport.Link, error)
 
 func (o opener) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }
+
+// A slow tool that tells of its progress outlives the timeout of its call, when
+// its caller wants that.
+//
+// Guarantees: G-0003.13
+func TestProgressKeepsACallAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "slow"}, func(ctx context.Context, call *server.ToolCall, _ struct{}) (string, error) {
+			for step := range 5 {
+				timer := time.NewTimer(20 * time.Second)
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+					return "", ctx.Err()
+				}
+				if err := call.Progress(ctx, float64(step+1), 5, ""); err != nil {
+					return "", err
+				}
+			}
+			return "done", nil
+		})
+		session, n := open(t, s, client.Options{})
+		params := &protocol.CallToolParams{Name: "slow"}
+		if _, err := session.CallTool(t.Context(), params); !errors.Is(err, conn.ErrTimedOut) {
+			t.Errorf("without more time: %v", err)
+		}
+		if _, err := session.With(client.CallOptions{ProgressRestarts: true}).CallTool(t.Context(), params); err != nil {
+			t.Errorf("with progress: %v", err)
+		}
+		if _, err := session.With(client.CallOptions{ProgressRestarts: true, MaxTimeout: time.Minute}).CallTool(t.Context(), params); !errors.Is(err, conn.ErrTimedOut) {
+			t.Errorf("beyond its limit: %v", err)
+		}
+		session.Close(t.Context())
+		n.close()
+	})
+}
