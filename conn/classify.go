@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os/exec"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -18,10 +19,25 @@ func openReason(err error) Reason {
 }
 
 func handshakeReason(err error) Reason {
-	if errors.Is(err, ErrIncompatible) {
+	var status *transport.StatusError
+	switch {
+	case errors.Is(err, ErrIncompatible):
 		return Reason{Incompatible, err}
+	case errors.As(err, &status) && (status.Status == 401 || status.Status == 403):
+		return Reason{AuthRequired, err}
+	default:
+		return Reason{HandshakeFailed, err}
 	}
-	return Reason{HandshakeFailed, err}
+}
+
+// askedDelay is how long the peer wants to be left alone; zero when it has not
+// said so.
+func askedDelay(err error) time.Duration {
+	var status *transport.StatusError
+	if errors.As(err, &status) {
+		return status.RetryAfter
+	}
+	return 0
 }
 
 func lossReason(err error) Reason {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -21,6 +22,9 @@ func TestReasonsAreRecognised(t *testing.T) {
 		{openReason, errors.New("refused"), OpenFailed},
 		{handshakeReason, fmt.Errorf("revision: %w", ErrIncompatible), Incompatible},
 		{handshakeReason, errors.New("no answer"), HandshakeFailed},
+		{handshakeReason, &transport.StatusError{Status: 401}, AuthRequired},
+		{handshakeReason, &transport.StatusError{Status: 403}, AuthRequired},
+		{handshakeReason, &transport.StatusError{Status: 404}, HandshakeFailed},
 		{lossReason, &transport.ExitError{Status: 1}, Exited},
 		{lossReason, &transport.OversizedError{}, Oversized},
 		{lossReason, transport.ErrPeerClosed, PeerEnded},
@@ -29,5 +33,16 @@ func TestReasonsAreRecognised(t *testing.T) {
 		if got := c.classify(c.err); got.Kind != c.want || !errors.Is(got, c.err) {
 			t.Errorf("%v is %v, want %s", c.err, got, c.want)
 		}
+	}
+}
+
+// Guarantees: G-0001.14
+func TestTheDelayThatAPeerAsksForIsFound(t *testing.T) {
+	refused := fmt.Errorf("initialize: %w", &transport.StatusError{Status: 503, RetryAfter: time.Minute})
+	if got := askedDelay(refused); got != time.Minute {
+		t.Errorf("got %v", got)
+	}
+	if got := askedDelay(errors.New("gone")); got != 0 {
+		t.Errorf("nobody has asked for %v", got)
 	}
 }

@@ -109,7 +109,7 @@ func (c *core) onLifecycle(now instant, ev *event) {
 	case handshakeDone:
 		c.becomeReady(now, Reason{Kind: Handshaken})
 	case openFailed, handshakeFailed, linkLost:
-		c.lose(now, ev.reason, ev.random, ev.tags)
+		c.lose(now, ev.reason, ev.random, ev.timeout, ev.tags)
 	case linkEnded:
 		c.onLinkEnded(now)
 	case linkGone:
@@ -249,7 +249,7 @@ func (c *core) onTick(now instant, ev *event) {
 		c.retry(now, RetryDue)
 	}
 	if passed(now, c.initDue) {
-		c.lose(now, Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.options.InitTimeout)}, ev.random, nil)
+		c.lose(now, Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.options.InitTimeout)}, ev.random, 0, nil)
 	}
 	if c.draining && passed(now, c.drainDue) {
 		c.end(now, Reason{Drained, fmt.Errorf("work was left when the time to drain was over")})

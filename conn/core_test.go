@@ -254,7 +254,7 @@ func TestDelaysGrowUntilTheConnHasProvedItself(t *testing.T) {
 
 // Guarantees: G-0001.9
 func TestWhatWaitingDoesNotMendIsRetriedRarely(t *testing.T) {
-	for _, kind := range []ReasonKind{ExecutableMissing, Incompatible} {
+	for _, kind := range []ReasonKind{ExecutableMissing, Incompatible, AuthRequired} {
 		d := drive(t, initiator, Options{})
 		d.start()
 		d.want(openLink)
@@ -326,5 +326,26 @@ func TestManyStopsCloseTheLinkOnce(t *testing.T) {
 	}
 	if n := d.count(closeLink); n != 1 {
 		t.Fatalf("the link was closed %d times", n)
+	}
+}
+
+// A peer that asks for a delay is left alone for so long, unless somebody knows
+// better.
+//
+// Guarantees: G-0001.14
+func TestThePeerMayAskForALongerDelay(t *testing.T) {
+	d := drive(t, initiator, Options{BackoffMin: time.Second})
+	d.start()
+	d.open()
+	d.own(event{kind: handshakeFailed, reason: Reason{Kind: HandshakeFailed}, timeout: 5 * time.Minute, random: 0.5})
+	d.gone()
+	if wait := d.core.retryAt - d.now; wait != 5*time.Minute {
+		t.Fatalf("the next attempt is in %v", wait)
+	}
+	d.wake()
+	d.wantState(Starting)
+	d.own(event{kind: openFailed, reason: Reason{Kind: OpenFailed}, timeout: time.Millisecond, random: 0.5})
+	if wait := d.core.retryAt - d.now; wait < 2*time.Second {
+		t.Fatalf("asked for less, the next attempt is in %v", wait)
 	}
 }

@@ -36,7 +36,7 @@ type event struct {
 	out       outboundFrame    // callMade, noticeMade, handled, probed, malformed, busy, failed; callLeft: whose notification
 	err       error            // callLeft, malformed, failed, stopAsked, linkGone
 	reason    Reason           // openFailed, handshakeFailed, linkLost, streamLost
-	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; streamLost: not to be resumed before
+	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
 	limit     time.Duration    // callMade: what progress may prolong the timeout to; 0 when it does not
 	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, tick
 	tags      []transport.Tag  // linkLost: what surely never left

@@ -227,7 +227,7 @@ func (c *core) onMalformed(now instant, ev *event) {
 	c.emit(effect{kind: violation, epoch: c.epoch, err: ev.err})
 	c.malformedRun++
 	if c.malformedRun >= c.options.MaxMalformed {
-		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames in a row, the last: %w", c.malformedRun, ev.err)}, ev.random, nil)
+		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames in a row, the last: %w", c.malformedRun, ev.err)}, ev.random, 0, nil)
 		return
 	}
 	if ev.out.frame != nil {

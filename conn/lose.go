@@ -9,8 +9,9 @@ import (
 )
 
 // lose ends the incarnation: every request is settled in this step, whatever
-// it serves is cancelled, the link is closed, and the next attempt is set.
-func (c *core) lose(now instant, why Reason, random float64, unsent []transport.Tag) {
+// it serves is cancelled, the link is closed, and the next attempt is set, not
+// before the peer has asked for it.
+func (c *core) lose(now instant, why Reason, random float64, asked time.Duration, unsent []transport.Tag) {
 	if state := c.state(); state == Backoff || state == Closing {
 		return // this incarnation is over already
 	}
@@ -18,7 +19,7 @@ func (c *core) lose(now instant, why Reason, random float64, unsent []transport.
 		c.close(now, why, unsent, c.options.StopGrace)
 		return
 	}
-	wait := c.nextWait(now, &why, random)
+	wait := max(c.nextWait(now, &why, random), asked)
 	if c.options.Final(why) {
 		c.close(now, why, unsent, c.options.StopGrace)
 		return

@@ -148,7 +148,7 @@ func (c *core) retrySends(now instant, ev *event) {
 	}
 	switch {
 	case passed(now, c.outbound.stuckAt):
-		c.lose(now, Reason{PeerNotReading, fmt.Errorf("nothing could be written for %v", stuckAfter)}, ev.random, nil)
+		c.lose(now, Reason{PeerNotReading, fmt.Errorf("nothing could be written for %v", stuckAfter)}, ev.random, 0, nil)
 	case passed(now, c.outbound.retryAt):
 		c.flush()
 	}

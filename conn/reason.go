@@ -15,6 +15,7 @@ const (
 	Woken             ReasonKind = "woken"              // somebody said that the peer is back
 	OpenFailed        ReasonKind = "open failed"        // the transport could not open a link
 	ExecutableMissing ReasonKind = "executable missing" // the peer's command cannot be found or run
+	AuthRequired      ReasonKind = "auth required"      // the peer wants to know who asks, or refuses who does (*transport.StatusError)
 	HandshakeFailed   ReasonKind = "handshake failed"   // the handshake strategy returned an error
 	Incompatible      ReasonKind = "incompatible"       // peer and handshake share no protocol (ErrIncompatible)
 	InitTimedOut      ReasonKind = "init timed out"     // starting and initializing took longer than InitTimeout
@@ -52,5 +53,5 @@ func (r Reason) Unwrap() error { return r.Err }
 // weather reports whether waiting a little may help. What is not weather is
 // retried at the longest delay only.
 func (r Reason) weather() bool {
-	return r.Kind != ExecutableMissing && r.Kind != Incompatible
+	return r.Kind != ExecutableMissing && r.Kind != Incompatible && r.Kind != AuthRequired
 }

@@ -106,6 +106,7 @@ func (l *loop) open(epoch uint64) {
 		err := guard(func() (err error) { ev.link, err = c.transport.Open(inc.ctx); return err })
 		if err != nil {
 			ev.kind, ev.link, ev.reason, ev.random = openFailed, nil, openReason(err), random()
+			ev.timeout = askedDelay(err)
 		}
 		if !c.mailbox.post(ev) && ev.link != nil {
 			closeUnwanted(ev.link)
@@ -143,6 +144,7 @@ func (l *loop) handshake(epoch uint64) {
 		})
 		if err != nil {
 			ev.kind, ev.reason, ev.random = handshakeFailed, handshakeReason(err), random()
+			ev.timeout = askedDelay(err)
 		}
 		c.mailbox.post(ev)
 	}()

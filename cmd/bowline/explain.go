@@ -83,7 +83,7 @@ func whatHappened(reason conn.Reason, command string, patience time.Duration) st
 		return fmt.Sprintf("%q has not answered initialize within %v", command, patience)
 	case conn.Malformed:
 		return fmt.Sprintf("%q does not speak JSON-RPC", command)
-	case conn.HandshakeFailed:
+	case conn.HandshakeFailed, conn.AuthRequired:
 		return fmt.Sprintf("%q has refused the session: %v", command, reason.Err)
 	case conn.Incompatible:
 		return fmt.Sprintf("%q speaks another protocol version: %v", command, reason.Err)
@@ -112,7 +112,7 @@ func adviceFor(kind conn.ReasonKind) string {
 // whatHappenedThere is whatHappened of a server that we have not started.
 func whatHappenedThere(reason conn.Reason, url string, patience time.Duration) string {
 	switch reason.Kind {
-	case conn.InitTimedOut, conn.Incompatible, conn.HandshakeFailed:
+	case conn.InitTimedOut, conn.Incompatible, conn.HandshakeFailed, conn.AuthRequired:
 		return whatHappened(reason, url, patience)
 	default:
 		return fmt.Sprintf("%q cannot be reached: %v", url, cause(reason.Err))
