@@ -1,0 +1,56 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// One server, over HTTP, for clients of every revision. This one speaks
+// 2026-07-28, where each request says all of its client.
+func ExampleServer_Accept() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	type person struct {
+		Name string `json:"name"`
+	}
+	server.AddTool(s, protocol.Tool{Name: "greet"},
+		func(_ context.Context, _ *server.ToolCall, in person) (string, error) {
+			return "Hello, " + in.Name + "!", nil
+		})
+
+	endpoint := streamable.NewHandler(s.Accept, streamable.HandlerOptions{})
+	defer endpoint.Close(0)
+	defer s.Close(context.Background())
+	site := httptest.NewServer(endpoint) // a program has its http.Server
+	defer site.Close()
+
+	const call = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Grace"},` +
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	request, err := http.NewRequest(http.MethodPost, site.URL, strings.NewReader(call))
+	if err != nil {
+		fmt.Println(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Mcp-Protocol-Version", "2026-07-28")
+	request.Header.Set("Mcp-Method", "tools/call")
+	request.Header.Set("Mcp-Name", "greet")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		fmt.Println(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	fmt.Println(response.Status, err)
+	fmt.Println(strings.Contains(string(answer), `"text":"Hello, Grace!"`))
+	http.DefaultClient.CloseIdleConnections()
+	// Output:
+	// 200 OK <nil>
+	// true
+}
