@@ -139,5 +139,5 @@ type Failure struct {
 // A Loss is the end of a link.
 type Loss struct {
 	Reason error // typed where the cause is known: *ExitError, *OversizedError, ErrClosed
-	Unsent []Tag // accepted by Send, no byte of them accepted by the operating system
+	Unsent []Tag // accepted by Send, and unsent as a Failure is
 }

@@ -228,19 +228,24 @@ func TestModernServerSaysWhatItMisses(t *testing.T) {
 	}
 }
 
-func TestLegacyServerKnowsNoModernRequest(t *testing.T) {
+// A server of legacy revisions names them to a modern client, and makes no
+// session of what it says: strangers may come in on the same link.
+//
+// Guarantees: G-0020.1, G-0020.4
+func TestLegacyServerTakesNoModernRequestForASession(t *testing.T) {
 	s := newServer(server.Options{ProtocolVersions: protocol.LegacyVersions()})
 	addNamed(s, "a")
 	w := dial(t, s)
-	for _, method := range []string{"server/discover", "tools/list", "subscriptions/listen"} {
-		w.wantFault(jsonrpc.CodeInvalidRequest, modern(`1`, method, ``)) // a client falls back to initialize
+	for range 2 {
+		for _, method := range []string{"server/discover", "tools/list", "subscriptions/listen", "initialize"} {
+			fault := w.wantFault(protocol.CodeUnsupportedVersion, modern(`1`, method, `"protocolVersion":"2025-11-25"`))
+			if !strings.Contains(string(fault.Data), protocol.Version20251125) {
+				t.Errorf("%s: got %s", method, fault.Data)
+			}
+		}
+		w.wantFault(jsonrpc.CodeInvalidRequest, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`) // no session was begun
 	}
 	w.initialize(protocol.Version20251125)
-	w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "server/discover", ``))
-	w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "subscriptions/listen", ``))
-	if got := w.ask(modern(`1`, "tools/list", ``)).Result; got["tools"] == nil || got["resultType"] != nil {
-		t.Errorf("got %s", got) // _meta that it does not know is ignored
-	}
 }
 
 // A tool may answer all its calls with one result.

@@ -78,12 +78,11 @@ func (r *request) run(ctx context.Context, m method) (json.RawMessage, error) {
 type handler struct{ session *session }
 
 // ServeRequest implements conn.Handler. It is the one place where the era of a
-// request is decided: by the request itself (2026-07-28 basic/versioning).
+// request is decided: by the request itself (2026-07-28 basic/versioning). That
+// holds for a server that speaks no modern revision too: strangers may share
+// the link that modern requests come in on, and must not share a session.
 func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	r := &request{Incoming: in, server: h.session.server}
-	if !r.server.speaksModern() {
-		return h.session.serveLegacy(ctx, r)
-	}
 	said, modern, err := protocol.ModernContext(in.Params)
 	switch {
 	case err != nil:
@@ -101,10 +100,6 @@ func (h handler) ServeNotification(_ context.Context, in *conn.Incoming) {
 	if in.Method == protocol.NotificationInitialized {
 		h.session.initialized()
 	}
-}
-
-func (s *Server) speaksModern() bool {
-	return slices.ContainsFunc(s.options.ProtocolVersions, protocol.IsModern)
 }
 
 func (s *Server) speaksLegacy() bool {

@@ -112,11 +112,11 @@ func (c *Client) client(endpoint *url.URL) *http.Client {
 		c.once.Do(func() { c.own = newHTTPTransport() })
 		return &http.Client{Transport: c.own, CheckRedirect: followSameHost}
 	}
-	check := followSameHost
+	check, own := followSameHost, c.Header.Clone()
 	if theirs := c.HTTP.CheckRedirect; theirs != nil {
 		check = func(next *http.Request, via []*http.Request) error {
 			if !sameHost(next.URL, endpoint) {
-				strip(next.Header, c.Header)
+				strip(next.Header, own)
 			}
 			return theirs(next, via)
 		}
@@ -145,11 +145,14 @@ func followSameHost(next *http.Request, via []*http.Request) error {
 
 func sameHost(a, b *url.URL) bool { return a.Scheme == b.Scheme && a.Host == b.Host }
 
-// strip takes out of a header what is for the endpoint alone.
+// strip takes out of a header what is for the endpoint alone: what was given,
+// however it is spelt, and the endpoint's own address, which may hold a secret.
 func strip(header, own http.Header) {
 	for name := range own {
+		delete(header, name)
 		header.Del(name)
 	}
+	header.Del("Referer")
 	for _, name := range []string{headerSession, headerVersion, headerMethod, headerName, headerResume} {
 		header.Del(name)
 	}

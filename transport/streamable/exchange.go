@@ -130,6 +130,7 @@ func (x *exchange) isAnswer(m jsonrpc.Message) bool {
 // events hands on the events of a body until it ends.
 func (x *exchange) events(body io.Reader) {
 	stream := eventstream.NewReader(body, x.link.limit)
+	stream.ResumeAfter(x.eventID)
 	for x.await() {
 		e, err := stream.Next()
 		switch {
@@ -143,7 +144,8 @@ func (x *exchange) events(body io.Reader) {
 			x.cut(err)
 			return
 		}
-		if x.note(e); len(e.Data) == 0 {
+		x.link.heard()
+		if x.note(e); len(e.Data) == 0 || e.Type != "message" { // other types are none of ours
 			continue
 		}
 		if err := x.observe(e.Data); err != nil {
@@ -270,11 +272,13 @@ func (x *exchange) listenTo(a *attempt, response *http.Response) {
 	case isStream:
 		x.opened = true
 		x.events(response.Body)
-	case x.isMain() && !x.opened && status < 500:
+	case x.isMain() && !x.opened && !isDenial(status) && !isPassing(status):
 		a.fatal = nil // the server has no such stream: it need not
 	case a.fatal != nil: // the whole link is lost
 	default:
-		x.lost(fmt.Errorf("streamable: open the event stream: %w", newStatusError(response, excerptOf(response))), status >= 500)
+		refused := newStatusError(response, excerptOf(response))
+		x.retry = max(x.retry, refused.RetryAfter)
+		x.lost(fmt.Errorf("streamable: open the event stream: %w", refused), isPassing(status))
 	}
 }
 

@@ -35,6 +35,11 @@ func isDenial(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
+// isPassing reports whether a status says that it may be another one later.
+func isPassing(status int) bool {
+	return status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
+}
+
 // mediaType is the type of a body, without parameters, in lower case.
 func mediaType(response *http.Response) string {
 	kind, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")

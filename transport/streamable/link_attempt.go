@@ -27,8 +27,9 @@ type attempt struct {
 	written   func() // called when the request was written, perhaps not at all
 	inSession bool   // it carries the session's id
 
-	handed    bool // to the HTTP client
-	dialing   atomic.Bool
+	handed    bool        // to the HTTP client
+	waiting   atomic.Bool // for a connection, new or used
+	dialing   atomic.Bool // a new one is being made
 	connected atomic.Bool
 	fatal     error // why the link is over with it
 }
@@ -106,11 +107,10 @@ func (a *attempt) body() io.Reader {
 // trace watches the request. Its functions run on the HTTP client's goroutines.
 func (a *attempt) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
-		GetConn: func(string) { a.dialing.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) {
-			a.connected.Store(true)
-			a.dialing.Store(false)
-		},
+		GetConn:      func(string) { a.waiting.Store(true) },
+		DNSStart:     func(httptrace.DNSStartInfo) { a.dialing.Store(true) },
+		ConnectStart: func(string, string) { a.dialing.Store(true) },
+		GotConn:      func(httptrace.GotConnInfo) { a.connected.Store(true) },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if a.written != nil && info.Err == nil {
 				a.written()
@@ -122,7 +122,7 @@ func (a *attempt) trace() *httptrace.ClientTrace {
 // unsent reports whether surely no byte of it left. A RoundTripper that cannot
 // be traced leaves that open.
 func (a *attempt) unsent() bool {
-	return !a.handed || a.dialing.Load() && !a.connected.Load()
+	return !a.handed || a.waiting.Load() && !a.connected.Load()
 }
 
 // count takes note of how an attempt went, and returns why the link is over.
@@ -134,10 +134,17 @@ func (l *clientLink) count(a *attempt, ctx context.Context, response *http.Respo
 		if l.misses = 0; a.inSession && response.StatusCode == http.StatusNotFound {
 			return transport.ErrSessionExpired
 		}
-	case a.dialing.Load() && !errors.Is(ctx.Err(), context.Canceled):
+	case a.dialing.Load() && !a.connected.Load() && !errors.Is(ctx.Err(), context.Canceled):
 		if l.misses++; l.misses >= maxMisses {
 			return fmt.Errorf("streamable: %s cannot be reached: %w", l.endpoint.Host, err)
 		}
 	}
 	return nil
+}
+
+// heard takes note that the server is there.
+func (l *clientLink) heard() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.misses = 0
 }

@@ -50,6 +50,9 @@ func NewReader(from io.Reader, limit int) *Reader {
 	return &Reader{from: bufio.NewReaderSize(from, readAhead), limit: limit}
 }
 
+// ResumeAfter says which id the stream has named last, before it was broken off.
+func (r *Reader) ResumeAfter(id string) { r.id = id }
+
 // Next waits for the next event. Its data is the caller's. The error is io.EOF
 // at the end of the stream, where an unfinished event is discarded, and
 // *transport.OversizedError for an event above the limit, as soon as that is
