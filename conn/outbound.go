@@ -69,6 +69,16 @@ func (o *outbound) withdraw(caller *call) bool {
 	return true
 }
 
+// lastReply is the last answer that waits for a stream, or nil.
+func (o *outbound) lastReply(stream transport.Stream) *outboundFrame {
+	for i := len(o.queue) - 1; i >= 0; i-- {
+		if o.queue[i].reply && o.queue[i].stream == stream {
+			return &o.queue[i]
+		}
+	}
+	return nil
+}
+
 // take empties the queue.
 func (o *outbound) take() []outboundFrame {
 	queue := o.queue
@@ -190,6 +200,10 @@ func (c *core) onFailed(now instant, ev *event) {
 		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err, true), NotSent, ev.err}, nil)
 	case !ev.out.answers.IsZero() && !errors.Is(ev.err, transport.ErrNoRoute):
 		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
-		c.send(outboundFrame{stream: ev.out.stream, reply: true, last: ev.out.last, frame: jsonrpc.AppendError(nil, ev.out.answers, fault)})
+		// What was offered behind it is about to come back, and must not overtake.
+		c.outbound.queue = append(c.outbound.queue, outboundFrame{
+			stream: ev.out.stream, reply: true, last: ev.out.last, frame: jsonrpc.AppendError(nil, ev.out.answers, fault),
+		})
+		c.outbound.retryAt = now + busyWait(ev.random)
 	}
 }

@@ -155,6 +155,8 @@ func TestReplyThatCannotBeSentIsReplaced(t *testing.T) {
 	d.wantGrant(1)
 	reply := d.wantReply()
 	d.own(event{kind: failed, out: reply, unsent: true, err: &transport.OversizedError{Limit: 1, Size: 2}})
+	d.wantNothing("what was offered behind it is about to come back")
+	d.atDeadline()
 	replacement := d.wantReply()
 	m, err := jsonrpc.Decode(replacement.frame, jsonrpc.Limits{})
 	if id, _ := m.ID.Int64(); err != nil || id != 7 || m.Error == nil || m.Error.Code != jsonrpc.CodeInternalError {

@@ -230,6 +230,9 @@ func (c *core) onReplied(now instant, ev *event) {
 			e = ending{PeerError, Sent, ev.fault}
 		}
 		c.settle(now, r, e, ev)
+		if r.stream != ev.stream || !ev.last {
+			c.endStream(r.stream) // it has done what it was for
+		}
 	case !ok && ev.id > 0 && ev.id <= c.pending.lastID:
 		c.emit(effect{kind: late, id: ev.id, epoch: c.epoch, cause: c.tombstones.look(ev.id, now)})
 	default:

@@ -143,8 +143,12 @@ func (c *core) abandonStream(now instant, s *stream, why Reason) {
 
 // endStream ends a stream from this side.
 func (c *core) endStream(number transport.Stream) {
-	if c.streams.find(number) != nil && number != transport.Main {
-		c.streams.drop(number)
+	s := c.streams.find(number)
+	if s == nil || number == transport.Main {
+		return
+	}
+	c.streams.drop(number)
+	if s.request == 0 || !s.complete { // else the peer has ended it
 		c.emit(effect{kind: endStream, epoch: c.epoch, stream: number})
 	}
 }
@@ -176,6 +180,11 @@ func (c *core) finishStream(now instant, number transport.Stream) {
 		c.streams.drop(number)
 		c.abandonStream(now, s, Reason{StreamLost, transport.ErrPeerClosed})
 	case len(s.requests) == 0:
+		if last := c.outbound.lastReply(number); last != nil {
+			last.last = true // the end must not overtake it
+			c.streams.drop(number)
+			return
+		}
 		c.endStream(number)
 	}
 }

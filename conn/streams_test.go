@@ -343,3 +343,43 @@ func TestStreamingRequestsOfOursMayBeEndedByThePeer(t *testing.T) {
 	d.wantGrant(1)
 	d.wantNothing("the other request is not streaming")
 }
+
+// The end of a stream does not overtake an answer that waits for it.
+//
+// Guarantees: G-0019.5
+func TestEndOfAStreamDoesNotOvertakeItsAnswer(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.streamOpened(4, 0)
+	in := &Incoming{key: incomingKey{4, jsonrpc.IntegerID(1)}}
+	d.own(event{kind: requested, incoming: in, stream: 4, frames: 1})
+	d.forget()
+	d.answer(in)
+	d.busy(d.wantReply())
+	d.own(event{kind: notified, incoming: &Incoming{}, stream: 4, frames: 1, last: true})
+	d.want(notify)
+	d.wantNothing("an answer waits for the link to have room")
+	d.own(event{kind: writable})
+	if out := d.wantReply(); !out.last {
+		t.Fatal("the answer does not end its stream")
+	}
+}
+
+// An answer that came elsewhere, or left its stream open, ends it.
+//
+// Guarantees: G-0019.4
+func TestAnsweredRequestLeavesNoStream(t *testing.T) {
+	for name, ev := range map[string]event{
+		"elsewhere":           {kind: replied, id: 1, frames: 1},
+		"and more might come": {kind: replied, id: 1, frames: 1, stream: 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := driveReady(t, Options{})
+			d.call(1, 0)
+			d.streamOpened(6, 1)
+			d.forget()
+			d.own(ev)
+			d.wantSettled(1, Answered, Sent)
+			d.wantEnded(6)
+		})
+	}
+}

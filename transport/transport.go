@@ -28,10 +28,11 @@ type Link interface {
 
 	// Send takes the frame over, in order within its stream, and never
 	// blocks. It returns nil once the frame is queued, ErrBusy when the
-	// bounded queue is full (Receiver.Writable follows when it is not any
-	// more; the frame stays the caller's), *OversizedError for a frame above
-	// the limit, ErrNoRoute when the frame's stream leads to nobody, and
-	// ErrClosed after Close or loss.
+	// bounded queue of Main is full (Receiver.Writable follows when it is not
+	// any more; the frame stays the caller's), *OversizedError for a frame
+	// above the limit, ErrNoRoute when the frame's stream leads to nobody, and
+	// ErrClosed after Close or loss. Another stream is never busy, since its
+	// peer would hold up all others: one whose queue is full is lost.
 	Send(Outbound) error
 
 	// Grant lets a stream deliver that many more frames. A stream without

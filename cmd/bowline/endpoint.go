@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/mcpconfig"
@@ -27,12 +28,12 @@ func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 		return nil, err
 	}
 	flags := cmd.Flags()
-	switch command, url := flags.Changed("command"), flags.Changed("url"); {
-	case command && url:
+	switch command, remote := flags.Changed("command"), flags.Changed("url"); {
+	case command && remote:
 		return nil, errors.New("--command starts a server and --url reaches one: give one of them")
-	case (command || url) && (t.configPath != "" || t.name != ""):
+	case (command || remote) && (t.configPath != "" || t.name != ""):
 		return nil, errors.New("--command and --url say all: --mcp-config and --server do not go with them")
-	case url:
+	case remote:
 		return t.remote(t.url, nil)
 	case command:
 		words, err := split(t.command)
@@ -62,7 +63,7 @@ func (t *target) process(cmd *cobra.Command, server *stdio.Command) (*endpoint, 
 
 // remote is a server that is reached over HTTP. What the flags say prevails
 // over the header given here.
-func (t *target) remote(url string, header http.Header) (*endpoint, error) {
+func (t *target) remote(address string, header http.Header) (*endpoint, error) {
 	if len(t.env) > 0 || t.dir != "" {
 		return nil, errors.New("--env and --cwd are for a server that is started, not for one that is reached over HTTP")
 	}
@@ -76,13 +77,23 @@ func (t *target) remote(url string, header http.Header) (*endpoint, error) {
 		}
 		header.Set(name, value)
 	}
-	client := &streamable.Client{URL: url, Header: header}
+	client := &streamable.Client{URL: address, Header: header}
 	if err := client.Check(); err != nil {
 		var wrong *streamable.URLError
 		errors.As(err, &wrong)
 		return nil, fmt.Errorf("the URL is none such as http://127.0.0.1:8080/mcp: %w", wrong.Err)
 	}
-	return &endpoint{Transport: client, name: url, remote: true}, nil
+	return &endpoint{Transport: client, name: withoutSecrets(address), remote: true}, nil
+}
+
+// withoutSecrets is what of an address can be shown: user and query may hold
+// secrets.
+func withoutSecrets(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return "the server"
+	}
+	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
 }
 
 // readHeader takes a header as curl does. What is wrong is said without the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -111,8 +112,9 @@ func adviceFor(kind conn.ReasonKind) string {
 
 // whatHappenedThere is whatHappened of a server that we have not started.
 func whatHappenedThere(reason conn.Reason, url string, patience time.Duration) string {
-	switch reason.Kind {
-	case conn.InitTimedOut, conn.Incompatible, conn.HandshakeFailed, conn.AuthRequired:
+	answered := errors.As(reason, new(*transport.StatusError)) || errors.As(reason, new(*jsonrpc.Error)) || errors.As(reason, new(*client.ResultError))
+	switch {
+	case reason.Kind == conn.InitTimedOut, reason.Kind == conn.Incompatible, answered:
 		return whatHappened(reason, url, patience)
 	default:
 		return fmt.Sprintf("%q cannot be reached: %v", url, cause(reason.Err))

@@ -94,6 +94,10 @@ func TestNoSessionOverHTTP(t *testing.T) {
 	o.want(t, exitNoSession, "", adviceEndpoint)
 	site.Close()
 	o = bowline(t, "", "tools", "--url", site.URL)
-	o.want(t, exitNoSession, "", "refused")
+	o.want(t, exitNoSession, "", "cannot be reached")
+	o = bowline(t, "", "tools", "--url", strings.Replace(site.URL, "://", "://user:HUNTER2@", 1)+"/mcp?key=SECRET")
+	if o.want(t, exitNoSession, "", "/mcp"); strings.Contains(o.stderr, "HUNTER2") || strings.Contains(o.stderr, "SECRET") {
+		t.Errorf("secrets are printed: %s", o.stderr)
+	}
 	o.want(t, exitNoSession, "", adviceRemote)
 }

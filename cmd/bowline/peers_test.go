@@ -32,9 +32,11 @@ func peers() map[string]func() int {
 		"foreign": func() int {
 			return withTool(`{"$schema":"https://json-schema.org/draft/2019-09/schema","type":"object"}`)
 		},
-		"unclear":  func() int { return withTool(`{"type":12,"properties":"none"}`) },
-		"toolless": func() int { return serveTools(func(*server.Server) {}) },
-		"odd":      func() int { return serveTools(addOddTools) },
+		"unclear": func() int { return withTool(`{"type":12,"properties":"none"}`) },
+		"toolless": func() int {
+			return answer(`"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`)
+		},
+		"odd": func() int { return serveTools(addOddTools) },
 	}
 }
 

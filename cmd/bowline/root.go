@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootLong = `bowline lists and calls the tools of MCP servers that run as child processes.
+const rootLong = `bowline lists and calls the tools of MCP servers, started as child processes or
+reached over HTTP.
 
 Exit status:
     0   it worked

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
-	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
@@ -26,7 +25,7 @@ has it, and prints its URL to standard error. An ADDRESS without a host is this
 machine's alone, and port 0 is any that is free.
 
 Either way it ends with status 0 at SIGINT or SIGTERM, having finished what it
-was asked, within five seconds.`
+was asked. What takes longer than five seconds then is given up.`
 
 const serveExample = `  # List the tools of this server with this command
   bowline tools --command 'bowline serve --stdio'
@@ -72,14 +71,17 @@ func newServe() *cobra.Command {
 	return command
 }
 
-// serveStdio ends in good order when its context does.
+// serveStdio serves until its input ends or its context does, and finishes what
+// it was asked.
 func serveStdio(cmd *cobra.Command, faults bool) error {
 	options := bundled.Options{Version: version(), Log: cmd.ErrOrStderr()}
 	if faults {
 		options.Garble = os.Stdout // before the transport takes it away from others
 	}
-	server := bundled.New(options)
-	return server.Serve(cmd.Context(), &stdio.Server{})
+	tools := bundled.New(options)
+	stop := context.AfterFunc(cmd.Context(), func() { finish(tools.Close) })
+	defer stop()
+	return tools.Serve(context.WithoutCancel(cmd.Context()), &stdio.Server{})
 }
 
 // serveHTTP serves until its context ends, and then finishes what it was asked.
@@ -102,7 +104,8 @@ func serveHTTP(cmd *cobra.Command, address string) error {
 	case <-cmd.Context().Done():
 		defer func() { <-ended }()
 	}
-	return errors.Join(err, finish(tools, endpoint, listening))
+	finish(tools.Close)
+	return errors.Join(err, endpoint.Close(0), listening.Close())
 }
 
 // listen opens the address: of this machine alone when it names no host.
@@ -119,9 +122,10 @@ func listen(address string) (net.Listener, error) {
 
 func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }
 
-// finish lets what is being served finish, and leaves nothing behind.
-func finish(tools *server.Server, endpoint *streamable.Handler, listening *http.Server) error {
+// finish lets what is being served finish. What has not by the end of the grace
+// is stopped, which is no failure of the server.
+func finish(closing func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
 	defer cancel()
-	return errors.Join(tools.Close(ctx), endpoint.Close(0), listening.Close())
+	_ = closing(ctx)
 }

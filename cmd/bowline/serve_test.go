@@ -53,3 +53,17 @@ func TestServeOfNothingEnds(t *testing.T) {
 		t.Errorf("status %d, standard output %q, standard error %q", o.status, o.stdout, o.stderr)
 	}
 }
+
+// A subscription that comes with the end of the input is acknowledged, and ends
+// with a result.
+//
+// Guarantees: G-0020.7
+func TestServeEndsASubscriptionInGoodOrder(t *testing.T) {
+	o := bowline(t, `{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},`+
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`+"\n", "serve", "--stdio")
+	o.want(t, 0, "notifications/subscriptions/acknowledged", "")
+	o.want(t, 0, `"id":"s","result":`, "")
+	if strings.Contains(o.stdout, `"error"`) {
+		t.Errorf("standard output: %s", o.stdout)
+	}
+}

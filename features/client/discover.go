@@ -46,13 +46,12 @@ func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, p
 		return s.nothingInCommon(result.SupportedVersions)
 	}
 	s.dialect.Negotiated(version)
-	s.latest.Store(&meeting{incarnation: incarnation, members: members, server: Server{
+	return s.meet(ctx, &meeting{incarnation: incarnation, members: members, server: Server{
 		ProtocolVersion: version,
 		Info:            introduced(result.Meta),
 		Capabilities:    result.Capabilities,
 		Instructions:    result.Instructions,
 	}})
-	return nil
 }
 
 // nothingInCommon is either the way to initialize, or the end.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -39,7 +38,11 @@ func (s *session) shake(ctx context.Context, incarnation *conn.Incarnation) erro
 		return incompatible(err)
 	}
 	s.legacy.Store(true)
-	return s.initializeAgain(ctx, incarnation)
+	refused := s.initializeAgain(ctx, incarnation)
+	if errors.Is(err, conn.ErrTimedOut) && errors.As(refused, new(*jsonrpc.Error)) {
+		return incompatible(s.discover(ctx, incarnation, -1)) // it was not silent, but slow to begin
+	}
+	return refused
 }
 
 // patience leaves initialize at least half of the time that the handshake has.
@@ -54,7 +57,7 @@ func (s *session) patience() time.Duration {
 func incompatible(outcome error) error {
 	var fault *jsonrpc.Error
 	var status *transport.StatusError
-	if errors.As(outcome, &status) && (status.Status == http.StatusTooManyRequests || status.Status >= 500) {
+	if errors.As(outcome, &status) && (status.Status == 429 || status.Status >= 500) {
 		return outcome // it says nothing of the server's revisions
 	}
 	if isLegacy(outcome) || errors.As(outcome, &fault) && fault.Code == protocol.CodeUnsupportedVersion {
@@ -81,7 +84,7 @@ func isLegacy(outcome error) bool {
 	switch {
 	case outcome == nil:
 		return false
-	case errors.As(outcome, &status) && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
+	case errors.As(outcome, &status) && (status.Status == 401 || status.Status == 403):
 		return false // who may not come in is not told what is there
 	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
 		return true

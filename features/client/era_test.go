@@ -547,3 +547,36 @@ func TestServerThatIsOutOfOrderIsNotIncompatible(t *testing.T) {
 		})
 	}
 }
+
+// A modern server that is slow to begin is no legacy one: it refuses initialize,
+// and is asked again.
+//
+// Guarantees: G-0020.2
+func TestSlowModernServerIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := false
+		s := &fakeServer{answer: func(f frame) []string {
+			if !begun { // what it is asked meanwhile waits
+				begun = true
+				pass(7 * time.Second)
+			}
+			switch f.Method {
+			case protocol.MethodDiscover:
+				return []string{f.result(discovered)}
+			case protocol.MethodInitialize:
+				return []string{`{"jsonrpc":"2.0","id":` + string(f.ID) + `,"error":{"code":-32602,"message":"what?"}}`}
+			default:
+				return nil
+			}
+		}}
+		t.Cleanup(s.close)
+		session, err := client.New(clientInfo, client.Options{FailFast: true}).Connect(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := session.Server().ProtocolVersion; got != protocol.Version20260728 {
+			t.Errorf("%s is spoken", got)
+		}
+		session.Close(t.Context())
+	})
+}

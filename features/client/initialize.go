@@ -40,13 +40,12 @@ func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation,
 	if err := incarnation.Notify(ctx, protocol.NotificationInitialized, nil); err != nil {
 		return err
 	}
-	s.latest.Store(&meeting{incarnation: incarnation, server: Server{
+	return s.meet(ctx, &meeting{incarnation: incarnation, server: Server{
 		ProtocolVersion: result.ProtocolVersion,
 		Info:            result.ServerInfo,
 		Capabilities:    result.Capabilities,
 		Instructions:    result.Instructions,
 	}})
-	return nil
 }
 
 func versioned(server *protocol.InitializeResult) error {

@@ -57,7 +57,8 @@ func (s *Session) tell() {
 func (s *Session) follow(before *meeting) {
 	defer s.watch.stop()
 	delays := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(time.Second), backoff.WithMaxInterval(lasting), backoff.WithMaxElapsedTime(0))
+		backoff.WithInitialInterval(time.Second), backoff.WithMaxInterval(lasting),
+		backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))
 	for s.conn.AwaitReady(s.watch.ctx) == nil {
 		met, began := s.latest.Load(), time.Now()
 		var refused *jsonrpc.Error
@@ -72,7 +73,7 @@ func (s *Session) follow(before *meeting) {
 		if time.Since(began) >= lasting {
 			delays.Reset()
 		}
-		if met.current(s.conn.Status()) {
+		if s.conn.State() == conn.Ready { // else AwaitReady waits
 			s.pause(delays.NextBackOff())
 		}
 	}

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -20,6 +22,22 @@ type meeting struct {
 	incarnation *conn.Incarnation
 	server      Server
 	members     protocol.Meta // what every request says in _meta; nil in the legacy revisions
+}
+
+// meet notes a handshake that has succeeded, unless its incarnation is over:
+// a later one may have been noted already.
+func (s *session) meet(ctx context.Context, m *meeting) error {
+	for {
+		before := s.latest.Load()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case before != nil && before.incarnation.Epoch() > m.incarnation.Epoch():
+			return conn.ErrStale
+		case s.latest.CompareAndSwap(before, m):
+			return nil
+		}
+	}
 }
 
 func (m *meeting) modern() bool { return m.members != nil }

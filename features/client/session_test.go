@@ -219,7 +219,7 @@ func TestToolsRangesOverAllPages(t *testing.T) {
 }
 
 func TestServerWithoutToolsIsNotAsked(t *testing.T) {
-	session, _ := open(t, server.New(serverInfo, server.Options{}), client.Options{})
+	session, _ := open(t, server.New(serverInfo, server.Options{}), client.Options{ProtocolVersion: protocol.LatestLegacy})
 	var missing *client.CapabilityError
 	if _, err := session.ListTools(t.Context(), nil); !errors.As(err, &missing) || missing.Capability != "tools" {
 		t.Errorf("got %v", err)
@@ -346,4 +346,17 @@ func TestProgressKeepsACallAlive(t *testing.T) {
 		session.Close(t.Context())
 		n.close()
 	})
+}
+
+// A modern server may get its first tool at any time.
+func TestFirstToolOfAModernServerIsFound(t *testing.T) {
+	s := server.New(serverInfo, server.Options{})
+	session, _ := open(t, s, client.Options{ProtocolVersion: protocol.Latest})
+	if names, err := toolNames(t, session, nil); err != nil || len(names) > 0 {
+		t.Errorf("%q, %v", names, err)
+	}
+	server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, *server.ToolCall, struct{}) (string, error) { return "", nil })
+	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "late"}); err != nil {
+		t.Error(err)
+	}
 }

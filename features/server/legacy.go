@@ -44,7 +44,7 @@ func (s *session) initialize(r *request, _ context.Context, params *protocol.Ini
 	}
 	agreed := &agreement{
 		client:  Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities},
-		offered: r.server.capabilities(),
+		offered: r.server.legacyCapabilities(),
 	}
 	if !s.agreed.CompareAndSwap(nil, agreed) {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")

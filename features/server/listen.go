@@ -35,7 +35,8 @@ func (r *request) listen(ctx context.Context, params *protocol.ListenParams) (*p
 	}
 	acknowledged := protocol.AcknowledgedParams{Notifications: granted}
 	acknowledged.Meta = id
-	if err := r.notify(ctx, protocol.NotificationAcknowledged, acknowledged); err != nil {
+	// Also where the server is being closed already: the result is to follow.
+	if err := r.notify(context.WithoutCancel(ctx), protocol.NotificationAcknowledged, acknowledged); err != nil {
 		return nil, err
 	}
 	if err := r.tell(ctx, mine, id); !errors.Is(err, conn.ErrDraining) {

@@ -15,7 +15,7 @@ func (r *request) serveModern(ctx context.Context, said *protocol.RequestContext
 	if !protocol.IsModern(said.ProtocolVersion) || !slices.Contains(versions, said.ProtocolVersion) {
 		return nil, protocol.UnsupportedVersion(said.ProtocolVersion, versions)
 	}
-	r.modern, r.offered = true, r.server.capabilities()
+	r.modern, r.offered = true, r.server.modernCapabilities()
 	r.client = &Client{ProtocolVersion: said.ProtocolVersion, Capabilities: said.ClientCapabilities}
 	if said.ClientInfo != nil {
 		r.client.Info = *said.ClientInfo

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/transport"
@@ -100,11 +101,19 @@ func (s *Server) Close(ctx context.Context) error {
 	s.sessions.mu.Lock()
 	s.sessions.closed = true
 	var closing sync.WaitGroup
+	var stopped atomic.Bool
 	for peer := range s.sessions.live {
-		closing.Go(func() { _ = peer.conn.Close(ctx) }) // what it would say is said below, for all
+		closing.Go(func() {
+			if err := peer.conn.Close(ctx); err != nil && !errors.Is(err, conn.ErrNotRunning) {
+				stopped.Store(true)
+			}
+		})
 	}
 	s.sessions.mu.Unlock()
 	closing.Wait()
 	s.sessions.gone.Wait()
-	return context.Cause(ctx)
+	if stopped.Load() {
+		return context.Cause(ctx)
+	}
+	return nil
 }

@@ -63,7 +63,14 @@ func New(info protocol.Implementation, o Options) *Server {
 	return &Server{info: info, rawInfo: raw, options: o}
 }
 
-func (s *Server) capabilities() protocol.ServerCapabilities {
+// modernCapabilities hold for one request alone, and clients keep them for a
+// while all the same: tools may be added meanwhile, so there is a list of them.
+func (s *Server) modernCapabilities() protocol.ServerCapabilities {
+	return protocol.ServerCapabilities{Tools: &protocol.ListCapability{ListChanged: true}}
+}
+
+// legacyCapabilities hold for a whole session.
+func (s *Server) legacyCapabilities() protocol.ServerCapabilities {
 	var c protocol.ServerCapabilities
 	if s.tools.len() > 0 {
 		c.Tools = &protocol.ListCapability{ListChanged: true}

@@ -50,7 +50,7 @@ func TestEventsOfOtherTypesAreNoMessages(t *testing.T) {
 	r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
 		stream(w, "event: ping\ndata: now\n\ndata: "+result(1)+"\n\n")
 	})
-	r.wantFrame(0, r.call(1, 5), result(1), false)
+	r.wantFrame(0, r.call(1, 5), result(1), true)
 }
 
 // What comes on a stream between two failed dials is something received.

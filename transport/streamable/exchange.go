@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -62,6 +63,9 @@ func (x *exchange) post(o *outgoing) {
 		x.link.abandon(o, a.unsent())
 	default:
 		x.fail(fmt.Errorf("streamable: post %s: %w", o.label(), err), a.unsent())
+	}
+	if x.answered {
+		x.cancel()
 	}
 	x.link.judge(a)
 }
@@ -152,9 +156,23 @@ func (x *exchange) events(body io.Reader) {
 			x.fail(err, false)
 			return
 		}
-		x.deliver(transport.Inbound{Frame: e.Data})
+		if x.deliver(transport.Inbound{Frame: e.Data, Last: x.answered}); x.answered {
+			x.linger(body)
+			return
+		}
 	}
 }
+
+// linger lets a server end the response by itself once it has answered, so that
+// the connection can be used again, and ends it otherwise.
+func (x *exchange) linger(body io.Reader) {
+	timer := time.AfterFunc(lingerTime, x.cancel)
+	defer timer.Stop()
+	io.CopyN(io.Discard, body, maxErrorBody)
+}
+
+// lingerTime is how long a response may go on after its answer.
+const lingerTime = time.Second
 
 // observe looks for the response to the request among what is handed on.
 func (x *exchange) observe(frame []byte) error {
@@ -195,10 +213,10 @@ func (l *clientLink) begin(id string, answer jsonrpc.Message) error {
 func (x *exchange) deliver(in transport.Inbound) {
 	x.spend()
 	in.Stream = x.stream
-	x.link.tellOf(x.lane, in.Last, func(to transport.Receiver) { to.Receive(in) })
 	if in.Last {
-		x.link.forget(x)
+		x.link.drop(x)
 	}
+	x.link.tellOf(x.lane, in.Last, func(to transport.Receiver) { to.Receive(in) })
 }
 
 // fail tells that the request has failed, and its stream with it.

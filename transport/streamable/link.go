@@ -69,11 +69,9 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 	return l
 }
 
-// Send implements transport.Link. Everything is sent on Main.
+// Send implements transport.Link. On this side there is one way to send, a POST,
+// whatever stream a question came on.
 func (l *clientLink) Send(o transport.Outbound) error {
-	if o.Stream != transport.Main {
-		return fmt.Errorf("streamable: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
-	}
 	if len(o.Frame) > l.limit {
 		return &transport.OversizedError{Limit: l.limit, Size: len(o.Frame)}
 	}
@@ -192,10 +190,15 @@ func (l *clientLink) find(stream transport.Stream) *exchange {
 	return l.exchanges[stream]
 }
 
-// forget ends a stream of which everything was told.
-func (l *clientLink) forget(x *exchange) {
+// drop takes a stream out of the table. Its HTTP request may go on.
+func (l *clientLink) drop(x *exchange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.exchanges, x.stream)
+}
+
+// forget ends a stream of which everything was told.
+func (l *clientLink) forget(x *exchange) {
+	l.drop(x)
 	x.cancel()
 }

@@ -1,0 +1,280 @@
+package conn
+
+import (
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const (
+	full uint8 = iota
+	single
+	roomy
+)
+
+func newScene(p *plan) *scene {
+	w := &scene{plan: p, now: time.Second, room: roomy, core: newCore(p.role, &p.options, p.options.Dialect)}
+	if w.state = Starting; p.role == acceptor {
+		w.state = Initializing
+	}
+	w.happen(event{kind: started, link: deadLink{}})
+	for _, c := range p.prologue {
+		w.apply(c)
+	}
+	return w
+}
+
+// apply does one choice, and lets the shell finish what comes of it.
+func (w *scene) apply(c choice) {
+	w.digest = 0
+	switch c.kind {
+	case makesCall, callsStale:
+		w.makeCall(c)
+	case leaves:
+		w.happen(event{kind: callLeft, id: int64(c.a), err: errGone})
+	case notes:
+		w.note(0, event{kind: noticeMade, epoch: w.core.epoch})
+	case notesOnStream:
+		in := w.questions[c.a].incoming
+		w.note(w.plan.questions[c.a].lane, event{kind: noticeMade, epoch: in.Epoch, serving: true})
+	case noteLeaves:
+		w.happen(event{kind: callLeft, err: errGone, out: outboundFrame{call: w.plan.callers[0]}})
+	case returns:
+		w.handlerReturns(c.a)
+	case fills:
+		w.room = full
+	case empties:
+		w.room = c.a
+	case isWritable:
+		w.room, w.refused = c.a, false
+		w.happen(event{kind: writable, epoch: w.bound})
+	case oversizes:
+		w.oversize = true
+	case severs:
+		w.severed = true
+	case drains:
+		w.happen(event{kind: drainAsked, timeout: 3 * time.Second})
+	case stops:
+		w.happen(event{kind: stopAsked})
+	case wakes:
+		w.happen(event{kind: woken})
+	case fires, lapses:
+		w.pass(c)
+	case opensLink, opensNot, shakes, shakesNot, endsInput, losesLink, closesLink:
+		w.applyLink(c)
+	default:
+		w.applyLane(c)
+	}
+	w.checkRest()
+}
+
+// applyLink does what a link reports of itself.
+func (w *scene) applyLink(c choice) {
+	epoch := uint64(c.a)
+	l := &w.links[c.a]
+	switch c.kind {
+	case opensLink:
+		l.opening = false
+		w.happen(event{kind: linkOpened, epoch: epoch, link: deadLink{}})
+	case opensNot:
+		l.opening = false
+		w.happen(event{kind: openFailed, epoch: epoch, random: 0.5, reason: Reason{Kind: OpenFailed}})
+	case shakes:
+		l.shaking = false
+		w.happen(event{kind: handshakeDone, epoch: epoch})
+	case shakesNot:
+		l.shaking = false
+		w.happen(event{kind: handshakeFailed, epoch: epoch, random: 0.5, reason: Reason{Kind: HandshakeFailed}})
+	case endsInput:
+		l.ended = true
+		w.happen(event{kind: linkEnded, epoch: epoch})
+	case losesLink:
+		w.loseLink(epoch, c.b == 1)
+	case closesLink:
+		if l.open && !l.over { // Lost is said before Close returns
+			w.loseLink(epoch, false)
+		}
+		l.closing--
+		l.gone = true
+		w.happen(event{kind: linkGone, epoch: epoch})
+	}
+}
+
+// loseLink reports the loss, and what surely never left: all that the link had
+// taken, or nothing.
+func (w *scene) loseLink(epoch uint64, unsent bool) {
+	w.links[epoch].over = true
+	lost := event{kind: linkLost, epoch: epoch, random: 0.5, reason: Reason{Kind: LinkBroken}}
+	for id := range w.calls {
+		c := &w.calls[id]
+		if unsent && id > 0 && c.taken && !c.settled && c.epoch == epoch {
+			c.unsent = true
+			lost.tags = append(lost.tags, transport.Tag(id))
+		}
+	}
+	w.happen(lost)
+}
+
+// applyLane does what a link reports of one of its streams.
+func (w *scene) applyLane(c choice) {
+	l := &w.lanes[c.a]
+	ev := event{epoch: w.bound, stream: transport.Stream(c.a), frames: 1, last: c.b&1 == 1, random: 0.5}
+	switch c.kind {
+	case opensLane:
+		l.opened = true
+		ev.kind, ev.frames, ev.last = streamOpened, 0, false
+		if c.a <= ownLanes {
+			ev.id = int64(c.a)
+		}
+		w.happen(ev)
+	case losesLane:
+		l.over = true
+		if c.a > ownLanes {
+			w.excuse(c.a)
+		}
+		ev.kind, ev.frames, ev.last, ev.reason = streamLost, 0, false, Reason{StreamLost, errGone}
+		w.happen(ev)
+	case cutsLane:
+		l.cut = true
+		ev.kind, ev.frames, ev.last, ev.resumable = streamLost, 0, false, true
+		if c.b == 1 {
+			ev.timeout = time.Minute
+			l.floor = w.now + ev.timeout
+		}
+		w.happen(ev)
+	case fails:
+		w.calls[c.a].failed, w.calls[c.a].unsent = true, c.b == 1
+		*l = laneBook{opened: true, over: true}
+		w.happen(event{kind: failed, epoch: w.bound, out: outboundFrame{id: int64(c.a)}, err: errGone, unsent: c.b == 1})
+	case replies:
+		ev.kind, ev.id = replied, int64(c.b>>1)
+		l.answered = l.answered || c.a == c.b>>1
+		w.frame(ev)
+	case faults:
+		ev.kind, ev.id, ev.fault = replied, int64(c.b>>1), &jsonrpc.Error{}
+		l.answered = l.answered || c.a == c.b>>1
+		w.frame(ev)
+	case progresses:
+		ev.kind, ev.id = progressed, int64(c.b>>1)
+		w.frame(ev)
+	case notifies:
+		ev.kind, ev.incoming = notified, &Incoming{}
+		w.frame(ev)
+	case takesBack:
+		w.cancel(ev, w.plan.questions[c.b>>1].id)
+	case endsOurs:
+		w.cancel(ev, int64(c.b>>1))
+	case sendsGarbage:
+		ev.kind, ev.err = malformed, errGone
+		if w.plan.role == acceptor {
+			ev.out = outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', questions}}
+		}
+		w.frame(ev)
+	case asks:
+		w.ask(c.b)
+	}
+}
+
+// frame delivers a frame, for one credit. The last one of an own stream is the
+// end of it; on the peer's the answer is still to come.
+func (w *scene) frame(ev event) {
+	l := &w.lanes[ev.stream]
+	if !l.partial {
+		l.credit--
+	}
+	l.partial = ev.frames == 0
+	if ev.last {
+		l.complete = true
+		l.over = l.over || ev.stream <= ownLanes
+	}
+	w.happen(ev)
+}
+
+func (w *scene) ask(number uint8) {
+	q, book := w.plan.questions[number], &w.questions[number]
+	book.asked, book.epoch = true, w.bound
+	ev := event{epoch: w.bound, stream: transport.Stream(q.lane), frames: 1, last: q.lane > ownLanes && !q.more && !q.stays}
+	if q.more {
+		ev.frames = 0
+	}
+	key := incomingKey{ev.stream, jsonrpc.IntegerID(q.id)}
+	if q.kind == probing {
+		ev.kind, ev.out = probed, outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', number}}
+	} else {
+		ev.kind = requested
+		ev.incoming = &Incoming{Epoch: w.bound, Params: []byte("{}"), exclusive: q.kind == exclusively, streaming: q.kind == staying, key: key}
+	}
+	book.incoming = ev.incoming
+	w.frame(ev)
+}
+
+// cancel has the peer take back what it has asked: on Main of any stream, the
+// earliest of them.
+func (w *scene) cancel(ev event, id int64) {
+	ev.kind, ev.incoming = cancelled, &Incoming{key: incomingKey{ev.stream, jsonrpc.IntegerID(id)}}
+	if in, ok := w.core.incoming.named(ev.incoming.key); ok && w.core.attached() && ev.epoch == w.core.epoch {
+		w.questions[w.number(in)].excused = true
+	}
+	w.frame(ev)
+}
+
+// excuse notes that nothing on a lane will be answered any more.
+func (w *scene) excuse(lane uint8) {
+	for i, q := range w.plan.questions {
+		if w.questions[i].asked && q.lane == lane {
+			w.questions[i].excused = true
+		}
+	}
+}
+
+// number says which question this is.
+func (w *scene) number(in *Incoming) int {
+	for i := range w.questions {
+		if w.questions[i].incoming == in {
+			return i
+		}
+	}
+	return questions
+}
+
+func (w *scene) makeCall(c choice) {
+	p, id := w.plan.calls[c.a-1], int64(c.a)
+	ev := event{
+		kind: callMade, epoch: w.core.epoch, timeout: p.timeout, limit: p.limit, streaming: p.streaming,
+		handshake: p.by == byHandshake, serving: p.by == byHandler,
+		out: outboundFrame{id: id, call: w.plan.callers[id], frame: []byte{'c', c.a}},
+	}
+	if c.kind == callsStale {
+		ev.epoch--
+	}
+	book := &w.calls[id]
+	book.made, book.epoch = true, ev.epoch
+	w.happen(ev)
+}
+
+func (w *scene) note(lane uint8, ev event) {
+	ev.out = outboundFrame{call: w.plan.callers[0], notice: true, stream: transport.Stream(lane), frame: []byte{'n', 0}}
+	w.calls[0] = callBook{made: true, epoch: ev.epoch, lane: lane}
+	w.happen(ev)
+}
+
+func (w *scene) handlerReturns(number uint8) {
+	q := &w.questions[number]
+	q.running = false
+	w.happen(event{kind: handled, epoch: q.incoming.Epoch, incoming: q.incoming, out: outboundFrame{
+		stream: q.incoming.key.stream, reply: true, answers: q.incoming.key.id, frame: []byte{'#', number},
+	}})
+}
+
+// pass lets time go by until one of the deadlines, with or without the timer
+// firing: it may be late, and other events come before it.
+func (w *scene) pass(c choice) {
+	due := w.deadlines()
+	w.now = max(w.now, due[min(int(c.a), len(due)-1)])
+	if c.kind == lapses {
+		return
+	}
+	w.happen(event{kind: tick, random: 0.5, moved: w.moved})
+	w.checkTicked()
+}
