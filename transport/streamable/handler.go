@@ -16,11 +16,21 @@ type HandlerOptions struct {
 	// AllowedOrigins are the values of Origin, such as
 	// "https://app.example.com", from which a browser may send requests,
 	// beyond the server's own. A request without an Origin comes from no page.
+	//
+	// The server's own is the Host of the request, with https over TLS, and with
+	// http when that is localhost, a loopback address, or one of AllowedHosts.
+	// Behind a proxy that ends TLS, the server does not see that a page came by
+	// https: its origin has to be listed here.
+	//
+	// A page of another origin needs CORS as well, which the program puts in
+	// front of the Handler: OPTIONS is answered here with 405, and
+	// Mcp-Session-Id has to be exposed.
 	AllowedOrigins []string
 
-	// AllowedHosts are the names, with or without a port, by which a server on
-	// a loopback address may be called, beyond localhost and any loopback
-	// address. All else is taken for DNS rebinding.
+	// AllowedHosts are the names, with or without a port, by which the server
+	// may be called, beyond localhost and any loopback address. All else is
+	// taken for DNS rebinding. Without any, only requests that come in on a
+	// loopback address are looked at for it.
 	AllowedHosts []string
 
 	MaxFrame    int           // bytes of one frame, either way; default 16 MiB
@@ -52,10 +62,19 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 // refused with 503.
 //
 // All writing is done by the goroutines of net/http. A link has none of its
-// own; an idle session costs a few hundred bytes. Each stream queues at most
-// 256 frames or 16 MiB (one frame always fits). A client that takes nothing
-// for 30 s is cut off, and so is one that sends its body more slowly than
-// 64 KiB/s, after as long.
+// own; an idle session costs a few hundred bytes. A client that takes less than
+// 64 KiB in 30 s of what is written to it is cut off, and so is one that sends
+// its body more slowly than 64 KiB/s, after as long.
+//
+// The GET stream of a session queues at most 256 frames or 16 MiB (one frame
+// always fits), and is then busy. An answer queues at most 16,384 frames or
+// 16 MiB, and its last frame beyond. It is never busy, since those that share
+// the link would wait for its client: when there is one frame too many, the
+// response is ended, Send says ErrNoRoute, and the stream is lost with
+// ErrNotReading, in every revision.
+//
+// A stream of events needs a ResponseWriter that can flush, as
+// http.ResponseController does it; without, such an answer is refused with 500.
 type Handler struct {
 	accept   func(transport.Link)
 	options  HandlerOptions
@@ -82,6 +101,9 @@ func NewHandler(accept func(transport.Link), o HandlerOptions) *Handler {
 // Close ends all links, each as its own Close would within the grace, and
 // refuses new requests with 503. Later calls wait for the first, and a shorter
 // grace shortens it. The error names what was left behind.
+//
+// http.Server.Shutdown waits for every GET stream, and does not end one: call
+// Close before it, or have http.Server.RegisterOnShutdown call it.
 func (h *Handler) Close(grace time.Duration) error {
 	h.once.Do(func() { close(h.stopped) })
 	var group sync.WaitGroup
@@ -107,6 +129,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve returns why it has answered nothing.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
+	expectBody(w, r)
 	if refused := h.admit(r); refused != nil {
 		return refused
 	}

@@ -1,7 +1,6 @@
 package streamable
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +16,10 @@ const (
 	// holdPatience is how long a POST may wait for room.
 	holdPatience = 30 * time.Second
 
-	// A body may take bodyPatience, and a second more for each slowestBody bytes.
+	// A body may take bodyPatience, and a second more for each pieceSize bytes
+	// of it that have come.
 	bodyPatience = 30 * time.Second
-	slowestBody  = 64 << 10
+	pieceSize    = 64 << 10
 
 	// firstRead is how much room is made for a body before any of it is here.
 	firstRead = 64 << 10
@@ -33,14 +33,17 @@ type posted struct {
 	asks    bool // it holds a request, so that an answer is due
 	frame   []byte
 
-	held   int // bytes of the budget that are taken for it
+	held   int           // bytes of the budget that are taken for it
+	waited time.Duration // for those
 	budget *budget
 }
 
-// take hands the frame over, which is then not held here any more.
+// take hands the message over. Nothing of it is held here any more.
 func (p *posted) take() []byte {
+	frame := p.frame
+	p.frame, p.message = nil, message{}
 	p.release()
-	return p.frame
+	return frame
 }
 
 func (p *posted) release() {
@@ -48,20 +51,32 @@ func (p *posted) release() {
 	p.held = 0
 }
 
-// receive reads and decodes a body, once there is room for it.
-func (h *Handler) receive(w http.ResponseWriter, r *http.Request) (*posted, *refusal) {
-	size := min(r.ContentLength, int64(h.options.MaxFrame)+1)
-	if size < 0 {
-		size = int64(h.options.MaxFrame)
+// expectBody gives a body its first time. Until it has been read, net/http must
+// not wait for it before it sends a response: that needs a connection which is
+// then closed.
+func expectBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength == 0 {
+		return
 	}
-	if size > int64(h.options.MaxFrame) {
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyPatience)) // who cannot set one has none
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// hasBody takes back what was due for as long as the body was not read.
+func hasBody(w http.ResponseWriter) {
+	http.NewResponseController(w).SetReadDeadline(time.Time{})
+	w.Header().Del("Connection")
+}
+
+// receive reads and decodes a body, as there is room for it.
+func (h *Handler) receive(w http.ResponseWriter, r *http.Request) (*posted, *refusal) {
+	if r.ContentLength > int64(h.options.MaxFrame) {
 		return nil, h.tooLarge()
 	}
-	p := &posted{held: min(int(size), h.options.MaxHeld), budget: &h.held}
-	if !h.hold(r.Context(), p.held) {
-		return nil, unavailable(jsonrpc.ID{}, "too much is waiting to be served")
-	}
-	refused := h.read(p, w, r, int(size))
+	p := &posted{budget: &h.held}
+	refused := h.read(p, w, r)
 	if refused == nil {
 		refused = p.decode()
 	}
@@ -72,37 +87,82 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request) (*posted, *ref
 	return p, nil
 }
 
-// hold waits for room. A client that leaves before its body was read is not
-// noticed: that is why the waiting is bounded.
-func (h *Handler) hold(ctx context.Context, n int) bool {
-	c := h.held.claim(n)
-	if c == nil {
-		return true
+// read reads a body. Room is claimed as it comes, twice as much each time, so
+// that one who announces a body and does not send it takes little; and each
+// piece gives it time for another.
+func (h *Handler) read(p *posted, w http.ResponseWriter, r *http.Request) *refusal {
+	limit := h.options.MaxFrame + 1
+	if r.ContentLength >= 0 {
+		limit = int(r.ContentLength) + 1 // one more, to meet the end
 	}
-	ctx, cancel := context.WithTimeout(ctx, holdPatience)
-	defer cancel()
-	return h.held.wait(ctx, h.stopped, c)
+	control := http.NewResponseController(w)
+	begun, patience := time.Now(), bodyPatience
+	for {
+		if len(p.frame) == cap(p.frame) && !h.grow(r.Context(), p, control, limit) {
+			return unavailable(jsonrpc.ID{}, "too much is waiting to be served")
+		}
+		if earned := p.patience(); earned > patience {
+			patience = earned
+			control.SetReadDeadline(begun.Add(patience))
+		}
+		n, err := r.Body.Read(p.frame[len(p.frame):cap(p.frame)])
+		p.frame = p.frame[:len(p.frame)+n]
+		switch {
+		case len(p.frame) == limit:
+			return h.tooLarge()
+		case err == io.EOF:
+			hasBody(w)
+			p.keep(len(p.frame))
+			return nil
+		case err != nil:
+			return h.unreadable(err)
+		}
+	}
 }
 
-func (h *Handler) read(p *posted, w http.ResponseWriter, r *http.Request, size int) *refusal {
-	control := http.NewResponseController(w)
-	patience := bodyPatience + time.Duration(size/slowestBody)*time.Second
-	control.SetReadDeadline(time.Now().Add(patience)) // who cannot set one has none
-	body := bytes.NewBuffer(make([]byte, 0, min(size, firstRead)+bytes.MinRead))
-	_, err := body.ReadFrom(io.LimitReader(r.Body, int64(h.options.MaxFrame)+1))
-	if err != nil {
-		return h.unreadable(err)
+// patience is how long the body may take, from its beginning, until more of it
+// has come.
+func (p *posted) patience() time.Duration {
+	return bodyPatience + p.waited + time.Duration(len(p.frame)/pieceSize)*time.Second
+}
+
+// grow makes room for more of a body.
+func (h *Handler) grow(ctx context.Context, p *posted, control *http.ResponseController, limit int) bool {
+	size := min(limit, max(firstRead, 2*cap(p.frame)))
+	if !h.hold(ctx, p, control, min(size, h.options.MaxHeld)-p.held) {
+		return false
 	}
-	control.SetReadDeadline(time.Time{})
-	if body.Len() > h.options.MaxFrame {
-		return h.tooLarge()
+	p.frame = append(make([]byte, 0, size), p.frame...)
+	return true
+}
+
+// hold waits for more room. Bodies that have come in part may all wait for each
+// other, and a client that leaves before its body was read is not noticed: that
+// is why the waiting for one body is bounded.
+func (h *Handler) hold(ctx context.Context, p *posted, control *http.ResponseController, more int) bool {
+	if more <= 0 {
+		return true // a body above all room there is has that to itself
 	}
-	p.frame = body.Bytes()
-	if unused := p.held - len(p.frame); unused > 0 {
+	if c := h.held.claim(more); c != nil {
+		begun := time.Now()
+		control.SetReadDeadline(begun.Add(holdPatience + bodyPatience)) // the client is not waited for
+		ctx, cancel := context.WithTimeout(ctx, holdPatience-p.waited)
+		defer cancel()
+		if !h.held.wait(ctx, h.stopped, c) {
+			return false
+		}
+		p.waited += time.Since(begun)
+	}
+	p.held += more
+	return true
+}
+
+// keep gives back what is held beyond n bytes.
+func (p *posted) keep(n int) {
+	if unused := p.held - n; unused > 0 {
 		p.budget.give(unused)
-		p.held -= unused
+		p.held = n
 	}
-	return nil
 }
 
 func (h *Handler) unreadable(err error) *refusal {

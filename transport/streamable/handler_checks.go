@@ -22,7 +22,7 @@ func (h *Handler) admit(r *http.Request) *refusal {
 		return shuttingDown(jsonrpc.ID{})
 	case !h.originAllowed(r):
 		return &refusal{status: http.StatusForbidden, text: "origin not allowed"}
-	case isLoopback(r) && !h.hostAllowed(r.Host):
+	case (isLoopback(r) || len(h.options.AllowedHosts) > 0) && !h.hostAllowed(r.Host):
 		return &refusal{status: http.StatusForbidden, text: "host not allowed"}
 	default:
 		return nil
@@ -44,7 +44,20 @@ func (h *Handler) originAllowed(r *http.Request) bool {
 		return true
 	}
 	origin, err := url.Parse(origins[0])
-	return err == nil && origin.Host != "" && strings.EqualFold(origin.Host, r.Host)
+	return err == nil && h.isOwn(origin, r)
+}
+
+// isOwn reports whether an origin is this server's. That a page came from the
+// host it asks says so only when the name is known to be the server's, or TLS
+// has proved it: else the name may be one that was rebound to its address.
+func (h *Handler) isOwn(origin *url.URL, r *http.Request) bool {
+	if origin.Host == "" || !strings.EqualFold(origin.Host, r.Host) {
+		return false
+	}
+	if r.TLS != nil {
+		return origin.Scheme == "https"
+	}
+	return origin.Scheme == "http" && h.hostAllowed(r.Host)
 }
 
 // isLoopback reports whether the request came in on a loopback address.
@@ -53,6 +66,8 @@ func isLoopback(r *http.Request) bool {
 	return ok && local.IP.IsLoopback()
 }
 
+// hostAllowed reports whether a host is a loopback name or address, or one of
+// those that are allowed.
 func (h *Handler) hostAllowed(host string) bool {
 	name := host
 	if bare, _, err := net.SplitHostPort(host); err == nil {

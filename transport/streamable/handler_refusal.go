@@ -50,6 +50,10 @@ func shuttingDown(id jsonrpc.ID) *refusal {
 	return unavailable(id, "shutting down")
 }
 
+func cannotFlush(id jsonrpc.ID) *refusal {
+	return &refusal{status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, id: id, text: errCannotFlush.Error()}
+}
+
 func unavailable(id jsonrpc.ID, text string) *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, code: jsonrpc.CodeInternalError, id: id, text: text}
 }

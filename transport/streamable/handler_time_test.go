@@ -34,11 +34,7 @@ func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.
 
 // serve has a request answered; the recorder may be read once done is closed.
 func (b *bench) serve(ctx context.Context, method, body string, lines ...string) (*httptest.ResponseRecorder, chan struct{}) {
-	r := httptest.NewRequestWithContext(ctx, method, "http://mcp.example/", strings.NewReader(body))
-	for _, line := range append(posting(), lines...) {
-		name, value, _ := strings.Cut(line, ": ")
-		r.Header.Add(name, value)
-	}
+	r := newRequest(method, body, lines...).WithContext(ctx)
 	w, done := httptest.NewRecorder(), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -233,38 +229,32 @@ func TestCloseNamesWhatIsLeftBehind(t *testing.T) {
 	})
 }
 
-// Who waits for room on a stream whose write fails is told, once.
+// Who waits for room on Main, when a write to its listener fails, is told, once.
 //
 // Guarantees: G-0022.13
-func TestBusyStreamWhoseWriteFails(t *testing.T) {
-	for _, stream := range []transport.Stream{transport.Main, 2} {
-		inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
-			method, body := "GET", ""
-			if stream != transport.Main {
-				method, body = "POST", `{"jsonrpc":"2.0","id":5,"method":"hold"}`
-			}
-			stuck, served := b.serveStuck(method, body, b.initialize())
-			p := b.peer(t, 0)
-			frame := []byte(strings.Repeat("1", batchSize))
-			var err error
-			for err == nil {
-				err = p.send(t, transport.Outbound{Stream: stream, Tag: 1, Frame: frame})
-				synctest.Wait()
-			}
-			if !errors.Is(err, transport.ErrBusy) {
-				t.Fatal(err)
-			}
-			close(stuck.interrupted)
-			<-served
-			if n := p.count(func(p *peer) int { return p.writable }); n != 1 {
-				t.Errorf("Writable came %d times", n)
-			}
-			if err := p.send(t, transport.Outbound{Stream: stream, Frame: frame}); !errors.Is(err, transport.ErrNoRoute) {
-				t.Errorf("Send returned %v", err)
-			}
-			stuck.interrupted = make(chan struct{})
-		})
-	}
+func TestBusyListenerWhoseWriteFails(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		stuck, served := b.serveStuck("GET", "", b.initialize())
+		p := b.peer(t, 0)
+		frame := []byte(strings.Repeat("1", batchSize))
+		var err error
+		for err == nil {
+			err = p.send(t, transport.Outbound{Tag: 1, Frame: frame})
+			synctest.Wait()
+		}
+		if !errors.Is(err, transport.ErrBusy) {
+			t.Fatal(err)
+		}
+		close(stuck.interrupted)
+		<-served
+		if n := p.count(func(p *peer) int { return p.writable }); n != 1 {
+			t.Errorf("Writable came %d times", n)
+		}
+		if err := p.send(t, transport.Outbound{Frame: frame}); !errors.Is(err, transport.ErrNoRoute) {
+			t.Errorf("Send returned %v", err)
+		}
+		stuck.interrupted = make(chan struct{})
+	})
 }
 
 // What is granted to one who has just given up is not lost.
@@ -288,11 +278,7 @@ func TestBudgetKeepsWhatIsGivenUp(t *testing.T) {
 // serveStuck has a request answered to a client that takes nothing.
 func (b *bench) serveStuck(method, body string, lines ...string) (*stuckWriter, chan struct{}) {
 	w := &stuckWriter{header: http.Header{}, interrupted: make(chan struct{}), released: make(chan struct{})}
-	r := httptest.NewRequestWithContext(b.t.Context(), method, "http://mcp.example/", strings.NewReader(body))
-	for _, line := range append(posting(), lines...) {
-		name, value, _ := strings.Cut(line, ": ")
-		r.Header.Add(name, value)
-	}
+	r := newRequest(method, body, lines...).WithContext(b.t.Context())
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

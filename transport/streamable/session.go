@@ -70,26 +70,31 @@ func (s *serverSession) Send(o transport.Outbound) error {
 	if s.reason != nil {
 		return transport.ErrClosed
 	}
-	l := s.routeOf(o.Stream)
-	if l == nil || l.over {
-		return fmt.Errorf("streamable: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
+	if o.Stream == transport.Main {
+		return s.sendOnMain(o)
+	}
+	a := s.answers[o.Stream]
+	if a == nil || !a.push(o) {
+		return noRoute(o.Stream)
+	}
+	return nil
+}
+
+// sendOnMain may say that the link is busy: who listens there is its one client.
+func (s *serverSession) sendOnMain(o transport.Outbound) error {
+	l := s.listener()
+	if l == nil {
+		return noRoute(transport.Main)
 	}
 	if !l.box.push(o) {
 		return transport.ErrBusy
 	}
-	l.over = o.Last && o.Stream != transport.Main
 	l.signal()
 	return nil
 }
 
-func (s *serverSession) routeOf(stream transport.Stream) *route {
-	if stream == transport.Main {
-		return s.listener()
-	}
-	if a := s.answers[stream]; a != nil {
-		return &a.route
-	}
-	return nil
+func noRoute(stream transport.Stream) error {
+	return fmt.Errorf("streamable: send on stream %d: %w", stream, transport.ErrNoRoute)
 }
 
 // Grant implements transport.Link.

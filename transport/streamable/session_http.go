@@ -55,6 +55,9 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.Header.Get(headerSession) == "" || namesModern(r.Header) {
 		return notAllowed("POST")
 	}
+	if r.ContentLength != 0 { // its end would have to be waited for
+		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
+	}
 	s, refused := h.enterSession(r, jsonrpc.ID{})
 	if refused != nil {
 		return refused

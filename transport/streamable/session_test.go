@@ -160,6 +160,40 @@ func (s *site) startHeld(p *peer, session string) <-chan *listening {
 	return l
 }
 
+// A request that has reached the receiver may have been executed, however its
+// session ends; only one that has not is refused as unknown.
+//
+// Guarantees: G-0022.1, G-0022.8
+func TestDeliveredRequestIsNotRefusedAsUnknown(t *testing.T) {
+	for name, test := range map[string]struct {
+		end         func(*site, *peer, string)
+		undelivered int
+	}{
+		"deleted": {func(s *site, _ *peer, session string) { s.do("DELETE", "", header{session}) }, 404},
+		"expired": {func(_ *site, p *peer, _ string) { p.link.(*serverSession).end(transport.ErrSessionExpired, 0) }, 404},
+		"closed":  {func(_ *site, p *peer, _ string) { p.link.Close(time.Second) }, 503},
+		"stopped": {func(s *site, _ *peer, _ string) { s.handler.Close(time.Second) }, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, HandlerOptions{})
+			session := s.initialize("2025-11-25")
+			p := s.peer(t, 0)
+			held := s.pending(s.ctx, `{"jsonrpc":"2.0","id":"delivered","method":"hold"}`, session)
+			p.awaitReceived(t, 2)
+			p.doStinting()
+			waiting := s.pending(s.ctx, `{"jsonrpc":"2.0","id":"not","method":"hold"}`, session)
+			p.await(t, "a stream", func(p *peer) bool { return len(p.opened) == 3 })
+			test.end(s, p, session)
+			s.receive(held).wantError(t, 503, -32603, `"delivered"`)
+			code := map[int]int64{404: -32600, 503: -32603}[test.undelivered]
+			s.receive(waiting).wantError(t, test.undelivered, code, `"not"`)
+		})
+	}
+}
+
+// doStinting has no more credit granted.
+func (p *peer) doStinting() { p.note(func() { p.stingy = true }) }
+
 // Beyond the bound the session that is idle longest makes room; when none is
 // idle, the new one is refused.
 //
@@ -227,7 +261,7 @@ func TestDeleteRaces(t *testing.T) {
 		})
 		group.Go(func() { p.link.Close(time.Second) })
 		group.Wait()
-		if r := s.receive(held); r.status != 404 && r.status != 503 {
+		if r := s.receive(held); r.status != 503 {
 			t.Errorf("%+v", r)
 		}
 		p.awaitLoss(t)

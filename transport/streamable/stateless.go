@@ -74,10 +74,16 @@ func mismatch(header http.Header, m *message) string {
 			return text
 		}
 	}
-	if name := m.name(); name != "" {
+	if name := m.name(); name != "" || hasName(m.Method) && len(header[headerName]) > 0 {
 		return differs(header, headerName, name, decodeHeader)
 	}
 	return ""
+}
+
+// hasName reports whether the messages of a method have a name to mirror. One
+// that lacks it must not be called something by its header.
+func hasName(method string) bool {
+	return method == "tools/call" || method == "prompts/get" || method == "resources/read"
 }
 
 // differs says how a header is not the one that mirrors want.

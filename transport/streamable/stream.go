@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// batchSize is how many bytes of queued frames go out in one write. A frame
-	// that long goes out by itself.
+	// batchSize is how many bytes of queued frames go out in one write. A longer
+	// frame goes out by itself, in as many writes as it takes.
 	batchSize = 64 << 10
 
 	// writePatience is how long one write may take.
@@ -28,9 +28,10 @@ type route struct {
 	control *http.ResponseController
 	wake    chan struct{}
 	box     *backlog
-	over    bool // no more frames are accepted; what is queued is still written
-	cut     bool // no more frames are written
+	over    bool  // no more frames are accepted; what is queued is still written
+	cut     error // why no more frames are taken from the queue
 	writing bool
+	stopped bool // nothing more is written, not even the rest of a frame
 }
 
 func newRoute(s *serverSession, w http.ResponseWriter, box *backlog) route {
@@ -47,7 +48,8 @@ func (l *route) signal() {
 
 // next waits for frames to write. It returns none when the quiet has lasted
 // long enough, and an error when there will be none: io.EOF when the stream was
-// ended, ErrClosed when the session was, ErrPeerClosed when the client has left.
+// ended, why it was cut, ErrClosed when the session was ended, ErrPeerClosed
+// when the client has left.
 func (l *route) next(ctx context.Context, quiet <-chan time.Time) ([]transport.Outbound, error) {
 	for {
 		frames, err := l.take()
@@ -69,12 +71,14 @@ func (l *route) take() (frames []transport.Outbound, err error) {
 	s := l.session
 	s.mu.Lock()
 	relieved := false
-	if !l.cut && !s.forced {
+	if l.cut == nil && !s.forced {
 		frames, relieved = l.box.take()
 	}
 	switch {
 	case len(frames) > 0:
-	case l.over || l.cut:
+	case l.cut != nil:
+		err = l.cut
+	case l.over:
 		err = io.EOF
 	case s.reason != nil || s.forced:
 		err = transport.ErrClosed
@@ -89,22 +93,26 @@ func (l *route) take() (frames []transport.Outbound, err error) {
 // write makes one write within its time, unless nothing may be written any
 // more.
 func (l *route) write(do func() error) error {
-	if !l.beginWrite() {
-		return transport.ErrClosed
+	if err := l.beginWrite(); err != nil {
+		return err
 	}
 	defer l.endWrite()
 	return do()
 }
 
-func (l *route) beginWrite() bool {
+func (l *route) beginWrite() error {
 	l.session.mu.Lock()
 	defer l.session.mu.Unlock()
-	if l.session.forced {
-		return false
+	switch {
+	case !l.stopped:
+	case l.cut != nil:
+		return l.cut
+	default:
+		return transport.ErrClosed
 	}
 	l.writing = true
 	l.control.SetWriteDeadline(time.Now().Add(writePatience)) // who cannot set one does not block
-	return true
+	return nil
 }
 
 func (l *route) endWrite() {
@@ -113,8 +121,20 @@ func (l *route) endWrite() {
 	l.writing = false
 }
 
-// interrupt ends a write under way. It is called with session.mu held.
+// limit gives what is written from now on its time; none lifts the limit of the
+// write before, at which HTTP/2 would reset a stream that is only quiet.
+func (l *route) limit(deadline time.Time) {
+	l.session.mu.Lock()
+	defer l.session.mu.Unlock()
+	if !l.stopped {
+		l.control.SetWriteDeadline(deadline)
+	}
+}
+
+// interrupt ends a write under way, and has none begun. It is called with
+// session.mu held.
 func (l *route) interrupt() {
+	l.stopped = true
 	if l.writing {
 		l.control.SetWriteDeadline(time.Unix(0, 1))
 	}
@@ -175,7 +195,7 @@ func (b *backlog) abandon() bool {
 // writeError is what a failed write says of the client: one that takes nothing
 // is told from one that has left.
 func writeError(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, transport.ErrClosed) {
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, transport.ErrClosed) {
 		return err
 	}
 	return transport.ErrPeerClosed

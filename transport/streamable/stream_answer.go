@@ -2,7 +2,9 @@ package streamable
 
 import (
 	"context"
+	"errors"
 	"io"
+	"math"
 	"net/http"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -10,13 +12,25 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// ErrNotReading is the reason of a stream whose client has fallen so far behind
+// with reading its answer that no more frames are held for it.
+var ErrNotReading = errors.New("streamable: the client does not read its answer")
+
+// errCannotFlush is a program's mistake: a wrapper that hides http.Flusher.
+var errCannotFlush = errors.New("streamable: the ResponseWriter cannot flush, which a stream of events needs")
+
+// answerFrames is how many frames an answer queues. It is far more than one who
+// reads leaves there, however quickly they are sent.
+const answerFrames = 16 << 10
+
 // An answer is the stream of one POSTed request. What its status depends on is
 // kept; the request itself is the receiver's.
 type answer struct {
 	route
-	stream transport.Stream
-	credit int     // guarded by session.mu
-	own    backlog // guarded by session.mu
+	stream    transport.Stream
+	credit    int     // guarded by session.mu
+	own       backlog // guarded by session.mu
+	delivered bool    // the receiver has the request
 
 	id          jsonrpc.ID
 	lacksMeta   bool // what a modern request has to say of itself
@@ -34,16 +48,36 @@ func (h *Handler) answer(s *serverSession, w http.ResponseWriter, r *http.Reques
 		initializes: !s.isStateless() && p.initializes(),
 	}
 	a.box = &a.own
+	a.own.queue.Frames = answerFrames
 	if !s.open(a) {
 		return a, s.refusal(a.id)
 	}
 	out := &response{ResponseWriter: w, route: &a.route, keepAlive: h.options.KeepAlive}
-	err := a.run(r.Context(), out, p)
-	s.retire(a, err)
-	if err != nil && !out.begun {
-		return a, s.refusal(a.id)
+	if err := a.serve(r.Context(), out, p); err != nil && !out.begun {
+		return a, a.refusal(err)
 	}
 	return a, nil
+}
+
+// refusal is what a request hears whose answer has not begun. Once it is the
+// receiver's, nothing may say that it was surely not executed.
+func (a *answer) refusal(err error) *refusal {
+	switch {
+	case err == errCannotFlush:
+		return cannotFlush(a.id)
+	case a.delivered:
+		return unavailable(a.id, "the session has ended before the answer came")
+	default:
+		return a.session.refusal(a.id)
+	}
+}
+
+// serve gives the stream up whatever happens, a panic of the ResponseWriter
+// included.
+func (a *answer) serve(ctx context.Context, w *response, p *posted) (err error) {
+	err = transport.ErrPeerClosed
+	defer func() { a.session.retire(a, err) }()
+	return a.run(ctx, w, p)
 }
 
 // open draws a number for the stream, unless the session is closing.
@@ -76,6 +110,9 @@ func (a *answer) run(ctx context.Context, w *response, p *posted) error {
 		return nil
 	case err != nil:
 		return err
+	case !frames[0].Last && !canFlush(w.ResponseWriter):
+		w.route.lost(frames, errCannotFlush)
+		return errCannotFlush
 	}
 	a.note(frames)
 	if a.initializes && !a.rejected {
@@ -96,10 +133,10 @@ func (a *answer) deliver(ctx context.Context, p *posted) error {
 		switch {
 		case granted:
 			frame := p.take()
-			a.session.to.tell(func(to transport.Receiver) {
+			a.delivered = a.session.to.tell(func(to transport.Receiver) {
 				to.Receive(transport.Inbound{Stream: a.stream, Last: true, Frame: frame})
 			})
-			return nil
+			return nil // what was lost in between is found when the answer is waited for
 		case err != nil:
 			return err
 		}
@@ -126,6 +163,27 @@ func (a *answer) takeCredit() (granted bool, err error) {
 	default:
 		return false, nil
 	}
+}
+
+// push queues a frame, or reports false when the stream leads to nobody. It is
+// never busy: a client that does not read must not hold up those it shares the
+// link with, so the stream is cut instead. The last frame always fits. It is
+// called with session.mu held.
+func (a *answer) push(o transport.Outbound) bool {
+	if a.over || a.cut != nil {
+		return false
+	}
+	if o.Last {
+		a.own.queue.Frames, a.own.queue.Bytes = math.MaxInt, math.MaxInt
+	}
+	if !a.own.queue.Push(o) {
+		a.cut = ErrNotReading
+		a.interrupt()
+		return false
+	}
+	a.over = o.Last
+	a.signal()
+	return true
 }
 
 // note learns from the answer to initialize.
@@ -159,16 +217,20 @@ func (s *serverSession) negotiated(result []byte) {
 }
 
 // retire gives the stream up. In a session, a client that has left may still
-// want what its request does; without one, it does not.
+// want what its request does, if that has begun; without one, it does not.
 func (s *serverSession) retire(a *answer, err error) {
 	s.mu.Lock()
 	delete(s.answers, a.stream)
-	unsent, waited := a.own.queue.Tags(), a.own.abandon()
+	unsent := a.own.queue.Tags()
 	closing := s.reason != nil || s.forced
 	if closing {
 		s.unsent = append(s.unsent, unsent...)
 	}
-	isLost := err != nil && !a.over && !closing
+	reason := err
+	if a.cut != nil {
+		reason = a.cut
+	}
+	isLost := err != nil && !a.over && (s.isStateless() || a.cut != nil || !a.delivered)
 	s.mu.Unlock()
 	if closing {
 		return
@@ -176,10 +238,7 @@ func (s *serverSession) retire(a *answer, err error) {
 	for _, tag := range unsent {
 		s.failed(tag, transport.ErrNoRoute, true)
 	}
-	if waited {
-		s.to.tell(transport.Receiver.Writable)
-	}
-	if isLost && s.isStateless() {
-		s.to.tell(func(to transport.Receiver) { to.StreamLost(transport.StreamLoss{Stream: a.stream, Reason: err}) })
+	if isLost {
+		s.to.tell(func(to transport.Receiver) { to.StreamLost(transport.StreamLoss{Stream: a.stream, Reason: reason}) })
 	}
 }

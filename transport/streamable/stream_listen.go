@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"io"
 	"net/http"
 	"slices"
 
@@ -12,6 +13,9 @@ import (
 // one, whose client may not know yet that it is dead. What that one has not
 // begun to write is left to this one.
 func (h *Handler) listen(s *serverSession, w http.ResponseWriter, r *http.Request) *refusal {
+	if !canFlush(w) {
+		return cannotFlush(jsonrpc.ID{})
+	}
 	l := newRoute(s, w, nil)
 	if !s.takeOver(&l) {
 		return s.refusal(jsonrpc.ID{})
@@ -25,7 +29,7 @@ func (h *Handler) listen(s *serverSession, w http.ResponseWriter, r *http.Reques
 
 // listener is the GET stream in use, or nil.
 func (s *serverSession) listener() *route {
-	if n := len(s.listeners); n > 0 && !s.listeners[n-1].cut {
+	if n := len(s.listeners); n > 0 && s.listeners[n-1].cut == nil {
 		return s.listeners[n-1]
 	}
 	return nil
@@ -38,7 +42,7 @@ func (s *serverSession) takeOver(l *route) bool {
 		return false
 	}
 	if old := s.listener(); old != nil {
-		old.cut = true
+		old.cut = io.EOF
 		old.signal()
 	}
 	if s.main == nil {
@@ -50,17 +54,24 @@ func (s *serverSession) takeOver(l *route) bool {
 }
 
 func (s *serverSession) retireListener(l *route) {
-	s.mu.Lock()
-	s.listeners = slices.DeleteFunc(s.listeners, func(other *route) bool { return other == l })
-	waited := false
-	if s.listener() == nil {
-		waited = s.main.abandon() && s.reason == nil
-		if s.listeners = nil; s.main.queue.Len() == 0 {
-			s.main = nil
-		}
-	}
-	s.mu.Unlock()
-	if waited {
+	if s.stopListening(l) {
 		s.to.tell(transport.Receiver.Writable)
 	}
+}
+
+// stopListening reports whether somebody waits for room on Main, which leads
+// nowhere any more. One that was cut before may end after the one that has
+// taken over.
+func (s *serverSession) stopListening(l *route) (waited bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = slices.DeleteFunc(s.listeners, func(other *route) bool { return other == l })
+	if s.listener() != nil || s.main == nil {
+		return false
+	}
+	waited = s.main.abandon() && s.reason == nil
+	if s.main.queue.Len() == 0 {
+		s.main = nil
+	}
+	return waited
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,21 +22,21 @@ type response struct {
 	begun     bool // its status is out
 }
 
-// json is a response of one frame.
+// json is a response of one frame. Its last write keeps its deadline, under
+// which net/http flushes it.
 func (w *response) json(status int, o transport.Outbound) error {
-	err := w.route.write(func() error {
-		w.begun = true
-		w.Header().Set("Content-Type", typeJSON)
-		w.Header().Set("Content-Length", strconv.Itoa(len(o.Frame)))
-		w.WriteHeader(status)
-		_, err := w.Write(o.Frame)
-		return err
+	return w.put([]transport.Outbound{o}, func() error {
+		return w.inPieces(o.Frame, func(piece []byte) error {
+			if !w.begun {
+				w.begun = true
+				w.Header().Set("Content-Type", typeJSON)
+				w.Header().Set("Content-Length", strconv.Itoa(len(o.Frame)))
+				w.WriteHeader(status)
+			}
+			_, err := w.Write(piece)
+			return err
+		})
 	})
-	if err != nil {
-		err = writeError(err)
-		w.route.lost([]transport.Outbound{o}, err)
-	}
-	return err
 }
 
 // begin makes it a stream of events.
@@ -51,13 +53,13 @@ func (w *response) begin() {
 func (w *response) stream(ctx context.Context, frames []transport.Outbound, note func([]transport.Outbound)) error {
 	quiet := time.NewTimer(w.keepAlive)
 	defer quiet.Stop()
+	defer func() { w.route.limit(time.Now().Add(writePatience)) }() // of what net/http ends it with
 	for {
 		note(frames)
-		if err := w.events(frames); err != nil {
-			err = writeError(err)
-			w.route.lost(frames, err)
+		if err := w.put(frames, func() error { return w.events(frames) }); err != nil {
 			return err
 		}
+		w.route.limit(time.Time{})
 		quiet.Reset(w.keepAlive)
 		next, err := w.route.next(ctx, quiet.C)
 		if err == io.EOF {
@@ -71,12 +73,56 @@ func (w *response) stream(ctx context.Context, frames []transport.Outbound, note
 }
 
 func (w *response) events(frames []transport.Outbound) error {
-	return w.route.write(func() error {
-		if _, err := w.Write(eventsOf(frames)); err != nil {
+	return w.inPieces(eventsOf(frames), func(piece []byte) error {
+		if _, err := w.Write(piece); err != nil {
 			return err
 		}
 		return w.route.control.Flush()
 	})
+}
+
+// put has frames written, and tells of those that perhaps were not: also when
+// the ResponseWriter panics.
+func (w *response) put(frames []transport.Outbound, write func() error) (err error) {
+	err = transport.ErrPeerClosed
+	defer func() {
+		if err != nil {
+			w.route.lost(frames, err)
+		}
+	}()
+	return writeError(write())
+}
+
+// inPieces gives each piece a time of its own, so that a client that is slow,
+// but steady, gets all of a long frame.
+func (w *response) inPieces(text []byte, write func([]byte) error) error {
+	rest := text
+	for piece := range slices.Chunk(text, batchSize) {
+		err := w.route.write(func() error { return write(piece) })
+		if err == transport.ErrClosed && len(rest) < len(text) {
+			return os.ErrDeadlineExceeded // as when a write is interrupted: some may have arrived
+		}
+		if err != nil {
+			return err
+		}
+		rest = rest[len(piece):]
+	}
+	return nil
+}
+
+// canFlush reports whether events reach the client before the response is
+// complete. It looks for what http.ResponseController would use.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 func eventsOf(frames []transport.Outbound) []byte {

@@ -1,0 +1,221 @@
+package streamable
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A body is bounded whether or not its length was announced.
+//
+// Guarantees: G-0022.13
+func TestBodyOfUnknownLengthIsBounded(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxFrame: 1000})
+	for size, status := range map[int]int{900: 400, 1000: 400, 1001: 413, 1 << 20: 413} {
+		r := s.request(s.ctx, "POST", "", posting())
+		r.Body, r.ContentLength = http.NoBody, -1
+		r.Body = struct{ *chunked }{&chunked{strings.NewReader(strings.Repeat(" ", size))}}
+		response, err := s.server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.whole(response).wantError(t, status, map[int]int64{400: -32700, 413: -32600}[status], "")
+	}
+}
+
+type chunked struct{ *strings.Reader }
+
+func (*chunked) Close() error { return nil }
+
+func (b *budget) amount() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.free
+}
+
+// A body that stops coming is given up, and what it held is free again.
+//
+// Guarantees: G-0022.13
+func TestBodyThatStopsComing(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	for s.handler.held.amount() == 256<<20 && s.ctx.Err() == nil {
+		s.do("PUT", "", nil)
+	}
+	conn.Close()
+	for s.handler.held.amount() != 256<<20 {
+		if s.do("PUT", "", nil); s.ctx.Err() != nil {
+			t.Fatal("what the body held was never given back")
+		}
+	}
+}
+
+// Bodies that are announced and never sent leave room for others.
+//
+// Guarantees: G-0022.13
+func TestSilentBodiesHoldLittle(t *testing.T) {
+	const clients, room = 16, 16 << 20
+	s := newSite(t, HandlerOptions{MaxFrame: room / clients, MaxHeld: room})
+	for range clients {
+		conn := s.dial()
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", room/clients)
+	}
+	for s.handler.held.amount() > room-clients*firstRead {
+		if s.do("PUT", "", nil); s.ctx.Err() != nil {
+			t.Fatal("the bodies have taken no room")
+		}
+	}
+	s.initialize("2025-11-25")
+}
+
+// dial connects without a client.
+func (s *site) dial() net.Conn {
+	s.t.Helper()
+	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// A request that is refused without its body is answered before it has come.
+//
+// Guarantees: G-0022.13
+func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	conn := s.dial()
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 100\r\n\r\n")
+	conn.SetReadDeadline(time.Now().Add(bodyPatience / 2))
+	status := make([]byte, len("HTTP/1.1 403"))
+	if _, err := io.ReadFull(conn, status); err != nil || string(status) != "HTTP/1.1 403" {
+		t.Errorf("%q, %v", status, err)
+	}
+}
+
+// Two bodies that have come in part, and find no room for the rest, do not wait
+// for each other for ever: one is refused, the other goes on.
+//
+// Guarantees: G-0022.13
+func TestBodiesThatWaitForEachOther(t *testing.T) {
+	inBubble(t, HandlerOptions{MaxHeld: 4 * pieceSize}, false, func(t *testing.T, b *bench) {
+		post := func() chan int {
+			text := modernBody("echo", `"pad":"`+strings.Repeat("x", 3*pieceSize)+`",`)
+			return b.serveBody(&steadyBody{text: text, pace: time.Second})
+		}
+		first := post()
+		pass(time.Second / 2)
+		second := post()
+		if status := <-first; status != 503 {
+			t.Errorf("the first: %d", status)
+		}
+		if status := <-second; status != 200 {
+			t.Errorf("the second: %d", status)
+		}
+		if free := b.handler.held.amount(); free != 4*pieceSize {
+			t.Errorf("%d bytes are free when nothing is held", free)
+		}
+	})
+}
+
+// A body that comes at 64 KiB each second may take as long as it needs; one
+// that comes more slowly, or not at all, has half a minute.
+//
+// Guarantees: G-0022.13
+func TestBodyThatComesSlowly(t *testing.T) {
+	for pace, want := range map[time.Duration]struct {
+		status int
+		after  time.Duration
+	}{
+		time.Second:     {200, 101 * time.Second},
+		2 * time.Second: {408, 59 * time.Second},
+		time.Hour:       {408, 30 * time.Second},
+	} {
+		inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+			text := modernBody("echo", `"pad":"`+strings.Repeat("x", 100*pieceSize)+`",`)
+			begun := time.Now()
+			status := <-b.serveBody(&steadyBody{text: text, pace: pace})
+			if took := time.Since(begun); status != want.status || took.Truncate(time.Second) != want.after {
+				t.Errorf("a piece each %v: %d after %v, want %d after %v", pace, status, took, want.status, want.after)
+			}
+		})
+	}
+}
+
+// serveBody has a request with that body answered, and tells its status.
+func (b *bench) serveBody(body *steadyBody) chan int {
+	body.ResponseRecorder = httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "http://mcp.example/", body)
+	r.ContentLength = int64(len(body.text))
+	for _, line := range append(posting(), modernHeader("echo")...) {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(name, value)
+	}
+	status := make(chan int, 1)
+	go func() {
+		b.handler.ServeHTTP(body, r)
+		status <- body.Code
+	}()
+	synctest.Wait()
+	return status
+}
+
+// A steadyBody is a body of which a piece comes at each pace, and the response
+// to it.
+type steadyBody struct {
+	*httptest.ResponseRecorder
+	text     string
+	pace     time.Duration
+	deadline time.Time
+	next     time.Time // when the piece comes that is not here yet
+	here     int       // bytes of that piece that were not read yet
+}
+
+func (b *steadyBody) SetReadDeadline(deadline time.Time) error {
+	b.deadline = deadline
+	return nil
+}
+
+func (b *steadyBody) Read(p []byte) (int, error) {
+	if b.text == "" {
+		return 0, io.EOF
+	}
+	if b.here == 0 {
+		if b.next.IsZero() {
+			b.next = time.Now()
+		}
+		b.next = b.next.Add(b.pace)
+		if b.deadline.Before(b.next) {
+			pass(time.Until(b.deadline))
+			return 0, os.ErrDeadlineExceeded
+		}
+		pass(time.Until(b.next))
+		b.here = min(pieceSize, len(b.text))
+	}
+	n := copy(p, b.text[:b.here])
+	b.text, b.here = b.text[n:], b.here-n
+	return n, nil
+}
+
+// What was handed over is not held for as long as its answer takes.
+func TestDeliveredMessageIsNotKept(t *testing.T) {
+	p := &posted{frame: []byte(echoBody), budget: new(budget)}
+	if refused := p.decode(); refused != nil {
+		t.Fatal(refused.text)
+	}
+	if frame := p.take(); !bytes.Equal(frame, []byte(echoBody)) || p.frame != nil || p.Params != nil {
+		t.Errorf("took %q, kept %q and %q", frame, p.frame, p.Params)
+	}
+}

@@ -1,0 +1,321 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const holdBody = `{"jsonrpc":"2.0","id":5,"method":"hold"}`
+
+// A listener that was cut, and is stuck in a write, may end after the one that
+// has taken over has left.
+func TestListenersLeaveInAnyOrder(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		stuck, first := b.serveStuck("GET", "", session)
+		ctx, leave := context.WithCancel(t.Context())
+		_, second := b.serve(ctx, "GET", "", session)
+		leave()
+		<-second
+		close(stuck.released)
+		<-first
+		ctx, leave = context.WithCancel(t.Context())
+		third, done := b.serve(ctx, "GET", "", session)
+		b.peer(t, 0).mustSend(t, transport.Outbound{Frame: notice(1)})
+		synctest.Wait()
+		leave()
+		<-done
+		if want := comment + "data: " + noticeLine(1) + "\n\n"; third.Body.String() != want {
+			t.Errorf("got %q, want %q", third.Body, want)
+		}
+	})
+}
+
+// Close interrupts a listener that was cut, whoever has left since.
+//
+// Guarantees: G-0022.15
+func TestCloseInterruptsAListenerThatWasCut(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		stuck, first := b.serveStuck("GET", "", session)
+		ctx, leave := context.WithCancel(t.Context())
+		_, second := b.serve(ctx, "GET", "", session)
+		leave()
+		<-second
+		if err := b.peer(t, 0).link.Close(0); err != nil || !stuck.isInterrupted {
+			t.Errorf("Close returned %v, interrupted: %t", err, stuck.isInterrupted)
+		}
+		<-first
+	})
+}
+
+// A client that does not read its answer loses it, and nobody else waits: the
+// link is never busy because of it.
+//
+// Guarantees: G-0022.13
+func TestClientThatDoesNotRead(t *testing.T) {
+	for name, session := range map[string]bool{"with a session": true, "without a session": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+				body, lines := modernBody("hold", ""), modernHeader("hold")
+				other, otherLines := modernBody("echo", ""), modernHeader("echo")
+				if session {
+					body, lines = holdBody, []string{b.initialize()}
+					other, otherLines = echoBody, lines
+				}
+				_, served := b.serveStuck("POST", body, lines...)
+				p := b.peer(t, 0)
+				stream := p.newest()
+				frame := []byte(strings.Repeat("1", 1<<20))
+				var err error
+				for err == nil {
+					err = p.send(t, transport.Outbound{Stream: stream, Tag: 1, Frame: frame})
+				}
+				if !errors.Is(err, transport.ErrNoRoute) {
+					t.Errorf("Send returned %v", err)
+				}
+				begun := time.Now()
+				<-served
+				if took := time.Since(begun); took != 0 {
+					t.Errorf("the response was ended after %v", took)
+				}
+				w, done := b.serve(t.Context(), "POST", other, otherLines...)
+				<-done
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if len(p.lost) != 1 || p.lost[0] != (transport.StreamLoss{Stream: stream, Reason: ErrNotReading}) {
+					t.Errorf("streams lost: %+v", p.lost)
+				}
+				if len(p.failed) != 17 || p.writable != 0 || len(p.losses) != 0 || w.Code != 200 {
+					t.Errorf("%d frames failed, writable %d times, %d losses; another is answered with %d", len(p.failed), p.writable, len(p.losses), w.Code)
+				}
+			})
+		})
+	}
+}
+
+// newest is the stream that was opened last.
+func (p *peer) newest() transport.Stream {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.opened[len(p.opened)-1]
+}
+
+// The frame that ends an answer fits, however much is queued before it.
+func TestLastFrameAlwaysFits(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		stuck, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
+		p := b.peer(t, 0)
+		frame := []byte(strings.Repeat("1", 1<<20))
+		for range 17 { // one is being written, sixteen are queued
+			p.mustSend(t, transport.Outbound{Stream: 1, Frame: frame})
+			synctest.Wait()
+		}
+		p.mustSend(t, transport.Outbound{Stream: 1, Last: true, Frame: frame})
+		if err := p.send(t, transport.Outbound{Stream: 1, Frame: frame}); !errors.Is(err, transport.ErrNoRoute) {
+			t.Errorf("Send after the last frame: %v", err)
+		}
+		close(stuck.released)
+		<-served
+		if n := p.count(func(p *peer) int { return len(p.lost) + len(p.failed) }); n != 0 {
+			t.Errorf("%d streams and frames were lost", n)
+		}
+	})
+}
+
+// A client that takes a long frame slowly, but steadily, gets all of it, as
+// JSON and as an event. One that takes less than a piece in a write's time does
+// not.
+//
+// Guarantees: G-0022.13
+func TestSlowReaderGetsALongFrame(t *testing.T) {
+	const pieces = 20
+	for _, last := range []bool{true, false} {
+		for pace, arrives := range map[time.Duration]bool{writePatience - time.Second: true, writePatience + time.Second: false} {
+			inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+				w := &slowReader{ResponseRecorder: httptest.NewRecorder(), pace: pace}
+				done := b.serveOn(w, modernBody("hold", ""), modernHeader("hold")...)
+				p := b.peer(t, 0)
+				frame := []byte(`"` + strings.Repeat("x", pieces*batchSize) + `"`)
+				p.mustSend(t, transport.Outbound{Stream: 1, Tag: 1, Last: last, Frame: frame})
+				p.post(func() { p.link.End(1) })
+				<-done
+				if failed := p.count(func(p *peer) int { return len(p.failed) }); (failed == 0) != arrives || (w.Body.Len() > len(frame)-2) != arrives {
+					t.Errorf("at a piece each %v, last: %t: %d bytes of %d, %d failures", pace, last, w.Body.Len(), len(frame), failed)
+				}
+			})
+		}
+	}
+}
+
+// A slowReader takes a piece at each pace.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	pace     time.Duration
+	deadline time.Time
+}
+
+func (w *slowReader) SetWriteDeadline(deadline time.Time) error {
+	w.deadline = deadline
+	return nil
+}
+
+func (w *slowReader) Write(b []byte) (int, error) {
+	done := time.Now().Add(w.pace * time.Duration(len(b)) / batchSize)
+	if !w.deadline.IsZero() && w.deadline.Before(done) {
+		pass(time.Until(w.deadline))
+		return 0, os.ErrDeadlineExceeded
+	}
+	pass(time.Until(done))
+	return w.ResponseRecorder.Write(b)
+}
+
+// A stream that is quiet has no write deadline, at which HTTP/2 would reset it.
+// What net/http writes after the last of ours has one.
+//
+// Guarantees: G-0022.13
+func TestQuietStreamHasNoWriteDeadline(t *testing.T) {
+	inBubble(t, HandlerOptions{KeepAlive: time.Hour}, false, func(t *testing.T, b *bench) {
+		w := &slowReader{ResponseRecorder: httptest.NewRecorder()}
+		done := b.serveOn(w, modernBody("hold", ""), modernHeader("hold")...)
+		p := b.peer(t, 0)
+		p.mustSend(t, transport.Outbound{Stream: 1, Frame: notice(1)})
+		synctest.Wait()
+		if !w.deadline.IsZero() {
+			t.Errorf("a quiet stream has %v to write", time.Until(w.deadline))
+		}
+		pass(time.Minute)
+		p.mustSend(t, transport.Outbound{Stream: 1, Last: true, Frame: notice(2)})
+		<-done
+		if time.Until(w.deadline) != writePatience {
+			t.Errorf("the end of a stream has %v to be written", time.Until(w.deadline))
+		}
+
+		w = &slowReader{ResponseRecorder: httptest.NewRecorder()}
+		<-b.serveOn(w, modernBody("echo", ""), modernHeader("echo")...)
+		if time.Until(w.deadline) != writePatience {
+			t.Errorf("a JSON response has %v to be written", time.Until(w.deadline))
+		}
+	})
+}
+
+// A client that leaves before its request was delivered has lost its stream in
+// every revision: nothing of it is being executed.
+//
+// Guarantees: G-0022.10
+func TestLeavingARequestThatIsNotDelivered(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
+		for n, lines := range [][]string{{session}, modernHeader("hold")} {
+			p := b.peer(t, n)
+			p.doStinting()
+			body := holdBody
+			if n == 1 {
+				body = modernBody("hold", "")
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			_, done := b.serve(ctx, "POST", body, lines...)
+			leave()
+			<-done
+			p.mu.Lock()
+			if len(p.lost) != 1 || p.lost[0] != (transport.StreamLoss{Stream: 2, Reason: transport.ErrPeerClosed}) {
+				t.Errorf("link %d: streams lost: %+v", n, p.lost)
+			}
+			p.mu.Unlock()
+		}
+	})
+}
+
+// A ResponseWriter that panics, as that of a proxy does for a client that has
+// left, leaves no stream behind, and what it was writing has failed.
+func TestResponseWriterThatPanics(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		w := panickingWriter{httptest.NewRecorder()}
+		aborted := make(chan any, 1)
+		go func() {
+			defer func() { aborted <- recover() }()
+			b.handler.ServeHTTP(w, newRequest("POST", modernBody("hold", ""), modernHeader("hold")...))
+		}()
+		synctest.Wait()
+		p := b.peer(t, 0)
+		p.mustSend(t, transport.Outbound{Stream: 1, Tag: 1, Frame: notice(1)})
+		<-aborted
+		synctest.Wait()
+		if err := p.send(t, transport.Outbound{Stream: 1, Frame: notice(2)}); !errors.Is(err, transport.ErrNoRoute) {
+			t.Errorf("Send returned %v", err)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.lost) != 1 || len(p.failed) != 1 || p.failed[0].Tag != 1 {
+			t.Errorf("streams lost: %+v, failures %+v", p.lost, p.failed)
+		}
+	})
+}
+
+type panickingWriter struct{ *httptest.ResponseRecorder }
+
+func (panickingWriter) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
+
+// Events need a ResponseWriter that can flush; one answer as JSON does not.
+func TestResponseWriterThatCannotFlush(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		request := func(method, body string, lines ...string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			r := newRequest(method, body, lines...)
+			b.handler.ServeHTTP(plainWriter{w}, r)
+			return w
+		}
+		if w := request("POST", modernBody("echo", ""), modernHeader("echo")...); w.Code != 200 {
+			t.Errorf("JSON: %d %s", w.Code, w.Body)
+		}
+		for name, w := range map[string]*httptest.ResponseRecorder{
+			"events": request("POST", modernBody("notify", `"n":1,`), modernHeader("notify")...),
+			"GET":    request("GET", "", session),
+		} {
+			if w.Code != 500 || !strings.Contains(w.Body.String(), "cannot flush") {
+				t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			}
+		}
+		if n := b.peer(t, 1).count(func(p *peer) int { return len(p.lost) }); n != 0 {
+			t.Errorf("%d streams were lost whose last frame was sent", n)
+		}
+	})
+}
+
+// A plainWriter has nothing but the methods of http.ResponseWriter.
+type plainWriter struct{ recorder *httptest.ResponseRecorder }
+
+func (w plainWriter) Header() http.Header         { return w.recorder.Header() }
+func (w plainWriter) WriteHeader(status int)      { w.recorder.WriteHeader(status) }
+func (w plainWriter) Write(b []byte) (int, error) { return w.recorder.Write(b) }
+
+// serveOn has a POST answered on a ResponseWriter.
+func (b *bench) serveOn(w http.ResponseWriter, body string, lines ...string) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.handler.ServeHTTP(w, newRequest("POST", body, lines...))
+	}()
+	synctest.Wait()
+	return done
+}
+
+func newRequest(method, body string, lines ...string) *http.Request {
+	r := httptest.NewRequest(method, "http://mcp.example/", strings.NewReader(body))
+	for _, line := range append(posting(), lines...) {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(name, value)
+	}
+	return r
+}
