@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 	mcpgotransport "github.com/mark3labs/mcp-go/client/transport"
@@ -30,16 +31,22 @@ type contestant struct {
 	connect func(testing.TB) Session
 }
 
-// BenchmarkEcho calls a tool that echoes 64 bytes. The implementations take
-// turns, a round of calls each, so that a busy machine is busy for all of them.
-// What is reported is each one's median round, per call.
+// BenchmarkEcho calls a tool that echoes 64 bytes, in 2025-11-25 and, where it
+// says modern, in 2026-07-28. The implementations take turns, a round of calls
+// each, so that a busy machine is busy for all of them. What is reported is each
+// one's median round, per call. The floor of HTTP is net/http with encoding/json.
 func BenchmarkEcho(b *testing.B) {
+	built := programs(b)
 	wires := []struct {
 		name        string
 		contestants []contestant
 	}{
-		{"memory", []contestant{{"bowline", memoryBowline}, {"go-sdk", memoryGoSDK}, {"mcp-go", memoryMCPGo}}},
-		{"stdio", processes(programs(b))},
+		{"memory", []contestant{
+			{"bowline", memoryBowline(benchRevision)}, {"bowline-modern", memoryBowline(protocol.Latest)},
+			{"go-sdk", memoryGoSDK}, {"mcp-go", memoryMCPGo},
+		}},
+		{"stdio", processes(built)},
+		{"http", endpoints(built)},
 	}
 	for _, wire := range wires {
 		b.Run(wire.name+"/callers=1", func(b *testing.B) { race(b, wire.contestants, 1) })
@@ -85,12 +92,37 @@ func playRound(b *testing.B, session Session, callers int) {
 func processes(p *Programs) []contestant {
 	process := func(name string, connect Connect) contestant {
 		return contestant{name, func(tb testing.TB) Session {
-			session, err := connect(context.Background(), []string{p.Peer, name}, benchRevision)
+			session, err := connect(context.Background(), Endpoint{Command: []string{p.Peer, name}}, benchRevision)
 			return closedAfter(tb, session, err)
 		}}
 	}
 	return []contestant{
 		process("bowline", connectBowline), process("go-sdk", connectGoSDK), process("mcp-go", connectMCPGo),
+	}
+}
+
+func endpoints(p *Programs) []contestant {
+	endpoint := func(name, server, revision string, connect Connect) contestant {
+		return contestant{name, func(tb testing.TB) Session {
+			ctx, cancel := context.WithTimeout(context.Background(), hangGuard)
+			defer cancel()
+			process, err := serve(ctx, []string{p.Peer, "http", server, revision}, "0")
+			if err != nil {
+				tb.Fatal(err)
+			}
+			tb.Cleanup(process.close)
+			session, err := connect(context.Background(), Endpoint{URL: process.url}, revision)
+			return closedAfter(tb, session, err)
+		}}
+	}
+	return []contestant{
+		endpoint("floor", "floor", "", connectFloor),
+		endpoint("bowline", "bowline", benchRevision, connectBowline),
+		endpoint("bowline-modern", "bowline", protocol.Latest, connectBowline),
+		endpoint("go-sdk", "go-sdk", benchRevision, connectGoSDK),
+		endpoint("go-sdk-modern", "go-sdk", protocol.Latest, connectGoSDK),
+		endpoint("mcp-go", "mcp-go", benchRevision, connectMCPGo),
+		endpoint("mcp-go-modern", "mcp-go", protocol.Latest, connectMCPGo),
 	}
 }
 
@@ -106,18 +138,20 @@ func closedAfter(tb testing.TB, session Session, err error) Session {
 	return session
 }
 
-func memoryBowline(tb testing.TB) Session {
-	var serving sync.WaitGroup
-	tb.Cleanup(serving.Wait)
-	wire := inmem.New(func(link transport.Link) {
-		serving.Go(func() {
-			if err := newBowlineServer().ServeLink(context.Background(), link); err != nil {
-				tb.Error(err)
-			}
-		})
-	}, inmem.Options{})
-	session, err := openBowline(context.Background(), wire, benchRevision)
-	return closedAfter(tb, session, err)
+func memoryBowline(revision string) func(testing.TB) Session {
+	return func(tb testing.TB) Session {
+		var serving sync.WaitGroup
+		tb.Cleanup(serving.Wait)
+		wire := inmem.New(func(link transport.Link) {
+			serving.Go(func() {
+				if err := newBowlineServer().ServeLink(context.Background(), link); err != nil {
+					tb.Error(err)
+				}
+			})
+		}, inmem.Options{})
+		session, err := openBowline(context.Background(), wire, revision)
+		return closedAfter(tb, session, err)
+	}
 }
 
 func memoryGoSDK(tb testing.TB) Session {

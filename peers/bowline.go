@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -11,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 var ourself = protocol.Implementation{Name: "bowline", Version: "1"}
@@ -30,6 +32,12 @@ func newBowlineServer(revisions ...string) *server.Server {
 				return call.Progress(ctx, float64(step), float64(in.Steps), "")
 			})
 		})
+	server.AddTool(s, protocol.Tool{Name: "grow"},
+		func(_ context.Context, _ *server.ToolCall, _ nothing) (string, error) {
+			server.AddTool(s, protocol.Tool{Name: grown},
+				func(context.Context, *server.ToolCall, nothing) (string, error) { return "", nil })
+			return "", nil
+		})
 	return s
 }
 
@@ -37,20 +45,47 @@ func serveBowline(ctx context.Context, revisions []string) error {
 	return newBowlineServer(revisions...).Serve(ctx, &stdio.Server{})
 }
 
-type bowlineSession struct{ session *client.Session }
-
-func connectBowline(ctx context.Context, server []string, revision string) (Session, error) {
-	return openBowline(ctx, &stdio.Command{Path: server[0], Args: server[1:]}, revision)
+func handleBowline(revisions []string) (http.Handler, func(context.Context) error) {
+	s := newBowlineServer(revisions...)
+	handler := streamable.NewHandler(s.Accept, streamable.HandlerOptions{})
+	return handler, func(ctx context.Context) error { return errors.Join(s.Close(ctx), handler.Close(0)) }
 }
 
-func openBowline(ctx context.Context, t transport.Transport, revision string) (Session, error) {
-	c := client.New(ourself, client.Options{ProtocolVersion: revision, FailFast: true})
-	session, err := c.Connect(ctx, t)
+type bowlineSession struct {
+	session *client.Session
+	changes notice
+}
+
+func connectBowline(ctx context.Context, server Endpoint, revision string) (Session, error) {
+	if server.URL == "" {
+		return openBowline(ctx, &stdio.Command{Path: server.Command[0], Args: server.Command[1:]}, revision)
+	}
+	deletions := &deletions{to: newPool()}
+	session, err := openBowline(ctx, &streamable.Client{URL: server.URL, HTTP: &http.Client{Transport: deletions}}, revision)
 	if err != nil {
 		return nil, err
 	}
-	return bowlineSession{session}, nil
+	return deletingSession{session.(bowlineSession), deletions}, nil
 }
+
+// openBowline asks for the latest revision by asking for none, as users do.
+func openBowline(ctx context.Context, t transport.Transport, revision string) (Session, error) {
+	changes := newNotice()
+	options := client.Options{
+		ProtocolVersion: revision, FailFast: true,
+		OnToolsChanged: func(context.Context, *client.Session) { changes.give() },
+	}
+	if revision == protocol.Latest {
+		options.ProtocolVersion = ""
+	}
+	session, err := client.New(ourself, options).Connect(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return bowlineSession{session, changes}, nil
+}
+
+func (s bowlineSession) ToolsChanged(ctx context.Context) error { return s.changes.await(ctx) }
 
 func (s bowlineSession) Revision() string { return s.session.Server().ProtocolVersion }
 

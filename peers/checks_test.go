@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
 // A subject is one peer in one revision, with a session that its checks share.
@@ -19,7 +17,7 @@ type subject struct {
 	revision string
 	programs *Programs
 	session  Session
-	server   *watch
+	server   running
 }
 
 // checks are run in this order, each with a hang guard. One returns what it has
@@ -28,7 +26,7 @@ var checks = []struct {
 	feature Feature
 	run     func(context.Context, *subject) (string, error)
 }{
-	{Initialize, checkInitialize},
+	{Speaks, checkSpeaks},
 	{Ping, checkPing},
 	{List, checkList},
 	{Pages, checkPages},
@@ -37,29 +35,44 @@ var checks = []struct {
 	{Unknown, checkUnknown},
 	{Progress, checkProgress},
 	{Cancel, checkCancel},
+	{Announce, checkAnnounce},
 	{Close, checkClose},
 	{Survive, checkSurvive},
 }
 
-// open starts a server under a witness.
-func (s *subject) open(ctx context.Context, server []string) (Session, *watch, error) {
-	w, err := newWatch()
+// open opens a session with a server of its own.
+func (s *subject) open(ctx context.Context, command []string) (Session, running, error) {
+	server, endpoint, err := s.run(ctx, s.programs, command)
 	if err != nil {
 		return nil, nil, err
 	}
-	session, err := s.Connect(ctx, w.command(s.programs.Peer, server), s.revision)
+	session, err := s.Connect(ctx, endpoint, s.revision)
 	if err != nil {
-		w.close()
+		server.close()
 		return nil, nil, err
 	}
-	return session, w, nil
+	return session, server, nil
 }
 
-func checkInitialize(_ context.Context, s *subject) (string, error) {
-	if got := s.session.Revision(); got != s.revision {
+// openSuite opens one with a server of this suite, for what the other servers do not have.
+func (s *subject) openSuite(ctx context.Context) (Session, running, error) {
+	if s.Suite == nil {
+		return s.open(ctx, s.Server(s.revision))
+	}
+	return s.open(ctx, s.Suite(s.revision))
+}
+
+// checkSpeaks also observes that the two find the newest revision of a peer
+// that does not speak the one asked for.
+func checkSpeaks(_ context.Context, s *subject) (string, error) {
+	switch got := s.session.Revision(); {
+	case got == s.revision:
+		return Held, nil
+	case got == protocol.LatestLegacy && s.Legacy && protocol.IsModern(s.revision):
+		return got + " instead", nil
+	default:
 		return "", fmt.Errorf("%s is spoken", got)
 	}
-	return Held, nil
 }
 
 func checkPing(ctx context.Context, s *subject) (string, error) {
@@ -75,10 +88,7 @@ func checkList(ctx context.Context, s *subject) (string, error) {
 }
 
 func checkPages(ctx context.Context, s *subject) (string, error) {
-	if s.Paged == nil {
-		return s.listsPages(ctx, s.session)
-	}
-	session, server, err := s.open(ctx, s.Paged(s.revision))
+	session, server, err := s.openSuite(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -87,15 +97,21 @@ func checkPages(ctx context.Context, s *subject) (string, error) {
 	return seen, errors.Join(err, session.Close(ctx))
 }
 
+// listsPages observes that servers of theirs may only find out by an empty page
+// that there are no more.
 func (s *subject) listsPages(ctx context.Context, session Session) (string, error) {
 	names, pages, err := listAll(ctx, session)
 	if err != nil {
 		return "", err
 	}
-	if want := (len(names) + pageSize - 1) / pageSize; pages != want || pages < 2 {
+	switch full := (len(names) + pageSize - 1) / pageSize; {
+	case pages == full && pages > 1:
+		return Held, s.listed(names)
+	case pages == full+1 && s.Role == ServerRole:
+		return "an empty page at last", s.listed(names)
+	default:
 		return "", fmt.Errorf("%d tools came on %d pages", len(names), pages)
 	}
-	return Held, s.listed(names)
 }
 
 func listAll(ctx context.Context, session Session) (names []string, pages int, err error) {
@@ -190,16 +206,58 @@ func checkCancel(ctx context.Context, s *subject) (string, error) {
 	} else if calling.Err() == nil || ctx.Err() != nil {
 		return "", err
 	}
-	if _, err := s.server.await(ctx, givenUp); err != nil {
+	if _, err := s.server.await(ctx, hasGivenUp); err != nil {
 		return "", err
 	}
-	return Held, s.session.Ping(ctx)
+	return checkSuccess(ctx, s) // the session lives on
+}
+
+// checkAnnounce has a server add a tool.
+func checkAnnounce(ctx context.Context, s *subject) (string, error) {
+	session, server, err := s.openSuite(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer server.close()
+	err = growsFor(ctx, session)
+	return Held, errors.Join(err, session.Close(ctx))
+}
+
+// growsFor adds the tool again until it is heard of: over HTTP a legacy client
+// opens the stream that announces when it likes, and what was announced before
+// is lost.
+func growsFor(ctx context.Context, session Session) error {
+	for {
+		if _, err := session.CallTool(ctx, Call{Tool: "grow", Arguments: map[string]any{}}); err != nil {
+			return err
+		}
+		hearing, stop := context.WithTimeout(ctx, time.Second)
+		err := hearsOf(hearing, session, grown)
+		stop()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// hearsOf waits for a change after which a tool is listed: there may be others
+// before.
+func hearsOf(ctx context.Context, session Session, tool string) error {
+	for {
+		if err := session.ToolsChanged(ctx); err != nil {
+			return fmt.Errorf("nothing was announced: %w", err)
+		}
+		names, _, err := listAll(ctx, session)
+		if err != nil || slices.Contains(names, tool) {
+			return err
+		}
+	}
 }
 
 // checkClose observes how a server of theirs ends; ours has to end by itself.
 func checkClose(ctx context.Context, s *subject) (string, error) {
 	err := s.session.Close(ctx)
-	how, unheard := s.server.await(ctx, ended)
+	how, unheard := s.server.end(ctx)
 	switch {
 	case unheard != nil:
 		return "", errors.Join(err, unheard)
@@ -211,43 +269,3 @@ func checkClose(ctx context.Context, s *subject) (string, error) {
 		return "", errors.Join(err, errors.New(how))
 	}
 }
-
-// checkSurvive kills the server of a session, which has to get ready again by
-// itself and to serve calls.
-func checkSurvive(ctx context.Context, s *subject) (string, error) {
-	started := make(chan int, 100) // more than come in the time of a check
-	command := s.Server(s.revision)
-	session, err := client.New(ourself, client.Options{ProtocolVersion: s.revision}).Connect(ctx,
-		&stdio.Command{Path: command[0], Args: command[1:], Started: func(pid int) { started <- pid }})
-	if err != nil {
-		return "", err
-	}
-	err = s.survives(ctx, session, started)
-	return Held, errors.Join(err, session.Close(ctx))
-}
-
-func (s *subject) survives(ctx context.Context, session *client.Session, started <-chan int) error {
-	server, err := os.FindProcess(<-started)
-	if err != nil {
-		return err
-	}
-	if err := server.Kill(); err != nil {
-		return err
-	}
-	select {
-	case <-started:
-	case <-ctx.Done():
-		return errors.New("no server was started again")
-	}
-	again := bowlineSession{session.With(client.CallOptions{WaitForReady: true})}
-	result, err := again.CallTool(ctx, s.Echo)
-	if err != nil {
-		return err
-	}
-	if result.IsError || strings.TrimSpace(result.Text) != s.Answer || again.Revision() != s.revision {
-		return fmt.Errorf("after the restart %s is spoken and the answer is %+v", again.Revision(), *result)
-	}
-	return nil
-}
-
-var revisions = protocol.LegacyVersions()

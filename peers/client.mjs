@@ -1,42 +1,86 @@
 // A peers.Session on the TypeScript SDK. A line on standard input asks, lines on
 // standard output answer; the server's standard error is this process's.
 //
-//   node client.mjs <folder with node_modules> <server> [argument...]
+//   node client.mjs <folder with node_modules> <package> <revision> <URL, or "" for> [command...]
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
-const [folder, command, ...args] = process.argv.slice(2);
+const [folder, name, revision, url, command, ...args] = process.argv.slice(2);
 const require = createRequire(folder + "/package.json");
-const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
-const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio.js");
+const v2 = name === "@modelcontextprotocol/client";
+const { Client } = require(v2 ? name : name + "/client/index.js");
+const { StdioClientTransport } = require(v2 ? name + "/stdio" : name + "/client/stdio.js");
+const { StreamableHTTPClientTransport } = require(v2 ? name : name + "/client/streamableHttp.js");
 
+const modern = revision >= "2026-07-28";
 const say = (line) => process.stdout.write(JSON.stringify(line) + "\n");
-const client = new Client({ name: "typescript-sdk", version: "1" });
 const calls = new Map(); // AbortControllers by the id of the question
+const changes = { given: false, listener: null };
+
+const client = new Client(
+  { name: "typescript-sdk", version: "1" },
+  {
+    supportedProtocolVersions: [revision], // v1 knows neither this nor the next
+    versionNegotiation: { mode: modern ? { pin: revision } : "legacy" },
+    listChanged: {
+      tools: {
+        autoRefresh: false,
+        debounceMs: 0,
+        onChanged() {
+          changes.given = true;
+          changes.listener?.();
+        },
+      },
+    },
+  },
+);
+// Stdio is a subclass so that v2 probes in place: for the SDK's own it runs a
+// second server first, which is not the one to watch.
+class Stdio extends StdioClientTransport {}
+const transport = url
+  ? new StreamableHTTPClientTransport(new URL(url))
+  : new Stdio({ command, args, stderr: "inherit" });
+
+// first asks for one page: without a cursor listTools of v2 fetches them all.
+const first = () => (v2 ? client.request({ method: "tools/list" }) : client.listTools());
 
 const methods = {
   async connect() {
-    let revision;
-    const transport = new StdioClientTransport({ command, args, stderr: "inherit" });
-    transport.setProtocolVersion = (negotiated) => (revision = negotiated);
+    let negotiated;
+    const set = transport.setProtocolVersion?.bind(transport);
+    transport.setProtocolVersion = (version) => {
+      negotiated = version;
+      set?.(version);
+    };
     await client.connect(transport);
-    return { revision };
+    return { revision: v2 ? client.getNegotiatedProtocolVersion() : negotiated };
   },
   async ping() {
     await client.ping();
   },
   async list({ cursor }) {
-    const page = await client.listTools(cursor ? { cursor } : undefined);
+    const page = await (cursor ? client.listTools({ cursor }) : first());
     return { names: page.tools.map((tool) => tool.name), next: page.nextCursor ?? "" };
   },
   async call({ id, tool, arguments: given, progress }) {
     const options = { signal: calls.get(id).signal };
     if (progress) options.onprogress = () => say({ id, progress: true });
-    const result = await client.callTool({ name: tool, arguments: given }, undefined, options);
+    const params = { name: tool, arguments: given };
+    const result = await (v2 ? client.callTool(params, options) : client.callTool(params, undefined, options));
     const text = result.content.map((block) => block.text ?? "").join("");
     return { text, isError: result.isError ?? false };
   },
+  async changed({ id }) {
+    const { signal } = calls.get(id);
+    await new Promise((resolve, reject) => {
+      changes.listener = resolve;
+      signal.onabort = () => reject(signal.reason);
+      if (changes.given) resolve();
+    });
+    changes.given = false;
+  },
   async close() {
+    await transport.terminateSession?.();
     await client.close();
   },
 };

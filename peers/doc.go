@@ -1,6 +1,6 @@
 // Package peers holds Bowline against the MCP implementations of others: over
-// standard input and output, with real processes, in both roles and in every
-// revision that begins with a handshake. What it finds is docs/interop.md.
+// standard input and output and over streamable HTTP, with real processes and
+// sockets, in both roles and in every revision. What it finds is docs/interop.md.
 //
 //	go test ./...                                   # fails when the page is stale
 //	go test -count=1 -run TestInterop . -update     # rewrites the page

@@ -3,9 +3,11 @@ package peers
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os/exec"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -30,6 +32,14 @@ func newGoSDKServer() *mcp.Server {
 				})
 			})
 		})
+	mcp.AddTool(s, &mcp.Tool{Name: "grow"},
+		func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, any, error) {
+			mcp.AddTool(s, &mcp.Tool{Name: grown},
+				func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, any, error) {
+					return nil, nil, nil
+				})
+			return nil, nil, nil
+		})
 	return s
 }
 
@@ -37,28 +47,44 @@ func serveGoSDK(ctx context.Context, _ []string) error {
 	return newGoSDKServer().Run(ctx, &mcp.StdioTransport{})
 }
 
+// handleGoSDK has sessions in the legacy revisions. The modern one it serves
+// only without them.
+func handleGoSDK(revisions []string) (http.Handler, func(context.Context) error) {
+	s := newGoSDKServer()
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s },
+		&mcp.StreamableHTTPOptions{Stateless: protocol.IsModern(revisions[0]), PropagateRequestCancellation: true})
+	return handler, func(context.Context) error { return nil }
+}
+
 type goSDKSession struct {
 	*mcp.ClientSession
 	progress *listeners
+	changes  notice
 }
 
-func connectGoSDK(ctx context.Context, server []string, revision string) (Session, error) {
-	return openGoSDK(ctx, &mcp.CommandTransport{Command: exec.Command(server[0], server[1:]...)}, revision)
+func connectGoSDK(ctx context.Context, server Endpoint, revision string) (Session, error) {
+	if server.URL != "" {
+		return openGoSDK(ctx, &mcp.StreamableClientTransport{Endpoint: server.URL, HTTPClient: &http.Client{Transport: newPool()}}, revision)
+	}
+	return openGoSDK(ctx, &mcp.CommandTransport{Command: exec.Command(server.Command[0], server.Command[1:]...)}, revision)
 }
 
 func openGoSDK(ctx context.Context, t mcp.Transport, revision string) (Session, error) {
-	progress := new(listeners)
+	progress, changes := new(listeners), newNotice()
 	c := mcp.NewClient(goSDK, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			progress.tell(r.Params.ProgressToken)
 		},
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes.give() },
 	})
 	session, err := c.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	if err != nil {
 		return nil, err
 	}
-	return goSDKSession{session, progress}, nil
+	return goSDKSession{session, progress, changes}, nil
 }
+
+func (s goSDKSession) ToolsChanged(ctx context.Context) error { return s.changes.await(ctx) }
 
 func (s goSDKSession) Revision() string { return s.InitializeResult().ProtocolVersion }
 

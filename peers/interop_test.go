@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -13,6 +14,9 @@ import (
 var update = flag.Bool("update", false, "rewrite docs/interop.md")
 
 const pageFile = "../docs/interop.md"
+
+// hangGuard ends what does not end.
+const hangGuard = time.Minute
 
 // TestInterop runs every check with every peer in every revision, and compares
 // what it has observed with the page.
@@ -26,9 +30,9 @@ func TestInterop(t *testing.T) {
 	want := 0
 	t.Run("peers", func(t *testing.T) {
 		for i, peer := range peers {
-			for _, revision := range revisions {
+			for _, revision := range peer.Transport.Revisions() {
 				want += len(checks)
-				t.Run(peer.Name+" "+string(peer.Role)+"/"+revision, func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s %s over %s/%s", peer.Name, peer.Role, peer.Transport, revision), func(t *testing.T) {
 					t.Parallel()
 					s := &subject{Peer: peer, revision: revision, programs: built}
 					s.runChecks(t, func(feature Feature, seen string) {
@@ -41,12 +45,12 @@ func TestInterop(t *testing.T) {
 	if t.Failed() || len(observed.cells) < want { // some have failed, or -run left some out
 		return
 	}
-	comparePage(t, Page(peers, revisions, features(), observed.cells))
+	comparePage(t, Page(peers, features(), observed.cells))
 }
 
 // runChecks opens the session and runs each check that the peer does not lack.
 func (s *subject) runChecks(t *testing.T, observe func(Feature, string)) {
-	opening, cancel := context.WithTimeout(t.Context(), time.Minute)
+	opening, cancel := context.WithTimeout(t.Context(), hangGuard)
 	defer cancel()
 	var err error
 	if s.session, s.server, err = s.open(opening, s.Server(s.revision)); err != nil {
@@ -54,11 +58,11 @@ func (s *subject) runChecks(t *testing.T, observe func(Feature, string)) {
 	}
 	defer s.server.close()
 	for _, check := range checks {
-		if _, lacks := s.Lacks[check.feature]; lacks {
+		if s.lack(check.feature, s.revision) != nil {
 			observe(check.feature, "–")
 			continue
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
 		seen, err := check.run(ctx, s)
 		cancel()
 		if err != nil {
@@ -75,9 +79,9 @@ func TestLacksNameFeatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, peer := range peers {
-		for feature, why := range peer.Lacks {
-			if why == "" || !slices.Contains(features(), feature) {
-				t.Errorf("%s, the %s, lacks %q because of %q", peer.Name, peer.Role, feature, why)
+		for _, lack := range peer.Lacks {
+			if lack.Why == "" || lack.Feature != "" && !slices.Contains(features(), lack.Feature) {
+				t.Errorf("%s, the %s, lacks %q because of %q", peer.Name, peer.Role, lack.Feature, lack.Why)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"context"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -23,5 +24,26 @@ func (l *listeners) add(told func()) (token string, remove func()) {
 func (l *listeners) tell(token any) {
 	if told, waits := l.byToken.Load(token); waits {
 		told.(func())()
+	}
+}
+
+// A notice is given any number of times, and awaited as one.
+type notice chan struct{}
+
+func newNotice() notice { return make(notice, 1) }
+
+func (n notice) give() {
+	select {
+	case n <- struct{}{}:
+	default: // it is given already
+	}
+}
+
+func (n notice) await(ctx context.Context) error {
+	select {
+	case <-n:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

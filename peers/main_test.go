@@ -1,12 +1,17 @@
 package peers
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	flag.Set("test.parallel", "8") // the checks wait for processes more than they compute
+	goleak.VerifyTestMain(m)
+}
 
 // programs are built into a folder of the test’s own.
 func programs(tb testing.TB) *Programs {

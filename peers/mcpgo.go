@@ -3,8 +3,11 @@ package peers
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net/http"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
@@ -12,7 +15,7 @@ import (
 )
 
 func newMCPGoServer() *server.MCPServer {
-	s := server.NewMCPServer("mcp-go", "1", server.WithToolCapabilities(false), server.WithPaginationLimit(pageSize))
+	s := server.NewMCPServer("mcp-go", "1", server.WithToolCapabilities(true), server.WithPaginationLimit(pageSize))
 	s.AddTool(mcp.NewTool("echo", mcp.WithString("message", mcp.Required())), mcp.NewTypedToolHandler(
 		func(_ context.Context, _ mcp.CallToolRequest, in message) (*mcp.CallToolResult, error) {
 			return mcp.NewToolResultText(in.Message), nil
@@ -30,26 +33,57 @@ func newMCPGoServer() *server.MCPServer {
 			})
 			return mcp.NewToolResultText("done"), err
 		}))
+	s.AddTool(mcp.NewTool("grow"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		s.AddTool(mcp.NewTool(grown), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return mcp.NewToolResultText(""), nil
+		})
+		return mcp.NewToolResultText(""), nil
+	})
 	return s
 }
 
 func serveMCPGo(context.Context, []string) error { return server.ServeStdio(newMCPGoServer()) }
 
+func handleMCPGo([]string) (http.Handler, func(context.Context) error) {
+	handler := server.NewStreamableHTTPServer(newMCPGoServer())
+	return handler, handler.Shutdown
+}
+
 type mcpGoSession struct {
 	*client.Client
 	revision string
 	progress *listeners
+	changes  notice
 }
 
-func connectMCPGo(ctx context.Context, server []string, revision string) (Session, error) {
-	return openMCPGo(ctx, transport.NewStdioWithOptions(server[0], nil, server[1:]), revision)
+func connectMCPGo(ctx context.Context, server Endpoint, revision string) (Session, error) {
+	if server.URL == "" {
+		return openMCPGo(ctx, transport.NewStdioWithOptions(server.Command[0], nil, server.Command[1:]), revision)
+	}
+	options := []transport.StreamableHTTPCOption{
+		transport.WithHTTPBasicClient(&http.Client{Transport: newPool()}),
+		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)),
+	}
+	if protocol.IsLegacy(revision) {
+		options = append(options, transport.WithContinuousListening()) // the GET stream
+	}
+	t, err := transport.NewStreamableHTTP(server.URL, options...)
+	if err != nil {
+		return nil, err
+	}
+	return openMCPGo(ctx, t, revision)
 }
 
 func openMCPGo(ctx context.Context, t transport.Interface, revision string) (Session, error) {
-	s := mcpGoSession{client.NewClient(t), "", new(listeners)}
+	s, listens := mcpGoSession{client.NewClient(t), "", new(listeners), newNotice()}, newNotice()
 	s.OnNotification(func(n mcp.JSONRPCNotification) {
-		if n.Method == string(mcp.MethodNotificationProgress) {
+		switch n.Method {
+		case string(mcp.MethodNotificationProgress):
 			s.progress.tell(n.Params.AdditionalFields["progressToken"])
+		case mcp.MethodNotificationToolsListChanged:
+			s.changes.give()
+		case mcp.MethodNotificationSubscriptionsAcknowledged:
+			listens.give()
 		}
 	})
 	if err := s.Start(context.WithoutCancel(ctx)); err != nil { // its context is the process's
@@ -63,8 +97,16 @@ func openMCPGo(ctx context.Context, t transport.Interface, revision string) (Ses
 		return nil, errors.Join(err, s.Client.Close())
 	}
 	s.revision = result.ProtocolVersion
+	if protocol.IsModern(s.revision) {
+		_, err := s.ListenAsync(context.WithoutCancel(ctx), mcp.SubscriptionFilter{ToolsListChanged: true}, nil)
+		if err := errors.Join(err, listens.await(ctx)); err != nil {
+			return nil, errors.Join(err, s.Client.Close())
+		}
+	}
 	return s, nil
 }
+
+func (s mcpGoSession) ToolsChanged(ctx context.Context) error { return s.changes.await(ctx) }
 
 func (s mcpGoSession) Revision() string { return s.revision }
 

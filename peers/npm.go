@@ -12,14 +12,24 @@ import (
 type npmPackage struct {
 	name    string
 	version string
-	short   string // the name of its folder in the cache, with the version
+	short   string   // the name of its folder in the cache, with the version
+	with    []string // other packages to install beside it, with their versions
 }
 
 var (
-	everything    = npmPackage{"@modelcontextprotocol/server-everything", "2026.8.31", "everything"}
-	filesystem    = npmPackage{"@modelcontextprotocol/server-filesystem", "2026.8.31", "filesystem"}
-	typeScriptSDK = npmPackage{"@modelcontextprotocol/sdk", "1.32.2", "sdk"}
+	everything         = npmPackage{name: "@modelcontextprotocol/server-everything", version: "2026.8.31", short: "everything"}
+	filesystem         = npmPackage{name: "@modelcontextprotocol/server-filesystem", version: "2026.8.31", short: "filesystem"}
+	typeScriptV1       = npmPackage{name: "@modelcontextprotocol/sdk", version: "1.32.2", short: "sdk"}
+	typeScriptClientV2 = npmPackage{name: "@modelcontextprotocol/client", version: "2.4.0", short: "client"}
+	typeScriptServerV2 = npmPackage{
+		name: "@modelcontextprotocol/server", version: "2.4.0", short: "server",
+		with: []string{"@modelcontextprotocol/node@2.1.2"}, // its HTTP server
+	}
 )
+
+func npmPackages() []npmPackage {
+	return []npmPackage{everything, filesystem, typeScriptV1, typeScriptClientV2, typeScriptServerV2}
+}
 
 // folder is the package's own in the cache that all runs share. The cache of
 // .ci/everything is the same.
@@ -55,7 +65,8 @@ func (p npmPackage) install() error {
 		return err
 	}
 	defer os.RemoveAll(fresh)
-	npm := exec.Command("npm", "install", "--prefix", fresh, "--no-audit", "--no-fund", "--loglevel=error", p.name+"@"+p.version)
+	arguments := []string{"install", "--prefix", fresh, "--no-audit", "--no-fund", "--loglevel=error", p.name + "@" + p.version}
+	npm := exec.Command("npm", append(arguments, p.with...)...)
 	if said, err := npm.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm install %s@%s: %w\n%s", p.name, p.version, err, said)
 	}

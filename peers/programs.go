@@ -17,7 +17,7 @@ type Programs struct {
 
 // BuildPrograms builds into a folder, and installs from npm what is missing.
 func BuildPrograms(folder string) (*Programs, error) {
-	for _, p := range []npmPackage{everything, filesystem, typeScriptSDK} {
+	for _, p := range npmPackages() {
 		if err := p.install(); err != nil {
 			return nil, err
 		}

@@ -13,11 +13,12 @@ func roles() map[string]func(ctx context.Context, arguments []string) error {
 		"bowline": serveBowline, // the revisions to speak, or none for all
 		"go-sdk":  serveGoSDK,
 		"mcp-go":  serveMCPGo,
+		"http":    handle,  // one of handlers, and the revisions
 		"witness": witness, // an address, and a command to run
 	}
 }
 
-// Play plays a role on standard input and output until the input ends.
+// Play plays a role until its input ends, or until it is interrupted.
 func Play(ctx context.Context, role string, arguments []string) error {
 	play, known := roles()[role]
 	if !known {

@@ -3,12 +3,13 @@ package peers
 import (
 	"context"
 	"fmt"
+	"net/http"
 )
 
 // A Session is a client's session with a server, whoever wrote the client.
 // Its calls may overlap, except those of the TypeScript client.
 type Session interface {
-	// Revision is the one that initialize has negotiated.
+	// Revision is the one that the session speaks.
 	Revision() string
 
 	Ping(ctx context.Context) error
@@ -20,12 +21,29 @@ type Session interface {
 	// CallTool fails with a *ProtocolError when the server has answered with one.
 	CallTool(ctx context.Context, call Call) (*Result, error)
 
-	// Close ends the session and waits for the server's process.
+	// ToolsChanged waits until the server has announced, since the last time,
+	// that its tools have changed.
+	ToolsChanged(ctx context.Context) error
+
+	// Close ends the session. Over standard input and output it waits for the
+	// server's process.
 	Close(ctx context.Context) error
 }
 
-// A Connect starts a server and opens a session with it in a revision.
-type Connect func(ctx context.Context, server []string, revision string) (Session, error)
+// An Endpoint is where a server is: a command that runs one, or a URL.
+type Endpoint struct {
+	Command []string
+	URL     string // empty: Command
+}
+
+// newPool keeps as many connections as callers need: the same for all clients in
+// Go, so that none is measured by the pool it has by default.
+func newPool() *http.Transport {
+	return &http.Transport{MaxIdleConnsPerHost: 64}
+}
+
+// A Connect opens a session with a server in a revision.
+type Connect func(ctx context.Context, server Endpoint, revision string) (Session, error)
 
 // A Call is a call of a tool.
 type Call struct {

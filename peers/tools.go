@@ -5,12 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"time"
 )
 
-// The servers of this package offer three tools on pages of pageSize: echo,
-// slow and fail, as `bowline serve` has them.
-const pageSize = 2
+// The servers of this package offer four tools on pages of pageSize: echo, slow
+// and fail, as `bowline serve` has them, and grow, which adds the tool grown.
+const (
+	pageSize = 2
+	grown    = "grown"
+)
+
+type nothing struct{}
 
 type message struct {
 	Message string `json:"message"`
@@ -52,3 +58,5 @@ func (d duration) takeSteps(ctx context.Context, tell func(step int) error) erro
 
 // givenUp is what every server says when a cancellation has reached it.
 const givenUp = "given up"
+
+var hasGivenUp = regexp.MustCompile(givenUp)

@@ -20,11 +20,11 @@ type typeScriptSession struct {
 	revision string
 }
 
-// connectTypeScript connects with the SDK that is installed in a folder; the
-// script is in the current one, as for tests. The context kills the process. The client chooses the revision to ask for.
-func connectTypeScript(sdk string) Connect {
-	return func(ctx context.Context, server []string, _ string) (Session, error) {
-		arguments := append([]string{"client.mjs", sdk}, server...)
+// connectTypeScript connects with an installed SDK; the script is in the current
+// folder, as for tests. The context kills the process.
+func connectTypeScript(sdk npmPackage) Connect {
+	return func(ctx context.Context, server Endpoint, revision string) (Session, error) {
+		arguments := append([]string{"client.mjs", sdk.folder(), sdk.name, revision, server.URL}, server.Command...)
 		command := exec.CommandContext(ctx, "node", arguments...)
 		command.Stderr = os.Stderr
 		in, err := command.StdinPipe()
@@ -52,6 +52,10 @@ func (s *typeScriptSession) Revision() string { return s.revision }
 
 func (s *typeScriptSession) Ping(ctx context.Context) error {
 	return s.ask(ctx, "ping", nil, nil, &struct{}{})
+}
+
+func (s *typeScriptSession) ToolsChanged(ctx context.Context) error {
+	return s.ask(ctx, "changed", nil, nil, &struct{}{})
 }
 
 func (s *typeScriptSession) ListTools(ctx context.Context, cursor string) ([]string, string, error) {

@@ -1,16 +1,13 @@
 package peers
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
+	"regexp"
 	"syscall"
 )
 
@@ -42,11 +39,12 @@ func witness(_ context.Context, arguments []string) error {
 
 const ended = "witness: "
 
+var hasEnded = regexp.MustCompile(ended + "(.*)")
+
 // A watch is the listener of one witness.
 type watch struct {
 	listener *net.TCPListener
-	told     net.Conn // nil before the first await
-	lines    *bufio.Scanner
+	told     *told // nil before the first await
 }
 
 func newWatch() (*watch, error) {
@@ -62,32 +60,31 @@ func (w *watch) command(peer string, server []string) []string {
 	return append([]string{peer, "witness", w.listener.Addr().String()}, server...)
 }
 
-// await reads on to a line with a text, and returns what follows the text. It
-// fails at ctx's deadline, and when the witness has ended.
-func (w *watch) await(ctx context.Context, text string) (string, error) {
-	deadline, _ := ctx.Deadline()
+func (w *watch) await(ctx context.Context, text *regexp.Regexp) ([]string, error) {
 	if w.told == nil {
+		deadline, _ := ctx.Deadline()
 		w.listener.SetDeadline(deadline)
-		told, err := w.listener.Accept()
+		stream, err := w.listener.Accept()
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		w.told, w.lines = told, bufio.NewScanner(told)
+		w.told = newTold(stream)
 	}
-	w.told.SetReadDeadline(deadline)
-	var before []string
-	for w.lines.Scan() {
-		if _, rest, found := strings.Cut(w.lines.Text(), text); found {
-			return rest, nil
-		}
-		before = append(before, w.lines.Text())
+	return w.told.await(ctx, text)
+}
+
+// end waits for the end of the server: its client has ended it.
+func (w *watch) end(ctx context.Context) (string, error) {
+	said, err := w.await(ctx, hasEnded)
+	if err != nil {
+		return "", err
 	}
-	return "", fmt.Errorf("the server did not say %q but %q: %w", text, before, cmp.Or(w.lines.Err(), io.EOF))
+	return said[1], nil
 }
 
 func (w *watch) close() {
 	w.listener.Close()
 	if w.told != nil {
-		w.told.Close()
+		w.told.stream.Close()
 	}
 }

@@ -76,7 +76,8 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				p := b.peer(t, 0)
 				stream := p.newest()
 				frame := []byte(strings.Repeat("1", 1<<20))
-				var err error
+				err := p.send(t, transport.Outbound{Stream: stream, Tag: 1, Frame: frame})
+				synctest.Wait() // the response has begun
 				for err == nil {
 					err = p.send(t, transport.Outbound{Stream: stream, Tag: 1, Frame: frame})
 				}

@@ -1,0 +1,51 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+)
+
+// deletions is an HTTP transport that knows which session of a server was not
+// deleted yet.
+type deletions struct {
+	to http.RoundTripper
+
+	mu      sync.Mutex
+	session string // empty: none, or deleted
+}
+
+func (d *deletions) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := d.to.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch session := response.Header.Get("Mcp-Session-Id"); {
+	case r.Method == http.MethodDelete && response.StatusCode/100 == 2:
+		d.session = ""
+	case session != "":
+		d.session = session
+	}
+	return response, nil
+}
+
+// A deletingSession fails to close when the server keeps its session.
+type deletingSession struct {
+	bowlineSession
+	deletions *deletions
+}
+
+func (s deletingSession) Close(ctx context.Context) error {
+	if err := s.bowlineSession.Close(ctx); err != nil {
+		return err
+	}
+	s.deletions.mu.Lock()
+	defer s.deletions.mu.Unlock()
+	if s.deletions.session != "" {
+		return fmt.Errorf("the server was not told to delete the session %q, or refused", s.deletions.session)
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package peers
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+)
+
+// A served is the process of a server over HTTP.
+type served struct {
+	*told
+	command *exec.Cmd
+	url     string
+	port    string
+}
+
+// listening is how servers say where they are.
+var listening = regexp.MustCompile(`serving http://.*:(\d+)/mcp|listening on port (\d+)`)
+
+// serve runs a server that listens on a port, 0 for any. It is told the port in
+// its environment, and wherever its command says $PORT.
+func serve(ctx context.Context, command []string, port string) (*served, error) {
+	var words []string
+	for _, word := range command {
+		words = append(words, strings.ReplaceAll(word, "$PORT", port))
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	s := &served{told: newTold(out), command: exec.Command(words[0], words[1:]...)}
+	s.command.Env = append(os.Environ(), "PORT="+port)
+	s.command.Stderr = in
+	if err := s.command.Start(); err != nil {
+		out.Close()
+		return nil, err
+	}
+	said, err := s.await(ctx, listening)
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	s.port = cmp.Or(said[1], said[2])
+	s.url = "http://127.0.0.1:" + s.port + "/mcp"
+	return s, nil
+}
+
+// end interrupts the server, and says how it has ended.
+func (s *served) end(ctx context.Context) (string, error) {
+	stop := context.AfterFunc(ctx, func() { s.command.Process.Kill() })
+	defer stop()
+	if err := s.command.Process.Signal(os.Interrupt); err != nil {
+		return "", err
+	}
+	s.command.Wait() // its state says more
+	return s.command.ProcessState.String(), context.Cause(ctx)
+}
+
+// close kills the server, if it has not ended.
+func (s *served) close() {
+	s.command.Process.Kill()
+	s.command.Wait()
+	s.stream.Close()
+}
+
+// freePort is one that nobody has at the time.
+func freePort() (string, error) {
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	return port, err
+}
