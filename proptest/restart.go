@@ -1,0 +1,75 @@
+package proptest
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+)
+
+// Restart checks that the loss of a link, at every frame of a history in either
+// direction, ends each call once and those in flight in one step, that the Conn
+// becomes ready again, and that ids rise over all of its links.
+//
+// What the transport must be is said at Correlation.
+//
+// Guarantees: G-0003.1, G-0003.2
+func Restart(t *testing.T, from transport.Transport, o Options) {
+	o = o.withDefaults()
+	const calls = 6
+	o.search(t, func(rt *rapid.T) {
+		plan := inboundOnly(drawPlan(rt, o, fault.Reorder, fault.Duplicate, fault.Forge))
+		steps := drawHistory(rt, o, min(calls, o.Concurrent), rapid.Just(callPlan{}))
+		for _, direction := range []fault.Direction{fault.Inbound, fault.Outbound} {
+			for frame := range countCalls(steps) {
+				plan := plan
+				plan.Faults = append([]fault.Fault{{Kind: fault.Die, Direction: direction, Link: 1, At: []int{frame + 1}}}, plan.Faults...)
+				o.history(rt, from, plan, func(w *world) { w.losesAndRecovers(steps) })
+			}
+		}
+	})
+}
+
+func countCalls(steps []step) (n int) {
+	for _, s := range steps {
+		n += len(s.Calls)
+	}
+	return n
+}
+
+// losesAndRecovers plays a history on a link that dies on the way, and another
+// on the next.
+func (w *world) losesAndRecovers(steps []step) {
+	w.t.Helper()
+	w.ready()
+	w.play(steps)
+	w.finish()
+	w.ready()
+	last := w.call(callPlan{WaitForReady: true})
+	w.finish()
+	if last.err != nil {
+		w.fatalf("the call after the loss ended with %v", last.err)
+	}
+	w.checkIDsRise()
+	if links, _ := w.outer.count(); w.conn.Status().Epoch < uint64(links) {
+		w.fatalf("epoch %d after %d links", w.conn.Status().Epoch, links)
+	}
+}
+
+// checkIDsRise wants the ids of a link above those of every link before it.
+func (w *world) checkIDsRise() {
+	w.t.Helper()
+	highest := map[int]int64{}
+	for _, s := range w.outer.seen() {
+		highest[s.link] = max(highest[s.link], s.id)
+	}
+	for _, s := range w.outer.seen() {
+		for link := 1; link < s.link; link++ {
+			if s.id <= highest[link] {
+				w.fatalf("id %d on link %d, and %d on link %d before it", s.id, s.link, highest[link], link)
+			}
+		}
+	}
+}
