@@ -87,15 +87,15 @@ func (o Options) forgotten() time.Duration {
 	return request + init + backoff + 2*sweep + 10*time.Second
 }
 
-// forgets abandons more calls than are remembered, to a peer that answers none,
-// and weighs what is kept at once, and after its time.
+// forgets abandons more calls than are remembered, to a peer that answers none
+// and long before any may be forgotten, and weighs what is kept at once, and after its time.
 func forgets(t *testing.T, o Options) {
 	const (
 		callers, each = 50, 500
 		remembered    = 768 << 10 // of 4,096 calls; 25,000 weigh more than twice as much
 		rest          = 64 << 10
 	)
-	c := conn.New(opening(func() transport.Link { return new(mute) }), conn.Options{RequestTimeout: time.Second})
+	c := conn.New(opening(func() transport.Link { return new(mute) }), conn.Options{})
 	var running, calling sync.WaitGroup
 	running.Go(func() { c.Run(context.Background()) })
 	if err := c.AwaitReady(t.Context()); err != nil {
@@ -105,7 +105,7 @@ func forgets(t *testing.T, o Options) {
 	for range callers {
 		calling.Go(func() {
 			for range each {
-				c.Call(context.Background(), conn.Request{Method: "m"}) // it times out; Stats tell
+				c.Call(context.Background(), conn.Request{Method: "m", Timeout: time.Millisecond}) // Stats tell how it ends
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package proptest
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -13,7 +14,8 @@ import (
 // direction, ends each call once and those in flight in one step, that the Conn
 // becomes ready again, and that ids rise over all of its links.
 //
-// What the transport must be is said at Correlation.
+// What the transport must be is said at Correlation. Options.Faults may leave
+// out what is done besides the loss; the loss itself is always tried.
 //
 // Guarantees: G-0003.1, G-0003.2
 func Restart(t *testing.T, from transport.Transport, o Options) {
@@ -46,6 +48,9 @@ func (w *world) losesAndRecovers(steps []step) {
 	w.ready()
 	w.play(steps)
 	w.finish()
+	if !w.died() {
+		w.fatalf("the link did not die, so nothing was tried")
+	}
 	w.ready()
 	last := w.call(callPlan{WaitForReady: true})
 	w.finish()
@@ -56,6 +61,10 @@ func (w *world) losesAndRecovers(steps []step) {
 	if links, _ := w.outer.count(); w.conn.Status().Epoch < uint64(links) {
 		w.fatalf("epoch %d after %d links", w.conn.Status().Epoch, links)
 	}
+}
+
+func (w *world) died() bool {
+	return slices.ContainsFunc(w.faults.Log(), func(e fault.Entry) bool { return e.Kind == fault.Die })
 }
 
 // checkIDsRise wants the ids of a link above those of every link before it.

@@ -115,6 +115,7 @@ type caller struct {
 	params string
 	ctx    context.Context
 	leave  context.CancelFunc
+	began  time.Time
 	done   chan struct{} // closed when it has returned
 
 	mu      sync.Mutex
@@ -136,7 +137,7 @@ func (w *world) call(plan callPlan) *caller { return w.callIn(context.Background
 
 // callIn makes a call in a context.
 func (w *world) callIn(ctx context.Context, plan callPlan) *caller {
-	c := &caller{callPlan: plan, done: make(chan struct{}), params: fmt.Sprintf(`{"call":%d}`, len(w.callers)+1)}
+	c := &caller{callPlan: plan, began: time.Now(), done: make(chan struct{}), params: fmt.Sprintf(`{"call":%d}`, len(w.callers)+1)}
 	c.ctx, c.leave = context.WithCancel(ctx)
 	w.callers = append(w.callers, c)
 	go func() {
@@ -202,6 +203,10 @@ func (w *world) checkCall(c *caller) {
 	w.checkFailure(c, failed)
 }
 
+// unsentFor is longer than a call may wait for a busy link: one that takes
+// nothing is given up after ten seconds (ADR-0007).
+const unsentFor = 15 * time.Second
+
 func (w *world) checkFailure(c *caller, failed *conn.CallError) {
 	w.t.Helper()
 	legal := map[conn.Cause][]conn.Delivery{
@@ -224,6 +229,8 @@ func (w *world) checkFailure(c *caller, failed *conn.CallError) {
 		w.fatalf("the peer refused call %s: %v", c.params, c.err)
 	case failed.Delivery == conn.NotSent && len(passed) > 0:
 		w.fatalf("call %s is said not to be sent, and was, on link %d: %v", c.params, passed[0].link, c.err)
+	case failed.Delivery == conn.NotSent && !c.WaitForReady && !w.o.RealTime && c.at.Sub(c.began) > unsentFor:
+		w.fatalf("call %s waited %v to be sent: %v", c.params, c.at.Sub(c.began), c.err)
 	}
 	if at, answered := w.outer.answered(failed.ID); answered && !w.o.RealTime && failed.Cause != conn.PeerError && at.Before(c.at) {
 		w.fatalf("call %s was answered %v before it ended: %v", c.params, c.at.Sub(at), c.err)
