@@ -23,12 +23,16 @@ func Restart(t *testing.T, from transport.Transport, o Options) {
 	const calls = 6
 	o.search(t, func(rt *rapid.T) {
 		plan := inboundOnly(drawPlan(rt, o, fault.Reorder, fault.Duplicate, fault.Forge))
+		if o.allows(fault.SlowClose) {
+			plan.SlowClose = o.stopGrace() / 2 // so that the next attempt may have to wait for the old link
+		}
+		wakes := rapid.Bool().Draw(rt, "wakes")
 		steps := drawHistory(rt, o, min(calls, o.Concurrent), rapid.Just(callPlan{}))
 		for _, direction := range []fault.Direction{fault.Inbound, fault.Outbound} {
 			for frame := range countCalls(steps) {
 				plan := plan
 				plan.Faults = append([]fault.Fault{{Kind: fault.Die, Direction: direction, Link: 1, At: []int{frame + 1}}}, plan.Faults...)
-				o.history(rt, from, plan, func(w *world) { w.losesAndRecovers(steps) })
+				o.history(rt, from, plan, func(w *world) { w.losesAndRecovers(steps, wakes) })
 			}
 		}
 	})
@@ -41,15 +45,18 @@ func countCalls(steps []step) (n int) {
 	return n
 }
 
-// losesAndRecovers plays a history on a link that dies on the way, and another
-// on the next.
-func (w *world) losesAndRecovers(steps []step) {
+// losesAndRecovers plays a history on a link that dies on the way, and makes a
+// call on the next, which may be asked for before the old one is closed.
+func (w *world) losesAndRecovers(steps []step, wakes bool) {
 	w.t.Helper()
 	w.ready()
 	w.play(steps)
 	w.finish()
 	if !w.died() {
 		w.fatalf("the link did not die, so nothing was tried")
+	}
+	if wakes {
+		w.conn.Wake()
 	}
 	w.ready()
 	last := w.call(callPlan{WaitForReady: true})
@@ -58,7 +65,7 @@ func (w *world) losesAndRecovers(steps []step) {
 		w.fatalf("the call after the loss ended with %v", last.err)
 	}
 	w.checkIDsRise()
-	if links, _ := w.outer.count(); w.conn.Status().Epoch < uint64(links) {
+	if links, _, _ := w.outer.count(); w.conn.Status().Epoch < uint64(links) {
 		w.fatalf("epoch %d after %d links", w.conn.Status().Epoch, links)
 	}
 }

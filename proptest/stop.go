@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +32,9 @@ func StopAnywhere(t *testing.T, from transport.Transport, o Options) {
 		plan := drawPlan(rt, o, answerFaults...)
 		if o.allows(fault.SlowClose) {
 			plan.SlowClose = time.Duration(rapid.Int64Range(0, int64(o.stopGrace()/2)).Draw(rt, "slow close"))
+		}
+		if o.allows(fault.Stall) && rapid.Bool().Draw(rt, "a link that does not flush") {
+			plan.Faults = append(plan.Faults, fault.Fault{Kind: fault.Stall, Direction: fault.Outbound, Probability: 0.3, For: 2 * o.drainGrace()})
 		}
 		steps := drawHistory(rt, o, min(calls, o.Concurrent), anyCall(o))
 		ends := drawEndings(rt)
@@ -80,16 +84,45 @@ func (w *world) stopsAfter(steps []step, n int, ends []ending) {
 	took := time.Since(began)
 	ending.Wait()
 	w.await("Done", w.conn.Done())
-	if w.result != nil {
-		w.fatalf("Run returned %v", w.result)
-	}
+	w.checkResult(ends)
+	w.checkEnds(began, ends)
 	if took > bound && !w.o.RealTime {
 		w.fatalf("Run returned after %v, and not within %v", took, bound)
 	}
-	w.settle()
 	w.nothingPendsOutsideReady()
 	w.refusesEverything()
 	w.finish()
+}
+
+// checkResult wants Run to end well. A link that is lost while a Close waits
+// for its calls is the reason that Run returns.
+func (w *world) checkResult(ends []ending) {
+	w.t.Helper()
+	var why conn.Reason
+	lost := errors.As(w.result, &why) && slices.ContainsFunc(ends, func(e ending) bool { return e.Close })
+	if w.result != nil && !lost {
+		w.fatalf("Run returned %v", w.result)
+	}
+}
+
+// checkEnds wants every call to have ended by the first Stop, or by the
+// deadline of the first Close to have one.
+func (w *world) checkEnds(began time.Time, ends []ending) {
+	w.t.Helper()
+	w.settle()
+	latest := time.Duration(1<<63 - 1)
+	for _, e := range ends {
+		end := e.After
+		if e.Close {
+			end += cmp.Or(e.Deadline, w.o.drainGrace())
+		}
+		latest = min(latest, end)
+	}
+	for _, c := range w.callers {
+		if c.over() && !w.o.RealTime && c.at.Sub(began) > latest {
+			w.fatalf("call %s ended %v after the first way out was taken, and not after %v", c.params, c.at.Sub(began), latest)
+		}
+	}
 }
 
 // take takes one way out. Close may not find a Conn that does not run yet.

@@ -23,6 +23,7 @@ type witness struct {
 	unsent    map[passage]bool    // of those, what was said never to have left
 	answers   map[int64]time.Time // when the first for an id was delivered
 	replies   int                 // of any id, delivered
+	guesses   int                 // of those, to ids of no request accepted
 	cancelled map[int64]int       // announcements accepted, by id
 }
 
@@ -90,11 +91,12 @@ func (w *witness) announced(id int64) int {
 	return w.cancelled[id]
 }
 
-// count returns how many links were opened, and how many answers delivered.
-func (w *witness) count() (links, replies int) {
+// count returns how many links were opened, how many answers delivered, and how
+// many of them to requests never made.
+func (w *witness) count() (links, replies, guesses int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.links, w.replies
+	return w.links, w.replies, w.guesses
 }
 
 // A watched link tells its witness what passes.
@@ -172,6 +174,9 @@ func (w *witness) received(frame []byte) {
 	defer w.mu.Unlock()
 	w.replies++
 	id, _ := m.ID.Int64()
+	if !slices.ContainsFunc(w.requests, func(s sighting) bool { return s.id == id }) {
+		w.guesses++
+	}
 	if _, again := w.answers[id]; !again {
 		w.answers[id] = time.Now()
 	}

@@ -265,8 +265,12 @@ func (w *world) checkBooks() {
 		w.fatalf("%d calls were made, %d are in the books, %d of them ended", len(w.callers), stats.Calls, stats.Ended())
 	}
 	counted := stats.Settled[conn.Answered][conn.Sent] + stats.Settled[conn.PeerError][conn.Sent] + stats.Late + stats.Unknown
-	if _, replies := w.outer.count(); counted > uint64(replies) || !w.o.RealTime && counted < uint64(replies) {
+	_, replies, guesses := w.outer.count()
+	if counted > uint64(replies) || !w.o.RealTime && counted < uint64(replies) {
 		w.fatalf("%d answers were delivered, and %d counted", replies, counted)
+	}
+	if stats.Unknown > uint64(guesses) || !w.o.RealTime && stats.Unknown < uint64(guesses) {
+		w.fatalf("%d answers were to requests never made, and %d are counted as unknown", guesses, stats.Unknown)
 	}
 }
 
