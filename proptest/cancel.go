@@ -29,10 +29,7 @@ func CancelIdempotent(t *testing.T, from transport.Transport, o Options) {
 		if answered > 0 && o.allows(fault.Delay) {
 			plan.Faults = []fault.Fault{{Kind: fault.Delay, Direction: fault.Inbound, Probability: 1, Frames: o.Concurrent * 10, For: answered}}
 		}
-		at := rapid.SliceOfN(rapid.OneOf(
-			rapid.Just(answered), rapid.Just(time.Duration(0)),
-			rapid.Map(rapid.Int64Range(0, int64(2*o.Window)), func(n int64) time.Duration { return time.Duration(n) }),
-		), o.Cancels, o.Cancels).Draw(rt, "cancelled at")
+		at := drawCancels(rt, o, answered)
 		others := rapid.IntRange(0, min(3, o.Concurrent-1)).Draw(rt, "other calls")
 		before := rapid.IntRange(0, 9).Draw(rt, "before it is made") == 0
 		o.history(rt, from, plan, func(w *world) {
@@ -40,6 +37,20 @@ func CancelIdempotent(t *testing.T, from transport.Transport, o Options) {
 			w.cancels(at, others, before)
 		})
 	})
+}
+
+// drawCancels draws when a call is cancelled: first at once, at any moment or
+// at that of its answer, and then at that moment or later.
+func drawCancels(rt *rapid.T, o Options, answered time.Duration) []time.Duration {
+	moment := rapid.Map(rapid.Int64Range(0, int64(2*o.Window)), func(n int64) time.Duration { return time.Duration(n) })
+	first := rapid.OneOf(rapid.Just(answered), rapid.Just(time.Duration(0)), moment).Draw(rt, "cancelled at")
+	later := rapid.OneOf(rapid.Just(time.Duration(0)), moment)
+	at := rapid.SliceOfN(later, o.Cancels, o.Cancels).Draw(rt, "and later")
+	for i := range at {
+		at[i] += first
+	}
+	at[0] = first
+	return at
 }
 
 // cancels makes a call, and cancels it at each of these times.

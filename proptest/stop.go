@@ -34,7 +34,8 @@ func StopAnywhere(t *testing.T, from transport.Transport, o Options) {
 			plan.SlowClose = time.Duration(rapid.Int64Range(0, int64(o.stopGrace()/2)).Draw(rt, "slow close"))
 		}
 		if o.allows(fault.Stall) && rapid.Bool().Draw(rt, "a link that does not flush") {
-			plan.Faults = append(plan.Faults, fault.Fault{Kind: fault.Stall, Direction: fault.Outbound, Probability: 0.3, For: 2 * o.drainGrace()})
+			stall := fault.Fault{Kind: fault.Stall, Direction: fault.Outbound, Probability: 0.5, For: 2 * o.drainGrace()}
+			plan.Faults = append([]fault.Fault{stall}, plan.Faults...)
 		}
 		steps := drawHistory(rt, o, min(calls, o.Concurrent), anyCall(o))
 		ends := drawEndings(rt)
@@ -55,9 +56,10 @@ type ending struct {
 
 func drawEndings(rt *rapid.T) []ending {
 	soon := rapid.Map(rapid.Int64Range(0, int64(time.Second)), func(n int64) time.Duration { return time.Duration(n) })
+	patient := rapid.IntRange(0, 2).Draw(rt, "patient") == 2 // only Close, without a deadline
 	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) ending {
-		e := ending{Close: rapid.Bool().Draw(rt, "close")}
-		if e.Close {
+		e := ending{Close: patient || rapid.Bool().Draw(rt, "close")}
+		if e.Close && !patient && rapid.Bool().Draw(rt, "with a deadline") {
 			e.Deadline = soon.Draw(rt, "deadline")
 		}
 		if rapid.Bool().Draw(rt, "later") {
@@ -142,15 +144,18 @@ func (w *world) take(e ending) {
 }
 
 // bound is when Run must have returned: the first way out decides, with the
-// graces that it leaves. A Close without a deadline takes as long as its calls
-// do, and no longer than DrainGrace.
+// graces that it leaves. A Close without a deadline gives its calls DrainGrace,
+// and then its link.
 func (w *world) bound(ends []ending) time.Duration {
 	bound := time.Duration(1<<63 - 1)
 	stop, drain := w.o.stopGrace(), w.o.drainGrace()
 	for _, e := range ends {
 		latest := e.After + 3*stop
-		if e.Close {
-			latest += cmp.Or(e.Deadline, drain) + drain
+		switch {
+		case e.Close && e.Deadline > 0:
+			latest += e.Deadline // it stops then
+		case e.Close:
+			latest += 2 * drain
 		}
 		bound = min(bound, latest)
 	}
