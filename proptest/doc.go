@@ -5,17 +5,17 @@
 //
 //	func TestLinkContract(t *testing.T) {
 //		proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
-//			return inmem.Pipe(inmem.Options{})
+//		return inmem.Pipe(inmem.Options{})
 //		})
 //	}
 //
 // The others check a Conn on a transport whose peer echoes, with the faults of
 // package fault put in between:
 //
-//		func TestCorrelation(t *testing.T) {
-//			peer := inmem.New(func(link transport.Link) { go proptest.Echo(link) }, inmem.Options{})
-//			proptest.Correlation(t, peer, proptest.Options{})
-//		}
+//	func TestCorrelation(t *testing.T) {
+//		peer := inmem.New(func(link transport.Link) { go proptest.Echo(link) }, inmem.Options{})
+//		proptest.Correlation(t, peer, proptest.Options{})
+//	}
 //
 //	  - [Correlation]: one outcome per call, and no result for another call
 //	  - [NoLeaks]: nothing is kept of calls that have ended
