@@ -5,7 +5,7 @@
 //
 //	func TestLinkContract(t *testing.T) {
 //		proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
-//		return inmem.Pipe(inmem.Options{})
+//			return inmem.Pipe(inmem.Options{})
 //		})
 //	}
 //
@@ -17,11 +17,11 @@
 //		proptest.Correlation(t, peer, proptest.Options{})
 //	}
 //
-//	  - [Correlation]: one outcome per call, and no result for another call
-//	  - [NoLeaks]: nothing is kept of calls that have ended
-//	  - [CancelIdempotent]: cancelling ten times is cancelling once
-//	  - [StopAnywhere]: Stop and Close after every step of a history
-//	  - [Restart]: the loss of a link at every frame of a history
+//   - [Correlation]: one outcome per call, and no result for another call
+//   - [NoLeaks]: nothing is kept of calls that have ended
+//   - [CancelIdempotent]: cancelling ten times is cancelling once
+//   - [StopAnywhere]: Stop and Close after every step of a history
+//   - [Restart]: the loss of a link at every frame of a history
 //
 // They run in virtual time, each history in a testing/synctest bubble. A
 // failure is made smaller by rapid, and prints the history, how to replay it,
