@@ -1,0 +1,122 @@
+package proptest
+
+import (
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport/fault"
+)
+
+// A step is what callers do at one moment, and how long it lasts.
+type step struct {
+	Calls []callPlan
+	Pass  time.Duration
+}
+
+// drawHistory draws steps with at most so many calls. Rarely two at once, so
+// that what fails can be made small.
+func drawHistory(rt *rapid.T, o Options, calls int, plan *rapid.Generator[callPlan]) []step {
+	var steps []step
+	total := rapid.IntRange(1, calls).Draw(rt, "calls")
+	for made := 0; made < total; {
+		n := rapid.IntRange(1, total-made).Draw(rt, "at once")
+		s := step{Calls: rapid.SliceOfN(plan, n, n).Draw(rt, "step"), Pass: drawPause(rt, o)}
+		steps = append(steps, s)
+		made += n
+	}
+	return steps
+}
+
+func drawPause(rt *rapid.T, o Options) time.Duration {
+	return time.Duration(rapid.Int64Range(0, int64(o.Window)).Draw(rt, "pause"))
+}
+
+// anyCall draws how a call is made: for as long as it takes, or with a timeout
+// or a context that may end before the answer comes.
+func anyCall(o Options) *rapid.Generator[callPlan] {
+	return rapid.Custom(func(rt *rapid.T) callPlan {
+		soon := rapid.Int64Range(1, int64(2*o.Window))
+		plan := callPlan{WaitForReady: rapid.Bool().Draw(rt, "wait for ready")}
+		switch rapid.IntRange(0, 3).Draw(rt, "impatience") {
+		case 2:
+			plan.Timeout = time.Duration(soon.Draw(rt, "timeout"))
+		case 3:
+			plan.Leave = time.Duration(soon.Draw(rt, "leave"))
+		}
+		return plan
+	})
+}
+
+// drawPlan draws faults of the kinds given, as far as the options allow them.
+func drawPlan(rt *rapid.T, o Options, kinds ...fault.Kind) fault.Plan {
+	plan := fault.Plan{Seed: rapid.Uint64().Draw(rt, "seed")}
+	if o.allows(fault.FailOpen) {
+		plan.FailOpens = rapid.IntRange(0, 2).Draw(rt, "failed opens")
+	}
+	if kinds = slices.DeleteFunc(slices.Clone(kinds), func(k fault.Kind) bool { return !o.allows(k) }); len(kinds) == 0 {
+		return plan
+	}
+	plan.Faults = rapid.SliceOfN(anyFault(o, kinds), 0, 6).Draw(rt, "faults")
+	return plan
+}
+
+func (o Options) allows(kind fault.Kind) bool {
+	return o.Faults == nil || slices.Contains(o.Faults, kind)
+}
+
+// anyFault draws a fault. What ends a link comes at one frame and not by
+// chance, or no call would ever get through.
+func anyFault(o Options, kinds []fault.Kind) *rapid.Generator[fault.Fault] {
+	return rapid.Custom(func(rt *rapid.T) fault.Fault {
+		f := fault.Fault{
+			Kind:      rapid.SampledFrom(kinds).Draw(rt, "kind"),
+			Direction: rapid.SampledFrom([]fault.Direction{fault.Inbound, fault.Outbound}).Draw(rt, "direction"),
+			Frames:    rapid.IntRange(1, o.Concurrent).Draw(rt, "frames"),
+			For:       time.Duration(rapid.Int64Range(1, int64(o.Window)).Draw(rt, "for")),
+		}
+		switch f.Kind {
+		case fault.Busy:
+			f.Direction = fault.Outbound
+		case fault.Die, fault.HalfOpen:
+			f.Link = rapid.IntRange(1, 3).Draw(rt, "link")
+			f.At = []int{rapid.IntRange(1, o.Concurrent).Draw(rt, "at")}
+			return f
+		}
+		f.Probability = rapid.SampledFrom([]float64{0.1, 0.3, 1}).Draw(rt, "probability")
+		return f
+	})
+}
+
+// answerFaults are the ways for an answer not to come as it was sent.
+var answerFaults = []fault.Kind{
+	fault.Reorder, fault.Duplicate, fault.Drop, fault.Forge, fault.Delay, fault.Stall, fault.Truncate,
+	fault.Corrupt, fault.Flood, fault.Busy, fault.Die, fault.HalfOpen,
+}
+
+// play has the callers do what a history says.
+func (w *world) play(steps []step) {
+	w.t.Helper()
+	for _, s := range steps {
+		w.playStep(s)
+	}
+}
+
+func (w *world) playStep(s step) {
+	w.t.Helper()
+	for _, plan := range s.Calls {
+		w.call(plan)
+	}
+	w.settle()
+	w.pass(s.Pass)
+}
+
+// inboundOnly leaves alone what the Conn sends, so that every call would be
+// answered but for a loss.
+func inboundOnly(plan fault.Plan) fault.Plan {
+	for i := range plan.Faults {
+		plan.Faults[i].Direction = fault.Inbound
+	}
+	return plan
+}

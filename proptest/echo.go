@@ -1,0 +1,29 @@
+package proptest
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Echo is the peer that the suites want: it answers every request with its
+// params, and ignores every notification. It serves the link until that is
+// lost, and returns what Conn.Run does:
+//
+//	peer := inmem.New(func(link transport.Link) { go proptest.Echo(link) }, inmem.Options{})
+func Echo(link transport.Link) error {
+	return conn.Accept(link, conn.Options{Handler: echo{}}).Run(context.Background())
+}
+
+type echo struct{}
+
+func (echo) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	if in.Params == nil {
+		return json.RawMessage("null"), nil
+	}
+	return in.Params, nil
+}
+
+func (echo) ServeNotification(context.Context, *conn.Incoming) {}

@@ -1,0 +1,159 @@
+package proptest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"regexp"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// NoLeaks checks that a Conn keeps nothing of calls that have ended, in
+// whatever way: no call is pending outside ready or after its end, the
+// goroutines of a Conn at rest are as many as before its first call, what it
+// keeps of calls that may still be answered late is bounded, and forgotten
+// after its time.
+//
+// What the transport must be is said at Correlation. Memory is that of the
+// process, so NoLeaks is not for tests that run in parallel. In real time only
+// goroutines are looked for, when all is over.
+//
+// Guarantees: G-0003.1, G-0005.3, G-0005.4
+func NoLeaks(t *testing.T, from transport.Transport, o Options) {
+	o = o.withDefaults()
+	t.Run("calls and goroutines", func(t *testing.T) {
+		o.search(t, func(rt *rapid.T) {
+			plan := drawPlan(rt, o, answerFaults...)
+			steps := drawHistory(rt, o, o.Concurrent, anyCall(o))
+			o.history(rt, from, plan, func(w *world) { w.leavesNothing(steps) })
+		})
+	})
+	if !o.RealTime {
+		t.Run("memory", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { forgets(t, o) })
+		})
+	}
+}
+
+// leavesNothing plays a history, and counts goroutines before it and when all
+// of it is over.
+func (w *world) leavesNothing(steps []step) {
+	w.t.Helper()
+	w.ready()
+	before, _ := w.bubbled()
+	w.play(steps)
+	w.finish()
+	if w.o.RealTime {
+		return // nobody knows when it is at rest; what is left at its end is found
+	}
+	w.pass(w.o.forgotten()) // and whatever handler of the peer's there was is over
+	w.ready()
+	if after, stacks := w.bubbled(); after > before {
+		w.fatalf("%d goroutines at rest, and %d before the first call:\n%s", after, before, stacks)
+	}
+}
+
+// bubbled counts the goroutines of this bubble, the peer's included. Its number
+// is in the headline of each goroutine's stack.
+func (w *world) bubbled() (n int, stacks []byte) {
+	if w.o.RealTime {
+		return 0, nil
+	}
+	stacks = make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)] // this goroutine's comes first
+	bubble := bubbleName.Find(stacks)
+	if bubble == nil {
+		w.fatalf("no goroutine is in a bubble:\n%s", stacks)
+	}
+	return bytes.Count(stacks, bubble), stacks
+}
+
+var bubbleName = regexp.MustCompile(`synctest bubble \d+[\],]`)
+
+// forgotten is longer than anything is kept for a call that has ended: a
+// tombstone's life, and the sweep after it (ADR-0005).
+func (o Options) forgotten() time.Duration {
+	request, init := cmp.Or(o.Conn.RequestTimeout, 30*time.Second), cmp.Or(o.Conn.InitTimeout, 10*time.Second)
+	backoff, sweep := cmp.Or(o.Conn.BackoffMax, 30*time.Second), cmp.Or(o.Conn.TombstoneSweep, time.Minute)
+	return request + init + backoff + 2*sweep + 10*time.Second
+}
+
+// forgets abandons more calls than are remembered, to a peer that answers none
+// and long before any may be forgotten, and weighs what is kept at once, and after its time.
+func forgets(t *testing.T, o Options) {
+	const (
+		callers, each = 50, 500
+		remembered    = 768 << 10 // of 4,096 calls; 25,000 weigh more than twice as much
+		rest          = 64 << 10
+	)
+	c := conn.New(opening(func() transport.Link { return new(mute) }), conn.Options{})
+	var running, calling sync.WaitGroup
+	running.Go(func() { c.Run(context.Background()) })
+	if err := c.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := weigh()
+	for range callers {
+		calling.Go(func() {
+			for range each {
+				c.Call(context.Background(), conn.Request{Method: "m", Timeout: time.Millisecond}) // Stats tell how it ends
+			}
+		})
+	}
+	calling.Wait()
+	kept := weigh() - before
+	forgotten := time.NewTimer(o.forgotten())
+	<-forgotten.C
+	left := weigh() - before
+	if n := c.Stats().Settled[conn.TimedOut][conn.Unknown]; n != callers*each {
+		t.Errorf("%d calls timed out, of %d", n, callers*each)
+	}
+	if kept > remembered {
+		t.Errorf("%d bytes are kept of %d calls that have ended", kept, callers*each)
+	}
+	if left > rest {
+		t.Errorf("%d bytes are left of calls that were to be forgotten; %d were kept", left, kept)
+	}
+	c.Stop()
+	running.Wait()
+}
+
+// weigh returns the bytes that are in use.
+func weigh() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what a sync.Pool holds goes with the second
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// opening is a transport made of a function.
+type opening func() transport.Link
+
+func (o opening) Open(context.Context) (transport.Link, error) { return o(), nil }
+
+// mute is a link to a peer that takes everything and says nothing.
+type mute struct {
+	receiver transport.Receiver
+	lost     sync.Once
+}
+
+func (m *mute) Bind(r transport.Receiver)     { m.receiver = r }
+func (m *mute) Send(transport.Outbound) error { return nil }
+func (m *mute) Grant(transport.Stream, int)   {}
+func (m *mute) Resume(transport.Stream)       {}
+func (m *mute) End(transport.Stream)          {}
+
+func (m *mute) Close(time.Duration) error {
+	m.lost.Do(func() { m.receiver.Lost(transport.Loss{Reason: transport.ErrClosed}) })
+	return nil
+}

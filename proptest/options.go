@@ -1,0 +1,111 @@
+package proptest
+
+import (
+	"cmp"
+	"flag"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+)
+
+// Options are how hard a suite tries. The zero value of each field means the
+// default stated beside it; a flag given to go test goes before both.
+type Options struct {
+	Iterations int           // histories; default that of -rapid.checks, 100; flag -bowline.iterations
+	Concurrent int           // calls in flight at once, at most; default 50; flag -bowline.concurrent
+	Window     time.Duration // how far answers are moved in time; default 100 ms; flag -bowline.window
+	Cancels    int           // cancellations of one call; default 10; flag -bowline.cancels
+
+	// RealTime is for a transport that has descriptors, processes or
+	// goroutines from outside: it cannot run in a testing/synctest bubble. Then
+	// order and counts are checked, and nothing about time.
+	RealTime bool
+
+	// Faults are what the suite may do to the transport. Nil: everything that
+	// package fault can do.
+	Faults []fault.Kind
+
+	// Conn configures the Conn under test, for a peer that wants a handshake
+	// for instance. Where its Dialect is nil, an abandoned request is announced
+	// by a notification "$/cancelRequest".
+	Conn conn.Options
+}
+
+var (
+	iterations = flag.Int("bowline.iterations", 0, "proptest: histories per suite")
+	concurrent = flag.Int("bowline.concurrent", 0, "proptest: calls in flight at once")
+	window     = flag.Duration("bowline.window", 0, "proptest: how far answers are moved in time")
+	cancels    = flag.Int("bowline.cancels", 0, "proptest: cancellations of one call")
+)
+
+func (o Options) withDefaults() Options {
+	o.Iterations = cmp.Or(*iterations, o.Iterations, checks())
+	o.Concurrent = cmp.Or(*concurrent, o.Concurrent, 50)
+	o.Window = cmp.Or(*window, o.Window, 100*time.Millisecond)
+	o.Cancels = cmp.Or(*cancels, o.Cancels, 10)
+	if o.Conn.Dialect == nil {
+		o.Conn.Dialect = cancelling{}
+	}
+	if o.RealTime {
+		o.Conn.RequestTimeout = cmp.Or(o.Conn.RequestTimeout, 2*time.Second)
+		o.Conn.BackoffMin = cmp.Or(o.Conn.BackoffMin, 5*time.Millisecond)
+		o.Conn.BackoffMax = cmp.Or(o.Conn.BackoffMax, 20*time.Millisecond)
+	}
+	return o
+}
+
+// checks is how many cases rapid makes of one property.
+func checks() int {
+	const standard = 100
+	if given := flag.Lookup("rapid.checks"); given != nil {
+		if n, err := strconv.Atoi(given.Value.String()); err == nil && n > 0 {
+			return n
+		}
+	}
+	return standard
+}
+
+// search runs a property on as many histories as the options say. rapid fixes
+// how many it makes; fewer are cut short, and more are made in rounds. Once a
+// history has failed nothing is cut, so that it can be made smaller.
+func (o Options) search(t *testing.T, property func(rt *rapid.T)) {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	done, failing := 0, false
+	for done < o.Iterations && !t.Failed() {
+		rapid.Check(t, func(rt *rapid.T) {
+			if done >= o.Iterations && !failing {
+				return
+			}
+			passed := false
+			defer func() { failing = failing || !passed }()
+			property(rt)
+			passed = true
+			done++
+		})
+	}
+	goleak.VerifyNone(t, before)
+}
+
+// history runs one history against a new Conn: in virtual time, unless the
+// transport cannot.
+func (o Options) history(rt *rapid.T, from transport.Transport, plan fault.Plan, run func(w *world)) {
+	if o.RealTime {
+		w := newWorld(rt, o, from, plan)
+		defer w.end()
+		run(w)
+		return
+	}
+	rapid.SyncTest(rt, func(rt *rapid.T) {
+		w := newWorld(rt, o, from, plan)
+		defer w.end()
+		run(w)
+	})
+}

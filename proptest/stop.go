@@ -1,0 +1,202 @@
+package proptest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+)
+
+// StopAnywhere checks that a Conn that is stopped or closed, or both, after any
+// step of a history, and before its first, ends each call once, returns from
+// Run within its graces, refuses what comes later, and leaves nothing; and that
+// a Close by itself lets the calls in flight be answered.
+//
+// What the transport must be is said at Correlation. A link's Close must keep
+// to its grace.
+//
+// Guarantees: G-0009.1, G-0009.2, G-0009.6, G-0009.7
+func StopAnywhere(t *testing.T, from transport.Transport, o Options) {
+	o = o.withDefaults()
+	const calls = 8
+	o.search(t, func(rt *rapid.T) {
+		plan := drawPlan(rt, o, answerFaults...)
+		if o.allows(fault.SlowClose) {
+			plan.SlowClose = time.Duration(rapid.Int64Range(0, int64(o.stopGrace()/2)).Draw(rt, "slow close"))
+		}
+		if o.allows(fault.Stall) && rapid.Bool().Draw(rt, "a link that does not flush") {
+			stall := fault.Fault{Kind: fault.Stall, Direction: fault.Outbound, Probability: 0.5, For: 2 * o.drainGrace()}
+			plan.Faults = append([]fault.Fault{stall}, plan.Faults...)
+		}
+		steps := drawHistory(rt, o, min(calls, o.Concurrent), anyCall(o))
+		ends := drawEndings(rt)
+		for n := range len(steps) + 2 {
+			o.history(rt, from, plan, func(w *world) { w.stopsAfter(steps, n-1, ends) })
+		}
+		quiet := inboundOnly(drawPlan(rt, o, fault.Reorder, fault.Delay, fault.Duplicate))
+		o.history(rt, from, quiet, func(w *world) { w.drains(countCalls(steps)) })
+	})
+}
+
+// An ending is one way out of a Conn, and when it is taken.
+type ending struct {
+	Close    bool          // else Stop
+	Deadline time.Duration // of Close; 0 for none
+	After    time.Duration
+}
+
+func drawEndings(rt *rapid.T) []ending {
+	soon := rapid.Map(rapid.Int64Range(0, int64(time.Second)), func(n int64) time.Duration { return time.Duration(n) })
+	patient := rapid.IntRange(0, 2).Draw(rt, "patient") == 2 // only Close, without a deadline
+	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) ending {
+		e := ending{Close: patient || rapid.Bool().Draw(rt, "close")}
+		if e.Close && !patient && rapid.Bool().Draw(rt, "with a deadline") {
+			e.Deadline = soon.Draw(rt, "deadline")
+		}
+		if rapid.Bool().Draw(rt, "later") {
+			e.After = soon.Draw(rt, "after")
+		}
+		return e
+	}), 1, 4).Draw(rt, "endings")
+}
+
+// stopsAfter plays so many steps, and ends the Conn in each of these ways.
+// With -1 nothing has begun: Run may not even run.
+func (w *world) stopsAfter(steps []step, n int, ends []ending) {
+	w.t.Helper()
+	if n >= 0 {
+		w.ready()
+		w.play(steps[:n])
+	}
+	began, bound := time.Now(), w.bound(ends)
+	var ending sync.WaitGroup
+	for _, e := range ends {
+		ending.Go(func() { w.take(e) })
+	}
+	w.await("the end of Run", w.ran)
+	took := time.Since(began)
+	ending.Wait()
+	w.await("Done", w.conn.Done())
+	w.checkResult(ends)
+	w.checkEnds(began, ends)
+	if took > bound && !w.o.RealTime {
+		w.fatalf("Run returned after %v, and not within %v", took, bound)
+	}
+	w.nothingPendsOutsideReady()
+	w.refusesEverything()
+	w.finish()
+}
+
+// checkResult wants Run to end well. A link that is lost while a Close waits
+// for its calls is the reason that Run returns.
+func (w *world) checkResult(ends []ending) {
+	w.t.Helper()
+	var why conn.Reason
+	lost := errors.As(w.result, &why) && slices.ContainsFunc(ends, func(e ending) bool { return e.Close })
+	if w.result != nil && !lost {
+		w.fatalf("Run returned %v", w.result)
+	}
+}
+
+// checkEnds wants every call to have ended by the first Stop, or by the
+// deadline of the first Close to have one.
+func (w *world) checkEnds(began time.Time, ends []ending) {
+	w.t.Helper()
+	w.settle()
+	latest := time.Duration(1<<63 - 1)
+	for _, e := range ends {
+		end := e.After
+		if e.Close {
+			end += cmp.Or(e.Deadline, w.o.drainGrace())
+		}
+		latest = min(latest, end)
+	}
+	for _, c := range w.callers {
+		if c.over() && !w.o.RealTime && c.at.Sub(began) > latest {
+			w.fatalf("call %s ended %v after the first way out was taken, and not after %v", c.params, c.at.Sub(began), latest)
+		}
+	}
+}
+
+// take takes one way out. Close may not find a Conn that does not run yet.
+func (w *world) take(e ending) {
+	timer := time.NewTimer(e.After)
+	<-timer.C
+	if !e.Close {
+		w.conn.Stop()
+		return
+	}
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if e.Deadline > 0 {
+		ctx, cancel = context.WithTimeout(ctx, e.Deadline)
+	}
+	defer cancel()
+	w.conn.Close(ctx) // what it returns depends on who came first; that it returns does not
+}
+
+// bound is when Run must have returned: the first way out decides, with the
+// graces that it leaves. A Close without a deadline gives its calls DrainGrace,
+// and then its link.
+func (w *world) bound(ends []ending) time.Duration {
+	bound := time.Duration(1<<63 - 1)
+	stop, drain := w.o.stopGrace(), w.o.drainGrace()
+	for _, e := range ends {
+		latest := e.After + 3*stop
+		switch {
+		case e.Close && e.Deadline > 0:
+			latest += e.Deadline // it stops then
+		case e.Close:
+			latest += 2 * drain
+		}
+		bound = min(bound, latest)
+	}
+	return bound
+}
+
+func (o Options) stopGrace() time.Duration  { return cmp.Or(o.Conn.StopGrace, 100*time.Millisecond) }
+func (o Options) drainGrace() time.Duration { return cmp.Or(o.Conn.DrainGrace, 5*time.Second) }
+
+// refusesEverything holds that a closed Conn takes no call, and that ending it
+// again does nothing.
+func (w *world) refusesEverything() {
+	w.t.Helper()
+	w.conn.Stop()
+	if err := w.conn.Close(context.Background()); err != nil {
+		w.fatalf("Close after the end: %v", err)
+	}
+	late := w.call(callPlan{WaitForReady: true})
+	w.await("the end of a call after the end", late.done)
+	var failed *conn.CallError
+	if !errors.As(late.err, &failed) || failed.Cause != conn.ShutDown && failed.Cause != conn.LinkLost || !conn.NotExecuted(late.err) {
+		w.fatalf("a call after the end ended with %v", late.err)
+	}
+}
+
+// drains closes a Conn with calls in flight whose answers are merely delayed.
+func (w *world) drains(calls int) {
+	w.t.Helper()
+	w.ready()
+	for range calls {
+		w.call(callPlan{})
+	}
+	w.settle()
+	err := w.conn.Close(context.Background())
+	w.finish()
+	if err != nil {
+		w.fatalf("Close: %v", err)
+	}
+	for _, c := range w.callers {
+		if c.err != nil && !(w.o.RealTime && conn.NotExecuted(c.err)) {
+			w.fatalf("Close did not wait for call %s, which ended with %v", c.params, c.err)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package proptest_test
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/proptest"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// peer is Echo at the other end of a pipe in memory.
+func peer() transport.Transport {
+	return inmem.New(func(link transport.Link) { go proptest.Echo(link) }, inmem.Options{})
+}
+
+func TestCorrelation(t *testing.T) { proptest.Correlation(t, peer(), proptest.Options{}) }
+
+func TestRestart(t *testing.T) { proptest.Restart(t, peer(), proptest.Options{}) }
+
+func TestNoLeaks(t *testing.T) { proptest.NoLeaks(t, peer(), proptest.Options{}) }
+
+func TestCancelIdempotent(t *testing.T) { proptest.CancelIdempotent(t, peer(), proptest.Options{}) }
+
+func TestStopAnywhere(t *testing.T) { proptest.StopAnywhere(t, peer(), proptest.Options{}) }
+
+// faulty is a transport that goes wrong by itself, before a suite adds to it.
+func faulty(seed uint64) transport.Transport {
+	return fault.New(peer(), fault.Plan{Seed: seed, FailOpens: 1, Faults: []fault.Fault{
+		{Kind: fault.Reorder, Direction: fault.Inbound, Probability: 0.3},
+		{Kind: fault.Duplicate, Direction: fault.Inbound, Probability: 0.1},
+		{Kind: fault.Stall, Direction: fault.Outbound, Probability: 0.05},
+	}})
+}
+
+func TestSuitesOverFaults(t *testing.T) {
+	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
+		"Correlation":      proptest.Correlation,
+		"NoLeaks":          proptest.NoLeaks,
+		"CancelIdempotent": proptest.CancelIdempotent,
+		"StopAnywhere":     proptest.StopAnywhere,
+		"Restart":          proptest.Restart,
+	} {
+		t.Run(name, func(t *testing.T) { suite(t, faulty(1), proptest.Options{}) })
+	}
+}
+
+// Nothing that a suite asks in real time depends on how fast it goes.
+func TestSuitesInRealTime(t *testing.T) {
+	o := proptest.Options{Iterations: 5, Concurrent: 10, RealTime: true, Window: 5 * time.Millisecond, Conn: conn.Options{RequestTimeout: 100 * time.Millisecond}}
+	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
+		"Correlation":      proptest.Correlation,
+		"NoLeaks":          proptest.NoLeaks,
+		"CancelIdempotent": proptest.CancelIdempotent,
+		"StopAnywhere":     proptest.StopAnywhere,
+		"Restart":          proptest.Restart,
+	} {
+		t.Run(name, func(t *testing.T) { suite(t, peer(), o) })
+	}
+}

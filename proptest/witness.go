@@ -1,0 +1,220 @@
+package proptest
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A witness is a transport that writes down what passes through it. One stands
+// between the Conn and the faults, one between the faults and the transport
+// under test.
+type witness struct {
+	inner transport.Transport
+
+	mu        sync.Mutex
+	links     int
+	requests  []sighting          // accepted by the link
+	unsent    map[passage]bool    // of those, what was said never to have left
+	answers   map[int64]time.Time // when the first for an id was delivered
+	replies   int                 // of any id, delivered
+	guesses   int                 // of those, to ids of no request accepted
+	cancelled map[int64]int       // announcements accepted, by id
+}
+
+// A sighting is one request on its way to the peer.
+type sighting struct {
+	passage
+	params string
+}
+
+// A passage is an id on a link; links are counted from 1.
+type passage struct {
+	link int
+	id   int64
+}
+
+func watch(inner transport.Transport) *witness {
+	return &witness{
+		inner: inner, unsent: map[passage]bool{}, answers: map[int64]time.Time{},
+		cancelled: map[int64]int{},
+	}
+}
+
+func (w *witness) Open(ctx context.Context) (transport.Link, error) {
+	link, err := w.inner.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.links++
+	return &watched{Link: link, witness: w, number: w.links}, nil
+}
+
+// passages lists where the request with these params was accepted and not said
+// to be unsent.
+func (w *witness) passages(params string) (passed []passage) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.requests {
+		if s.params == params && !w.unsent[s.passage] {
+			passed = append(passed, s.passage)
+		}
+	}
+	return passed
+}
+
+// seen lists every request accepted, in order.
+func (w *witness) seen() []sighting {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.requests)
+}
+
+// answered says when the first answer for an id was delivered.
+func (w *witness) answered(id int64) (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, ok := w.answers[id]
+	return at, ok
+}
+
+func (w *witness) announced(id int64) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cancelled[id]
+}
+
+// count returns how many links were opened, how many answers delivered, and how
+// many of them to requests never made.
+func (w *witness) count() (links, replies, guesses int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.links, w.replies, w.guesses
+}
+
+// A watched link tells its witness what passes.
+type watched struct {
+	transport.Link
+	witness  *witness
+	number   int
+	receiver transport.Receiver
+}
+
+func (l *watched) Bind(r transport.Receiver) {
+	l.receiver = r
+	l.Link.Bind((*watching)(l))
+}
+
+func (l *watched) Send(o transport.Outbound) error {
+	m, decodeErr := jsonrpc.Decode(o.Frame, jsonrpc.Limits{}) // before the frame is the link's
+	undo := func() {}
+	if decodeErr == nil {
+		undo = l.witness.sent(l.number, &m)
+	}
+	err := l.Link.Send(o)
+	if err != nil {
+		undo()
+	}
+	return err
+}
+
+// sent notes a message before the link may deliver it, and returns what takes
+// that back.
+func (w *witness) sent(link int, m *jsonrpc.Message) (undo func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id, _ := m.ID.Int64()
+	switch {
+	case m.Kind == jsonrpc.KindRequest:
+		s := sighting{passage{link, id}, string(m.Params)}
+		w.requests = append(w.requests, s)
+		return func() { w.forget(s) }
+	case m.Method == cancelMethod:
+		var params struct {
+			ID int64 `json:"id"`
+		}
+		if json.Unmarshal(m.Params, &params) == nil {
+			w.cancelled[params.ID]++
+			return func() { w.uncancel(params.ID) }
+		}
+	}
+	return func() {}
+}
+
+func (w *witness) forget(s sighting) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := len(w.requests) - 1; i >= 0; i-- {
+		if w.requests[i] == s {
+			w.requests = slices.Delete(w.requests, i, i+1)
+			return
+		}
+	}
+}
+
+func (w *witness) uncancel(id int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cancelled[id]--
+}
+
+func (w *witness) received(frame []byte) {
+	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+	if err != nil || m.Kind != jsonrpc.KindResult && m.Kind != jsonrpc.KindError {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.replies++
+	id, _ := m.ID.Int64()
+	if !slices.ContainsFunc(w.requests, func(s sighting) bool { return s.id == id }) {
+		w.guesses++
+	}
+	if _, again := w.answers[id]; !again {
+		w.answers[id] = time.Now()
+	}
+}
+
+func (w *witness) notSent(link int, tags ...transport.Tag) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, tag := range tags {
+		w.unsent[passage{link, int64(tag)}] = true
+	}
+}
+
+// watching is a watched link as the receiver of the one behind it.
+type watching watched
+
+func (l *watching) Receive(in transport.Inbound) {
+	if in.Err == nil {
+		l.witness.received(in.Frame)
+	}
+	l.receiver.Receive(in)
+}
+
+func (l *watching) Failed(f transport.Failure) {
+	if f.Unsent {
+		l.witness.notSent(l.number, f.Tag)
+	}
+	l.receiver.Failed(f)
+}
+
+func (l *watching) Lost(loss transport.Loss) {
+	l.witness.notSent(l.number, loss.Unsent...)
+	l.receiver.Lost(loss)
+}
+
+func (l *watching) StreamOpened(s transport.Stream, tag transport.Tag) {
+	l.receiver.StreamOpened(s, tag)
+}
+func (l *watching) StreamLost(loss transport.StreamLoss) { l.receiver.StreamLost(loss) }
+func (l *watching) Writable()                            { l.receiver.Writable() }
+func (l *watching) Ended()                               { l.receiver.Ended() }

@@ -1,0 +1,289 @@
+package proptest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+)
+
+// A world is one Conn on a transport with faults, and everyone who calls it.
+type world struct {
+	t       *rapid.T
+	o       Options
+	faults  *fault.Transport
+	outer   *witness // what passes between the Conn and the faults
+	inner   *witness // what passes between the faults and the transport
+	conn    *conn.Conn
+	ran     chan struct{} // closed when Run has returned
+	result  error         // of Run
+	callers []*caller
+}
+
+func newWorld(rt *rapid.T, o Options, from transport.Transport, plan fault.Plan) *world {
+	w := &world{t: rt, o: o, ran: make(chan struct{})}
+	w.inner = watch(from)
+	w.faults = fault.New(w.inner, plan)
+	w.outer = watch(w.faults)
+	w.conn = conn.New(w.outer, o.Conn)
+	go func() {
+		defer close(w.ran)
+		w.result = w.conn.Run(context.Background())
+	}()
+	return w
+}
+
+// end stops the Conn, whatever has become of it, and everyone who calls it.
+func (w *world) end() {
+	w.conn.Stop()
+	for _, c := range w.callers {
+		c.leave()
+	}
+	w.await("the end of Run", w.ran)
+	for _, c := range w.callers {
+		w.await("the end of a call", c.done)
+	}
+}
+
+// settle lets everything that can happen at this moment happen. In real time
+// nobody knows when that is.
+func (w *world) settle() {
+	if !w.o.RealTime {
+		synctest.Wait()
+	}
+}
+
+// pass lets time go by.
+func (w *world) pass(d time.Duration) {
+	if d > 0 {
+		timer := time.NewTimer(d)
+		<-timer.C
+	}
+	w.settle()
+	w.nothingPendsOutsideReady()
+}
+
+// guard is longer than anything may take. In virtual time it costs nothing.
+func (w *world) guard() time.Duration {
+	if w.o.RealTime {
+		return hangGuard
+	}
+	return 24 * time.Hour
+}
+
+func (w *world) await(what string, happened <-chan struct{}) {
+	w.t.Helper()
+	guard := time.NewTimer(w.guard())
+	defer guard.Stop()
+	select {
+	case <-happened:
+	case <-guard.C:
+		w.fatalf("%s never came", what)
+	}
+}
+
+// fatalf fails the history, and says what was done to it.
+func (w *world) fatalf(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf("%s\nthe Conn is %s (%v), its books %+v\nfaults:\n%v",
+		fmt.Sprintf(format, args...), w.conn.State(), w.conn.Status().Reason, w.conn.Stats(), w.faults.Log())
+}
+
+// ready waits for the Conn to be ready.
+func (w *world) ready() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), w.guard())
+	defer cancel()
+	if err := w.conn.AwaitReady(ctx); err != nil {
+		w.fatalf("the Conn does not become ready: %v", err)
+	}
+	w.settle()
+}
+
+// A caller is one call, and who waits for it.
+type caller struct {
+	callPlan
+	params string
+	ctx    context.Context
+	leave  context.CancelFunc
+	began  time.Time
+	done   chan struct{} // closed when it has returned
+
+	mu      sync.Mutex
+	returns int
+	result  json.RawMessage
+	err     error
+	at      time.Time // when it returned
+}
+
+// A callPlan is how a call is made.
+type callPlan struct {
+	Timeout      time.Duration // 0: the Conn's
+	Leave        time.Duration // when its context is cancelled; 0: never
+	WaitForReady bool
+}
+
+// call makes a call in the background.
+func (w *world) call(plan callPlan) *caller { return w.callIn(context.Background(), plan) }
+
+// callIn makes a call in a context.
+func (w *world) callIn(ctx context.Context, plan callPlan) *caller {
+	c := &caller{callPlan: plan, began: time.Now(), done: make(chan struct{}), params: fmt.Sprintf(`{"call":%d}`, len(w.callers)+1)}
+	c.ctx, c.leave = context.WithCancel(ctx)
+	w.callers = append(w.callers, c)
+	go func() {
+		defer close(c.done)
+		if plan.Leave > 0 {
+			leaving := time.AfterFunc(plan.Leave, c.leave)
+			defer leaving.Stop()
+		}
+		result, err := w.conn.Call(c.ctx, conn.Request{
+			Method: "echo", Params: json.RawMessage(c.params), Timeout: plan.Timeout, WaitForReady: plan.WaitForReady,
+		})
+		c.returned(result, err)
+	}()
+	return c
+}
+
+func (c *caller) returned(result json.RawMessage, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.returns++
+	c.result, c.err, c.at = result, err, time.Now()
+}
+
+func (c *caller) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// finish waits until every call has ended, and checks how.
+func (w *world) finish() {
+	w.t.Helper()
+	for _, c := range w.callers {
+		w.await("the end of call "+c.params, c.done)
+	}
+	w.settle()
+	for _, c := range w.callers {
+		w.checkCall(c)
+	}
+	w.checkNoReplay()
+	w.checkBooks()
+}
+
+// checkCall holds a call's outcome against what has passed.
+func (w *world) checkCall(c *caller) {
+	w.t.Helper()
+	if c.returns != 1 {
+		w.fatalf("call %s returned %d times", c.params, c.returns)
+	}
+	if c.err == nil {
+		if string(c.result) != c.params {
+			w.fatalf("call %s got %s, which is another's", c.params, c.result)
+		}
+		return
+	}
+	var failed *conn.CallError
+	if !errors.As(c.err, &failed) {
+		w.fatalf("call %s ended with %T: %v", c.params, c.err, c.err)
+	}
+	w.checkFailure(c, failed)
+}
+
+// unsentFor is longer than a call may wait for a busy link: one that takes
+// nothing is given up after ten seconds (ADR-0007).
+const unsentFor = 15 * time.Second
+
+func (w *world) checkFailure(c *caller, failed *conn.CallError) {
+	w.t.Helper()
+	legal := map[conn.Cause][]conn.Delivery{
+		conn.PeerError: {conn.Sent},
+		conn.Cancelled: {conn.NotSent, conn.Unknown},
+		conn.TimedOut:  {conn.NotSent, conn.Unknown},
+		conn.LinkLost:  {conn.NotSent, conn.Unknown},
+		conn.Refused:   {conn.NotSent},
+		conn.ShutDown:  {conn.NotSent, conn.Unknown},
+	}
+	isLegal := false
+	for _, delivery := range legal[failed.Cause] {
+		isLegal = isLegal || delivery == failed.Delivery
+	}
+	passed := w.inner.passages(c.params)
+	switch {
+	case !isLegal:
+		w.fatalf("call %s ended %s and %s", c.params, failed.Cause, failed.Delivery)
+	case failed.Cause == conn.PeerError && !w.mayRefuse():
+		w.fatalf("the peer refused call %s: %v", c.params, c.err)
+	case failed.Delivery == conn.NotSent && len(passed) > 0:
+		w.fatalf("call %s is said not to be sent, and was, on link %d: %v", c.params, passed[0].link, c.err)
+	case failed.Delivery == conn.NotSent && !c.WaitForReady && !w.o.RealTime && c.at.Sub(c.began) > unsentFor:
+		w.fatalf("call %s waited %v to be sent: %v", c.params, c.at.Sub(c.began), c.err)
+	}
+	if at, answered := w.outer.answered(failed.ID); answered && !w.o.RealTime && failed.Cause != conn.PeerError && at.Before(c.at) {
+		w.fatalf("call %s was answered %v before it ended: %v", c.params, c.at.Sub(at), c.err)
+	}
+}
+
+// mayRefuse reports whether faults can have made the peer refuse a call.
+func (w *world) mayRefuse() bool { return len(w.faults.Log()) > 0 }
+
+// checkNoReplay wants every request handed to one link, once, under an id of
+// its own.
+func (w *world) checkNoReplay() {
+	w.t.Helper()
+	ids, params := map[int64]string{}, map[string]bool{}
+	for _, s := range w.outer.seen() {
+		if earlier, taken := ids[s.id]; taken {
+			w.fatalf("id %d was used for %s and for %s", s.id, earlier, s.params)
+		}
+		if params[s.params] {
+			w.fatalf("request %s was sent twice", s.params)
+		}
+		ids[s.id], params[s.params] = s.params, true
+	}
+}
+
+// checkBooks wants every call to have ended in the books, and every answer to
+// be counted.
+func (w *world) checkBooks() {
+	w.t.Helper()
+	stats := w.conn.Stats()
+	if stats.Calls != uint64(len(w.callers)) || stats.Ended() != stats.Calls {
+		w.fatalf("%d calls were made, %d are in the books, %d of them ended", len(w.callers), stats.Calls, stats.Ended())
+	}
+	counted := stats.Settled[conn.Answered][conn.Sent] + stats.Settled[conn.PeerError][conn.Sent] + stats.Late + stats.Unknown
+	_, replies, guesses := w.outer.count()
+	if counted > uint64(replies) || !w.o.RealTime && counted < uint64(replies) {
+		w.fatalf("%d answers were delivered, and %d counted", replies, counted)
+	}
+	if stats.Unknown > uint64(guesses) || !w.o.RealTime && stats.Unknown < uint64(guesses) {
+		w.fatalf("%d answers were to requests never made, and %d are counted as unknown", guesses, stats.Unknown)
+	}
+}
+
+// nothingPendsOutsideReady holds that calls end with their incarnation, except
+// those that wait for the next. It cannot be seen in real time.
+func (w *world) nothingPendsOutsideReady() {
+	w.t.Helper()
+	if state := w.conn.State(); w.o.RealTime || state == conn.Ready || state == conn.Initializing {
+		return
+	}
+	for _, c := range w.callers {
+		if !c.over() && !c.WaitForReady {
+			w.fatalf("call %s is pending in %s", c.params, w.conn.State())
+		}
+	}
+}

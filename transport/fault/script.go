@@ -1,0 +1,202 @@
+package fault
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A Script is a peer that does as it is told, step by step:
+//
+//	script := fault.Script{
+//		fault.Expect("initialize"), fault.Answer(`{"ok":true}`),
+//		fault.Expect("tools/call"), fault.Lose(),
+//	}
+//	err := script.Serve(ctx, link)
+type Script []Step
+
+// A Step is one thing that a scripted peer expects or does.
+type Step struct {
+	name string
+	take func(context.Context, *peer) error
+}
+
+// Serve takes a link over, does the steps in order, and closes the link, with
+// a second for what is queued to be flushed. It takes one frame at a time, when
+// a step wants it. The error says which step failed, and how: what came was not
+// what was expected, the link was lost, or ctx ended.
+func (s Script) Serve(ctx context.Context, link transport.Link) error {
+	p := &peer{link: link, frames: make(chan []byte, 1), lost: make(chan struct{}), writable: make(chan struct{}, 1)}
+	link.Bind(p)
+	for i, step := range s {
+		if err := step.take(ctx, p); err != nil {
+			link.Close(0)
+			return fmt.Errorf("fault: step %d, %s: %w", i+1, step.name, err)
+		}
+	}
+	return link.Close(time.Second)
+}
+
+// Expect waits for a request or notification of that method. Answer, Echo
+// and Refuse refer to the last request that was expected.
+func Expect(method string) Step {
+	return Step{"expect " + method, func(ctx context.Context, p *peer) error {
+		m, err := p.next(ctx)
+		if err != nil {
+			return err
+		}
+		if m.Method != method {
+			return fmt.Errorf("got %s", p.frame)
+		}
+		if m.Kind == jsonrpc.KindRequest {
+			p.request = m
+		}
+		return nil
+	}}
+}
+
+// ExpectFrame waits for exactly this frame.
+func ExpectFrame(frame string) Step {
+	return Step{"expect " + frame, func(ctx context.Context, p *peer) error {
+		if _, err := p.next(ctx); err != nil {
+			return err
+		}
+		if string(p.frame) != frame {
+			return fmt.Errorf("got %s", p.frame)
+		}
+		return nil
+	}}
+}
+
+// Answer sends a result, any JSON text, for the last request expected.
+func Answer(result string) Step {
+	return Step{"answer " + result, func(ctx context.Context, p *peer) error {
+		return p.send(ctx, jsonrpc.AppendResult(nil, p.request.ID, json.RawMessage(result)))
+	}}
+}
+
+// Echo answers the last request expected by its params.
+func Echo() Step {
+	return Step{"echo", func(ctx context.Context, p *peer) error {
+		return p.send(ctx, jsonrpc.AppendResult(nil, p.request.ID, p.request.Params))
+	}}
+}
+
+// Refuse sends an error for the last request expected.
+func Refuse(code int64, message string) Step {
+	return Step{"refuse", func(ctx context.Context, p *peer) error {
+		return p.send(ctx, jsonrpc.AppendError(nil, p.request.ID, &jsonrpc.Error{Code: code, Message: message}))
+	}}
+}
+
+// Say sends a frame as it is, be it a message or not.
+func Say(frame string) Step {
+	return Step{"say " + frame, func(ctx context.Context, p *peer) error { return p.send(ctx, []byte(frame)) }}
+}
+
+// Wait does nothing for a while.
+func Wait(d time.Duration) Step {
+	return Step{"wait", func(ctx context.Context, p *peer) error {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}
+}
+
+// Lose closes the link at once, with whatever is queued.
+func Lose() Step {
+	return Step{"lose", func(_ context.Context, p *peer) error { return p.link.Close(0) }}
+}
+
+// AwaitLoss waits until the other side has ended the link.
+func AwaitLoss() Step {
+	return Step{"await loss", func(ctx context.Context, p *peer) error {
+		select {
+		case <-p.lost:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}
+}
+
+// A peer is the receiver of a link that a script serves.
+type peer struct {
+	link     transport.Link
+	frames   chan []byte // one at most: credit is one
+	writable chan struct{}
+	lost     chan struct{}
+	once     sync.Once
+	reason   error // set when lost is closed
+
+	frame   []byte          // the last that was taken
+	request jsonrpc.Message // the last request expected
+}
+
+// next takes one frame, for one credit.
+func (p *peer) next(ctx context.Context) (jsonrpc.Message, error) {
+	p.link.Grant(transport.Main, 1)
+	select {
+	case p.frame = <-p.frames:
+		return jsonrpc.Decode(p.frame, jsonrpc.Limits{})
+	default:
+	}
+	select {
+	case p.frame = <-p.frames:
+		return jsonrpc.Decode(p.frame, jsonrpc.Limits{})
+	case <-p.lost:
+		return jsonrpc.Message{}, fmt.Errorf("the link was lost: %w", p.reason)
+	case <-ctx.Done():
+		return jsonrpc.Message{}, context.Cause(ctx)
+	}
+}
+
+// send waits while the link is busy.
+func (p *peer) send(ctx context.Context, frame []byte) error {
+	for {
+		err := p.link.Send(transport.Outbound{Frame: frame})
+		if !errors.Is(err, transport.ErrBusy) {
+			return err
+		}
+		select {
+		case <-p.writable:
+		case <-p.lost:
+			return fmt.Errorf("the link was lost: %w", p.reason)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (p *peer) Receive(in transport.Inbound) { p.frames <- in.Frame } // there is room: it had one credit
+
+func (p *peer) Writable() {
+	select {
+	case p.writable <- struct{}{}:
+	default: // it was told already
+	}
+}
+
+func (p *peer) Lost(loss transport.Loss) {
+	p.once.Do(func() {
+		p.reason = loss.Reason
+		close(p.lost)
+	})
+}
+
+func (p *peer) Ended() { p.Lost(transport.Loss{Reason: transport.ErrPeerClosed}) }
+
+func (p *peer) StreamOpened(transport.Stream, transport.Tag) {}
+func (p *peer) StreamLost(transport.StreamLoss)              {}
+func (p *peer) Failed(transport.Failure)                     {}

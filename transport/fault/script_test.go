@@ -1,0 +1,86 @@
+package fault_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+func TestScript(t *testing.T) {
+	ours, theirs := inmem.Pipe(inmem.Options{})
+	script := fault.Script{
+		fault.Expect("a"), fault.Answer(`{"x":1}`),
+		fault.Expect("b"), fault.Echo(),
+		fault.Expect("c"), fault.Refuse(-32000, "no"),
+		fault.ExpectFrame(`{"jsonrpc":"2.0","method":"d"}`),
+		fault.Wait(time.Millisecond), fault.Say("garbage"), fault.AwaitLoss(),
+	}
+	served := make(chan error, 1)
+	go func() { served <- script.Serve(context.Background(), theirs) }()
+	got := make(arriving, 4)
+	ours.Bind(got)
+	ours.Grant(transport.Main, 4)
+	for _, exchange := range [][2]string{
+		{`{"jsonrpc":"2.0","id":1,"method":"a"}`, `{"jsonrpc":"2.0","id":1,"result":{"x":1}}`},
+		{`{"jsonrpc":"2.0","id":2,"method":"b","params":[5]}`, `{"jsonrpc":"2.0","id":2,"result":[5]}`},
+		{`{"jsonrpc":"2.0","id":3,"method":"c"}`, `{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"no"}}`},
+		{`{"jsonrpc":"2.0","method":"d"}`, "garbage"},
+	} {
+		ours.Send(transport.Outbound{Frame: []byte(exchange[0])})
+		if frame := <-got; frame != exchange[1] {
+			t.Errorf("%s got %s", exchange[0], frame)
+		}
+	}
+	ours.Close(0)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestScriptSaysWhichStepFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(transport.Link)
+		want string
+	}{
+		"another method": {func(l transport.Link) { l.Send(transport.Outbound{Frame: []byte(`{"jsonrpc":"2.0","method":"y"}`)}) }, `fault: step 1, expect x: got {"jsonrpc":"2.0","method":"y"}`},
+		"garbage":        {func(l transport.Link) { l.Send(transport.Outbound{Frame: []byte(`y`)}) }, `fault: step 1, expect x: `},
+		"loss":           {func(l transport.Link) { l.Close(0) }, `fault: step 1, expect x: the link was lost: transport: peer closed the link`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := inmem.Pipe(inmem.Options{})
+			ours.Bind(make(arriving, 1))
+			served := make(chan error, 1)
+			go func() { served <- fault.Script{fault.Expect("x"), fault.Lose()}.Serve(context.Background(), theirs) }()
+			c.do(ours)
+			if err := <-served; err == nil || !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		_, theirs := inmem.Pipe(inmem.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := (fault.Script{fault.Expect("x")}).Serve(ctx, theirs); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// arriving is a receiver of frames.
+type arriving chan string
+
+func (a arriving) Receive(in transport.Inbound)               { a <- string(in.Frame) }
+func (arriving) Writable()                                    {}
+func (arriving) Failed(transport.Failure)                     {}
+func (arriving) Ended()                                       {}
+func (arriving) StreamOpened(transport.Stream, transport.Tag) {}
+func (arriving) StreamLost(transport.StreamLoss)              {}
+func (arriving) Lost(transport.Loss)                          {}
