@@ -88,7 +88,8 @@ func (c *Conn) Run(ctx context.Context) error {
 // comes to an idle Conn gets one, which serves requests as well, until the Conn
 // is idle again. It returns once the first is idle, with the link bound, and
 // fails like Run with ErrRunning and ErrNotRunning. What Run would return is
-// given to over, once, on the last of those goroutines.
+// given to over, once, on the last of those goroutines; Close and Done may tell
+// of the end before. All that is said of Run elsewhere holds for Start.
 func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	var turn func()
 	l, leave, err := c.enter(ctx, func() { go turn() }, func() { turn() })
