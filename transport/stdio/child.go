@@ -73,7 +73,7 @@ func (l *child) supervise() {
 	l.release()
 	l.stderr.from.Close()
 	l.left = l.leftBehind()
-	l.lose(transport.Loss{Reason: l.explain(reason), Unsent: l.writer.unsent()})
+	l.Lose(transport.Loss{Reason: l.explain(reason), Unsent: l.writer.unsent()})
 }
 
 // firstEnd says why the link is over; nil is the child's own exit.

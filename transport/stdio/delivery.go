@@ -1,57 +1,17 @@
 package stdio
 
 import (
-	"sync"
-
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/delivery"
 )
 
-// A delivery is the way to the receiver: one call at a time, and none after
-// the loss. Only the loss can come before Bind; it is kept until then.
-type delivery struct {
-	mu   sync.Mutex
-	to   transport.Receiver
-	loss *transport.Loss
+// told is the way to the receiver of a byte stream.
+type told struct{ delivery.Delivery }
+
+func (t *told) receive(in transport.Inbound) {
+	t.Tell(func(to transport.Receiver) { to.Receive(in) })
 }
 
-func (d *delivery) bind(to transport.Receiver) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.to = to
-	if d.loss != nil {
-		to.Lost(*d.loss)
-	}
-}
+func (t *told) writable() { t.Tell(transport.Receiver.Writable) }
 
-func (d *delivery) receive(in transport.Inbound) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.loss == nil {
-		d.to.Receive(in)
-	}
-}
-
-func (d *delivery) writable() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.loss == nil {
-		d.to.Writable()
-	}
-}
-
-func (d *delivery) ended() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.loss == nil {
-		d.to.Ended()
-	}
-}
-
-func (d *delivery) lose(loss transport.Loss) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.loss = &loss
-	if d.to != nil {
-		d.to.Lost(loss)
-	}
-}
+func (t *told) ended() { t.Tell(transport.Receiver.Ended) }

@@ -53,7 +53,7 @@ func (l *session) supervise() {
 	}
 	l.release()
 	l.restore()
-	l.lose(transport.Loss{Reason: reason, Unsent: l.writer.unsent()})
+	l.Lose(transport.Loss{Reason: reason, Unsent: l.writer.unsent()})
 }
 
 // firstEnd says why the link is over. The end of the input is not a reason.

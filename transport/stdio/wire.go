@@ -18,7 +18,7 @@ var errStopped = errors.New("stdio: reading stopped")
 // A wire is what both sides have in common: a reader and a writer, each with
 // its goroutine. Who embeds it decides when the link ends, and calls lose.
 type wire struct {
-	delivery
+	told
 	in      io.ReadCloser
 	out     io.WriteCloser
 	skips   bool // an oversized line is refused and skipped, and the wire lives
@@ -46,8 +46,6 @@ func newWire(in io.ReadCloser, out io.WriteCloser, maxFrame int) *wire {
 		writeDone: make(chan struct{}),
 	}
 }
-
-func (w *wire) Bind(r transport.Receiver) { w.bind(r) }
 
 func (w *wire) Send(o transport.Outbound) error {
 	if o.Stream != transport.Main {

@@ -170,7 +170,7 @@ func (h *Handler) begin(s *serverSession) *refusal {
 		}
 	}()
 	h.accept(s)
-	if bound = s.to.bound() && h.sessions.enter(s); !bound {
+	if bound = s.to.Bound() && h.sessions.enter(s); !bound {
 		return shuttingDown(jsonrpc.ID{})
 	}
 	return nil

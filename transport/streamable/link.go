@@ -111,7 +111,7 @@ func (l *clientLink) accept(o *outgoing) {
 		l.opened++
 		o.exchange = newExchange(l, l.opened, o)
 		l.exchanges[l.opened] = o.exchange
-		l.tell(func(to transport.Receiver) { to.StreamOpened(o.exchange.stream, o.Tag) })
+		l.Tell(func(to transport.Receiver) { to.StreamOpened(o.exchange.stream, o.Tag) })
 	}
 	l.out.push(o)
 	if l.posting {
@@ -146,7 +146,7 @@ func (l *clientLink) advance() *outgoing {
 // letGo makes the room of a frame free.
 func (l *clientLink) letGo(o *outgoing) {
 	if l.out.release(o) {
-		l.tell(transport.Receiver.Writable)
+		l.Tell(transport.Receiver.Writable)
 	}
 	l.check()
 }

@@ -66,7 +66,7 @@ func (l *clientLink) finish(reason error) {
 	}
 	l.expire()
 	l.release()
-	l.lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
+	l.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
 }
 
 // flush waits until what is queued is written, or has had its time.

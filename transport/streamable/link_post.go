@@ -47,7 +47,7 @@ func (l *clientLink) post(o *outgoing) {
 		l.abandon(o, unsent)
 	default:
 		err = fmt.Errorf("streamable: post %s: %w", o.label(), err)
-		l.tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: o.Tag, Err: err, Unsent: unsent}) })
+		l.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: o.Tag, Err: err, Unsent: unsent}) })
 	}
 	l.judge(a)
 }

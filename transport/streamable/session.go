@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/delivery"
 )
 
 // A serverSession is a link: that of one session, or of all messages without one.
@@ -19,7 +20,7 @@ type serverSession struct {
 	id       string // empty: the link of messages without a session
 	maxFrame int
 	table    *sessions
-	to       recipient
+	to       delivery.Delivery
 	credit   budget        // of Main
 	closing  chan struct{} // closed with the reason
 
@@ -58,7 +59,7 @@ func drawSessionID() string {
 func (s *serverSession) isStateless() bool { return s.id == "" }
 
 // Bind implements transport.Link.
-func (s *serverSession) Bind(to transport.Receiver) { s.to.bind(to) }
+func (s *serverSession) Bind(to transport.Receiver) { s.to.Bind(to) }
 
 // Send implements transport.Link.
 func (s *serverSession) Send(o transport.Outbound) error {
@@ -131,7 +132,7 @@ func (s *serverSession) deliver(w http.ResponseWriter, r *http.Request, p *poste
 		return s.refusal(jsonrpc.ID{})
 	}
 	frame := p.take()
-	if !s.to.tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame}) }) {
+	if !s.to.Tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame}) }) {
 		return s.refusal(jsonrpc.ID{})
 	}
 	w.WriteHeader(http.StatusAccepted)

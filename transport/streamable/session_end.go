@@ -26,7 +26,7 @@ func (s *serverSession) end(reason error, grace time.Duration) error {
 	if !endWithin(s.table.remove(s), grace, s.force) {
 		s.left = errors.New("streamable: an HTTP request has not ended")
 	}
-	s.to.lose(transport.Loss{Reason: reason, Unsent: s.collectUnsent()})
+	s.to.Lose(transport.Loss{Reason: reason, Unsent: s.collectUnsent()})
 	close(s.gone)
 	return s.left
 }

@@ -85,7 +85,7 @@ func (l *route) take() (frames []transport.Outbound, err error) {
 	}
 	s.mu.Unlock()
 	if relieved {
-		s.to.tell(transport.Receiver.Writable)
+		s.to.Tell(transport.Receiver.Writable)
 	}
 	return frames, err
 }
@@ -157,7 +157,7 @@ func (l *route) lost(frames []transport.Outbound, err error) {
 }
 
 func (s *serverSession) failed(tag transport.Tag, err error, unsent bool) {
-	s.to.tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: tag, Err: err, Unsent: unsent}) })
+	s.to.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: tag, Err: err, Unsent: unsent}) })
 }
 
 // A backlog holds the frames of a route until they are written.

@@ -94,7 +94,7 @@ func (s *serverSession) open(a *answer) bool {
 	a.stream = s.drawn
 	s.answers[a.stream] = a
 	s.mu.Unlock()
-	s.to.tell(func(to transport.Receiver) { to.StreamOpened(a.stream, 0) })
+	s.to.Tell(func(to transport.Receiver) { to.StreamOpened(a.stream, 0) })
 	return true
 }
 
@@ -133,7 +133,7 @@ func (a *answer) deliver(ctx context.Context, p *posted) error {
 		switch {
 		case granted:
 			frame := p.take()
-			a.delivered = a.session.to.tell(func(to transport.Receiver) {
+			a.delivered = a.session.to.Tell(func(to transport.Receiver) {
 				to.Receive(transport.Inbound{Stream: a.stream, Last: true, Frame: frame})
 			})
 			return nil // what was lost in between is found when the answer is waited for
@@ -239,6 +239,6 @@ func (s *serverSession) retire(a *answer, err error) {
 		s.failed(tag, transport.ErrNoRoute, true)
 	}
 	if isLost {
-		s.to.tell(func(to transport.Receiver) { to.StreamLost(transport.StreamLoss{Stream: a.stream, Reason: reason}) })
+		s.to.Tell(func(to transport.Receiver) { to.StreamLost(transport.StreamLoss{Stream: a.stream, Reason: reason}) })
 	}
 }

@@ -55,7 +55,7 @@ func (s *serverSession) takeOver(l *route) bool {
 
 func (s *serverSession) retireListener(l *route) {
 	if s.stopListening(l) {
-		s.to.tell(transport.Receiver.Writable)
+		s.to.Tell(transport.Receiver.Writable)
 	}
 }
 
