@@ -65,7 +65,8 @@ func connectMCPGo(ctx context.Context, server Endpoint, revision string) (Sessio
 		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)),
 	}
 	if protocol.IsLegacy(revision) {
-		options = append(options, transport.WithContinuousListening()) // the GET stream
+		//lint:ignore SA1019 the legacy revisions have the GET stream, and no other
+		options = append(options, transport.WithContinuousListening())
 	}
 	t, err := transport.NewStreamableHTTP(server.URL, options...)
 	if err != nil {
