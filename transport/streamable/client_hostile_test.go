@@ -117,7 +117,9 @@ func TestSecretsOfAnySpellingStayHere(t *testing.T) {
 		seen <- req.Header
 		answerJSON(result(1))(w, req)
 	})
-	url := serve(t, func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, other, http.StatusTemporaryRedirect) })
+	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, other, http.StatusTemporaryRedirect)
+	})
 	r := open(t, &Client{
 		URL:    url + "/mcp?key=secret",
 		Header: http.Header{"x-api-key": {"secret"}},

@@ -389,6 +389,37 @@ func TestAnExpiredSessionIsALoss(t *testing.T) {
 	}
 }
 
+// Some servers say 400 of a session that they do not know, and mean no message
+// in particular. One such refusal fails its message, two in a row the link.
+//
+// Guarantees: G-0022.5
+func TestADisownedSessionIsALoss(t *testing.T) {
+	const unknown = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"no valid session"},"id":null}`
+	accepts := make(chan bool, 10)
+	r := handshake(t, &legacy{session: "s-1", call: func(w http.ResponseWriter, _ *http.Request) {
+		if <-accepts {
+			stream(w, "data: "+notification("n")+"\n\n")
+			return
+		}
+		w.Header().Set("Content-Type", typeJSON)
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, unknown)
+	}})
+	for n, accept := range []bool{false, true, false} {
+		accepts <- accept
+		if number := r.callLegacy(2+n, 5); accept {
+			r.wantFrame(1, number, notification("n"), false)
+		} else if f := r.failure(n / 2); !f.Unsent {
+			t.Fatalf("%+v", f)
+		}
+	}
+	accepts <- false
+	r.callLegacy(9, 5)
+	if loss := r.loss(); !errors.Is(loss.Reason, transport.ErrSessionExpired) {
+		t.Errorf("%+v", loss)
+	}
+}
+
 // Guarantees: G-0022.5
 func TestWithoutASession404IsOneFailure(t *testing.T) {
 	s := &legacy{call: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }}

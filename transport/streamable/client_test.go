@@ -145,7 +145,9 @@ func TestAClientsOwnRedirectsDoNotGiveTheHeaderAway(t *testing.T) {
 		answerJSON(result(1))(w, req)
 	})
 	r := open(t, &Client{
-		URL:    serve(t, func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, other, http.StatusTemporaryRedirect) }),
+		URL: serve(t, func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, other, http.StatusTemporaryRedirect)
+		}),
 		Header: http.Header{"X-Key": {"secret"}},
 		HTTP:   &http.Client{Transport: transportOf(t), CheckRedirect: func(*http.Request, []*http.Request) error { return nil }},
 	})

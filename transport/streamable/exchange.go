@@ -58,7 +58,7 @@ func (x *exchange) post(o *outgoing) {
 		response.Body.Close()
 		x.link.abandon(o, isRefusal(response.StatusCode))
 	case err == nil:
-		x.answer(response)
+		x.answer(a, response)
 	case x.ctx.Err() != nil, a.fatal != nil:
 		x.link.abandon(o, a.unsent())
 	default:
@@ -71,12 +71,12 @@ func (x *exchange) post(o *outgoing) {
 }
 
 // answer hands on what the server has said to the request.
-func (x *exchange) answer(response *http.Response) {
+func (x *exchange) answer(a *attempt, response *http.Response) {
 	defer response.Body.Close()
 	x.sessionID = response.Header.Get(headerSession)
 	switch kind := mediaType(response); {
 	case response.StatusCode/100 != 2:
-		x.refused(response)
+		x.refused(a, response)
 	case kind == typeJSON:
 		x.whole(response)
 	case kind == typeStream:
@@ -111,7 +111,7 @@ func (x *exchange) whole(response *http.Response) {
 // refused reads a response whose status says that the request failed. If it
 // holds the JSON-RPC response, that is the answer, unless it is about who asks:
 // then the status matters.
-func (x *exchange) refused(response *http.Response) {
+func (x *exchange) refused(a *attempt, response *http.Response) {
 	body := excerptOf(response)
 	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
 	if err == nil && x.isAnswer(m) && !isDenial(response.StatusCode) {
@@ -121,6 +121,7 @@ func (x *exchange) refused(response *http.Response) {
 		return
 	}
 	failed := newStatusError(response, body)
+	a.fatal = x.link.countDisowned(a, failed)
 	if err == nil && x.isAnswer(m) {
 		failed.Fault = m.Error
 	}

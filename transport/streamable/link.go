@@ -43,6 +43,7 @@ type clientLink struct {
 	main      *exchange
 	session   session     // once the server has answered initialize
 	misses    int         // failed dials since anything was received
+	disowned  int         // refusals that name no message since anything was accepted
 	running   int         // goroutines
 	ending    bool        // nothing more is accepted
 	over      bool        // nothing more is started

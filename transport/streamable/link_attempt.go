@@ -18,6 +18,10 @@ import (
 // maxMisses is how many dials in a row may fail before the link is lost.
 const maxMisses = 2
 
+// maxDisowned is how many refusals in a row that name no message, and may mean
+// the session, lose the link.
+const maxDisowned = 2
+
 // An attempt is one HTTP request, and how far it came.
 type attempt struct {
 	link      *clientLink
@@ -131,7 +135,11 @@ func (l *clientLink) count(a *attempt, ctx context.Context, response *http.Respo
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		if l.misses = 0; a.inSession && response.StatusCode == http.StatusNotFound {
+		l.misses = 0
+		if response.StatusCode/100 == 2 {
+			l.disowned = 0
+		}
+		if a.inSession && response.StatusCode == http.StatusNotFound {
 			return transport.ErrSessionExpired
 		}
 	case a.dialing.Load() && !a.connected.Load() && !errors.Is(ctx.Err(), context.Canceled):
@@ -140,6 +148,21 @@ func (l *clientLink) count(a *attempt, ctx context.Context, response *http.Respo
 		}
 	}
 	return nil
+}
+
+// countDisowned takes note of a refusal that concerns no message in particular.
+// Some servers answer so when they do not know the session, where 404 is due:
+// two in a row, with nothing accepted in between, mean that.
+func (l *clientLink) countDisowned(a *attempt, refused *transport.StatusError) error {
+	if !a.inSession || refused.Status != http.StatusBadRequest || refused.Fault == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.disowned++; l.disowned < maxDisowned {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", transport.ErrSessionExpired, refused)
 }
 
 // heard takes note that the server is there.

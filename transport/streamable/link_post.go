@@ -2,6 +2,7 @@ package streamable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -38,6 +39,10 @@ func (l *clientLink) post(o *outgoing) {
 	if err == nil {
 		unsent = isRefusal(response.StatusCode)
 		err = accepted(response)
+	}
+	var refused *transport.StatusError
+	if errors.As(err, &refused) && a.fatal == nil {
+		a.fatal = l.countDisowned(a, refused)
 	}
 	switch {
 	case err == nil && o.Method == protocol.NotificationInitialized:
