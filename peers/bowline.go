@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -122,7 +123,7 @@ func (s bowlineSession) CallTool(ctx context.Context, call Call) (*Result, error
 		view = view.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) { call.OnProgress() }})
 	}
 	result, err := view.CallTool(ctx, &protocol.CallToolParams{Name: call.Tool, Arguments: arguments})
-	if refused := new(jsonrpc.Error); errors.As(err, &refused) {
+	if failed, refused := new(conn.CallError), new(jsonrpc.Error); errors.As(err, &failed) && failed.Cause == conn.PeerError && errors.As(err, &refused) {
 		return nil, &ProtocolError{int64(refused.Code), refused.Message}
 	}
 	if err != nil {

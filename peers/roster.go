@@ -122,8 +122,8 @@ func everythingServer(over Transport) Peer {
 	}
 	setting := "Bowline's client and the reference server."
 	if over == HTTP {
-		setting += " A session that it does not know it refuses with status 400 and an error, " +
-			"where the specification has 404, from which a client knows that it has to begin a new one."
+		setting += " A session that it does not know it refuses with status 400 where the specification has 404; " +
+			"Bowline takes two such refusals in a row for the same."
 	}
 	return Peer{
 		Name: everything.name, Version: everything.version, Role: ServerRole, Transport: over,
