@@ -23,7 +23,7 @@ func handshakeReason(err error) Reason {
 	switch {
 	case errors.Is(err, ErrIncompatible):
 		return Reason{Incompatible, err}
-	case errors.As(err, &status) && (status.Status == 401 || status.Status == 403):
+	case errors.As(err, &status) && status.Denied():
 		return Reason{AuthRequired, err}
 	default:
 		return Reason{HandshakeFailed, err}

@@ -95,6 +95,9 @@ func (e *StatusError) Error() string {
 	}
 }
 
+// Denied reports whether the status is about who asks, and not what.
+func (e *StatusError) Denied() bool { return e.Status == 401 || e.Status == 403 }
+
 func (e *StatusError) Unwrap() error {
 	if e.Fault == nil {
 		return nil

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -130,7 +129,7 @@ func adviceThere(reason conn.Reason) string {
 		return adviceRemote + " If it only needs longer, raise --init-timeout."
 	case !errors.As(reason, &status):
 		return adviceRemote
-	case status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden:
+	case status.Denied():
 		return adviceAccess
 	default:
 		return adviceEndpoint

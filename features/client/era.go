@@ -84,7 +84,7 @@ func isLegacy(outcome error) bool {
 	switch {
 	case outcome == nil:
 		return false
-	case errors.As(outcome, &status) && (status.Status == 401 || status.Status == 403):
+	case errors.As(outcome, &status) && status.Denied():
 		return false // who may not come in is not told what is there
 	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
 		return true

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A child is the link to a child process. Its goroutines: the wire's two, one
@@ -20,7 +21,7 @@ type child struct {
 	stderr    *stderr
 	exit      *transport.ExitError // set before exited is closed
 	exited    chan struct{}
-	abandoned *latch        // the process does not die
+	abandoned *latch.Latch  // the process does not die
 	gone      chan struct{} // everything has ended
 	left      error         // what has not; set before gone is closed
 }
@@ -32,7 +33,7 @@ func newChild(c *Command, process *process, p *pipes) *child {
 		process:   process,
 		stderr:    newStderr(p.ours[2], c.Stderr),
 		exited:    make(chan struct{}),
-		abandoned: newLatch(),
+		abandoned: latch.New(),
 		gone:      make(chan struct{}),
 	}
 	l.wire.start()
@@ -43,9 +44,9 @@ func newChild(c *Command, process *process, p *pipes) *child {
 
 // Close implements transport.Link.
 func (l *child) Close(grace time.Duration) error {
-	l.closing.raise()
+	l.closing.Raise()
 	if !climb(l.gone, grace, l.process.ask, l.process.kill) {
-		l.abandoned.raise()
+		l.abandoned.Raise()
 		<-l.gone
 	}
 	return l.left
@@ -80,7 +81,7 @@ func (l *child) supervise() {
 func (l *child) firstEnd() error {
 	var err error
 	select {
-	case <-l.closing.raised:
+	case <-l.closing.Raised:
 		return transport.ErrClosed
 	case <-l.exited:
 		return nil
@@ -93,7 +94,7 @@ func (l *child) firstEnd() error {
 		l.process.kill()
 		return err
 	}
-	if within(l.exited, exitWait) { // a pipe breaks because its process exits
+	if latch.Within(l.exited, exitWait) { // a pipe breaks because its process exits
 		return nil
 	}
 	if err == io.EOF {
@@ -106,11 +107,11 @@ func (l *child) firstEnd() error {
 func (l *child) endProcess(reason error) {
 	l.writer.finish()
 	if reason != nil && reason != transport.ErrClosed && !climb(l.exited, shortGrace, l.process.ask, l.process.kill) {
-		l.abandoned.raise()
+		l.abandoned.Raise()
 	}
 	select {
 	case <-l.exited:
-	case <-l.abandoned.raised:
+	case <-l.abandoned.Raised:
 	}
 }
 
@@ -122,7 +123,7 @@ func (l *child) drain() {
 	select {
 	case <-l.readDone:
 	case <-patience.Done():
-	case <-l.closing.raised:
+	case <-l.closing.Raised:
 		l.credit.close()
 		select {
 		case <-l.readDone:
@@ -136,7 +137,7 @@ func (l *child) drain() {
 // explain gives the loss its reason.
 func (l *child) explain(reason error) error {
 	switch {
-	case isClosed(l.closing.raised):
+	case latch.IsRaised(l.closing.Raised):
 		return transport.ErrClosed
 	case reason == nil:
 		l.exit.Stderr = l.stderr.tail.String()
@@ -148,10 +149,10 @@ func (l *child) explain(reason error) error {
 // leftBehind names what has not ended.
 func (l *child) leftBehind() error {
 	var left []error
-	if !isClosed(l.exited) {
+	if !latch.IsRaised(l.exited) {
 		left = append(left, fmt.Errorf("stdio: process %d of %q has not ended", l.process.child.Pid, l.command))
 	}
-	if !isClosed(l.stderr.copied) {
+	if !latch.IsRaised(l.stderr.copied) {
 		left = append(left, fmt.Errorf("stdio: the Stderr writer of %q has not returned", l.command))
 	}
 	return errors.Join(left...)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // The child is gone, and one of its frames comes out of the pipe 99 ms later: a
@@ -30,7 +31,7 @@ func TestDeadChildsPipeIsDrained(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, output := deadChild(t)
 				if test.closing {
-					l.closing.raise()
+					l.closing.Raise()
 				}
 				told := newFrames()
 				l.Bind(told)
@@ -69,7 +70,7 @@ func deadChild(t *testing.T) (l *child, output net.Conn) {
 		stderr:    newStderr(errors, nil),
 		exit:      &transport.ExitError{},
 		exited:    make(chan struct{}),
-		abandoned: newLatch(),
+		abandoned: latch.New(),
 		gone:      make(chan struct{}),
 	}
 	close(l.exited)

@@ -1,6 +1,10 @@
 package stdio
 
-import "time"
+import (
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+)
 
 const (
 	// shortGrace is the ladder of a child whose pipe broke while it lives.
@@ -25,27 +29,15 @@ const (
 // and reports false when even that did not help.
 func climb(done <-chan struct{}, grace time.Duration, ask, force func()) bool {
 	askAt, forceAt := grace/10*3, grace/10*7
-	if within(done, askAt) {
+	if latch.Within(done, askAt) {
 		return true
 	}
 	if forceAt > 0 {
 		ask()
-		if within(done, forceAt-askAt) {
+		if latch.Within(done, forceAt-askAt) {
 			return true
 		}
 	}
 	force()
-	return within(done, forcedWait)
-}
-
-// within waits for done no longer than patience.
-func within(done <-chan struct{}, patience time.Duration) bool {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
+	return latch.Within(done, forcedWait)
 }

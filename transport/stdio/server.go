@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A Server is a transport whose peer is the process that started this one. It
@@ -46,7 +47,7 @@ func (s *Server) Open(ctx context.Context) (transport.Link, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live != nil && !isClosed(s.live.gone) {
+	if s.live != nil && !latch.IsRaised(s.live.gone) {
 		return nil, errAlreadyOpen
 	}
 	live, err := s.open()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A session is the link of a Server. Its goroutines are the wire's two and
@@ -14,14 +15,14 @@ import (
 type session struct {
 	*wire
 	restore func()        // gives standard output back
-	forced  *latch        // the flush has had its time
+	forced  *latch.Latch  // the flush has had its time
 	gone    chan struct{} // everything has ended
 	left    error         // what has not; set before gone is closed
 }
 
 func newSession(w *wire, restore func()) *session {
 	w.skips = true
-	l := &session{wire: w, restore: restore, forced: newLatch(), gone: make(chan struct{})}
+	l := &session{wire: w, restore: restore, forced: latch.New(), gone: make(chan struct{})}
 	l.wire.start()
 	go l.supervise()
 	return l
@@ -29,8 +30,8 @@ func newSession(w *wire, restore func()) *session {
 
 // Close implements transport.Link.
 func (l *session) Close(grace time.Duration) error {
-	l.closing.raise()
-	climb(l.gone, grace, func() {}, l.forced.raise)
+	l.closing.Raise()
+	climb(l.gone, grace, func() {}, l.forced.Raise)
 	<-l.gone
 	return l.left
 }
@@ -45,10 +46,10 @@ func (l *session) supervise() {
 	}
 	l.stopReading()
 	l.stopWriting()
-	if !within(l.readDone, interruptWait) {
+	if !latch.Within(l.readDone, interruptWait) {
 		l.left = errors.New("stdio: a read of the input has not returned")
 	}
-	if !within(l.writeDone, interruptWait) {
+	if !latch.Within(l.writeDone, interruptWait) {
 		l.left = errors.Join(l.left, errors.New("stdio: a write to the output has not returned"))
 	}
 	l.release()
@@ -61,7 +62,7 @@ func (l *session) firstEnd() error {
 	reading := l.readDone
 	for {
 		select {
-		case <-l.closing.raised:
+		case <-l.closing.Raised:
 			return transport.ErrClosed
 		case <-l.writeDone:
 			return fmt.Errorf("stdio: write: %w", l.writeErr)
@@ -79,6 +80,6 @@ func (l *session) firstEnd() error {
 func (l *session) flush() {
 	select {
 	case <-l.writeDone:
-	case <-l.forced.raised:
+	case <-l.forced.Raised:
 	}
 }

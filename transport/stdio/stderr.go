@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 type stderr struct {
 	from *os.File
 	tail tail
-	stop *latch        // what is left is not wanted
+	stop *latch.Latch  // what is left is not wanted
 	done chan struct{} // closed when draining has ended
 
 	chunks chan []byte   // to the copying goroutine; nil without a writer
@@ -31,7 +33,7 @@ type stderr struct {
 }
 
 func newStderr(from *os.File, to io.Writer) *stderr {
-	s := &stderr{from: from, stop: newLatch(), done: make(chan struct{}), copied: make(chan struct{})}
+	s := &stderr{from: from, stop: latch.New(), done: make(chan struct{}), copied: make(chan struct{})}
 	if to == nil {
 		close(s.copied)
 	} else {
@@ -70,7 +72,7 @@ func (s *stderr) pass(chunk []byte) {
 	case s.chunks <- bytes.Clone(chunk):
 	case <-patience.C:
 		s.stuck = true
-	case <-s.stop.raised:
+	case <-s.stop.Raised:
 		s.stuck = true
 	}
 }
@@ -81,11 +83,11 @@ func (s *stderr) finish(patience context.Context) {
 	select {
 	case <-s.done:
 	case <-patience.Done():
-		s.stop.raise()
+		s.stop.Raise()
 		s.from.SetReadDeadline(time.Unix(0, 1))
 		<-s.done
 	}
-	within(s.copied, copyPatience)
+	latch.Within(s.copied, copyPatience)
 }
 
 // copyTo writes chunks until there are no more. After the writer's first error

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 const defaultMaxFrame = 16 << 20
@@ -25,7 +26,7 @@ type wire struct {
 	credit  *credit
 	reader  reader
 	writer  *writer
-	closing *latch // Close was called
+	closing *latch.Latch // Close was called
 
 	readDone, writeDone chan struct{} // closed when the goroutine has ended
 	readErr, writeErr   error         // why; set before
@@ -41,7 +42,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, maxFrame int) *wire {
 		credit:    newCredit(),
 		reader:    reader{from: in, limit: maxFrame},
 		writer:    newWriter(out, maxFrame),
-		closing:   newLatch(),
+		closing:   latch.New(),
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}

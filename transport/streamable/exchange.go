@@ -113,17 +113,17 @@ func (x *exchange) whole(response *http.Response) {
 // then the status matters.
 func (x *exchange) refused(a *attempt, response *http.Response) {
 	body := excerptOf(response)
+	failed := newStatusError(response, body)
+	a.fatal = x.link.countDisowned(a, failed)
 	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
-	if err == nil && x.isAnswer(m) && !isDenial(response.StatusCode) {
+	switch answers := err == nil && x.isAnswer(m); {
+	case answers && failed.Denied():
+		failed.Fault = m.Error
+	case answers:
 		if x.await() {
 			x.deliver(transport.Inbound{Frame: body, Last: true})
 		}
 		return
-	}
-	failed := newStatusError(response, body)
-	a.fatal = x.link.countDisowned(a, failed)
-	if err == nil && x.isAnswer(m) {
-		failed.Fault = m.Error
 	}
 	x.fail(failed, isRefusal(response.StatusCode))
 }
@@ -286,18 +286,20 @@ func (x *exchange) listen() {
 
 func (x *exchange) listenTo(a *attempt, response *http.Response) {
 	defer response.Body.Close()
-	status := response.StatusCode
-	switch isStream := status == http.StatusOK && mediaType(response) == typeStream; {
-	case isStream:
+	if response.StatusCode == http.StatusOK && mediaType(response) == typeStream {
 		x.opened = true
 		x.events(response.Body)
-	case x.isMain() && !x.opened && !isDenial(status) && !isPassing(status):
+		return
+	}
+	refused := newStatusError(response, excerptOf(response))
+	passing := isPassing(refused.Status)
+	switch {
+	case x.isMain() && !x.opened && !refused.Denied() && !passing:
 		a.fatal = nil // the server has no such stream: it need not
 	case a.fatal != nil: // the whole link is lost
 	default:
-		refused := newStatusError(response, excerptOf(response))
 		x.retry = max(x.retry, refused.RetryAfter)
-		x.lost(fmt.Errorf("streamable: open the event stream: %w", refused), isPassing(status))
+		x.lost(fmt.Errorf("streamable: open the event stream: %w", refused), passing)
 	}
 }
 

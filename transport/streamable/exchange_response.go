@@ -30,11 +30,6 @@ var refusals = []int{
 
 func isRefusal(status int) bool { return slices.Contains(refusals, status) }
 
-// isDenial reports whether a status is about who asks, and not what.
-func isDenial(status int) bool {
-	return status == http.StatusUnauthorized || status == http.StatusForbidden
-}
-
 // isPassing reports whether a status says that it may be another one later.
 func isPassing(status int) bool {
 	return status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests

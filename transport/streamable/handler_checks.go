@@ -10,6 +10,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // firstModern is the first revision without sessions.
@@ -18,7 +19,7 @@ const firstModern = protocol.Version20260728
 // admit says whether a request may be looked at, whatever it asks for.
 func (h *Handler) admit(r *http.Request) *refusal {
 	switch {
-	case isRaised(h.stopped):
+	case latch.IsRaised(h.stopped):
 		return shuttingDown(jsonrpc.ID{})
 	case !h.originAllowed(r):
 		return &refusal{status: http.StatusForbidden, text: "origin not allowed"}

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A clientLink is the link of a Client. Requests run side by side, each in a
@@ -28,11 +29,11 @@ type clientLink struct {
 	ctx    context.Context // until nothing is exchanged any more
 	cancel context.CancelFunc
 
-	forced  *signal // what is queued has had its time
-	flushed *signal // nothing is queued, after ending
-	idle    *signal // no goroutine runs, after over
-	gone    *signal // the link is lost, and was told so
-	left    error   // what Close left behind; set before gone
+	forced  *latch.Latch // what is queued has had its time
+	flushed *latch.Latch // nothing is queued, after ending
+	idle    *latch.Latch // no goroutine runs, after over
+	gone    *latch.Latch // the link is lost, and was told so
+	left    error        // what Close left behind; set before gone
 
 	mu        sync.Mutex
 	out       outbox
@@ -61,7 +62,7 @@ type session struct {
 func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, limit int) *clientLink {
 	l := &clientLink{
 		endpoint: endpoint, http: client, header: header, limit: limit,
-		forced: newSignal(), flushed: newSignal(), idle: newSignal(), gone: newSignal(),
+		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(),
 		exchanges: make(map[transport.Stream]*exchange), release: func() {},
 	}
 	l.life, l.expire = context.WithCancel(context.Background())

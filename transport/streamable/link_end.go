@@ -5,10 +5,10 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // leaveTime is how long a cancelled HTTP request may take to return before it
@@ -24,13 +24,13 @@ func (l *clientLink) Close(grace time.Duration) error {
 	}
 	l.end(transport.ErrClosed)
 	flush := grace / 10 * 7
-	if !l.gone.within(flush) {
-		l.forced.raise()
+	if !latch.Within(l.gone.Raised, flush) {
+		l.forced.Raise()
 	}
-	if !l.gone.within(grace - flush) {
+	if !latch.Within(l.gone.Raised, grace-flush) {
 		l.expire()
 	}
-	<-l.gone.raised
+	<-l.gone.Raised
 	return l.left
 }
 
@@ -41,7 +41,7 @@ func (l *clientLink) end(reason error) {
 	defer l.mu.Unlock()
 	if reason != transport.ErrClosed {
 		l.over = true
-		l.forced.raise()
+		l.forced.Raise()
 	}
 	if l.ending {
 		return
@@ -53,7 +53,7 @@ func (l *clientLink) end(reason error) {
 
 // finish ends everything the link owns, and tells the loss.
 func (l *clientLink) finish(reason error) {
-	defer l.gone.raise()
+	defer l.gone.Raise()
 	if reason == transport.ErrClosed {
 		l.flush()
 	}
@@ -61,7 +61,7 @@ func (l *clientLink) finish(reason error) {
 	if reason == transport.ErrClosed {
 		l.deleteSession()
 	}
-	if !l.idle.within(leaveTime) {
+	if !latch.Within(l.idle.Raised, leaveTime) {
 		l.left = errors.New("streamable: an HTTP request has not returned")
 	}
 	l.expire()
@@ -72,8 +72,8 @@ func (l *clientLink) finish(reason error) {
 // flush waits until what is queued is written, or has had its time.
 func (l *clientLink) flush() {
 	select {
-	case <-l.flushed.raised:
-	case <-l.forced.raised:
+	case <-l.flushed.Raised:
+	case <-l.forced.Raised:
 	case <-l.life.Done():
 	}
 }
@@ -131,31 +131,9 @@ func (l *clientLink) run(work func()) {
 // check raises the signals of an end.
 func (l *clientLink) check() {
 	if l.ending && l.out.frames == 0 && !l.posting {
-		l.flushed.raise()
+		l.flushed.Raise()
 	}
 	if l.over && l.running == 0 {
-		l.idle.raise()
-	}
-}
-
-// A signal is raised once; raising it again does nothing.
-type signal struct {
-	raised chan struct{}
-	once   sync.Once
-}
-
-func newSignal() *signal { return &signal{raised: make(chan struct{})} }
-
-func (s *signal) raise() { s.once.Do(func() { close(s.raised) }) }
-
-// within waits for the signal no longer than patience.
-func (s *signal) within(patience time.Duration) bool {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-s.raised:
-		return true
-	case <-timer.C:
-		return false
+		l.idle.Raise()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // forcedWait is how long HTTP requests may take to end after their writes were
@@ -77,29 +78,9 @@ func (s *serverSession) collectUnsent() []transport.Tag {
 
 // endWithin waits for done, and forces it after 70 % of the grace.
 func endWithin(done <-chan struct{}, grace time.Duration, force func()) bool {
-	if isRaised(done) || grace > 0 && comesWithin(done, grace/10*7) {
+	if latch.IsRaised(done) || grace > 0 && latch.Within(done, grace/10*7) {
 		return true
 	}
 	force()
-	return comesWithin(done, forcedWait)
-}
-
-func comesWithin(done <-chan struct{}, patience time.Duration) bool {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
-func isRaised(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
+	return latch.Within(done, forcedWait)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // sessions are those of one handler: by id, and the idle ones by age. One timer
@@ -65,7 +66,7 @@ func (t *sessions) current() *serverSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stateless
-	if s == nil || !s.ready || isRaised(s.closing) {
+	if s == nil || !s.ready || latch.IsRaised(s.closing) {
 		return nil
 	}
 	t.use(s)

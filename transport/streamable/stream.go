@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
 )
 
@@ -149,7 +150,7 @@ func (l *route) lost(frames []transport.Outbound, err error) {
 		case o.Tag == 0:
 		case err == transport.ErrClosed:
 			l.session.addUnsent(o.Tag)
-		case isRaised(l.session.closing): // interrupted: it may have arrived
+		case latch.IsRaised(l.session.closing): // interrupted: it may have arrived
 		default:
 			l.session.failed(o.Tag, err, false)
 		}
