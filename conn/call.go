@@ -28,8 +28,9 @@ type Request struct {
 	// anew, but never beyond MaxTimeout after the call was made.
 	ProgressRestarts bool
 
-	// MaxTimeout bounds a call whose progress restarts its timeout. Zero: ten
-	// times the timeout.
+	// MaxTimeout bounds a call whose timeout is prolonged: by its progress, or
+	// because the peer is being served in what it asks in order to answer. Less
+	// than the timeout prolongs nothing. Zero: ten times the timeout.
 	MaxTimeout time.Duration
 
 	// WaitForReady waits for the Conn to become ready, until the context ends,
@@ -119,16 +120,19 @@ func (c *call) releaseSlot() {
 	}
 }
 
-// offer replaces progress that was not picked up yet. The loop alone calls it.
-func (c *call) offer(params json.RawMessage) {
+// offer hands progress on, and reports whether it has replaced some that was
+// not picked up yet. The loop alone calls it.
+func (c *call) offer(params json.RawMessage) (replaced bool) {
 	if c.progress == nil {
-		return
+		return false
 	}
 	select {
 	case <-c.progress:
+		replaced = true
 	default:
 	}
 	c.progress <- params // the loop is the only sender, so there is room
+	return replaced
 }
 
 // NextID draws the id of a request to come: positive, rising, never reused in
@@ -193,7 +197,7 @@ func (c *Conn) attempt(ctx context.Context, r Request, by origin) outcome {
 	}
 	posted := c.mailbox.post(event{
 		kind: callMade, handshake: by.handshake != nil, serving: c.serves(ctx), silent: r.Silent,
-		epoch: by.epoch(c), timeout: c.timeout(r), limit: c.limit(r), streaming: r.Streaming,
+		epoch: by.epoch(c), timeout: c.timeout(r), limit: c.limit(r), restarts: r.ProgressRestarts, streaming: r.Streaming,
 		out: outboundFrame{
 			id: r.ID, call: waiting, stream: by.stream(),
 			frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(r.ID), r.Method, r.Params),
@@ -219,17 +223,12 @@ func (c *Conn) timeout(r Request) time.Duration {
 	}
 }
 
-// limit is what progress may prolong the timeout to; zero when it does not.
+// limit is what the timeout may be prolonged to.
 func (c *Conn) limit(r Request) time.Duration {
-	timeout := c.timeout(r)
-	switch {
-	case !r.ProgressRestarts:
-		return 0
-	case r.MaxTimeout > 0:
-		return max(r.MaxTimeout, timeout)
-	default:
-		return 10 * timeout
+	if r.MaxTimeout > 0 {
+		return r.MaxTimeout
 	}
+	return 10 * c.timeout(r)
 }
 
 // await waits for the outcome, hands on progress, and gives up when ctx ends.

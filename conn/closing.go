@@ -40,7 +40,7 @@ func (c *core) close(now instant, why Reason, unsent []transport.Tag, grace time
 func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []transport.Tag, grace time.Duration) {
 	c.settleAll(now, cause, why, unsent)
 	c.incoming.clear()
-	c.streams = streams{}
+	c.streams, c.liveness = streams{}, liveness{}
 	c.emit(effect{kind: endTasks, epoch: c.epoch, err: why})
 	if c.linked {
 		c.closeLink(now, grace)
@@ -100,6 +100,7 @@ func (c *core) drain(now, due instant) {
 		return
 	}
 	c.draining = true
+	c.endLiveness(now)
 	c.abandonStreaming(now)
 	c.releaseStreaming()
 }

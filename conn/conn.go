@@ -23,6 +23,7 @@ type Conn struct {
 	slots    chan struct{}
 	calls    sync.Pool // of *call
 	mailbox  *mailbox
+	notices  *notices
 	status   atomic.Pointer[Status]
 	counters counters
 	present  atomic.Pointer[chan struct{}] // closed when the present Run returns; nil outside
@@ -56,6 +57,10 @@ func newConn(r role, initial State, o Options) *Conn {
 		slots:   make(chan struct{}, o.SendSlots),
 		mailbox: new(mailbox),
 		done:    make(chan struct{}),
+	}
+	c.notices = &notices{
+		handle: c.handle, eased: func() { c.mailbox.post(event{kind: eased}) },
+		bound: o.MaxNotices, boundSize: o.MaxHeld,
 	}
 	c.options.Dialect = guarded{o.Dialect, c.reportPanic}
 	c.status.Store(&Status{State: initial, Since: c.born, changed: make(chan struct{})})

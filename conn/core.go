@@ -42,6 +42,9 @@ type core struct {
 	incoming   incoming
 	outbound   outbound
 	streams    streams
+	flow       flow
+	liveness   liveness
+	counted    bool // the present link says how much it has heard
 
 	malformedRun int // malformed frames in a row
 
@@ -77,7 +80,7 @@ func (c *core) step(now instant, ev *event) []effect {
 	case callLeft:
 		c.onCallLeft(now, ev)
 	case handled:
-		c.onHandled(ev)
+		c.onHandled(now, ev)
 	case woken:
 		c.onWoken(now)
 	case drainAsked:
@@ -86,6 +89,8 @@ func (c *core) step(now instant, ev *event) []effect {
 		c.end(now, Reason{Stopped, ev.err})
 	case tick:
 		c.onTick(now, ev)
+	case crowded, eased:
+		c.onCrowd(ev.kind == crowded)
 	case linkOpened:
 		c.onLinkOpened(ev)
 	default:
@@ -98,7 +103,7 @@ func (c *core) step(now instant, ev *event) []effect {
 			c.onTraffic(now, ev)
 		}
 	}
-	c.grantCredit()
+	c.grantCredit(now)
 	c.finishDrain(now)
 	return c.out
 }
@@ -126,15 +131,16 @@ func (c *core) onTraffic(now instant, ev *event) {
 		return
 	}
 	c.use(ev)
+	c.liveness.hear(now)
 	switch ev.kind {
 	case streamOpened:
-		c.onStreamOpened(ev)
+		c.onStreamOpened(now, ev)
 	case streamLost:
 		c.onStreamLost(now, ev)
 	case replied:
 		c.onReplied(now, ev)
 	case requested:
-		c.onRequested(ev)
+		c.onRequested(now, ev)
 	case notified:
 		c.emit(effect{kind: notify, incoming: ev.incoming, epoch: ev.epoch})
 	case progressed:
@@ -222,6 +228,7 @@ func (c *core) onLinkOpened(ev *event) {
 		c.emit(effect{kind: closeLink, epoch: ev.epoch, link: ev.link})
 		return
 	}
+	c.counted = ev.counted
 	c.attach(ev.link)
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }
@@ -237,6 +244,7 @@ func (c *core) becomeReady(now instant, why Reason) {
 	if c.admit(handshaken, why) {
 		c.initDue = 0
 		c.readyAt = now
+		c.beginLiveness(now)
 	}
 }
 
@@ -257,6 +265,8 @@ func (c *core) onTick(now instant, ev *event) {
 	c.expireRequests(now)
 	c.retrySends(now, ev)
 	c.resumeStreams(now)
+	c.reconsiderPause(now, ev)
+	c.watchPeer(now, ev)
 	c.tombstones.sweep(now, c.options.TombstoneSweep)
 }
 
@@ -265,7 +275,7 @@ func passed(now, deadline instant) bool { return deadline != 0 && deadline <= no
 // deadline is when the core wants its next tick; 0 for never.
 func (c *core) deadline() instant {
 	return earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.pending.deadline(), c.streams.deadline(),
-		c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
+		c.flow.lookAt, c.liveness.dueAt, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
 }
 
 func earliest(deadlines ...instant) instant {

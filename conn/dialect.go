@@ -18,6 +18,10 @@ type Dialect interface {
 	// abandoned for the given reason, or nil where there is no such message.
 	Cancel(id int64, why error) []byte
 
+	// Probe returns the frame of a request, of the given id, that asks for a sign
+	// of life and nothing else, or nil where there is none.
+	Probe(id int64) []byte
+
 	// Batches reports whether the peer may send batches at present.
 	Batches() bool
 }
@@ -27,6 +31,15 @@ type Class struct {
 	Kind    ClassKind
 	Request jsonrpc.ID      // Progress: our request. Cancellation: the peer's
 	Answer  json.RawMessage // Probe: the result to answer with
+
+	// Key tells the notifications that a newer one makes superfluous: of those
+	// with the same key only the newest is kept when too many wait. Empty: all
+	// are kept.
+	Key string
+
+	// Droppable is a notification that may be dropped when too many wait, the
+	// oldest first.
+	Droppable bool
 }
 
 // A ClassKind tells messages apart that the Conn handles by itself.
@@ -39,6 +52,7 @@ const (
 	Probe                         // a request that asks for a sign of life
 	Exclusive                     // a request that those behind it wait for
 	Streaming                     // a request that stays until either side ends it
+	Nested                        // a request that the peer makes in order to answer one of ours
 )
 
 // guarded keeps a panic of a Dialect's from whoever asked it: the loop, or the
@@ -59,6 +73,11 @@ func (g guarded) Cancel(id int64, why error) (frame []byte) {
 	return frame
 }
 
+func (g guarded) Probe(id int64) (frame []byte) {
+	g.report("Dialect.Probe", guard(func() error { frame = g.dialect.Probe(id); return nil }))
+	return frame
+}
+
 func (g guarded) Batches() (may bool) {
 	g.report("Dialect.Batches", guard(func() error { may = g.dialect.Batches(); return nil }))
 	return may
@@ -69,6 +88,7 @@ type plain struct{}
 
 func (plain) Classify(*jsonrpc.Message) Class { return Class{} }
 func (plain) Cancel(int64, error) []byte      { return nil }
+func (plain) Probe(int64) []byte              { return nil }
 func (plain) Batches() bool                   { return false }
 
 // A Handler serves what the peer asks and tells.
@@ -95,6 +115,10 @@ type Incoming struct {
 	size      int  // bytes of the params as they came
 	exclusive bool // requests behind it wait until it has been answered
 	streaming bool // it stays until either side ends it
+	nested    bool // a call of ours waits for what it is answered
+	droppable bool // a notification that may be dropped when too many wait
+
+	coalescing string // Class.Key
 
 	key  incomingKey
 	conn *Conn

@@ -20,6 +20,10 @@
 //     stream of it is, the calls of that stream do.
 //   - A call ends at the end of its context, whatever the peer does.
 //   - A handler never delays a reply: handlers run off the loop.
+//   - Memory is bounded whatever the peer sends: what a slow handler leaves
+//     waiting slows the peer down when that is safe, and is shed by what it
+//     means, and counted, when it is not.
+//   - A peer that is silent is told from one that is gone.
 //   - Stop settles every caller at once. After Run has returned, no goroutine
 //     of the Conn's own is left; handlers that ignore their context are named.
 //
@@ -38,5 +42,6 @@
 // has another. What is said here of a link holds for both.
 //
 // The package knows JSON-RPC, not MCP: a [Dialect] and a handshake function
-// are handed in. See ADR-0001 to ADR-0009, ADR-0019 and ADR-0021.
+// are handed in. See ADR-0001 to ADR-0009, ADR-0015, ADR-0019, ADR-0021 and
+// ADR-0025.
 package conn

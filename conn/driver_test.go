@@ -233,6 +233,7 @@ var effectNames = [...]string{
 	progress: "progress", serve: "serve", cancelServing: "cancelServing", notify: "notify", endTasks: "endTasks",
 	closeLink: "closeLink", transitioned: "transitioned", violation: "violation", late: "late", unknown: "unknown",
 	terminate: "terminate", endStream: "endStream", resumeStream: "resumeStream",
+	stallBegun: "stallBegun", stallEnded: "stallEnded", missed: "missed",
 }
 
 // deadLink is a link that nothing is done with.

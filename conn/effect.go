@@ -19,12 +19,14 @@ type effect struct {
 	incoming *Incoming        // serve, cancelServing, notify
 	out      outboundFrame    // transmit
 	payload  []byte           // settle: the result; progress: the params
+	method   string           // progress: of the notification
 	cause    Cause            // settle; late: how its request ended, 0 when that is forgotten
 	delivery Delivery         // settle
 	err      error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation
 	reason   Reason           // transitioned
-	at       instant          // transitioned: the next attempt, 0 for none
-	frames   int              // grant
+	at       instant          // transitioned: the next attempt, 0 for none; stallEnded: how long it was
+	frames   int              // grant; missed: how many in a row
+	stall    Stall            // stallBegun, stallEnded
 	grace    time.Duration    // closeLink
 	link     transport.Link   // bind; closeLink: a link that was never attached
 }
@@ -40,6 +42,8 @@ const (
 	grant                    // give a stream credit
 	endStream                // end a stream from this side
 	resumeStream             // take up a stream that was cut
+	stallBegun               // credit is withheld
+	stallEnded               // and given back
 	settle                   // tell a caller its one outcome
 	progress                 // hand progress to a caller
 	serve                    // run the handler of a request
@@ -49,6 +53,7 @@ const (
 	closeLink                // close the link
 	transitioned             // the state has changed
 	violation                // the peer broke a rule; nothing is lost
+	missed                   // nothing was heard after a probe
 	late                     // a reply to a request that has ended
 	unknown                  // a reply to a request never made
 	terminate                // nothing is left to do

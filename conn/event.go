@@ -22,22 +22,27 @@ type event struct {
 	silent    bool // callMade: the peer is never told of its abandonment
 	tried     bool // busy: this very frame was offered to the link
 	moved     bool // busy, tick: the link has taken something since it was last busy
+	handling  bool // tick: a notification was handled since the last one
+	heard     bool // tick: bytes have come in since the last one
+	counted   bool // linkOpened: the link says how much it has heard
 	unsent    bool // failed: no byte of it left
 	last      bool // nothing more comes on the stream
 	resumable bool // streamLost
 	streaming bool // callMade: the request stays until either side ends it
+	restarts  bool // callMade: progress begins its timeout anew
 	frames    int  // credit used: 1, or 0 for all messages of a batch but the last
 	epoch     uint64
-	id        int64            // ours: callLeft, replied, progressed, streamOpened
+	id        int64            // ours: callLeft, replied, progressed, streamOpened; tick: one to use
 	stream    transport.Stream // where it came in
 	incoming  *Incoming        // requested, notified, cancelled, handled; opaque but for its key
 	payload   []byte           // replied: the result; progressed: the params
+	method    string           // progressed: of the notification
 	fault     *jsonrpc.Error   // replied: the peer's error
 	out       outboundFrame    // callMade, noticeMade, handled, probed, malformed, busy, failed; callLeft: whose notification
 	err       error            // callLeft, malformed, failed, stopAsked, linkGone
 	reason    Reason           // openFailed, handshakeFailed, linkLost, streamLost
 	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
-	limit     time.Duration    // callMade: what progress may prolong the timeout to; 0 when it does not
+	limit     time.Duration    // callMade: what its timeout may be prolonged to
 	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, tick
 	tags      []transport.Tag  // linkLost: what surely never left
 	link      transport.Link   // started, linkOpened
@@ -57,6 +62,10 @@ const (
 	woken      // the peer is back
 	drainAsked
 	stopAsked
+
+	// From the notifications that wait for their handler.
+	crowded // they are many
+	eased   // they are few again
 
 	// From the incarnation.
 	linkOpened

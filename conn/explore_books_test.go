@@ -19,6 +19,10 @@ type scene struct {
 	refused  bool  // it owes a Writable
 	oversize bool  // the next frame that can be is too large
 	severed  bool  // nothing can be sent any more, and the loss is on its way
+	crowded  bool  // many notifications wait for their handler
+
+	probes  uint8   // sent so far; their ids follow firstProbe
+	heardAt instant // of the last that came in, or of being ready
 
 	state      State // as told by the transitions
 	closed     bool
@@ -71,6 +75,7 @@ type questionBook struct {
 	running  bool // its handler
 	served   bool
 	answered bool
-	large    bool // its answer was too large for the link
-	excused  bool // it will not be answered: cancelled, or its stream or link is lost
+	large    bool               // its answer was too large for the link
+	before   [ownLanes + 1]bool // calls that had been sent on its stream when it was asked
+	excused  bool               // it will not be answered: cancelled, or its stream or link is lost
 }

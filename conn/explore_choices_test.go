@@ -6,7 +6,7 @@ import (
 
 // choices appends what may happen next.
 func (w *scene) choices(to []choice) []choice {
-	if w.core.epoch > w.plan.epochs {
+	if w.core.epoch > w.plan.epochs || w.probes > probes {
 		return to
 	}
 	to = w.programChoices(to)
@@ -83,6 +83,11 @@ func (w *scene) programChoices(to []choice) []choice {
 			to = w.may(to, returns, uint8(i), 0)
 		}
 	}
+	if w.crowded {
+		to = w.may(to, eases, 0, 0)
+	} else {
+		to = w.may(to, crowds, 0, 0)
+	}
 	to = w.may(to, drains, 0, 0)
 	to = w.may(to, stops, 0, 0)
 	return w.may(to, wakes, 0, 0)
@@ -93,6 +98,9 @@ func (w *scene) clockChoices(to []choice) []choice {
 	for i := range due {
 		if i == 0 || i == due-1 {
 			to = w.may(to, fires, uint8(i), 0)
+			if w.core.flow.lookAt != 0 || w.core.liveness.dueAt != 0 {
+				to = w.may(to, fires, uint8(i), 1)
+			}
 		}
 	}
 	if due > 0 && w.core.deadline() > w.now {
@@ -197,6 +205,9 @@ func (w *scene) frameChoices(to []choice, lane uint8) []choice {
 		}
 		to = w.may(to, replies, lane, noID<<1)
 	}
+	for probe := max(w.probes, 2) - 2; probe < w.probes && lane == 0; probe++ {
+		to = w.may(to, answersProbe, probe, 0)
+	}
 	to = w.may(to, notifies, lane, last)
 	to = w.may(to, sendsGarbage, lane, last)
 	for i, q := range w.plan.questions {
@@ -210,9 +221,9 @@ func (w *scene) frameChoices(to []choice, lane uint8) []choice {
 // deadlines lists the instants at which something of the core's is due.
 func (w *scene) deadlines() []instant {
 	c := w.core
-	var due [16]instant
+	var due [20]instant
 	all := append(due[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.outbound.retryAt, c.outbound.stuckAt,
-		c.tombstones.sweepAt, c.streams.main.resumeAt)
+		c.tombstones.sweepAt, c.streams.main.resumeAt, c.flow.lookAt, c.liveness.dueAt)
 	for _, r := range c.pending.byDeadline {
 		all = append(all, r.deadline)
 	}

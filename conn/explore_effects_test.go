@@ -32,6 +32,7 @@ func (w *scene) perform(fx *effect) {
 	case closeLink:
 		w.closeLink(fx)
 	case transmit:
+		w.countProbe(fx.out.id)
 		w.transmit(fx)
 	case grant:
 		w.grant(fx)
@@ -80,7 +81,20 @@ func (w *scene) transitioned(fx *effect) {
 	if w.plan.role == acceptor && (fx.to == Backoff || fx.to == Starting) {
 		w.wrong("an acceptor in %s", fx.to)
 	}
+	if fx.to == Ready {
+		w.heardAt = w.now
+	}
+	if fx.reason.Kind == LivenessLost && w.now-w.heardAt < 3*w.plan.liveness {
+		w.wrong("lost for silence, which was of %v", w.now-w.heardAt)
+	}
 	w.state, w.closed = fx.to, fx.to == Closing
+}
+
+// countProbe counts a probe when it is offered first.
+func (w *scene) countProbe(id int64) {
+	if id == firstProbe+int64(w.probes) {
+		w.probes++
+	}
 }
 
 // checkLife holds when an effect may be at all.
@@ -230,7 +244,7 @@ func (w *scene) settleCall(id int64) {
 
 // classified is an answer to a request that is not pending.
 func (w *scene) classified(fx *effect) {
-	issued := fx.id != noID && w.calls[fx.id].accepted
+	issued := fx.id < noID && w.calls[fx.id].accepted || fx.id >= firstProbe
 	pending := w.core.pending.byID[fx.id] != nil
 	if fx.kind == late && (pending || fx.id > w.core.pending.lastID) || fx.kind == unknown && issued && !pending {
 		w.wrong("an answer to %d was called %s", fx.id, effectNames[fx.kind])

@@ -1,6 +1,10 @@
 package conn
 
-import "github.com/bowline-mcp/bowline/transport"
+import (
+	"slices"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
 
 // checkStep holds what must be true after every step of the core.
 func (w *scene) checkStep(ev *event, effects []effect) {
@@ -30,9 +34,57 @@ func (w *scene) checkStep(ev *event, effects []effect) {
 		w.wrong("%d requests wait, and there is a place", len(c.incoming.waiting))
 	case c.incoming.bytes != 2*c.incoming.len():
 		w.wrong("%d bytes are held of %d requests", c.incoming.bytes, c.incoming.len())
+	case c.flow.stall == NoticesWait && !w.mayPause():
+		w.wrong("the link is not read, and somebody waits")
+	case c.flow.stall == NoticesWait && c.flow.lookAt > w.now+pausePatience, (c.flow.stall == NoticesWait) != (c.flow.lookAt != 0):
+		w.wrong("the link is not read, and is to be looked at at %v", c.flow.lookAt)
+	case w.mayPause() && !c.flow.impatient && !c.draining && gives(effects) && ev.kind != streamOpened && ev.kind != started && ev.kind != linkOpened:
+		w.wrong("credit was given to a crowd: %v", effects)
+	case c.pending.len() != w.brief()+w.lasting():
+		w.wrong("%d are pending, of which %d wait", c.pending.len(), c.pending.calls)
+	case c.liveness.every != 0 && state != Ready, c.liveness.every == 0 && (c.liveness.dueAt != 0 || c.liveness.probe != 0):
+		w.wrong("the peer is watched in %s", state)
 	case len(c.streams.cut) != w.cuts():
 		w.wrong("%d streams are to be taken up", len(c.streams.cut))
 	}
+}
+
+func gives(effects []effect) bool {
+	return slices.ContainsFunc(effects, func(fx effect) bool { return fx.kind == grant })
+}
+
+// mayPause says whether nobody misses what is not read.
+func (w *scene) mayPause() bool {
+	for i := range w.questions {
+		in := w.questions[i].incoming
+		if in == nil || w.plan.questions[i].kind == staying {
+			continue
+		}
+		if held, ok := w.core.incoming.find(in.key); ok && held == in || w.core.incoming.silent[in] {
+			return false
+		}
+	}
+	return w.crowded && w.brief() == 0
+}
+
+// brief counts the calls that somebody waits for, and not for ever.
+func (w *scene) brief() (n int) {
+	for id, r := range w.core.pending.byID {
+		if id < firstProbe && !w.plan.calls[id-1].streaming && r != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// lasting counts the others that are pending: those that stay, and the probe.
+func (w *scene) lasting() (n int) {
+	for id := range w.core.pending.byID {
+		if id >= firstProbe && id == w.core.liveness.probe || id < firstProbe && w.plan.calls[id-1].streaming {
+			n++
+		}
+	}
+	return n
 }
 
 // mayAccept says whether a call can be taken now.
@@ -104,15 +156,34 @@ func (w *scene) checkCalls() {
 
 func (w *scene) timed() bool {
 	for id, r := range w.core.pending.byID {
-		limited := w.plan.calls[id-1].limit != 0
+		if id >= firstProbe {
+			continue
+		}
 		switch timeout := w.plan.calls[id-1].timeout; {
-		case (timeout != 0) != (r.deadline != 0), r.deadline > w.now+timeout, limited && r.deadline > r.limit:
+		case (timeout != 0) != (r.deadline != 0), r.deadline > r.limit, r.suspended != w.asksBack(r):
+			return false
+		case r.suspended && r.deadline != r.limit, !r.suspended && r.deadline > w.now+timeout:
 			return false
 		case r.deadline != 0 && r.deadline < w.core.pending.deadline():
 			return false
 		}
 	}
 	return true
+}
+
+// asksBack says whether the peer is being served in what it asks for a call's
+// sake: in these worlds the call was there first.
+func (w *scene) asksBack(r *request) bool {
+	for i, q := range w.plan.questions {
+		in := w.questions[i].incoming
+		if q.kind != nestedly || in == nil || in.key.stream != r.stream || r.deadline == 0 || !r.sent {
+			continue
+		}
+		if held, ok := w.core.incoming.find(in.key); ok && held == in && w.questions[i].before[r.id] {
+			return true
+		}
+	}
+	return false
 }
 
 // checkQuestions holds that whoever asks is answered, in time.
@@ -149,7 +220,7 @@ func (w *scene) checkLanes() {
 		live := l.opened && !l.over && !l.ended
 		s := c.streams.find(number)
 		switch {
-		case live && !l.complete && !l.partial && !c.outbound.congested() && int(l.credit) != w.plan.credit:
+		case live && !l.complete && !l.partial && !c.outbound.congested() && c.flow.stall == 0 && int(l.credit) != w.plan.credit:
 			w.wrong("stream %d may deliver %d frames", number, l.credit)
 		case live && l.complete && i > ownLanes && (s == nil || len(s.requests) == 0) && !w.lastQueued(number):
 			w.wrong("stream %d stays open for nothing", number)

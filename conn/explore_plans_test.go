@@ -15,6 +15,7 @@ type plan struct {
 	events    events
 	prologue  []choice // what has happened when the search begins
 	full      int      // states to visit in the full search
+	liveness  time.Duration
 	options   Options
 	callers   [lanes]*call // of each call; the first is the notification's
 }
@@ -22,7 +23,8 @@ type plan struct {
 // A callPlan is one request of ours. Its id is its place in the plan, from 1.
 type callPlan struct {
 	timeout   time.Duration
-	limit     time.Duration // progress restarts the timeout
+	limit     time.Duration // what the timeout may be prolonged to
+	restarts  bool          // by progress
 	streaming bool
 	by        maker
 }
@@ -51,6 +53,7 @@ const (
 	exclusively
 	staying
 	probing
+	nestedly
 )
 
 // Lanes are the streams by number: Main, then one for each call by its id, then
@@ -61,6 +64,9 @@ const (
 	noID      = 9 // of a request never made
 	questions = 4
 	epochs    = 5
+
+	firstProbe = 10 // ids of probes begin here
+	probes     = 4  // states with more are checked, and not gone on from
 )
 
 // A choice is one thing that may happen next.
@@ -108,6 +114,9 @@ const (
 	wakes
 	fires
 	lapses
+	crowds
+	eases
+	answersProbe
 	choiceKinds
 )
 
@@ -127,7 +136,8 @@ func (e events) have(kind choiceKind) bool { return e&(1<<kind) != 0 }
 func plans() []*plan {
 	const any = ^events(0)
 	timed, untimed, stays := callPlan{timeout: time.Second}, callPlan{}, callPlan{streaming: true}
-	prolonged := callPlan{timeout: time.Second, limit: 3 * time.Second / 2}
+	prolonged := callPlan{timeout: time.Second, limit: 3 * time.Second / 2, restarts: true}
+	patient := callPlan{timeout: time.Second, limit: 3 * time.Second}
 	incarnations := some(opensLink, opensNot, shakes, shakesNot, losesLink, closesLink, wakes)
 	ways := some(drains, stops, fires)
 	busyness := some(fills, empties, isWritable)
@@ -197,6 +207,20 @@ func plans() []*plan {
 			events:    some(asks, returns, losesLink, fires, notifies, stops) | busyness | lanes,
 		},
 		{
+			name: "a crowd of notifications", role: acceptor, credit: 2, epochs: 1, calls: []callPlan{untimed, stays},
+			questions: []question{{0, 7, ordinary, false, false}, {4, 7, staying, false, false}},
+			events:    ours | ways | lanes | some(asks, returns, notifies, losesLink, closesLink, crowds, eases) | busyness,
+		},
+		{
+			name: "a server asks back", role: initiator, credit: 1, epochs: 1, calls: []callPlan{patient, prolonged},
+			questions: []question{{0, 7, nestedly, false, false}, {1, 7, nestedly, false, false}, {1, 8, nestedly, false, false}},
+			events:    ours | lanes | some(asks, takesBack, returns, progresses, opensLink, shakes, losesLink, fires),
+		},
+		{
+			name: "a silent peer", role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed}, liveness: 5 * time.Second,
+			events: incarnations | ways | ours | busyness | some(answersProbe, notifies, crowds, eases),
+		},
+		{
 			name: "everything, initiator", role: initiator, credit: 1, epochs: 3, calls: []callPlan{timed, untimed, stays},
 			questions: []question{{0, 7, ordinary, false, false}, {1, 7, exclusively, false, false}},
 			events:    any,
@@ -213,6 +237,7 @@ func plans() []*plan {
 		}
 		p.options = Options{
 			Credit: p.credit, MaxServing: 1, MaxStreaming: 1, MaxWaiting: 1, MaxMalformed: 2, Dialect: cancels{}, BackoffMax: 2 * time.Second,
+			Liveness: p.liveness,
 		}.withDefaults()
 		for i := range p.callers {
 			p.callers[i] = new(call)

@@ -72,6 +72,7 @@ func (w *scene) taken(out outboundFrame) {
 		w.settleCall(0)
 	case out.reply:
 		w.answer(out)
+	case out.id >= firstProbe:
 	case out.id != 0:
 		w.calls[out.id].taken = true
 	}

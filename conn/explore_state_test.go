@@ -43,7 +43,7 @@ func (c *core) clone() *core {
 }
 
 func (p *pending) clone() pending {
-	twin := pending{lastID: p.lastID}
+	twin := pending{calls: p.calls, lastID: p.lastID}
 	if len(p.byID) == 0 {
 		return twin
 	}
@@ -120,7 +120,7 @@ func (f *form) write(w *scene) []byte {
 func (f *form) collect(w *scene) {
 	c := w.core
 	f.times = append(f.times[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.outbound.retryAt, c.outbound.stuckAt,
-		c.tombstones.sweepAt, c.streams.main.resumeAt, w.proven())
+		c.tombstones.sweepAt, c.streams.main.resumeAt, w.proven(), c.flow.lookAt, c.flow.since, c.liveness.dueAt, c.liveness.heardAt+2*c.liveness.every)
 	for _, r := range c.pending.byDeadline {
 		f.times = append(f.times, r.deadline, r.limit)
 	}
@@ -164,16 +164,33 @@ func (f *form) core(w *scene) {
 			f.byte(0)
 			continue
 		}
-		f.flags(true, r.silent, r.sent, r.streaming)
+		f.flags(true, r.silent, r.sent, r.streaming, r.suspended)
 		f.byte(byte(r.stream))
 		f.at(r.deadline)
 		f.at(r.limit)
+		f.byte(byte(r.left / (time.Second / 8)))
 	}
+	f.watch(w)
 	f.byte(byte(len(c.tombstones.order)))
 	for _, id := range c.tombstones.order {
 		g := c.tombstones.graves[id]
 		f.byte(byte(id), byte(g.cause))
 		f.at(g.expiry)
+	}
+}
+
+// watch appends how credit and the peer are watched.
+func (f *form) watch(w *scene) {
+	c := w.core
+	f.flags(c.flow.crowded, c.flow.impatient, w.crowded, c.liveness.every != 0, c.liveness.asked)
+	f.byte(byte(c.flow.stall), w.probes, byte(c.liveness.missed), byte(c.liveness.probe))
+	f.at(c.flow.lookAt)
+	f.at(c.liveness.dueAt)
+	if c.liveness.every != 0 {
+		f.byte(byte((w.now - c.liveness.heardAt) / (time.Second / 2)))
+	}
+	if r := c.pending.byID[c.liveness.probe]; r != nil {
+		f.flags(true, r.sent)
 	}
 }
 
@@ -232,7 +249,7 @@ func (f *form) stream(w *scene, s *stream) {
 		f.byte(0)
 		return
 	}
-	f.byte(1, byte(s.request), byte(s.withheld))
+	f.byte(1, byte(s.request), byte(s.withheld), byte(s.nested))
 	f.flags(s.complete)
 	f.requests(w, s.requests)
 	f.at(s.resumeAt)
@@ -262,6 +279,7 @@ func (f *form) books(w *scene) {
 	for i := range w.questions {
 		q := &w.questions[i]
 		f.flags(q.asked, q.running, q.served, q.answered, q.large, q.excused)
+		f.flags(q.before[:]...)
 		if q.running {
 			f.byte(byte(q.incoming.Epoch))
 		}

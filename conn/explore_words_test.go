@@ -41,7 +41,9 @@ func (c choice) String() string {
 		return fmt.Sprintf("link %d is lost, what it had unsent: %v", c.a, c.b == 1)
 	case opensLink, opensNot, shakes, shakesNot, endsInput, closesLink:
 		return fmt.Sprintf("%s (link %d)", choiceNames[c.kind], c.a)
-	case fires, lapses:
+	case fires:
+		return fmt.Sprintf("%s (%d), with signs of life: %v", choiceNames[c.kind], c.a, c.b == 1)
+	case lapses, answersProbe:
 		return fmt.Sprintf("%s (%d)", choiceNames[c.kind], c.a)
 	default:
 		return choiceNames[c.kind]
@@ -57,6 +59,7 @@ var choiceNames = [choiceKinds]string{
 	opensLink: "a link opens", opensNot: "no link opens", shakes: "the handshake is done", shakesNot: "the handshake fails",
 	endsInput: "the peer sends nothing more", closesLink: "the link is closed",
 	drains: "drain", stops: "stop", wakes: "wake", fires: "the timer fires", lapses: "time passes, and the timer is late",
+	crowds: "many notifications wait", eases: "few notifications wait", answersProbe: "the peer answers probe",
 }
 
 func describeEvent(ev *event) string {
@@ -94,4 +97,5 @@ var eventNames = [...]string{
 	linkGone: "linkGone", replied: "replied", requested: "requested", notified: "notified", progressed: "progressed",
 	cancelled: "cancelled", probed: "probed", malformed: "malformed", streamOpened: "streamOpened", streamLost: "streamLost",
 	busy: "busy", failed: "failed", writable: "writable", handled: "handled", tick: "tick",
+	crowded: "crowded", eased: "eased",
 }

@@ -59,6 +59,14 @@ func (w *scene) apply(c choice) {
 		w.happen(event{kind: stopAsked})
 	case wakes:
 		w.happen(event{kind: woken})
+	case crowds, eases:
+		if w.crowded = c.kind == crowds; w.crowded {
+			w.happen(event{kind: crowded})
+		} else {
+			w.happen(event{kind: eased})
+		}
+	case answersProbe:
+		w.frame(event{kind: replied, epoch: w.bound, id: firstProbe + int64(c.a), frames: 1})
 	case fires, lapses:
 		w.pass(c)
 	case opensLink, opensNot, shakes, shakesNot, endsInput, losesLink, closesLink:
@@ -180,6 +188,7 @@ func (w *scene) applyLane(c choice) {
 // end of it; on the peer's the answer is still to come.
 func (w *scene) frame(ev event) {
 	l := &w.lanes[ev.stream]
+	w.heardAt = w.now
 	if !l.partial {
 		l.credit--
 	}
@@ -203,9 +212,15 @@ func (w *scene) ask(number uint8) {
 		ev.kind, ev.out = probed, outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', number}}
 	} else {
 		ev.kind = requested
-		ev.incoming = &Incoming{Epoch: w.bound, Params: []byte("{}"), exclusive: q.kind == exclusively, streaming: q.kind == staying, key: key}
+		ev.incoming = &Incoming{Epoch: w.bound, Params: []byte("{}"), key: key}
+		ev.incoming.exclusive, ev.incoming.streaming, ev.incoming.nested = q.kind == exclusively, q.kind == staying, q.kind == nestedly
 	}
 	book.incoming = ev.incoming
+	for id, r := range w.core.pending.byID {
+		if id < firstProbe {
+			book.before[id] = r.sent && r.stream == ev.stream
+		}
+	}
 	w.frame(ev)
 }
 
@@ -241,7 +256,7 @@ func (w *scene) number(in *Incoming) int {
 func (w *scene) makeCall(c choice) {
 	p, id := w.plan.calls[c.a-1], int64(c.a)
 	ev := event{
-		kind: callMade, epoch: w.core.epoch, timeout: p.timeout, limit: p.limit, streaming: p.streaming,
+		kind: callMade, epoch: w.core.epoch, timeout: p.timeout, limit: p.limit, restarts: p.restarts, streaming: p.streaming,
 		handshake: p.by == byHandshake, serving: p.by == byHandler,
 		out: outboundFrame{id: id, call: w.plan.callers[id], frame: []byte{'c', c.a}},
 	}
@@ -275,6 +290,9 @@ func (w *scene) pass(c choice) {
 	if c.kind == lapses {
 		return
 	}
-	w.happen(event{kind: tick, random: 0.5, moved: w.moved})
+	if c.b == 1 {
+		w.heardAt = w.now
+	}
+	w.happen(event{kind: tick, random: 0.5, moved: w.moved, heard: c.b == 1, handling: c.b == 1, id: firstProbe + int64(w.probes)})
 	w.checkTicked()
 }

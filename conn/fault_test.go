@@ -144,6 +144,7 @@ type panicky struct{}
 
 func (panicky) Classify(*jsonrpc.Message) conn.Class { panic("classify") }
 func (panicky) Cancel(int64, error) []byte           { panic("cancel") }
+func (panicky) Probe(int64) []byte                   { panic("probe") }
 func (panicky) Batches() bool                        { panic("batches") }
 
 func TestPanicsOfTheDialectCostTheirMessageOnly(t *testing.T) {

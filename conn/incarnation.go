@@ -97,19 +97,22 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message) {
 	}
 	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m)
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
+	ev.incoming.nested = class.Kind == Nested
 }
 
 func (r *receiver) notification(ev *event, m *jsonrpc.Message) {
 	class := r.conn.options.Dialect.Classify(m)
 	switch class.Kind {
 	case Progress:
-		ev.kind, ev.payload = progressed, m.Params
+		ev.kind, ev.method, ev.payload = progressed, m.Method, m.Params
 		ev.id, _ = class.Request.Int64()
 	case Cancellation:
 		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, m)
 		ev.incoming.key.id = class.Request
 	default:
 		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m)
+		ev.incoming.size = len(m.Params)
+		ev.incoming.coalescing, ev.incoming.droppable = class.Key, class.Droppable
 	}
 }
 

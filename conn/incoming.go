@@ -97,7 +97,7 @@ func (in *incoming) all() iter.Seq[*Incoming] {
 
 // onRequested serves a request, queues it, or refuses it: never all of them
 // at once, however many the peer sends.
-func (c *core) onRequested(ev *event) {
+func (c *core) onRequested(now instant, ev *event) {
 	request := ev.incoming
 	_, known := c.incoming.find(request.key)
 	switch {
@@ -112,10 +112,10 @@ func (c *core) onRequested(ev *event) {
 		c.refuseRequest(request, jsonrpc.CodeInternalError,
 			fmt.Sprintf("overloaded: %d requests stay open", c.options.MaxStreaming))
 	case request.streaming && c.incoming.exclusive == nil, !c.incoming.closed(c.options.MaxServing):
-		c.hold(request)
+		c.hold(now, request)
 		c.serve(request)
 	case len(c.incoming.waiting) < c.options.MaxWaiting:
-		c.hold(request)
+		c.hold(now, request)
 		c.incoming.waiting = append(c.incoming.waiting, request)
 	default:
 		c.refuseRequest(request, jsonrpc.CodeInternalError,
@@ -123,10 +123,10 @@ func (c *core) onRequested(ev *event) {
 	}
 }
 
-func (c *core) hold(request *Incoming) {
+func (c *core) hold(now instant, request *Incoming) {
 	request.size = len(request.Params) // its handler may change the params
 	c.incoming.bytes += request.size
-	c.owe(request)
+	c.owe(now, request)
 }
 
 func (c *core) serve(request *Incoming) {
@@ -169,7 +169,7 @@ func (c *core) onCancelled(now instant, ev *event) {
 // cancelIncoming ends the context of a request being served, or forgets one
 // that waits. Its answer, if it still comes, is not sent.
 func (c *core) cancelIncoming(now instant, request *Incoming) {
-	c.acquit(request)
+	c.acquit(now, request)
 	defer c.finishStream(now, request.key.stream)
 	if c.incoming.serving[request.key] != request {
 		c.incoming.forget(request)
@@ -195,12 +195,12 @@ func (in *incoming) forget(request *Incoming) {
 
 // onHandled sends the answer of a handler that has returned, and gives its
 // place to those that wait.
-func (c *core) onHandled(ev *event) {
+func (c *core) onHandled(now instant, ev *event) {
 	request := ev.incoming
 	switch {
 	case c.incoming.serving[request.key] == request:
 		delete(c.incoming.serving, request.key)
-		c.acquit(request)
+		c.acquit(now, request)
 		c.reply(ev.out)
 	case c.incoming.silent[request]:
 		delete(c.incoming.silent, request)

@@ -240,6 +240,7 @@ func TestCreditIsWithheldWhileRepliesWait(t *testing.T) {
 		t.Fatalf("%d replies were offered", n)
 	}
 	d.effects = d.effects[repliesHigh:]
+	d.want(stallEnded)
 	d.wantGrant(2)
 }
 

@@ -111,6 +111,14 @@ is handed its link, in %s. %s is terminal.
 	for _, given := range triggers {
 		fmt.Fprintf(&b, "- **%s**: %s\n", given, pulledBy[given])
 	}
+	b.WriteString(`
+Every event in every state, and what the core does of it, in order. A dash: nothing. In *ready* one call
+of ours is pending and one request of the peer's is being served; in *backoff* the old link is closed, in
+*closing* it is not yet. What is reported of an incarnation that is over changes nothing in any state; a
+link that opens too late is closed.
+
+`)
+	b.WriteString(eventTable(t))
 	return b.String()
 }
 
@@ -126,7 +134,7 @@ func destination(from State, given trigger) string {
 var pulledBy = map[trigger]string{
 	opened:     "the transport has opened a link (an acceptor is handed one).",
 	handshaken: "the handshake strategy has returned without an error; an acceptor has none and is ready once attached.",
-	lost:       "an initiator's link could not be opened or was lost, its handshake failed or took longer than `InitTimeout` since starting, its frames were malformed, or its peer did not read for 10 s.",
+	lost:       "an initiator's link could not be opened or was lost, its handshake failed or took longer than `InitTimeout` since starting, its frames were malformed, or its peer did not read for 10 s or gave no sign of life.",
 	retryDue:   "the delay has passed, or Wake was called, and the old link is closed.",
 	closed:     "Stop, Close with nothing left to do, the end of Run's context, a reason that is final, and for an acceptor any loss.",
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A loop is the shell around the core: the one owner of a Conn. It takes
@@ -18,11 +20,13 @@ type loop struct {
 	tasks tasks
 	inc   *running // the present incarnation; nil before the first
 
-	notices *serial // notifications on their way to the handler
-	events  *serial // events on their way to the hooks
+	events *serial // on their way to the hooks
 
 	timer    *time.Timer // posts a tick; nil before the first deadline
 	armed    instant     // when it does; 0 when it does not
+	slotted  instant     // when the wheel does; 0 when it does not
+	slot     int64       // the wheel's
+	heard    uint64      // bytes that the link had heard at the last tick
 	patience *time.Timer // runs once the core is finished
 	begun    bool
 	rests    bool                // it has no goroutine: between turns nothing is kept that only work needs
@@ -44,8 +48,7 @@ func newLoop(c *Conn) *loop {
 	l := &loop{conn: c, tasks: newTasks(), core: newCore(c.role, &c.options, c.options.Dialect)}
 	l.core.epoch = c.epoch
 	l.core.pending.lastID = c.lastID.Load()
-	l.notices = newSerial(c.options.MaxNotices, c.options.MaxHeld)
-	l.events = newSerial(maxHookEvents, 0)
+	l.events = newSerial(maxHookEvents)
 	return l
 }
 
@@ -64,6 +67,7 @@ func (l *loop) attach(ctx context.Context, wake, turn func()) (detach func()) {
 	})
 	return func() {
 		unhook()
+		l.conn.options.Wheel.unset(l)
 		stop(l.timer)
 		stop(l.patience)
 	}
@@ -133,6 +137,7 @@ func (l *loop) turn() (next func() (first bool), more bool) {
 		l.step(ev)
 	}
 	clear(taken)
+	l.conn.counters.depths.measure(l.core)
 	if l.spare = taken; l.rests {
 		l.spare = nil
 		l.core.rest()
@@ -153,20 +158,29 @@ func (l *loop) begin() {
 }
 
 // arm sets the timer to the core's deadline. A timer that would fire too early
-// is left alone: that costs one idle tick, not a reset per call.
+// is left alone: that costs one idle tick, not a reset per call. What every
+// peer is watched by is left to the wheel.
 func (l *loop) arm() {
+	if due := l.core.liveness.dueAt; due != l.slotted {
+		l.conn.options.Wheel.unset(l)
+		if l.slotted = due; due != 0 {
+			l.conn.options.Wheel.set(l, l.until(due))
+		}
+	}
 	deadline := l.core.deadline()
 	if deadline == 0 || l.armed != 0 && l.armed <= deadline {
 		return
 	}
 	l.armed = deadline
-	wait := max(deadline-l.conn.now(), 0)
 	if l.timer == nil {
-		l.timer = time.AfterFunc(wait, func() { l.conn.mailbox.post(event{kind: tick}) })
+		l.timer = time.AfterFunc(l.until(deadline), func() { l.conn.mailbox.post(event{kind: tick}) })
 		return
 	}
-	l.timer.Reset(wait)
+	l.timer.Reset(l.until(deadline))
 }
+
+// until is how long it is to a deadline.
+func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.conn.now(), 0) }
 
 // step feeds the core one event and performs what it says. What the link did
 // not take goes back to the core at once, in the order it was offered.
@@ -181,8 +195,9 @@ func (l *loop) step(ev event) {
 	case linkGone:
 		l.remains = ev.err
 	case tick:
-		l.armed = 0
-		ev.random, ev.moved = random(), l.moved
+		l.armed, l.slotted = 0, 0
+		ev.random, ev.id = random(), l.conn.NextID()
+		ev.moved, ev.heard, ev.handling = l.moved, l.hears(), l.conn.notices.progressed()
 	}
 	l.feed(ev)
 	for len(l.returned) > 0 {
@@ -190,6 +205,21 @@ func (l *loop) step(ev event) {
 		l.returned = l.returned[1:]
 		l.feed(ev)
 	}
+}
+
+// hears reports whether bytes have come in since it was last asked.
+func (l *loop) hears() bool {
+	if l.inc == nil {
+		return false
+	}
+	link, ok := l.inc.link.(transport.Hearing)
+	if !ok {
+		return false
+	}
+	heard, _ := link.Heard()
+	before := l.heard
+	l.heard = heard
+	return heard != before
 }
 
 func (l *loop) feed(ev event) {
@@ -231,7 +261,7 @@ func (l *loop) verdict(stuck error) error {
 // running still.
 func (l *loop) stuck() error {
 	names := l.tasks.names()
-	if !l.notices.settle(l.conn.options.StopGrace) {
+	if !l.conn.notices.settle(l.conn.options.StopGrace) {
 		names = append(names, "a notification handler")
 	}
 	if !l.events.settle(l.conn.options.StopGrace) {

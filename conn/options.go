@@ -42,15 +42,27 @@ type Options struct {
 	BackoffJitter  float64       // spread either way; 0.2
 	ProvenAfter    time.Duration // ready for this long resets the backoff; 30 s
 	TombstoneSweep time.Duration // 60 s
-	StopGrace      time.Duration // what Stop leaves to the link and to handlers; 100 ms
-	DrainGrace     time.Duration // what Close leaves to the link, and to work when its context has no deadline; what the end of a server's input leaves to its handlers; 5 s
+
+	// Liveness is how long the peer of an initiator may be silent. After that it
+	// is asked for a sign of life, and again after as long; when it has given
+	// none by a third time, the link is lost (LivenessLost). Anything that comes
+	// in is one. Zero: 5 s, where the link says how much it has heard, as over
+	// pipes and sockets (transport.Hearing). Negative: for ever. Rounded up to
+	// a quarter of a second.
+	Liveness time.Duration
+
+	// Wheel keeps the time of that for many Conns. Nil: the Conn has its own.
+	Wheel *Wheel
+
+	StopGrace  time.Duration // what Stop leaves to the link and to handlers; 100 ms
+	DrainGrace time.Duration // what Close leaves to the link, and to work when its context has no deadline; what the end of a server's input leaves to its handlers; 5 s
 
 	Credit       int // frames a stream may deliver ahead; 1
 	SendSlots    int // calls and notifications on their way to the link; 256
 	MaxServing   int // the peer's requests served at once; 128
 	MaxStreaming int // those of them that stay open, counted apart; 1024
 	MaxWaiting   int // the peer's requests that wait for that; 1024
-	MaxNotices   int // notifications that wait for their handler; 1024
+	MaxNotices   int // notifications that wait for their handler; 1024 (ADR-0004, ADR-0006)
 	MaxHeld      int // bytes of requests served or waiting, and again of notifications waiting; one always fits; 64 MiB
 	MaxMalformed int // malformed frames in a row that end the link; 100
 }
@@ -81,6 +93,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Final == nil {
 		o.Final = func(Reason) bool { return false }
+	}
+	if o.Wheel == nil {
+		o.Wheel = new(Wheel)
 	}
 	o.Hooks = o.Hooks.WithDefaults()
 	return o

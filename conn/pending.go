@@ -19,16 +19,23 @@ type request struct {
 	streaming bool             // it stays until either side ends it
 	stream    transport.Stream // that brings its answer
 	deadline  instant          // 0 for never
-	timeout   time.Duration    // what progress begins anew
-	limit     instant          // beyond which it does not; 0 when it never does
+	timeout   time.Duration    // what progress begins anew; 0 when it does not
+	limit     instant          // when it is over whatever comes; 0 where there is no deadline
+	left      time.Duration    // what was left when the deadline was suspended
+	suspended bool             // the peer asks something for it, and is being served
+	probe     bool             // nobody waits for it: its answer is a sign of life
 	position  int              // in pending.byDeadline; -1 outside
 }
+
+// brief reports whether somebody waits for the request, and not for ever.
+func (r *request) brief() bool { return !r.streaming && !r.probe }
 
 // pending holds the requests that have not ended, by id and by deadline.
 type pending struct {
 	byID       map[int64]*request
 	byDeadline requestHeap
 	free       []*request // at most maxFree, so that a call allocates nothing here
+	calls      int        // how many somebody waits for that will end by themselves
 	lastID     int64      // the highest id ever accepted
 }
 
@@ -42,18 +49,21 @@ func (p *pending) rest() {
 
 func (p *pending) len() int { return len(p.byID) }
 
-func (p *pending) add(id int64, call *call, deadline instant) *request {
+func (p *pending) add(added request) {
 	if p.byID == nil {
 		p.byID = make(map[int64]*request)
 	}
 	r := p.reuse()
-	*r = request{id: id, call: call, deadline: deadline, position: -1}
-	p.byID[id] = r
-	p.lastID = max(p.lastID, id)
-	if deadline != 0 {
+	*r = added
+	r.position = -1
+	p.byID[r.id] = r
+	p.lastID = max(p.lastID, r.id)
+	if r.brief() {
+		p.calls++
+	}
+	if r.deadline != 0 {
 		heap.Push(&p.byDeadline, r)
 	}
-	return r
 }
 
 // postpone moves a deadline.
@@ -83,6 +93,9 @@ func (p *pending) take(id int64) (request, bool) {
 		heap.Remove(&p.byDeadline, r.position)
 	}
 	taken := *r
+	if taken.brief() {
+		p.calls--
+	}
 	*r = request{}
 	if len(p.free) < maxFree {
 		p.free = append(p.free, r)
@@ -157,7 +170,9 @@ func (c *core) settle(now instant, r request, e ending, reply *event) {
 	} else if r.sent {
 		c.tombstones.add(r.id, grave{e.cause, now + c.options.tombstoneLife()}, now+c.options.TombstoneSweep)
 	}
-	c.emit(fx)
+	if !r.probe {
+		c.emit(fx)
+	}
 }
 
 // unanswered says what became of a request whose answer will not come.
@@ -173,15 +188,14 @@ func (c *core) onCallMade(now instant, ev *event) {
 		c.settle(now, request{id: ev.out.id, call: ev.out.call}, ending{cause, NotSent, err}, nil)
 		return
 	}
-	var deadline instant
+	r := request{id: ev.out.id, call: ev.out.call, silent: ev.silent, streaming: ev.streaming}
 	if ev.timeout > 0 {
-		deadline = now + ev.timeout
+		r.deadline, r.limit = now+ev.timeout, now+max(ev.limit, ev.timeout)
 	}
-	r := c.pending.add(ev.out.id, ev.out.call, deadline)
-	r.silent, r.streaming = ev.silent, ev.streaming
-	if ev.limit > 0 && deadline != 0 {
-		r.timeout, r.limit = ev.timeout, now+ev.limit
+	if ev.restarts {
+		r.timeout = ev.timeout
 	}
+	c.pending.add(r)
 	c.send(ev.out)
 }
 
@@ -243,11 +257,44 @@ func (c *core) onReplied(now instant, ev *event) {
 // onProgressed hands progress to the caller of a pending request, and drops
 // what comes too late. Where that was asked for, the timeout begins anew.
 func (c *core) onProgressed(now instant, ev *event) {
-	if r, ok := c.pending.byID[ev.id]; ok {
-		if r.limit != 0 {
-			c.pending.postpone(r, min(now+r.timeout, r.limit))
+	r, ok := c.pending.byID[ev.id]
+	switch {
+	case !ok:
+		return
+	case r.timeout == 0:
+	case r.suspended:
+		r.left = r.timeout
+	default:
+		c.pending.postpone(r, min(now+r.timeout, r.limit))
+	}
+	c.emit(effect{kind: progress, id: ev.id, call: r.call, method: ev.method, payload: ev.payload})
+}
+
+// suspendTimeouts has the calls of a stream wait for as long as the peer is
+// being served in what it asks for their sake, and no longer than their limit.
+// On a byte stream that may be any of them.
+func (c *core) suspendTimeouts(now instant, stream transport.Stream) {
+	for _, r := range c.pending.byID {
+		if r.stream == stream && r.sent && r.position >= 0 && !r.suspended {
+			r.suspended, r.left = true, r.deadline-now
+			c.pending.postpone(r, r.limit)
 		}
-		c.emit(effect{kind: progress, id: ev.id, call: r.call, payload: ev.payload})
+	}
+}
+
+// resumeTimeouts gives them the time they had left.
+func (c *core) resumeTimeouts(now instant, stream transport.Stream) {
+	for _, r := range c.pending.byID {
+		if r.stream == stream {
+			c.resumeTimeout(now, r)
+		}
+	}
+}
+
+func (c *core) resumeTimeout(now instant, r *request) {
+	if r.suspended {
+		r.suspended = false
+		c.pending.postpone(r, min(now+r.left, r.limit))
 	}
 }
 

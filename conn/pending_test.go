@@ -184,6 +184,7 @@ func TestAnswerToWhatWasNotSentIsUnknown(t *testing.T) {
 type cancels struct{ plain }
 
 func (cancels) Cancel(int64, error) []byte { return []byte("cancel") }
+func (cancels) Probe(id int64) []byte      { return []byte{'p', byte(id)} }
 
 // Guarantees: G-0003.7
 func TestPeerIsToldOnceOfAnAbandonedRequest(t *testing.T) {
@@ -243,7 +244,7 @@ func TestProgressRestartsTheTimeoutUpToALimit(t *testing.T) {
 	for id, limit := range []time.Duration{0, 25 * time.Second} {
 		id := int64(id + 1)
 		d.calls[id] = new(call)
-		d.own(event{kind: callMade, timeout: 10 * time.Second, limit: limit, out: d.frame(id)})
+		d.own(event{kind: callMade, timeout: 10 * time.Second, limit: limit, restarts: limit > 0, out: d.frame(id)})
 	}
 	d.forget()
 	tell := func() {

@@ -28,10 +28,15 @@ func (l *loop) performOne(fx *effect) {
 		l.inc.link.End(fx.stream)
 	case resumeStream:
 		l.inc.link.Resume(fx.stream)
+	case stallBegun:
+		l.conn.counters.stalls.Add(1)
+	case stallEnded, missed: // only told
 	case settle:
 		fx.call.settle(outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
 	case progress:
-		fx.call.offer(fx.payload)
+		if fx.call.offer(fx.payload) {
+			l.shed(fx.method)
+		}
 	case serve:
 		l.serve(fx.incoming)
 	case cancelServing:
@@ -137,7 +142,7 @@ func (l *loop) report(fx *effect) {
 // tell runs a hook off the loop. A hook that panics loses its event only.
 func (l *loop) tell(hook func()) {
 	c := l.conn
-	told := l.events.submit(0, func() {
+	told := l.events.submit(func() {
 		if guard(func() error { hook(); return nil }) != nil {
 			c.counters.untold.Add(1)
 		}

@@ -25,6 +25,7 @@ const (
 	CrashLooping      ReasonKind = "crash-looping"      // three losses in a row before the Conn had proved itself
 	Malformed         ReasonKind = "malformed"          // too many malformed frames in a row
 	Oversized         ReasonKind = "oversized"          // a frame above the limit (*transport.OversizedError)
+	LivenessLost      ReasonKind = "liveness lost"      // the peer was silent, and gave no sign of life when asked
 	PeerNotReading    ReasonKind = "peer not reading"   // nothing could be written for too long
 	PeerEnded         ReasonKind = "peer ended"         // the peer closed its side in good order
 	Stopped           ReasonKind = "stopped"            // Stop, or the end of Run's context

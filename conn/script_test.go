@@ -167,7 +167,10 @@ func (dialect) Classify(m *jsonrpc.Message) conn.Class {
 }
 
 func (dialect) Cancel(int64, error) []byte { return []byte(`{"jsonrpc":"2.0","method":"cancel"}`) }
-func (dialect) Batches() bool              { return true }
+func (dialect) Probe(id int64) []byte {
+	return jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(id), "ping", nil)
+}
+func (dialect) Batches() bool { return true }
 
 func (s *script) outbound() []transport.Outbound {
 	s.mu.Lock()

@@ -9,7 +9,21 @@ type Stats struct {
 	Late      uint64 // answers to requests that had ended
 	Unknown   uint64 // answers to requests never made
 	Malformed uint64 // frames that were no message
-	Shed      uint64 // notifications dropped for want of room
+	Shed      uint64 // notifications dropped for want of room, or for a newer one
+	Stalls    uint64 // times that nothing was read from the link for a while
+
+	Depths Depths
+}
+
+// Depths are how much there is of what is bounded, at present.
+type Depths struct {
+	Pending    int // requests that have not ended, probes included
+	Tombstones int // requests that have ended without their answer, and are remembered
+	Queued     int // frames that a busy link has refused
+	Serving    int // the peer's requests being served
+	Waiting    int // and those that wait for a place
+	Streams    int // of the link, beside Main
+	Notices    int // notifications that wait for their handler
 }
 
 // Ended is how many requests have ended. It equals Calls when none is pending.
@@ -25,9 +39,34 @@ func (s Stats) Ended() uint64 {
 
 // counters are written by callers and the loop, and read by anybody.
 type counters struct {
-	calls, late, unknown, malformed, shed atomic.Uint64
-	untold                                atomic.Uint64 // telemetry events that reached no hook
-	settled                               [causes][deliveries]atomic.Uint64
+	calls, late, unknown, malformed, shed, stalls atomic.Uint64
+
+	untold  atomic.Uint64 // telemetry events that reached no hook
+	settled [causes][deliveries]atomic.Uint64
+	depths  depths
+}
+
+// depths are written by the loop after each turn.
+type depths struct {
+	pending, tombstones, queued, serving, waiting, streams atomic.Int64
+}
+
+func (d *depths) measure(c *core) {
+	d.pending.Store(int64(c.pending.len()))
+	d.tombstones.Store(int64(c.tombstones.len()))
+	d.queued.Store(int64(len(c.outbound.queue)))
+	d.serving.Store(int64(len(c.incoming.serving) + len(c.incoming.silent)))
+	d.waiting.Store(int64(len(c.incoming.waiting)))
+	d.streams.Store(int64(len(c.streams.others)))
+}
+
+func (c *Conn) depths() Depths {
+	d := &c.counters.depths
+	return Depths{
+		Pending: int(d.pending.Load()), Tombstones: int(d.tombstones.Load()), Queued: int(d.queued.Load()),
+		Serving: int(d.serving.Load()), Waiting: int(d.waiting.Load()), Streams: int(d.streams.Load()),
+		Notices: c.notices.len(),
+	}
 }
 
 // Stats returns the counts so far.
@@ -38,6 +77,8 @@ func (c *Conn) Stats() Stats {
 		Unknown:   c.counters.unknown.Load(),
 		Malformed: c.counters.malformed.Load(),
 		Shed:      c.counters.shed.Load(),
+		Stalls:    c.counters.stalls.Load(),
+		Depths:    c.depths(),
 		Settled:   make(map[Cause]map[Delivery]uint64),
 	}
 	for _, cause := range Causes() {

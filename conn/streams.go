@@ -16,6 +16,7 @@ type stream struct {
 	withheld int         // frames processed, and not granted again yet
 	complete bool        // the peer sends nothing more on it
 	requests []*Incoming // the peer's, in order, that have no answer yet; not kept for Main
+	nested   int         // of the peer's that belong to calls of ours, and have no answer yet
 	resumeAt instant     // when to take it up again; 0 unless it was cut
 	schedule *schedule   // of taking it up; nil unless it was cut since it last brought something
 }
@@ -71,7 +72,7 @@ func (s *streams) deadline() instant {
 
 // onStreamOpened gives a new stream its first credit. One for a request that
 // has ended meanwhile is ended too.
-func (c *core) onStreamOpened(ev *event) {
+func (c *core) onStreamOpened(now instant, ev *event) {
 	if ev.id != 0 {
 		r, ok := c.pending.byID[ev.id]
 		if !ok {
@@ -79,6 +80,7 @@ func (c *core) onStreamOpened(ev *event) {
 			return
 		}
 		r.stream = ev.stream
+		c.resumeTimeout(now, r) // what is asked elsewhere is not for its sake
 	}
 	c.streams.add(ev.stream, ev.id)
 	c.emit(effect{kind: grant, epoch: c.epoch, stream: ev.stream, frames: c.options.Credit})
@@ -190,16 +192,32 @@ func (c *core) finishStream(now instant, number transport.Stream) {
 }
 
 // owe notes that an answer to a request of the peer's is due.
-func (c *core) owe(request *Incoming) {
-	if s := c.streams.others[request.key.stream]; s != nil {
+func (c *core) owe(now instant, request *Incoming) {
+	s := c.streams.find(request.key.stream)
+	if s == nil {
+		return
+	}
+	if request.nested {
+		s.nested++
+		c.suspendTimeouts(now, s.number)
+	}
+	if s != &c.streams.main {
 		s.requests = append(s.requests, request)
 	}
 }
 
 // acquit notes that the answer is at hand, or will not be given.
-func (c *core) acquit(request *Incoming) {
-	if s := c.streams.others[request.key.stream]; s != nil {
-		s.requests = slices.DeleteFunc(s.requests, func(other *Incoming) bool { return other == request })
+func (c *core) acquit(now instant, request *Incoming) {
+	s := c.streams.find(request.key.stream)
+	if s == nil {
+		return
+	}
+	s.requests = slices.DeleteFunc(s.requests, func(other *Incoming) bool { return other == request })
+	if !request.nested {
+		return
+	}
+	if s.nested--; s.nested == 0 {
+		c.resumeTimeouts(now, s.number)
 	}
 }
 
@@ -211,21 +229,4 @@ func (c *core) reply(out outboundFrame) {
 		c.streams.drop(out.stream)
 	}
 	c.send(out)
-}
-
-// grantCredit ends a step: what its frames have used is given back, unless
-// replies pile up behind a busy link, so that a peer that asks without reading
-// is asked to wait (ADR-0004).
-func (c *core) grantCredit() {
-	if len(c.streams.owed) == 0 || c.outbound.congested() {
-		return
-	}
-	for _, s := range c.streams.owed {
-		if c.attached() {
-			c.emit(effect{kind: grant, epoch: c.epoch, stream: s.number, frames: s.withheld})
-		}
-		s.withheld = 0
-	}
-	clear(c.streams.owed)
-	c.streams.owed = c.streams.owed[:0]
 }

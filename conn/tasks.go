@@ -104,6 +104,9 @@ func (l *loop) open(epoch uint64) {
 		defer l.tasks.end(opening)
 		ev := event{kind: linkOpened, epoch: epoch, task: opening}
 		err := guard(func() (err error) { ev.link, err = c.transport.Open(inc.ctx); return err })
+		if hearing, ok := ev.link.(transport.Hearing); ok {
+			_, ev.counted = hearing.Heard()
+		}
 		if err != nil {
 			ev.kind, ev.link, ev.reason, ev.random = openFailed, nil, openReason(err), random()
 			ev.timeout = askedDelay(err)
@@ -229,17 +232,28 @@ func (c *Conn) reportPanic(where string, err error) {
 	}
 }
 
-// deliver hands a notification to the handler, in order, off the loop.
+// deliver puts a notification before the handler, off the loop.
 func (l *loop) deliver(in *Incoming) {
-	c, ctx := l.conn, l.inc.ctx
-	taken := l.notices.submit(len(in.Params), func() {
-		err := guard(func() error { c.options.Handler.ServeNotification(ctx, in); return nil })
-		c.reportPanic(in.Method, err)
-	})
-	if !taken {
-		c.counters.shed.Add(1)
-		l.tell(func() { c.options.Hooks.Shed(telemetry.Shed{Conn: c.options.Name, Method: in.Method}) })
+	shed, many := l.conn.notices.add(notice{in, l.inc.ctx})
+	for _, gone := range shed {
+		l.shed(gone.Method)
 	}
+	if many {
+		l.returned = append(l.returned, event{kind: crowded})
+	}
+}
+
+// handle runs the handler of a notification.
+func (c *Conn) handle(n notice) {
+	err := guard(func() error { c.options.Handler.ServeNotification(n.ctx, n.Incoming); return nil })
+	c.reportPanic(n.Method, err)
+}
+
+// shed counts a notification that was dropped, and tells the hooks.
+func (l *loop) shed(method string) {
+	c := l.conn
+	c.counters.shed.Add(1)
+	l.tell(func() { c.options.Hooks.Shed(telemetry.Shed{Conn: c.options.Name, Method: method}) })
 }
 
 // guard runs code that was handed in, and turns its panic into an error.

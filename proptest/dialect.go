@@ -14,6 +14,7 @@ const cancelMethod = "$/cancelRequest"
 type cancelling struct{}
 
 func (cancelling) Classify(*jsonrpc.Message) conn.Class { return conn.Class{} }
+func (cancelling) Probe(int64) []byte                   { return nil }
 func (cancelling) Batches() bool                        { return false }
 
 func (cancelling) Cancel(id int64, _ error) []byte {

@@ -8,6 +8,10 @@ const (
 	MethodCallTool   = "tools/call"
 	MethodDiscover   = "server/discover"      // since 2026-07-28
 	MethodListen     = "subscriptions/listen" // since 2026-07-28
+
+	MethodCreateMessage = "sampling/createMessage" // a server's, legacy
+	MethodElicit        = "elicitation/create"     // a server's, legacy
+	MethodListRoots     = "roots/list"             // a server's, legacy
 )
 
 // Methods of notifications.

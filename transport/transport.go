@@ -57,6 +57,15 @@ type Link interface {
 	Close(grace time.Duration) error
 }
 
+// Hearing is a Link that says how much has come in, so that a peer that takes
+// long over a large frame is not mistaken for one that is gone. Who uses the
+// link may call Heard from any goroutine, at any time.
+type Hearing interface {
+	// Heard is the number of bytes that have come in on all streams so far. It is
+	// not counted where ok is false, as on a link that wraps another.
+	Heard() (bytes uint64, ok bool)
+}
+
 // A Receiver is told what happens on a link. Its methods never block and never
 // call back into the link. Calls for one stream come one at a time; nothing is
 // called after Lost, and Lost is called exactly once, at the latest before

@@ -18,6 +18,7 @@ type Options struct {
 	// bounds, hooks. Its Dialect, Handler and Handshake are the client's own.
 	// Its Final is asked as well, see Connect. A name that another session of
 	// the same Supervisor has at the time gets a suffix: "search", "search-2".
+	// Sessions of one Client share a Wheel.
 	Conn conn.Options
 
 	// ProtocolVersion is the revision to ask for. A legacy one opens a session
@@ -57,6 +58,9 @@ func New(info protocol.Implementation, o Options) *Client {
 	version := protocol.Latest
 	if protocol.IsModern(o.ProtocolVersion) {
 		version = o.ProtocolVersion
+	}
+	if o.Conn.Wheel == nil {
+		o.Conn.Wheel = new(conn.Wheel)
 	}
 	said := protocol.RequestContext{ProtocolVersion: version, ClientInfo: &info}
 	return &Client{info: info, context: said, options: o}

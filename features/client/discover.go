@@ -26,12 +26,12 @@ func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, p
 	}
 	params := new(protocol.DiscoverParams)
 	params.AddMeta(members)
-	raw, err := protocol.Marshal(params)
+	asked, err := protocol.Marshal(params)
 	if err != nil {
 		return err
 	}
-	raw, err = incarnation.Call(ctx, conn.Request{
-		Method: protocol.MethodDiscover, Params: raw,
+	raw, err := incarnation.Call(ctx, conn.Request{
+		Method: protocol.MethodDiscover, Params: asked,
 		Timeout: patience, Silent: true, // a server that does not know the one knows nothing of the other
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, p
 	if !slices.Contains(result.SupportedVersions, version) {
 		return s.nothingInCommon(result.SupportedVersions)
 	}
-	s.dialect.Negotiated(version)
+	s.dialect.Negotiated(version, asked)
 	return s.meet(ctx, &meeting{incarnation: incarnation, members: members, server: Server{
 		ProtocolVersion: version,
 		Info:            introduced(result.Meta),

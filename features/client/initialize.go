@@ -36,7 +36,7 @@ func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation,
 		return fmt.Errorf("%w: the server speaks %q, this client %s",
 			conn.ErrIncompatible, result.ProtocolVersion, strings.Join(protocol.Versions(), ", "))
 	}
-	s.dialect.Negotiated(result.ProtocolVersion)
+	s.dialect.Negotiated(result.ProtocolVersion, nil)
 	if err := incarnation.Notify(ctx, protocol.NotificationInitialized, nil); err != nil {
 		return err
 	}

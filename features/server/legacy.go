@@ -49,7 +49,7 @@ func (s *session) initialize(r *request, _ context.Context, params *protocol.Ini
 	if !s.agreed.CompareAndSwap(nil, agreed) {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")
 	}
-	s.dialect.Negotiated(version)
+	s.dialect.Negotiated(version, nil)
 	return &protocol.InitializeResult{
 		ProtocolVersion: version,
 		Capabilities:    agreed.offered,

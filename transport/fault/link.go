@@ -21,6 +21,7 @@ type link struct {
 	in  inbound
 
 	halfOpen atomic.Bool
+	heard    atomic.Uint64 // when it was last asked, and not half open
 	closing  atomic.Bool
 	bound    atomic.Bool
 	death    atomic.Pointer[InjectedError] // set once the link dies by a fault

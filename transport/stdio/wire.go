@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/heard"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
@@ -20,6 +21,7 @@ var errStopped = errors.New("stdio: reading stopped")
 // its goroutine. Who embeds it decides when the link ends, and calls lose.
 type wire struct {
 	told
+	heard.Counter
 	in      io.ReadCloser
 	out     io.WriteCloser
 	skips   bool // an oversized line is refused and skipped, and the wire lives
@@ -36,16 +38,17 @@ func newWire(in io.ReadCloser, out io.WriteCloser, maxFrame int) *wire {
 	if maxFrame <= 0 {
 		maxFrame = defaultMaxFrame
 	}
-	return &wire{
+	w := &wire{
 		in:        in,
 		out:       out,
 		credit:    newCredit(),
-		reader:    reader{from: in, limit: maxFrame},
 		writer:    newWriter(out, maxFrame),
 		closing:   latch.New(),
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
+	w.reader = reader{from: w.Counter.Reader(in), limit: maxFrame}
+	return w
 }
 
 func (w *wire) Send(o transport.Outbound) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/heard"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
@@ -18,6 +19,7 @@ import (
 // lives while there is something to post.
 type clientLink struct {
 	linkDelivery
+	heard.Counter
 	endpoint *url.URL
 	http     *http.Client
 	header   http.Header

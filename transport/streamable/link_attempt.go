@@ -98,7 +98,17 @@ func (a *attempt) do(ctx context.Context) (*http.Response, error) {
 		err = detail.Err // the address may hold secrets
 	}
 	a.fatal = a.link.count(a, ctx, response, err)
+	if err == nil {
+		a.link.Add(1) // the headers
+		response.Body = heardBody{a.link.Reader(response.Body), response.Body}
+	}
 	return response, err
+}
+
+// heardBody is a body whose bytes are counted.
+type heardBody struct {
+	io.Reader
+	io.Closer
 }
 
 func (a *attempt) body() io.Reader {

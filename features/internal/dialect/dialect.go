@@ -16,12 +16,27 @@ import (
 // message is of is told by the message. The zero value is ready to use, and
 // safe for concurrent use.
 type Dialect struct {
-	batches atomic.Bool
+	batches  atomic.Bool
+	discover atomic.Pointer[json.RawMessage] // params of server/discover; nil where there is a ping
 }
 
-// Negotiated says which revision is spoken from here on: one of them has batches.
-func (d *Dialect) Negotiated(version string) {
+// Negotiated says which revision is spoken from here on: one of them has
+// batches. The modern ones have no ping: there server/discover, with these
+// params, asks for a sign of life.
+func (d *Dialect) Negotiated(version string, discover json.RawMessage) {
 	d.batches.Store(version == protocol.Version20250326)
+	d.discover.Store(nil)
+	if protocol.IsModern(version) {
+		d.discover.Store(&discover)
+	}
+}
+
+// Probe implements conn.Dialect.
+func (d *Dialect) Probe(id int64) []byte {
+	if discover := d.discover.Load(); discover != nil {
+		return jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(id), protocol.MethodDiscover, *discover)
+	}
+	return jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(id), protocol.MethodPing, nil)
 }
 
 // Batches implements conn.Dialect.
@@ -38,8 +53,28 @@ func (d *Dialect) Classify(m *jsonrpc.Message) conn.Class {
 	case m.Method == protocol.NotificationCancelled:
 		return classifyCancelled(m.Params)
 	default:
-		return conn.Class{}
+		return classifyNotification(m)
 	}
+}
+
+// classifyNotification says what may be done without when too many wait: of
+// what only tells that something has changed the newest is enough, and a log
+// may have gaps.
+func classifyNotification(m *jsonrpc.Message) conn.Class {
+	switch m.Method {
+	case protocol.NotificationToolsListChanged, protocol.NotificationPromptsListChanged, protocol.NotificationResourcesListChanged:
+		return conn.Class{Key: m.Method}
+	case protocol.NotificationResourcesUpdated:
+		var updated struct {
+			URI string `json:"uri"`
+		}
+		if protocol.Unmarshal(m.Params, &updated) == nil {
+			return conn.Class{Key: m.Method + " " + updated.URI}
+		}
+	case protocol.NotificationMessage:
+		return conn.Class{Droppable: true}
+	}
+	return conn.Class{}
 }
 
 func classifyRequest(m *jsonrpc.Message) conn.Class {
@@ -54,6 +89,8 @@ func classifyRequest(m *jsonrpc.Message) conn.Class {
 		}
 	case protocol.MethodListen:
 		return conn.Class{Kind: conn.Streaming}
+	case protocol.MethodCreateMessage, protocol.MethodElicit, protocol.MethodListRoots:
+		return conn.Class{Kind: conn.Nested} // a server asks these only in order to answer (ADR-0003)
 	}
 	return conn.Class{}
 }

@@ -73,6 +73,65 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+// What a server asks in order to answer is told from what it asks for itself.
+//
+// Guarantees: G-0003.14
+func TestServersAskBackByNestedRequests(t *testing.T) {
+	for method, kind := range map[string]conn.ClassKind{
+		"sampling/createMessage": conn.Nested,
+		"elicitation/create":     conn.Nested,
+		"roots/list":             conn.Nested,
+		"tools/list":             conn.Ordinary,
+	} {
+		m := &jsonrpc.Message{Kind: jsonrpc.KindRequest, Method: method}
+		if got := new(Dialect).Classify(m).Kind; got != kind {
+			t.Errorf("%s: got %v", method, got)
+		}
+	}
+}
+
+// Guarantees: G-0006.2
+func TestWhatNotificationsAreWorth(t *testing.T) {
+	for _, test := range []struct {
+		method, params, key string
+		droppable           bool
+	}{
+		{"notifications/tools/list_changed", ``, "notifications/tools/list_changed", false},
+		{"notifications/prompts/list_changed", `{}`, "notifications/prompts/list_changed", false},
+		{"notifications/resources/list_changed", `{}`, "notifications/resources/list_changed", false},
+		{"notifications/resources/updated", `{"uri":"file:///a"}`, "notifications/resources/updated file:///a", false},
+		{"notifications/resources/updated", `{"uri":7}`, "", false},
+		{"notifications/message", `{"level":"info","data":1}`, "", true},
+		{"notifications/initialized", ``, "", false},
+		{"notifications/of/another/kind", `{"uri":"file:///a"}`, "", false},
+	} {
+		m := &jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: test.method, Params: []byte(test.params)}
+		if got := new(Dialect).Classify(m); got.Kind != conn.Ordinary || got.Key != test.key || got.Droppable != test.droppable {
+			t.Errorf("%s %s: got %+v", test.method, test.params, got)
+		}
+	}
+}
+
+// The revisions without a ping are asked who they are.
+//
+// Guarantees: G-0025.1
+func TestProbe(t *testing.T) {
+	d := new(Dialect)
+	for _, test := range []struct{ version, method, params string }{
+		{"", "ping", ""},
+		{protocol.Version20260728, "server/discover", `{"_meta":{}}`},
+		{protocol.Version20250326, "ping", ""},
+	} {
+		if test.version != "" {
+			d.Negotiated(test.version, []byte(test.params))
+		}
+		m, err := jsonrpc.Decode(d.Probe(7), jsonrpc.Limits{})
+		if err != nil || m.Method != test.method || m.ID != jsonrpc.IntegerID(7) || string(m.Params) != test.params {
+			t.Errorf("%q: got %+v, %v", test.version, m, err)
+		}
+	}
+}
+
 func TestCancelNamesTheRequestAndKeepsSecrets(t *testing.T) {
 	for _, test := range []struct {
 		why    error
@@ -102,7 +161,7 @@ func TestCancelNamesTheRequestAndKeepsSecrets(t *testing.T) {
 func TestBatchesBelongToOneRevision(t *testing.T) {
 	d := new(Dialect)
 	for _, version := range append(protocol.Versions(), "") {
-		d.Negotiated(version)
+		d.Negotiated(version, nil)
 		if d.Batches() != (version == protocol.Version20250326) {
 			t.Errorf("%q: batches %v", version, d.Batches())
 		}

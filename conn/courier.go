@@ -1,0 +1,50 @@
+package conn
+
+import (
+	"sync"
+	"time"
+)
+
+// A courier is a goroutine that exists only while its queue holds something.
+// The queue embeds it, and is guarded by its lock.
+type courier struct {
+	mu   sync.Mutex
+	gone chan struct{} // closed when the goroutine ends; nil while there is none
+}
+
+// call sees that there is a goroutine. It runs carry until that finds nothing.
+// The lock is held.
+func (c *courier) call(carry func() (more bool)) {
+	if c.gone != nil {
+		return
+	}
+	gone := make(chan struct{})
+	c.gone = gone
+	go func() {
+		defer close(gone)
+		for carry() {
+		}
+	}()
+}
+
+// dismiss ends the goroutine, which has found nothing. The lock is held.
+func (c *courier) dismiss() { c.gone = nil }
+
+// await waits until there is no goroutine, for at most the grace, and reports
+// whether that came about.
+func (c *courier) await(grace time.Duration) bool {
+	c.mu.Lock()
+	gone := c.gone
+	c.mu.Unlock()
+	if gone == nil {
+		return true
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-gone:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

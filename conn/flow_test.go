@@ -1,0 +1,192 @@
+package conn
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// notify has the peer send a notification.
+func (d *driver) notify() { d.own(event{kind: notified, incoming: &Incoming{}, frames: 1}) }
+
+// crowd says that many notifications wait, or no longer.
+func (d *driver) crowd(many bool) {
+	kind := eased
+	if many {
+		kind = crowded
+	}
+	d.step(event{kind: kind})
+}
+
+// paused is an initiator that has stopped to read, since its handler is behind.
+func paused(t *testing.T) *driver {
+	d := driveReady(t, Options{Dialect: cancels{}})
+	d.crowd(true)
+	d.notify()
+	d.want(notify)
+	if fx := d.want(stallBegun); fx.stall != NoticesWait {
+		t.Fatalf("stalled since %v", fx.stall)
+	}
+	d.wantNothing("the handler is behind, and nobody waits for an answer")
+	return d
+}
+
+func (d *driver) wantReadAgain(after time.Duration) {
+	d.t.Helper()
+	if fx := d.want(stallEnded); fx.at != after {
+		d.t.Fatalf("the pause was of %v, want %v", fx.at, after)
+	}
+	d.wantGrant(1)
+}
+
+// Guarantees: G-0004.7
+func TestPauseEndsWhenTheHandlerHasCaughtUp(t *testing.T) {
+	d := paused(t)
+	d.now += 3 * time.Second
+	d.crowd(false)
+	d.wantReadAgain(3 * time.Second)
+	d.notify()
+	d.want(notify)
+	d.wantGrant(1)
+}
+
+// Guarantees: G-0004.7
+func TestNothingIsPausedWithoutACrowd(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.notify()
+	d.want(notify)
+	d.wantGrant(1)
+}
+
+// Guarantees: G-0004.8
+func TestPauseEndsWhenSomebodyWaits(t *testing.T) {
+	for name, someone := range map[string]func(d *driver){
+		"a call":             func(d *driver) { d.call(1, 0) },
+		"the end of a pause": func(d *driver) { d.drain(time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := paused(t)
+			someone(d)
+			if d.count(stallEnded) != 1 || d.count(grant) != 1 {
+				t.Fatalf("%d pauses ended, %d grants", d.count(stallEnded), d.count(grant))
+			}
+		})
+	}
+}
+
+// While a request is in flight the link is read, whichever side waits.
+//
+// Guarantees: G-0004.8
+func TestNothingIsPausedWhileSomebodyWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin, end func(d *driver)
+	}{
+		"a call":           {func(d *driver) { d.call(1, 0) }, func(d *driver) { d.reply(1) }},
+		"a request served": {func(d *driver) { d.request(7) }, func(d *driver) { d.handled(d.core.incoming.serving[incomingRequest(7).key]) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := driveReady(t, Options{})
+			c.begin(d)
+			d.crowd(true)
+			d.forget()
+			d.notify()
+			d.want(notify)
+			d.wantGrant(1)
+			c.end(d)
+			d.notify()
+			if d.count(stallBegun) != 1 {
+				t.Fatal("nobody waits, and the link is read")
+			}
+		})
+	}
+}
+
+// A request that stays for ever, and a probe, are nobody who waits.
+//
+// Guarantees: G-0004.7
+func TestWhatStaysDoesNotKeepTheLinkFromPausing(t *testing.T) {
+	d := driveReady(t, Options{Dialect: cancels{}, Liveness: time.Second})
+	d.calls[1] = new(call)
+	d.own(event{kind: callMade, streaming: true, out: d.frame(1)})
+	stays := incomingRequest(7)
+	stays.streaming = true
+	d.own(event{kind: requested, incoming: stays, frames: 1})
+	d.now += time.Second
+	d.step(event{kind: tick, id: 2})
+	if d.core.pending.byID[2] == nil {
+		t.Fatal("the peer was not probed")
+	}
+	d.crowd(true)
+	d.forget()
+	d.notify()
+	d.want(notify)
+	d.want(stallBegun)
+	d.wantNothing("the link is not read")
+}
+
+// Guarantees: G-0004.8
+func TestPauseGoesOnWhileTheHandlerGetsOn(t *testing.T) {
+	d := paused(t)
+	for range 5 {
+		d.now += pausePatience
+		d.step(event{kind: tick, handling: true})
+		d.wantNothing("the handler gets on")
+	}
+	d.after(pausePatience - 1)
+	d.wantNothing("its time is not over")
+	d.after(1)
+	d.wantReadAgain(6 * pausePatience)
+	d.notify()
+	d.want(notify)
+	d.wantGrant(1) // whoever has not got on is not waited for again
+	d.crowd(false)
+	d.crowd(true)
+	d.notify()
+	d.want(notify)
+	d.want(stallBegun)
+}
+
+// Guarantees: G-0004.3, G-0004.9
+func TestPauseEndsWithTheLink(t *testing.T) {
+	d := paused(t)
+	d.now += time.Second
+	d.lost()
+	if d.count(stallEnded) != 1 || d.count(grant) != 0 || d.core.deadline() == 0 {
+		t.Fatalf("%d pauses ended, %d grants", d.count(stallEnded), d.count(grant))
+	}
+	d.gone()
+	d.wake()
+	d.forget()
+	d.open()
+	d.want(transitioned)
+	d.want(bind)
+	d.wantGrant(1) // the new link is read, to see what it brings
+}
+
+// One stall may become another, and each is told with how long it was.
+//
+// Guarantees: G-0004.9
+func TestStallsAreToldApart(t *testing.T) {
+	d := paused(t)
+	d.now += time.Second
+	for range repliesHigh {
+		d.busy(outboundFrame{reply: true})
+	}
+	if fx := d.want(stallEnded); fx.stall != NoticesWait || fx.at != time.Second {
+		t.Fatalf("%v for %v", fx.stall, fx.at)
+	}
+	if fx := d.want(stallBegun); fx.stall != RepliesWait {
+		t.Fatal(fx.stall)
+	}
+}
+
+// A stream that is opened during a pause gets its credit: what was asked for
+// has to be read.
+//
+// Guarantees: G-0004.8
+func TestNewStreamIsReadDuringAPause(t *testing.T) {
+	d := paused(t)
+	d.own(event{kind: streamOpened, stream: transport.Stream(4)})
+	d.wantGrant(1)
+}

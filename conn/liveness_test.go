@@ -1,0 +1,192 @@
+package conn
+
+import (
+	"testing"
+	"time"
+)
+
+// watching is an initiator whose peer may be silent for five seconds.
+func watching(t *testing.T, o Options) *driver {
+	o.Dialect, o.Liveness = cancels{}, 5*time.Second
+	return driveReady(t, o)
+}
+
+// look fires the timer with an id to use.
+func (d *driver) look(wait time.Duration, id int64) {
+	d.now += wait
+	d.step(event{kind: tick, random: 0.5, id: id})
+}
+
+// Guarantees: G-0025.1
+func TestSilentPeerIsAskedTwiceAndLost(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second-1, 1)
+	d.wantNothing("the silence is not long enough")
+	d.look(1, 2)
+	if out := d.wantTransmit(2); out.call != nil || out.notice {
+		t.Fatalf("the probe is %+v", out)
+	}
+	d.look(5*time.Second, 3)
+	if fx := d.want(missed); fx.frames != 1 {
+		t.Fatalf("%d missed", fx.frames)
+	}
+	d.wantTransmit(3)
+	d.look(5*time.Second-1, 4)
+	d.wantNothing("the second probe has time yet")
+	d.look(1, 5)
+	if fx := d.want(missed); fx.frames != 2 {
+		t.Fatalf("%d missed", fx.frames)
+	}
+	d.wantTransition(Backoff, LivenessLost)
+}
+
+// Guarantees: G-0025.2
+func TestAnySignOfLifeWillDo(t *testing.T) {
+	for name, sign := range map[string]func(*driver){
+		"the answer":           func(d *driver) { d.reply(1) },
+		"an error":             func(d *driver) { d.own(event{kind: replied, id: 1, frames: 1}) },
+		"a notification":       func(d *driver) { d.notify() },
+		"progress of anything": func(d *driver) { d.own(event{kind: progressed, id: 9, frames: 1}) },
+		"garbage":              func(d *driver) { d.own(event{kind: malformed, frames: 1}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := watching(t, Options{})
+			d.look(5*time.Second, 1)
+			d.look(4*time.Second, 2)
+			sign(d)
+			d.forget()
+			d.look(time.Second, 3)
+			d.wantNothing("it was heard a second ago")
+			d.look(4*time.Second, 4)
+			d.wantTransmit(4)
+			d.look(5*time.Second, 5)
+			if fx := d.want(missed); fx.frames != 1 {
+				t.Fatalf("%d missed: the count begins anew", fx.frames)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0025.2
+func TestUnfinishedFrameIsASignOfLife(t *testing.T) {
+	d := watching(t, Options{})
+	for range 10 {
+		d.now += 5 * time.Second
+		d.step(event{kind: tick, id: 1, heard: true})
+		d.wantNothing("bytes come in")
+	}
+	d.look(5*time.Second, 2)
+	d.wantTransmit(2)
+}
+
+// Guarantees: G-0025.3
+func TestPeerThatIsNotReadIsNotJudged(t *testing.T) {
+	d := watching(t, Options{})
+	d.crowd(true)
+	d.notify()
+	d.forget()
+	for range 10 {
+		d.now += 5 * time.Second
+		d.step(event{kind: tick, id: 1, handling: true})
+		d.wantNothing("the link is not read")
+	}
+}
+
+// Guarantees: G-0025.3
+func TestPeerIsNotWatchedWhileDraining(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.call(2, 0)
+	d.drain(time.Hour)
+	d.forget()
+	for range 10 {
+		d.look(5*time.Second, 3)
+	}
+	d.wantNothing("the deadline of the drain is all that counts")
+	d.reply(2)
+	d.wantSettled(2, Answered, Sent)
+	d.wantGrant(1)
+	d.wantTransition(Closing, Drained) // a probe without an answer does not hold it up
+}
+
+// Guarantees: G-0025.4
+func TestProbeIsNobodysCall(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.wantTransmit(1)
+	d.look(5*time.Second, 2)
+	d.want(missed)
+	d.wantTransmit(2)
+	d.reply(1) // of the probe that was given up
+	if fx := d.want(late); fx.cause != TimedOut {
+		t.Fatalf("it had ended as %v", fx.cause)
+	}
+	d.wantGrant(1)
+	d.reply(2)
+	d.wantGrant(1)
+	d.wantNothing("nobody waits for it")
+	d.look(5*time.Second, 3)
+	d.wantTransmit(3)
+	d.lost()
+	if d.count(settle) != 0 {
+		t.Fatal("the end of a probe was told to somebody")
+	}
+}
+
+// A probe that a busy link never takes is no miss of the peer's that could not
+// have heard it, and nobody is told of its refusal.
+//
+// Guarantees: G-0025.4
+func TestProbeThatALinkDoesNotTake(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	probe := d.wantTransmit(1)
+	for range busyRetries {
+		d.busy(probe)
+		d.atDeadline()
+		probe = d.wantTransmit(1)
+	}
+	d.busy(probe)
+	d.wantNothing("nobody waits for it")
+	if d.core.pending.len() != 0 {
+		t.Fatal("it is pending still")
+	}
+}
+
+// Guarantees: G-0025.5
+func TestWhoIsWatched(t *testing.T) {
+	for name, c := range map[string]struct {
+		role     role
+		liveness time.Duration
+		counted  bool
+		want     time.Duration
+	}{
+		"a link that counts":                  {initiator, 0, true, defaultLiveness},
+		"a link that does not":                {initiator, 0, false, 0},
+		"a link that does not, when asked to": {initiator, time.Second, false, time.Second},
+		"never":                               {initiator, -1, true, 0},
+		"a client":                            {acceptor, time.Second, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancels{}})
+			d.start()
+			d.own(event{kind: linkOpened, link: deadLink{}, counted: c.counted})
+			d.handshaken()
+			if got := d.core.liveness.every; got != c.want || (d.core.liveness.dueAt != 0) != (c.want != 0) {
+				t.Fatalf("a silence of %v is allowed, and looked at at %v", got, d.core.liveness.dueAt)
+			}
+		})
+	}
+}
+
+// A dialect without a probe has no liveness.
+//
+// Guarantees: G-0025.5
+func TestNothingToAskEndsTheWatch(t *testing.T) {
+	d := driveReady(t, Options{Liveness: time.Second})
+	d.look(time.Second, 1)
+	d.wantNothing("there is nothing to ask")
+	if d.core.deadline() != 0 {
+		t.Fatal("it is looked at again")
+	}
+}

@@ -1,0 +1,127 @@
+package conn
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// asksBack has the peer ask something for the sake of our calls on a stream.
+func (d *driver) asksBack(stream transport.Stream, id int64) *Incoming {
+	in := &Incoming{Method: "ask", nested: true, key: incomingKey{stream, jsonrpc.IntegerID(id)}}
+	d.own(event{kind: requested, incoming: in, stream: stream, frames: 1})
+	return in
+}
+
+// patient makes a call of ten seconds, that may be prolonged to a minute.
+func (d *driver) patient(id int64) {
+	d.calls[id] = new(call)
+	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, out: d.frame(id)})
+}
+
+// Guarantees: G-0003.14
+func TestTimeoutStandsStillWhileThePeerIsServed(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.patient(1)
+	d.after(4 * time.Second)
+	first := d.asksBack(transport.Main, 7)
+	d.after(10 * time.Second)
+	second := d.asksBack(transport.Main, 8)
+	d.after(10 * time.Second)
+	d.handled(first)
+	d.after(10 * time.Second)
+	d.handled(second) // 34 s after the call; 6 are left
+	d.forget()
+	d.after(6*time.Second - 1)
+	d.wantNothing("its time is not over")
+	d.after(1)
+	d.wantSettled(1, TimedOut, Unknown)
+}
+
+// Guarantees: G-0003.14
+func TestLimitHoldsWhileThePeerIsServed(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.patient(1)
+	d.asksBack(transport.Main, 7)
+	d.forget()
+	d.after(time.Minute - 1)
+	d.wantNothing("its limit is not reached")
+	d.after(1)
+	d.wantSettled(1, TimedOut, Unknown)
+}
+
+// Guarantees: G-0003.14
+func TestTimeoutRunsOnAfterACancellation(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.patient(1)
+	d.asksBack(transport.Main, 7)
+	d.after(30 * time.Second)
+	d.cancel(7)
+	d.forget()
+	d.after(10 * time.Second)
+	d.wantSettled(1, TimedOut, Unknown)
+}
+
+// Guarantees: G-0003.14
+func TestProgressWhileThePeerIsServed(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.calls[1] = new(call)
+	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: d.frame(1)})
+	d.after(9 * time.Second)
+	in := d.asksBack(transport.Main, 7)
+	d.own(event{kind: progressed, id: 1, frames: 1})
+	d.after(20 * time.Second)
+	d.handled(in)
+	d.forget()
+	d.after(10*time.Second - 1)
+	d.wantNothing("progress has begun its timeout anew")
+	d.after(1)
+	d.wantSettled(1, TimedOut, Unknown)
+}
+
+// Only calls that the request can be for wait: those of its stream that had
+// been sent when it came.
+//
+// Guarantees: G-0003.14
+func TestOtherTimeoutsRunOn(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.patient(1)
+	d.own(event{kind: streamOpened, stream: 1, id: 1})
+	d.patient(2) // on Main, as it seems
+	d.asksBack(1, 7)
+	d.patient(3)
+	d.forget()
+	d.after(10 * time.Second)
+	d.wantSettled(2, TimedOut, Unknown)
+	d.wantSettled(3, TimedOut, Unknown)
+	d.after(50 * time.Second)
+	d.wantSettled(1, TimedOut, Unknown)
+}
+
+// A call turns out to have a stream of its own after all.
+//
+// Guarantees: G-0003.14
+func TestTimeoutRunsOnOnceItsStreamIsOpened(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.patient(1)
+	d.asksBack(transport.Main, 7)
+	d.after(20 * time.Second)
+	d.own(event{kind: streamOpened, stream: 1, id: 1})
+	d.forget()
+	d.after(10 * time.Second)
+	d.wantSettled(1, TimedOut, Unknown)
+}
+
+// An ordinary request of the peer's has nothing to do with our calls.
+//
+// Guarantees: G-0003.14
+func TestOrdinaryRequestPutsNothingOff(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.patient(1)
+	d.request(7)
+	d.forget()
+	d.after(10 * time.Second)
+	d.wantSettled(1, TimedOut, Unknown)
+}

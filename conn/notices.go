@@ -1,0 +1,159 @@
+package conn
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// notices are the peer's notifications on their way to the handler, which takes
+// them one at a time, in order, off the loop. Too many are shed by what they
+// mean: those a newer one makes superfluous first, then the oldest of those
+// that may be dropped, then the one that comes (ADR-0006).
+type notices struct {
+	courier
+	handle    func(notice)
+	eased     func() // told off the loop when they are few again
+	bound     int    // notifications that may wait
+	boundSize int    // bytes of all that wait; one always fits
+
+	waiting   []notice
+	size      int
+	keys      map[string]int // how many of each key wait
+	spare     int            // how many of them a newer one makes superfluous
+	droppable int
+	crowded   bool
+	handled   bool // one was, since somebody last asked
+}
+
+// A notice is a notification that waits, and the context its handler gets.
+type notice struct {
+	*Incoming
+	ctx context.Context
+}
+
+// add takes a notification over. It returns those that are shed for it, which
+// may be the notification itself, and whether they have become many by it.
+func (n *notices) add(added notice) (shed []notice, crowded bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.waiting = append(n.waiting, added)
+	n.count(added, 1)
+	for len(n.waiting) > n.bound || n.size > n.boundSize && len(n.waiting) > 1 {
+		shed = append(shed, n.shedOne())
+	}
+	n.call(n.handleNext)
+	if !n.crowded && (len(n.waiting) >= max(n.bound/2, 1) || n.size >= n.boundSize/2) {
+		n.crowded, crowded = true, true
+	}
+	return shed, crowded
+}
+
+// count adds a notification to the sums, or takes it out of them.
+func (n *notices) count(of notice, by int) {
+	n.size += by * of.size
+	if of.droppable {
+		n.droppable += by
+	}
+	if of.coalescing == "" {
+		return
+	}
+	if n.keys == nil {
+		n.keys = make(map[string]int)
+	}
+	before := n.keys[of.coalescing]
+	n.spare += max(before+by-1, 0) - max(before-1, 0)
+	if n.keys[of.coalescing] = before + by; before+by == 0 {
+		delete(n.keys, of.coalescing)
+	}
+}
+
+// shedOne takes out the notification that is missed least.
+func (n *notices) shedOne() notice {
+	switch {
+	case n.spare > 0:
+		return n.coalesce()
+	case n.droppable > 0:
+		return n.remove(slices.IndexFunc(n.waiting, func(in notice) bool { return in.droppable }))
+	default:
+		return n.remove(len(n.waiting) - 1)
+	}
+}
+
+// coalesce puts a newer notification in the place of the oldest one that it
+// makes superfluous. At the end of the queue one that comes again and again
+// would never be handled.
+func (n *notices) coalesce() notice {
+	at := slices.IndexFunc(n.waiting, func(in notice) bool { return n.keys[in.coalescing] > 1 })
+	old := n.waiting[at]
+	newer := at + 1 + slices.IndexFunc(n.waiting[at+1:], func(in notice) bool { return in.coalescing == old.coalescing })
+	n.waiting[at], n.waiting[newer] = n.waiting[newer], old
+	return n.remove(newer)
+}
+
+func (n *notices) remove(at int) notice {
+	removed := n.waiting[at]
+	n.waiting = slices.Delete(n.waiting, at, at+1)
+	n.count(removed, -1)
+	return removed
+}
+
+// handleNext hands the oldest that waits to the handler.
+func (n *notices) handleNext() (more bool) {
+	next, more, eased := n.next()
+	if eased {
+		n.eased()
+	}
+	if more {
+		n.handle(next)
+		n.mu.Lock()
+		n.handled = true
+		n.mu.Unlock()
+	}
+	return more
+}
+
+func (n *notices) next() (next notice, more, eased bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.crowded && len(n.waiting) <= n.bound/4 && n.size <= n.boundSize/4 {
+		n.crowded, eased = false, true
+	}
+	if len(n.waiting) == 0 {
+		n.waiting, n.keys = nil, nil
+		n.dismiss()
+		return notice{}, false, eased
+	}
+	next = n.waiting[0]
+	n.waiting[0] = notice{}
+	n.waiting = n.waiting[1:]
+	n.count(next, -1)
+	return next, true, eased
+}
+
+// progressed reports whether a notification was handled since it was last asked.
+func (n *notices) progressed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	progressed := n.handled
+	n.handled = false
+	return progressed
+}
+
+func (n *notices) len() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.waiting)
+}
+
+// settle waits until nothing is handled, for at most the grace, and reports
+// whether that came about. If not, what still waits is dropped.
+func (n *notices) settle(grace time.Duration) bool {
+	settled := n.await(grace)
+	if !settled {
+		n.mu.Lock()
+		n.waiting = nil
+		n.mu.Unlock()
+	}
+	return settled
+}

@@ -1,0 +1,179 @@
+package conn
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// queue is notices whose handler is the test: nothing is taken until next is
+// called.
+func queue(bound, bytes int) *notices {
+	n := &notices{bound: bound, boundSize: bytes}
+	n.gone = make(chan struct{}) // as if a goroutine ran
+	return n
+}
+
+// incomingNotice is a notification; its method is its name.
+func incomingNotice(name, key string, droppable bool, size int) notice {
+	return notice{Incoming: &Incoming{Method: name, coalescing: key, droppable: droppable, size: size}}
+}
+
+// names lists what waits, oldest first.
+func (n *notices) names() string { return namesOf(n.waiting) }
+
+func namesOf(of []notice) string {
+	var names []string
+	for _, in := range of {
+		names = append(names, in.Method)
+	}
+	return strings.Join(names, " ")
+}
+
+// Guarantees: G-0006.2
+func TestWhatIsShedWhenTooManyWait(t *testing.T) {
+	plain := func(name string) notice { return incomingNotice(name, "", false, 1) }
+	log := func(name string) notice { return incomingNotice(name, "", true, 1) }
+	keyed := func(key, name string) notice { return incomingNotice(name, key, false, 1) }
+	for name, c := range map[string]struct {
+		given      []notice
+		shed, left string
+	}{
+		"there is room":                       {[]notice{plain("a"), log("b"), keyed("k", "c")}, "", "a b c"},
+		"the newer takes the older's place":   {[]notice{keyed("k", "a"), plain("b"), log("c"), keyed("k", "d")}, "a", "d b c"},
+		"spare ones go before logs":           {[]notice{log("a"), keyed("k", "b"), keyed("k", "c"), plain("d")}, "b", "a c d"},
+		"the oldest log goes":                 {[]notice{plain("a"), log("b"), log("c"), plain("d")}, "b", "a c d"},
+		"a log goes itself":                   {[]notice{plain("a"), plain("b"), plain("c"), log("d")}, "d", "a b c"},
+		"what comes goes":                     {[]notice{plain("a"), plain("b"), plain("c"), plain("d")}, "d", "a b c"},
+		"others of a key are others":          {[]notice{keyed("k", "a"), keyed("l", "b"), keyed("m", "c"), keyed("k", "d")}, "a", "d b c"},
+		"again and again":                     {[]notice{keyed("k", "a"), plain("b"), plain("c"), keyed("k", "d"), keyed("k", "e")}, "a d", "e b c"},
+		"the newest of three takes the place": {[]notice{keyed("k", "a"), keyed("k", "b"), keyed("k", "c"), plain("d"), plain("e")}, "a b", "c d e"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := queue(3, 100)
+			var shed []notice
+			for _, in := range c.given {
+				gone, _ := n.add(in)
+				shed = append(shed, gone...)
+			}
+			if got := namesOf(shed); got != c.shed || n.names() != c.left {
+				t.Errorf("shed %q, left %q; want %q, %q", got, n.names(), c.shed, c.left)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0004.6
+func TestBytesOfNotificationsAreBounded(t *testing.T) {
+	n := queue(10, 10)
+	n.add(incomingNotice("a", "", false, 100)) // one always fits
+	if shed, _ := n.add(incomingNotice("b", "", false, 1)); namesOf(shed) != "b" {
+		t.Fatalf("shed %q", namesOf(shed))
+	}
+	n.next()
+	n.add(incomingNotice("c", "", true, 6))
+	n.add(incomingNotice("d", "", true, 4))
+	if shed, _ := n.add(incomingNotice("e", "", false, 9)); namesOf(shed) != "c d" || n.names() != "e" {
+		t.Fatalf("shed %q", namesOf(shed))
+	}
+}
+
+// Guarantees: G-0004.7
+func TestCrowdBeginsAtHalfAndEndsAtAQuarter(t *testing.T) {
+	n := queue(8, 100)
+	for i := range 4 {
+		if _, crowded := n.add(incomingNotice("a", "", false, 1)); crowded != (i == 3) {
+			t.Fatalf("with %d a crowd: %v", i+1, crowded)
+		}
+	}
+	if _, crowded := n.add(incomingNotice("a", "", false, 1)); crowded {
+		t.Fatal("it was told before")
+	}
+	for left := 4; left > 2; left-- {
+		if _, _, eased := n.next(); eased {
+			t.Fatalf("eased with %d left", left)
+		}
+	}
+	n.next()
+	if _, _, eased := n.next(); !eased {
+		t.Fatal("not eased with 2 left")
+	}
+	if _, crowded := n.add(incomingNotice("b", "", false, 60)); !crowded {
+		t.Fatal("bytes make no crowd")
+	}
+}
+
+// Whatever comes, the bounds hold, nothing is shed that need not be, what is
+// handled is in the order of arrival but for what takes another's place, and of
+// each key the newest is handled, unless only it could be shed.
+//
+// Guarantees: G-0004.5, G-0006.2, G-0006.3
+func TestNoticesAgainstAModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n := queue(rapid.IntRange(1, 6).Draw(rt, "bound"), rapid.IntRange(1, 20).Draw(rt, "bytes"))
+		newest, place := map[string]string{}, map[string]int{}
+		var handled, shed []string
+		arrivals := 0
+		keyOf := map[string]string{}
+		rt.Repeat(map[string]func(*rapid.T){
+			"add": func(rt *rapid.T) {
+				name := fmt.Sprint(arrivals)
+				key := rapid.SampledFrom([]string{"", "k", "l"}).Draw(rt, "key")
+				in := incomingNotice(name, key, key == "" && rapid.Bool().Draw(rt, "droppable"), rapid.IntRange(0, 8).Draw(rt, "size"))
+				place[name], keyOf[name], arrivals = arrivals, key, arrivals+1
+				newest[key] = name
+				full := len(n.waiting) >= n.bound || n.size+in.size > n.boundSize && len(n.waiting) > 0
+				others := slices.Clone(n.waiting)
+				gone, _ := n.add(in)
+				if len(gone) > 0 != full {
+					rt.Fatalf("shed %q, and there was room: %v", namesOf(gone), !full)
+				}
+				for _, g := range gone {
+					shed = append(shed, g.Method)
+					if newest[g.coalescing] == g.Method && g.coalescing != "" && slices.ContainsFunc(n.waiting, func(o notice) bool { return o.droppable }) {
+						rt.Fatalf("the newest of %q was shed before a log, of %q and %q", g.coalescing, namesOf(others), name)
+					}
+				}
+			},
+			"next": func(rt *rapid.T) {
+				if len(n.waiting) > 0 {
+					in, _, _ := n.next()
+					handled = append(handled, in.Method)
+				}
+			},
+			"": func(rt *rapid.T) {
+				if len(n.waiting) > n.bound || n.size > n.boundSize && len(n.waiting) > 1 {
+					rt.Fatalf("%d wait, of %d bytes", len(n.waiting), n.size)
+				}
+				size := 0
+				for _, in := range n.waiting {
+					size += in.size
+				}
+				if size != n.size {
+					rt.Fatalf("%d bytes are counted, and %d wait", n.size, size)
+				}
+			},
+		})
+		for len(n.waiting) > 0 {
+			in, _, _ := n.next()
+			handled = append(handled, in.Method)
+		}
+		if len(handled)+len(shed) != arrivals {
+			rt.Fatalf("%d came, %d were handled, %d shed", arrivals, len(handled), len(shed))
+		}
+		last := -1
+		for _, name := range handled {
+			if keyOf[name] == "" && place[name] < last {
+				rt.Fatalf("handled out of order: %v", handled)
+			} else if keyOf[name] == "" {
+				last = place[name]
+			}
+		}
+		if n.size != 0 || n.spare != 0 || n.droppable != 0 || len(n.keys) != 0 {
+			rt.Fatalf("nothing waits, and the sums are %d, %d, %d, %v", n.size, n.spare, n.droppable, n.keys)
+		}
+	})
+}

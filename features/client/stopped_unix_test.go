@@ -1,0 +1,61 @@
+//go:build unix
+
+package client_test
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+// A real server that is stopped, and neither ends nor answers, is found out
+// without a call, and another is started.
+//
+// Guarantees: G-0025.1, G-0025.5
+func TestStoppedServerIsSurvived(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	grandchildren, pids := listen(t), make(chan int, 10)
+	command := &stdio.Command{
+		Path:    self,
+		Env:     []string{roleVariable + "=server", addressVariable + "=" + grandchildren.Addr().String()},
+		Started: func(pid int) { pids <- pid },
+	}
+	impatient := client.Options{Conn: conn.Options{Liveness: 250 * time.Millisecond, BackoffMin: time.Millisecond}}
+	session, err := client.New(clientInfo, impatient).Connect(ctx, command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grandchild := accept(t, grandchildren)
+	if err := syscall.Kill(<-pids, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for status := session.Conn().Status(); status.Epoch < 2; status = session.Conn().Status() {
+		select {
+		case <-status.Changed():
+		case <-ctx.Done():
+			t.Fatalf("%s (%v)", status.State, status.Reason)
+		}
+	}
+	if why := session.Conn().Status().LastFailure; why.Kind != conn.LivenessLost {
+		t.Errorf("lost for %v", why)
+	}
+	awaitEnd(t, grandchild, "the first grandchild")
+	waiting := session.With(client.CallOptions{WaitForReady: true})
+	if err := waiting.Ping(ctx, nil); err != nil {
+		t.Errorf("after the restart: %v", err)
+	}
+	if err := session.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
