@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/server"
@@ -37,6 +38,20 @@ func TestInitializeNamesARevision(t *testing.T) {
 		w.want(`"id":1`, `-32602`, `protocolVersion`)
 	}
 	w.initialize(protocol.Version20241105) // the session is still to be had
+}
+
+// A session is initialized once; the refusal of a second one changes nothing.
+func TestSecondInitializeIsRefused(t *testing.T) {
+	s := newServer(server.Options{})
+	s.AddRawTool(protocol.Tool{Name: "t", InputSchema: anyObject}, func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) {
+		return &protocol.CallToolResult{}, nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20250618)
+	w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1))
+	w.want(`-32600`, `initialized already`)
+	w.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	w.want(`"id":2`, `"result":`)
 }
 
 func TestNewRefusesRevisionsItDoesNotKnow(t *testing.T) {
