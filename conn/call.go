@@ -1,13 +1,13 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -16,25 +16,50 @@ type Request struct {
 	Method string
 	Params json.RawMessage // an object or array; nil for none
 
-	// ID is a number drawn with NextID, for callers who need it in the params.
-	// Zero: the Conn draws one. An id is used once.
-	ID int64
+	// ParamsFor makes the params where they depend on the id of the request or
+	// on the incarnation that it is for. It is called on the calling goroutine
+	// while the Conn is ready, before each time the request is offered to a
+	// link. An error, and a panic, ends the call as refused and not sent. Nil:
+	// the params are Params.
+	ParamsFor func(id int64, epoch uint64) (json.RawMessage, error)
 
-	// Timeout ends the call if no answer has come. Zero: Options.RequestTimeout.
-	// Negative: only the context bounds the call.
+	// Epoch is the incarnation the call is for: where another is present it is
+	// refused with ErrStale, not sent. Zero: whichever is present when it is
+	// sent.
+	Epoch uint64
+
+	// Timeout ends an attempt if no answer has come, and the call with it.
+	// Zero: Options.RequestTimeout. Negative: only the context bounds it. It
+	// begins anew with each attempt, and does not run between them: the context
+	// bounds the whole.
 	Timeout time.Duration
 
 	// ProgressRestarts has each notification of progress begin the timeout
-	// anew, but never beyond MaxTimeout after the call was made.
+	// anew, but never beyond MaxTimeout after the attempt was made.
 	ProgressRestarts bool
 
-	// MaxTimeout bounds a call whose progress restarts its timeout. Zero: ten
-	// times the timeout.
+	// MaxTimeout bounds an attempt whose progress restarts its timeout. Zero:
+	// ten times the timeout.
 	MaxTimeout time.Duration
 
 	// WaitForReady waits for the Conn to become ready, until the context ends,
 	// instead of failing at once.
 	WaitForReady bool
+
+	// Retries is how many more times the call is made, under a new id, when its
+	// link or its stream was lost or the Conn was not ready for it. Before that
+	// it waits for the Conn to be ready, until the context ends. What may have
+	// been executed is made again only if it is Repeatable. Nothing else is
+	// retried: no answer, timeout, cancellation or refusal of another kind. Zero:
+	// the call is made once.
+	Retries int
+
+	// Repeatable says that to execute the request twice does no harm.
+	Repeatable bool
+
+	// OnAttempt is told of each attempt that has ended and is to be followed by
+	// another, on the calling goroutine, before the wait.
+	OnAttempt func(Attempt)
 
 	// OnProgress is handed the params of progress notifications, on the
 	// calling goroutine, before Call returns. While it runs, only the newest
@@ -56,8 +81,8 @@ type origin struct {
 	serving   *Incoming
 }
 
-// epoch is the incarnation a frame is encoded for: the origin's own, or the
-// present one.
+// epoch is the incarnation a notification is encoded for: the origin's own, or
+// the present one.
 func (o origin) epoch(c *Conn) uint64 {
 	switch {
 	case o.handshake != nil:
@@ -131,10 +156,6 @@ func (c *call) offer(params json.RawMessage) {
 	c.progress <- params // the loop is the only sender, so there is room
 }
 
-// NextID draws the id of a request to come: positive, rising, never reused in
-// the life of the Conn.
-func (c *Conn) NextID() int64 { return c.lastID.Add(1) }
-
 // Call makes a request and waits for its one outcome: the result, or a
 // *CallError. It returns at the end of ctx at the latest. The result is the
 // caller's.
@@ -143,72 +164,92 @@ func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 }
 
 func (c *Conn) call(ctx context.Context, r Request, by origin) (json.RawMessage, error) {
-	began := time.Now()
-	if r.ID == 0 {
-		r.ID = c.NextID()
+	if by.handshake != nil {
+		r.Epoch = by.handshake.epoch
 	}
 	c.counters.calls.Add(1)
-	o := c.attempt(ctx, r, by)
-	for r.WaitForReady && o.cause == Refused && notReady(o.err) {
-		if err := c.AwaitReady(ctx); err != nil {
-			o = c.neverReady(ctx, err)
-			break
-		}
-		o = c.attempt(ctx, r, by)
-	}
+	m := making{conn: c, request: r, by: by, id: c.nextID()}
+	m.begin(ctx)
+	o := m.whole(ctx)
 	c.counters.settled[o.cause][o.delivery].Add(1)
-	var err error
-	if o.cause != Answered {
-		err = &CallError{Method: r.Method, ID: r.ID, Cause: o.cause, Delivery: o.delivery, Err: o.err}
-	}
-	c.options.Hooks.RequestStopped(telemetry.RequestStopped{
-		Conn: c.options.Name, Method: r.Method, ID: r.ID, Cause: o.cause.String(), Delivery: o.delivery.String(),
-		Duration: time.Since(began), Err: err,
-	})
-	return o.result, err
+	return o.result, m.end(o)
 }
 
-// notReady tells a refusal that passes with time from one that does not.
-func notReady(err error) bool {
-	var state *StateError
-	return errors.As(err, &state) || errors.Is(err, ErrStale) || errors.Is(err, ErrNotRunning)
-}
-
-// neverReady is the outcome of a call that has waited for ready in vain.
-func (c *Conn) neverReady(ctx context.Context, err error) outcome {
-	if ctx.Err() == nil {
-		return outcome{ending: ending{ShutDown, NotSent, err}}
-	}
-	return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
-}
+// nextID draws the id of a request to come: positive, rising, never reused in
+// the life of the Conn.
+func (c *Conn) nextID() int64 { return c.lastID.Add(1) }
 
 // attempt encodes the request for the present incarnation, posts it and waits.
-func (c *Conn) attempt(ctx context.Context, r Request, by origin) outcome {
+func (m *making) attempt(ctx context.Context) outcome {
+	c, r := m.conn, &m.request
 	if err := c.acquireSlot(ctx); err != nil {
 		return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
 	}
 	waiting := c.newCall()
+	ev, refused := m.encode(ctx, waiting)
+	if refused.cause != 0 {
+		waiting.releaseSlot()
+		c.calls.Put(waiting)
+		return refused
+	}
 	if r.OnProgress != nil {
 		waiting.progress = make(chan json.RawMessage, 1)
 	}
-	posted := c.mailbox.post(event{
-		kind: callMade, handshake: by.handshake != nil, serving: c.serves(ctx), silent: r.Silent,
-		epoch: by.epoch(c), timeout: c.timeout(r), limit: c.limit(r), streaming: r.Streaming,
-		out: outboundFrame{
-			id: r.ID, call: waiting, stream: by.stream(),
-			frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(r.ID), r.Method, r.Params),
-		},
-	})
-	if !posted {
+	if !c.mailbox.post(ev) {
 		waiting.releaseSlot()
 		return c.refusedUnposted()
 	}
-	o := c.await(ctx, r, waiting)
+	o := c.await(ctx, r, m.id, waiting)
 	c.calls.Put(waiting)
 	return o
 }
 
-func (c *Conn) timeout(r Request) time.Duration {
+// encode makes the event of an attempt, or says why there is none to be made.
+func (m *making) encode(ctx context.Context, waiting *call) (event, outcome) {
+	c, r := m.conn, &m.request
+	if refused := m.address(); refused.cause != 0 {
+		return event{}, refused
+	}
+	params, err := m.params()
+	if err != nil {
+		return event{}, outcome{ending: ending{Refused, NotSent, err}}
+	}
+	return event{
+		kind: callMade, handshake: m.by.handshake != nil, serving: c.serves(ctx), silent: r.Silent,
+		epoch: m.epoch, timeout: c.timeout(r), limit: c.limit(r), streaming: r.Streaming,
+		out: outboundFrame{
+			id: m.id, call: waiting, stream: m.by.stream(),
+			frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(m.id), r.Method, params),
+		},
+	}, outcome{}
+}
+
+// address says which incarnation an attempt is for. One that nobody serves is
+// refused here, so that nothing is encoded for it.
+func (m *making) address() outcome {
+	c, status := m.conn, m.conn.status.Load()
+	m.epoch = cmp.Or(m.request.Epoch, status.Epoch)
+	switch {
+	case status.State == Ready || m.by.handshake != nil:
+		return outcome{}
+	case status.State == Closing || c.present.Load() == nil:
+		return c.refusedUnposted()
+	default:
+		return outcome{ending: ending{Refused, NotSent, &StateError{status.State, status.Reason}}}
+	}
+}
+
+func (m *making) params() (params json.RawMessage, err error) {
+	r := &m.request
+	if r.ParamsFor == nil {
+		return r.Params, nil
+	}
+	err = guard(func() (err error) { params, err = r.ParamsFor(m.id, m.epoch); return err })
+	m.conn.reportPanic("Request.ParamsFor", err)
+	return params, err
+}
+
+func (c *Conn) timeout(r *Request) time.Duration {
 	switch {
 	case r.Timeout < 0 || r.Streaming:
 		return 0
@@ -220,7 +261,7 @@ func (c *Conn) timeout(r Request) time.Duration {
 }
 
 // limit is what progress may prolong the timeout to; zero when it does not.
-func (c *Conn) limit(r Request) time.Duration {
+func (c *Conn) limit(r *Request) time.Duration {
 	timeout := c.timeout(r)
 	switch {
 	case !r.ProgressRestarts:
@@ -233,7 +274,7 @@ func (c *Conn) limit(r Request) time.Duration {
 }
 
 // await waits for the outcome, hands on progress, and gives up when ctx ends.
-func (c *Conn) await(ctx context.Context, r Request, waiting *call) outcome {
+func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) outcome {
 	leaving := ctx.Done()
 	for {
 		select {
@@ -248,7 +289,7 @@ func (c *Conn) await(ctx context.Context, r Request, waiting *call) outcome {
 			r.OnProgress(params)
 		case <-leaving:
 			leaving = nil
-			c.leave(ctx, event{id: r.ID})
+			c.leave(ctx, event{id: id})
 		}
 	}
 }

@@ -19,6 +19,9 @@
 //   - When a link is lost, all of its calls end in the same step; when a
 //     stream of it is, the calls of that stream do.
 //   - A call ends at the end of its context, whatever the peer does.
+//   - Nothing is made again unless [Request.Retries] asks for it, and nothing
+//     that may have been executed unless it is Repeatable. A call that names an
+//     incarnation is sent in no other.
 //   - A handler never delays a reply: handlers run off the loop.
 //   - Stop settles every caller at once. After Run has returned, no goroutine
 //     of the Conn's own is left; handlers that ignore their context are named.
@@ -38,5 +41,6 @@
 // has another. What is said here of a link holds for both.
 //
 // The package knows JSON-RPC, not MCP: a [Dialect] and a handshake function
-// are handed in. See ADR-0001 to ADR-0009, ADR-0019 and ADR-0021.
+// are handed in. See ADR-0001 to ADR-0009, ADR-0019, ADR-0021, ADR-0023 and
+// ADR-0024.
 package conn

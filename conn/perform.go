@@ -30,6 +30,7 @@ func (l *loop) performOne(fx *effect) {
 		l.inc.link.Resume(fx.stream)
 	case settle:
 		fx.call.settle(outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
+		l.settled(fx.id, fx.cause)
 	case progress:
 		fx.call.offer(fx.payload)
 	case serve:
@@ -102,10 +103,11 @@ func (l *loop) enter(epoch uint64) {
 func (l *loop) transition(fx *effect) {
 	c := l.conn
 	now := time.Now()
-	status := Status{State: fx.to, Reason: fx.reason, Since: now, Epoch: fx.epoch, LastFailure: c.Status().LastFailure}
+	before := c.Status()
+	status := Status{State: fx.to, Reason: fx.reason, Since: now, Epoch: fx.epoch, LastFailure: before.LastFailure, lost: before.lost}
 	if fx.to == Backoff {
 		status.NextAttempt = c.born.Add(fx.at)
-		status.LastFailure = fx.reason
+		status.LastFailure, status.lost = fx.reason, fx.epoch
 	}
 	c.publish(status)
 	told := telemetry.Transition{
@@ -114,12 +116,18 @@ func (l *loop) transition(fx *effect) {
 		Dropped: c.counters.untold.Load(),
 	}
 	l.tell(func() { c.options.Hooks.Transition(told) })
+	switch {
+	case fx.from == Ready && fx.to == Backoff:
+		l.beginGap(fx.epoch, fx.reason, now)
+	case fx.to == Ready && c.gap != nil:
+		l.endGap(fx.epoch, now)
+	}
 }
 
 // report counts what a peer did wrong, and tells the hooks.
 func (l *loop) report(fx *effect) {
 	c, hooks := l.conn, &l.conn.options.Hooks
-	reply := telemetry.Reply{Conn: c.options.Name, Epoch: fx.epoch, ID: fx.id}
+	reply := telemetry.Reply{Conn: c.options.Name, Epoch: fx.epoch, ID: fx.id, Cause: fx.cause.String()}
 	switch fx.kind {
 	case late:
 		c.counters.late.Add(1)
@@ -134,15 +142,27 @@ func (l *loop) report(fx *effect) {
 	}
 }
 
-// tell runs a hook off the loop. A hook that panics loses its event only.
+// received tells the hooks of a notification that is on its way to the handler.
+func (l *loop) received(in *Incoming) {
+	hook := l.conn.options.Hooks.NotificationReceived
+	if hook == nil {
+		return
+	}
+	told := telemetry.NotificationReceived{Conn: l.conn.options.Name, Epoch: in.Epoch, Method: in.Method, Size: len(in.Params)}
+	l.tell(func() { hook(told) })
+}
+
+// tell runs a hook off the loop.
 func (l *loop) tell(hook func()) {
 	c := l.conn
-	told := l.events.submit(0, func() {
-		if guard(func() error { hook(); return nil }) != nil {
-			c.counters.untold.Add(1)
-		}
-	})
-	if !told {
+	if !l.events.submit(0, func() { c.tell(hook) }) {
+		c.counters.untold.Add(1)
+	}
+}
+
+// tell runs a hook. One that panics loses its event only.
+func (c *Conn) tell(hook func()) {
+	if guard(func() error { hook(); return nil }) != nil {
 		c.counters.untold.Add(1)
 	}
 }

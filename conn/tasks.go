@@ -232,6 +232,7 @@ func (c *Conn) reportPanic(where string, err error) {
 // deliver hands a notification to the handler, in order, off the loop.
 func (l *loop) deliver(in *Incoming) {
 	c, ctx := l.conn, l.inc.ctx
+	l.received(in)
 	taken := l.notices.submit(len(in.Params), func() {
 		err := guard(func() error { c.options.Handler.ServeNotification(ctx, in); return nil })
 		c.reportPanic(in.Method, err)
