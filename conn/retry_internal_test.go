@@ -2,6 +2,7 @@ package conn
 
 import (
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/telemetry"
 )
@@ -26,5 +27,32 @@ func TestHooksThatAreNotThereCostNothing(t *testing.T) {
 		if allocated > 0 {
 			t.Errorf("%s: %v allocations", name, allocated)
 		}
+	}
+}
+
+// An incarnation that was lost is gone from that moment on, also while the next
+// has no number yet.
+//
+// Guarantees: G-0003.14
+func TestLostIncarnationStaysGone(t *testing.T) {
+	c := New(opener{}, Options{})
+	l := newLoop(c)
+	for _, moment := range []struct {
+		passes func()
+		gone   bool
+	}{
+		{func() { l.enter(1) }, false},
+		{func() { l.transition(&effect{from: Initializing, to: Ready, epoch: 1}) }, false},
+		{func() { l.transition(&effect{from: Ready, to: Backoff, epoch: 1}) }, true},
+		{func() { l.transition(&effect{from: Backoff, to: Starting, epoch: 1}) }, true},
+		{func() { l.enter(2) }, true},
+	} {
+		moment.passes()
+		if status := c.Status(); c.gone(1) != moment.gone || c.gone(2) == (status.Epoch == 2) {
+			t.Errorf("in %s, epoch %d: the first is gone %t, the second %t", status.State, status.Epoch, c.gone(1), c.gone(2))
+		}
+	}
+	if !l.events.settle(time.Minute) {
+		t.Error("the hooks hang")
 	}
 }

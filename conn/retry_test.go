@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -196,7 +197,9 @@ func checkEnd(t *rapid.T, f *fated, result json.RawMessage, err error, told []co
 // Guarantees: G-0023.6
 func TestRetryWaitsForReadyAndNoLongerThanItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, f := fatedRun(t, conn.Options{BackoffMin: time.Minute, BackoffMax: time.Minute}, lost)
+		var stopped telemetry.RequestStopped
+		hooks := telemetry.Hooks{RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { stopped = e }}
+		r, f := fatedRun(t, conn.Options{BackoffMin: time.Minute, BackoffMax: time.Minute, Hooks: hooks}, lost)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		began := time.Now()
@@ -210,8 +213,8 @@ func TestRetryWaitsForReadyAndNoLongerThanItsContext(t *testing.T) {
 		if errors.As(err, &failed); len(failed.Attempts) != 1 || failed.Attempts[0].Cause != conn.LinkLost || failed.ID != failed.Attempts[0].ID {
 			t.Errorf("got %+v", failed)
 		}
-		if r.Stats().Retries != 0 {
-			t.Errorf("counted %+v", r.Stats())
+		if r.Stats().Retries != 0 || stopped.Attempts != 1 {
+			t.Errorf("counted %+v, told of %+v", r.Stats(), stopped)
 		}
 		r.Stop()
 		<-r.ended
@@ -270,11 +273,12 @@ func TestRetryEndsWithTheConn(t *testing.T) {
 			for where, first := range map[string]fate{"in backoff": lost, "on a living link": streamLost} {
 				r, f := fatedRun(t, conn.Options{BackoffMin: time.Minute, BackoffMax: time.Minute}, first)
 				result := r.calling(t.Context(), conn.Request{Method: "read", Retries: 5, Repeatable: true})
+				began := time.Now()
 				end(r)
 				err := <-result
 				wantEnd(t, err, conn.ShutDown, conn.Unknown)
-				if len(f.ids) != 1 {
-					t.Errorf("%s %s: %d attempts", name, where, len(f.ids))
+				if took := time.Since(began); took != 0 || len(f.ids) != 1 {
+					t.Errorf("%s %s: after %v, %d attempts", name, where, took, len(f.ids))
 				}
 				<-r.ended
 			}
@@ -330,6 +334,67 @@ func TestParamsAreMadeForEachAttempt(t *testing.T) {
 		r.Stop()
 		<-r.ended
 	})
+}
+
+// Nothing is made for a server that is not there.
+//
+// Guarantees: G-0023.8
+func TestParamsAreMadeWhileReady(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _ := fatedRun(t, conn.Options{}, lost)
+		<-r.calling(t.Context(), conn.Request{Method: "m"})
+		var epochs []uint64
+		request := conn.Request{Method: "m", ParamsFor: func(_ int64, epoch uint64) (json.RawMessage, error) {
+			epochs = append(epochs, epoch)
+			return nil, nil
+		}}
+		_, err := r.Call(t.Context(), request)
+		if state := new(conn.StateError); !errors.As(err, &state) || len(epochs) > 0 {
+			t.Errorf("in backoff: got %v, asked for %v", err, epochs)
+		}
+		request.WaitForReady = true
+		if _, err := r.Call(t.Context(), request); err != nil || !slices.Equal(epochs, []uint64{2}) {
+			t.Errorf("got %v, asked for %v", err, epochs)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A frame may be made while its incarnation is lost. It is not sent to the next:
+// the call is made anew, if it waits or is retried, and else ends.
+//
+// Guarantees: G-0003.4, G-0023.6
+func TestFrameThatWasMadeTooLate(t *testing.T) {
+	for name, request := range policies {
+		bubble(t, func(t *testing.T) {
+			var link *script
+			f := new(fated)
+			r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
+				link = &script{onSend: f.offered}
+				return link, nil
+			}), conn.Options{}))
+			synctest.Wait()
+			var epochs []uint64
+			request.ParamsFor = func(_ int64, epoch uint64) (json.RawMessage, error) {
+				if epochs = append(epochs, epoch); epoch == 1 {
+					link.lose(transport.Loss{Reason: io.EOF})
+					pass(time.Minute)
+				}
+				return nil, nil
+			}
+			_, err := r.Call(t.Context(), request)
+			if carried := name != "fails fast"; carried {
+				if err != nil || !slices.Equal(epochs, []uint64{1, 2}) || len(f.ids) != 1 {
+					t.Errorf("%s: got %v after %v", name, err, epochs)
+				}
+			} else if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.Is(err, conn.ErrStale) || len(f.ids) != 0 {
+				t.Errorf("%s: got %v after %v", name, err, epochs)
+			}
+			r.Stop()
+			<-r.ended
+		})
+	}
 }
 
 // Guarantees: G-0023.8
