@@ -65,12 +65,16 @@ func (l *listed) of(tool string) saying {
 
 // forTool is the view of a session for a call of one tool.
 func (s *Session) forTool(name string) *Session {
-	said, view := s.listed.of(name), s.With(s.options)
-	if said.repeatable {
-		view.options.Repeatable = true
+	said := s.listed.of(name)
+	stateful := s.mode(name, said) == protocol.Stateful
+	if !stateful && !said.repeatable {
+		return s
 	}
-	if s.mode(name, said) == protocol.Stateful {
+	view := s.With(s.options)
+	if stateful {
 		view.options.stateful(s.conn.Status())
+	} else {
+		view.options.Repeatable = true
 	}
 	return view
 }

@@ -37,8 +37,11 @@ func (s *Session) listTools(ctx context.Context, params *protocol.ListToolsParam
 // CallOptions.Epoch, and fails, not sent, rather than run in another: it
 // neither waits for a server nor follows to the next one.
 func (s *Session) CallTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	params = orNew(params)
-	result, _, err := call(ctx, s.forTool(params.Name), protocol.MethodCallTool, params, tools, func(result *protocol.CallToolResult) error {
+	var tool string
+	if params != nil {
+		tool = params.Name
+	}
+	result, _, err := call(ctx, s.forTool(tool), protocol.MethodCallTool, params, tools, func(result *protocol.CallToolResult) error {
 		if result.Content == nil && len(result.StructuredContent) == 0 { // some servers send the latter alone
 			return errors.New("it has no content")
 		}
