@@ -61,8 +61,8 @@ var (
 	// Request.Epoch. No waiting helps, unlike with a *StateError alone.
 	ErrStale = errors.New("conn: the incarnation this call was made for is over")
 
-	// ErrIDInUse refuses a call whose Request.ID is that of another call that
-	// has not ended.
+	// ErrIDInUse refuses a call under the id of another that has not ended. Ids
+	// are drawn by the Conn, so that nobody meets it.
 	ErrIDInUse = errors.New("conn: the id belongs to a call that has not ended")
 
 	// ErrIncompatible is wrapped by handshake strategies that share no
