@@ -150,7 +150,11 @@ func TestGapIsToldOnceItIsOver(t *testing.T) {
 		var gaps []telemetry.Gap
 		var s *script
 		opens := 0
+		var first *conn.Incarnation
 		shakes := func(ctx context.Context, incarnation *conn.Incarnation) error {
+			if first == nil {
+				first = incarnation
+			}
 			if incarnation.Epoch() == 3 {
 				_, err := incarnation.Call(ctx, conn.Request{Method: "hello"}) // lost as well, but not with the first
 				return err
@@ -161,7 +165,12 @@ func TestGapIsToldOnceItIsOver(t *testing.T) {
 			if opens++; opens == 2 {
 				return nil, errors.New("refused")
 			}
-			s = new(script)
+			s = &script{onSend: func(_ *script, o transport.Outbound) error {
+				if o.Tag == 0 {
+					return transport.ErrBusy
+				}
+				return nil
+			}}
 			return s, nil
 		}), conn.Options{
 			Name: "c", Handshake: shakes, BackoffMin: time.Second, BackoffMax: time.Second,
@@ -171,7 +180,13 @@ func TestGapIsToldOnceItIsOver(t *testing.T) {
 		for range 3 {
 			r.calling(t.Context(), conn.Request{Method: "m"})
 		}
+		go r.Notify(t.Context(), "n", nil) // waits for the link, and is no call
+		synctest.Wait()
 		s.lose(transport.Loss{Reason: io.EOF})
+		synctest.Wait()
+		if _, err := first.Call(t.Context(), conn.Request{Method: "m"}); !conn.NotExecuted(err) { // not lost, but refused
+			t.Error(err)
+		}
 		pass(2 * time.Second) // to the third attempt
 		s.lose(transport.Loss{Reason: io.ErrUnexpectedEOF})
 		pass(time.Second)
@@ -187,9 +202,10 @@ func TestGapIsToldOnceItIsOver(t *testing.T) {
 	})
 }
 
-// After a panic of the loop the next Run tells of the gap.
+// After a panic of the loop the next Run tells of the gap, and what was for the
+// incarnation before is for none.
 //
-// Guarantees: G-0024.5
+// Guarantees: G-0003.14, G-0024.5
 func TestGapOfAPanic(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var gaps []telemetry.Gap
@@ -208,6 +224,9 @@ func TestGapOfAPanic(t *testing.T) {
 		wantEnd(t, <-r.calling(t.Context(), conn.Request{Method: "m"}), conn.LinkLost, conn.Unknown)
 		if err := <-r.ended; !errors.As(err, new(*conn.PanicError)) {
 			t.Fatal(err)
+		}
+		if _, err := c.Call(t.Context(), conn.Request{Method: "m", Epoch: 1, WaitForReady: true}); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) {
+			t.Errorf("before it runs again: %v", err)
 		}
 		pass(time.Minute)
 		again := start(c)
