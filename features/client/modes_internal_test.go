@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -42,5 +43,21 @@ func TestStatefulCallIsNeverRepeatable(t *testing.T) {
 				t.Errorf("%s, for %d: %+v", status.State, epoch, o)
 			}
 		}
+	}
+}
+
+// A server that was replaced while a request was made for it is not spoken to
+// as the one that has replaced it.
+//
+// Guarantees: G-0023.8
+func TestRequestOfAServerThatWasReplaced(t *testing.T) {
+	s := &Session{session: new(session)}
+	s.latest.Store(&meeting{incarnation: new(conn.Incarnation)}) // of epoch 0
+	x := exchange[protocol.PingParams, *protocol.PingParams]{session: s, capability: nothing}
+	if _, err := x.encode(1, 0); err != nil {
+		t.Errorf("for the present one: %v", err)
+	}
+	if _, err := x.encode(2, 1); !errors.Is(err, conn.ErrStale) {
+		t.Errorf("for another: %v", err)
 	}
 }

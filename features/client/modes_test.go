@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // patient are the options of a call that is to get through.
@@ -125,10 +128,13 @@ func TestSeriesIsBoundToItsSession(t *testing.T) {
 					if readyAgain {
 						awaitReady(t, session)
 					}
-					for _, method := range []string{protocol.MethodCallTool, protocol.MethodListTools} {
+					for _, method := range []string{protocol.MethodCallTool, protocol.MethodListTools, protocol.MethodPing} {
 						if err := callMethod(t, series, method); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) {
 							t.Errorf("%+v, ready again %t, %s: got %v", options, readyAgain, method, err)
 						}
+					}
+					if _, err := toolNames(t, series, nil); !errors.Is(err, conn.ErrStale) || errors.Is(err, client.ErrStaleCursor) {
+						t.Errorf("%+v: a list got %v", options, err)
 					}
 					awaitReady(t, session)
 					if calls := len(s.received(protocol.MethodCallTool)) + len(s.received(protocol.MethodListTools)); calls != 1 {
@@ -174,4 +180,57 @@ func TestModeIsAsLastListed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// unsending is a transport whose links cannot send calls of tools, and say so.
+type unsending struct{ transport.Transport }
+
+func (u unsending) Open(ctx context.Context) (transport.Link, error) {
+	link, err := u.Transport.Open(ctx)
+	return &unsendingLink{Link: link}, err
+}
+
+type unsendingLink struct {
+	transport.Link
+	receiver transport.Receiver
+}
+
+func (l *unsendingLink) Bind(r transport.Receiver) {
+	l.receiver = r
+	l.Link.Bind(r)
+}
+
+func (l *unsendingLink) Send(o transport.Outbound) error {
+	if !bytes.Contains(o.Frame, []byte(protocol.MethodCallTool)) {
+		return l.Link.Send(o)
+	}
+	l.receiver.Failed(transport.Failure{Tag: o.Tag, Err: transport.ErrClosed, Unsent: true})
+	return nil
+}
+
+// Even what was surely not executed is not made again in another session.
+//
+// Guarantees: G-0012.1
+func TestStatefulCallThatWasNotSentIsNotCarriedOver(t *testing.T) {
+	for mode, attempts := range map[protocol.ToolMode]int{protocol.Stateful: 2, protocol.Stateless: 10} {
+		synctest.Test(t, func(t *testing.T) {
+			s := answering(nil)
+			defer s.close()
+			session, err := connect(t, unsending{s}, client.Options{ProtocolVersion: protocol.LatestLegacy}, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			options, made := patient, 1
+			options.ToolMode = mode
+			options.OnAttempt = func(a conn.Attempt) {
+				if made++; a.Epoch == 1 && made == 2 {
+					s.cut() // before the next one
+				}
+			}
+			_, err = callTool(t, session.With(options), "x", "")
+			if stale := errors.Is(err, conn.ErrStale); !conn.NotExecuted(err) || made != attempts || stale != (mode == protocol.Stateful) {
+				t.Errorf("%s: after %d attempts got %v", mode, made, err)
+			}
+		})
+	}
 }
