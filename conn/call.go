@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -16,26 +15,51 @@ type Request struct {
 	Method string
 	Params json.RawMessage // an object or array; nil for none
 
-	// ID is a number drawn with NextID, for callers who need it in the params.
-	// Zero: the Conn draws one. An id is used once.
-	ID int64
+	// ParamsFor makes the params where they depend on the id of the request or
+	// on the incarnation that it is for. It is called on the calling goroutine
+	// while the Conn is ready, before each time the request is offered to a
+	// link. An error, and a panic, ends the call as refused and not sent. Nil:
+	// the params are Params.
+	ParamsFor func(id int64, epoch uint64) (json.RawMessage, error)
 
-	// Timeout ends the call if no answer has come. Zero: Options.RequestTimeout.
-	// Negative: only the context bounds the call.
+	// Epoch is the incarnation the call is for: where another is present it is
+	// refused with ErrStale, not sent. Zero: whichever is present when it is
+	// sent.
+	Epoch uint64
+
+	// Timeout ends an attempt if no answer has come, and the call with it.
+	// Zero: Options.RequestTimeout. Negative: only the context bounds it. It
+	// begins anew with each attempt, and does not run between them: the context
+	// bounds the whole.
 	Timeout time.Duration
 
 	// ProgressRestarts has each notification of progress begin the timeout
-	// anew, but never beyond MaxTimeout after the call was made.
+	// anew, but never beyond MaxTimeout after the attempt was made.
 	ProgressRestarts bool
 
-	// MaxTimeout bounds a call whose timeout is prolonged: by its progress, or
-	// because the peer is being served in what it asks in order to answer. Less
-	// than the timeout prolongs nothing. Zero: ten times the timeout.
+	// MaxTimeout bounds an attempt whose timeout is prolonged: by its progress,
+	// or because the peer is being served in what it asks in order to answer.
+	// Less than the timeout prolongs nothing. Zero: ten times the timeout.
 	MaxTimeout time.Duration
 
 	// WaitForReady waits for the Conn to become ready, until the context ends,
 	// instead of failing at once.
 	WaitForReady bool
+
+	// Retries is how many more times the call is made, under a new id, when its
+	// link or its stream was lost or the Conn was not ready for it. Before that
+	// it waits for the Conn to be ready, until the context ends. What may have
+	// been executed is made again only if it is Repeatable. Nothing else is
+	// retried: no answer, timeout, cancellation or refusal of another kind. Zero:
+	// the call is made once.
+	Retries int
+
+	// Repeatable says that to execute the request twice does no harm.
+	Repeatable bool
+
+	// OnAttempt is told of each attempt that has ended and is to be followed by
+	// another, on the calling goroutine, before the wait.
+	OnAttempt func(Attempt)
 
 	// OnProgress is handed the params of progress notifications, on the
 	// calling goroutine, before Call returns. While it runs, only the newest
@@ -57,8 +81,8 @@ type origin struct {
 	serving   *Incoming
 }
 
-// epoch is the incarnation a frame is encoded for: the origin's own, or the
-// present one.
+// epoch is the incarnation a notification is encoded for: the origin's own, or
+// the present one.
 func (o origin) epoch(c *Conn) uint64 {
 	switch {
 	case o.handshake != nil:
@@ -135,10 +159,6 @@ func (c *call) offer(params json.RawMessage) (replaced bool) {
 	return replaced
 }
 
-// NextID draws the id of a request to come: positive, rising, never reused in
-// the life of the Conn.
-func (c *Conn) NextID() int64 { return c.lastID.Add(1) }
-
 // Call makes a request and waits for its one outcome: the result, or a
 // *CallError. It returns at the end of ctx at the latest. The result is the
 // caller's.
@@ -147,72 +167,22 @@ func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 }
 
 func (c *Conn) call(ctx context.Context, r Request, by origin) (json.RawMessage, error) {
-	began := time.Now()
-	if r.ID == 0 {
-		r.ID = c.NextID()
+	if by.handshake != nil {
+		r.Epoch = by.handshake.epoch
 	}
 	c.counters.calls.Add(1)
-	o := c.attempt(ctx, r, by)
-	for r.WaitForReady && o.cause == Refused && notReady(o.err) {
-		if err := c.AwaitReady(ctx); err != nil {
-			o = c.neverReady(ctx, err)
-			break
-		}
-		o = c.attempt(ctx, r, by)
-	}
+	m := making{conn: c, request: r, by: by, id: c.nextID()}
+	m.begin(ctx)
+	o := m.whole(ctx)
 	c.counters.settled[o.cause][o.delivery].Add(1)
-	var err error
-	if o.cause != Answered {
-		err = &CallError{Method: r.Method, ID: r.ID, Cause: o.cause, Delivery: o.delivery, Err: o.err}
-	}
-	c.options.Hooks.RequestStopped(telemetry.RequestStopped{
-		Conn: c.options.Name, Method: r.Method, ID: r.ID, Cause: o.cause.String(), Delivery: o.delivery.String(),
-		Duration: time.Since(began), Err: err,
-	})
-	return o.result, err
+	return o.result, m.end(o)
 }
 
-// notReady tells a refusal that passes with time from one that does not.
-func notReady(err error) bool {
-	var state *StateError
-	return errors.As(err, &state) || errors.Is(err, ErrStale) || errors.Is(err, ErrNotRunning)
-}
+// nextID draws the id of a request to come: positive, rising, never reused in
+// the life of the Conn.
+func (c *Conn) nextID() int64 { return c.lastID.Add(1) }
 
-// neverReady is the outcome of a call that has waited for ready in vain.
-func (c *Conn) neverReady(ctx context.Context, err error) outcome {
-	if ctx.Err() == nil {
-		return outcome{ending: ending{ShutDown, NotSent, err}}
-	}
-	return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
-}
-
-// attempt encodes the request for the present incarnation, posts it and waits.
-func (c *Conn) attempt(ctx context.Context, r Request, by origin) outcome {
-	if err := c.acquireSlot(ctx); err != nil {
-		return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
-	}
-	waiting := c.newCall()
-	if r.OnProgress != nil {
-		waiting.progress = make(chan json.RawMessage, 1)
-	}
-	posted := c.mailbox.post(event{
-		kind: callMade, handshake: by.handshake != nil, serving: c.serves(ctx), silent: r.Silent,
-		epoch: by.epoch(c), timeout: c.timeout(r), limit: c.limit(r), restarts: r.ProgressRestarts, streaming: r.Streaming,
-		out: outboundFrame{
-			id: r.ID, call: waiting, stream: by.stream(),
-			frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(r.ID), r.Method, r.Params),
-		},
-	})
-	if !posted {
-		waiting.releaseSlot()
-		return c.refusedUnposted()
-	}
-	o := c.await(ctx, r, waiting)
-	c.calls.Put(waiting)
-	return o
-}
-
-func (c *Conn) timeout(r Request) time.Duration {
+func (c *Conn) timeout(r *Request) time.Duration {
 	switch {
 	case r.Timeout < 0 || r.Streaming:
 		return 0
@@ -224,7 +194,7 @@ func (c *Conn) timeout(r Request) time.Duration {
 }
 
 // limit is what the timeout may be prolonged to.
-func (c *Conn) limit(r Request) time.Duration {
+func (c *Conn) limit(r *Request) time.Duration {
 	if r.MaxTimeout > 0 {
 		return r.MaxTimeout
 	}
@@ -232,7 +202,7 @@ func (c *Conn) limit(r Request) time.Duration {
 }
 
 // await waits for the outcome, hands on progress, and gives up when ctx ends.
-func (c *Conn) await(ctx context.Context, r Request, waiting *call) outcome {
+func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) outcome {
 	leaving := ctx.Done()
 	for {
 		select {
@@ -247,7 +217,7 @@ func (c *Conn) await(ctx context.Context, r Request, waiting *call) outcome {
 			r.OnProgress(params)
 		case <-leaving:
 			leaving = nil
-			c.leave(ctx, event{id: r.ID})
+			c.leave(ctx, event{id: id})
 		}
 	}
 }

@@ -30,6 +30,7 @@ type Conn struct {
 	stopping atomic.Bool
 	done     chan struct{} // closed when Run has ended in closing
 	epoch    uint64        // where the next Run continues
+	gap      *gap          // the loop's: since it was ready; nil while it is, and before it has been
 }
 
 // New makes an initiator: it opens links through t, and opens another, after a

@@ -19,6 +19,9 @@
 //   - When a link is lost, all of its calls end in the same step; when a
 //     stream of it is, the calls of that stream do.
 //   - A call ends at the end of its context, whatever the peer does.
+//   - Nothing is made again unless [Request.Retries] asks for it, and nothing
+//     that may have been executed unless it is Repeatable. A call that names an
+//     incarnation is sent in no other.
 //   - A handler never delays a reply: handlers run off the loop.
 //   - Memory is bounded whatever the peer sends: what a slow handler leaves
 //     waiting slows the peer down when that is safe, and is shed by what it
@@ -43,5 +46,5 @@
 //
 // The package knows JSON-RPC, not MCP: a [Dialect] and a handshake function
 // are handed in. See ADR-0001 to ADR-0009, ADR-0015, ADR-0019, ADR-0021 and
-// ADR-0025.
+// ADR-0023 to ADR-0025.
 package conn

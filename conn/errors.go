@@ -57,12 +57,13 @@ var (
 	// ErrDraining refuses calls on a Conn that is being closed.
 	ErrDraining = errors.New("conn: draining: no new calls are taken")
 
-	// ErrStale refuses a call that was encoded for an incarnation that is over.
+	// ErrStale refuses a call for an incarnation that is over: see
+	// Request.Epoch. No waiting helps, unlike with a *StateError alone.
 	ErrStale = errors.New("conn: the incarnation this call was made for is over")
 
-	// ErrIDInUse refuses a call whose Request.ID is that of another call that
-	// has not ended.
-	ErrIDInUse = errors.New("conn: the id belongs to a call that has not ended")
+	// errIDInUse refuses a call under the id of another that has not ended. Ids
+	// are drawn by the Conn, so that nobody meets it.
+	errIDInUse = errors.New("conn: the id belongs to a call that has not ended")
 
 	// ErrIncompatible is wrapped by handshake strategies that share no
 	// protocol with the peer.
@@ -83,15 +84,19 @@ var (
 // the peer's *jsonrpc.Error, the context's cause, a Reason, a *StateError.
 type CallError struct {
 	Method   string
-	ID       int64
-	Cause    Cause
-	Delivery Delivery
+	ID       int64    // of the last attempt; 0 when it came to none
+	Cause    Cause    // of the last attempt, or of the end of the wait for another
+	Delivery Delivery // of all attempts: NotSent only if none can have been executed
 	Err      error
+	Attempts []Attempt // those that did not end the call, oldest first; nil for none
 }
 
 func (e *CallError) Error() string {
 	if e.Cause == PeerError {
 		return fmt.Sprintf("%s: %v", e.Method, e.Err)
+	}
+	if n := len(e.Attempts); n > 0 {
+		return fmt.Sprintf("%s: %s (%s) with %d attempts failed before: %v", e.Method, e.Cause, e.Delivery, n, e.Err)
 	}
 	return fmt.Sprintf("%s: %s (%s): %v", e.Method, e.Cause, e.Delivery, e.Err)
 }

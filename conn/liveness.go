@@ -46,7 +46,7 @@ func (c *core) beginLiveness(now instant) {
 // read from it, nothing can be heard.
 func (c *core) watchPeer(now instant, ev *event) {
 	l := &c.liveness
-	if !passed(now, l.dueAt) || c.state() != Ready {
+	if !passed(now, l.dueAt) || ev.id == 0 || c.state() != Ready {
 		return
 	}
 	if ev.heard || c.flow.stall != 0 {

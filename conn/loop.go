@@ -196,8 +196,11 @@ func (l *loop) step(ev event) {
 		l.remains = ev.err
 	case tick:
 		l.armed, l.slotted = 0, 0
-		ev.random, ev.id = random(), l.conn.NextID()
-		ev.moved, ev.heard, ev.handling = l.moved, l.hears(), l.conn.notices.progressed()
+		if passed(l.conn.now(), l.core.liveness.dueAt) {
+			ev.id = l.conn.nextID() // for a probe
+		}
+		ev.random, ev.moved = random(), l.moved
+		ev.heard, ev.handling = l.hears(), l.conn.notices.progressed()
 	}
 	l.feed(ev)
 	for len(l.returned) > 0 {

@@ -21,7 +21,7 @@ func (d *driver) patient(id int64) {
 	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, out: d.frame(id)})
 }
 
-// Guarantees: G-0003.14
+// Guarantees: G-0003.15
 func TestTimeoutStandsStillWhileThePeerIsServed(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.patient(1)
@@ -40,7 +40,7 @@ func TestTimeoutStandsStillWhileThePeerIsServed(t *testing.T) {
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
-// Guarantees: G-0003.14
+// Guarantees: G-0003.15
 func TestLimitHoldsWhileThePeerIsServed(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.patient(1)
@@ -52,7 +52,7 @@ func TestLimitHoldsWhileThePeerIsServed(t *testing.T) {
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
-// Guarantees: G-0003.14
+// Guarantees: G-0003.15
 func TestTimeoutRunsOnAfterACancellation(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.patient(1)
@@ -64,7 +64,7 @@ func TestTimeoutRunsOnAfterACancellation(t *testing.T) {
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
-// Guarantees: G-0003.14
+// Guarantees: G-0003.15
 func TestProgressWhileThePeerIsServed(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
@@ -84,7 +84,7 @@ func TestProgressWhileThePeerIsServed(t *testing.T) {
 // Only calls that the request can be for wait: those of its stream that had
 // been sent when it came.
 //
-// Guarantees: G-0003.14
+// Guarantees: G-0003.15
 func TestOtherTimeoutsRunOn(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.patient(1)
@@ -102,7 +102,7 @@ func TestOtherTimeoutsRunOn(t *testing.T) {
 
 // A call turns out to have a stream of its own after all.
 //
-// Guarantees: G-0003.14
+// Guarantees: G-0003.15
 func TestTimeoutRunsOnOnceItsStreamIsOpened(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.patient(1)
@@ -116,7 +116,7 @@ func TestTimeoutRunsOnOnceItsStreamIsOpened(t *testing.T) {
 
 // An ordinary request of the peer's has nothing to do with our calls.
 //
-// Guarantees: G-0003.14
+// Guarantees: G-0003.15
 func TestOrdinaryRequestPutsNothingOff(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.patient(1)

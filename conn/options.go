@@ -97,6 +97,5 @@ func (o Options) withDefaults() Options {
 	if o.Wheel == nil {
 		o.Wheel = new(Wheel)
 	}
-	o.Hooks = o.Hooks.WithDefaults()
 	return o
 }

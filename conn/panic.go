@@ -18,10 +18,13 @@ func (l *loop) recoverPanic(err *error) {
 	}
 	c := l.conn
 	panicked := &PanicError{Value: value, Stack: debug.Stack()}
+	if l.core.state() == Ready {
+		l.beginGap(l.core.epoch, Reason{LinkBroken, panicked}, time.Now())
+	}
 	l.abandon(panicked, c.mailbox.end())
 	c.epoch = l.core.epoch
 	over := c.role == acceptor || c.stopping.Load()
-	status := Status{State: Starting, Reason: Reason{LinkBroken, panicked}, Since: time.Now(), Epoch: c.epoch}
+	status := Status{State: Starting, Reason: Reason{LinkBroken, panicked}, Since: time.Now(), Epoch: c.epoch, lost: c.epoch}
 	if over {
 		status.State = Closing
 	}
@@ -53,10 +56,11 @@ func (l *loop) dismantle(why error) (err error) {
 // unless it surely never left.
 func (l *loop) abandon(why error, unread []event) {
 	told := make(map[*call]bool)
-	tell := func(c *call, o outcome) {
+	tell := func(id int64, c *call, o outcome) {
 		if c != nil && !told[c] && !c.settled {
 			told[c] = true
 			c.settle(o)
+			l.settled(id, o.cause)
 		}
 	}
 	unsent := outcome{ending: ending{LinkLost, NotSent, why}}
@@ -64,22 +68,22 @@ func (l *loop) abandon(why error, unread []event) {
 	for _, fx := range l.left() {
 		switch {
 		case fx.kind == settle:
-			tell(fx.call, outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
+			tell(fx.id, fx.call, outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
 		case fx.out.notice:
-			tell(fx.out.call, unknown) // the link may have panicked after taking it
+			tell(0, fx.out.call, unknown) // the link may have panicked after taking it
 		}
 		l.discard(fx.link)
 	}
 	for _, r := range l.core.pending.byID {
-		tell(r.call, outcome{ending: ending{LinkLost, r.unanswered(), why}})
+		tell(r.id, r.call, outcome{ending: ending{LinkLost, r.unanswered(), why}})
 	}
 	for _, out := range l.core.outbound.queue {
-		tell(out.call, unsent)
+		tell(out.id, out.call, unsent)
 	}
 	events := append([]event{l.present}, l.returned...)
 	events = append(events, l.batch...)
 	for _, ev := range append(events, unread...) {
-		tell(ev.out.call, unsent)
+		tell(ev.out.id, ev.out.call, unsent)
 		l.discard(ev.link)
 	}
 }

@@ -220,7 +220,7 @@ func (c *core) refusal(ev *event) (Cause, error) {
 	case ev.epoch != c.epoch:
 		return Refused, ErrStale
 	case c.pending.byID[ev.out.id] != nil:
-		return Refused, ErrIDInUse
+		return Refused, errIDInUse
 	default:
 		return 0, nil
 	}

@@ -134,7 +134,7 @@ func TestSameIDTwiceIsRefused(t *testing.T) {
 	d.wantTransmit(1)
 	first := d.calls[1]
 	d.call(1, 0)
-	if fx := d.wantSettled(1, Refused, NotSent); !errors.Is(fx.err, ErrIDInUse) {
+	if fx := d.wantSettled(1, Refused, NotSent); !errors.Is(fx.err, errIDInUse) {
 		t.Fatalf("the error is %v", fx.err)
 	}
 	d.calls[1] = first

@@ -28,11 +28,9 @@ func (l *loop) performOne(fx *effect) {
 		l.inc.link.End(fx.stream)
 	case resumeStream:
 		l.inc.link.Resume(fx.stream)
-	case stallBegun:
-		l.conn.counters.stalls.Add(1)
-	case stallEnded, missed: // only told
 	case settle:
 		fx.call.settle(outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
+		l.settled(fx.id, fx.cause)
 	case progress:
 		if fx.call.offer(fx.payload) {
 			l.shed(fx.method)
@@ -58,7 +56,7 @@ func (l *loop) performOne(fx *effect) {
 		l.closeLink(fx.epoch, fx.link, fx.grace)
 	case transitioned:
 		l.transition(fx)
-	case violation, late, unknown:
+	case violation, late, unknown, missed, stallBegun, stallEnded:
 		l.report(fx)
 	case terminate:
 		l.finished = true
@@ -79,6 +77,7 @@ func (l *loop) transmit(fx *effect) {
 	case err == nil:
 		l.taken(out)
 	case errors.Is(err, transport.ErrBusy):
+		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.options.Name, Epoch: fx.epoch, ID: out.id, Attempts: out.attempts + 1})
 		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: out, tried: true, moved: l.moved, random: random()})
 		l.moved = false
 	default:
@@ -107,10 +106,11 @@ func (l *loop) enter(epoch uint64) {
 func (l *loop) transition(fx *effect) {
 	c := l.conn
 	now := time.Now()
-	status := Status{State: fx.to, Reason: fx.reason, Since: now, Epoch: fx.epoch, LastFailure: c.Status().LastFailure}
+	before := c.Status()
+	status := Status{State: fx.to, Reason: fx.reason, Since: now, Epoch: fx.epoch, LastFailure: before.LastFailure, lost: before.lost}
 	if fx.to == Backoff {
 		status.NextAttempt = c.born.Add(fx.at)
-		status.LastFailure = fx.reason
+		status.LastFailure, status.lost = fx.reason, fx.epoch
 	}
 	c.publish(status)
 	told := telemetry.Transition{
@@ -118,36 +118,63 @@ func (l *loop) transition(fx *effect) {
 		Kind: string(fx.reason.Kind), Reason: fx.reason, At: now, NextAttempt: status.NextAttempt,
 		Dropped: c.counters.untold.Load(),
 	}
-	l.tell(func() { c.options.Hooks.Transition(told) })
-}
-
-// report counts what a peer did wrong, and tells the hooks.
-func (l *loop) report(fx *effect) {
-	c, hooks := l.conn, &l.conn.options.Hooks
-	reply := telemetry.Reply{Conn: c.options.Name, Epoch: fx.epoch, ID: fx.id}
-	switch fx.kind {
-	case late:
-		c.counters.late.Add(1)
-		l.tell(func() { hooks.LateReply(reply) })
-	case unknown:
-		c.counters.unknown.Add(1)
-		l.tell(func() { hooks.UnknownReply(reply) })
-	default:
-		c.counters.malformed.Add(1)
-		v := telemetry.Violation{Conn: c.options.Name, Epoch: fx.epoch, Err: fx.err}
-		l.tell(func() { hooks.Violation(v) })
+	tell(l, c.options.Hooks.Transition, told)
+	switch {
+	case fx.from == Ready && fx.to == Backoff:
+		l.beginGap(fx.epoch, fx.reason, now)
+	case fx.to == Ready && c.gap != nil:
+		l.endGap(fx.epoch, now)
 	}
 }
 
-// tell runs a hook off the loop. A hook that panics loses its event only.
-func (l *loop) tell(hook func()) {
+// report counts what is not as it should be, and tells the hooks.
+func (l *loop) report(fx *effect) {
+	c, hooks := l.conn, &l.conn.options.Hooks
+	reply := telemetry.Reply{Conn: c.options.Name, Epoch: fx.epoch, ID: fx.id, Cause: fx.cause.String()}
+	stalled := telemetry.Stalled{Conn: c.options.Name, Epoch: fx.epoch, Why: fx.stall.String()}
+	switch fx.kind {
+	case late:
+		c.counters.late.Add(1)
+		tell(l, hooks.LateReply, reply)
+	case unknown:
+		c.counters.unknown.Add(1)
+		tell(l, hooks.UnknownReply, reply)
+	case missed:
+		tell(l, hooks.Missed, telemetry.Missed{Conn: c.options.Name, Epoch: fx.epoch, InRow: fx.frames})
+	case stallBegun:
+		c.counters.stalls.Add(1)
+		stalled.Since = time.Now()
+		tell(l, hooks.Stalled, stalled)
+	case stallEnded:
+		stalled.Since, stalled.Over, stalled.Duration = time.Now().Add(-fx.at), true, fx.at
+		tell(l, hooks.Stalled, stalled)
+	default:
+		c.counters.malformed.Add(1)
+		tell(l, hooks.Violation, telemetry.Violation{Conn: c.options.Name, Epoch: fx.epoch, Err: fx.err})
+	}
+}
+
+// received tells the hooks of a notification that is on its way to the handler.
+func (l *loop) received(in *Incoming) {
+	if hook := l.conn.options.Hooks.NotificationReceived; hook != nil {
+		tell(l, hook, telemetry.NotificationReceived{Conn: l.conn.options.Name, Epoch: in.Epoch, Method: in.Method, Size: len(in.Params)})
+	}
+}
+
+// tell runs a hook off the loop, if there is one.
+func tell[E any](l *loop, hook func(E), e E) {
+	if hook == nil {
+		return
+	}
 	c := l.conn
-	told := l.events.submit(func() {
-		if guard(func() error { hook(); return nil }) != nil {
-			c.counters.untold.Add(1)
-		}
-	})
-	if !told {
+	if !l.events.submit(func() { c.tell(func() { hook(e) }) }) {
+		c.counters.untold.Add(1)
+	}
+}
+
+// tell runs a hook. One that panics loses its event only.
+func (c *Conn) tell(hook func()) {
+	if guard(func() error { hook(); return nil }) != nil {
 		c.counters.untold.Add(1)
 	}
 }

@@ -4,7 +4,8 @@ import "sync/atomic"
 
 // Stats are counts since the Conn was made.
 type Stats struct {
-	Calls     uint64 // requests made
+	Calls     uint64 // requests made, each once however often it was retried
+	Retries   uint64 // attempts beyond the first of each call
 	Settled   map[Cause]map[Delivery]uint64
 	Late      uint64 // answers to requests that had ended
 	Unknown   uint64 // answers to requests never made
@@ -39,7 +40,7 @@ func (s Stats) Ended() uint64 {
 
 // counters are written by callers and the loop, and read by anybody.
 type counters struct {
-	calls, late, unknown, malformed, shed, stalls atomic.Uint64
+	calls, late, unknown, malformed, shed, stalls, retries atomic.Uint64
 
 	untold  atomic.Uint64 // telemetry events that reached no hook
 	settled [causes][deliveries]atomic.Uint64
@@ -73,6 +74,7 @@ func (c *Conn) depths() Depths {
 func (c *Conn) Stats() Stats {
 	s := Stats{
 		Calls:     c.counters.calls.Load(),
+		Retries:   c.counters.retries.Load(),
 		Late:      c.counters.late.Load(),
 		Unknown:   c.counters.unknown.Load(),
 		Malformed: c.counters.malformed.Load(),

@@ -11,6 +11,7 @@ type Status struct {
 	NextAttempt time.Time // in backoff: when it ends by itself
 	LastFailure Reason    // of the last incarnation that was lost; zero if none
 
+	lost    uint64        // the last incarnation that was lost; 0 if none
 	changed chan struct{} // closed when the next status is published
 }
 

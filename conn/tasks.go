@@ -223,17 +223,16 @@ func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
 // reportPanic tells the hooks of a panic in code that was handed in.
 func (c *Conn) reportPanic(where string, err error) {
 	panicked, ok := err.(*PanicError)
-	if !ok {
-		return
-	}
-	told := telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack}
-	if guard(func() error { c.options.Hooks.Panic(told); return nil }) != nil {
-		c.counters.untold.Add(1)
+	if hook := c.options.Hooks.Panic; ok && hook != nil {
+		c.tell(func() {
+			hook(telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack})
+		})
 	}
 }
 
 // deliver puts a notification before the handler, off the loop.
 func (l *loop) deliver(in *Incoming) {
+	l.received(in)
 	shed, many := l.conn.notices.add(notice{in, l.inc.ctx})
 	for _, gone := range shed {
 		l.shed(gone.Method)
@@ -253,7 +252,7 @@ func (c *Conn) handle(n notice) {
 func (l *loop) shed(method string) {
 	c := l.conn
 	c.counters.shed.Add(1)
-	l.tell(func() { c.options.Hooks.Shed(telemetry.Shed{Conn: c.options.Name, Method: method}) })
+	tell(l, c.options.Hooks.Shed, telemetry.Shed{Conn: c.options.Name, Method: method})
 }
 
 // guard runs code that was handed in, and turns its panic into an error.

@@ -60,11 +60,12 @@ func TestLostLinkIsTheConnsBusiness(t *testing.T) {
 		var lastID int64
 		for lost := range uint64(10) {
 			await(t, c)
-			if id := c.NextID(); id <= lastID || c.Status().Epoch != lost+1 {
-				t.Fatalf("after %d losses the id is %d (last %d), the epoch %d", lost, id, lastID, c.Status().Epoch)
-			} else {
-				lastID = id
+			_, err := c.Call(t.Context(), conn.Request{Method: "nobody serves this"})
+			var refused *conn.CallError
+			if !errors.As(err, &refused) || refused.ID <= lastID || c.Status().Epoch != lost+1 {
+				t.Fatalf("after %d losses the last id is %d, the epoch %d, and a call gives %v", lost, lastID, c.Status().Epoch, err)
 			}
+			lastID = refused.ID
 			p.drop()
 			pass(time.Minute)
 		}

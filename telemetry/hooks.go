@@ -1,117 +1,113 @@
 package telemetry
 
 import (
+	"context"
 	"slices"
-	"time"
 )
 
-// Hooks are functions to be told what happens; any of them may be nil.
+// Hooks are functions to be told what happens; any of them may be nil. None
+// can end or hold up a connection: what panics has missed its event, and what
+// is slow delays as said here.
 //
-// Transition, LateReply, UnknownReply, Violation and Shed run one at a time,
-// in the order of what they tell, off the connection's own goroutine: a slow
-// hook delays other hooks, never the connection. At most 1,024 such events
-// wait; what does not fit is dropped and counted in Dropped.
-// RequestStopped runs on the goroutine of the caller whose request ended.
+// RequestStarted, Retried and RequestStopped run on the goroutine of the caller
+// whose request it is, which waits for them. Panic runs on the goroutine that
+// panicked. All others run one at a time, in the order of what they tell, off
+// the connection's own goroutine: a slow one delays those behind it. At most
+// 1,024 events wait for them; what does not fit is dropped and counted, see
+// Transition.Dropped.
+//
+// A hook may look at the connection, and must not wait for it: a call made by
+// one would wait behind it. What an event points to must not be changed.
+// Durations are measured on the monotonic clock.
 type Hooks struct {
-	Transition     func(Transition)
-	RequestStopped func(RequestStopped)
-	LateReply      func(Reply)     // an answer to a request that had ended
-	UnknownReply   func(Reply)     // an answer to a request never made
-	Violation      func(Violation) // the peer broke a rule; nothing was lost
-	Shed           func(Shed)      // a notification was dropped for want of room
-	Panic          func(Panic)     // code that was handed in panicked; on the goroutine it ran on
+	// RequestStarted returns the context that the hooks of this call are given
+	// from here on, so that a tracer finds its span there. It is ctx or derived
+	// from it; nil means ctx. The call itself goes on with the caller's.
+	RequestStarted func(ctx context.Context, e RequestStarted) context.Context
+	Retried        func(ctx context.Context, e Retried)
+	RequestStopped func(ctx context.Context, e RequestStopped)
+
+	Transition           func(Transition)
+	Gap                  func(Gap) // ready again after a loss
+	NotificationReceived func(NotificationReceived)
+	Shed                 func(Shed)
+	Stalled              func(Stalled)
+	BusyRetry            func(BusyRetry)
+	Missed               func(Missed)
+	LateReply            func(Reply)     // an answer to a request that had ended
+	UnknownReply         func(Reply)     // an answer to a request never made
+	Violation            func(Violation) // the peer broke a rule; nothing was lost
+
+	Panic func(Panic)
 }
 
-// A Transition is a change of state.
-type Transition struct {
-	Conn        string
-	Epoch       uint64 // the incarnation it belongs to
-	From, To    string
-	Kind        string    // the reason, as a name to count by
-	Reason      error     // the reason in full
-	At          time.Time // when it happened
-	NextAttempt time.Time // entering backoff: when the next attempt is due
-	Dropped     uint64    // events dropped so far because hooks were slow
-}
-
-// RequestStopped is the end of a request.
-type RequestStopped struct {
-	Conn     string
-	Method   string
-	ID       int64
-	Cause    string
-	Delivery string
-	Duration time.Duration // on the monotonic clock
-	Err      error         // nil when it was answered
-}
-
-// A Reply is an answer nobody waits for.
-type Reply struct {
-	Conn  string
-	Epoch uint64
-	ID    int64 // 0 when it is no id of ours
-}
-
-// A Violation is a message that breaks the protocol's rules.
-type Violation struct {
-	Conn  string
-	Epoch uint64
-	Err   error
-}
-
-// Shed is a notification dropped for want of room.
-type Shed struct {
-	Conn   string
-	Method string
-}
-
-// Panic is a panic in code that was handed in. The connection lives on.
-type Panic struct {
-	Conn  string
-	Where string // the method being served, or what else ran, such as "Dialect.Classify"
-	Value any
-	Stack []byte
-}
-
-// WithDefaults returns hooks none of which is nil.
-func (h Hooks) WithDefaults() Hooks {
-	setDefault(&h.Transition)
-	setDefault(&h.RequestStopped)
-	setDefault(&h.LateReply)
-	setDefault(&h.UnknownReply)
-	setDefault(&h.Violation)
-	setDefault(&h.Shed)
-	setDefault(&h.Panic)
-	return h
-}
-
-func setDefault[E any](hook *func(E)) {
-	if *hook == nil {
-		*hook = func(E) {}
-	}
-}
-
-// Tee returns hooks that tell each of the given ones, in order.
+// Tee returns hooks that tell each of the given ones, in order. A hook that
+// none of them has is nil. What one RequestStarted returns is given to the
+// next, so that each finds what it has put there.
 func Tee(hooks ...Hooks) Hooks {
-	hooks = slices.Clone(hooks)
-	for i := range hooks {
-		hooks[i] = hooks[i].WithDefaults()
-	}
 	return Hooks{
-		Transition:     tee(hooks, func(h Hooks) func(Transition) { return h.Transition }),
-		RequestStopped: tee(hooks, func(h Hooks) func(RequestStopped) { return h.RequestStopped }),
-		LateReply:      tee(hooks, func(h Hooks) func(Reply) { return h.LateReply }),
-		UnknownReply:   tee(hooks, func(h Hooks) func(Reply) { return h.UnknownReply }),
-		Violation:      tee(hooks, func(h Hooks) func(Violation) { return h.Violation }),
-		Shed:           tee(hooks, func(h Hooks) func(Shed) { return h.Shed }),
-		Panic:          tee(hooks, func(h Hooks) func(Panic) { return h.Panic }),
+		RequestStarted:       teeStarted(hooks),
+		Retried:              teeWithin(hooks, func(h Hooks) func(context.Context, Retried) { return h.Retried }),
+		RequestStopped:       teeWithin(hooks, func(h Hooks) func(context.Context, RequestStopped) { return h.RequestStopped }),
+		Transition:           tee(hooks, func(h Hooks) func(Transition) { return h.Transition }),
+		Gap:                  tee(hooks, func(h Hooks) func(Gap) { return h.Gap }),
+		NotificationReceived: tee(hooks, func(h Hooks) func(NotificationReceived) { return h.NotificationReceived }),
+		Shed:                 tee(hooks, func(h Hooks) func(Shed) { return h.Shed }),
+		Stalled:              tee(hooks, func(h Hooks) func(Stalled) { return h.Stalled }),
+		BusyRetry:            tee(hooks, func(h Hooks) func(BusyRetry) { return h.BusyRetry }),
+		Missed:               tee(hooks, func(h Hooks) func(Missed) { return h.Missed }),
+		LateReply:            tee(hooks, func(h Hooks) func(Reply) { return h.LateReply }),
+		UnknownReply:         tee(hooks, func(h Hooks) func(Reply) { return h.UnknownReply }),
+		Violation:            tee(hooks, func(h Hooks) func(Violation) { return h.Violation }),
+		Panic:                tee(hooks, func(h Hooks) func(Panic) { return h.Panic }),
 	}
 }
 
 func tee[E any](hooks []Hooks, of func(Hooks) func(E)) func(E) {
-	return func(event E) {
-		for _, h := range hooks {
-			of(h)(event)
+	given := given(hooks, of, func(f func(E)) bool { return f != nil })
+	if len(given) == 0 {
+		return nil
+	}
+	return func(e E) {
+		for _, tell := range given {
+			tell(e)
 		}
 	}
+}
+
+func teeWithin[E any](hooks []Hooks, of func(Hooks) func(context.Context, E)) func(context.Context, E) {
+	given := given(hooks, of, func(f func(context.Context, E)) bool { return f != nil })
+	if len(given) == 0 {
+		return nil
+	}
+	return func(ctx context.Context, e E) {
+		for _, tell := range given {
+			tell(ctx, e)
+		}
+	}
+}
+
+func teeStarted(hooks []Hooks) func(context.Context, RequestStarted) context.Context {
+	type starting = func(context.Context, RequestStarted) context.Context
+	given := given(hooks, func(h Hooks) starting { return h.RequestStarted }, func(f starting) bool { return f != nil })
+	if len(given) == 0 {
+		return nil
+	}
+	return func(ctx context.Context, e RequestStarted) context.Context {
+		for _, tell := range given {
+			if derived := tell(ctx, e); derived != nil {
+				ctx = derived
+			}
+		}
+		return ctx
+	}
+}
+
+// given are those of one kind of hook that are there.
+func given[F any](hooks []Hooks, of func(Hooks) F, there func(F) bool) []F {
+	all := make([]F, len(hooks))
+	for i, h := range hooks {
+		all[i] = of(h)
+	}
+	return slices.DeleteFunc(all, func(f F) bool { return !there(f) })
 }

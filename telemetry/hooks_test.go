@@ -1,11 +1,14 @@
 package telemetry_test
 
 import (
+	"context"
 	"reflect"
+	"slices"
 	"testing"
 
-	"github.com/bowline-mcp/bowline/telemetry"
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -16,33 +19,77 @@ func hooksWith(calls *int) telemetry.Hooks {
 	value := reflect.ValueOf(&h).Elem()
 	for i := range value.NumField() {
 		hook := value.Field(i)
-		hook.Set(reflect.MakeFunc(hook.Type(), func([]reflect.Value) []reflect.Value {
+		hook.Set(reflect.MakeFunc(hook.Type(), func(args []reflect.Value) []reflect.Value {
 			*calls++
-			return nil
+			return args[:hook.Type().NumOut()] // a context is given back
 		}))
 	}
 	return h
 }
 
-// callAll calls every hook once, and returns how many there are.
-func callAll(h telemetry.Hooks) int {
+// callAll calls every hook that is there once, and returns the names of the
+// others.
+func callAll(h telemetry.Hooks) (absent []string) {
 	value := reflect.ValueOf(h)
 	for i := range value.NumField() {
 		hook := value.Field(i)
-		hook.Call([]reflect.Value{reflect.Zero(hook.Type().In(0))})
+		if hook.IsNil() {
+			absent = append(absent, value.Type().Field(i).Name)
+			continue
+		}
+		var args []reflect.Value
+		for n := range hook.Type().NumIn() {
+			args = append(args, reflect.Zero(hook.Type().In(n)))
+		}
+		hook.Call(args)
 	}
-	return value.NumField()
+	return absent
 }
 
-func TestDefaultsAreNeverNil(t *testing.T) {
-	callAll(telemetry.Hooks{}.WithDefaults()) // a nil hook would panic
-}
+// all is how many hooks there are.
+func all() int { return reflect.TypeFor[telemetry.Hooks]().NumField() }
 
 func TestTeeTellsEachOfThem(t *testing.T) {
 	var first, second int
-	all := callAll(telemetry.Tee(hooksWith(&first), telemetry.Hooks{}, hooksWith(&second)))
-	if first != all || second != all {
-		t.Errorf("of %d hooks the first was told %d, the second %d", all, first, second)
+	absent := callAll(telemetry.Tee(hooksWith(&first), telemetry.Hooks{}, hooksWith(&second)))
+	if first != all() || second != all() || absent != nil {
+		t.Errorf("of %d hooks the first was told %d, the second %d, absent are %q", all(), first, second, absent)
+	}
+}
+
+// Guarantees: G-0024.2
+func TestTeeOfNothingIsNothing(t *testing.T) {
+	if absent := callAll(telemetry.Tee(telemetry.Hooks{}, telemetry.Hooks{})); len(absent) != all() {
+		t.Errorf("absent are %q only", absent)
+	}
+}
+
+type key string
+
+// A tracer finds the span that it has put into the context, also next to
+// another one, and next to one that derives no context.
+//
+// Guarantees: G-0024.3
+func TestTeeChainsTheContextOfARequest(t *testing.T) {
+	var told []any
+	tracer := func(name key) telemetry.Hooks {
+		note := func(ctx context.Context) { told = append(told, ctx.Value(name)) }
+		return telemetry.Hooks{
+			RequestStarted: func(ctx context.Context, e telemetry.RequestStarted) context.Context {
+				return context.WithValue(ctx, name, string(name)+" of "+e.Method)
+			},
+			Retried:        func(ctx context.Context, _ telemetry.Retried) { note(ctx) },
+			RequestStopped: func(ctx context.Context, _ telemetry.RequestStopped) { note(ctx) },
+		}
+	}
+	careless := telemetry.Hooks{RequestStarted: func(context.Context, telemetry.RequestStarted) context.Context { return nil }}
+	hooks := telemetry.Tee(tracer("a"), careless, tracer("b"))
+
+	ctx := hooks.RequestStarted(t.Context(), telemetry.RequestStarted{Method: "ping"})
+	hooks.Retried(ctx, telemetry.Retried{})
+	hooks.RequestStopped(ctx, telemetry.RequestStopped{})
+	if want := []any{"a of ping", "b of ping", "a of ping", "b of ping"}; !slices.Equal(told, want) {
+		t.Errorf("they found %q, want %q", told, want)
 	}
 }
 

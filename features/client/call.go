@@ -12,14 +12,9 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A caller is the Conn, or an Incarnation for a request that is for its server
-// session and no other.
-type caller interface {
-	Call(context.Context, conn.Request) (json.RawMessage, error)
-}
-
 // requestParams are params that can carry a progress token.
-type requestParams interface {
+type requestParams[P any] interface {
+	*P
 	SetMeta(key string, value json.RawMessage)
 	AddMeta(members protocol.Meta)
 }
@@ -33,38 +28,56 @@ func orNew[P any](params *P) *P {
 	return &copied
 }
 
-// call makes one request: encode, wait, decode, all on the calling goroutine.
-// What check misses in the result makes it unreadable.
-func call[R any](ctx context.Context, s *Session, via caller, method string, params requestParams, check func(*R) error) (*R, error) {
-	request := conn.Request{
-		Method: method, ID: s.conn.NextID(),
-		Timeout: s.options.Timeout, WaitForReady: s.options.WaitForReady && via == s.conn,
-		ProgressRestarts: s.options.ProgressRestarts, MaxTimeout: s.options.MaxTimeout,
+// An exchange is one call of a method: what is asked, and of whom.
+type exchange[P any, Q requestParams[P]] struct {
+	session    *Session
+	params     *P // the caller's: never changed
+	capability func(*protocol.ServerCapabilities) error
+	asked
+}
+
+// asked is the last attempt of a call: its id, and the server it was for.
+type asked struct {
+	id  int64
+	met *meeting
+}
+
+// encode makes the params of one attempt, for the server that is there now. It
+// may be of another era than the one of the attempt before.
+func (x *exchange[P, Q]) encode(id int64, epoch uint64) (json.RawMessage, error) {
+	x.asked = asked{id, x.session.latest.Load()}
+	if x.met.incarnation.Epoch() != epoch {
+		return nil, conn.ErrStale // it was replaced just now
 	}
-	if s.options.OnProgress != nil {
-		request.OnProgress = s.onProgress
-	}
-	if s.options.OnProgress != nil || s.options.ProgressRestarts {
-		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(request.ID).Append(nil))
-	}
-	latest := s.latest.Load()
-	modern := latest != nil && latest.modern()
-	if modern {
-		params.AddMeta(latest.members)
-	}
-	var err error
-	if request.Params, err = protocol.Marshal(params); err != nil {
-		return nil, &conn.CallError{Method: method, ID: request.ID, Cause: conn.Refused, Delivery: conn.NotSent, Err: err}
-	}
-	raw, err := via.Call(ctx, request)
-	if err != nil {
+	if err := x.capability(&x.met.server.Capabilities); err != nil {
 		return nil, err
 	}
-	result, err := decode(raw, modern, check)
-	if err != nil {
-		return nil, answered(method, request.ID, err)
+	params := Q(orNew(x.params))
+	if x.session.options.wantsProgress() {
+		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(id).Append(nil))
 	}
-	return result, nil
+	if x.met.modern() {
+		params.AddMeta(x.met.members)
+	}
+	return protocol.Marshal(params)
+}
+
+// call makes one request: encode, wait, decode, all on the calling goroutine.
+// What check misses in the result makes it unreadable.
+func call[R, P any, Q requestParams[P]](
+	ctx context.Context, s *Session, method string, params *P,
+	capability func(*protocol.ServerCapabilities) error, check func(*R) error,
+) (*R, asked, error) {
+	x := exchange[P, Q]{session: s, params: params, capability: capability}
+	raw, err := s.conn.Call(ctx, s.options.request(method, x.encode))
+	if err != nil {
+		return nil, x.asked, err
+	}
+	result, err := decode(raw, x.met.modern(), check)
+	if err != nil {
+		return nil, x.asked, answered(method, x.id, err)
+	}
+	return result, x.asked, nil
 }
 
 // answered is the failure of a call whose answer is of no use.
@@ -102,16 +115,21 @@ func complete(result any) error {
 
 func anything(*protocol.EmptyResult) error { return nil }
 
-// onProgress hands on progress. What is malformed is ignored, as the
+// nothing is what the server has to offer for a method that every server has.
+func nothing(*protocol.ServerCapabilities) error { return nil }
+
+// progressTo hands on progress. What is malformed is ignored, as the
 // specification asks.
-func (s *Session) onProgress(params json.RawMessage) {
-	var told struct {
-		protocol.ProgressParams
-		Progress *float64 `json:"progress"` // in place of the one that cannot be absent
+func progressTo(tell func(*protocol.ProgressParams)) func(json.RawMessage) {
+	return func(params json.RawMessage) {
+		var told struct {
+			protocol.ProgressParams
+			Progress *float64 `json:"progress"` // in place of the one that cannot be absent
+		}
+		if protocol.Unmarshal(params, &told) != nil || told.Progress == nil {
+			return
+		}
+		told.ProgressParams.Progress = *told.Progress
+		tell(&told.ProgressParams)
 	}
-	if protocol.Unmarshal(params, &told) != nil || told.Progress == nil {
-		return
-	}
-	told.ProgressParams.Progress = *told.Progress
-	s.options.OnProgress(&told.ProgressParams)
 }

@@ -39,6 +39,18 @@ type Options struct {
 	// asked to tell.
 	OnToolsChanged func(context.Context, *Session)
 
+	// ToolModes says of tools, by name, whether their calls depend on earlier
+	// ones of the session. One that is not named here is what its server says in
+	// _meta as protocol.MetaToolMode, when it listed the tool last, and else
+	// protocol.Stateless. See Session.CallTool.
+	ToolModes map[string]protocol.ToolMode
+
+	// TrustAnnotations takes the server at its word: a tool that it has listed
+	// with readOnlyHint or idempotentHint is one that may be called twice, see
+	// CallOptions.Retries. Without it annotations count for nothing, as the
+	// specification asks.
+	TrustAnnotations bool
+
 	// Supervisor runs the connections. Nil: each session has one of its own.
 	Supervisor *supervisor.Supervisor
 

@@ -9,9 +9,16 @@
 //
 // A Session stays valid while servers crash and come back: its methods fail
 // fast while there is no server, or wait for one when asked to with
-// CallOptions.WaitForReady. A method fails with a *conn.CallError, which says
-// how the call ended and whether the server can have executed it; a tool's own
-// failure is a result with IsError set.
+// CallOptions.WaitForReady, and are called again after a loss when asked to with
+// CallOptions.Retries. A method fails with a *conn.CallError, which says how the
+// call ended and whether the server can have executed it; a tool's own failure
+// is a result with IsError set.
+//
+// Another server knows nothing of what was done in the session before. A tool
+// that depends on that is stateful, and a series of its calls is bound to one
+// server session by CallOptions.Epoch:
+//
+//	series := session.With(client.CallOptions{Epoch: session.Conn().Status().Epoch})
 //
 // Behind a CallError may be an error of this package: a *CapabilityError for a
 // request that was not sent because the server does not offer it, a

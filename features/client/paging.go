@@ -39,39 +39,24 @@ func (s *Session) Tools(ctx context.Context, params *protocol.ListToolsParams) i
 
 // toolPages is a walk through the pages of one server session.
 type toolPages struct {
-	session *Session
+	session *Session // from the second page on, for the server that gave the first
 	params  *protocol.ListToolsParams
 	fetched int
-	of      *meeting // the server session whose cursors they are
+	lastID  int64 // of the request for the last of them
 }
 
 func (p *toolPages) fetch(ctx context.Context) (*protocol.ListToolsResult, error) {
+	page, of, err := p.session.listTools(ctx, p.params)
 	p.fetched++
-	if p.fetched == 1 {
-		return p.first(ctx)
-	}
-	page, err := p.session.listTools(ctx, p.of.incarnation, p.params)
-	if conn.NotExecuted(err) && over(err) {
-		return nil, p.session.notSent(protocol.MethodListTools, conn.Refused, ErrStaleCursor)
+	p.lastID = of.id
+	var failed *conn.CallError
+	switch {
+	case p.fetched == 1 && err == nil:
+		p.session = p.session.boundTo(of.met)
+	case p.fetched > 1 && errors.Is(err, conn.ErrStale) && errors.As(err, &failed):
+		failed.Err = fmt.Errorf("%w: %w", ErrStaleCursor, failed.Err)
 	}
 	return page, err
-}
-
-// first fetches the first page. Should that come from a later server session
-// than the one noted here, the latter is over, and its incarnation refuses the
-// cursor.
-func (p *toolPages) first(ctx context.Context) (*protocol.ListToolsResult, error) {
-	s := p.session
-	if err := s.offersTools(ctx, protocol.MethodListTools); err != nil {
-		return nil, err
-	}
-	p.of = s.latest.Load()
-	return s.listTools(ctx, s.conn, p.params)
-}
-
-// over reports whether a call was refused because its incarnation is over.
-func over(err error) bool {
-	return errors.Is(err, conn.ErrStale) || errors.As(err, new(*conn.StateError))
 }
 
 // turn takes the cursor of the next page, if there is one.
@@ -91,5 +76,5 @@ func (p *toolPages) turn(next *string) (more bool, err error) {
 }
 
 func (p *toolPages) useless(err error) error {
-	return answered(protocol.MethodListTools, p.session.conn.NextID(), err)
+	return answered(protocol.MethodListTools, p.lastID, err)
 }

@@ -1,11 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
@@ -31,34 +31,9 @@ type session struct {
 	latest     atomic.Pointer[meeting] // nil until the session has been ready
 	legacy     atomic.Bool             // the server was found to know no modern revision
 	probing    atomic.Bool             // that is being found out
+	listed     listed                  // what the server has said of its tools
 	watch      watch
 	watching   sync.WaitGroup // of the watch's goroutines
-}
-
-// CallOptions apply to the calls of a view of a session, see Session.With.
-type CallOptions struct {
-	// Timeout ends a call without an answer. Zero: Options.Conn.RequestTimeout,
-	// whose default is 30 s. Negative: only the context bounds it. It begins
-	// when the request is made: the wait for ready has the context alone.
-	Timeout time.Duration
-
-	// ProgressRestarts asks for progress, and has each notification of it begin
-	// the timeout anew, but never beyond MaxTimeout after the call was made.
-	ProgressRestarts bool
-
-	// MaxTimeout bounds a call whose progress restarts its timeout. Zero: ten
-	// times the timeout.
-	MaxTimeout time.Duration
-
-	// WaitForReady waits for a server, until the context ends, instead of
-	// failing at once while there is none.
-	WaitForReady bool
-
-	// OnProgress is told how far a call has come: on the calling goroutine,
-	// before the method returns. While it runs only the newest progress is
-	// kept. What is malformed, or does not say how far, is ignored. Nil: no
-	// progress is asked for.
-	OnProgress func(*protocol.ProgressParams)
 }
 
 // With returns the same session with other options for its calls.
@@ -94,15 +69,54 @@ func (s *session) release() error {
 }
 
 // Ping asks the server for a sign of life: by ping in the legacy revisions, by
-// server/discover in the modern ones, which have no ping.
+// server/discover in the modern ones, which have no ping. The question is for
+// the server that is there, and is not put to the next one.
 func (s *Session) Ping(ctx context.Context, params *protocol.PingParams) error {
 	if err := s.await(ctx, protocol.MethodPing); err != nil {
 		return err
 	}
-	method := protocol.MethodPing
-	if latest := s.latest.Load(); latest != nil && latest.modern() {
+	method, met := protocol.MethodPing, s.latest.Load()
+	if met.modern() {
 		method = protocol.MethodDiscover
 	}
-	_, err := call(ctx, s, s.conn, method, orNew(params), anything)
+	_, _, err := call(ctx, s.boundTo(met), method, params, nothing, anything)
 	return err
+}
+
+// boundTo is the view of a session for calls that are safe to repeat, to one
+// server that was met. One that is for another epoch stays so.
+func (s *Session) boundTo(met *meeting) *Session {
+	bound := s.safe()
+	bound.options.Epoch = cmp.Or(bound.options.Epoch, met.incarnation.Epoch())
+	return bound
+}
+
+// safe is the view of a session for calls that are safe to repeat.
+func (s *Session) safe() *Session {
+	view := s.With(s.options)
+	view.options.Repeatable = true
+	return view
+}
+
+// await waits for a server if the call is to: how it is asked is known only then.
+func (s *Session) await(ctx context.Context, method string) error {
+	if !s.options.WaitForReady {
+		return nil
+	}
+	if err := s.conn.AwaitReady(ctx); err != nil {
+		return &conn.CallError{Method: method, Cause: waitEnded(ctx), Delivery: conn.NotSent, Err: err}
+	}
+	return nil
+}
+
+// waitEnded is why a wait for ready has ended: the context, or else the session.
+func waitEnded(ctx context.Context) conn.Cause {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return conn.TimedOut
+	case ctx.Err() != nil:
+		return conn.Cancelled
+	default:
+		return conn.ShutDown
+	}
 }

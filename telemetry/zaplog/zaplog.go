@@ -3,14 +3,22 @@
 //
 // # Lines
 //
-//	message             level                     fields
-//	state changed       info; warn for a failure  conn epoch from to kind reason at next_attempt dropped
-//	request stopped     debug                     conn method id cause delivery duration error
-//	late reply          debug                     conn epoch id
-//	unknown reply       debug                     conn epoch id
-//	protocol violation  warn                      conn epoch error
-//	notification shed   warn                      conn method
-//	panic               error                     conn where panic stack
+//	message                level                     fields
+//	state changed          info; warn for a failure  conn epoch from to kind reason at next_attempt dropped
+//	ready again            info                      conn lost epoch kind reason calls duration
+//	request started        debug                     conn method id
+//	request retried        info                      conn method id epoch attempt cause delivery error
+//	request stopped        debug                     conn method id attempts cause delivery duration error
+//	notification received  debug                     conn epoch method size
+//	notification shed      warn                      conn method
+//	peer held back         warn                      conn epoch why since
+//	peer let go on         info                      conn epoch why since duration
+//	link busy              debug                     conn epoch id attempts
+//	probe missed           warn                      conn epoch in_row
+//	late reply             debug                     conn epoch id cause
+//	unknown reply          debug                     conn epoch id
+//	protocol violation     warn                      conn epoch error
+//	panic                  error                     conn where panic stack
 //
 // A change of state is a failure when it leads to backoff, or to closing for
 // another reason than that somebody stopped or closed the connection or the
@@ -20,17 +28,25 @@
 //
 //	conn          string    the connection's name
 //	epoch         uint      its incarnation, from 1
+//	lost          uint      the incarnation before, that was lost
 //	from, to      string    states
 //	kind          string    the reason, as a name to count by
 //	reason        string    the reason in full; absent when there is none
 //	at            time      when the state changed
 //	next_attempt  time      when the backoff ends; absent otherwise
 //	dropped       uint      events that reached no hook so far; absent when 0
+//	calls         int       that ended with the loss
 //	method        string    of the request or notification
+//	size          int       bytes of its params
 //	id            int       of the request; 0 when the id is none of ours
-//	cause         string    how the request ended
+//	attempt       int       which one of the call has ended, from 1
+//	attempts      int       how many were made of the call, or to send the frame
+//	cause         string    how the request ended; absent when that is forgotten
 //	delivery      string    what is known of its way to the peer
-//	duration      duration  of the request
+//	duration      duration  of the request, of the gap or of holding back
+//	why           string    what the peer was held back for
+//	since         time      when that began
+//	in_row        int       probes without an answer since the peer was heard
 //	error         string    what went wrong; absent when nothing did
 //	where         string    the method whose handler panicked
 //	panic         string    the value of the panic
@@ -40,6 +56,7 @@
 package zaplog
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"unicode/utf8"
@@ -56,13 +73,20 @@ import (
 func Hooks(logger *zap.Logger) telemetry.Hooks {
 	l := lines{logger}
 	return telemetry.Hooks{
-		Transition:     l.transition,
-		RequestStopped: l.requestStopped,
-		LateReply:      func(r telemetry.Reply) { l.reply("late reply", r) },
-		UnknownReply:   func(r telemetry.Reply) { l.reply("unknown reply", r) },
-		Violation:      l.violation,
-		Shed:           l.shed,
-		Panic:          l.panicked,
+		RequestStarted:       l.requestStarted,
+		Retried:              l.retried,
+		RequestStopped:       l.requestStopped,
+		Transition:           l.transition,
+		Gap:                  l.gap,
+		NotificationReceived: l.notificationReceived,
+		Shed:                 l.shed,
+		Stalled:              l.stalled,
+		BusyRetry:            l.busyRetry,
+		Missed:               l.missed,
+		LateReply:            func(r telemetry.Reply) { l.reply("late reply", r) },
+		UnknownReply:         func(r telemetry.Reply) { l.reply("unknown reply", r) },
+		Violation:            l.violation,
+		Panic:                l.panicked,
 	}
 }
 
@@ -99,17 +123,72 @@ func failed(e telemetry.Transition) bool {
 	return e.To == "backoff" || e.To == "closing" && !slices.Contains(goodEnds, e.Kind)
 }
 
-func (l lines) requestStopped(e telemetry.RequestStopped) {
+func (l lines) gap(e telemetry.Gap) {
+	if line := l.logger.Check(zapcore.InfoLevel, "ready again"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.Uint64("lost", e.Lost), zap.Uint64("epoch", e.Epoch),
+			zap.String("kind", e.Kind), errorField("reason", e.Reason),
+			zap.Int("calls", e.Calls), zap.Duration("duration", e.Duration))
+	}
+}
+
+func (l lines) requestStarted(ctx context.Context, e telemetry.RequestStarted) context.Context {
+	if line := l.logger.Check(zapcore.DebugLevel, "request started"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), zap.Int64("id", e.ID))
+	}
+	return ctx
+}
+
+func (l lines) retried(_ context.Context, e telemetry.Retried) {
+	if line := l.logger.Check(zapcore.InfoLevel, "request retried"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), zap.Int64("id", e.ID),
+			zap.Uint64("epoch", e.Epoch), zap.Int("attempt", e.Attempt),
+			zap.String("cause", e.Cause), zap.String("delivery", e.Delivery), errorField("error", e.Err))
+	}
+}
+
+func (l lines) requestStopped(_ context.Context, e telemetry.RequestStopped) {
 	if line := l.logger.Check(zapcore.DebugLevel, "request stopped"); line != nil {
 		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), zap.Int64("id", e.ID),
-			zap.String("cause", e.Cause), zap.String("delivery", e.Delivery),
+			zap.Int("attempts", e.Attempts), zap.String("cause", e.Cause), zap.String("delivery", e.Delivery),
 			zap.Duration("duration", e.Duration), errorField("error", e.Err))
+	}
+}
+
+func (l lines) notificationReceived(e telemetry.NotificationReceived) {
+	if line := l.logger.Check(zapcore.DebugLevel, "notification received"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.String("method", cut(e.Method)), zap.Int("size", e.Size))
+	}
+}
+
+func (l lines) stalled(e telemetry.Stalled) {
+	level, message, duration := zapcore.WarnLevel, "peer held back", zap.Skip()
+	if e.Over {
+		level, message, duration = zapcore.InfoLevel, "peer let go on", zap.Duration("duration", e.Duration)
+	}
+	if line := l.logger.Check(level, message); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.String("why", e.Why), zap.Time("since", e.Since), duration)
+	}
+}
+
+func (l lines) busyRetry(e telemetry.BusyRetry) {
+	if line := l.logger.Check(zapcore.DebugLevel, "link busy"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.Int64("id", e.ID), zap.Int("attempts", e.Attempts))
+	}
+}
+
+func (l lines) missed(e telemetry.Missed) {
+	if line := l.logger.Check(zapcore.WarnLevel, "probe missed"); line != nil {
+		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.Int("in_row", e.InRow))
 	}
 }
 
 func (l lines) reply(message string, e telemetry.Reply) {
 	if line := l.logger.Check(zapcore.DebugLevel, message); line != nil {
-		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.Int64("id", e.ID))
+		cause := zap.Skip()
+		if e.Cause != "" {
+			cause = zap.String("cause", e.Cause)
+		}
+		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.Int64("id", e.ID), cause)
 	}
 }
 

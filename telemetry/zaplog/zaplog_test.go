@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,14 +54,41 @@ func TestLines(t *testing.T) {
 				Reason: errBroken, At: at, NextAttempt: at.Add(time.Second), Dropped: 3})
 		}, zap.WarnLevel, fields{"conn": "a", "epoch": uint64(2), "from": "ready", "to": "backoff", "kind": "link broken",
 			"reason": "broken", "at": at, "next_attempt": at.Add(time.Second), "dropped": uint64(3)}},
+		{"ready again", func(h telemetry.Hooks) {
+			h.Gap(telemetry.Gap{Conn: "a", Lost: 1, Epoch: 3, Kind: "exited", Reason: errBroken, Calls: 2, Duration: time.Second})
+		}, zap.InfoLevel, fields{"conn": "a", "lost": uint64(1), "epoch": uint64(3), "kind": "exited", "reason": "broken",
+			"calls": int64(2), "duration": time.Second}},
+		{"request started", func(h telemetry.Hooks) {
+			h.RequestStarted(t.Context(), telemetry.RequestStarted{Conn: "a", Method: "ping", ID: 7, At: at})
+		}, zap.DebugLevel, fields{"conn": "a", "method": "ping", "id": int64(7)}},
+		{"request retried", func(h telemetry.Hooks) {
+			h.Retried(t.Context(), telemetry.Retried{Conn: "a", Method: "ping", ID: 7, Epoch: 1, Attempt: 2, Cause: "link lost", Delivery: "unknown", Err: errBroken})
+		}, zap.InfoLevel, fields{"conn": "a", "method": "ping", "id": int64(7), "epoch": uint64(1), "attempt": int64(2),
+			"cause": "link lost", "delivery": "unknown", "error": "broken"}},
 		{"request answered", func(h telemetry.Hooks) {
-			h.RequestStopped(telemetry.RequestStopped{Conn: "a", Method: "ping", ID: 7, Cause: "answered", Delivery: "sent", Duration: time.Second})
-		}, zap.DebugLevel, fields{"conn": "a", "method": "ping", "id": int64(7), "cause": "answered", "delivery": "sent", "duration": time.Second}},
+			h.RequestStopped(t.Context(), telemetry.RequestStopped{Conn: "a", Method: "ping", ID: 7, Attempts: 1, Cause: "answered", Delivery: "sent", Duration: time.Second})
+		}, zap.DebugLevel, fields{"conn": "a", "method": "ping", "id": int64(7), "attempts": int64(1), "cause": "answered", "delivery": "sent",
+			"duration": time.Second}},
 		{"request failed", func(h telemetry.Hooks) {
-			h.RequestStopped(telemetry.RequestStopped{Conn: "a", Method: "ping", ID: 7, Cause: "link lost", Delivery: "unknown", Err: errBroken})
-		}, zap.DebugLevel, fields{"conn": "a", "method": "ping", "id": int64(7), "cause": "link lost", "delivery": "unknown", "duration": time.Duration(0), "error": "broken"}},
-		{"late reply", func(h telemetry.Hooks) { h.LateReply(telemetry.Reply{Conn: "a", Epoch: 1, ID: 9}) },
-			zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "id": int64(9)}},
+			h.RequestStopped(t.Context(), telemetry.RequestStopped{Conn: "a", Method: "ping", ID: 7, Attempts: 3, Cause: "link lost", Delivery: "unknown", Err: errBroken})
+		}, zap.DebugLevel, fields{"conn": "a", "method": "ping", "id": int64(7), "attempts": int64(3), "cause": "link lost", "delivery": "unknown",
+			"duration": time.Duration(0), "error": "broken"}},
+		{"notification received", func(h telemetry.Hooks) {
+			h.NotificationReceived(telemetry.NotificationReceived{Conn: "a", Epoch: 1, Method: "log", Size: 5})
+		}, zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "method": "log", "size": int64(5)}},
+		{"peer held back", func(h telemetry.Hooks) {
+			h.Stalled(telemetry.Stalled{Conn: "a", Epoch: 1, Why: "handlers", Since: at})
+		}, zap.WarnLevel, fields{"conn": "a", "epoch": uint64(1), "why": "handlers", "since": at}},
+		{"peer let go on", func(h telemetry.Hooks) {
+			h.Stalled(telemetry.Stalled{Conn: "a", Epoch: 1, Why: "handlers", Since: at, Over: true, Duration: time.Second})
+		}, zap.InfoLevel, fields{"conn": "a", "epoch": uint64(1), "why": "handlers", "since": at, "duration": time.Second}},
+		{"link busy", func(h telemetry.Hooks) { h.BusyRetry(telemetry.BusyRetry{Conn: "a", Epoch: 1, ID: 4, Attempts: 2}) },
+			zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "id": int64(4), "attempts": int64(2)}},
+		{"probe missed", func(h telemetry.Hooks) { h.Missed(telemetry.Missed{Conn: "a", Epoch: 1, InRow: 2}) },
+			zap.WarnLevel, fields{"conn": "a", "epoch": uint64(1), "in_row": int64(2)}},
+		{"late reply", func(h telemetry.Hooks) {
+			h.LateReply(telemetry.Reply{Conn: "a", Epoch: 1, ID: 9, Cause: "timed out"})
+		}, zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "id": int64(9), "cause": "timed out"}},
 		{"unknown reply", func(h telemetry.Hooks) { h.UnknownReply(telemetry.Reply{Conn: "a", Epoch: 1, ID: 9}) },
 			zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "id": int64(9)}},
 		{"protocol violation", func(h telemetry.Hooks) { h.Violation(telemetry.Violation{Conn: "a", Epoch: 1, Err: errBroken}) },
@@ -82,6 +110,31 @@ func TestLines(t *testing.T) {
 				t.Errorf("fields (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestEveryHookWritesALine: none is forgotten.
+func TestEveryHookWritesALine(t *testing.T) {
+	hooks, logs := observed(zap.DebugLevel)
+	value := reflect.ValueOf(hooks)
+	for i := range value.NumField() {
+		hook := value.Field(i)
+		var args []reflect.Value
+		for n := range hook.Type().NumIn() {
+			args = append(args, reflect.Zero(hook.Type().In(n)))
+		}
+		hook.Call(args)
+		if logs.Len() != i+1 {
+			t.Fatalf("%s: there are %d lines, want %d", value.Type().Field(i).Name, logs.Len(), i+1)
+		}
+	}
+}
+
+// TestTheContextOfARequestIsLeftAlone: what comes behind finds its own there.
+func TestTheContextOfARequestIsLeftAlone(t *testing.T) {
+	hooks, _ := observed(zap.DebugLevel)
+	if ctx := hooks.RequestStarted(t.Context(), telemetry.RequestStarted{}); ctx != t.Context() {
+		t.Errorf("got %v", ctx)
 	}
 }
 
@@ -117,7 +170,10 @@ func TestHostileText(t *testing.T) {
 	hooks.Panic(telemetry.Panic{Where: long, Value: long})
 	hooks.Violation(telemetry.Violation{Err: errors.New(long)})
 	hooks.Transition(telemetry.Transition{Reason: errors.New(long)})
-	hooks.RequestStopped(telemetry.RequestStopped{Err: errors.New(long)})
+	hooks.Gap(telemetry.Gap{Reason: errors.New(long)})
+	hooks.Retried(t.Context(), telemetry.Retried{Err: errors.New(long)})
+	hooks.RequestStopped(t.Context(), telemetry.RequestStopped{Err: errors.New(long)})
+	hooks.NotificationReceived(telemetry.NotificationReceived{Method: long})
 	hooks.Shed(telemetry.Shed{Method: strings.Repeat("\x80", 4096)})
 	for _, entry := range logs.All() {
 		for key, value := range entry.ContextMap() {
@@ -132,7 +188,9 @@ func TestHostileText(t *testing.T) {
 // TestDisabledLevels writes nothing, and does not look at the event.
 func TestDisabledLevels(t *testing.T) {
 	hooks, logs := observed(zap.ErrorLevel)
-	hooks.RequestStopped(telemetry.RequestStopped{Err: unreadable{t}})
+	hooks.Gap(telemetry.Gap{Reason: unreadable{t}})
+	hooks.Retried(t.Context(), telemetry.Retried{Err: unreadable{t}})
+	hooks.RequestStopped(t.Context(), telemetry.RequestStopped{Err: unreadable{t}})
 	hooks.Violation(telemetry.Violation{Err: unreadable{t}})
 	hooks.Transition(telemetry.Transition{To: "backoff", Reason: unreadable{t}})
 	if logs.Len() != 0 {

@@ -75,7 +75,7 @@ func TestClassify(t *testing.T) {
 
 // What a server asks in order to answer is told from what it asks for itself.
 //
-// Guarantees: G-0003.14
+// Guarantees: G-0003.15
 func TestServersAskBackByNestedRequests(t *testing.T) {
 	for method, kind := range map[string]conn.ClassKind{
 		"sampling/createMessage": conn.Nested,

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -39,7 +40,7 @@ func newLedger() *ledger {
 
 // hooks enter the calls of handshakes, which no caller of ours makes.
 func (l *ledger) hooks() telemetry.Hooks {
-	return telemetry.Hooks{RequestStopped: func(stopped telemetry.RequestStopped) {
+	return telemetry.Hooks{RequestStopped: func(_ context.Context, stopped telemetry.RequestStopped) {
 		if stopped.Method == protocol.MethodInitialize || stopped.Method == protocol.MethodDiscover {
 			l.record(stopped.Err)
 		}

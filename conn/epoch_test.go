@@ -1,0 +1,171 @@
+package conn_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+)
+
+// policies are the ways in which a call may be carried over a loss.
+var policies = map[string]conn.Request{
+	"fails fast": {Method: "m"},
+	"waits":      {Method: "m", WaitForReady: true},
+	"retries":    {Method: "m", Retries: 9, Repeatable: true},
+	"both":       {Method: "m", Retries: 9, Repeatable: true, WaitForReady: true},
+}
+
+// A call for an incarnation that is over is refused, while there is none and
+// while there is another, and is sent to none.
+//
+// Guarantees: G-0003.14
+func TestCallForAnIncarnationThatIsOverIsNotSent(t *testing.T) {
+	for name, request := range policies {
+		bubble(t, func(t *testing.T) {
+			r, f := fatedRun(t, conn.Options{}, lost)
+			<-r.calling(t.Context(), conn.Request{Method: "m"})
+			request.Epoch = 1
+			for _, state := range []conn.State{conn.Backoff, conn.Ready} {
+				if state == conn.Ready {
+					if err := r.AwaitReady(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				began := time.Now()
+				_, err := r.Call(t.Context(), request)
+				wantEnd(t, err, conn.Refused, conn.NotSent)
+				if !errors.Is(err, conn.ErrStale) || r.State() != state || time.Since(began) != 0 {
+					t.Errorf("%s, %s: after %v got %v", name, state, time.Since(began), err)
+				}
+				if stateErr := new(conn.StateError); errors.As(err, &stateErr) != (state == conn.Backoff) {
+					t.Errorf("%s, %s: got %v", name, state, err)
+				}
+			}
+			if len(f.ids) != 1 {
+				t.Errorf("%s: %d were sent", name, len(f.ids))
+			}
+			r.Stop()
+			<-r.ended
+		})
+	}
+}
+
+// Guarantees: G-0003.14
+func TestCallForAnIncarnationIsNotCarriedOverItsLoss(t *testing.T) {
+	for name, request := range policies {
+		for _, first := range []fate{lost, lostUnsent} {
+			bubble(t, func(t *testing.T) {
+				r, f := fatedRun(t, conn.Options{}, first)
+				request.Epoch = 1
+				_, err := r.Call(t.Context(), request)
+				delivery := conn.NotSent
+				if first.executed {
+					delivery = conn.Unknown
+				}
+				wantEnd(t, err, conn.LinkLost, delivery)
+				pass(time.Minute)
+				if len(f.ids) != 1 || r.State() != conn.Ready {
+					t.Errorf("%s: %d were sent", name, len(f.ids))
+				}
+				r.Stop()
+				<-r.ended
+			})
+		}
+	}
+}
+
+// Within its incarnation a call is retried as any other.
+//
+// Guarantees: G-0003.14
+func TestCallForAnIncarnationIsRetriedWithinIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := fatedRun(t, conn.Options{}, streamLost, lostUnsent)
+		_, err := r.Call(t.Context(), conn.Request{Method: "m", Epoch: 1, Retries: 9, Repeatable: true})
+		wantEnd(t, err, conn.LinkLost, conn.Unknown)
+		if len(f.ids) != 2 {
+			t.Errorf("%d were sent", len(f.ids))
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// An incarnation that is not ready yet is told from one that is over, and can
+// be waited for.
+//
+// Guarantees: G-0003.14
+func TestCallForAnIncarnationThatIsNotReadyYet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		release := make(chan struct{})
+		shakes := func(ctx context.Context, _ *conn.Incarnation) error {
+			select {
+			case <-release:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		f := new(fated)
+		r := start(conn.New(f, conn.Options{Handshake: shakes}))
+		synctest.Wait()
+		bound := conn.Request{Method: "m", Epoch: r.Status().Epoch}
+		_, err := r.Call(t.Context(), bound)
+		if state := new(conn.StateError); !errors.As(err, &state) || errors.Is(err, conn.ErrStale) || r.State() != conn.Initializing {
+			t.Errorf("while %s got %v", r.State(), err)
+		}
+		bound.WaitForReady = true
+		result := r.calling(t.Context(), bound)
+		close(release)
+		if err := <-result; err != nil || len(f.ids) != 1 {
+			t.Errorf("got %v, %d were sent", err, len(f.ids))
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A number that was never drawn is no reason to wait for ever.
+//
+// Guarantees: G-0003.14
+func TestCallForAnIncarnationThatNeverWas(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := fatedRun(t, conn.Options{})
+		for name, request := range policies {
+			request.Epoch = 99
+			if _, err := r.Call(t.Context(), request); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) || len(f.ids) > 0 {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// What a handshake asks is for its own incarnation, whatever its policy.
+//
+// Guarantees: G-0003.14
+func TestCallOfAHandshakeIsForItsIncarnation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var first *conn.Incarnation
+		shakes := func(_ context.Context, incarnation *conn.Incarnation) error {
+			if first == nil {
+				first = incarnation
+			}
+			return nil
+		}
+		r, f := fatedRun(t, conn.Options{Handshake: shakes}, lost)
+		for name, request := range policies {
+			<-r.calling(t.Context(), conn.Request{Method: "m"}) // the first of them is lost
+			pass(time.Minute)
+			sent := len(f.ids)
+			if _, err := first.Call(t.Context(), request); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) || len(f.ids) != sent {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		r.Stop()
+		<-r.ended
+	})
+}

@@ -1,0 +1,197 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// An Attempt is one making of a call that has ended, and did not end the call.
+type Attempt struct {
+	ID       int64  // no other attempt has it
+	Epoch    uint64 // the incarnation it was made for
+	Cause    Cause
+	Delivery Delivery
+	Err      error
+}
+
+// A making is one call on its caller's goroutine, with all its attempts
+// (ADR-0023).
+type making struct {
+	conn    *Conn
+	request Request
+	by      origin
+	told    context.Context // the hooks'
+	began   time.Time       // zero when nobody asks
+
+	id      int64     // of the present attempt
+	epoch   uint64    // the incarnation it is for
+	earlier []Attempt // before it
+	delays  *schedule // between attempts on one link; nil until needed
+}
+
+// whole makes attempts until one ends the call. What an earlier one may have
+// done stays possible, whatever became of the last.
+func (m *making) whole(ctx context.Context) outcome {
+	o := m.attempts(ctx)
+	mayHave := func(a Attempt) bool { return a.Delivery == Unknown }
+	if o.delivery == NotSent && slices.ContainsFunc(m.earlier, mayHave) {
+		o.delivery = Unknown
+	}
+	return o
+}
+
+func (m *making) attempts(ctx context.Context) outcome {
+	for {
+		o := m.attempt(ctx)
+		gone := m.request.Epoch != 0 && m.conn.gone(m.request.Epoch)
+		switch {
+		case gone && passes(o) && !errors.Is(o.err, ErrStale):
+			o.err = fmt.Errorf("%w: %w", ErrStale, o.err)
+			return o
+		case gone || o.cause == Answered:
+			return o
+		case m.request.WaitForReady && passes(o):
+			if err := m.conn.AwaitReady(ctx); err != nil {
+				return neverReady(ctx, err)
+			}
+		case m.repeats(o):
+			if err := m.pause(ctx, o); err != nil {
+				return neverReady(ctx, err)
+			}
+			m.id = m.conn.nextID()
+			m.conn.counters.retries.Add(1)
+		default:
+			return o
+		}
+	}
+}
+
+// repeats reports whether another attempt may follow one that ended like this.
+func (m *making) repeats(o outcome) bool {
+	r := &m.request
+	switch {
+	case len(m.earlier) >= r.Retries || m.conn.State() == Closing:
+		return false
+	case o.cause == LinkLost:
+		return o.delivery == NotSent || r.Repeatable
+	default:
+		return passes(o)
+	}
+}
+
+// passes tells a refusal that may be over once the Conn is ready from one that
+// is not.
+func passes(o outcome) bool {
+	if o.cause != Refused {
+		return false
+	}
+	var state *StateError
+	return errors.As(o.err, &state) || errors.Is(o.err, ErrStale) || errors.Is(o.err, ErrNotRunning)
+}
+
+// gone reports whether another incarnation than this one is present, or none.
+func (c *Conn) gone(epoch uint64) bool {
+	status := c.status.Load()
+	return epoch != status.Epoch || epoch == status.lost
+}
+
+// neverReady is the outcome of a call that has waited for ready in vain.
+func neverReady(ctx context.Context, err error) outcome {
+	if ctx.Err() == nil {
+		return outcome{ending: ending{ShutDown, NotSent, err}}
+	}
+	return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
+}
+
+// pause tells of an attempt that has ended, and waits until the next may be
+// made: for the Conn to be ready, whose backoff delays that, or, where only the
+// stream was lost, for as long as the first backoffs would.
+func (m *making) pause(ctx context.Context, o outcome) error {
+	over := Attempt{ID: m.id, Epoch: m.epoch, Cause: o.cause, Delivery: o.delivery, Err: o.err}
+	m.earlier = append(m.earlier, over)
+	m.retried(over)
+	if m.request.OnAttempt != nil {
+		m.request.OnAttempt(over)
+	}
+	if status := m.conn.Status(); status.State == Ready && status.Epoch == m.epoch {
+		m.rest(ctx, status)
+	}
+	return m.conn.AwaitReady(ctx)
+}
+
+// rest waits for the next delay, or for any change of the Conn's.
+func (m *making) rest(ctx context.Context, status Status) {
+	if m.delays == nil {
+		delays := newSchedule(&m.conn.options)
+		m.delays = &delays
+	}
+	timer := time.NewTimer(m.delays.next(random()))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-status.Changed():
+	case <-ctx.Done():
+	}
+}
+
+// begin tells the hooks that a call begins.
+func (m *making) begin(ctx context.Context) {
+	hooks := &m.conn.options.Hooks
+	if m.told = ctx; hooks.RequestStopped != nil {
+		m.began = time.Now()
+	}
+	if hooks.RequestStarted == nil {
+		return
+	}
+	event := telemetry.RequestStarted{Conn: m.conn.options.Name, Method: m.request.Method, ID: m.id, At: time.Now()}
+	m.conn.tell(func() {
+		if derived := hooks.RequestStarted(ctx, event); derived != nil {
+			m.told = derived
+		}
+	})
+}
+
+// retried tells the hooks of an attempt.
+func (m *making) retried(over Attempt) {
+	hook := m.conn.options.Hooks.Retried
+	if hook == nil {
+		return
+	}
+	event := telemetry.Retried{
+		Conn: m.conn.options.Name, Method: m.request.Method, ID: over.ID, Epoch: over.Epoch, Attempt: len(m.earlier),
+		Cause: over.Cause.String(), Delivery: over.Delivery.String(), Err: over.Err,
+	}
+	m.conn.tell(func() { hook(m.told, event) })
+}
+
+// end is what the caller is told of the end of a call, and the hooks before.
+func (m *making) end(o outcome) error {
+	var err error
+	if o.cause != Answered {
+		err = &CallError{Method: m.request.Method, ID: m.id, Cause: o.cause, Delivery: o.delivery, Err: o.err, Attempts: m.earlier}
+	}
+	hook := m.conn.options.Hooks.RequestStopped
+	if hook == nil {
+		return err
+	}
+	event := telemetry.RequestStopped{
+		Conn: m.conn.options.Name, Method: m.request.Method, ID: m.id, Attempts: m.made(),
+		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: time.Since(m.began), Err: err,
+	}
+	m.conn.tell(func() { hook(m.told, event) })
+	return err
+}
+
+// made is how many attempts there were. The last may have been waited for in
+// vain.
+func (m *making) made() int {
+	if last := len(m.earlier) - 1; last >= 0 && m.earlier[last].ID == m.id {
+		return len(m.earlier)
+	}
+	return len(m.earlier) + 1
+}

@@ -1,0 +1,58 @@
+package conn
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// A hook that is nil costs nothing: neither the time of day nor an allocation.
+//
+// Guarantees: G-0024.2
+func TestHooksThatAreNotThereCostNothing(t *testing.T) {
+	for name, hooks := range map[string]telemetry.Hooks{"none": {}, "none teed": telemetry.Tee(telemetry.Hooks{}, telemetry.Hooks{})} {
+		c := New(opener{}, Options{Hooks: hooks})
+		l, ctx := newLoop(c), t.Context()
+		notice := &Incoming{Method: "log"}
+		allocated := testing.AllocsPerRun(100, func() {
+			m := making{conn: c, id: 1}
+			m.begin(ctx)
+			m.retried(Attempt{})
+			if err := m.end(outcome{ending: ending{Answered, Sent, nil}}); err != nil || !m.began.IsZero() {
+				t.Fatalf("%s: %v, begun at %v", name, err, m.began)
+			}
+			l.received(notice)
+		})
+		if allocated > 0 {
+			t.Errorf("%s: %v allocations", name, allocated)
+		}
+	}
+}
+
+// An incarnation that was lost is gone from that moment on, also while the next
+// has no number yet.
+//
+// Guarantees: G-0003.14
+func TestLostIncarnationStaysGone(t *testing.T) {
+	c := New(opener{}, Options{})
+	l := newLoop(c)
+	for _, moment := range []struct {
+		passes func()
+		gone   bool
+	}{
+		{func() { l.enter(1) }, false},
+		{func() { l.transition(&effect{from: Initializing, to: Ready, epoch: 1}) }, false},
+		{func() { l.transition(&effect{from: Ready, to: Backoff, epoch: 1}) }, true},
+		{func() { l.transition(&effect{from: Backoff, to: Starting, epoch: 1}) }, true},
+		{func() { l.enter(2) }, true},
+	} {
+		moment.passes()
+		if status := c.Status(); c.gone(1) != moment.gone || c.gone(2) == (status.Epoch == 2) {
+			t.Errorf("in %s, epoch %d: the first is gone %t, the second %t", status.State, status.Epoch, c.gone(1), c.gone(2))
+		}
+	}
+	if !l.events.settle(time.Minute) {
+		t.Error("the hooks hang")
+	}
+}
