@@ -48,6 +48,22 @@ func TestBadElementOfABatchLeavesTheOthers(t *testing.T) {
 	}
 }
 
+// An element that is an array is no batch within the batch; any other keeps its
+// own reason.
+//
+// Guarantees: G-0017.8
+func TestBadElementSaysWhy(t *testing.T) {
+	items, err := decodeBatch(`[[], 7, {"jsonrpc":"1.0","method":"m"}, {"jsonrpc":"2.0","id":1.5,"method":"m"}]`)
+	if err != nil || len(items) != 4 {
+		t.Fatalf("%d items, %v", len(items), err)
+	}
+	for i, want := range []string{"a message is an object", "a message is an object", "jsonrpc", "not an integer"} {
+		if got := items[i].Err; got == nil || !strings.Contains(got.Err.Error(), want) {
+			t.Errorf("element %d is refused with %v, want %q", i, got, want)
+		}
+	}
+}
+
 // Guarantees: G-0017.8
 func TestDecodeBatchTakesASingleMessage(t *testing.T) {
 	items, err := decodeBatch(`{"jsonrpc":"2.0","method":"m"}`)

@@ -157,6 +157,7 @@ func TestDecodeRefusesWhatIsNoMessage(t *testing.T) {
 		{`{"id":1,"method":"m"}`, one, jsonrpc.KindRequest},
 		{`{"jsonrpc":"1.0","id":1,"method":"m"}`, one, jsonrpc.KindRequest},
 		{`{"jsonrpc":2.0,"id":1,"method":"m"}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":[2.0],"id":1,"method":"m"}`, one, jsonrpc.KindRequest}, // only the quotation marks are wrong
 		{`{"jsonrpc":"2","id":1,"method":"m"}`, one, jsonrpc.KindRequest},
 		{`{"jsonrpc":null,"method":"m"}`, none, jsonrpc.KindNotification},
 		{`{"Jsonrpc":"2.0","id":1,"result":1}`, one, jsonrpc.KindResult},
