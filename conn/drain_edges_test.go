@@ -1,0 +1,92 @@
+package conn
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// Guarantees: G-0009.6
+func TestDrainBeforeReadyClosesAtOnce(t *testing.T) {
+	for state, reach := range map[State]func(*driver){
+		Starting:     func(d *driver) { d.start() },
+		Initializing: func(d *driver) { d.start(); d.open() },
+		Backoff:      func(d *driver) { d.start(); d.open(); d.lost() },
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			d := drive(t, initiator, Options{})
+			reach(d)
+			d.wantState(state)
+			d.forget()
+			d.drain(time.Minute)
+			d.wantTransition(Closing, Drained)
+		})
+	}
+}
+
+// What drains does not come back: it closes with its link.
+func TestDrainingConnDoesNotReconnect(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	d.drain(time.Minute)
+	d.forget()
+	d.lost()
+	d.wantTransition(Closing, LinkBroken)
+	d.wantSettled(1, LinkLost, Unknown)
+}
+
+// streaming brings a request of the peer's that stays until a side ends it.
+func (d *driver) streaming(id int64) *Incoming {
+	in := &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(id)}}
+	d.own(event{kind: requested, incoming: in})
+	return in
+}
+
+// Guarantees: G-0019.7
+func TestStreamingRequestIsToldOnceOfADrain(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.streaming(1)
+	d.want(serve)
+	d.drain(time.Minute)
+	d.want(cancelServing)
+	d.drain(time.Minute)
+	d.wantNothing("it has been told")
+}
+
+// Guarantees: G-0019.7
+func TestStreamingRequestThatIsServedInADrainIsToldAtOnce(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	first := &Incoming{exclusive: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
+	d.own(event{kind: requested, incoming: first})
+	stays, work := d.streaming(2), d.request(3)
+	d.drain(time.Minute)
+	d.handled(first)
+	for d.effects[0].kind != transmit {
+		d.effects = d.effects[1:]
+	}
+	d.wantReply()
+	if fx := d.want(serve); fx.incoming != stays {
+		t.Fatalf("%v is served", fx.incoming.key)
+	}
+	if fx := d.want(cancelServing); fx.incoming != stays || fx.err != ErrDraining {
+		t.Fatalf("%v was told %v", fx.incoming.key, fx.err)
+	}
+	if fx := d.want(serve); fx.incoming != work {
+		t.Fatalf("%v is served", fx.incoming.key)
+	}
+	d.wantNothing("other work is let finish")
+}
+
+// A drain that waits for a busy link asks for no tick before the next attempt.
+func TestDrainingConnDoesNotSpin(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	in := d.request(1)
+	d.drain(time.Minute)
+	d.forget()
+	d.handled(in)
+	d.busy(d.wantReply())
+	if wait := d.core.deadline() - d.now; wait != busyDelay {
+		t.Fatalf("the next tick is in %v", wait)
+	}
+}
