@@ -2,7 +2,7 @@
 # steps names to type, and knobs that suit a person at work.
 
 .DEFAULT_GOAL := help
-.PHONY: help check test race bench conformance fuzz properties explore docs vuln cross demo ci
+.PHONY: help check test race bench conformance fuzz properties explore mutants docs vuln cross demo ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
 GENERATED := ./conn ./internal/guarantees
@@ -33,6 +33,9 @@ properties: ## the property suites with more cases (CHECKS=1000)
 
 explore: ## every interleaving of a small alphabet in the core of a connection, printed as it goes
 	go test -count=1 -timeout 20m -v ./conn -run '^TestExplore$$' -args -explore=full
+
+mutants: ## break the code on purpose, and see which breaks no test notices (MUTANTS=-update)
+	nice -n 15 .ci/run mutants
 
 docs: ## rewrite the generated pages under docs/
 	go test -count=1 $(GENERATED) -update

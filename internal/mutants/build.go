@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// selection is the variable of the environment that selects a mutant.
+const selection = "BOWLINE_MUTANT"
+
+// selector is compiled into a package to read it.
+const selector = `package %s
+
+import (
+	"os"
+	"strconv"
+)
+
+var selectedMutant, _ = strconv.Atoi(os.Getenv(%q))
+`
+
+// build compiles the tests of a package with every mutant, and says which it
+// had to leave out, because they do not compile.
+func build(ctx context.Context, p *pkg, all []mutant, folder string) (binary string, unfit map[int]bool, err error) {
+	unfit = map[int]bool{}
+	for {
+		binary, output, err := compile(ctx, p, all, unfit, folder)
+		if err == nil {
+			return binary, unfit, nil
+		}
+		if more := refused(output, unfit); !more {
+			return "", nil, fmt.Errorf("building the tests: %w\n%s", err, output)
+		}
+	}
+}
+
+var inMutant = regexp.MustCompile(`(?m)^[^\n]*\bmutant-([0-9]+):[0-9]+`)
+
+// refused notes whose copies the compiler complains of, and reports whether
+// there is one more.
+func refused(output string, unfit map[int]bool) bool {
+	known := len(unfit)
+	for _, complaint := range inMutant.FindAllStringSubmatch(output, -1) {
+		number, err := strconv.Atoi(complaint[1])
+		if err == nil {
+			unfit[number] = true
+		}
+	}
+	return len(unfit) > known
+}
+
+func compile(ctx context.Context, p *pkg, all []mutant, unfit map[int]bool, folder string) (binary, output string, err error) {
+	overlay, err := writeOverlay(p, all, unfit, folder)
+	if err != nil {
+		return "", "", err
+	}
+	binary = filepath.Join(folder, "mutants.test")
+	command := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "-vet=off", "-gcflags=-e", "-overlay", overlay, p.path)
+	text, err := command.CombinedOutput()
+	return binary, string(text), err
+}
+
+// writeOverlay writes the package with all of its mutants, and the file that
+// puts it in place of the real one.
+func writeOverlay(p *pkg, all []mutant, unfit map[int]bool, folder string) (string, error) {
+	replace := map[string]string{}
+	put := func(name, text string) error {
+		original, err := filepath.Abs(filepath.FromSlash(name))
+		if err != nil {
+			return err
+		}
+		replace[original] = filepath.Join(folder, filepath.Base(name))
+		return os.WriteFile(replace[original], []byte(text), 0o600)
+	}
+	err := put(p.dir+"/selected_mutant.go", fmt.Sprintf(selector, p.name, selection))
+	for _, f := range p.files {
+		err = errors.Join(err, put(f.name, f.withMutants(all, unfit)))
+	}
+	text, marshalErr := json.Marshal(map[string]any{"Replace": replace})
+	name := filepath.Join(folder, "overlay.json")
+	return name, errors.Join(err, marshalErr, os.WriteFile(name, text, 0o600))
+}
+
+// withMutants is the text of a file in which every function begins with a
+// choice among its mutants.
+func (f *file) withMutants(all []mutant, unfit map[int]bool) string {
+	var out strings.Builder
+	written := f.start.Pos(0)
+	for _, function := range f.functions {
+		inside := function.Body.Lbrace + 1
+		out.WriteString(f.between(written, inside))
+		written = inside
+		var choice strings.Builder
+		for i := range all {
+			if m := &all[i]; m.function == function && !unfit[m.number] {
+				choice.WriteString(m.branch())
+			}
+		}
+		if choice.Len() > 0 {
+			fmt.Fprintf(&out, "\nswitch selectedMutant {%s\n}\n//line %s:%d\n", choice.String(), f.name, f.start.Line(inside))
+		}
+	}
+	out.WriteString(f.between(written, f.start.Pos(f.start.Size())))
+	return out.String()
+}
+
+// branch is a copy of the body with the mutation, in which the compiler's
+// complaints name the mutant. A copy that does not return is no mutant.
+func (m *mutant) branch() string {
+	body := m.function.Body
+	end := "return"
+	if m.function.Type.Results != nil {
+		end = `panic("the end of a mutant")`
+	}
+	return fmt.Sprintf("\ncase %d:\n//line mutant-%d:1\n%s%s%s\n%s", m.number, m.number,
+		m.file.between(body.Lbrace+1, m.from), m.text, m.file.between(m.to, body.Rbrace), end)
+}

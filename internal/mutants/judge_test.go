@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A module with a pure file, whose tests see the sum and not the order.
+var small = map[string]string{
+	"go.mod": "module small\n\ngo 1.25\n",
+	"pure.go": `//bowline:pure
+
+package small
+
+func sum(a, b int) int { return a + b }
+
+func least(a, b int) int {
+	if a < b {
+		return a
+	}
+	return b
+}
+
+func count(n int) (counted int) {
+	for range n {
+		counted++
+	}
+	return counted
+}
+
+func greet() string { return "good" + "bye" }
+`,
+	"impure.go": "package small\n\nfunc difference(a, b int) int { return a - b }\n",
+	"small_test.go": `package small
+
+import "testing"
+
+func TestSum(t *testing.T) {
+	if sum(1, 2) != 3 || least(1, 2) != 1 || least(2, 1) != 1 {
+		t.Fail()
+	}
+}
+
+func TestCount(t *testing.T) {
+	if count(3) != 3 {
+		t.Fail()
+	}
+}
+`,
+}
+
+func writeModule(t *testing.T, files map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+}
+
+func TestVerdicts(t *testing.T) {
+	writeModule(t, small)
+	var out bytes.Buffer
+	o := options{survivors: "survivors.txt", efficacy: 50, update: true, verbose: true, packages: []string{"."}}
+	o.tests.quick = []string{"-test.run=TestSum"}
+	if err := run(t.Context(), &out, o); err == nil {
+		t.Error("a survivor without a reason is accepted")
+	}
+	for _, want := range []string{
+		"killed by TestSum: ./pure.go sum: a + b => a - b\n",
+		"lived: ./pure.go least: a < b => a <= b\n",
+		"killed by TestCount: ./pure.go count: remove counted++\n",
+		".: 5 mutants, 4 killed, 0 timed out, 1 lived, and 1 did not compile; efficacy 80.0 % in ",
+		"least: a < b => a <= b // \n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("this is missing: %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(out.String())
+	}
+	o.update = false
+	explain(t, o.survivors)
+	if err := run(t.Context(), &out, o); err != nil {
+		t.Errorf("with a reason: %v", err)
+	}
+	o.efficacy = 95
+	if err := run(t.Context(), &out, o); err == nil || !strings.Contains(err.Error(), "efficacy") {
+		t.Errorf("with less than the efficacy that is asked for: %v", err)
+	}
+}
+
+// explain adds a reason to the one line of the file.
+func explain(t *testing.T, name string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, append(bytes.TrimSpace(text), " equal numbers are the same\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A binary that fails whatever is selected would kill every mutant.
+func TestNothingIsJudgedByTestsThatFail(t *testing.T) {
+	writeModule(t, small)
+	for name, unfit := range map[string]tests{
+		"always": {always: []string{"-no-such-flag"}},
+		"quick":  {quick: []string{"-no-such-flag"}},
+	} {
+		var out bytes.Buffer
+		err := run(t.Context(), &out, options{tests: unfit, packages: []string{"."}})
+		if err == nil || !strings.Contains(err.Error(), "do not pass") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
+	writeModule(t, map[string]string{
+		"go.mod":        "module small\n\ngo 1.25\n",
+		"small.go":      "package small\n\nfunc small() {\n\tfor {\n\t\tbreak\n\t}\n}\n",
+		"small_test.go": "package small\n\nimport \"testing\"\n\nfunc TestSmall(*testing.T) { small() }\n",
+	})
+	p, err := load(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, _, err := build(t.Context(), p, p.mutants(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := court{binary: binary, dir: ".", limit: time.Second}
+	if found, err := c.judge(t.Context(), 1); err != nil || found.verdict != timedOut {
+		t.Errorf("%v, %v", found, err)
+	}
+}

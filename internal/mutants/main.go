@@ -1,0 +1,128 @@
+// Mutants breaks a package on purpose, in one small way at a time, and tells
+// which breaks its tests do not notice.
+//
+//	go run ./internal/mutants [flags] package...
+//
+// A break is a mutant: a comparison moved or turned round, a condition or a
+// statement left out, a sum made a difference. One that a test notices is
+// killed, and so is one that never ends; any other has lived. Where a package
+// declares files pure (//bowline:pure), only those are broken.
+//
+// Every mutant is compiled into one test binary, each as a copy of the body of
+// its function, and a variable of the environment selects one; so a mutant
+// costs one run of the tests, and no build (ADR-0024).
+//
+// It fails when less than -efficacy percent of the mutants of a package were
+// killed, when one has lived that the file -survivors does not explain, and
+// when that file explains one that has not lived. With -update it first brings
+// the lines of the file up to date, and what is left to do is to give reasons.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+)
+
+type options struct {
+	survivors string
+	efficacy  float64
+	update    bool
+	verbose   bool
+	only      *regexp.Regexp
+	tests     tests
+	packages  []string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Stdout, parse(os.Args[1:]))
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) options {
+	var o options
+	flags := flag.NewFlagSet("mutants", flag.ExitOnError)
+	flags.StringVar(&o.survivors, "survivors", "internal/mutants/survivors.txt", "the `file` that explains who lived")
+	flags.Float64Var(&o.efficacy, "efficacy", 90, "how many `percent` of a package's mutants must be killed")
+	flags.BoolVar(&o.update, "update", false, "rewrite the file of survivors, keeping its reasons")
+	flags.BoolVar(&o.verbose, "v", false, "print the verdict on every mutant")
+	flags.Func("only", "judge the mutants whose names match `regexp`, print the verdicts, and check nothing", func(text string) (err error) {
+		o.verbose = true
+		o.only, err = regexp.Compile(text)
+		return err
+	})
+	flags.Func("test", "`flags` of the test binary", func(text string) error {
+		o.tests.always = strings.Fields(text)
+		return nil
+	})
+	flags.Func("quick", "further `flags` of a first run, before the one that decides", func(text string) error {
+		o.tests.quick = strings.Fields(text)
+		return nil
+	})
+	_ = flags.Parse(args) // it exits on an error
+	o.packages = flags.Args()
+	return o
+}
+
+// run judges the mutants of every package, and then the file of survivors.
+func run(ctx context.Context, out io.Writer, o options) error {
+	var failures []error
+	var lived []mutant
+	var judged []string
+	for _, pattern := range o.packages {
+		p, err := load(ctx, pattern)
+		if err != nil {
+			return err
+		}
+		tally, err := judge(ctx, out, p, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.dir, err)
+		}
+		fmt.Fprintf(out, "%s: %s\n", p.dir, tally)
+		if tally.efficacy() < o.efficacy {
+			failures = append(failures, fmt.Errorf("%s: efficacy is under %g %%", p.dir, o.efficacy))
+		}
+		judged, lived = append(judged, p.dir), append(lived, tally.lived...)
+	}
+	if o.only != nil {
+		return nil
+	}
+	return errors.Join(append(failures, checkSurvivors(out, o, judged, lived))...)
+}
+
+// checkSurvivors compares who lived with who was expected to.
+func checkSurvivors(out io.Writer, o options, judged []string, lived []mutant) error {
+	text, err := os.ReadFile(o.survivors)
+	if err != nil && !(o.update && errors.Is(err, os.ErrNotExist)) {
+		return err
+	}
+	s, err := parseSurvivors(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.survivors, err)
+	}
+	if o.update {
+		s.update(judged, lived)
+		if err := os.WriteFile(o.survivors, []byte(s.String()), 0o644); err != nil {
+			return err
+		}
+	}
+	problems := s.check(judged, lived)
+	for _, problem := range problems {
+		fmt.Fprintln(out, problem)
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("%s is wrong in %d lines", o.survivors, len(problems))
+	}
+	return nil
+}

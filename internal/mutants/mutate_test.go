@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// changesOf lists what is changed in a file that holds this text, without the
+// name of the file.
+func changesOf(t *testing.T, text string) []string {
+	t.Helper()
+	name := filepath.ToSlash(filepath.Join(t.TempDir(), "a.go"))
+	if err := os.WriteFile(name, []byte("package a\n\n"+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, _, err := readFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var changes []string
+	for _, m := range (&pkg{files: []*file{f}}).mutants() {
+		changes = append(changes, strings.TrimPrefix(m.name, name+" "))
+	}
+	return changes
+}
+
+func TestWhatIsChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"comparison": {
+			`func less(a, b int) bool { return a < b }`,
+			[]string{"less: a < b => a <= b", "less: a < b => a >= b"},
+		},
+		"condition": {
+			"func both(a, b bool) bool { return a && // so\n!b }",
+			[]string{"both: a && !b => a || !b", "both: a && !b => a", "both: a && !b => !b", "both: !b => b"},
+		},
+		"constant":   {`func no() (int, bool) { return 0, false }`, []string{"no: return 0, false => return 0, true"}},
+		"arithmetic": {`func sum(a, b int) int { return max(a+b, -a) }`, []string{"sum: max(a+b, -a) => min(a+b, -a)", "sum: a+b => a-b", "sum: -a => a"}},
+		"statements": {
+			`func (c *core[T]) step() { n := 0; n += 1; c.n++; c.emit(); if n := 1; n == 2 { return } }`,
+			[]string{
+				"core.step: remove n += 1", "core.step: remove c.n++", "core.step: remove c.emit()",
+				"core.step: n += 1 => n -= 1", "core.step: n += 1 => n = 1", "core.step: c.n++ => c.n--",
+				"core.step: n == 2 => n != 2", "core.step: remove return",
+			},
+		},
+		"loop": {
+			`func (core) loop() { for { break }; switch { case true: continue } }`,
+			[]string{"core.loop: remove break", "core.loop: break => continue", "core.loop: remove continue", "core.loop: continue => break"},
+		},
+		"the same change twice": {
+			`func twice() { f(); f() }`,
+			[]string{"twice: remove f()", "twice: remove f() (2)"},
+		},
+		"nothing to change": {`func f(); var v = 1 < 2; func g() int { v := 1; return v }`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, changesOf(t, c.text)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

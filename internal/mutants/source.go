@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// A pkg is one package whose tests are put to the test.
+type pkg struct {
+	path  string // to import it by
+	name  string
+	dir   string // from the working directory, with slashes
+	files []*file
+}
+
+// A file is one Go file whose functions are broken.
+type file struct {
+	name      string // from the working directory, with slashes
+	text      []byte
+	start     *token.File
+	functions []*ast.FuncDecl // those with a body, in order
+}
+
+// load reads a package. If it marks files as pure, only those are taken.
+func load(ctx context.Context, pattern string) (*pkg, error) {
+	list, err := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Name,Dir,GoFiles", pattern).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", pattern, err)
+	}
+	var listed struct {
+		ImportPath, Name, Dir string
+		GoFiles               []string
+	}
+	if err := json.Unmarshal(list, &listed); err != nil {
+		return nil, fmt.Errorf("go list %s: %w", pattern, err)
+	}
+	working, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Rel(working, listed.Dir)
+	if err != nil {
+		return nil, err
+	}
+	p := &pkg{path: listed.ImportPath, name: listed.Name, dir: filepath.ToSlash(dir)}
+	return p, p.read(listed.GoFiles)
+}
+
+func (p *pkg) read(names []string) error {
+	var pure []*file
+	for _, name := range names {
+		f, marked, err := readFile(p.dir + "/" + name)
+		if err != nil {
+			return err
+		}
+		if p.files = append(p.files, f); marked {
+			pure = append(pure, f)
+		}
+	}
+	if len(pure) > 0 {
+		p.files = pure
+	}
+	return nil
+}
+
+// readFile reads a file, and reports whether it is marked as pure.
+func readFile(name string) (*file, bool, error) {
+	text, err := os.ReadFile(filepath.FromSlash(name))
+	if err != nil {
+		return nil, false, err
+	}
+	fset := token.NewFileSet()
+	syntax, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, false, err
+	}
+	f := &file{name: name, text: text, start: fset.File(syntax.Pos())}
+	for _, decl := range syntax.Decls {
+		if function, ok := decl.(*ast.FuncDecl); ok && function.Body != nil {
+			f.functions = append(f.functions, function)
+		}
+	}
+	return f, marked(syntax), nil
+}
+
+func marked(syntax *ast.File) bool {
+	for _, group := range syntax.Comments {
+		for _, comment := range group.List {
+			if comment.Pos() < syntax.Package && comment.Text == "//bowline:pure" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// between is the text from one position to another.
+func (f *file) between(from, to token.Pos) string {
+	return string(f.text[f.start.Offset(from):f.start.Offset(to)])
+}
+
+func (f *file) of(node ast.Node) string { return f.between(node.Pos(), node.End()) }
+
+// functionName is Type.Method, or the name of a function.
+func functionName(function *ast.FuncDecl) string {
+	if function.Recv == nil || len(function.Recv.List) == 0 {
+		return function.Name.Name
+	}
+	receiver := function.Recv.List[0].Type
+	for {
+		switch typ := receiver.(type) {
+		case *ast.StarExpr:
+			receiver = typ.X
+		case *ast.IndexExpr:
+			receiver = typ.X
+		case *ast.IndexListExpr:
+			receiver = typ.X
+		case *ast.Ident:
+			return typ.Name + "." + function.Name.Name
+		default:
+			return function.Name.Name
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const explained = `# Who may live.
+a/a.go f: a < b => a <= b // equal values are the same
+a/a.go f: remove g() // g does nothing
+b/b.go h: !x => x // nobody looks
+`
+
+func parsed(t *testing.T, text string) *survivors {
+	t.Helper()
+	s, err := parseSurvivors(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestEverySurvivorIsExplained(t *testing.T) {
+	both := []mutant{{name: "a/a.go f: a < b => a <= b"}, {name: "a/a.go f: remove g()"}}
+	for name, c := range map[string]struct {
+		file  string
+		lived []mutant
+		want  string // in the one problem; "" for no problem
+	}{
+		"explained":               {explained, both, ""},
+		"not in the file":         {explained, append(both, mutant{name: "a/a.go f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
+		"without a reason":        {explained + "a/a.go f: !y => y //\n", append(both, mutant{name: "a/a.go f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
+		"in the file, but killed": {explained, both[:1], "no such mutant has lived: a/a.go f: remove g()"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			problems := parsed(t, c.file).check([]string{"a"}, c.lived)
+			if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0], c.want)) {
+				t.Errorf("the problems are %q, want %q", problems, c.want)
+			}
+		})
+	}
+}
+
+func TestUpdateKeepsReasons(t *testing.T) {
+	s := parsed(t, explained)
+	s.update([]string{"a"}, []mutant{{name: "a/a.go f: remove g()"}, {name: "a/a.go e: !y => y"}})
+	const want = `# Who may live.
+a/a.go e: !y => y //
+a/a.go f: remove g() // g does nothing
+b/b.go h: !x => x // nobody looks
+`
+	if diff := cmp.Diff(want, s.String()); diff != "" {
+		t.Error(diff)
+	}
+	if again := parsed(t, s.String()); !cmp.Equal(again.reasons, s.reasons) {
+		t.Errorf("it is read back as %q", again.reasons)
+	}
+}
+
+func TestSameLineTwiceIsRefused(t *testing.T) {
+	if _, err := parseSurvivors(explained + "b/b.go h: !x => x // again\n"); err == nil {
+		t.Error("it is accepted")
+	}
+}
