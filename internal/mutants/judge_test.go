@@ -86,7 +86,7 @@ func TestVerdicts(t *testing.T) {
 	if t.Failed() {
 		t.Log(out.String())
 	}
-	o.update = false
+	o.update, o.efficacy = false, 80 // which is just enough
 	explain(t, o.survivors)
 	if err := run(t.Context(), &out, o); err != nil {
 		t.Errorf("with a reason: %v", err)
@@ -139,7 +139,26 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := court{binary: binary, dir: ".", limit: time.Second}
-	if found, err := c.judge(t.Context(), 1); err != nil || found.verdict != timedOut {
+	found, err := c.judge(t.Context(), 1)
+	if err != nil || found.verdict != timedOut {
 		t.Errorf("%v, %v", found, err)
+	}
+	sum := tally{killed: 2, lived: make([]mutant, 1)}
+	if sum.count(mutant{}, found.verdict); sum.all() != 4 || sum.efficacy() != 75 {
+		t.Errorf("it counts for nothing: %v", &sum)
+	}
+}
+
+func TestFileOfSurvivorsIsWantedUnlessItIsToBeWritten(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var out bytes.Buffer
+	for _, update := range []bool{false, true} {
+		err := checkSurvivors(&out, options{survivors: "survivors.txt", update: update}, nil, nil)
+		if (err == nil) != update {
+			t.Errorf("update is %v, and there is no file: %v", update, err)
+		}
+	}
+	if err := checkSurvivors(&out, options{survivors: ".", update: true}, nil, nil); err == nil {
+		t.Error("a file that cannot be read is written")
 	}
 }

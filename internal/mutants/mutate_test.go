@@ -41,7 +41,18 @@ func TestWhatIsChanged(t *testing.T) {
 			"func both(a, b bool) bool { return a && // so\n!b }",
 			[]string{"both: a && !b => a || !b", "both: a && !b => a", "both: a && !b => !b", "both: !b => b"},
 		},
-		"constant":   {`func no() (int, bool) { return 0, false }`, []string{"no: return 0, false => return 0, true"}},
+		"either": {
+			`func either(a, b bool) bool { return a || b }`,
+			[]string{"either: a || b => a && b", "either: a || b => a", "either: a || b => b"},
+		},
+		"constant": {`func no() (int, bool) { return 0, false }`, []string{"no: return 0, false => return 0, true"}},
+		"constants": {
+			`func set() { on = true; f(x, false); v := T{true: false, min: max}; return }`,
+			[]string{
+				"set: remove on = true", "set: remove f(x, false)", "set: remove return",
+				"set: on = true => on = false", "set: f(x, false) => f(x, true)", "set: true: false => true: true",
+			},
+		},
 		"arithmetic": {`func sum(a, b int) int { return max(a+b, -a) }`, []string{"sum: max(a+b, -a) => min(a+b, -a)", "sum: a+b => a-b", "sum: -a => a"}},
 		"statements": {
 			`func (c *core[T]) step() { n := 0; n += 1; c.n++; c.emit(); if n := 1; n == 2 { return } }`,

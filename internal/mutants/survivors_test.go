@@ -8,6 +8,7 @@ import (
 )
 
 const explained = `# Who may live.
+
 a/a.go f: a < b => a <= b // equal values are the same
 a/a.go f: remove g() // g does nothing
 b/b.go h: !x => x // nobody looks
@@ -47,6 +48,7 @@ func TestUpdateKeepsReasons(t *testing.T) {
 	s := parsed(t, explained)
 	s.update([]string{"a"}, []mutant{{name: "a/a.go f: remove g()"}, {name: "a/a.go e: !y => y"}})
 	const want = `# Who may live.
+
 a/a.go e: !y => y //
 a/a.go f: remove g() // g does nothing
 b/b.go h: !x => x // nobody looks
