@@ -10,7 +10,7 @@
 //
 // Every mutant is compiled into one test binary, each as a copy of the body of
 // its function, and a variable of the environment selects one; so a mutant
-// costs one run of the tests, and no build (ADR-0024).
+// costs one run of the tests, and no build (ADR-0026).
 //
 // It fails when less than -efficacy percent of the mutants of a package were
 // killed, when one has lived that the file -survivors does not explain, and
