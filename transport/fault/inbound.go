@@ -7,13 +7,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// An arrival is one thing the wrapped link has reported, or an End.
+// An arrival is one thing the wrapped link has reported, or a stream's End or
+// Resume.
 type arrival struct {
 	kind       arrivalKind
 	stream     transport.Stream
 	tag        transport.Tag
 	in         transport.Inbound
 	streamLoss transport.StreamLoss
+	cut        bool // streamLost: by a fault, so that it is resumed here
 	failure    transport.Failure
 	loss       transport.Loss
 }
@@ -24,7 +26,8 @@ const (
 	received arrivalKind = iota
 	streamOpened
 	streamLost
-	streamEnded // by End
+	streamEnded   // from this side
+	streamResumed // by Resume
 	writable
 	failed
 	ended
@@ -64,6 +67,9 @@ type lane struct {
 	credit int       // that the receiver has given and not used
 	asked  int       // that the wrapped link was given and has not used
 	ready  []arrival // to be told in this order; frames need credit
+	tag    transport.Tag
+	cut    bool // by a fault: nothing is told before it is resumed
+	muted  bool // by a fault: nothing arrives any more
 }
 
 // A late frame is held back until later ones have come, or time has passed.

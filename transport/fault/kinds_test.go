@@ -304,7 +304,7 @@ func TestFloodIsDeliveredAgainstCredit(t *testing.T) {
 }
 
 func TestUnknownFaultsPanic(t *testing.T) {
-	for _, f := range []fault.Fault{{Kind: "rain"}, {Kind: fault.Busy, Direction: fault.Inbound}} {
+	for _, f := range []fault.Fault{{Kind: "rain"}, {Kind: fault.Busy, Direction: fault.Inbound}, {Kind: fault.CutStream, Direction: fault.Outbound}} {
 		func() {
 			defer func() {
 				if recover() == nil {

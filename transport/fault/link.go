@@ -56,10 +56,10 @@ func (l *link) Grant(stream transport.Stream, frames int) {
 	l.rouse()
 }
 
+// Resume leaves it to the pump whether the stream was cut here or further on.
 func (l *link) Resume(stream transport.Stream) {
-	l.out.mu.Lock()
-	defer l.out.mu.Unlock()
-	l.inner.Resume(stream)
+	l.in.arrive(arrival{kind: streamResumed, stream: stream})
+	l.rouse()
 }
 
 func (l *link) End(stream transport.Stream) {
@@ -67,9 +67,7 @@ func (l *link) End(stream transport.Stream) {
 		return
 	}
 	l.in.arrive(arrival{kind: streamEnded, stream: stream})
-	l.out.mu.Lock()
-	defer l.out.mu.Unlock()
-	l.inner.End(stream)
+	l.out.end(stream)
 }
 
 // Close flushes what is held back, as far as a stall lets it, and closes the
@@ -107,8 +105,7 @@ func (l *link) awaitFlush(grace time.Duration) {
 
 // die loses the link, once. The pump does it.
 func (l *link) die(e Entry) {
-	why := &InjectedError{Kind: e.Kind, Link: e.Link, Direction: e.Direction, Frame: e.Frame}
-	if !l.closing.Load() && l.death.CompareAndSwap(nil, why) {
+	if !l.closing.Load() && l.death.CompareAndSwap(nil, injected(e)) {
 		l.record.add(e)
 		l.rouse()
 	}

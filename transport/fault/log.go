@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// An InjectedError is the reason of a loss, or of a failed open, that a Plan
-// has caused.
+// An InjectedError is the reason of a loss, of a link or of a stream, or of a
+// failed open, that a Plan has caused.
 type InjectedError struct {
 	Kind      Kind
 	Link      int // the links of a transport are counted from 1; so are its failed opens
@@ -18,6 +18,10 @@ type InjectedError struct {
 
 func (e *InjectedError) Error() string {
 	return "fault: " + Entry{Link: e.Link, Direction: e.Direction, Frame: e.Frame, Kind: e.Kind}.String()
+}
+
+func injected(e Entry) *InjectedError {
+	return &InjectedError{Kind: e.Kind, Link: e.Link, Direction: e.Direction, Frame: e.Frame}
 }
 
 // An Entry is one fault that was done.

@@ -51,6 +51,9 @@ func (out *outbound) send(o transport.Outbound) error {
 		return err
 	}
 	out.frames++
+	if o.Last && o.Stream != transport.Main {
+		out.link.in.arrive(arrival{kind: streamEnded, stream: o.Stream})
+	}
 	out.passLate()
 	return nil
 }
@@ -76,6 +79,9 @@ func (out *outbound) accept(now time.Time, o transport.Outbound) error {
 		l.rouse()
 		return transport.ErrBusy
 	case Drop:
+		if o.Last && o.Stream != transport.Main {
+			l.inner.End(o.Stream) // the frame is lost, and not the end of its stream
+		}
 		return note(nil)
 	case Truncate, Corrupt:
 		o.Frame = spoiled(f.Kind, o.Frame, chance)
@@ -242,6 +248,18 @@ func (out *outbound) unblock() {
 	out.blocked, out.roomAgain = false, true
 }
 
+func (out *outbound) resume(stream transport.Stream) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	out.link.inner.Resume(stream)
+}
+
+func (out *outbound) end(stream transport.Stream) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	out.link.inner.End(stream)
+}
+
 func (out *outbound) grant(stream transport.Stream, frames int) {
 	out.mu.Lock()
 	defer out.mu.Unlock()
@@ -267,16 +285,16 @@ func (out *outbound) tellFlushed() {
 	}
 }
 
-// end returns the tags of what never went to the wrapped link.
-func (out *outbound) end() []transport.Tag {
+// unsent returns the tags of what never went to the wrapped link, at its end.
+func (out *outbound) unsent() []transport.Tag {
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	out.shut, out.over = true, true
-	unsent := out.queue.Tags()
+	tags := out.queue.Tags()
 	for _, h := range out.held {
 		if h.Tag != 0 {
-			unsent = append(unsent, h.Tag)
+			tags = append(tags, h.Tag)
 		}
 	}
-	return unsent
+	return tags
 }

@@ -23,8 +23,9 @@ type Fault struct {
 	Link        int           // of the transport's links, counted from 1; 0 means every one
 	At          []int         // frames of a link in that direction, counted from 1
 	Probability float64       // of any other frame
+	After       int           // so many frames of a link, those of a handshake for instance, are safe from chance
 	Frames      int           // Delay, Reorder: how many later frames overtake at most; Flood: how many there are; default 8
-	For         time.Duration // Delay, Reorder, Stall, Busy: how long at most; default 100 ms
+	For         time.Duration // Delay, Reorder, Stall, Busy: how long at most; CutStream: what the peer asks for; default 100 ms
 }
 
 // A Direction is seen from the side that is wrapped.
@@ -54,13 +55,33 @@ const (
 	Die       Kind = "die"       // the link is lost with this frame, which was neither sent nor unsent
 	Busy      Kind = "busy"      // the link is busy for For, once, before it takes the frame; outbound only
 
+	// These are of one stream, and inbound only.
+	LoseStream Kind = "lose stream" // the frame's stream is lost with it, for good; none of Main
+	CutStream  Kind = "cut stream"  // its stream is lost before it, and goes on with it once it is resumed
+	MuteStream Kind = "mute stream" // from here on nothing arrives on its stream, and no loss of it is told
+
 	FailOpen  Kind = "fail open"  // Plan.FailOpens
 	SlowClose Kind = "slow close" // Plan.SlowClose
 	Break     Kind = "break"      // Transport.Break
 )
 
 // frameKinds are the kinds that a Fault may have.
-var frameKinds = []Kind{Drop, Delay, Reorder, Duplicate, Truncate, Corrupt, Stall, HalfOpen, Flood, Forge, Die, Busy}
+var frameKinds = []Kind{
+	Drop, Delay, Reorder, Duplicate, Truncate, Corrupt, Stall, HalfOpen, Flood, Forge, Die, Busy,
+	LoseStream, CutStream, MuteStream,
+}
+
+// oneWay says of a kind which is not of both directions of which it is.
+func (k Kind) oneWay() (d Direction, is bool) {
+	switch k {
+	case Busy:
+		return Outbound, true
+	case LoseStream, CutStream, MuteStream:
+		return Inbound, true
+	default:
+		return 0, false
+	}
+}
 
 const (
 	defaultFrames = 8
@@ -73,7 +94,8 @@ func (p Plan) withDefaults() *Plan {
 	p.Faults = slices.Clone(p.Faults)
 	for i := range p.Faults {
 		f := &p.Faults[i]
-		if !slices.Contains(frameKinds, f.Kind) || f.Direction > Outbound || f.Kind == Busy && f.Direction == Inbound {
+		way, oneWay := f.Kind.oneWay()
+		if !slices.Contains(frameKinds, f.Kind) || f.Direction > Outbound || oneWay && f.Direction != way {
 			panic(fmt.Sprintf("fault: no fault %q of %v frames", f.Kind, f.Direction))
 		}
 		if f.Frames <= 0 {
@@ -95,7 +117,7 @@ func (p *Plan) at(link int, d Direction, frame int) (*Fault, *rand.Rand) {
 			continue
 		}
 		chance := rand.New(rand.NewPCG(p.Seed, mix(uint64(i), uint64(link), uint64(d), uint64(frame))))
-		if hit := chance.Float64() < f.Probability; hit || slices.Contains(f.At, frame) {
+		if hit := frame > f.After && chance.Float64() < f.Probability; hit || slices.Contains(f.At, frame) {
 			return f, chance
 		}
 	}

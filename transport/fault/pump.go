@@ -93,28 +93,60 @@ func (p *pump) arrive(now time.Time, a arrival) {
 	case received:
 		p.receive(now, a)
 	case streamOpened:
-		p.lanes[a.stream] = &lane{}
+		p.lanes[a.stream] = &lane{tag: a.tag}
 		p.to.StreamOpened(a.stream, a.tag)
 	case streamEnded:
-		delete(p.lanes, a.stream)
-		p.held = slices.DeleteFunc(p.held, func(l late) bool { return l.stream == a.stream })
+		p.forget(a.stream)
+	case streamResumed:
+		p.resume(a.stream)
 	case streamLost, ended:
 		p.overtakeNothing(a.stream)
 		p.ready(a)
 	case writable:
 		p.out.unblock()
 	case failed:
-		p.to.Failed(a.failure)
+		p.fail(a)
 	case lost:
 		p.loss = &a.loss
 	}
+}
+
+// forget ends a stream of which nothing is to be told any more.
+func (p *pump) forget(stream transport.Stream) {
+	delete(p.lanes, stream)
+	p.held = slices.DeleteFunc(p.held, func(l late) bool { return l.stream == stream })
+}
+
+// resume goes on with a stream that was cut here, or has the wrapped link do so.
+func (p *pump) resume(stream transport.Stream) {
+	switch lane := p.lanes[stream]; {
+	case lane == nil:
+	case lane.cut:
+		lane.cut = false
+	default:
+		p.out.resume(stream)
+	}
+}
+
+// fail tells that a message has failed, behind what came on the stream that it
+// has opened.
+func (p *pump) fail(a arrival) {
+	for stream, lane := range p.lanes {
+		if lane.tag != 0 && lane.tag == a.failure.Tag {
+			p.overtakeNothing(stream)
+			a.stream = stream
+			p.ready(a)
+			return
+		}
+	}
+	p.to.Failed(a.failure)
 }
 
 // receive does to a frame what the plan says.
 func (p *pump) receive(now time.Time, a arrival) {
 	p.frames++
 	lane := p.lanes[a.stream]
-	if lane == nil || p.death.Load() != nil {
+	if lane == nil || lane.muted || p.death.Load() != nil {
 		return
 	}
 	lane.asked = max(lane.asked-1, 0)
@@ -122,7 +154,7 @@ func (p *pump) receive(now time.Time, a arrival) {
 		p.overtakeNothing(a.stream)
 	}
 	f, chance := p.plan.at(p.number, Inbound, p.frames)
-	if f == nil || a.in.Err != nil {
+	if f == nil || a.in.Err != nil || f.Kind == LoseStream && a.stream == transport.Main {
 		p.ready(a)
 		return
 	}
@@ -132,6 +164,22 @@ func (p *pump) receive(now time.Time, a arrival) {
 	}
 	switch f.Kind {
 	case Drop:
+		if a.in.Last && a.stream != transport.Main { // the frame is lost, and not the end of its stream
+			p.ready(lossOf(a.stream, transport.StreamLoss{Reason: transport.ErrPeerClosed}))
+		}
+	case LoseStream:
+		p.out.end(a.stream)
+		p.overtakeNothing(a.stream)
+		p.ready(lossOf(a.stream, transport.StreamLoss{Reason: injected(done)}))
+		lane.muted = true
+	case CutStream:
+		p.overtakeNothing(a.stream)
+		loss := lossOf(a.stream, transport.StreamLoss{Reason: injected(done), Resumable: true, Delay: f.For})
+		loss.cut = true
+		p.ready(loss)
+		p.ready(a)
+	case MuteStream:
+		lane.muted = true
 	case Truncate, Corrupt:
 		a.in.Frame = spoiled(f.Kind, a.in.Frame, chance)
 		p.ready(a)
@@ -172,8 +220,13 @@ func (p *pump) inject(a arrival, frames int, frame func(n int) []byte) {
 	}
 }
 
+func lossOf(stream transport.Stream, loss transport.StreamLoss) arrival {
+	loss.Stream = stream
+	return arrival{kind: streamLost, stream: stream, streamLoss: loss}
+}
+
 func (p *pump) ready(a arrival) {
-	if lane := p.lanes[a.stream]; lane != nil {
+	if lane := p.lanes[a.stream]; lane != nil && !lane.muted {
 		lane.ready = append(lane.ready, a)
 	}
 }
@@ -219,7 +272,7 @@ func (p *pump) deliver(now time.Time) {
 }
 
 func (p *pump) deliverLane(l *lane) {
-	for len(l.ready) > 0 {
+	for len(l.ready) > 0 && !l.cut {
 		a := l.ready[0]
 		if a.kind == received {
 			if l.credit == 0 {
@@ -228,6 +281,7 @@ func (p *pump) deliverLane(l *lane) {
 			l.credit--
 		}
 		l.ready = l.ready[1:]
+		l.cut = a.cut
 		p.tell(a)
 	}
 }
@@ -241,6 +295,9 @@ func (p *pump) tell(a arrival) {
 			delete(p.lanes, a.stream)
 		}
 		p.to.StreamLost(a.streamLoss)
+	case failed:
+		delete(p.lanes, a.stream)
+		p.to.Failed(a.failure)
 	default:
 		if a.in.Last && a.stream != transport.Main {
 			delete(p.lanes, a.stream)
@@ -264,14 +321,15 @@ func (p *pump) tellSent(now time.Time) {
 }
 
 // ask gives the wrapped link the credit that the receiver has and nothing
-// ready will use. A link that is half open reads nothing.
+// ready will use. A link that is half open, or a stream that is mute, reads
+// nothing.
 func (p *pump) ask() {
 	if p.halfOpen.Load() || p.death.Load() != nil || len(p.held) >= maxHeld {
 		return
 	}
 	for _, stream := range slices.Sorted(maps.Keys(p.lanes)) {
 		lane := p.lanes[stream]
-		if more := lane.credit - len(lane.ready) - lane.asked; more > 0 {
+		if more := lane.credit - len(lane.ready) - lane.asked; more > 0 && !lane.muted {
 			lane.asked += more
 			p.out.grant(stream, more)
 		}
@@ -295,7 +353,7 @@ func (p *pump) tellLoss(now time.Time) (over bool) {
 			return false
 		}
 	}
-	loss := transport.Loss{Reason: p.loss.Reason, Unsent: append(p.loss.Unsent, p.out.end()...)}
+	loss := transport.Loss{Reason: p.loss.Reason, Unsent: append(p.loss.Unsent, p.out.unsent()...)}
 	if died != nil {
 		loss.Reason = died
 	} else if closing && p.halfOpen.Load() {
