@@ -22,7 +22,7 @@ import (
 //
 // Guarantees: G-0003.1, G-0003.7, G-0003.12
 func CancelIdempotent(t *testing.T, from transport.Transport, o Options) {
-	o = o.withDefaults()
+	o = o.prepare(t, from)
 	o.search(t, func(rt *rapid.T) {
 		answered := drawPause(rt, o)
 		plan := fault.Plan{}

@@ -19,7 +19,7 @@ import (
 //
 // Guarantees: G-0003.1, G-0003.2, G-0005.1, G-0005.2
 func Correlation(t *testing.T, from transport.Transport, o Options) {
-	o = o.withDefaults()
+	o = o.prepare(t, from)
 	o.search(t, func(rt *rapid.T) {
 		plan := drawPlan(rt, o, answerFaults...)
 		steps := drawHistory(rt, o, o.Concurrent, anyCall(o))

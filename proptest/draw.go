@@ -66,8 +66,8 @@ func (o Options) allows(kind fault.Kind) bool {
 	return o.Faults == nil || slices.Contains(o.Faults, kind)
 }
 
-// anyFault draws a fault. What ends a link comes at one frame and not by
-// chance, or no call would ever get through.
+// anyFault draws a fault. What ends a link, or silences its one stream, comes
+// at one frame and not by chance, or no call would ever get through.
 func anyFault(o Options, kinds []fault.Kind) *rapid.Generator[fault.Fault] {
 	return rapid.Custom(func(rt *rapid.T) fault.Fault {
 		f := fault.Fault{
@@ -79,9 +79,14 @@ func anyFault(o Options, kinds []fault.Kind) *rapid.Generator[fault.Fault] {
 		switch f.Kind {
 		case fault.Busy:
 			f.Direction = fault.Outbound
-		case fault.Die, fault.HalfOpen:
+		case fault.LoseStream, fault.CutStream, fault.MuteStream:
+			f.Direction = fault.Inbound
+		}
+		f.After = o.handshake[f.Direction]
+		switch f.Kind {
+		case fault.Die, fault.HalfOpen, fault.MuteStream:
 			f.Link = rapid.IntRange(1, 3).Draw(rt, "link")
-			f.At = []int{rapid.IntRange(1, o.Concurrent).Draw(rt, "at")}
+			f.At = []int{f.After + rapid.IntRange(1, o.Concurrent).Draw(rt, "at")}
 			return f
 		}
 		f.Probability = rapid.SampledFrom([]float64{0.1, 0.3, 1}).Draw(rt, "probability")
@@ -92,7 +97,8 @@ func anyFault(o Options, kinds []fault.Kind) *rapid.Generator[fault.Fault] {
 // answerFaults are the ways for an answer not to come as it was sent.
 var answerFaults = []fault.Kind{
 	fault.Reorder, fault.Duplicate, fault.Drop, fault.Forge, fault.Delay, fault.Stall, fault.Truncate,
-	fault.Corrupt, fault.Flood, fault.Busy, fault.Die, fault.HalfOpen,
+	fault.Corrupt, fault.Flood, fault.Busy, fault.Die, fault.HalfOpen, fault.LoseStream, fault.CutStream,
+	fault.MuteStream,
 }
 
 // play has the callers do what a history says.

@@ -14,8 +14,18 @@ import (
 //
 //	peer := inmem.New(func(link transport.Link) { go proptest.Echo(link) }, inmem.Options{})
 func Echo(link transport.Link) error {
-	return conn.Accept(link, conn.Options{Handler: echo{}}).Run(context.Background())
+	return conn.Accept(link, conn.Options{Handler: EchoHandler()}).Run(context.Background())
 }
+
+// EchoHandler is what Echo serves with, for a peer that is made otherwise: one
+// behind an HTTP handler for instance, where a link is bound before its
+// acceptor returns.
+//
+//	accept := func(link transport.Link) {
+//		c := conn.Accept(link, conn.Options{Handler: proptest.EchoHandler()})
+//		c.Start(context.Background(), func(error) {})
+//	}
+func EchoHandler() conn.Handler { return echo{} }
 
 type echo struct{}
 

@@ -29,7 +29,7 @@ import (
 //
 // Guarantees: G-0003.1, G-0005.3, G-0005.4
 func NoLeaks(t *testing.T, from transport.Transport, o Options) {
-	o = o.withDefaults()
+	o = o.prepare(t, from)
 	t.Run("calls and goroutines", func(t *testing.T) {
 		o.search(t, func(rt *rapid.T) {
 			plan := drawPlan(rt, o, answerFaults...)

@@ -2,9 +2,12 @@ package proptest
 
 import (
 	"cmp"
+	"encoding/json"
 	"flag"
+	"fmt"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -28,15 +31,28 @@ type Options struct {
 	// order and counts are checked, and nothing about time.
 	RealTime bool
 
+	// Params are those of call n, counted from 1, where the peer wants them to
+	// be of some form. No two calls may have the same. Nil: {"call":n}.
+	Params func(n int) json.RawMessage
+
 	// Faults are what the suite may do to the transport. Nil: everything that
 	// package fault can do.
 	Faults []fault.Kind
 
 	// Conn configures the Conn under test, for a peer that wants a handshake
-	// for instance. Where its Dialect is nil, an abandoned request is announced
-	// by a notification "$/cancelRequest".
+	// for instance, which chance then spares: only losses that a suite tries at
+	// every frame fall into it. Where its Dialect is nil, an abandoned request
+	// is announced by a notification "$/cancelRequest".
+	//
+	// In real time RequestTimeout and InitTimeout are 2 s by default, DrainGrace
+	// 200 ms, and a backoff is 5 to 20 ms.
 	Conn conn.Options
+
+	handshake frames // how many it takes
 }
+
+// frames are counts of frames by direction.
+type frames [2]int
 
 var (
 	iterations = flag.Int("bowline.iterations", 0, "proptest: histories per suite")
@@ -44,6 +60,28 @@ var (
 	window     = flag.Duration("bowline.window", 0, "proptest: how far answers are moved in time")
 	cancels    = flag.Int("bowline.cancels", 0, "proptest: cancellations of one call")
 )
+
+// prepare fills in the defaults, and sees how long a handshake is.
+func (o Options) prepare(t *testing.T, from transport.Transport) Options {
+	t.Helper()
+	o = o.withDefaults()
+	switch {
+	case o.Conn.Handshake == nil:
+	case o.RealTime:
+		o.handshake = o.measure(t, from)
+	default:
+		synctest.Test(t, func(t *testing.T) { o.handshake = o.measure(t, from) })
+	}
+	return o
+}
+
+func (o Options) measure(t *testing.T, from transport.Transport) frames {
+	t.Helper()
+	w := newWorld(t, o, from, fault.Plan{})
+	defer w.end()
+	w.ready()
+	return w.outer.passed()
+}
 
 func (o Options) withDefaults() Options {
 	o.Iterations = cmp.Or(*iterations, o.Iterations, checks())
@@ -53,7 +91,12 @@ func (o Options) withDefaults() Options {
 	if o.Conn.Dialect == nil {
 		o.Conn.Dialect = cancelling{}
 	}
+	if o.Params == nil {
+		o.Params = func(n int) json.RawMessage { return fmt.Appendf(nil, `{"call":%d}`, n) }
+	}
 	if o.RealTime {
+		o.Conn.InitTimeout = cmp.Or(o.Conn.InitTimeout, 2*time.Second)
+		o.Conn.DrainGrace = cmp.Or(o.Conn.DrainGrace, 200*time.Millisecond)
 		o.Conn.RequestTimeout = cmp.Or(o.Conn.RequestTimeout, 2*time.Second)
 		o.Conn.BackoffMin = cmp.Or(o.Conn.BackoffMin, 5*time.Millisecond)
 		o.Conn.BackoffMax = cmp.Or(o.Conn.BackoffMax, 20*time.Millisecond)

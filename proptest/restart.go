@@ -19,17 +19,20 @@ import (
 //
 // Guarantees: G-0003.1, G-0003.2
 func Restart(t *testing.T, from transport.Transport, o Options) {
-	o = o.withDefaults()
+	o = o.prepare(t, from)
 	const calls = 6
 	o.search(t, func(rt *rapid.T) {
 		plan := inboundOnly(drawPlan(rt, o, fault.Reorder, fault.Duplicate, fault.Forge))
 		if o.allows(fault.SlowClose) {
 			plan.SlowClose = o.stopGrace() / 2 // so that the next attempt may have to wait for the old link
+			if o.RealTime {
+				plan.SlowClose = 2 * o.Conn.BackoffMin
+			}
 		}
 		wakes := rapid.Bool().Draw(rt, "wakes")
 		steps := drawHistory(rt, o, min(calls, o.Concurrent), rapid.Just(callPlan{}))
 		for _, direction := range []fault.Direction{fault.Inbound, fault.Outbound} {
-			for frame := range countCalls(steps) {
+			for frame := range o.handshake[direction] + countCalls(steps) {
 				plan := plan
 				plan.Faults = append([]fault.Fault{{Kind: fault.Die, Direction: direction, Link: 1, At: []int{frame + 1}}}, plan.Faults...)
 				o.history(rt, from, plan, func(w *world) { w.losesAndRecovers(steps, wakes) })
@@ -58,6 +61,7 @@ func (w *world) losesAndRecovers(steps []step, wakes bool) {
 	if wakes {
 		w.conn.Wake()
 	}
+	w.await("another link", w.outer.reopened)
 	w.ready()
 	last := w.call(callPlan{WaitForReady: true})
 	w.finish()

@@ -26,7 +26,7 @@ import (
 //
 // Guarantees: G-0009.1, G-0009.2, G-0009.6, G-0009.7
 func StopAnywhere(t *testing.T, from transport.Transport, o Options) {
-	o = o.withDefaults()
+	o = o.prepare(t, from)
 	const calls = 8
 	o.search(t, func(rt *rapid.T) {
 		plan := drawPlan(rt, o, answerFaults...)
@@ -38,7 +38,7 @@ func StopAnywhere(t *testing.T, from transport.Transport, o Options) {
 			plan.Faults = append([]fault.Fault{stall}, plan.Faults...)
 		}
 		steps := drawHistory(rt, o, min(calls, o.Concurrent), anyCall(o))
-		ends := drawEndings(rt)
+		ends := drawEndings(rt, o)
 		for n := range len(steps) + 2 {
 			o.history(rt, from, plan, func(w *world) { w.stopsAfter(steps, n-1, ends) })
 		}
@@ -54,8 +54,8 @@ type ending struct {
 	After    time.Duration
 }
 
-func drawEndings(rt *rapid.T) []ending {
-	soon := rapid.Map(rapid.Int64Range(0, int64(time.Second)), func(n int64) time.Duration { return time.Duration(n) })
+func drawEndings(rt *rapid.T, o Options) []ending {
+	soon := rapid.Map(rapid.Int64Range(0, int64(10*o.Window)), func(n int64) time.Duration { return time.Duration(n) })
 	patient := rapid.IntRange(0, 2).Draw(rt, "patient") == 2 // only Close, without a deadline
 	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) ending {
 		e := ending{Close: patient || rapid.Bool().Draw(rt, "close")}

@@ -9,16 +9,19 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
 // A witness is a transport that writes down what passes through it. One stands
 // between the Conn and the faults, one between the faults and the transport
 // under test.
 type witness struct {
-	inner transport.Transport
+	inner    transport.Transport
+	reopened chan struct{} // closed with the second link
 
 	mu        sync.Mutex
 	links     int
+	frames    frames              // either way, on any link
 	requests  []sighting          // accepted by the link
 	unsent    map[passage]bool    // of those, what was said never to have left
 	answers   map[int64]time.Time // when the first for an id was delivered
@@ -30,6 +33,7 @@ type witness struct {
 // A sighting is one request on its way to the peer.
 type sighting struct {
 	passage
+	method string
 	params string
 }
 
@@ -41,7 +45,7 @@ type passage struct {
 
 func watch(inner transport.Transport) *witness {
 	return &witness{
-		inner: inner, unsent: map[passage]bool{}, answers: map[int64]time.Time{},
+		inner: inner, reopened: make(chan struct{}), unsent: map[passage]bool{}, answers: map[int64]time.Time{},
 		cancelled: map[int64]int{},
 	}
 }
@@ -53,7 +57,9 @@ func (w *witness) Open(ctx context.Context) (transport.Link, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.links++
+	if w.links++; w.links == 2 {
+		close(w.reopened)
+	}
 	return &watched{Link: link, witness: w, number: w.links}, nil
 }
 
@@ -99,6 +105,13 @@ func (w *witness) count() (links, replies, guesses int) {
 	return w.links, w.replies, w.guesses
 }
 
+// passed returns how many frames have passed, either way.
+func (w *witness) passed() frames {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.frames
+}
+
 // A watched link tells its witness what passes.
 type watched struct {
 	transport.Link
@@ -130,10 +143,11 @@ func (l *watched) Send(o transport.Outbound) error {
 func (w *witness) sent(link int, m *jsonrpc.Message) (undo func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.frames[fault.Outbound]++
 	id, _ := m.ID.Int64()
 	switch {
 	case m.Kind == jsonrpc.KindRequest:
-		s := sighting{passage{link, id}, string(m.Params)}
+		s := sighting{passage{link, id}, m.Method, string(m.Params)}
 		w.requests = append(w.requests, s)
 		return func() { w.forget(s) }
 	case m.Method == cancelMethod:
@@ -167,11 +181,12 @@ func (w *witness) uncancel(id int64) {
 
 func (w *witness) received(frame []byte) {
 	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.frames[fault.Inbound]++
 	if err != nil || m.Kind != jsonrpc.KindResult && m.Kind != jsonrpc.KindError {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.replies++
 	id, _ := m.ID.Int64()
 	if !slices.ContainsFunc(w.requests, func(s sighting) bool { return s.id == id }) {

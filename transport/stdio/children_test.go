@@ -57,6 +57,7 @@ func playRole(role string) {
 		"server":            server,
 		"writing server":    writingServer,
 		"closing server":    closingServer,
+		"echo server":       echoServer,
 	}[role]
 	if !known {
 		panic("unknown role " + role)

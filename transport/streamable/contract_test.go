@@ -5,29 +5,55 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A legacy session over a real socket keeps the contract in both directions.
 func TestContractOfASession(t *testing.T) { proptest.LinkContract(t, openSession) }
 
-// openSession returns both links of a session that is initialized and listened
-// to, as if they had not been bound yet.
+// The same under package fault, with nothing going wrong.
+func TestContractOfASessionUnderFaults(t *testing.T) {
+	proptest.LinkContract(t, func(t *testing.T) (client, server transport.Link) {
+		client, server = openSession(t)
+		return fault.Wrap(client, fault.Plan{}), fault.Wrap(server, fault.Plan{})
+	})
+}
+
 func openSession(t *testing.T) (client, server transport.Link) {
 	t.Helper()
-	accepted := make(chan transport.Link, 1)
+	client, server, err := newLobby(t).open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, server
+}
+
+// A lobby is where sessions are made, one at a time.
+type lobby struct {
+	url      string
+	accepted chan transport.Link
+
+	mu       sync.Mutex
+	listened map[string]chan struct{} // by session, closed when its GET stream is open
+}
+
+func newLobby(t *testing.T) *lobby {
+	t.Helper()
+	l := &lobby{accepted: make(chan transport.Link, 1), listened: make(map[string]chan struct{})}
 	h := NewHandler(func(link transport.Link) {
 		link.Bind(&usher{link: link, answer: fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":%q}}`, protocol.LatestLegacy)})
-		accepted <- link
+		l.accepted <- link
 	}, HandlerOptions{})
-	listened := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			w = &flushed{ResponseWriter: w, told: listened}
+			w = &flushed{ResponseWriter: w, told: l.listener(r.Header.Get(headerSession))}
 		}
 		h.ServeHTTP(w, r)
 	}))
@@ -35,9 +61,25 @@ func openSession(t *testing.T) (client, server transport.Link) {
 		h.Close(0)
 		s.Close()
 	})
-	client, err := (&Client{URL: s.URL}).Open(context.Background())
+	l.url = s.URL
+	return l
+}
+
+func (l *lobby) listener(session string) chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listened[session] == nil {
+		l.listened[session] = make(chan struct{})
+	}
+	return l.listened[session]
+}
+
+// open returns both links of a session that is initialized and listened to, as
+// if they had not been bound yet.
+func (l *lobby) open() (client, server transport.Link, err error) {
+	client, err = (&Client{URL: l.url}).Open(context.Background())
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
 	guest := &usher{link: client, answered: make(chan struct{})}
 	client.Bind(guest)
@@ -46,17 +88,17 @@ func openSession(t *testing.T) (client, server transport.Link) {
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 	} {
 		if err := client.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
-			t.Fatal(err)
+			return nil, nil, err
 		}
 		if guest.answered != nil {
 			<-guest.answered
 			guest.answered = nil
 		}
 	}
-	server = <-accepted
+	server = <-l.accepted
 	server.Grant(transport.Main, 1) // for notifications/initialized
-	<-listened
-	return client, server
+	<-l.listener(server.(*serverSession).id)
+	return client, server, nil
 }
 
 // An usher sees a session through initialize, from either side.
@@ -85,19 +127,17 @@ func (*usher) Failed(transport.Failure)        {}
 func (*usher) Ended()                          {}
 func (*usher) Lost(transport.Loss)             {}
 
-// flushed tells of the first flush of a response.
+// flushed tells of the first flush of a response, unless another has.
 type flushed struct {
 	http.ResponseWriter
 	told chan struct{}
-	done bool
 }
 
 func (f *flushed) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 func (f *flushed) FlushError() error {
 	err := http.NewResponseController(f.ResponseWriter).Flush()
-	if !f.done {
-		f.done = true
+	if !latch.IsRaised(f.told) {
 		close(f.told)
 	}
 	return err

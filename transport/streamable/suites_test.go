@@ -1,0 +1,100 @@
+package streamable
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/proptest"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// The suites over a real socket. Each request has a stream of its own.
+func TestSuitesOfASession(t *testing.T) {
+	runSuites(t, func(t *testing.T) transport.Transport { return &Client{URL: serveEcho(t)} }, proptest.Options{
+		Conn: conn.Options{Handshake: beginSession, InitTimeout: time.Second},
+	})
+}
+
+func TestSuitesWithoutASession(t *testing.T) {
+	runSuites(t, func(t *testing.T) transport.Transport { return &Client{URL: serveEcho(t)} }, proptest.Options{
+		Params: modernParams,
+		Conn:   conn.Options{Dialect: leaving{}},
+	})
+}
+
+// The server calls, and the client answers: over the GET stream of a session,
+// and by POSTs.
+func TestSuitesOfAServer(t *testing.T) {
+	runSuites(t, func(t *testing.T) transport.Transport { return calledBack{newLobby(t)} }, proptest.Options{})
+}
+
+func runSuites(t *testing.T, from func(*testing.T) transport.Transport, o proptest.Options) {
+	o.RealTime, o.Iterations, o.Concurrent, o.Window = true, 3, 10, 5*time.Millisecond
+	o.Conn.RequestTimeout = 100 * time.Millisecond
+	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
+		"Correlation":      proptest.Correlation,
+		"NoLeaks":          proptest.NoLeaks,
+		"CancelIdempotent": proptest.CancelIdempotent,
+		"StopAnywhere":     proptest.StopAnywhere,
+		"Restart":          proptest.Restart,
+	} {
+		t.Run(name, func(t *testing.T) { suite(t, from(t), o) })
+	}
+}
+
+// serveEcho serves whoever calls, and returns where.
+func serveEcho(t *testing.T) (url string) {
+	t.Helper()
+	h := NewHandler(func(link transport.Link) {
+		c := conn.Accept(link, conn.Options{Handler: proptest.EchoHandler()})
+		c.Start(context.Background(), func(error) {})
+	}, HandlerOptions{})
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		h.Close(time.Second)
+		s.Close()
+	})
+	return s.URL
+}
+
+// beginSession is the handshake of a legacy session.
+func beginSession(ctx context.Context, i *conn.Incarnation) error {
+	params := json.RawMessage(fmt.Sprintf(`{"protocolVersion":%q}`, protocol.LatestLegacy))
+	if _, err := i.Call(ctx, conn.Request{Method: protocol.MethodInitialize, Params: params, Timeout: -1, Silent: true}); err != nil {
+		return err
+	}
+	return i.Notify(ctx, protocol.NotificationInitialized, nil)
+}
+
+// modernParams are those of a call that says by itself which revision it is of.
+func modernParams(n int) json.RawMessage {
+	return fmt.Appendf(nil, `{"call":%d,"_meta":{%q:%q,%q:{}}}`,
+		n, protocol.MetaProtocolVersion, protocol.Version20260728, protocol.MetaClientCapabilities)
+}
+
+// leaving is a dialect in which the end of its stream is what cancels a request.
+type leaving struct{}
+
+func (leaving) Classify(*jsonrpc.Message) conn.Class { return conn.Class{} }
+func (leaving) Cancel(int64, error) []byte           { return nil }
+func (leaving) Batches() bool                        { return false }
+
+// calledBack is a transport of the server's links, whose peers are clients.
+type calledBack struct{ lobby *lobby }
+
+func (c calledBack) Open(context.Context) (transport.Link, error) {
+	client, server, err := c.lobby.open()
+	if err != nil {
+		return nil, err
+	}
+	echo := conn.Accept(client, conn.Options{Handler: proptest.EchoHandler(), BackoffMin: time.Millisecond})
+	go echo.Run(context.Background())
+	return server, nil
+}
