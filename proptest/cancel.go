@@ -57,13 +57,13 @@ func drawCancels(rt *rapid.T, o Options, answered time.Duration) []time.Duration
 func (w *world) cancels(at []time.Duration, others int, before bool) {
 	w.t.Helper()
 	for range others {
-		w.call(callPlan{})
+		w.call(w.o.patient())
 	}
 	ctx, layers := layered(len(at))
 	if before {
 		layers[0]()
 	}
-	cancelled := w.callIn(ctx, callPlan{})
+	cancelled := w.callIn(ctx, w.o.patient())
 	var cancelling sync.WaitGroup
 	for i, after := range at {
 		cancelling.Go(func() {

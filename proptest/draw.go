@@ -76,11 +76,8 @@ func anyFault(o Options, kinds []fault.Kind) *rapid.Generator[fault.Fault] {
 			Frames:    rapid.IntRange(1, o.Concurrent).Draw(rt, "frames"),
 			For:       time.Duration(rapid.Int64Range(1, int64(o.Window)).Draw(rt, "for")),
 		}
-		switch f.Kind {
-		case fault.Busy:
-			f.Direction = fault.Outbound
-		case fault.LoseStream, fault.CutStream, fault.MuteStream:
-			f.Direction = fault.Inbound
+		if only := directions(f.Kind); len(only) == 1 {
+			f.Direction = only[0]
 		}
 		f.After = o.handshake[f.Direction]
 		switch f.Kind {
@@ -92,6 +89,18 @@ func anyFault(o Options, kinds []fault.Kind) *rapid.Generator[fault.Fault] {
 		f.Probability = rapid.SampledFrom([]float64{0.1, 0.3, 1}).Draw(rt, "probability")
 		return f
 	})
+}
+
+// directions are those that a fault may have.
+func directions(kind fault.Kind) []fault.Direction {
+	switch kind {
+	case fault.Busy:
+		return []fault.Direction{fault.Outbound}
+	case fault.LoseStream, fault.CutStream, fault.MuteStream:
+		return []fault.Direction{fault.Inbound}
+	default:
+		return []fault.Direction{fault.Inbound, fault.Outbound}
+	}
 }
 
 // answerFaults are the ways for an answer not to come as it was sent.

@@ -95,7 +95,7 @@ func forgets(t *testing.T, o Options) {
 		remembered    = 768 << 10 // of 4,096 calls; 25,000 weigh more than twice as much
 		rest          = 64 << 10
 	)
-	c := conn.New(opening(func() transport.Link { return new(mute) }), conn.Options{})
+	c := conn.New(opening(func(context.Context) (transport.Link, error) { return new(mute), nil }), conn.Options{})
 	var running, calling sync.WaitGroup
 	running.Go(func() { c.Run(context.Background()) })
 	if err := c.AwaitReady(t.Context()); err != nil {
@@ -135,11 +135,6 @@ func weigh() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
-
-// opening is a transport made of a function.
-type opening func() transport.Link
-
-func (o opening) Open(context.Context) (transport.Link, error) { return o(), nil }
 
 // mute is a link to a peer that takes everything and says nothing.
 type mute struct {

@@ -44,8 +44,9 @@ type Options struct {
 	// every frame fall into it. Where its Dialect is nil, an abandoned request
 	// is announced by a notification "$/cancelRequest".
 	//
-	// In real time RequestTimeout and InitTimeout are 2 s by default, DrainGrace
-	// 200 ms, and a backoff is 5 to 20 ms.
+	// In real time RequestTimeout is 2 s by default, DrainGrace 200 ms, and a
+	// backoff is 5 to 20 ms. A shorter RequestTimeout is a shorter wait for the
+	// answers that faults have taken; where none is taken it does not matter.
 	Conn conn.Options
 
 	handshake frames // how many it takes
@@ -95,7 +96,6 @@ func (o Options) withDefaults() Options {
 		o.Params = func(n int) json.RawMessage { return fmt.Appendf(nil, `{"call":%d}`, n) }
 	}
 	if o.RealTime {
-		o.Conn.InitTimeout = cmp.Or(o.Conn.InitTimeout, 2*time.Second)
 		o.Conn.DrainGrace = cmp.Or(o.Conn.DrainGrace, 200*time.Millisecond)
 		o.Conn.RequestTimeout = cmp.Or(o.Conn.RequestTimeout, 2*time.Second)
 		o.Conn.BackoffMin = cmp.Or(o.Conn.BackoffMin, 5*time.Millisecond)

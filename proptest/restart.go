@@ -30,7 +30,7 @@ func Restart(t *testing.T, from transport.Transport, o Options) {
 			}
 		}
 		wakes := rapid.Bool().Draw(rt, "wakes")
-		steps := drawHistory(rt, o, min(calls, o.Concurrent), rapid.Just(callPlan{}))
+		steps := drawHistory(rt, o, min(calls, o.Concurrent), rapid.Just(o.patient()))
 		for _, direction := range []fault.Direction{fault.Inbound, fault.Outbound} {
 			for frame := range o.handshake[direction] + countCalls(steps) {
 				plan := plan
@@ -63,7 +63,9 @@ func (w *world) losesAndRecovers(steps []step, wakes bool) {
 	}
 	w.await("another link", w.outer.reopened)
 	w.ready()
-	last := w.call(callPlan{WaitForReady: true})
+	patient := w.o.patient()
+	patient.WaitForReady = true
+	last := w.call(patient)
 	w.finish()
 	if last.err != nil {
 		w.fatalf("the call after the loss ended with %v", last.err)

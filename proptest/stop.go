@@ -186,10 +186,15 @@ func (w *world) drains(calls int) {
 	w.t.Helper()
 	w.ready()
 	for range calls {
-		w.call(callPlan{})
+		w.call(w.o.patient())
 	}
 	w.settle()
-	err := w.conn.Close(context.Background())
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if w.o.RealTime { // nobody knows how long an answer takes
+		ctx, cancel = context.WithTimeout(ctx, w.o.guard())
+	}
+	defer cancel()
+	err := w.conn.Close(ctx)
 	w.finish()
 	if err != nil {
 		w.fatalf("Close: %v", err)

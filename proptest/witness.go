@@ -1,7 +1,6 @@
 package proptest
 
 import (
-	"context"
 	"encoding/json"
 	"slices"
 	"sync"
@@ -12,11 +11,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// A witness is a transport that writes down what passes through it. One stands
-// between the Conn and the faults, one between the faults and the transport
-// under test.
+// A witness writes down what passes. One stands between the Conn and the faults,
+// one between the faults and the transport under test.
 type witness struct {
-	inner    transport.Transport
 	reopened chan struct{} // closed with the second link
 
 	mu        sync.Mutex
@@ -43,24 +40,20 @@ type passage struct {
 	id   int64
 }
 
-func watch(inner transport.Transport) *witness {
+func newWitness() *witness {
 	return &witness{
-		inner: inner, reopened: make(chan struct{}), unsent: map[passage]bool{}, answers: map[int64]time.Time{},
+		reopened: make(chan struct{}), unsent: map[passage]bool{}, answers: map[int64]time.Time{},
 		cancelled: map[int64]int{},
 	}
 }
 
-func (w *witness) Open(ctx context.Context) (transport.Link, error) {
-	link, err := w.inner.Open(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (w *witness) opened() (number int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.links++; w.links == 2 {
 		close(w.reopened)
 	}
-	return &watched{Link: link, witness: w, number: w.links}, nil
+	return w.links
 }
 
 // passages lists where the request with these params was accepted and not said
@@ -112,34 +105,6 @@ func (w *witness) passed() frames {
 	return w.frames
 }
 
-// A watched link tells its witness what passes.
-type watched struct {
-	transport.Link
-	witness  *witness
-	number   int
-	receiver transport.Receiver
-}
-
-func (l *watched) Bind(r transport.Receiver) {
-	l.receiver = r
-	l.Link.Bind((*watching)(l))
-}
-
-func (l *watched) Send(o transport.Outbound) error {
-	m, decodeErr := jsonrpc.Decode(o.Frame, jsonrpc.Limits{}) // before the frame is the link's
-	undo := func() {}
-	if decodeErr == nil {
-		undo = l.witness.sent(l.number, &m)
-	}
-	err := l.Link.Send(o)
-	if err != nil {
-		undo()
-	}
-	return err
-}
-
-// sent notes a message before the link may deliver it, and returns what takes
-// that back.
 func (w *witness) sent(link int, m *jsonrpc.Message) (undo func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,8 +144,7 @@ func (w *witness) uncancel(id int64) {
 	w.cancelled[id]--
 }
 
-func (w *witness) received(frame []byte) {
-	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+func (w *witness) received(m *jsonrpc.Message, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.frames[fault.Inbound]++
@@ -204,32 +168,3 @@ func (w *witness) notSent(link int, tags ...transport.Tag) {
 		w.unsent[passage{link, int64(tag)}] = true
 	}
 }
-
-// watching is a watched link as the receiver of the one behind it.
-type watching watched
-
-func (l *watching) Receive(in transport.Inbound) {
-	if in.Err == nil {
-		l.witness.received(in.Frame)
-	}
-	l.receiver.Receive(in)
-}
-
-func (l *watching) Failed(f transport.Failure) {
-	if f.Unsent {
-		l.witness.notSent(l.number, f.Tag)
-	}
-	l.receiver.Failed(f)
-}
-
-func (l *watching) Lost(loss transport.Loss) {
-	l.witness.notSent(l.number, loss.Unsent...)
-	l.receiver.Lost(loss)
-}
-
-func (l *watching) StreamOpened(s transport.Stream, tag transport.Tag) {
-	l.receiver.StreamOpened(s, tag)
-}
-func (l *watching) StreamLost(loss transport.StreamLoss) { l.receiver.StreamLost(loss) }
-func (l *watching) Writable()                            { l.receiver.Writable() }
-func (l *watching) Ended()                               { l.receiver.Ended() }

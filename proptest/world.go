@@ -36,16 +36,14 @@ type world struct {
 const method = "echo"
 
 func newWorld(t rapid.TB, o Options, from transport.Transport, plan fault.Plan) *world {
-	w := &world{t: t, o: o, ran: make(chan struct{})}
-	w.inner = watch(from)
-	w.faults = fault.New(w.inner, plan)
-	w.outer = watch(w.faults)
+	w := &world{t: t, o: o, inner: newWitness(), outer: newWitness(), ran: make(chan struct{})}
+	w.faults = fault.New(watch(from, w.inner), plan)
 	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, telemetry.Hooks{RequestStopped: func(stopped telemetry.RequestStopped) {
 		if stopped.Method != method {
 			w.others.Add(1)
 		}
 	}})
-	w.conn = conn.New(w.outer, o.Conn)
+	w.conn = conn.New(watch(w.faults, w.outer), o.Conn)
 	go func() {
 		defer close(w.ran)
 		w.result = w.conn.Run(context.Background())
@@ -83,9 +81,12 @@ func (w *world) pass(d time.Duration) {
 	w.nothingPendsOutsideReady()
 }
 
+// patient is a call that surely ends otherwise than by its timeout.
+func (o Options) patient() callPlan { return callPlan{Timeout: 2 * o.guard()} }
+
 // guard is longer than anything may take. In virtual time it costs nothing.
-func (w *world) guard() time.Duration {
-	if w.o.RealTime {
+func (o Options) guard() time.Duration {
+	if o.RealTime {
 		return hangGuard
 	}
 	return 24 * time.Hour
@@ -93,7 +94,7 @@ func (w *world) guard() time.Duration {
 
 func (w *world) await(what string, happened <-chan struct{}) {
 	w.t.Helper()
-	guard := time.NewTimer(w.guard())
+	guard := time.NewTimer(w.o.guard())
 	defer guard.Stop()
 	select {
 	case <-happened:
@@ -112,7 +113,7 @@ func (w *world) fatalf(format string, args ...any) {
 // ready waits for the Conn to be ready.
 func (w *world) ready() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), w.guard())
+	ctx, cancel := context.WithTimeout(context.Background(), w.o.guard())
 	defer cancel()
 	if err := w.conn.AwaitReady(ctx); err != nil {
 		w.fatalf("the Conn does not become ready: %v", err)

@@ -18,7 +18,7 @@ import (
 // The suites over a real socket. Each request has a stream of its own.
 func TestSuitesOfASession(t *testing.T) {
 	runSuites(t, func(t *testing.T) transport.Transport { return &Client{URL: serveEcho(t)} }, proptest.Options{
-		Conn: conn.Options{Handshake: beginSession, InitTimeout: time.Second},
+		Conn: conn.Options{Handshake: beginSession},
 	})
 }
 
