@@ -25,6 +25,7 @@ type Options struct {
 	Concurrent int           // calls in flight at once, at most; default 50; flag -bowline.concurrent
 	Window     time.Duration // how far answers are moved in time; default 100 ms; flag -bowline.window
 	Cancels    int           // cancellations of one call; default 10; flag -bowline.cancels
+	Calls      int           // calls of a Soak; default 20,000; flag -bowline.calls
 
 	// RealTime is for a transport that has descriptors, processes or
 	// goroutines from outside: it cannot run in a testing/synctest bubble. Then
@@ -89,6 +90,7 @@ func (o Options) withDefaults() Options {
 	o.Concurrent = cmp.Or(*concurrent, o.Concurrent, 50)
 	o.Window = cmp.Or(*window, o.Window, 100*time.Millisecond)
 	o.Cancels = cmp.Or(*cancels, o.Cancels, 10)
+	o.Calls = cmp.Or(*calls, o.Calls, 20_000)
 	if o.Conn.Dialect == nil {
 		o.Conn.Dialect = cancelling{}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
@@ -103,11 +102,13 @@ func (w *world) await(what string, happened <-chan struct{}) {
 	}
 }
 
-// fatalf fails the history, and says what was done to it.
+// fatalf fails the history, and says what was done to it. That is no part of
+// the failure, which must be the same each time to be made smaller.
 func (w *world) fatalf(format string, args ...any) {
 	w.t.Helper()
-	w.t.Fatalf("%s\nthe Conn is %s (%v), its books %+v\nfaults:\n%v",
-		fmt.Sprintf(format, args...), w.conn.State(), w.conn.Status().Reason, w.conn.Stats(), w.faults.Log())
+	w.t.Logf("the Conn is %s (%v), its books %+v\nfaults:\n%v",
+		w.conn.State(), w.conn.Status().Reason, w.conn.Stats(), w.faults.Log())
+	w.t.Fatalf(format, args...)
 }
 
 // ready waits for the Conn to be ready.

@@ -1,0 +1,245 @@
+package proptest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/proptest"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// brokenVariable makes the test binary run one suite on a transport that is
+// broken on purpose, and fail.
+const brokenVariable = "BOWLINE_PROPTEST_BROKEN"
+
+// A breach is one way to break a transport, and the suite that sees it.
+type breach struct {
+	name  string
+	bend  func(*bent)
+	suite func(*testing.T, func(conn.Handler) transport.Transport)
+	says  string // what the failure says
+}
+
+func breaches() []breach {
+	over := func(suite func(*testing.T, transport.Transport, proptest.Options)) func(*testing.T, func(conn.Handler) transport.Transport) {
+		return func(t *testing.T, peer func(conn.Handler) transport.Transport) {
+			suite(t, peer(proptest.EchoHandler()), proptest.Options{})
+		}
+	}
+	soak := func(t *testing.T, peer func(conn.Handler) transport.Transport) {
+		proptest.Soak(t, peer, proptest.Options{Calls: 5_000})
+	}
+	return []breach{
+		{"the third answer is another's", func(b *bent) { b.receive = anothers }, over(proptest.Correlation), "which is another's"},
+		{"the third answer is another's, in a soak", func(b *bent) { b.receive = anothers }, soak, `call {"call":3} got {"call":4}`},
+		{"a goroutine is left", func(b *bent) { b.close = leave }, over(proptest.NoLeaks), "blocked goroutines remain"},
+		{"a cancellation loses the link", func(b *bent) { b.send = offended }, over(proptest.CancelIdempotent), "was not cancelled, and ended with"},
+		{"close takes too long", func(b *bent) { b.close = tarry }, over(proptest.StopAnywhere), "still running after their context ended: closing the link"},
+		{"a link that is lost is not replaced", func(b *bent) { b.opens = 1 }, over(proptest.Restart), "another link never came"},
+		{"requests are sent twice", func(b *bent) { b.send = again }, soak, "was executed more often than it was handed on"},
+		{"what was sent is said to be unsent", func(b *bent) { b.lie = true }, soak, "and not sent, was executed"},
+		{"answers are made up", func(b *bent) { b.send = madeUp }, soak, "was not executed"},
+	}
+}
+
+// Every suite fails on a transport that breaks what it is about.
+func TestSuitesSeeBreaches(t *testing.T) {
+	for _, b := range breaches() {
+		t.Run(b.name, func(t *testing.T) {
+			if os.Getenv(brokenVariable) != "" {
+				b.suite(t, b.peer)
+				return
+			}
+			t.Parallel()
+			if said := fails(t, t.TempDir(), b.name, "-rapid.seed=1", "-rapid.nofailfile"); !strings.Contains(said, b.says) {
+				t.Errorf("it said\n%s", said)
+			}
+		})
+	}
+}
+
+// A seed gives the same failure again, made as small, and so does the file that
+// is left of it.
+func TestFailureIsReplayed(t *testing.T) {
+	t.Parallel()
+	dir, name := t.TempDir(), breaches()[0].name
+	first := failureOf(fails(t, dir, name, "-rapid.seed=7"))
+	files, err := filepath.Glob(filepath.Join(dir, "testdata", "rapid", "*", "*.fail"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the files left are %v (%v)", files, err)
+	}
+	for _, replay := range []string{"-rapid.seed=7", "-rapid.failfile=" + files[0]} {
+		if again := failureOf(fails(t, dir, name, replay, "-rapid.nofailfile")); !slices.Equal(again, first) {
+			t.Errorf("first it was\n%s\nand with %s\n%s", strings.Join(first, "\n"), replay, strings.Join(again, "\n"))
+		}
+	}
+	for _, small := range []string{"draw calls: 3", "draw faults: []fault.Fault{}"} {
+		if !slices.Contains(first, small) {
+			t.Errorf("the history is not small:\n%s", strings.Join(first, "\n"))
+		}
+	}
+}
+
+// failureOf is the history that has failed, and how it did.
+func failureOf(said string) (lines []string) {
+	_, history, _ := strings.Cut(said, "Failed test output:")
+	for _, line := range strings.Split(history, "\n") {
+		if drawn := drew.FindString(line); drawn != "" {
+			lines = append(lines, drawn)
+		}
+	}
+	return lines
+}
+
+var drew = regexp.MustCompile(`draw .*|call \{.*`)
+
+// fails runs a suite on a broken transport in another process, and returns what
+// that has said.
+func fails(t *testing.T, dir, name string, args ...string) (said string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	run := "^TestSuitesSeeBreaches$/^" + regexp.QuoteMeta(strings.ReplaceAll(name, " ", "_")) + "$"
+	child := exec.CommandContext(ctx, self, append([]string{"-test.run=" + run, "-rapid.shrinktime=5s"}, args...)...)
+	child.Env, child.Dir = append(os.Environ(), brokenVariable+"=1", "GORACE=atexit_sleep_ms=0"), dir
+	output, err := child.CombinedOutput()
+	if err == nil {
+		t.Errorf("no suite has failed:\n%s", output)
+	}
+	return string(output)
+}
+
+// peer is a transport in memory that is broken.
+func (b breach) peer(h conn.Handler) transport.Transport {
+	inner := served(h)
+	opens := 0
+	return opener(func(ctx context.Context) (transport.Link, error) {
+		link, err := inner.Open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		bending := &bent{Link: link}
+		b.bend(bending)
+		if opens++; bending.opens > 0 && opens > bending.opens {
+			link.Close(0)
+			return nil, fmt.Errorf("there was a link before")
+		}
+		return bending, nil
+	})
+}
+
+type opener func(context.Context) (transport.Link, error)
+
+func (o opener) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }
+
+// bent is a link that does wrong.
+type bent struct {
+	transport.Link
+	send    func(*bent, transport.Outbound) error // nil: as it should
+	receive func(frame []byte) []byte
+	close   func(time.Duration) time.Duration
+	opens   int  // no more links than these; 0 for any number
+	lie     bool // what was sent is said to be unsent
+
+	mu   sync.Mutex
+	to   transport.Receiver
+	sent []transport.Tag
+}
+
+func (b *bent) Bind(r transport.Receiver) {
+	b.to = r
+	b.Link.Bind(bending{r, b})
+}
+
+func (b *bent) Send(o transport.Outbound) error {
+	b.mu.Lock()
+	if o.Tag != 0 {
+		b.sent = append(b.sent, o.Tag)
+	}
+	b.mu.Unlock()
+	if b.send != nil {
+		return b.send(b, o)
+	}
+	return b.Link.Send(o)
+}
+
+func (b *bent) Close(grace time.Duration) error {
+	if b.close != nil {
+		grace = b.close(grace)
+	}
+	return b.Link.Close(grace)
+}
+
+type bending struct {
+	transport.Receiver
+	*bent
+}
+
+func (b bending) Receive(in transport.Inbound) {
+	if b.receive != nil {
+		in.Frame = b.receive(in.Frame)
+	}
+	b.Receiver.Receive(in)
+}
+
+func (b bending) Lost(loss transport.Loss) {
+	if b.mu.Lock(); b.lie {
+		loss.Unsent = b.sent
+	}
+	b.mu.Unlock()
+	b.Receiver.Lost(loss)
+}
+
+func anothers(frame []byte) []byte {
+	return bytes.Replace(frame, []byte(`{"call":3}`), []byte(`{"call":4}`), 1)
+}
+
+func offended(b *bent, o transport.Outbound) error {
+	if bytes.Contains(o.Frame, []byte("$/cancelRequest")) {
+		return b.Link.Close(0)
+	}
+	return b.Link.Send(o)
+}
+
+func again(b *bent, o transport.Outbound) error {
+	if err := b.Link.Send(o); err != nil || o.Tag == 0 {
+		return err
+	}
+	b.Link.Send(transport.Outbound{Frame: bytes.Clone(o.Frame)})
+	return nil
+}
+
+func madeUp(b *bent, o transport.Outbound) error {
+	params := regexp.MustCompile(`\{"call":\d+\}`).Find(o.Frame)
+	if o.Tag == 0 || o.Tag%10 > 0 || params == nil {
+		return b.Link.Send(o)
+	}
+	go b.to.Receive(transport.Inbound{Frame: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"result":%s}`, o.Tag, params)})
+	return nil
+}
+
+func leave(grace time.Duration) time.Duration {
+	go func() { <-make(chan struct{}) }()
+	return grace
+}
+
+func tarry(grace time.Duration) time.Duration {
+	timer := time.NewTimer(time.Minute)
+	<-timer.C
+	return grace
+}

@@ -1,0 +1,256 @@
+package proptest
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+)
+
+var (
+	calls = flag.Int("bowline.calls", 0, "proptest: calls of a soak")
+	seed  = flag.Uint64("bowline.seed", 0, "proptest: of the first round of a soak")
+)
+
+// Soak makes calls, on many Conns and from many callers at once, while
+// everything that package fault can do happens at random, and holds what the
+// callers were told against what the peer has executed:
+//
+//   - each call has one outcome, and a result is its own
+//   - a call that is said not to be sent was not executed
+//   - a call that was answered was executed
+//   - a call was handed to the link once, and executed once, or once more for
+//     each time that a fault has repeated it
+//   - the books of each Conn are those of its callers, by cause and delivery,
+//     every answer, malformed frame and notification is in them, and when it is
+//     over nothing is left
+//
+// It prints the books at the end. Calls are made in rounds of 20,000; the seed
+// of the round is that of its faults and callers, and is printed when it fails:
+// -bowline.seed gives it, though who comes first among goroutines may differ.
+//
+// peer makes a transport whose peer serves with the handler given, in this
+// process: it is the handler that knows what was executed. For a transport in
+// memory:
+//
+//	func(h conn.Handler) transport.Transport {
+//		return inmem.New(func(link transport.Link) {
+//			go conn.Accept(link, conn.Options{Handler: h}).Run(context.Background())
+//		}, inmem.Options{})
+//	}
+//
+// Guarantees: G-0003.1, G-0003.2, G-0005.1
+func Soak(t *testing.T, peer func(conn.Handler) transport.Transport, o Options) {
+	o = o.prepare(t, peer(EchoHandler()))
+	first := *seed
+	if first == 0 {
+		first = rand.Uint64()
+	}
+	before := goleak.IgnoreCurrent()
+	books := newBooks()
+	began := time.Now()
+	for n := uint64(0); books.made < o.Calls && !t.Failed(); n++ {
+		r := &round{o: o, seed: first + n, calls: min(roundCalls, o.Calls-books.made), books: books}
+		if o.RealTime {
+			r.run(t, peer)
+		} else {
+			synctest.Test(t, func(t *testing.T) { r.run(t, peer) })
+		}
+		t.Logf("%d of %d calls in %v", books.made, o.Calls, time.Since(began).Round(time.Millisecond))
+	}
+	books.took = time.Since(began)
+	goleak.VerifyNone(t, before)
+	t.Logf("\n%v", books)
+}
+
+const (
+	roundCalls = 20_000
+	roundConns = 16
+)
+
+// A round is some Conns, each with a peer, faults and callers of its own.
+type round struct {
+	o     Options
+	seed  uint64
+	calls int
+	books *books
+}
+
+func (r *round) run(t *testing.T, peer func(conn.Handler) transport.Transport) {
+	t.Helper()
+	var running, calling sync.WaitGroup
+	all := make([]*soaked, roundConns)
+	for i := range all {
+		chance := rand.New(rand.NewPCG(r.seed, uint64(i)))
+		s := newSoaked(r.o, chance, peer)
+		all[i] = s
+		running.Go(func() { s.conn.Run(context.Background()) })
+		calling.Go(func() { s.work(r.share(i), chance) })
+	}
+	calling.Wait()
+	r.rest()
+	for _, s := range all {
+		s.atRest = s.conn.Stats()
+		s.conn.Stop()
+	}
+	running.Wait()
+	for i, s := range all {
+		for _, wrong := range s.audit() {
+			t.Errorf("seed %d, Conn %d: %s", r.seed, i, wrong)
+		}
+		r.books.add(s)
+	}
+}
+
+// rest waits until nothing is under way any more. In real time nobody knows
+// when that is.
+func (r *round) rest() {
+	if r.o.RealTime {
+		return
+	}
+	rest := time.NewTimer(r.o.forgotten())
+	<-rest.C
+	synctest.Wait()
+}
+
+// share is how many of the calls one Conn makes.
+func (r *round) share(i int) int {
+	share := r.calls / roundConns
+	if i < r.calls%roundConns {
+		share++
+	}
+	return share
+}
+
+// soaked is one Conn of a round.
+type soaked struct {
+	o      Options
+	ledger *ledger
+	faults *fault.Transport
+	conn   *conn.Conn
+	atRest conn.Stats
+}
+
+func newSoaked(o Options, chance *rand.Rand, peer func(conn.Handler) transport.Transport) *soaked {
+	s := &soaked{o: o, ledger: newLedger()}
+	s.faults = fault.New(watch(peer(executing{s.ledger, o.Window / 4}), inside{s.ledger}), stormy(o, chance))
+	o.Conn.Handler = noticing{s.ledger}
+	s.conn = conn.New(watch(s.faults, outside{s.ledger}), o.Conn)
+	return s
+}
+
+// work makes so many calls.
+func (s *soaked) work(calls int, chance *rand.Rand) {
+	var keeping, calling sync.WaitGroup
+	over := make(chan struct{})
+	keeping.Go(func() { s.keep(over) })
+	numbers := make(chan int, calls)
+	for n := range calls {
+		numbers <- n + 1
+	}
+	close(numbers)
+	for range s.o.Concurrent {
+		own := rand.New(rand.NewPCG(chance.Uint64(), 0))
+		calling.Go(func() {
+			for n := range numbers {
+				s.call(n, own)
+			}
+		})
+	}
+	calling.Wait()
+	close(over)
+	keeping.Wait()
+}
+
+// keep has the link break now and then, as a look at its liveness would: one
+// that is half open, or mute, says nothing by itself.
+func (s *soaked) keep(over <-chan struct{}) {
+	every := time.NewTicker(s.o.patience())
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			s.faults.Break()
+		case <-over:
+			return
+		}
+	}
+}
+
+// patience is how long a link is left alone.
+func (o Options) patience() time.Duration {
+	if o.RealTime {
+		return 10 * o.Conn.RequestTimeout
+	}
+	return time.Minute
+}
+
+// call makes one call, with a timeout, a context or a Conn that may end first.
+func (s *soaked) call(n int, chance *rand.Rand) {
+	params := string(s.o.Params(n))
+	s.ledger.make(params)
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	soon := 1 + time.Duration(chance.Int64N(int64(2*s.o.Window)))
+	request := conn.Request{Method: method, Params: json.RawMessage(params), WaitForReady: chance.IntN(8) > 0}
+	switch chance.IntN(8) {
+	case 0:
+		request.Timeout = soon
+	case 1:
+		leaving := time.AfterFunc(soon, leave)
+		defer leaving.Stop()
+	}
+	result, err := s.conn.Call(ctx, request)
+	s.ledger.settle(params, string(result), err)
+	if chance.IntN(4) == 0 || err != nil {
+		pause := time.NewTimer(soon)
+		<-pause.C
+	}
+}
+
+// stormy draws a plan in which everything may happen at any time.
+func stormy(o Options, chance *rand.Rand) fault.Plan {
+	plan := fault.Plan{Seed: chance.Uint64()}
+	for _, kind := range answerFaults {
+		if !o.allows(kind) {
+			continue
+		}
+		for _, d := range directions(kind) {
+			plan.Faults = append(plan.Faults, fault.Fault{
+				Kind: kind, Direction: d, After: o.handshake[d],
+				Probability: 2 * chance.Float64() * likelihood(kind), For: 1 + time.Duration(chance.Int64N(int64(o.Window))),
+			})
+		}
+	}
+	chance.Shuffle(len(plan.Faults), func(i, j int) { plan.Faults[i], plan.Faults[j] = plan.Faults[j], plan.Faults[i] })
+	if o.allows(fault.FailOpen) {
+		plan.FailOpens = chance.IntN(3)
+	}
+	if o.allows(fault.SlowClose) && chance.IntN(4) == 0 {
+		plan.SlowClose = o.stopGrace() / 2
+	}
+	return plan
+}
+
+// likelihood is the part of all frames that a fault hits, on average. What ends
+// a link or a stream is rare, or few calls would be answered.
+func likelihood(kind fault.Kind) float64 {
+	switch kind {
+	case fault.HalfOpen, fault.MuteStream:
+		return 0.0003
+	case fault.Die:
+		return 0.002
+	default:
+		return 0.008
+	}
+}
