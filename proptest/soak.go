@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/fault"
@@ -40,38 +38,41 @@ var (
 // -bowline.seed gives it, though who comes first among goroutines may differ.
 //
 // peer makes a transport whose peer serves with the handler given, in this
-// process: it is the handler that knows what was executed. For a transport in
-// memory:
+// process: it is the handler that knows what was executed. It is called once for
+// each Conn, and what it needs is given up in clean-ups. In memory:
 //
-//	func(h conn.Handler) transport.Transport {
+//	func(_ *testing.T, h conn.Handler) transport.Transport {
 //		return inmem.New(func(link transport.Link) {
 //			go conn.Accept(link, conn.Options{Handler: h}).Run(context.Background())
 //		}, inmem.Options{})
 //	}
 //
 // Guarantees: G-0003.1, G-0003.2, G-0005.1
-func Soak(t *testing.T, peer func(conn.Handler) transport.Transport, o Options) {
-	o = o.prepare(t, peer(EchoHandler()))
+func Soak(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport, o Options) {
+	leaves(t, func(t *testing.T) { o = o.prepare(t, peer(t, EchoHandler())) })
 	first := *seed
 	if first == 0 {
 		first = rand.Uint64()
 	}
-	before := goleak.IgnoreCurrent()
 	books := newBooks()
 	began := time.Now()
 	for n := uint64(0); books.made < o.Calls && !t.Failed(); n++ {
 		r := &round{o: o, seed: first + n, calls: min(roundCalls, o.Calls-books.made), books: books}
-		if o.RealTime {
-			r.run(t, peer)
-		} else {
-			synctest.Test(t, func(t *testing.T) { r.run(t, peer) })
-		}
+		leaves(t, func(t *testing.T) {
+			if o.RealTime {
+				r.run(t, peer)
+			} else {
+				synctest.Test(t, func(t *testing.T) { r.run(t, peer) })
+			}
+		})
 		t.Logf("%d of %d calls in %v", books.made, o.Calls, time.Since(began).Round(time.Millisecond))
 	}
 	books.took = time.Since(began)
-	goleak.VerifyNone(t, before)
 	t.Logf("\n%v", books)
 }
+
+// A maker makes a transport to a peer that serves with a handler.
+type maker = func(*testing.T, conn.Handler) transport.Transport
 
 const (
 	roundCalls = 20_000
@@ -86,13 +87,13 @@ type round struct {
 	books *books
 }
 
-func (r *round) run(t *testing.T, peer func(conn.Handler) transport.Transport) {
+func (r *round) run(t *testing.T, peer maker) {
 	t.Helper()
 	var running, calling sync.WaitGroup
 	all := make([]*soaked, roundConns)
 	for i := range all {
 		chance := rand.New(rand.NewPCG(r.seed, uint64(i)))
-		s := newSoaked(r.o, chance, peer)
+		s := newSoaked(r.o, chance, func(h conn.Handler) transport.Transport { return peer(t, h) })
 		all[i] = s
 		running.Go(func() { s.conn.Run(context.Background()) })
 		calling.Go(func() { s.work(r.share(i), chance) })

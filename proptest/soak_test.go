@@ -11,7 +11,7 @@ import (
 )
 
 // served is a transport in memory whose peer serves with a handler.
-func served(h conn.Handler) transport.Transport {
+func served(_ *testing.T, h conn.Handler) transport.Transport {
 	return inmem.New(func(link transport.Link) {
 		go conn.Accept(link, conn.Options{Handler: h}).Run(context.Background())
 	}, inmem.Options{})

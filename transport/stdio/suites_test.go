@@ -2,7 +2,9 @@ package stdio
 
 import (
 	"context"
+	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +37,48 @@ func runSuites(t *testing.T, from func(*testing.T) transport.Transport) {
 	} {
 		t.Run(name, func(t *testing.T) { suite(t, from(t), o) })
 	}
+}
+
+// Both sides are servers on pipes that break in the middle of a frame.
+func TestSoakOverPipesThatBreak(t *testing.T) {
+	proptest.Soak(t, func(_ *testing.T, h conn.Handler) transport.Transport { return &breaking{handler: h} }, proptest.Options{Calls: 10_000})
+}
+
+// breaking is a transport over pipes each direction of which carries so many
+// bytes, and no more.
+type breaking struct {
+	handler conn.Handler
+	opens   int64
+}
+
+func (b *breaking) Open(ctx context.Context) (transport.Link, error) {
+	b.opens++
+	near, far := net.Pipe()
+	ours, theirs := &brittle{Conn: near}, &brittle{Conn: far}
+	ours.left.Store(4001 + 97*(b.opens%50))
+	theirs.left.Store(6007 + 89*(b.opens%50))
+	peer, err := (&Server{In: theirs, Out: theirs}).Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	go conn.Accept(peer, conn.Options{Handler: b.handler}).Run(context.Background())
+	return (&Server{In: ours, Out: ours}).Open(ctx)
+}
+
+// A brittle wire breaks when what is left of it has been written.
+type brittle struct {
+	net.Conn
+	left atomic.Int64
+}
+
+func (b *brittle) Write(p []byte) (int, error) {
+	over := -int(b.left.Add(-int64(len(p))))
+	if over <= 0 {
+		return b.Conn.Write(p)
+	}
+	n, _ := b.Conn.Write(p[:max(len(p)-over, 0)])
+	b.Conn.Close()
+	return n, io.ErrClosedPipe
 }
 
 // served is a transport of a server's links, whose peers echo.

@@ -35,9 +35,20 @@ func TestSuitesOfAServer(t *testing.T) {
 	runSuites(t, func(t *testing.T) transport.Transport { return calledBack{newLobby(t)} }, proptest.Options{})
 }
 
-func runSuites(t *testing.T, from func(*testing.T) transport.Transport, o proptest.Options) {
+func TestSoakOfASession(t *testing.T) {
+	o := atWork(proptest.Options{Conn: conn.Options{Handshake: beginSession}})
+	o.Calls = 500
+	proptest.Soak(t, func(t *testing.T, h conn.Handler) transport.Transport { return &Client{URL: serveWith(t, h)} }, o)
+}
+
+// atWork are options for a real socket, whose answers come soon or never.
+func atWork(o proptest.Options) proptest.Options {
 	o.RealTime, o.Iterations, o.Concurrent, o.Window = true, 3, 10, 5*time.Millisecond
 	o.Conn.RequestTimeout = 100 * time.Millisecond
+	return o
+}
+
+func runSuites(t *testing.T, from func(*testing.T) transport.Transport, o proptest.Options) {
 	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
 		"Correlation":      proptest.Correlation,
 		"NoLeaks":          proptest.NoLeaks,
@@ -45,15 +56,20 @@ func runSuites(t *testing.T, from func(*testing.T) transport.Transport, o propte
 		"StopAnywhere":     proptest.StopAnywhere,
 		"Restart":          proptest.Restart,
 	} {
-		t.Run(name, func(t *testing.T) { suite(t, from(t), o) })
+		t.Run(name, func(t *testing.T) { suite(t, from(t), atWork(o)) })
 	}
 }
 
-// serveEcho serves whoever calls, and returns where.
 func serveEcho(t *testing.T) (url string) {
 	t.Helper()
+	return serveWith(t, proptest.EchoHandler())
+}
+
+// serveWith serves whoever calls, and returns where.
+func serveWith(t *testing.T, handler conn.Handler) (url string) {
+	t.Helper()
 	h := NewHandler(func(link transport.Link) {
-		c := conn.Accept(link, conn.Options{Handler: proptest.EchoHandler()})
+		c := conn.Accept(link, conn.Options{Handler: handler})
 		c.Start(context.Background(), func(error) {})
 	}, HandlerOptions{})
 	s := httptest.NewServer(h)
