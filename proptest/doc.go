@@ -24,11 +24,40 @@
 //   - [CancelIdempotent]: cancelling ten times is cancelling once
 //   - [StopAnywhere]: Stop and Close after every step of a history
 //   - [Restart]: the loss of a link at every frame of a history
+//   - [Soak]: any number of calls, and every fault at random, against the books
+//     of the peer
 //
-// They run in virtual time, each history in a testing/synctest bubble. A
-// failure is made smaller by rapid, and prints the history, how to replay it,
-// and the faults that were done.
+// # The peer
 //
-// In real time the suites wait for events, never for time to pass; a hang guard
-// of a minute turns an event that never comes into a failure that names it.
+// The peer answers each request by its params, whatever its method, and
+// ignores notifications: [Echo] does, and [EchoHandler] for a Conn of one's own.
+// "$/cancelRequest" is such a notification; by it the suites see that an
+// abandoned request is announced, and no peer has to act on it. Where requests
+// must be of some form, Options.Params gives them one; where a link begins with
+// a handshake, Options.Conn has it.
+//
+// # Time
+//
+// The suites run in virtual time, each history in a testing/synctest bubble,
+// where a time-out costs nothing. In real time, for descriptors, processes and
+// sockets, they wait for events, never for time to pass; a hang guard of a
+// minute turns an event that never comes into a failure that names it.
+//
+// # Replaying a failure
+//
+// A failure is made smaller by rapid, and prints the history, the faults that
+// were done, and two ways to replay it:
+//
+//	go test -run '^TestCorrelation$' . -args -rapid.seed=15098074356946159358
+//	go test -run '^TestCorrelation$' . -args -rapid.failfile=testdata/rapid/TestCorrelation/….fail
+//
+// The seed makes the same histories in the same order, and so finds and
+// shrinks the same failure. The file, which rapid leaves under testdata/rapid
+// and runs first from then on, is the small history itself. Both are exact for
+// what is drawn. What goroutines do at the same instant is up to the scheduler:
+// a failure that hangs on that may take some repetition (-count), and rapid
+// calls it flaky. -rapid.shrinktime is for how long a failure is made smaller.
+//
+// -bowline.iterations, or -rapid.checks where a test does not say how many, is
+// the number of histories; -bowline.calls and -bowline.seed are for Soak.
 package proptest
