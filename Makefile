@@ -2,7 +2,7 @@
 # steps names to type, and knobs that suit a person at work.
 
 .DEFAULT_GOAL := help
-.PHONY: help check test race bench conformance fuzz properties explore mutants docs vuln cross demo ci
+.PHONY: help check test race bench conformance fuzz properties soak explore mutants docs vuln cross demo ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
 GENERATED := ./conn ./internal/guarantees
@@ -30,6 +30,9 @@ fuzz: ## every fuzz target (FUZZTIME=20000x)
 
 properties: ## the property suites with more cases (CHECKS=1000)
 	.ci/run properties
+
+soak: ## 10,000 cases of every property, and 1,000,000 calls, under the race detector (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS)
+	.ci/run soak
 
 explore: ## every interleaving of a small alphabet in the core of a connection, printed as it goes
 	go test -count=1 -timeout 20m -v ./conn -run '^TestExplore$$' -args -explore=full
