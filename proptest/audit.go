@@ -101,11 +101,3 @@ func (l *ledger) auditFrames(stats conn.Stats, rested bool) {
 		}
 	}
 }
-
-// nothingKept holds that a Conn at rest has no call that has not ended: here is
-// the place for whatever else Stats counts that a Conn at rest has none of.
-func nothingKept(stats conn.Stats, blame func(format string, args ...any)) {
-	if pending := stats.Calls - stats.Ended(); pending != 0 {
-		blame("%d calls are pending at rest", pending)
-	}
-}

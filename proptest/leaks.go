@@ -57,8 +57,17 @@ func (w *world) leavesNothing(steps []step) {
 	}
 	w.pass(w.o.forgotten()) // and whatever handler of the peer's there was is over
 	w.ready()
+	nothingKept(w.conn.Stats(), w.fatalf)
 	if after, stacks := w.bubbled(); after > before {
 		w.fatalf("%d goroutines at rest, and %d before the first call:\n%s", after, before, stacks)
+	}
+}
+
+// nothingKept holds that a Conn at rest has no call that has not ended. It is
+// the place for whatever else Stats may count that a Conn at rest has none of.
+func nothingKept(stats conn.Stats, blame func(format string, args ...any)) {
+	if pending := stats.Calls - stats.Ended(); pending != 0 {
+		blame("%d calls are pending at rest", pending)
 	}
 }
 
@@ -114,6 +123,7 @@ func forgets(t *testing.T, o Options) {
 	forgotten := time.NewTimer(o.forgotten())
 	<-forgotten.C
 	left := weigh() - before
+	nothingKept(c.Stats(), t.Errorf)
 	if n := c.Stats().Settled[conn.TimedOut][conn.Unknown]; n != callers*each {
 		t.Errorf("%d calls timed out, of %d", n, callers*each)
 	}
