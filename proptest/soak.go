@@ -69,6 +69,9 @@ func Soak(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport,
 	}
 	books.took = time.Since(began)
 	t.Logf("\n%v", books)
+	if books.endings[conn.Answered][conn.Sent] == 0 {
+		t.Errorf("no call was answered, so nothing was tried")
+	}
 }
 
 // A maker makes a transport to a peer that serves with a handler.

@@ -111,37 +111,6 @@ func (p *pump) arrive(now time.Time, a arrival) {
 	}
 }
 
-// forget ends a stream of which nothing is to be told any more.
-func (p *pump) forget(stream transport.Stream) {
-	delete(p.lanes, stream)
-	p.held = slices.DeleteFunc(p.held, func(l late) bool { return l.stream == stream })
-}
-
-// resume goes on with a stream that was cut here, or has the wrapped link do so.
-func (p *pump) resume(stream transport.Stream) {
-	switch lane := p.lanes[stream]; {
-	case lane == nil:
-	case lane.cut:
-		lane.cut = false
-	default:
-		p.out.resume(stream)
-	}
-}
-
-// fail tells that a message has failed, behind what came on the stream that it
-// has opened.
-func (p *pump) fail(a arrival) {
-	for stream, lane := range p.lanes {
-		if lane.tag != 0 && lane.tag == a.failure.Tag {
-			p.overtakeNothing(stream)
-			a.stream = stream
-			p.ready(a)
-			return
-		}
-	}
-	p.to.Failed(a.failure)
-}
-
 // receive does to a frame what the plan says.
 func (p *pump) receive(now time.Time, a arrival) {
 	p.frames++
@@ -168,16 +137,9 @@ func (p *pump) receive(now time.Time, a arrival) {
 			p.ready(lossOf(a.stream, transport.StreamLoss{Reason: transport.ErrPeerClosed}))
 		}
 	case LoseStream:
-		p.out.end(a.stream)
-		p.overtakeNothing(a.stream)
-		p.ready(lossOf(a.stream, transport.StreamLoss{Reason: injected(done)}))
-		lane.muted = true
+		p.loseStream(lane, a, injected(done))
 	case CutStream:
-		p.overtakeNothing(a.stream)
-		loss := lossOf(a.stream, transport.StreamLoss{Reason: injected(done), Resumable: true, Delay: f.For})
-		loss.cut = true
-		p.ready(loss)
-		p.ready(a)
+		p.cutStream(a, injected(done), f.For)
 	case MuteStream:
 		lane.muted = true
 	case Truncate, Corrupt:
@@ -218,11 +180,6 @@ func (p *pump) inject(a arrival, frames int, frame func(n int) []byte) {
 	if a.in.Last {
 		p.ready(a)
 	}
-}
-
-func lossOf(stream transport.Stream, loss transport.StreamLoss) arrival {
-	loss.Stream = stream
-	return arrival{kind: streamLost, stream: stream, streamLoss: loss}
 }
 
 func (p *pump) ready(a arrival) {
