@@ -159,6 +159,16 @@ func TestStreamThatWasCutGoesOnWhenItIsResumed(t *testing.T) {
 	}
 }
 
+// What has come together with the frame that loses its stream is lost too.
+func TestNothingIsToldOfAStreamThatWasLost(t *testing.T) {
+	fanned(t, fault.Fault{Kind: fault.LoseStream, At: []int{1}}, func(f *fan, link *fault.Link) {
+		f.begin(link, 1, 7)
+		for _, frame := range []string{"a", "b"} {
+			f.to.Receive(transport.Inbound{Stream: 1, Frame: []byte(frame)})
+		}
+	}, []string{"opened 1 for 7", "lost 1, by a fault true, resumable false after 0s"}, []string{"grant 2 to 1", "end 1"})
+}
+
 func TestMainIsNotLost(t *testing.T) {
 	fanned(t, fault.Fault{Kind: fault.LoseStream, At: []int{1}}, func(f *fan, link *fault.Link) {
 		link.Grant(transport.Main, 1)
