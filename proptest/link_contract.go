@@ -72,7 +72,7 @@ func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link)) {
 func leaves(t *testing.T, check func(t *testing.T)) {
 	before := goleak.IgnoreCurrent()
 	t.Run("", check)
-	goleak.VerifyNone(t, before)
+	noneLeft(t, before)
 }
 
 // A pair is a link under test from its sender's and its receiver's side.

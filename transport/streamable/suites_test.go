@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,7 +40,9 @@ func TestSuitesOfAServer(t *testing.T) {
 func TestSoakOfASession(t *testing.T) {
 	o := atWork(proptest.Options{Conn: conn.Options{Handshake: beginSession}})
 	o.Calls = 500
-	proptest.Soak(t, func(t *testing.T, h conn.Handler) transport.Transport { return &Client{URL: serveWith(t, h)} }, o)
+	proptest.Soak(t, func(t *testing.T, h conn.Handler) transport.Transport {
+		return &Client{URL: serveWith(t, h, hangingUp)}
+	}, o)
 }
 
 // atWork are options for a real socket, whose answers come soon or never.
@@ -62,22 +66,34 @@ func runSuites(t *testing.T, from func(*testing.T) transport.Transport, o propte
 
 func serveEcho(t *testing.T) (url string) {
 	t.Helper()
-	return serveWith(t, proptest.EchoHandler())
+	return serveWith(t, proptest.EchoHandler(), func(h http.Handler) http.Handler { return h })
 }
 
 // serveWith serves whoever calls, and returns where.
-func serveWith(t *testing.T, handler conn.Handler) (url string) {
+func serveWith(t *testing.T, handler conn.Handler, through func(http.Handler) http.Handler) (url string) {
 	t.Helper()
 	h := NewHandler(func(link transport.Link) {
 		c := conn.Accept(link, conn.Options{Handler: handler})
 		c.Start(context.Background(), func(error) {})
 	}, HandlerOptions{})
-	s := httptest.NewServer(h)
+	s := httptest.NewServer(through(h))
 	t.Cleanup(func() {
 		h.Close(time.Second)
 		s.Close()
 	})
 	return s.URL
+}
+
+// hangingUp executes one POST in eight, and hangs up instead of answering.
+func hangingUp(h http.Handler) http.Handler {
+	var posts atomic.Int64
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && posts.Add(1)%8 == 0 {
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // beginSession is the handshake of a legacy session.
