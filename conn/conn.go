@@ -132,6 +132,7 @@ func (c *Conn) enter(ctx context.Context, wake, turn func()) (l *loop, leave fun
 	detach := l.attach(ctx, wake, turn)
 	return l, func() {
 		detach()
+		c.counters.depths.clear()
 		c.present.Store(nil)
 		close(over)
 	}, nil

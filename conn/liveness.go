@@ -84,6 +84,14 @@ func (c *core) probePeer(now instant, id int64) {
 	c.send(outboundFrame{id: id, frame: frame})
 }
 
+// unended counts the requests that somebody waits for.
+func (c *core) unended() int {
+	if _, probing := c.pending.byID[c.liveness.probe]; probing {
+		return c.pending.len() - 1
+	}
+	return c.pending.len()
+}
+
 func (c *core) forgetProbe(now instant) {
 	if r, ok := c.pending.take(c.liveness.probe); ok {
 		c.outbound.drop(r.id)

@@ -16,9 +16,10 @@ type Stats struct {
 	Depths Depths
 }
 
-// Depths are how much there is of what is bounded, at present.
+// Depths are how much there is of what is bounded, as of the last thing that
+// has happened; all zero while no Run runs.
 type Depths struct {
-	Pending    int // requests that have not ended, probes included
+	Pending    int // requests that have not ended
 	Tombstones int // requests that have ended without their answer, and are remembered
 	Queued     int // frames that a busy link has refused
 	Serving    int // the peer's requests being served
@@ -53,12 +54,19 @@ type depths struct {
 }
 
 func (d *depths) measure(c *core) {
-	d.pending.Store(int64(c.pending.len()))
+	d.pending.Store(int64(c.unended()))
 	d.tombstones.Store(int64(c.tombstones.len()))
 	d.queued.Store(int64(len(c.outbound.queue)))
 	d.serving.Store(int64(len(c.incoming.serving) + len(c.incoming.silent)))
 	d.waiting.Store(int64(len(c.incoming.waiting)))
 	d.streams.Store(int64(len(c.streams.others)))
+}
+
+// clear is for a Conn whose loop is over.
+func (d *depths) clear() {
+	for _, depth := range [...]*atomic.Int64{&d.pending, &d.tombstones, &d.queued, &d.serving, &d.waiting, &d.streams} {
+		depth.Store(0)
+	}
 }
 
 func (c *Conn) depths() Depths {

@@ -63,11 +63,14 @@ func (w *world) leavesNothing(steps []step) {
 	}
 }
 
-// nothingKept holds that a Conn at rest has no call that has not ended. It is
-// the place for whatever else Stats may count that a Conn at rest has none of.
+// nothingKept holds that a Conn at rest, or at its end, has no call that has not
+// ended, and nothing else that belongs to one.
 func nothingKept(stats conn.Stats, blame func(format string, args ...any)) {
 	if pending := stats.Calls - stats.Ended(); pending != 0 {
 		blame("%d calls are pending at rest", pending)
+	}
+	if stats.Depths != (conn.Depths{}) {
+		blame("at rest there is left: %+v", stats.Depths)
 	}
 }
 
@@ -103,6 +106,7 @@ func forgets(t *testing.T, o Options) {
 		callers, each = 50, 500
 		remembered    = 768 << 10 // of 4,096 calls; 25,000 weigh more than twice as much
 		rest          = 64 << 10
+		maxTombstones = 4096 // ADR-0005
 	)
 	c := conn.New(opening(func(context.Context) (transport.Link, error) { return new(mute), nil }), conn.Options{})
 	var running, calling sync.WaitGroup
@@ -119,6 +123,7 @@ func forgets(t *testing.T, o Options) {
 		})
 	}
 	calling.Wait()
+	remain := c.Stats().Depths.Tombstones
 	kept := weigh() - before
 	forgotten := time.NewTimer(o.forgotten())
 	<-forgotten.C
@@ -126,6 +131,9 @@ func forgets(t *testing.T, o Options) {
 	nothingKept(c.Stats(), t.Errorf)
 	if n := c.Stats().Settled[conn.TimedOut][conn.Unknown]; n != callers*each {
 		t.Errorf("%d calls timed out, of %d", n, callers*each)
+	}
+	if remain == 0 || remain > maxTombstones {
+		t.Errorf("%d calls that have ended are remembered, at most %d may be", remain, maxTombstones)
 	}
 	if kept > remembered {
 		t.Errorf("%d bytes are kept of %d calls that have ended", kept, callers*each)

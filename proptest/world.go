@@ -37,7 +37,7 @@ const method = "echo"
 func newWorld(t rapid.TB, o Options, from transport.Transport, plan fault.Plan) *world {
 	w := &world{t: t, o: o, inner: newWitness(), outer: newWitness(), ran: make(chan struct{})}
 	w.faults = fault.New(watch(from, w.inner), plan)
-	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, telemetry.Hooks{RequestStopped: func(stopped telemetry.RequestStopped) {
+	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, telemetry.Hooks{RequestStopped: func(_ context.Context, stopped telemetry.RequestStopped) {
 		if stopped.Method != method {
 			w.others.Add(1)
 		}
