@@ -131,7 +131,9 @@ func (c *core) onTraffic(now instant, ev *event) {
 		return
 	}
 	c.use(ev)
-	c.liveness.hear(now)
+	if ev.frames > 0 { // what this side does is no sign of the peer's life
+		c.liveness.hear(now)
+	}
 	switch ev.kind {
 	case streamOpened:
 		c.onStreamOpened(now, ev)
@@ -265,17 +267,17 @@ func (c *core) onTick(now instant, ev *event) {
 	c.expireRequests(now)
 	c.retrySends(now, ev)
 	c.resumeStreams(now)
-	c.reconsiderPause(now, ev)
 	c.watchPeer(now, ev)
 	c.tombstones.sweep(now, c.options.TombstoneSweep)
 }
 
 func passed(now, deadline instant) bool { return deadline != 0 && deadline <= now }
 
-// deadline is when the core wants its next tick; 0 for never.
+// deadline is when the core wants its next tick, 0 for never. It also wants one
+// at liveness.dueAt, or soon after.
 func (c *core) deadline() instant {
 	return earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.pending.deadline(), c.streams.deadline(),
-		c.flow.lookAt, c.liveness.dueAt, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
+		c.flow.until, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
 }
 
 func earliest(deadlines ...instant) instant {

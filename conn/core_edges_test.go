@@ -180,6 +180,7 @@ func TestRestLosesNothing(t *testing.T) {
 			func(d *driver) {
 				d.own(event{kind: writable})
 				d.effects = d.effects[repliesHigh:]
+				d.want(stallEnded)
 				d.wantGrant(1)
 			},
 		},

@@ -12,9 +12,9 @@ type courier struct {
 	gone chan struct{} // closed when the goroutine ends; nil while there is none
 }
 
-// call sees that there is a goroutine. It runs carry until that finds nothing.
-// The lock is held.
-func (c *courier) call(carry func() (more bool)) {
+// start sees that there is a goroutine, which calls next until that finds
+// nothing. The lock is held.
+func (c *courier) start(next func() (more bool)) {
 	if c.gone != nil {
 		return
 	}
@@ -22,13 +22,13 @@ func (c *courier) call(carry func() (more bool)) {
 	c.gone = gone
 	go func() {
 		defer close(gone)
-		for carry() {
+		for next() {
 		}
 	}()
 }
 
-// dismiss ends the goroutine, which has found nothing. The lock is held.
-func (c *courier) dismiss() { c.gone = nil }
+// end says that the goroutine has found nothing, and ends. The lock is held.
+func (c *courier) end() { c.gone = nil }
 
 // await waits until there is no goroutine, for at most the grace, and reports
 // whether that came about.

@@ -112,7 +112,7 @@ type Incoming struct {
 	Params json.RawMessage // the handler's; nil when absent
 	Epoch  uint64          // the incarnation it came in
 
-	size      int  // bytes of the params as they came
+	size      int  // bytes it holds: of its frame, or of what was copied of a batch
 	exclusive bool // requests behind it wait until it has been answered
 	streaming bool // it stays until either side ends it
 	nested    bool // a call of ours waits for what it is answered

@@ -22,8 +22,7 @@ type event struct {
 	silent    bool // callMade: the peer is never told of its abandonment
 	tried     bool // busy: this very frame was offered to the link
 	moved     bool // busy, tick: the link has taken something since it was last busy
-	handling  bool // tick: a notification was handled since the last one
-	heard     bool // tick: bytes have come in since the last one
+	heard     bool // tick: bytes have come in since the last one, or the last frame
 	counted   bool // linkOpened: the link says how much it has heard
 	unsent    bool // failed: no byte of it left
 	last      bool // nothing more comes on the stream

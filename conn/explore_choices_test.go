@@ -98,7 +98,7 @@ func (w *scene) clockChoices(to []choice) []choice {
 	for i := range due {
 		if i == 0 || i == due-1 {
 			to = w.may(to, fires, uint8(i), 0)
-			if w.core.flow.lookAt != 0 || w.core.liveness.dueAt != 0 {
+			if w.core.liveness.dueAt != 0 {
 				to = w.may(to, fires, uint8(i), 1)
 			}
 		}
@@ -223,7 +223,7 @@ func (w *scene) deadlines() []instant {
 	c := w.core
 	var due [20]instant
 	all := append(due[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.outbound.retryAt, c.outbound.stuckAt,
-		c.tombstones.sweepAt, c.streams.main.resumeAt, c.flow.lookAt, c.liveness.dueAt)
+		c.tombstones.sweepAt, c.streams.main.resumeAt, c.flow.until, c.liveness.dueAt)
 	for _, r := range c.pending.byDeadline {
 		all = append(all, r.deadline)
 	}

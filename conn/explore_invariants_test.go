@@ -36,9 +36,9 @@ func (w *scene) checkStep(ev *event, effects []effect) {
 		w.wrong("%d bytes are held of %d requests", c.incoming.bytes, c.incoming.len())
 	case c.flow.stall == NoticesWait && !w.mayPause():
 		w.wrong("the link is not read, and somebody waits")
-	case c.flow.stall == NoticesWait && c.flow.lookAt > w.now+pausePatience, (c.flow.stall == NoticesWait) != (c.flow.lookAt != 0):
-		w.wrong("the link is not read, and is to be looked at at %v", c.flow.lookAt)
-	case w.mayPause() && !c.flow.impatient && !c.draining && gives(effects) && ev.kind != streamOpened && ev.kind != started && ev.kind != linkOpened:
+	case (c.flow.stall == NoticesWait) != (c.flow.until != 0), c.flow.until > w.now+maxPause:
+		w.wrong("the link is not read, until %v", c.flow.until)
+	case w.mayPause() && c.flow.pausedFor(w.now) < maxPause && !c.draining && gives(effects) && ev.kind != streamOpened && ev.kind != started && ev.kind != linkOpened:
 		w.wrong("credit was given to a crowd: %v", effects)
 	case c.pending.len() != w.brief()+w.lasting():
 		w.wrong("%d are pending, of which %d wait", c.pending.len(), c.pending.calls)

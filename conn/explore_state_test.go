@@ -120,7 +120,7 @@ func (f *form) write(w *scene) []byte {
 func (f *form) collect(w *scene) {
 	c := w.core
 	f.times = append(f.times[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.outbound.retryAt, c.outbound.stuckAt,
-		c.tombstones.sweepAt, c.streams.main.resumeAt, w.proven(), c.flow.lookAt, c.flow.since, c.liveness.dueAt, c.liveness.heardAt+2*c.liveness.every)
+		c.tombstones.sweepAt, c.streams.main.resumeAt, w.proven(), c.flow.until, c.flow.since, c.liveness.dueAt, c.liveness.heardAt+2*c.liveness.every)
 	for _, r := range c.pending.byDeadline {
 		f.times = append(f.times, r.deadline, r.limit)
 	}
@@ -182,9 +182,10 @@ func (f *form) core(w *scene) {
 // watch appends how credit and the peer are watched.
 func (f *form) watch(w *scene) {
 	c := w.core
-	f.flags(c.flow.crowded, c.flow.impatient, w.crowded, c.liveness.every != 0, c.liveness.asked)
+	f.flags(c.flow.crowded, w.crowded, c.liveness.every != 0, c.liveness.asked)
 	f.byte(byte(c.flow.stall), w.probes, byte(c.liveness.missed), byte(c.liveness.probe))
-	f.at(c.flow.lookAt)
+	f.at(c.flow.until)
+	f.byte(byte(c.flow.pausedFor(w.now) / (time.Second / 4)))
 	f.at(c.liveness.dueAt)
 	if c.liveness.every != 0 {
 		f.byte(byte((w.now - c.liveness.heardAt) / (time.Second / 2)))

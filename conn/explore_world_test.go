@@ -212,7 +212,7 @@ func (w *scene) ask(number uint8) {
 		ev.kind, ev.out = probed, outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', number}}
 	} else {
 		ev.kind = requested
-		ev.incoming = &Incoming{Epoch: w.bound, Params: []byte("{}"), key: key}
+		ev.incoming = &Incoming{Epoch: w.bound, Params: []byte("{}"), size: 2, key: key}
 		ev.incoming.exclusive, ev.incoming.streaming, ev.incoming.nested = q.kind == exclusively, q.kind == staying, q.kind == nestedly
 	}
 	book.incoming = ev.incoming
@@ -293,6 +293,6 @@ func (w *scene) pass(c choice) {
 	if c.b == 1 {
 		w.heardAt = w.now
 	}
-	w.happen(event{kind: tick, random: 0.5, moved: w.moved, heard: c.b == 1, handling: c.b == 1, id: firstProbe + int64(w.probes)})
+	w.happen(event{kind: tick, random: 0.5, moved: w.moved, heard: c.b == 1, id: firstProbe + int64(w.probes)})
 	w.checkTicked()
 }

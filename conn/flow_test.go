@@ -62,8 +62,8 @@ func TestNothingIsPausedWithoutACrowd(t *testing.T) {
 // Guarantees: G-0004.8
 func TestPauseEndsWhenSomebodyWaits(t *testing.T) {
 	for name, someone := range map[string]func(d *driver){
-		"a call":             func(d *driver) { d.call(1, 0) },
-		"the end of a pause": func(d *driver) { d.drain(time.Minute) },
+		"a call":  func(d *driver) { d.call(1, 0) },
+		"a drain": func(d *driver) { d.drain(time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := paused(t)
@@ -126,20 +126,25 @@ func TestWhatStaysDoesNotKeepTheLinkFromPausing(t *testing.T) {
 }
 
 // Guarantees: G-0004.8
-func TestPauseGoesOnWhileTheHandlerGetsOn(t *testing.T) {
+func TestCrowdIsWaitedForFiveSecondsInAll(t *testing.T) {
 	d := paused(t)
-	for range 5 {
-		d.now += pausePatience
-		d.step(event{kind: tick, handling: true})
-		d.wantNothing("the handler gets on")
+	d.after(2 * time.Second)
+	d.wantNothing("there are three left")
+	d.call(1, 0)
+	d.forget()
+	d.now += time.Minute
+	d.reply(1)
+	d.forget()
+	if d.core.flow.stall != NoticesWait {
+		t.Fatal("nobody waits, and the link is read")
 	}
-	d.after(pausePatience - 1)
+	d.after(3*time.Second - 1)
 	d.wantNothing("its time is not over")
 	d.after(1)
-	d.wantReadAgain(6 * pausePatience)
+	d.wantReadAgain(3 * time.Second)
 	d.notify()
 	d.want(notify)
-	d.wantGrant(1) // whoever has not got on is not waited for again
+	d.wantGrant(1) // this crowd is not waited for again
 	d.crowd(false)
 	d.crowd(true)
 	d.notify()

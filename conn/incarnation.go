@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -45,7 +46,7 @@ func (r *receiver) Receive(in transport.Inbound) {
 		r.receiveBatch(came, in.Frame)
 	default:
 		m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
-		r.receiveOne(came, &m, err)
+		r.receiveOne(came, &m, len(in.Frame), err)
 	}
 }
 
@@ -54,7 +55,7 @@ func (r *receiver) Receive(in transport.Inbound) {
 func (r *receiver) receiveBatch(came event, frame []byte) {
 	items, err := jsonrpc.DecodeBatch(frame, jsonrpc.Limits{})
 	if err != nil {
-		r.receiveOne(came, nil, err)
+		r.receiveOne(came, nil, 0, err)
 		return
 	}
 	for i := range items {
@@ -66,11 +67,14 @@ func (r *receiver) receiveBatch(came event, frame []byte) {
 			r.malformed(part, items[i].Err)
 			continue
 		}
-		r.receiveOne(part, &items[i].Message, nil)
+		m := &items[i].Message
+		m.Params = slices.Clone(m.Params) // else each would hold the whole batch
+		r.receiveOne(part, m, len(m.Params)+len(m.Method), nil)
 	}
 }
 
-func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, err error) {
+// receiveOne posts a message that holds size bytes.
+func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, err error) {
 	var refused *jsonrpc.DecodeError
 	if errors.As(err, &refused) {
 		r.malformed(ev, refused)
@@ -81,43 +85,42 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, err error) {
 		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
 		ev.id, _ = m.ID.Int64() // ours are positive integers; anything else is unknown
 	case jsonrpc.KindRequest:
-		r.request(&ev, m)
+		r.request(&ev, m, size)
 	default:
-		r.notification(&ev, m)
+		r.notification(&ev, m, size)
 	}
 	r.post(ev)
 }
 
-func (r *receiver) request(ev *event, m *jsonrpc.Message) {
+func (r *receiver) request(ev *event, m *jsonrpc.Message, size int) {
 	class := r.conn.options.Dialect.Classify(m)
 	if class.Kind == Probe {
 		ev.kind = probed
 		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer)}
 		return
 	}
-	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m)
+	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m, size)
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 	ev.incoming.nested = class.Kind == Nested
 }
 
-func (r *receiver) notification(ev *event, m *jsonrpc.Message) {
+func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int) {
 	class := r.conn.options.Dialect.Classify(m)
 	switch class.Kind {
 	case Progress:
 		ev.kind, ev.method, ev.payload = progressed, m.Method, m.Params
 		ev.id, _ = class.Request.Int64()
 	case Cancellation:
-		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, m)
+		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, m, size)
 		ev.incoming.key.id = class.Request
 	default:
-		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m)
-		ev.incoming.size = len(m.Params)
+		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m, size)
 		ev.incoming.coalescing, ev.incoming.droppable = class.Key, class.Droppable
 	}
 }
 
-func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message) *Incoming {
-	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, conn: r.conn, key: incomingKey{stream, m.ID}}
+func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int) *Incoming {
+	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
 }
 
 // malformed reports a frame that is no message. Only acceptors answer, and

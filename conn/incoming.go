@@ -25,7 +25,7 @@ type incoming struct {
 	exclusive *Incoming          // being served, and all others wait for it
 	streaming []*Incoming        // of those being served, the ones that stay until a side ends them
 	waiting   []*Incoming
-	bytes     int // of the params of all of them
+	bytes     int // that all of them hold
 }
 
 func (in *incoming) len() int { return len(in.serving) + len(in.silent) + len(in.waiting) }
@@ -38,10 +38,10 @@ func (in *incoming) rest() {
 
 func (in *incoming) clear() { *in = incoming{} }
 
-// fits reports whether a request's params can be held beside the others'. One
-// always can be.
+// fits reports whether a request can be held beside the others. One always can
+// be.
 func (in *incoming) fits(request *Incoming, limit int) bool {
-	return in.bytes == 0 || in.bytes+len(request.Params) <= limit
+	return in.bytes == 0 || in.bytes+request.size <= limit
 }
 
 // release gives back what a request that is over has held.
@@ -124,7 +124,6 @@ func (c *core) onRequested(now instant, ev *event) {
 }
 
 func (c *core) hold(now instant, request *Incoming) {
-	request.size = len(request.Params) // its handler may change the params
 	c.incoming.bytes += request.size
 	c.owe(now, request)
 }

@@ -40,7 +40,7 @@ func TestRequestsAreBoundedInBytes(t *testing.T) {
 	d := driveReady(t, Options{MaxHeld: 100, MaxServing: 1})
 	request := func(id int64, size int) *Incoming {
 		in := incomingRequest(id)
-		in.Params = make([]byte, size)
+		in.size = size
 		d.forget()
 		d.own(event{kind: requested, incoming: in, frames: 1})
 		return in

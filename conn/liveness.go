@@ -46,20 +46,18 @@ func (c *core) beginLiveness(now instant) {
 // read from it, nothing can be heard.
 func (c *core) watchPeer(now instant, ev *event) {
 	l := &c.liveness
-	if !passed(now, l.dueAt) || ev.id == 0 || c.state() != Ready {
-		return
-	}
 	if ev.heard || c.flow.stall != 0 {
 		l.hear(now)
+	}
+	if !passed(now, l.dueAt) || ev.id == 0 || c.state() != Ready {
+		return
 	}
 	switch {
 	case now-l.heardAt < l.every:
 		l.missed = 0
 		l.dueAt = l.heardAt + l.every
 		return
-	case !l.asked:
-		l.missed = 0
-	default:
+	case l.asked:
 		l.missed++
 		c.emit(effect{kind: missed, epoch: c.epoch, frames: l.missed})
 	}
@@ -67,7 +65,9 @@ func (c *core) watchPeer(now instant, ev *event) {
 		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.heardAt)}, ev.random, 0, nil)
 		return
 	}
-	l.dueAt = now + l.every
+	// A tick may come a little late, which does not add up, or much, which is no
+	// fault of the peer's.
+	l.dueAt = max(l.dueAt+l.every, now+l.every*3/4)
 	c.probePeer(now, ev.id)
 }
 

@@ -82,14 +82,29 @@ func TestUnfinishedFrameIsASignOfLife(t *testing.T) {
 // Guarantees: G-0025.3
 func TestPeerThatIsNotReadIsNotJudged(t *testing.T) {
 	d := watching(t, Options{})
-	d.crowd(true)
-	d.notify()
-	d.forget()
-	for range 10 {
-		d.now += 5 * time.Second
-		d.step(event{kind: tick, id: 1, handling: true})
-		d.wantNothing("the link is not read")
+	congest := func() {
+		for range repliesHigh {
+			d.busy(outboundFrame{reply: true})
+		}
+		d.notify()
+		d.forget()
 	}
+	for range 10 {
+		congest()
+		d.now += 5 * time.Second
+		d.step(event{kind: tick, id: 1, moved: true})
+		if d.core.state() != Ready || d.core.pending.len() > 0 {
+			t.Fatal("the link was not read")
+		}
+	}
+	congest()
+	d.now += 4 * time.Second
+	d.own(event{kind: writable})
+	d.forget()
+	d.look(time.Second, 2)
+	d.wantNothing("the link was read for a second only")
+	d.look(4*time.Second, 3)
+	d.wantTransmit(3)
 }
 
 // Guarantees: G-0025.3
@@ -133,8 +148,8 @@ func TestProbeIsNobodysCall(t *testing.T) {
 	}
 }
 
-// A probe that a busy link never takes is no miss of the peer's that could not
-// have heard it, and nobody is told of its refusal.
+// A probe that a busy link never takes is no miss of the peer's, which was not
+// asked, and nobody is told of its refusal.
 //
 // Guarantees: G-0025.4
 func TestProbeThatALinkDoesNotTake(t *testing.T) {
@@ -151,6 +166,9 @@ func TestProbeThatALinkDoesNotTake(t *testing.T) {
 	if d.core.pending.len() != 0 {
 		t.Fatal("it is pending still")
 	}
+	d.now = 6*time.Second + 5*time.Second // 5 s after it was due
+	d.step(event{kind: tick, id: 2, random: 0.5})
+	d.wantTransmit(2)
 }
 
 // Guarantees: G-0025.5
@@ -188,5 +206,90 @@ func TestNothingToAskEndsTheWatch(t *testing.T) {
 	d.wantNothing("there is nothing to ask")
 	if d.core.deadline() != 0 {
 		t.Fatal("it is looked at again")
+	}
+}
+
+// What this side does of itself is no sign of the peer's life.
+//
+// Guarantees: G-0025.2
+func TestOwnDoingsAreNoSignOfLife(t *testing.T) {
+	for name, own := range map[string]event{
+		"the probe's own stream":   {kind: streamOpened, stream: 4},
+		"a stream that is cut":     {kind: streamLost, resumable: true},
+		"a link that has room":     {kind: writable},
+		"a frame that is too late": {kind: failed, unsent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := watching(t, Options{})
+			for id := range int64(3) {
+				d.look(5*time.Second, id+1)
+				d.own(own)
+			}
+			d.wantState(Backoff)
+		})
+	}
+}
+
+// A sign of life that another deadline's tick brings is not lost.
+//
+// Guarantees: G-0025.2
+func TestSignOfLifeAtAnotherTick(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.forget()
+	d.now += time.Second
+	d.step(event{kind: tick, heard: true})
+	d.look(4*time.Second, 2)
+	d.wantNothing("it was heard four seconds ago")
+}
+
+// The id of a probe is no call's: what claims to be its progress is dropped.
+//
+// Guarantees: G-0025.4
+func TestProgressOfAProbeIsDropped(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.wantTransmit(1)
+	d.own(event{kind: progressed, id: 1, frames: 1})
+	d.wantGrant(1)
+	d.wantNothing("nobody waits for it")
+}
+
+// A probe that was given up leaves neither a frame nor a stream behind.
+//
+// Guarantees: G-0025.4
+func TestProbeThatIsGivenUpLeavesNothing(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.own(event{kind: streamOpened, stream: 4, id: 1})
+	d.forget()
+	d.look(5*time.Second, 2)
+	d.want(missed)
+	if fx := d.want(endStream); fx.stream != 4 {
+		t.Fatalf("stream %d was ended", fx.stream)
+	}
+	probe := d.wantTransmit(2)
+	d.busy(probe)
+	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1})
+	d.forget()
+	d.now += 5 * time.Second
+	d.drain(time.Hour)
+	if !d.core.outbound.empty() {
+		t.Fatal("its frame waits still")
+	}
+}
+
+// A tick that comes much too late, since this process was held up, does not
+// shorten the time that the peer has to answer by more than a quarter.
+//
+// Guarantees: G-0025.1
+func TestLateTickIsNoFaultOfThePeers(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(time.Hour, 1)
+	d.wantTransmit(1)
+	d.look(3*time.Second, 2)
+	d.wantNothing("it was asked three seconds ago")
+	if due := d.core.liveness.dueAt - d.now; due != 750*time.Millisecond {
+		t.Fatalf("due in %v", due)
 	}
 }

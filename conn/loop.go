@@ -22,12 +22,13 @@ type loop struct {
 
 	events *serial // on their way to the hooks
 
-	timer    *time.Timer // posts a tick; nil before the first deadline
-	armed    instant     // when it does; 0 when it does not
-	slotted  instant     // when the wheel does; 0 when it does not
-	slot     int64       // the wheel's
-	heard    uint64      // bytes that the link had heard at the last tick
-	patience *time.Timer // runs once the core is finished
+	timer    *time.Timer       // posts a tick; nil before the first deadline
+	armed    instant           // when it does; 0 when it does not
+	slotted  instant           // when the wheel does; 0 when it does not
+	slot     int64             // the wheel's
+	hearing  transport.Hearing // the present link; nil unless it says how much it has heard
+	heard    uint64            // bytes, when it was last asked
+	patience *time.Timer       // runs once the core is finished
 	begun    bool
 	rests    bool                // it has no goroutine: between turns nothing is kept that only work needs
 	next     func() (first bool) // what the goroutine of this turn goes on with
@@ -40,6 +41,7 @@ type loop struct {
 	unperformed []effect // of the present step
 	returned    []event  // what the link did not take, for the core
 	moved       bool     // the link has taken something since it was last busy
+	crowded     bool     // notifications that wait have become many in this step
 
 	remains error // what the last link to close has left behind
 }
@@ -195,14 +197,24 @@ func (l *loop) step(ev event) {
 	case linkGone:
 		l.remains = ev.err
 	case tick:
-		l.armed, l.slotted = 0, 0
+		l.armed = 0
 		if passed(l.conn.now(), l.core.liveness.dueAt) {
 			ev.id = l.conn.nextID() // for a probe
 		}
-		ev.random, ev.moved = random(), l.moved
-		ev.heard, ev.handling = l.hears(), l.conn.notices.progressed()
+		ev.random, ev.moved, ev.heard = random(), l.moved, l.hears()
+	case eased:
+		if l.conn.notices.many() {
+			return // again, and the core knows
+		}
+	}
+	if ev.frames > 0 {
+		l.hears() // the frame says so itself
 	}
 	l.feed(ev)
+	if l.crowded {
+		l.crowded = false
+		l.feed(event{kind: crowded})
+	}
 	for len(l.returned) > 0 {
 		ev := l.returned[0]
 		l.returned = l.returned[1:]
@@ -212,17 +224,12 @@ func (l *loop) step(ev event) {
 
 // hears reports whether bytes have come in since it was last asked.
 func (l *loop) hears() bool {
-	if l.inc == nil {
+	if l.hearing == nil {
 		return false
 	}
-	link, ok := l.inc.link.(transport.Hearing)
-	if !ok {
-		return false
-	}
-	heard, _ := link.Heard()
 	before := l.heard
-	l.heard = heard
-	return heard != before
+	l.heard, _ = l.hearing.Heard()
+	return l.heard != before
 }
 
 func (l *loop) feed(ev event) {
@@ -264,7 +271,11 @@ func (l *loop) verdict(stuck error) error {
 // running still.
 func (l *loop) stuck() error {
 	names := l.tasks.names()
-	if !l.conn.notices.settle(l.conn.options.StopGrace) {
+	shed, settled := l.conn.notices.settle(l.conn.options.StopGrace)
+	for _, gone := range shed {
+		l.shed(gone.Method)
+	}
+	if !settled {
 		names = append(names, "a notification handler")
 	}
 	if !l.events.settle(l.conn.options.StopGrace) {

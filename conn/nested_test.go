@@ -125,3 +125,29 @@ func TestOrdinaryRequestPutsNothingOff(t *testing.T) {
 	d.after(10 * time.Second)
 	d.wantSettled(1, TimedOut, Unknown)
 }
+
+// A call that waits for a busy link cannot be what the peer asks for.
+//
+// Guarantees: G-0003.15
+func TestTimeoutOfWhatWasNotSentRunsOn(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.patient(1)
+	d.busy(d.frame(1))
+	d.asksBack(transport.Main, 7)
+	d.forget()
+	d.now += 10 * time.Second
+	d.step(event{kind: tick, random: 0.5, moved: true})
+	d.wantSettled(1, TimedOut, NotSent)
+}
+
+// Guarantees: G-0003.15
+func TestTimeoutGoesOnNoLongerThanItsLimit(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.patient(1)
+	in := d.asksBack(transport.Main, 7)
+	d.after(55 * time.Second)
+	d.handled(in)
+	d.forget()
+	d.after(5 * time.Second)
+	d.wantSettled(1, TimedOut, Unknown)
+}

@@ -23,7 +23,6 @@ type notices struct {
 	spare     int            // how many of them a newer one makes superfluous
 	droppable int
 	crowded   bool
-	handled   bool // one was, since somebody last asked
 }
 
 // A notice is a notification that waits, and the context its handler gets.
@@ -37,12 +36,15 @@ type notice struct {
 func (n *notices) add(added notice) (shed []notice, crowded bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if added.size > n.boundSize && len(n.waiting) > 0 {
+		return []notice{added}, false // whatever else were shed
+	}
 	n.waiting = append(n.waiting, added)
 	n.count(added, 1)
 	for len(n.waiting) > n.bound || n.size > n.boundSize && len(n.waiting) > 1 {
 		shed = append(shed, n.shedOne())
 	}
-	n.call(n.handleNext)
+	n.start(n.handleNext)
 	if !n.crowded && (len(n.waiting) >= max(n.bound/2, 1) || n.size >= n.boundSize/2) {
 		n.crowded, crowded = true, true
 	}
@@ -106,9 +108,6 @@ func (n *notices) handleNext() (more bool) {
 	}
 	if more {
 		n.handle(next)
-		n.mu.Lock()
-		n.handled = true
-		n.mu.Unlock()
 	}
 	return more
 }
@@ -121,7 +120,7 @@ func (n *notices) next() (next notice, more, eased bool) {
 	}
 	if len(n.waiting) == 0 {
 		n.waiting, n.keys = nil, nil
-		n.dismiss()
+		n.end()
 		return notice{}, false, eased
 	}
 	next = n.waiting[0]
@@ -131,13 +130,11 @@ func (n *notices) next() (next notice, more, eased bool) {
 	return next, true, eased
 }
 
-// progressed reports whether a notification was handled since it was last asked.
-func (n *notices) progressed() bool {
+// many reports whether there are many at present.
+func (n *notices) many() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	progressed := n.handled
-	n.handled = false
-	return progressed
+	return n.crowded
 }
 
 func (n *notices) len() int {
@@ -147,13 +144,15 @@ func (n *notices) len() int {
 }
 
 // settle waits until nothing is handled, for at most the grace, and reports
-// whether that came about. If not, what still waits is dropped.
-func (n *notices) settle(grace time.Duration) bool {
-	settled := n.await(grace)
-	if !settled {
-		n.mu.Lock()
-		n.waiting = nil
-		n.mu.Unlock()
+// whether that came about. If not, what still waits is shed.
+func (n *notices) settle(grace time.Duration) (shed []notice, settled bool) {
+	if n.await(grace) {
+		return nil, true
 	}
-	return settled
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	shed = n.waiting
+	n.waiting, n.keys = nil, nil
+	n.size, n.spare, n.droppable, n.crowded = 0, 0, 0, false
+	return shed, false
 }

@@ -104,6 +104,44 @@ func TestCrowdBeginsAtHalfAndEndsAtAQuarter(t *testing.T) {
 	if _, crowded := n.add(incomingNotice("b", "", false, 60)); !crowded {
 		t.Fatal("bytes make no crowd")
 	}
+	n.next()
+	if _, _, eased := n.next(); eased {
+		t.Fatal("eased with 60 bytes of 100 left")
+	}
+	if _, _, eased := n.next(); !eased {
+		t.Fatal("not eased with nothing left")
+	}
+}
+
+// What is left when a handler does not return leaves no sums behind.
+//
+// Guarantees: G-0006.4
+func TestWhatIsLeftAtTheEndIsShed(t *testing.T) {
+	n := queue(4, 100)
+	for range 3 {
+		n.add(incomingNotice("a", "k", false, 1))
+	}
+	if shed, settled := n.settle(0); len(shed) != 3 || settled {
+		t.Fatalf("%d were shed", len(shed))
+	}
+	n.gone = make(chan struct{})
+	for range 6 {
+		n.add(incomingNotice("b", "k", false, 1))
+	}
+	if n.names() != "b b b b" || n.size != 4 || n.spare != 3 || !n.many() {
+		t.Fatalf("%q of %d bytes, %d spare", n.names(), n.size, n.spare)
+	}
+}
+
+// A notification that is larger than all may be has nothing shed for its sake.
+//
+// Guarantees: G-0004.6
+func TestTooLargeANotificationGoesItself(t *testing.T) {
+	n := queue(10, 10)
+	n.add(incomingNotice("log", "", true, 1))
+	if shed, _ := n.add(incomingNotice("huge", "", false, 11)); namesOf(shed) != "huge" || n.names() != "log" {
+		t.Fatalf("shed %q", namesOf(shed))
+	}
 }
 
 // Whatever comes, the bounds hold, nothing is shed that need not be, what is
@@ -133,7 +171,7 @@ func TestNoticesAgainstAModel(t *testing.T) {
 				}
 				for _, g := range gone {
 					shed = append(shed, g.Method)
-					if newest[g.coalescing] == g.Method && g.coalescing != "" && slices.ContainsFunc(n.waiting, func(o notice) bool { return o.droppable }) {
+					if g.size <= n.boundSize && newest[g.coalescing] == g.Method && g.coalescing != "" && slices.ContainsFunc(n.waiting, func(o notice) bool { return o.droppable }) {
 						rt.Fatalf("the newest of %q was shed before a log, of %q and %q", g.coalescing, namesOf(others), name)
 					}
 				}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // worth is a dialect in which "changed" is superfluous when another follows,
@@ -154,4 +157,187 @@ func TestIdleConnHasNoGoroutineForNotifications(t *testing.T) {
 		r.Stop()
 		<-r.ended
 	})
+}
+
+// slowGrant is a link whose Grant holds up the loop, for a while.
+type slowGrant struct {
+	*script
+	hold chan struct{}
+}
+
+func (s *slowGrant) Grant(stream transport.Stream, frames int) {
+	s.script.Grant(stream, frames)
+	if s.hold != nil {
+		<-s.hold
+	}
+}
+
+// That few wait is news of yesterday when, by the time it comes, many do again.
+//
+// Guarantees: G-0004.7
+func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const note = `{"jsonrpc":"2.0","method":"n"}`
+		s, next := &slowGrant{script: &script{}}, make(chan struct{})
+		take := func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-next; return nil, nil }
+		r := start(conn.New(opens(s), conn.Options{Dialect: dialect{}, MaxNotices: 8, Handler: handler{"n": take}}))
+		synctest.Wait()
+		result := r.calling(t.Context(), conn.Request{Method: "m"}) // so that the link is read
+		for range 5 {
+			s.say(note)
+			synctest.Wait()
+		}
+		s.hold = make(chan struct{})
+		s.say(`{"jsonrpc":"2.0","method":"none"}`)
+		synctest.Wait() // the loop is in Grant, and 5 wait
+		s.say("[" + note + "," + note + "," + note + "," + note + "]")
+		for range 4 { // few wait now, and that is told behind the batch
+			next <- struct{}{}
+			synctest.Wait()
+		}
+		close(s.hold)
+		s.hold = nil
+		synctest.Wait()
+		s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if stats := r.Stats(); stats.Depths.Notices < 4 || stats.Stalls == 0 {
+			t.Errorf("%d of 8 wait, nobody waits for an answer, and the link is read", stats.Depths.Notices)
+		}
+		close(next)
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// What holds a notification is its frame, whatever of that it needs.
+//
+// Guarantees: G-0004.6
+func TestFramesOfNotificationsAreBounded(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	for name, frame := range map[string]string{
+		"a long method":    `{"jsonrpc":"2.0","method":"n` + large + `"}`,
+		"a foreign member": `{"jsonrpc":"2.0","method":"n","params":{},"junk":"` + large + `"}`,
+		"a batch":          `[{"jsonrpc":"2.0","method":"n","params":{}},{"jsonrpc":"2.0","method":"x","params":"` + large + `"}]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s, release := &script{}, make(chan struct{})
+				r := scripted(t, s, conn.Options{Dialect: dialect{}, MaxHeld: 1 << 20, MaxNotices: 200, Handler: stuckHandler{release}})
+				before := heap()
+				for range 50 {
+					s.say(string([]byte(frame)))
+					synctest.Wait()
+				}
+				if grown := int64(heap()) - int64(before); grown > 8<<20 {
+					t.Errorf("the heap has grown by %d bytes, and MaxHeld is 1 MiB", grown)
+				}
+				close(release)
+				r.Stop()
+				<-r.ended
+			})
+		})
+	}
+}
+
+// stuckHandler takes every notification, and does not return until then.
+type stuckHandler struct{ until chan struct{} }
+
+func (stuckHandler) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, error) {
+	return nil, nil
+}
+func (s stuckHandler) ServeNotification(context.Context, *conn.Incoming) { <-s.until }
+
+// A Conn that runs again after a panic, while a handler from before has not
+// returned, counts from nothing.
+//
+// Guarantees: G-0001.11, G-0006.4
+func TestNotificationsOfAnotherRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		release, hurt := make(chan struct{}), true
+		var links []*script
+		c := conn.New(opening(func(context.Context) (transport.Link, error) {
+			links = append(links, &script{onSend: func(*script, transport.Outbound) error {
+				if hurt {
+					panic("the link")
+				}
+				return nil
+			}})
+			return links[len(links)-1], nil
+		}), conn.Options{Dialect: worth{}, MaxNotices: 4, Handler: stuckHandler{release}})
+		r := start(c)
+		synctest.Wait()
+		for range 5 {
+			links[0].say(`{"jsonrpc":"2.0","method":"changed"}`)
+			synctest.Wait()
+		}
+		r.calling(t.Context(), conn.Request{Method: "m"})
+		if err := <-r.ended; err == nil || r.Stats().Shed != 4 {
+			t.Fatalf("Run: %v; %d were shed", err, r.Stats().Shed)
+		}
+		hurt = false
+		r = start(c)
+		synctest.Wait()
+		for range 20 {
+			links[1].say(`{"jsonrpc":"2.0","method":"other"}`)
+			synctest.Wait()
+		}
+		if r.State() != conn.Ready || r.Stats().Shed != 4+16 {
+			t.Errorf("%s; %d were shed", r.State(), r.Stats().Shed)
+		}
+		close(release)
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A peer whose notifications are handled slowly neither thinks this side dead
+// nor finds its link stuck.
+//
+// Guarantees: G-0004.8
+func TestSlowHandlerDoesNotLookDead(t *testing.T) {
+	for name, c := range map[string]struct {
+		liveness time.Duration
+		more     int
+	}{
+		"to one that watches": {5 * time.Second, 0},
+		"to one that writes":  {-1, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var server run
+				slow := func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+					timer := time.NewTimer(time.Second)
+					defer timer.Stop()
+					select {
+					case <-timer.C:
+					case <-ctx.Done():
+					}
+					return nil, nil
+				}
+				client := start(conn.New(inmem.New(func(link transport.Link) {
+					server = start(conn.Accept(link, conn.Options{Dialect: dialect{}, Handler: handler{"n": slow}}))
+				}, inmem.Options{}), conn.Options{Dialect: dialect{}, Liveness: c.liveness}))
+				synctest.Wait()
+				flood := func(count int) {
+					for range count {
+						client.Notify(t.Context(), "n", nil) // a busy link refuses some
+					}
+				}
+				flood(525)
+				for range 120 {
+					pass(time.Second)
+					flood(c.more)
+					if status := client.Status(); status.Epoch != 1 || status.State != conn.Ready {
+						t.Fatalf("%s (%v)", status.State, status.LastFailure)
+					}
+				}
+				client.Stop()
+				<-client.ended
+				<-server.ended
+			})
+		})
+	}
 }

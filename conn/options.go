@@ -63,7 +63,7 @@ type Options struct {
 	MaxStreaming int // those of them that stay open, counted apart; 1024
 	MaxWaiting   int // the peer's requests that wait for that; 1024
 	MaxNotices   int // notifications that wait for their handler; 1024 (ADR-0004, ADR-0006)
-	MaxHeld      int // bytes of requests served or waiting, and again of notifications waiting; one always fits; 64 MiB
+	MaxHeld      int // bytes of frames of requests served or waiting, and again of notifications waiting; one always fits; 64 MiB
 	MaxMalformed int // malformed frames in a row that end the link; 100
 }
 

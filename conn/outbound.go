@@ -144,6 +144,8 @@ func busyWait(random float64) time.Duration {
 
 func (c *core) refuseBusy(now instant, out outboundFrame) {
 	switch r, ok := c.pending.take(out.id); {
+	case ok && r.probe:
+		c.liveness.asked = false // the peer was not
 	case ok:
 		c.settle(now, r, ending{Refused, NotSent, transport.ErrBusy}, nil)
 	case out.notice:

@@ -259,7 +259,7 @@ func (c *core) onReplied(now instant, ev *event) {
 func (c *core) onProgressed(now instant, ev *event) {
 	r, ok := c.pending.byID[ev.id]
 	switch {
-	case !ok:
+	case !ok || r.probe: // nobody waits for it
 		return
 	case r.timeout == 0:
 	case r.suspended:

@@ -10,7 +10,7 @@ import (
 func TestProgressMovesOneDeadlineBehindAnother(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, out: d.frame(1)})
+	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: d.frame(1)})
 	d.call(2, 12*time.Second)
 	d.now += 5 * time.Second
 	d.own(event{kind: progressed, id: 1})
@@ -26,7 +26,7 @@ func TestProgressMovesOneDeadlineBehindAnother(t *testing.T) {
 func TestProgressGivesNoTimeoutToACallWithoutOne(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, limit: time.Minute, out: d.frame(1)})
+	d.own(event{kind: callMade, limit: time.Minute, restarts: true, out: d.frame(1)})
 	d.forget()
 	d.own(event{kind: progressed, id: 1})
 	d.want(progress)

@@ -19,7 +19,7 @@ func (s *serial) submit(run func()) bool {
 		return false
 	}
 	s.waiting = append(s.waiting, run)
-	s.call(s.runNext)
+	s.start(s.runNext)
 	return true
 }
 
@@ -37,7 +37,7 @@ func (s *serial) next() func() {
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
 		s.waiting = nil
-		s.dismiss()
+		s.end()
 		return nil
 	}
 	next := s.waiting[0]

@@ -2,6 +2,10 @@ package conn_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // A pipe is a script that says how much it has heard, as pipes and sockets do.
@@ -86,29 +91,75 @@ func TestSilenceInMemoryMeansNothing(t *testing.T) {
 	})
 }
 
-// Conns that share a wheel are watched each by itself, and leave it when they
-// end.
+// The watch begins anew with the last byte, whenever the peer was looked at
+// before.
 //
-// Guarantees: G-0025.6
-func TestConnsShareAWheel(t *testing.T) {
+// Guarantees: G-0025.1
+func TestSilentPeerIsLostInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		wheel := new(conn.Wheel)
-		var links []*pipe
-		var runs []run
-		for range 100 {
-			p := &pipe{script: &script{}}
-			links = append(links, p)
-			runs = append(runs, start(conn.New(opens(p), conn.Options{Dialect: dialect{}, Wheel: wheel})))
+		p := &pipe{script: &script{}}
+		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		pass(4300 * time.Millisecond)
+		p.bytes.Add(40)
+		p.say(`{"jsonrpc":"2.0","method":"n"}`)
+		pass(15*time.Second - 1)
+		if r.State() != conn.Ready {
+			t.Fatalf("in %s", r.State())
 		}
+		pass(time.Second/4 + 1)
+		if r.State() != conn.Backoff {
+			t.Fatalf("in %s", r.State())
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A peer that tells of progress of the probe itself is no danger.
+//
+// Guarantees: G-0025.4
+func TestPeerThatTellsOfProgressOfAProbe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &pipe{script: &script{}}
+		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
 		synctest.Wait()
 		pass(6 * time.Second)
-		for i, r := range runs {
-			if len(links[i].frames()) != 1 {
-				t.Fatalf("peer %d was asked %q", i, links[i].frames())
-			}
-			r.Stop()
-			<-r.ended
+		var probe struct{ ID int64 }
+		if err := json.Unmarshal([]byte(p.frames()[0]), &probe); err != nil {
+			t.Fatal(err)
 		}
-		pass(time.Hour) // a tick that is left would find no loop
+		p.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[%d,0]}`, probe.ID))
+		synctest.Wait()
+		r.Stop()
+		if err := <-r.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
 	})
+}
+
+// A server that takes requests and answers none is found out, although each of
+// them opens a stream.
+//
+// Guarantees: G-0025.2
+func TestHangingHTTPServerIsLost(t *testing.T) {
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer server.Close()
+	defer close(release)
+	r := start(conn.New(&streamable.Client{URL: server.URL}, conn.Options{Dialect: dialect{}, Liveness: time.Second / 4}))
+	guard := time.NewTimer(30 * time.Second)
+	defer guard.Stop()
+	for status := r.Status(); status.LastFailure.Kind == ""; status = r.Status() {
+		select {
+		case <-status.Changed():
+		case <-guard.C:
+			t.Fatalf("%s (%v)", status.State, status.Reason)
+		}
+	}
+	if why := r.Status().LastFailure; why.Kind != conn.LivenessLost {
+		t.Errorf("lost for %v", why)
+	}
+	r.Stop()
+	<-r.ended
 }

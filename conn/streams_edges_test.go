@@ -33,6 +33,7 @@ func TestStreamThatIsOverIsOwedNoCredit(t *testing.T) {
 	}
 	d.streamLost(1)
 	d.relieve()
+	d.want(stallEnded)
 	d.wantGrantOn(2, 1)
 	d.wantNothing("the other is over")
 	if owed := d.core.streams.owed; owed[:cap(owed)][0] != nil {

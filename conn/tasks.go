@@ -103,10 +103,13 @@ func (l *loop) open(epoch uint64) {
 	go func() {
 		defer l.tasks.end(opening)
 		ev := event{kind: linkOpened, epoch: epoch, task: opening}
-		err := guard(func() (err error) { ev.link, err = c.transport.Open(inc.ctx); return err })
-		if hearing, ok := ev.link.(transport.Hearing); ok {
-			_, ev.counted = hearing.Heard()
-		}
+		err := guard(func() (err error) {
+			ev.link, err = c.transport.Open(inc.ctx)
+			if hearing, ok := ev.link.(transport.Hearing); ok && err == nil {
+				_, ev.counted = hearing.Heard()
+			}
+			return err
+		})
 		if err != nil {
 			ev.kind, ev.link, ev.reason, ev.random = openFailed, nil, openReason(err), random()
 			ev.timeout = askedDelay(err)
@@ -129,6 +132,8 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 		l.incarnate(epoch)
 	}
 	l.inc.link = link
+	l.hearing, _ = link.(transport.Hearing)
+	l.hears()
 	link.Bind(&receiver{conn: l.conn, epoch: epoch})
 }
 
@@ -237,9 +242,7 @@ func (l *loop) deliver(in *Incoming) {
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}
-	if many {
-		l.returned = append(l.returned, event{kind: crowded})
-	}
+	l.crowded = l.crowded || many
 }
 
 // handle runs the handler of a notification.

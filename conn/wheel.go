@@ -52,7 +52,7 @@ func (w *Wheel) after(wait time.Duration) int64 {
 	if w.slots == nil {
 		w.slots, w.began = make(map[int64]map[*loop]struct{}), time.Now()
 	}
-	return int64((time.Since(w.began) + wait + slot - 1) / slot)
+	return max(int64((time.Since(w.began)+wait+slot-1)/slot), 1)
 }
 
 // arm sets the timer to the first slot that somebody is in.

@@ -1,9 +1,12 @@
 package conn
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // ticked counts the ticks in a mailbox, and empties it.
@@ -99,4 +102,80 @@ func TestWheelHasOneTimer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// dead opens links that nothing comes of.
+type dead struct{}
+
+func (dead) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
+
+// watched is the loop of a Conn that is ready and watched; the test has its
+// turns.
+func watched(t *testing.T, w *Wheel) *loop {
+	c := New(dead{}, Options{Dialect: cancels{}, Liveness: time.Hour, Wheel: w})
+	l, leave, err := c.enter(t.Context(), func() {}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c.State() != Ready {
+		l.turns()
+		synctest.Wait()
+	}
+	t.Cleanup(leave)
+	return l
+}
+
+// end has a watched loop come to its end.
+func (l *loop) end() {
+	l.conn.mailbox.post(event{kind: stopAsked})
+	for over := false; !over; over, _, _ = l.turns() {
+		synctest.Wait()
+	}
+}
+
+// A Conn that is idle, and watched, has no timer of its own.
+//
+// Guarantees: G-0025.6
+func TestWatchedConnHasNoTimerOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := new(Wheel)
+		l := watched(t, w)
+		pass(time.Minute) // the timer of the handshake is over
+		l.turns()
+		if l.armed != 0 || len(w.slots) != 1 {
+			t.Errorf("its timer is set to %v; %d slots", l.armed, len(w.slots))
+		}
+		l.end()
+	})
+}
+
+// Guarantees: G-0025.6
+func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := new(Wheel)
+		l := watched(t, w)
+		l.step(event{kind: tick}) // another deadline's
+		l.step(event{kind: linkLost, epoch: 1, reason: Reason{Kind: LinkBroken}})
+		l.turns()
+		w.wantEmpty(t)
+		l.end()
+	})
+}
+
+// Guarantees: G-0025.6
+func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
+	w := new(Wheel)
+	t.Run("two of them", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			first, second := watched(t, w), watched(t, w)
+			if len(w.slots) != 1 || len(w.slots[first.slot]) != 2 || first.slot != second.slot {
+				t.Errorf("%d slots", len(w.slots))
+			}
+			first.end()
+			second.end()
+		})
+	})
+	if len(w.slots) != 0 || w.next != 0 {
+		t.Errorf("%d slots are left", len(w.slots))
+	}
 }

@@ -21,7 +21,7 @@ var errStopped = errors.New("stdio: reading stopped")
 // its goroutine. Who embeds it decides when the link ends, and calls lose.
 type wire struct {
 	told
-	heard.Counter
+	heard   heard.Counter
 	in      io.ReadCloser
 	out     io.WriteCloser
 	skips   bool // an oversized line is refused and skipped, and the wire lives
@@ -47,9 +47,12 @@ func newWire(in io.ReadCloser, out io.WriteCloser, maxFrame int) *wire {
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
-	w.reader = reader{from: w.Counter.Reader(in), limit: maxFrame}
+	w.reader = reader{from: w.heard.Reader(in), limit: maxFrame}
 	return w
 }
+
+// Heard implements transport.Hearing.
+func (w *wire) Heard() (bytes uint64, ok bool) { return w.heard.Bytes(), true }
 
 func (w *wire) Send(o transport.Outbound) error {
 	if o.Stream != transport.Main {

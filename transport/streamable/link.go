@@ -19,7 +19,7 @@ import (
 // lives while there is something to post.
 type clientLink struct {
 	linkDelivery
-	heard.Counter
+	in       heard.Counter
 	endpoint *url.URL
 	http     *http.Client
 	header   http.Header
@@ -72,6 +72,9 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 	l.main = &exchange{lane: newLane(l.ctx, transport.Main), link: l}
 	return l
 }
+
+// Heard implements transport.Hearing.
+func (l *clientLink) Heard() (bytes uint64, ok bool) { return l.in.Bytes(), true }
 
 // Send implements transport.Link. On this side there is one way to send, a POST,
 // whatever stream a question came on.

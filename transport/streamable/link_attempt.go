@@ -99,8 +99,8 @@ func (a *attempt) do(ctx context.Context) (*http.Response, error) {
 	}
 	a.fatal = a.link.count(a, ctx, response, err)
 	if err == nil {
-		a.link.Add(1) // the headers
-		response.Body = heardBody{a.link.Reader(response.Body), response.Body}
+		a.link.in.Add(1) // the headers
+		response.Body = heardBody{a.link.in.Reader(response.Body), response.Body}
 	}
 	return response, err
 }

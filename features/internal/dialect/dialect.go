@@ -58,23 +58,32 @@ func (d *Dialect) Classify(m *jsonrpc.Message) conn.Class {
 }
 
 // classifyNotification says what may be done without when too many wait: of
-// what only tells that something has changed the newest is enough, and a log
-// may have gaps.
+// what only tells that something has changed the newest is enough, and a log,
+// and what is unknown here, may have gaps.
 func classifyNotification(m *jsonrpc.Message) conn.Class {
 	switch m.Method {
-	case protocol.NotificationToolsListChanged, protocol.NotificationPromptsListChanged, protocol.NotificationResourcesListChanged:
-		return conn.Class{Key: m.Method}
-	case protocol.NotificationResourcesUpdated:
-		var updated struct {
-			URI string `json:"uri"`
-		}
-		if protocol.Unmarshal(m.Params, &updated) == nil {
-			return conn.Class{Key: m.Method + " " + updated.URI}
-		}
-	case protocol.NotificationMessage:
+	case protocol.NotificationInitialized, protocol.NotificationAcknowledged:
+		return conn.Class{}
+	case protocol.NotificationToolsListChanged, protocol.NotificationPromptsListChanged,
+		protocol.NotificationResourcesListChanged, protocol.NotificationResourcesUpdated:
+		return conn.Class{Key: m.Method + subject(m.Params)}
+	default:
 		return conn.Class{Droppable: true}
 	}
-	return conn.Class{}
+}
+
+// subject is what of, and in which subscription, something has changed.
+func subject(params json.RawMessage) string {
+	var changed struct {
+		URI  string `json:"uri"`
+		Meta struct {
+			Subscription json.RawMessage `json:"io.modelcontextprotocol/subscriptionId"`
+		} `json:"_meta"`
+	}
+	if len(params) == 0 || protocol.Unmarshal(params, &changed) != nil {
+		return ""
+	}
+	return " " + changed.URI + " " + string(changed.Meta.Subscription)
 }
 
 func classifyRequest(m *jsonrpc.Message) conn.Class {

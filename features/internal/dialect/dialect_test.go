@@ -97,13 +97,15 @@ func TestWhatNotificationsAreWorth(t *testing.T) {
 		droppable           bool
 	}{
 		{"notifications/tools/list_changed", ``, "notifications/tools/list_changed", false},
-		{"notifications/prompts/list_changed", `{}`, "notifications/prompts/list_changed", false},
-		{"notifications/resources/list_changed", `{}`, "notifications/resources/list_changed", false},
-		{"notifications/resources/updated", `{"uri":"file:///a"}`, "notifications/resources/updated file:///a", false},
-		{"notifications/resources/updated", `{"uri":7}`, "", false},
+		{"notifications/prompts/list_changed", `{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}`, "notifications/prompts/list_changed  7", false},
+		{"notifications/resources/list_changed", `[]`, "notifications/resources/list_changed", false},
+		{"notifications/resources/updated", `{"uri":"file:///a"}`, "notifications/resources/updated file:///a ", false},
+		{"notifications/resources/updated", `{"uri":"file:///a","_meta":{"io.modelcontextprotocol/subscriptionId":"b"}}`, `notifications/resources/updated file:///a "b"`, false},
+		{"notifications/resources/updated", `{"uri":7}`, "notifications/resources/updated", false},
 		{"notifications/message", `{"level":"info","data":1}`, "", true},
 		{"notifications/initialized", ``, "", false},
-		{"notifications/of/another/kind", `{"uri":"file:///a"}`, "", false},
+		{"notifications/subscriptions/acknowledged", `{}`, "", false},
+		{"notifications/of/another/kind", `{"uri":"file:///a"}`, "", true},
 	} {
 		m := &jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: test.method, Params: []byte(test.params)}
 		if got := new(Dialect).Classify(m); got.Kind != conn.Ordinary || got.Key != test.key || got.Droppable != test.droppable {

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// A Counter counts bytes. Embedded in a link it implements transport.Hearing.
+// A Counter counts the bytes that a link has heard, see transport.Hearing.
 type Counter struct{ bytes atomic.Uint64 }
 
-// Heard implements transport.Hearing.
-func (c *Counter) Heard() (bytes uint64, ok bool) { return c.bytes.Load(), true }
+// Bytes is how many there were so far.
+func (c *Counter) Bytes() uint64 { return c.bytes.Load() }
 
 // Add counts bytes that no reader has brought.
 func (c *Counter) Add(bytes int) { c.bytes.Add(uint64(bytes)) }
