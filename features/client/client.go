@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,11 +52,24 @@ type Options struct {
 	// specification asks.
 	TrustAnnotations bool
 
+	// OnNotification is told everything that the server tells, but for progress,
+	// which goes to the call it is of (CallOptions.OnProgress): one notification
+	// at a time, in order. It may take its time, and call the server: ADR-0006
+	// says what is shed when too many wait for it. Its context ends with the
+	// connection that the notification came on. Nil: nobody is.
+	OnNotification func(context.Context, *Session, Notification)
+
 	// Supervisor runs the connections. Nil: each session has one of its own.
 	Supervisor *supervisor.Supervisor
 
 	// FailFast makes the first failure final: for commands that run once.
 	FailFast bool
+}
+
+// A Notification is what a server tells without being asked.
+type Notification struct {
+	Method string
+	Params json.RawMessage // as they came; nil when absent
 }
 
 // A Client opens sessions. It holds no resources, and is safe for concurrent use.

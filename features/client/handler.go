@@ -20,9 +20,12 @@ func (handler) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessa
 
 // ServeNotification implements conn.Handler. What changed before a subscription
 // was acknowledged has been told to nobody.
-func (h handler) ServeNotification(_ context.Context, in *conn.Incoming) {
+func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 	switch in.Method {
 	case protocol.NotificationToolsListChanged, protocol.NotificationAcknowledged:
 		h.session.watch.changed()
+	}
+	if tell := h.session.client.options.OnNotification; tell != nil {
+		tell(ctx, &Session{session: h.session}, Notification{Method: in.Method, Params: in.Params})
 	}
 }

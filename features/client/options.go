@@ -20,7 +20,8 @@ type CallOptions struct {
 	// the timeout anew, but never beyond MaxTimeout after the request was made.
 	ProgressRestarts bool
 
-	// MaxTimeout bounds a call whose progress restarts its timeout. Zero: ten
+	// MaxTimeout bounds a call whose timeout is prolonged: by its progress, or
+	// while the server is served in what it asks in order to answer. Zero: ten
 	// times the timeout.
 	MaxTimeout time.Duration
 

@@ -1,0 +1,44 @@
+package client_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// Everything that a server tells reaches the program, in order and as it came,
+// on the goroutine that tells; progress belongs to its call.
+//
+// Guarantees: G-0006.1
+func TestEveryNotificationIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		s := answering(map[string]string{protocol.MethodPing: `{}`})
+		session := openFake(t, s, client.Options{
+			OnNotification: func(ctx context.Context, session *client.Session, n client.Notification) {
+				if err := session.Ping(ctx, nil); err != nil {
+					t.Errorf("a ping by the handler: %v", err)
+				}
+				told = append(told, n.Method+" "+string(n.Params))
+			},
+		})
+		for _, raw := range []string{
+			`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}`,
+			`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
+			`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":9,"progress":1}}`,
+			`{"jsonrpc":"2.0","method":"notifications/of/another/kind","params":{}}`,
+		} {
+			s.say(raw)
+		}
+		synctest.Wait()
+		want := []string{`notifications/message {"level":"info","data":1}`, "notifications/tools/list_changed ", "notifications/of/another/kind {}"}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		session.Close(t.Context())
+	})
+}
