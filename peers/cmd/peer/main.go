@@ -1,5 +1,7 @@
 // Command peer plays a role in the interoperation suite:
 //
+//	peer echo
+//	peer floor
 //	peer go-sdk
 //	peer mcp-go
 //	peer bowline [revision...]
