@@ -222,7 +222,7 @@ func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
 	if result == nil {
 		result = []byte("null")
 	}
-	return jsonrpc.AppendResult(make([]byte, 0, len(result)+64), in.key.id, result)
+	return jsonrpc.AppendResult(nil, in.key.id, result)
 }
 
 // reportPanic tells the hooks of a panic in code that was handed in.

@@ -12,6 +12,11 @@ import (
 // what is not UTF-8 becomes U+FFFD, as in encoding/json: a stray byte in a
 // tool's output shall not cost the whole result.
 func Marshal(value any) (stdjson.RawMessage, error) {
+	if p, ok := value.(plain); ok {
+		if raw, ok := p.appendPlain(nil); ok {
+			return raw, nil
+		}
+	}
 	raw, err := json.Marshal(value, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return nil, fmt.Errorf("protocol: encode %T: %w", value, err)

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	stdjson "encoding/json"
 	"fmt"
 	"strings"
@@ -104,26 +105,35 @@ func (*EmbeddedResource) contentType() string { return "resource" }
 func (*ResourceLink) contentType() string     { return "resource_link" }
 func (c *UnknownContent) contentType() string { return c.Type }
 
-// MarshalJSON encodes the blocks, each with its type. It fails for a nil block,
+// MarshalJSONTo encodes the blocks, each with its type. It fails for a nil block,
 // and for an UnknownContent without Raw.
-func (c Contents) MarshalJSON() ([]byte, error) {
-	out := []byte{'['}
-	for i, block := range c {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		raw, err := marshalContent(block)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, raw...)
+func (c Contents) MarshalJSONTo(to *jsontext.Encoder) error {
+	if err := to.WriteToken(jsontext.BeginArray); err != nil {
+		return err
 	}
-	return append(out, ']'), nil
+	for _, block := range c {
+		raw, err := marshalContent(to.AvailableBuffer(), block)
+		if err != nil {
+			return err
+		}
+		if err := to.WriteValue(raw); err != nil {
+			return err
+		}
+	}
+	return to.WriteToken(jsontext.EndArray)
 }
 
-func marshalContent(block Content) ([]byte, error) {
-	if unknown, ok := block.(*UnknownContent); ok && unknown != nil {
-		return marshalUnknown(unknown)
+// marshalContent appends one block, which is not checked yet if it came raw.
+func marshalContent(dst []byte, block Content) (jsontext.Value, error) {
+	switch block := block.(type) {
+	case *TextContent:
+		if block.isPlain() {
+			return appendText(dst, block.Text), nil
+		}
+	case *UnknownContent:
+		if block != nil {
+			return marshalUnknown(block)
+		}
 	}
 	members, err := Marshal(block)
 	if err != nil {
@@ -132,27 +142,58 @@ func marshalContent(block Content) ([]byte, error) {
 	if isNull(members) {
 		return nil, fmt.Errorf("protocol: a block of content is nil (%T)", block)
 	}
-	out := append([]byte(`{"type":"`), block.contentType()...)
-	out = append(out, `",`...)
-	return append(out, members[1:]...), nil // every block has a member of its own
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, block.contentType()...)
+	dst = append(dst, `",`...)
+	return append(dst, members[1:]...), nil // every block has a member of its own
 }
 
-func marshalUnknown(block *UnknownContent) ([]byte, error) {
+// What a block of text and nothing else is between, in every implementation
+// that writes the type first.
+const beforeText, afterText = `{"type":"text","text":`, `}`
+
+func appendText(dst []byte, text string) []byte {
+	return append(appendString(append(dst, beforeText...), text), afterText...)
+}
+
+// isPlain reports whether there is text and nothing else.
+func (c *TextContent) isPlain() bool { return c != nil && c.Annotations == nil && c.Meta == nil }
+
+// cutText reads what appendText writes. Anything else is for others to read.
+func cutText(raw []byte) (*TextContent, bool) {
+	quoted, first := bytes.CutPrefix(raw, []byte(beforeText))
+	quoted, last := bytes.CutSuffix(quoted, []byte(afterText))
+	if !first || !last {
+		return nil, false
+	}
+	var short [512]byte                                    // so that it is copied once only
+	text, err := jsontext.AppendUnquote(short[:0], quoted) // fails unless it is one string
+	if err != nil {
+		return nil, false
+	}
+	return &TextContent{Text: string(text)}, true
+}
+
+func marshalUnknown(block *UnknownContent) (jsontext.Value, error) {
 	if len(block.Raw) == 0 {
 		return nil, fmt.Errorf("protocol: content of type %q has no Raw", block.Type)
 	}
-	return block.Raw, nil
+	return jsontext.Value(block.Raw), nil
 }
 
-// UnmarshalJSON decodes the blocks by their type. It fails with a *LimitError
-// above MaxBlocks, and makes nil of null.
-func (c *Contents) UnmarshalJSON(raw []byte) error {
+// UnmarshalJSONFrom decodes the blocks by their type. It fails with a
+// *LimitError above MaxBlocks, and makes nil of null.
+func (c *Contents) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	*c = nil
-	if isNull(raw) {
+	opening, err := from.ReadToken()
+	switch {
+	case err != nil:
+		return err
+	case opening.Kind() == 'n':
 		return nil
 	}
 	blocks := Contents{}
-	err := readArray(raw, MaxBlocks, "blocks of content", func(block jsontext.Value) error {
+	err = readElements(from, opening, MaxBlocks, "blocks of content", func(block jsontext.Value) error {
 		blocks = append(blocks, unmarshalContent(block))
 		return nil
 	})
@@ -165,6 +206,9 @@ func (c *Contents) UnmarshalJSON(raw []byte) error {
 
 // unmarshalContent keeps what it cannot read: what comes with it is not lost.
 func unmarshalContent(raw jsontext.Value) Content {
+	if text, ok := cutText(raw); ok {
+		return text
+	}
 	var head struct {
 		Type string `json:"type"`
 	}

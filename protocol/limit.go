@@ -33,6 +33,11 @@ func readArray(raw []byte, limit int, what string, element func(jsontext.Value) 
 	if err != nil {
 		return err
 	}
+	return readElements(from, opening, limit, what, element)
+}
+
+// readElements is readArray behind its opening token.
+func readElements(from *jsontext.Decoder, opening jsontext.Token, limit int, what string, element func(jsontext.Value) error) error {
 	if opening.Kind() != '[' {
 		return fmt.Errorf("protocol: %s are no array", what)
 	}
@@ -48,7 +53,8 @@ func readArray(raw []byte, limit int, what string, element func(jsontext.Value) 
 			return err
 		}
 	}
-	return nil
+	_, err := from.ReadToken() // the closing bracket
+	return err
 }
 
 // readStrings reads an array of strings. It makes nil of null.

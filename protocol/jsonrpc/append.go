@@ -2,6 +2,7 @@ package jsonrpc
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,14 +17,14 @@ import (
 // of params become spaces. It panics if there is no id, since what it would
 // write is a notification, and nobody would answer.
 func AppendRequest(dst []byte, id ID, method string, params []byte) []byte {
-	dst = appendID(dst, id)
+	dst = appendID(slices.Grow(dst, envelopeSize+len(method)+len(params)), id)
 	return appendCall(dst, method, params)
 }
 
 // AppendNotification appends a notification to dst as one frame, with params as
 // for [AppendRequest].
 func AppendNotification(dst []byte, method string, params []byte) []byte {
-	dst = append(dst, `{"jsonrpc":"2.0"`...)
+	dst = append(slices.Grow(dst, envelopeSize+len(method)+len(params)), `{"jsonrpc":"2.0"`...)
 	return appendCall(dst, method, params)
 }
 
@@ -34,7 +35,7 @@ func AppendResult(dst []byte, id ID, result []byte) []byte {
 	if len(result) == 0 {
 		result = []byte("null")
 	}
-	dst = appendID(dst, id)
+	dst = appendID(slices.Grow(dst, envelopeSize+len(result)), id)
 	dst = append(dst, `,"result":`...)
 	dst = appendValue(dst, result)
 	return append(dst, '}')
@@ -60,6 +61,10 @@ func AppendError(dst []byte, id ID, e *Error) []byte {
 	}
 	return append(dst, "}}"...)
 }
+
+// envelopeSize is enough for what goes around a method and params, or a result,
+// unless the id is long.
+const envelopeSize = 80
 
 func appendID(dst []byte, id ID) []byte {
 	if id.IsZero() {

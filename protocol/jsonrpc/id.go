@@ -81,11 +81,11 @@ func parseIntegerID(raw []byte) (ID, error) {
 	if len(raw) > maxIDDigits {
 		return ID{}, fmt.Errorf("id has more than %d digits", maxIDDigits)
 	}
-	if !isInteger(raw) {
-		return ID{}, errors.New("id is not an integer")
-	}
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return IntegerID(n), nil
+	}
+	if !isInteger(raw) {
+		return ID{}, errors.New("id is not an integer")
 	}
 	return ID{kind: idBigInteger, text: string(raw)}, nil
 }

@@ -109,14 +109,20 @@ func (r *reader) elements(limit int) (elements [][]byte, err error) {
 // value reads one value, or the name of a member, and returns its bytes in the
 // frame.
 func (r *reader) value() ([]byte, error) {
-	start := r.tokens.InputOffset()
-	var err error
 	if r.mayBeDeep {
-		err = r.walk()
-	} else {
-		_, err = r.tokens.ReadValue() // faster, and recurses no deeper than maxDepth
+		return r.walkValue()
 	}
+	value, err := r.tokens.ReadValue() // faster, and recurses no deeper than maxDepth
 	if err != nil {
+		return nil, err
+	}
+	end := r.tokens.InputOffset()
+	return r.frame[end-int64(len(value)) : end : end], nil
+}
+
+func (r *reader) walkValue() ([]byte, error) {
+	start := r.tokens.InputOffset()
+	if err := r.walk(); err != nil {
 		return nil, err
 	}
 	end := r.tokens.InputOffset()

@@ -1,0 +1,117 @@
+package protocol
+
+import (
+	stdjson "encoding/json"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A plain value encodes itself while it has nothing but what most messages of
+// its kind have, to what reflection makes of it, and several times as fast.
+type plain interface {
+	// appendPlain reports false for what is not plain, or cannot be encoded.
+	appendPlain(dst []byte) (raw []byte, ok bool)
+}
+
+func (p *CallToolParams) appendPlain(dst []byte) (_ []byte, ok bool) {
+	if p == nil {
+		return nil, false
+	}
+	dst = append(slices.Grow(dst, 64+len(p.Name)+len(p.Arguments)), '{')
+	if p.Meta != nil {
+		if dst, ok = appendMeta(append(dst, `"_meta":`...), p.Meta); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	dst = appendString(append(dst, `"name":`...), p.Name)
+	if p.Arguments != nil {
+		if dst, ok = appendRaw(append(dst, `,"arguments":`...), p.Arguments); !ok {
+			return nil, false
+		}
+	}
+	return append(dst, '}'), true
+}
+
+// appendPlain takes text alone for plain content.
+func (r *CallToolResult) appendPlain(dst []byte) (_ []byte, ok bool) {
+	if r == nil || len(r.Others) > 0 {
+		return nil, false
+	}
+	dst = append(slices.Grow(dst, 64+r.Content.plainSize()+len(r.StructuredContent)), '{')
+	if r.Meta != nil {
+		if dst, ok = appendMeta(append(dst, `"_meta":`...), r.Meta); !ok {
+			return nil, false
+		}
+		dst = append(dst, ',')
+	}
+	if r.ResultType != "" {
+		dst = append(appendString(append(dst, `"resultType":`...), r.ResultType), ',')
+	}
+	if dst, ok = r.Content.appendPlain(append(dst, `"content":`...)); !ok {
+		return nil, false
+	}
+	if r.StructuredContent != nil {
+		if dst, ok = appendRaw(append(dst, `,"structuredContent":`...), r.StructuredContent); !ok {
+			return nil, false
+		}
+	}
+	if r.IsError {
+		dst = append(dst, `,"isError":true`...)
+	}
+	return append(dst, '}'), true
+}
+
+func (c Contents) appendPlain(dst []byte) (_ []byte, ok bool) {
+	dst = append(dst, '[')
+	for i, block := range c {
+		text, ok := block.(*TextContent)
+		if !ok || !text.isPlain() {
+			return nil, false
+		}
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendText(dst, text.Text)
+	}
+	return append(dst, ']'), true
+}
+
+// plainSize is about how many bytes the text takes.
+func (c Contents) plainSize() int {
+	size := 0
+	for _, block := range c {
+		if text, ok := block.(*TextContent); ok && text != nil {
+			size += len(beforeText) + len(text.Text) + len(text.Text)/8 + 8
+		}
+	}
+	return size
+}
+
+func appendString(dst []byte, text string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, text) // the error only says that U+FFFD was needed
+	return dst
+}
+
+// appendRaw refuses what is no JSON, or has repeated names.
+func appendRaw(dst []byte, raw stdjson.RawMessage) ([]byte, bool) {
+	dst, err := jsontext.AppendFormat(dst, raw, jsontext.AllowInvalidUTF8(true))
+	return dst, err == nil
+}
+
+// appendMeta refuses names that are not UTF-8: two may become one.
+func appendMeta(dst []byte, meta Meta) (_ []byte, ok bool) {
+	dst = append(dst, '{')
+	for name, value := range meta {
+		if dst[len(dst)-1] != '{' {
+			dst = append(dst, ',')
+		}
+		dst = append(appendString(dst, name), ':')
+		if dst, ok = appendRaw(dst, value); !ok || !utf8.ValidString(name) {
+			return nil, false
+		}
+	}
+	return append(dst, '}'), true
+}

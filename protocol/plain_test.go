@@ -1,0 +1,154 @@
+package protocol
+
+import (
+	"encoding/json"
+	"testing"
+
+	general "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// The same without methods, for the general encoder.
+type (
+	generalParams CallToolParams
+	generalResult CallToolResult
+)
+
+// What encodes itself makes what reflection makes, and fails where that fails.
+func TestPlainIsGeneral(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		params := &CallToolParams{Name: anyText().Draw(t, "name"), Arguments: anyRaw().Draw(t, "arguments")}
+		params.Meta = anyMeta().Draw(t, "_meta")
+		sameEncoding(t, params.Meta, params, (*generalParams)(params))
+		result := &CallToolResult{
+			Content:           anyContents().Draw(t, "content"),
+			StructuredContent: anyRaw().Draw(t, "structured content"),
+			IsError:           rapid.Bool().Draw(t, "is error"),
+		}
+		result.Meta, result.ResultType = anyMeta().Draw(t, "_meta"), anyText().Draw(t, "type")
+		if rapid.IntRange(0, 9).Draw(t, "others") == 0 {
+			result.Others = map[string]json.RawMessage{"other": json.RawMessage("1")}
+		}
+		sameEncoding(t, result.Meta, result, (*generalResult)(result))
+	})
+}
+
+// What most calls say takes the short way.
+func TestMostCallsArePlain(t *testing.T) {
+	meta := Meta{MetaProgressToken: json.RawMessage("1")}
+	for _, common := range []plain{
+		&CallToolParams{Name: "add"},
+		&CallToolParams{RequestParams: RequestParams{meta}, Name: "add", Arguments: json.RawMessage(`{"a":1}`)},
+		&CallToolResult{Content: Contents{&TextContent{Text: "5"}, &TextContent{}}},
+		&CallToolResult{Result: Result{meta, ResultComplete}, StructuredContent: json.RawMessage(`{"sum":5}`), IsError: true},
+	} {
+		if _, ok := common.appendPlain(nil); !ok {
+			t.Errorf("%#v is not plain", common)
+		}
+	}
+}
+
+func sameEncoding(t *rapid.T, meta Meta, value, same any) {
+	t.Helper()
+	got, gotErr := Marshal(value)
+	want, wantErr := general.Marshal(same, jsontext.AllowInvalidUTF8(true))
+	if (gotErr == nil) != (wantErr == nil) {
+		t.Fatalf("got error %v, want %v", gotErr, wantErr)
+	}
+	if gotErr == nil && len(meta) < 2 && string(got) != string(want) {
+		t.Fatalf("got %s, want %s", got, want)
+	}
+	if gotErr == nil && len(meta) > 1 { // whose members have no order
+		if diff := cmp.Diff(membersOf(t, want), membersOf(t, got)); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+}
+
+func membersOf(t *rapid.T, object json.RawMessage) (members struct {
+	Meta   map[string]json.RawMessage `json:"_meta"`
+	Others map[string]json.RawMessage `json:",unknown"`
+}) {
+	t.Helper()
+	if err := Unmarshal(object, &members); err != nil {
+		t.Fatal(err)
+	}
+	return members
+}
+
+// The short way of reading a text block takes nothing that the general one
+// would read as something else.
+func FuzzTextIsGeneral(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"text","text":"a"}`, `{"type":"text","text":"a\"\n\ud83d\ude00"}`, `{"type":"text","text":"\ud800"}`,
+		`{"type":"text","text":"a","text":"b"}`, `{"type":"text","text":"a","type":"image"}`, `{"type":"text","text":null}`,
+		`{"type":"text","text":"a","_meta":{"b":"c"}}`, `{"type":"text","text":"a"} `, "{\"type\":\"text\",\"text\":\"\xff\"}",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		got, ok := cutText(raw)
+		if !ok {
+			return
+		}
+		want := new(struct {
+			Type string `json:"type"`
+			TextContent
+		})
+		if err := general.Unmarshal(raw, want, jsontext.AllowInvalidUTF8(true)); err != nil || want.Type != "text" {
+			t.Fatalf("%q was read as text, against %v", raw, err)
+		}
+		if diff := cmp.Diff(&want.TextContent, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func anyText() *rapid.Generator[string] {
+	return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "echo", "a\xffb", "\"\\\n\u2028<&>", "\U0001f600", "\xed\xa0\x80"}))
+}
+
+// anyRaw is JSON as callers write it, JSON that is refused, and none.
+func anyRaw() *rapid.Generator[json.RawMessage] {
+	return rapid.Map(rapid.SampledFrom([]string{
+		`{}`, `{"a":1.0,"b":[null,true,1e3]}`, " {\n\t\"a\" : \"\\u0041\\/\" } ", `"\ud800"`, "\"\xff\"", `null`, `12345678901234567890`,
+		`{"a":1,"a":2}`, `{"a":{"b":1,"\u0062":2}}`, `{`, `{}}`, `01`, ``, `absent`,
+	}), func(text string) json.RawMessage {
+		if text == "absent" {
+			return nil
+		}
+		return json.RawMessage(text)
+	})
+}
+
+func anyMeta() *rapid.Generator[Meta] {
+	return rapid.Custom(func(t *rapid.T) Meta {
+		if rapid.Bool().Draw(t, "without") {
+			return nil
+		}
+		return rapid.MapOfN(anyText(), anyRaw(), 0, 2).Draw(t, "members")
+	})
+}
+
+func anyContents() *rapid.Generator[Contents] {
+	text := rapid.Map(anyText(), func(s string) Content { return &TextContent{Text: s} })
+	other := rapid.SampledFrom([]Content{
+		&TextContent{Text: "a", Annotations: &Annotations{Audience: []string{"user"}}},
+		&TextContent{Text: "a", Meta: Meta{}},
+		&ImageContent{Data: []byte{1}, MIMEType: "image/png"},
+		&ResourceLink{URI: "a:b", Name: "c"},
+		&UnknownContent{Type: "hologram", Raw: json.RawMessage(`{"type":"hologram", "x":1}`)},
+		&UnknownContent{Type: "hologram", Raw: json.RawMessage(`{`)},
+		&UnknownContent{Type: "hologram"},
+		(*TextContent)(nil), (*UnknownContent)(nil), nil,
+	})
+	few := rapid.OneOf(text, text, text, other)
+	return rapid.Map(rapid.SliceOfN(few, 0, 3), func(blocks []Content) Contents {
+		if len(blocks) == 0 {
+			return nil
+		}
+		return blocks
+	})
+}
