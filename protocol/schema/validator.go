@@ -37,6 +37,7 @@ var (
 // A Validator checks values against one schema. It is safe for concurrent use.
 type Validator struct {
 	resolved *jsonschema.Resolved
+	shape    *shape // all there is to it; nil when there is more
 }
 
 // Compile makes a validator.
@@ -65,7 +66,8 @@ func Compile(raw json.RawMessage) (*Validator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
-	return &Validator{resolved}, nil
+	shape, _ := shapeOf(parsed)
+	return &Validator{resolved, shape}, nil
 }
 
 // IsObject reports whether the schema promises an object, as MCP wants of a
@@ -74,6 +76,9 @@ func (v *Validator) IsObject() bool { return v.resolved.Schema().Type == "object
 
 // Validate reports what is wrong with a value, for people and models to read.
 func (v *Validator) Validate(raw json.RawMessage) error {
+	if v.shape != nil && v.shape.surelyFits(raw) {
+		return nil
+	}
 	var value any
 	if err := protocol.Unmarshal(raw, &value); err != nil {
 		return err

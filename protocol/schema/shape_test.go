@@ -1,0 +1,116 @@
+package schema
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"pgregory.net/rapid"
+)
+
+// A shape is sure of nothing that the full validator refuses and, of what is
+// written plainly, of everything that it takes.
+func TestShapeAgreesWithTheValidator(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		raw := anySchema(2).Draw(t, "schema")
+		v, err := Compile(json.RawMessage(raw))
+		if err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if v.shape == nil {
+			t.Fatalf("%s has no shape", raw)
+		}
+		plain := anyValue(2, plainLeaf(), `"a"`, `"b"`, `"c"`).Draw(t, "plain value")
+		if sure, fits := v.shape.surelyFits([]byte(plain)), v.fitsInFull(plain); sure != fits {
+			t.Fatalf("%s of %s: sure %t, fits %t", plain, raw, sure, fits)
+		}
+		odd := anyValue(2, rapid.OneOf(plainLeaf(), oddLeaf()), `"a"`, `"b"`, `"c"`, `"\u0061"`, "\"\xff\"").Draw(t, "value")
+		if v.shape.surelyFits([]byte(odd)) && !v.fitsInFull(odd) {
+			t.Fatalf("%s does not fit %s", odd, raw)
+		}
+	})
+}
+
+func (v *Validator) fitsInFull(raw string) bool {
+	var value any
+	return protocol.Unmarshal([]byte(raw), &value) == nil && v.resolved.Validate(value) == nil
+}
+
+// Every other keyword is left to the full validator.
+func TestShapeIsOfShapesOnly(t *testing.T) {
+	for _, raw := range []string{
+		`{"enum":[1]}`, `{"const":1}`, `{"minimum":1}`, `{"maxLength":1}`, `{"pattern":"a"}`, `{"prefixItems":[{}]}`, `{"minItems":1}`,
+		`{"uniqueItems":true}`, `{"contains":{}}`, `{"minProperties":1}`, `{"patternProperties":{"a":{}}}`, `{"propertyNames":{}}`,
+		`{"unevaluatedProperties":false}`, `{"allOf":[{}]}`, `{"not":{}}`, `{"if":{}}`, `{"dependentRequired":{"a":["b"]}}`,
+		`{"dependentSchemas":{"a":{}}}`, `{"$defs":{"a":{}},"$ref":"#/$defs/a"}`,
+		`{"$schema":"http://json-schema.org/draft-07/schema#","dependencies":{"a":["b"]}}`,
+		`{"properties":{"a":{"enum":[1]}}}`, `{"items":{"enum":[1]}}`, `{"additionalProperties":{"enum":[1]}}`, `{"items":false}`,
+	} {
+		v, err := Compile(json.RawMessage(raw))
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+		} else if v.shape != nil {
+			t.Errorf("%s has a shape", raw)
+		}
+	}
+}
+
+func anySchema(depth int) *rapid.Generator[string] {
+	return rapid.Custom(func(t *rapid.T) string {
+		object := map[string]any{"description": "a"}
+		types := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"object", "array", "string", "boolean", "null", "number", "integer"}), 0, 3, rapid.ID).Draw(t, "types")
+		switch len(types) {
+		case 0:
+		case 1:
+			object["type"] = types[0]
+		default:
+			object["type"] = types
+		}
+		if depth > 0 {
+			inner := rapid.Map(anySchema(depth-1), func(raw string) json.RawMessage { return json.RawMessage(raw) })
+			object["properties"] = rapid.MapOfN(anyName(), inner, 0, 2).Draw(t, "properties")
+			object["required"] = rapid.SliceOfNDistinct(anyName(), 0, 2, rapid.ID).Draw(t, "required")
+			switch rapid.IntRange(0, 3).Draw(t, "additional properties") {
+			case 1:
+				object["additionalProperties"] = false
+			case 2:
+				object["additionalProperties"] = inner.Draw(t, "others")
+			}
+			if rapid.Bool().Draw(t, "with items") {
+				object["items"] = inner.Draw(t, "items")
+			}
+		}
+		raw, err := json.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	})
+}
+
+func anyName() *rapid.Generator[string] { return rapid.SampledFrom([]string{"a", "b", "\ufffd"}) }
+
+func plainLeaf() *rapid.Generator[string] {
+	return rapid.SampledFrom([]string{`"a"`, `"\n"`, `true`, `false`, `null`, `0`, `-17`, `1.5`, `{}`, `[]`})
+}
+
+// oddLeaf is what is unusual, or no JSON.
+func oddLeaf() *rapid.Generator[string] {
+	return rapid.SampledFrom([]string{`1.0`, `1e3`, `1e999`, `123456789012345678901`, `"\ud800"`, "\"\xff\"", ` 1 `, `01`, `}`, `1 2`, ``, `"`})
+}
+
+// anyValue may have repeated names.
+func anyValue(depth int, leaf *rapid.Generator[string], names ...string) *rapid.Generator[string] {
+	if depth == 0 {
+		return leaf
+	}
+	inner := anyValue(depth-1, leaf, names...)
+	list := rapid.Map(rapid.SliceOfN(inner, 0, 2), func(all []string) string { return "[" + strings.Join(all, ",") + "]" })
+	member := rapid.Custom(func(t *rapid.T) string {
+		name := rapid.SampledFrom(names).Draw(t, "name")
+		return name + ":" + inner.Draw(t, "value")
+	})
+	object := rapid.Map(rapid.SliceOfN(member, 0, 3), func(all []string) string { return "{" + strings.Join(all, ",") + "}" })
+	return rapid.OneOf(leaf, list, object, object)
+}
