@@ -43,7 +43,7 @@ func BenchmarkCall(b *testing.B) {
 }
 
 // serveInMemory connects an initiator to one acceptor, both gone at the end.
-func serveInMemory(b *testing.B, h handler) *conn.Conn {
+func serveInMemory(b testing.TB, h handler) *conn.Conn {
 	var running sync.WaitGroup
 	client := conn.New(inmem.New(func(link transport.Link) {
 		server := conn.Accept(link, conn.Options{Handler: h})

@@ -120,9 +120,10 @@ type Incoming struct {
 
 	coalescing string // Class.Key
 
-	key  incomingKey
-	conn *Conn
-	task *task // set by the shell while it is being served
+	key     incomingKey
+	conn    *Conn
+	task    *task // set by the shell while it is being served
+	serving task  // what task points to then
 }
 
 // ID is the request's id; the zero ID for a notification.

@@ -17,6 +17,7 @@ type request struct {
 	client  *Client
 	offered protocol.ServerCapabilities // to this client
 	modern  bool
+	call    ToolCall // of a request that is one
 }
 
 // A method serves a request: params in, result out.

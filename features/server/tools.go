@@ -82,7 +82,8 @@ func (r *request) callTool(ctx context.Context, params *protocol.CallToolParams)
 	if err := registered.input.Validate(params.Arguments); err != nil {
 		return r.client.invalidArguments(misfit(err))
 	}
-	result, err := registered.handler(ctx, &ToolCall{Params: params, Client: r.client, request: r, progress: token})
+	r.call = ToolCall{Params: params, Client: r.client, request: r, progress: token}
+	result, err := registered.handler(ctx, &r.call)
 	if err != nil {
 		return failure(err)
 	}

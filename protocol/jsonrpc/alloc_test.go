@@ -1,0 +1,37 @@
+//go:build !race
+
+package jsonrpc_test
+
+import (
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// An envelope costs its method's text to read, and its frame to write. The race
+// detector allocates too, so it is not asked.
+func TestEnvelopeAllocates(t *testing.T) {
+	params := []byte(`{"name":"echo","arguments":{"text":"a"}}`)
+	call := jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(1), "tools/call", params)
+	answer := jsonrpc.AppendResult(nil, jsonrpc.IntegerID(1), params)
+	for _, c := range []struct {
+		name string
+		run  func()
+		most float64
+	}{
+		{"decode a call", func() { mustDecode(t, call) }, 1},
+		{"decode an answer", func() { mustDecode(t, answer) }, 0},
+		{"append a call", func() { jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(1), "tools/call", params) }, 1},
+		{"append an answer", func() { jsonrpc.AppendResult(nil, jsonrpc.IntegerID(1), params) }, 1},
+	} {
+		if n := testing.AllocsPerRun(1000, c.run); n > c.most {
+			t.Errorf("%s: %v allocations, of %v at most", c.name, n, c.most)
+		}
+	}
+}
+
+func mustDecode(t *testing.T, frame []byte) {
+	if _, err := jsonrpc.Decode(frame, jsonrpc.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+}
