@@ -35,6 +35,20 @@ func TestPlainIsGeneral(t *testing.T) {
 	})
 }
 
+// What has more to it is left to reflection.
+func TestUnusualIsGeneral(t *testing.T) {
+	names := Meta{"\xff": json.RawMessage("1"), "\xfe": json.RawMessage("2")} // both become U+FFFD
+	for _, result := range []*CallToolResult{
+		{Result: Result{Meta: names}},
+		{Content: Contents{&TextContent{Text: "a", Meta: Meta{}}}},
+		{Content: Contents{&TextContent{Text: "a", Annotations: new(Annotations)}}},
+		{Content: Contents{&TextContent{Text: "a"}, &ImageContent{}}},
+		{Others: map[string]json.RawMessage{"other": json.RawMessage("1")}},
+	} {
+		sameEncoding(t, result.Meta, result, (*generalResult)(result))
+	}
+}
+
 // What most calls say takes the short way.
 func TestMostCallsArePlain(t *testing.T) {
 	meta := Meta{MetaProgressToken: json.RawMessage("1")}
@@ -50,7 +64,7 @@ func TestMostCallsArePlain(t *testing.T) {
 	}
 }
 
-func sameEncoding(t *rapid.T, meta Meta, value, same any) {
+func sameEncoding(t rapid.TB, meta Meta, value, same any) {
 	t.Helper()
 	got, gotErr := Marshal(value)
 	want, wantErr := general.Marshal(same, jsontext.AllowInvalidUTF8(true))
@@ -67,7 +81,7 @@ func sameEncoding(t *rapid.T, meta Meta, value, same any) {
 	}
 }
 
-func membersOf(t *rapid.T, object json.RawMessage) (members struct {
+func membersOf(t rapid.TB, object json.RawMessage) (members struct {
 	Meta   map[string]json.RawMessage `json:"_meta"`
 	Others map[string]json.RawMessage `json:",unknown"`
 }) {

@@ -37,6 +37,19 @@ func (v *Validator) fitsInFull(raw string) bool {
 	return protocol.Unmarshal([]byte(raw), &value) == nil && v.resolved.Validate(value) == nil
 }
 
+// Another spelling of a name is not another name.
+func TestShapeIsNotSureOfEscapes(t *testing.T) {
+	v, err := Compile(json.RawMessage(`{"properties":{"a":{"type":"string"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, fits := range map[string]bool{`{"a":"1"}`: true, `{"\u0061":"1"}`: true, `{"\u0061":1}`: false, `{"b":1}`: true} {
+		if err := v.Validate(json.RawMessage(value)); (err == nil) != fits {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
 // Every other keyword is left to the full validator.
 func TestShapeIsOfShapesOnly(t *testing.T) {
 	for _, raw := range []string{
