@@ -75,8 +75,9 @@ func (r *receiver) receiveBatch(came event, frame []byte) {
 
 // receiveOne posts a message that holds size bytes.
 func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, err error) {
-	var refused *jsonrpc.DecodeError
-	if errors.As(err, &refused) {
+	if err != nil {
+		var refused *jsonrpc.DecodeError
+		errors.As(err, &refused) // it always is one
 		r.malformed(ev, refused)
 		return
 	}
@@ -85,9 +86,11 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, err error)
 		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
 		ev.id, _ = m.ID.Int64() // ours are positive integers; anything else is unknown
 	case jsonrpc.KindRequest:
-		r.request(&ev, m, size)
+		classified := *m // who classifies may keep it; an answer is not worth the allocation
+		r.request(&ev, &classified, size)
 	default:
-		r.notification(&ev, m, size)
+		classified := *m
+		r.notification(&ev, &classified, size)
 	}
 	r.post(ev)
 }

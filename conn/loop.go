@@ -37,7 +37,7 @@ type loop struct {
 
 	spare       []event  // for the mailbox to fill
 	batch       []event  // taken from the mailbox, not stepped yet
-	present     event    // being stepped
+	present     *event   // being stepped; nil between steps
 	unperformed []effect // of the present step
 	returned    []event  // what the link did not take, for the core
 	moved       bool     // the link has taken something since it was last busy
@@ -134,7 +134,7 @@ func (l *loop) turn() (next func() (first bool), more bool) {
 		go l.workAlone(next) // this goroutine is needed here
 	}
 	for l.batch = taken; len(l.batch) > 0; {
-		ev := l.batch[0]
+		ev := &l.batch[0]
 		l.batch = l.batch[1:]
 		l.step(ev)
 	}
@@ -152,10 +152,10 @@ func (l *loop) turn() (next func() (first bool), more bool) {
 func (l *loop) begin() {
 	stopping := l.conn.stopping.Load()
 	if l.conn.role == acceptor || !stopping {
-		l.step(event{kind: started, link: l.conn.link})
+		l.step(&event{kind: started, link: l.conn.link})
 	}
 	if stopping {
-		l.step(event{kind: stopAsked})
+		l.step(&event{kind: stopAsked})
 	}
 }
 
@@ -186,7 +186,7 @@ func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.con
 
 // step feeds the core one event and performs what it says. What the link did
 // not take goes back to the core at once, in the order it was offered.
-func (l *loop) step(ev event) {
+func (l *loop) step(ev *event) {
 	if ev.task != nil {
 		l.tasks.remove(ev.task)
 	}
@@ -213,10 +213,10 @@ func (l *loop) step(ev event) {
 	l.feed(ev)
 	if l.crowded {
 		l.crowded = false
-		l.feed(event{kind: crowded})
+		l.feed(&event{kind: crowded})
 	}
 	for len(l.returned) > 0 {
-		ev := l.returned[0]
+		ev := &l.returned[0]
 		l.returned = l.returned[1:]
 		l.feed(ev)
 	}
@@ -232,16 +232,18 @@ func (l *loop) hears() bool {
 	return l.heard != before
 }
 
-func (l *loop) feed(ev event) {
+func (l *loop) feed(ev *event) {
 	l.present = ev
-	effects := l.core.step(l.conn.now(), &l.present)
-	l.present = event{}
+	effects := l.core.step(l.conn.now(), ev)
+	l.present = nil
 	l.perform(effects)
 }
 
 // close is the regular end of a Conn.
 func (l *loop) close() error {
-	for _, ev := range l.conn.mailbox.end() {
+	left := l.conn.mailbox.end()
+	for i := range left {
+		ev := &left[i]
 		if ev.kind == linkOpened {
 			closeUnwanted(ev.link)
 			continue

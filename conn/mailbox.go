@@ -19,7 +19,7 @@ const keep = 8
 
 // post adds an event, or reports false when no loop will take it.
 func (m *mailbox) post(ev event) bool {
-	posted, first := m.add(ev)
+	posted, first := m.add(&ev)
 	if first {
 		m.wake()
 	}
@@ -38,13 +38,13 @@ func (m *mailbox) goOn() {
 
 // add adds an event, and reports whether it is the first since the loop was
 // idle. Then it is for the caller, and nobody else, to see that it is taken.
-func (m *mailbox) add(ev event) (added, first bool) {
+func (m *mailbox) add(ev *event) (added, first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.open {
 		return false, false
 	}
-	m.events = append(m.events, ev)
+	m.events = append(m.events, *ev)
 	first, m.idle = m.idle, false
 	return true, first
 }

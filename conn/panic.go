@@ -3,6 +3,7 @@ package conn
 import (
 	"errors"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -80,7 +81,10 @@ func (l *loop) abandon(why error, unread []event) {
 	for _, out := range l.core.outbound.queue {
 		tell(out.id, out.call, unsent)
 	}
-	events := append([]event{l.present}, l.returned...)
+	events := slices.Clone(l.returned)
+	if l.present != nil {
+		events = append(events, *l.present)
+	}
 	events = append(events, l.batch...)
 	for _, ev := range append(events, unread...) {
 		tell(ev.out.id, ev.out.call, unsent)
@@ -91,7 +95,7 @@ func (l *loop) abandon(why error, unread []event) {
 // left is what the core has said and the loop has not done: all of it when the
 // core itself panicked.
 func (l *loop) left() []effect {
-	if l.present.kind != 0 {
+	if l.present != nil {
 		return l.core.out
 	}
 	return l.unperformed

@@ -73,7 +73,7 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLoop(New(opener{}, Options{}))
-			l.step(event{kind: stopAsked})
+			l.step(&event{kind: stopAsked})
 			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
 			l.conn.mailbox.begin(func() {}, nil)
 			l.conn.mailbox.post(event{kind: linkOpened, link: link})

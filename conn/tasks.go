@@ -202,7 +202,7 @@ func (l *loop) handle(ctx context.Context, in *Incoming) (first bool) {
 	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: l.conn.answer(ctx, in)}
 	in.task.cancel(nil)
 	l.tasks.end(in.task)
-	_, first = l.conn.mailbox.add(event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: in.task})
+	_, first = l.conn.mailbox.add(&event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: in.task})
 	return first
 }
 

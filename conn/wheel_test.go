@@ -154,8 +154,8 @@ func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := new(Wheel)
 		l := watched(t, w)
-		l.step(event{kind: tick}) // another deadline's
-		l.step(event{kind: linkLost, epoch: 1, reason: Reason{Kind: LinkBroken}})
+		l.step(&event{kind: tick}) // another deadline's
+		l.step(&event{kind: linkLost, epoch: 1, reason: Reason{Kind: LinkBroken}})
 		l.turns()
 		w.wantEmpty(t)
 		l.end()

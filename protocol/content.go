@@ -105,6 +105,12 @@ func (*EmbeddedResource) contentType() string { return "resource" }
 func (*ResourceLink) contentType() string     { return "resource_link" }
 func (c *UnknownContent) contentType() string { return c.Type }
 
+// MarshalJSON is MarshalJSONTo, for encoding/json.
+func (c Contents) MarshalJSON() ([]byte, error) { return Marshal(c) }
+
+// UnmarshalJSON is UnmarshalJSONFrom, for encoding/json.
+func (c *Contents) UnmarshalJSON(data []byte) error { return Unmarshal(data, c) }
+
 // MarshalJSONTo encodes the blocks, each with its type. It fails for a nil block,
 // and for an UnknownContent without Raw.
 func (c Contents) MarshalJSONTo(to *jsontext.Encoder) error {

@@ -1,6 +1,7 @@
 package protocol_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -104,5 +105,22 @@ func TestTextIsSentWithAllThatItHas(t *testing.T) {
 		if raw, err := protocol.Marshal(protocol.Contents{&text}); err != nil || string(raw) != want {
 			t.Errorf("got %s, %v, want %s", raw, err, want)
 		}
+	}
+}
+
+// Programs that log or store a result use encoding/json, and get the same.
+func TestContentsWithTheStandardLibrary(t *testing.T) {
+	result := protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: "hi"}, &protocol.ImageContent{MIMEType: "image/png", Data: []byte{1}}}}
+	ours, err := protocol.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(result.Content)
+	if err != nil || !bytes.Contains(ours, raw) {
+		t.Fatalf("got %s, %v; want what is in %s", raw, err, ours)
+	}
+	var back protocol.Contents
+	if err := json.Unmarshal(raw, &back); err != nil || len(back) != 2 || back.Text() != "hi" {
+		t.Fatalf("read back as %v, %v", back, err)
 	}
 }
