@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,13 +163,13 @@ func TestIdleConnHasNoGoroutineForNotifications(t *testing.T) {
 // slowGrant is a link whose Grant holds up the loop, for a while.
 type slowGrant struct {
 	*script
-	hold chan struct{}
+	hold atomic.Pointer[chan struct{}] // nil: not at all
 }
 
 func (s *slowGrant) Grant(stream transport.Stream, frames int) {
 	s.script.Grant(stream, frames)
-	if s.hold != nil {
-		<-s.hold
+	if hold := s.hold.Load(); hold != nil {
+		<-*hold
 	}
 }
 
@@ -187,7 +188,8 @@ func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
 			s.say(note)
 			synctest.Wait()
 		}
-		s.hold = make(chan struct{})
+		hold := make(chan struct{})
+		s.hold.Store(&hold)
 		s.say(`{"jsonrpc":"2.0","method":"none"}`)
 		synctest.Wait() // the loop is in Grant, and 5 wait
 		s.say("[" + note + "," + note + "," + note + "," + note + "]")
@@ -195,8 +197,8 @@ func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
 			next <- struct{}{}
 			synctest.Wait()
 		}
-		close(s.hold)
-		s.hold = nil
+		s.hold.Store(nil)
+		close(hold)
 		synctest.Wait()
 		s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if err := <-result; err != nil {
