@@ -25,7 +25,7 @@ func (w *scene) checkStep(ev *event, effects []effect) {
 		w.wrong("in %s there are streams", state)
 	case c.outbound.empty() != (c.outbound.retryAt == 0):
 		w.wrong("%d frames are queued, to be offered again at %v", len(c.outbound.queue), c.outbound.retryAt)
-	case len(c.tombstones.order) != c.tombstones.len() || c.tombstones.len() > ownLanes || (c.tombstones.len() > 0) != (c.tombstones.sweepAt != 0):
+	case len(c.tombstones.order) != c.tombstones.len() || c.tombstones.len() > ownLanes+probes+1 || (c.tombstones.len() > 0) != (c.tombstones.sweepAt != 0):
 		w.wrong("%d tombstones, %d in order, swept at %v", c.tombstones.len(), len(c.tombstones.order), c.tombstones.sweepAt)
 	case len(c.incoming.serving)+len(c.incoming.silent)-len(c.incoming.streaming) > c.options.MaxServing,
 		len(c.incoming.streaming) > c.options.MaxStreaming, len(c.incoming.waiting) > c.options.MaxWaiting:

@@ -132,6 +132,9 @@ func some(kinds ...choiceKind) (e events) {
 
 func (e events) have(kind choiceKind) bool { return e&(1<<kind) != 0 }
 
+// wide is how many states are visited of a world that does not close for long.
+const wide = 200_000
+
 // plans are the small worlds to be searched.
 func plans() []*plan {
 	const any = ^events(0)
@@ -169,11 +172,11 @@ func plans() []*plan {
 			events: ours | ways | busyness | some(losesLink, closesLink, notes, noteLeaves, oversizes, severs, fails),
 		},
 		{
-			name: "calls on streams", role: acceptor, credit: 1, epochs: 1, calls: []callPlan{timed, stays},
+			name: "calls on streams", full: wide, role: acceptor, credit: 1, epochs: 1, calls: []callPlan{timed, stays},
 			events: ours | lanes | some(fires, losesLink, drains, fails, endsOurs),
 		},
 		{
-			name: "a stream that is cut", role: acceptor, credit: 2, epochs: 1, calls: []callPlan{prolonged},
+			name: "a stream that is cut", full: wide, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{prolonged},
 			events: ours | lanes | some(fires, losesLink, fails, cutsLane, notifies, progresses, sendsGarbage),
 		},
 		{
@@ -197,7 +200,7 @@ func plans() []*plan {
 			events:    some(asks, takesBack, returns, losesLink, fires, oversizes) | busyness | lanes,
 		},
 		{
-			name: "questions of a server", role: initiator, credit: 1, epochs: 1, calls: []callPlan{timed, {by: byHandler}},
+			name: "questions of a server", full: wide, role: initiator, credit: 1, epochs: 1, calls: []callPlan{timed, {by: byHandler}},
 			questions: []question{{1, 7, ordinary, false, false}, {0, 7, exclusively, false, false}},
 			events:    ours | lanes | some(asks, takesBack, returns, opensLink, shakes, losesLink, fires, drains),
 		},
@@ -207,26 +210,26 @@ func plans() []*plan {
 			events:    some(asks, returns, losesLink, fires, notifies, stops) | busyness | lanes,
 		},
 		{
-			name: "a crowd of notifications", role: acceptor, credit: 2, epochs: 1, calls: []callPlan{untimed, stays},
+			name: "a crowd of notifications", full: wide, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{untimed, stays},
 			questions: []question{{0, 7, ordinary, false, false}, {4, 7, staying, false, false}},
 			events:    ours | ways | lanes | some(asks, returns, notifies, losesLink, closesLink, crowds, eases) | busyness,
 		},
 		{
-			name: "a server asks back", role: initiator, credit: 1, epochs: 1, calls: []callPlan{patient, prolonged},
+			name: "a server asks back", full: wide, role: initiator, credit: 1, epochs: 1, calls: []callPlan{patient, prolonged},
 			questions: []question{{0, 7, nestedly, false, false}, {1, 7, nestedly, false, false}, {1, 8, nestedly, false, false}},
 			events:    ours | lanes | some(asks, takesBack, returns, progresses, opensLink, shakes, losesLink, fires),
 		},
 		{
-			name: "a silent peer", role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed}, liveness: 5 * time.Second,
+			name: "a silent peer", full: wide, role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed}, liveness: 5 * time.Second,
 			events: incarnations | ways | ours | busyness | some(answersProbe, notifies, crowds, eases),
 		},
 		{
-			name: "everything, initiator", role: initiator, credit: 1, epochs: 3, calls: []callPlan{timed, untimed, stays},
+			name: "everything, initiator", full: wide, role: initiator, credit: 1, epochs: 3, calls: []callPlan{timed, untimed, stays},
 			questions: []question{{0, 7, ordinary, false, false}, {1, 7, exclusively, false, false}},
 			events:    any,
 		},
 		{
-			name: "everything, acceptor", role: acceptor, credit: 2, epochs: 1, calls: []callPlan{timed, {by: byHandler}, stays},
+			name: "everything, acceptor", full: wide, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{timed, {by: byHandler}, stays},
 			questions: []question{{4, 7, ordinary, false, false}, {5, 7, staying, false, false}, {0, 7, exclusively, false, false}},
 			events:    any,
 		},

@@ -25,7 +25,7 @@ const (
 )
 
 // hear notes a sign of life.
-func (l *liveness) hear(now instant) { l.heardAt, l.asked = now, false }
+func (l *liveness) hear(now instant) { l.heardAt, l.asked, l.missed = now, false, 0 }
 
 // beginLiveness begins to watch a peer that has just become ready.
 func (c *core) beginLiveness(now instant) {
@@ -54,7 +54,6 @@ func (c *core) watchPeer(now instant, ev *event) {
 	}
 	switch {
 	case now-l.heardAt < l.every:
-		l.missed = 0
 		l.dueAt = l.heardAt + l.every
 		return
 	case l.asked:

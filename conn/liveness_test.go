@@ -243,6 +243,21 @@ func TestSignOfLifeAtAnotherTick(t *testing.T) {
 	d.wantNothing("it was heard four seconds ago")
 }
 
+// Whoever was heard at the very moment of a probe begins anew.
+//
+// Guarantees: G-0025.1
+func TestSignOfLifeForgivesWhatWasMissed(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.look(5*time.Second, 2) // one is missed
+	d.notify()
+	d.look(5*time.Second, 3)
+	d.look(5*time.Second, 4)
+	d.wantState(Ready)
+	d.look(5*time.Second, 5)
+	d.wantState(Backoff)
+}
+
 // The id of a probe is no call's: what claims to be its progress is dropped.
 //
 // Guarantees: G-0025.4
