@@ -196,7 +196,7 @@ func memoryBowline(revision string, echo bowlineEcho) func(testing.TB) func() er
 		tb.Cleanup(serving.Wait)
 		wire := inmem.New(func(link transport.Link) {
 			serving.Go(func() { checkClosed(tb, newEchoServer().ServeLink(context.Background(), link)) })
-		}, inmem.Options{})
+		}, inmem.Options{QueueFrames: 1024}) // one for each caller: on a machine that is held up a full link refuses some (ADR-0007)
 		return echo(openEcho(tb, wire, revision))
 	}
 }
