@@ -88,6 +88,7 @@ func (t *target) connect(ctx context.Context, server *endpoint) (*client.Session
 		Conn: conn.Options{
 			Name:        server.name,
 			InitTimeout: t.initTimeout,
+			Liveness:    -1, // whoever waits at a terminal decides, and a server may be busy with the call
 			Hooks:       telemetry.Hooks{Violation: garbage.add},
 		},
 	}
