@@ -35,7 +35,7 @@ type Options struct {
 	// Hooks are told what happens.
 	Hooks telemetry.Hooks
 
-	RequestTimeout time.Duration // per call; 30 s
+	RequestTimeout time.Duration // per attempt of a call; 30 s
 	InitTimeout    time.Duration // starting and initializing together; 10 s
 	BackoffMin     time.Duration // first delay; 1 s
 	BackoffMax     time.Duration // longest delay; 30 s
