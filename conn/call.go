@@ -17,7 +17,7 @@ type Request struct {
 
 	// ParamsFor makes the params where they depend on the id of the request or
 	// on the incarnation that it is for. It is called on the calling goroutine
-	// while the Conn is ready, before each time the request is offered to a
+	// while the Conn is ready, or its handshake runs, before each time the request is offered to a
 	// link. An error, and a panic, ends the call as refused and not sent. Nil:
 	// the params are Params.
 	ParamsFor func(id int64, epoch uint64) (json.RawMessage, error)
@@ -48,7 +48,8 @@ type Request struct {
 
 	// Retries is how many more times the call is made, under a new id, when its
 	// link or its stream was lost or the Conn was not ready for it. Before that
-	// it waits for the Conn to be ready, until the context ends. What may have
+	// it waits for the Conn to be ready, but for a handshake's call, until the
+	// context ends. More than 1,000 mean 1,000. What may have
 	// been executed is made again only if it is Repeatable. Nothing else is
 	// retried: no answer, timeout, cancellation or refusal of another kind. Zero:
 	// the call is made once.

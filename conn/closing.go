@@ -108,11 +108,13 @@ func (c *core) drain(now, due instant) {
 // finishDrain closes a draining Conn that has nothing left to do. A frame
 // offered in this very step may come back from a busy link, so the step after
 // it decides.
-func (c *core) finishDrain(now instant) {
+func (c *core) finishDrain(now instant, ev *event) {
 	c.idleAt = 0
 	switch {
 	case !c.draining || c.state() != Ready:
 	case c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty():
+	case ev.kind == busy || ev.kind == failed: // what was offered behind it comes back as well
+		c.idleAt = now
 	case slices.ContainsFunc(c.out, func(fx effect) bool { return fx.kind == transmit }):
 		c.idleAt = now
 	default:

@@ -63,7 +63,6 @@ func newConn(r role, initial State, o Options) *Conn {
 		handle: c.handle, eased: func() { c.mailbox.post(event{kind: eased}) },
 		bound: o.MaxNotices, boundSize: o.MaxHeld,
 	}
-	c.options.Dialect = guarded{o.Dialect, c.reportPanic}
 	c.status.Store(&Status{State: initial, Since: c.born, changed: make(chan struct{})})
 	return c
 }

@@ -104,7 +104,7 @@ func (c *core) step(now instant, ev *event) []effect {
 		}
 	}
 	c.grantCredit(now)
-	c.finishDrain(now)
+	c.finishDrain(now, ev)
 	return c.out
 }
 

@@ -18,13 +18,24 @@ func (c *courier) start(next func() (more bool)) {
 	if c.gone != nil {
 		return
 	}
-	gone := make(chan struct{})
-	c.gone = gone
-	go func() {
-		defer close(gone)
-		for next() {
+	c.gone = make(chan struct{})
+	go carry(c.gone, next)
+}
+
+// carry calls next until that finds nothing. Should what next calls end the
+// goroutine (runtime.Goexit), another goes on.
+func carry(gone chan struct{}, next func() (more bool)) {
+	over := false
+	defer func() {
+		if over {
+			close(gone)
+			return
 		}
+		go carry(gone, next)
 	}()
+	for next() {
+	}
+	over = true
 }
 
 // end says that the goroutine has found nothing, and ends. The lock is held.

@@ -84,7 +84,7 @@ var (
 // the peer's *jsonrpc.Error, the context's cause, a Reason, a *StateError.
 type CallError struct {
 	Method   string
-	ID       int64    // of the last attempt; 0 when it came to none
+	ID       int64    // of the last attempt, sent or not; 0 for a notification, and where none was drawn yet
 	Cause    Cause    // of the last attempt, or of the end of the wait for another
 	Delivery Delivery // of all attempts: NotSent only if none can have been executed
 	Err      error
@@ -138,7 +138,7 @@ func (e *StuckError) Error() string {
 	return fmt.Sprintf("conn: still running after their context ended: %s", strings.Join(e.Tasks, ", "))
 }
 
-// A PanicError is a panic in the Conn's own loop, or in a strategy it was given.
+// A PanicError is a panic in the Conn's own loop, or in code that it was given.
 type PanicError struct {
 	Value any
 	Stack []byte

@@ -33,8 +33,9 @@ func (i *Incarnation) Notify(ctx context.Context, method string, params json.Raw
 // A receiver turns what a link reports into events of its incarnation. It
 // decodes in the link's reading goroutine.
 type receiver struct {
-	conn  *Conn
-	epoch uint64
+	conn    *Conn
+	epoch   uint64
+	dialect Dialect
 }
 
 func (r *receiver) Receive(in transport.Inbound) {
@@ -42,7 +43,7 @@ func (r *receiver) Receive(in transport.Inbound) {
 	switch {
 	case in.Err != nil:
 		r.malformed(came, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
-	case r.conn.options.Dialect.Batches() && jsonrpc.IsBatch(in.Frame):
+	case r.dialect.Batches() && jsonrpc.IsBatch(in.Frame):
 		r.receiveBatch(came, in.Frame)
 	default:
 		m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
@@ -96,7 +97,7 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, err error)
 }
 
 func (r *receiver) request(ev *event, m *jsonrpc.Message, size int) {
-	class := r.conn.options.Dialect.Classify(m)
+	class := r.dialect.Classify(m)
 	if class.Kind == Probe {
 		ev.kind = probed
 		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer)}
@@ -108,7 +109,7 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int) {
 }
 
 func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int) {
-	class := r.conn.options.Dialect.Classify(m)
+	class := r.dialect.Classify(m)
 	switch class.Kind {
 	case Progress:
 		ev.kind, ev.method, ev.payload = progressed, m.Method, m.Params

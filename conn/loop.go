@@ -51,6 +51,7 @@ func newLoop(c *Conn) *loop {
 	l.core.epoch = c.epoch
 	l.core.pending.lastID = c.lastID.Load()
 	l.events = newSerial(maxHookEvents)
+	l.core.dialect = guarded{c.options.Dialect, l.reportPanic}
 	return l
 }
 
@@ -220,6 +221,7 @@ func (l *loop) step(ev *event) {
 		l.returned = l.returned[1:]
 		l.feed(ev)
 	}
+	l.returned = nil // so that no frame is held
 }
 
 // hears reports whether bytes have come in since it was last asked.
@@ -241,9 +243,9 @@ func (l *loop) feed(ev *event) {
 
 // close is the regular end of a Conn.
 func (l *loop) close() error {
-	left := l.conn.mailbox.end()
-	for i := range left {
-		ev := &left[i]
+	for l.batch = l.conn.mailbox.end(); len(l.batch) > 0; {
+		ev := &l.batch[0]
+		l.batch = l.batch[1:]
 		if ev.kind == linkOpened {
 			closeUnwanted(ev.link)
 			continue

@@ -56,7 +56,7 @@ func (m *making) attempts(ctx context.Context) outcome {
 		case gone || o.cause == Answered:
 			return o
 		case m.request.WaitForReady && passes(o):
-			if err := m.conn.AwaitReady(ctx); err != nil {
+			if err := m.awaitReady(ctx); err != nil {
 				return neverReady(ctx, err)
 			}
 		case m.repeats(o):
@@ -75,7 +75,7 @@ func (m *making) attempts(ctx context.Context) outcome {
 func (m *making) repeats(o outcome) bool {
 	r := &m.request
 	switch {
-	case len(m.earlier) >= r.Retries || m.conn.State() == Closing:
+	case len(m.earlier) >= min(r.Retries, maxRetries) || m.conn.State() == Closing:
 		return false
 	case o.cause == LinkLost:
 		return o.delivery == NotSent || r.Repeatable
@@ -108,6 +108,9 @@ func neverReady(ctx context.Context, err error) outcome {
 	return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
 }
 
+// maxRetries bounds what a call remembers of its attempts.
+const maxRetries = 1000
+
 // pause tells of an attempt that has ended, and waits until the next may be
 // made: for the Conn to be ready, whose backoff delays that, or, where only the
 // stream was lost, for as long as the first backoffs would.
@@ -118,8 +121,28 @@ func (m *making) pause(ctx context.Context, o outcome) error {
 	if m.request.OnAttempt != nil {
 		m.request.OnAttempt(over)
 	}
-	if status := m.conn.Status(); status.State == Ready && status.Epoch == m.epoch {
+	if status := m.conn.Status(); (status.State == Ready || m.by.handshake != nil) && status.Epoch == m.epoch {
 		m.rest(ctx, status)
+	}
+	return m.awaitReady(ctx)
+}
+
+// awaitReady waits for the Conn to be ready, or for the incarnation that the
+// call is bound to to be over, which the next attempt is told. A handshake has
+// only that to wait for.
+func (m *making) awaitReady(ctx context.Context) error {
+	for {
+		status := m.conn.Status()
+		if bound := m.request.Epoch; bound == 0 || status.State == Ready || status.State == Closing {
+			break
+		} else if m.by.handshake != nil || m.conn.gone(bound) {
+			return nil
+		}
+		select {
+		case <-status.Changed():
+		case <-ctx.Done():
+			return m.conn.AwaitReady(ctx)
+		}
 	}
 	return m.conn.AwaitReady(ctx)
 }

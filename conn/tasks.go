@@ -115,6 +115,9 @@ func (l *loop) open(epoch uint64) {
 			return err
 		})
 		if err != nil {
+			if ev.link != nil {
+				closeUnwanted(ev.link)
+			}
 			ev.kind, ev.link, ev.reason, ev.random = openFailed, nil, openReason(err), random()
 			ev.timeout = askedDelay(err)
 		}
@@ -138,7 +141,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	l.inc.link = link
 	l.hearing, _ = link.(transport.Hearing)
 	l.hears()
-	link.Bind(&receiver{conn: l.conn, epoch: epoch})
+	link.Bind(&receiver{conn: l.conn, epoch: epoch, dialect: l.core.dialect})
 }
 
 // handshake runs the strategy that makes the link ready.
@@ -199,11 +202,27 @@ func (l *loop) serve(in *Incoming) {
 // handle reports whether it has added the first event since the loop was idle.
 func (l *loop) handle(ctx context.Context, in *Incoming) (first bool) {
 	growStack(0)
-	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: l.conn.answer(ctx, in)}
+	var reply []byte
+	defer func() {
+		if reply == nil { // runtime.Goexit: this goroutine ends, and the loop is told all the same
+			l.conn.mailbox.post(l.over(in, jsonrpc.AppendError(nil, in.key.id, asFault(errExited))))
+		}
+	}()
+	reply = l.conn.answer(ctx, in)
+	ev := l.over(in, reply)
+	_, first = l.conn.mailbox.add(&ev)
+	return first
+}
+
+// errExited is what the peer is told of a handler that has ended its goroutine.
+var errExited = errors.New("the handler has not returned")
+
+// over is the end of a handler.
+func (l *loop) over(in *Incoming, reply []byte) event {
 	in.task.cancel(nil)
 	l.tasks.end(in.task)
-	_, first = l.conn.mailbox.add(&event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: in.task})
-	return first
+	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply}
+	return event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: in.task}
 }
 
 // growStack makes room at once for what nearly every handler needs. The stack of
@@ -250,6 +269,13 @@ func (c *Conn) reportPanic(where string, err error) {
 		c.tell(func() {
 			hook(telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack})
 		})
+	}
+}
+
+// reportPanic is that of the Conn, off the goroutine that panicked.
+func (l *loop) reportPanic(where string, err error) {
+	if panicked, ok := err.(*PanicError); ok {
+		tell(l, l.conn.options.Hooks.Panic, telemetry.Panic{Conn: l.conn.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack})
 	}
 }
 

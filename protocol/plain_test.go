@@ -166,3 +166,18 @@ func anyContents() *rapid.Generator[Contents] {
 		return blocks
 	})
 }
+
+// Whatever is raw in them, both ways of encoding give the same.
+func FuzzPlainRaw(f *testing.F) {
+	for _, v := range []string{`{"a":"x","b":1}`, `[1,2.0,-0]`, `{"a":null,"a":1}`, ``, ` {} `, `"\ud800"`, "{\"\xff\":1,\"\xfe\":1}", `{"":{}} `, "{\"a\\/\":\"\u2028\\u007f<>\"}", `{"\u0061":1,"a":2}`} {
+		f.Add("n", []byte(v), []byte(v), "t", v, "m")
+	}
+	f.Fuzz(func(t *testing.T, name string, a, b []byte, rt, text, m string) {
+		p := &CallToolParams{Name: name, Arguments: a}
+		p.Meta = Meta{m: b}
+		sameEncoding(t, p.Meta, p, (*generalParams)(p))
+		r := &CallToolResult{Content: Contents{&TextContent{Text: text}}, StructuredContent: json.RawMessage(b)}
+		r.ResultType = rt
+		sameEncoding(t, nil, r, (*generalResult)(r))
+	})
+}

@@ -10,8 +10,9 @@ import (
 // is slow delays as said here.
 //
 // RequestStarted, Retried and RequestStopped run on the goroutine of the caller
-// whose request it is, which waits for them. Panic runs on the goroutine that
-// panicked. All others run one at a time, in the order of what they tell, off
+// whose request it is, which waits for them. Panic runs on the goroutine of the
+// handler, or of the caller whose ParamsFor it was, but that of a Dialect's is
+// told with the others. All others run one at a time, in the order of what they tell, off
 // the connection's own goroutine: a slow one delays those behind it. At most
 // 1,024 events wait for them; what does not fit is dropped and counted, see
 // Transition.Dropped.
@@ -42,7 +43,7 @@ type Hooks struct {
 }
 
 // Tee returns hooks that tell each of the given ones, in order. A hook that
-// none of them has is nil. What one RequestStarted returns is given to the
+// none of them has is nil; one that panics takes nothing from the others. What one RequestStarted returns is given to the
 // next, so that each finds what it has put there.
 func Tee(hooks ...Hooks) Hooks {
 	return Hooks{
@@ -68,11 +69,16 @@ func tee[E any](hooks []Hooks, of func(Hooks) func(E)) func(E) {
 	if len(given) == 0 {
 		return nil
 	}
-	return func(e E) {
-		for _, tell := range given {
-			tell(e)
-		}
+	return func(e E) { tellAll(given, func(tell func(E)) { tell(e) }) }
+}
+
+// tellAll tells each, also those behind one that panics.
+func tellAll[F any](hooks []F, tell func(F)) {
+	if len(hooks) == 0 {
+		return
 	}
+	defer tellAll(hooks[1:], tell)
+	tell(hooks[0])
 }
 
 func teeWithin[E any](hooks []Hooks, of func(Hooks) func(context.Context, E)) func(context.Context, E) {
@@ -81,9 +87,7 @@ func teeWithin[E any](hooks []Hooks, of func(Hooks) func(context.Context, E)) fu
 		return nil
 	}
 	return func(ctx context.Context, e E) {
-		for _, tell := range given {
-			tell(ctx, e)
-		}
+		tellAll(given, func(tell func(context.Context, E)) { tell(ctx, e) })
 	}
 }
 
@@ -95,12 +99,21 @@ func teeStarted(hooks []Hooks) func(context.Context, RequestStarted) context.Con
 	}
 	return func(ctx context.Context, e RequestStarted) context.Context {
 		for _, tell := range given {
-			if derived := tell(ctx, e); derived != nil {
-				ctx = derived
-			}
+			ctx = start(ctx, tell, e)
 		}
 		return ctx
 	}
+}
+
+// start is what one hook makes of a context. One that panics makes nothing of
+// it, and takes nothing from the others.
+func start(ctx context.Context, tell func(context.Context, RequestStarted) context.Context, e RequestStarted) (derived context.Context) {
+	defer func() {
+		if recover() != nil || derived == nil {
+			derived = ctx
+		}
+	}()
+	return tell(ctx, e)
 }
 
 // given are those of one kind of hook that are there.

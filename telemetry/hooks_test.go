@@ -100,3 +100,40 @@ func TestTeeLeavesItsArgumentsAlone(t *testing.T) {
 		t.Error("the caller's slice was changed")
 	}
 }
+
+// guarded calls as a connection does.
+func guarded(f func()) { defer func() { recover() }(); f() }
+
+// A sink that panics takes nothing from the others.
+//
+// Guarantees: G-0024.1, G-0024.3
+func TestTeeKeepsSinksApart(t *testing.T) {
+	var told []string
+	bad := telemetry.Hooks{
+		RequestStarted: func(context.Context, telemetry.RequestStarted) context.Context { panic("bad") },
+		RequestStopped: func(context.Context, telemetry.RequestStopped) { panic("bad") },
+		Transition:     func(telemetry.Transition) { panic("bad") },
+	}
+	good := telemetry.Hooks{
+		RequestStarted: func(ctx context.Context, _ telemetry.RequestStarted) context.Context {
+			return context.WithValue(ctx, key("span"), "mine")
+		},
+		RequestStopped: func(ctx context.Context, _ telemetry.RequestStopped) {
+			told = append(told, "stopped")
+			if ctx.Value(key("span")) != "mine" {
+				t.Error("the span is lost")
+			}
+		},
+		Transition: func(telemetry.Transition) { told = append(told, "transition") },
+	}
+	for _, h := range []telemetry.Hooks{telemetry.Tee(bad, good), telemetry.Tee(good, bad)} {
+		told = nil
+		ctx := t.Context()
+		guarded(func() { ctx = h.RequestStarted(t.Context(), telemetry.RequestStarted{}) })
+		guarded(func() { h.RequestStopped(ctx, telemetry.RequestStopped{}) })
+		guarded(func() { h.Transition(telemetry.Transition{}) })
+		if len(told) != 2 {
+			t.Errorf("the good sink was told %v", told)
+		}
+	}
+}

@@ -56,7 +56,9 @@ type Options struct {
 	// which goes to the call it is of (CallOptions.OnProgress): one notification
 	// at a time, in order. It may take its time, and call the server: ADR-0006
 	// says what is shed when too many wait for it. Its context ends with the
-	// connection that the notification came on. Nil: nobody is.
+	// connection that the notification came on. It may run before Connect has
+	// returned, when Server is still empty, and must not close the session, which
+	// waits for it. Nil: nobody is.
 	OnNotification func(context.Context, *Session, Notification)
 
 	// Supervisor runs the connections. Nil: each session has one of its own.

@@ -20,6 +20,8 @@
 //
 //	series := session.With(client.CallOptions{Epoch: session.Conn().Status().Epoch})
 //
+// What a server tells unasked goes to Options.OnNotification.
+//
 // Behind a CallError may be an error of this package: a *CapabilityError for a
 // request that was not sent because the server does not offer it, a
 // *ResultError for an answer that cannot be read.

@@ -130,15 +130,10 @@ func TestKilledSiteIsSurvived(t *testing.T) {
 			}
 		}
 		w.start()
-		waiting := session.With(client.CallOptions{WaitForReady: true})
-		for { // the loss of the session shows at the next message, which then fails
-			_, err := waiting.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
-			if err == nil {
-				break
-			}
-			if !conn.NotExecuted(err) {
-				t.Fatalf("after the restart: %v", err)
-			}
+		// The loss of the session shows at the next messages, which then fail.
+		persistent := session.With(client.CallOptions{WaitForReady: true, Retries: 3, Repeatable: true})
+		if _, err := persistent.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"}); err != nil {
+			t.Fatalf("after the restart: %v", err)
 		}
 		if stats := session.Conn().Stats(); stats.Calls != stats.Ended() {
 			t.Errorf("the books do not balance: %+v", stats)

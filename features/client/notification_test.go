@@ -5,9 +5,12 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // Everything that a server tells reaches the program, in order and as it came,
@@ -40,5 +43,33 @@ func TestEveryNotificationIsTold(t *testing.T) {
 			t.Errorf("told %q, want %q", told, want)
 		}
 		session.Close(t.Context())
+	})
+}
+
+// A server that tells before it has said who it is crashes no handler.
+func TestNotificationBeforeReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := answering(map[string]string{protocol.MethodPing: `{}`})
+		inner := s.answer
+		s.answer = func(f frame) []string {
+			if f.Method == protocol.MethodInitialize {
+				s.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}`)
+				pass(time.Second)
+			}
+			return inner(f)
+		}
+		told := 0
+		openFake(t, s, client.Options{
+			Conn: conn.Options{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { t.Errorf("%s: %v", p.Where, p.Value) }}},
+			OnNotification: func(ctx context.Context, session *client.Session, _ client.Notification) {
+				_ = session.Server()
+				_ = session.Ping(ctx, nil)
+				told++
+			},
+		})
+		synctest.Wait()
+		if told != 1 {
+			t.Errorf("told %d", told)
+		}
 	})
 }

@@ -42,8 +42,14 @@ func (s *Session) With(o CallOptions) *Session { return &Session{session: s.sess
 // Conn is the connection underneath, for its status and its counts.
 func (s *Session) Conn() *conn.Conn { return s.conn }
 
-// Server is what the server has said of itself last.
-func (s *Session) Server() Server { return s.latest.Load().server }
+// Server is what the server has said of itself last: nothing, in a notification
+// that came before it did.
+func (s *Session) Server() Server {
+	if met := s.latest.Load(); met != nil {
+		return met.server
+	}
+	return Server{}
+}
 
 // Close lets calls in flight finish, takes no new ones, and ends the session.
 // At the end of ctx it ends it at once, and returns the context's cause.
@@ -76,6 +82,11 @@ func (s *Session) Ping(ctx context.Context, params *protocol.PingParams) error {
 		return err
 	}
 	method, met := protocol.MethodPing, s.latest.Load()
+	if met == nil {
+		now := s.conn.Status()
+		why := &conn.StateError{State: now.State, Reason: now.Reason}
+		return &conn.CallError{Method: method, Cause: conn.Refused, Delivery: conn.NotSent, Err: why}
+	}
 	if met.modern() {
 		method = protocol.MethodDiscover
 	}

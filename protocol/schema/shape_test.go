@@ -127,3 +127,44 @@ func anyValue(depth int, leaf *rapid.Generator[string], names ...string) *rapid.
 	object := rapid.Map(rapid.SliceOfN(member, 0, 3), func(all []string) string { return "{" + strings.Join(all, ",") + "}" })
 	return rapid.OneOf(leaf, list, object, object)
 }
+
+// What is not exactly one value that surely fits is left to the full validator.
+func TestShapeIsNotSure(t *testing.T) {
+	for _, c := range [][2]string{
+		{`{}`, `1 2`}, {`{}`, `{} {}`}, {`{"type":"object"}`, `{}}`},
+		{`{"properties":{"\ufffd":{"type":"string"}}}`, "{\"\xff\":1}"},
+		{`{"type":"integer"}`, "1" + strings.Repeat("0", 330)},
+	} {
+		v, err := Compile(json.RawMessage(c[0]))
+		if err != nil || v.shape == nil {
+			t.Fatal(c, err)
+		}
+		if v.shape.surelyFits([]byte(c[1])) {
+			t.Errorf("%s is sure of %s", c[0], c[1])
+		}
+	}
+}
+
+// Whatever the schema and the value, what the shape is sure of fits in full.
+func FuzzShape(f *testing.F) {
+	for _, s := range []string{`{"type":"object","properties":{"a":{"type":["string","null"]},"b":{"type":"integer"}},"required":["a","a"],"additionalProperties":false}`,
+		`{"items":{"type":"number"},"type":[]}`, `true`, `{"additionalProperties":{"type":"array","items":{}}}`, `{"type":"integer","format":"int64","default":"x"}`, `{"properties":{"":{"type":"object"}}}`, `{"$schema":"http://json-schema.org/draft-07/schema#","items":{"type":"string"},"required":["a"]}`} {
+		for _, v := range []string{`{"a":"x","b":1}`, `[1,2.0,-0]`, `{"a":null,"a":1}`, `123456789012345678`, ``, ` {} `, `"\ud800"`, "{\"\xff\":1,\"\xfe\":1}", `{"":{}}`, `{"b":-0,"a":"\u0000"}`} {
+			f.Add([]byte(s), []byte(v))
+		}
+	}
+	f.Fuzz(func(t *testing.T, s, v []byte) {
+		c, err := Compile(json.RawMessage(s))
+		if err != nil || c.shape == nil {
+			return
+		}
+		keep := string(v)
+		sure := c.shape.surelyFits(v)
+		if string(v) != keep {
+			t.Fatal("value changed")
+		}
+		if sure && !c.fitsInFull(keep) {
+			t.Fatalf("%s sure of %s", s, v)
+		}
+	})
+}

@@ -66,7 +66,9 @@ func (s *stderr) end() {
 }
 
 func (s *stderr) log() {
-	if text := bytes.TrimRight(s.line, " \t\r"); len(text) > 0 {
+	if len(s.line) > maxText { // there is more to it, whatever its end looks like
+		s.logger.Info("stderr", zap.String("line", cut(string(s.line))))
+	} else if text := bytes.TrimRight(s.line, " \t\r"); len(text) > 0 {
 		s.logger.Info("stderr", zap.String("line", cut(string(text))))
 	}
 	s.line = s.line[:0]

@@ -57,3 +57,17 @@ func TestStderrDoesNotDependOnItsParts(t *testing.T) {
 		}
 	})
 }
+
+// A line that was cut says so, whatever was cut off.
+func TestCutLinesSaySo(t *testing.T) {
+	for name, line := range map[string]string{
+		"blank before":           strings.Repeat(" ", 1025) + "fatal: disk full\n",
+		"blank at the boundary":  strings.Repeat("x", 1024) + " fatal: disk full\n",
+		"blanks at the boundary": strings.Repeat("x", 1000) + strings.Repeat(" ", 30) + "fatal: disk full\n",
+	} {
+		got := logged(line)
+		if len(got) != 1 || !strings.HasSuffix(got[0], "…") && !strings.Contains(got[0], "fatal") {
+			t.Errorf("%s: logged %.20q…, %d lines, as if it were all", name, got, len(got))
+		}
+	}
+}

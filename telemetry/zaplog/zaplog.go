@@ -19,6 +19,7 @@
 //	unknown reply          debug                     conn epoch id
 //	protocol violation     warn                      conn epoch error
 //	panic                  error                     conn where panic stack
+//	stderr                 info                      line (see Stderr)
 //
 // A change of state is a failure when it leads to backoff, or to closing for
 // another reason than that somebody stopped or closed the connection or the
@@ -50,6 +51,7 @@
 //	error         string    what went wrong; absent when nothing did
 //	where         string    the method whose handler panicked
 //	panic         string    the value of the panic
+//	line          string    of a child's standard error
 //	stack         string    the stack of the goroutine that panicked
 //
 // Text that a peer can have written is cut after 1,024 bytes, at a character.
