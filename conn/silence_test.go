@@ -91,6 +91,79 @@ func TestSilenceInMemoryMeansNothing(t *testing.T) {
 	})
 }
 
+// A peer that stops in the middle of a frame is lost too: what it has sent is
+// one sign of life, and not one for ever.
+//
+// Guarantees: G-0025.1, G-0025.2
+func TestPeerThatStopsInAFrameIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &pipe{script: &script{}}
+		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		pass(time.Second)
+		p.bytes.Add(40)
+		pass(19*time.Second - 1) // it is found out at 5 s that it was heard, and 15 more are to go by
+		if r.State() != conn.Ready || len(p.frames()) != 2 {
+			t.Fatalf("in %s, asked %q", r.State(), p.frames())
+		}
+		pass(time.Second)
+		if r.State() != conn.Backoff {
+			t.Fatalf("in %s, asked %q", r.State(), p.frames())
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A cover wraps another link, and cannot say how much that has heard.
+type cover struct{ *script }
+
+func (cover) Heard() (uint64, bool) { return 0, false }
+
+// Guarantees: G-0025.5
+func TestLinkThatCannotSayWhatItHearsIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		r := start(conn.New(opens(cover{s}), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		pass(time.Hour)
+		if len(s.frames()) != 0 || r.State() != conn.Ready {
+			t.Fatalf("%s, asked %q", r.State(), s.frames())
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// What the link before has heard is no sign of life on the next.
+//
+// Guarantees: G-0025.1
+func TestWhatAnotherLinkHasHeardDoesNotCount(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		first, second := &pipe{script: &script{}}, &pipe{script: &script{}}
+		second.bytes.Store(7) // of a greeting, say, that was read by its transport
+		links := []*pipe{first, second}
+		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
+			next := links[0]
+			links = links[1:]
+			return next, nil
+		}), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		first.bytes.Add(40)
+		first.lose(transport.Loss{Reason: transport.ErrPeerClosed})
+		status := r.Status()
+		for ; status.Epoch < 2 || status.State != conn.Ready; status = r.Status() {
+			<-status.Changed()
+		}
+		pass(15*time.Second + 2*time.Second/4) // a slot of the wheel to begin, and one to end with
+		if r.State() != conn.Backoff {
+			t.Fatalf("in %s, asked %q", r.State(), second.frames())
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
 // The watch begins anew with the last byte, whenever the peer was looked at
 // before.
 //
