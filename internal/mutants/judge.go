@@ -78,8 +78,8 @@ func judge(ctx context.Context, out io.Writer, p *pkg, o options) (t *tally, err
 		}
 		return unfit[m.number] || o.only != nil && !o.only.MatchString(m.name)
 	})
-	c := court{binary: binary, dir: filepath.FromSlash(p.dir), tests: o.tests}
-	found, err := c.judgeAll(ctx, all)
+	c := newCourt(binary, p.dir, o.tests)
+	found, err := c.judgeAll(ctx, out, all)
 	if err != nil {
 		return nil, err
 	}
@@ -105,12 +105,26 @@ func (t *tally) count(m mutant, v verdict) {
 	}
 }
 
-// A court runs one test binary.
+// A court runs one test binary, in one round after the other.
 type court struct {
 	binary string
-	dir    string
-	tests  tests
-	limit  time.Duration
+	dir    string // of the package, with slashes
+	rounds []round
+}
+
+// A round is one way to run the tests, and how long that may take.
+type round struct {
+	flags []string
+	limit time.Duration
+}
+
+func newCourt(binary, dir string, tests tests) court {
+	c := court{binary: binary, dir: dir}
+	if len(tests.quick) > 0 {
+		c.rounds = append(c.rounds, round{flags: slices.Concat(tests.always, tests.quick)})
+	}
+	c.rounds = append(c.rounds, round{flags: tests.always})
+	return c
 }
 
 // A finding is a verdict and, if it was killed, by which test.
@@ -126,29 +140,31 @@ func (f finding) String() string {
 	return string(f.verdict) + " by " + f.by
 }
 
-// calibrate runs the tests without a mutant: they have to pass, and their time
-// sets the limit.
+// calibrate runs the tests without a mutant: they have to pass, and the time of
+// each round sets its limit.
 func (c *court) calibrate(ctx context.Context) error {
-	c.limit = 10 * time.Minute
-	began := time.Now()
-	for _, flags := range [][]string{c.quick(), c.tests.always} {
-		found, output, err := c.try(ctx, 0, flags)
+	for i := range c.rounds {
+		r := &c.rounds[i]
+		r.limit = 10 * time.Minute
+		began := time.Now()
+		found, output, err := c.try(ctx, 0, *r)
 		if err != nil {
 			return err
 		}
 		if found.verdict != lived {
 			return fmt.Errorf("without a mutant the tests do not pass:\n%s", output)
 		}
+		r.limit = max(leastPatience, patience*time.Since(began))
 	}
-	c.limit = max(leastPatience, patience*time.Since(began))
 	return nil
 }
 
-// quick is the flags of the first run.
-func (c *court) quick() []string { return slices.Concat(c.tests.always, c.tests.quick) }
+// reported is how many mutants are judged between two lines that say so.
+const reported = 100
 
-// judgeAll judges as many mutants at a time as there are processors.
-func (c *court) judgeAll(ctx context.Context, all []mutant) ([]finding, error) {
+// judgeAll judges as many mutants at a time as there are processors, and says
+// how far it is.
+func (c *court) judgeAll(ctx context.Context, out io.Writer, all []mutant) ([]finding, error) {
 	if err := c.calibrate(ctx); err != nil {
 		return nil, err
 	}
@@ -163,6 +179,9 @@ func (c *court) judgeAll(ctx context.Context, all []mutant) ([]finding, error) {
 		})
 	}
 	for i := range all {
+		if i%reported == 0 {
+			fmt.Fprintf(out, "%s: at mutant %d of %d\n", c.dir, i+1, len(all))
+		}
 		next <- i
 	}
 	close(next)
@@ -171,10 +190,11 @@ func (c *court) judgeAll(ctx context.Context, all []mutant) ([]finding, error) {
 }
 
 // judge tries the quick tests first; who lives through them meets them all.
-func (c *court) judge(ctx context.Context, number int) (finding, error) {
-	found, _, err := c.try(ctx, number, c.quick())
-	if err == nil && found.verdict == lived && len(c.tests.quick) > 0 {
-		found, _, err = c.try(ctx, number, c.tests.always)
+func (c *court) judge(ctx context.Context, number int) (found finding, err error) {
+	for _, r := range c.rounds {
+		if found, _, err = c.try(ctx, number, r); err != nil || found.verdict != lived {
+			break
+		}
 	}
 	return found, err
 }
@@ -182,11 +202,11 @@ func (c *court) judge(ctx context.Context, number int) (finding, error) {
 var firstFailure = regexp.MustCompile(`--- FAIL: (\S+)`)
 
 // try runs the tests once.
-func (c *court) try(ctx context.Context, number int, flags []string) (finding, string, error) {
-	limited, cancel := context.WithTimeout(ctx, c.limit)
+func (c *court) try(ctx context.Context, number int, r round) (finding, string, error) {
+	limited, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
-	command := exec.CommandContext(limited, c.binary, append([]string{"-test.failfast"}, flags...)...)
-	command.Dir = c.dir
+	command := exec.CommandContext(limited, c.binary, append([]string{"-test.failfast"}, r.flags...)...)
+	command.Dir = filepath.FromSlash(c.dir)
 	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", selection, number))
 	var output bytes.Buffer
 	command.Stdout, command.Stderr = &output, &output

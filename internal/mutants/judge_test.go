@@ -73,6 +73,7 @@ func TestVerdicts(t *testing.T) {
 		t.Error("a survivor without a reason is accepted")
 	}
 	for _, want := range []string{
+		".: at mutant 1 of 5\n",
 		"killed by TestSum: ./pure.go sum: a + b => a - b\n",
 		"lived: ./pure.go least: a < b => a <= b\n",
 		"killed by TestCount: ./pure.go count: remove counted++\n",
@@ -138,7 +139,7 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := court{binary: binary, dir: ".", limit: time.Second}
+	c := court{binary: binary, dir: ".", rounds: []round{{limit: time.Second}}}
 	found, err := c.judge(t.Context(), 1)
 	if err != nil || found.verdict != timedOut {
 		t.Errorf("%v, %v", found, err)
