@@ -62,8 +62,9 @@ func TestNothingIsPausedWithoutACrowd(t *testing.T) {
 // Guarantees: G-0004.8
 func TestPauseEndsWhenSomebodyWaits(t *testing.T) {
 	for name, someone := range map[string]func(d *driver){
-		"a call":  func(d *driver) { d.call(1, 0) },
-		"a drain": func(d *driver) { d.drain(time.Minute) },
+		"a call":                  func(d *driver) { d.call(1, 0) },
+		"a request of the peer's": func(d *driver) { d.own(event{kind: requested, incoming: incomingRequest(7)}) },
+		"a drain":                 func(d *driver) { d.drain(time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := paused(t)
@@ -84,6 +85,14 @@ func TestNothingIsPausedWhileSomebodyWaits(t *testing.T) {
 	}{
 		"a call":           {func(d *driver) { d.call(1, 0) }, func(d *driver) { d.reply(1) }},
 		"a request served": {func(d *driver) { d.request(7) }, func(d *driver) { d.handled(d.core.incoming.serving[incomingRequest(7).key]) }},
+		"a request served beside one that stays": {
+			func(d *driver) { d.streaming(8); d.request(7) },
+			func(d *driver) { d.handled(d.core.incoming.serving[incomingRequest(7).key]) },
+		},
+		"a request that waits": {
+			func(d *driver) { d.exclusive(6); d.streaming(7) },
+			func(d *driver) { d.handled(d.core.incoming.exclusive) },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
@@ -100,6 +109,31 @@ func TestNothingIsPausedWhileSomebodyWaits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// exclusive brings a request of the peer's that all others wait for.
+func (d *driver) exclusive(id int64) {
+	in := incomingRequest(id)
+	in.exclusive = true
+	d.own(event{kind: requested, incoming: in})
+}
+
+// What drains waits for the peer's answer to come to its end, so it reads on.
+//
+// Guarantees: G-0004.8
+func TestNothingIsPausedWhileDraining(t *testing.T) {
+	d := driveReady(t, Options{})
+	stays := d.streaming(7)
+	d.drain(time.Minute)
+	d.crowd(true)
+	d.forget()
+	d.notify()
+	d.want(notify)
+	d.wantGrant(1)
+	d.handled(stays)
+	d.wantReply()
+	d.atDeadline()
+	d.wantTransition(Closing, Drained)
 }
 
 // A request that stays for ever, and a probe, are nobody who waits.
@@ -140,7 +174,7 @@ func TestCrowdIsWaitedForFiveSecondsInAll(t *testing.T) {
 	}
 	d.after(3*time.Second - 1)
 	d.wantNothing("its time is not over")
-	d.after(1)
+	d.atDeadline()
 	d.wantReadAgain(3 * time.Second)
 	d.notify()
 	d.want(notify)

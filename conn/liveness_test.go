@@ -37,7 +37,41 @@ func TestSilentPeerIsAskedTwiceAndLost(t *testing.T) {
 	if fx := d.want(missed); fx.frames != 2 {
 		t.Fatalf("%d missed", fx.frames)
 	}
-	d.wantTransition(Backoff, LivenessLost)
+	fx := d.wantTransition(Backoff, LivenessLost)
+	if got := fx.reason.Err.Error(); got != "no sign of life for 15s" {
+		t.Errorf("the reason is %q", got)
+	}
+}
+
+// Misses count in a row: a peer that is heard again has as much time as before.
+//
+// Guarantees: G-0025.1, G-0025.2
+func TestMissIsForgottenOnceThePeerIsHeard(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.look(5*time.Second, 2)
+	d.look(2*time.Second, 3)
+	d.notify()
+	d.look(3*time.Second, 4)
+	d.forget()
+	d.look(2*time.Second, 5)
+	d.wantTransmit(5)
+	d.look(5*time.Second, 6)
+	if fx := d.want(missed); fx.frames != 1 {
+		t.Fatalf("%d missed", fx.frames)
+	}
+	d.wantTransmit(6)
+	d.wantState(Ready)
+}
+
+// A tick that brings no id to ask with was too early for the one who sent it:
+// the next asks.
+func TestPeerIsAskedAtATickThatBringsAnID(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 0)
+	d.wantNothing("there is no id for a probe")
+	d.look(0, 1)
+	d.wantTransmit(1)
 }
 
 // Guarantees: G-0025.2
@@ -204,7 +238,7 @@ func TestNothingToAskEndsTheWatch(t *testing.T) {
 	d := driveReady(t, Options{Liveness: time.Second})
 	d.look(time.Second, 1)
 	d.wantNothing("there is nothing to ask")
-	if d.core.deadline() != 0 {
+	if d.core.deadline() != 0 || d.core.liveness.dueAt != 0 {
 		t.Fatal("it is looked at again")
 	}
 }

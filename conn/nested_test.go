@@ -126,6 +126,25 @@ func TestOrdinaryRequestPutsNothingOff(t *testing.T) {
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
+// Its answer does not end what the peer is served for our call's sake either.
+//
+// Guarantees: G-0003.15
+func TestAnswerToAnOrdinaryRequestResumesNothing(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.patient(1)
+	nested := d.asksBack(transport.Main, 7)
+	d.handled(d.request(8))
+	d.forget()
+	d.after(30 * time.Second)
+	d.wantNothing("the peer is served still")
+	d.handled(nested)
+	d.forget()
+	d.after(10*time.Second - 1)
+	d.wantNothing("its time is not over")
+	d.after(1)
+	d.wantSettled(1, TimedOut, Unknown)
+}
+
 // A call that waits for a busy link cannot be what the peer asks for.
 //
 // Guarantees: G-0003.15

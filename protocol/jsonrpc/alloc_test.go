@@ -3,6 +3,7 @@
 package jsonrpc_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -11,6 +12,7 @@ import (
 // An envelope costs its method's text to read, and its frame to write. The race
 // detector allocates too, so it is not asked.
 func TestEnvelopeAllocates(t *testing.T) {
+	long := strings.Repeat("x", 200) // a method
 	params := []byte(`{"name":"echo","arguments":{"text":"a"}}`)
 	call := jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(1), "tools/call", params)
 	answer := jsonrpc.AppendResult(nil, jsonrpc.IntegerID(1), params)
@@ -22,6 +24,8 @@ func TestEnvelopeAllocates(t *testing.T) {
 		{"decode a call", func() { mustDecode(t, call) }, 1},
 		{"decode an answer", func() { mustDecode(t, answer) }, 0},
 		{"append a call", func() { jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(1), "tools/call", params) }, 1},
+		{"append a call of a long method", func() { jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(1), long, params) }, 1},
+		{"append a notification", func() { jsonrpc.AppendNotification(nil, long, params) }, 1},
 		{"append an answer", func() { jsonrpc.AppendResult(nil, jsonrpc.IntegerID(1), params) }, 1},
 	} {
 		if n := testing.AllocsPerRun(1000, c.run); n > c.most {
