@@ -89,10 +89,6 @@ func TestNothingIsPausedWhileSomebodyWaits(t *testing.T) {
 			func(d *driver) { d.streaming(8); d.request(7) },
 			func(d *driver) { d.handled(d.core.incoming.serving[incomingRequest(7).key]) },
 		},
-		"a request that waits": {
-			func(d *driver) { d.exclusive(6); d.streaming(7) },
-			func(d *driver) { d.handled(d.core.incoming.exclusive) },
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
@@ -111,14 +107,7 @@ func TestNothingIsPausedWhileSomebodyWaits(t *testing.T) {
 	}
 }
 
-// exclusive brings a request of the peer's that all others wait for.
-func (d *driver) exclusive(id int64) {
-	in := incomingRequest(id)
-	in.exclusive = true
-	d.own(event{kind: requested, incoming: in})
-}
-
-// What drains waits for the peer's answer to come to its end, so it reads on.
+// A request that stays keeps no pause from beginning, but a drain does.
 //
 // Guarantees: G-0004.8
 func TestNothingIsPausedWhileDraining(t *testing.T) {
