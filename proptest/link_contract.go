@@ -75,18 +75,25 @@ func leaves(t *testing.T, check func(t *testing.T)) {
 	noneLeft(t, before)
 }
 
+// A trial is one test, or one case of a property, and what it leaves is cleaned
+// up at its end.
+type trial interface {
+	rapid.TB
+	Cleanup(func())
+}
+
 // A pair is a link under test from its sender's and its receiver's side.
 type pair struct {
 	t        rapid.TB
 	from, to *end
 }
 
-func openPair(t *testing.T, tb rapid.TB, open func(*testing.T) (a, b transport.Link), direction string) *pair {
+func openPair(t *testing.T, of trial, open func(*testing.T) (a, b transport.Link), direction string) *pair {
 	a, b := open(t)
-	t.Cleanup(func() { a.Close(0); b.Close(0) })
-	p := &pair{t: tb, from: newEnd(tb, "sender", a), to: newEnd(tb, "receiver", b)}
+	of.Cleanup(func() { a.Close(0); b.Close(0) })
+	p := &pair{t: of, from: newEnd(of, "sender", a), to: newEnd(of, "receiver", b)}
 	if direction == "b to a" {
-		p.from, p.to = newEnd(tb, "sender", b), newEnd(tb, "receiver", a)
+		p.from, p.to = newEnd(of, "sender", b), newEnd(of, "receiver", a)
 	}
 	return p
 }
