@@ -31,7 +31,7 @@ fuzz: ## every fuzz target (FUZZTIME=20000x)
 properties: ## the property suites with more cases (CHECKS=1000)
 	.ci/run properties
 
-soak: ## 10,000 cases of every property, and 1,000,000 calls, under the race detector (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS)
+soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS)
 	.ci/run soak
 
 explore: ## every interleaving of a small alphabet in the core of a connection, printed as it goes
