@@ -80,13 +80,22 @@ func (w *world) bubbled() (n int, stacks []byte) {
 	if w.o.RealTime {
 		return 0, nil
 	}
-	stacks = make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)] // this goroutine's comes first
+	stacks = everyStack() // this goroutine's comes first
 	bubble := bubbleName.Find(stacks)
 	if bubble == nil {
 		w.fatalf("no goroutine is in a bubble:\n%s", stacks)
 	}
 	return bytes.Count(stacks, bubble), stacks
+}
+
+// everyStack returns the stacks of all goroutines.
+func everyStack() []byte {
+	for size := 32 << 10; ; size *= 2 {
+		stacks := make([]byte, size)
+		if n := runtime.Stack(stacks, true); n < size {
+			return stacks[:n]
+		}
+	}
 }
 
 var bubbleName = regexp.MustCompile(`synctest bubble \d+[\],]`)
