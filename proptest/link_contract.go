@@ -1,6 +1,7 @@
 package proptest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -321,10 +322,7 @@ const smallest = 64
 // frameOf returns frame number n, a notification of exactly size bytes.
 func frameOf(n, size int) []byte {
 	head, tail := fmt.Sprintf(`{"jsonrpc":"2.0","method":"n","params":[%d,"`, n), `"]}`
-	frame := make([]byte, size)
-	for i := range frame {
-		frame[i] = "123456789"[i%9]
-	}
+	frame := bytes.Repeat([]byte("123456789"), size/9+1)[:size]
 	copy(frame, head)
 	copy(frame[size-len(tail):], tail)
 	return frame
