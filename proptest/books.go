@@ -58,6 +58,8 @@ func (b *books) add(s *soaked) {
 	}
 }
 
+func (b *books) answered() uint64 { return b.endings[conn.Answered][conn.Sent] }
+
 // String is a table of calls by cause and delivery, and the counts.
 func (b *books) String() string {
 	var text strings.Builder

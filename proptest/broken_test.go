@@ -40,6 +40,9 @@ func breaches() []breach {
 	soak := func(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport) {
 		proptest.Soak(t, peer, proptest.Options{Calls: 5_000})
 	}
+	soakInRealTime := func(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport) {
+		proptest.Soak(t, peer, proptest.Options{Calls: 160, Concurrent: 10, RealTime: true, Window: time.Millisecond, Conn: conn.Options{RequestTimeout: 10 * time.Millisecond}})
+	}
 	return []breach{
 		{"the third answer is another's", func(b *bent) { b.receive = anothers }, over(proptest.Correlation), "which is another's"},
 		{"the third answer is another's, in a soak", func(b *bent) { b.receive = anothers }, soak, `call {"call":3} got {"call":4}`},
@@ -49,6 +52,7 @@ func breaches() []breach {
 		{"a link that is lost is not replaced", func(b *bent) { b.opens = 1 }, over(proptest.Restart), "another link never came"},
 		{"requests are sent twice", func(b *bent) { b.send = again }, soak, "was executed more often than it was handed on"},
 		{"what was sent is said to be unsent", func(b *bent) { b.lie = true }, soak, "and not sent, was executed"},
+		{"nothing is answered", func(b *bent) { b.send = swallowed }, soakInRealTime, "0 calls were answered, and not 20"},
 		{"answers are made up", func(b *bent) { b.send = madeUp }, soak, "was not executed"},
 	}
 }
@@ -220,6 +224,8 @@ func again(b *bent, o transport.Outbound) error {
 	b.Link.Send(transport.Outbound{Frame: bytes.Clone(o.Frame)})
 	return nil
 }
+
+func swallowed(*bent, transport.Outbound) error { return nil }
 
 func madeUp(b *bent, o transport.Outbound) error {
 	params := regexp.MustCompile(`\{"call":\d+\}`).Find(o.Frame)

@@ -33,7 +33,9 @@ var (
 //     every answer, malformed frame and notification is in them, and when it is
 //     over nothing is left
 //
-// It prints the books at the end. Calls are made in rounds of 20,000; the seed
+// It fails when too few calls were answered, an eighth of those under way at
+// once; in real time, on a machine that is slow, not before they were given up
+// to 64 times their RequestTimeout. It prints the books at the end. Calls are made in rounds of 20,000; the seed
 // of the round is that of its faults and callers, and is printed when it fails:
 // -bowline.seed gives it, though who comes first among goroutines may differ.
 //
@@ -50,29 +52,54 @@ var (
 // Guarantees: G-0003.1, G-0003.2, G-0005.1
 func Soak(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport, o Options) {
 	leaves(t, func(t *testing.T) { o = o.prepare(t, peer(t, EchoHandler())) })
-	first := *seed
-	if first == 0 {
-		first = rand.Uint64()
+	s := &soak{o: o, peer: peer, next: *seed, books: newBooks(), began: time.Now()}
+	if s.next == 0 {
+		s.next = rand.Uint64()
 	}
-	books := newBooks()
-	began := time.Now()
-	for n := uint64(0); books.made < o.Calls && !t.Failed(); n++ {
-		r := &round{o: o, seed: first + n, calls: min(roundCalls, o.Calls-books.made), books: books}
-		leaves(t, func(t *testing.T) {
-			if o.RealTime {
-				r.run(t, peer)
-			} else {
-				synctest.Test(t, func(t *testing.T) { r.run(t, peer) })
-			}
-		})
-		t.Logf("%d of %d calls in %v", books.made, o.Calls, time.Since(began).Round(time.Millisecond))
+	for s.books.made < o.Calls && !t.Failed() {
+		s.round(t, min(roundCalls, o.Calls-s.books.made))
 	}
-	books.took = time.Since(began)
-	t.Logf("\n%v", books)
-	if !o.RealTime && books.endings[conn.Answered][conn.Sent] == 0 { // a slow machine may answer nothing in time
-		t.Errorf("no call was answered, so nothing was tried")
+	for range patientRounds {
+		if o.RealTime && s.books.answered() < o.enough() && !t.Failed() {
+			s.o.Conn.RequestTimeout *= 2
+			s.round(t, o.atOnce())
+		}
+	}
+	s.books.took = time.Since(s.began)
+	t.Logf("\n%v", s.books)
+	if answered := s.books.answered(); answered < o.enough() {
+		t.Errorf("%d calls were answered, and not %d, so too little was tried", answered, o.enough())
 	}
 }
+
+// A soak is the rounds of calls, and their books.
+type soak struct {
+	o     Options
+	peer  maker
+	next  uint64 // the seed of the next round
+	books *books
+	began time.Time
+}
+
+func (s *soak) round(t *testing.T, calls int) {
+	t.Helper()
+	r := &round{o: s.o, seed: s.next, calls: calls, books: s.books}
+	leaves(t, func(t *testing.T) {
+		if s.o.RealTime {
+			r.run(t, s.peer)
+		} else {
+			synctest.Test(t, func(t *testing.T) { r.run(t, s.peer) })
+		}
+	})
+	s.next++
+	t.Logf("%d of %d calls in %v", s.books.made, s.o.Calls, time.Since(s.began).Round(time.Millisecond))
+}
+
+// atOnce is how many calls are under way at once, at most.
+func (o Options) atOnce() int { return min(o.Calls, roundConns*o.Concurrent) }
+
+// enough is how many calls must be answered for something to have been tried.
+func (o Options) enough() uint64 { return uint64(max(o.atOnce()/8, 1)) }
 
 // A maker makes a transport to a peer that serves with a handler.
 type maker = func(*testing.T, conn.Handler) transport.Transport
@@ -80,6 +107,10 @@ type maker = func(*testing.T, conn.Handler) transport.Transport
 const (
 	roundCalls = 20_000
 	roundConns = 16
+
+	// patientRounds are made where a machine is so slow that too few calls were
+	// answered in time. Each gives calls twice the time of the one before.
+	patientRounds = 6
 )
 
 // A round is some Conns, each with a peer, faults and callers of its own.

@@ -2,7 +2,9 @@ package proptest_test
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/proptest"
@@ -18,3 +20,22 @@ func served(_ *testing.T, h conn.Handler) transport.Transport {
 }
 
 func TestSoak(t *testing.T) { proptest.Soak(t, served, proptest.Options{}) }
+
+// A peer that is too slow for the first calls is given more time, so that
+// something is tried on a slow machine as well.
+func TestSoakGivesASlowPeerTime(t *testing.T) {
+	slow := func(t *testing.T, h conn.Handler) transport.Transport { return served(t, lagging{h}) }
+	proptest.Soak(t, slow, proptest.Options{
+		Calls: 32, Concurrent: 2, RealTime: true, Window: time.Millisecond,
+		Conn: conn.Options{RequestTimeout: 20 * time.Millisecond},
+	})
+}
+
+// lagging answers no request at once.
+type lagging struct{ conn.Handler }
+
+func (l lagging) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	lag := time.NewTimer(30 * time.Millisecond)
+	<-lag.C
+	return l.Handler.ServeRequest(ctx, in)
+}
