@@ -39,24 +39,25 @@ const (
 
 // A tally counts the verdicts on the mutants of a package.
 type tally struct {
-	killed, timedOut int
-	unfit            int // do not compile
-	lived            []mutant
-	took             time.Duration
+	killed   int
+	unfit    int // do not compile
+	lived    []mutant
+	timedOut []mutant
+	took     time.Duration
 }
 
 // all is how many mutants compile.
-func (t *tally) all() int { return t.killed + t.timedOut + len(t.lived) }
+func (t *tally) all() int { return t.killed + len(t.timedOut) + len(t.lived) }
 
 // efficacy is how many percent of the mutants that compile were killed. Of
 // none, none was.
 func (t *tally) efficacy() float64 {
-	return 100 * float64(t.killed+t.timedOut) / float64(max(t.all(), 1))
+	return 100 * float64(t.killed+len(t.timedOut)) / float64(max(t.all(), 1))
 }
 
 func (t *tally) String() string {
 	return fmt.Sprintf("%d mutants, %d killed, %d timed out, %d lived, and %d did not compile; efficacy %.1f %% in %v",
-		t.all(), t.killed, t.timedOut, len(t.lived), t.unfit, t.efficacy(), t.took.Round(time.Second))
+		t.all(), t.killed, len(t.timedOut), len(t.lived), t.unfit, t.efficacy(), t.took.Round(time.Second))
 }
 
 // judge runs the tests of a package against each of its mutants.
@@ -99,7 +100,7 @@ func (t *tally) count(m mutant, v verdict) {
 	case killed:
 		t.killed++
 	case timedOut:
-		t.timedOut++
+		t.timedOut = append(t.timedOut, m)
 	default:
 		t.lived = append(t.lived, m)
 	}

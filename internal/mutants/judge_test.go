@@ -154,12 +154,12 @@ func TestFileOfSurvivorsIsWantedUnlessItIsToBeWritten(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var out bytes.Buffer
 	for _, update := range []bool{false, true} {
-		err := checkSurvivors(&out, options{survivors: "survivors.txt", update: update}, nil, nil)
+		err := checkSurvivors(&out, options{survivors: "survivors.txt", update: update}, nil, nil, nil)
 		if (err == nil) != update {
 			t.Errorf("update is %v, and there is no file: %v", update, err)
 		}
 	}
-	if err := checkSurvivors(&out, options{survivors: ".", update: true}, nil, nil); err == nil {
+	if err := checkSurvivors(&out, options{survivors: ".", update: true}, nil, nil, nil); err == nil {
 		t.Error("a file that cannot be read is written")
 	}
 }

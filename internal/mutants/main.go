@@ -14,7 +14,7 @@
 //
 // It fails when less than -efficacy percent of the mutants of a package were
 // killed, when one has lived that the file -survivors does not explain, and
-// when that file explains one that has not lived. With -update it first brings
+// when that file explains one that was killed. With -update it first brings
 // the lines of the file up to date, and what is left to do is to give reasons.
 package main
 
@@ -78,7 +78,7 @@ func parse(args []string) options {
 // run judges the mutants of every package, and then the file of survivors.
 func run(ctx context.Context, out io.Writer, o options) error {
 	var failures []error
-	var lived []mutant
+	var lived, timedOut []mutant
 	var judged []string
 	for _, pattern := range o.packages {
 		p, err := load(ctx, pattern)
@@ -93,16 +93,18 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		if tally.efficacy() < o.efficacy {
 			failures = append(failures, fmt.Errorf("%s: efficacy is under %g %%", p.dir, o.efficacy))
 		}
-		judged, lived = append(judged, p.dir), append(lived, tally.lived...)
+		judged = append(judged, p.dir)
+		lived, timedOut = append(lived, tally.lived...), append(timedOut, tally.timedOut...)
 	}
 	if o.only != nil {
 		return nil
 	}
-	return errors.Join(append(failures, checkSurvivors(out, o, judged, lived))...)
+	return errors.Join(append(failures, checkSurvivors(out, o, judged, lived, timedOut))...)
 }
 
-// checkSurvivors compares who lived with who was expected to.
-func checkSurvivors(out io.Writer, o options, judged []string, lived []mutant) error {
+// checkSurvivors compares who lived with who was expected to. One that was
+// expected to and ran out of time shows that the machine was held up, and no more.
+func checkSurvivors(out io.Writer, o options, judged []string, lived, timedOut []mutant) error {
 	text, err := os.ReadFile(o.survivors)
 	if err != nil && !(o.update && errors.Is(err, os.ErrNotExist)) {
 		return err
@@ -111,6 +113,7 @@ func checkSurvivors(out io.Writer, o options, judged []string, lived []mutant) e
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.survivors, err)
 	}
+	lived = append(lived, s.explained(timedOut)...)
 	if o.update {
 		s.update(judged, lived)
 		if err := os.WriteFile(o.survivors, []byte(s.String()), 0o644); err != nil {

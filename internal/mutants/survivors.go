@@ -72,6 +72,16 @@ func (s *survivors) update(judged []string, all []mutant) {
 	s.reasons = reasons
 }
 
+// explained are those of the mutants that the file explains.
+func (s *survivors) explained(of []mutant) (explained []mutant) {
+	for _, m := range of {
+		if s.reasons[m.name] != "" {
+			explained = append(explained, m)
+		}
+	}
+	return explained
+}
+
 // check lists what keeps the file from explaining exactly who has lived.
 func (s *survivors) check(judged []string, all []mutant) []string {
 	var problems []string

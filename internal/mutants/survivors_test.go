@@ -44,6 +44,14 @@ func TestEverySurvivorIsExplained(t *testing.T) {
 	}
 }
 
+// Of those that ran out of time the file explains who would else have lived.
+func TestWhoRanOutOfTimeIsTakenAtTheFilesWord(t *testing.T) {
+	slow := []mutant{{name: "a/a.go f: remove g()"}, {name: "a/a.go f: !y => y"}}
+	if got := parsed(t, explained).explained(slow); len(got) != 1 || got[0].name != slow[0].name {
+		t.Errorf("explained are %v", got)
+	}
+}
+
 func TestUpdateKeepsReasons(t *testing.T) {
 	s := parsed(t, explained)
 	s.update([]string{"a"}, []mutant{{name: "a/a.go f: remove g()"}, {name: "a/a.go e: !y => y"}})
