@@ -2,8 +2,10 @@ package stdio
 
 import (
 	"context"
+	"flag"
 	"net"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/proptest"
@@ -25,14 +27,29 @@ func TestServerContractOverPipes(t *testing.T) {
 	})
 }
 
-// The child relays between its standard streams and the server's socket.
+// The child relays between its standard streams and the server's socket. Each
+// case starts one, so there are a quarter as many.
 func TestCommandContractWithRealChild(t *testing.T) {
+	quarterTheCases(t)
 	proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
 		socket := listen(t)
 		a = mustOpen(t, roleCommand(t, "relay", socket.variable()))
 		conn := socket.accept(t)
 		return a, mustOpen(t, &Server{In: conn, Out: conn})
 	})
+}
+
+// quarterTheCases holds until the end of the test.
+func quarterTheCases(t *testing.T) {
+	t.Helper()
+	checks := flag.Lookup("rapid.checks").Value
+	all := checks.String()
+	n, err := strconv.Atoi(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { checks.Set(all) })
+	checks.Set(strconv.Itoa(max(n/4, 1)))
 }
 
 func mustOpen(t testing.TB, from transport.Transport) transport.Link {
