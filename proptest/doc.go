@@ -58,6 +58,13 @@
 // a failure that hangs on that may take some repetition (-count), and rapid
 // calls it flaky. -rapid.shrinktime is for how long a failure is made smaller.
 //
+// # Many histories
+//
 // -bowline.iterations, or -rapid.checks where a test does not say how many, is
 // the number of histories; -bowline.calls and -bowline.seed are for Soak.
+//
+// Under the race detector a process grows by some 40 kB with each bubble, of
+// which StopAnywhere and Restart need a dozen per history: as of Go 1.26 the
+// detector keeps a context of each bubble in which a timer has fired. Ten
+// thousand histories are better run in several processes of some hundred.
 package proptest
