@@ -1,6 +1,7 @@
 package proptest_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -63,4 +64,23 @@ func TestSuitesInRealTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { suite(t, peer(), o) })
 	}
+}
+
+// On a slow machine a link may be closed long after its grace.
+func TestSlowClosesInRealTime(t *testing.T) {
+	from := peer()
+	slow := opener(func(ctx context.Context) (transport.Link, error) {
+		link, err := from.Open(ctx)
+		return &bent{Link: link, close: linger}, err
+	})
+	proptest.StopAnywhere(t, slow, proptest.Options{
+		Iterations: 1, Concurrent: 10, RealTime: true, Window: 5 * time.Millisecond, Faults: []fault.Kind{fault.Reorder},
+		Conn: conn.Options{RequestTimeout: 100 * time.Millisecond, StopGrace: 10 * time.Millisecond},
+	})
+}
+
+func linger(grace time.Duration) time.Duration {
+	timer := time.NewTimer(50 * time.Millisecond)
+	<-timer.C
+	return grace
 }
