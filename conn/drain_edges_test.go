@@ -90,3 +90,26 @@ func TestDrainingConnDoesNotSpin(t *testing.T) {
 		t.Fatalf("the next tick is in %v", wait)
 	}
 }
+
+// A call that a busy link refuses for good is not the last of what was offered:
+// the reply behind it is about to come back, and is sent before a drain is over.
+//
+// Guarantees: G-0007.5, G-0009.6
+func TestReplyBehindARefusalIsSent(t *testing.T) {
+	d := driveReady(t, Options{})
+	in := d.request(7)
+	d.call(1, 0)
+	call := d.frame(1)
+	call.attempts = busyRetries
+	d.drain(time.Minute)
+	d.handled(in)
+	d.forget()
+	d.busy(call)
+	d.wantSettled(1, Refused, NotSent)
+	d.wantNothing("what was offered behind the call comes back as well")
+	d.behind(outboundFrame{reply: true})
+	d.own(event{kind: writable})
+	d.wantReply()
+	d.atDeadline()
+	d.wantTransition(Closing, Drained)
+}
