@@ -47,11 +47,10 @@ type loop struct {
 }
 
 func newLoop(c *Conn) *loop {
-	l := &loop{conn: c, tasks: newTasks(), core: newCore(c.role, &c.options, c.options.Dialect)}
+	l := &loop{conn: c, tasks: newTasks(), events: newSerial(maxHookEvents)}
+	l.core = newCore(c.role, &c.options, guarded{c.options.Dialect, l.reportPanic})
 	l.core.epoch = c.epoch
 	l.core.pending.lastID = c.lastID.Load()
-	l.events = newSerial(maxHookEvents)
-	l.core.dialect = guarded{c.options.Dialect, l.reportPanic}
 	return l
 }
 

@@ -131,11 +131,9 @@ func (m *making) pause(ctx context.Context, o outcome) error {
 // call is bound to to be over, which the next attempt is told. A handshake has
 // only that to wait for.
 func (m *making) awaitReady(ctx context.Context) error {
-	for {
-		status := m.conn.Status()
-		if bound := m.request.Epoch; bound == 0 || status.State == Ready || status.State == Closing {
-			break
-		} else if m.by.handshake != nil || m.conn.gone(bound) {
+	bound := m.request.Epoch
+	for status := m.conn.Status(); bound != 0 && status.State != Ready && status.State != Closing; status = m.conn.Status() {
+		if m.by.handshake != nil || m.conn.gone(bound) {
 			return nil
 		}
 		select {

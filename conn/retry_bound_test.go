@@ -16,53 +16,32 @@ import (
 //
 // Guarantees: G-0003.14, G-0012.1
 func TestBoundCallDoesNotWaitForAnother(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := &script{}
-		opened := false
-		tr := opening(func(context.Context) (transport.Link, error) {
-			if opened {
-				return nil, errors.New("gone for ever")
-			}
-			opened = true
-			return s, nil
-		})
-		r := start(conn.New(tr, conn.Options{Handshake: func(ctx context.Context, _ *conn.Incarnation) error { <-ctx.Done(); return context.Cause(ctx) }}))
-		synctest.Wait()
-		result := r.calling(t.Context(), conn.Request{Method: "m", Epoch: 1, WaitForReady: true})
-		s.lose(transport.Loss{Reason: io.EOF})
-		synctest.Wait()
-		select {
-		case err := <-result:
-			if !errors.Is(err, conn.ErrStale) {
-				t.Errorf("got %v", err)
-			}
-		default:
-			t.Errorf("it waits on, in %s, for an incarnation that is over", r.State())
-			r.Stop()
-			<-result
-		}
-		r.Stop()
-		<-r.ended
-	})
+	shaking := func(ctx context.Context, _ *conn.Incarnation) error { <-ctx.Done(); return context.Cause(ctx) }
+	wantStaleAtTheLoss(t, &script{}, conn.Options{Handshake: shaking}, conn.Request{Method: "m", Epoch: 1, WaitForReady: true})
 }
 
 // The same in the pause before the next attempt, after a stream was lost.
 //
 // Guarantees: G-0012.1
 func TestBoundCallDoesNotPauseForAnother(t *testing.T) {
+	loses := &script{onSend: func(s *script, o transport.Outbound) error { return streamLost.befall(s, o) }}
+	wantStaleAtTheLoss(t, loses, conn.Options{}, conn.Request{Method: "m", Epoch: 1, Retries: 1, Repeatable: true})
+}
+
+// wantStaleAtTheLoss makes a call that waits, loses the link it is for, after
+// which there is no other, and wants the call to be over.
+func wantStaleAtTheLoss(t *testing.T, s *script, o conn.Options, request conn.Request) {
+	t.Helper()
 	bubble(t, func(t *testing.T) {
-		var s *script
 		opened := 0
-		tr := opening(func(context.Context) (transport.Link, error) {
+		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
 			if opened++; opened > 1 {
 				return nil, errors.New("gone for ever")
 			}
-			s = &script{onSend: func(s *script, o transport.Outbound) error { return streamLost.befall(s, o) }}
 			return s, nil
-		})
-		r := start(conn.New(tr, conn.Options{}))
+		}), o))
 		synctest.Wait()
-		result := r.calling(t.Context(), conn.Request{Method: "m", Epoch: 1, Retries: 1, Repeatable: true})
+		result := r.calling(t.Context(), request)
 		s.lose(transport.Loss{Reason: io.EOF})
 		synctest.Wait()
 		select {

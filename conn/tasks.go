@@ -264,19 +264,25 @@ func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
 
 // reportPanic tells the hooks of a panic in code that was handed in.
 func (c *Conn) reportPanic(where string, err error) {
-	panicked, ok := err.(*PanicError)
-	if hook := c.options.Hooks.Panic; ok && hook != nil {
-		c.tell(func() {
-			hook(telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack})
-		})
+	if told, ok := c.panicked(where, err); ok && c.options.Hooks.Panic != nil {
+		c.tell(func() { c.options.Hooks.Panic(told) })
 	}
 }
 
 // reportPanic is that of the Conn, off the goroutine that panicked.
 func (l *loop) reportPanic(where string, err error) {
-	if panicked, ok := err.(*PanicError); ok {
-		tell(l, l.conn.options.Hooks.Panic, telemetry.Panic{Conn: l.conn.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack})
+	if told, ok := l.conn.panicked(where, err); ok {
+		tell(l, l.conn.options.Hooks.Panic, told)
 	}
+}
+
+// panicked is what is told of a panic, if the error is one.
+func (c *Conn) panicked(where string, err error) (told telemetry.Panic, ok bool) {
+	panicked, ok := err.(*PanicError)
+	if !ok {
+		return told, false
+	}
+	return telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack}, true
 }
 
 // deliver puts a notification before the handler, off the loop.

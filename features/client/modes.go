@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 
@@ -82,12 +83,7 @@ func (s *Session) forTool(name string) *Session {
 // mode is that of a tool: what the call says, or the client's options, or the
 // server; stateless when nobody says anything.
 func (s *Session) mode(name string, said saying) protocol.ToolMode {
-	for _, mode := range []protocol.ToolMode{s.options.ToolMode, s.client.options.ToolModes[name], said.mode} {
-		if mode != "" {
-			return mode
-		}
-	}
-	return protocol.Stateless
+	return cmp.Or(s.options.ToolMode, s.client.options.ToolModes[name], said.mode, protocol.Stateless)
 }
 
 // stateful makes the options those of a call that depends on earlier ones
