@@ -1,0 +1,190 @@
+// Package explore visits every state that a small world can come to: a pure core
+// and a book of what surrounds it. Whatever may happen next is tried in every
+// state, breadth first, so a history that breaks an invariant is a shortest one.
+package explore
+
+import (
+	"fmt"
+	"hash/maphash"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A World says how to explore scenes S by choices C.
+type World[S, C any] struct {
+	New     func() S
+	Choices func(s S, to []C) []C // appends what may happen next
+	Apply   func(s S, c C)
+	Clone   func(S) S // what happens to the copy does not touch the scene
+
+	// Form makes a writer of canonical forms: scenes of equal form have equal
+	// futures. What it returns is used until it is called again.
+	Form func() func(S) []byte
+
+	Digest func(S) uint64 // of the effects of the last choice
+	Fault  func(S) error  // the invariant that is broken; nil: none
+
+	// Talk has a scene put in words what follows, and Said returns the words
+	// since it was last called.
+	Talk func(S)
+	Said func(S) []string
+}
+
+// A Search goes through the states of a world. It keeps no state, only how each
+// was reached first, and gets it back by replaying that: so each state that is
+// gone on from is reached twice, by a copy and by a replay, and both have to
+// agree. Otherwise the core is not deterministic, or the copy is not one.
+type Search[S, C any] struct {
+	World World[S, C]
+	Limit int // states, beyond which nothing is gone on from
+
+	Steps  int
+	Depth  int
+	Closed bool  // there are no others
+	Found  error // a history that breaks an invariant
+
+	nodes []node[C]
+	seen  map[uint64]struct{}
+	seed  maphash.Seed
+}
+
+// A node is a state that was reached from its parent by a choice.
+type node[C any] struct {
+	hash   uint64
+	digest uint64
+	parent uint32
+	choice C
+}
+
+// States is how many were visited.
+func (s *Search[S, C]) States() int { return len(s.nodes) }
+
+const block = 512 // states that are gone on from before the new ones are entered
+
+// Run explores until there are no other states, or as many as the limit says,
+// or one breaks an invariant.
+func (s *Search[S, C]) Run() {
+	s.seed = maphash.MakeSeed()
+	root := s.World.New()
+	s.nodes = []node[C]{{hash: maphash.Bytes(s.seed, s.World.Form()(root))}}
+	s.seen = map[uint64]struct{}{s.nodes[0].hash: {}}
+	if fault := s.World.Fault(root); fault != nil {
+		s.Found = s.trace(nil, fault)
+	}
+	for from, layer := 0, 1; s.Found == nil; s.Depth++ {
+		if s.Closed = from == layer; s.Closed {
+			break
+		}
+		for ; from < layer && s.Found == nil; from += block {
+			if len(s.nodes) >= s.Limit {
+				return
+			}
+			s.enter(s.expand(from, min(from+block, layer)))
+		}
+		from, layer = layer, len(s.nodes)
+	}
+}
+
+// expand goes on from some states, on all processors.
+func (s *Search[S, C]) expand(from, to int) []finding[C] {
+	workers := runtime.GOMAXPROCS(0)
+	findings := make([]finding[C], workers)
+	var all sync.WaitGroup
+	for i := range workers {
+		low, high := from+(to-from)*i/workers, from+(to-from)*(i+1)/workers
+		all.Go(func() { s.work(&findings[i], low, high) })
+	}
+	all.Wait()
+	return findings
+}
+
+// A finding is what one worker has found.
+type finding[C any] struct {
+	nodes []node[C]
+	steps int
+	path  []C
+	fault error
+}
+
+func (s *Search[S, C]) work(found *finding[C], from, to int) {
+	form := s.World.Form()
+	var next []C
+	mine := map[uint64]struct{}{}
+	for at := from; at < to; at++ {
+		scene, path := s.replay(at)
+		if got := maphash.Bytes(s.seed, form(scene)); got != s.nodes[at].hash || at > 0 && s.World.Digest(scene) != s.nodes[at].digest {
+			found.path, found.fault = path, fmt.Errorf("a replay came to another state, or had other effects")
+			return
+		}
+		next = s.World.Choices(scene, next[:0])
+		for _, c := range next {
+			twin := s.World.Clone(scene)
+			s.World.Apply(twin, c)
+			found.steps++
+			if fault := s.World.Fault(twin); fault != nil {
+				found.path, found.fault = append(path, c), fault
+				return
+			}
+			hash := maphash.Bytes(s.seed, form(twin))
+			if _, known := s.seen[hash]; known {
+				continue
+			}
+			if _, known := mine[hash]; !known {
+				mine[hash] = struct{}{}
+				found.nodes = append(found.nodes, node[C]{hash, s.World.Digest(twin), uint32(at), c})
+			}
+		}
+	}
+}
+
+// enter takes over what the workers have found, in the order of the states
+// they went on from.
+func (s *Search[S, C]) enter(findings []finding[C]) {
+	for _, found := range findings {
+		s.Steps += found.steps
+		for _, n := range found.nodes {
+			if _, known := s.seen[n.hash]; !known {
+				s.seen[n.hash] = struct{}{}
+				s.nodes = append(s.nodes, n)
+			}
+		}
+		if found.fault != nil && s.Found == nil {
+			s.Found = s.trace(found.path, found.fault)
+		}
+	}
+}
+
+func (s *Search[S, C]) path(at int) []C {
+	var path []C
+	for ; at != 0; at = int(s.nodes[at].parent) {
+		path = append(path, s.nodes[at].choice)
+	}
+	slices.Reverse(path)
+	return path
+}
+
+func (s *Search[S, C]) replay(at int) (S, []C) {
+	scene, path := s.World.New(), s.path(at)
+	for _, c := range path {
+		s.World.Apply(scene, c)
+	}
+	return scene, path
+}
+
+// trace tells a history that breaks an invariant.
+func (s *Search[S, C]) trace(path []C, fault error) error {
+	var text strings.Builder
+	scene := s.World.New()
+	s.World.Talk(scene)
+	for i, c := range path {
+		s.World.Said(scene)
+		s.World.Apply(scene, c)
+		fmt.Fprintf(&text, "%2d. %v\n", i+1, c)
+		for _, line := range s.World.Said(scene) {
+			fmt.Fprintf(&text, "    %s\n", line)
+		}
+	}
+	return fmt.Errorf("%w, after\n%s", fault, text.String())
+}
