@@ -76,9 +76,15 @@ func (c *Conn) Name() string { return c.options.Name }
 // code that was handed in is still running, and what the link said when it
 // could not close cleanly.
 //
-// After a panic Run returns a *PanicError, every call having ended with an
-// unknown delivery unless it surely never left; an initiator may be run again,
-// and continues its ids and epochs.
+// After a panic Run returns a *PanicError, every call having ended as LinkLost,
+// with an unknown delivery unless it surely never left; an initiator may be run
+// again, and continues its ids and epochs.
+//
+// A context that ends with a cause that wraps ErrInterrupted has Run do the same
+// without a panic: the link is closed within Options.StopGrace, what ran for it
+// ends, the state is Starting for the Reason Interrupted, and Run returns that
+// cause. So the handle survives while whoever runs it runs it anew. An acceptor
+// stops instead, and so does a Conn that was to stop or close anyway.
 func (c *Conn) Run(ctx context.Context) error {
 	woken := make(chan struct{}, 1) // one wake at a time
 	l, leave, err := c.enter(ctx, func() { woken <- struct{}{} }, nil)
@@ -185,8 +191,8 @@ func (c *Conn) Stop() {
 // is none, is stopped. At the end of ctx Close stops everything at once and
 // returns the context's cause.
 //
-// A Conn that is not running, or whose Run ends by a panic meanwhile, gives
-// ErrNotRunning, and stops as soon as Run runs.
+// A Conn that is not running, or whose Run ends by a panic or an interruption
+// meanwhile, gives ErrNotRunning, and stops as soon as Run runs.
 func (c *Conn) Close(ctx context.Context) error {
 	grace := c.options.DrainGrace
 	if deadline, ok := ctx.Deadline(); ok {
@@ -202,6 +208,7 @@ func (c *Conn) Close(ctx context.Context) error {
 	select {
 	case <-c.done:
 	case <-*run:
+		c.Stop() // this Run may have ended without having heard of it
 	case <-ctx.Done():
 		c.Stop()
 		<-*run

@@ -76,6 +76,10 @@ var (
 	// ErrNotRunning refuses calls on a Conn whose Run is not running.
 	ErrNotRunning = errors.New("conn: not running")
 
+	// ErrInterrupted, as the cause of the end of Run's context, has an initiator
+	// left and not stopped: see Run.
+	ErrInterrupted = errors.New("conn: interrupted")
+
 	// ErrRunning is returned by a second Run at the same time.
 	ErrRunning = errors.New("conn: already running")
 )

@@ -38,7 +38,7 @@ type event struct {
 	method    string           // progressed: of the notification
 	fault     *jsonrpc.Error   // replied: the peer's error
 	out       outboundFrame    // callMade, noticeMade, handled, probed, malformed, busy, failed; callLeft: whose notification
-	err       error            // callLeft, malformed, failed, stopAsked, linkGone
+	err       error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
 	reason    Reason           // openFailed, handshakeFailed, linkLost, streamLost
 	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
 	limit     time.Duration    // callMade: what its timeout may be prolonged to
@@ -94,5 +94,7 @@ const (
 	handled // a handler has returned; frame is its reply
 	tick    // the deadline has passed
 
-	overdue // the shell's own: tasks were waited for long enough
+	// The shell's own.
+	overdue     // tasks were waited for long enough
+	interrupted // the loop is to end, and the Conn to stay
 )

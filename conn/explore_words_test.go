@@ -97,5 +97,6 @@ var eventNames = [...]string{
 	linkGone: "linkGone", replied: "replied", requested: "requested", notified: "notified", progressed: "progressed",
 	cancelled: "cancelled", probed: "probed", malformed: "malformed", streamOpened: "streamOpened", streamLost: "streamLost",
 	busy: "busy", failed: "failed", writable: "writable", handled: "handled", tick: "tick",
+	overdue: "overdue", interrupted: "interrupted",
 	crowded: "crowded", eased: "eased",
 }

@@ -43,6 +43,8 @@ type loop struct {
 	moved       bool     // the link has taken something since it was last busy
 	crowded     bool     // notifications that wait have become many in this step
 
+	interruption error // set: the loop is to end, and the Conn to stay
+
 	remains error // what the last link to close has left behind
 }
 
@@ -64,9 +66,7 @@ func random() float64 { return rand.Float64() }
 func (l *loop) attach(ctx context.Context, wake, turn func()) (detach func()) {
 	l.ctx = context.WithValue(context.WithoutCancel(ctx), servedBy{}, l.conn)
 	l.conn.mailbox.begin(wake, turn)
-	unhook := context.AfterFunc(ctx, func() {
-		l.conn.mailbox.post(event{kind: stopAsked, err: context.Cause(ctx)})
-	})
+	unhook := context.AfterFunc(ctx, func() { l.conn.mailbox.post(endOf(ctx)) })
 	return func() {
 		unhook()
 		l.conn.options.Wheel.unset(l)
@@ -104,8 +104,8 @@ func (l *loop) runOnce() (over bool, err error) {
 }
 
 // turns goes on until there is nothing to do for now, or for good: when the
-// core is finished and every task is over or overdue, or after a panic. What
-// comes next is left to the goroutine, which has the turns no more.
+// core is finished and every task is over or overdue, or after a panic or an
+// interruption. What comes next is left to the goroutine, which has the turns no more.
 func (l *loop) turns() (over bool, next func() (first bool), err error) {
 	over = true // unless it returns below
 	defer l.recoverPanic(&err)
@@ -116,6 +116,9 @@ func (l *loop) turns() (over bool, next func() (first bool), err error) {
 	for !l.finished || l.tasks.count() > 0 && !l.overdue {
 		if next, more := l.turn(); !more {
 			return false, next, nil
+		}
+		if l.interruption != nil {
+			return true, nil, l.breakOff(Reason{Interrupted, l.interruption})
 		}
 	}
 	return true, nil, l.close()
@@ -136,7 +139,9 @@ func (l *loop) turn() (next func() (first bool), more bool) {
 	for l.batch = taken; len(l.batch) > 0; {
 		ev := &l.batch[0]
 		l.batch = l.batch[1:]
-		l.step(ev)
+		if l.step(ev); l.interruption != nil {
+			return nil, true // what is left of the batch is not stepped
+		}
 	}
 	clear(taken)
 	l.conn.counters.depths.measure(l.core)
@@ -194,6 +199,12 @@ func (l *loop) step(ev *event) {
 	case overdue:
 		l.overdue = true
 		return
+	case interrupted:
+		if !l.isLast() && !l.core.draining {
+			l.interruption = ev.err
+			return
+		}
+		ev.kind = stopAsked
 	case linkGone:
 		l.remains = ev.err
 	case tick:

@@ -104,26 +104,38 @@ func (l *loop) enter(epoch uint64) {
 }
 
 func (l *loop) transition(fx *effect) {
-	c := l.conn
-	now := time.Now()
-	before := c.Status()
-	status := Status{State: fx.to, Reason: fx.reason, Since: now, Epoch: fx.epoch, LastFailure: before.LastFailure, lost: before.lost}
+	var next time.Time
 	if fx.to == Backoff {
-		status.NextAttempt = c.born.Add(fx.at)
-		status.LastFailure, status.lost = fx.reason, fx.epoch
+		next = l.conn.born.Add(fx.at)
+	}
+	l.move(fx.to, fx.reason, fx.epoch, next)
+}
+
+// move publishes a transition, and tells the hooks of it.
+func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
+	c, before := l.conn, l.conn.Status()
+	status := Status{
+		State: to, Reason: why, Since: time.Now(), Epoch: epoch, NextAttempt: next,
+		LastFailure: before.LastFailure, lost: before.lost,
+	}
+	goesOn := to == Backoff || to == Starting
+	if goesOn && before.lost != epoch {
+		status.LastFailure, status.lost = why, epoch
 	}
 	c.publish(status)
 	told := telemetry.Transition{
-		Conn: c.options.Name, Epoch: fx.epoch, From: string(fx.from), To: string(fx.to),
-		Kind: string(fx.reason.Kind), Reason: fx.reason, At: now, NextAttempt: status.NextAttempt,
+		Conn: c.options.Name, Epoch: epoch, From: string(before.State), To: string(to),
+		Kind: string(why.Kind), Reason: why, At: status.Since, NextAttempt: next,
 		Dropped: c.counters.untold.Load(),
 	}
-	tell(l, c.options.Hooks.Transition, told)
+	if to != before.State {
+		tell(l, c.options.Hooks.Transition, told)
+	}
 	switch {
-	case fx.from == Ready && fx.to == Backoff:
-		l.beginGap(fx.epoch, fx.reason, now)
-	case fx.to == Ready && c.gap != nil:
-		l.endGap(fx.epoch, now)
+	case before.State == Ready && goesOn:
+		l.beginGap(epoch, why, status.Since)
+	case to == Ready && c.gap != nil:
+		l.endGap(epoch, status.Since)
 	}
 }
 

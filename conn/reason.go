@@ -28,6 +28,7 @@ const (
 	LivenessLost      ReasonKind = "liveness lost"      // the peer was silent, and gave no sign of life when asked
 	PeerNotReading    ReasonKind = "peer not reading"   // nothing could be written for too long
 	PeerEnded         ReasonKind = "peer ended"         // the peer closed its side in good order
+	Interrupted       ReasonKind = "interrupted"        // Run's context ended with ErrInterrupted
 	Stopped           ReasonKind = "stopped"            // Stop, or the end of Run's context
 	Drained           ReasonKind = "drained"            // Close, and nothing was left to do
 )

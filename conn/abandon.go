@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"errors"
 	"runtime/debug"
 	"slices"
@@ -9,36 +10,53 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// recoverPanic turns a panic of the loop into an error, after every caller was
-// told and everything the loop had started was ended. Another Run of an
-// initiator continues the ids and epochs, unless it was to stop anyway.
+// recoverPanic turns a panic of the loop into an error.
 func (l *loop) recoverPanic(err *error) {
 	value := recover()
 	if value == nil {
 		return
 	}
-	c := l.conn
 	panicked := &PanicError{Value: value, Stack: debug.Stack()}
-	if l.core.state() == Ready {
-		l.beginGap(l.core.epoch, Reason{LinkBroken, panicked}, time.Now())
+	*err = l.breakOff(Reason{LinkBroken, panicked})
+}
+
+// endOf is what the end of Run's context asks for.
+func endOf(ctx context.Context) event {
+	end := event{kind: stopAsked, err: context.Cause(ctx)}
+	if errors.Is(end.err, ErrInterrupted) {
+		end.kind = interrupted
 	}
-	l.abandon(panicked, c.mailbox.end())
-	c.epoch = l.core.epoch
-	over := c.role == acceptor || c.stopping.Load()
-	status := Status{State: Starting, Reason: Reason{LinkBroken, panicked}, Since: time.Now(), Epoch: c.epoch, lost: c.epoch}
+	return end
+}
+
+// isLast reports whether the Conn ends with this loop, whatever ends that.
+func (l *loop) isLast() bool {
+	return l.conn.role == acceptor || l.conn.stopping.Load() || l.core.state() == Closing
+}
+
+// breakOff ends the loop without the core: every caller is told, and everything
+// the loop had started is ended. Another Run of an initiator continues the ids
+// and epochs, unless it was to stop anyway.
+func (l *loop) breakOff(why Reason) error {
+	c, to, over := l.conn, Starting, l.isLast()
 	if over {
-		status.State = Closing
+		to = Closing
 	}
-	c.publish(status)
-	*err = errors.Join(panicked, l.dismantle(panicked))
+	c.epoch = l.core.epoch
+	unread := c.mailbox.end()
+	l.move(to, why, c.epoch, time.Time{})
+	l.abandon(why, unread)
+	err := errors.Join(why.Err, l.dismantle(why))
 	if over {
 		close(c.done)
 	}
+	return err
 }
 
-// dismantle ends the incarnation without the core.
-func (l *loop) dismantle(why error) (err error) {
-	grace := l.conn.options.StopGrace
+// dismantle ends the incarnation. A link that takes too long to close is left
+// behind, and named.
+func (l *loop) dismantle(why error) error {
+	grace, closed := l.conn.options.StopGrace, make(chan error, 1)
 	if l.inc != nil {
 		l.inc.cancel(why)
 	}
@@ -47,10 +65,19 @@ func (l *loop) dismantle(why error) (err error) {
 		l.next = nil
 	}
 	if l.inc != nil && l.inc.link != nil {
-		err = guard(func() error { return l.inc.link.Close(grace) })
+		closing := l.tasks.add("closing the link", func(error) {})
+		go func() {
+			defer l.tasks.end(closing)
+			closed <- guard(func() error { return l.inc.link.Close(grace) })
+		}()
 	}
-	l.tasks.await(grace)
-	return errors.Join(err, l.stuck())
+	l.tasks.await(2 * grace) // one for the link, one for handlers
+	select {
+	case err := <-closed:
+		return errors.Join(err, l.stuck())
+	default:
+		return l.stuck()
+	}
 }
 
 // abandon ends every call this loop knows of: each may have been executed,

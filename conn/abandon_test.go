@@ -1,0 +1,182 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// opener is a transport that gives out dead links.
+type opener struct{}
+
+func (opener) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
+
+// faulty makes the core panic with a call settled, and its caller not told yet.
+type faulty struct{ plain }
+
+func (faulty) Cancel(int64, error) []byte { panic("cancel") }
+
+// Guarantees: G-0001.11
+func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(opener{}, Options{})
+		l := newLoop(c)
+		l.core.dialect = faulty{}
+		ended := make(chan error, 1)
+		woken := make(chan struct{}, 1)
+		defer l.attach(context.Background(), func() { woken <- struct{}{} }, nil)()
+		go func() { ended <- l.run(woken) }()
+		synctest.Wait()
+		results := make(chan error, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, ctx := range []context.Context{ctx, t.Context()} {
+			go func() {
+				_, err := c.Call(ctx, Request{Method: "m"})
+				results <- err
+			}()
+		}
+		synctest.Wait()
+		cancel()
+		for range 2 {
+			var failed *CallError
+			if err := <-results; !errors.As(err, &failed) || failed.Delivery != Unknown {
+				t.Errorf("got %v", err)
+			}
+		}
+		var panicked *PanicError
+		if err := <-ended; !errors.As(err, &panicked) {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// closable counts how often it was closed.
+type closable struct {
+	deadLink
+	closes int
+}
+
+func (c *closable) Close(time.Duration) error { c.closes++; return nil }
+
+// What lies in the mailbox when a loop ends is seen to: a link is closed, a
+// caller is told.
+//
+// Guarantees: G-0001.11, G-0009.2, G-0009.4
+func TestNothingIsLeftInTheMailbox(t *testing.T) {
+	for name, end := range map[string]func(*loop){
+		"regular end": func(l *loop) { l.close() },
+		"panic":       func(l *loop) { l.abandon(errors.New("panic"), l.conn.mailbox.end()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLoop(New(opener{}, Options{}))
+			l.step(&event{kind: stopAsked})
+			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
+			l.conn.mailbox.begin(func() {}, nil)
+			l.conn.mailbox.post(event{kind: linkOpened, link: link})
+			l.conn.mailbox.post(event{kind: callMade, out: outboundFrame{id: 1, call: caller}})
+			end(l)
+			if link.closes != 1 {
+				t.Errorf("the link was closed %d times", link.closes)
+			}
+			select {
+			case o := <-caller.done:
+				if o.delivery != NotSent {
+					t.Errorf("the caller was told: %s", o.delivery)
+				}
+			default:
+				t.Error("the caller was not told")
+			}
+		})
+	}
+}
+
+// readied is the loop of a Conn that is ready; the test has its turns.
+func readied(t *testing.T, c *Conn) (l *loop, leave func()) {
+	l, leave, err := c.enter(t.Context(), func() {}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c.State() != Ready {
+		l.turns()
+		synctest.Wait()
+	}
+	return l, leave
+}
+
+// What comes behind an interruption, in one turn with it, is not begun, and
+// nobody waits for it.
+//
+// Guarantees: G-0001.15
+func TestInterruptionEndsTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(opener{}, Options{})
+		l, leave := readied(t, c)
+		defer leave()
+		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
+		c.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
+		c.mailbox.post(event{kind: linkOpened, epoch: 1, link: link})
+		c.mailbox.post(event{kind: callMade, epoch: 1, out: outboundFrame{id: 1, call: caller}})
+		if over, _, err := l.turns(); !over || !errors.Is(err, ErrInterrupted) {
+			t.Errorf("over: %v, %v", over, err)
+		}
+		if o := <-caller.done; o.cause != LinkLost || o.delivery != NotSent || link.closes != 1 {
+			t.Errorf("the caller was told: %s, %s; the link was closed %d times", o.cause, o.delivery, link.closes)
+		}
+	})
+}
+
+// A Stop right behind an interruption closes the Conn for good.
+//
+// Guarantees: G-0001.15
+func TestStopBehindAnInterruption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(opener{}, Options{})
+		l, leave := readied(t, c)
+		defer leave()
+		c.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
+		c.Stop()
+		over, _, err := l.turns()
+		for !over {
+			synctest.Wait()
+			over, _, err = l.turns()
+		}
+		if err != nil || c.State() != Closing {
+			t.Errorf("%s: %v", c.State(), err)
+		}
+	})
+}
+
+// A Close right behind an interruption, or a panic, is not heard of by that
+// Run, but by the next.
+//
+// Guarantees: G-0001.11, G-0001.15, G-0009.1
+func TestCloseBehindTheEndOfARun(t *testing.T) {
+	for name, end := range map[string]event{
+		"interruption": {kind: interrupted, err: ErrInterrupted},
+		"panic":        {epoch: 1}, // there is no such event
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, closing := New(opener{}, Options{}), make(chan error, 1)
+				l, leave := readied(t, c)
+				c.mailbox.post(end)
+				go func() { closing <- c.Close(context.Background()) }()
+				synctest.Wait()
+				if over, _, err := l.turns(); !over || err == nil || c.State() != Starting {
+					t.Errorf("over: %v, %s, %v", over, c.State(), err)
+				}
+				leave()
+				if err := <-closing; !errors.Is(err, ErrNotRunning) {
+					t.Errorf("Close: %v", err)
+				}
+				if err := c.Run(t.Context()); err != nil || c.State() != Closing || c.Status().Epoch != 1 {
+					t.Errorf("run again: %v, %s in epoch %d", err, c.State(), c.Status().Epoch)
+				}
+			})
+		})
+	}
+}
