@@ -43,6 +43,7 @@ func (l *loop) breakOff(why Reason) error {
 		to = Closing
 	}
 	c.epoch = l.core.epoch
+	c.options.Gate.leave(l)
 	unread := c.mailbox.end()
 	l.move(to, why, c.epoch, time.Time{})
 	l.abandon(why, unread)

@@ -38,6 +38,7 @@ func (c *core) close(now instant, why Reason, unsent []transport.Tag, grace time
 // endIncarnation settles and cancels everything that ran on the link, and
 // closes it.
 func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []transport.Tag, grace time.Duration) {
+	c.leaveGate()
 	c.settleAll(now, cause, why, unsent)
 	c.incoming.clear()
 	c.streams, c.liveness = streams{}, liveness{}

@@ -20,6 +20,7 @@ type core struct {
 	current State // changed by admit alone
 	reason  Reason
 	epoch   uint64 // of the current incarnation
+	place   place  // of the current incarnation, at the gate
 	linked  bool   // a link of this epoch is attached or being closed
 
 	initDue  instant    // when starting and initializing must be over
@@ -111,6 +112,8 @@ func (c *core) step(now instant, ev *event) []effect {
 // onLifecycle applies what the incarnation reports of itself.
 func (c *core) onLifecycle(now instant, ev *event) {
 	switch ev.kind {
+	case admitted:
+		c.onAdmitted(now)
 	case handshakeDone:
 		c.becomeReady(now, Reason{Kind: Handshaken})
 	case openFailed, handshakeFailed, linkLost:
@@ -216,14 +219,6 @@ func (c *core) onStarted(now instant, ev *event) {
 	c.begin(now)
 }
 
-// begin opens a link for a new incarnation.
-func (c *core) begin(now instant) {
-	c.epoch++
-	c.retryAt, c.retryWhy = 0, ""
-	c.initDue = now + c.options.InitTimeout
-	c.emit(effect{kind: openLink, epoch: c.epoch})
-}
-
 // onLinkOpened attaches the link, or has it closed when nobody wants it any more.
 func (c *core) onLinkOpened(ev *event) {
 	if ev.epoch != c.epoch || !c.admit(opened, Reason{Kind: LinkOpened}) {
@@ -244,6 +239,7 @@ func (c *core) attach(link transport.Link) {
 
 func (c *core) becomeReady(now instant, why Reason) {
 	if c.admit(handshaken, why) {
+		c.leaveGate()
 		c.initDue = 0
 		c.readyAt = now
 		c.beginLiveness(now)

@@ -27,6 +27,8 @@
 //     waiting slows the peer down when that is safe, and is shed by what it
 //     means, and counted, when it is not.
 //   - A peer that is silent is told from one that is gone.
+//   - Of many Conns that share a [Gate] only so many begin at once, and none of
+//     them waits long for a server that hangs.
 //   - Stop settles every caller at once. After Run has returned, no goroutine
 //     of the Conn's own is left; handlers that ignore their context are named.
 //
@@ -46,5 +48,5 @@
 //
 // The package knows JSON-RPC, not MCP: a [Dialect] and a handshake function
 // are handed in. See ADR-0001 to ADR-0009, ADR-0015, ADR-0019, ADR-0021 and
-// ADR-0023 to ADR-0025.
+// ADR-0023 to ADR-0025, and ADR-0027.
 package conn

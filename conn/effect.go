@@ -23,7 +23,7 @@ type effect struct {
 	cause    Cause            // settle; late: how its request ended, 0 when that is forgotten
 	delivery Delivery         // settle
 	err      error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation
-	reason   Reason           // transitioned
+	reason   Reason           // transitioned; askPlace, openLink: what the state is for now
 	at       instant          // transitioned: the next attempt, 0 for none; stallEnded: how long it was
 	frames   int              // grant; missed: how many in a row
 	stall    Stall            // stallBegun, stallEnded
@@ -35,6 +35,8 @@ type effectKind uint8
 
 const (
 	_             effectKind = iota
+	askPlace                 // wait at the gate
+	leaveGate                // give back the place, or the wait for one
 	openLink                 // ask the transport for a link
 	bind                     // attach the link and grant its first credit
 	handshake                // run the handshake strategy

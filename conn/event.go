@@ -67,6 +67,7 @@ const (
 	eased   // they are few again
 
 	// From the incarnation.
+	admitted // the gate has a place for it
 	linkOpened
 	openFailed
 	handshakeDone

@@ -8,8 +8,9 @@ type scene struct {
 	core *core
 	now  instant
 
-	links     [epochs]linkBook // by epoch
-	bound     uint64           // whose lanes these are
+	visits    [epochs]visitBook // by epoch
+	links     [epochs]linkBook
+	bound     uint64 // whose lanes these are
 	lanes     [lanes]laneBook
 	calls     [ownLanes + 1]callBook // by id; the first is the notification
 	questions [questions]questionBook
@@ -34,6 +35,12 @@ type scene struct {
 	digest   uint64   // of the effects since the last choice
 	talks    bool
 	fault    error // the first invariant that did not hold
+}
+
+type visitBook struct {
+	asked bool // for a place at the gate
+	came  bool // it was told of one
+	left  bool
 }
 
 type linkBook struct {

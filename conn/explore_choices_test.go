@@ -12,6 +12,9 @@ func (w *scene) choices(to []choice) []choice {
 	to = w.programChoices(to)
 	to = w.clockChoices(to)
 	for epoch := range w.links {
+		if v := &w.visits[epoch]; v.asked && !v.came { // it may be on its way to who has left
+			to = w.may(to, admits, uint8(epoch), 0)
+		}
 		to = w.linkChoices(to, uint8(epoch))
 	}
 	if !w.reports(w.bound) {

@@ -22,7 +22,14 @@ func (w *scene) perform(fx *effect) {
 	w.fold(fx)
 	w.checkLife(fx)
 	switch fx.kind {
+	case askPlace:
+		w.askPlace(fx.epoch)
+	case leaveGate:
+		w.leaveGate(fx.epoch)
 	case openLink:
+		if v := &w.visits[fx.epoch]; w.plan.gated && (!v.came || v.left) {
+			w.wrong("link %d is to open without a place at the gate", fx.epoch)
+		}
 		w.mayOpen(fx.epoch)
 		w.links[fx.epoch].opening = true
 	case bind:
@@ -125,6 +132,25 @@ func (w *scene) checkLife(fx *effect) {
 	default:
 		w.wrong("%s after the end", effectNames[fx.kind])
 	}
+}
+
+func (w *scene) askPlace(epoch uint64) {
+	for i, v := range w.visits {
+		if v.asked && !v.left {
+			w.wrong("a place is asked for in epoch %d, and that of epoch %d was not given back", epoch, i)
+		}
+	}
+	if v := &w.visits[epoch]; v.asked || !w.plan.gated || w.state != Starting {
+		w.wrong("a place is asked for twice, or in %s", w.state)
+	}
+	w.visits[epoch].asked = true
+}
+
+func (w *scene) leaveGate(epoch uint64) {
+	if v := &w.visits[epoch]; !v.asked || v.left {
+		w.wrong("a place was given back twice, or never asked for")
+	}
+	w.visits[epoch].left = true
 }
 
 func (w *scene) mayOpen(epoch uint64) {

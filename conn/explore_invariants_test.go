@@ -16,6 +16,7 @@ func (w *scene) checkStep(ev *event, effects []effect) {
 		}
 	}
 	w.checkOrder(effects)
+	w.checkGate()
 	switch state := c.state(); {
 	case state != w.state:
 		w.wrong("in %s without a transition, from %s", state, w.state)
@@ -47,6 +48,26 @@ func (w *scene) checkStep(ev *event, effects []effect) {
 	case len(c.streams.cut) != w.cuts():
 		w.wrong("%d streams are to be taken up", len(c.streams.cut))
 	}
+}
+
+// checkGate holds that whoever begins has a place or waits for one, and nobody
+// else; and that no time runs for who waits.
+func (w *scene) checkGate() {
+	c := w.core
+	begins := w.plan.gated && (c.state() == Starting || c.state() == Initializing)
+	for epoch, v := range w.visits {
+		if at := v.asked && !v.left; at != (begins && uint64(epoch) == c.epoch) {
+			w.wrong("in %s epoch %d is at the gate: %v", c.state(), epoch, at)
+		}
+	}
+	if waits := w.waitsForPlace(); begins && waits == (c.initDue != 0) {
+		w.wrong("it waits for a place: %v; its time is over at %v", waits, c.initDue)
+	}
+}
+
+func (w *scene) waitsForPlace() bool {
+	v := &w.visits[w.core.epoch]
+	return v.asked && !v.came && !v.left
 }
 
 func gives(effects []effect) bool {
@@ -265,7 +286,7 @@ func (w *scene) checkDrain() {
 	if c.state() == Closing && !w.terminated && c.closeDue == 0 {
 		w.wrong("closing, and it never ends")
 	}
-	if c.role == initiator && c.deadline() == 0 && (c.state() == Starting || c.state() == Initializing || c.state() == Backoff) {
+	if c.role == initiator && c.deadline() == 0 && !w.waitsForPlace() && (c.state() == Starting || c.state() == Initializing || c.state() == Backoff) {
 		w.wrong("in %s without a deadline", c.state())
 	}
 }

@@ -16,6 +16,7 @@ type plan struct {
 	prologue  []choice // what has happened when the search begins
 	full      int      // states to visit in the full search
 	liveness  time.Duration
+	gated     bool
 	options   Options
 	callers   [lanes]*call // of each call; the first is the notification's
 }
@@ -117,6 +118,7 @@ const (
 	crowds
 	eases
 	answersProbe
+	admits
 	choiceKinds
 )
 
@@ -150,6 +152,10 @@ func plans() []*plan {
 		{
 			name: "life", role: initiator, credit: 1, epochs: 3,
 			events: incarnations | ways | some(lapses, endsInput, sendsGarbage),
+		},
+		{
+			name: "life behind a gate", role: initiator, credit: 1, epochs: 3, gated: true,
+			events: incarnations | ways | some(lapses, admits, endsInput),
 		},
 		{
 			name: "life with a call", role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed},
@@ -242,6 +248,9 @@ func plans() []*plan {
 			Credit: p.credit, MaxServing: 1, MaxStreaming: 1, MaxWaiting: 1, MaxMalformed: 2, Dialect: cancels{}, BackoffMax: 2 * time.Second,
 			Liveness: p.liveness,
 		}.withDefaults()
+		if p.gated {
+			p.options.Gate = new(Gate) // it is the scene's to keep
+		}
 		for i := range p.callers {
 			p.callers[i] = new(call)
 		}

@@ -151,7 +151,7 @@ func (w *scene) proven() instant {
 
 func (f *form) core(w *scene) {
 	c := w.core
-	f.byte(c.state()[0], c.state()[1], byte(c.epoch), byte(min(c.unproven, crashLoop)), byte(c.malformedRun), byte(c.pending.lastID))
+	f.byte(byte(c.place), c.state()[0], c.state()[1], byte(c.epoch), byte(min(c.unproven, crashLoop)), byte(c.malformedRun), byte(c.pending.lastID))
 	f.flags(c.linked, c.draining, c.ended, c.retryWhy != "", c.grace > c.options.StopGrace)
 	f.schedule(&c.schedule)
 	for _, t := range [...]instant{c.initDue, c.retryAt, w.proven(), c.closeDue, c.drainDue, c.idleAt,
@@ -260,6 +260,9 @@ func (f *form) stream(w *scene, s *stream) {
 func (f *form) books(w *scene) {
 	f.byte(w.room, byte(w.bound))
 	f.flags(w.moved, w.refused, w.oversize, w.severed, w.closed, w.terminated)
+	for _, v := range w.visits {
+		f.flags(v.asked, v.came, v.left)
+	}
 	for i := range w.links {
 		l := &w.links[i]
 		f.flags(l.opening, l.open, l.shaking, l.over, l.ended, l.gone)

@@ -39,7 +39,7 @@ func (c choice) String() string {
 		return fmt.Sprintf("stream %d is cut, with a delay asked for: %v", lane, c.b == 1)
 	case losesLink:
 		return fmt.Sprintf("link %d is lost, what it had unsent: %v", c.a, c.b == 1)
-	case opensLink, opensNot, shakes, shakesNot, endsInput, closesLink:
+	case opensLink, opensNot, shakes, shakesNot, endsInput, closesLink, admits:
 		return fmt.Sprintf("%s (link %d)", choiceNames[c.kind], c.a)
 	case fires:
 		return fmt.Sprintf("%s (%d), with signs of life: %v", choiceNames[c.kind], c.a, c.b == 1)
@@ -59,6 +59,7 @@ var choiceNames = [choiceKinds]string{
 	opensLink: "a link opens", opensNot: "no link opens", shakes: "the handshake is done", shakesNot: "the handshake fails",
 	endsInput: "the peer sends nothing more", closesLink: "the link is closed",
 	drains: "drain", stops: "stop", wakes: "wake", fires: "the timer fires", lapses: "time passes, and the timer is late",
+	admits: "the gate has a place",
 	crowds: "many notifications wait", eases: "few notifications wait", answersProbe: "the peer answers probe",
 }
 
@@ -97,6 +98,6 @@ var eventNames = [...]string{
 	linkGone: "linkGone", replied: "replied", requested: "requested", notified: "notified", progressed: "progressed",
 	cancelled: "cancelled", probed: "probed", malformed: "malformed", streamOpened: "streamOpened", streamLost: "streamLost",
 	busy: "busy", failed: "failed", writable: "writable", handled: "handled", tick: "tick",
-	overdue: "overdue", interrupted: "interrupted",
+	admitted: "admitted", overdue: "overdue", interrupted: "interrupted",
 	crowded: "crowded", eased: "eased",
 }

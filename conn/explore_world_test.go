@@ -65,6 +65,9 @@ func (w *scene) apply(c choice) {
 		} else {
 			w.happen(event{kind: eased})
 		}
+	case admits:
+		w.visits[c.a].came = true
+		w.happen(event{kind: admitted, epoch: uint64(c.a)})
 	case answersProbe:
 		w.frame(event{kind: replied, epoch: w.bound, id: firstProbe + int64(c.a), frames: 1})
 	case fires, lapses:

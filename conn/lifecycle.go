@@ -12,7 +12,7 @@ import (
 type State string
 
 const (
-	Starting     State = "starting"     // a link is being opened
+	Starting     State = "starting"     // a link is being opened, or is to be once there is a place at the Gate
 	Initializing State = "initializing" // a link is attached; the handshake runs
 	Ready        State = "ready"        // calls are accepted
 	Backoff      State = "backoff"      // waiting for the next attempt

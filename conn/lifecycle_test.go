@@ -112,7 +112,8 @@ is handed its link, in %s. %s is terminal.
 		fmt.Fprintf(&b, "- **%s**: %s\n", given, pulledBy[given])
 	}
 	b.WriteString(`
-Every event in every state, and what the core does of it, in order. A dash: nothing. In *ready* one call
+Every event in every state, and what the core does of it, in order. A dash: nothing. In *starting, queued*
+the Conn waits for a place at its gate; elsewhere it has none ([ADR-0027](../adr/0027-bounded-starts.md)). In *ready* one call
 of ours is pending and one request of the peer's is being served; in *backoff* the old link is closed, in
 *closing* it is not yet. What is reported of an incarnation that is over changes nothing in any state; a
 link that opens too late is closed.

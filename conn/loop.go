@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -26,6 +27,7 @@ type loop struct {
 	armed    instant           // when it does; 0 when it does not
 	slotted  instant           // when the wheel does; 0 when it does not
 	slot     int64             // the wheel's
+	visit    *list.Element     // the gate's
 	hearing  transport.Hearing // the present link; nil unless it says how much it has heard
 	heard    uint64            // bytes, when it was last asked
 	patience *time.Timer       // runs once the core is finished
@@ -51,7 +53,7 @@ type loop struct {
 func newLoop(c *Conn) *loop {
 	l := &loop{conn: c, tasks: newTasks(), events: newSerial(maxHookEvents)}
 	l.core = newCore(c.role, &c.options, guarded{c.options.Dialect, l.reportPanic})
-	l.core.epoch = c.epoch
+	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
 	l.core.pending.lastID = c.lastID.Load()
 	return l
 }
@@ -69,6 +71,7 @@ func (l *loop) attach(ctx context.Context, wake, turn func()) (detach func()) {
 	unhook := context.AfterFunc(ctx, func() { l.conn.mailbox.post(endOf(ctx)) })
 	return func() {
 		unhook()
+		l.conn.options.Gate.leave(l)
 		l.conn.options.Wheel.unset(l)
 		stop(l.timer)
 		stop(l.patience)

@@ -36,7 +36,7 @@ type Options struct {
 	Hooks telemetry.Hooks
 
 	RequestTimeout time.Duration // per attempt of a call; 30 s
-	InitTimeout    time.Duration // starting and initializing together; 10 s
+	InitTimeout    time.Duration // starting and initializing together, but for the wait at a Gate; 10 s
 	BackoffMin     time.Duration // first delay; 1 s
 	BackoffMax     time.Duration // longest delay; 30 s
 	BackoffJitter  float64       // spread either way; 0.2
@@ -53,6 +53,10 @@ type Options struct {
 
 	// Wheel keeps the time of that for many Conns. Nil: the Conn has its own.
 	Wheel *Wheel
+
+	// Gate bounds how many of the initiators that share it begin at once. Nil:
+	// none waits for another.
+	Gate *Gate
 
 	StopGrace  time.Duration // what Stop leaves to the link and to handlers; 100 ms
 	DrainGrace time.Duration // what Close leaves to the link, and to work when its context has no deadline; what the end of a server's input leaves to its handlers; 5 s

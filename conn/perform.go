@@ -41,8 +41,13 @@ func (l *loop) performOne(fx *effect) {
 		fx.incoming.task.cancel(fx.err)
 	case notify:
 		l.deliver(fx.incoming)
+	case askPlace:
+		l.enter(fx)
+		l.conn.options.Gate.ask(l, fx.epoch)
+	case leaveGate:
+		l.conn.options.Gate.leave(l)
 	case openLink:
-		l.enter(fx.epoch)
+		l.enter(fx)
 		l.open(fx.epoch)
 	case bind:
 		l.bind(fx.link, fx.epoch)
@@ -96,10 +101,10 @@ func (l *loop) taken(out outboundFrame) {
 	}
 }
 
-// enter makes the number of a new incarnation visible.
-func (l *loop) enter(epoch uint64) {
+// enter makes the number of a new incarnation visible, and whether it waits.
+func (l *loop) enter(fx *effect) {
 	status := l.conn.Status()
-	status.Epoch = epoch
+	status.Epoch, status.Reason = fx.epoch, fx.reason
 	l.conn.publish(status)
 }
 

@@ -9,6 +9,8 @@ type ReasonKind string
 
 const (
 	Started           ReasonKind = "started"            // Run began
+	Queued            ReasonKind = "queued"             // it waits for a place at Options.Gate
+	Admitted          ReasonKind = "admitted"           // it has one, and a link is being opened
 	LinkOpened        ReasonKind = "link opened"        // a live link was attached
 	Handshaken        ReasonKind = "handshaken"         // the handshake strategy is satisfied
 	RetryDue          ReasonKind = "retry due"          // the delay of the backoff has passed

@@ -41,11 +41,11 @@ func TestLostIncarnationStaysGone(t *testing.T) {
 		passes func()
 		gone   bool
 	}{
-		{func() { l.enter(1) }, false},
+		{func() { l.enter(&effect{epoch: 1}) }, false},
 		{func() { l.transition(&effect{from: Initializing, to: Ready, epoch: 1}) }, false},
 		{func() { l.transition(&effect{from: Ready, to: Backoff, epoch: 1}) }, true},
 		{func() { l.transition(&effect{from: Backoff, to: Starting, epoch: 1}) }, true},
-		{func() { l.enter(2) }, true},
+		{func() { l.enter(&effect{epoch: 2}) }, true},
 	} {
 		moment.passes()
 		if status := c.Status(); c.gone(1) != moment.gone || c.gone(2) == (status.Epoch == 2) {

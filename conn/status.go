@@ -5,7 +5,7 @@ import "time"
 // A Status is where a Conn is, and why, at one moment.
 type Status struct {
 	State       State
-	Reason      Reason    // of the last transition
+	Reason      Reason    // of the last transition; behind a Gate, what has become of the start since
 	Since       time.Time // of the last transition
 	Epoch       uint64    // the incarnation; how many there have been so far
 	NextAttempt time.Time // in backoff: when it ends by itself

@@ -17,16 +17,18 @@ type stage struct {
 	name  string
 	role  role
 	reach func(d *driver)
+	gate  *Gate
 }
 
 var stages = []stage{
-	{"starting", initiator, func(*driver) {}},
-	{"initializing", initiator, (*driver).open},
-	{"ready", initiator, (*driver).work},
-	{"ready, draining", initiator, func(d *driver) { d.work(); d.drain(time.Hour) }},
-	{"backoff", initiator, func(d *driver) { d.work(); d.lost(); d.gone() }},
-	{"closing", initiator, func(d *driver) { d.work(); d.stop() }},
-	{"ready (acceptor)", acceptor, (*driver).work},
+	{"starting, queued", initiator, func(*driver) {}, new(Gate)},
+	{"starting", initiator, func(*driver) {}, nil},
+	{"initializing", initiator, (*driver).open, nil},
+	{"ready", initiator, (*driver).work, nil},
+	{"ready, draining", initiator, func(d *driver) { d.work(); d.drain(time.Hour) }, nil},
+	{"backoff", initiator, func(d *driver) { d.work(); d.lost(); d.gone() }, nil},
+	{"closing", initiator, func(d *driver) { d.work(); d.stop() }, nil},
+	{"ready (acceptor)", acceptor, (*driver).work, nil},
 }
 
 // work makes a core ready and has both sides ask something.
@@ -41,7 +43,7 @@ func (d *driver) work() {
 
 // reached returns the core of a stage, and the request it serves or served.
 func (s stage) reached(t *testing.T) (*driver, *Incoming) {
-	d := drive(t, s.role, Options{Dialect: cancels{}})
+	d := drive(t, s.role, Options{Dialect: cancels{}, Gate: s.gate})
 	d.start()
 	s.reach(d)
 	served := incomingRequest(7)
@@ -70,6 +72,7 @@ var occasions = []occasion{
 	{stopAsked, "Stop", event{}},
 	{crowded, "many notifications wait for their handler", event{}},
 	{eased, "few of them wait again", event{}},
+	{admitted, "the gate has a place", event{}},
 	{linkOpened, "a link is open", event{link: deadLink{}}},
 	{openFailed, "no link can be opened", event{reason: Reason{Kind: OpenFailed}}},
 	{handshakeDone, "the handshake is done", event{}},
@@ -126,6 +129,10 @@ func (occasion) says(fx *effect) string {
 		return "sends"
 	case grant:
 		return "gives credit"
+	case askPlace:
+		return "asks for a place"
+	case leaveGate:
+		return "leaves the gate"
 	case openLink:
 		return "opens a link"
 	case closeLink:
@@ -170,7 +177,7 @@ func TestEveryEventIsInTheTable(t *testing.T) {
 func TestWhatIsOverChangesNothing(t *testing.T) {
 	for _, s := range stages {
 		for _, o := range occasions {
-			if o.kind < linkOpened || o.kind >= handled {
+			if o.kind < admitted || o.kind >= handled {
 				continue // not of an incarnation
 			}
 			d, _ := s.reached(t)

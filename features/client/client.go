@@ -19,7 +19,8 @@ type Options struct {
 	// bounds, hooks. Its Dialect, Handler and Handshake are the client's own.
 	// Its Final is asked as well, see Connect. A name that another session of
 	// the same Supervisor has at the time gets a suffix: "search", "search-2".
-	// Sessions of one Client share a Wheel.
+	// Sessions of one Client share a Wheel and a Gate: those of them that Conn
+	// does not bring are made for the Client, with their defaults.
 	Conn conn.Options
 
 	// ProtocolVersion is the revision to ask for. A legacy one opens a session
@@ -89,6 +90,9 @@ func New(info protocol.Implementation, o Options) *Client {
 	}
 	if o.Conn.Wheel == nil {
 		o.Conn.Wheel = new(conn.Wheel)
+	}
+	if o.Conn.Gate == nil {
+		o.Conn.Gate = new(conn.Gate)
 	}
 	said := protocol.RequestContext{ProtocolVersion: version, ClientInfo: &info}
 	return &Client{info: info, context: said, options: o}

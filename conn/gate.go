@@ -1,0 +1,122 @@
+package conn
+
+import (
+	"cmp"
+	"container/list"
+	"sync"
+	"time"
+)
+
+// A Gate bounds how many initiators begin at once. One takes a place before it
+// asks its transport for a link, and gives it back when it is ready, its
+// attempt has failed, or it stops; while there is none it waits, in the order of
+// asking, and InitTimeout does not run. A place that was held for Hold goes to
+// whoever waits, and the attempt of its holder goes on without: a server that
+// hangs keeps others waiting for no longer than that (ADR-0027).
+//
+// The zero value is ready to use, by many Conns at once. A Gate must not be
+// copied, nor its fields changed once a Conn has it. It has no goroutine, and a
+// timer only while somebody waits.
+type Gate struct {
+	Places int           // how many begin at once; 64
+	Hold   time.Duration // how long a place is kept that another waits for; 1 s
+
+	mu      sync.Mutex
+	held    list.List // of *visit, the longest held first
+	waiting list.List // of *visit, the oldest first
+	timer   *time.Timer
+	armed   bool // the timer runs
+}
+
+// A visit is one incarnation at the gate. Its loop refers to it while it waits
+// for a place or holds one.
+type visit struct {
+	loop  *loop
+	epoch uint64
+	since time.Time // when the place was given
+}
+
+// ask has a loop wait for a place. An event tells it that it has one.
+func (g *Gate) ask(l *loop, epoch uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.visit = g.waiting.PushBack(&visit{loop: l, epoch: epoch})
+	g.admit()
+}
+
+// leave gives up what a loop has here, be it a place or the wait for one.
+func (g *Gate) leave(l *loop) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l.visit == nil {
+		return
+	}
+	g.held.Remove(l.visit) // each does nothing with what is not in it
+	g.waiting.Remove(l.visit)
+	l.visit = nil
+	g.admit()
+}
+
+// admit gives the places there are to those who have waited longest. A loop
+// that takes no events is over, and gets none.
+func (g *Gate) admit() {
+	for g.waiting.Len() > 0 && g.free() {
+		next := g.waiting.Remove(g.waiting.Front()).(*visit)
+		if next.loop.conn.mailbox.post(event{kind: admitted, epoch: next.epoch}) {
+			next.since = time.Now()
+			next.loop.visit = g.held.PushBack(next)
+		}
+	}
+	g.arm()
+}
+
+// free reports whether there is a place, and takes one back to that end if it
+// was held for long enough.
+func (g *Gate) free() bool {
+	if g.held.Len() < cmp.Or(max(g.Places, 0), defaultPlaces) {
+		return true
+	}
+	if g.untilFree() > 0 {
+		return false
+	}
+	g.held.Remove(g.held.Front())
+	return true
+}
+
+const (
+	defaultPlaces = 64
+	defaultHold   = time.Second
+)
+
+// untilFree is how long the oldest place can be kept, while all are held.
+func (g *Gate) untilFree() time.Duration {
+	oldest := g.held.Front().Value.(*visit)
+	return cmp.Or(max(g.Hold, 0), defaultHold) - time.Since(oldest.since)
+}
+
+// arm sees that the timer runs while somebody waits, and only then. One that
+// fires too early, because that place was given back, is set again.
+func (g *Gate) arm() {
+	waits := g.waiting.Len() > 0
+	switch {
+	case waits == g.armed:
+		return
+	case !waits:
+		g.timer.Stop()
+	case g.timer == nil:
+		g.timer = time.AfterFunc(g.untilFree(), g.turn)
+	default:
+		g.timer.Reset(g.untilFree())
+	}
+	g.armed = waits
+}
+
+func (g *Gate) turn() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.armed = false
+	g.admit()
+}

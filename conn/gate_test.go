@@ -1,0 +1,369 @@
+package conn_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// shaking is a handshake that takes so long.
+func shaking(d time.Duration) func(context.Context, *conn.Incarnation) error {
+	return func(ctx context.Context, _ *conn.Incarnation) error { return lasts(ctx, d) }
+}
+
+// A fleet is Conns that share a gate, and are all stopped in the end.
+type fleet struct {
+	t    *testing.T
+	gate *conn.Gate
+	runs []run
+}
+
+// join runs one more, which asks for its place before the next does.
+func (f *fleet) join(open opening, o conn.Options) run {
+	o.Gate = f.gate
+	r := start(conn.New(open, o))
+	f.runs = append(f.runs, r)
+	synctest.Wait()
+	return r
+}
+
+func (f *fleet) stop() {
+	for _, r := range f.runs {
+		r.Stop()
+	}
+	for _, r := range f.runs {
+		if err := <-r.ended; err != nil {
+			f.t.Error(err)
+		}
+	}
+}
+
+func (f *fleet) ready() (n int) {
+	for _, r := range f.runs {
+		if r.State() == conn.Ready {
+			n++
+		}
+	}
+	return n
+}
+
+// A census counts who begins: from the call of Open to the end of the
+// handshake.
+type census struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+func (c *census) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now++
+	c.most = max(c.most, c.now)
+}
+
+func (c *census) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now--
+}
+
+// Guarantees: G-0027.1
+func TestNoMoreBeginAtOnceThanTheGateHasPlaces(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const many, places, open, shake = 1000, 50, 10 * time.Millisecond, 20 * time.Millisecond
+		began, count, f := time.Now(), new(census), &fleet{t: t, gate: &conn.Gate{Places: places}}
+		for range many {
+			f.runs = append(f.runs, start(conn.New(opening(func(ctx context.Context) (transport.Link, error) {
+				count.begin()
+				return new(script), lasts(ctx, open)
+			}), conn.Options{Gate: f.gate, Handshake: func(ctx context.Context, _ *conn.Incarnation) error {
+				defer count.end()
+				return lasts(ctx, shake)
+			}})))
+		}
+		for _, r := range f.runs {
+			if err := r.AwaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if count.most != places || time.Since(began) != many/places*(open+shake) {
+			t.Errorf("%d began at once, and all were ready after %v", count.most, time.Since(began))
+		}
+		f.stop()
+	})
+}
+
+// One server that hangs costs the others one place of four, and no time.
+//
+// Guarantees: G-0027.1, G-0027.2
+func TestOneHangingServerDelaysNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		began, f := time.Now(), &fleet{t: t, gate: &conn.Gate{Places: 4}}
+		f.join(fresh, conn.Options{Handshake: hanging})
+		for range 100 {
+			f.join(fresh, conn.Options{Handshake: shaking(0)})
+		}
+		if n := f.ready(); n != 100 || !time.Now().Equal(began) {
+			t.Errorf("%d are ready after %v", n, time.Since(began))
+		}
+		f.stop()
+	})
+}
+
+// Servers that hang, before all others, keep each of them waiting for no longer
+// than their turns take, at the hold of a place each.
+//
+// Guarantees: G-0027.2, G-0027.3
+func TestManyHangingServersCostTheirHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const bad, good, places, hold = 100, 100, 4, time.Second
+		began, f := time.Now(), &fleet{t: t, gate: &conn.Gate{Places: places, Hold: hold}}
+		for range bad {
+			f.join(fresh, conn.Options{Handshake: hanging})
+		}
+		for range good {
+			f.join(fresh, conn.Options{Handshake: shaking(0)})
+		}
+		pass(bad/places*hold - time.Nanosecond)
+		if n := f.ready(); n != 0 {
+			t.Errorf("%d are ready after %v", n, time.Since(began))
+		}
+		pass(time.Nanosecond)
+		if n := f.ready(); n != good {
+			t.Errorf("%d are ready after %v", n, time.Since(began))
+		}
+		f.stop()
+	})
+}
+
+// Guarantees: G-0027.2
+func TestPlacesAreGivenInTheOrderOfAsking(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var order []int
+		f := &fleet{t: t, gate: &conn.Gate{Places: 1}}
+		for i := range 10 {
+			f.join(func(context.Context) (transport.Link, error) {
+				order = append(order, i)
+				return new(script), nil
+			}, conn.Options{Handshake: shaking(time.Second / 2)})
+		}
+		pass(5 * time.Second)
+		if len(order) != 10 || !slices.IsSorted(order) {
+			t.Errorf("they began in the order %v", order)
+		}
+		f.stop()
+	})
+}
+
+// Whoever stops or closes while it waits is done at once, opens nothing and
+// holds nobody up.
+//
+// Guarantees: G-0027.5
+func TestConnThatIsStoppedLeavesTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		began, opened := time.Now(), 0
+		f := &fleet{t: t, gate: &conn.Gate{Places: 1, Hold: time.Hour}}
+		first := f.join(fresh, conn.Options{Handshake: hanging})
+		counted := func(context.Context) (transport.Link, error) { opened++; return new(script), nil }
+		stopped, closed := f.join(counted, conn.Options{}), f.join(counted, conn.Options{})
+		last := f.join(fresh, conn.Options{})
+		stopped.Stop()
+		<-stopped.Done()
+		if err := closed.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		first.Stop()
+		synctest.Wait()
+		if last.State() != conn.Ready || opened != 0 || !time.Now().Equal(began) {
+			t.Errorf("the last is %s after %v; %d were opened", last.State(), time.Since(began), opened)
+		}
+		f.stop()
+	})
+}
+
+// The time to begin in does not run while a Conn waits; from then on it does.
+// What it does meanwhile is visible.
+//
+// Guarantees: G-0001.3, G-0027.4
+func TestConnThatWaitsForAPlaceDoesNotTimeOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := &fleet{t: t, gate: &conn.Gate{Places: 1, Hold: 24 * time.Hour}}
+		first := f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: 12 * time.Hour})
+		c := f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: 10 * time.Second})
+		pass(time.Hour)
+		status := c.Status()
+		if status.State != conn.Starting || status.Reason.Kind != conn.Queued || status.Epoch != 1 {
+			t.Errorf("after an hour: %s, %v, epoch %d", status.State, status.Reason, status.Epoch)
+		}
+		_, err := c.Call(t.Context(), conn.Request{Method: "m"})
+		var refused *conn.StateError
+		if !errors.As(err, &refused) || refused.Reason.Kind != conn.Queued || !conn.NotExecuted(err) {
+			t.Errorf("a call: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.AwaitReady(ctx); err == nil || !strings.Contains(err.Error(), "queued") {
+			t.Errorf("who waits for it is told: %v", err)
+		}
+		first.Stop()
+		<-status.Changed()
+		synctest.Wait()
+		if status := c.Status(); status.State != conn.Initializing {
+			t.Errorf("with a place: %s, %v", status.State, status.Reason)
+		}
+		pass(10*time.Second - 1)
+		if state := c.State(); state != conn.Initializing {
+			t.Errorf("before its time was over: %s", state)
+		}
+		pass(1)
+		if status := c.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.InitTimedOut {
+			t.Errorf("after it: %s, %v", status.State, status.Reason)
+		}
+		f.stop()
+	})
+}
+
+// While its transport opens a link, a Conn says that it was admitted.
+//
+// Guarantees: G-0027.4
+func TestConnThatWasAdmittedSaysSo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := &fleet{t: t, gate: new(conn.Gate)}
+		c := f.join(func(ctx context.Context) (transport.Link, error) { return nil, lasts(ctx, time.Hour) }, conn.Options{})
+		if status := c.Status(); status.State != conn.Starting || status.Reason.Kind != conn.Admitted {
+			t.Errorf("%s, %v", status.State, status.Reason)
+		}
+		f.stop()
+	})
+}
+
+// An attempt that has failed gives its place back, and the next asks for one
+// again, behind the others. So does a Conn that is lost after it was ready.
+//
+// Guarantees: G-0027.1, G-0027.2, G-0027.5
+func TestEachAttemptTakesAPlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := &fleet{t: t, gate: &conn.Gate{Places: 1, Hold: time.Hour}}
+		refused, links := 0, []*script{}
+		c := f.join(func(context.Context) (transport.Link, error) {
+			if refused++; refused <= 1 {
+				return nil, errors.New("refused")
+			}
+			links = append(links, new(script))
+			return links[len(links)-1], nil
+		}, conn.Options{BackoffMin: time.Second, BackoffMax: time.Second})
+		other := f.join(fresh, conn.Options{Handshake: shaking(time.Minute), InitTimeout: time.Hour})
+		if c.State() != conn.Backoff || other.State() != conn.Initializing {
+			t.Fatalf("%s, and the other %s", c.State(), other.State())
+		}
+		pass(time.Second)
+		if status := c.Status(); status.Reason.Kind != conn.Queued || status.Epoch != 2 {
+			t.Errorf("%s: %v in epoch %d", status.State, status.Reason, status.Epoch)
+		}
+		c.Wake() // no way past the gate
+		pass(time.Minute)
+		if f.ready() != 2 {
+			t.Errorf("%s, and the other %s", c.State(), other.State())
+		}
+		f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: time.Hour})
+		links[0].lose(transport.Loss{Reason: errors.New("lost")})
+		pass(time.Second)
+		if status := c.Status(); status.Reason.Kind != conn.Queued || status.Epoch != 3 || refused != 2 {
+			t.Errorf("%s: %v in epoch %d, opened %d times", status.State, status.Reason, status.Epoch, refused)
+		}
+		f.stop()
+	})
+}
+
+// Whatever ends the loop of a Conn that holds a place, the next has it at once,
+// however long the link takes to close.
+//
+// Guarantees: G-0027.5
+func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
+	refused := func(context.Context) (transport.Link, error) { return nil, errors.New("refused") }
+	slow := func(context.Context) (transport.Link, error) {
+		return &script{
+			onSend:  func(*script, transport.Outbound) error { panic("send") },
+			onClose: func() error { return lasts(context.Background(), 100*time.Millisecond) },
+		}, nil
+	}
+	calls := func(ctx context.Context, i *conn.Incarnation) error {
+		_, err := i.Call(ctx, conn.Request{Method: "m"})
+		return err
+	}
+	for name, end := range map[string]struct {
+		open    opening
+		options conn.Options
+	}{
+		"a panic while it opens a link": {refused, conn.Options{Final: func(conn.Reason) bool { panic("final") }}},
+		"a panic while it shakes hands": {slow, conn.Options{Handshake: calls}},
+		"the end of its goroutine":      {refused, conn.Options{Final: func(conn.Reason) bool { runtime.Goexit(); return false }}},
+		"a reason that is final":        {refused, conn.Options{Final: func(conn.Reason) bool { return true }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				gate := &conn.Gate{Places: 1, Hold: time.Hour}
+				began, next := time.Now(), conn.New(opening(fresh), conn.Options{Gate: gate})
+				end.options.Gate = gate
+				bad := conn.New(opening(func(ctx context.Context) (transport.Link, error) {
+					return end.open(ctx)
+				}), end.options)
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					bad.Run(t.Context())
+				}()
+				synctest.Wait()
+				r := start(next)
+				synctest.Wait()
+				if state := r.State(); state != conn.Ready || !time.Now().Equal(began) {
+					t.Errorf("the next is %s after %v", state, time.Since(began))
+				}
+				r.Stop()
+				<-r.ended
+				<-over
+			})
+		})
+	}
+}
+
+// An interrupted Conn has left the gate, and asks anew, behind the others, when
+// it is run again.
+//
+// Guarantees: G-0001.15, G-0027.5
+func TestInterruptedConnLeavesTheGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		gate := &conn.Gate{Places: 1, Hold: time.Hour}
+		options := conn.Options{Gate: gate, Handshake: hanging, InitTimeout: time.Hour}
+		holds, waits := conn.New(opening(fresh), options), conn.New(opening(fresh), options)
+		_, interruptFirst := interruptible(t, holds)
+		_, interruptSecond := interruptible(t, waits)
+		last := conn.New(opening(fresh), conn.Options{Gate: gate})
+		r := start(last)
+		synctest.Wait()
+		wantInterrupted(t, interruptSecond())
+		if state := r.State(); state != conn.Starting {
+			t.Errorf("the last is %s", state)
+		}
+		again := start(waits)
+		synctest.Wait()
+		wantInterrupted(t, interruptFirst())
+		synctest.Wait()
+		if r.State() != conn.Ready || waits.State() != conn.Initializing || waits.Status().Epoch != 2 {
+			t.Errorf("the last is %s; who was interrupted %s", r.State(), waits.State())
+		}
+		for _, r := range []run{r, again} {
+			r.Stop()
+			<-r.ended
+		}
+	})
+}
