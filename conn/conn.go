@@ -70,6 +70,9 @@ func newConn(r role, initial State, o Options) *Conn {
 // Name is Options.Name.
 func (c *Conn) Name() string { return c.options.Name }
 
+// Owner is Options.Owner.
+func (c *Conn) Owner() any { return c.options.Owner }
+
 // Run is the Conn's one goroutine. It returns when the Conn has closed: nil
 // after Stop, Close, the end of ctx, which means Stop, or a peer that ended in
 // good order; otherwise the Reason it closed for. A *StuckError is joined when

@@ -14,6 +14,10 @@ type Options struct {
 	// Name tells connections apart in telemetry and errors.
 	Name string
 
+	// Owner is what the Conn belongs to, for those who find it by its name: the
+	// session of a client, for instance. The Conn only keeps it.
+	Owner any
+
 	// Dialect says what messages mean. Nil: plain JSON-RPC.
 	Dialect Dialect
 

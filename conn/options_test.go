@@ -29,3 +29,14 @@ func TestDefaultsAreThoseOfTheSpecification(t *testing.T) {
 		t.Errorf("backoff jitter %v, %d busy retries", o.BackoffJitter, busyRetries)
 	}
 }
+
+// What a Conn belongs to is kept for those who find the Conn.
+func TestOwner(t *testing.T) {
+	owner := new(int)
+	if c := New(nil, Options{Owner: owner}); c.Owner() != owner {
+		t.Errorf("the owner is %v", c.Owner())
+	}
+	if c := Accept(nil, Options{}); c.Owner() != nil {
+		t.Errorf("the owner of a Conn that has none is %v", c.Owner())
+	}
+}

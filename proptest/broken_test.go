@@ -43,6 +43,12 @@ func breaches() []breach {
 	soakInRealTime := func(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport) {
 		proptest.Soak(t, peer, proptest.Options{Calls: 160, Concurrent: 10, RealTime: true, Window: time.Millisecond, Conn: conn.Options{RequestTimeout: 10 * time.Millisecond}})
 	}
+	names := func(suite func(*testing.T)) func(*testing.T, func(*testing.T, conn.Handler) transport.Transport) {
+		return func(t *testing.T, _ func(*testing.T, conn.Handler) transport.Transport) { suite(t) }
+	}
+	watching := func(watch func(map[string]string, func(map[string]string) bool) bool) func(*testing.T) {
+		return storeContract(func() *bentStore { return &bentStore{watch: watch} })
+	}
 	return []breach{
 		{"the third answer is another's", func(b *bent) { b.receive = anothers }, over(proptest.Correlation), "which is another's"},
 		{"the third answer is another's, in a soak", func(b *bent) { b.receive = anothers }, soak, `call {"call":3} got {"call":4}`},
@@ -54,6 +60,12 @@ func breaches() []breach {
 		{"what was sent is said to be unsent", func(b *bent) { b.lie = true }, soak, "and not sent, was executed"},
 		{"nothing is answered", func(b *bent) { b.send = swallowed }, soakInRealTime, "0 calls were answered, and not 20"},
 		{"answers are made up", func(b *bent) { b.send = madeUp }, soak, "was not executed"},
+		{"every claim is granted", nil, names(claiming(generous)), "16 of 16 claims have the name"},
+		{"names are alike in either case", nil, names(claiming(caseless)), `"A" is free, and a claim by holder 1 got`},
+		{"a claim is made too late", nil, names(claiming(patient)), "made after its context had ended"},
+		{"a release is of whatever claim", nil, names(storeContract(releasesAny)), `"n" is first's, and a claim by another got <nil>`},
+		{"a watch begins with nothing", nil, names(watching(nothingFirst)), "and a watch began with map[]"},
+		{"a watch goes backwards", nil, names(watching(backwards)), "were told as ["},
 	}
 }
 

@@ -9,6 +9,16 @@
 //		})
 //	}
 //
+// [StoreContract] checks what registry.Store promises, on two of them that share
+// their names:
+//
+//	func TestStoreContract(t *testing.T) {
+//		proptest.StoreContract(t, func(t *testing.T) proptest.Stores {
+//			names := new(registry.Local)
+//			return proptest.Stores{A: names, B: names}
+//		})
+//	}
+//
 // The others check a Conn on a transport whose peer echoes, with the faults of
 // package fault put in between:
 //

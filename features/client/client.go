@@ -16,7 +16,7 @@ import (
 // Options configure a Client. The zero value of each field means its default.
 type Options struct {
 	// Conn configures each session's connection: name, timeouts, backoff,
-	// bounds, hooks. Its Dialect, Handler and Handshake are the client's own.
+	// bounds, hooks. Its Dialect, Handler, Handshake and Owner are the client's own.
 	// Its Final is asked as well, see Connect. A name that another session of
 	// the same Supervisor has at the time gets a suffix: "search", "search-2".
 	// Sessions of one Client share a Wheel and a Gate: those of them that Conn
@@ -121,6 +121,7 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}
 	s.watchTools()
+	s.connected.Store(true)
 	return s, nil
 }
 
@@ -133,7 +134,7 @@ func (c *Client) start(t transport.Transport) (*Session, error) {
 	}
 	options := c.options.Conn
 	options.Dialect, options.Handler = &s.dialect, handler{s}
-	options.Handshake, options.Final = s.shake, s.final
+	options.Handshake, options.Final, options.Owner = s.shake, s.final, s
 	if err := s.run(t, options); err != nil {
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}

@@ -28,12 +28,26 @@ type session struct {
 	supervisor *supervisor.Supervisor
 	own        bool // the supervisor is this session's
 	child      *supervisor.Child
+	connected  atomic.Bool             // Connect is about to return it
 	latest     atomic.Pointer[meeting] // nil until the session has been ready
 	legacy     atomic.Bool             // the server was found to know no modern revision
 	probing    atomic.Bool             // that is being found out
 	listed     listed                  // what the server has said of its tools
 	watch      watch
 	watching   sync.WaitGroup // of the watch's goroutines
+}
+
+// SessionOf is the session that a Conn belongs to, with no options for its
+// calls: for those who find the Conn by its name, in a registry.Registry for
+// instance. It reports false for a Conn that no Client has made, and for one
+// whose Connect has not come to its end yet. Whoever calls Close ends the
+// session for all.
+func SessionOf(c *conn.Conn) (*Session, bool) {
+	s, ok := c.Owner().(*session)
+	if !ok || !s.connected.Load() {
+		return nil, false
+	}
+	return &Session{session: s}, true
 }
 
 // With returns the same session with other options for its calls.

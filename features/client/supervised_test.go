@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/transport"
@@ -29,6 +30,27 @@ func TestOwnSupervisorEndsWithItsSession(t *testing.T) {
 		_, err = s.supervisor.Start(supervisor.ChildSpec{Run: func(context.Context) error { return nil }})
 		if own := given == nil; errors.Is(err, supervisor.ErrStopped) != own {
 			t.Errorf("own %t: another child got %v", own, err)
+		}
+	}
+}
+
+// A Conn leads to the session it belongs to when that is connected, and no other
+// Conn to any.
+//
+// Guarantees: G-0013.15
+func TestSessionOfWhatIsNotConnected(t *testing.T) {
+	s, err := New(protocol.Implementation{}, Options{}).start(refusing{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop()
+	for what, c := range map[string]*conn.Conn{
+		"that is connecting": s.conn,
+		"of nobody":          conn.New(refusing{}, conn.Options{}),
+		"of another":         conn.New(refusing{}, conn.Options{Owner: s}),
+	} {
+		if found, ok := SessionOf(c); ok || found != nil {
+			t.Errorf("a Conn %s has a session", what)
 		}
 	}
 }

@@ -1,0 +1,349 @@
+package proptest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/supervisor/registry"
+)
+
+// Stores are what StoreContract checks, without a name yet.
+type Stores struct {
+	// A and B share their names, as two processes do. They may be the same.
+	A, B registry.Store
+
+	// Lose ends the claim that A has of a name, as if its lease had run out or
+	// somebody had removed it; it does nothing to a name that is free. Nil: the
+	// Store loses none.
+	Lose func(name string)
+}
+
+// StoreContract checks the contract of registry.Store.
+//
+// open may be called hundreds of times; what it needs is given up in clean-ups.
+// The Stores must be in reach of their servers: a Claim or Release that fails
+// without cause fails the test. The suite runs in real time.
+//
+// Guarantees: G-0013.8, G-0013.9, G-0013.10, G-0013.11, G-0013.12
+func StoreContract(t *testing.T, open func(t *testing.T) Stores) {
+	for _, clause := range []struct {
+		name  string
+		check func(s *stores)
+	}{
+		{"one of many claims has the name", (*stores).oneOfMany},
+		{"names are told apart byte by byte", (*stores).namesApart},
+		{"a release is of its own claim", (*stores).releaseIsOfItsOwn},
+		{"a claim without time holds nothing", (*stores).claimWithoutTime},
+		{"a watch begins with all there is", (*stores).watchBegins},
+		{"a watch ends with its context and its loop", (*stores).watchEnds},
+		{"a loss is told, and leaves the name free", (*stores).lossIsTold},
+	} {
+		t.Run(clause.name, func(t *testing.T) { clause.check(openStores(t, t, open)) })
+	}
+	t.Run("claims, releases and watches agree with a map", func(t *testing.T) {
+		rapid.Check(t, func(rt *rapid.T) { agreesWithMap(rt, openStores(t, rt, open)) })
+	})
+}
+
+// stores are Stores on trial.
+type stores struct {
+	Stores
+	t   trial
+	ctx context.Context // the hang guard
+}
+
+func openStores(t *testing.T, of trial, open func(*testing.T) Stores) *stores {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), hangGuard, errors.New("the store does not answer"))
+	of.Cleanup(cancel)
+	return &stores{open(t), of, ctx}
+}
+
+// either alternates between the two.
+func (s *stores) either(n int) registry.Store {
+	if n%2 == 0 {
+		return s.A
+	}
+	return s.B
+}
+
+// claim takes a name that must be free.
+func (s *stores) claim(from registry.Store, c registry.Claim) registry.Release {
+	s.t.Helper()
+	if c.Lost == nil {
+		c.Lost = func(error) {}
+	}
+	release, err := from.Claim(s.ctx, c)
+	if err != nil {
+		s.t.Fatalf("%q is free, and a claim by %s got %v", c.Name, c.Holder, err)
+	}
+	return release
+}
+
+func (s *stores) release(release registry.Release) {
+	s.t.Helper()
+	if err := release(s.ctx); err != nil {
+		s.t.Fatalf("a release got %v", err)
+	}
+}
+
+// wantTaken claims a name that holder has.
+func (s *stores) wantTaken(name, holder string) {
+	s.t.Helper()
+	for n := range 2 {
+		_, err := s.either(n).Claim(s.ctx, registry.Claim{Name: name, Holder: "another", Lost: func(error) {}})
+		var taken *registry.TakenError
+		if !errors.As(err, &taken) || taken.Name != name || taken.Holder != holder {
+			s.t.Fatalf("%q is %s's, and a claim by another got %v", name, holder, err)
+		}
+	}
+}
+
+func (s *stores) oneOfMany() {
+	for round := range 8 {
+		name := fmt.Sprintf("name %d", round)
+		var winners atomic.Int64
+		var group sync.WaitGroup
+		for n := range 16 {
+			group.Go(func() {
+				_, err := s.either(n).Claim(s.ctx, registry.Claim{Name: name, Holder: "h", Lost: func(error) {}})
+				if err == nil {
+					winners.Add(1)
+				} else if !errors.As(err, new(*registry.TakenError)) {
+					s.t.Errorf("a claim among many got %v", err)
+				}
+			})
+		}
+		group.Wait()
+		if winners.Load() != 1 {
+			s.t.Fatalf("%d of 16 claims have the name", winners.Load())
+		}
+		s.wantTaken(name, "h")
+	}
+}
+
+func (s *stores) namesApart() {
+	names := []string{
+		"a", "A", "a ", " a", "a/b", "a/", "/a", "a*", "*", "?", "{a}", "'", `"`, `\`, "%61", "é", "e\u0301", "\u2028", "..",
+		strings.Repeat("x", registry.MaxName), strings.Repeat("x", registry.MaxName-1),
+	}
+	all := map[string]string{}
+	for n, name := range names {
+		all[name] = fmt.Sprintf("holder %d", n)
+		s.claim(s.either(n), registry.Claim{Name: name, Holder: all[name]})
+	}
+	for name, holder := range all {
+		s.wantTaken(name, holder)
+	}
+	for n := range 2 {
+		s.follow(s.either(n)).await(all)
+	}
+}
+
+func (s *stores) releaseIsOfItsOwn() {
+	for n := range 4 {
+		first := s.claim(s.A, registry.Claim{Name: "n", Holder: "first"})
+		s.release(first)
+		second := s.claim(s.either(n), registry.Claim{Name: "n", Holder: "first"})
+		s.release(first)
+		s.wantTaken("n", "first")
+		s.release(second)
+	}
+}
+
+func (s *stores) claimWithoutTime() {
+	ended, cancel := context.WithCancel(s.ctx)
+	cancel()
+	for range 16 { // chance may be on its side
+		if _, err := s.A.Claim(ended, registry.Claim{Name: "n", Holder: "late", Lost: func(error) {}}); err == nil {
+			s.t.Fatalf("a claim was made after its context had ended")
+		}
+	}
+	s.claim(s.B, registry.Claim{Name: "n", Holder: "in time"})
+	s.wantTaken("n", "in time")
+}
+
+func (s *stores) watchBegins() {
+	for _, want := range []map[string]string{{}, {"n": "a"}, {"n": "a", "m": "b"}} {
+		for name, holder := range want {
+			if release, err := s.A.Claim(s.ctx, registry.Claim{Name: name, Holder: holder, Lost: func(error) {}}); err == nil {
+				defer s.release(release)
+			}
+		}
+		for n := range 2 {
+			if first := s.first(s.either(n)); !maps.Equal(first, want) {
+				s.t.Fatalf("there is %v, and a watch began with %v", want, first)
+			}
+		}
+	}
+}
+
+// first is what a watch begins with.
+func (s *stores) first(from registry.Store) map[string]string {
+	for s.ctx.Err() == nil {
+		for all, err := range from.Watch(s.ctx) {
+			if err != nil {
+				break // it may have missed something before it began
+			}
+			return all
+		}
+	}
+	s.t.Fatalf("a watch did not begin: %v", context.Cause(s.ctx))
+	return nil
+}
+
+func (s *stores) watchEnds() {
+	s.first(s.A) // and left
+	f := s.follow(s.A)
+	s.claim(s.B, registry.Claim{Name: "n", Holder: "h"})
+	f.await(map[string]string{"n": "h"})
+	f.stop()
+}
+
+func (s *stores) lossIsTold() {
+	if s.Lose == nil {
+		return
+	}
+	f := s.follow(s.B)
+	for range 4 {
+		told := make(chan struct{}, 1)
+		release := s.claim(s.A, registry.Claim{Name: "n", Holder: "a", Lost: func(error) {
+			select {
+			case told <- struct{}{}:
+			default: // it was told before
+			}
+		}})
+		f.await(map[string]string{"n": "a"})
+		s.Lose("n")
+		select {
+		case <-told:
+		case <-s.ctx.Done():
+			s.t.Fatalf("a claim was lost, and its holder not told")
+		}
+		f.await(map[string]string{})
+		other := s.claim(s.B, registry.Claim{Name: "n", Holder: "b"})
+		s.release(release)
+		s.wantTaken("n", "b")
+		f.await(map[string]string{"n": "b"})
+		s.release(other)
+		f.await(map[string]string{})
+	}
+}
+
+// agreesWithMap claims and releases at random, with a watch of each store.
+func agreesWithMap(rt *rapid.T, s *stores) {
+	following := []*following{s.follow(s.A), s.follow(s.B)}
+	model, releases, claims := map[string]string{}, map[string]registry.Release{}, 0
+	rt.Repeat(map[string]func(*rapid.T){
+		"claim": func(rt *rapid.T) {
+			name := rapid.SampledFrom([]string{"k", "l", "m", "n"}).Draw(rt, "name")
+			if holder, taken := model[name]; taken {
+				s.wantTaken(name, holder)
+				return
+			}
+			model[name] = fmt.Sprintf("%06d", claims)
+			claims++
+			from := s.either(rapid.IntRange(0, 1).Draw(rt, "store"))
+			releases[name] = s.claim(from, registry.Claim{Name: name, Holder: model[name]})
+		},
+		"release": func(rt *rapid.T) {
+			name := rapid.SampledFrom([]string{"k", "l", "m", "n"}).Draw(rt, "name")
+			if release := releases[name]; release != nil {
+				s.release(release) // perhaps again
+				delete(model, name)
+			}
+		},
+		"settle": func(*rapid.T) {
+			for _, f := range following {
+				f.await(model)
+			}
+		},
+	})
+	for _, f := range following {
+		f.await(model)
+		f.stop()
+		for name, holders := range f.told { // which rise
+			if !slices.IsSorted(holders) {
+				rt.Fatalf("the holders of %q were told as %v", name, holders)
+			}
+		}
+	}
+}
+
+// following adds up what a Store tells.
+type following struct {
+	t       rapid.TB
+	ctx     context.Context
+	cancel  context.CancelFunc
+	ended   chan struct{}
+	changed chan struct{} // capacity one: something has changed
+
+	mu   sync.Mutex
+	now  map[string]string
+	told map[string][]string // of each name every holder, in the order that they were told
+}
+
+// follow begins to follow, until stop or the end of the trial.
+func (s *stores) follow(from registry.Store) *following {
+	f := &following{t: s.t, ended: make(chan struct{}), changed: make(chan struct{}, 1), now: map[string]string{}, told: map[string][]string{}}
+	f.ctx, f.cancel = context.WithCancel(s.ctx)
+	s.t.Cleanup(f.stop)
+	go f.run(registry.New(registry.Options{Store: from}))
+	return f
+}
+
+func (f *following) run(r *registry.Registry) {
+	defer close(f.ended)
+	for holding, err := range r.Holders(f.ctx) {
+		if err == nil {
+			f.note(holding)
+		}
+	}
+}
+
+func (f *following) note(h registry.Holding) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h.Holder == "" {
+		delete(f.now, h.Name)
+	} else {
+		f.now[h.Name] = h.Holder
+		f.told[h.Name] = append(f.told[h.Name], h.Holder)
+	}
+	select {
+	case f.changed <- struct{}{}:
+	default: // it will be looked at already
+	}
+}
+
+// await waits until what was told adds up to want.
+func (f *following) await(want map[string]string) {
+	f.t.Helper()
+	for {
+		f.mu.Lock()
+		now := maps.Clone(f.now)
+		f.mu.Unlock()
+		if maps.Equal(now, want) {
+			return
+		}
+		select {
+		case <-f.changed:
+		case <-f.ended:
+			f.t.Fatalf("there is %v, and when it ended a watch had told %v", want, now)
+		}
+	}
+}
+
+// stop waits until nothing is told any more.
+func (f *following) stop() {
+	f.cancel()
+	<-f.ended
+}

@@ -1,0 +1,57 @@
+package registry
+
+import (
+	"fmt"
+	"testing"
+)
+
+// What waits for a watcher is bounded by the names there are and those it was
+// told of, whatever happens meanwhile.
+//
+// Guarantees: G-0013.5
+func TestFeedIsBounded(t *testing.T) {
+	f := newFeed[int]()
+	for n := range 10 {
+		f.set(fmt.Sprint("told ", n), 1, nil)
+	}
+	for range 10 {
+		f.next()
+	}
+	for n := range 10_000 {
+		name := fmt.Sprint("passing ", n)
+		f.set(name, 1, nil)
+		f.set(name, 2, nil)
+		f.set(name, 0, nil)
+		f.set(fmt.Sprint("told ", n%10), n%3, nil)
+		if len(f.due) > 10 || f.order.Len() != len(f.due) || len(f.told) != 10 {
+			t.Fatalf("after %d changes of 10 names %d wait, %d in order, of %d told", n, len(f.due), f.order.Len(), len(f.told))
+		}
+	}
+	for _, ok := f.next(); ok; _, ok = f.next() {
+	}
+	for n := range 10 {
+		f.set(fmt.Sprint("told ", n), 0, nil)
+		f.next()
+	}
+	if len(f.told) > 0 || len(f.due) > 0 {
+		t.Errorf("%d names are kept as told, %d as due, and there is none", len(f.told), len(f.due))
+	}
+}
+
+// A Registry keeps nothing of watchers that have left.
+//
+// Guarantees: G-0013.6
+func TestWatchersLeave(t *testing.T) {
+	names := new(Local)
+	r := New(Options{Store: names})
+	if _, err := names.Claim(t.Context(), Claim{Name: "n", Holder: "h"}); err != nil {
+		t.Fatal(err)
+	}
+	for range r.Holders(t.Context()) {
+		break
+	}
+	r.leave(r.follow())
+	if len(r.feeds) > 0 || len(names.feeds) > 0 {
+		t.Errorf("%d and %d watchers are kept", len(r.feeds), len(names.feeds))
+	}
+}

@@ -1,0 +1,55 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/supervisor/registry"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type refusing struct{}
+
+func (refusing) Open(context.Context) (transport.Link, error) { return nil, errors.New("refused") }
+
+// open returns a Conn that does not run yet.
+func open() *conn.Conn { return conn.New(refusing{}, conn.Options{}) }
+
+// finish closes a Conn for good.
+func finish(t errorer, c *conn.Conn) {
+	c.Stop()
+	if err := c.Run(context.Background()); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+type errorer interface{ Errorf(string, ...any) }
+
+// register gives a Conn a name that must be free.
+func register(t testing.TB, r *registry.Registry, name string, c *conn.Conn) {
+	t.Helper()
+	if err := r.Register(t.Context(), name, c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unregister(t testing.TB, r *registry.Registry, name string, c *conn.Conn) {
+	t.Helper()
+	if err := r.Unregister(t.Context(), name, c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantFound wants a name to be that Conn's; nil is nobody's.
+func wantFound(t testing.TB, r *registry.Registry, name string, want *conn.Conn) {
+	t.Helper()
+	if got, found := r.Lookup(name); got != want || found != (want != nil) {
+		t.Errorf("Lookup(%q) is %p, %t; want %p", name, got, found, want)
+	}
+}

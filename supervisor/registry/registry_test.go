@@ -1,0 +1,217 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/supervisor/registry"
+)
+
+func TestRegister(t *testing.T) {
+	r := registry.New(registry.Options{})
+	weather, search := open(), open()
+	wantFound(t, r, "weather", nil)
+	register(t, r, "weather", weather)
+	register(t, r, "wetter", weather)
+	register(t, r, "search", search)
+	register(t, r, "search", search) // again
+	wantFound(t, r, "weather", weather)
+	wantFound(t, r, "wetter", weather)
+	var names []string
+	for name, c := range r.All() {
+		wantFound(t, r, name, c)
+		names = append(names, name)
+	}
+	if want := []string{"search", "weather", "wetter"}; !slices.Equal(names, want) || r.Len() != 3 {
+		t.Errorf("All has %q, Len is %d; want %q", names, r.Len(), want)
+	}
+}
+
+// Only the Conn that has a name gives it up, and giving up twice is once.
+//
+// Guarantees: G-0013.2
+func TestUnregisterIsTheHolders(t *testing.T) {
+	r := registry.New(registry.Options{Holder: "here"})
+	first, second := open(), open()
+	unregister(t, r, "n", first)
+	register(t, r, "n", first)
+	err := r.Register(t.Context(), "n", second)
+	var taken *registry.TakenError
+	if !errors.As(err, &taken) || *taken != (registry.TakenError{Name: "n", Holder: "here"}) {
+		t.Errorf("a name that is taken got %v", err)
+	}
+	unregister(t, r, "n", second)
+	wantFound(t, r, "n", first)
+	unregister(t, r, "n", first)
+	wantFound(t, r, "n", nil)
+	register(t, r, "n", second)
+	unregister(t, r, "n", first)
+	wantFound(t, r, "n", second)
+}
+
+// A Conn that has closed for good is found by nobody, gets no name, and makes
+// way for another.
+//
+// Guarantees: G-0013.3
+func TestClosedConnsHoldNothing(t *testing.T) {
+	r := registry.New(registry.Options{})
+	first, second := open(), open()
+	register(t, r, "n", first)
+	register(t, r, "m", first)
+	finish(t, first)
+	wantFound(t, r, "n", nil)
+	for name := range r.All() {
+		t.Errorf("All has %q", name)
+	}
+	if r.Len() != 0 {
+		t.Errorf("Len is %d", r.Len())
+	}
+	if err := r.Register(t.Context(), "k", first); !errors.Is(err, registry.ErrClosed) {
+		t.Errorf("a closed Conn got %v", err)
+	}
+	register(t, r, "n", second)
+	wantFound(t, r, "n", second)
+	unregister(t, r, "m", first)
+	register(t, r, "m", second)
+}
+
+// Guarantees: G-0013.14
+func TestNames(t *testing.T) {
+	r := registry.New(registry.Options{})
+	for _, name := range []string{
+		"a", " ", "weather/berlin", "Москва", "日本語", "e\u0301", "\u2028", strings.Repeat("x", 256), strings.Repeat("é", 128),
+	} {
+		register(t, r, name, open())
+	}
+	for _, name := range []string{
+		"", "\x00", "a\nb", "a\tb", "\x7f", "\u0085", "a\xff", "\xed\xa0\x80", strings.Repeat("x", 257), strings.Repeat("é", 128) + "x",
+	} {
+		var refused *registry.NameError
+		if err := r.Register(t.Context(), name, open()); !errors.As(err, &refused) || refused.Name != name || len(err.Error()) > 300 {
+			t.Errorf("name %q got %v", name, err)
+		}
+	}
+	if r.Len() != 9 {
+		t.Errorf("Len is %d", r.Len())
+	}
+}
+
+// sharing makes two Registries that share their names: one twice, two of one
+// process, and two of a cluster.
+func sharing() map[string][2]*registry.Registry {
+	alone := registry.New(registry.Options{})
+	local := registry.Options{Store: new(registry.Local)}
+	c := newCluster(1)
+	return map[string][2]*registry.Registry{
+		"one":     {alone, alone},
+		"local":   {registry.New(local), registry.New(local)},
+		"cluster": {registry.New(registry.Options{Store: c.member(), Holder: "a"}), registry.New(registry.Options{Store: c.member(), Holder: "b"})},
+	}
+}
+
+// Children of several supervisors want the same names: a name has one Conn at a
+// time, and whoever does not get it is told.
+//
+// Guarantees: G-0013.1
+func TestOneConnHasTheName(t *testing.T) {
+	for kind, registries := range sharing() {
+		t.Run(kind, func(t *testing.T) {
+			rivals := newRivals(registries)
+			for n := range 4 {
+				s := supervisor.New(supervisor.Options{Name: fmt.Sprint(n)})
+				defer s.Stop(context.Background())
+				for range 8 {
+					spec := supervisor.ChildSpec{Restart: supervisor.Temporary, Run: rivals.run}
+					if _, err := s.Start(spec); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for range 4 * 8 {
+				if err := <-rivals.results; err != nil {
+					t.Error(err)
+				}
+			}
+			for _, r := range registries {
+				if r.Len() != 0 {
+					t.Errorf("%d names are left", r.Len())
+				}
+			}
+		})
+	}
+}
+
+// rivals want the same two names over and over.
+type rivals struct {
+	registries [2]*registry.Registry
+	turns      atomic.Int64
+	holding    [2]atomic.Int64
+	results    chan error
+}
+
+func newRivals(registries [2]*registry.Registry) *rivals {
+	return &rivals{registries: registries, results: make(chan error, 32)}
+}
+
+func (v *rivals) run(ctx context.Context) error {
+	c := open()
+	var err error
+	for range 50 {
+		turn := v.turns.Add(1)
+		err = errors.Join(err, v.take(ctx, v.registries[turn%2], int(turn/2%2), c))
+	}
+	v.results <- err
+	return nil
+}
+
+// take registers and unregisters one name.
+func (v *rivals) take(ctx context.Context, r *registry.Registry, n int, c *conn.Conn) error {
+	name := fmt.Sprint("name ", n)
+	switch err := r.Register(ctx, name, c); {
+	case errors.As(err, new(*registry.TakenError)):
+		return nil
+	case err != nil:
+		return err
+	}
+	if others := v.holding[n].Add(1) - 1; others != 0 {
+		return fmt.Errorf("%s has %d more", name, others)
+	}
+	if found, _ := r.Lookup(name); found != c {
+		return fmt.Errorf("%s is another's", name)
+	}
+	v.holding[n].Add(-1)
+	return r.Unregister(ctx, name, c)
+}
+
+// Of many that register a name at once and keep it, one has it.
+//
+// Guarantees: G-0013.1
+func TestOneOfManyWins(t *testing.T) {
+	for kind, registries := range sharing() {
+		t.Run(kind, func(t *testing.T) {
+			results := make(chan error)
+			for n := range 64 {
+				go func() { results <- registries[n%2].Register(t.Context(), "n", open()) }()
+			}
+			won := 0
+			for range 64 {
+				switch err := <-results; {
+				case err == nil:
+					won++
+				case !errors.As(err, new(*registry.TakenError)):
+					t.Error(err)
+				}
+			}
+			if won != 1 {
+				t.Errorf("%d have the name", won)
+			}
+		})
+	}
+}
