@@ -1,8 +1,11 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/conn"
 )
 
 // What waits for a watcher is bounded by the names there are and those it was
@@ -38,6 +41,23 @@ func TestFeedIsBounded(t *testing.T) {
 	}
 }
 
+// A watcher that is busy when something happens finds it when it waits.
+//
+// Guarantees: G-0013.4
+func TestFeedKeepsItsWake(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	f := newFeed[int]()
+	if f.await(ended) {
+		t.Error("nothing has happened, and it was awake")
+	}
+	f.set("n", 1, nil)
+	f.set("m", 1, nil)
+	if !f.await(t.Context()) || f.await(ended) {
+		t.Error("it was not awake once")
+	}
+}
+
 // A Registry keeps nothing of watchers that have left.
 //
 // Guarantees: G-0013.6
@@ -47,10 +67,21 @@ func TestWatchersLeave(t *testing.T) {
 	if _, err := names.Claim(t.Context(), Claim{Name: "n", Holder: "h"}); err != nil {
 		t.Fatal(err)
 	}
+	if err := r.Register(t.Context(), "m", conn.New(nil, conn.Options{})); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
 	for range r.Holders(t.Context()) {
+		told++
 		break
 	}
-	r.leave(r.follow())
+	for range r.Watch(t.Context()) {
+		told++
+		break
+	}
+	if told != 2 {
+		t.Errorf("told %d times", told)
+	}
 	if len(r.feeds) > 0 || len(names.feeds) > 0 {
 		t.Errorf("%d and %d watchers are kept", len(r.feeds), len(names.feeds))
 	}

@@ -250,8 +250,7 @@ func TestHoldersMakeUpForGaps(t *testing.T) {
 	}}
 	var told []registry.Holding
 	var failures []error
-	ctx, cancel := context.WithCancel(t.Context())
-	for h, err := range registry.New(registry.Options{Store: s}).Holders(ctx) {
+	for h, err := range registry.New(registry.Options{Store: s}).Holders(t.Context()) {
 		if err != nil {
 			failures = append(failures, err)
 			continue
@@ -271,9 +270,26 @@ func TestHoldersMakeUpForGaps(t *testing.T) {
 	if len(failures) != 3 || !errors.Is(failures[0], errGap) || !errors.Is(failures[1], errDown) {
 		t.Errorf("failures were %v", failures)
 	}
-	cancel()
-	s.watches = [][]any{{errDown}}
-	for h, err := range registry.New(registry.Options{Store: s}).Holders(ctx) {
-		t.Errorf("told %v, %v after the end", h, err)
+	if len(s.watches) > 0 {
+		t.Errorf("%d watches were not begun", len(s.watches))
+	}
+}
+
+// The end of the context is no failure to be told.
+func TestHoldersEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := &scripted{watches: [][]any{{map[string]string{"a": "1"}, errGap}}}
+	told := 0
+	for range 2 { // the second has ended before it begins
+		for h, err := range registry.New(registry.Options{Store: s}).Holders(ctx) {
+			if told++; err != nil || h.Name != "a" {
+				t.Errorf("told %v, %v", h, err)
+			}
+			cancel()
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
 	}
 }
