@@ -3,41 +3,60 @@ package supervisor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
 )
 
 // A ChildSpec describes a child, in OTP's words.
 type ChildSpec struct {
-	// ID names the child among those that run. Empty: one is given, for
+	// ID names the child among those that are not over. Empty: one is given, for
 	// instance "child-7".
 	ID string
 
-	// Run is the child; see the package comment for its contract. Each Run has
-	// a context of its own, which ends when the child is to stop, with the
-	// cause ErrStopped, and when Run has returned.
+	// Init, if set, comes before every Run, on the same goroutine. Start waits
+	// for it, and so do the children that are started after this one. When it
+	// fails, the child has failed to start.
+	Init func(context.Context) error
+
+	// Run is the child; see the package comment for its contract. It has the
+	// context of its Init, which ends when the child is to stop, with the cause
+	// ErrStopped, or ErrRestarted when it is to run again, and when Run has
+	// returned.
 	Run func(context.Context) error
 
-	Restart  Restart       // which ends are followed by another Run; Permanent
-	Shutdown time.Duration // how long a stop waits for the child; 5 s
+	// Drain, if set, is called by Supervisor.Close, on a goroutine of its own: it
+	// has the child finish what it has begun and Run return nil, until its context
+	// ends, as http.Server.Shutdown does. When it has returned and Run has not,
+	// the child is stopped. Nil: the child has nothing to finish.
+	Drain func(context.Context) error
 
-	final func(error) bool  // reports ends that no restart follows; nil: none
-	last  func(error) error // run on the child's goroutine when no restart follows; nil: nothing
+	// Supervisor, in place of the three above, makes a supervisor the child of
+	// this one. Its Init has started its children, its Run fails when it gives
+	// up, and its Drain is its Close.
+	Supervisor *Supervisor
+
+	Restart  Restart       // which ends are followed by another Run; Permanent
+	Shutdown time.Duration // how long a stop waits for the child; 5 s; negative, and for a supervisor: for ever
+
+	connection *conn.Conn                        // that Run runs; nil for none
+	outcome    func(error) (final, resumes bool) // whether no Run goes on from there, or one would that has ended with this error; nil: neither
+	dismiss    func(error) error                 // closes what a Run has left that another would go on with
 }
 
 func (spec ChildSpec) withDefaults() ChildSpec {
+	if s := spec.Supervisor; s != nil {
+		spec.Init, spec.Run, spec.Drain = s.begin, s.run, s.Close
+		spec.outcome, spec.dismiss = s.outcome, s.abandon
+		spec.Shutdown = cmp.Or(spec.Shutdown, -1)
+	}
 	spec.Shutdown = cmp.Or(spec.Shutdown, defaultShutdown)
 	return spec
 }
 
-// restarts reports whether another Run follows one that returned err.
-func (spec ChildSpec) restarts(err error) bool {
-	if spec.final != nil && spec.final(err) {
-		return false
-	}
-	return spec.Restart.again(err != nil)
+func (spec *ChildSpec) traits() traits {
+	return traits{spec.Restart, spec.Shutdown, spec.Init != nil, spec.Drain != nil}
 }
 
 // A Child is a handle to what a supervisor runs. It stays valid over restarts.
@@ -45,60 +64,75 @@ func (spec ChildSpec) restarts(err error) bool {
 type Child struct {
 	supervisor *Supervisor
 	spec       ChildSpec
-	order      uint64        // of its start
-	done       chan struct{} // closed when the child is over for good
-	err        error         // set before done is closed
 
 	// Under the supervisor's mutex.
-	state       State
-	cancel      context.CancelCauseFunc // of the present Run
+	key    uint64        // orders children by their start
+	begun  chan struct{} // closed when it has been started: its Init has returned
+	done   chan struct{} // closed when it is over
+	err    error         // set before done is closed
+	state  State         // once it is over
+	since  time.Time     // of that
+	proven bool          // it has been started before
+
+	// Of the present Run.
+	cancel     context.CancelCauseFunc
+	undrain    context.CancelFunc // of its Drain; nil unless that runs
+	drainDue   instant            // when that is to have returned; 0 once it was said that it has not
+	goroutines int                // of Run and Drain
+	last       *message           // that Run has ended, while Drain has not returned
+	asked      bool               // to stop
+	overdue    chan struct{}      // closed when it has ignored that
+	failure    error              // how it ended
+
+	ran         bool
 	restarts    int
 	lastFailure error
-	since       time.Time
-	stuck       bool // OnEvent was told
+	failedAt    time.Time
 }
 
-func newChild(s *Supervisor, spec ChildSpec, order uint64) *Child {
-	return &Child{
-		supervisor: s, spec: spec, order: order,
-		done: make(chan struct{}), state: Running, since: time.Now(),
+func newChild(s *Supervisor, spec ChildSpec) *Child {
+	if (spec.Run == nil) == (spec.Supervisor == nil) {
+		panic("supervisor: a ChildSpec needs either Run or Supervisor")
 	}
-}
-
-// launch starts the child's goroutine. The caller holds the mutex.
-func (c *Child) launch() {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	c.cancel = cancel
-	go c.run(ctx)
-}
-
-// run is the child's one goroutine, for one Run. What it defers also sees a
-// panic, and runtime.Goexit, which leaves err as it was.
-func (c *Child) run(ctx context.Context) {
-	err := ErrGoexit
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{value, debug.Stack()}
-		}
-		c.supervisor.ended(c, err)
-	}()
-	err = c.spec.Run(ctx)
+	return &Child{supervisor: s, spec: spec.withDefaults()}
 }
 
 // ID is the child's name.
 func (c *Child) ID() string { return c.spec.ID }
 
-// Done is closed when the child is over and will not run again.
-func (c *Child) Done() <-chan struct{} { return c.done }
+// Done is closed when the child is over: it does not run, and the supervisor
+// will not run it again. When somebody else does, by Restart, there is another
+// Done.
+func (c *Child) Done() <-chan struct{} {
+	c.supervisor.mu.Lock()
+	defer c.supervisor.mu.Unlock()
+	return c.done
+}
 
 // Err is nil until Done is closed. Then it is how the child failed for good,
 // or nil when it returned without an error or was stopped.
 func (c *Child) Err() error {
+	c.supervisor.mu.Lock()
+	defer c.supervisor.mu.Unlock()
+	return c.err
+}
+
+// isOver reports whether Done is closed. The mutex is held.
+func (c *Child) isOver() bool { return isClosed(c.done) }
+
+func isClosed(channel <-chan struct{}) bool {
 	select {
-	case <-c.done:
-		return c.err
+	case <-channel:
+		return true
 	default:
-		return nil
+		return false
+	}
+}
+
+// begin notes that the child has been started. The mutex is held.
+func (c *Child) begin() {
+	if c.proven = true; !isClosed(c.begun) {
+		close(c.begun)
 	}
 }
 
@@ -108,50 +142,102 @@ func (c *Child) Err() error {
 // ctx it wraps the cause as well. Stop is idempotent. A child that calls its
 // own Stop waits for itself in vain; to end it returns.
 func (c *Child) Stop(ctx context.Context) error {
-	c.ask()
-	if err := c.await(ctx); err != nil {
-		return err
-	}
-	return c.Err()
-}
-
-// ask tells the child to stop.
-func (c *Child) ask() {
-	c.supervisor.mu.Lock()
-	defer c.supervisor.mu.Unlock()
-	if c.state == Running {
-		c.state, c.since = Stopping, time.Now()
-		c.cancel(ErrStopped)
-	}
-}
-
-// await waits for a child that was asked to stop.
-func (c *Child) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.spec.Shutdown, errOverdue)
-	defer cancel()
-	err := await(ctx, c.done)
-	if err == nil {
-		return nil
-	}
-	stuck := &StuckError{c.supervisor.options.Name, []string{c.spec.ID}}
-	if !errors.Is(err, errOverdue) {
-		return fmt.Errorf("%w: %w", stuck, err)
-	}
-	c.supervisor.tellStuck(c, stuck)
-	return stuck
-}
-
-// await waits until done is closed, or returns the cause when ctx ends first.
-func await(ctx context.Context, done <-chan struct{}) error {
+	s := c.supervisor
+	s.mu.Lock()
+	done, key := c.done, c.key
+	s.step(&message{kind: haltAsked, child: key})
+	overdue := c.overdue
+	s.mu.Unlock()
 	select {
 	case <-done:
-		return nil
+	case <-overdue:
 	case <-ctx.Done():
 	}
+	switch { // several may have come about
+	case isClosed(done):
+		return c.Err()
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", c.isStuck(), context.Cause(ctx))
+	default:
+		return c.isStuck()
+	}
+}
+
+// Restart has the child run again: it stops it first if it runs, and brings it
+// back if it is over. It returns when the child has been started, like
+// Supervisor.Start, and fails like Stop and Start. It restarts nobody else, and
+// does not count for the intensity. A child that was over comes last in the
+// order of the start. A Conn that has closed for good cannot run again: that is
+// ErrFinal.
+func (c *Child) Restart(ctx context.Context) error {
+	if err := c.runAgain(); err != nil {
+		return c.refused("restarting", err)
+	}
+	if err := c.awaitBegin(ctx); err != nil {
+		return c.refused("restarting", err)
+	}
+	return nil
+}
+
+// runAgain asks for another Run.
+func (c *Child) runAgain() error {
+	s := c.supervisor
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.isOver() {
+		if c.spec.connection != nil {
+			return ErrFinal
+		}
+		return s.enlist(c)
+	}
+	if s.core.state != Running {
+		return ErrStopped
+	}
+	if isClosed(c.begun) {
+		c.begun = make(chan struct{})
+	}
+	s.step(&message{kind: restartAsked, child: c.key})
+	return nil
+}
+
+func (c *Child) refused(doing string, err error) error {
+	return fmt.Errorf("%s: %s child %q: %w", title(c.supervisor.options.Name), doing, c.spec.ID, err)
+}
+
+// awaitBegin waits until the child has been started.
+func (c *Child) awaitBegin(ctx context.Context) error {
+	c.supervisor.mu.Lock()
+	begun, done, overdue := c.begun, c.done, c.overdue
+	c.supervisor.mu.Unlock()
 	select {
-	case <-done: // both came about, and this is what was waited for
+	case <-begun:
+	case <-done:
+	case <-overdue:
+	case <-ctx.Done():
+	}
+	switch { // several may have come about; the first of these tells most
+	case isClosed(begun):
 		return nil
+	case isClosed(done):
+		return cmp.Or(c.Err(), ErrStopped)
+	case isClosed(overdue):
+		return c.isStuck()
 	default:
 		return context.Cause(ctx)
 	}
+}
+
+func (c *Child) isStuck() *StuckError {
+	return &StuckError{c.supervisor.options.Name, []string{c.spec.ID}}
+}
+
+// Delete stops the child, and takes it off the list of those that are over.
+func (c *Child) Delete(ctx context.Context) error {
+	err := c.Stop(ctx)
+	c.supervisor.mu.Lock()
+	defer c.supervisor.mu.Unlock()
+	if c.isOver() {
+		c.supervisor.forget(c)
+	}
+	return err
 }

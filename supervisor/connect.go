@@ -5,44 +5,90 @@ import (
 	"errors"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
 // Connect runs a Conn as a Transient child named by Conn.Name, within the
-// default Shutdown. It fails as Start does, and starts no goroutine but the
-// Conn's own.
+// default Shutdown. It fails as Start does, waits for nothing but the Registry,
+// and starts no goroutine but the Conn's own.
 //
 // Links, handshakes and the delays between them are the Conn's business, and
 // none of them counts as a restart. Only a panic of an initiator's loop does:
-// the Conn runs again at once, and continues its ids and epochs. A Conn that
-// has closed for good is over, and so is its child; Err says why it closed.
+// the Conn runs again at once, and continues its ids and epochs. So it does
+// when a strategy restarts it, or a supervisor above: it loses its link and
+// begins another, and the handle stays what it is. A Conn that has closed for
+// good is over, and so is its child; Err says why it closed.
 //
 // When no restart follows a panic, because the supervisor stops or gives up,
 // the Conn is closed for good, so that nobody waits for it.
-func (s *Supervisor) Connect(c *conn.Conn) (*Child, error) {
-	return s.Start(ChildSpec{
-		ID: c.Name(), Run: c.Run, Restart: Transient,
-		final: func(err error) bool { return !resumable(c, err) },
-		last:  func(err error) error { return closeAfter(c, err) },
-	})
+func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) {
+	return s.Start(ctx, connection{c, s.options.Registry}.spec())
 }
 
-// closeAfter closes a Conn that will not be run again although it could be. A
-// Conn that was stopped before its Run opens no link.
-func closeAfter(c *conn.Conn, err error) error {
-	if !resumable(c, err) {
+// A connection is a Conn as a child.
+type connection struct {
+	*conn.Conn
+	names *registry.Registry // that have it while it is one; nil: none
+}
+
+func (c connection) spec() ChildSpec {
+	spec := ChildSpec{
+		ID: c.Name(), Run: c.run, Drain: c.drain, Restart: Transient,
+		connection: c.Conn, outcome: c.outcome, dismiss: c.dismiss,
+	}
+	if c.names != nil {
+		spec.Init = c.register
+	}
+	return spec
+}
+
+func (c connection) register(ctx context.Context) error {
+	return c.names.Register(ctx, c.Name(), c.Conn)
+}
+
+// run gives the name back when no other Run goes on from here.
+func (c connection) run(ctx context.Context) error {
+	err := c.Conn.Run(ctx)
+	if c.isResumable(err) {
 		return err
 	}
-	c.Stop()
-	return errors.Join(err, c.Run(context.Background()))
+	return c.unregister(err)
 }
 
-// resumable reports whether another Run of the Conn continues the one that
-// returned err.
-func resumable(c *conn.Conn, err error) bool {
-	select {
-	case <-c.Done():
-		return false
-	default:
-		return errors.As(err, new(*conn.PanicError))
+// drain is Close. A Conn whose Run has yet to begin, or has ended, has nothing
+// to finish.
+func (c connection) drain(ctx context.Context) error {
+	if err := c.Close(ctx); !errors.Is(err, conn.ErrNotRunning) {
+		return err
 	}
+	return nil
+}
+
+func (c connection) outcome(err error) (final, resumes bool) {
+	resumable := c.isResumable(err)
+	return !resumable, resumable
+}
+
+// isResumable reports whether another Run continues the one that returned err.
+func (c connection) isResumable(err error) bool {
+	return !isClosed(c.Done()) && (errors.As(err, new(*conn.PanicError)) || errors.Is(err, conn.ErrInterrupted))
+}
+
+// dismiss closes a Conn that will not be run again although it could be.
+func (c connection) dismiss(err error) error {
+	c.Stop() // so that it opens no link
+	return c.unregister(errors.Join(err, c.Conn.Run(context.Background())))
+}
+
+// unregister adds to err that the name was not given back.
+func (c connection) unregister(err error) error {
+	if c.names == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), defaultShutdown)
+	defer cancel()
+	if failed := c.names.Unregister(ctx, c.Name(), c.Conn); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return err
 }

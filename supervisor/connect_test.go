@@ -69,7 +69,7 @@ func TestLostLinkIsTheConnsBusiness(t *testing.T) {
 			p.drop()
 			pass(time.Minute)
 		}
-		if got := s.Children()[0]; got.ID != "weather" || got.State != supervisor.Running || got.Restarts != 0 || child.Err() != nil {
+		if got := s.Report().Children[0]; got.ID != "weather" || got.State != supervisor.Running || got.Restarts != 0 || child.Err() != nil {
 			t.Errorf("got %v", got)
 		}
 		stop(t, s)
@@ -98,7 +98,7 @@ func TestBackoffIsNotDelayedTwice(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if got := s.Children()[0]; got.Restarts != 0 {
+		if got := s.Report().Children[0]; got.Restarts != 0 {
 			t.Errorf("got %v", got)
 		}
 		stop(t, s)
@@ -120,7 +120,7 @@ func TestClosedForGoodIsNotRestarted(t *testing.T) {
 		if err := child.Err(); !errors.As(err, &reason) || reason.Kind != conn.OpenFailed || !errors.Is(err, errDown) || opened != 1 {
 			t.Errorf("Err is %v after %d attempts", err, opened)
 		}
-		if got := states(s.Children()); got["final"] != supervisor.Failed {
+		if got := states(s.Report().Children); got["final"] != supervisor.Failed {
 			t.Errorf("got %v", got)
 		}
 		stop(t, s)
@@ -135,8 +135,8 @@ func TestStoppedConnIsOver(t *testing.T) {
 		child := connect(t, s, c)
 		c.Stop()
 		<-child.Done()
-		if err := child.Err(); err != nil || s.Children()[0].State != supervisor.Stopped {
-			t.Errorf("Err is %v, %v", err, s.Children())
+		if err := child.Err(); err != nil || s.Report().Children[0].State != supervisor.Stopped {
+			t.Errorf("Err is %v, %v", err, s.Report().Children)
 		}
 		stop(t, s)
 	})
@@ -169,7 +169,7 @@ func TestPanicOfAConnIsARestart(t *testing.T) {
 		c := panicky(3, &opened)
 		connect(t, s, c)
 		synctest.Wait()
-		got := s.Children()[0]
+		got := s.Report().Children[0]
 		if got.Restarts != 3 || !errors.As(got.LastFailure, new(*conn.PanicError)) || time.Since(began) != 0 {
 			t.Errorf("got %v after %v", got, time.Since(began))
 		}
@@ -264,7 +264,7 @@ func TestConnectTwice(t *testing.T) {
 		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "a"})
 		connect(t, s, c)
 		synctest.Wait()
-		if _, err := s.Connect(c); !errors.As(err, new(*supervisor.DuplicateError)) {
+		if _, err := s.Connect(context.Background(), c); !errors.As(err, new(*supervisor.DuplicateError)) {
 			t.Errorf("Connect returned %v", err)
 		}
 		child := connect(t, other, c)

@@ -2,10 +2,12 @@
 // after the model of Erlang/OTP.
 //
 // A child is a function that runs until its context ends. The supervisor gives
-// it one goroutine, runs it again when it fails, as its restart policy says,
-// and stops it on request. A panic is a failure of that child; the process
-// lives. When children fail too often the supervisor gives up, stops all of
-// them, and says which one it was.
+// it one goroutine, runs it again when it fails, as its restart type says, and
+// stops it on request. A panic is a failure of that child; the process lives.
+// When children fail too often the supervisor gives up, stops all of them, and
+// says which one it was. A supervisor can be the child of another, which then
+// begins it anew: so what fails is contained by the smallest part of the tree
+// that can do without it.
 //
 // # The contract of a child
 //
@@ -14,16 +16,31 @@
 //   - Before it returns, it waits for every goroutine it has started.
 //   - It can be run again: it keeps nothing of a Run that has failed, or knows
 //     how to go on from there.
+//   - Init is for what others depend on: the children after it are started when
+//     it has returned.
 //   - Go cannot end a goroutine from outside. A child that ignores the end of
-//     its context is reported by name, and left behind, after its Shutdown.
+//     its context is reported by name, and left behind, after its Shutdown. It
+//     is not run again before it is gone.
 //
 // # What is guaranteed
 //
 //   - A failed child runs again at once: the supervisor adds no delay.
-//   - Children are stopped in reverse order of their start, one after another.
-//   - Stop returns when every child's goroutine is gone or named.
+//   - Children are stopped in reverse order of their start, one after another,
+//     and those that a Strategy restarts are started in order again.
+//   - Stop returns when every child's goroutine is gone or named; Close first
+//     lets the whole tree finish what it has begun, within one deadline.
 //   - A connection costs one goroutine in all, and its backoff is its own.
+//   - A supervisor has no goroutine of its own; as a child of another it has one.
+//
+// A Report is the tree at one moment, as data and, by its String, for people:
+//
+//	supervisor app: rest_for_one, running since 12:00:00, 2 children, 0 of 3 restarts spent in the last 5s
+//	├─ config: permanent worker, running since 12:00:00
+//	└─ pool: permanent supervisor, running since 12:00:00; one_for_one, running since 12:00:00, 2 children, …
+//	   ├─ weather: transient connection, running since 12:00:00, link 3 ready since 12:04:07, last loss: link broken: …
+//	   └─ search: transient connection, running since 12:00:00, link 7 backoff since 12:05:01, next attempt at 12:05:29, …
 //
 // Starting, restarting and stopping one child takes constant time, however
-// many there are. See ADR-0002.
+// many there are. What happens is decided by a pure state machine, which is
+// searched exhaustively; see ADR-0002.
 package supervisor

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
 )
 
 var (
@@ -14,13 +16,24 @@ var (
 	// the child is to stop.
 	ErrStopped = errors.New("supervisor: stopped")
 
+	// ErrRestarted is the cause of a child's context that ends because the child
+	// is to run again: its strategy says so, or a supervisor above is restarted,
+	// or somebody called Child.Restart. A Conn is interrupted by it, not closed.
+	ErrRestarted = fmt.Errorf("supervisor: restarted: %w", conn.ErrInterrupted)
+
+	// ErrFinal refuses to restart a Conn that has closed for good.
+	ErrFinal = errors.New("supervisor: child cannot run again")
+
+	// ErrNested refuses to make a supervisor the child of another: it is one
+	// already, or that would be a circle.
+	ErrNested = errors.New("supervisor: part of a tree already")
+
 	// ErrGoexit is the failure of a child that called runtime.Goexit.
 	ErrGoexit = errors.New("supervisor: child called runtime.Goexit")
-
-	errOverdue = errors.New("supervisor: overdue")
 )
 
-// A DuplicateError refuses to start a child whose id belongs to one that runs.
+// A DuplicateError refuses to start a child whose id belongs to one that is
+// not over.
 type DuplicateError struct {
 	Supervisor string // Options.Name
 	ID         string
@@ -78,8 +91,14 @@ func title(name string) string {
 // answersStop reports whether an error says only that the child was asked to
 // stop. One that joins something else to that does not.
 func answersStop(err error) bool {
-	if errors.As(err, new(interface{ Unwrap() []error })) {
-		return false
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return errors.Is(err, ErrStopped) || errors.Is(err, context.Canceled) || errors.Is(err, conn.ErrInterrupted)
 	}
-	return errors.Is(err, ErrStopped) || errors.Is(err, context.Canceled)
+	for _, part := range joined.Unwrap() {
+		if !answersStop(part) {
+			return false
+		}
+	}
+	return true
 }

@@ -104,6 +104,13 @@ func (n *news) tellOne(e Event) {
 	n.hook(e)
 }
 
+// resume takes events again, after settle.
+func (n *news) resume() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ended = false
+}
+
 // settle takes no more events, waits until the hook was told all of them, and
 // reports whether that came about within the limit.
 func (n *news) settle(limit time.Duration) bool {
@@ -125,15 +132,4 @@ func (n *news) settle(limit time.Duration) bool {
 	n.waiting = nil // nothing follows the call that does not return
 	n.mu.Unlock()
 	return false
-}
-
-// tellStuck tells of a child that ignores its stop, once.
-func (s *Supervisor) tellStuck(c *Child, stuck *StuckError) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.stuck {
-		return
-	}
-	c.stuck = true
-	s.news.tell(Event{Kind: ChildStuck, Child: c.spec.ID, Restarts: c.restarts, Err: stuck, At: time.Now()})
 }

@@ -27,8 +27,8 @@ func TestEvents(t *testing.T) {
 			"supervisor tree: deaf: child started",
 			"supervisor tree: a: child started",
 			"supervisor tree: a: child restarted",
-			"supervisor tree: a: child failed: panic: boom",
 			"supervisor tree: a: gave up: supervisor tree: gave up: child \"a\" needed more than 1 restarts within 5s: panic: boom",
+			"supervisor tree: a: child failed: panic: boom",
 			"supervisor tree: deaf: child stuck: supervisor tree: still running after being stopped: deaf",
 		}
 		close(release)
@@ -150,7 +150,7 @@ func TestHookMayUseTheSupervisor(t *testing.T) {
 		child := newScript()
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: child.run, Restart: supervisor.Temporary})
 		child.end(returns(errBroken))
-		if got := states(s.Children()); got["instead"] != supervisor.Running {
+		if got := states(s.Report().Children); got["instead"] != supervisor.Running {
 			t.Errorf("got %v", got)
 		}
 		stop(t, s)

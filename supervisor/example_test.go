@@ -20,7 +20,7 @@ func Example() {
 		OnEvent: func(e supervisor.Event) { fmt.Println(e) },
 	})
 	attempt := 0
-	_, err := s.Start(supervisor.ChildSpec{ID: "indexer", Run: func(ctx context.Context) error {
+	_, err := s.Start(context.Background(), supervisor.ChildSpec{ID: "indexer", Run: func(ctx context.Context) error {
 		if attempt++; attempt < 3 {
 			return fmt.Errorf("attempt %d failed", attempt)
 		}
@@ -46,12 +46,12 @@ func Example() {
 func ExampleSupervisor_Connect() {
 	s := supervisor.New(supervisor.Options{})
 	weather := conn.New(inmem.New(func(link transport.Link) {
-		if _, err := s.Connect(conn.Accept(link, conn.Options{})); err != nil {
+		if _, err := s.Connect(context.Background(), conn.Accept(link, conn.Options{})); err != nil {
 			fmt.Println(err)
 		}
 	}, inmem.Options{}), conn.Options{Name: "weather"})
 
-	child, err := s.Connect(weather)
+	child, err := s.Connect(context.Background(), weather)
 	if err != nil {
 		fmt.Println(err)
 	}
@@ -61,7 +61,7 @@ func ExampleSupervisor_Connect() {
 	fmt.Println(child.ID(), "is", weather.State())
 
 	var duplicate *supervisor.DuplicateError
-	_, err = s.Connect(weather)
+	_, err = s.Connect(context.Background(), weather)
 	fmt.Println("again:", errors.As(err, &duplicate))
 
 	fmt.Println("stopped:", s.Stop(context.Background()))

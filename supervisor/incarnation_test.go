@@ -26,17 +26,22 @@ func (d dialer) Open(ctx context.Context) (transport.Link, error) { return d(ctx
 // A peer is the other end of every link it was asked for: an acceptor per
 // link, run by the same supervisor.
 type peer struct {
+	serve func(context.Context) // what is done for a request; nil: it is refused
 	mu    sync.Mutex
 	conns []*conn.Conn
 }
 
 func (p *peer) transport(t *testing.T, s *supervisor.Supervisor) transport.Transport {
 	return inmem.New(func(link transport.Link) {
-		c := conn.Accept(link, conn.Options{})
+		var o conn.Options
+		if p.serve != nil {
+			o.Handler = handler(func(ctx context.Context, _ *conn.Incoming) { p.serve(ctx) })
+		}
+		c := conn.Accept(link, o)
 		p.mu.Lock()
 		p.conns = append(p.conns, c)
 		p.mu.Unlock()
-		if _, err := s.Connect(c); err != nil {
+		if _, err := s.Connect(context.Background(), c); err != nil {
 			t.Error(err)
 		}
 	}, inmem.Options{})
@@ -51,7 +56,7 @@ func (p *peer) drop() {
 
 func connect(t testing.TB, s *supervisor.Supervisor, c *conn.Conn) *supervisor.Child {
 	t.Helper()
-	child, err := s.Connect(c)
+	child, err := s.Connect(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +136,29 @@ func (p *peer) call(ctx context.Context) {
 	c := p.conns[len(p.conns)-1]
 	p.mu.Unlock()
 	c.Call(ctx, conn.Request{Method: "sampling", Timeout: -1, WaitForReady: true})
+}
+
+// TestHandlerDiesAlone: its panic is an answer to the peer. The link lives, and
+// nothing is restarted.
+//
+// Guarantees: G-0002.8, G-0002.9
+func TestHandlerDiesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := supervisor.New(supervisor.Options{Intensity: -1}), &peer{}
+		c := conn.New(p.transport(t, s), conn.Options{
+			Name:    "weather",
+			Handler: handler(func(context.Context, *conn.Incoming) { panic("boom") }),
+		})
+		connect(t, s, c)
+		await(t, c)
+		for range 5 {
+			p.call(t.Context())
+		}
+		if got := s.Report().Children[0]; got.Restarts != 0 || c.Status().Epoch != 1 || c.State() != conn.Ready {
+			t.Errorf("got %v", got)
+		}
+		stop(t, s)
+	})
 }
 
 // TestStopNamesTheHandlersOfAConn: what a Conn had to leave behind is not

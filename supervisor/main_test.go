@@ -18,6 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type script struct {
 	runs atomic.Int64
 	ends chan func() error
+	told func() // that it is to stop; nil: nobody cares
 }
 
 func newScript() *script { return &script{ends: make(chan func() error)} }
@@ -28,6 +29,9 @@ func (c *script) run(ctx context.Context) error {
 	case end := <-c.ends:
 		return end()
 	case <-ctx.Done():
+		if c.told != nil {
+			c.told()
+		}
 		return context.Cause(ctx)
 	}
 }
@@ -56,10 +60,22 @@ func deaf(release <-chan struct{}) func(context.Context) error {
 	}
 }
 
+// deafOnce returns a child that ignores its first stop until then, and counts
+// its runs.
+func deafOnce(release <-chan struct{}, runs *atomic.Int64) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if runs.Add(1) == 1 {
+			<-release
+			return nil
+		}
+		return idle(ctx)
+	}
+}
+
 // start starts a child that must start.
 func start(t testing.TB, s *supervisor.Supervisor, spec supervisor.ChildSpec) *supervisor.Child {
 	t.Helper()
-	c, err := s.Start(spec)
+	c, err := s.Start(context.Background(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +97,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func ids(children []supervisor.Status) []string {
+func ids(children []supervisor.ChildReport) []string {
 	var found []string
 	for _, c := range children {
 		found = append(found, c.ID)
@@ -89,7 +105,7 @@ func ids(children []supervisor.Status) []string {
 	return found
 }
 
-func states(children []supervisor.Status) map[string]supervisor.State {
+func states(children []supervisor.ChildReport) map[string]supervisor.State {
 	found := make(map[string]supervisor.State)
 	for _, c := range children {
 		found[c.ID] = c.State

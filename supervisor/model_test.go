@@ -25,33 +25,42 @@ type modelChild struct {
 	child    *supervisor.Child
 }
 
+func (c *modelChild) runs() bool { return c.state == supervisor.Running }
+
 // A model is a supervisor and what it should be.
 type model struct {
 	s         *supervisor.Supervisor
+	strategy  supervisor.Strategy
 	intensity int
 	children  []*modelChild // in start order, ended ones too
 	restarts  []time.Time   // every one there ever was
 	gaveUp    bool
+	told      []string // who was told to stop, in this order
+	expected  []string // who should have been
 }
 
 const modelPeriod = 10 * time.Second
 
-// TestSupervisorAgainstModel starts, ends, stops and delays children at random
-// and compares, after every step, the report with what a plain model says.
+// TestSupervisorAgainstModel starts, ends, stops, restarts, deletes and delays
+// children at random, under each strategy, and compares, after every step, the
+// report and the order of stops with what a plain model says.
 //
-// Guarantees: G-0002.1, G-0002.2, G-0002.4
+// Guarantees: G-0002.1, G-0002.2, G-0002.4, G-0002.5, G-0002.11
 func TestSupervisorAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rapid.SyncTest(t, func(t *rapid.T) {
 			m := &model{intensity: rapid.IntRange(1, 4).Draw(t, "intensity")}
-			m.s = supervisor.New(supervisor.Options{Intensity: m.intensity, Period: modelPeriod})
+			m.strategy = rapid.SampledFrom([]supervisor.Strategy{supervisor.OneForOne, supervisor.OneForAll, supervisor.RestForOne}).Draw(t, "strategy")
+			m.s = supervisor.New(supervisor.Options{Strategy: m.strategy, Intensity: m.intensity, Period: modelPeriod})
 			defer m.s.Stop(context.Background()) // when a step fails
 			t.Repeat(map[string]func(*rapid.T){
-				"start": m.start,
-				"end":   m.end,
-				"stop":  m.stop,
-				"pass":  func(t *rapid.T) { pass(time.Duration(rapid.IntRange(0, 3).Draw(t, "thirds")) * modelPeriod / 3) },
-				"":      m.check,
+				"start":  m.start,
+				"end":    m.end,
+				"stop":   m.stop,
+				"again":  m.again,
+				"forget": m.forget,
+				"pass":   func(t *rapid.T) { pass(time.Duration(rapid.IntRange(0, 3).Draw(t, "thirds")) * modelPeriod / 3) },
+				"":       m.check,
 			})
 			m.finish(t)
 		})
@@ -61,10 +70,11 @@ func TestSupervisorAgainstModel(t *testing.T) {
 func (m *model) start(t *rapid.T) {
 	id := fmt.Sprintf("c%d", rapid.IntRange(1, 4).Draw(t, "id"))
 	added := &modelChild{id: id, state: supervisor.Running, script: newScript()}
+	added.script.told = func() { m.told = append(m.told, id) }
 	added.policy = rapid.SampledFrom([]supervisor.Restart{supervisor.Permanent, supervisor.Transient, supervisor.Temporary}).Draw(t, "policy")
 	present := slices.IndexFunc(m.children, func(c *modelChild) bool { return c.id == id })
 	runs := present >= 0 && m.children[present].state == supervisor.Running
-	c, err := m.s.Start(supervisor.ChildSpec{ID: id, Run: added.script.run, Restart: added.policy})
+	c, err := m.s.Start(context.Background(), supervisor.ChildSpec{ID: id, Run: added.script.run, Restart: added.policy})
 	if refused := m.gaveUp || runs; (err != nil) != refused {
 		t.Fatalf("Start returned %v, want it refused: %v", err, refused)
 	}
@@ -82,7 +92,7 @@ func (m *model) start(t *rapid.T) {
 func (m *model) pick(t *rapid.T) *modelChild {
 	var running []*modelChild
 	for _, c := range m.children {
-		if c.state == supervisor.Running {
+		if c.runs() {
 			running = append(running, c)
 		}
 	}
@@ -109,13 +119,34 @@ func (m *model) end(t *rapid.T) {
 	}
 	if within <= m.intensity {
 		c.restarts++
+		m.restartOthers(slices.Index(m.children, c))
 		return
 	}
 	c.over(way.failed)
 	m.gaveUp = true
-	for _, other := range m.children {
-		if other.state == supervisor.Running {
+	m.stopAll()
+}
+
+// restartOthers is what the strategy says of the siblings of a child.
+func (m *model) restartOthers(of int) {
+	for i, other := range slices.Backward(m.children) {
+		if !other.runs() || i == of || m.strategy == supervisor.OneForOne || m.strategy == supervisor.RestForOne && i < of {
+			continue
+		}
+		m.expected = append(m.expected, other.id)
+		if other.policy == supervisor.Temporary {
 			other.over(false)
+		} else {
+			other.restarts++
+		}
+	}
+}
+
+func (m *model) stopAll() {
+	for _, c := range slices.Backward(m.children) {
+		if c.runs() {
+			m.expected = append(m.expected, c.id)
+			c.over(false)
 		}
 	}
 }
@@ -131,7 +162,40 @@ func (m *model) stop(t *rapid.T) {
 	if err := c.child.Stop(t.Context()); err != nil {
 		t.Fatalf("stopping %s: %v", c.id, err)
 	}
+	m.expected = append(m.expected, c.id)
 	c.over(false)
+}
+
+// again restarts a child, also one that is over: it comes last then.
+func (m *model) again(t *rapid.T) {
+	if len(m.children) == 0 {
+		t.Skip("no child is listed")
+	}
+	at := rapid.IntRange(0, len(m.children)-1).Draw(t, "child")
+	c := m.children[at]
+	err := c.child.Restart(t.Context())
+	if (err != nil) != m.gaveUp {
+		t.Fatalf("restarting %s: %v", c.id, err)
+	}
+	switch {
+	case err != nil:
+		return
+	case c.runs():
+		m.expected = append(m.expected, c.id)
+	default:
+		m.children = append(slices.Delete(m.children, at, at+1), c)
+	}
+	c.state = supervisor.Running
+	c.restarts++
+}
+
+func (m *model) forget(t *rapid.T) {
+	c := m.pick(t)
+	if err := c.child.Delete(t.Context()); err != nil {
+		t.Fatalf("deleting %s: %v", c.id, err)
+	}
+	m.expected = append(m.expected, c.id)
+	m.children = slices.DeleteFunc(m.children, func(other *modelChild) bool { return other == c })
 }
 
 func (m *model) check(t *rapid.T) {
@@ -142,23 +206,34 @@ func (m *model) check(t *rapid.T) {
 		Restarts int
 	}
 	var got, want []line
-	for _, c := range m.s.Children() {
+	for _, c := range m.s.Report().Children {
 		got = append(got, line{c.ID, c.State, c.Restarts})
 	}
 	for _, c := range m.children {
 		want = append(want, line{c.id, c.state, c.restarts})
 		runs := int64(c.restarts + 1)
-		if c.script.runs.Load() != runs || isClosed(c.child.Done()) != (c.state != supervisor.Running) {
+		if c.script.runs.Load() != runs || isClosed(c.child.Done()) == c.runs() {
 			t.Fatalf("%s ran %d times, want %d; it should be %s", c.id, c.script.runs.Load(), runs, c.state)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("children (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(m.expected, m.told); diff != "" {
+		t.Fatalf("told to stop (-want +got):\n%s", diff)
+	}
 }
 
+// finish stops or drains the supervisor: for children that have nothing to
+// finish that is the same.
 func (m *model) finish(t *rapid.T) {
-	err := m.s.Stop(t.Context())
+	end := m.s.Stop
+	if rapid.Bool().Draw(t, "drain") {
+		end = m.s.Close
+	}
+	err := end(t.Context())
+	m.stopAll()
+	m.check(t)
 	if gaveUp := errors.As(err, new(*supervisor.IntensityError)); gaveUp != m.gaveUp || !gaveUp && err != nil {
 		t.Fatalf("Stop returned %v, want it to have given up: %v", err, m.gaveUp)
 	}

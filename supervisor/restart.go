@@ -32,12 +32,22 @@ func (r Restart) again(failed bool) bool {
 	return r == Permanent || r == Transient && failed
 }
 
+// recent is how many restarts are within the period.
+func (c *core) recent(now instant) (count int) {
+	for _, restart := range c.restarts {
+		if now-restart <= c.period {
+			count++
+		}
+	}
+	return count
+}
+
 // spend adds a restart at now to the recent ones, oldest first, and reports
 // whether they are still at most intensity within the period. As in OTP, a
 // restart exactly one period old counts.
-func spend(restarts []time.Time, now time.Time, intensity int, period time.Duration) (recent []time.Time, within bool) {
+func spend(restarts []instant, now instant, intensity int, period time.Duration) (recent []instant, within bool) {
 	expired := 0
-	for expired < len(restarts) && now.Sub(restarts[expired]) > period {
+	for expired < len(restarts) && now-restarts[expired] > period {
 		expired++
 	}
 	recent = append(slices.Clone(restarts[expired:]), now)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"time"
 )
 
 // Stop stops the children in reverse order of their start, each within its
@@ -19,77 +19,100 @@ import (
 // and the cause; the stopping goes on, and a later Stop or Wait waits for it.
 // Stop is idempotent and may be called from several goroutines: all get the
 // same verdict. A child that calls it waits for itself; Start fails from here
-// on with ErrStopped.
+// on with ErrStopped. A supervisor that is a child is stopped by Child.Stop:
+// after this one its parent may restart it, without the children it had.
 func (s *Supervisor) Stop(ctx context.Context) error {
-	s.mu.Lock()
-	s.beginStop()
-	s.mu.Unlock()
-	if err := await(ctx, s.done); err != nil {
-		return fmt.Errorf("%w: %w", s.unfinished(), err)
-	}
-	return s.verdict
+	s.post(&message{kind: stopAsked})
+	return s.finish(ctx)
 }
+
+// Close has the children finish what they have begun, stops them, and waits
+// until all are over, within one deadline: that of ctx, or else five seconds.
+// It starts no child any more. Children that have a Drain, as Conns and
+// supervisors do, drain at once where the Strategy is OneForOne, and else one
+// after another like a stop; the others are stopped, in reverse order. What has
+// not finished after nine tenths of the time is stopped, all at once. Close
+// returns what Stop returns, and the errors of Drain.
+//
+// When ctx ends first, everything is stopped as by Stop, which goes on, and
+// Close returns a *StuckError that names what still runs, and the cause.
+func (s *Supervisor) Close(ctx context.Context) error {
+	wait := defaultDrain
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = time.Until(deadline)
+	}
+	s.post(&message{kind: drainAsked, due: max(s.now()+wait/10*9, 1)})
+	err := s.finish(ctx)
+	if ctx.Err() != nil {
+		s.post(&message{kind: stopAsked})
+	}
+	return err
+}
+
+const defaultDrain = 5 * time.Second
 
 // Wait waits until the supervisor has stopped, because somebody called Stop or
 // because it gave up, and returns what Stop returns. It returns the cause when
 // ctx ends first.
 func (s *Supervisor) Wait(ctx context.Context) error {
-	if err := await(ctx, s.done); err != nil {
-		return fmt.Errorf("%s: waiting for its end: %w", title(s.options.Name), err)
+	verdict, over := s.await(ctx)
+	if !over {
+		return fmt.Errorf("%s: waiting for its end: %w", title(s.options.Name), context.Cause(ctx))
 	}
-	return s.verdict
+	return verdict
 }
 
-// beginStop starts the one goroutine that stops the children. Stop and Wait
-// wait for it. The caller holds the mutex.
-func (s *Supervisor) beginStop() {
-	if s.stopping {
-		return
+// finish waits for the end of a life that is being ended.
+func (s *Supervisor) finish(ctx context.Context) error {
+	verdict, over := s.await(ctx)
+	if !over {
+		return fmt.Errorf("%w: %w", s.unfinished(), context.Cause(ctx))
 	}
-	s.stopping = true
-	go s.stop(s.running())
+	return verdict
 }
 
-func (s *Supervisor) stop(children []*Child) {
-	var stuck []string
-	var failures []error
-	for _, c := range slices.Backward(children) {
-		c.ask()
-		if c.await(context.Background()) != nil {
-			stuck = append(stuck, c.ID())
-		} else if err := c.Err(); err != nil {
-			failures = append(failures, fmt.Errorf("%s: stopping child %q: %w", title(s.options.Name), c.ID(), err))
-		}
+// await waits until the present life is over, or ctx ends.
+func (s *Supervisor) await(ctx context.Context) (verdict error, over bool) {
+	l := s.present()
+	select {
+	case <-l.done:
+		return l.verdict, true
+	case <-ctx.Done():
 	}
+	select {
+	case <-l.done: // both came about, and this is what was waited for
+		return l.verdict, true
+	default:
+		return nil, false
+	}
+}
+
+// conclude makes the verdict on a life known, once the hook was told of it.
+func (s *Supervisor) conclude(l *life, stuck []string) {
 	if !s.news.settle(defaultShutdown) {
 		stuck = append(stuck, hookName)
 	}
-	s.conclude(stuck, failures)
-}
-
-// conclude makes the verdict known.
-func (s *Supervisor) conclude(stuck []string, failures []error) {
-	defer close(s.done)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer close(l.done)
 	var parts []error
-	if s.gaveUp != nil {
-		parts = append(parts, s.gaveUp)
+	if l.gaveUp != nil {
+		parts = append(parts, l.gaveUp)
 	}
 	if len(stuck) > 0 {
 		parts = append(parts, &StuckError{s.options.Name, stuck})
 	}
-	s.verdict = errors.Join(append(parts, failures...)...)
+	l.verdict = errors.Join(append(parts, l.failures...)...)
+	s.pulse.beat()
 }
 
 // unfinished names what a Stop that can wait no longer leaves behind.
 func (s *Supervisor) unfinished() *StuckError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unfinished := &StuckError{Supervisor: s.options.Name}
-	for _, c := range slices.Backward(s.running()) {
-		unfinished.Children = append(unfinished.Children, c.ID())
+	left := s.unstoppable()
+	if len(left) == 0 {
+		left = []string{hookName}
 	}
-	if len(unfinished.Children) == 0 {
-		unfinished.Children = []string{hookName}
-	}
-	return unfinished
+	return &StuckError{s.options.Name, left}
 }

@@ -2,30 +2,42 @@ package supervisor
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
 // Options configure a Supervisor. The zero value of each field means the
 // default stated beside it.
 type Options struct {
-	// Name tells supervisors apart in errors and events.
+	// Name tells supervisors apart in errors, events and reports.
 	Name string
+
+	// Strategy says who else is restarted when a child is. OneForOne.
+	Strategy Strategy
 
 	// Intensity is how many restarts of all children together are allowed
 	// within Period. One more, and the supervisor gives up. 3; negative: none.
 	Intensity int
 	Period    time.Duration // 5 s
 
+	// Registry has the Conns that Connect runs under their names, for as long as
+	// they are children, whatever other supervisors have it too. A Conn needs a
+	// name then, and one that is taken refuses it. Nil: names are this
+	// supervisor's alone.
+	Registry *registry.Registry
+
 	// OnEvent is told what happens to children, one event at a time and in
 	// order, on a goroutine of the supervisor's that exists only while there
 	// are events. It must not block, and must not wait for the supervisor's
 	// stop; while it runs, at most 1,024 further events wait, and what does
 	// not fit is dropped and counted in Event.Dropped. Nothing is told after
-	// Stop or Wait has returned the supervisor's verdict. Nil: nobody is told.
+	// Stop, Close or Wait has returned the supervisor's verdict. Nil: nobody is
+	// told.
 	OnEvent func(Event)
 }
 
@@ -44,87 +56,127 @@ const (
 
 // A Supervisor owns the goroutines of its children. Its methods may be called
 // from any goroutine. It costs nothing but memory while no child ends, and
-// whoever made it calls Stop.
+// whoever made it calls Stop or Close, or makes it the child of another.
 type Supervisor struct {
 	options Options
-	done    chan struct{} // closed when the supervisor has stopped
-	verdict error         // what Stop and Wait return; set before done is closed
+	born    time.Time
 	news    news
+	pulse   pulse
 
 	mu       sync.Mutex
-	stopping bool              // no child is started or restarted any more
-	children map[string]*Child // what runs, by id
-	over     []*Child          // what ran, at most keptOver, oldest first
-	started  uint64            // how many were ever started
-	restarts []time.Time       // the recent ones, oldest first
-	gaveUp   *IntensityError   // nil unless the supervisor gave up
+	core     *core
+	children map[uint64]*Child // that are not over, by key
+	byID     map[string]*Child // the same, and those that are over and still listed
+	over     []*Child          // the latter, at most keptOver, oldest first
+	keys     uint64            // how many were ever given
+	parent   *Supervisor       // nil for the root of a tree
+	life     *life             // the present one, or the last
+	timer    *time.Timer       // nil before the first deadline
+	armed    instant           // when it fires; 0 when it does not
+}
+
+// A life is the time from a begin to the stop that follows. A root has one.
+type life struct {
+	since time.Time
+	ready chan struct{} // closed when the children it began with have been started
+	done  chan struct{} // closed when the supervisor has stopped
+
+	gaveUp   *IntensityError // nil unless it did
+	culprit  *Child          // because of this one
+	failures []error         // of children, while they were being stopped
+	verdict  error           // set before done is closed
+}
+
+func newLife() *life {
+	return &life{since: time.Now(), ready: make(chan struct{}), done: make(chan struct{})}
 }
 
 // New makes a supervisor without children.
 func New(o Options) *Supervisor {
-	return &Supervisor{
+	s := &Supervisor{
 		options:  o.withDefaults(),
-		done:     make(chan struct{}),
+		born:     time.Now().Add(-time.Nanosecond), // so that no instant is zero
 		news:     news{hook: o.OnEvent, supervisor: o.Name},
-		children: make(map[string]*Child),
+		children: make(map[uint64]*Child),
+		byID:     make(map[string]*Child),
+		life:     newLife(),
 	}
+	s.core = newCore(&s.options)
+	close(s.life.ready)
+	return s
 }
 
-// Start runs a child. It returns once the child's goroutine has been started,
-// not when the child is of use. It fails with a *DuplicateError when the id
-// belongs to a child that runs, and with ErrStopped when the supervisor is
-// stopping. It panics when Run is nil.
-func (s *Supervisor) Start(spec ChildSpec) (*Child, error) {
-	if spec.Run == nil {
-		panic("supervisor: ChildSpec.Run is nil")
+// Start runs a child. It returns when the child's Init has returned, or at
+// once when it has none; where the Strategy has a child depend on those before
+// it, and they are being restarted, it waits for them first.
+//
+// It fails with a *DuplicateError when the id belongs to a child that is not
+// over, with ErrStopped when the supervisor is stopping, and with the error of
+// Init; at the end of ctx the child is stopped, and Start returns the cause.
+// The child is forgotten then: only children that have been started are
+// restarted. Start panics when the spec has neither Run nor Supervisor, or both.
+func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) {
+	c := newChild(s, spec)
+	if err := s.nest(spec.Supervisor); err != nil {
+		return nil, c.refused("starting", err)
 	}
+	err := s.add(c)
+	if err == nil {
+		err = c.awaitBegin(ctx)
+	}
+	if err == nil {
+		return c, nil
+	}
+	s.post(&message{kind: haltAsked, child: c.key})
+	s.unnest(spec.Supervisor)
+	if errors.As(err, new(*DuplicateError)) {
+		return nil, err
+	}
+	return nil, c.refused("starting", err)
+}
+
+func (s *Supervisor) add(c *Child) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping {
-		return nil, fmt.Errorf("%s: starting child %q: %w", title(s.options.Name), spec.ID, ErrStopped)
+	if c.spec.ID == "" {
+		c.spec.ID = s.unusedID()
 	}
-	s.started++
-	if spec.ID == "" {
-		spec.ID = s.unusedID()
+	return s.enlist(c)
+}
+
+// enlist hands a child to the core, which starts it. The mutex is held.
+func (s *Supervisor) enlist(c *Child) error {
+	present, ok := s.byID[c.spec.ID]
+	switch {
+	case ok && !present.isOver():
+		return &DuplicateError{s.options.Name, c.spec.ID}
+	case s.core.state != Running:
+		return ErrStopped
+	case ok:
+		s.forget(present)
 	}
-	if _, runs := s.children[spec.ID]; runs {
-		return nil, &DuplicateError{s.options.Name, spec.ID}
-	}
-	s.over = slices.DeleteFunc(s.over, func(c *Child) bool { return c.spec.ID == spec.ID })
-	c := newChild(s, spec.withDefaults(), s.started)
-	s.children[spec.ID] = c
-	s.news.tell(Event{Kind: ChildStarted, Child: spec.ID, At: c.since})
-	c.launch()
-	return c, nil
+	s.keys++
+	c.key, c.err = s.keys, nil
+	c.begun, c.done, c.overdue = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s.children[c.key], s.byID[c.spec.ID] = c, c
+	s.step(&message{kind: added, child: c.key, traits: c.spec.traits()})
+	return nil
 }
 
 // unusedID names a child that was given no name.
 func (s *Supervisor) unusedID() string {
-	for n := s.started; ; n++ {
+	for n := s.keys + 1; ; n++ {
 		id := fmt.Sprintf("child-%d", n)
-		if _, runs := s.children[id]; !runs {
+		if _, listed := s.byID[id]; !listed {
 			return id
 		}
 	}
 }
 
-// Children reports, in the order of their start, the children that run and the
-// last 128 that are over.
-func (s *Supervisor) Children() []Status {
+// Child finds a child by its id: one that is not over, or that is still listed.
+func (s *Supervisor) Child(id string) (*Child, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	listed := append(s.running(), s.over...)
-	slices.SortFunc(listed, inOrder)
-	statuses := make([]Status, len(listed))
-	for i, c := range listed {
-		statuses[i] = c.status()
-	}
-	return statuses
+	c, ok := s.byID[id]
+	return c, ok
 }
-
-// running lists the children that run, in the order of their start.
-func (s *Supervisor) running() []*Child {
-	return slices.SortedFunc(maps.Values(s.children), inOrder)
-}
-
-func inOrder(a, b *Child) int { return cmp.Compare(a.order, b.order) }

@@ -141,7 +141,7 @@ func TestStopFromManyGoroutines(t *testing.T) {
 			callers.Go(func() { stop(t, s) })
 		}
 		callers.Wait()
-		if _, err := s.Start(supervisor.ChildSpec{Run: idle}); !errors.Is(err, supervisor.ErrStopped) {
+		if _, err := s.Start(context.Background(), supervisor.ChildSpec{Run: idle}); !errors.Is(err, supervisor.ErrStopped) {
 			t.Errorf("Start returned %v, want ErrStopped", err)
 		}
 		if err := s.Wait(t.Context()); err != nil {
@@ -157,8 +157,8 @@ func TestWaitWithAContext(t *testing.T) {
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || states(s.Children())["a"] != supervisor.Running {
-			t.Errorf("Wait returned %v with %v", err, s.Children())
+		if err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || states(s.Report().Children)["a"] != supervisor.Running {
+			t.Errorf("Wait returned %v with %v", err, s.Report().Children)
 		}
 		stop(t, s)
 	})
@@ -203,7 +203,7 @@ func TestGivesUp(t *testing.T) {
 
 // refuses reports whether the supervisor takes no more children.
 func refuses(s *supervisor.Supervisor) bool {
-	c, err := s.Start(supervisor.ChildSpec{Run: idle})
+	c, err := s.Start(context.Background(), supervisor.ChildSpec{Run: idle})
 	if err == nil {
 		err = c.Stop(context.Background())
 	}
@@ -221,7 +221,7 @@ func TestForgetsOldRestarts(t *testing.T) {
 			child.end(returns(errBroken))
 			pass(time.Minute + 1)
 		}
-		if got := s.Children()[0]; got.Restarts != 50 || got.State != supervisor.Running {
+		if got := s.Report().Children[0]; got.Restarts != 50 || got.State != supervisor.Running {
 			t.Errorf("got %v", got)
 		}
 		stop(t, s)
@@ -266,15 +266,15 @@ func TestChildrenAreListed(t *testing.T) {
 		start(t, s, supervisor.ChildSpec{ID: "b", Run: child.run, Restart: supervisor.Temporary})
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
 		child.end(returns(errBroken))
-		if got := ids(s.Children()); !slices.Equal(got, []string{"z", "m", "b", "a"}) {
+		if got := ids(s.Report().Children); !slices.Equal(got, []string{"z", "m", "b", "a"}) {
 			t.Errorf("listed %v", got)
 		}
-		failed := s.Children()[2]
-		if want := fmt.Sprintf("b: failed since %s, last failure: broken", failed.Since.Format(time.TimeOnly)); failed.String() != want {
+		failed := s.Report().Children[2]
+		if want := fmt.Sprintf("b: temporary worker, failed since %s; failed last at %[1]s: broken", failed.Since.Format(time.TimeOnly)); failed.String() != want {
 			t.Errorf("got %q, want %q", failed, want)
 		}
 		start(t, s, supervisor.ChildSpec{ID: "b", Run: idle})
-		if got := ids(s.Children()); !slices.Equal(got, []string{"z", "m", "a", "b"}) {
+		if got := ids(s.Report().Children); !slices.Equal(got, []string{"z", "m", "a", "b"}) {
 			t.Errorf("listed %v after b was started again", got)
 		}
 		stop(t, s)
@@ -291,7 +291,7 @@ func TestWhatIsOverIsForgotten(t *testing.T) {
 			last = start(t, s, supervisor.ChildSpec{Run: func(context.Context) error { return nil }, Restart: supervisor.Temporary})
 			<-last.Done()
 		}
-		if got := s.Children(); len(got) != 128 || got[127].ID != last.ID() {
+		if got := s.Report().Children; len(got) != 128 || got[127].ID != last.ID() {
 			t.Errorf("%d children are listed, the last is %s", len(got), got[len(got)-1])
 		}
 		stop(t, s)
@@ -305,5 +305,5 @@ func TestStartNeedsRun(t *testing.T) {
 			t.Error("Start took a child without Run")
 		}
 	}()
-	supervisor.New(supervisor.Options{}).Start(supervisor.ChildSpec{})
+	supervisor.New(supervisor.Options{}).Start(context.Background(), supervisor.ChildSpec{})
 }

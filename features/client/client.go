@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -80,6 +81,8 @@ type Client struct {
 	info    protocol.Implementation
 	context protocol.RequestContext // what every modern request says
 	options Options
+
+	suffixes atomic.Int64 // of names, that were given so far
 }
 
 // New returns a client that introduces itself as info.
@@ -112,7 +115,7 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("client: connect: %w", context.Cause(ctx))
 	}
-	s, err := c.start(t)
+	s, err := c.start(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +128,7 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 	return s, nil
 }
 
-func (c *Client) start(t transport.Transport) (*Session, error) {
+func (c *Client) start(ctx context.Context, t transport.Transport) (*Session, error) {
 	s := &session{client: c, supervisor: c.options.Supervisor}
 	s.watch.changes = make(chan struct{}, 1)
 	s.watch.ctx, s.watch.stop = context.WithCancel(context.Background())
@@ -135,21 +138,22 @@ func (c *Client) start(t transport.Transport) (*Session, error) {
 	options := c.options.Conn
 	options.Dialect, options.Handler = &s.dialect, handler{s}
 	options.Handshake, options.Final, options.Owner = s.shake, s.final, s
-	if err := s.run(t, options); err != nil {
+	if err := s.run(ctx, t, options); err != nil {
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}
 	return &Session{session: s}, nil
 }
 
-// run has the supervisor run a connection under the first name that is free.
-func (s *session) run(t transport.Transport, o conn.Options) (err error) {
+// run has the supervisor run a connection under its name or, if that is
+// another's, with a suffix that the client has not given before.
+func (s *session) run(ctx context.Context, t transport.Transport, o conn.Options) (err error) {
 	name := o.Name
-	for n := 2; ; n++ {
+	for {
 		s.conn = conn.New(t, o)
-		s.child, err = s.supervisor.Connect(s.conn)
+		s.child, err = s.supervisor.Connect(ctx, s.conn)
 		if !errors.As(err, new(*supervisor.DuplicateError)) {
 			return err
 		}
-		o.Name = fmt.Sprintf("%s-%d", name, n)
+		o.Name = fmt.Sprintf("%s-%d", name, s.client.suffixes.Add(1)+1)
 	}
 }

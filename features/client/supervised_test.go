@@ -20,14 +20,14 @@ func TestOwnSupervisorEndsWithItsSession(t *testing.T) {
 	shared := supervisor.New(supervisor.Options{})
 	defer shared.Stop(context.Background())
 	for _, given := range []*supervisor.Supervisor{nil, shared} {
-		s, err := New(protocol.Implementation{}, Options{Supervisor: given}).start(refusing{})
+		s, err := New(protocol.Implementation{}, Options{Supervisor: given}).start(context.Background(), refusing{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.stop(); err != nil {
 			t.Error(err)
 		}
-		_, err = s.supervisor.Start(supervisor.ChildSpec{Run: func(context.Context) error { return nil }})
+		_, err = s.supervisor.Start(context.Background(), supervisor.ChildSpec{Run: func(context.Context) error { return nil }})
 		if own := given == nil; errors.Is(err, supervisor.ErrStopped) != own {
 			t.Errorf("own %t: another child got %v", own, err)
 		}
@@ -39,7 +39,7 @@ func TestOwnSupervisorEndsWithItsSession(t *testing.T) {
 //
 // Guarantees: G-0013.15
 func TestSessionOfWhatIsNotConnected(t *testing.T) {
-	s, err := New(protocol.Implementation{}, Options{}).start(refusing{})
+	s, err := New(protocol.Implementation{}, Options{}).start(t.Context(), refusing{})
 	if err != nil {
 		t.Fatal(err)
 	}

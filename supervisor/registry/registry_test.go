@@ -129,7 +129,7 @@ func TestOneConnHasTheName(t *testing.T) {
 				defer s.Stop(context.Background())
 				for range 8 {
 					spec := supervisor.ChildSpec{Restart: supervisor.Temporary, Run: rivals.run}
-					if _, err := s.Start(spec); err != nil {
+					if _, err := s.Start(t.Context(), spec); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -1,0 +1,202 @@
+package supervisor_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/supervisor/registry"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// calls makes a call that the peer refuses, and returns its id.
+func calls(t *testing.T, c *conn.Conn) int64 {
+	t.Helper()
+	await(t, c)
+	_, err := c.Call(t.Context(), conn.Request{Method: "nobody serves this"})
+	var refused *conn.CallError
+	if !errors.As(err, &refused) || refused.Cause != conn.PeerError {
+		t.Fatalf("a call gave %v", err)
+	}
+	return refused.ID
+}
+
+// TestConnSurvivesItsStrategy: a sibling that it depends on fails, and the Conn
+// loses its link; who waits for it goes on waiting, and ids and epochs go on.
+//
+// Guarantees: G-0002.18
+func TestConnSurvivesItsStrategy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p, first := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), &peer{}, newScript()
+		acceptors := supervisor.New(supervisor.Options{})
+		start(t, s, supervisor.ChildSpec{ID: "first", Run: first.run})
+		c := conn.New(p.transport(t, acceptors), conn.Options{Name: "weather"})
+		child := connect(t, s, c)
+		before, began := calls(t, c), time.Now()
+		first.end(returns(errBroken))
+		if after := calls(t, c); after <= before || c.Status().Epoch != 2 || time.Since(began) != 0 {
+			t.Errorf("id %d after %d, in epoch %d, after %v", after, before, c.Status().Epoch, time.Since(began))
+		}
+		if got := s.Report().Children[1]; got.Restarts != 1 || got.LastFailure != nil || isClosed(child.Done()) {
+			t.Errorf("got %v", got)
+		}
+		stop(t, s)
+		if c.State() != conn.Closing {
+			t.Errorf("the Conn is %s", c.State())
+		}
+		stop(t, acceptors)
+	})
+}
+
+// TestConnSurvivesItsSupervisor gives up twice because of a sibling, and then
+// for good.
+//
+// Guarantees: G-0002.15, G-0002.18
+func TestConnSurvivesItsSupervisor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, p, failing := supervisor.New(supervisor.Options{Intensity: 2}), &peer{}, newScript()
+		acceptors := supervisor.New(supervisor.Options{})
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1})
+		c := conn.New(p.transport(t, acceptors), conn.Options{Name: "weather"})
+		child := connect(t, pool, c)
+		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		last := calls(t, c)
+		for epoch := range uint64(2) {
+			failing.end(returns(errBroken))
+			if id := calls(t, c); id <= last || c.Status().Epoch != epoch+2 {
+				t.Errorf("id %d after %d, in epoch %d", id, last, c.Status().Epoch)
+			}
+		}
+		failing.end(returns(errBroken))
+		if err := root.Wait(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) {
+			t.Errorf("Wait returned %v", err)
+		}
+		if c.State() != conn.Closing || !isClosed(c.Done()) || !isClosed(child.Done()) {
+			t.Errorf("the Conn is %s, its child %v", c.State(), pool.Report())
+		}
+		stop(t, acceptors)
+	})
+}
+
+// TestClosedConnCannotBeRestarted.
+//
+// Guarantees: G-0002.14
+func TestClosedConnCannotBeRestarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor.New(supervisor.Options{})
+		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "a"})
+		child := connect(t, s, c)
+		if err := child.Restart(t.Context()); err != nil {
+			t.Errorf("Restart returned %v", err)
+		}
+		synctest.Wait()
+		if c.State() != conn.Backoff || c.Status().Epoch != 2 {
+			t.Errorf("the Conn is %s in epoch %d", c.State(), c.Status().Epoch)
+		}
+		if err := child.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := child.Restart(t.Context()); !errors.Is(err, supervisor.ErrFinal) {
+			t.Errorf("Restart returned %v", err)
+		}
+		stop(t, s)
+	})
+}
+
+// TestRegistryHasWhatIsSupervised: names are unique over supervisors, stay with
+// a Conn over restarts, and are free when its child is over, however that ends.
+//
+// Guarantees: G-0002.19
+func TestRegistryHasWhatIsSupervised(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *supervisor.Supervisor, *supervisor.Child, *conn.Conn, *script){
+		"stopped": func(t *testing.T, _ *supervisor.Supervisor, child *supervisor.Child, _ *conn.Conn, _ *script) {
+			child.Stop(t.Context())
+		},
+		"closed by itself": func(t *testing.T, _ *supervisor.Supervisor, _ *supervisor.Child, c *conn.Conn, _ *script) { c.Stop() },
+		"drained": func(t *testing.T, root *supervisor.Supervisor, _ *supervisor.Child, _ *conn.Conn, _ *script) {
+			root.Close(t.Context())
+		},
+		"given up": func(t *testing.T, _ *supervisor.Supervisor, _ *supervisor.Child, _ *conn.Conn, failing *script) {
+			failing.end(returns(errBroken))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				names := registry.New(registry.Options{})
+				root, failing := supervisor.New(supervisor.Options{Intensity: 1}), newScript()
+				pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, Registry: names})
+				other := supervisor.New(supervisor.Options{Registry: names})
+				down := dialer(func(context.Context) (transport.Link, error) { return nil, errDown })
+				c, rival := conn.New(down, conn.Options{Name: "weather"}), conn.New(down, conn.Options{Name: "weather"})
+				child := connect(t, pool, c)
+				start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+				failing.end(returns(errBroken))
+				if found, ok := names.Lookup("weather"); !ok || found != c || c.Status().Epoch != 2 {
+					t.Errorf("found %v, %v in epoch %d", found, ok, c.Status().Epoch)
+				}
+				if _, err := other.Connect(t.Context(), rival); !errors.As(err, new(*registry.TakenError)) {
+					t.Errorf("Connect returned %v", err)
+				}
+				end(t, root, child, c, failing)
+				synctest.Wait()
+				connect(t, other, rival)
+				if found, _ := names.Lookup("weather"); found != rival {
+					t.Error("the name was not free")
+				}
+				root.Stop(t.Context())
+				stop(t, other)
+				if names.Len() != 0 {
+					t.Errorf("%d names are left", names.Len())
+				}
+			})
+		})
+	}
+}
+
+// TestCloseOfATreeAnswersWhatIsInFlight: a call that takes ten seconds is
+// answered, and one that takes too long is told the truth.
+//
+// Guarantees: G-0002.16
+func TestCloseOfATreeAnswersWhatIsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, acceptors := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{})
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
+		took := map[string]time.Duration{"quick": 10 * time.Second, "slow": time.Hour}
+		results := map[string]chan error{}
+		for name, takes := range took {
+			p := &peer{serve: func(ctx context.Context) {
+				timer := time.NewTimer(takes)
+				defer timer.Stop()
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+				}
+			}}
+			c := conn.New(p.transport(t, acceptors), conn.Options{Name: name})
+			connect(t, pool, c)
+			await(t, c)
+			results[name] = make(chan error, 1)
+			go func() {
+				_, err := c.Call(t.Context(), conn.Request{Method: "work", Timeout: -1})
+				results[name] <- err
+			}()
+		}
+		synctest.Wait()
+		took["all"], _ = shut(t, root)
+		if took["all"] > time.Minute {
+			t.Errorf("Close took %v", took["all"])
+		}
+		if err := <-results["quick"]; err != nil {
+			t.Errorf("the quick call: %v", err)
+		}
+		var cut *conn.CallError
+		if err := <-results["slow"]; !errors.As(err, &cut) || cut.Cause != conn.ShutDown || cut.Delivery != conn.Unknown {
+			t.Errorf("the slow call: %v", err)
+		}
+		stop(t, acceptors)
+	})
+}

@@ -1,0 +1,233 @@
+package supervisor_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/supervisor"
+)
+
+// A finisher is a child with work to finish.
+type finisher struct {
+	id       string
+	diary    *diary
+	takes    time.Duration
+	finished chan struct{}
+}
+
+func newFinisher(id string, d *diary, takes time.Duration) *finisher {
+	return &finisher{id, d, takes, make(chan struct{})}
+}
+
+func (f *finisher) spec() supervisor.ChildSpec {
+	return supervisor.ChildSpec{ID: f.id, Run: f.run, Drain: f.drain}
+}
+
+func (f *finisher) run(ctx context.Context) error {
+	select {
+	case <-f.finished:
+		f.diary.note("%s has finished", f.id)
+		return nil
+	case <-ctx.Done():
+		f.diary.note("%s is stopped", f.id)
+		return context.Cause(ctx)
+	}
+}
+
+func (f *finisher) drain(ctx context.Context) error {
+	f.diary.note("%s drains", f.id)
+	timer := time.NewTimer(f.takes)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		close(f.finished)
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// shut drains a supervisor within a minute, and reports how long it took.
+func shut(t *testing.T, s *supervisor.Supervisor) (time.Duration, error) {
+	t.Helper()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := s.Close(ctx)
+	return time.Since(began), err
+}
+
+// TestCloseDrainsIndependentChildrenAtOnce: it takes as long as the slowest of
+// them, and what has nothing to finish is stopped in its turn.
+//
+// Guarantees: G-0002.16
+func TestCloseDrainsIndependentChildrenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := supervisor.New(supervisor.Options{}), new(diary)
+		start(t, s, supervisor.ChildSpec{ID: "worker", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			d.note("worker is stopped")
+			return nil
+		}})
+		start(t, s, newFinisher("a", d, 20*time.Second).spec())
+		start(t, s, newFinisher("b", d, 10*time.Second).spec())
+		took, err := shut(t, s)
+		if err != nil || took != 20*time.Second {
+			t.Errorf("Close returned %v after %v", err, took)
+		}
+		slices.Sort(d.lines[:2]) // they are called at the same time
+		d.want(t, "a drains", "b drains", "b has finished", "a has finished", "worker is stopped")
+		if refused := refuses(s); !refused {
+			t.Error("a child was started")
+		}
+	})
+}
+
+// TestCloseDrainsDependentChildrenInReverseOrder: what others need is there
+// until they have finished.
+//
+// Guarantees: G-0002.16
+func TestCloseDrainsDependentChildrenInReverseOrder(t *testing.T) {
+	for _, strategy := range []supervisor.Strategy{supervisor.RestForOne, supervisor.OneForAll} {
+		synctest.Test(t, func(t *testing.T) {
+			s, d := supervisor.New(supervisor.Options{Strategy: strategy}), new(diary)
+			start(t, s, newFinisher("a", d, 20*time.Second).spec())
+			start(t, s, newFinisher("b", d, 10*time.Second).spec())
+			if took, err := shut(t, s); err != nil || took != 30*time.Second {
+				t.Errorf("Close returned %v after %v", err, took)
+			}
+			d.want(t, "b drains", "b has finished", "a drains", "a has finished")
+		})
+	}
+}
+
+// TestCloseKeepsItsDeadline: what has not finished after nine tenths of the
+// time is stopped, all at once, and Close says so.
+//
+// Guarantees: G-0002.16
+func TestCloseKeepsItsDeadline(t *testing.T) {
+	for _, strategy := range []supervisor.Strategy{supervisor.OneForOne, supervisor.RestForOne} {
+		synctest.Test(t, func(t *testing.T) {
+			s, d := supervisor.New(supervisor.Options{Strategy: strategy}), new(diary)
+			start(t, s, newFinisher("a", d, 10*time.Second).spec())
+			start(t, s, newFinisher("b", d, time.Hour).spec())
+			start(t, s, supervisor.ChildSpec{ID: "starting", Run: idle})
+			took, err := shut(t, s)
+			if took != 54*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `draining child "b"`) {
+				t.Errorf("Close returned %v after %v", err, took)
+			}
+		})
+	}
+}
+
+// TestCloseWithoutADeadline takes five seconds at most.
+//
+// Guarantees: G-0002.16
+func TestCloseWithoutADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d, began := supervisor.New(supervisor.Options{}), new(diary), time.Now()
+		start(t, s, newFinisher("a", d, time.Hour).spec())
+		if err := s.Close(t.Context()); err == nil || time.Since(began) != 4500*time.Millisecond {
+			t.Errorf("Close returned %v after %v", err, time.Since(began))
+		}
+		d.want(t, "a drains", "a is stopped")
+	})
+}
+
+// TestCloseIsCancelled: everything is stopped, and what is left is named.
+//
+// Guarantees: G-0002.6, G-0002.16
+func TestCloseIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := supervisor.New(supervisor.Options{}), new(diary)
+		start(t, s, newFinisher("a", d, time.Hour).spec())
+		ctx, cancel := context.WithCancel(t.Context())
+		closed := make(chan error, 1)
+		go func() { closed <- s.Close(ctx) }()
+		synctest.Wait()
+		cancel()
+		var stuck *supervisor.StuckError
+		if err := <-closed; !errors.As(err, &stuck) || stuck.Children[0] != "a" || !errors.Is(err, context.Canceled) {
+			t.Errorf("Close returned %v", err)
+		}
+		d.want(t, "a drains", "a is stopped")
+		if err := s.Wait(t.Context()); err != nil {
+			t.Errorf("Wait returned %v", err)
+		}
+	})
+}
+
+// TestStopCutsADrainShort.
+func TestStopCutsADrainShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := supervisor.New(supervisor.Options{}), new(diary)
+		start(t, s, newFinisher("a", d, time.Hour).spec())
+		closed := make(chan error, 1)
+		go func() { closed <- s.Close(t.Context()) }()
+		synctest.Wait()
+		stop(t, s)
+		d.want(t, "a drains", "a is stopped")
+		if err := <-closed; err != nil {
+			t.Errorf("Close returned %v", err)
+		}
+	})
+}
+
+// TestDrainThatDoesNotEndRun: when it has returned the child is stopped.
+//
+// Guarantees: G-0002.16
+func TestDrainThatDoesNotEndRun(t *testing.T) {
+	for name, drain := range map[string]func(context.Context) error{
+		"returns": func(context.Context) error { return nil },
+		"panics":  func(context.Context) error { panic("boom") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := supervisor.New(supervisor.Options{})
+			c := start(t, s, supervisor.ChildSpec{Run: idle, Drain: drain})
+			took, err := shut(t, s)
+			if took != 0 || !isClosed(c.Done()) || (err != nil) != (name == "panics") {
+				t.Errorf("%s: Close returned %v after %v", name, err, took)
+			}
+		})
+	}
+}
+
+// TestNoRestartWhileDraining: a child that fails meanwhile is over.
+//
+// Guarantees: G-0002.16
+func TestNoRestartWhileDraining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d, failing := supervisor.New(supervisor.Options{}), new(diary), newScript()
+		start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		start(t, s, newFinisher("a", d, time.Second).spec())
+		closed := make(chan error, 1)
+		go func() { closed <- s.Close(t.Context()) }()
+		synctest.Wait()
+		failing.end(returns(errBroken))
+		if err := <-closed; !errors.Is(err, errBroken) || failing.runs.Load() != 1 {
+			t.Errorf("Close returned %v after %d runs", err, failing.runs.Load())
+		}
+	})
+}
+
+// TestDrainThatIgnoresItsContext is named with its child.
+//
+// Guarantees: G-0002.6, G-0002.16
+func TestDrainThatIgnoresItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
+		start(t, s, supervisor.ChildSpec{ID: "deaf", Run: idle, Drain: deaf(release), Shutdown: time.Second})
+		var stuck *supervisor.StuckError
+		took, err := shut(t, s)
+		if took != 55*time.Second || !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"deaf"}) {
+			t.Errorf("Close returned %v after %v", err, took)
+		}
+		close(release)
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,123 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// nest makes a supervisor part of the tree of s.
+func (s *Supervisor) nest(child *Supervisor) error {
+	if child == nil {
+		return nil
+	}
+	for up := s; up != nil; up = up.above() {
+		if up == child {
+			return fmt.Errorf("%w: it is above the one it would be below", ErrNested)
+		}
+	}
+	child.mu.Lock()
+	defer child.mu.Unlock()
+	if child.parent != nil {
+		return fmt.Errorf("%w: it is a child of %s", ErrNested, title(child.parent.options.Name))
+	}
+	child.parent, child.core.nested = s, true
+	child.pulse.feed(&s.pulse)
+	return nil
+}
+
+// unnest takes a supervisor out of the tree again.
+func (s *Supervisor) unnest(child *Supervisor) {
+	if child == nil {
+		return
+	}
+	child.mu.Lock()
+	defer child.mu.Unlock()
+	child.parent, child.core.nested = nil, false
+	child.pulse.feed(nil)
+}
+
+func (s *Supervisor) above() *Supervisor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.parent
+}
+
+// begin is the Init of a supervisor: it starts the children that it has kept,
+// in order. One that runs already has nothing to begin.
+func (s *Supervisor) begin(ctx context.Context) error {
+	for {
+		l := s.beginLife()
+		select {
+		case <-l.ready:
+			return nil
+		case <-ctx.Done():
+			return s.end(ctx)
+		case <-l.done:
+			if l.verdict != nil {
+				return l.verdict
+			}
+		}
+	}
+}
+
+// beginLife begins another life if the last is over, and else finds the
+// present one.
+func (s *Supervisor) beginLife() *life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if isClosed(s.life.done) {
+		s.life = newLife()
+		s.news.resume()
+		s.step(&message{kind: begun})
+	}
+	return s.life
+}
+
+// run is the Run of a supervisor: its children run by themselves.
+func (s *Supervisor) run(ctx context.Context) error {
+	l := s.present()
+	select {
+	case <-l.done:
+		return l.verdict
+	case <-ctx.Done():
+		return s.end(ctx)
+	}
+}
+
+// end stops the supervisor because its parent says so. If it is to begin again
+// it keeps its children.
+func (s *Supervisor) end(ctx context.Context) error {
+	s.post(&message{kind: stopAsked, keeps: errors.Is(context.Cause(ctx), ErrRestarted)})
+	l := s.present()
+	<-l.done
+	return l.verdict
+}
+
+func (s *Supervisor) present() *life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life
+}
+
+// outcome reports whether there are children that would go on with another
+// life. There can always be one.
+func (s *Supervisor) outcome(error) (final, resumes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return false, s.core.keeps
+}
+
+// abandon closes what the children that were kept have left: there will be no
+// other life.
+func (s *Supervisor) abandon(err error) error {
+	s.mu.Lock()
+	if isClosed(s.life.done) {
+		s.life = newLife()
+	}
+	l := s.life
+	s.step(&message{kind: stopAsked})
+	s.mu.Unlock()
+	<-l.done
+	return errors.Join(err, l.verdict)
+}

@@ -1,0 +1,220 @@
+package supervisor_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/supervisor"
+)
+
+// nested makes a supervisor the child of another.
+func nested(t *testing.T, parent *supervisor.Supervisor, o supervisor.Options) (*supervisor.Supervisor, *supervisor.Child) {
+	t.Helper()
+	s := supervisor.New(o)
+	return s, start(t, parent, supervisor.ChildSpec{ID: o.Name, Supervisor: s})
+}
+
+// TestGivingUpIsAFailureOfTheParentsChild: the supervisor begins again, with the
+// children it had, in order, and what it has spent is forgotten.
+//
+// Guarantees: G-0002.15
+func TestGivingUpIsAFailureOfTheParentsChild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, d := supervisor.New(supervisor.Options{Name: "root"}), new(diary)
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: 1, Period: time.Hour})
+		a, _, c := team(t, pool, d)
+		for range 2 {
+			for range 2 {
+				a.end(returns(errBroken))
+			}
+			pass(time.Minute)
+			d.want(t, "a starts", "a runs", "c is told", "c is gone", "b is told", "b is gone",
+				"a starts", "a runs", "b starts", "b runs", "c starts", "c runs")
+		}
+		var gaveUp *supervisor.IntensityError
+		child := root.Report().Children[0]
+		if child.Restarts != 2 || !errors.As(child.LastFailure, &gaveUp) || gaveUp.Child != "a" || !errors.Is(gaveUp, errBroken) {
+			t.Errorf("report:\n%v", root.Report())
+		}
+		c.end(returns(errBroken))
+		if r := pool.Report(); r.Spent != 1 || r.State != supervisor.Running || r.GaveUp != nil {
+			t.Errorf("report:\n%v", r)
+		}
+		stop(t, root)
+		for _, child := range pool.Report().Children {
+			if child.State != supervisor.Stopped {
+				t.Errorf("report:\n%v", pool.Report())
+			}
+		}
+	})
+}
+
+// TestEscalation goes up to the root, whose verdict tells the whole story.
+//
+// Guarantees: G-0002.4, G-0002.15
+func TestEscalation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := supervisor.New(supervisor.Options{Name: "root", Intensity: 1})
+		inner, _ := nested(t, root, supervisor.Options{Name: "inner", Intensity: -1})
+		failing := newScript()
+		c := start(t, inner, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		other := start(t, inner, supervisor.ChildSpec{ID: "other", Run: idle})
+		for range 2 {
+			if isClosed(root.Report().Changed()) || isClosed(c.Done()) {
+				t.Fatal("over too early")
+			}
+			failing.end(returns(errBroken))
+		}
+		err := root.Wait(t.Context())
+		for _, part := range []string{"supervisor root: gave up", `"inner"`, "supervisor inner: gave up", `"failing"`, "broken"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("Wait returned %v, want %q in it", err, part)
+			}
+		}
+		if !isClosed(c.Done()) || !isClosed(other.Done()) {
+			t.Error("children of a supervisor that is over are not")
+		}
+	})
+}
+
+// TestGroupRestartOfASupervisor: it is stopped with all below it, and begins
+// again with all below it, in order.
+//
+// Guarantees: G-0002.11, G-0002.12, G-0002.15
+func TestGroupRestartOfASupervisor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, d, first := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), new(diary), newScript()
+		start(t, root, supervisor.ChildSpec{ID: "first", Run: first.run})
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
+		team(t, pool, d)
+		last := newMember("last", d)
+		start(t, root, last.spec())
+		d.want(t, "last starts", "last runs")
+		first.end(returns(errBroken))
+		pass(time.Minute)
+		d.want(t, "last is told", "last is gone",
+			"c is told", "c is gone", "b is told", "b is gone", "a is told", "a is gone",
+			"a starts", "a runs", "b starts", "b runs", "c starts", "c runs",
+			"last starts", "last runs")
+		stop(t, root)
+	})
+}
+
+// TestDeafGrandchildIsNotRunTwice: a supervisor that begins again does not run a
+// child that has not heard of its stop yet.
+//
+// Guarantees: G-0002.13, G-0002.15
+func TestDeafGrandchildIsNotRunTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := supervisor.New(supervisor.Options{})
+		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
+		var runs atomic.Int64
+		release := make(chan struct{})
+		start(t, pool, supervisor.ChildSpec{ID: "deaf", Run: deafOnce(release, &runs)})
+		sibling := newScript()
+		start(t, pool, supervisor.ChildSpec{ID: "sibling", Run: sibling.run})
+		if err := poolChild.Restart(t.Context()); err != nil {
+			t.Errorf("Restart returned %v", err)
+		}
+		synctest.Wait()
+		if sibling.runs.Load() != 2 || runs.Load() != 1 {
+			t.Errorf("the sibling ran %d times, the deaf child %d times", sibling.runs.Load(), runs.Load())
+		}
+		close(release)
+		synctest.Wait()
+		if runs.Load() != 2 {
+			t.Errorf("the deaf child ran %d times", runs.Load())
+		}
+		stop(t, root)
+	})
+}
+
+// TestStopOfATreeNamesTheDeaf, however deep.
+//
+// Guarantees: G-0002.6, G-0002.15
+func TestStopOfATreeNamesTheDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := supervisor.New(supervisor.Options{Name: "root"})
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
+		release := make(chan struct{})
+		start(t, pool, supervisor.ChildSpec{ID: "deaf", Run: deaf(release)})
+		err := root.Stop(t.Context())
+		if want := "supervisor root: stopping child \"pool\": supervisor pool: still running after being stopped: deaf"; err == nil || err.Error() != want {
+			t.Errorf("Stop returned %v, want %s", err, want)
+		}
+		close(release)
+		synctest.Wait()
+	})
+}
+
+// TestCloseDrainsTheWholeTree, within one deadline.
+//
+// Guarantees: G-0002.16
+func TestCloseDrainsTheWholeTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, d := supervisor.New(supervisor.Options{}), new(diary)
+		for _, name := range []string{"east", "west"} {
+			pool, _ := nested(t, root, supervisor.Options{Name: name})
+			start(t, pool, newFinisher(name+" quick", d, time.Second).spec())
+			start(t, pool, newFinisher(name+" slow", d, time.Hour).spec())
+		}
+		took, err := shut(t, root)
+		if took > 54*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `draining child "east slow"`) || !strings.Contains(err.Error(), `draining child "west slow"`) {
+			t.Errorf("Close returned %v after %v", err, took)
+		}
+		if strings.Contains(err.Error(), "quick") {
+			t.Errorf("Close returned %v", err)
+		}
+	})
+}
+
+// TestTreesAreTrees: a supervisor has one parent, and none below itself.
+//
+// Guarantees: G-0002.15
+func TestTreesAreTrees(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, other := supervisor.New(supervisor.Options{Name: "root"}), supervisor.New(supervisor.Options{})
+		inner, _ := nested(t, root, supervisor.Options{Name: "inner"})
+		for name, refused := range map[string]func() error{
+			"itself":       func() error { _, err := root.Start(t.Context(), supervisor.ChildSpec{Supervisor: root}); return err },
+			"a circle":     func() error { _, err := inner.Start(t.Context(), supervisor.ChildSpec{Supervisor: root}); return err },
+			"a child":      func() error { _, err := other.Start(t.Context(), supervisor.ChildSpec{Supervisor: inner}); return err },
+			"a child here": func() error { _, err := root.Start(t.Context(), supervisor.ChildSpec{Supervisor: inner}); return err },
+		} {
+			if err := refused(); !errors.Is(err, supervisor.ErrNested) {
+				t.Errorf("%s: Start returned %v", name, err)
+			}
+		}
+		stop(t, root)
+		stop(t, other)
+	})
+}
+
+// TestSupervisorIsStoppedByItsChild: its children are over, and a Restart of it
+// begins without them.
+func TestSupervisorIsStoppedByItsChild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := supervisor.New(supervisor.Options{})
+		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
+		c := start(t, pool, supervisor.ChildSpec{ID: "a", Run: idle})
+		if err := poolChild.Stop(t.Context()); err != nil || !isClosed(c.Done()) {
+			t.Errorf("Stop returned %v", err)
+		}
+		if _, err := pool.Start(t.Context(), supervisor.ChildSpec{Run: idle}); !errors.Is(err, supervisor.ErrStopped) {
+			t.Errorf("Start returned %v", err)
+		}
+		if err := poolChild.Restart(t.Context()); err != nil {
+			t.Errorf("Restart returned %v", err)
+		}
+		start(t, pool, supervisor.ChildSpec{ID: "b", Run: idle})
+		if got := states(pool.Report().Children); got["a"] != supervisor.Stopped || got["b"] != supervisor.Running {
+			t.Errorf("report:\n%v", pool.Report())
+		}
+		stop(t, root)
+	})
+}

@@ -1,0 +1,187 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// post feeds the core one message and performs what it says. Nothing of that
+// blocks: whoever brings the message does the work, under the mutex.
+func (s *Supervisor) post(msg *message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.step(msg)
+}
+
+// step is post for who holds the mutex.
+func (s *Supervisor) step(msg *message) {
+	for _, fx := range s.core.step(s.now(), msg) {
+		s.perform(&fx)
+	}
+	s.arm()
+	s.pulse.beat()
+}
+
+// now is the time on the supervisor's monotonic clock.
+func (s *Supervisor) now() instant { return time.Since(s.born) }
+
+// arm sets the timer to the core's deadline. One that fires too early costs an
+// idle tick.
+func (s *Supervisor) arm() {
+	due := s.core.dueAt
+	if due == 0 || s.armed != 0 && s.armed <= due {
+		return
+	}
+	s.armed = due
+	if wait := due - s.now(); s.timer == nil {
+		s.timer = time.AfterFunc(wait, s.tick)
+	} else {
+		s.timer.Reset(wait)
+	}
+}
+
+func (s *Supervisor) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed = 0
+	s.step(&message{kind: tick})
+}
+
+// perform does one thing that the core says, without blocking.
+func (s *Supervisor) perform(fx *effect) {
+	c := s.children[fx.child]
+	switch fx.kind {
+	case launch:
+		s.launch(c)
+	case drain:
+		s.drain(c, fx.due)
+	case halt:
+		s.blameDrain(c)
+		c.halt(fx.again)
+	case dismiss:
+		c.goroutines = 1
+		go c.dismiss()
+	case stuck:
+		close(c.overdue)
+		s.tell(ChildStuck, c, &StuckError{s.options.Name, []string{c.spec.ID}})
+	case retire:
+		s.retire(c)
+	case giveUp:
+		s.life.culprit = c
+		s.life.gaveUp = &IntensityError{s.options.Name, c.spec.ID, max(s.options.Intensity, 0), s.options.Period, c.failure}
+		s.tell(GaveUp, c, s.life.gaveUp)
+	case ready:
+		close(s.life.ready)
+	case conclude:
+		go s.conclude(s.life, s.unstoppable())
+	}
+}
+
+func (s *Supervisor) tell(kind EventKind, c *Child, err error) {
+	s.news.tell(Event{Kind: kind, Child: c.spec.ID, Restarts: c.restarts, Err: err, At: time.Now()})
+}
+
+// launch has a goroutine run the child.
+func (s *Supervisor) launch(c *Child) {
+	if c.ran {
+		c.restarts++
+		s.tell(ChildRestarted, c, c.failure)
+	} else {
+		s.tell(ChildStarted, c, nil)
+	}
+	c.ran, c.asked, c.failure = true, false, nil
+	if c.spec.Init == nil {
+		c.begin()
+	}
+	var ctx context.Context
+	ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.overdue = make(chan struct{})
+	c.goroutines = 1
+	go c.run(ctx)
+}
+
+// halt ends the context of the child's Run.
+func (c *Child) halt(again bool) {
+	c.asked = true
+	if again {
+		c.cancel(ErrRestarted)
+	} else {
+		c.cancel(ErrStopped)
+	}
+}
+
+// drain has a goroutine ask the child to finish.
+func (s *Supervisor) drain(c *Child, due instant) {
+	ctx, cancel := context.WithDeadline(context.Background(), s.born.Add(due))
+	c.goroutines, c.undrain, c.drainDue = 2, cancel, due
+	go c.drain(ctx)
+}
+
+// retire ends a child. It stays listed until its id is started again or too
+// many others are over. One that was never started is forgotten.
+func (s *Supervisor) retire(c *Child) {
+	kind := ChildStopped
+	if c.state = Stopped; c.failure != nil {
+		c.state, kind = Failed, ChildFailed
+		s.blame(c)
+	}
+	c.since = time.Now()
+	delete(s.children, c.key)
+	if s.tell(kind, c, c.failure); c.proven {
+		s.list(c)
+	} else {
+		delete(s.byID, c.spec.ID)
+	}
+	c.err = c.failure
+	close(c.done)
+}
+
+// blame puts a child into the verdict that has failed while the supervisor was
+// stopping. The one that made it stop is there already.
+func (s *Supervisor) blame(c *Child) {
+	if l := s.life; s.core.state != Running && l.culprit != c {
+		l.failures = append(l.failures, fmt.Errorf("%s: stopping child %q: %w", title(s.options.Name), c.spec.ID, c.failure))
+	}
+}
+
+// blameDrain puts a child into the verdict that has not finished in time.
+func (s *Supervisor) blameDrain(c *Child) {
+	if c.undrain != nil && c.drainDue <= s.now() {
+		s.noteDrain(c, context.DeadlineExceeded)
+	}
+}
+
+// noteDrain puts the failure of a Drain into the verdict, once.
+func (s *Supervisor) noteDrain(c *Child, err error) {
+	if c.drainDue != 0 && c.spec.Supervisor == nil { // which says so itself, as its Run ends
+		s.life.failures = append(s.life.failures, fmt.Errorf("%s: draining child %q: %w", title(s.options.Name), c.spec.ID, err))
+	}
+	c.drainDue = 0
+}
+
+// list keeps a child that is over in the reports.
+func (s *Supervisor) list(c *Child) {
+	if s.over = append(s.over, c); len(s.over) > keptOver {
+		s.forget(s.over[0])
+	}
+}
+
+// forget takes a child that is over off the list.
+func (s *Supervisor) forget(c *Child) {
+	if i := slices.Index(s.over, c); i >= 0 {
+		s.over = slices.Delete(s.over, i, i+1)
+		delete(s.byID, c.spec.ID)
+	}
+}
+
+// unstoppable names the children that are left, in the order of their stop.
+func (s *Supervisor) unstoppable() (ids []string) {
+	for m := range s.core.members.backward() {
+		if m.state != Waiting {
+			ids = append(ids, s.children[m.key].spec.ID)
+		}
+	}
+	return ids
+}

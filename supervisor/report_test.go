@@ -1,0 +1,136 @@
+package supervisor_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// lines splits a printed tree. The clock of a bubble starts at midnight UTC.
+func lines(r supervisor.Report) []string { return strings.Split(r.String(), "\n") }
+
+// at is how a report prints the time that has passed since the test began.
+func at(began time.Time, after time.Duration) string {
+	return began.Add(after).Format(time.TimeOnly)
+}
+
+// TestReportIsTheTree, in one piece, with what went wrong in it.
+//
+// Guarantees: G-0002.17
+func TestReportIsTheTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		root := supervisor.New(supervisor.Options{Name: "app", Strategy: supervisor.RestForOne})
+		start(t, root, supervisor.ChildSpec{ID: "config", Run: idle})
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1})
+		failing, p := newScript(), &peer{}
+		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run, Restart: supervisor.Transient})
+		other := supervisor.New(supervisor.Options{})
+		connect(t, pool, conn.New(p.transport(t, other), conn.Options{Name: "weather"}))
+		down := dialer(func(context.Context) (transport.Link, error) { return nil, errDown })
+		connect(t, pool, conn.New(down, conn.Options{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}))
+		done := newScript()
+		start(t, root, supervisor.ChildSpec{ID: "migration", Run: done.run, Restart: supervisor.Temporary})
+		release := make(chan struct{})
+		deafChild := start(t, root, supervisor.ChildSpec{ID: "deaf", Run: deaf(release)})
+		pass(time.Second)
+		done.end(returns(nil))
+		go deafChild.Stop(t.Context())
+		pass(10 * time.Second)
+		got := lines(root.Report())
+		for i := range got { // the draw of a backoff
+			if before, _, found := strings.Cut(got[i], ", next attempt at"); found {
+				got[i] = before
+			}
+		}
+		want := []string{
+			"supervisor app: rest_for_one, running since " + at(began, 0) + ", 4 children, 0 of 3 restarts spent in the last 5s",
+			"├─ config: permanent worker, running since " + at(began, 0),
+			"├─ pool: permanent supervisor, running since " + at(began, 0) + "; one_for_one, running since " + at(began, 0) + ", 3 children, 0 of 0 restarts spent in the last 5s",
+			"│  ├─ failing: transient worker, running since " + at(began, 0),
+			"│  ├─ weather: transient connection, running since " + at(began, 0) + ", link 1 ready since " + at(began, 0),
+			"│  └─ search: transient connection, running since " + at(began, 0) + ", link 1 backoff since " + at(began, 0),
+			"├─ migration: temporary worker, stopped since " + at(began, time.Second),
+			"└─ deaf: permanent worker, stopping since " + at(began, time.Second) + ", ignores its stop",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("tree (-want +got):\n%s", diff)
+		}
+		close(release)
+		failing.end(returns(errBroken))
+		pool2 := lines(root.Report())[2]
+		if want := "restarted 1 time; failed last at " + at(began, 11*time.Second) + `: supervisor pool: gave up: child "failing" needed more than 0 restarts within 5s: broken`; !strings.HasSuffix(pool2, want) {
+			t.Errorf("the line is %q, want it to end with %q", pool2, want)
+		}
+		stop(t, root)
+		stop(t, other)
+	})
+}
+
+// TestReportOfManyPrintsTheTroubled, and sums up the rest.
+//
+// Guarantees: G-0002.17
+func TestReportOfManyPrintsTheTroubled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor.New(supervisor.Options{})
+		for i := range 1000 {
+			start(t, s, supervisor.ChildSpec{ID: fmt.Sprint("worker ", i), Run: idle})
+		}
+		failing := newScript()
+		start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run, Restart: supervisor.Temporary})
+		failing.end(panics("boom"))
+		got := lines(s.Report())
+		if len(got) != 22 || !strings.Contains(got[1], "failing: temporary worker, failed since") || !strings.HasSuffix(got[1], ": panic: boom") || got[21] != "└─ and 981 more: 981 running" {
+			t.Errorf("report:\n%s", strings.Join(got, "\n"))
+		}
+		if r := s.Report(); len(r.Children) != 1001 || r.Children[0].ID != "worker 0" || r.Children[1000].ID != "failing" {
+			t.Errorf("%d children are reported", len(r.Children))
+		}
+		stop(t, s)
+	})
+}
+
+// TestReportCanBeWatched: a report knows when it is outdated, by what happens
+// anywhere below.
+//
+// Guarantees: G-0002.17
+func TestReportCanBeWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := supervisor.New(supervisor.Options{})
+		middle, _ := nested(t, root, supervisor.Options{Name: "middle"})
+		pool, _ := nested(t, middle, supervisor.Options{Name: "pool"})
+		child := newScript()
+		changes := map[string]func(){
+			"start":   func() { start(t, pool, supervisor.ChildSpec{ID: "a", Run: child.run}) },
+			"restart": func() { child.end(returns(errBroken)) },
+		}
+		for _, name := range []string{"start", "restart"} {
+			r, same := root.Report(), root.Report()
+			synctest.Wait()
+			if isClosed(r.Changed()) {
+				t.Errorf("%s: outdated before", name)
+			}
+			changes[name]()
+			if !isClosed(r.Changed()) || !isClosed(same.Changed()) {
+				t.Errorf("%s: not outdated", name)
+			}
+		}
+		if got := root.Report().Children[0].Supervisor.Children[0].Supervisor.Children[0]; got.ID != "a" || got.Restarts != 1 {
+			t.Errorf("got %v", got)
+		}
+		stop(t, root)
+		r := root.Report()
+		if r.State != supervisor.Stopped || r.Children[0].State != supervisor.Stopped {
+			t.Errorf("report:\n%v", r)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"time"
+)
+
+// run is the child's one goroutine, for one Run. What it defers also sees a
+// panic, and runtime.Goexit, which leaves err as it was.
+func (c *Child) run(ctx context.Context) {
+	err := ErrGoexit
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{value, debug.Stack()}
+		}
+		c.supervisor.ended(c, err)
+	}()
+	if c.spec.Init != nil {
+		if failed := c.spec.Init(ctx); failed != nil {
+			err = failed
+			return
+		}
+		c.supervisor.initialized(c)
+	}
+	err = c.spec.Run(ctx)
+}
+
+func (s *Supervisor) initialized(c *Child) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.asked {
+		c.begin()
+	}
+	s.step(&message{kind: initialized, child: c.key})
+}
+
+// ended is the last act of a child's goroutine. Either another goroutine takes
+// over, or the child is over, or its Drain has still to return.
+func (s *Supervisor) ended(c *Child, err error) {
+	msg := &message{kind: ended}
+	if c.spec.outcome != nil {
+		msg.final, msg.resumes = c.spec.outcome(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.ends(err)
+	if msg.child, msg.failed = c.key, c.failure != nil; c.goroutines > 0 {
+		c.last = msg
+		return
+	}
+	s.step(msg)
+}
+
+// ends notes how a Run has ended. What only repeats that it was to stop is no
+// failure.
+func (c *Child) ends(err error) {
+	c.goroutines--
+	c.cancel(nil) // whatever the child left running is told
+	if c.undrain != nil {
+		c.undrain()
+	}
+	if err == nil || c.asked && answersStop(err) {
+		return
+	}
+	c.failure, c.lastFailure, c.failedAt = err, err, time.Now()
+}
+
+// drain is the goroutine that asks the child to finish.
+func (c *Child) drain(ctx context.Context) {
+	err := ErrGoexit
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{value, debug.Stack()}
+		}
+		c.supervisor.drained(c, err)
+	}()
+	err = c.spec.Drain(ctx)
+}
+
+func (s *Supervisor) drained(c *Child, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.undrain()
+	c.undrain = nil
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.noteDrain(c, err)
+	}
+	msg := &message{kind: drained, child: c.key}
+	if c.goroutines--; c.last != nil {
+		msg, c.last = c.last, nil
+	}
+	s.step(msg)
+}
+
+// dismiss is the goroutine that closes what a child has left that will not run
+// again.
+func (c *Child) dismiss() {
+	err := ErrGoexit
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{value, debug.Stack()}
+		}
+		c.supervisor.ended(c, err)
+	}()
+	err = c.spec.dismiss(c.failure)
+}
