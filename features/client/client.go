@@ -130,8 +130,9 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 
 func (c *Client) start(ctx context.Context, t transport.Transport) (*Session, error) {
 	s := &session{client: c, supervisor: c.options.Supervisor}
-	s.watch.changes = make(chan struct{}, 1)
-	s.watch.ctx, s.watch.stop = context.WithCancel(context.Background())
+	if c.options.OnToolsChanged != nil {
+		s.watch = newWatch()
+	}
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: c.options.Conn.Name}), true
 	}

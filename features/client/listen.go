@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -20,20 +21,39 @@ type watch struct {
 	changes chan struct{} // capacity one: a token waits while there is something to tell
 	ctx     context.Context
 	stop    context.CancelFunc
+	both    sync.WaitGroup
+}
+
+func newWatch() *watch {
+	w := &watch{changes: make(chan struct{}, 1)}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	return w
 }
 
 // watchTools begins to tell of changes of the tools, if the program wants that.
 func (s *Session) watchTools() {
-	if s.client.options.OnToolsChanged == nil {
+	if s.watch == nil {
 		return
 	}
 	met := s.latest.Load() // before the program has asked it anything
-	s.watching.Go(s.tell)
-	s.watching.Go(func() { s.follow(met) })
+	s.watch.both.Go(s.tell)
+	s.watch.both.Go(func() { s.follow(met) })
 }
 
-// changed has the program told. Changes that come meanwhile are told as one.
+// end stops the telling, and waits until that is over.
+func (w *watch) end() {
+	if w != nil {
+		w.stop()
+		w.both.Wait()
+	}
+}
+
+// changed has the program told, if it wants that. Changes that come meanwhile
+// are told as one.
 func (w *watch) changed() {
+	if w == nil {
+		return
+	}
 	select {
 	case w.changes <- struct{}{}:
 	default: // it will be told already

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -33,8 +32,7 @@ type session struct {
 	legacy     atomic.Bool             // the server was found to know no modern revision
 	probing    atomic.Bool             // that is being found out
 	listed     listed                  // what the server has said of its tools
-	watch      watch
-	watching   sync.WaitGroup // of the watch's goroutines
+	watch      *watch                  // nil unless the program wants to be told of changes
 }
 
 // SessionOf is the session that a Conn belongs to, with no options for its
@@ -80,8 +78,7 @@ func (s *session) stop() error {
 // release waits for the goroutine that ran the connection.
 func (s *session) release() error {
 	<-s.child.Done()
-	s.watch.stop()
-	s.watching.Wait()
+	s.watch.end()
 	if s.own {
 		return s.supervisor.Stop(context.Background())
 	}

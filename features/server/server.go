@@ -56,6 +56,9 @@ func New(info protocol.Implementation, o Options) *Server {
 			panic(fmt.Sprintf("server: ProtocolVersions: %q is not known", version))
 		}
 	}
+	if o.Conn.Wheel == nil {
+		o.Conn.Wheel = new(conn.Wheel)
+	}
 	raw, err := protocol.Marshal(info)
 	if err != nil { // text and lists of text can be encoded
 		panic(fmt.Sprintf("server: %v", err))
