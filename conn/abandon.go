@@ -58,9 +58,7 @@ func (l *loop) breakOff(why Reason) error {
 // behind, and named.
 func (l *loop) dismantle(why error) error {
 	grace, closed := l.conn.options.StopGrace, make(chan error, 1)
-	if l.inc != nil {
-		l.inc.cancel(why)
-	}
+	l.cancelAll(why)
 	if l.next != nil {
 		go l.workAlone(l.next) // begun, so it ends by itself
 		l.next = nil

@@ -27,9 +27,8 @@ func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 		l := newLoop(c)
 		l.core.dialect = faulty{}
 		ended := make(chan error, 1)
-		woken := make(chan struct{}, 1)
-		defer l.attach(context.Background(), func() { woken <- struct{}{} }, nil)()
-		go func() { ended <- l.run(woken) }()
+		l.stay = &stay{ended: ended, leave: l.attach(context.Background(), func() { l.wake() }, nil)}
+		go l.runWhileBusy()
 		synctest.Wait()
 		results := make(chan error, 2)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -175,7 +175,7 @@ func (c *Conn) call(ctx context.Context, r Request, by origin) (json.RawMessage,
 	m := making{conn: c, request: r, by: by, id: c.nextID()}
 	m.begin(ctx)
 	o := m.whole(ctx)
-	c.counters.settled[o.cause][o.delivery].Add(1)
+	c.counters.settled()[o.cause][o.delivery].Add(1)
 	return o.result, m.end(o)
 }
 

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,8 +74,10 @@ func (c *Conn) Name() string { return c.options.Name }
 // Owner is Options.Owner.
 func (c *Conn) Owner() any { return c.options.Owner }
 
-// Run is the Conn's one goroutine. It returns when the Conn has closed: nil
-// after Stop, Close, the end of ctx, which means Stop, or a peer that ended in
+// Run has the Conn live. It waits for its end, while another goroutine does the
+// work, one that exists while there is some and for 100 ms after. Run returns
+// when the Conn has closed: nil after Stop, Close, the end of ctx, which means
+// Stop, or a peer that ended in
 // good order; otherwise the Reason it closed for. A *StuckError is joined when
 // code that was handed in is still running, and what the link said when it
 // could not close cleanly.
@@ -89,13 +92,20 @@ func (c *Conn) Owner() any { return c.options.Owner }
 // cause. So the handle survives while whoever runs it runs it anew. An acceptor
 // stops instead, and so does a Conn that was to stop or close anyway.
 func (c *Conn) Run(ctx context.Context) error {
-	woken := make(chan struct{}, 1) // one wake at a time
-	l, leave, err := c.enter(ctx, func() { woken <- struct{}{} }, nil)
-	if err != nil {
-		return err
+	ended := make(chan error, 1)
+	go c.run(ctx, ended)
+	var err error
+	var returned bool
+	select {
+	case err, returned = <-ended:
+	case <-ctx.Done():
+		c.endWith(ctx)
+		err, returned = <-ended
 	}
-	defer leave()
-	return l.run(woken)
+	if !returned {
+		runtime.Goexit() // what has ended the goroutine of a turn has meant this one
+	}
+	return err
 }
 
 // Start is Run without a goroutine while there is nothing to do: an event that
@@ -110,9 +120,13 @@ func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	if err != nil {
 		return err
 	}
-	l.rests = true
+	unhook := func() bool { return true }
+	if ctx.Done() != nil {
+		unhook = context.AfterFunc(ctx, func() { c.endWith(ctx) })
+	}
 	end := func(closed bool, err error) {
 		if closed {
+			unhook()
 			leave()
 			over(err)
 		}
@@ -187,6 +201,10 @@ func (c *Conn) Stop() {
 	c.stopping.Store(true)
 	c.mailbox.post(event{kind: stopAsked})
 }
+
+// endWith does what the end of Run's context asks for, which is of no concern to
+// a later Run.
+func (c *Conn) endWith(ctx context.Context) { c.mailbox.post(endOf(ctx)) }
 
 // Close takes no new calls, lets what is in flight finish, closes the link and
 // waits until all of that is done. Handlers that still run may call out. What

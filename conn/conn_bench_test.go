@@ -1,9 +1,13 @@
 package conn_test
 
 import (
+	"context"
 	"encoding/json"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/transport"
@@ -40,6 +44,60 @@ func BenchmarkCall(b *testing.B) {
 			callers.Wait()
 		})
 	}
+}
+
+// BenchmarkIdlePair says what an initiator and an acceptor that are connected in
+// memory cost together once they have made a call and are idle.
+func BenchmarkIdlePair(b *testing.B) {
+	for name, accept := range map[string]func(*sync.WaitGroup, *conn.Conn){
+		"run": func(running *sync.WaitGroup, c *conn.Conn) { running.Go(func() { c.Run(context.Background()) }) },
+		"started": func(running *sync.WaitGroup, c *conn.Conn) {
+			running.Add(1)
+			c.Start(context.Background(), func(error) { running.Done() })
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				keepIdle(b, accept)
+			}
+		})
+	}
+}
+
+func keepIdle(b *testing.B, accept func(*sync.WaitGroup, *conn.Conn)) {
+	const many = 2000
+	var running sync.WaitGroup
+	defer running.Wait()
+	over := inmem.New(func(link transport.Link) {
+		accept(&running, conn.Accept(link, conn.Options{Handler: handler{"echo": echo}}))
+	}, inmem.Options{})
+	heap, stack, goroutines := inUse()
+	for range many {
+		client := conn.New(over, conn.Options{})
+		running.Go(func() { client.Run(context.Background()) })
+		defer client.Stop()
+		if _, err := client.Call(b.Context(), conn.Request{Method: "echo", WaitForReady: true}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	heapNow, stackNow, goroutinesNow := inUse()
+	b.ReportMetric((heapNow+stackNow-heap-stack)/many, "B/pair")
+	b.ReportMetric((heapNow-heap)/many, "heap-B/pair")
+	b.ReportMetric((stackNow-stack)/many, "stack-B/pair")
+	b.ReportMetric((goroutinesNow-goroutines)/many, "goroutines/pair")
+}
+
+// inUse looks at the process when nothing is left that only work needs: a Conn
+// gives that up 100 ms after the last event, a stack shrinks at each collection.
+func inUse() (heap, stack, goroutines float64) {
+	<-time.NewTimer(time.Second).C
+	for range 2 {
+		runtime.GC()
+	}
+	debug.FreeOSMemory()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return float64(stats.HeapAlloc), float64(stats.StackInuse), float64(runtime.NumGoroutine())
 }
 
 // serveInMemory connects an initiator to one acceptor, both gone at the end.

@@ -27,8 +27,8 @@ type core struct {
 	retryAt  instant    // when the next attempt is due
 	retryWhy ReasonKind // set: the next attempt waits for the old link to be gone
 	readyAt  instant
-	unproven int // losses in a row before the Conn had proved itself
-	schedule schedule
+	unproven int       // losses in a row before the Conn had proved itself
+	schedule *schedule // nil until a link is lost, and anew when one has proved itself
 
 	grace    time.Duration // what the link was given to close in
 	closeDue instant       // when a link that does not close is left behind
@@ -60,7 +60,7 @@ const (
 )
 
 func newCore(r role, o *Options, d Dialect) *core {
-	c := &core{options: o, dialect: d, role: r, schedule: newSchedule(o)}
+	c := &core{options: o, dialect: d, role: r}
 	if c.current = Starting; r == acceptor {
 		c.current = Initializing
 	}

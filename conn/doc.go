@@ -37,10 +37,10 @@
 // The core (core.go and the files marked pure) is a function from an event and
 // a time to effects. It has no goroutine, lock, channel, clock or randomness.
 // The shell (loop.go) feeds it, on one goroutine at a time: it takes events
-// from the mailbox, arms one timer, performs effects and never blocks.
-// [Conn.Run] does so on the caller's goroutine, [Conn.Start] on one that exists
-// only while there is something to do. Frames are decoded in the link's reading
-// goroutine and results in the caller's.
+// from the mailbox, arms one timer, performs effects and never blocks. Between
+// events that goroutine waits: that of [Conn.Run] for 100 ms, that of
+// [Conn.Start] not at all. Then it ends, and the next event gets another. Frames
+// are decoded in the link's reading goroutine and results in the caller's.
 //
 // A link carries one stream or many, each with credit, order and an end of its
 // own (ADR-0019). On a byte stream there is only the one; over HTTP each request

@@ -20,6 +20,7 @@ func (w *scene) clone() *scene {
 func (c *core) clone() *core {
 	twin := *c
 	twin.out = nil
+	twin.schedule = c.schedule.clone()
 	twin.pending = c.pending.clone()
 	twin.tombstones.graves, twin.tombstones.order = maps.Clone(c.tombstones.graves), slices.Clone(c.tombstones.order)
 	twin.incoming.serving, twin.incoming.silent = maps.Clone(c.incoming.serving), maps.Clone(c.incoming.silent)
@@ -61,11 +62,16 @@ func (p *pending) clone() pending {
 func (s *stream) clone() stream {
 	twin := *s
 	twin.requests = slices.Clone(s.requests)
-	if s.schedule != nil {
-		schedule := *s.schedule
-		twin.schedule = &schedule
-	}
+	twin.schedule = s.schedule.clone()
 	return twin
+}
+
+func (s *schedule) clone() *schedule {
+	if s == nil {
+		return nil
+	}
+	twin := *s
+	return &twin
 }
 
 // A form is a state in canonical form: equal forms have equal futures. Instants
@@ -153,7 +159,7 @@ func (f *form) core(w *scene) {
 	c := w.core
 	f.byte(byte(c.place), c.state()[0], c.state()[1], byte(c.epoch), byte(min(c.unproven, crashLoop)), byte(c.malformedRun), byte(c.pending.lastID))
 	f.flags(c.linked, c.draining, c.ended, c.retryWhy != "", c.grace > c.options.StopGrace)
-	f.schedule(&c.schedule)
+	f.schedule(c.schedule)
 	for _, t := range [...]instant{c.initDue, c.retryAt, w.proven(), c.closeDue, c.drainDue, c.idleAt,
 		c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt} {
 		f.at(t)

@@ -21,7 +21,7 @@ type loop struct {
 	tasks tasks
 	inc   *running // the present incarnation; nil before the first
 
-	events *serial // on their way to the hooks
+	events *serial // on their way to the hooks; nil before the first
 
 	timer    *time.Timer       // posts a tick; nil before the first deadline
 	armed    instant           // when it does; 0 when it does not
@@ -32,8 +32,8 @@ type loop struct {
 	heard    uint64            // bytes, when it was last asked
 	patience *time.Timer       // runs once the core is finished
 	begun    bool
-	rests    bool                // it has no goroutine: between turns nothing is kept that only work needs
 	next     func() (first bool) // what the goroutine of this turn goes on with
+	stay     *stay               // nil if it was started
 	finished bool                // the core has nothing left to do
 	overdue  bool                // and tasks were waited for long enough
 
@@ -51,7 +51,7 @@ type loop struct {
 }
 
 func newLoop(c *Conn) *loop {
-	l := &loop{conn: c, tasks: newTasks(), events: newSerial(maxHookEvents)}
+	l := &loop{conn: c}
 	l.core = newCore(c.role, &c.options, guarded{c.options.Dialect, l.reportPanic})
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
 	l.core.pending.lastID = c.lastID.Load()
@@ -68,12 +68,11 @@ func random() float64 { return rand.Float64() }
 func (l *loop) attach(ctx context.Context, wake, turn func()) (detach func()) {
 	l.ctx = context.WithValue(context.WithoutCancel(ctx), servedBy{}, l.conn)
 	l.conn.mailbox.begin(wake, turn)
-	unhook := context.AfterFunc(ctx, func() { l.conn.mailbox.post(endOf(ctx)) })
 	return func() {
-		unhook()
 		l.conn.options.Gate.leave(l)
 		l.conn.options.Wheel.unset(l)
 		stop(l.timer)
+		l.stay.end()
 		stop(l.patience)
 	}
 }
@@ -84,19 +83,8 @@ func stop(timer *time.Timer) {
 	}
 }
 
-// run has all the turns on one goroutine, which waits between them.
-func (l *loop) run(woken <-chan struct{}) error {
-	for {
-		over, _, err := l.turns()
-		if over {
-			return err
-		}
-		<-woken
-	}
-}
-
 // runOnce has turns on a goroutine that is there for nothing else, and then
-// does what they have begun, which may be followed by more turns.
+// does what comes next, which may be followed by more turns.
 func (l *loop) runOnce() (over bool, err error) {
 	for {
 		over, next, err := l.turns()
@@ -108,7 +96,8 @@ func (l *loop) runOnce() (over bool, err error) {
 
 // turns goes on until there is nothing to do for now, or for good: when the
 // core is finished and every task is over or overdue, or after a panic or an
-// interruption. What comes next is left to the goroutine, which has the turns no more.
+// interruption. What comes next is left to the goroutine, which has the turns no
+// more.
 func (l *loop) turns() (over bool, next func() (first bool), err error) {
 	over = true // unless it returns below
 	defer l.recoverPanic(&err)
@@ -132,7 +121,11 @@ func (l *loop) turns() (over bool, next func() (first bool), err error) {
 func (l *loop) turn() (next func() (first bool), more bool) {
 	l.arm()
 	next, l.next = l.next, nil
+	linger := l.stay.next()
 	taken := l.conn.mailbox.take(l.spare)
+	if len(taken) == 0 && next == nil {
+		return linger, false
+	}
 	if len(taken) == 0 {
 		return next, false
 	}
@@ -148,10 +141,9 @@ func (l *loop) turn() (next func() (first bool), more bool) {
 	}
 	clear(taken)
 	l.conn.counters.depths.measure(l.core)
-	if l.spare = taken; l.rests {
-		l.spare = nil
-		l.core.rest()
-		l.tasks.rest()
+	l.spare = taken
+	if l.stay.resting() {
+		l.rest()
 	}
 	return nil, true
 }
@@ -208,6 +200,9 @@ func (l *loop) step(ev *event) {
 			return
 		}
 		ev.kind = stopAsked
+	case quiet:
+		l.stay.onQuiet(l.conn.now())
+		return
 	case linkGone:
 		l.remains = ev.err
 	case tick:
@@ -249,7 +244,11 @@ func (l *loop) hears() bool {
 
 func (l *loop) feed(ev *event) {
 	l.present = ev
-	effects := l.core.step(l.conn.now(), ev)
+	now := l.conn.now()
+	if ev.kind != tick {
+		l.note(now)
+	}
+	effects := l.core.step(now, ev)
 	l.present = nil
 	l.perform(effects)
 }
@@ -295,7 +294,7 @@ func (l *loop) stuck() error {
 	if !settled {
 		names = append(names, "a notification handler")
 	}
-	if !l.events.settle(l.conn.options.StopGrace) {
+	if l.events != nil && !l.events.settle(l.conn.options.StopGrace) {
 		names = append(names, "a telemetry hook")
 	}
 	if len(names) == 0 {

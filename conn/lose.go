@@ -34,7 +34,7 @@ func (c *core) lose(now instant, why Reason, random float64, asked time.Duration
 func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration {
 	if c.state() == Ready && now-c.readyAt >= c.options.ProvenAfter {
 		c.unproven = 0
-		c.schedule.reset()
+		c.schedule = nil
 	} else {
 		c.unproven++
 	}
@@ -43,6 +43,9 @@ func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration 
 	}
 	if c.unproven >= crashLoop {
 		*why = Reason{CrashLooping, *why}
+	}
+	if c.schedule == nil {
+		c.schedule = newSchedule(c.options)
 	}
 	return c.schedule.next(random)
 }

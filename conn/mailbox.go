@@ -64,6 +64,15 @@ func (m *mailbox) take(emptied []event) []event {
 	return taken
 }
 
+// rest gives up what only work needs, when none is in sight.
+func (m *mailbox) rest() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.events) == 0 {
+		m.events = nil
+	}
+}
+
 // begin starts the taking of events.
 func (m *mailbox) begin(wake, turn func()) {
 	m.mu.Lock()

@@ -54,9 +54,7 @@ func (l *loop) performOne(fx *effect) {
 	case handshake:
 		l.handshake(fx.epoch)
 	case endTasks:
-		if l.inc != nil {
-			l.inc.cancel(fx.err)
-		}
+		l.cancelAll(fx.err)
 	case closeLink:
 		l.closeLink(fx.epoch, fx.link, fx.grace)
 	case transitioned:
@@ -182,6 +180,9 @@ func (l *loop) received(in *Incoming) {
 func tell[E any](l *loop, hook func(E), e E) {
 	if hook == nil {
 		return
+	}
+	if l.events == nil {
+		l.events = newSerial(maxHookEvents)
 	}
 	c := l.conn
 	if !l.events.submit(func() { c.tell(func() { hook(e) }) }) {

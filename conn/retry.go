@@ -148,8 +148,7 @@ func (m *making) awaitReady(ctx context.Context) error {
 // rest waits for the next delay, or for any change of the Conn's.
 func (m *making) rest(ctx context.Context, status Status) {
 	if m.delays == nil {
-		delays := newSchedule(&m.conn.options)
-		m.delays = &delays
+		m.delays = newSchedule(&m.conn.options)
 	}
 	timer := time.NewTimer(m.delays.next(random()))
 	defer timer.Stop()

@@ -16,8 +16,8 @@ type schedule struct {
 	jitter   float64
 }
 
-func newSchedule(o *Options) schedule {
-	s := schedule{min: o.BackoffMin, max: o.BackoffMax, jitter: o.BackoffJitter}
+func newSchedule(o *Options) *schedule {
+	s := &schedule{min: o.BackoffMin, max: o.BackoffMax, jitter: o.BackoffJitter}
 	s.delays = backoff.ExponentialBackOff{
 		InitialInterval:     o.BackoffMin,
 		Multiplier:          2,
@@ -38,8 +38,6 @@ func (s *schedule) next(random float64) time.Duration {
 	high := min(d*(1+s.jitter), float64(s.max))
 	return time.Duration(low + random*(high-low))
 }
-
-func (s *schedule) reset() { s.delays.Reset() }
 
 // frozenClock keeps the library's unused elapsed time off the real clock.
 type frozenClock struct{}

@@ -1,6 +1,9 @@
 package conn
 
-import "sync/atomic"
+import (
+	"cmp"
+	"sync/atomic"
+)
 
 // Stats are counts since the Conn was made.
 type Stats struct {
@@ -43,9 +46,20 @@ func (s Stats) Ended() uint64 {
 type counters struct {
 	calls, late, unknown, malformed, shed, stalls, retries atomic.Uint64
 
-	untold  atomic.Uint64 // telemetry events that reached no hook
-	settled [causes][deliveries]atomic.Uint64
-	depths  depths
+	untold atomic.Uint64 // telemetry events that reached no hook
+	ended  atomic.Pointer[endings]
+	depths depths
+}
+
+// endings counts how calls have ended. A Conn that makes none has none.
+type endings [causes][deliveries]atomic.Uint64
+
+// settled is where to count a call that has ended.
+func (c *counters) settled() *endings {
+	if c.ended.Load() == nil {
+		c.ended.CompareAndSwap(nil, new(endings))
+	}
+	return c.ended.Load()
 }
 
 // depths are written by the loop after each turn.
@@ -91,10 +105,11 @@ func (c *Conn) Stats() Stats {
 		Depths:    c.depths(),
 		Settled:   make(map[Cause]map[Delivery]uint64),
 	}
+	ended := cmp.Or(c.counters.ended.Load(), new(endings))
 	for _, cause := range Causes() {
 		s.Settled[cause] = make(map[Delivery]uint64)
 		for _, delivery := range Deliveries() {
-			if n := c.counters.settled[cause][delivery].Load(); n > 0 {
+			if n := ended[cause][delivery].Load(); n > 0 {
 				s.Settled[cause][delivery] = n
 			}
 		}

@@ -107,8 +107,7 @@ func (c *core) cutStream(now instant, s *stream, ev *event) {
 		return
 	}
 	if s.schedule == nil {
-		fresh := newSchedule(c.options)
-		s.schedule = &fresh
+		s.schedule = newSchedule(c.options)
 	}
 	s.resumeAt = now + max(ev.timeout, s.schedule.next(ev.random))
 	c.streams.cut = append(c.streams.cut, s)

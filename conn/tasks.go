@@ -26,11 +26,7 @@ type task struct {
 // tasks is what runs. The loop alone touches it, but for end.
 type tasks struct {
 	running map[*task]struct{}
-	over    chan struct{} // capacity one: a token after a task has ended
-}
-
-func newTasks() tasks {
-	return tasks{over: make(chan struct{}, 1)}
+	over    atomic.Pointer[chan struct{}] // capacity one: a token after a task has ended; nil while nobody awaits it
 }
 
 func (t *tasks) add(name string, cancel context.CancelCauseFunc) *task {
@@ -49,8 +45,12 @@ func (t *tasks) enter(added *task) {
 // end is the last deed of a task's goroutine.
 func (t *tasks) end(over *task) {
 	over.ended.Store(true)
+	awaited := t.over.Load()
+	if awaited == nil {
+		return
+	}
 	select {
-	case t.over <- struct{}{}:
+	case *awaited <- struct{}{}:
 	default: // there is a token already
 	}
 }
@@ -59,13 +59,15 @@ func (t *tasks) end(over *task) {
 func (t *tasks) await(grace time.Duration) {
 	patience := time.NewTimer(grace)
 	defer patience.Stop()
+	over := make(chan struct{}, 1)
+	t.over.Store(&over)
 	for {
 		maps.DeleteFunc(t.running, func(task *task, _ struct{}) bool { return task.ended.Load() })
 		if len(t.running) == 0 {
 			return
 		}
 		select {
-		case <-t.over:
+		case <-over:
 		case <-patience.C:
 			return
 		}
@@ -78,6 +80,13 @@ func (t *tasks) remove(over *task) { delete(t.running, over) }
 func (t *tasks) rest() {
 	if len(t.running) == 0 {
 		t.running = nil
+	}
+}
+
+// cancel ends the contexts of all that runs.
+func (t *tasks) cancel(why error) {
+	for running := range t.running {
+		running.cancel(why)
 	}
 }
 
@@ -98,6 +107,14 @@ type running struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	link   transport.Link // nil until attached
+}
+
+// cancelAll ends the contexts of everything that runs for the incarnation.
+func (l *loop) cancelAll(why error) {
+	if l.inc != nil {
+		l.inc.cancel(why)
+	}
+	l.tasks.cancel(why)
 }
 
 // open asks the transport for a link.
@@ -184,11 +201,11 @@ func (l *loop) closeLink(epoch uint64, link transport.Link, grace time.Duration)
 // serve runs the handler of a request: on a goroutine of its own or, where the
 // turns have none, on that of this turn once it is over.
 func (l *loop) serve(in *Incoming) {
-	ctx, cancel := context.WithCancelCause(l.inc.ctx)
+	ctx, cancel := context.WithCancelCause(l.ctx) // the incarnation's would remember for good that it had children
 	in.serving = task{name: in.Method, cancel: cancel}
 	in.task = &in.serving
 	l.tasks.enter(in.task)
-	if l.rests && l.next == nil {
+	if l.stay == nil && l.next == nil {
 		l.next = func() (first bool) { return l.handle(ctx, in) }
 		return
 	}

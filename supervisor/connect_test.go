@@ -39,6 +39,7 @@ func TestConnectCostsOneGoroutine(t *testing.T) {
 			connect(t, s, c)
 			await(t, c)
 		}
+		<-time.NewTimer(time.Minute).C // a Conn is idle 100 ms after the last event
 		synctest.Wait()
 		if got := goroutines() - before; got != 200 {
 			t.Errorf("200 connections cost %d goroutines", got)

@@ -27,7 +27,10 @@ func (s *Server) Serve(ctx context.Context, t transport.Transport) error {
 
 // ServeLink is Serve for a link that a listener was handed. It takes the link over.
 func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
-	peer := s.newSession(link)
+	// A session is made on a stack that is not kept, as this one is, see conn.Run.
+	made := make(chan *session, 1)
+	go func() { made <- s.newSession(link) }()
+	peer := <-made
 	leave, err := s.enter(peer)
 	if err != nil {
 		return errors.Join(err, link.Close(0))
