@@ -1,0 +1,115 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+var idlePairs = flag.Int("pairs", 2000, "how many pairs BenchmarkIdlePair keeps idle at a time")
+
+// idlePairKinds are how a pair can be made: the server's side has a goroutine of
+// its own, or none while it is idle.
+var idlePairKinds = []struct {
+	name, version string
+	accept        bool
+	goroutines    int
+	heap          int // bytes, at most
+}{
+	{"accepted", protocol.LatestLegacy, true, 1, 9_300},
+	{"accepted, modern", protocol.Latest, true, 1, 9_600},
+	{"served", protocol.LatestLegacy, false, 2, 10_300},
+}
+
+// BenchmarkIdlePair says what a client and a server that are connected in memory
+// cost together while neither has anything to do: all there is of a session of
+// one Client, run by one Supervisor, and of the session of one Server that it has
+// made a call to.
+func BenchmarkIdlePair(b *testing.B) {
+	for _, kind := range idlePairKinds {
+		b.Run(kind.name, func(b *testing.B) {
+			for b.Loop() {
+				keepIdle(b, *idlePairs, kind.version, kind.accept).report(b)
+			}
+		})
+	}
+}
+
+// keepIdle makes pairs, and says what each takes once they are idle.
+func keepIdle(t testing.TB, pairs int, version string, accept bool) use {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	s := echoServer(false)
+	defer s.Close(context.Background())
+	over := inmem.New(func(link transport.Link) {
+		if accept {
+			s.Accept(link)
+			return
+		}
+		serving.Go(func() { s.ServeLink(context.Background(), link) })
+	}, inmem.Options{})
+	all := supervisor.New(supervisor.Options{})
+	defer all.Stop(context.Background())
+	c := client.New(clientInfo, client.Options{ProtocolVersion: version, Supervisor: all})
+	sessions := make([]*client.Session, pairs)
+	before := inUse()
+	for i := range sessions {
+		sessions[i] = callOnce(t, c, over)
+	}
+	after := inUse()
+	runtime.KeepAlive(sessions)
+	return after.since(before, pairs)
+}
+
+func callOnce(t testing.TB, c *client.Client, over transport.Transport) *client.Session {
+	t.Helper()
+	session, err := c.Connect(t.Context(), over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := &protocol.CallToolParams{Name: "echo", Arguments: json.RawMessage(echoArguments)}
+	if _, err := session.CallTool(t.Context(), params); err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+// use is what the process uses at one moment: bytes and goroutines.
+type use struct{ heap, stack, goroutines int }
+
+// inUse looks when nothing is left that only work needs: a Conn gives that up
+// 100 ms after the last event, and a stack shrinks at each collection.
+func inUse() use {
+	<-time.NewTimer(time.Second).C
+	for range 2 {
+		runtime.GC()
+	}
+	debug.FreeOSMemory()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return use{int(stats.HeapAlloc), int(stats.StackInuse), runtime.NumGoroutine()}
+}
+
+// since is what each of many takes that have come since.
+func (u use) since(before use, many int) use {
+	per := func(n int) int { return (n + many/2) / many }
+	return use{per(u.heap - before.heap), per(u.stack - before.stack), per(u.goroutines - before.goroutines)}
+}
+
+func (u use) report(b *testing.B) {
+	b.ReportMetric(float64(u.heap+u.stack), "B/pair")
+	b.ReportMetric(float64(u.heap), "heap-B/pair")
+	b.ReportMetric(float64(u.stack), "stack-B/pair")
+	b.ReportMetric(float64(u.goroutines), "goroutines/pair")
+}
