@@ -77,10 +77,9 @@ func (c *Conn) Owner() any { return c.options.Owner }
 // Run has the Conn live. It waits for its end, while another goroutine does the
 // work, one that exists while there is some and for 100 ms after. Run returns
 // when the Conn has closed: nil after Stop, Close, the end of ctx, which means
-// Stop, or a peer that ended in
-// good order; otherwise the Reason it closed for. A *StuckError is joined when
-// code that was handed in is still running, and what the link said when it
-// could not close cleanly.
+// Stop, or a peer that ended in good order; otherwise the Reason it closed for.
+// A *StuckError is joined when code that was handed in is still running, and
+// what the link said when it could not close cleanly.
 //
 // After a panic Run returns a *PanicError, every call having ended as LinkLost,
 // with an unknown delivery unless it surely never left; an initiator may be run
