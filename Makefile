@@ -2,7 +2,7 @@
 # steps names to type, and knobs that suit a person at work.
 
 .DEFAULT_GOAL := help
-.PHONY: help check test race bench conformance fuzz properties soak explore mutants docs vuln cross demo ci
+.PHONY: help check test race bench conformance fuzz properties soak explore mutants docs vuln cross demo fleet ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
 GENERATED := ./conn ./internal/guarantees
@@ -31,7 +31,7 @@ fuzz: ## every fuzz target (FUZZTIME=20000x)
 properties: ## the property suites with more cases (CHECKS=1000)
 	.ci/run properties
 
-soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS)
+soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector, and 200 child processes that are killed (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS, SOAK_CHILDREN_DURATION)
 	.ci/run soak
 
 explore: ## every interleaving of a small alphabet in the core of a connection, printed as it goes
@@ -52,6 +52,9 @@ cross: ## build for Linux, macOS and Windows on amd64 and arm64
 
 demo: ## watch a connection survive its faults
 	.ci/run demo
+
+fleet: ## watch 10,000 connections start, idle, be killed and drain in one process (FLEET_PAIRS)
+	FLEET_PAIRS=$${FLEET_PAIRS:-10000} .ci/run fleet
 
 ci: ## everything that must hold before a change lands
 	.ci/run

@@ -9,7 +9,8 @@ import (
 // deliberate lists writes to other packages' variables that are meant, by who
 // writes to what, each with its reason.
 var deliberate = map[string]string{
-	"transport/stdio os.Stdout": "standard output is the protocol's, and a stray print would end up among its frames",
+	"transport/stdio os.Stdout":             "standard output is the protocol's, and a stray print would end up among its frames",
+	"internal/fleet runtime.MemProfileRate": "the program samples its own heap, and there is no other way to say how finely",
 }
 
 // checkState finds package-level variables that change after their

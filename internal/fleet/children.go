@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+type childrenOptions struct {
+	children int           // how many
+	duration time.Duration // of the calls and kills
+	callers  int           // of each child
+	kills    float64       // a second
+	pause    time.Duration // of a caller between calls, on average
+}
+
+// A soak is many child processes under one supervisor, that are called and
+// killed.
+type soak struct {
+	options    childrenOptions
+	out        io.Writer
+	seed       uint64
+	mark       string // what all processes of this run have in their environment
+	witness    string // the file that children write to
+	goroutines int    // before the first child
+	files      int    // open before the first child
+	books      *books
+	ledger     ledger
+	supervisor *supervisor.Supervisor
+	client     *client.Client
+	children   []*child
+	kills      int // that have met a process
+
+	mu      sync.Mutex
+	outages []time.Duration // from a loss to being ready again
+}
+
+// runChildren runs the soak. Whatever happens, what was started is drained, and
+// the books are closed.
+func runChildren(ctx context.Context, out io.Writer, seed uint64, o childrenOptions) error {
+	if o.children < 1 || o.callers < 1 || o.kills <= 0 || o.pause <= 0 || o.duration <= 0 {
+		return errors.New("-children, -callers, -kills, -pause and -duration must be above zero")
+	}
+	folder, err := os.MkdirTemp("", "fleet-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	s, err := newSoak(out, seed, o, filepath.Join(folder, "executed"))
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	s.print("%s child processes under one supervisor (seed %d)", count(o.children), seed)
+	err = s.phases(ctx)
+	err = errors.Join(err, s.drainAll(ctx), s.nothingLeft())
+	s.print("\n%v in all", round(time.Since(began)))
+	return err
+}
+
+func newSoak(out io.Writer, seed uint64, o childrenOptions, witness string) (*soak, error) {
+	files, err := openFiles()
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s := &soak{
+		options: o, out: out, seed: seed, witness: witness,
+		mark:       strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
+		goroutines: runtime.NumGoroutine(), files: files,
+		books: newBooks(), supervisor: supervisor.New(supervisor.Options{Name: "soak"}),
+	}
+	s.client = client.New(protocol.Implementation{Name: "fleet", Version: "1"}, client.Options{
+		Supervisor: s.supervisor,
+		Conn: conn.Options{
+			BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second, ProvenAfter: time.Second,
+			InitTimeout: unhurried, RequestTimeout: unhurried, Liveness: unhurried, // only kills end a process
+			Hooks: telemetry.Tee(s.books.hooks(), telemetry.Hooks{Gap: s.onGap}),
+		},
+	})
+	environment := []string{markVariable + "=" + s.mark, witnessVariable + "=" + witness, "GORACE=atexit_sleep_ms=0"}
+	for range o.children {
+		c := new(child)
+		c.command = stdio.Command{Path: self, Env: environment, Started: c.started}
+		s.children = append(s.children, c)
+	}
+	return s, nil
+}
+
+func (s *soak) phases(ctx context.Context) error {
+	for _, phase := range []func(context.Context) error{s.start, s.callAndKill, s.callEach} {
+		if err := phase(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// starting is how many processes are started at once.
+const starting = 8
+
+func (s *soak) start(ctx context.Context) error {
+	s.print("\n1. start, %d at a time", starting)
+	began := time.Now()
+	failed, example := each(s.children, starting, func(c *child) (err error) {
+		c.session, err = s.client.Connect(ctx, &c.command)
+		return err
+	})
+	if failed > 0 {
+		return fmt.Errorf("start: %d of %d children were not ready, for instance: %w", failed, len(s.children), example)
+	}
+	s.print("   all ready in %s", rate(len(s.children), time.Since(began)))
+	found, err := processes(s.mark)
+	if err == nil && found.marked != len(s.children) {
+		err = fmt.Errorf("start: %d processes of this run were found, and not %d", found.marked, len(s.children))
+	}
+	return err
+}
+
+// callAndKill has all children called, and random ones killed, until the time
+// is over and all are back.
+func (s *soak) callAndKill(ctx context.Context) error {
+	s.print("\n2. %d callers of each, and %g of them killed a second, for %v", s.options.callers, s.options.kills, s.options.duration)
+	enough := make(chan struct{})
+	var callers sync.WaitGroup
+	for i, c := range s.children {
+		for n := range s.options.callers {
+			random := rand.New(rand.NewPCG(s.seed, uint64(i*s.options.callers+n+1)))
+			callers.Go(func() { s.callUntil(ctx, enough, c, random) })
+		}
+	}
+	err := s.killUntil(ctx, time.Now().Add(s.options.duration))
+	failed, example := each(s.children, len(s.children), func(c *child) error { return c.awaitBack(ctx) })
+	close(enough)
+	callers.Wait()
+	if failed > 0 {
+		err = errors.Join(err, fmt.Errorf("soak: %d children did not come back, for instance: %w", failed, example))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.print("   away between the loss and being ready again: %s", milestones(s.outages))
+	s.print("%s", histogram(s.outages))
+	return err
+}
+
+// callEach makes one call of every child at last.
+func (s *soak) callEach(ctx context.Context) error {
+	s.print("\n3. one call each, to those that are back")
+	failed, example := each(s.children, starting, func(c *child) error { return s.call(ctx, c.session, recording{}) })
+	if failed > 0 {
+		return fmt.Errorf("call: %d of %d calls were not answered, for instance: %w", failed, len(s.children), example)
+	}
+	s.print("   all answered")
+	return nil
+}
+
+// drainAll ends every session and the supervisor in good order.
+func (s *soak) drainAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainDeadline)
+	defer cancel()
+	s.print("\n4. drain within %v", drainDeadline)
+	began := time.Now()
+	_, err := each(s.connected(), len(s.children), func(c *child) error { return c.session.Close(ctx) })
+	if err = errors.Join(err, s.supervisor.Stop(ctx)); err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	s.print("   drained in %v", round(time.Since(began)))
+	return nil
+}
+
+func (s *soak) connected() (connected []*child) {
+	for _, c := range s.children {
+		if c.session != nil {
+			connected = append(connected, c)
+		}
+	}
+	return connected
+}
+
+func (s *soak) onGap(gap telemetry.Gap) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outages = append(s.outages, gap.Duration)
+}
+
+func (s *soak) print(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }

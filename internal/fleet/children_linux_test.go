@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestChildren runs the soak with few children, many kills and little time.
+func TestChildren(t *testing.T) {
+	var out strings.Builder
+	o := options{seed: 1, patience: time.Minute, children: childrenOptions{
+		children: 6, callers: 3, kills: 10, duration: 2 * time.Second, pause: 10 * time.Millisecond,
+	}}
+	if err := run(t.Context(), &out, o); err != nil {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	for _, said := range []string{
+		"6 child processes", "1. start", "2. 3 callers of each", "children killed", "###",
+		"3. one call each", "4. drain", "answered (sent)", "link lost (unknown)",
+		"were executed", "0 processes, 0 zombies, 0 descriptors more than before",
+	} {
+		if !strings.Contains(out.String(), said) {
+			t.Errorf("nothing is said of %q:\n%s", said, &out)
+		}
+	}
+}
+
+// TestProcessesAreFound: one that runs by its mark, and one that has ended and
+// was not waited for.
+func TestProcessesAreFound(t *testing.T) {
+	const mark = "test-of-processes"
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	expect := func(want found) {
+		t.Helper()
+		for look := (found{-1, -1}); look != want; {
+			var err error
+			if look, err = processes(mark); err != nil {
+				t.Fatal(err)
+			}
+			if pause(ctx, time.Millisecond) != nil {
+				t.Fatalf("found %+v, want %+v", look, want)
+			}
+		}
+	}
+	expect(found{})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(self)
+	command.Env = append(os.Environ(), markVariable+"="+mark, witnessVariable+"="+filepath.Join(t.TempDir(), "executed"))
+	input, err := command.StdinPipe() // its end is the child's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer input.Close()
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	expect(found{marked: 1})
+	if err := command.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	expect(found{zombies: 1})
+	if command.Wait() == nil {
+		t.Error("it was killed, and ended well")
+	}
+	expect(found{})
+}
+
+// TestOpenFilesAreCounted: all of them, and no more.
+func TestOpenFilesAreCounted(t *testing.T) {
+	before, err := openFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := openFiles(); err != nil || now != before+1 {
+		t.Errorf("%d files were open, and with one more %d, %v", before, now, err)
+	}
+	if err := file.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	histogramRows  = 12
+	histogramWidth = 48
+)
+
+// histogram draws how many of the durations fall into each of a few equal spans
+// of time, a row for each.
+func histogram(durations []time.Duration) string {
+	if len(durations) == 0 {
+		return ""
+	}
+	first := slices.Min(durations)
+	span := max((slices.Max(durations)-first)/histogramRows+1, time.Millisecond)
+	var rows [histogramRows]int
+	for _, d := range durations {
+		rows[(d-first)/span]++
+	}
+	used, most := int((slices.Max(durations)-first)/span)+1, slices.Max(rows[:])
+	var text strings.Builder
+	for i, n := range rows[:used] {
+		bar := strings.Repeat("#", (n*histogramWidth+most-1)/most)
+		fmt.Fprintf(&text, "   %8.3f s  %-*s %d\n", (first + time.Duration(i)*span).Seconds(), histogramWidth, bar, n)
+	}
+	return strings.TrimSuffix(text.String(), "\n")
+}
+
+// milestones say when the first, half and all had come about.
+func milestones(durations []time.Duration) string {
+	if len(durations) == 0 {
+		return "none"
+	}
+	sorted := slices.Sorted(slices.Values(durations))
+	return fmt.Sprintf("the first after %v, half after %v, all after %v",
+		round(sorted[0]), round(sorted[(len(sorted)-1)/2]), round(sorted[len(sorted)-1]))
+}
+
+// rate is how long so many took, and how many that is a second.
+func rate(n int, took time.Duration) string {
+	return fmt.Sprintf("%v: %s a second", round(took), count(int(float64(n)/took.Seconds())))
+}
+
+func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+// count is a number with its thousands apart.
+func count(n int) string {
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+)
+
+// kill cuts some links at random, each with a call in flight, while everybody
+// else is called all the time.
+func (f *fleet) kill(ctx context.Context) error {
+	f.random.Shuffle(len(f.pairs), func(i, j int) { f.pairs[i], f.pairs[j] = f.pairs[j], f.pairs[i] })
+	n := max(int(float64(len(f.pairs))*f.options.killed/100), 1)
+	var others []*pair
+	f.killed, others = f.pairs[:n], f.pairs[n:]
+	f.print("\n4. %s killed at random, with a call in flight each; the other %s are called all the time", count(n), count(len(others)))
+	held, err := f.holdCalls(ctx, f.killed)
+	if err != nil {
+		return err
+	}
+	load := f.callAll(ctx, others)
+	ready, err := f.cutAndAwait(ctx, f.killed)
+	made, failed := load.end()
+	lost := 0
+	for _, how := range held.outcomes() {
+		if isLost(how) {
+			lost++
+		}
+	}
+	f.print("   %s of the callers in flight were told: %s (%s)", count(lost), conn.LinkLost, conn.Unknown)
+	f.print("   meanwhile %s calls to the others, of which %d failed", count(int(made)), failed)
+	f.print("   ready again: %s", milestones(ready))
+	f.print("%s", histogram(ready))
+	switch {
+	case err != nil:
+		return fmt.Errorf("kill: %w", err)
+	case lost != n:
+		return fmt.Errorf("kill: %d calls were in flight, and %d were told that the link was lost", n, lost)
+	case failed > 0:
+		return fmt.Errorf("kill: %d calls failed of those that nothing had happened to", failed)
+	}
+	return nil
+}
+
+// cutAndAwait cuts links, and returns how long after that each was ready again.
+func (f *fleet) cutAndAwait(ctx context.Context, pairs []*pair) ([]time.Duration, error) {
+	began := time.Now()
+	if failed, example := each(pairs, 1, func(p *pair) error { return p.cut(false) }); failed > 0 {
+		return nil, example
+	}
+	return f.awaitBack(ctx, pairs, began)
+}
+
+func (f *fleet) awaitBack(ctx context.Context, pairs []*pair, began time.Time) ([]time.Duration, error) {
+	var mu sync.Mutex
+	var back []time.Duration
+	failed, example := each(pairs, len(pairs), func(p *pair) error {
+		since, err := p.awaitBack(ctx)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		back = append(back, since.Sub(began))
+		return nil
+	})
+	if failed > 0 {
+		return back, fmt.Errorf("%d of %d did not come back, for instance: %w", failed, len(pairs), example)
+	}
+	return back, nil
+}
+
+func isLost(err error) bool {
+	var call *conn.CallError
+	return errors.As(err, &call) && call.Cause == conn.LinkLost && call.Delivery == conn.Unknown
+}
+
+// A load is calls that are made all the time.
+type load struct {
+	enough  chan struct{}
+	callers sync.WaitGroup
+	made    atomic.Int64
+	failed  atomic.Int64
+}
+
+// breath is what a caller of the others waits between calls: callers that wait
+// for nothing would be all that the scheduler runs.
+const breath = time.Millisecond
+
+// callAll has each of the pairs called in turn, by a few callers, until it is
+// enough, and once at least.
+func (f *fleet) callAll(ctx context.Context, pairs []*pair) *load {
+	l := &load{enough: make(chan struct{})}
+	callers := 4 * runtime.GOMAXPROCS(0)
+	for first := range callers {
+		l.callers.Go(func() {
+			for f.callInTurn(ctx, l, pairs, first, callers) {
+			}
+		})
+	}
+	return l
+}
+
+// callInTurn makes one round, and reports whether there is to be another.
+func (f *fleet) callInTurn(ctx context.Context, l *load, pairs []*pair, first, step int) bool {
+	for i := first; i < len(pairs); i += step {
+		l.made.Add(1)
+		if err := pairs[i].call(ctx, countIt); err != nil {
+			l.failed.Add(1)
+		}
+		if pause(ctx, breath) != nil {
+			return false
+		}
+	}
+	select {
+	case <-l.enough:
+		return false
+	default:
+		return true
+	}
+}
+
+func (l *load) end() (made, failed int64) {
+	close(l.enough)
+	l.callers.Wait()
+	return l.made.Load(), l.failed.Load()
+}
+
+// loseServer has many lose their server at once, which is away until their
+// first attempts have failed, and shows when those came.
+func (f *fleet) loseServer(ctx context.Context) error {
+	others := f.pairs[len(f.killed):] // whose backoff is at its beginning
+	clients := others[:min(f.options.lost, len(others))]
+	away := 2 * f.options.backoff
+	f.print("\n5. a server lost by %s clients at once, and away for %v", count(len(clients)), away)
+	began := time.Now()
+	if failed, example := each(clients, 1, func(p *pair) error { return p.cut(true) }); failed > 0 {
+		return fmt.Errorf("lose: %w", example)
+	}
+	if err := pause(ctx, away); err != nil {
+		return fmt.Errorf("lose: %w", err)
+	}
+	for _, p := range clients {
+		p.comeBack()
+	}
+	ready, err := f.awaitBack(ctx, clients, began)
+	if err != nil {
+		return fmt.Errorf("lose: %w", err)
+	}
+	var attempts []time.Duration
+	for _, p := range clients {
+		attempts = append(attempts, p.firstAttempt().Sub(began))
+	}
+	f.print("   first attempts: %s", milestones(attempts))
+	f.print("%s", histogram(attempts))
+	f.print("   ready again: %s", milestones(ready))
+	f.print("%s", histogram(ready))
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

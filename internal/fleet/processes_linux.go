@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// found is what there is of processes.
+type found struct {
+	marked  int // processes of this run, other than this one
+	zombies int // children of this process that have ended, and that nobody has reaped
+}
+
+// processes looks through /proc for what is left of a run: what has its mark in
+// the environment, whoever its parent is by now.
+func processes(mark string) (f found, err error) {
+	folders, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return f, err
+	}
+	variable := []byte(markVariable + "=" + mark + "\x00")
+	for _, folder := range folders {
+		zombie, err := isOurZombie(folder)
+		if err != nil {
+			return f, err
+		}
+		if zombie {
+			f.zombies++
+		}
+		environment, err := readProcess(filepath.Join(folder, "environ"))
+		if err != nil {
+			return f, err
+		}
+		if bytes.Contains(environment, variable) {
+			f.marked++
+		}
+	}
+	return f, nil
+}
+
+// isOurZombie reads the state and the parent, which follow the command's name in
+// parentheses (proc_pid_stat(5)).
+func isOurZombie(folder string) (bool, error) {
+	stat, err := readProcess(filepath.Join(folder, "stat"))
+	if err != nil || stat == nil {
+		return false, err
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 {
+		return false, fmt.Errorf("%s/stat: %q", folder, stat)
+	}
+	return fields[0][0] == 'Z' && string(fields[1]) == strconv.Itoa(os.Getpid()), nil
+}
+
+// readProcess reads what a process says of itself: nil when it is gone, or not
+// this user's.
+func readProcess(path string) ([]byte, error) {
+	said, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ESRCH) {
+		return nil, nil
+	}
+	return said, err
+}
+
+// openFiles counts descriptors. The runtime opens some of its own with the first
+// pipe, so there is one before.
+func openFiles() (int, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := errors.Join(r.Close(), w.Close()); err != nil {
+		return 0, err
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	return len(open), err
+}
