@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
@@ -76,6 +77,15 @@ func (b *books) answered() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.told[account{conn.Answered, conn.Sent}]
+}
+
+// statsOf are the Conns' own books.
+func statsOf(sessions []*client.Session) []conn.Stats {
+	stats := make([]conn.Stats, len(sessions))
+	for i, s := range sessions {
+		stats[i] = s.Conn().Stats()
+	}
+	return stats
 }
 
 // balance holds the callers' book against those of the Conns: every call has

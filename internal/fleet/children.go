@@ -178,21 +178,19 @@ func (s *soak) drainAll(ctx context.Context) error {
 	defer cancel()
 	s.print("\n4. drain within %v", drainDeadline)
 	began := time.Now()
-	_, err := each(s.connected(), len(s.children), func(c *child) error { return c.session.Close(ctx) })
-	if err = errors.Join(err, s.supervisor.Stop(ctx)); err != nil {
-		return fmt.Errorf("drain: %w", err)
-	}
+	err := drain(ctx, s.supervisor, s.sessions())
 	s.print("   drained in %v", round(time.Since(began)))
-	return nil
+	return err
 }
 
-func (s *soak) connected() (connected []*child) {
+// sessions are those of all children, unless the start has failed.
+func (s *soak) sessions() (sessions []*client.Session) {
 	for _, c := range s.children {
 		if c.session != nil {
-			connected = append(connected, c)
+			sessions = append(sessions, c.session)
 		}
 	}
-	return connected
+	return sessions
 }
 
 func (s *soak) onGap(gap telemetry.Gap) {

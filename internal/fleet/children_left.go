@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-
-	"github.com/bowline-mcp/bowline/conn"
 )
 
 // nothingLeft closes the books, asks the witness, and looks for what is left
@@ -12,15 +10,7 @@ import (
 func (s *soak) nothingLeft() error {
 	s.print("\n5. the books")
 	s.print("%v", s.books)
-	return errors.Join(s.books.balance(s.stats()), s.ledger.failed, s.compareWithWitness(), s.countStarts(), s.lookAround())
-}
-
-func (s *soak) stats() []conn.Stats {
-	var stats []conn.Stats
-	for _, c := range s.connected() {
-		stats = append(stats, c.session.Conn().Stats())
-	}
-	return stats
+	return errors.Join(s.books.balance(statsOf(s.sessions())), s.ledger.failed, s.compareWithWitness(), s.countStarts(), s.lookAround())
 }
 
 func (s *soak) compareWithWitness() error {

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/supervisor"
 )
 
 const (
@@ -15,16 +18,14 @@ const (
 	inFlight = 200 * time.Millisecond
 )
 
-// drain ends every session in good order, the supervisor, and the server, all
-// before the end of ctx.
-func (f *fleet) drain(ctx context.Context) error {
-	_, err := each(f.pairs, len(f.pairs), func(p *pair) error {
-		if p.session == nil {
-			return nil
-		}
-		return p.session.Close(ctx)
-	})
-	return errors.Join(err, f.supervisor.Stop(ctx), f.server.Close(ctx))
+// drain ends every session in good order, and then their supervisor, all before
+// the end of ctx.
+func drain(ctx context.Context, from *supervisor.Supervisor, sessions []*client.Session) error {
+	failed, example := each(sessions, len(sessions), func(s *client.Session) error { return s.Close(ctx) })
+	if failed > 0 {
+		example = fmt.Errorf("drain: %d of %d sessions did not end in good order, for instance: %w", failed, len(sessions), example)
+	}
+	return errors.Join(example, from.Stop(ctx))
 }
 
 // drainAll drains with a call in flight in every session, all of which are to be
@@ -37,7 +38,7 @@ func (f *fleet) drainAll(ctx context.Context) error {
 	release := time.AfterFunc(inFlight, func() { close(f.tools.released) })
 	defer release.Stop()
 	began := time.Now()
-	err := f.drain(ctx)
+	err := errors.Join(drain(ctx, f.supervisor, f.sessions()), f.server.Close(ctx))
 	took := time.Since(began)
 	answered, calls := 0, held.outcomes()
 	for _, how := range calls {
@@ -49,12 +50,9 @@ func (f *fleet) drainAll(ctx context.Context) error {
 	f.print("   drained in %v, of which the calls were held for %v: %s of %s were answered",
 		round(took), inFlight, count(answered), count(len(calls)))
 	if answered != len(calls) {
-		failure = errors.Join(failure, fmt.Errorf("drain: %d calls were in flight, and %d were answered", len(calls), answered))
+		err = errors.Join(err, fmt.Errorf("drain: %d calls were in flight, and %d were answered", len(calls), answered))
 	}
-	if err != nil {
-		failure = errors.Join(failure, fmt.Errorf("drain: %w", err))
-	}
-	return failure
+	return errors.Join(failure, err)
 }
 
 // connected are the pairs that have a session: all of them, unless the start has
@@ -66,6 +64,13 @@ func (f *fleet) connected() (connected []*pair) {
 		}
 	}
 	return connected
+}
+
+func (f *fleet) sessions() (sessions []*client.Session) {
+	for _, p := range f.connected() {
+		sessions = append(sessions, p.session)
+	}
+	return sessions
 }
 
 // held are calls in flight.

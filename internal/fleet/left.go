@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-
-	"github.com/bowline-mcp/bowline/conn"
 )
 
 // nothingLeft closes the books, and looks for what is left over.
@@ -13,7 +11,7 @@ func (f *fleet) nothingLeft() error {
 	f.print("%v", f.books)
 	executed, abandoned := f.tools.executed.Load(), f.tools.abandoned.Load()
 	f.print("   %s executed by the server, of which %s for callers that were gone", count(int(executed)), count(int(abandoned)))
-	wrong := []error{f.books.balance(f.stats())}
+	wrong := []error{f.books.balance(statsOf(f.sessions()))}
 	if answered := int64(f.books.answered()); executed-abandoned != answered {
 		wrong = append(wrong, fmt.Errorf("books: %d calls executed, %d of them for nobody, and %d answered", executed, abandoned, answered))
 	}
@@ -23,12 +21,4 @@ func (f *fleet) nothingLeft() error {
 		wrong = append(wrong, fmt.Errorf("%d goroutines are left", leaked))
 	}
 	return errors.Join(wrong...)
-}
-
-func (f *fleet) stats() []conn.Stats {
-	var stats []conn.Stats
-	for _, p := range f.connected() {
-		stats = append(stats, p.session.Conn().Stats())
-	}
-	return stats
 }
