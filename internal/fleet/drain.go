@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
@@ -21,20 +23,30 @@ const (
 // drain ends every session in good order, and then their supervisor, all before
 // the end of ctx.
 func drain(ctx context.Context, from *supervisor.Supervisor, sessions []*client.Session) error {
-	failed, example := each(sessions, len(sessions), func(s *client.Session) error { return s.Close(ctx) })
+	each(sessions, len(sessions), func(s *client.Session) error { return s.Close(ctx) }) // how it went is asked below
+	err := from.Stop(ctx)
+	failed, example := each(sessions, 1, inGoodOrder)
 	if failed > 0 {
 		example = fmt.Errorf("drain: %d of %d sessions did not end in good order, for instance: %w", failed, len(sessions), example)
 	}
-	return errors.Join(example, from.Stop(ctx))
+	return errors.Join(example, err)
+}
+
+// inGoodOrder is why a session has ended, if it was not that it was drained.
+func inGoodOrder(s *client.Session) error {
+	if status := s.Conn().Status(); status.State != conn.Closing || status.Reason.Kind != conn.Drained {
+		return fmt.Errorf("%s, %w", status.State, status.Reason)
+	}
+	return nil
 }
 
 // drainAll drains with a call in flight in every session, all of which are to be
 // answered.
 func (f *fleet) drainAll(ctx context.Context) error {
 	f.print("\n6. drain within %v, with a call in flight in every session", drainDeadline)
-	held, failure := f.holdCalls(ctx, f.connected())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainDeadline)
 	defer cancel()
+	held, failure := f.holdCalls(ctx, f.ready())
 	release := time.AfterFunc(inFlight, func() { close(f.tools.released) })
 	defer release.Stop()
 	began := time.Now()
@@ -55,20 +67,19 @@ func (f *fleet) drainAll(ctx context.Context) error {
 	return errors.Join(failure, err)
 }
 
-// connected are the pairs that have a session: all of them, unless the start has
-// failed.
-func (f *fleet) connected() (connected []*pair) {
-	for _, p := range f.pairs {
-		if p.session != nil {
-			connected = append(connected, p)
-		}
-	}
-	return connected
+// ready are the pairs that can be called: all of them, unless a phase has failed.
+func (f *fleet) ready() []*pair {
+	return slices.DeleteFunc(slices.Clone(f.pairs), func(p *pair) bool {
+		return p.session == nil || p.session.Conn().State() != conn.Ready
+	})
 }
 
+// sessions are those of all pairs, unless the start has failed.
 func (f *fleet) sessions() (sessions []*client.Session) {
-	for _, p := range f.connected() {
-		sessions = append(sessions, p.session)
+	for _, p := range f.pairs {
+		if p.session != nil {
+			sessions = append(sessions, p.session)
+		}
 	}
 	return sessions
 }
