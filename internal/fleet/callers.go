@@ -87,6 +87,7 @@ func (s *soak) callOnce(ctx context.Context, c *child, random *rand.Rand) {
 		options.Timeout = longest // about half of them take longer
 	case 1:
 		leaving, leave := context.WithCancel(ctx)
+		defer leave()
 		defer time.AfterFunc(longest, leave).Stop()
 		ctx = leaving
 	case 2, 3, 4:
