@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/bowline-mcp/bowline/conn"
 )
 
 // A ChildSpec describes a child, in OTP's words.
@@ -40,16 +38,23 @@ type ChildSpec struct {
 	Restart  Restart       // which ends are followed by another Run; Permanent
 	Shutdown time.Duration // how long a stop waits for the child; 5 s; negative, and for a supervisor: for ever
 
-	connection *conn.Conn                        // that Run runs; nil for none
-	outcome    func(error) (final, resumes bool) // whether no Run goes on from there, or one would that has ended with this error; nil: neither
-	dismiss    func(error) error                 // closes what a Run has left that another would go on with
+	what resumable // that Run runs; nil for a worker
+}
+
+// A resumable is what another Run goes on with: a connection or a supervisor.
+type resumable interface {
+	// outcome reports whether no other Run goes on from one that has ended with
+	// this error, or one would, and has to be closed if there is none.
+	outcome(error) (final, resumes bool)
+
+	// dismiss closes it then.
+	dismiss(error) error
 }
 
 func (spec ChildSpec) withDefaults() ChildSpec {
 	if s := spec.Supervisor; s != nil {
 		spec.Init, spec.Run, spec.Drain = s.begin, s.run, s.Close
-		spec.outcome, spec.dismiss = s.outcome, s.abandon
-		spec.Shutdown = cmp.Or(spec.Shutdown, -1)
+		spec.what, spec.Shutdown = s, cmp.Or(spec.Shutdown, -1)
 	}
 	spec.Shutdown = cmp.Or(spec.Shutdown, defaultShutdown)
 	return spec
@@ -66,13 +71,12 @@ type Child struct {
 	spec       ChildSpec
 
 	// Under the supervisor's mutex.
-	key    uint64        // orders children by their start
-	begun  chan struct{} // closed when it has been started: its Init has returned
-	done   chan struct{} // closed when it is over
-	err    error         // set before done is closed
-	state  State         // once it is over
-	since  time.Time     // of that
-	proven bool          // it has been started before
+	key    uint64 // orders children by their start
+	begun  moment // it has been started: its Init has returned
+	proven bool   // it has been started before
+	done   moment // it is over
+	err    error  // how, set before
+	overAt instant
 
 	// Of the present Run.
 	cancel     context.CancelCauseFunc
@@ -81,13 +85,13 @@ type Child struct {
 	goroutines int                // of Run and Drain
 	last       *message           // that Run has ended, while Drain has not returned
 	asked      bool               // to stop
-	overdue    chan struct{}      // closed when it has ignored that
+	overdue    moment             // it has ignored that
 	failure    error              // how it ended
 
 	ran         bool
 	restarts    int
 	lastFailure error
-	failedAt    time.Time
+	failedAt    instant
 }
 
 func newChild(s *Supervisor, spec ChildSpec) *Child {
@@ -106,7 +110,7 @@ func (c *Child) ID() string { return c.spec.ID }
 func (c *Child) Done() <-chan struct{} {
 	c.supervisor.mu.Lock()
 	defer c.supervisor.mu.Unlock()
-	return c.done
+	return c.done.wait()
 }
 
 // Err is nil until Done is closed. Then it is how the child failed for good,
@@ -118,22 +122,12 @@ func (c *Child) Err() error {
 }
 
 // isOver reports whether Done is closed. The mutex is held.
-func (c *Child) isOver() bool { return isClosed(c.done) }
-
-func isClosed(channel <-chan struct{}) bool {
-	select {
-	case <-channel:
-		return true
-	default:
-		return false
-	}
-}
+func (c *Child) isOver() bool { return c.done.come }
 
 // begin notes that the child has been started. The mutex is held.
 func (c *Child) begin() {
-	if c.proven = true; !isClosed(c.begun) {
-		close(c.begun)
-	}
+	c.proven = true
+	c.begun.arrive()
 }
 
 // Stop ends the child's context, waits until the child is over, and returns
@@ -144,9 +138,8 @@ func (c *Child) begin() {
 func (c *Child) Stop(ctx context.Context) error {
 	s := c.supervisor
 	s.mu.Lock()
-	done, key := c.done, c.key
-	s.step(&message{kind: haltAsked, child: key})
-	overdue := c.overdue
+	s.step(&message{kind: haltAsked, child: c.key})
+	done, overdue := c.done.wait(), c.overdue.wait()
 	s.mu.Unlock()
 	select {
 	case <-done:
@@ -185,7 +178,7 @@ func (c *Child) runAgain() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.isOver() {
-		if c.spec.connection != nil {
+		if _, closed := c.spec.what.(*connection); closed {
 			return ErrFinal
 		}
 		return s.enlist(c)
@@ -193,8 +186,8 @@ func (c *Child) runAgain() error {
 	if s.core.state != Running {
 		return ErrStopped
 	}
-	if isClosed(c.begun) {
-		c.begun = make(chan struct{})
+	if c.begun.come {
+		c.begun = moment{}
 	}
 	s.step(&message{kind: restartAsked, child: c.key})
 	return nil
@@ -207,7 +200,11 @@ func (c *Child) refused(doing string, err error) error {
 // awaitBegin waits until the child has been started.
 func (c *Child) awaitBegin(ctx context.Context) error {
 	c.supervisor.mu.Lock()
-	begun, done, overdue := c.begun, c.done, c.overdue
+	if c.begun.come {
+		c.supervisor.mu.Unlock()
+		return nil
+	}
+	begun, done, overdue := c.begun.wait(), c.done.wait(), c.overdue.wait()
 	c.supervisor.mu.Unlock()
 	select {
 	case <-begun:

@@ -22,7 +22,7 @@ import (
 // When no restart follows a panic, because the supervisor stops or gives up,
 // the Conn is closed for good, so that nobody waits for it.
 func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) {
-	return s.Start(ctx, connection{c, s.options.Registry}.spec())
+	return s.Start(ctx, (&connection{c, s.options.Registry}).spec())
 }
 
 // A connection is a Conn as a child.
@@ -31,23 +31,20 @@ type connection struct {
 	names *registry.Registry // that have it while it is one; nil: none
 }
 
-func (c connection) spec() ChildSpec {
-	spec := ChildSpec{
-		ID: c.Name(), Run: c.run, Drain: c.drain, Restart: Transient,
-		connection: c.Conn, outcome: c.outcome, dismiss: c.dismiss,
-	}
+func (c *connection) spec() ChildSpec {
+	spec := ChildSpec{ID: c.Name(), Run: c.run, Drain: c.drain, Restart: Transient, what: c}
 	if c.names != nil {
 		spec.Init = c.register
 	}
 	return spec
 }
 
-func (c connection) register(ctx context.Context) error {
+func (c *connection) register(ctx context.Context) error {
 	return c.names.Register(ctx, c.Name(), c.Conn)
 }
 
 // run gives the name back when no other Run goes on from here.
-func (c connection) run(ctx context.Context) error {
+func (c *connection) run(ctx context.Context) error {
 	err := c.Conn.Run(ctx)
 	if c.isResumable(err) {
 		return err
@@ -57,31 +54,31 @@ func (c connection) run(ctx context.Context) error {
 
 // drain is Close. A Conn whose Run has yet to begin, or has ended, has nothing
 // to finish.
-func (c connection) drain(ctx context.Context) error {
+func (c *connection) drain(ctx context.Context) error {
 	if err := c.Close(ctx); !errors.Is(err, conn.ErrNotRunning) {
 		return err
 	}
 	return nil
 }
 
-func (c connection) outcome(err error) (final, resumes bool) {
+func (c *connection) outcome(err error) (final, resumes bool) {
 	resumable := c.isResumable(err)
 	return !resumable, resumable
 }
 
 // isResumable reports whether another Run continues the one that returned err.
-func (c connection) isResumable(err error) bool {
+func (c *connection) isResumable(err error) bool {
 	return !isClosed(c.Done()) && (errors.As(err, new(*conn.PanicError)) || errors.Is(err, conn.ErrInterrupted))
 }
 
 // dismiss closes a Conn that will not be run again although it could be.
-func (c connection) dismiss(err error) error {
+func (c *connection) dismiss(err error) error {
 	c.Stop() // so that it opens no link
 	return c.unregister(errors.Join(err, c.Conn.Run(context.Background())))
 }
 
 // unregister adds to err that the name was not given back.
-func (c connection) unregister(err error) error {
+func (c *connection) unregister(err error) error {
 	if c.names == nil {
 		return err
 	}

@@ -108,9 +108,9 @@ func (s *Supervisor) outcome(error) (final, resumes bool) {
 	return false, s.core.keeps
 }
 
-// abandon closes what the children that were kept have left: there will be no
+// dismiss closes what the children that were kept have left: there will be no
 // other life.
-func (s *Supervisor) abandon(err error) error {
+func (s *Supervisor) dismiss(err error) error {
 	s.mu.Lock()
 	if isClosed(s.life.done) {
 		s.life = newLife()

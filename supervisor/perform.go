@@ -64,7 +64,7 @@ func (s *Supervisor) perform(fx *effect) {
 		c.goroutines = 1
 		go c.dismiss()
 	case stuck:
-		close(c.overdue)
+		c.overdue.arrive()
 		s.tell(ChildStuck, c, &StuckError{s.options.Name, []string{c.spec.ID}})
 	case retire:
 		s.retire(c)
@@ -97,7 +97,7 @@ func (s *Supervisor) launch(c *Child) {
 	}
 	var ctx context.Context
 	ctx, c.cancel = context.WithCancelCause(context.Background())
-	c.overdue = make(chan struct{})
+	c.overdue = moment{}
 	c.goroutines = 1
 	go c.run(ctx)
 }
@@ -123,19 +123,18 @@ func (s *Supervisor) drain(c *Child, due instant) {
 // many others are over. One that was never started is forgotten.
 func (s *Supervisor) retire(c *Child) {
 	kind := ChildStopped
-	if c.state = Stopped; c.failure != nil {
-		c.state, kind = Failed, ChildFailed
+	if c.failure != nil {
+		kind = ChildFailed
 		s.blame(c)
 	}
-	c.since = time.Now()
 	delete(s.children, c.key)
 	if s.tell(kind, c, c.failure); c.proven {
 		s.list(c)
 	} else {
 		delete(s.byID, c.spec.ID)
 	}
-	c.err = c.failure
-	close(c.done)
+	c.err, c.overAt = c.failure, s.now()
+	c.done.arrive()
 }
 
 // blame puts a child into the verdict that has failed while the supervisor was

@@ -86,23 +86,29 @@ func (s *Supervisor) describe() Report {
 // describe is the report without what is below. The mutex is held.
 func (c *Child) describe() ChildReport {
 	r := ChildReport{
-		ID: c.spec.ID, Restart: c.spec.Restart, State: c.state, Since: c.since,
-		Restarts: c.restarts, LastFailure: c.lastFailure, FailedAt: c.failedAt,
+		ID: c.spec.ID, Restart: c.spec.Restart, Restarts: c.restarts, LastFailure: c.lastFailure,
 	}
+	since := c.overAt
 	if m, ok := c.supervisor.core.members.byKey[c.key]; ok {
-		r.State, r.Stuck, r.Since = m.state, m.stuck, c.supervisor.born.Add(m.since)
+		r.State, r.Stuck, since = m.state, m.stuck, m.since
+	} else if r.State = Stopped; c.err != nil {
+		r.State = Failed
+	}
+	r.Since = c.supervisor.born.Add(since)
+	if c.lastFailure != nil {
+		r.FailedAt = c.supervisor.born.Add(c.failedAt)
 	}
 	return r
 }
 
 // look adds what is below a child.
 func (r *ChildReport) look(c *Child) {
-	if connection := c.spec.connection; connection != nil {
-		status := connection.Status()
+	switch what := c.spec.what.(type) {
+	case *connection:
+		status := what.Status()
 		r.Connection = &status
-	}
-	if s := c.spec.Supervisor; s != nil {
-		below := s.Report()
+	case *Supervisor:
+		below := what.Report()
 		r.Supervisor = &below
 	}
 }

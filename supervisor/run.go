@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"time"
 )
 
 // run is the child's one goroutine, for one Run. What it defers also sees a
@@ -40,8 +39,8 @@ func (s *Supervisor) initialized(c *Child) {
 // over, or the child is over, or its Drain has still to return.
 func (s *Supervisor) ended(c *Child, err error) {
 	msg := &message{kind: ended}
-	if c.spec.outcome != nil {
-		msg.final, msg.resumes = c.spec.outcome(err)
+	if c.spec.what != nil {
+		msg.final, msg.resumes = c.spec.what.outcome(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +63,7 @@ func (c *Child) ends(err error) {
 	if err == nil || c.asked && answersStop(err) {
 		return
 	}
-	c.failure, c.lastFailure, c.failedAt = err, err, time.Now()
+	c.failure, c.lastFailure, c.failedAt = err, err, c.supervisor.now()
 }
 
 // drain is the goroutine that asks the child to finish.
@@ -104,5 +103,5 @@ func (c *Child) dismiss() {
 		}
 		c.supervisor.ended(c, err)
 	}()
-	err = c.spec.dismiss(c.failure)
+	err = c.spec.what.dismiss(c.failure)
 }

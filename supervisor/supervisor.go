@@ -157,7 +157,7 @@ func (s *Supervisor) enlist(c *Child) error {
 	}
 	s.keys++
 	c.key, c.err = s.keys, nil
-	c.begun, c.done, c.overdue = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	c.begun, c.done, c.overdue = moment{}, moment{}, moment{}
 	s.children[c.key], s.byID[c.spec.ID] = c, c
 	s.step(&message{kind: added, child: c.key, traits: c.spec.traits()})
 	return nil

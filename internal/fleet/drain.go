@@ -20,11 +20,9 @@ const (
 	inFlight = 200 * time.Millisecond
 )
 
-// drain ends every session in good order, and then their supervisor, all before
-// the end of ctx.
+// drain ends everything under a supervisor in good order, before the end of ctx.
 func drain(ctx context.Context, from *supervisor.Supervisor, sessions []*client.Session) error {
-	each(sessions, len(sessions), func(s *client.Session) error { return s.Close(ctx) }) // how it went is asked below
-	err := from.Stop(ctx)
+	err := from.Close(ctx)
 	failed, example := each(sessions, 1, inGoodOrder)
 	if failed > 0 {
 		example = fmt.Errorf("drain: %d of %d sessions did not end in good order, for instance: %w", failed, len(sessions), example)
@@ -58,7 +56,6 @@ func (f *fleet) drainAll(ctx context.Context) error {
 			answered++
 		}
 	}
-	f.serving.Wait()
 	f.print("   drained in %v, of which the calls were held for %v: %s of %s were answered",
 		round(took), inFlight, count(answered), count(len(calls)))
 	if answered != len(calls) {

@@ -19,9 +19,12 @@ type weight struct {
 	goroutines int
 }
 
-// weigh collects garbage first, and gives back what is free.
+// weigh collects garbage first, and gives back what is free. What was pooled is
+// garbage for the second collection.
 func weigh() weight {
-	debug.FreeOSMemory()
+	for range 3 {
+		debug.FreeOSMemory()
+	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return weight{

@@ -42,12 +42,9 @@ func (p *pair) Open(context.Context) (transport.Link, error) {
 	}
 	ours, theirs := inmem.Pipe(inmem.Options{})
 	p.far = theirs
-	p.fleet.serving.Go(func() { p.fleet.serve(theirs) })
+	p.fleet.server.Accept(theirs)
 	return ours, nil
 }
-
-// serve serves one link until it is over. How it ends is seen at the other end.
-func (f *fleet) serve(link transport.Link) { _ = f.server.ServeLink(context.Background(), link) }
 
 // connect begins the session.
 func (p *pair) connect(ctx context.Context) (err error) {

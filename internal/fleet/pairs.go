@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -38,7 +37,6 @@ type fleet struct {
 	books      *books
 	tools      *tools
 	server     *server.Server
-	serving    sync.WaitGroup // a goroutine for each link of the server
 	supervisor *supervisor.Supervisor
 	client     *client.Client
 	pairs      []*pair
