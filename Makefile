@@ -34,8 +34,8 @@ properties: ## the property suites with more cases (CHECKS=1000)
 soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector, and 200 child processes that are killed (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS, SOAK_CHILDREN_DURATION)
 	.ci/run soak
 
-explore: ## every interleaving of a small alphabet in the core of a connection, printed as it goes
-	go test -count=1 -timeout 20m -v ./conn -run '^TestExplore$$' -args -explore=full
+explore: ## every interleaving of a small alphabet in the cores of a connection and a supervisor, printed as it goes
+	go test -count=1 -timeout 20m -v ./conn ./supervisor -run '^TestExplore$$' -args -explore=full
 
 mutants: ## break the code on purpose, and see which breaks no test notices (MUTANTS=-update)
 	nice -n 15 .ci/run mutants
