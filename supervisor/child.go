@@ -90,6 +90,7 @@ type Child struct {
 
 	ran         bool
 	restarts    int
+	failures    int
 	lastFailure error
 	failedAt    instant
 }

@@ -34,11 +34,13 @@
 //
 // A Report is the tree at one moment, as data and, by its String, for people:
 //
-//	supervisor app: rest_for_one, running since 12:00:00, 2 children, 0 of 3 restarts spent in the last 5s
+//	supervisor app at 2026-11-21 12:05:03: rest_for_one, running since 12:00:00, 2 children: 2 running; 0 restarts in the last 5s, of which it gives up on the 4th
 //	├─ config: permanent worker, running since 12:00:00
-//	└─ pool: permanent supervisor, running since 12:00:00; one_for_one, running since 12:00:00, 2 children, …
-//	   ├─ weather: transient connection, running since 12:00:00, link 3 ready since 12:04:07, last loss: link broken: …
-//	   └─ search: transient connection, running since 12:00:00, link 7 backoff since 12:05:01, next attempt at 12:05:29, …
+//	└─ pool: permanent one_for_one supervisor, running since 12:00:00; 2 children: 1 backoff, 1 ready; 0 restarts …
+//	   ├─ weather: transient connection, ready since 12:04:07 over link 3, last failure: link broken: exit status 1
+//	   └─ search: transient connection, backoff since 12:05:01, attempt 8 at 12:05:29, last failure: open failed: connection refused
+//
+// A link that is lost is the Conn's business, and no restart.
 //
 // Starting, restarting and stopping one child takes constant time, however
 // many there are. What happens is decided by a pure state machine, which is

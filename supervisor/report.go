@@ -11,7 +11,8 @@ import (
 // A Report is a supervisor and all below it at one moment: what runs, since
 // when, and what became of it before. Its String is the tree, for people.
 type Report struct {
-	Name      string // Options.Name
+	At        time.Time // that moment
+	Name      string    // Options.Name
 	Strategy  Strategy
 	State     State // Running, Draining, Stopping or Stopped
 	Since     time.Time
@@ -32,10 +33,13 @@ type ChildReport struct {
 	ID          string
 	Restart     Restart
 	State       State
-	Stuck       bool      // stopping: it has ignored its stop
+	Asked       bool      // stopping, or over: it was told to stop
+	Stuck       bool      // stopping: it has ignored that
+	Again       bool      // stopping: it is run again once it is gone
 	Since       time.Time // of the state
-	Restarts    int       // how often it was run again
-	LastFailure error     // how it failed last; nil if it never did
+	Restarts    int       // how often it was run again, whoever's failure that was for
+	Failures    int       // how often it has failed itself
+	LastFailure error     // how it did last; nil if it never has
 	FailedAt    time.Time
 
 	Connection *conn.Status // of a Conn; else nil
@@ -73,7 +77,7 @@ func (s *Supervisor) Report() Report {
 // describe is the report without the children. The mutex is held.
 func (s *Supervisor) describe() Report {
 	r := Report{
-		Name: s.options.Name, Strategy: s.options.Strategy, State: s.core.state, Since: s.life.since,
+		At: time.Now(), Name: s.options.Name, Strategy: s.options.Strategy, State: s.core.state, Since: s.life.since,
 		Spent:     s.core.recent(s.now()),
 		Intensity: max(s.options.Intensity, 0), Period: s.options.Period,
 	}
@@ -86,11 +90,12 @@ func (s *Supervisor) describe() Report {
 // describe is the report without what is below. The mutex is held.
 func (c *Child) describe() ChildReport {
 	r := ChildReport{
-		ID: c.spec.ID, Restart: c.spec.Restart, Restarts: c.restarts, LastFailure: c.lastFailure,
+		ID: c.spec.ID, Restart: c.spec.Restart, Asked: c.asked,
+		Restarts: c.restarts, Failures: c.failures, LastFailure: c.lastFailure,
 	}
 	since := c.overAt
 	if m, ok := c.supervisor.core.members.byKey[c.key]; ok {
-		r.State, r.Stuck, since = m.state, m.stuck, m.since
+		r.State, r.Stuck, r.Again, since = m.state, m.stuck, m.state == Stopping && m.again, m.since
 	} else if r.State = Stopped; c.err != nil {
 		r.State = Failed
 	}

@@ -63,6 +63,7 @@ func (c *Child) ends(err error) {
 	if err == nil || c.asked && answersStop(err) {
 		return
 	}
+	c.failures++
 	c.failure, c.lastFailure, c.failedAt = err, err, c.supervisor.now()
 }
 

@@ -270,7 +270,7 @@ func TestChildrenAreListed(t *testing.T) {
 			t.Errorf("listed %v", got)
 		}
 		failed := s.Report().Children[2]
-		if want := fmt.Sprintf("b: temporary worker, failed since %s; failed last at %[1]s: broken", failed.Since.Format(time.TimeOnly)); failed.String() != want {
+		if want := fmt.Sprintf("b: temporary worker, failed for good at %s; failed 1 time, last at %[1]s: broken", failed.Since.Format(time.TimeOnly)); failed.String() != want {
 			t.Errorf("got %q, want %q", failed, want)
 		}
 		start(t, s, supervisor.ChildSpec{ID: "b", Run: idle})

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,25 +13,28 @@ import (
 // shown is how many children of one supervisor String prints.
 const shown = 20
 
-// String is the tree, a line for each supervisor and child: what it is, since
-// when, and what went wrong last. Where there are many children it prints those
-// that are not as they should be before the others, and sums up the rest.
+// String is the tree, a line for each supervisor and child in the order of
+// their start: what it is, since when, what went wrong last, and what the
+// supervisor does next. Where there are many children it prints those that are
+// not as they should be before the others, and sums up the rest.
 func (r Report) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s", title(r.Name), r.summary())
+	fmt.Fprintf(&text, "%s at %s: %s, %s since %s, %s", title(r.Name), r.At.Format(time.DateTime), r.Strategy, r.State, clock(r.Since), r.summary())
 	r.write(&text, "\n")
 	return text.String()
 }
 
-// summary is what there is to say of the supervisor itself.
+// summary is how a supervisor stands with its children.
 func (r *Report) summary() string {
-	text := fmt.Sprintf("%s, %s since %s, %s, %d of %s spent in the last %s",
-		r.Strategy, r.State, clock(r.Since), counted(len(r.Children), "child", "children"),
-		r.Spent, counted(r.Intensity, "restart", "restarts"), r.Period)
 	if r.GaveUp != nil {
-		text += ", gave up: " + firstLine(r.GaveUp)
+		return firstLine(r.GaveUp)
 	}
-	return text
+	text := "no child"
+	if len(r.Children) > 0 {
+		text = counted(len(r.Children), "child", "children") + ": " + total(r.Children)
+	}
+	return text + fmt.Sprintf("; %s in the last %s, of which it gives up on the %s",
+		counted(r.Spent, "restart", "restarts"), r.Period, ordinal(r.Intensity+1))
 }
 
 // write writes the children, each on a line of its own.
@@ -47,7 +51,7 @@ func (r *Report) write(text *strings.Builder, indent string) {
 		}
 	}
 	if len(untold) > 0 {
-		text.WriteString(indent + "└─ and " + total(untold))
+		fmt.Fprintf(text, "%s└─ and %d more: %s", indent, len(untold), total(untold))
 	}
 }
 
@@ -84,10 +88,10 @@ func (c ChildReport) String() string {
 		parts = append(parts, c.Supervisor.summary())
 	}
 	if c.Restarts > 0 {
-		parts = append(parts, "restarted "+counted(c.Restarts, "time", "times"))
+		parts = append(parts, "run again "+counted(c.Restarts, "time", "times"))
 	}
-	if c.LastFailure != nil {
-		parts = append(parts, fmt.Sprintf("failed last at %s: %s", clock(c.FailedAt), firstLine(c.LastFailure)))
+	if c.Failures > 0 {
+		parts = append(parts, fmt.Sprintf("failed %s, last at %s: %s", counted(c.Failures, "time", "times"), clock(c.FailedAt), firstLine(c.LastFailure)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -95,7 +99,7 @@ func (c ChildReport) String() string {
 func (c *ChildReport) kind() string {
 	switch {
 	case c.Supervisor != nil:
-		return "supervisor"
+		return fmt.Sprintf("%s supervisor", c.Supervisor.Strategy)
 	case c.Connection != nil:
 		return "connection"
 	default:
@@ -106,24 +110,36 @@ func (c *ChildReport) kind() string {
 // condition is where the child is in its life and, while it runs, where its
 // connection is.
 func (c *ChildReport) condition() string {
-	text := fmt.Sprintf("%s since %s", c.State, clock(c.Since))
+	since := clock(c.Since)
 	switch {
-	case c.Stuck:
-		text += ", ignores its stop"
 	case c.State == Running && c.Connection != nil:
-		text += ", " + describeConn(c.Connection)
+		return describeConn(c.Connection)
+	case c.State == Stopping && c.Stuck && c.Again:
+		return "told to stop at " + since + ", which it ignores; it is run again once it is gone"
+	case c.State == Stopping && c.Stuck:
+		return "told to stop at " + since + ", which it ignores"
+	case c.State == Failed:
+		return "failed for good at " + since
+	case c.State == Stopped && !c.Asked:
+		return "finished at " + since
+	case c.State == Stopped:
+		return "stopped at " + since
+	default:
+		return fmt.Sprintf("%s since %s", c.State, since)
 	}
-	return text
 }
 
-// describeConn says where a Conn is, and what it lost last.
+// describeConn says where a Conn is, and what went wrong last.
 func describeConn(s *conn.Status) string {
-	text := fmt.Sprintf("link %d %s since %s", s.Epoch, s.State, clock(s.Since))
-	if s.State == conn.Backoff {
-		text += ", next attempt at " + clock(s.NextAttempt)
+	text := fmt.Sprintf("%s since %s", s.State, clock(s.Since))
+	switch s.State {
+	case conn.Ready:
+		text += fmt.Sprintf(" over link %d", s.Epoch)
+	case conn.Backoff:
+		text += fmt.Sprintf(", attempt %d at %s", s.Epoch+1, clock(s.NextAttempt))
 	}
 	if s.LastFailure.Kind != "" {
-		text += ", last loss: " + firstLine(s.LastFailure)
+		text += ", last failure: " + firstLine(s.LastFailure)
 	}
 	return text
 }
@@ -139,11 +155,25 @@ func total(children []ChildReport) string {
 		counts[where]++
 	}
 	var parts []string
-	for where, count := range counts {
-		parts = append(parts, fmt.Sprintf("%d %s", count, where))
+	for _, where := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[where], where))
 	}
-	slices.Sort(parts)
-	return fmt.Sprintf("%d more: %s", len(children), strings.Join(parts, ", "))
+	return strings.Join(parts, ", ")
+}
+
+// ordinal is the number of one in a row.
+func ordinal(n int) string {
+	suffix := "th"
+	switch {
+	case n%100 >= 11 && n%100 <= 13:
+	case n%10 == 1:
+		suffix = "st"
+	case n%10 == 2:
+		suffix = "nd"
+	case n%10 == 3:
+		suffix = "rd"
+	}
+	return fmt.Sprintf("%d%s", n, suffix)
 }
 
 func counted(n int, one, many string) string {
