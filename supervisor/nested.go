@@ -47,14 +47,14 @@ func (s *Supervisor) above() *Supervisor {
 // in order. One that runs already has nothing to begin.
 func (s *Supervisor) begin(ctx context.Context) error {
 	for {
-		l := s.beginLife()
+		l, began := s.beginLife()
 		select {
 		case <-l.ready:
 			return nil
 		case <-ctx.Done():
 			return s.end(ctx)
 		case <-l.done:
-			if l.verdict != nil {
+			if began && l.verdict != nil {
 				return l.verdict
 			}
 		}
@@ -63,15 +63,15 @@ func (s *Supervisor) begin(ctx context.Context) error {
 
 // beginLife begins another life if the last is over, and else finds the
 // present one.
-func (s *Supervisor) beginLife() *life {
+func (s *Supervisor) beginLife() (l *life, began bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if isClosed(s.life.done) {
+	if began = isClosed(s.life.done); began {
 		s.life = newLife()
 		s.news.resume()
 		s.step(&message{kind: begun})
 	}
-	return s.life
+	return s.life, began
 }
 
 // run is the Run of a supervisor: its children run by themselves.
@@ -88,8 +88,7 @@ func (s *Supervisor) run(ctx context.Context) error {
 // end stops the supervisor because its parent says so. If it is to begin again
 // it keeps its children.
 func (s *Supervisor) end(ctx context.Context) error {
-	s.post(&message{kind: stopAsked, keeps: errors.Is(context.Cause(ctx), ErrRestarted)})
-	l := s.present()
+	l := s.stop(errors.Is(context.Cause(ctx), ErrRestarted))
 	<-l.done
 	return l.verdict
 }
@@ -110,14 +109,8 @@ func (s *Supervisor) outcome(error) (final, resumes bool) {
 
 // dismiss closes what the children that were kept have left: there will be no
 // other life.
-func (s *Supervisor) dismiss(err error) error {
-	s.mu.Lock()
-	if isClosed(s.life.done) {
-		s.life = newLife()
-	}
-	l := s.life
-	s.step(&message{kind: stopAsked})
-	s.mu.Unlock()
+func (s *Supervisor) dismiss(error) error {
+	l := s.stop(false)
 	<-l.done
-	return errors.Join(err, l.verdict)
+	return l.verdict
 }

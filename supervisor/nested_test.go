@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -216,5 +217,51 @@ func TestSupervisorIsStoppedByItsChild(t *testing.T) {
 			t.Errorf("report:\n%v", pool.Report())
 		}
 		stop(t, root)
+	})
+}
+
+// TestStopOfASupervisorThatIsToBeginAgain: what it has kept is over, and it
+// begins without. It has given up, and waits for a sibling that is slow to stop.
+//
+// Guarantees: G-0002.15
+func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []supervisor.EventKind
+		root, failing := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), newScript()
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(e supervisor.Event) {
+			told = append(told, e.Kind)
+		}})
+		c := start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		start(t, root, newMember("slow", new(diary)).spec())
+		failing.end(returns(errBroken))
+		for range 2 {
+			if err := pool.Stop(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) || !isClosed(c.Done()) {
+				t.Errorf("Stop returned %v", err)
+			}
+		}
+		pass(time.Minute)
+		if r := root.Report(); r.Spent != 0 || r.Children[0].Restarts != 1 || r.Children[0].Supervisor.GaveUp != nil || failing.runs.Load() != 1 {
+			t.Errorf("report:\n%v", r)
+		}
+		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed}; !slices.Equal(told, want) {
+			t.Errorf("told %v", told)
+		}
+		stop(t, root)
+	})
+}
+
+// TestStopWhileTheHookIsTold that a supervisor has given up: its parent does
+// not let it begin again, and its children are over.
+//
+// Guarantees: G-0002.15
+func TestStopWhileTheHookIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, failing := supervisor.New(supervisor.Options{}), newScript()
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(supervisor.Event) { pause(time.Second) }})
+		c := start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		failing.end(returns(errBroken))
+		if err := root.Stop(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) || !isClosed(c.Done()) {
+			t.Errorf("Stop returned %v", err)
+		}
 	})
 }

@@ -22,8 +22,21 @@ import (
 // on with ErrStopped. A supervisor that is a child is stopped by Child.Stop:
 // after this one its parent may restart it, without the children it had.
 func (s *Supervisor) Stop(ctx context.Context) error {
-	s.post(&message{kind: stopAsked})
+	s.stop(false)
 	return s.finish(ctx)
+}
+
+// stop asks the core, and returns the life that ends. One that was over, with
+// children kept for another, goes on until those are closed.
+func (s *Supervisor) stop(keeps bool) *life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core.state == Stopped && s.core.keeps && !keeps {
+		s.life = s.life.prolong()
+		s.news.resume()
+	}
+	s.step(&message{kind: stopAsked, keeps: keeps})
+	return s.life
 }
 
 // Close has the children finish what they have begun, stops them, and waits
@@ -44,7 +57,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	s.post(&message{kind: drainAsked, due: max(s.now()+wait/10*9, 1)})
 	err := s.finish(ctx)
 	if ctx.Err() != nil {
-		s.post(&message{kind: stopAsked})
+		s.stop(false)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,6 +90,14 @@ type life struct {
 
 func newLife() *life {
 	return &life{since: time.Now(), ready: make(chan struct{}), done: make(chan struct{})}
+}
+
+// prolong is a life that goes on from one that has ended. Its verdict has all
+// that was in the first.
+func (l *life) prolong() *life {
+	longer := newLife()
+	longer.since, longer.gaveUp, longer.culprit, longer.failures = l.since, l.gaveUp, l.culprit, slices.Clone(l.failures)
+	return longer
 }
 
 // New makes a supervisor without children.
