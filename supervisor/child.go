@@ -234,8 +234,6 @@ func (c *Child) Delete(ctx context.Context) error {
 	err := c.Stop(ctx)
 	c.supervisor.mu.Lock()
 	defer c.supervisor.mu.Unlock()
-	if c.isOver() {
-		c.supervisor.forget(c)
-	}
+	c.supervisor.forget(c)
 	return err
 }

@@ -23,6 +23,7 @@ var ways = []struct {
 }{
 	{"nil", returns(nil), false},
 	{"error", returns(errBroken), true},
+	{"an answer to no stop", returns(context.Canceled), true},
 	{"panic", panics("boom"), true},
 	{"goexit", func() error { runtime.Goexit(); return nil }, true},
 }
@@ -203,6 +204,25 @@ func TestChildStopNamesTheDeaf(t *testing.T) {
 		if err := c.Stop(ctx); err != nil {
 			t.Errorf("once it is gone, Stop returned %v", err)
 		}
+		stop(t, s)
+	})
+}
+
+// TestTheDeafHaveTheirOwnTime: whoever is told later may be overdue earlier.
+//
+// Guarantees: G-0002.6
+func TestTheDeafHaveTheirOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release, began := supervisor.New(supervisor.Options{}), make(chan struct{}), time.Now()
+		patient := start(t, s, supervisor.ChildSpec{Run: deaf(release), Shutdown: time.Hour})
+		hurried := start(t, s, supervisor.ChildSpec{Run: deaf(release), Shutdown: time.Second})
+		go patient.Stop(t.Context())
+		synctest.Wait()
+		if err := hurried.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) || time.Since(began) != time.Second {
+			t.Errorf("Stop returned %v after %v", err, time.Since(began))
+		}
+		close(release)
+		synctest.Wait()
 		stop(t, s)
 	})
 }

@@ -54,6 +54,7 @@ func (c *core) step(now instant, msg *message) []effect {
 			c.onMember(m, msg)
 		}
 	}
+	c.proceed()
 	return c.out
 }
 
@@ -92,10 +93,6 @@ func (c *core) enter(m *member, s State) {
 }
 
 func (c *core) onAdded(msg *message) {
-	if c.state != Running {
-		c.out = append(c.out, effect{kind: refuse})
-		return
-	}
 	m := &member{traits: msg.traits, key: msg.child, fresh: true}
 	c.members.link(m)
 	c.run(m)
@@ -109,11 +106,9 @@ func (c *core) run(m *member) {
 		return
 	}
 	c.enter(m, Waiting)
-	c.advance()
 }
 
 func (c *core) launch(m *member) {
-	m.again, m.doomed, m.resumes = false, false, false
 	if c.enter(m, Starting); !m.inits {
 		m.fresh = false
 		c.enter(m, Running)
@@ -125,7 +120,7 @@ func (c *core) launch(m *member) {
 // have started. Where children need each other, those that are to run again
 // have to be gone first.
 func (c *core) advance() {
-	if c.state != Running || c.awaited != nil || len(c.doomed) > 0 || c.members.waiting == 0 && !c.ordered || c.isHeldUp() {
+	if c.members.waiting == 0 && !c.ordered || c.isHeldUp() {
 		return
 	}
 	for m := range c.members.inOrder() {
@@ -162,7 +157,6 @@ func (c *core) onInitialized(m *member) {
 	}
 	m.fresh = false
 	c.enter(m, Running)
-	c.advance()
 }
 
 // onEnded decides what follows the end of a member.
@@ -187,12 +181,11 @@ func (c *core) onEnded(m *member, msg *message) {
 	if c.awaited == m && m.state != Stopping {
 		c.awaited = nil
 	}
-	c.proceed()
 }
 
 // hold keeps a member for the time when it can run again, if there is one.
 func (c *core) hold(m *member) {
-	if m.doomed && !m.again || c.state != Running && !c.keeps {
+	if c.state != Running && !c.keeps {
 		c.retire(m)
 		return
 	}
@@ -202,7 +195,7 @@ func (c *core) hold(m *member) {
 // retire is the end of a member, once what its last Run has left is closed.
 func (c *core) retire(m *member) {
 	if m.resumes {
-		m.resumes, m.dismissing, m.again = false, true, false
+		m.dismissing, m.again = true, false
 		c.stopWithin(m)
 		c.emit(dismiss, m)
 		m.doomed = true // so that the supervisor does not stop without it

@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -118,7 +119,7 @@ func TestCloseKeepsItsDeadline(t *testing.T) {
 			start(t, s, newFinisher("b", d, time.Hour).spec())
 			start(t, s, supervisor.ChildSpec{ID: "starting", Run: idle})
 			took, err := shut(t, s)
-			if took != 54*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `draining child "b"`) {
+			if took != 54*time.Second || !errors.Is(err, context.DeadlineExceeded) || strings.Count(err.Error(), `draining child "b"`) != 1 {
 				t.Errorf("Close returned %v after %v", err, took)
 			}
 		})
@@ -167,11 +168,13 @@ func TestStopCutsADrainShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := supervisor.New(supervisor.Options{}), new(diary)
 		start(t, s, newFinisher("a", d, time.Hour).spec())
+		start(t, s, newFinisher("b", d, time.Hour).spec())
 		closed := make(chan error, 1)
 		go func() { closed <- s.Close(t.Context()) }()
 		synctest.Wait()
 		stop(t, s)
-		d.want(t, "a drains", "a is stopped")
+		slices.Sort(d.lines[:2]) // they are called at the same time
+		d.want(t, "a drains", "b drains", "b is stopped", "a is stopped")
 		if err := <-closed; err != nil {
 			t.Errorf("Close returned %v", err)
 		}
@@ -185,12 +188,13 @@ func TestDrainThatDoesNotEndRun(t *testing.T) {
 	for name, drain := range map[string]func(context.Context) error{
 		"returns": func(context.Context) error { return nil },
 		"panics":  func(context.Context) error { panic("boom") },
+		"exits":   func(context.Context) error { runtime.Goexit(); return nil },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := supervisor.New(supervisor.Options{})
 			c := start(t, s, supervisor.ChildSpec{Run: idle, Drain: drain})
 			took, err := shut(t, s)
-			if took != 0 || !isClosed(c.Done()) || (err != nil) != (name == "panics") {
+			if took != 0 || !isClosed(c.Done()) || (err == nil) != (name == "returns") {
 				t.Errorf("%s: Close returned %v after %v", name, err, took)
 			}
 		})
@@ -229,5 +233,75 @@ func TestDrainThatIgnoresItsContext(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
+	})
+}
+
+// TestWhatIsLateIsToldAtOnce when the time is up, whatever it was doing, and
+// although others are slow to stop.
+//
+// Guarantees: G-0002.16
+func TestWhatIsLateIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d, began := supervisor.New(supervisor.Options{}), new(diary), time.Now()
+		slow := func(id string) func(context.Context) error {
+			return func(ctx context.Context) error {
+				<-ctx.Done()
+				d.note("%s is told after %v", id, time.Since(began))
+				pause(time.Second)
+				return nil
+			}
+		}
+		go s.Start(t.Context(), supervisor.ChildSpec{ID: "starting", Init: slow("starting"), Run: idle})
+		synctest.Wait()
+		start(t, s, supervisor.ChildSpec{ID: "working", Run: slow("working")})
+		start(t, s, supervisor.ChildSpec{ID: "draining", Run: slow("draining"), Drain: idle})
+		if took, _ := shut(t, s); took != 55*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		slices.Sort(d.lines)
+		d.want(t, "draining is told after 54s", "starting is told after 54s", "working is told after 54s")
+	})
+}
+
+// TestBroughtBackAfterADrain: nothing of it sticks to the child. Its supervisor
+// is begun again by its parent, without children.
+//
+// Guarantees: G-0002.14
+func TestBroughtBackAfterADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, told, drains := supervisor.New(supervisor.Options{}), 0, 0
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
+		finish := make(chan struct{}, 1)
+		c := start(t, pool, supervisor.ChildSpec{
+			Run: func(ctx context.Context) error {
+				select {
+				case <-finish:
+				case <-ctx.Done():
+					told++
+				}
+				return nil
+			},
+			Drain: func(context.Context) error {
+				if drains++; drains == 1 {
+					finish <- struct{}{}
+				}
+				pause(time.Second)
+				return nil
+			},
+		})
+		for round := range 2 {
+			if took, err := shut(t, pool); took != time.Second || err != nil || told != round {
+				t.Errorf("Close returned %v after %v, and the child was told to stop %d times", err, took, told)
+			}
+			synctest.Wait()
+			if err := c.Restart(t.Context()); err != nil {
+				t.Errorf("Restart returned %v", err)
+			}
+		}
+		pass(time.Hour)
+		if err := pool.Stop(t.Context()); err != nil || told != 2 {
+			t.Errorf("Stop returned %v, and the child was told to stop %d times", err, told)
+		}
+		stop(t, root)
 	})
 }

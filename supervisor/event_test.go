@@ -1,6 +1,7 @@
 package supervisor_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -20,13 +21,13 @@ func TestEvents(t *testing.T) {
 		release, child := make(chan struct{}), newScript()
 		start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deaf(release), Shutdown: time.Second})
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: child.run})
-		child.end(returns(nil))
+		child.end(returns(errBroken))
 		child.end(panics("boom\nand more"))
 		s.Wait(t.Context())
 		want := []string{
 			"supervisor tree: deaf: child started",
 			"supervisor tree: a: child started",
-			"supervisor tree: a: child restarted",
+			"supervisor tree: a: child restarted: broken",
 			"supervisor tree: a: gave up: supervisor tree: gave up: child \"a\" needed more than 1 restarts within 5s: panic: boom",
 			"supervisor tree: a: child failed: panic: boom",
 			"supervisor tree: deaf: child stuck: supervisor tree: still running after being stopped: deaf",
@@ -106,8 +107,12 @@ func TestHookThatNeverReturns(t *testing.T) {
 		s := supervisor.New(supervisor.Options{OnEvent: func(supervisor.Event) { told++; <-release }})
 		start(t, s, supervisor.ChildSpec{Run: idle})
 		var stuck *supervisor.StuckError
-		if err := s.Stop(t.Context()); !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"OnEvent"}) {
-			t.Errorf("Stop returned %v, want OnEvent named", err)
+		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, ctx := range []context.Context{hurried, t.Context()} {
+			if err := s.Stop(ctx); !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"OnEvent"}) {
+				t.Errorf("Stop returned %v, want OnEvent named", err)
+			}
 		}
 		close(release)
 		synctest.Wait()

@@ -1,9 +1,6 @@
 package supervisor
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // step feeds the core, and has the small world do what it says.
 func (w *scene) step(msg *message) {
@@ -17,7 +14,7 @@ func (w *scene) step(msg *message) {
 }
 
 var effectNames = [...]string{
-	refuse: "refuse", launch: "launch", drain: "drain", halt: "halt", dismiss: "dismiss", stuck: "stuck",
+	launch: "launch", drain: "drain", halt: "halt", dismiss: "dismiss", stuck: "stuck",
 	retire: "retire", giveUp: "give up", ready: "ready", conclude: "conclude",
 }
 
@@ -28,25 +25,21 @@ func (w *scene) must(holds bool, format string, args ...any) {
 	}
 }
 
-var errRefused = errors.New("a supervisor that runs refuses a child")
-
 func (w *scene) perform(fx *effect) {
 	b := &w.children[fx.child]
 	switch fx.kind {
-	case refuse:
-		w.fault = errRefused
 	case launch:
 		w.launch(fx)
 	case halt:
 		w.halt(fx)
 	case drain:
-		w.must(w.stopping && !w.keeping && b.alive && !b.halted && !b.draining, "a drain of child %d", fx.child)
+		w.must(w.stopping && !w.keeping && b.alive && !b.starting && !b.halted && !b.draining, "a drain of child %d", fx.child)
 		b.draining = true
 	case dismiss:
 		w.must(b.listed && !b.alive && b.left, "a dismissal of child %d, which has left nothing", fx.child)
 		b.alive, b.dismissing, b.halted, b.left, b.again, b.kept = true, true, true, false, false, false
 	case stuck:
-		w.must(b.alive && b.halted && !b.overdue, "child %d is called stuck", fx.child)
+		w.must(b.alive && b.halted && !b.overdue && w.plan.children[fx.child-1].shutdown >= 0, "child %d is called stuck", fx.child)
 		b.overdue = true
 	case retire:
 		w.must(b.listed && !b.alive && !b.left, "child %d is called over", fx.child)
@@ -130,7 +123,8 @@ func (w *scene) checkRest() {
 	for i := 1; i <= int(w.added); i++ {
 		b := &w.children[i]
 		busy = busy || b.alive && (b.starting || b.halted && !b.overdue || b.draining)
-		deaf = deaf || b.overdue
+		deaf = deaf || b.overdue && b.again
+		w.must(!w.hurried || !b.alive || b.halted, "child %d runs on when the time for the drain is up", i)
 		w.must(!b.listed || b.alive || b.kept || w.stopping, "child %d is forgotten", i)
 	}
 	w.must(!w.stopping || w.over || busy, "the supervisor does not get on with its stop")

@@ -71,14 +71,14 @@ func (f *form) write(w *scene) []byte {
 	f.bytes = f.bytes[:0]
 	c := w.core
 	f.byte(w.added, c.state[1], c.state[2])
-	f.flags(c.keeps, c.ordered, w.stopping, w.keeping, w.over, w.ordered, w.gaveUp)
+	f.flags(c.keeps, c.ordered && c.state == Running, w.stopping, w.keeping, w.over, w.ordered, w.gaveUp)
 	f.at(w.now, c.dueAt)
 	f.at(w.now, c.drainDue)
 	f.ages(w.now, c.restarts)
 	f.ages(w.now, w.ended)
 	for m := range c.members.inOrder() {
 		f.byte(uint8(m.key), m.state[0], m.state[2])
-		f.flags(m.fresh, m.again, m.doomed, m.resumes, m.dismissing, m.stuck, c.awaited == m)
+		f.flags(m.fresh, m.again && (m.doomed || m.state == Stopping), m.doomed, m.resumes && m.state == Waiting, m.dismissing, m.stuck, c.awaited == m)
 		f.at(w.now, m.due)
 	}
 	f.byte(0)

@@ -22,6 +22,7 @@ const (
 	fails       choiceKind = "an error ends child"
 	returns     choiceKind = "nothing is wrong, and ended is child"
 	leaves      choiceKind = "something is left behind, and ended is child" // another Run would go on with it
+	closes      choiceKind = "it has closed for good, and ended is child"
 	finishes    choiceKind = "Drain has returned, of child"
 	halts       choiceKind = "the program stops child"
 	restarts    choiceKind = "the program restarts child"
@@ -94,6 +95,7 @@ func (w *scene) choices(to []choice) []choice {
 		if b.alive {
 			may(fails, i)
 			may(returns, i)
+			may(closes, i)
 			if !b.dismissing {
 				may(leaves, i)
 			}
@@ -106,16 +108,13 @@ func (w *scene) choices(to []choice) []choice {
 			may(restarts, i)
 		}
 	}
-	switch {
-	case !w.stopping:
-		may(stopsAll, 0)
-		may(keepsAll, 0)
+	may(stopsAll, 0)
+	may(keepsAll, 0)
+	if !w.stopping {
 		may(drainsAll, 0)
-	case w.over && w.keeping:
+	}
+	if w.over && w.keeping {
 		may(begins, 0)
-		may(stopsAll, 0)
-	case !w.over:
-		may(stopsAll, 0)
 	}
 	if w.core.dueAt != 0 {
 		may(fires, 0)
@@ -140,9 +139,10 @@ func (w *scene) apply(c choice) {
 		b.starting = false
 		b.fresh = b.fresh && b.halted
 		msg.kind = initialized
-	case fails, returns, leaves:
+	case fails, returns, leaves, closes:
 		w.end(c)
 		msg.kind, msg.failed, msg.resumes = ended, c.kind != returns, c.kind == leaves
+		msg.final = c.kind == closes
 	case finishes:
 		b.draining, b.asked = false, true
 		msg.kind = drained
@@ -155,8 +155,10 @@ func (w *scene) apply(c choice) {
 		b.again = b.again || b.halted && !b.dismissing && !w.stopping
 		msg.kind = restartAsked
 	case stopsAll, keepsAll:
-		w.keeping = c.kind == keepsAll && (!w.stopping || w.keeping)
-		w.stop()
+		if keeps := c.kind == keepsAll && (!w.stopping || w.keeping); !w.over || w.keeping != keeps {
+			w.keeping = keeps
+			w.stop()
+		}
 		msg.kind, msg.keeps = stopAsked, c.kind == keepsAll
 	case drainsAll:
 		w.keeping = false
@@ -175,8 +177,8 @@ func (w *scene) apply(c choice) {
 		return
 	}
 	w.step(msg)
-	b.asked, w.hurried = false, false
 	w.checkRest()
+	b.asked, w.hurried = false, false
 }
 
 // stop enters that the supervisor is to stop.
@@ -192,11 +194,11 @@ func (w *scene) stop() {
 func (w *scene) end(c choice) {
 	b := &w.children[c.child]
 	restart := w.plan.children[c.child-1].restart
-	counts := !b.halted && !b.fresh && restart.again(c.kind != returns)
+	counts := !b.halted && !b.fresh && c.kind != closes && restart.again(c.kind != returns)
 	if counts && !w.stopping {
 		w.ended = append(w.ended, w.now)
 	}
-	again := counts && (!w.stopping || w.keeping) || b.halted && b.again
+	again := counts && (!w.stopping || w.keeping) || b.halted && b.again && c.kind != closes
 	b.left = c.kind == leaves
 	b.alive, b.starting, b.halted, b.draining, b.dismissing, b.overdue = false, false, false, false, false, false
 	b.kept = again

@@ -12,7 +12,7 @@ import (
 var reach = flag.String("explore", "near", "how far TestExplore goes: near or full")
 
 // nearby is how many states of each plan the ordinary run visits.
-const nearby = 3000
+const nearby = 10_000
 
 // A plan is a small world: a supervisor, the children it may be given, in this
 // order, and what may happen.
@@ -45,13 +45,14 @@ func plans() []*plan {
 	life := []choiceKind{adds, initializes, fails, returns, stopsAll, fires, passes}
 	one := append(life[:len(life):len(life)], halts, restarts)
 	drain := append(one[:len(one):len(one)], drainsAll, finishes)
-	nested := append(drain[:len(drain):len(drain)], keepsAll, begins, leaves)
+	nested := append(drain[:len(drain):len(drain)], keepsAll, begins, leaves, closes)
 	var all []*plan
 	for _, strategy := range []Strategy{OneForOne, OneForAll, RestForOne} {
 		o := Options{Strategy: strategy, Intensity: 2, Period: smallPeriod}
 		all = append(all,
 			&plan{name: "three workers", options: o, children: []traits{worker, worker, worker}, events: life, full: 200_000},
 			&plan{name: "what is started in order", options: o, children: []traits{starter, starter, temporary}, events: one, full: 200_000},
+			&plan{name: "what is left behind", options: o, children: []traits{worker, worker, worker}, events: []choiceKind{adds, leaves, closes, stopsAll, fires}, full: 200_000},
 			&plan{name: "a drain", options: o, children: []traits{finisher, worker, finisher}, events: drain, full: 200_000},
 			&plan{name: "a supervisor that begins again", options: o, nested: true, children: []traits{starter, patient, finisher}, events: nested, full: 300_000},
 		)

@@ -26,10 +26,10 @@ type member struct {
 	fresh      bool    // it has never got past its Init
 	again      bool    // stopping, or doomed: it is to run again
 	doomed     bool    // it is to be stopped when its turn comes
-	resumes    bool    // its last Run left something that is closed if no other goes on with it
+	resumes    bool    // waiting: its last Run left something that is closed if no other goes on with it
 	dismissing bool    // stopping: that is being done, and nothing else of it runs
 	stuck      bool    // stopping: it has ignored its stop
-	due        instant // stopping: when it will have; 0: never
+	due        instant // stopping: when it will have; 0: never, or it has
 
 	previous, next *member
 }
@@ -73,16 +73,10 @@ func (all *members) inOrder() iter.Seq[*member] {
 	}
 }
 
-// backward goes from the last that was started to the first. The one that was
-// yielded may be unlinked.
+// backward goes from the last that was started to the first.
 func (all *members) backward() iter.Seq[*member] {
 	return func(yield func(*member) bool) {
-		for m := all.last; m != nil; {
-			previous := m.previous
-			if !yield(m) {
-				return
-			}
-			m = previous
+		for m := all.last; m != nil && yield(m); m = m.previous {
 		}
 	}
 }

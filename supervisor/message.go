@@ -28,8 +28,8 @@ const (
 	_ messageKind = iota
 
 	// From the embedding program, or from the parent.
-	begun        // the supervisor starts again, and the children it has kept
-	added        // a child
+	begun        // the supervisor, which has stopped, starts again, and the children it has kept
+	added        // a child, while the supervisor runs
 	stopAsked    // of the supervisor
 	drainAsked   // of the supervisor
 	haltAsked    // of one child
@@ -55,7 +55,6 @@ type effectKind uint8
 
 const (
 	_        effectKind = iota
-	refuse              // the supervisor takes no child
 	launch              // run the child
 	drain               // run the Drain of the child
 	halt                // end the child's context

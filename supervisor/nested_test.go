@@ -26,8 +26,12 @@ func nested(t *testing.T, parent *supervisor.Supervisor, o supervisor.Options) (
 // Guarantees: G-0002.15
 func TestGivingUpIsAFailureOfTheParentsChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root, d := supervisor.New(supervisor.Options{Name: "root"}), new(diary)
-		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: 1, Period: time.Hour})
+		root, d, restarts := supervisor.New(supervisor.Options{Name: "root"}), new(diary), 0
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: 1, Period: time.Hour, OnEvent: func(e supervisor.Event) {
+			if e.Kind == supervisor.ChildRestarted {
+				restarts++
+			}
+		}})
 		a, _, c := team(t, pool, d)
 		for range 2 {
 			for range 2 {
@@ -47,6 +51,9 @@ func TestGivingUpIsAFailureOfTheParentsChild(t *testing.T) {
 			t.Errorf("report:\n%v", r)
 		}
 		stop(t, root)
+		if restarts != 9 {
+			t.Errorf("OnEvent was told of %d restarts", restarts)
+		}
 		for _, child := range pool.Report().Children {
 			if child.State != supervisor.Stopped {
 				t.Errorf("report:\n%v", pool.Report())
@@ -102,6 +109,9 @@ func TestGroupRestartOfASupervisor(t *testing.T) {
 			"c is told", "c is gone", "b is told", "b is gone", "a is told", "a is gone",
 			"a starts", "a runs", "b starts", "b runs", "c starts", "c runs",
 			"last starts", "last runs")
+		if r := root.Report(); r.Children[1].LastFailure != nil {
+			t.Errorf("report:\n%v", r)
+		}
 		stop(t, root)
 	})
 }
@@ -168,7 +178,7 @@ func TestCloseDrainsTheWholeTree(t *testing.T) {
 		if took > 54*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `draining child "east slow"`) || !strings.Contains(err.Error(), `draining child "west slow"`) {
 			t.Errorf("Close returned %v after %v", err, took)
 		}
-		if strings.Contains(err.Error(), "quick") {
+		if strings.Contains(err.Error(), "quick") || strings.Contains(err.Error(), `draining child "east":`) {
 			t.Errorf("Close returned %v", err)
 		}
 	})
@@ -221,7 +231,8 @@ func TestSupervisorIsStoppedByItsChild(t *testing.T) {
 }
 
 // TestStopOfASupervisorThatIsToBeginAgain: what it has kept is over, and it
-// begins without. It has given up, and waits for a sibling that is slow to stop.
+// begins without. It has given up, and waits for a sibling that is slow to stop;
+// its hook is slower.
 //
 // Guarantees: G-0002.15
 func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
@@ -230,10 +241,13 @@ func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
 		root, failing := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), newScript()
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(e supervisor.Event) {
 			told = append(told, e.Kind)
+			pause(2 * time.Second)
 		}})
 		c := start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
 		start(t, root, newMember("slow", new(diary)).spec())
+		pass(time.Minute)
 		failing.end(returns(errBroken))
+		pass(2500 * time.Millisecond)
 		for range 2 {
 			if err := pool.Stop(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) || !isClosed(c.Done()) {
 				t.Errorf("Stop returned %v", err)
@@ -263,5 +277,104 @@ func TestStopWhileTheHookIsTold(t *testing.T) {
 		if err := root.Stop(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) || !isClosed(c.Done()) {
 			t.Errorf("Stop returned %v", err)
 		}
+	})
+}
+
+// TestSupervisorThatCannotBeginAgain fails to start, which is the parent's
+// business.
+//
+// Guarantees: G-0002.4, G-0002.15
+func TestSupervisorThatCannotBeginAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, d := supervisor.New(supervisor.Options{Intensity: 2}), new(diary)
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1})
+		a := newMember("a", d)
+		start(t, pool, a.spec())
+		a.fails = 10
+		a.end(returns(errBroken))
+		var gaveUp *supervisor.IntensityError
+		if err := root.Wait(t.Context()); !errors.As(err, &gaveUp) || gaveUp.Child != "pool" || !errors.Is(err, errBroken) {
+			t.Errorf("Wait returned %v", err)
+		}
+		d.want(t, "a starts", "a runs", "a starts", "a starts")
+	})
+}
+
+// TestStopWhileASupervisorBegins: what it has begun is stopped, by whomever, and
+// its parent begins it again unless it has stopped itself.
+//
+// Guarantees: G-0002.15
+func TestStopWhileASupervisorBegins(t *testing.T) {
+	for _, byParent := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			root, d := supervisor.New(supervisor.Options{}), new(diary)
+			pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
+			team(t, pool, d)
+			again := make(chan error, 1)
+			go func() { again <- poolChild.Restart(t.Context()) }()
+			pass(4500 * time.Millisecond) // b starts
+			stopped := pool
+			if byParent {
+				stopped = root
+			}
+			stop(t, stopped)
+			d.want(t, "c is told", "c is gone", "b is told", "b is gone", "a is told", "a is gone",
+				"a starts", "a runs", "b starts", "b runs", "b is told", "b is gone", "a is told", "a is gone")
+			if err := <-again; (err != nil) != byParent {
+				t.Errorf("Restart returned %v", err)
+			}
+			if r := root.Report(); r.Children[0].Restarts != 1 || !byParent && pool.Report().State != supervisor.Running {
+				t.Errorf("report:\n%v", r)
+			}
+			stop(t, root)
+		})
+	}
+}
+
+// TestStopWaitsForASupervisor as long as its children need, or as its Shutdown
+// says.
+//
+// Guarantees: G-0002.6
+func TestStopWaitsForASupervisor(t *testing.T) {
+	for shutdown, want := range map[time.Duration]time.Duration{0: 20 * time.Second, 12 * time.Second: 12 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			root, pool, began := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{}), time.Now()
+			start(t, root, supervisor.ChildSpec{ID: "pool", Supervisor: pool, Shutdown: shutdown})
+			for range 5 {
+				start(t, pool, supervisor.ChildSpec{Run: func(ctx context.Context) error { <-ctx.Done(); pause(4 * time.Second); return nil }})
+			}
+			if err := root.Stop(t.Context()); errors.As(err, new(*supervisor.StuckError)) != (shutdown > 0) || time.Since(began) != want {
+				t.Errorf("Stop returned %v after %v", err, time.Since(began))
+			}
+			pass(time.Minute)
+		})
+	}
+}
+
+// TestRefusedSupervisorIsFree to be a root, or part of another tree.
+//
+// Guarantees: G-0002.15, G-0002.17
+func TestRefusedSupervisorIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, other, failing := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{}), newScript()
+		start(t, root, supervisor.ChildSpec{ID: "pool", Run: idle})
+		pool := supervisor.New(supervisor.Options{Intensity: -1})
+		refuse := func() {
+			if _, err := root.Start(t.Context(), supervisor.ChildSpec{ID: "pool", Supervisor: pool}); !errors.As(err, new(*supervisor.DuplicateError)) {
+				t.Errorf("Start returned %v", err)
+			}
+		}
+		refuse()
+		start(t, other, supervisor.ChildSpec{Supervisor: pool})
+		stop(t, other)
+		pool = supervisor.New(supervisor.Options{Intensity: -1})
+		refuse()
+		report := root.Report()
+		c := start(t, pool, supervisor.ChildSpec{Run: failing.run})
+		failing.end(returns(errBroken))
+		if !isClosed(c.Done()) || isClosed(report.Changed()) {
+			t.Errorf("report:\n%v\n%v", pool.Report(), report)
+		}
+		stop(t, root)
 	})
 }

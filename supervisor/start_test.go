@@ -95,16 +95,41 @@ func TestStartWithAContext(t *testing.T) {
 // TestStopEndsAStart: nobody waits for a child that will not be started.
 func TestStopEndsAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, started := supervisor.New(supervisor.Options{}), make(chan error, 1)
+		late := func(context.Context) error { pause(time.Second); return nil }
+		for _, init := range []func(context.Context) error{idle, late} {
+			s, started := supervisor.New(supervisor.Options{}), make(chan error, 1)
+			go func() {
+				_, err := s.Start(t.Context(), supervisor.ChildSpec{ID: "hangs", Init: init, Run: idle})
+				started <- err
+			}()
+			synctest.Wait()
+			stop(t, s)
+			if err := <-started; !errors.Is(err, supervisor.ErrStopped) {
+				t.Errorf("Start returned %v", err)
+			}
+		}
+	})
+}
+
+// TestRestartDuringAStart: whoever waits for the start waits for the next Init.
+//
+// Guarantees: G-0002.14
+func TestRestartDuringAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d, started := supervisor.New(supervisor.Options{}), new(diary), make(chan error, 1)
 		go func() {
-			_, err := s.Start(t.Context(), supervisor.ChildSpec{ID: "hangs", Init: idle, Run: idle})
+			_, err := s.Start(t.Context(), newMember("a", d).spec())
 			started <- err
 		}()
 		synctest.Wait()
-		stop(t, s)
-		if err := <-started; !errors.Is(err, supervisor.ErrStopped) {
+		c, _ := s.Child("a")
+		if err := c.Restart(t.Context()); err != nil {
+			t.Errorf("Restart returned %v", err)
+		}
+		if err := <-started; err != nil {
 			t.Errorf("Start returned %v", err)
 		}
+		stop(t, s)
 	})
 }
 
@@ -158,6 +183,9 @@ func TestRestartOfTheDeaf(t *testing.T) {
 		synctest.Wait()
 		if runs.Load() != 2 {
 			t.Errorf("%d runs", runs.Load())
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Errorf("Stop of its second Run returned %v", err)
 		}
 		stop(t, s)
 	})

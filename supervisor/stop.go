@@ -116,7 +116,6 @@ func (s *Supervisor) conclude(l *life, stuck []string) {
 		parts = append(parts, &StuckError{s.options.Name, stuck})
 	}
 	l.verdict = errors.Join(append(parts, l.failures...)...)
-	s.pulse.beat()
 }
 
 // unfinished names what a Stop that can wait no longer leaves behind.

@@ -7,12 +7,11 @@ package supervisor
 func (c *core) onStopAsked(keeps bool) {
 	if c.state != Stopped || c.keeps && !keeps {
 		c.stop(keeps && (c.keeps || c.state == Running))
-		c.proceed()
 	}
 }
 
 func (c *core) stop(keeps bool) {
-	c.state, c.keeps, c.ordered, c.drainDue = Stopping, keeps, false, 0
+	c.state, c.keeps, c.drainDue = Stopping, keeps, 0
 	for m := range c.members.inOrder() {
 		m.doom(keeps)
 	}
@@ -36,7 +35,7 @@ func (m *member) doom(again bool) {
 func (c *core) queue() {
 	c.doomed = c.doomed[:0]
 	for m := range c.members.backward() {
-		if m.doomed && m != c.awaited {
+		if m.doomed {
 			c.doomed = append(c.doomed, m)
 		}
 	}
@@ -51,7 +50,7 @@ func (c *core) proceed() {
 		c.takeDown(m)
 	}
 	switch {
-	case c.awaited != nil || len(c.doomed) > 0 || c.state == Stopped:
+	case c.awaited != nil || c.state == Stopped:
 	case c.state == Running:
 		c.advance()
 	default:
@@ -112,7 +111,6 @@ func (c *core) onHaltAsked(m *member) {
 	switch m.state {
 	case Waiting:
 		c.retire(m)
-		c.proceed()
 	case Stopping:
 		m.again = false
 	default:
@@ -127,7 +125,7 @@ func (c *core) onDrainAsked(due instant) {
 	if c.state != Running {
 		return
 	}
-	c.state, c.ordered, c.drainDue = Draining, false, due
+	c.state, c.drainDue = Draining, due
 	c.expect(due)
 	for m := range c.members.backward() {
 		if m.doom(false); c.strategy == OneForOne && m.state == Running && m.drains {
@@ -135,7 +133,6 @@ func (c *core) onDrainAsked(due instant) {
 		}
 	}
 	c.queue()
-	c.proceed()
 }
 
 func (c *core) drain(m *member) {
@@ -163,15 +160,14 @@ func (c *core) onTick() {
 	}
 	for m := range c.members.inOrder() {
 		switch {
-		case m.state != Stopping || m.due == 0 || m.stuck:
+		case m.due == 0:
 		case m.due > c.now:
 			c.expect(m.due)
 		default:
-			m.stuck = true
+			m.stuck, m.due = true, 0
 			if c.emit(stuck, m); c.awaited == m {
 				c.awaited = nil
 			}
 		}
 	}
-	c.proceed()
 }

@@ -58,11 +58,7 @@ func (c *core) giveUp(m *member) {
 // onBegun starts the supervisor anew, with the members it has kept. What it
 // has spent on restarts before is forgotten.
 func (c *core) onBegun() {
-	if c.state != Stopped {
-		return
-	}
 	c.state, c.keeps, c.restarts, c.ordered = Running, false, nil, true
-	c.advance()
 }
 
 // onRestartAsked restarts one member, whatever the strategy.
