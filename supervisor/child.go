@@ -161,9 +161,13 @@ func (c *Child) Stop(ctx context.Context) error {
 // back if it is over. It returns when the child has been started, like
 // Supervisor.Start, and fails like Stop and Start. It restarts nobody else, and
 // does not count for the intensity. A child that was over comes last in the
-// order of the start. A Conn that has closed for good cannot run again: that is
+// order of the start. One that is being stopped is stopped: that is ErrStopped,
+// and so it is when a Stop comes before the child has begun. A Conn that has closed for good cannot run again: that is
 // ErrFinal.
 func (c *Child) Restart(ctx context.Context) error {
+	if err := c.renest(); err != nil {
+		return c.refused("restarting", err)
+	}
 	if err := c.runAgain(); err != nil {
 		return c.refused("restarting", err)
 	}
@@ -184,7 +188,7 @@ func (c *Child) runAgain() error {
 		}
 		return s.enlist(c)
 	}
-	if s.core.state != Running {
+	if m := s.core.members.byKey[c.key]; s.core.state != Running || m.state == Stopping && !m.again {
 		return ErrStopped
 	}
 	if c.begun.come {

@@ -81,15 +81,9 @@ func (c *core) emit(kind effectKind, m *member) {
 
 // enter changes the state of a member; nothing else does.
 func (c *core) enter(m *member, s State) {
-	switch m.state {
-	case Waiting:
-		c.members.waiting--
-	case Stopping:
-		m.stuck, m.due = false, 0
-	}
-	if m.state, m.since = s, c.now; s == Waiting {
-		c.members.waiting++
-	}
+	c.members.count(m.state, -1)
+	c.members.count(s, 1)
+	m.state, m.since, m.stuck, m.due = s, c.now, false, 0
 }
 
 func (c *core) onAdded(msg *message) {
@@ -101,7 +95,8 @@ func (c *core) onAdded(msg *message) {
 // run has a member run as soon as the strategy allows: at once, or when all
 // before it do.
 func (c *core) run(m *member) {
-	if c.strategy == OneForOne && c.state == Running {
+	nobodyWaits := c.members.census == census{} && !c.ordered
+	if c.state == Running && (c.strategy == OneForOne || nobodyWaits) {
 		c.launch(m)
 		return
 	}

@@ -137,6 +137,15 @@ func TestCloseWithoutADeadline(t *testing.T) {
 			t.Errorf("Close returned %v after %v", err, time.Since(began))
 		}
 		d.want(t, "a drains", "a is stopped")
+		release := make(chan struct{})
+		s, began = supervisor.New(supervisor.Options{}), time.Now()
+		start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deaf(release), Shutdown: time.Hour})
+		var stuck *supervisor.StuckError
+		if err := s.Close(t.Context()); !errors.As(err, &stuck) || time.Since(began) != 5*time.Second {
+			t.Errorf("Close returned %v after %v", err, time.Since(began))
+		}
+		close(release)
+		synctest.Wait()
 	})
 }
 

@@ -140,7 +140,8 @@ func (w *scene) checkRest() {
 
 // checkMembers holds that the core has its own books in order.
 func (w *scene) checkMembers() {
-	waiting, listed, last := 0, 0, uint64(0)
+	var counts census
+	listed, last := 0, uint64(0)
 	for m := range w.core.members.inOrder() {
 		b := &w.children[m.key]
 		w.must(m.key > last && w.core.members.byKey[m.key] == m && b.listed, "the list is broken at child %d", m.key)
@@ -150,7 +151,6 @@ func (w *scene) checkMembers() {
 		switch {
 		case !b.alive:
 			want = Waiting
-			waiting++
 		case b.halted:
 			want = Stopping
 		case b.draining:
@@ -158,11 +158,12 @@ func (w *scene) checkMembers() {
 		case b.starting:
 			want = Starting
 		}
+		counts.count(want, 1)
 		w.must(m.state == want, "child %d is %s, and should be %s", m.key, m.state, want)
 		w.must(m.stuck == b.overdue, "child %d is stuck: %v, and should be: %v", m.key, m.stuck, b.overdue)
 		bounded := m.state == Stopping && !m.stuck && m.shutdown >= 0
 		w.must(!bounded || w.core.dueAt != 0 && w.core.dueAt <= m.due, "nothing ends the wait for child %d", m.key)
 	}
-	w.must(waiting == w.core.members.waiting && listed == len(w.core.members.byKey), "the counts are wrong")
+	w.must(counts == w.core.members.census && listed == len(w.core.members.byKey), "the counts are wrong")
 	w.must(w.core.state != Draining || w.core.dueAt != 0 && w.core.dueAt <= w.core.drainDue, "nothing ends the drain")
 }

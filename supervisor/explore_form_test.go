@@ -15,7 +15,7 @@ func (w *scene) clone() *scene {
 func (c *core) clone() *core {
 	twin := *c
 	twin.out, twin.restarts = nil, slices.Clone(c.restarts)
-	twin.members = members{byKey: make(map[uint64]*member), waiting: c.members.waiting}
+	twin.members = members{byKey: make(map[uint64]*member), census: c.members.census}
 	for m := range c.members.inOrder() {
 		other := *m
 		other.previous, other.next = nil, nil

@@ -152,7 +152,6 @@ func (w *scene) apply(c choice) {
 		msg.kind = haltAsked
 	case restarts:
 		b.asked = !w.stopping
-		b.again = b.again || b.halted && !b.dismissing && !w.stopping
 		msg.kind = restartAsked
 	case stopsAll, keepsAll:
 		if keeps := c.kind == keepsAll && (!w.stopping || w.keeping); !w.over || w.keeping != keeps {

@@ -51,7 +51,7 @@ func plans() []*plan {
 		o := Options{Strategy: strategy, Intensity: 2, Period: smallPeriod}
 		all = append(all,
 			&plan{name: "three workers", options: o, children: []traits{worker, worker, worker}, events: life, full: 200_000},
-			&plan{name: "what is started in order", options: o, children: []traits{starter, starter, temporary}, events: one, full: 200_000},
+			&plan{name: "what is started in order", options: o, children: []traits{starter, starter, temporary}, events: one, full: 250_000},
 			&plan{name: "what is left behind", options: o, children: []traits{worker, worker, worker}, events: []choiceKind{adds, leaves, closes, stopsAll, fires}, full: 200_000},
 			&plan{name: "a drain", options: o, children: []traits{finisher, worker, finisher}, events: drain, full: 200_000},
 			&plan{name: "a supervisor that begins again", options: o, nested: true, children: []traits{starter, patient, finisher}, events: nested, full: 300_000},

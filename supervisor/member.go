@@ -38,7 +38,21 @@ type member struct {
 type members struct {
 	first, last *member
 	byKey       map[uint64]*member
-	waiting     int // how many of them
+	census
+}
+
+// A census is how many members are in the states that others wait for.
+type census struct{ waiting, starting, stopping int }
+
+func (n *census) count(s State, by int) {
+	switch s {
+	case Waiting:
+		n.waiting += by
+	case Starting:
+		n.starting += by
+	case Stopping:
+		n.stopping += by
+	}
 }
 
 func (all *members) link(m *member) {

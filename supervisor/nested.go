@@ -26,8 +26,17 @@ func (s *Supervisor) nest(child *Supervisor) error {
 	return nil
 }
 
-// unnest takes a supervisor out of the tree again.
-func (s *Supervisor) unnest(child *Supervisor) {
+// renest makes the supervisor that a child runs part of the tree again, should
+// the child have been forgotten.
+func (c *Child) renest() error {
+	if s := c.spec.Supervisor; s == nil || s.above() == c.supervisor {
+		return nil
+	}
+	return c.supervisor.nest(c.spec.Supervisor)
+}
+
+// unnest takes a supervisor that is over out of its tree again.
+func unnest(child *Supervisor) {
 	if child == nil {
 		return
 	}

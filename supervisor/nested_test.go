@@ -378,3 +378,39 @@ func TestRefusedSupervisorIsFree(t *testing.T) {
 		stop(t, root)
 	})
 }
+
+// TestSupervisorIsFreeWhenItsChildIsGone, and no sooner: a tree has to know who
+// runs what.
+//
+// Guarantees: G-0002.13, G-0002.15
+func TestSupervisorIsFreeWhenItsChildIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two, pool := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{})
+		start(t, pool, newMember("slow", new(diary)).spec())
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		spec := supervisor.ChildSpec{ID: "pool", Supervisor: pool}
+		if c, err := one.Start(ended, spec); err == nil {
+			if err := c.Delete(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		} else if _, err := two.Start(t.Context(), spec); !errors.Is(err, supervisor.ErrNested) {
+			t.Errorf("Start returned %v", err)
+		}
+		pass(time.Minute)
+		c := start(t, two, spec)
+		pass(time.Minute)
+		if r := two.Report().Children[0]; r.Restarts != 0 || r.State != supervisor.Running {
+			t.Errorf("got %v", r)
+		}
+		if err := c.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start(t, one, spec)
+		if err := c.Restart(t.Context()); !errors.Is(err, supervisor.ErrNested) {
+			t.Errorf("Restart returned %v", err)
+		}
+		stop(t, one)
+		stop(t, two)
+	})
+}

@@ -132,6 +132,7 @@ func (s *Supervisor) retire(c *Child) {
 		s.list(c)
 	} else {
 		delete(s.byID, c.spec.ID)
+		unnest(c.spec.Supervisor)
 	}
 	c.err, c.overAt = c.failure, s.now()
 	c.done.arrive()
@@ -167,11 +168,13 @@ func (s *Supervisor) list(c *Child) {
 	}
 }
 
-// forget takes a child that is over off the list.
+// forget takes a child that is over off the list. A supervisor can be the child
+// of another then.
 func (s *Supervisor) forget(c *Child) {
 	if i := slices.Index(s.over, c); i >= 0 {
 		s.over = slices.Delete(s.over, i, i+1)
 		delete(s.byID, c.spec.ID)
+		unnest(c.spec.Supervisor)
 	}
 }
 

@@ -225,3 +225,72 @@ func TestDeleteForgetsAChild(t *testing.T) {
 		stop(t, s)
 	})
 }
+
+// TestStopAndRestartAtOnce: a child that is being stopped is stopped, and nobody
+// waits in vain.
+//
+// Guarantees: G-0002.14
+func TestStopAndRestartAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor.New(supervisor.Options{})
+		c := start(t, s, newMember("a", new(diary)).spec())
+		stopped := make(chan error, 1)
+		go func() { stopped <- c.Stop(t.Context()) }()
+		synctest.Wait()
+		if err := c.Restart(t.Context()); !errors.Is(err, supervisor.ErrStopped) {
+			t.Errorf("Restart returned %v", err)
+		}
+		if err := <-stopped; err != nil || !isClosed(c.Done()) {
+			t.Errorf("Stop returned %v", err)
+		}
+		if err := c.Restart(t.Context()); err != nil {
+			t.Errorf("once it is over, Restart returned %v", err)
+		}
+		restarted := make(chan error, 1)
+		go func() { restarted <- c.Restart(t.Context()) }()
+		synctest.Wait()
+		if err := c.Stop(t.Context()); err != nil || !errors.Is(<-restarted, supervisor.ErrStopped) {
+			t.Errorf("Stop returned %v", err)
+		}
+		stop(t, s)
+	})
+}
+
+// TestOldFailureIsForgiven: a child that is brought back, and stopped before it
+// could run, has not failed.
+func TestOldFailureIsForgiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, failing := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), newScript()
+		c := start(t, s, supervisor.ChildSpec{ID: "a", Run: failing.run, Restart: supervisor.Temporary})
+		failing.end(returns(errBroken))
+		go s.Start(t.Context(), supervisor.ChildSpec{ID: "hangs", Init: idle, Run: idle})
+		synctest.Wait()
+		go c.Restart(t.Context())
+		synctest.Wait()
+		stop(t, s)
+		if err := c.Err(); err != nil {
+			t.Errorf("Err is %v", err)
+		}
+	})
+}
+
+// TestIDIsTakenUntilTheChildIsGone, also when its start was given up.
+//
+// Guarantees: G-0002.13
+func TestIDIsTakenUntilTheChildIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.Start(ctx, supervisor.ChildSpec{ID: "a", Init: deaf(release), Run: idle}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Start returned %v", err)
+		}
+		if _, err := s.Start(t.Context(), supervisor.ChildSpec{ID: "a", Run: idle}); !errors.As(err, new(*supervisor.DuplicateError)) {
+			t.Errorf("Start returned %v", err)
+		}
+		close(release)
+		synctest.Wait()
+		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
+		stop(t, s)
+	})
+}

@@ -50,11 +50,13 @@ func (s *Supervisor) stop(keeps bool) *life {
 // When ctx ends first, everything is stopped as by Stop, which goes on, and
 // Close returns a *StuckError that names what still runs, and the cause.
 func (s *Supervisor) Close(ctx context.Context) error {
-	wait := defaultDrain
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = time.Until(deadline)
+	if _, ok := ctx.Deadline(); !ok {
+		within, cancel := context.WithTimeout(ctx, defaultDrain)
+		defer cancel()
+		ctx = within
 	}
-	s.post(&message{kind: drainAsked, due: max(s.now()+wait/10*9, 1)})
+	deadline, _ := ctx.Deadline()
+	s.post(&message{kind: drainAsked, due: max(s.now()+time.Until(deadline)/10*9, 1)})
 	err := s.finish(ctx)
 	if ctx.Err() != nil {
 		s.stop(false)

@@ -61,13 +61,10 @@ func (c *core) onBegun() {
 	c.state, c.keeps, c.restarts, c.ordered = Running, false, nil, true
 }
 
-// onRestartAsked restarts one member, whatever the strategy.
+// onRestartAsked restarts one member, whatever the strategy. One that waits or
+// is being stopped is left to whoever has seen to that.
 func (c *core) onRestartAsked(m *member) {
-	switch {
-	case c.state != Running || m.dismissing || m.state == Waiting:
-	case m.state == Stopping:
-		m.again = true
-	default:
+	if c.state == Running && (m.state == Starting || m.state == Running) {
 		c.halt(m, true)
 	}
 }

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -121,27 +120,24 @@ func New(o Options) *Supervisor {
 //
 // It fails with a *DuplicateError when the id belongs to a child that is not
 // over, with ErrStopped when the supervisor is stopping, and with the error of
-// Init; at the end of ctx the child is stopped, and Start returns the cause.
-// The child is forgotten then: only children that have been started are
-// restarted. Start panics when the spec has neither Run nor Supervisor, or both.
+// Init; at the end of ctx the child is told to stop, and Start returns the
+// cause. Such a child is forgotten, once it has ended: only children that have
+// been started are restarted. Start panics when the spec has neither Run nor
+// Supervisor, or both.
 func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) {
 	c := newChild(s, spec)
 	if err := s.nest(spec.Supervisor); err != nil {
 		return nil, c.refused("starting", err)
 	}
-	err := s.add(c)
-	if err == nil {
-		err = c.awaitBegin(ctx)
+	if err := s.add(c); err != nil {
+		unnest(spec.Supervisor)
+		return nil, c.refused("starting", err)
 	}
-	if err == nil {
-		return c, nil
+	if err := c.awaitBegin(ctx); err != nil {
+		s.post(&message{kind: haltAsked, child: c.key})
+		return nil, c.refused("starting", err)
 	}
-	s.post(&message{kind: haltAsked, child: c.key})
-	s.unnest(spec.Supervisor)
-	if errors.As(err, new(*DuplicateError)) {
-		return nil, err
-	}
-	return nil, c.refused("starting", err)
+	return c, nil
 }
 
 func (s *Supervisor) add(c *Child) error {
@@ -165,7 +161,7 @@ func (s *Supervisor) enlist(c *Child) error {
 		s.forget(present)
 	}
 	s.keys++
-	c.key, c.err = s.keys, nil
+	c.key, c.err, c.failure = s.keys, nil, nil
 	c.begun, c.done, c.overdue = moment{}, moment{}, moment{}
 	s.children[c.key], s.byID[c.spec.ID] = c, c
 	s.step(&message{kind: added, child: c.key, traits: c.spec.traits()})
