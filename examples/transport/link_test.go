@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/proptest"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A pair of links is a connection that was dialed and accepted.
+func TestLinkContract(t *testing.T) {
+	accepted := make(chan transport.Link, 1)
+	dialer := listen(t, func(l transport.Link) { accepted <- l })
+	proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
+		a, err := dialer.Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a, <-accepted
+	})
+}
+
+// What a connection promises, over links whose peer echoes.
+func TestSuites(t *testing.T) {
+	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
+		"Correlation":      proptest.Correlation,
+		"NoLeaks":          proptest.NoLeaks,
+		"CancelIdempotent": proptest.CancelIdempotent,
+		"StopAnywhere":     proptest.StopAnywhere,
+		"Restart":          proptest.Restart,
+	} {
+		t.Run(name, func(t *testing.T) {
+			suite(t, listen(t, func(l transport.Link) { go proptest.Echo(l) }), proptest.Options{
+				RealTime: true, Iterations: 2, Concurrent: 10, Window: 5 * time.Millisecond,
+				Conn: conn.Options{RequestTimeout: 100 * time.Millisecond},
+			})
+		})
+	}
+}
+
+// listen accepts links until the test is over, and returns the way to there.
+func listen(t *testing.T, accept func(transport.Link)) *Dialer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		Accept(listener, accept)
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-over
+	})
+	return &Dialer{Address: listener.Addr().String()}
+}
+
+// What the suites do not try is what is special to these frames: here one side
+// is a bare connection.
+func bare(t *testing.T) (peer net.Conn, told *recorder) {
+	t.Helper()
+	links := make(chan transport.Link, 1)
+	dialer := listen(t, func(l transport.Link) { links <- l })
+	peer, err := net.Dial("tcp", dialer.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := peer.SetDeadline(time.Now().Add(time.Minute)); err != nil { // a hang guard
+		t.Fatal(err)
+	}
+	told = &recorder{Link: <-links, frames: make(chan string, 16), lost: make(chan transport.Loss, 1)}
+	t.Cleanup(func() {
+		peer.Close()
+		told.Close(0)
+	})
+	told.Bind(told)
+	return peer, told
+}
+
+func TestFrameIsALine(t *testing.T) {
+	peer, link := bare(t)
+	link.Grant(transport.Main, 2)
+	if _, err := peer.Write([]byte("\n1\r\n\n\r\n2\nhalf a li")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1", "2"} {
+		if got := <-link.frames; got != want {
+			t.Errorf("received %q, want %q", got, want)
+		}
+	}
+	if err := link.Send(transport.Outbound{Frame: []byte("{\n}")}); err != nil {
+		t.Fatal(err)
+	}
+	sent := make([]byte, 4)
+	if _, err := peer.Read(sent); err != nil || string(sent) != "{ }\n" {
+		t.Errorf("sent %q: %v", sent, err)
+	}
+	peer.Close()
+	if loss := <-link.lost; errors.Is(loss.Reason, transport.ErrPeerClosed) {
+		t.Errorf("a connection that ended within a frame was lost in good order")
+	}
+}
+
+func TestConnectionThatEndsInGoodOrderIsSeenWithoutCredit(t *testing.T) {
+	peer, link := bare(t)
+	peer.Close()
+	if loss := <-link.lost; !errors.Is(loss.Reason, transport.ErrPeerClosed) {
+		t.Errorf("lost for %v", loss.Reason)
+	}
+}
+
+func TestOversizedFrame(t *testing.T) {
+	peer, link := bare(t)
+	var oversized *transport.OversizedError
+	if err := link.Send(transport.Outbound{Frame: make([]byte, maxFrame+1)}); !errors.As(err, &oversized) {
+		t.Errorf("Send: %v", err)
+	}
+	link.Grant(transport.Main, 1)
+	go peer.Write(bytes.Repeat([]byte("1"), maxFrame+readAhead)) // until the other side hangs up
+	if loss := <-link.lost; !errors.As(loss.Reason, &oversized) {
+		t.Errorf("lost for %v", loss.Reason)
+	}
+	if heard, ok := link.Link.(transport.Hearing).Heard(); !ok || heard <= maxFrame || heard > maxFrame+2*readAhead {
+		t.Errorf("heard %d bytes", heard)
+	}
+}
+
+// What a peer has sent and nobody has read does not cost it what is flushed.
+func TestCloseDoesNotResetTheConnection(t *testing.T) {
+	peer, link := bare(t)
+	if _, err := peer.Write([]byte("1\n2\n3\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := link.Send(transport.Outbound{Frame: []byte("bye")}); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- link.Close(time.Minute) }()
+	if said, err := io.ReadAll(peer); err != nil || string(said) != "bye\n" {
+		t.Errorf("read %q: %v", said, err)
+	}
+	peer.Close()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// A recorder is a link, and the receiver of what it tells.
+type recorder struct {
+	transport.Link
+	frames chan string
+	lost   chan transport.Loss
+}
+
+func (r *recorder) Receive(in transport.Inbound)               { r.frames <- string(in.Frame) }
+func (r *recorder) Lost(loss transport.Loss)                   { r.lost <- loss }
+func (*recorder) Writable()                                    {}
+func (*recorder) Ended()                                       {}
+func (*recorder) Failed(transport.Failure)                     {}
+func (*recorder) StreamOpened(transport.Stream, transport.Tag) {}
+func (*recorder) StreamLost(transport.StreamLoss)              {}

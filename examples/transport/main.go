@@ -1,0 +1,95 @@
+// The example transport carries MCP over a transport of its own: newline-
+// delimited JSON over TCP. Its README.md says what it shows.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+func main() {
+	if err := run(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run serves a tool over TCP, calls it, cuts the connection and calls it again.
+func run(ctx context.Context, out io.Writer) (err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	shouter := newShouter()
+	var latest atomic.Pointer[transport.Link] // of the server's
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		Accept(listener, func(link transport.Link) {
+			latest.Store(&link)
+			shouter.Accept(link)
+		})
+	})
+	defer func() {
+		listener.Close()
+		accepting.Wait()
+		err = errors.Join(err, shouter.Close(ctx))
+	}()
+
+	c := client.New(protocol.Implementation{Name: "caller", Version: "1.0"}, client.Options{})
+	session, err := c.Connect(ctx, &Dialer{Address: listener.Addr().String()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.Close(ctx)) }()
+
+	// To shout twice does no harm, so a call that is lost with its connection is
+	// made again, when there is another.
+	patient := session.With(client.CallOptions{WaitForReady: true, Retries: 3, Repeatable: true})
+	if err := shout(ctx, out, patient, "hello over tcp"); err != nil {
+		return err
+	}
+	if err := (*latest.Load()).Close(0); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "the server has cut the connection")
+	return shout(ctx, out, patient, "hello again")
+}
+
+func shout(ctx context.Context, out io.Writer, session *client.Session, text string) error {
+	arguments, err := json.Marshal(words{text})
+	if err != nil {
+		return err
+	}
+	result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "shout", Arguments: arguments})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "connection %d: %s\n", session.Conn().Status().Epoch, result.Content.Text())
+	return nil
+}
+
+type words struct {
+	Text string `json:"text" jsonschema:"what is shouted"`
+}
+
+func newShouter() *server.Server {
+	s := server.New(protocol.Implementation{Name: "shouter", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "shout", Description: "answers in capitals"},
+		func(_ context.Context, _ *server.ToolCall, in words) (string, error) {
+			return strings.ToUpper(in.Text), nil
+		})
+	return s
+}
