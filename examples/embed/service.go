@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A service is one connection to an MCP server, and an HTTP server that depends
+// on it.
+type service struct {
+	tree    *supervisor.Supervisor
+	session *client.Session
+	web     *web
+}
+
+// start returns when both are there to serve. The tree owns them from then on:
+// its Close has the HTTP server answer what it has begun, and then closes the
+// connection.
+func start(ctx context.Context, tools transport.Transport, address string, log *slog.Logger) (*service, error) {
+	s := &service{tree: supervisor.New(supervisor.Options{Name: "service", Strategy: supervisor.RestForOne})}
+	if err := s.begin(ctx, tools, address, log); err != nil {
+		return nil, errors.Join(err, s.tree.Stop(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func (s *service) begin(ctx context.Context, tools transport.Transport, address string, log *slog.Logger) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	c := client.New(protocol.Implementation{Name: "embed", Version: "1.0"}, client.Options{
+		Supervisor: s.tree,
+		Conn:       conn.Options{Name: "tools"},
+	})
+	if s.session, err = c.Connect(ctx, tools); err != nil {
+		return err
+	}
+	s.web = &web{address: address, handler: routes(s.session, log)}
+	_, err = s.tree.Start(ctx, supervisor.ChildSpec{
+		ID: "http", Init: s.web.listen, Run: s.web.serve, Drain: s.web.drain,
+	})
+	return err
+}

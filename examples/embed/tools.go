@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+type reversal struct {
+	Text    string `json:"text" jsonschema:"what is reversed"`
+	Seconds int    `json:"seconds" jsonschema:"how long that takes"`
+}
+
+// newTools is the MCP server. It says on its standard error when it begins.
+func newTools() *server.Server {
+	s := server.New(protocol.Implementation{Name: "tools", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "reverse", Description: "reverses a text"},
+		func(ctx context.Context, _ *server.ToolCall, in reversal) (string, error) {
+			fmt.Fprintf(os.Stderr, "reversing %q\n", in.Text)
+			work := time.NewTimer(time.Duration(in.Seconds) * time.Second)
+			defer work.Stop()
+			select {
+			case <-work.C:
+			case <-ctx.Done(): // the caller has left
+				return "", context.Cause(ctx)
+			}
+			letters := []rune(in.Text)
+			slices.Reverse(letters)
+			return string(letters), nil
+		})
+	return s
+}
