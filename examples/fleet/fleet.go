@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/supervisor/registry"
+)
+
+const (
+	perRegion = 10
+	restarts  = 3                   // that a region survives within five seconds
+	children  = 2 * (perRegion + 1) // of all regions: the sessions, and one auditor each
+)
+
+// A fleet is a tree: the regions, and in each of them its sessions. The names
+// and the gate are shared by all.
+type fleet struct {
+	tree    *supervisor.Supervisor
+	regions []*region
+	names   *registry.Registry
+	gate    *conn.Gate
+	wheel   *conn.Wheel
+
+	sites   map[string]*site
+	callers sync.WaitGroup
+	holding chan struct{} // one for each call that is held
+	release chan struct{} // closed when they are to end
+}
+
+// A region contains what fails in it.
+type region struct {
+	name       string
+	supervisor *supervisor.Supervisor
+	faults     chan struct{} // of its auditor
+}
+
+func newFleet() *fleet {
+	f := &fleet{
+		tree:    supervisor.New(supervisor.Options{Name: "fleet"}),
+		names:   registry.New(registry.Options{}),
+		gate:    &conn.Gate{Places: 4},
+		wheel:   new(conn.Wheel),
+		sites:   make(map[string]*site),
+		holding: make(chan struct{}, 2),
+		release: make(chan struct{}),
+	}
+	for _, name := range []string{"east", "west"} {
+		r := &region{name: name, faults: make(chan struct{}, restarts+1)}
+		r.supervisor = supervisor.New(supervisor.Options{Name: name, Intensity: restarts, Registry: f.names})
+		f.regions = append(f.regions, r)
+		for i := range perRegion {
+			s := &site{name: fmt.Sprintf("%s-%02d", name, i), holding: f.holding, release: f.release}
+			s.start()
+			f.sites[s.name] = s
+		}
+	}
+	return f
+}
+
+// connect starts the regions, and in them an auditor and every session, at once.
+func (f *fleet) connect(ctx context.Context) error {
+	for _, r := range f.regions {
+		if _, err := f.tree.Start(ctx, supervisor.ChildSpec{ID: r.name, Supervisor: r.supervisor}); err != nil {
+			return err
+		}
+		if _, err := r.supervisor.Start(ctx, supervisor.ChildSpec{ID: "auditor", Run: r.audit}); err != nil {
+			return err
+		}
+	}
+	var connecting sync.WaitGroup
+	failures := make(chan error, len(f.sites))
+	for _, r := range f.regions {
+		for i := range perRegion {
+			connecting.Go(func() { failures <- f.join(ctx, r, fmt.Sprintf("%s-%02d", r.name, i)) })
+		}
+	}
+	connecting.Wait()
+	close(failures)
+	var all []error
+	for err := range failures {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+// join connects one session. Whoever wants it finds it by its name.
+func (f *fleet) join(ctx context.Context, r *region, name string) error {
+	c := client.New(protocol.Implementation{Name: "fleet", Version: "1.0"}, client.Options{
+		Supervisor: r.supervisor,
+		Conn: conn.Options{
+			Name: name, Gate: f.gate, Wheel: f.wheel,
+			BackoffMin: 10 * time.Second, // a server that is down is left alone for a while
+		},
+	})
+	_, err := c.Connect(ctx, f.sites[name])
+	return err
+}
+
+// audit is a worker that panics when it is told to.
+func (r *region) audit(ctx context.Context) error {
+	select {
+	case <-r.faults:
+		panic("the auditor of " + r.name + " did not expect that")
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// session finds one by its name.
+func (f *fleet) session(name string) (*client.Session, error) {
+	if found, ok := f.names.Lookup(name); ok {
+		if session, ok := client.SessionOf(found); ok {
+			return session, nil
+		}
+	}
+	return nil, fmt.Errorf("no session is called %q", name)
+}
+
+// ask calls a tool of the server that a name leads to.
+func (f *fleet) ask(ctx context.Context, name, tool string) (string, error) {
+	session, err := f.session(name)
+	if err != nil {
+		return "", err
+	}
+	return call(ctx, session, tool)
+}
+
+func call(ctx context.Context, session *client.Session, tool string) (string, error) {
+	result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: tool})
+	if err != nil {
+		return "", err
+	}
+	return result.Content.Text(), nil
+}
+
+// hold makes a call to each of the named, waits for servers that are not ready
+// again yet, and returns when all of them are busy.
+func (f *fleet) hold(ctx context.Context, names ...string) (answers <-chan string, err error) {
+	told := make(chan string, len(names))
+	for _, name := range names {
+		session, err := f.session(name)
+		if err != nil {
+			return nil, err
+		}
+		f.callers.Go(func() {
+			answer, err := call(ctx, session.With(client.CallOptions{WaitForReady: true}), "hold")
+			if err != nil {
+				answer = err.Error()
+			}
+			told <- answer
+		})
+	}
+	for range names {
+		select {
+		case <-f.holding:
+		case answer := <-told:
+			return nil, fmt.Errorf("a call that was to be held has ended: %s", answer)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return told, nil
+}
+
+// await watches the tree until it is as wanted.
+func (f *fleet) await(ctx context.Context, reached func(supervisor.Report) bool) error {
+	for {
+		report := f.tree.Report()
+		if reached(report) {
+			return nil
+		}
+		select {
+		case <-report.Changed():
+		case <-ctx.Done():
+			return fmt.Errorf("watching the fleet: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// awaitRunning waits until the first region was restarted so often, and every
+// child runs.
+func (f *fleet) awaitRunning(ctx context.Context, restarts int) error {
+	return f.await(ctx, func(r supervisor.Report) bool {
+		return r.Children[0].Restarts == restarts && count(r, supervisor.Running) == children
+	})
+}
+
+// count counts the children of all regions that are in a state.
+func count(r supervisor.Report, state supervisor.State) (n int) {
+	for _, region := range r.Children {
+		for _, child := range region.Supervisor.Children {
+			if child.State == state {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// awaitState watches one connection: the tree has children, not their links.
+func awaitState(ctx context.Context, c *conn.Conn, state conn.State) error {
+	for {
+		status := c.Status()
+		if status.State == state {
+			return nil
+		}
+		select {
+		case <-status.Changed():
+		case <-ctx.Done():
+			return fmt.Errorf("watching %s: %w", c.Name(), context.Cause(ctx))
+		}
+	}
+}
+
+// leave waits for the callers, and stops the servers.
+func (f *fleet) leave() (err error) {
+	f.callers.Wait()
+	for _, s := range f.sites {
+		err = errors.Join(err, s.stop(context.Background()))
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+// The example fleet holds sessions with twenty servers in two regions. Its
+// README.md says what it shows.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/supervisor"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run shows a fleet from its start to its end.
+func run(ctx context.Context, out io.Writer) (err error) {
+	f := newFleet()
+	defer func() { err = errors.Join(err, f.leave()) }()
+	for _, act := range []func(context.Context, io.Writer) error{f.start, f.find, f.lose, f.contain} {
+		if err := act(ctx, out); err != nil {
+			return errors.Join(err, f.tree.Stop(context.WithoutCancel(ctx)))
+		}
+	}
+	return f.drain(ctx, out)
+}
+
+// start connects all at once. The gate lets four begin at a time.
+func (f *fleet) start(ctx context.Context, out io.Writer) error {
+	if err := f.connect(ctx); err != nil {
+		return err
+	}
+	if err := f.awaitRunning(ctx, 0); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d children run in %d regions, and %d sessions have names\n", children, len(f.regions), f.names.Len())
+	return nil
+}
+
+// find looks a session up by its name, as a part of the program does that has
+// not made it.
+func (f *fleet) find(ctx context.Context, out io.Writer) error {
+	answer, err := f.ask(ctx, "west-07", "name")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "west-07 answers:", answer)
+	return nil
+}
+
+// lose takes one server down, and prints the tree.
+func (f *fleet) lose(ctx context.Context, out io.Writer) error {
+	down := f.sites["west-03"]
+	if err := down.stop(ctx); err != nil {
+		return err
+	}
+	lost, _ := f.names.Lookup("west-03")
+	if err := awaitState(ctx, lost, conn.Backoff); err != nil {
+		return err
+	}
+	_, err := f.ask(ctx, "west-03", "name")
+	fmt.Fprintln(out, "west-03 is down; a call surely did not run:", conn.NotExecuted(err))
+	fmt.Fprintln(out, f.tree.Report())
+
+	down.start()
+	lost.Wake() // who knows that it is back says so; else its backoff ends by itself
+	if err := lost.AwaitReady(ctx); err != nil {
+		return err
+	}
+	answer, err := f.ask(ctx, "west-03", "name")
+	fmt.Fprintln(out, "west-03 answers:", answer)
+	return err
+}
+
+// contain has a worker in the east fail too often. The east begins anew, and the
+// west does not notice.
+func (f *fleet) contain(ctx context.Context, out io.Writer) error {
+	for range restarts + 1 {
+		f.regions[0].faults <- struct{}{}
+	}
+	if err := f.awaitRunning(ctx, 1); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "the auditor of the east has failed too often, and the east began anew")
+	for _, name := range []string{"east-07", "west-07"} {
+		session, err := f.session(name)
+		if err != nil {
+			return err
+		}
+		// The handle is the one of before. It waits for its server where it must.
+		answer, err := call(ctx, session.With(client.CallOptions{WaitForReady: true}), "name")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s answers on link %d\n", answer, session.Conn().Status().Epoch)
+	}
+	return nil
+}
+
+// drain closes everything within one deadline, while two calls are being served.
+func (f *fleet) drain(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	answers, err := f.hold(ctx, "east-01", "west-01")
+	if err != nil {
+		return errors.Join(err, f.tree.Close(ctx))
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- f.tree.Close(ctx) }()
+
+	idle := len(f.sites) - 2
+	err = f.await(ctx, func(r supervisor.Report) bool {
+		return count(r, supervisor.Stopped) == idle && count(r, supervisor.Draining) == 2
+	})
+	if err != nil {
+		return errors.Join(err, <-closed)
+	}
+	fmt.Fprintf(out, "%d sessions are over, and 2 finish what they have begun\n", idle)
+	close(f.release)
+	for range 2 {
+		fmt.Fprintln(out, "a call that was being served is answered:", <-answers)
+	}
+	err = <-closed
+	fmt.Fprintf(out, "the tree is %s, and %d sessions have names\n", f.tree.Report().State, f.names.Len())
+	return err
+}

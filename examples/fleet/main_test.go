@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The example is run for real; README.md shows the same lines.
+func TestExample(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	if err := run(ctx, &out); err != nil {
+		t.Error(err)
+	}
+	const want = `22 children run in 2 regions, and 20 sessions have names
+west-07 answers: west-07
+west-03 is down; a call surely did not run: true
+(the tree)
+west-03 answers: west-03
+the auditor of the east has failed too often, and the east began anew
+east-07 answers on link 2
+west-07 answers on link 1
+18 sessions are over, and 2 finish what they have begun
+a call that was being served is answered: done
+a call that was being served is answered: done
+the tree is stopped, and 0 sessions have names
+`
+	story, tree := part(out.String())
+	if story != want {
+		t.Errorf("printed\n%s\nwant\n%s", story, want)
+	}
+	for line, count := range map[string]int{
+		`supervisor fleet: one_for_one, running since .*, 2 children, `:                                         1,
+		`[├└]─ (east|west): permanent supervisor, running since .*, 11 children, `:                              2,
+		`[├└]─ auditor: permanent worker, running since `:                                                       2,
+		`[├└]─ (east|west)-\d\d: transient connection, running since .*, link 1 ready since `:                   19,
+		`[├└]─ west-03: transient connection, running since .*, link 1 backoff since .*, last loss: peer ended`: 1,
+	} {
+		if got := len(regexp.MustCompile(line).FindAllString(tree, -1)); got != count {
+			t.Errorf("%d lines are like %q, want %d:\n%s", got, line, count, tree)
+		}
+	}
+}
+
+// part cuts the report out of what was printed: it has times of the day, and
+// the sessions are in the order in which they were connected.
+func part(printed string) (story, tree string) {
+	for line := range strings.Lines(printed) {
+		switch {
+		case strings.HasPrefix(line, "supervisor "):
+			story, tree = story+"(the tree)\n", line
+		case strings.ContainsAny(line, "├└"):
+			tree += line
+		default:
+			story += line
+		}
+	}
+	return story, tree
+}
