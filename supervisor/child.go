@@ -26,8 +26,9 @@ type ChildSpec struct {
 
 	// Drain, if set, is called by Supervisor.Close, on a goroutine of its own: it
 	// has the child finish what it has begun and Run return nil, until its context
-	// ends, as http.Server.Shutdown does. When it has returned and Run has not,
-	// the child is stopped. Nil: the child has nothing to finish.
+	// ends, as http.Server.Shutdown does. Either may return first: the child is
+	// over, and the context of Run ends, when both have; one whose Drain has
+	// returned is told to stop. Nil: the child has nothing to finish.
 	Drain func(context.Context) error
 
 	// Supervisor, in place of the three above, makes a supervisor the child of

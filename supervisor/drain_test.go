@@ -314,3 +314,47 @@ func TestBroughtBackAfterADrain(t *testing.T) {
 		stop(t, root)
 	})
 }
+
+// TestDrainMayOutliveRun, as http.Server.Shutdown outlives Serve: the context of
+// Run lasts until both have returned.
+//
+// Guarantees: G-0002.16
+func TestDrainMayOutliveRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, draining := supervisor.New(supervisor.Options{}), make(chan struct{})
+		var during, after error
+		var running context.Context
+		c := start(t, s, supervisor.ChildSpec{
+			Run: func(ctx context.Context) error { running = ctx; <-draining; return nil },
+			Drain: func(ctx context.Context) error {
+				close(draining)
+				pause(10 * time.Second)
+				during = errors.Join(running.Err(), ctx.Err())
+				return nil
+			},
+		})
+		synctest.Wait()
+		took, err := shut(t, s)
+		if after = running.Err(); err != nil || took != 10*time.Second || !isClosed(c.Done()) || during != nil || after == nil {
+			t.Errorf("Close returned %v after %v; the contexts ended early: %v, and at last: %v", err, took, during, after)
+		}
+	})
+}
+
+// TestStopCutsADrainThatOutlivesRun.
+func TestStopCutsADrainThatOutlivesRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, draining := supervisor.New(supervisor.Options{}), make(chan struct{})
+		start(t, s, supervisor.ChildSpec{
+			Run:   func(context.Context) error { <-draining; return nil },
+			Drain: func(ctx context.Context) error { close(draining); return idle(ctx) },
+		})
+		closed := make(chan error, 1)
+		go func() { closed <- s.Close(t.Context()) }()
+		synctest.Wait()
+		stop(t, s)
+		if err := <-closed; err != nil {
+			t.Errorf("Close returned %v", err)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -248,11 +249,15 @@ func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
 		pass(time.Minute)
 		failing.end(returns(errBroken))
 		pass(2500 * time.Millisecond)
-		for range 2 {
-			if err := pool.Stop(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) || !isClosed(c.Done()) {
-				t.Errorf("Stop returned %v", err)
-			}
+		var callers sync.WaitGroup
+		for range 2 { // at once: when they return the supervisor begins again
+			callers.Go(func() {
+				if err := pool.Stop(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) || !isClosed(c.Done()) {
+					t.Errorf("Stop returned %v", err)
+				}
+			})
 		}
+		callers.Wait()
 		pass(time.Minute)
 		if r := root.Report(); r.Spent != 0 || r.Children[0].Restarts != 1 || r.Children[0].Supervisor.GaveUp != nil || failing.runs.Load() != 1 {
 			t.Errorf("report:\n%v", r)

@@ -102,9 +102,11 @@ func (s *Supervisor) launch(c *Child) {
 	go c.run(ctx)
 }
 
-// halt ends the context of the child's Run.
+// halt ends the contexts of the child.
 func (c *Child) halt(again bool) {
-	c.asked = true
+	if c.asked = true; c.undrain != nil {
+		c.undrain()
+	}
 	if again {
 		c.cancel(ErrRestarted)
 	} else {

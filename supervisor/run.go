@@ -55,10 +55,8 @@ func (s *Supervisor) ended(c *Child, err error) {
 // ends notes how a Run has ended. What only repeats that it was to stop is no
 // failure.
 func (c *Child) ends(err error) {
-	c.goroutines--
-	c.cancel(nil) // whatever the child left running is told
-	if c.undrain != nil {
-		c.undrain()
+	if c.goroutines--; c.goroutines == 0 {
+		c.cancel(nil) // whatever the child left running is told
 	}
 	if err == nil || c.asked && answersStop(err) {
 		return
@@ -90,6 +88,7 @@ func (s *Supervisor) drained(c *Child, err error) {
 	msg := &message{kind: drained, child: c.key}
 	if c.goroutines--; c.last != nil {
 		msg, c.last = c.last, nil
+		c.cancel(nil)
 	}
 	s.step(msg)
 }

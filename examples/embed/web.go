@@ -43,8 +43,7 @@ func (w *web) listen(ctx context.Context) error {
 }
 
 // serve is the child's Run. Serve returns when a shutdown begins, and this only
-// when it is over: the supervisor takes the return of Run for the end of the
-// child, and ends the context of its Drain.
+// when it is over: a Run leaves nothing behind.
 func (w *web) serve(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { w.server.Close() })()
 	err := w.server.Serve(w.listener)

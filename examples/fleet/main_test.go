@@ -39,11 +39,12 @@ the tree is stopped, and 0 sessions have names
 		t.Errorf("printed\n%s\nwant\n%s", story, want)
 	}
 	for line, count := range map[string]int{
-		`supervisor fleet: one_for_one, running since .*, 2 children, `:                                         1,
-		`[├└]─ (east|west): permanent supervisor, running since .*, 11 children, `:                              2,
-		`[├└]─ auditor: permanent worker, running since `:                                                       2,
-		`[├└]─ (east|west)-\d\d: transient connection, running since .*, link 1 ready since `:                   19,
-		`[├└]─ west-03: transient connection, running since .*, link 1 backoff since .*, last loss: peer ended`: 1,
+		`supervisor fleet at .*: one_for_one, running since .*, 2 children: 2 running; `:                     1,
+		`[├└]─ east: permanent one_for_one supervisor, running since .*; 11 children: 10 ready, 1 running; `: 1,
+		`[├└]─ west: permanent one_for_one supervisor, running since .*; 11 children: 1 backoff, 9 ready, `:  1,
+		`[├└]─ auditor: permanent worker, running since `:                                                    2,
+		`[├└]─ (east|west)-\d\d: transient connection, ready since .* over link 1`:                           19,
+		`[├└]─ west-03: transient connection, backoff since .*, attempt 2 at .*, last failure: peer ended`:   1,
 	} {
 		if got := len(regexp.MustCompile(line).FindAllString(tree, -1)); got != count {
 			t.Errorf("%d lines are like %q, want %d:\n%s", got, line, count, tree)
