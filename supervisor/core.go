@@ -173,7 +173,7 @@ func (c *core) onEnded(m *member, msg *message) {
 	default:
 		c.restart(m)
 	}
-	if c.awaited == m && m.state != Stopping {
+	if c.awaited == m {
 		c.awaited = nil
 	}
 }

@@ -419,3 +419,86 @@ func TestSupervisorIsFreeWhenItsChildIsGone(t *testing.T) {
 		stop(t, two)
 	})
 }
+
+// TestGrandchildrenAreToldWhy they end, like children.
+//
+// Guarantees: G-0002.15
+func TestGrandchildrenAreToldWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var causes []error
+		root := supervisor.New(supervisor.Options{})
+		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
+		start(t, pool, supervisor.ChildSpec{Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			causes = append(causes, context.Cause(ctx))
+			return nil
+		}})
+		if err := poolChild.Restart(t.Context()); err != nil {
+			t.Errorf("Restart returned %v", err)
+		}
+		stop(t, root)
+		if !slices.Equal(causes, []error{supervisor.ErrRestarted, supervisor.ErrStopped}) {
+			t.Errorf("the causes are %v", causes)
+		}
+	})
+}
+
+// TestRestartWhileTheHookIsTold that a supervisor has given up: it begins again,
+// once.
+//
+// Guarantees: G-0002.15
+func TestRestartWhileTheHookIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, failing := supervisor.New(supervisor.Options{}), newScript()
+		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(supervisor.Event) { pause(time.Second) }})
+		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		failing.end(returns(errBroken))
+		err := poolChild.Restart(t.Context())
+		synctest.Wait()
+		if err != nil || failing.runs.Load() != 2 || root.Report().Children[0].Restarts != 1 {
+			t.Errorf("Restart returned %v, report:\n%v", err, root.Report())
+		}
+		stop(t, root)
+	})
+}
+
+// TestStopDuringARestart of a supervisor: it begins again without children.
+//
+// Guarantees: G-0002.15
+func TestStopDuringARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, again := supervisor.New(supervisor.Options{}), make(chan error, 1)
+		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
+		start(t, pool, newMember("a", new(diary)).spec())
+		go func() { again <- poolChild.Restart(t.Context()) }()
+		synctest.Wait()
+		stop(t, pool)
+		if err := <-again; err != nil || states(pool.Report().Children)["a"] != supervisor.Stopped {
+			t.Errorf("Restart returned %v, report:\n%v", err, pool.Report())
+		}
+		stop(t, root)
+	})
+}
+
+// TestGivingUpIsToldToTheEnd: a root that gives up with a supervisor below waits
+// until that has told what became of its children.
+//
+// Guarantees: G-0002.15
+func TestGivingUpIsToldToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []supervisor.EventKind
+		root, failing := supervisor.New(supervisor.Options{Intensity: -1}), newScript()
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(e supervisor.Event) {
+			pause(time.Second)
+			told = append(told, e.Kind)
+		}})
+		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		failing.end(returns(errBroken))
+		if err := root.Wait(t.Context()); !errors.Is(err, errBroken) {
+			t.Errorf("Wait returned %v", err)
+		}
+		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed}; !slices.Equal(told, want) {
+			t.Errorf("told %v", told)
+		}
+	})
+}
