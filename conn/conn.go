@@ -218,10 +218,10 @@ func (c *Conn) Close(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		grace = time.Until(deadline)
 	}
-	if !c.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)}) {
+	run := c.present.Load() // first, so that the Run that is waited for is the one that is asked, or one before
+	if !c.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)}) || run == nil {
 		c.Stop()
 	}
-	run := c.present.Load()
 	if run == nil {
 		return c.closed()
 	}

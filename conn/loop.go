@@ -32,6 +32,7 @@ type loop struct {
 	heard    uint64            // bytes, when it was last asked
 	patience *time.Timer       // runs once the core is finished
 	begun    bool
+	late     error               // set: its context had ended before it began, and it is to stop
 	next     func() (first bool) // what the goroutine of this turn goes on with
 	stay     *stay               // nil if it was started
 	finished bool                // the core has nothing left to do
@@ -148,14 +149,15 @@ func (l *loop) turn() (next func() (first bool), more bool) {
 	return nil, true
 }
 
-// begin starts the core. A Conn that was stopped before opens no link.
+// begin starts the core. A Conn that was stopped before opens no link, nor does
+// one whose Run has a context that has ended.
 func (l *loop) begin() {
-	stopping := l.conn.stopping.Load()
+	stopping := l.conn.stopping.Load() || l.late != nil
 	if l.conn.role == acceptor || !stopping {
 		l.step(&event{kind: started, link: l.conn.link})
 	}
 	if stopping {
-		l.step(&event{kind: stopAsked})
+		l.step(&event{kind: stopAsked, err: l.late})
 	}
 }
 

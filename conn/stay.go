@@ -32,7 +32,11 @@ func (c *Conn) run(ctx context.Context, ended chan error) {
 		return
 	}
 	if ctx.Err() != nil { // before there was anybody to be told
-		c.endWith(ctx)
+		if end := endOf(ctx); end.kind == stopAsked {
+			l.late = end.err
+		} else {
+			c.mailbox.post(end)
+		}
 	}
 	l.stay = &stay{ended: ended, leave: leave}
 	l.runWhileBusy()

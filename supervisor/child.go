@@ -97,8 +97,8 @@ type Child struct {
 }
 
 func newChild(s *Supervisor, spec ChildSpec) *Child {
-	if (spec.Run == nil) == (spec.Supervisor == nil) {
-		panic("supervisor: a ChildSpec needs either Run or Supervisor")
+	if (spec.Run == nil) == (spec.Supervisor == nil) || spec.Supervisor != nil && (spec.Init != nil || spec.Drain != nil) {
+		panic("supervisor: a ChildSpec needs either Run, with Init and Drain at will, or Supervisor")
 	}
 	return &Child{supervisor: s, spec: spec.withDefaults()}
 }

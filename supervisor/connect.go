@@ -22,13 +22,14 @@ import (
 // When no restart follows a panic, because the supervisor stops or gives up,
 // the Conn is closed for good, so that nobody waits for it.
 func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) {
-	return s.Start(ctx, (&connection{c, s.options.Registry}).spec())
+	return s.Start(ctx, (&connection{Conn: c, names: s.options.Registry}).spec())
 }
 
 // A connection is a Conn as a child.
 type connection struct {
 	*conn.Conn
 	names *registry.Registry // that have it while it is one; nil: none
+	begun bool               // a Run has ended, and another would go on from there
 }
 
 func (c *connection) spec() ChildSpec {
@@ -46,7 +47,7 @@ func (c *connection) register(ctx context.Context) error {
 // run gives the name back when no other Run goes on from here.
 func (c *connection) run(ctx context.Context) error {
 	err := c.Conn.Run(ctx)
-	if c.isResumable(err) {
+	if c.begun = c.isResumable(err); c.begun {
 		return err
 	}
 	return c.unregister(err)
@@ -61,9 +62,10 @@ func (c *connection) drain(ctx context.Context) error {
 	return nil
 }
 
+// outcome: what an earlier Run has left is closed also when its name could not
+// be had again.
 func (c *connection) outcome(err error) (final, resumes bool) {
-	resumable := c.isResumable(err)
-	return !resumable, resumable
+	return !c.isResumable(err), c.begun && !isClosed(c.Done())
 }
 
 // isResumable reports whether another Run continues the one that returned err.

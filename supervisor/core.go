@@ -190,7 +190,7 @@ func (c *core) hold(m *member) {
 // retire is the end of a member, once what its last Run has left is closed.
 func (c *core) retire(m *member) {
 	if m.resumes {
-		m.dismissing, m.again = true, false
+		m.again = false
 		c.stopWithin(m)
 		c.emit(dismiss, m)
 		m.doomed = true // so that the supervisor does not stop without it

@@ -78,7 +78,7 @@ func (f *form) write(w *scene) []byte {
 	f.ages(w.now, w.ended)
 	for m := range c.members.inOrder() {
 		f.byte(uint8(m.key), m.state[0], m.state[2])
-		f.flags(m.fresh, m.again && (m.doomed || m.state == Stopping), m.doomed, m.resumes && m.state == Waiting, m.dismissing, m.stuck, c.awaited == m)
+		f.flags(m.fresh, m.again && (m.doomed || m.state == Stopping), m.doomed, m.resumes && m.state == Waiting, m.stuck, c.awaited == m)
 		f.at(w.now, m.due)
 	}
 	f.byte(0)

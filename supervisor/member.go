@@ -23,13 +23,12 @@ type member struct {
 	state State
 	since instant // of the state
 
-	fresh      bool    // it has never got past its Init
-	again      bool    // stopping, or doomed: it is to run again
-	doomed     bool    // it is to be stopped when its turn comes
-	resumes    bool    // waiting: its last Run left something that is closed if no other goes on with it
-	dismissing bool    // stopping: that is being done, and nothing else of it runs
-	stuck      bool    // stopping: it has ignored its stop
-	due        instant // stopping: when it will have; 0: never, or it has
+	fresh   bool    // it has never got past its Init
+	again   bool    // stopping, or doomed: it is to run again
+	doomed  bool    // it is to be stopped when its turn comes
+	resumes bool    // waiting: its last Run left something that is closed if no other goes on with it
+	stuck   bool    // stopping: it has ignored its stop
+	due     instant // stopping: when it will have; 0: never, or it has
 
 	previous, next *member
 }

@@ -294,3 +294,29 @@ func TestIDIsTakenUntilTheChildIsGone(t *testing.T) {
 		stop(t, s)
 	})
 }
+
+// TestRestartOfAChildThatStarts begins its Init anew.
+//
+// Guarantees: G-0002.14
+func TestRestartOfAChildThatStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, inits := supervisor.New(supervisor.Options{}), 0
+		init := func(ctx context.Context) error {
+			if inits++; inits == 1 {
+				return idle(ctx)
+			}
+			return nil
+		}
+		started := make(chan error, 1)
+		go func() {
+			_, err := s.Start(t.Context(), supervisor.ChildSpec{ID: "a", Init: init, Run: idle})
+			started <- err
+		}()
+		synctest.Wait()
+		c, _ := s.Child("a")
+		if err := c.Restart(t.Context()); err != nil || <-started != nil || inits != 2 {
+			t.Errorf("Restart returned %v after %d Inits", err, inits)
+		}
+		stop(t, s)
+	})
+}

@@ -22,8 +22,7 @@ import (
 // on with ErrStopped. A supervisor that is a child is stopped by Child.Stop:
 // after this one its parent may restart it, without the children it had.
 func (s *Supervisor) Stop(ctx context.Context) error {
-	s.stop(false)
-	return s.finish(ctx)
+	return s.finish(ctx, s.stop(false))
 }
 
 // stop asks the core, and returns the life that ends. One that was over, with
@@ -56,12 +55,20 @@ func (s *Supervisor) Close(ctx context.Context) error {
 		ctx = within
 	}
 	deadline, _ := ctx.Deadline()
-	s.post(&message{kind: drainAsked, due: max(s.now()+time.Until(deadline)/10*9, 1)})
-	err := s.finish(ctx)
-	if ctx.Err() != nil {
+	l := s.drainUntil(deadline)
+	err := s.finish(ctx, l)
+	if ctx.Err() != nil && !isClosed(l.done) {
 		s.stop(false)
 	}
 	return err
+}
+
+// drainUntil asks the core, and returns the life that ends.
+func (s *Supervisor) drainUntil(deadline time.Time) *life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.step(&message{kind: drainAsked, due: max(s.now()+time.Until(deadline)/10*9, 1)})
+	return s.life
 }
 
 const defaultDrain = 5 * time.Second
@@ -70,7 +77,7 @@ const defaultDrain = 5 * time.Second
 // because it gave up, and returns what Stop returns. It returns the cause when
 // ctx ends first.
 func (s *Supervisor) Wait(ctx context.Context) error {
-	verdict, over := s.await(ctx)
+	verdict, over := s.present().await(ctx)
 	if !over {
 		return fmt.Errorf("%s: waiting for its end: %w", title(s.options.Name), context.Cause(ctx))
 	}
@@ -78,17 +85,16 @@ func (s *Supervisor) Wait(ctx context.Context) error {
 }
 
 // finish waits for the end of a life that is being ended.
-func (s *Supervisor) finish(ctx context.Context) error {
-	verdict, over := s.await(ctx)
+func (s *Supervisor) finish(ctx context.Context, l *life) error {
+	verdict, over := l.await(ctx)
 	if !over {
 		return fmt.Errorf("%w: %w", s.unfinished(), context.Cause(ctx))
 	}
 	return verdict
 }
 
-// await waits until the present life is over, or ctx ends.
-func (s *Supervisor) await(ctx context.Context) (verdict error, over bool) {
-	l := s.present()
+// await waits until the life is over, or ctx ends.
+func (l *life) await(ctx context.Context) (verdict error, over bool) {
 	select {
 	case <-l.done:
 		return l.verdict, true

@@ -129,24 +129,26 @@ func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) 
 	if err := s.nest(spec.Supervisor); err != nil {
 		return nil, c.refused("starting", err)
 	}
-	if err := s.add(c); err != nil {
+	key, err := s.add(c)
+	if err != nil {
 		unnest(spec.Supervisor)
 		return nil, c.refused("starting", err)
 	}
 	if err := c.awaitBegin(ctx); err != nil {
-		s.post(&message{kind: haltAsked, child: c.key})
+		s.post(&message{kind: haltAsked, child: key})
 		return nil, c.refused("starting", err)
 	}
 	return c, nil
 }
 
-func (s *Supervisor) add(c *Child) error {
+func (s *Supervisor) add(c *Child) (key uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.spec.ID == "" {
 		c.spec.ID = s.unusedID()
 	}
-	return s.enlist(c)
+	err = s.enlist(c)
+	return c.key, err
 }
 
 // enlist hands a child to the core, which starts it. The mutex is held.

@@ -66,7 +66,11 @@ func (s *Session) Server() Server {
 // Close lets calls in flight finish, takes no new ones, and ends the session.
 // At the end of ctx it ends it at once, and returns the context's cause.
 func (s *Session) Close(ctx context.Context) error {
-	return errors.Join(s.conn.Close(ctx), s.release())
+	err := s.conn.Close(ctx)
+	if errors.Is(err, conn.ErrNotRunning) { // its supervisor is to run it again: nothing is in flight
+		err = nil
+	}
+	return errors.Join(err, s.release())
 }
 
 // stop ends the session at once.
@@ -75,9 +79,13 @@ func (s *session) stop() error {
 	return s.release()
 }
 
-// release waits for the goroutine that ran the connection.
+// release waits for the goroutine that ran the connection, or takes it off a
+// supervisor that waits to run it.
 func (s *session) release() error {
-	<-s.child.Done()
+	var stuck *supervisor.StuckError
+	if err := s.child.Stop(context.Background()); errors.As(err, &stuck) {
+		return err
+	}
 	s.watch.end()
 	if s.own {
 		return s.supervisor.Stop(context.Background())
