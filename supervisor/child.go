@@ -24,8 +24,8 @@ type ChildSpec struct {
 	// returned.
 	Run func(context.Context) error
 
-	// Drain, if set, is called by Supervisor.Close, on a goroutine of its own: it
-	// has the child finish what it has begun and Run return nil, until its context
+	// Drain, if set, is called by Supervisor.Close, and never by a Stop, on a
+	// goroutine of its own, once Init has returned: it has the child finish what it has begun and Run return nil, until its context
 	// ends, as http.Server.Shutdown does. Either may return first: the child is
 	// over, and the context of Run ends, when both have; one whose Drain has
 	// returned is told to stop. Nil: the child has nothing to finish.

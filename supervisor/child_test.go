@@ -63,6 +63,9 @@ func endOnce(t *testing.T, policy supervisor.Restart, end func() error, failed, 
 	if restarted && (c.Err() != nil || isClosed(c.Done()) || status.Restarts != 1) {
 		t.Errorf("a restarted child is over: %v, %v", c.Err(), status)
 	}
+	if err := c.Restart(t.Context()); err != nil || c.Err() != nil || isClosed(c.Done()) {
+		t.Errorf("Restart returned %v, Err is %v", err, c.Err())
+	}
 	stop(t, s)
 }
 

@@ -200,3 +200,23 @@ func TestCloseOfATreeAnswersWhatIsInFlight(t *testing.T) {
 		stop(t, acceptors)
 	})
 }
+
+// TestNameStaysOverARestart, also while the Conn waits for others.
+//
+// Guarantees: G-0002.19
+func TestNameStaysOverARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names, first := registry.New(registry.Options{}), newScript()
+		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne, Registry: names})
+		start(t, s, supervisor.ChildSpec{ID: "first", Run: first.run})
+		start(t, s, newMember("slow", new(diary)).spec())
+		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "weather"})
+		connect(t, s, c)
+		first.end(returns(errBroken))
+		if found, _ := names.Lookup("weather"); found != c || states(s.Report().Children)["weather"] != supervisor.Waiting {
+			t.Errorf("found %v, report:\n%v", found, s.Report())
+		}
+		pass(time.Minute)
+		stop(t, s)
+	})
+}

@@ -43,6 +43,6 @@
 // A link that is lost is the Conn's business, and no restart.
 //
 // Starting, restarting and stopping one child takes constant time, however
-// many there are. What happens is decided by a pure state machine, which is
+// many there are; restarting a group takes time in proportion to the supervisor. What happens is decided by a pure state machine, which is
 // searched exhaustively; see ADR-0002.
 package supervisor

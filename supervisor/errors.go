@@ -43,7 +43,7 @@ func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("%s: child %q runs already", title(e.Supervisor), e.ID)
 }
 
-// A PanicError is a panic in a child's Run.
+// A PanicError is a panic in a child's Init, Run or Drain.
 type PanicError struct {
 	Value any
 	Stack []byte

@@ -116,7 +116,8 @@ func New(o Options) *Supervisor {
 
 // Start runs a child. It returns when the child's Init has returned, or at
 // once when it has none; where the Strategy has a child depend on those before
-// it, and they are being restarted, it waits for them first.
+// it, and they are being started, it waits for them first. So an Init that
+// starts a child of its own supervisor waits for itself then.
 //
 // It fails with a *DuplicateError when the id belongs to a child that is not
 // over, with ErrStopped when the supervisor is stopping, and with the error of

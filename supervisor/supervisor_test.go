@@ -203,6 +203,9 @@ func TestGivesUp(t *testing.T) {
 		if !errors.As(err, &gaveUp) || gaveUp.Child != "a" || gaveUp.Intensity != 3 || strings.Count(err.Error(), errBroken.Error()) != 1 {
 			t.Errorf("Wait returned %v, want an *IntensityError that names a, and nothing else", err)
 		}
+		if !errors.As(s.Report().GaveUp, new(*supervisor.IntensityError)) {
+			t.Errorf("report:\n%v", s.Report())
+		}
 		if !slices.Equal(log, []string{"y", "x"}) || !errors.Is(s.Stop(t.Context()), err) {
 			t.Errorf("stopped in order %v", log)
 		}
@@ -297,16 +300,20 @@ func TestChildrenAreListed(t *testing.T) {
 }
 
 // TestWhatIsOverIsForgotten: a supervisor whose children come and go does not
-// grow.
+// grow. Who was started again is not over.
 func TestWhatIsOverIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
+		if err := start(t, s, supervisor.ChildSpec{ID: "again", Run: idle}).Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start(t, s, supervisor.ChildSpec{ID: "again", Run: idle})
 		var last *supervisor.Child
 		for range 1000 {
 			last = start(t, s, supervisor.ChildSpec{Run: func(context.Context) error { return nil }, Restart: supervisor.Temporary})
 			<-last.Done()
 		}
-		if got := s.Report().Children; len(got) != 128 || got[127].ID != last.ID() {
+		if got := s.Report().Children; len(got) != 129 || got[0].ID != "again" || got[128].ID != last.ID() {
 			t.Errorf("%d children are listed, the last is %s", len(got), got[len(got)-1])
 		}
 		stop(t, s)
