@@ -25,10 +25,11 @@ type ChildSpec struct {
 	Run func(context.Context) error
 
 	// Drain, if set, is called by Supervisor.Close, and never by a Stop, on a
-	// goroutine of its own, once Init has returned: it has the child finish what it has begun and Run return nil, until its context
-	// ends, as http.Server.Shutdown does. Either may return first: the child is
-	// over, and the context of Run ends, when both have; one whose Drain has
-	// returned is told to stop. Nil: the child has nothing to finish.
+	// goroutine of its own, once Init has returned: it has the child finish what
+	// it has begun and Run return nil, until its context ends, as
+	// http.Server.Shutdown does. Either may return first: the child is over, and
+	// the context of Run ends, when both have; one whose Drain has returned is
+	// told to stop. Nil: the child has nothing to finish.
 	Drain func(context.Context) error
 
 	// Supervisor, in place of the three above, makes a supervisor the child of
