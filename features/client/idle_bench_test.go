@@ -27,9 +27,9 @@ var idlePairKinds = []struct {
 	goroutines    int
 	heap          int // bytes, at most
 }{
-	{"accepted", protocol.LatestLegacy, true, 1, 9_300},
-	{"accepted, modern", protocol.Latest, true, 1, 9_600},
-	{"served", protocol.LatestLegacy, false, 2, 10_300},
+	{"accepted", protocol.LatestLegacy, true, 1, 9_800},
+	{"accepted, modern", protocol.Latest, true, 1, 10_100},
+	{"served", protocol.LatestLegacy, false, 2, 10_600},
 }
 
 // BenchmarkIdlePair says what a client and a server that are connected in memory
