@@ -1,0 +1,177 @@
+package supervisor_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/supervisor"
+)
+
+// TestStopOfASupervisorThatIsToBeginAgain: what it has kept is over, and it
+// begins without. It has given up, and waits for a sibling that is slow to stop;
+// its hook is slower.
+//
+// Guarantees: G-0002.15
+func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []supervisor.EventKind
+		root, failing := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), newScript()
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(e supervisor.Event) {
+			told = append(told, e.Kind)
+			pause(2 * time.Second)
+		}})
+		c := start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		start(t, root, newMember("slow", new(diary)).spec())
+		pass(time.Minute)
+		failing.end(returns(errBroken))
+		pass(2500 * time.Millisecond)
+		var callers sync.WaitGroup
+		for range 2 { // at once: when they return the supervisor begins again
+			callers.Go(func() {
+				if err := pool.Stop(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) || !isClosed(c.Done()) {
+					t.Errorf("Stop returned %v", err)
+				}
+			})
+		}
+		callers.Wait()
+		pass(time.Minute)
+		if r := root.Report(); r.Spent != 0 || r.Children[0].Restarts != 1 || r.Children[0].Supervisor.GaveUp != nil || failing.runs.Load() != 1 {
+			t.Errorf("report:\n%v", r)
+		}
+		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed}; !slices.Equal(told, want) {
+			t.Errorf("told %v", told)
+		}
+		stop(t, root)
+	})
+}
+
+// TestStopWhileTheHookIsTold that a supervisor has given up: its parent does
+// not let it begin again, and its children are over.
+//
+// Guarantees: G-0002.15
+func TestStopWhileTheHookIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, failing := supervisor.New(supervisor.Options{}), newScript()
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(supervisor.Event) { pause(time.Second) }})
+		c := start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		failing.end(returns(errBroken))
+		if err := root.Stop(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) || !isClosed(c.Done()) {
+			t.Errorf("Stop returned %v", err)
+		}
+	})
+}
+
+// TestSupervisorThatCannotBeginAgain fails to start, which is the parent's
+// business.
+//
+// Guarantees: G-0002.4, G-0002.15
+func TestSupervisorThatCannotBeginAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, d := supervisor.New(supervisor.Options{Intensity: 2}), new(diary)
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1})
+		a := newMember("a", d)
+		start(t, pool, a.spec())
+		a.fails = 10
+		a.end(returns(errBroken))
+		var gaveUp *supervisor.IntensityError
+		if err := root.Wait(t.Context()); !errors.As(err, &gaveUp) || gaveUp.Child != "pool" || !errors.Is(err, errBroken) {
+			t.Errorf("Wait returned %v", err)
+		}
+		d.want(t, "a starts", "a runs", "a starts", "a starts")
+	})
+}
+
+// TestStopWhileASupervisorBegins: what it has begun is stopped, by whomever, and
+// its parent begins it again unless it has stopped itself.
+//
+// Guarantees: G-0002.15
+func TestStopWhileASupervisorBegins(t *testing.T) {
+	for _, byParent := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			root, d := supervisor.New(supervisor.Options{}), new(diary)
+			pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
+			team(t, pool, d)
+			again := make(chan error, 1)
+			go func() { again <- poolChild.Restart(t.Context()) }()
+			pass(4500 * time.Millisecond) // b starts
+			stopped := pool
+			if byParent {
+				stopped = root
+			}
+			stop(t, stopped)
+			d.want(t, "c is told", "c is gone", "b is told", "b is gone", "a is told", "a is gone",
+				"a starts", "a runs", "b starts", "b runs", "b is told", "b is gone", "a is told", "a is gone")
+			if err := <-again; (err != nil) != byParent {
+				t.Errorf("Restart returned %v", err)
+			}
+			if r := root.Report(); r.Children[0].Restarts != 1 || !byParent && pool.Report().State != supervisor.Running {
+				t.Errorf("report:\n%v", r)
+			}
+			stop(t, root)
+		})
+	}
+}
+
+// TestRestartWhileTheHookIsTold that a supervisor has given up: it begins again,
+// once.
+//
+// Guarantees: G-0002.15
+func TestRestartWhileTheHookIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, failing := supervisor.New(supervisor.Options{}), newScript()
+		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(supervisor.Event) { pause(time.Second) }})
+		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		failing.end(returns(errBroken))
+		err := poolChild.Restart(t.Context())
+		synctest.Wait()
+		if err != nil || failing.runs.Load() != 2 || root.Report().Children[0].Restarts != 1 {
+			t.Errorf("Restart returned %v, report:\n%v", err, root.Report())
+		}
+		stop(t, root)
+	})
+}
+
+// TestStopDuringARestart of a supervisor: it begins again without children.
+//
+// Guarantees: G-0002.15
+func TestStopDuringARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, again := supervisor.New(supervisor.Options{}), make(chan error, 1)
+		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
+		start(t, pool, newMember("a", new(diary)).spec())
+		go func() { again <- poolChild.Restart(t.Context()) }()
+		synctest.Wait()
+		stop(t, pool)
+		if err := <-again; err != nil || states(pool.Report().Children)["a"] != supervisor.Stopped {
+			t.Errorf("Restart returned %v, report:\n%v", err, pool.Report())
+		}
+		stop(t, root)
+	})
+}
+
+// TestGivingUpIsToldToTheEnd: a root that gives up with a supervisor below waits
+// until that has told what became of its children.
+//
+// Guarantees: G-0002.15
+func TestGivingUpIsToldToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []supervisor.EventKind
+		root, failing := supervisor.New(supervisor.Options{Intensity: -1}), newScript()
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(e supervisor.Event) {
+			pause(time.Second)
+			told = append(told, e.Kind)
+		}})
+		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		failing.end(returns(errBroken))
+		if err := root.Wait(t.Context()); !errors.Is(err, errBroken) {
+			t.Errorf("Wait returned %v", err)
+		}
+		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed}; !slices.Equal(told, want) {
+			t.Errorf("told %v", told)
+		}
+	})
+}
