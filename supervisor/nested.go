@@ -6,24 +6,42 @@ import (
 	"fmt"
 )
 
-// nest makes a supervisor part of the tree of s.
+// nest makes a supervisor part of the tree of s. It is claimed before it is
+// known that this is no circle, so that of two that would be one if both were
+// let, the later sees the other.
 func (s *Supervisor) nest(child *Supervisor) error {
 	if child == nil {
 		return nil
 	}
+	if err := child.claim(s); err != nil {
+		return err
+	}
 	for up := s; up != nil; up = up.above() {
 		if up == child {
+			unnest(child)
 			return fmt.Errorf("%w: it is above the one it would be below", ErrNested)
 		}
 	}
-	child.mu.Lock()
-	defer child.mu.Unlock()
-	if child.parent != nil {
-		return fmt.Errorf("%w: it is a child of %s", ErrNested, title(child.parent.options.Name))
-	}
-	child.parent, child.core.nested = s, true
-	child.pulse.feed(&s.pulse)
+	child.join(s)
 	return nil
+}
+
+func (s *Supervisor) claim(parent *Supervisor) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.parent != nil {
+		return fmt.Errorf("%w: it is a child of %s", ErrNested, title(s.parent.options.Name))
+	}
+	s.parent = parent
+	return nil
+}
+
+// join ends a claim: from here on the supervisor may begin again.
+func (s *Supervisor) join(parent *Supervisor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.nested = true
+	s.pulse.feed(&parent.pulse)
 }
 
 // renest makes the supervisor that a child runs part of the tree again, should

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -204,6 +205,32 @@ func TestTreesAreTrees(t *testing.T) {
 		stop(t, root)
 		stop(t, other)
 	})
+}
+
+// TestTreesStayTrees, when two supervisors become each other's children at once:
+// one of them is refused at least.
+//
+// Guarantees: G-0002.15
+func TestTreesStayTrees(t *testing.T) {
+	for range 2000 {
+		a, b := supervisor.New(supervisor.Options{Name: "a"}), supervisor.New(supervisor.Options{Name: "b"})
+		var refusals, ready atomic.Int64
+		var starts sync.WaitGroup
+		for parent, child := range map[*supervisor.Supervisor]*supervisor.Supervisor{a: b, b: a} {
+			starts.Go(func() {
+				for ready.Add(1); ready.Load() < 2; {
+				}
+				if _, err := parent.Start(t.Context(), supervisor.ChildSpec{Supervisor: child}); errors.Is(err, supervisor.ErrNested) {
+					refusals.Add(1)
+				}
+			})
+		}
+		if starts.Wait(); refusals.Load() == 0 {
+			t.Fatal("nobody was refused")
+		}
+		stop(t, a)
+		stop(t, b)
+	}
 }
 
 // TestSupervisorIsStoppedByItsChild: its children are over, and a Restart of it
