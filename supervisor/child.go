@@ -79,6 +79,7 @@ type Child struct {
 	done   moment // it is over
 	err    error  // how, set before
 	overAt instant
+	hidden bool // it is not listed once it is over
 
 	// Of the present Run.
 	cancel     context.CancelCauseFunc
@@ -235,11 +236,17 @@ func (c *Child) isStuck() *StuckError {
 	return &StuckError{c.supervisor.options.Name, []string{c.spec.ID}}
 }
 
-// Delete stops the child, and takes it off the list of those that are over.
+// Delete stops the child, and has it listed no more once it is over, even if
+// that is after Delete has returned. A Restart brings it back all the same.
 func (c *Child) Delete(ctx context.Context) error {
-	err := c.Stop(ctx)
-	c.supervisor.mu.Lock()
-	defer c.supervisor.mu.Unlock()
-	c.supervisor.forget(c)
-	return err
+	c.hide()
+	return c.Stop(ctx)
+}
+
+func (c *Child) hide() {
+	s := c.supervisor
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.hidden = true
+	s.forget(c)
 }

@@ -137,6 +137,36 @@ func TestStopAndRestartAtOnce(t *testing.T) {
 	})
 }
 
+// TestDeletedChildIsForgotten also when it ends only after Delete has given up
+// on it. It is listed again once it is brought back.
+//
+// Guarantees: G-0002.14
+func TestDeletedChildIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
+		c := start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deafOnce(release, new(atomic.Int64))})
+		if err := c.Delete(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
+			t.Errorf("Delete returned %v", err)
+		}
+		if _, ok := s.Child("deaf"); !ok {
+			t.Error("a child that runs is not listed")
+		}
+		close(release)
+		synctest.Wait()
+		if _, ok := s.Child("deaf"); ok {
+			t.Error("a deleted child is listed")
+		}
+		if err := c.Restart(t.Context()); err != nil {
+			t.Errorf("Restart returned %v", err)
+		}
+		synctest.Wait()
+		if _, ok := s.Child("deaf"); !ok {
+			t.Error("a child that was brought back is not listed")
+		}
+		stop(t, s)
+	})
+}
+
 // TestOldFailureIsForgiven: a child that is brought back, and stopped before it
 // could run, has not failed.
 func TestOldFailureIsForgiven(t *testing.T) {

@@ -16,7 +16,7 @@ type core struct {
 	keeps    bool  // stopping: who was running starts with it again
 	members  members
 	restarts []instant // the recent ones, oldest first
-	doomed   []*member // who is to be stopped, next first
+	doomed   []*member // who is to be stopped, next last
 	awaited  *member   // the one of them whose end is waited for
 	ordered  bool      // the members that were kept are being started
 	drainDue instant   // draining: when that is over
@@ -193,8 +193,10 @@ func (c *core) retire(m *member) {
 		m.again = false
 		c.stopWithin(m)
 		c.emit(dismiss, m)
-		m.doomed = true // so that the supervisor does not stop without it
-		c.queue()
+		if !m.doomed { // so that the supervisor does not stop without it
+			m.doomed = true
+			c.doomed = append(c.doomed, m)
+		}
 		return
 	}
 	c.enter(m, Stopped)

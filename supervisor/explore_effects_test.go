@@ -100,6 +100,7 @@ func (w *scene) halt(fx *effect) {
 func (w *scene) conclude() {
 	w.must(w.stopping && !w.over, "the supervisor concludes")
 	w.over = true
+	w.must(w.core.dueAt == 0, "the supervisor has stopped, and waits for a deadline")
 	for i := 1; i <= int(w.added); i++ {
 		b := &w.children[i]
 		w.must(!b.alive || b.overdue, "child %d runs when the supervisor has stopped", i)

@@ -110,9 +110,7 @@ func (w *scene) choices(to []choice) []choice {
 	}
 	may(stopsAll, 0)
 	may(keepsAll, 0)
-	if !w.stopping {
-		may(drainsAll, 0)
-	}
+	may(drainsAll, 0)
 	if w.over && w.keeping {
 		may(begins, 0)
 	}
@@ -153,16 +151,15 @@ func (w *scene) apply(c choice) {
 	case restarts:
 		b.asked = !w.stopping
 		msg.kind = restartAsked
-	case stopsAll, keepsAll:
+	case stopsAll, keepsAll, drainsAll:
 		if keeps := c.kind == keepsAll && (!w.stopping || w.keeping); !w.over || w.keeping != keeps {
 			w.keeping = keeps
 			w.stop()
 		}
 		msg.kind, msg.keeps = stopAsked, c.kind == keepsAll
-	case drainsAll:
-		w.keeping = false
-		w.stop()
-		msg.kind, msg.due = drainAsked, w.now+smallDrain
+		if c.kind == drainsAll {
+			msg.kind, msg.due = drainAsked, w.now+smallDrain
+		}
 	case begins:
 		w.stopping, w.keeping, w.over, w.ordered, w.gaveUp, w.ended = false, false, false, true, false, nil
 		msg.kind = begun

@@ -1,6 +1,7 @@
 package supervisor_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -47,6 +49,37 @@ func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
 		}
 		stop(t, root)
 	})
+}
+
+// TestCloseOfASupervisorThatIsToBeginAgain: what it has kept is over, as behind a
+// Stop. Its parent stops it at first, and then waits for a sibling that is slow
+// to start.
+//
+// Guarantees: G-0002.15, G-0002.16
+func TestCloseOfASupervisorThatIsToBeginAgain(t *testing.T) {
+	for state, after := range map[supervisor.State]time.Duration{supervisor.Stopping: 500 * time.Millisecond, supervisor.Stopped: 1500 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			root, servers, failing := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), supervisor.New(supervisor.Options{}), newScript()
+			start(t, root, supervisor.ChildSpec{ID: "failing", Run: failing.run, Init: func(context.Context) error { pause(2 * time.Second); return nil }})
+			pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
+			c := conn.New(new(peer).transport(t, servers), conn.Options{Name: "weather"})
+			connect(t, pool, c)
+			start(t, pool, newMember("slow to stop", new(diary)).spec())
+			failing.end(returns(errBroken))
+			if pass(after); pool.Report().State != state {
+				t.Errorf("report:\n%v", root.Report())
+			}
+			if err := pool.Close(t.Context()); err != nil || !isClosed(c.Done()) {
+				t.Errorf("%v: Close returned %v, the Conn is %v", state, err, c.State())
+			}
+			pass(time.Minute)
+			if r := root.Report(); states(r.Children)["pool"] != supervisor.Running || states(pool.Report().Children)["weather"] != supervisor.Stopped {
+				t.Errorf("report:\n%v", r)
+			}
+			stop(t, root)
+			stop(t, servers)
+		})
+	}
 }
 
 // TestStopWhileTheHookIsTold that a supervisor has given up: its parent does

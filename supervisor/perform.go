@@ -27,19 +27,21 @@ func (s *Supervisor) step(msg *message) {
 // now is the time on the supervisor's monotonic clock.
 func (s *Supervisor) now() instant { return time.Since(s.born) }
 
-// arm sets the timer to the core's deadline. One that fires too early costs an
-// idle tick.
+// arm sets the timer to the core's deadline, if there is one. A timer that fires
+// too early costs an idle tick.
 func (s *Supervisor) arm() {
 	due := s.core.dueAt
-	if due == 0 || s.armed != 0 && s.armed <= due {
+	switch {
+	case due == 0 && s.armed != 0:
+		s.timer.Stop()
+	case due == 0 || s.armed != 0 && s.armed <= due:
 		return
+	case s.timer == nil:
+		s.timer = time.AfterFunc(due-s.now(), s.tick)
+	default:
+		s.timer.Reset(due - s.now())
 	}
 	s.armed = due
-	if wait := due - s.now(); s.timer == nil {
-		s.timer = time.AfterFunc(wait, s.tick)
-	} else {
-		s.timer.Reset(wait)
-	}
 }
 
 func (s *Supervisor) tick() {
@@ -122,7 +124,8 @@ func (s *Supervisor) drain(c *Child, due instant) {
 }
 
 // retire ends a child. It stays listed until its id is started again or too
-// many others are over. One that was never started is forgotten.
+// many others are over. One that was never started, or is to be deleted, is
+// forgotten.
 func (s *Supervisor) retire(c *Child) {
 	kind := ChildStopped
 	if c.failure != nil {
@@ -130,7 +133,7 @@ func (s *Supervisor) retire(c *Child) {
 		s.blame(c)
 	}
 	delete(s.children, c.key)
-	if s.tell(kind, c, c.failure); c.proven {
+	if s.tell(kind, c, c.failure); c.proven && !c.hidden {
 		s.list(c)
 	} else {
 		delete(s.byID, c.spec.ID)

@@ -25,16 +25,20 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 	return s.finish(ctx, s.stop(false))
 }
 
-// stop asks the core, and returns the life that ends. One that was over, with
-// children kept for another, goes on until those are closed.
 func (s *Supervisor) stop(keeps bool) *life {
+	return s.askToEnd(&message{kind: stopAsked, keeps: keeps})
+}
+
+// askToEnd asks the core, and returns the life that ends. One that was over, with
+// children kept for another, goes on until those are closed.
+func (s *Supervisor) askToEnd(msg *message) *life {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.core.state == Stopped && s.core.keeps && !keeps {
+	if s.core.state == Stopped && s.core.keeps && !msg.keeps {
 		s.life = s.life.prolong()
 		s.news.resume()
 	}
-	s.step(&message{kind: stopAsked, keeps: keeps})
+	s.step(msg)
 	return s.life
 }
 
@@ -55,20 +59,13 @@ func (s *Supervisor) Close(ctx context.Context) error {
 		ctx = within
 	}
 	deadline, _ := ctx.Deadline()
-	l := s.drainUntil(deadline)
+	due := s.now() + time.Until(deadline)/10*9
+	l := s.askToEnd(&message{kind: drainAsked, due: max(due, 1)})
 	err := s.finish(ctx, l)
 	if ctx.Err() != nil && !isClosed(l.done) {
 		s.stop(false)
 	}
 	return err
-}
-
-// drainUntil asks the core, and returns the life that ends.
-func (s *Supervisor) drainUntil(deadline time.Time) *life {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.step(&message{kind: drainAsked, due: max(s.now()+time.Until(deadline)/10*9, 1)})
-	return s.life
 }
 
 const defaultDrain = 5 * time.Second

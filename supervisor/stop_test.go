@@ -3,12 +3,14 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/google/go-cmp/cmp"
@@ -134,6 +136,22 @@ func TestStopWithAContext(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestStoppedSupervisorIsLeftToTheCollector, though the time its children had to
+// stop is not up.
+func TestStoppedSupervisorIsLeftToTheCollector(t *testing.T) {
+	s := supervisor.New(supervisor.Options{})
+	start(t, s, supervisor.ChildSpec{Run: idle, Shutdown: 24 * time.Hour})
+	stop(t, s)
+	left := weak.Make(s)
+	s = nil
+	for range 1000 {
+		if runtime.GC(); left.Value() == nil {
+			return
+		}
+	}
+	t.Error("something keeps it")
 }
 
 // TestStopFromManyGoroutines: all get the same verdict, and nothing starts any

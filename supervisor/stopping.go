@@ -34,7 +34,7 @@ func (m *member) doom(again bool) {
 // queue lines up who is to be stopped: the last that was started goes first.
 func (c *core) queue() {
 	c.doomed = c.doomed[:0]
-	for m := range c.members.backward() {
+	for m := range c.members.inOrder() {
 		if m.doomed {
 			c.doomed = append(c.doomed, m)
 		}
@@ -45,8 +45,9 @@ func (c *core) queue() {
 // and goes on from there when there is none left.
 func (c *core) proceed() {
 	for c.awaited == nil && len(c.doomed) > 0 {
-		m := c.doomed[0]
-		c.doomed = c.doomed[1:]
+		last := len(c.doomed) - 1
+		m := c.doomed[last]
+		c.doomed = c.doomed[:last]
 		c.takeDown(m)
 	}
 	switch {
@@ -54,7 +55,7 @@ func (c *core) proceed() {
 	case c.state == Running:
 		c.advance()
 	default:
-		c.state, c.drainDue = Stopped, 0
+		c.state, c.drainDue, c.dueAt = Stopped, 0, 0
 		c.out = append(c.out, effect{kind: conclude})
 	}
 }
@@ -121,8 +122,15 @@ func (c *core) onHaltAsked(m *member) {
 // onDrainAsked has every member finish what it has begun, and stops those that
 // know of nothing to finish. Members that are independent begin at once; else
 // each begins when those after it are over.
+// One that is being stopped, or was, has nothing left to finish: it is stopped
+// for good.
 func (c *core) onDrainAsked(due instant) {
-	if c.state != Running {
+	switch c.state {
+	case Running:
+	case Draining:
+		return
+	default:
+		c.onStopAsked(false)
 		return
 	}
 	c.state, c.drainDue = Draining, due

@@ -165,7 +165,7 @@ func (s *Supervisor) enlist(c *Child) error {
 	}
 	s.keys++
 	c.key, c.err, c.failure = s.keys, nil, nil
-	c.begun, c.done, c.overdue = moment{}, moment{}, moment{}
+	c.begun, c.done, c.overdue, c.hidden = moment{}, moment{}, moment{}, false
 	s.children[c.key], s.byID[c.spec.ID] = c, c
 	s.step(&message{kind: added, child: c.key, traits: c.spec.traits()})
 	return nil
