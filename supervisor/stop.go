@@ -84,10 +84,15 @@ func (s *Supervisor) Wait(ctx context.Context) error {
 // finish waits for the end of a life that is being ended.
 func (s *Supervisor) finish(ctx context.Context, l *life) error {
 	verdict, over := l.await(ctx)
-	if !over {
-		return fmt.Errorf("%w: %w", s.unfinished(), context.Cause(ctx))
+	if over {
+		return verdict
 	}
-	return verdict
+	left := s.unfinished()
+	if len(left) == 0 { // the verdict is all that is missing
+		<-l.done
+		return l.verdict
+	}
+	return fmt.Errorf("%w: %w", &StuckError{s.options.Name, left}, context.Cause(ctx))
 }
 
 // await waits until the life is over, or ctx ends.
@@ -124,12 +129,12 @@ func (s *Supervisor) conclude(l *life, stuck []string) {
 }
 
 // unfinished names what a Stop that can wait no longer leaves behind.
-func (s *Supervisor) unfinished() *StuckError {
+func (s *Supervisor) unfinished() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := s.unstoppable()
-	if len(left) == 0 {
-		left = []string{hookName}
+	if len(left) == 0 && s.options.OnEvent != nil {
+		return []string{hookName}
 	}
-	return &StuckError{s.options.Name, left}
+	return left
 }

@@ -138,6 +138,19 @@ func TestStopWithAContext(t *testing.T) {
 	})
 }
 
+// TestStopOfNothing is over before anybody has to wait, whatever ctx says.
+//
+// Guarantees: G-0002.6
+func TestStopOfNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		if err := supervisor.New(supervisor.Options{}).Stop(ctx); err != nil {
+			t.Fatalf("Stop returned %v", err)
+		}
+	}
+}
+
 // TestStoppedSupervisorIsLeftToTheCollector, though the time its children had to
 // stop is not up.
 func TestStoppedSupervisorIsLeftToTheCollector(t *testing.T) {
