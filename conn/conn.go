@@ -3,7 +3,6 @@ package conn
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,9 +80,10 @@ func (c *Conn) Owner() any { return c.options.Owner }
 // A *StuckError is joined when code that was handed in is still running, and
 // what the link said when it could not close cleanly.
 //
-// After a panic Run returns a *PanicError, every call having ended as LinkLost,
-// with an unknown delivery unless it surely never left; an initiator may be run
-// again, and continues its ids and epochs.
+// After a panic, or runtime.Goexit in code that it was given, Run returns a
+// *PanicError, every call having ended as LinkLost, with an unknown delivery
+// unless it surely never left; an initiator may be run again, and continues its
+// ids and epochs.
 //
 // A context that ends with a cause that wraps ErrInterrupted has Run do the same
 // without a panic: the link is closed within Options.StopGrace, what ran for it
@@ -93,18 +93,13 @@ func (c *Conn) Owner() any { return c.options.Owner }
 func (c *Conn) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go c.run(ctx, ended)
-	var err error
-	var returned bool
 	select {
-	case err, returned = <-ended:
+	case err := <-ended:
+		return err
 	case <-ctx.Done():
 		c.endWith(ctx)
-		err, returned = <-ended
+		return <-ended
 	}
-	if !returned {
-		runtime.Goexit() // what has ended the goroutine of a turn has meant this one
-	}
-	return err
 }
 
 // Start is Run without a goroutine while there is nothing to do: an event that
@@ -114,8 +109,8 @@ func (c *Conn) Run(ctx context.Context) error {
 // given to over, once, on the last of those goroutines; Close and Done may tell
 // of the end before. All that is said of Run elsewhere holds for Start.
 func (c *Conn) Start(ctx context.Context, over func(error)) error {
-	var turn func()
-	l, leave, err := c.enter(ctx, func() { go turn() }, func() { turn() })
+	var l *loop
+	l, leave, err := c.enter(ctx, func() { go l.runWhileBusy() }, func() { l.runWhileBusy() })
 	if err != nil {
 		return err
 	}
@@ -123,19 +118,18 @@ func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	if ctx.Done() != nil {
 		unhook = context.AfterFunc(ctx, func() { c.endWith(ctx) })
 	}
-	end := func(closed bool, err error) {
-		if closed {
-			unhook()
-			leave()
-			over(err)
-		}
+	l.ends = func(err error) {
+		unhook()
+		leave()
+		over(err)
 	}
-	turn = func() { end(l.runOnce()) }
 	closed, next, err := l.turns()
 	if next != nil {
 		go l.workAlone(next) // the caller's goroutine serves nobody
 	}
-	end(closed, err)
+	if closed {
+		l.ends(err)
+	}
 	return nil
 }
 

@@ -142,9 +142,10 @@ func (e *StuckError) Error() string {
 	return fmt.Sprintf("conn: still running after their context ended: %s", strings.Join(e.Tasks, ", "))
 }
 
-// A PanicError is a panic in the Conn's own loop, or in code that it was given.
+// A PanicError is a panic in the Conn's own loop, or in code that it was given,
+// or the end of its goroutine there.
 type PanicError struct {
-	Value any
+	Value any // an error that says so, for runtime.Goexit
 	Stack []byte
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,119 @@ func (goexiting) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage,
 }
 
 func (goexiting) ServeNotification(context.Context, *conn.Incoming) { runtime.Goexit() }
+
+// exiting ends every goroutine that sends.
+type exiting struct{ *script }
+
+func (exiting) Send(transport.Outbound) error {
+	runtime.Goexit()
+	return nil
+}
+
+// What ends the goroutine of a turn is a panic of the loop: every caller has been
+// told, and an initiator can be run again.
+//
+// Guarantees: G-0001.11
+func TestLinkThatEndsTheGoroutineOfTheLoop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		links := []transport.Link{exiting{&script{}}, &script{}}
+		c := conn.New(opening(func(context.Context) (transport.Link, error) {
+			link := links[0]
+			links = links[1:]
+			return link, nil
+		}), conn.Options{})
+		r := start(c)
+		synctest.Wait()
+		cause := new(conn.CallError)
+		if err := <-r.calling(t.Context(), conn.Request{Method: "m"}); !errors.As(err, &cause) || cause.Cause != conn.LinkLost {
+			t.Errorf("Call: %v", err)
+		}
+		panicked := new(conn.PanicError)
+		if err := <-r.ended; !errors.As(err, &panicked) || !strings.Contains(err.Error(), "exiting.Send") {
+			t.Errorf("Run: %v", err)
+		}
+		again := start(c)
+		if err := c.AwaitReady(t.Context()); err != nil || c.Status().Epoch != 2 {
+			t.Errorf("run again it is %v in epoch %d", err, c.Status().Epoch)
+		}
+		c.Stop()
+		if err := <-again.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Guarantees: G-0001.11
+func TestLinkThatEndsTheGoroutineOfAStartedConn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		c, ended := started(t, t.Context(), exiting{s}, conn.Options{Handler: goexiting{}})
+		s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		if err := <-ended; !errors.As(err, new(*conn.PanicError)) || !isOver(c) {
+			t.Errorf("over was told %v", err)
+		}
+	})
+}
+
+func isOver(c *conn.Conn) bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// deserter ends the goroutine that opens, shakes hands over, or closes its link,
+// the first time.
+type deserter struct {
+	*script
+	during string
+	times  int
+}
+
+func (d *deserter) desert(during string) {
+	if d.during == during {
+		if d.times++; d.times == 1 {
+			runtime.Goexit()
+		}
+	}
+}
+
+func (d *deserter) Open(context.Context) (transport.Link, error) {
+	d.desert("open")
+	return d, nil
+}
+
+func (d *deserter) Handshake(context.Context, *conn.Incarnation) error {
+	d.desert("handshake")
+	return nil
+}
+
+func (d *deserter) Close(grace time.Duration) error {
+	d.desert("close")
+	return d.script.Close(grace)
+}
+
+// A step that ends its goroutine has failed, like one that panics.
+//
+// Guarantees: G-0001.11
+func TestStepThatEndsItsGoroutine(t *testing.T) {
+	for during, want := range map[string]conn.ReasonKind{"open": conn.OpenFailed, "handshake": conn.HandshakeFailed, "close": ""} {
+		bubble(t, func(t *testing.T) {
+			d := &deserter{script: &script{}, during: during}
+			r := start(conn.New(d, conn.Options{Handshake: d.Handshake}))
+			if err := r.AwaitReady(t.Context()); err != nil || r.Status().LastFailure.Kind != want {
+				t.Errorf("%s: %v, last failure %q", during, err, r.Status().LastFailure)
+			}
+			r.Stop()
+			began := time.Now()
+			if err := <-r.ended; (err != nil) != (during == "close") || time.Since(began) > 0 {
+				t.Errorf("%s: Run returned %v after %v", during, err, time.Since(began))
+			}
+		})
+	}
+}
 
 type deafening struct{ *script }
 

@@ -3,7 +3,6 @@ package conn
 import (
 	"container/list"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -35,6 +34,7 @@ type loop struct {
 	late     error               // set: its context had ended before it began, and it is to stop
 	next     func() (first bool) // what the goroutine of this turn goes on with
 	stay     *stay               // nil if it was started
+	ends     func(error)         // follows the last turn, on the goroutine that had it
 	finished bool                // the core has nothing left to do
 	overdue  bool                // and tasks were waited for long enough
 
@@ -84,24 +84,32 @@ func stop(timer *time.Timer) {
 	}
 }
 
-// runOnce has turns on a goroutine that is there for nothing else, and then
+// runWhileBusy has turns on a goroutine that is there for nothing else, and then
 // does what comes next, which may be followed by more turns.
-func (l *loop) runOnce() (over bool, err error) {
+func (l *loop) runWhileBusy() {
 	for {
 		over, next, err := l.turns()
-		if over || next == nil || !next() {
-			return over, err
+		if over {
+			l.ends(err)
+			return
+		}
+		if next == nil || !next() {
+			return
 		}
 	}
 }
 
-// turns goes on until there is nothing to do for now, or for good: when the
-// core is finished and every task is over or overdue, or after a panic or an
-// interruption. What comes next is left to the goroutine, which has the turns no
-// more.
+// turns goes on until there is nothing to do for now, or for good. What comes
+// next is left to the goroutine, which has the turns no more.
 func (l *loop) turns() (over bool, next func() (first bool), err error) {
-	over = true // unless it returns below
+	over, err = true, errExited // unless it returns
 	defer l.recoverPanic(&err)
+	return l.turnWhileBusy()
+}
+
+// turnWhileBusy is over when the core is finished and every task is over or
+// overdue, or after an interruption.
+func (l *loop) turnWhileBusy() (over bool, next func() (first bool), err error) {
 	if !l.begun {
 		l.begun = true
 		l.begin()
@@ -253,54 +261,4 @@ func (l *loop) feed(ev *event) {
 	effects := l.core.step(now, ev)
 	l.present = nil
 	l.perform(effects)
-}
-
-// close is the regular end of a Conn.
-func (l *loop) close() error {
-	for l.batch = l.conn.mailbox.end(); len(l.batch) > 0; {
-		ev := &l.batch[0]
-		l.batch = l.batch[1:]
-		if ev.kind == linkOpened {
-			closeUnwanted(ev.link)
-			continue
-		}
-		l.step(ev) // the core is closing: callers are told so
-	}
-	stuck := l.stuck()
-	close(l.conn.done)
-	return l.verdict(stuck)
-}
-
-// verdict is what Run returns.
-func (l *loop) verdict(stuck error) error {
-	var err error
-	switch reason := l.core.reason; reason.Kind {
-	case Stopped, Drained, PeerEnded:
-	default:
-		err = reason
-	}
-	if stuck == nil && l.remains == nil {
-		return err
-	}
-	return errors.Join(err, stuck, l.remains)
-}
-
-// stuck gives notifications and hooks the time to finish, and names what is
-// running still.
-func (l *loop) stuck() error {
-	names := l.tasks.names()
-	shed, settled := l.conn.notices.settle(l.conn.options.StopGrace)
-	for _, gone := range shed {
-		l.shed(gone.Method)
-	}
-	if !settled {
-		names = append(names, "a notification handler")
-	}
-	if l.events != nil && !l.events.settle(l.conn.options.StopGrace) {
-		names = append(names, "a telemetry hook")
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	return &StuckError{Tasks: names}
 }

@@ -13,8 +13,6 @@ const lingering = 100 * time.Millisecond
 // A stay is the time in which a goroutine waits between the turns of a loop that
 // is run. One that was started has none.
 type stay struct {
-	ended  chan error          // Run's
-	leave  func()              // its loop's
 	linger func() (first bool) // waits for the next turn; nil while the loop rests
 	woken  chan struct{}       // ends that, capacity one; nil likewise
 	timer  *time.Timer         // posts quiet; nil likewise
@@ -38,24 +36,12 @@ func (c *Conn) run(ctx context.Context, ended chan error) {
 			c.mailbox.post(end)
 		}
 	}
-	l.stay = &stay{ended: ended, leave: leave}
-	l.runWhileBusy()
-}
-
-// runWhileBusy has turns until there was nothing to do for a while, or for good.
-func (l *loop) runWhileBusy() {
-	s, returned := l.stay, false
-	defer func() {
-		if !returned { // runtime.Goexit
-			s.leave()
-			close(s.ended)
-		}
-	}()
-	over, err := l.runOnce()
-	if returned = true; over {
-		s.leave()
-		s.ended <- err
+	l.stay = new(stay)
+	l.ends = func(err error) {
+		leave()
+		ended <- err
 	}
+	l.runWhileBusy()
 }
 
 // wake has a loop that is run go on. It is called once per idleness, so that the

@@ -12,7 +12,12 @@ func TestRestingLoopKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(opener{}, Options{})
 		l, ended := newLoop(c), make(chan error, 1)
-		l.stay = &stay{ended: ended, leave: l.attach(context.Background(), func() { l.wake() }, nil)}
+		l.stay = new(stay)
+		detach := l.attach(context.Background(), func() { l.wake() }, nil)
+		l.ends = func(err error) {
+			detach()
+			ended <- err
+		}
 		go l.runWhileBusy()
 		synctest.Wait()
 		if _, err := c.Call(t.Context(), Request{Method: "m", Timeout: lingering / 2}); err == nil {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Guarantees: G-0001.16
@@ -79,31 +77,6 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			if err := <-ended; err != nil || !errors.Is(c.Status().Reason, why) {
 				t.Errorf("after %v: %v, %v", busy, err, c.Status().Reason)
 			}
-		}
-	})
-}
-
-// exiting ends every goroutine that grants it credit.
-type exiting struct{ *script }
-
-func (exiting) Grant(transport.Stream, int) { runtime.Goexit() }
-
-// What ends the goroutine of a turn ends the one that Run was called on.
-func TestRunEndsItsGoroutineWithTheLoops(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := conn.New(opens(exiting{&script{}}), conn.Options{})
-		returned, gone := false, make(chan struct{})
-		go func() {
-			defer close(gone)
-			c.Run(context.Background())
-			returned = true
-		}()
-		<-gone
-		if returned {
-			t.Error("Run has returned")
-		}
-		if err := c.Close(t.Context()); !errors.Is(err, conn.ErrNotRunning) {
-			t.Errorf("Close: %v", err)
 		}
 	})
 }

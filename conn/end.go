@@ -10,14 +10,70 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// recoverPanic turns a panic of the loop into an error.
+// close is the regular end of a Conn.
+func (l *loop) close() error {
+	for l.batch = l.conn.mailbox.end(); len(l.batch) > 0; {
+		ev := &l.batch[0]
+		l.batch = l.batch[1:]
+		if ev.kind == linkOpened {
+			closeUnwanted(ev.link)
+			continue
+		}
+		l.step(ev) // the core is closing: callers are told so
+	}
+	stuck := l.stuck()
+	close(l.conn.done)
+	return l.verdict(stuck)
+}
+
+// verdict is what Run returns.
+func (l *loop) verdict(stuck error) error {
+	var err error
+	switch reason := l.core.reason; reason.Kind {
+	case Stopped, Drained, PeerEnded:
+	default:
+		err = reason
+	}
+	if stuck == nil && l.remains == nil {
+		return err
+	}
+	return errors.Join(err, stuck, l.remains)
+}
+
+// stuck gives notifications and hooks the time to finish, and names what is
+// running still.
+func (l *loop) stuck() error {
+	names := l.tasks.names()
+	shed, settled := l.conn.notices.settle(l.conn.options.StopGrace)
+	for _, gone := range shed {
+		l.shed(gone.Method)
+	}
+	if !settled {
+		names = append(names, "a notification handler")
+	}
+	if l.events != nil && !l.events.settle(l.conn.options.StopGrace) {
+		names = append(names, "a telemetry hook")
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return &StuckError{Tasks: names}
+}
+
+// recoverPanic turns a panic of the loop into an error. What has ended its
+// goroutine cannot be kept from that, so the end of the loop follows here.
 func (l *loop) recoverPanic(err *error) {
-	value := recover()
-	if value == nil {
+	value, exited := recover(), *err == errExited
+	if value == nil && !exited {
 		return
 	}
+	if exited = value == nil; exited {
+		value = errExited
+	}
 	panicked := &PanicError{Value: value, Stack: debug.Stack()}
-	*err = l.breakOff(Reason{LinkBroken, panicked})
+	if *err = l.breakOff(Reason{LinkBroken, panicked}); exited {
+		l.ends(*err)
+	}
 }
 
 // endOf is what the end of Run's context asks for.
@@ -65,10 +121,7 @@ func (l *loop) dismantle(why error) error {
 	}
 	if l.inc != nil && l.inc.link != nil {
 		closing := l.tasks.add("closing the link", func(error) {})
-		go func() {
-			defer l.tasks.end(closing)
-			closed <- guard(func() error { return l.inc.link.Close(grace) })
-		}()
+		go l.carryOut(closing, func() error { return l.inc.link.Close(grace) }, func(err error) { closed <- err })
 	}
 	l.tasks.await(2 * grace) // one for the link, one for handlers
 	select {

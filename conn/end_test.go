@@ -27,7 +27,12 @@ func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 		l := newLoop(c)
 		l.core.dialect = faulty{}
 		ended := make(chan error, 1)
-		l.stay = &stay{ended: ended, leave: l.attach(context.Background(), func() { l.wake() }, nil)}
+		l.stay = new(stay)
+		detach := l.attach(context.Background(), func() { l.wake() }, nil)
+		l.ends = func(err error) {
+			detach()
+			ended <- err
+		}
 		go l.runWhileBusy()
 		synctest.Wait()
 		results := make(chan error, 2)

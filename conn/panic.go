@@ -1,0 +1,45 @@
+package conn
+
+import (
+	"errors"
+	"runtime/debug"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// guard runs code that was handed in, and turns its panic into an error.
+func guard(f func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// errExited is what has become of code that has ended its goroutine, as t.FailNow
+// does.
+var errExited = errors.New("runtime.Goexit was called")
+
+// reportPanic tells the hooks of a panic in code that was handed in.
+func (c *Conn) reportPanic(where string, err error) {
+	if told, ok := c.panicked(where, err); ok && c.options.Hooks.Panic != nil {
+		c.tell(func() { c.options.Hooks.Panic(told) })
+	}
+}
+
+// reportPanic is that of the Conn, off the goroutine that panicked.
+func (l *loop) reportPanic(where string, err error) {
+	if told, ok := l.conn.panicked(where, err); ok {
+		tell(l, l.conn.options.Hooks.Panic, told)
+	}
+}
+
+// panicked is what is told of a panic, if the error is one.
+func (c *Conn) panicked(where string, err error) (told telemetry.Panic, ok bool) {
+	panicked, ok := err.(*PanicError)
+	if !ok {
+		return told, false
+	}
+	return telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack}, true
+}
