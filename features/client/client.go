@@ -17,9 +17,10 @@ import (
 // Options configure a Client. The zero value of each field means its default.
 type Options struct {
 	// Conn configures each session's connection: name, timeouts, backoff,
-	// bounds, hooks. Its Dialect, Handler, Handshake and Owner are the client's own.
+	// bounds, hooks. Start gives each a name of its own. Its Dialect, Handler, Handshake and Owner are the client's own.
 	// Its Final is asked as well, see Connect. A name that another session of
-	// the same Supervisor has at the time gets a suffix: "search", "search-2".
+	// the same Supervisor has at the time gets a suffix from Connect: "search",
+	// "search-2".
 	// Sessions of one Client share a Wheel and a Gate: those of them that Conn
 	// does not bring are made for the Client, with their defaults.
 	Conn conn.Options
@@ -109,52 +110,75 @@ func New(info protocol.Implementation, o Options) *Client {
 // conn.Incompatible are final: waiting does not help. After that the session
 // outlives them. What Options.Conn.Final says is final is so at any time.
 func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, error) {
-	if asked := c.options.ProtocolVersion; asked != "" && !slices.Contains(protocol.Versions(), asked) {
-		return nil, fmt.Errorf("client: protocol version %q is not supported", asked)
-	}
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("client: connect: %w", context.Cause(ctx))
-	}
-	s, err := c.start(ctx, t)
+	s, err := c.begin(ctx, t)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("client: connect: %w", err)
 	}
 	if err := s.conn.AwaitReady(ctx); err != nil {
 		s.stop()
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}
 	s.watchTools()
-	s.connected.Store(true)
+	s.given.Store(true)
 	return s, nil
 }
 
-func (c *Client) start(ctx context.Context, t transport.Transport) (*Session, error) {
-	s := &session{client: c, supervisor: c.options.Supervisor}
+// begin has a connection run under the client's name or, if that is another's,
+// with a suffix that the client has not given before.
+func (c *Client) begin(ctx context.Context, t transport.Transport) (s *Session, err error) {
+	name := c.options.Conn.Name
+	for {
+		s, err = c.run(ctx, name, t, false)
+		if !errors.As(err, new(*supervisor.DuplicateError)) {
+			return s, err
+		}
+		name = fmt.Sprintf("%s-%d", c.options.Conn.Name, c.suffixes.Add(1)+1)
+	}
+}
+
+// Start has a session over t run under a name of its own, and does not wait for
+// its server, which may not be there yet: while it is not, calls are refused, or
+// wait with CallOptions.WaitForReady; Session.Conn().AwaitReady does only that.
+// Nothing ends the session but Close, its Supervisor, what Options.Conn.Final
+// says, and FailFast. OnToolsChanged is also told when the server is there for
+// the first time.
+//
+// Start fails with a *supervisor.DuplicateError when another session of the
+// Supervisor has the name, and with what its Registry says against it, which is
+// all that ctx bounds.
+func (c *Client) Start(ctx context.Context, name string, t transport.Transport) (*Session, error) {
+	s, err := c.run(ctx, name, t, true)
+	if err != nil {
+		return nil, fmt.Errorf("client: start: %w", err)
+	}
+	s.watchTools()
+	s.given.Store(true)
+	return s, nil
+}
+
+// run has the supervisor run a connection. One that is patient is not ended for
+// lack of a server that was never there.
+func (c *Client) run(ctx context.Context, name string, t transport.Transport, patient bool) (*Session, error) {
+	if asked := c.options.ProtocolVersion; asked != "" && !slices.Contains(protocol.Versions(), asked) {
+		return nil, fmt.Errorf("protocol version %q is not supported", asked)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient}
 	if c.options.OnToolsChanged != nil {
 		s.watch = newWatch()
 	}
 	if s.supervisor == nil {
-		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: c.options.Conn.Name}), true
+		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: name}), true
 	}
-	options := c.options.Conn
-	options.Dialect, options.Handler = &s.dialect, handler{s}
-	options.Handshake, options.Final, options.Owner = s.shake, s.final, s
-	if err := s.run(ctx, t, options); err != nil {
-		return nil, fmt.Errorf("client: connect: %w", err)
+	o := c.options.Conn
+	o.Name, o.Dialect, o.Handler = name, &s.dialect, handler{s}
+	o.Handshake, o.Final, o.Owner = s.shake, s.final, s
+	s.conn = conn.New(t, o)
+	var err error
+	if s.child, err = s.supervisor.Connect(ctx, s.conn); err != nil {
+		return nil, err
 	}
 	return &Session{session: s}, nil
-}
-
-// run has the supervisor run a connection under its name or, if that is
-// another's, with a suffix that the client has not given before.
-func (s *session) run(ctx context.Context, t transport.Transport, o conn.Options) (err error) {
-	name := o.Name
-	for {
-		s.conn = conn.New(t, o)
-		s.child, err = s.supervisor.Connect(ctx, s.conn)
-		if !errors.As(err, new(*supervisor.DuplicateError)) {
-			return err
-		}
-		o.Name = fmt.Sprintf("%s-%d", name, s.client.suffixes.Add(1)+1)
-	}
 }

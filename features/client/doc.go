@@ -20,6 +20,9 @@
 //
 //	series := session.With(client.CallOptions{Epoch: session.Conn().Status().Epoch})
 //
+// A program that runs many sessions, or one whose server may come later, has
+// them run by Client.Start, which gives each a name and waits for no server.
+//
 // What a server tells unasked goes to Options.OnNotification.
 //
 // Behind a CallError may be an error of this package: a *CapabilityError for a

@@ -42,9 +42,10 @@ func (s *session) meet(ctx context.Context, m *meeting) error {
 
 func (m *meeting) modern() bool { return m.members != nil }
 
-// final is conn.Options.Final. A server that has never been there and cannot
-// be, for lack of an executable or of a common revision, is not waited for;
-// one that has been may be in the middle of an update.
+// final is conn.Options.Final. While a program waits in Connect for a server
+// that has never been there and cannot be, for lack of an executable or of a
+// common revision, that is not waited for; one that has been may be in the
+// middle of an update.
 func (s *session) final(why conn.Reason) bool {
 	hopeless := why.Kind == conn.ExecutableMissing || why.Kind == conn.Incompatible
 	switch own := s.client.options.Conn.Final; {
@@ -52,7 +53,7 @@ func (s *session) final(why conn.Reason) bool {
 		return false
 	case s.client.options.FailFast:
 		return true
-	case hopeless && s.latest.Load() == nil:
+	case hopeless && s.latest.Load() == nil && !s.patient:
 		return true
 	default:
 		return own != nil && own(why)

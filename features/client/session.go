@@ -27,7 +27,8 @@ type session struct {
 	supervisor *supervisor.Supervisor
 	own        bool // the supervisor is this session's
 	child      *supervisor.Child
-	connected  atomic.Bool             // Connect is about to return it
+	patient    bool                    // it was given to the program before there was a server
+	given      atomic.Bool             // the program has it, or is about to
 	latest     atomic.Pointer[meeting] // nil until the session has been ready
 	legacy     atomic.Bool             // the server was found to know no modern revision
 	probing    atomic.Bool             // that is being found out
@@ -38,11 +39,11 @@ type session struct {
 // SessionOf is the session that a Conn belongs to, with no options for its
 // calls: for those who find the Conn by its name, in a registry.Registry for
 // instance. It reports false for a Conn that no Client has made, and for one
-// whose Connect has not come to its end yet. Whoever calls Close ends the
+// whose Connect or Start has not come to its end yet. Whoever calls Close ends the
 // session for all.
 func SessionOf(c *conn.Conn) (*Session, bool) {
 	s, ok := c.Owner().(*session)
-	if !ok || !s.connected.Load() {
+	if !ok || !s.given.Load() {
 		return nil, false
 	}
 	return &Session{session: s}, true

@@ -20,7 +20,7 @@ func TestOwnSupervisorEndsWithItsSession(t *testing.T) {
 	shared := supervisor.New(supervisor.Options{})
 	defer shared.Stop(context.Background())
 	for _, given := range []*supervisor.Supervisor{nil, shared} {
-		s, err := New(protocol.Implementation{}, Options{Supervisor: given}).start(context.Background(), refusing{})
+		s, err := New(protocol.Implementation{}, Options{Supervisor: given}).begin(context.Background(), refusing{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestOwnSupervisorEndsWithItsSession(t *testing.T) {
 //
 // Guarantees: G-0013.15
 func TestSessionOfWhatIsNotConnected(t *testing.T) {
-	s, err := New(protocol.Implementation{}, Options{}).start(t.Context(), refusing{})
+	s, err := New(protocol.Implementation{}, Options{}).begin(t.Context(), refusing{})
 	if err != nil {
 		t.Fatal(err)
 	}
