@@ -165,8 +165,8 @@ func (c *Child) Stop(ctx context.Context) error {
 // Supervisor.Start, and fails like Stop and Start. It restarts nobody else, and
 // does not count for the intensity. A child that was over comes last in the
 // order of the start. One that is being stopped is stopped: that is ErrStopped,
-// and so it is when a Stop comes before the child has begun. A Conn that has closed for good cannot run again: that is
-// ErrFinal.
+// and so it is when a Stop comes before the child has begun. A Conn that has
+// closed for good cannot run again: that is ErrFinal.
 func (c *Child) Restart(ctx context.Context) error {
 	if err := c.renest(); err != nil {
 		return c.refused("restarting", err)
