@@ -65,7 +65,9 @@ func (s *Session) Server() Server {
 }
 
 // Close lets calls in flight finish, takes no new ones, and ends the session.
-// At the end of ctx it ends it at once, and returns the context's cause.
+// What has not finished at ctx's deadline, or after Options.Conn.DrainGrace (5 s)
+// when there is none, is stopped. At the end of ctx it ends the session at once,
+// and returns the context's cause.
 func (s *Session) Close(ctx context.Context) error {
 	err := s.conn.Close(ctx)
 	if errors.Is(err, conn.ErrNotRunning) { // its supervisor is to run it again: nothing is in flight
