@@ -47,8 +47,10 @@ func (s *Supervisor) askToEnd(msg *message) *life {
 // It starts no child any more. Children that have a Drain, as Conns and
 // supervisors do, drain at once where the Strategy is OneForOne, and else one
 // after another like a stop; the others are stopped, in reverse order. What has
-// not finished after nine tenths of the time is stopped, all at once. Close
-// returns what Stop returns, and the errors of Drain.
+// not finished after nine tenths of the time is stopped, all at once. A
+// supervisor below has those nine tenths for its own Close, and leaves its
+// children nine tenths of them. Close returns what Stop returns, and the errors
+// of Drain.
 //
 // When ctx ends first, everything is stopped as by Stop, which goes on, and
 // Close returns a *StuckError that names what still runs, and the cause.
