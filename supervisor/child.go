@@ -55,7 +55,7 @@ type resumable interface {
 
 func (spec ChildSpec) withDefaults() ChildSpec {
 	if s := spec.Supervisor; s != nil {
-		spec.Init, spec.Run, spec.Drain = s.begin, s.run, s.Close
+		spec.Init, spec.Run, spec.Drain = s.begin, s.run, s.drainBelow
 		spec.what, spec.Shutdown = s, cmp.Or(spec.Shutdown, -1)
 	}
 	spec.Shutdown = cmp.Or(spec.Shutdown, defaultShutdown)

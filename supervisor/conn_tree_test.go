@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,6 +156,41 @@ func TestRegistryHasWhatIsSupervised(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestConnIsConnectedTwice: whoever comes second is refused, and leaves the first
+// its name.
+//
+// Guarantees: G-0002.19
+func TestConnIsConnectedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names := registry.New(registry.Options{})
+		one, two := supervisor.New(supervisor.Options{Registry: names}), supervisor.New(supervisor.Options{Registry: names})
+		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "weather"})
+		connect(t, one, c)
+		child := connect(t, two, c)
+		if <-child.Done(); !errors.Is(child.Err(), conn.ErrRunning) {
+			t.Errorf("Err is %v", child.Err())
+		}
+		if found, _ := names.Lookup("weather"); found != c {
+			t.Errorf("found %v", found)
+		}
+		stop(t, two)
+		stop(t, one)
+		if names.Len() != 0 {
+			t.Errorf("%d names are left", names.Len())
+		}
+	})
+}
+
+// Guarantees: G-0002.19
+func TestConnWithoutAName(t *testing.T) {
+	s := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{})})
+	c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{})
+	if _, err := s.Connect(t.Context(), c); !errors.As(err, new(*registry.NameError)) || !strings.Contains(err.Error(), "conn.Options.Name") {
+		t.Errorf("Connect returned %v", err)
+	}
+	stop(t, s)
 }
 
 // TestCloseOfATreeAnswersWhatIsInFlight: a call that takes ten seconds is

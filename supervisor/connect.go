@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
@@ -29,6 +30,7 @@ func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) 
 type connection struct {
 	*conn.Conn
 	names *registry.Registry // that have it while it is one; nil: none
+	named bool               // it has its name from here
 	begun bool               // a Run has ended, and another would go on from there
 }
 
@@ -40,8 +42,15 @@ func (c *connection) spec() ChildSpec {
 	return spec
 }
 
+// register gives the Conn its name. One that has it from somewhere else keeps it.
 func (c *connection) register(ctx context.Context) error {
-	return c.names.Register(ctx, c.Name(), c.Conn)
+	holder, _ := c.names.Lookup(c.Name())
+	c.named = c.named || holder != c.Conn
+	err := c.names.Register(ctx, c.Name(), c.Conn)
+	if c.Name() == "" {
+		return fmt.Errorf("a Conn that is registered needs a conn.Options.Name: %w", err)
+	}
+	return err
 }
 
 // run gives the name back when no other Run goes on from here.
@@ -81,7 +90,7 @@ func (c *connection) dismiss(err error) error {
 
 // unregister adds to err that the name was not given back.
 func (c *connection) unregister(err error) error {
-	if c.names == nil {
+	if !c.named {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), defaultShutdown)

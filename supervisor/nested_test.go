@@ -185,6 +185,31 @@ func TestCloseDrainsTheWholeTree(t *testing.T) {
 	})
 }
 
+// TestLeavesHaveTheTimeOfTheRoot to finish, but for one in a hundred for each
+// level between them.
+//
+// Guarantees: G-0002.16
+func TestLeavesHaveTheTimeOfTheRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := supervisor.New(supervisor.Options{})
+		leaf := root
+		for range 10 {
+			leaf, _ = nested(t, leaf, supervisor.Options{})
+		}
+		began, took := time.Now(), time.Duration(0)
+		start(t, leaf, supervisor.ChildSpec{Run: idle, Drain: func(ctx context.Context) error {
+			<-ctx.Done()
+			took = time.Since(began)
+			return ctx.Err()
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := root.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || took < 8*time.Second || took > 9*time.Second || time.Since(began) > 9*time.Second {
+			t.Errorf("Close returned %v, and the leaf had %v", err, took)
+		}
+	})
+}
+
 // TestTreesAreTrees: a supervisor has one parent, and none below itself.
 //
 // Guarantees: G-0002.15
@@ -316,15 +341,15 @@ func TestSupervisorIsFreeWhenItsChildIsGone(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		spec := supervisor.ChildSpec{ID: "pool", Supervisor: pool}
-		if c, err := one.Start(ended, spec); err == nil {
-			if err := c.Delete(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		} else if _, err := two.Start(t.Context(), spec); !errors.Is(err, supervisor.ErrNested) {
+		c := start(t, one, spec)
+		if err := c.Delete(ended); !errors.As(err, new(*supervisor.StuckError)) {
+			t.Errorf("Delete returned %v", err)
+		}
+		if _, err := two.Start(t.Context(), spec); !errors.Is(err, supervisor.ErrNested) {
 			t.Errorf("Start returned %v", err)
 		}
 		pass(time.Minute)
-		c := start(t, two, spec)
+		c = start(t, two, spec)
 		pass(time.Minute)
 		if r := two.Report().Children[0]; r.Restarts != 0 || r.State != supervisor.Running {
 			t.Errorf("got %v", r)

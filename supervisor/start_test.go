@@ -73,6 +73,19 @@ func TestFailedStartIsForgotten(t *testing.T) {
 }
 
 // TestStartWithAContext stops and forgets a child that is not started in time.
+func TestStartWithAnEndedContext(t *testing.T) {
+	s, gone := supervisor.New(supervisor.Options{}), errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	never := func(context.Context) error { t.Error("run all the same"); return nil }
+	for _, spec := range []supervisor.ChildSpec{{Run: never}, {Init: never, Run: never}, {Supervisor: s}} {
+		if _, err := s.Start(ctx, spec); !errors.Is(err, gone) {
+			t.Errorf("Start returned %v", err)
+		}
+	}
+	stop(t, s)
+}
+
 func TestStartWithAContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})

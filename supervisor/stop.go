@@ -19,8 +19,11 @@ import (
 // and the cause; the stopping goes on, and a later Stop or Wait waits for it.
 // Stop is idempotent and may be called from several goroutines: all get the
 // same verdict. A child that calls it waits for itself; Start fails from here
-// on with ErrStopped. A supervisor that is a child is stopped by Child.Stop:
-// after this one its parent may restart it, without the children it had.
+// on with ErrStopped.
+//
+// A supervisor that is a child has ended by this without an error. So its parent
+// runs it again if it is Permanent, without the children it had, which counts as
+// a restart, and not if it is Transient. Child.Stop stops it for good.
 func (s *Supervisor) Stop(ctx context.Context) error {
 	return s.finish(ctx, s.stop(false))
 }
@@ -47,21 +50,30 @@ func (s *Supervisor) askToEnd(msg *message) *life {
 // It starts no child any more. Children that have a Drain, as Conns and
 // supervisors do, drain at once where the Strategy is OneForOne, and else one
 // after another like a stop; the others are stopped, in reverse order. What has
-// not finished after nine tenths of the time is stopped, all at once. A
-// supervisor below has those nine tenths for its own Close, and leaves its
-// children nine tenths of them. Close returns what Stop returns, and the errors
-// of Drain.
+// not finished after nine tenths of the time is stopped, all at once; each level
+// of supervisors below has one hundredth less. Close returns what Stop returns,
+// and the errors of Drain. What Stop says of a supervisor that is a child holds
+// here too.
 //
 // When ctx ends first, everything is stopped as by Stop, which goes on, and
 // Close returns a *StuckError that names what still runs, and the cause.
 func (s *Supervisor) Close(ctx context.Context) error {
+	return s.drainFor(ctx, 0.9)
+}
+
+// drainBelow is the Drain of a supervisor. Whoever is above has already kept the
+// time that a stop takes.
+func (s *Supervisor) drainBelow(ctx context.Context) error { return s.drainFor(ctx, 0.99) }
+
+// drainFor closes the supervisor. Its children drain for that part of the time.
+func (s *Supervisor) drainFor(ctx context.Context, part float64) error {
 	if _, ok := ctx.Deadline(); !ok {
 		within, cancel := context.WithTimeout(ctx, defaultDrain)
 		defer cancel()
 		ctx = within
 	}
 	deadline, _ := ctx.Deadline()
-	due := s.now() + time.Until(deadline)/10*9
+	due := s.now() + time.Duration(part*float64(time.Until(deadline)))
 	l := s.askToEnd(&message{kind: drainAsked, due: max(due, 1)})
 	err := s.finish(ctx, l)
 	if ctx.Err() != nil && !isClosed(l.done) {

@@ -121,12 +121,15 @@ func New(o Options) *Supervisor {
 //
 // It fails with a *DuplicateError when the id belongs to a child that is not
 // over, with ErrStopped when the supervisor is stopping, and with the error of
-// Init; at the end of ctx the child is told to stop, and Start returns the
-// cause. Such a child is forgotten, once it has ended: only children that have
+// Init; at the end of ctx the child, if it was begun, is told to stop, and Start
+// returns the cause. Such a child is forgotten, once it has ended: only children that have
 // been started are restarted. Start panics when the spec has neither Run nor
 // Supervisor, or both.
 func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) {
 	c := newChild(s, spec)
+	if ctx.Err() != nil {
+		return nil, c.refused("starting", context.Cause(ctx))
+	}
 	if err := s.nest(spec.Supervisor); err != nil {
 		return nil, c.refused("starting", err)
 	}
