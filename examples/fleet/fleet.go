@@ -57,7 +57,7 @@ func newFleet() *fleet {
 		r.supervisor = supervisor.New(supervisor.Options{Name: name, Intensity: restarts, Registry: f.names})
 		f.regions = append(f.regions, r)
 		for i := range perRegion {
-			s := &site{name: fmt.Sprintf("%s-%02d", name, i), holding: f.holding, release: f.release}
+			s := &site{name: siteName(name, i), holding: f.holding, release: f.release}
 			s.start()
 			f.sites[s.name] = s
 		}
@@ -65,7 +65,8 @@ func newFleet() *fleet {
 	return f
 }
 
-// connect starts the regions, and in them an auditor and every session, at once.
+// connect starts the regions, and in each an auditor and every session. Nobody
+// waits for a server before all are begun.
 func (f *fleet) connect(ctx context.Context) error {
 	for _, r := range f.regions {
 		if _, err := f.tree.Start(ctx, supervisor.ChildSpec{ID: r.name, Supervisor: r.supervisor}); err != nil {
@@ -74,35 +75,37 @@ func (f *fleet) connect(ctx context.Context) error {
 		if _, err := r.supervisor.Start(ctx, supervisor.ChildSpec{ID: "auditor", Run: r.audit}); err != nil {
 			return err
 		}
-	}
-	var connecting sync.WaitGroup
-	failures := make(chan error, len(f.sites))
-	for _, r := range f.regions {
-		for i := range perRegion {
-			connecting.Go(func() { failures <- f.join(ctx, r, fmt.Sprintf("%s-%02d", r.name, i)) })
+		if err := f.join(ctx, r); err != nil {
+			return err
 		}
 	}
-	connecting.Wait()
-	close(failures)
-	var all []error
-	for err := range failures {
-		all = append(all, err)
+	for _, c := range f.names.All() {
+		if err := c.AwaitReady(ctx); err != nil {
+			return err
+		}
 	}
-	return errors.Join(all...)
+	return nil
 }
 
-// join connects one session. Whoever wants it finds it by its name.
-func (f *fleet) join(ctx context.Context, r *region, name string) error {
+// join starts the sessions of a region. Whoever wants one finds it by its name.
+func (f *fleet) join(ctx context.Context, r *region) error {
 	c := client.New(protocol.Implementation{Name: "fleet", Version: "1.0"}, client.Options{
 		Supervisor: r.supervisor,
 		Conn: conn.Options{
-			Name: name, Gate: f.gate, Wheel: f.wheel,
+			Gate: f.gate, Wheel: f.wheel,
 			BackoffMin: 10 * time.Second, // a server that is down is left alone for a while
 		},
 	})
-	_, err := c.Connect(ctx, f.sites[name])
-	return err
+	for i := range perRegion {
+		name := siteName(r.name, i)
+		if _, err := c.Start(ctx, name, f.sites[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+func siteName(region string, number int) string { return fmt.Sprintf("%s-%02d", region, number) }
 
 // audit is a worker that panics when it is told to.
 func (r *region) audit(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -126,13 +127,15 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 // begin has a connection run under the client's name or, if that is another's,
 // with a suffix that the client has not given before.
 func (c *Client) begin(ctx context.Context, t transport.Transport) (s *Session, err error) {
-	name := c.options.Conn.Name
+	s, err = c.run(ctx, c.options.Conn.Name, t, false)
+	if !errors.As(err, new(*supervisor.DuplicateError)) {
+		return s, err
+	}
 	for {
-		s, err = c.run(ctx, name, t, false)
-		if !errors.As(err, new(*supervisor.DuplicateError)) {
+		s, err = c.run(ctx, fmt.Sprintf("%s-%d", c.options.Conn.Name, c.suffixes.Add(1)+1), t, false)
+		if !errors.As(err, new(*supervisor.DuplicateError)) && !errors.As(err, new(*registry.TakenError)) {
 			return s, err
 		}
-		name = fmt.Sprintf("%s-%d", c.options.Conn.Name, c.suffixes.Add(1)+1)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/google/go-cmp/cmp"
 )
@@ -189,6 +190,31 @@ func TestSessionsOfOneNameShareASupervisor(t *testing.T) {
 	}
 	if name := openFake(t, answering(nil), options).Conn().Name(); name != "search-2" {
 		t.Errorf("after search-2 has ended came %q", name)
+	}
+}
+
+// A suffix that a session of another supervisor has is passed over, and a name
+// that it has is not given.
+func TestSuffixesAreOfARegistry(t *testing.T) {
+	names := registry.New(registry.Options{})
+	here := supervisor.New(supervisor.Options{Registry: names})
+	defer here.Stop(context.Background())
+	elsewhere := supervisor.New(supervisor.Options{Registry: names})
+	defer elsewhere.Stop(context.Background())
+	for _, one := range []struct {
+		on         *supervisor.Supervisor
+		name, want string
+	}{{here, "search", "search"}, {elsewhere, "search-2", "search-2"}, {here, "search", "search-3"}, {elsewhere, "search", ""}} {
+		session, err := connectFake(t, answering(nil), client.Options{Supervisor: one.on, Conn: conn.Options{Name: one.name}})
+		if one.want == "" {
+			if !errors.As(err, new(*registry.TakenError)) {
+				t.Errorf("Connect returned %v", err)
+			}
+			continue
+		}
+		if err != nil || session.Conn().Name() != one.want {
+			t.Errorf("Connect as %s returned %v, want %s", one.name, err, one.want)
+		}
 	}
 }
 
