@@ -162,10 +162,10 @@ func (s *server) suffer(ctx context.Context, f fault) error {
 		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("SIGKILL to process %d, with calls in flight", pid)})
 		return kill(pid)
 	case garbage:
-		s.tell(event{Kind: kindFault, Text: "writes lines that are no messages"})
+		s.tell(event{Kind: kindFault, Text: "one more call has it write lines that are no messages"})
 		return s.provoke(ctx, "garble", `{"lines":3}`)
 	case oversized:
-		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("sends a frame of 2 MiB, where the limit is %d MiB", frameLimit>>20)})
+		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("one more call has it send a frame of 2 MiB, where the limit is %d MiB", frameLimit>>20)})
 		return s.provoke(ctx, "big", `{"bytes":2097152}`)
 	case stalled:
 		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("SIGSTOP to process %d: it lives, and says nothing", pid)})
@@ -176,7 +176,7 @@ func (s *server) suffer(ctx context.Context, f fault) error {
 		s.tellChapter()
 		return err
 	default:
-		s.tell(event{Kind: kindFault, Text: "ends by itself, with status 0"})
+		s.tell(event{Kind: kindFault, Text: "one more call has it end by itself, with status 0"})
 		return s.provoke(ctx, "crash", `{"status":0}`)
 	}
 }
