@@ -91,8 +91,13 @@ func (c *Conn) Owner() any { return c.options.Owner }
 // cause. So the handle survives while whoever runs it runs it anew. An acceptor
 // stops instead, and so does a Conn that was to stop or close anyway.
 func (c *Conn) Run(ctx context.Context) error {
-	ended := make(chan error, 1)
-	go c.run(ctx, ended)
+	entered, ended := make(chan func(), 1), make(chan error, 1)
+	go c.run(ctx, entered, ended)
+	leave, ok := <-entered
+	if !ok {
+		return <-ended
+	}
+	defer leave() // not before: what this goroutine posts is for that loop
 	select {
 	case err := <-ended:
 		return err
@@ -114,10 +119,7 @@ func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	if err != nil {
 		return err
 	}
-	unhook := func() bool { return true }
-	if ctx.Done() != nil {
-		unhook = context.AfterFunc(ctx, func() { c.endWith(ctx) })
-	}
+	unhook := c.endsWith(ctx)
 	l.ends = func(err error) {
 		unhook()
 		leave()
@@ -195,9 +197,26 @@ func (c *Conn) Stop() {
 	c.mailbox.post(event{kind: stopAsked})
 }
 
-// endWith does what the end of Run's context asks for, which is of no concern to
-// a later Run.
+// endWith does what the end of Run's context asks for.
 func (c *Conn) endWith(ctx context.Context) { c.mailbox.post(endOf(ctx)) }
+
+// endsWith has the end of a context do that, until it is unhooked. That is of no
+// concern to a later loop.
+func (c *Conn) endsWith(ctx context.Context) (unhook func()) {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	posted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(posted)
+		c.endWith(ctx)
+	})
+	return func() {
+		if !stop() {
+			<-posted
+		}
+	}
+}
 
 // Close takes no new calls, lets what is in flight finish, closes the link and
 // waits until all of that is done. Handlers that still run may call out. What

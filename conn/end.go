@@ -85,6 +85,18 @@ func endOf(ctx context.Context) event {
 	return end
 }
 
+// heed has a loop end whose context had ended before there was anybody to be told.
+func (l *loop) heed(ctx context.Context) {
+	if ctx.Err() == nil {
+		return
+	}
+	if end := endOf(ctx); end.kind == stopAsked {
+		l.late = end.err
+	} else {
+		l.conn.mailbox.post(end)
+	}
+}
+
 // isLast reports whether the Conn ends with this loop, whatever ends that.
 func (l *loop) isLast() bool {
 	return l.conn.role == acceptor || l.conn.stopping.Load() || l.core.state() == Closing

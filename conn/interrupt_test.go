@@ -404,3 +404,30 @@ func TestAnotherCauseStops(t *testing.T) {
 		wantClosed(t, r.Conn, conn.Stopped)
 	})
 }
+
+// A Run that is refused, because the Conn runs already, is of no concern to the
+// Run that there is, also when its own context has ended.
+//
+// Guarantees: G-0001.15
+func TestRefusedRunStopsNobody(t *testing.T) {
+	for name, cause := range map[string]error{"stop": errors.New("enough"), "interruption": errRestart} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c := conn.New(opening(func(context.Context) (transport.Link, error) { return &script{}, nil }), conn.Options{})
+				r := start(c)
+				synctest.Wait()
+				over, cancel := context.WithCancelCause(t.Context())
+				cancel(cause)
+				if err := c.Run(over); !errors.Is(err, conn.ErrRunning) {
+					t.Errorf("the second Run: %v", err)
+				}
+				synctest.Wait()
+				if status := c.Status(); status.State != conn.Ready || len(r.ended) != 0 {
+					t.Errorf("the first Run was ended by the second: %s, %v", status.State, status.Reason)
+				}
+				c.Stop()
+				<-r.ended
+			})
+		})
+	}
+}

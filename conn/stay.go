@@ -22,25 +22,17 @@ type stay struct {
 // run begins to have the turns, while Run waits for their end. A stack does not
 // shrink back to what it was made with, and Conns are many and mostly idle: so
 // the work is done on one that is not kept.
-func (c *Conn) run(ctx context.Context, ended chan error) {
+func (c *Conn) run(ctx context.Context, entered chan<- func(), ended chan<- error) {
 	var l *loop
 	l, leave, err := c.enter(ctx, func() { l.wake() }, nil)
 	if err != nil {
+		close(entered)
 		ended <- err
 		return
 	}
-	if ctx.Err() != nil { // before there was anybody to be told
-		if end := endOf(ctx); end.kind == stopAsked {
-			l.late = end.err
-		} else {
-			c.mailbox.post(end)
-		}
-	}
-	l.stay = new(stay)
-	l.ends = func(err error) {
-		leave()
-		ended <- err
-	}
+	entered <- leave
+	l.stay, l.ends = new(stay), func(err error) { ended <- err }
+	l.heed(ctx)
 	l.runWhileBusy()
 }
 
