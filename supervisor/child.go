@@ -168,10 +168,14 @@ func (c *Child) Stop(ctx context.Context) error {
 // and so it is when a Stop comes before the child has begun. A Conn that has
 // closed for good cannot run again: that is ErrFinal.
 func (c *Child) Restart(ctx context.Context) error {
-	if err := c.renest(); err != nil {
+	nested, err := c.nest() // should it have been forgotten
+	if err != nil {
 		return c.refused("restarting", err)
 	}
 	if err := c.runAgain(); err != nil {
+		if nested {
+			c.unnest()
+		}
 		return c.refused("restarting", err)
 	}
 	if err := c.awaitBegin(ctx); err != nil {
@@ -249,4 +253,5 @@ func (c *Child) hide() {
 	defer s.mu.Unlock()
 	c.hidden = true
 	s.forget(c)
+	s.pulse.beat()
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/supervisor"
 )
@@ -208,5 +209,74 @@ func TestRestartOfAChildThatStarts(t *testing.T) {
 			t.Errorf("Restart returned %v after %d Inits", err, inits)
 		}
 		stop(t, s)
+	})
+}
+
+// Who follows the reports sees that a child was deleted.
+//
+// Guarantees: G-0002.17
+func TestDeleteOutdatesAReport(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			s := supervisor.New(supervisor.Options{})
+			c := start(t, s, supervisor.ChildSpec{ID: "gone", Run: idle})
+			var last atomic.Pointer[supervisor.Report]
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				for {
+					r := s.Report()
+					last.Store(&r)
+					select {
+					case <-r.Changed():
+					case <-ctx.Done():
+						return
+					}
+				}
+			}()
+			synctest.Wait()
+			if err := c.Delete(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if seen := ids(last.Load().Children); len(seen) != 0 {
+				t.Errorf("nothing happens any more, and the last report still has %q", seen)
+			}
+			cancel()
+			stop(t, s)
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// A Restart is told of a child that ignores the stop of its second Init.
+//
+// Guarantees: G-0002.6
+func TestRestartIsToldOfAStuckInit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release, again := supervisor.New(supervisor.Options{}), make(chan struct{}), false
+		c := start(t, s, supervisor.ChildSpec{ID: "deaf", Run: idle, Init: func(context.Context) error {
+			if again {
+				<-release
+			}
+			again = true
+			return nil
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		restarted := make(chan error, 1)
+		go func() { restarted <- c.Restart(ctx) }()
+		synctest.Wait()
+		if err := c.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
+			t.Errorf("Stop: %v", err)
+		}
+		synctest.Wait()
+		if len(restarted) == 0 {
+			t.Error("Stop has given up on the child, and Restart waits still")
+		}
+		close(release)
+		synctest.Wait()
+		_ = s.Stop(t.Context())
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -223,6 +224,29 @@ func TestTheDeafHaveTheirOwnTime(t *testing.T) {
 		synctest.Wait()
 		if err := hurried.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) || time.Since(began) != time.Second {
 			t.Errorf("Stop returned %v after %v", err, time.Since(began))
+		}
+		close(release)
+		synctest.Wait()
+		stop(t, s)
+	})
+}
+
+// The longest Shutdown that there is means for ever, and is no business of the
+// others: each of them has its own.
+//
+// Guarantees: G-0002.6
+func TestLongestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
+		patient := start(t, s, supervisor.ChildSpec{ID: "patient", Shutdown: math.MaxInt64, Run: deaf(release)})
+		other := start(t, s, supervisor.ChildSpec{ID: "deaf", Shutdown: time.Second, Run: deaf(release)})
+		go patient.Stop(t.Context())
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		if err := other.Stop(ctx); time.Since(began) != time.Second {
+			t.Errorf("Stop took %v, and not the second of its Shutdown: %v", time.Since(began), err)
 		}
 		close(release)
 		synctest.Wait()

@@ -3,6 +3,8 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -255,4 +257,43 @@ func TestNameStaysOverARestart(t *testing.T) {
 		pass(time.Minute)
 		stop(t, s)
 	})
+}
+
+// deadStore gives names, and cannot be reached to give them back.
+type deadStore struct{}
+
+func (deadStore) Claim(context.Context, registry.Claim) (registry.Release, error) {
+	return func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }, nil
+}
+
+func (deadStore) Watch(context.Context) iter.Seq2[map[string]string, error] {
+	return func(func(map[string]string, error) bool) {}
+}
+
+// A Store that cannot be reached is the error of a stop; the Conn is over, and
+// is not "still running".
+//
+// Guarantees: G-0002.19
+func TestDeadStoreMakesNoStuckChild(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			s := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{Store: deadStore{}})})
+			p := &peer{}
+			acceptors := supervisor.New(supervisor.Options{})
+			for n := range 3 {
+				c := conn.New(p.transport(t, acceptors), conn.Options{Name: fmt.Sprintf("c%d", n)})
+				connect(t, s, c)
+				await(t, c)
+			}
+			began := time.Now()
+			if err := s.Stop(t.Context()); errors.As(err, new(*supervisor.StuckError)) {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+			synctest.Wait()
+			stop(t, acceptors)
+		})
+		if t.Failed() {
+			return
+		}
+	}
 }

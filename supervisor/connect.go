@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
@@ -88,12 +89,16 @@ func (c *connection) dismiss(err error) error {
 	return c.unregister(errors.Join(err, c.Conn.Run(context.Background())))
 }
 
+// patience is how long a Store may take to get a name back. A Conn whose name it
+// has not got is over all the same, and long before its Shutdown.
+const patience = time.Second
+
 // unregister adds to err that the name was not given back.
 func (c *connection) unregister(err error) error {
 	if !c.named {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), defaultShutdown)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if failed := c.names.Unregister(ctx, c.Name(), c.Conn); failed != nil {
 		return errors.Join(err, failed)

@@ -358,3 +358,23 @@ func TestStopCutsADrainThatOutlivesRun(t *testing.T) {
 		}
 	})
 }
+
+// A Run that fails while its Drain is still to return is a failure that a
+// report has, so that the report before is outdated.
+//
+// Guarantees: G-0002.17
+func TestFailureDuringADrainOutdatesAReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, script := supervisor.New(supervisor.Options{}), newScript()
+		start(t, s, supervisor.ChildSpec{ID: "c", Run: script.run, Drain: func(ctx context.Context) error { <-ctx.Done(); return nil }})
+		go s.Close(context.Background())
+		synctest.Wait()
+		before := s.Report()
+		script.end(returns(errBroken))
+		after := s.Report()
+		if after.Children[0].Failures != before.Children[0].Failures && !isClosed(before.Changed()) {
+			t.Errorf("%d failures, then %d, and nobody was told", before.Children[0].Failures, after.Children[0].Failures)
+		}
+		_ = s.Stop(t.Context())
+	})
+}

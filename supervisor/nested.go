@@ -6,34 +6,39 @@ import (
 	"fmt"
 )
 
-// nest makes a supervisor part of the tree of s. It is claimed before it is
-// known that this is no circle, so that of two that would be one if both were
-// let, the later sees the other.
-func (s *Supervisor) nest(child *Supervisor) error {
-	if child == nil {
-		return nil
+// nest makes the supervisor that a child runs part of the tree, and reports
+// whether it was not. It is claimed before it is known that this is no circle, so
+// that of two that would be one if both were let, the later sees the other.
+func (c *Child) nest() (changed bool, err error) {
+	below := c.spec.Supervisor
+	if below == nil {
+		return false, nil
 	}
-	if err := child.claim(s); err != nil {
-		return err
+	if changed, err = below.claim(c); !changed {
+		return false, err
 	}
-	for up := s; up != nil; up = up.above() {
-		if up == child {
-			unnest(child)
-			return fmt.Errorf("%w: it is above the one it would be below", ErrNested)
+	for up := c.supervisor; up != nil; up = up.above() {
+		if up == below {
+			c.unnest()
+			return false, fmt.Errorf("%w: it is above the one it would be below", ErrNested)
 		}
 	}
-	child.join(s)
-	return nil
+	below.join(c.supervisor)
+	return true, nil
 }
 
-func (s *Supervisor) claim(parent *Supervisor) error {
+func (s *Supervisor) claim(by *Child) (changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.parent != nil {
-		return fmt.Errorf("%w: it is a child of %s", ErrNested, title(s.parent.options.Name))
+	switch s.parent {
+	case nil:
+		s.parent = by
+		return true, nil
+	case by:
+		return false, nil
+	default:
+		return false, fmt.Errorf("%w: it is a child of %s", ErrNested, title(s.parent.supervisor.options.Name))
 	}
-	s.parent = parent
-	return nil
 }
 
 // join ends a claim: from here on the supervisor may begin again.
@@ -44,30 +49,27 @@ func (s *Supervisor) join(parent *Supervisor) {
 	s.pulse.feed(&parent.pulse)
 }
 
-// renest makes the supervisor that a child runs part of the tree again, should
-// the child have been forgotten.
-func (c *Child) renest() error {
-	if s := c.spec.Supervisor; s == nil || s.above() == c.supervisor {
-		return nil
-	}
-	return c.supervisor.nest(c.spec.Supervisor)
-}
-
-// unnest takes a supervisor that is over out of its tree again.
-func unnest(child *Supervisor) {
-	if child == nil {
+// unnest takes the supervisor of a child, if that runs one, out of the tree.
+func (c *Child) unnest() {
+	s := c.spec.Supervisor
+	if s == nil {
 		return
 	}
-	child.mu.Lock()
-	defer child.mu.Unlock()
-	child.parent, child.core.nested = nil, false
-	child.pulse.feed(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.parent == c {
+		s.parent, s.core.nested = nil, false
+		s.pulse.feed(nil)
+	}
 }
 
 func (s *Supervisor) above() *Supervisor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.parent
+	if s.parent == nil {
+		return nil
+	}
+	return s.parent.supervisor
 }
 
 // begin is the Init of a supervisor: it starts the children that it has kept,

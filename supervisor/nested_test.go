@@ -388,3 +388,45 @@ func TestGrandchildrenAreToldWhy(t *testing.T) {
 		}
 	})
 }
+
+// A handle of a supervisor that runs below another child cannot run it a second
+// time.
+//
+// Guarantees: G-0002.15
+func TestHandleOfAnotherChildsSupervisor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, sub := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{Name: "sub"})
+		first := start(t, root, supervisor.ChildSpec{ID: "first", Supervisor: sub})
+		if err := first.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start(t, root, supervisor.ChildSpec{ID: "second", Supervisor: sub})
+		if err := first.Restart(t.Context()); !errors.Is(err, supervisor.ErrNested) {
+			t.Errorf("Restart: %v; two children run one supervisor: %v", err, ids(root.Report().Children))
+		}
+		_ = root.Stop(t.Context())
+	})
+}
+
+// A Restart that is refused leaves the supervisor free for another tree.
+//
+// Guarantees: G-0002.15
+func TestRefusedRestartNestsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, other := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{})
+		sub := supervisor.New(supervisor.Options{Name: "sub"})
+		first := start(t, root, supervisor.ChildSpec{ID: "a", Supervisor: sub})
+		if err := first.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start(t, root, supervisor.ChildSpec{ID: "a", Run: idle})
+		if err := first.Restart(t.Context()); !errors.As(err, new(*supervisor.DuplicateError)) {
+			t.Errorf("Restart: %v", err)
+		}
+		if _, err := other.Start(t.Context(), supervisor.ChildSpec{Supervisor: sub}); err != nil {
+			t.Errorf("Start elsewhere: %v", err)
+		}
+		_ = other.Stop(t.Context())
+		_ = root.Stop(t.Context())
+	})
+}

@@ -99,7 +99,9 @@ func (s *Supervisor) launch(c *Child) {
 	}
 	var ctx context.Context
 	ctx, c.cancel = context.WithCancelCause(context.Background())
-	c.overdue = moment{}
+	if c.overdue.come {
+		c.overdue = moment{}
+	}
 	c.goroutines = 1
 	go c.run(ctx)
 }
@@ -137,7 +139,7 @@ func (s *Supervisor) retire(c *Child) {
 		s.list(c)
 	} else {
 		delete(s.byID, c.spec.ID)
-		unnest(c.spec.Supervisor)
+		c.unnest()
 	}
 	c.err, c.overAt = c.failure, s.now()
 	c.done.arrive()
@@ -179,7 +181,7 @@ func (s *Supervisor) forget(c *Child) {
 	if i := slices.Index(s.over, c); i >= 0 {
 		s.over = slices.Delete(s.over, i, i+1)
 		delete(s.byID, c.spec.ID)
-		unnest(c.spec.Supervisor)
+		c.unnest()
 	}
 }
 

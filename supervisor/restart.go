@@ -44,12 +44,12 @@ func (c *core) recent(now instant) (count int) {
 
 // spend adds a restart at now to the recent ones, oldest first, and reports
 // whether they are still at most intensity within the period. As in OTP, a
-// restart exactly one period old counts.
+// restart exactly one period old counts. What was handed in is used up.
 func spend(restarts []instant, now instant, intensity int, period time.Duration) (recent []instant, within bool) {
 	expired := 0
 	for expired < len(restarts) && now-restarts[expired] > period {
 		expired++
 	}
-	recent = append(slices.Clone(restarts[expired:]), now)
+	recent = append(slices.Delete(restarts, 0, expired), now)
 	return recent, len(recent) <= intensity
 }

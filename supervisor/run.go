@@ -47,6 +47,7 @@ func (s *Supervisor) ended(c *Child, err error) {
 	c.ends(err)
 	if msg.child, msg.failed = c.key, c.failure != nil; c.goroutines > 0 {
 		c.last = msg
+		s.pulse.beat() // it may have failed
 		return
 	}
 	s.step(msg)

@@ -161,3 +161,44 @@ func TestIDIsTakenUntilTheChildIsGone(t *testing.T) {
 		stop(t, s)
 	})
 }
+
+// A Start that had to wait for its turn is told that its child ignores its stop,
+// as one is that had its turn at once.
+//
+// Guarantees: G-0002.6
+func TestStartIsToldOfAStuckInit(t *testing.T) {
+	for name, before := range map[string]time.Duration{"at once": 0, "after another": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, release := supervisor.New(supervisor.Options{Strategy: supervisor.OneForAll}), make(chan struct{})
+				if before > 0 {
+					go s.Start(t.Context(), supervisor.ChildSpec{ID: "first", Run: idle, Init: func(context.Context) error { pause(before); return nil }})
+				}
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				started := make(chan error, 1)
+				go func() {
+					_, err := s.Start(ctx, supervisor.ChildSpec{ID: "deaf", Init: deaf(release), Run: idle})
+					started <- err
+				}()
+				synctest.Wait()
+				pass(2 * before)
+				if err := s.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
+					t.Errorf("Stop: %v", err)
+				}
+				synctest.Wait()
+				select {
+				case err := <-started:
+					if !errors.As(err, new(*supervisor.StuckError)) {
+						t.Errorf("Start: %v", err)
+					}
+				default:
+					t.Error("the supervisor has stopped, and Start waits still")
+				}
+				close(release)
+				synctest.Wait()
+			})
+		})
+	}
+}

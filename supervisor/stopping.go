@@ -93,9 +93,9 @@ func (c *core) halt(m *member, again bool) {
 
 func (c *core) stopWithin(m *member) {
 	c.enter(m, Stopping)
-	if m.shutdown >= 0 {
-		m.due = c.now + m.shutdown
-		c.expect(m.due)
+	if due := c.now + m.shutdown; due >= c.now { // else it is for ever, or as good as that
+		m.due = due
+		c.expect(due)
 	}
 }
 

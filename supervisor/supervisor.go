@@ -69,7 +69,7 @@ type Supervisor struct {
 	byID     map[string]*Child // the same, and those that are over and still listed
 	over     []*Child          // the latter, at most keptOver, oldest first
 	keys     uint64            // how many were ever given
-	parent   *Supervisor       // nil for the root of a tree
+	parent   *Child            // that runs it; nil for the root of a tree
 	life     *life             // the present one, or the last
 	timer    *time.Timer       // nil before the first deadline
 	armed    instant           // when it fires; 0 when it does not
@@ -116,7 +116,7 @@ func New(o Options) *Supervisor {
 
 // Start runs a child. It returns when the child's Init has returned, or at
 // once when it has none; where the Strategy has a child depend on those before
-// it, and they are being started, it waits for them first. So an Init that
+// it, and they are being started or stopped, it waits for them first. So an Init that
 // starts a child of its own supervisor waits for itself then.
 //
 // It fails with a *DuplicateError when the id belongs to a child that is not
@@ -130,12 +130,12 @@ func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) 
 	if ctx.Err() != nil {
 		return nil, c.refused("starting", context.Cause(ctx))
 	}
-	if err := s.nest(spec.Supervisor); err != nil {
+	if _, err := c.nest(); err != nil {
 		return nil, c.refused("starting", err)
 	}
 	key, err := s.add(c)
 	if err != nil {
-		unnest(spec.Supervisor)
+		c.unnest()
 		return nil, c.refused("starting", err)
 	}
 	if err := c.awaitBegin(ctx); err != nil {
