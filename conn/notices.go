@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/courier"
 )
 
 // notices are the peer's notifications on their way to the handler, which takes
@@ -11,7 +13,7 @@ import (
 // mean: those a newer one makes superfluous first, then the oldest of those
 // that may be dropped, then the one that comes (ADR-0006).
 type notices struct {
-	courier
+	courier.Courier
 	handle    func(notice)
 	eased     func() // told off the loop when they are few again
 	bound     int    // notifications that may wait
@@ -34,8 +36,8 @@ type notice struct {
 // add takes a notification over. It returns those that are shed for it, which
 // may be the notification itself, and whether they have become many by it.
 func (n *notices) add(added notice) (shed []notice, crowded bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	if added.size > n.boundSize && len(n.waiting) > 0 {
 		return []notice{added}, false // whatever else were shed
 	}
@@ -44,7 +46,7 @@ func (n *notices) add(added notice) (shed []notice, crowded bool) {
 	for len(n.waiting) > n.bound || n.size > n.boundSize && len(n.waiting) > 1 {
 		shed = append(shed, n.shedOne())
 	}
-	n.start(n.handleNext)
+	n.Start(n.handleNext)
 	if !n.crowded && (len(n.waiting) >= max(n.bound/2, 1) || n.size >= n.boundSize/2) {
 		n.crowded, crowded = true, true
 	}
@@ -113,14 +115,14 @@ func (n *notices) handleNext() (more bool) {
 }
 
 func (n *notices) next() (next notice, more, eased bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	if n.crowded && len(n.waiting) <= n.bound/4 && n.size <= n.boundSize/4 {
 		n.crowded, eased = false, true
 	}
 	if len(n.waiting) == 0 {
 		n.waiting, n.keys = nil, nil
-		n.end()
+		n.End()
 		return notice{}, false, eased
 	}
 	next = n.waiting[0]
@@ -132,25 +134,25 @@ func (n *notices) next() (next notice, more, eased bool) {
 
 // many reports whether there are many at present.
 func (n *notices) many() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	return n.crowded
 }
 
 func (n *notices) len() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	return len(n.waiting)
 }
 
 // settle waits until nothing is handled, for at most the grace, and reports
 // whether that came about. If not, what still waits is shed.
 func (n *notices) settle(grace time.Duration) (shed []notice, settled bool) {
-	if n.await(grace) {
+	if n.Await(grace) {
 		return nil, true
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	shed = n.waiting
 	n.waiting, n.keys = nil, nil
 	n.size, n.spare, n.droppable, n.crowded = 0, 0, 0, false

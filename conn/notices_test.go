@@ -9,11 +9,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// queue is notices whose handler is the test: nothing is taken until next is
-// called.
-func queue(bound, bytes int) *notices {
-	n := &notices{bound: bound, boundSize: bytes}
-	n.gone = make(chan struct{}) // as if a goroutine ran
+// queue is notices whose handler is the test: its goroutine takes nothing, until
+// the test is over.
+func queue(t interface{ Cleanup(func()) }, bound, bytes int) *notices {
+	n, over := &notices{bound: bound, boundSize: bytes}, make(chan struct{})
+	n.Start(func() (more bool) { <-over; return false })
+	t.Cleanup(func() { close(over) })
 	return n
 }
 
@@ -53,7 +54,7 @@ func TestWhatIsShedWhenTooManyWait(t *testing.T) {
 		"the newest of three takes the place": {[]notice{keyed("k", "a"), keyed("k", "b"), keyed("k", "c"), plain("d"), plain("e")}, "a b", "c d e"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := queue(3, 100)
+			n := queue(t, 3, 100)
 			var shed []notice
 			for _, in := range c.given {
 				gone, _ := n.add(in)
@@ -68,7 +69,7 @@ func TestWhatIsShedWhenTooManyWait(t *testing.T) {
 
 // Guarantees: G-0004.6
 func TestBytesOfNotificationsAreBounded(t *testing.T) {
-	n := queue(10, 10)
+	n := queue(t, 10, 10)
 	n.add(incomingNotice("a", "", false, 100)) // one always fits
 	if shed, _ := n.add(incomingNotice("b", "", false, 1)); namesOf(shed) != "b" {
 		t.Fatalf("shed %q", namesOf(shed))
@@ -83,7 +84,7 @@ func TestBytesOfNotificationsAreBounded(t *testing.T) {
 
 // Guarantees: G-0004.7
 func TestCrowdBeginsAtHalfAndEndsAtAQuarter(t *testing.T) {
-	n := queue(8, 100)
+	n := queue(t, 8, 100)
 	for i := range 4 {
 		if _, crowded := n.add(incomingNotice("a", "", false, 1)); crowded != (i == 3) {
 			t.Fatalf("with %d a crowd: %v", i+1, crowded)
@@ -117,14 +118,13 @@ func TestCrowdBeginsAtHalfAndEndsAtAQuarter(t *testing.T) {
 //
 // Guarantees: G-0006.4
 func TestWhatIsLeftAtTheEndIsShed(t *testing.T) {
-	n := queue(4, 100)
+	n := queue(t, 4, 100)
 	for range 3 {
 		n.add(incomingNotice("a", "k", false, 1))
 	}
 	if shed, settled := n.settle(0); len(shed) != 3 || settled {
 		t.Fatalf("%d were shed", len(shed))
 	}
-	n.gone = make(chan struct{})
 	for range 6 {
 		n.add(incomingNotice("b", "k", false, 1))
 	}
@@ -137,7 +137,7 @@ func TestWhatIsLeftAtTheEndIsShed(t *testing.T) {
 //
 // Guarantees: G-0004.6
 func TestTooLargeANotificationGoesItself(t *testing.T) {
-	n := queue(10, 10)
+	n := queue(t, 10, 10)
 	n.add(incomingNotice("log", "", true, 1))
 	if shed, _ := n.add(incomingNotice("huge", "", false, 11)); namesOf(shed) != "huge" || n.names() != "log" {
 		t.Fatalf("shed %q", namesOf(shed))
@@ -151,7 +151,7 @@ func TestTooLargeANotificationGoesItself(t *testing.T) {
 // Guarantees: G-0004.5, G-0006.2, G-0006.3
 func TestNoticesAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		n := queue(rapid.IntRange(1, 6).Draw(rt, "bound"), rapid.IntRange(1, 20).Draw(rt, "bytes"))
+		n := queue(rt, rapid.IntRange(1, 6).Draw(rt, "bound"), rapid.IntRange(1, 20).Draw(rt, "bytes"))
 		newest, place := map[string]string{}, map[string]int{}
 		var handled, shed []string
 		arrivals := 0

@@ -1,10 +1,14 @@
 package conn
 
-import "time"
+import (
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/courier"
+)
 
 // A serial runs functions one at a time, in order, off the loop.
 type serial struct {
-	courier
+	courier.Courier
 	bound   int // functions that may wait
 	waiting []func()
 }
@@ -13,13 +17,13 @@ func newSerial(bound int) *serial { return &serial{bound: bound} }
 
 // submit adds a function, or reports false when too many wait.
 func (s *serial) submit(run func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	if len(s.waiting) >= s.bound {
 		return false
 	}
 	s.waiting = append(s.waiting, run)
-	s.start(s.runNext)
+	s.Start(s.runNext)
 	return true
 }
 
@@ -33,11 +37,11 @@ func (s *serial) runNext() (more bool) {
 }
 
 func (s *serial) next() func() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	if len(s.waiting) == 0 {
 		s.waiting = nil
-		s.end()
+		s.End()
 		return nil
 	}
 	next := s.waiting[0]
@@ -49,11 +53,11 @@ func (s *serial) next() func() {
 // settle waits until nothing runs, for at most the grace, and reports whether
 // that came about. If not, what still waits is dropped.
 func (s *serial) settle(grace time.Duration) bool {
-	settled := s.await(grace)
+	settled := s.Await(grace)
 	if !settled {
-		s.mu.Lock()
+		s.Mu.Lock()
 		s.waiting = nil
-		s.mu.Unlock()
+		s.Mu.Unlock()
 	}
 	return settled
 }

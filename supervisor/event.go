@@ -2,8 +2,9 @@ package supervisor
 
 import (
 	"fmt"
-	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/courier"
 )
 
 // An EventKind is what happened, as a value to switch on.
@@ -26,7 +27,7 @@ type Event struct {
 	Restarts   int // of this child so far
 	Err        error
 	At         time.Time
-	Dropped    uint64 // events that OnEvent has missed so far: it was slow, or it panicked
+	Dropped    uint64 // events that OnEvent has missed so far: it was slow, or it panicked, or it did not return before a stop was over
 }
 
 func (e Event) String() string {
@@ -45,46 +46,54 @@ const (
 // news carries events to the hook, in order, on a goroutine that exists only
 // while there are events.
 type news struct {
+	courier.Courier
 	supervisor string
 	hook       func(Event) // may be nil
 
-	mu      sync.Mutex
 	waiting []Event
 	dropped uint64
-	telling chan struct{} // nil while nothing is told; closed when the goroutine ends
-	ended   bool          // settle was called
+	ended   bool // settle was called
 }
 
 // tell adds an event. It never blocks.
 func (n *news) tell(e Event) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	switch {
-	case n.hook == nil || n.ended:
-		return
-	case len(n.waiting) >= maxEvents:
+	case n.hook == nil:
+	case n.ended || len(n.waiting) >= maxEvents:
 		n.dropped++
-		return
-	}
-	n.waiting = append(n.waiting, e)
-	if n.telling == nil {
-		n.telling = make(chan struct{})
-		go n.run(n.telling)
+	default:
+		n.waiting = append(n.waiting, e)
+		n.Start(n.tellNext)
 	}
 }
 
-func (n *news) run(telling chan struct{}) {
-	defer close(telling)
-	for e, more := n.next(); more; e, more = n.next() {
-		n.tellOne(e)
+// tellNext calls the hook. One that panics, or ends its goroutine, misses this
+// event only.
+func (n *news) tellNext() (more bool) {
+	e, more := n.next()
+	if !more {
+		return false
 	}
+	heard := false
+	defer func() {
+		if !heard {
+			_ = recover()
+			n.miss(1)
+		}
+	}()
+	n.hook(e)
+	heard = true
+	return true
 }
 
 func (n *news) next() (e Event, more bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	if len(n.waiting) == 0 {
-		n.waiting, n.telling = nil, nil
+		n.waiting = nil
+		n.End()
 		return Event{}, false
 	}
 	e, n.waiting = n.waiting[0], n.waiting[1:]
@@ -92,44 +101,36 @@ func (n *news) next() (e Event, more bool) {
 	return e, true
 }
 
-// tellOne calls the hook. One that panics misses this event only.
-func (n *news) tellOne(e Event) {
-	defer func() {
-		if recover() != nil {
-			n.mu.Lock()
-			n.dropped++
-			n.mu.Unlock()
-		}
-	}()
-	n.hook(e)
+func (n *news) miss(events int) {
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
+	n.dropped += uint64(events)
 }
 
 // resume takes events again, after settle.
 func (n *news) resume() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	n.ended = false
 }
 
 // settle takes no more events, waits until the hook was told all of them, and
-// reports whether that came about within the limit.
+// reports whether that came about within the limit. If not, nothing follows the
+// call that does not return.
 func (n *news) settle(limit time.Duration) bool {
-	n.mu.Lock()
-	n.ended = true
-	telling := n.telling
-	n.mu.Unlock()
-	if telling == nil {
+	n.end()
+	if n.Await(limit) {
 		return true
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-telling:
-		return true
-	case <-timer.C:
-	}
-	n.mu.Lock()
-	n.waiting = nil // nothing follows the call that does not return
-	n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
+	n.dropped += uint64(len(n.waiting))
+	n.waiting = nil
 	return false
+}
+
+func (n *news) end() {
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
+	n.ended = true
 }

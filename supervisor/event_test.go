@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -159,5 +160,88 @@ func TestHookMayUseTheSupervisor(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 		stop(t, s)
+	})
+}
+
+// A hook that ends its goroutine, as t.FailNow does, misses an event, not all
+// that follow.
+//
+// Guarantees: G-0002.7
+func TestHookThatEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		first := true
+		s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
+			if first {
+				first = false
+				runtime.Goexit()
+			}
+			told = append(told, e.String())
+		}})
+		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
+		synctest.Wait()
+		start(t, s, supervisor.ChildSpec{ID: "b", Run: idle})
+		synctest.Wait()
+		stop(t, s)
+		if len(told) != 3 {
+			t.Errorf("after the first event OnEvent was told %q", told)
+		}
+	})
+}
+
+// What a hook has missed while it hung is counted, also over another life of
+// the supervisor.
+//
+// Guarantees: G-0002.7
+func TestEventsThatAreThrownAwayAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, release := supervisor.New(supervisor.Options{}), make(chan struct{})
+		var told []supervisor.Event
+		hangs := true
+		pool, child := nested(t, root, supervisor.Options{Name: "pool", OnEvent: func(e supervisor.Event) {
+			if hangs {
+				<-release
+				hangs = false
+			}
+			told = append(told, e)
+		}})
+		for range 10 {
+			start(t, pool, supervisor.ChildSpec{Run: idle})
+		}
+		if err := child.Restart(t.Context()); err != nil { // the hook hangs for longer than a stop waits
+			t.Fatal(err)
+		}
+		close(release)
+		synctest.Wait()
+		start(t, pool, supervisor.ChildSpec{ID: "last", Run: idle})
+		synctest.Wait()
+		last := told[len(told)-1]
+		// 10 started, 10 restarted, 1 started: what was not told is to be counted
+		if total := uint64(len(told)) + last.Dropped; total < 21 {
+			t.Errorf("told %d, dropped %d; at least 21 have happened", len(told), last.Dropped)
+		}
+		_ = root.Stop(t.Context())
+	})
+}
+
+// A hook that hangs delays no child, nor those of a supervisor that begins again.
+//
+// Guarantees: G-0002.2, G-0002.7
+func TestHangingHookDelaysNoOtherLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, release, failing := supervisor.New(supervisor.Options{Strategy: supervisor.OneForAll}), make(chan struct{}), newScript()
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(supervisor.Event) { <-release }})
+		sibling := newScript()
+		start(t, root, supervisor.ChildSpec{ID: "sibling", Run: sibling.run})
+		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		failing.end(returns(errBroken)) // so that pool gives up, and root begins it and the sibling again
+		if failing.runs.Load() != 2 || sibling.runs.Load() != 2 {
+			began := time.Now()
+			pass(time.Minute)
+			t.Errorf("nothing ran again at once: %d and %d runs within %v", failing.runs.Load(), sibling.runs.Load(), time.Since(began))
+		}
+		close(release)
+		synctest.Wait()
+		_ = root.Stop(t.Context())
 	})
 }

@@ -77,7 +77,7 @@ func (s *Supervisor) perform(fx *effect) {
 	case ready:
 		close(s.life.ready)
 	case conclude:
-		go s.conclude(s.life, s.unstoppable())
+		go s.conclude(s.life, s.core.keeps, s.unstoppable())
 	}
 }
 

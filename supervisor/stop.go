@@ -124,9 +124,10 @@ func (l *life) await(ctx context.Context) (verdict error, over bool) {
 	}
 }
 
-// conclude makes the verdict on a life known, once the hook was told of it.
-func (s *Supervisor) conclude(l *life, stuck []string) {
-	if !s.news.settle(defaultShutdown) {
+// conclude makes the verdict on a life known, once the hook was told of it, which
+// another life does not wait for.
+func (s *Supervisor) conclude(l *life, another bool, stuck []string) {
+	if !another && !s.news.settle(defaultShutdown) {
 		stuck = append(stuck, hookName)
 	}
 	s.mu.Lock()

@@ -36,8 +36,8 @@ type Options struct {
 	// are events. It must not block, and must not wait for the supervisor's
 	// stop; while it runs, at most 1,024 further events wait, and what does
 	// not fit is dropped and counted in Event.Dropped. Nothing is told after
-	// Stop, Close or Wait has returned the supervisor's verdict. Nil: nobody is
-	// told.
+	// Stop, Close or Wait has returned the verdict of a supervisor that does not
+	// begin again. Nil: nobody is told.
 	OnEvent func(Event)
 }
 

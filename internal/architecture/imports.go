@@ -44,7 +44,7 @@ func (t *Tree) local(target string) (dir string, local bool) {
 
 func checkPlaces(t *Tree, report reporter) {
 	for _, dir := range slices.Sorted(maps.Keys(t.graph())) {
-		beside := isSink(dir) || matches(suites, dir) || matches(tooling, dir)
+		beside := isSink(dir) || matches(suites, dir) || isTooling(dir)
 		if floor(dir) < 0 && !beside {
 			report(dir, "the package has no place in the house: add it to the table in internal/architecture/layers.go")
 		}

@@ -1,20 +1,22 @@
-package conn
+// Package courier carries what waits in a queue to code that may be slow, on a
+// goroutine that exists only while something waits.
+package courier
 
 import (
 	"sync"
 	"time"
 )
 
-// A courier is a goroutine that exists only while its queue holds something.
-// The queue embeds it, and is guarded by its lock.
-type courier struct {
-	mu   sync.Mutex
+// A Courier is a goroutine that exists only while its queue holds something.
+// The queue embeds it, and is guarded by its lock. The zero value is ready.
+type Courier struct {
+	Mu   sync.Mutex
 	gone chan struct{} // closed when the goroutine ends; nil while there is none
 }
 
-// start sees that there is a goroutine, which calls next until that finds
+// Start sees that there is a goroutine, which calls next until that finds
 // nothing. The lock is held.
-func (c *courier) start(next func() (more bool)) {
+func (c *Courier) Start(next func() (more bool)) {
 	if c.gone != nil {
 		return
 	}
@@ -38,15 +40,15 @@ func carry(gone chan struct{}, next func() (more bool)) {
 	over = true
 }
 
-// end says that the goroutine has found nothing, and ends. The lock is held.
-func (c *courier) end() { c.gone = nil }
+// End says that the goroutine has found nothing, and ends. The lock is held.
+func (c *Courier) End() { c.gone = nil }
 
-// await waits until there is no goroutine, for at most the grace, and reports
+// Await waits until there is no goroutine, for at most the grace, and reports
 // whether that came about.
-func (c *courier) await(grace time.Duration) bool {
-	c.mu.Lock()
+func (c *Courier) Await(grace time.Duration) bool {
+	c.Mu.Lock()
 	gone := c.gone
-	c.mu.Unlock()
+	c.Mu.Unlock()
 	if gone == nil {
 		return true
 	}
