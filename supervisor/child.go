@@ -63,7 +63,7 @@ func (spec ChildSpec) withDefaults() ChildSpec {
 }
 
 func (spec *ChildSpec) traits() traits {
-	return traits{spec.Restart, spec.Shutdown, spec.Init != nil, spec.Drain != nil}
+	return traits{spec.Restart, spec.Shutdown, spec.Init != nil, spec.Drain != nil, spec.Supervisor != nil}
 }
 
 // A Child is a handle to what a supervisor runs. It stays valid over restarts.

@@ -378,3 +378,41 @@ func TestFailureDuringADrainOutdatesAReport(t *testing.T) {
 		_ = s.Stop(t.Context())
 	})
 }
+
+// A Close has a supervisor that is beginning again let those of its children
+// finish that run already.
+//
+// Guarantees: G-0002.16
+func TestCloseDrainsASupervisorThatBegins(t *testing.T) {
+	for _, strategy := range []supervisor.Strategy{supervisor.OneForOne, supervisor.OneForAll} {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			root := supervisor.New(supervisor.Options{Strategy: strategy})
+			pool, child := nested(t, root, supervisor.Options{Name: "pool"})
+			f := newFinisher("finisher", &d, time.Second)
+			start(t, pool, f.spec())
+			again := false
+			start(t, pool, supervisor.ChildSpec{ID: "slow", Run: idle, Init: func(ctx context.Context) error {
+				if again {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}
+				again = true
+				return nil
+			}})
+			go child.Restart(t.Context())
+			synctest.Wait()
+			if got := states(pool.Report().Children)["finisher"]; got != supervisor.Running {
+				t.Fatalf("finisher is %s", got)
+			}
+			d.lines = nil
+			if _, err := shut(t, root); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if len(d.lines) == 0 || d.lines[0] != "finisher drains" {
+				t.Errorf("the child that could finish: %q", d.lines)
+			}
+		})
+	}
+}

@@ -33,7 +33,8 @@ func (w *scene) perform(fx *effect) {
 	case halt:
 		w.halt(fx)
 	case drain:
-		w.must(w.stopping && !w.keeping && b.alive && !b.starting && !b.halted && !b.draining, "a drain of child %d", fx.child)
+		ready := !b.starting || w.plan.children[fx.child-1].early
+		w.must(w.stopping && !w.keeping && b.alive && ready && !b.halted && !b.draining, "a drain of child %d", fx.child)
 		b.draining = true
 	case dismiss:
 		w.must(b.listed && !b.alive && b.left, "a dismissal of child %d, which has left nothing", fx.child)

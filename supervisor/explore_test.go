@@ -38,7 +38,7 @@ var (
 	starter   = traits{restart: Permanent, shutdown: smallShutdown, inits: true}
 	finisher  = traits{restart: Transient, shutdown: smallShutdown, drains: true}
 	temporary = traits{restart: Temporary, shutdown: smallShutdown}
-	patient   = traits{restart: Transient, shutdown: -1, inits: true, drains: true} // as a supervisor is
+	patient   = traits{restart: Transient, shutdown: -1, inits: true, drains: true, early: true} // as a supervisor is
 )
 
 func plans() []*plan {

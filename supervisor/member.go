@@ -13,6 +13,7 @@ type traits struct {
 	shutdown time.Duration // negative: for ever
 	inits    bool          // it has an Init
 	drains   bool          // it has a Drain
+	early    bool          // that may be called while its Init runs
 }
 
 // A member is a child that is not over, as the core sees it. Members are
@@ -31,6 +32,11 @@ type member struct {
 	due     instant // stopping: when it will have; 0: never, or it has
 
 	previous, next *member
+}
+
+// mayDrain reports whether a member can be asked to finish.
+func (m *member) mayDrain() bool {
+	return m.drains && (m.state == Running || m.state == Starting && m.early)
 }
 
 // members are in the order of their start.

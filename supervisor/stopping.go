@@ -69,7 +69,7 @@ func (c *core) takeDown(m *member) {
 			c.retire(m)
 		}
 	case Starting, Running:
-		if c.state == Draining && m.drains && m.state == Running {
+		if c.state == Draining && m.mayDrain() {
 			c.drain(m)
 		} else {
 			c.halt(m, m.again)
@@ -136,7 +136,7 @@ func (c *core) onDrainAsked(due instant) {
 	c.state, c.drainDue = Draining, due
 	c.expect(due)
 	for m := range c.members.backward() {
-		if m.doom(false); c.strategy == OneForOne && m.state == Running && m.drains {
+		if m.doom(false); c.strategy == OneForOne && m.mayDrain() {
 			c.drain(m)
 		}
 	}

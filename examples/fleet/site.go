@@ -43,7 +43,11 @@ func (s *site) start() {
 		func(context.Context, *server.ToolCall, nothing) (string, error) { return s.name, nil })
 	server.AddTool(s.server, protocol.Tool{Name: "hold", Description: "takes its time"},
 		func(ctx context.Context, _ *server.ToolCall, _ nothing) (string, error) {
-			s.holding <- struct{}{}
+			select {
+			case s.holding <- struct{}{}:
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
 			select {
 			case <-s.release:
 				return "done", nil

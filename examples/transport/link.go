@@ -256,7 +256,11 @@ func readFrame(from *bufio.Reader) ([]byte, error) {
 	for {
 		part, err := from.ReadSlice('\n')
 		frame = append(frame, part...)
-		switch size := len(bytes.TrimRight(frame, "\r\n")); {
+		size := len(bytes.TrimSuffix(frame, []byte("\r"))) // a newline may follow
+		if err == nil {
+			size = len(bytes.TrimRight(frame, "\r\n"))
+		}
+		switch {
 		case size > maxFrame:
 			return nil, &transport.OversizedError{Limit: maxFrame, Size: size}
 		case errors.Is(err, bufio.ErrBufferFull):

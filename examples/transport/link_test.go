@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,3 +169,26 @@ func (*recorder) Ended()                                       {}
 func (*recorder) Failed(transport.Failure)                     {}
 func (*recorder) StreamOpened(transport.Stream, transport.Tag) {}
 func (*recorder) StreamLost(transport.StreamLoss)              {}
+
+// returns is a peer that sends carriage returns, and never a newline.
+type returns struct{}
+
+func (returns) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '\r'
+	}
+	return len(p), nil
+}
+
+// readFrame holds no more than it says, and takes what is just within the bound.
+func TestCarriageReturnsAreBoundedToo(t *testing.T) {
+	sent := io.LimitReader(returns{}, maxFrame+4*readAhead)
+	_, err := readFrame(bufio.NewReaderSize(sent, readAhead))
+	if !errors.As(err, new(*transport.OversizedError)) {
+		t.Errorf("%d bytes without a newline were held, and gave %v", maxFrame+4*readAhead, err)
+	}
+	longest := strings.Repeat("x", maxFrame)
+	if frame, err := readFrame(bufio.NewReaderSize(strings.NewReader(longest+"\r\n"), readAhead)); err != nil || string(frame) != longest {
+		t.Errorf("a frame of %d bytes gave %v", maxFrame, err)
+	}
+}

@@ -46,6 +46,7 @@ type entry struct {
 	settled chan struct{} // closed when claiming, or releasing, is over
 	release Release
 	lost    *LostError // while it was being claimed
+	failed  error      // why it could not be released; set before settled is closed
 }
 
 type phase uint8
@@ -162,7 +163,11 @@ func (r *Registry) claimed(name string, e *entry, release Release, err error) er
 func (r *Registry) Unregister(ctx context.Context, name string, c *conn.Conn) error {
 	e, busy := r.withdraw(name, c)
 	for busy != nil {
-		if err := await(ctx, busy); err != nil {
+		err := await(ctx, busy)
+		if err == nil {
+			err = e.failed // of a release, which is this one's too
+		}
+		if err != nil {
 			return fmt.Errorf("registry: unregister %q: %w", name, err)
 		}
 		e, busy = r.withdraw(name, c)
@@ -170,16 +175,22 @@ func (r *Registry) Unregister(ctx context.Context, name string, c *conn.Conn) er
 	if e == nil {
 		return nil
 	}
-	defer r.released(name, e) // also when the Store panics
-	if err := e.release(ctx); err != nil {
+	if err := r.release(ctx, name, e); err != nil {
 		return fmt.Errorf("registry: unregister %q: %w", name, err)
 	}
 	return nil
 }
 
+func (r *Registry) release(ctx context.Context, name string, e *entry) (err error) {
+	err = errBroken
+	defer func() { r.released(name, e, err) }() // also when the Store panics
+	err = e.release(ctx)
+	return err
+}
+
 // withdraw takes the entry of a Conn out of sight, so that it can be released.
-// It returns none if the name is not the Conn's, and what to wait for while
-// something else is under way with it.
+// It returns none if the name is not the Conn's, and what to wait for as well
+// while something else is under way with it.
 func (r *Registry) withdraw(name string, c *conn.Conn) (e *entry, busy <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,16 +199,17 @@ func (r *Registry) withdraw(name string, c *conn.Conn) (e *entry, busy <-chan st
 	case e == nil || e.conn != c:
 		return nil, nil
 	case e.phase != held:
-		return nil, e.settled
+		return e, e.settled
 	}
 	e.phase, e.settled = releasing, make(chan struct{})
 	r.feeds.tell(name, nil, nil)
 	return e, nil
 }
 
-func (r *Registry) released(name string, e *entry) {
+func (r *Registry) released(name string, e *entry, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	e.failed = err
 	delete(r.entries, name)
 	close(e.settled)
 }

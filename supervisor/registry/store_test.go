@@ -293,3 +293,38 @@ func TestHoldersEnd(t *testing.T) {
 		t.Errorf("told %d times", told)
 	}
 }
+
+// unreachable gives each name once, and never gets it back.
+type unreachable struct{ holder string }
+
+func (u *unreachable) Claim(_ context.Context, c registry.Claim) (registry.Release, error) {
+	if u.holder != "" {
+		return nil, &registry.TakenError{Name: c.Name, Holder: u.holder}
+	}
+	u.holder = c.Holder
+	return func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }, nil
+}
+
+func (*unreachable) Watch(context.Context) iter.Seq2[map[string]string, error] {
+	return func(func(map[string]string, error) bool) {}
+}
+
+// Of two at once neither says that the name is free when it is not.
+//
+// Guarantees: G-0013.13
+func TestUnregisterThatWaitsForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := registry.New(registry.Options{Store: new(unreachable)}), open()
+		register(t, r, "n", c)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		errs := make(chan error, 2)
+		go func() { errs <- r.Unregister(ctx, "n", c) }()
+		synctest.Wait()
+		go func() { errs <- r.Unregister(t.Context(), "n", c) }()
+		synctest.Wait()
+		cancel(errors.New("no more time"))
+		if <-errs == nil || <-errs == nil {
+			t.Errorf("Unregister returned nil, and a Register gets: %v", r.Register(t.Context(), "n", open()))
+		}
+	})
+}
