@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -11,7 +10,6 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
-	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -84,7 +82,7 @@ type Client struct {
 	context protocol.RequestContext // what every modern request says
 	options Options
 
-	suffixes atomic.Int64 // of names, that were given so far
+	suffix atomic.Int64 // the last that was given to a name
 }
 
 // New returns a client that introduces itself as info.
@@ -105,7 +103,8 @@ func New(info protocol.Implementation, o Options) *Client {
 
 // Connect starts a session over t and returns once it is ready. It fails at
 // the end of ctx, with the last reason in the error, or when a reason is
-// final; nothing is left running then. The context bounds connecting only.
+// final; nothing is left running then, but what a registry.Store does that
+// ignores its context. The context bounds connecting only.
 //
 // Until the session has been ready once, conn.ExecutableMissing and
 // conn.Incompatible are final: waiting does not help. After that the session
@@ -122,21 +121,6 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 	s.watchTools()
 	s.given.Store(true)
 	return s, nil
-}
-
-// begin has a connection run under the client's name or, if that is another's,
-// with a suffix that the client has not given before.
-func (c *Client) begin(ctx context.Context, t transport.Transport) (s *Session, err error) {
-	s, err = c.run(ctx, c.options.Conn.Name, t, false)
-	if !errors.As(err, new(*supervisor.DuplicateError)) {
-		return s, err
-	}
-	for {
-		s, err = c.run(ctx, fmt.Sprintf("%s-%d", c.options.Conn.Name, c.suffixes.Add(1)+1), t, false)
-		if !errors.As(err, new(*supervisor.DuplicateError)) && !errors.As(err, new(*registry.TakenError)) {
-			return s, err
-		}
-	}
 }
 
 // Start has a session over t run under a name of its own, and does not wait for

@@ -106,6 +106,7 @@ func TestStartedSessionIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(time.Hour)
+		synctest.Wait()
 		if state := session.Conn().State(); state != conn.Backoff {
 			t.Errorf("it is %s", state)
 		}

@@ -1,0 +1,37 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+)
+
+// A suffix is one that nobody has, whoever has given the others, and the lowest
+// where there is no gap.
+func TestSuffixes(t *testing.T) {
+	for _, test := range []struct {
+		taken int // suffixes from 2 on
+		last  int64
+		want  string
+	}{{0, 0, "n-2"}, {1, 0, "n-3"}, {2, 0, "n-4"}, {6, 0, "n-8"}, {299, 0, "n-301"}, {299, 150, "n-301"}, {3, 9, "n-10"}} {
+		s := supervisor.New(supervisor.Options{})
+		for n := range test.taken {
+			spec := supervisor.ChildSpec{ID: fmt.Sprintf("n-%d", n+2), Run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
+			if _, err := s.Start(t.Context(), spec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := New(protocol.Implementation{}, Options{Supervisor: s, Conn: conn.Options{Name: "n"}})
+		c.suffix.Store(test.last)
+		if got := c.suffixed(); got != test.want {
+			t.Errorf("after %d comes %s, want %s", test.taken, got, test.want)
+		}
+		if err := s.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
