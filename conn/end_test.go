@@ -98,6 +98,40 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 	}
 }
 
+// Wherever a panic finds them, a caller is told and a link is closed.
+//
+// Guarantees: G-0001.11, G-0009.4
+func TestPanicFindsWhatIsUnderWay(t *testing.T) {
+	for name, test := range map[string]struct {
+		place func(*loop, *call, transport.Link)
+		want  Delivery
+	}{
+		"the call of the event that is stepped": {func(l *loop, caller *call, link transport.Link) {
+			l.present = &event{kind: callMade, out: outboundFrame{id: 1, call: caller}, link: link}
+		}, NotSent},
+		"a notification that the link may have taken": {func(l *loop, caller *call, link transport.Link) {
+			l.unperformed = []effect{{out: outboundFrame{notice: true, call: caller}, link: link}}
+		}, Unknown},
+		"what the core had said when it panicked": {func(l *loop, caller *call, link transport.Link) {
+			l.present = &event{kind: callLeft, id: 1}
+			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, link: link}}
+		}, Sent},
+	} {
+		l := newLoop(New(opener{}, Options{}))
+		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
+		test.place(l, caller, link)
+		l.abandon(errors.New("panic"), nil)
+		select {
+		case o := <-caller.done:
+			if o.delivery != test.want || link.closes != 1 {
+				t.Errorf("%s: %s, and the link was closed %d times", name, o.delivery, link.closes)
+			}
+		default:
+			t.Errorf("%s: the caller was not told", name)
+		}
+	}
+}
+
 // readied is the loop of a Conn that is ready; the test has its turns.
 func readied(t *testing.T, c *Conn) (l *loop, leave func()) {
 	l, leave, err := c.enter(t.Context(), func() {}, nil)
