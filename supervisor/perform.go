@@ -17,8 +17,12 @@ func (s *Supervisor) post(msg *message) {
 
 // step is post for who holds the mutex.
 func (s *Supervisor) step(msg *message) {
+	before := s.core.state
 	for _, fx := range s.core.step(s.now(), msg) {
 		s.perform(&fx)
+	}
+	if s.core.state != before {
+		s.life.since = time.Now()
 	}
 	s.arm()
 	s.pulse.beat()

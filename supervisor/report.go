@@ -14,10 +14,10 @@ type Report struct {
 	At        time.Time // that moment
 	Name      string    // Options.Name
 	Strategy  Strategy
-	State     State // Running, Draining, Stopping or Stopped
-	Since     time.Time
-	Spent     int // restarts within the last Period
-	Intensity int // how many of them are allowed
+	State     State     // Running, Draining, Stopping or Stopped
+	Since     time.Time // of the State
+	Spent     int       // restarts within the last Period
+	Intensity int       // how many of them are allowed
 	Period    time.Duration
 	GaveUp    error // an *IntensityError, if the supervisor did
 

@@ -135,3 +135,37 @@ func TestReportCanBeWatched(t *testing.T) {
 		}
 	})
 }
+
+// TestReportSaysSinceWhenASupervisorIsInItsState, and how many restarts are
+// left for as long as there can be one.
+//
+// Guarantees: G-0002.17
+func TestReportSaysSinceWhenASupervisorIsInItsState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		root := supervisor.New(supervisor.Options{})
+		pool, child := nested(t, root, supervisor.Options{Name: "pool"})
+		start(t, pool, newFinisher("slow", new(diary), 5*time.Second).spec())
+		want := func(after time.Duration, state supervisor.State, since time.Duration) {
+			t.Helper()
+			pass(after - time.Since(began))
+			r := pool.Report()
+			if r.State != state || !r.Since.Equal(began.Add(since)) {
+				t.Errorf("%s since %s, want %s since %s", r.State, r.Since, state, began.Add(since))
+			}
+			if promises := strings.Contains(r.String(), "of which it gives up on"); promises != (state == supervisor.Running) {
+				t.Errorf("report:\n%s", r)
+			}
+		}
+		want(10*time.Second, supervisor.Running, 0)
+		go pool.Close(t.Context()) // within 4.5 s
+		want(11*time.Second, supervisor.Draining, 10*time.Second)
+		want(20*time.Second, supervisor.Running, 14500*time.Millisecond) // its parent begins it again
+		start(t, pool, supervisor.ChildSpec{Run: newMember("stops within a second", new(diary)).run})
+		pass(10 * time.Second)
+		go child.Stop(t.Context())
+		want(30500*time.Millisecond, supervisor.Stopping, 30*time.Second)
+		want(40*time.Second, supervisor.Stopped, 31*time.Second)
+		stop(t, root)
+	})
+}

@@ -77,7 +77,7 @@ type Supervisor struct {
 
 // A life is the time from a begin to the stop that follows. A root has one.
 type life struct {
-	since time.Time
+	since time.Time     // of the supervisor's state
 	ready chan struct{} // closed when the children it began with have been started
 	done  chan struct{} // closed when the supervisor has stopped
 

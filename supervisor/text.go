@@ -33,8 +33,11 @@ func (r *Report) summary() string {
 	if len(r.Children) > 0 {
 		text = counted(len(r.Children), "child", "children") + ": " + total(r.Children)
 	}
-	return text + fmt.Sprintf("; %s in the last %s, of which it gives up on the %s",
-		counted(r.Spent, "restart", "restarts"), r.Period, ordinal(r.Intensity+1))
+	text += fmt.Sprintf("; %s in the last %s", counted(r.Spent, "restart", "restarts"), r.Period)
+	if r.State != Running {
+		return text // there will be no other
+	}
+	return text + fmt.Sprintf(", of which it gives up on the %s", ordinal(r.Intensity+1))
 }
 
 // write writes the children, each on a line of its own.
