@@ -15,7 +15,7 @@ type Report struct {
 	Name      string    // Options.Name
 	Strategy  Strategy
 	State     State     // Running, Draining, Stopping or Stopped
-	Since     time.Time // of the State
+	Since     time.Time // of that State: when it changed last
 	Spent     int       // restarts within the last Period
 	Intensity int       // how many of them are allowed
 	Period    time.Duration

@@ -19,6 +19,11 @@ import (
 // lines splits a printed tree. The clock of a bubble starts at midnight UTC.
 func lines(r supervisor.Report) []string { return strings.Split(r.String(), "\n") }
 
+// ends returns a child whose Run returns at once.
+func ends(err error) func(context.Context) error {
+	return func(context.Context) error { return err }
+}
+
 var attemptAt = regexp.MustCompile(`attempt (\d+) at [\d:]+`)
 
 // at is how a report prints the time that has passed since the test began.
@@ -95,6 +100,77 @@ func TestReportOfManyPrintsTheTroubled(t *testing.T) {
 		}
 		if r := s.Report(); len(r.Children) != 1001 || r.Children[0].ID != "worker 0" || r.Children[1000].ID != "failing" {
 			t.Errorf("%d children are reported", len(r.Children))
+		}
+		stop(t, s)
+	})
+}
+
+// printed is who a report prints, in order, and how it sums up the others.
+func printed(r supervisor.Report) (ids []string) {
+	for _, line := range lines(r)[1:] {
+		line = strings.TrimLeft(line, "│├└─ ")
+		if id, _, _ := strings.Cut(line, ":"); !strings.HasPrefix(line, "and ") {
+			line = id
+		}
+		ids = append(ids, line)
+	}
+	return ids
+}
+
+func numbered(what string, count int) (ids []string) {
+	for i := range count {
+		ids = append(ids, fmt.Sprint(what, " ", i))
+	}
+	return ids
+}
+
+// TestReportHidesNoTrouble behind a crowd of children that are as they should
+// be, have done what they were there for, were stopped, or have failed for good;
+// and of those that it does not print each is counted.
+//
+// Guarantees: G-0002.17
+func TestReportHidesNoTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
+		for i := range 25 {
+			start(t, s, supervisor.ChildSpec{ID: fmt.Sprint("done ", i), Run: ends(nil), Restart: supervisor.Temporary})
+		}
+		for i := range 25 {
+			start(t, s, supervisor.ChildSpec{ID: fmt.Sprint("failed ", i), Run: ends(errBroken), Restart: supervisor.Temporary})
+			start(t, s, supervisor.ChildSpec{ID: fmt.Sprint("works ", i), Run: idle})
+		}
+		down := dialer(func(context.Context) (transport.Link, error) { return nil, errDown })
+		connect(t, s, conn.New(down, conn.Options{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}))
+		deafChild := start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deaf(release)})
+		go deafChild.Stop(t.Context())
+		pool, _ := nested(t, s, supervisor.Options{Name: "pool"})
+		start(t, pool, supervisor.ChildSpec{ID: "failed below", Run: ends(errBroken), Restart: supervisor.Temporary})
+		pass(10 * time.Second)
+		want := append([]string{"search", "deaf", "pool", "failed below"}, numbered("failed", 17)...)
+		if diff := cmp.Diff(append(want, "and 58 more: 8 failed, 25 running, 25 stopped"), printed(s.Report())); diff != "" {
+			t.Errorf("printed (-want +got):\n%s", diff)
+		}
+		close(release)
+		synctest.Wait()
+		stop(t, s)
+	})
+}
+
+// TestReportPrintsTheStoppedLast, whatever else there is.
+//
+// Guarantees: G-0002.17
+func TestReportPrintsTheStoppedLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor.New(supervisor.Options{})
+		for i := range 20 {
+			start(t, s, supervisor.ChildSpec{ID: fmt.Sprint("done ", i), Run: ends(nil), Restart: supervisor.Temporary})
+		}
+		start(t, s, supervisor.ChildSpec{ID: "works", Run: idle})
+		go s.Start(t.Context(), supervisor.ChildSpec{ID: "begins", Init: idle, Run: idle})
+		synctest.Wait()
+		want := append([]string{"begins", "works"}, numbered("done", 18)...)
+		if diff := cmp.Diff(append(want, "and 2 more: 2 stopped"), printed(s.Report())); diff != "" {
+			t.Errorf("printed (-want +got):\n%s", diff)
 		}
 		stop(t, s)
 	})

@@ -15,8 +15,8 @@ const shown = 20
 
 // String is the tree, a line for each supervisor and child in the order of
 // their start: what it is, since when, what went wrong last, and what the
-// supervisor does next. Where there are many children it prints those that are
-// not as they should be before the others, and sums up the rest.
+// supervisor does next. Of more than 20 children it prints those in trouble
+// before the others, and those that just stopped last; it sums up the rest.
 func (r Report) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s at %s: %s, %s since %s, %s", title(r.Name), r.At.Format(time.DateTime), r.Strategy, r.State, clock(r.Since), r.summary())
@@ -63,25 +63,47 @@ func (r *Report) worthTelling() (told, untold []ChildReport) {
 	if len(r.Children) <= shown {
 		return r.Children, nil
 	}
-	places := shown
-	for _, troubled := range []bool{true, false} {
-		for _, c := range r.Children {
-			switch {
-			case c.isTroubled() != troubled:
-			case places > 0:
-				places--
-				told = append(told, c)
-			default:
-				untold = append(untold, c)
-			}
-		}
+	var byConcern [noConcern + 1][]ChildReport
+	for _, c := range r.Children {
+		of := c.concern()
+		byConcern[of] = append(byConcern[of], c)
 	}
-	return told, untold
+	all := slices.Concat(byConcern[:]...)
+	return all[:shown], all[shown:]
 }
 
-// isTroubled reports whether a child is not as it should be.
-func (c *ChildReport) isTroubled() bool {
-	return c.State != Running || c.Connection != nil && c.Connection.State != conn.Ready || c.Supervisor != nil
+// A concern is how much a child is to be told of, the most first.
+type concern int
+
+const (
+	inTrouble  concern = iota // it is stuck, or in backoff, or someone below it is or has failed
+	hasFailed                 // for good
+	onItsWay                  // to run, or to be over; or others are below it
+	asItShould                // run
+	noConcern                 // it is over, and that was well
+)
+
+func (c *ChildReport) concern() concern {
+	link := conn.Ready
+	if c.Connection != nil {
+		link = c.Connection.State
+	}
+	switch {
+	case c.Stuck, c.State == Running && link == conn.Backoff, c.Supervisor != nil && c.Supervisor.isTroubled():
+		return inTrouble
+	case c.State == Failed:
+		return hasFailed
+	case c.State == Stopped:
+		return noConcern
+	case c.State != Running, link != conn.Ready, c.Supervisor != nil:
+		return onItsWay
+	default:
+		return asItShould
+	}
+}
+
+func (r *Report) isTroubled() bool {
+	return r.GaveUp != nil || slices.ContainsFunc(r.Children, func(c ChildReport) bool { return c.concern() <= hasFailed })
 }
 
 // String is the child in one line.
