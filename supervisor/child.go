@@ -195,8 +195,11 @@ func (c *Child) runAgain() error {
 		}
 		return s.enlist(c)
 	}
-	if m := s.core.members.byKey[c.key]; s.core.state != Running || m.state == Stopping && !m.again {
-		return ErrStopped
+	if s.core.state != Running {
+		return s.stopped()
+	}
+	if m := s.core.members.byKey[c.key]; m.state == Stopping && !m.again {
+		return errStopping
 	}
 	if c.begun.come {
 		c.begun = moment{}
@@ -228,12 +231,19 @@ func (c *Child) awaitBegin(ctx context.Context) error {
 	case isClosed(begun):
 		return nil
 	case isClosed(done):
-		return cmp.Or(c.Err(), ErrStopped)
+		return c.whyOver()
 	case isClosed(overdue):
 		return c.isStuck()
 	default:
 		return context.Cause(ctx)
 	}
+}
+
+// whyOver is why a child that is over was not started.
+func (c *Child) whyOver() error {
+	c.supervisor.mu.Lock()
+	defer c.supervisor.mu.Unlock()
+	return cmp.Or(c.err, c.supervisor.stopped())
 }
 
 func (c *Child) isStuck() *StuckError {

@@ -13,7 +13,8 @@ import (
 var (
 	// ErrStopped refuses to start a child of a supervisor that is stopping or
 	// has stopped. It is also the cause of a child's context that ends because
-	// the child is to stop.
+	// the child is to stop. Where the supervisor has given up, the error is an
+	// *IntensityError as well, to errors.As.
 	ErrStopped = errors.New("supervisor: stopped")
 
 	// ErrRestarted is the cause of a child's context that ends because the child
@@ -27,6 +28,8 @@ var (
 	// ErrNested refuses to make a supervisor the child of another: it is one
 	// already, or that would be a circle.
 	ErrNested = errors.New("supervisor: part of a tree already")
+
+	errStopping = &stoppedError{text: "supervisor: child is being stopped: wait for its Done"}
 
 	// ErrGoexit is the failure of a child that called runtime.Goexit.
 	ErrGoexit = errors.New("supervisor: child called runtime.Goexit")
@@ -79,6 +82,34 @@ func (e *IntensityError) Error() string {
 }
 
 func (e *IntensityError) Unwrap() error { return e.Err }
+
+// A stoppedError is ErrStopped with more to say.
+type stoppedError struct {
+	text   string
+	gaveUp *IntensityError // why, if it is that
+}
+
+func (e *stoppedError) Error() string { return e.text }
+
+func (e *stoppedError) Unwrap() error { return ErrStopped }
+
+// As finds why. It is not unwrapped to, since who answers a stop with this
+// error has not failed like the child that was restarted too often.
+func (e *stoppedError) As(target any) bool {
+	why, ok := target.(**IntensityError)
+	if ok = ok && e.gaveUp != nil; ok {
+		*why = e.gaveUp
+	}
+	return ok
+}
+
+// stopped is ErrStopped, and why. The mutex is held.
+func (s *Supervisor) stopped() error {
+	if gaveUp := s.life.gaveUp; gaveUp != nil {
+		return &stoppedError{ErrStopped.Error() + ": " + gaveUp.Error(), gaveUp}
+	}
+	return ErrStopped
+}
 
 // title is how errors begin.
 func title(name string) string {

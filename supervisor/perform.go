@@ -118,7 +118,7 @@ func (c *Child) halt(again bool) {
 	if again {
 		c.cancel(ErrRestarted)
 	} else {
-		c.cancel(ErrStopped)
+		c.cancel(c.supervisor.stopped())
 	}
 }
 

@@ -162,7 +162,7 @@ func (s *Supervisor) enlist(c *Child) error {
 	case ok && !present.isOver():
 		return &DuplicateError{s.options.Name, c.spec.ID}
 	case s.core.state != Running:
-		return ErrStopped
+		return s.stopped()
 	case ok:
 		s.forget(present)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -64,6 +65,50 @@ func TestGivesUp(t *testing.T) {
 		if !slices.Equal(log, []string{"y", "x"}) || !errors.Is(s.Stop(t.Context()), err) {
 			t.Errorf("stopped in order %v", log)
 		}
+	})
+}
+
+// TestWhoIsRefusedIsToldThatItGaveUp: those that come later, those that were
+// being started, and those that ran, whose end is no failure all the same.
+//
+// Guarantees: G-0002.4
+func TestWhoIsRefusedIsToldThatItGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, servers, failing := supervisor.New(supervisor.Options{Intensity: -1}), supervisor.New(supervisor.Options{}), newScript()
+		c := start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		told := map[string]error{}
+		var slow *supervisor.Child
+		slow = start(t, s, supervisor.ChildSpec{ID: "slow", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			told["a child"] = context.Cause(ctx)
+			_, told["Start of another meanwhile"] = s.Start(ctx, supervisor.ChildSpec{Run: idle})
+			told["Restart meanwhile"] = slow.Restart(ctx)
+			pause(time.Second)
+			return fmt.Errorf("slow: %w", context.Cause(ctx))
+		}})
+		p := &peer{serve: func(ctx context.Context) { <-ctx.Done() }}
+		sibling := conn.New(p.transport(t, servers), conn.Options{Name: "sibling"})
+		connect(t, s, sibling)
+		go func() { _, told["Start"] = s.Start(t.Context(), supervisor.ChildSpec{Init: idle, Run: idle}) }()
+		go func() {
+			_, told["a call of a sibling"] = sibling.Call(t.Context(), conn.Request{Method: "tools/call", WaitForReady: true})
+		}()
+		synctest.Wait()
+		failing.end(returns(errBroken))
+		verdict := s.Wait(t.Context())
+		_, told["Start of another"] = s.Start(t.Context(), supervisor.ChildSpec{Run: idle})
+		_, told["Connect"] = s.Connect(t.Context(), conn.New(dialer(nil), conn.Options{}))
+		told["Restart"] = c.Restart(t.Context())
+		for who, err := range told {
+			var gaveUp *supervisor.IntensityError
+			if !errors.Is(err, supervisor.ErrStopped) || !errors.As(err, &gaveUp) || gaveUp.Child != "failing" || errors.Is(err, errBroken) {
+				t.Errorf("%s was told %v", who, err)
+			}
+		}
+		if errors.Is(verdict, supervisor.ErrStopped) || s.Report().Children[1].Failures != 0 {
+			t.Errorf("the verdict is %v, report:\n%s", verdict, s.Report())
+		}
+		stop(t, servers)
 	})
 }
 
