@@ -164,9 +164,9 @@ func (c *Child) Stop(ctx context.Context) error {
 // back if it is over. It returns when the child has been started, like
 // Supervisor.Start, and fails like Stop and Start. It restarts nobody else, and
 // does not count for the intensity. A child that was over comes last in the
-// order of the start. One that is being stopped is stopped: that is ErrStopped,
-// and so it is when a Stop comes before the child has begun. A Conn that has
-// closed for good cannot run again: that is ErrFinal.
+// order of the start. One that is being stopped is stopped: that is ErrStopped
+// until its Done is closed, and so it is when a Stop comes before the child has
+// begun. A Conn that has closed for good cannot run again: that is ErrFinal.
 func (c *Child) Restart(ctx context.Context) error {
 	nested, err := c.nest() // should it have been forgotten
 	if err != nil {

@@ -29,7 +29,8 @@ var (
 	// already, or that would be a circle.
 	ErrNested = errors.New("supervisor: part of a tree already")
 
-	errStopping = &stoppedError{text: "supervisor: child is being stopped: wait for its Done"}
+	// errStopping refuses to restart a child until it is over.
+	errStopping = &stoppedError{text: "the child is being stopped, and can be restarted once its Done is closed"}
 
 	// ErrGoexit is the failure of a child that called runtime.Goexit.
 	ErrGoexit = errors.New("supervisor: child called runtime.Goexit")
@@ -43,7 +44,7 @@ type DuplicateError struct {
 }
 
 func (e *DuplicateError) Error() string {
-	return fmt.Sprintf("%s: child %q runs already", title(e.Supervisor), e.ID)
+	return fmt.Sprintf("%s: there is a child %q already, which is not over", title(e.Supervisor), e.ID)
 }
 
 // A PanicError is a panic in a child's Init, Run or Drain.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,31 +77,38 @@ func TestWhoIsRefusedIsToldThatItGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, servers, failing := supervisor.New(supervisor.Options{Intensity: -1}), supervisor.New(supervisor.Options{}), newScript()
 		c := start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run})
-		told := map[string]error{}
+		var told sync.Map // errors, by who was told
 		var slow *supervisor.Child
 		slow = start(t, s, supervisor.ChildSpec{ID: "slow", Run: func(ctx context.Context) error {
 			<-ctx.Done()
-			told["a child"] = context.Cause(ctx)
-			_, told["Start of another meanwhile"] = s.Start(ctx, supervisor.ChildSpec{Run: idle})
-			told["Restart meanwhile"] = slow.Restart(ctx)
+			told.Store("a child", context.Cause(ctx))
+			_, err := s.Start(ctx, supervisor.ChildSpec{Run: idle})
+			told.Store("Start of another meanwhile", err)
+			told.Store("Restart meanwhile", slow.Restart(ctx))
 			pause(time.Second)
 			return fmt.Errorf("slow: %w", context.Cause(ctx))
 		}})
 		p := &peer{serve: func(ctx context.Context) { <-ctx.Done() }}
 		sibling := conn.New(p.transport(t, servers), conn.Options{Name: "sibling"})
 		connect(t, s, sibling)
-		go func() { _, told["Start"] = s.Start(t.Context(), supervisor.ChildSpec{Init: idle, Run: idle}) }()
 		go func() {
-			_, told["a call of a sibling"] = sibling.Call(t.Context(), conn.Request{Method: "tools/call", WaitForReady: true})
+			_, err := s.Start(t.Context(), supervisor.ChildSpec{Init: idle, Run: idle})
+			told.Store("Start", err)
+		}()
+		go func() {
+			_, err := sibling.Call(t.Context(), conn.Request{Method: "tools/call", WaitForReady: true})
+			told.Store("a call of a sibling", err)
 		}()
 		synctest.Wait()
 		failing.end(returns(errBroken))
 		verdict := s.Wait(t.Context())
-		_, told["Start of another"] = s.Start(t.Context(), supervisor.ChildSpec{Run: idle})
-		_, told["Connect"] = s.Connect(t.Context(), conn.New(dialer(nil), conn.Options{}))
-		told["Restart"] = c.Restart(t.Context())
-		for who, err := range told {
-			var gaveUp *supervisor.IntensityError
+		_, err := s.Start(t.Context(), supervisor.ChildSpec{Run: idle})
+		told.Store("Start of another", err)
+		_, err = s.Connect(t.Context(), conn.New(dialer(nil), conn.Options{}))
+		told.Store("Connect", err)
+		told.Store("Restart", c.Restart(t.Context()))
+		for who, err := range told.Range {
+			err, gaveUp := err.(error), new(supervisor.IntensityError)
 			if !errors.Is(err, supervisor.ErrStopped) || !errors.As(err, &gaveUp) || gaveUp.Child != "failing" || errors.Is(err, errBroken) {
 				t.Errorf("%s was told %v", who, err)
 			}
