@@ -206,6 +206,26 @@ func TestPanickingConnUsesUpTheIntensity(t *testing.T) {
 	})
 }
 
+// TestEachFailureCountsOnce: that a Conn, or a supervisor, is closed after the
+// failure that was one too many is not another.
+//
+// Guarantees: G-0002.17
+func TestEachFailureCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, opened := supervisor.New(supervisor.Options{Intensity: -1}), []uint64{}
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
+		c := panicky(4, &opened)
+		connect(t, pool, c)
+		if err := root.Wait(t.Context()); !errors.As(err, new(*conn.PanicError)) || !isClosed(c.Done()) {
+			t.Errorf("Wait returned %v", err)
+		}
+		r := root.Report().Children[0]
+		if below := r.Supervisor.Children[0]; r.Failures != 1 || below.Failures != 4 {
+			t.Errorf("report:\n%s\n%s", r, below)
+		}
+	})
+}
+
 // TestGivesUpOnce: two Conns panic once too often at the same time, and take
 // their time to close. The supervisor gives up because of one of them.
 //

@@ -62,8 +62,11 @@ func (c *Child) ends(err error) {
 	if err == nil || c.asked && answersStop(err) {
 		return
 	}
-	c.failures++
-	c.failure, c.lastFailure, c.failedAt = err, err, c.supervisor.now()
+	if c.failure == nil { // else what has failed is closed, and says so again
+		c.failures++
+		c.failedAt = c.supervisor.now()
+	}
+	c.failure, c.lastFailure = err, err
 }
 
 // drain is the goroutine that asks the child to finish.
