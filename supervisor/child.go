@@ -209,7 +209,11 @@ func (c *Child) runAgain() error {
 }
 
 func (c *Child) refused(doing string, err error) error {
-	return fmt.Errorf("%s: %s child %q: %w", title(c.supervisor.options.Name), doing, c.spec.ID, err)
+	child := "a child"
+	if c.spec.ID != "" {
+		child = fmt.Sprintf("child %q", c.spec.ID)
+	}
+	return fmt.Errorf("%s: %s %s: %w", title(c.supervisor.options.Name), doing, child, err)
 }
 
 // awaitBegin waits until the child has been started.

@@ -27,7 +27,7 @@ var (
 
 	// ErrNested refuses to make a supervisor the child of another: it is one
 	// already, or that would be a circle.
-	ErrNested = errors.New("supervisor: part of a tree already")
+	ErrNested = errors.New("supervisor: it cannot be a child here")
 
 	// errStopping refuses to restart a child until it is over.
 	errStopping = &stoppedError{text: "the child is being stopped, and can be restarted once its Done is closed"}

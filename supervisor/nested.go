@@ -11,8 +11,11 @@ import (
 // that of two that would be one if both were let, the later sees the other.
 func (c *Child) nest() (changed bool, err error) {
 	below := c.spec.Supervisor
-	if below == nil {
+	switch below {
+	case nil:
 		return false, nil
+	case c.supervisor:
+		return false, fmt.Errorf("%w: it would be its own", ErrNested)
 	}
 	if changed, err = below.claim(c); !changed {
 		return false, err
@@ -20,7 +23,7 @@ func (c *Child) nest() (changed bool, err error) {
 	for up := c.supervisor; up != nil; up = up.above() {
 		if up == below {
 			c.unnest()
-			return false, fmt.Errorf("%w: it is above the one it would be below", ErrNested)
+			return false, fmt.Errorf("%w: %s is below it", ErrNested, c.supervisor.called())
 		}
 	}
 	below.join(c.supervisor)
@@ -37,8 +40,16 @@ func (s *Supervisor) claim(by *Child) (changed bool, err error) {
 	case by:
 		return false, nil
 	default:
-		return false, fmt.Errorf("%w: it is a child of %s", ErrNested, title(s.parent.supervisor.options.Name))
+		return false, fmt.Errorf("%w: it is one of %s", ErrNested, s.parent.supervisor.called())
 	}
+}
+
+// called is how errors speak of a supervisor that is not theirs.
+func (s *Supervisor) called() string {
+	if s.options.Name == "" {
+		return "an unnamed supervisor"
+	}
+	return title(s.options.Name)
 }
 
 // join ends a claim: from here on the supervisor may begin again.

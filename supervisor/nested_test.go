@@ -217,14 +217,22 @@ func TestTreesAreTrees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, other := supervisor.New(supervisor.Options{Name: "root"}), supervisor.New(supervisor.Options{})
 		inner, _ := nested(t, root, supervisor.Options{Name: "inner"})
-		for name, refused := range map[string]func() error{
-			"itself":       func() error { _, err := root.Start(t.Context(), supervisor.ChildSpec{Supervisor: root}); return err },
-			"a circle":     func() error { _, err := inner.Start(t.Context(), supervisor.ChildSpec{Supervisor: root}); return err },
-			"a child":      func() error { _, err := other.Start(t.Context(), supervisor.ChildSpec{Supervisor: inner}); return err },
-			"a child here": func() error { _, err := root.Start(t.Context(), supervisor.ChildSpec{Supervisor: inner}); return err },
+		unnamed, _ := nested(t, other, supervisor.Options{})
+		for _, refused := range []struct {
+			parent, child *supervisor.Supervisor
+			id, text      string
+		}{
+			{root, root, "", `supervisor root: starting a child: supervisor: it cannot be a child here: it would be its own`},
+			{inner, inner, "", `supervisor inner: starting a child: supervisor: it cannot be a child here: it would be its own`},
+			{inner, root, "up", `supervisor inner: starting child "up": supervisor: it cannot be a child here: supervisor inner is below it`},
+			{unnamed, other, "up", `supervisor: starting child "up": supervisor: it cannot be a child here: an unnamed supervisor is below it`},
+			{other, inner, "a", `supervisor: starting child "a": supervisor: it cannot be a child here: it is one of supervisor root`},
+			{root, inner, "again", `supervisor root: starting child "again": supervisor: it cannot be a child here: it is one of supervisor root`},
+			{root, unnamed, "a", `supervisor root: starting child "a": supervisor: it cannot be a child here: it is one of an unnamed supervisor`},
 		} {
-			if err := refused(); !errors.Is(err, supervisor.ErrNested) {
-				t.Errorf("%s: Start returned %v", name, err)
+			_, err := refused.parent.Start(t.Context(), supervisor.ChildSpec{ID: refused.id, Supervisor: refused.child})
+			if wantText(t, err, refused.text); !errors.Is(err, supervisor.ErrNested) {
+				t.Errorf("Start returned %v", err)
 			}
 		}
 		stop(t, root)
