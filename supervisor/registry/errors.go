@@ -20,7 +20,10 @@ type TakenError struct {
 }
 
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("registry: name %q is taken, by %s", e.Name, e.Holder)
+	if e.Holder == thisProcess {
+		return fmt.Sprintf("registry: name %q is taken, by another Conn of this process", e.Name)
+	}
+	return fmt.Sprintf("registry: name %q is taken, by %q", e.Name, e.Holder)
 }
 
 // A LostError is why a Conn has lost its name: the Store does not hold it for

@@ -17,7 +17,8 @@ type Options struct {
 	Store Store
 
 	// Holder tells the others that share the Store who has a name: the address
-	// of this process, for instance. "local".
+	// of this process, for instance. "local", which is read as this process, so
+	// it is not for a Store that several share.
 	Holder string
 
 	// OnLost is told that a Conn has lost its name to the Store, and somebody
@@ -27,6 +28,8 @@ type Options struct {
 	// Unregister. Nil: the Conn goes on without the name.
 	OnLost func(*conn.Conn, *LostError)
 }
+
+const thisProcess = "local"
 
 // A Registry knows Conns by their names. Its methods may be called from any
 // goroutine. It has none of its own, and needs no closing.
@@ -60,7 +63,7 @@ const (
 
 // New returns a Registry without names.
 func New(o Options) *Registry {
-	o.Holder = cmp.Or(o.Holder, "local")
+	o.Holder = cmp.Or(o.Holder, thisProcess)
 	if o.Store == nil {
 		o.Store = new(Local)
 	}

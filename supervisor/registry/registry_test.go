@@ -56,6 +56,24 @@ func TestUnregisterIsTheHolders(t *testing.T) {
 	wantFound(t, r, "n", second)
 }
 
+// Who has a name is said in words where it is not an address, and on one line
+// whatever another process calls itself.
+//
+// Guarantees: G-0013.1
+func TestTakenErrorNamesTheHolder(t *testing.T) {
+	for holder, want := range map[string]string{
+		"":                  `registry: name "n" is taken, by another Conn of this process`,
+		"host:1":            `registry: name "n" is taken, by "host:1"`,
+		"a\n\x1b[31mpanic:": `registry: name "n" is taken, by "a\n\x1b[31mpanic:"`,
+	} {
+		r := registry.New(registry.Options{Holder: holder})
+		register(t, r, "n", open())
+		if err := r.Register(t.Context(), "n", open()); err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
 // A Conn that has closed for good is found by nobody, gets no name, and makes
 // way for another.
 //
