@@ -11,7 +11,9 @@ import (
 const MaxName = 256
 
 // A NameError refuses a name that cannot be one: it is empty, longer than
-// MaxName, not UTF-8, or has control characters.
+// MaxName, not UTF-8, or has characters that do not print as unicode.IsPrint has
+// it: a line break, an escape, a mark that turns the direction of the text, a
+// space that is not " ".
 type NameError struct {
 	Name string
 	Why  string
@@ -29,8 +31,8 @@ func checkName(name string) error {
 		return &NameError{name, fmt.Sprintf("has %d bytes, more than %d", len(name), MaxName)}
 	case !utf8.ValidString(name):
 		return &NameError{name, "is not UTF-8"}
-	case strings.ContainsFunc(name, unicode.IsControl):
-		return &NameError{name, "has control characters"}
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return &NameError{name, "has characters that do not print"}
 	}
 	return nil
 }

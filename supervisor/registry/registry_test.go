@@ -104,12 +104,12 @@ func TestClosedConnsHoldNothing(t *testing.T) {
 func TestNames(t *testing.T) {
 	r := registry.New(registry.Options{})
 	for _, name := range []string{
-		"a", " ", "weather/berlin", "Москва", "日本語", "e\u0301", "\u2028", strings.Repeat("x", 256), strings.Repeat("é", 128),
+		"a", " ", "weather/berlin", "Москва", "日本語", "e\u0301", "😀", strings.Repeat("x", 256), strings.Repeat("é", 128),
 	} {
 		register(t, r, name, open())
 	}
 	for _, name := range []string{
-		"", "\x00", "a\nb", "a\tb", "\x7f", "\u0085", "a\xff", "\xed\xa0\x80", strings.Repeat("x", 257), strings.Repeat("é", 128) + "x",
+		"", "\x00", "a\nb", "a\tb", "\x7f", "\u0085", "\u2028", "\u2029", "a\u202eb", "\u200b", "\ufeff", "\u00a0", "\ue000", "a\xff", "\xed\xa0\x80", strings.Repeat("x", 257), strings.Repeat("é", 128) + "x",
 	} {
 		var refused *registry.NameError
 		if err := r.Register(t.Context(), name, open()); !errors.As(err, &refused) || refused.Name != name || len(err.Error()) > 300 {
