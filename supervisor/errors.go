@@ -62,7 +62,11 @@ type StuckError struct {
 }
 
 func (e *StuckError) Error() string {
-	return fmt.Sprintf("%s: still running after being stopped: %s", title(e.Supervisor), strings.Join(e.Children, ", "))
+	var names []string
+	for _, name := range e.Children {
+		names = append(names, plain(name))
+	}
+	return fmt.Sprintf("%s: still running after being stopped: %s", title(e.Supervisor), strings.Join(names, ", "))
 }
 
 // An IntensityError is why a supervisor has given up: one restart too many.
@@ -117,7 +121,7 @@ func title(name string) string {
 	if name == "" {
 		return "supervisor"
 	}
-	return "supervisor " + name
+	return "supervisor " + plain(name)
 }
 
 // answersStop reports whether an error says only that the child was asked to

@@ -31,7 +31,7 @@ type Event struct {
 }
 
 func (e Event) String() string {
-	text := fmt.Sprintf("%s: %s: %s", title(e.Supervisor), e.Child, e.Kind)
+	text := fmt.Sprintf("%s: %s: %s", title(e.Supervisor), plain(e.Child), e.Kind)
 	if e.Err == nil {
 		return text
 	}

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/conn"
 )
@@ -108,7 +111,7 @@ func (r *Report) isTroubled() bool {
 
 // String is the child in one line.
 func (c ChildReport) String() string {
-	parts := []string{fmt.Sprintf("%s: %s %s, %s", c.ID, c.Restart, c.kind(), c.condition())}
+	parts := []string{fmt.Sprintf("%s: %s %s, %s", plain(c.ID), c.Restart, c.kind(), c.condition())}
 	if c.Supervisor != nil && c.State == Running {
 		parts = append(parts, c.Supervisor.summary())
 	}
@@ -213,5 +216,14 @@ func clock(t time.Time) string { return t.Format(time.TimeOnly) }
 // firstLine leaves out the stack that some errors print.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
+	return plain(line)
+}
+
+// plain is a text as it is if it prints as that, and else quoted: it comes from
+// outside, and could pass for a line of ours.
+func plain(text string) string {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return text
+	}
+	return strconv.Quote(text)
 }
