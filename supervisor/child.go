@@ -102,6 +102,9 @@ func newChild(s *Supervisor, spec ChildSpec) *Child {
 	if (spec.Run == nil) == (spec.Supervisor == nil) || spec.Supervisor != nil && (spec.Init != nil || spec.Drain != nil) {
 		panic("supervisor: a ChildSpec needs either Run, with Init and Drain at will, or Supervisor")
 	}
+	if spec.Restart > Temporary {
+		panic(fmt.Sprintf("supervisor: ChildSpec.Restart: there is no %s", spec.Restart))
+	}
 	return &Child{supervisor: s, spec: spec.withDefaults()}
 }
 

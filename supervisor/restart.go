@@ -3,6 +3,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -22,8 +23,10 @@ func (r Restart) String() string {
 		return "transient"
 	case Temporary:
 		return "temporary"
-	default:
+	case Permanent:
 		return "permanent"
+	default:
+		return fmt.Sprintf("Restart(%d)", uint8(r))
 	}
 }
 

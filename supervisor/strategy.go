@@ -2,6 +2,8 @@
 
 package supervisor
 
+import "fmt"
+
 // A Strategy says who else is restarted when a child is.
 type Strategy uint8
 
@@ -17,8 +19,10 @@ func (s Strategy) String() string {
 		return "one_for_all"
 	case RestForOne:
 		return "rest_for_one"
-	default:
+	case OneForOne:
 		return "one_for_one"
+	default:
+		return fmt.Sprintf("Strategy(%d)", uint8(s))
 	}
 }
 

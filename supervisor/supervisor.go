@@ -23,7 +23,7 @@ type Options struct {
 	// Intensity is how many restarts of all children together are allowed
 	// within Period. One more, and the supervisor gives up. 3; negative: none.
 	Intensity int
-	Period    time.Duration // 5 s
+	Period    time.Duration // 5 s, also if it is negative
 
 	// Registry has the Conns that Connect runs under their names, for as long as
 	// they are children, whatever other supervisors have it too. A Conn needs a
@@ -43,7 +43,9 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Intensity = cmp.Or(o.Intensity, 3)
-	o.Period = cmp.Or(o.Period, defaultPeriod)
+	if o.Period <= 0 {
+		o.Period = defaultPeriod
+	}
 	return o
 }
 
@@ -99,8 +101,12 @@ func (l *life) prolong() *life {
 	return longer
 }
 
-// New makes a supervisor without children.
+// New makes a supervisor without children. It panics on a Strategy that there is
+// not.
 func New(o Options) *Supervisor {
+	if o.Strategy > RestForOne {
+		panic(fmt.Sprintf("supervisor: Options.Strategy: there is no %s", o.Strategy))
+	}
 	s := &Supervisor{
 		options:  o.withDefaults(),
 		born:     time.Now().Add(-time.Nanosecond), // so that no instant is zero
@@ -124,7 +130,7 @@ func New(o Options) *Supervisor {
 // Init; at the end of ctx the child, if it was begun, is told to stop, and Start
 // returns the cause. Such a child is forgotten, once it has ended: only children that have
 // been started are restarted. Start panics when the spec has neither Run nor
-// Supervisor, or both.
+// Supervisor, or both, or a Restart that there is not.
 func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) {
 	c := newChild(s, spec)
 	if ctx.Err() != nil {

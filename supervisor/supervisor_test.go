@@ -228,12 +228,37 @@ func TestWhatIsOverIsForgotten(t *testing.T) {
 	})
 }
 
-// TestStartNeedsRun: a child without Run is a mistake in the program.
-func TestStartNeedsRun(t *testing.T) {
+// wantPanic wants a mistake in the program to be named.
+func wantPanic(t *testing.T, want string, do func()) {
+	t.Helper()
 	defer func() {
-		if recover() == nil {
-			t.Error("Start took a child without Run")
+		if value := recover(); value != want {
+			t.Errorf("panic: %v, want %s", value, want)
 		}
 	}()
-	supervisor.New(supervisor.Options{}).Start(context.Background(), supervisor.ChildSpec{})
+	do()
+}
+
+// TestMistakesInTheProgram are not run with something else.
+func TestMistakesInTheProgram(t *testing.T) {
+	s := supervisor.New(supervisor.Options{})
+	wantPanic(t, "supervisor: a ChildSpec needs either Run, with Init and Drain at will, or Supervisor", func() {
+		s.Start(t.Context(), supervisor.ChildSpec{})
+	})
+	wantPanic(t, "supervisor: ChildSpec.Restart: there is no Restart(3)", func() {
+		s.Start(t.Context(), supervisor.ChildSpec{Run: idle, Restart: supervisor.Temporary + 1})
+	})
+	wantPanic(t, "supervisor: Options.Strategy: there is no Strategy(3)", func() {
+		supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne + 1})
+	})
+	stop(t, s)
+}
+
+// TestNoPeriodIsTheDefault, and so is less.
+func TestNoPeriodIsTheDefault(t *testing.T) {
+	for _, period := range []time.Duration{0, -time.Minute} {
+		if got := supervisor.New(supervisor.Options{Period: period}).Report().Period; got != 5*time.Second {
+			t.Errorf("a Period of %s is %s", period, got)
+		}
+	}
 }
