@@ -12,7 +12,7 @@ import (
 
 // Connect runs a Conn as a Transient child named by Conn.Name, within the
 // default Shutdown. It fails as Start does, waits for nothing but the Registry,
-// and starts no goroutine but the Conn's own.
+// and starts no goroutine but the Conn's own. It panics without a Conn.
 //
 // Links, handshakes and the delays between them are the Conn's business, and
 // none of them counts as a restart. Only a panic of an initiator's loop does:
@@ -24,6 +24,9 @@ import (
 // When no restart follows a panic, because the supervisor stops or gives up,
 // the Conn is closed for good, so that nobody waits for it.
 func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) {
+	if c == nil {
+		panic("supervisor: Connect needs a Conn")
+	}
 	return s.Start(ctx, (&connection{Conn: c, names: s.options.Registry}).spec())
 }
 

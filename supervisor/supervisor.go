@@ -56,9 +56,9 @@ const (
 	keptOver = 128 // children that are over and still listed
 )
 
-// A Supervisor owns the goroutines of its children. Its methods may be called
-// from any goroutine. It costs nothing but memory while no child ends, and
-// whoever made it calls Stop or Close, or makes it the child of another.
+// A Supervisor, made by New, owns the goroutines of its children. Its methods may
+// be called from any goroutine. It costs nothing but memory while no child ends,
+// and whoever made it calls Stop or Close, or makes it the child of another.
 type Supervisor struct {
 	options Options
 	born    time.Time

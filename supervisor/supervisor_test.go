@@ -248,6 +248,7 @@ func TestMistakesInTheProgram(t *testing.T) {
 	wantPanic(t, "supervisor: ChildSpec.Restart: there is no Restart(3)", func() {
 		s.Start(t.Context(), supervisor.ChildSpec{Run: idle, Restart: supervisor.Temporary + 1})
 	})
+	wantPanic(t, "supervisor: Connect needs a Conn", func() { s.Connect(t.Context(), nil) })
 	wantPanic(t, "supervisor: Options.Strategy: there is no Strategy(3)", func() {
 		supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne + 1})
 	})

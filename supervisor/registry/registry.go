@@ -31,8 +31,8 @@ type Options struct {
 
 const thisProcess = "local"
 
-// A Registry knows Conns by their names. Its methods may be called from any
-// goroutine. It has none of its own, and needs no closing.
+// A Registry, made by New, knows Conns by their names. Its methods may be called
+// from any goroutine. It has none of its own, and needs no closing.
 type Registry struct {
 	options Options
 
@@ -80,8 +80,12 @@ func New(o Options) *Registry {
 //     under way with that name here
 //   - what the Store says
 //
-// A Conn need not run yet. One that has closed for good makes way.
+// A Conn need not run yet. One that has closed for good makes way. Register
+// panics without a Conn.
 func (r *Registry) Register(ctx context.Context, name string, c *conn.Conn) error {
+	if c == nil {
+		panic("registry: Register needs a Conn")
+	}
 	if err := checkName(name); err != nil {
 		return err
 	}

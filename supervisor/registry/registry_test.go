@@ -121,6 +121,17 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// No Conn is a mistake in the program.
+func TestRegisterNeedsAConn(t *testing.T) {
+	const want = "registry: Register needs a Conn"
+	defer func() {
+		if value := recover(); value != want {
+			t.Errorf("panic: %v, want %s", value, want)
+		}
+	}()
+	registry.New(registry.Options{}).Register(t.Context(), "n", nil)
+}
+
 // sharing makes two Registries that share their names: one twice, two of one
 // process, and two of a cluster.
 func sharing() map[string][2]*registry.Registry {
