@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -208,6 +209,64 @@ func TestDrainThatDoesNotEndRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFailedDrainIsAFailureOfTheChild, once, although the child was stopped.
+//
+// Guarantees: G-0002.17
+func TestFailedDrainIsAFailureOfTheChild(t *testing.T) {
+	for want, drain := range map[string]func(context.Context) error{
+		"draining: broken":                    func(context.Context) error { return errBroken },
+		"draining: panic: boom":               func(context.Context) error { panic("boom") },
+		"draining: context deadline exceeded": func(context.Context) error { pause(55 * time.Second); return errBroken },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var told []string
+			s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) { told = append(told, e.String()) }})
+			c := start(t, s, supervisor.ChildSpec{ID: "a", Run: idle, Drain: drain})
+			pass(time.Minute)
+			took, err := shut(t, s)
+			r := s.Report().Children[0]
+			if r.State != supervisor.Stopped || r.Failures != 1 || r.LastFailure == nil || r.LastFailure.Error() != want || r.FailedAt.IsZero() {
+				t.Errorf("after %v, want %s: %s", took, want, r)
+			}
+			if err == nil || strings.Count(err.Error(), `draining child "a"`) != 1 || c.Err() != nil {
+				t.Errorf("Close returned %v, Err is %v", err, c.Err())
+			}
+			if want := []string{"supervisor: a: child started", "supervisor: a: child stopped"}; !slices.Equal(told, want) {
+				t.Errorf("told %q", told)
+			}
+		})
+	}
+}
+
+// TestWhoseDrainHasFailed: also a child whose Run had returned by then, and not
+// one whose Drain a Stop has cut short. A supervisor fails once with those below.
+//
+// Guarantees: G-0002.17
+func TestWhoseDrainHasFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor.New(supervisor.Options{})
+		draining := make(chan struct{})
+		start(t, s, supervisor.ChildSpec{
+			ID:    "outlives Run",
+			Run:   func(context.Context) error { <-draining; return nil },
+			Drain: func(context.Context) error { close(draining); pause(time.Second); return errBroken },
+		})
+		pool, _ := nested(t, s, supervisor.Options{Name: "pool"})
+		start(t, pool, supervisor.ChildSpec{ID: "below", Run: idle, Drain: func(context.Context) error { return errBroken }})
+		start(t, s, supervisor.ChildSpec{ID: "cut short", Run: idle, Drain: idle})
+		go s.Close(t.Context())
+		pass(2 * time.Second)
+		s.Stop(t.Context())
+		failures := map[string]int{}
+		for _, r := range append(s.Report().Children, pool.Report().Children...) {
+			failures[r.ID] = r.Failures
+		}
+		if want := map[string]int{"outlives Run": 1, "pool": 1, "below": 1, "cut short": 0}; !maps.Equal(failures, want) {
+			t.Errorf("failures: %v, want %v", failures, want)
+		}
+	})
 }
 
 // TestNoRestartWhileDraining: a child that fails meanwhile is over.

@@ -164,9 +164,11 @@ func (s *Supervisor) blameDrain(c *Child) {
 	}
 }
 
-// noteDrain puts the failure of a Drain into the verdict, once.
+// noteDrain counts the failure of a Drain, and puts it into the verdict, once.
+// The end of Run says whether the child has failed.
 func (s *Supervisor) noteDrain(c *Child, err error) {
 	if c.drainDue != 0 && c.spec.Supervisor == nil { // which says so itself, as its Run ends
+		c.fails(fmt.Errorf("draining: %w", err))
 		s.life.failures = append(s.life.failures, fmt.Errorf("%s: draining child %q: %w", title(s.options.Name), c.spec.ID, err))
 	}
 	c.drainDue = 0

@@ -38,7 +38,7 @@ type ChildReport struct {
 	Again       bool      // stopping: it is run again once it is gone
 	Since       time.Time // of the state
 	Restarts    int       // how often it was run again, whoever's failure that was for
-	Failures    int       // how often it has failed itself
+	Failures    int       // how often its Init, Run or Drain has failed
 	LastFailure error     // how it did last; nil if it never has
 	FailedAt    time.Time
 

@@ -63,10 +63,15 @@ func (c *Child) ends(err error) {
 		return
 	}
 	if c.failure == nil { // else what has failed is closed, and says so again
-		c.failures++
-		c.failedAt = c.supervisor.now()
+		c.fails(err)
 	}
 	c.failure, c.lastFailure = err, err
+}
+
+// fails counts a failure.
+func (c *Child) fails(err error) {
+	c.failures++
+	c.lastFailure, c.failedAt = err, c.supervisor.now()
 }
 
 // drain is the goroutine that asks the child to finish.
