@@ -26,14 +26,7 @@ func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 		c := New(opener{}, Options{})
 		l := newLoop(c)
 		l.core.dialect = faulty{}
-		ended := make(chan error, 1)
-		l.stay = new(stay)
-		detach := l.attach(context.Background(), func() { l.wake() }, nil)
-		l.ends = func(err error) {
-			detach()
-			ended <- err
-		}
-		go l.runWhileBusy()
+		ended := turning(l)
 		synctest.Wait()
 		results := make(chan error, 2)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -7,18 +7,25 @@ import (
 	"time"
 )
 
+// turning has a loop have its turns, as Run does, and says what Run would return.
+func turning(l *loop) (ended chan error) {
+	ended = make(chan error, 1)
+	l.stay = new(stay)
+	detach := l.attach(context.Background(), func() { l.wake() }, nil)
+	l.ends = func(err error) {
+		detach()
+		ended <- err
+	}
+	go l.runWhileBusy()
+	return ended
+}
+
 // Guarantees: G-0001.16
 func TestRestingLoopKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(opener{}, Options{})
-		l, ended := newLoop(c), make(chan error, 1)
-		l.stay = new(stay)
-		detach := l.attach(context.Background(), func() { l.wake() }, nil)
-		l.ends = func(err error) {
-			detach()
-			ended <- err
-		}
-		go l.runWhileBusy()
+		l := newLoop(c)
+		ended := turning(l)
 		synctest.Wait()
 		if _, err := c.Call(t.Context(), Request{Method: "m", Timeout: lingering / 2}); err == nil {
 			t.Error("a dead link has brought an answer")
