@@ -58,8 +58,10 @@ type Link interface {
 }
 
 // Hearing is a Link that says how much has come in, so that a peer that takes
-// long over a large frame is not mistaken for one that is gone. Who uses the
-// link may call Heard from any goroutine, at any time.
+// long over a large frame is not mistaken for one that is gone. The peer of a
+// link that does not say is asked for a sign of life only if the program wants
+// that (ADR-0025). Who uses the link may call Heard from any goroutine, at any
+// time.
 type Hearing interface {
 	// Heard is the number of bytes that have come in on all streams so far. It is
 	// not counted where ok is false, as on a link that wraps another.
