@@ -159,7 +159,7 @@ func (c *ChildReport) condition() string {
 
 // describeConn says where a Conn is, and what went wrong last.
 func describeConn(s *conn.Status) string {
-	text := fmt.Sprintf("%s since %s", s.State, clock(s.Since))
+	text := fmt.Sprintf("%s since %s", whereConn(s), clock(s.Since))
 	switch s.State {
 	case conn.Ready:
 		text += fmt.Sprintf(" over link %d", s.Epoch)
@@ -172,13 +172,22 @@ func describeConn(s *conn.Status) string {
 	return text
 }
 
+// whereConn is the state of a Conn. One that has no place at its gate has yet to
+// begin.
+func whereConn(s *conn.Status) string {
+	if s.State == conn.Starting && s.Reason.Kind == conn.Queued {
+		return "waiting for a place"
+	}
+	return string(s.State)
+}
+
 // total counts children by where they are.
 func total(children []ChildReport) string {
 	counts := map[string]int{}
 	for i := range children {
 		where := string(children[i].State)
 		if c := children[i].Connection; c != nil && children[i].State == Running {
-			where = string(c.State)
+			where = whereConn(c)
 		}
 		counts[where]++
 	}
