@@ -194,7 +194,6 @@ func (c *core) retire(m *member) {
 		c.stopWithin(m)
 		c.emit(dismiss, m)
 		if !m.doomed { // so that the supervisor does not stop without it
-			m.doomed = true
 			c.doomed = append(c.doomed, m)
 		}
 		return

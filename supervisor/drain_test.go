@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -471,6 +472,46 @@ func TestCloseDrainsASupervisorThatBegins(t *testing.T) {
 			synctest.Wait()
 			if len(d.lines) == 0 || d.lines[0] != "finisher drains" {
 				t.Errorf("the child that could finish: %q", d.lines)
+			}
+		})
+	}
+}
+
+// TestSecondCloseWaitsForTheFirst: it has no more time to give.
+//
+// Guarantees: G-0002.16
+func TestSecondCloseWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := supervisor.New(supervisor.Options{}), new(diary)
+		start(t, s, newFinisher("slow", d, time.Hour).spec())
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		first := make(chan error, 1)
+		go func() { first <- s.Close(ctx) }()
+		synctest.Wait()
+		began := time.Now()
+		longer, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := s.Close(longer); time.Since(began) != 9*time.Second || fmt.Sprint(err) != fmt.Sprint(<-first) {
+			t.Errorf("after %v the second Close returned %v", time.Since(began), err)
+		}
+	})
+}
+
+// TestOnlyWhoRunsIsDrained: a child in its Init has nothing to finish.
+//
+// Guarantees: G-0002.16
+func TestOnlyWhoRunsIsDrained(t *testing.T) {
+	for _, strategy := range []supervisor.Strategy{supervisor.OneForOne, supervisor.RestForOne} {
+		synctest.Test(t, func(t *testing.T) {
+			s := supervisor.New(supervisor.Options{Strategy: strategy})
+			go s.Start(t.Context(), supervisor.ChildSpec{Init: idle, Run: idle, Drain: func(context.Context) error {
+				t.Error("drained")
+				return nil
+			}})
+			synctest.Wait()
+			if took, err := shut(t, s); err != nil || took > 0 {
+				t.Errorf("Close returned %v after %v", err, took)
 			}
 		})
 	}

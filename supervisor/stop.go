@@ -53,7 +53,7 @@ func (s *Supervisor) askToEnd(msg *message) *life {
 // not finished after nine tenths of the time is stopped, all at once; each level
 // of supervisors below has one hundredth less. Close returns what Stop returns,
 // and the errors of Drain. What Stop says of a supervisor that is a child holds
-// here too.
+// here too. A second Close waits for the first, whose deadline holds.
 //
 // When ctx ends first, everything is stopped as by Stop, which goes on, and
 // Close returns a *StuckError that names what still runs, and the cause.

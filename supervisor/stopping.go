@@ -121,9 +121,8 @@ func (c *core) onHaltAsked(m *member) {
 
 // onDrainAsked has every member finish what it has begun, and stops those that
 // know of nothing to finish. Members that are independent begin at once; else
-// each begins when those after it are over.
-// One that is being stopped, or was, has nothing left to finish: it is stopped
-// for good.
+// each begins when those after it are over. A supervisor that is stopping, or has
+// stopped, has nothing left to finish: it is stopped for good.
 func (c *core) onDrainAsked(due instant) {
 	switch c.state {
 	case Running:
