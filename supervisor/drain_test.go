@@ -482,8 +482,11 @@ func TestCloseDrainsASupervisorThatBegins(t *testing.T) {
 // Guarantees: G-0002.16
 func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := supervisor.New(supervisor.Options{}), new(diary)
-		start(t, s, newFinisher("slow", d, time.Hour).spec())
+		s, over := supervisor.New(supervisor.Options{}), make(chan struct{})
+		start(t, s, supervisor.ChildSpec{
+			Run:   func(ctx context.Context) error { <-ctx.Done(); close(over); return nil },
+			Drain: func(context.Context) error { <-over; return nil },
+		})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		first := make(chan error, 1)
