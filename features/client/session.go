@@ -38,10 +38,13 @@ type session struct {
 
 // SessionOf is the session that a Conn belongs to, with no options for its
 // calls: for those who find the Conn by its name, in a registry.Registry for
-// instance. It reports false for a Conn that no Client has made, and for one
-// whose Connect or Start has not come to its end yet. Whoever calls Close ends the
-// session for all.
+// instance. It reports false for a Conn that no Client has made, for one whose
+// Connect or Start has not come to its end yet, and for nil. Whoever calls Close
+// ends the session for all.
 func SessionOf(c *conn.Conn) (*Session, bool) {
+	if c == nil {
+		return nil, false
+	}
 	s, ok := c.Owner().(*session)
 	if !ok || !s.given.Load() {
 		return nil, false

@@ -48,6 +48,7 @@ func TestSessionOfWhatIsNotConnected(t *testing.T) {
 		"that is connecting": s.conn,
 		"of nobody":          conn.New(refusing{}, conn.Options{}),
 		"of another":         conn.New(refusing{}, conn.Options{Owner: s}),
+		"that is nil":        nil,
 	} {
 		if found, ok := SessionOf(c); ok || found != nil {
 			t.Errorf("a Conn %s has a session", what)
