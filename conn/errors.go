@@ -145,8 +145,8 @@ func (e *StuckError) Error() string {
 // A PanicError is a panic in the Conn's own loop, or in code that it was given,
 // or the end of its goroutine there.
 type PanicError struct {
-	Value any // an error that says so, for runtime.Goexit
-	Stack []byte
+	Value any    // an error that says so, for runtime.Goexit
+	Stack []byte // of the goroutine that panicked; not part of the text
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("conn: panic: %v\n%s", e.Value, e.Stack) }
+func (e *PanicError) Error() string { return fmt.Sprintf("conn: panic: %v", e.Value) }

@@ -91,7 +91,7 @@ func TestLinkThatEndsTheGoroutineOfTheLoop(t *testing.T) {
 			t.Errorf("Call: %v", err)
 		}
 		panicked := new(conn.PanicError)
-		if err := <-r.ended; !errors.As(err, &panicked) || !strings.Contains(err.Error(), "exiting.Send") {
+		if err := <-r.ended; !errors.As(err, &panicked) || !strings.Contains(string(panicked.Stack), "exiting.Send") {
 			t.Errorf("Run: %v", err)
 		}
 		again := start(c)

@@ -179,7 +179,7 @@ func TestPanicOfTheLoopIsToldAndRunContinues(t *testing.T) {
 		wantEnd(t, <-first, conn.LinkLost, conn.Unknown)
 		wantEnd(t, <-second, conn.LinkLost, conn.Unknown)
 		var panicked *conn.PanicError
-		if err := <-r.ended; !errors.As(err, &panicked) || s.closed() == 0 {
+		if err := <-r.ended; !errors.As(err, &panicked) || panicked.Error() != "conn: panic: send" || s.closed() == 0 {
 			t.Errorf("Run: %v, the link was closed %d times", err, s.closed())
 		}
 		_, err := r.Call(t.Context(), conn.Request{Method: "m"})
