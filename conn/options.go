@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -9,7 +8,7 @@ import (
 )
 
 // Options configure a Conn. The zero value of each field means the default
-// stated beside it.
+// stated beside it, and so does a number below zero, but for Liveness.
 type Options struct {
 	// Name tells connections apart in telemetry and errors.
 	Name string
@@ -76,23 +75,23 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.RequestTimeout = cmp.Or(o.RequestTimeout, 30*time.Second)
-	o.InitTimeout = cmp.Or(o.InitTimeout, 10*time.Second)
-	o.BackoffMin = cmp.Or(o.BackoffMin, time.Second)
-	o.BackoffMax = max(cmp.Or(o.BackoffMax, 30*time.Second), o.BackoffMin)
-	o.BackoffJitter = cmp.Or(o.BackoffJitter, 0.2)
-	o.ProvenAfter = cmp.Or(o.ProvenAfter, 30*time.Second)
-	o.TombstoneSweep = cmp.Or(o.TombstoneSweep, time.Minute)
-	o.StopGrace = cmp.Or(o.StopGrace, 100*time.Millisecond)
-	o.DrainGrace = cmp.Or(o.DrainGrace, 5*time.Second)
-	o.Credit = cmp.Or(o.Credit, 1)
-	o.SendSlots = cmp.Or(o.SendSlots, 256)
-	o.MaxServing = cmp.Or(o.MaxServing, 128)
-	o.MaxStreaming = cmp.Or(o.MaxStreaming, 1024)
-	o.MaxWaiting = cmp.Or(o.MaxWaiting, 1024)
-	o.MaxNotices = cmp.Or(o.MaxNotices, 1024)
-	o.MaxHeld = cmp.Or(o.MaxHeld, 64<<20)
-	o.MaxMalformed = cmp.Or(o.MaxMalformed, 100)
+	o.RequestTimeout = positive(o.RequestTimeout, 30*time.Second)
+	o.InitTimeout = positive(o.InitTimeout, 10*time.Second)
+	o.BackoffMin = positive(o.BackoffMin, time.Second)
+	o.BackoffMax = max(positive(o.BackoffMax, 30*time.Second), o.BackoffMin)
+	o.BackoffJitter = positive(o.BackoffJitter, 0.2)
+	o.ProvenAfter = positive(o.ProvenAfter, 30*time.Second)
+	o.TombstoneSweep = positive(o.TombstoneSweep, time.Minute)
+	o.StopGrace = positive(o.StopGrace, 100*time.Millisecond)
+	o.DrainGrace = positive(o.DrainGrace, 5*time.Second)
+	o.Credit = positive(o.Credit, 1)
+	o.SendSlots = positive(o.SendSlots, 256)
+	o.MaxServing = positive(o.MaxServing, 128)
+	o.MaxStreaming = positive(o.MaxStreaming, 1024)
+	o.MaxWaiting = positive(o.MaxWaiting, 1024)
+	o.MaxNotices = positive(o.MaxNotices, 1024)
+	o.MaxHeld = positive(o.MaxHeld, 64<<20)
+	o.MaxMalformed = positive(o.MaxMalformed, 100)
 	if o.Dialect == nil {
 		o.Dialect = plain{}
 	}
@@ -106,4 +105,12 @@ func (o Options) withDefaults() Options {
 		o.Wheel = new(Wheel)
 	}
 	return o
+}
+
+// positive is the value, or the standard one where that is not above zero.
+func positive[N int | float64 | time.Duration](value, standard N) N {
+	if value > 0 {
+		return value
+	}
+	return standard
 }

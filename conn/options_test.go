@@ -1,8 +1,14 @@
 package conn
 
 import (
+	"context"
+	"errors"
+	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // The numbers that the specification has locked (docs/design/SEED_003.md §2.1,
@@ -28,6 +34,104 @@ func TestDefaultsAreThoseOfTheSpecification(t *testing.T) {
 	if o.BackoffJitter != 0.2 || busyRetries != 3 {
 		t.Errorf("backoff jitter %v, %d busy retries", o.BackoffJitter, busyRetries)
 	}
+}
+
+// A number below zero is no number of frames, calls or seconds: it means what
+// zero means, unless the field says otherwise.
+func TestNegativeOptionsAreTheDefaults(t *testing.T) {
+	given := Options{}
+	for _, number := range numbers(&given) {
+		setNegative(number)
+	}
+	got, want := given.withDefaults(), Options{}.withDefaults()
+	wanted := numbers(&want)
+	for name, number := range numbers(&got) {
+		if name != "Liveness" && !number.Equal(wanted[name]) {
+			t.Errorf("%s: %v, want %v", name, number, wanted[name])
+		}
+	}
+	if got.Liveness != -1 {
+		t.Errorf("Liveness: %v, want for ever", got.Liveness)
+	}
+}
+
+// Guarantees: G-0001.4
+func TestConnWithNegativeOptions(t *testing.T) {
+	all := Options{}
+	for name, number := range numbers(&all) {
+		one := Options{}
+		setNegative(numbers(&one)[name])
+		t.Run(name, func(t *testing.T) { runNegative(t, one) })
+		setNegative(number)
+	}
+	t.Run("all", func(t *testing.T) { runNegative(t, all) })
+}
+
+// runNegative has a Conn open its second link, call, and stop.
+func runNegative(t *testing.T, o Options) {
+	synctest.Test(t, func(t *testing.T) {
+		began, opens := time.Now(), 0
+		c := New(openingWith(func(context.Context) (transport.Link, error) {
+			if opens++; opens == 1 {
+				return nil, errors.New("not yet")
+			}
+			return &answerer{}, nil
+		}), o)
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(context.Background()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := c.AwaitReady(ctx); err != nil || time.Since(began) < time.Second {
+			t.Errorf("ready after %v: %v", time.Since(began), err)
+		}
+		if _, err := c.Call(ctx, Request{Method: "m"}); err != nil {
+			t.Error(err)
+		}
+		c.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// numbers are the fields that hold one.
+func numbers(o *Options) map[string]reflect.Value {
+	found, all := make(map[string]reflect.Value), reflect.ValueOf(o).Elem()
+	for i := range all.NumField() {
+		if field := all.Field(i); field.CanInt() || field.CanFloat() {
+			found[all.Type().Field(i).Name] = field
+		}
+	}
+	return found
+}
+
+func setNegative(number reflect.Value) {
+	if number.CanInt() {
+		number.SetInt(-1)
+		return
+	}
+	number.SetFloat(-1)
+}
+
+type openingWith func(context.Context) (transport.Link, error)
+
+func (o openingWith) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }
+
+// An answerer answers each request, the first of which has the id 1.
+type answerer struct {
+	deadLink
+	receiver transport.Receiver
+	granted  int
+}
+
+func (a *answerer) Bind(r transport.Receiver)            { a.receiver = r }
+func (a *answerer) Grant(_ transport.Stream, frames int) { a.granted += frames }
+
+func (a *answerer) Send(transport.Outbound) error {
+	if a.granted > 0 {
+		a.receiver.Receive(transport.Inbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"result":{}}`)})
+	}
+	return nil
 }
 
 // What a Conn belongs to is kept for those who find the Conn.
