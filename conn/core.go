@@ -15,6 +15,7 @@ import (
 type core struct {
 	options *Options // with every default filled in; not changed
 	dialect Dialect
+	final   func(Reason) bool // Options.Final
 	role    role
 
 	current State // changed by admit alone
@@ -60,7 +61,7 @@ const (
 )
 
 func newCore(r role, o *Options, d Dialect) *core {
-	c := &core{options: o, dialect: d, role: r}
+	c := &core{options: o, dialect: d, final: o.Final, role: r}
 	if c.current = Starting; r == acceptor {
 		c.current = Initializing
 	}

@@ -71,6 +71,7 @@ func (l *loop) recoverPanic(err *error) {
 		value = errExited
 	}
 	panicked := &PanicError{Value: value, Stack: debug.Stack()}
+	l.reportPanic("Run", panicked)
 	if *err = l.breakOff(Reason{LinkBroken, panicked}); exited {
 		l.ends(*err)
 	}

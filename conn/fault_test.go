@@ -116,21 +116,27 @@ func TestWhatALinkLeavesBehindIsReported(t *testing.T) {
 
 // A panic in what was handed in is an error of that, not of the process.
 func TestPanicsOfStrategies(t *testing.T) {
-	panics := func() { panic("no") }
+	fails := func() { panic("no") }
 	for name, c := range map[string]struct {
 		transport opening
 		options   conn.Options
+		where     string
 	}{
-		"open":      {func(context.Context) (transport.Link, error) { panics(); return nil, nil }, conn.Options{}},
-		"handshake": {opens(&script{}), conn.Options{Handshake: func(context.Context, *conn.Incarnation) error { panics(); return nil }}},
+		"open":      {func(context.Context) (transport.Link, error) { fails(); return nil, nil }, conn.Options{}, "opening a link"},
+		"handshake": {opens(&script{}), conn.Options{Handshake: func(context.Context, *conn.Incarnation) error { fails(); return nil }}, "handshake"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
+				told := panics{}
+				c.options.Hooks = told.hooks()
 				r := start(conn.New(c.transport, c.options))
 				synctest.Wait()
 				var panicked *conn.PanicError
 				if status := r.Status(); status.State != conn.Backoff || !errors.As(status.Reason, &panicked) {
 					t.Errorf("%s: %v", status.State, status.Reason)
+				}
+				if told[c.where] != "no" {
+					t.Errorf("told %v", told)
 				}
 				r.Stop()
 				<-r.ended
@@ -173,7 +179,8 @@ func TestPanicOfTheLoopIsToldAndRunContinues(t *testing.T) {
 			}
 			return nil
 		}}
-		r := scripted(t, s, conn.Options{})
+		told := panics{}
+		r := scripted(t, s, conn.Options{Hooks: told.hooks()})
 		first := r.calling(t.Context(), conn.Request{Method: "m"})
 		second := r.calling(t.Context(), conn.Request{Method: "bad"})
 		wantEnd(t, <-first, conn.LinkLost, conn.Unknown)
@@ -181,6 +188,9 @@ func TestPanicOfTheLoopIsToldAndRunContinues(t *testing.T) {
 		var panicked *conn.PanicError
 		if err := <-r.ended; !errors.As(err, &panicked) || panicked.Error() != "conn: panic: send" || s.closed() == 0 {
 			t.Errorf("Run: %v, the link was closed %d times", err, s.closed())
+		}
+		if told["Run"] != "send" {
+			t.Errorf("told %v", told)
 		}
 		_, err := r.Call(t.Context(), conn.Request{Method: "m"})
 		wantEnd(t, err, conn.Refused, conn.NotSent)
@@ -247,23 +257,6 @@ func TestCloseEndsWhenTheLoopPanics(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		<-r.ended
-	})
-}
-
-// Guarantees: G-0001.11
-func TestPanicOfFinalLosesNoCaller(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := &script{}
-		r := scripted(t, s, conn.Options{Final: func(conn.Reason) bool { panic("final") }})
-		result := r.calling(t.Context(), conn.Request{Method: "m"})
-		closing := make(chan error, 1)
-		s.lose(transport.Loss{Reason: errors.New("gone")})
-		wantEnd(t, <-result, conn.LinkLost, conn.Unknown)
-		<-r.ended
-		go func() { closing <- r.Close(t.Context()) }()
-		if err := <-closing; !errors.Is(err, conn.ErrNotRunning) {
-			t.Errorf("Close: %v", err)
-		}
 	})
 }
 

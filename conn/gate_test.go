@@ -304,7 +304,6 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 		open    opening
 		options conn.Options
 	}{
-		"a panic while it opens a link": {refused, conn.Options{Final: func(conn.Reason) bool { panic("final") }}},
 		"a panic while it shakes hands": {slow, conn.Options{Handshake: calls}},
 		"the end of its goroutine":      {refused, conn.Options{Final: func(conn.Reason) bool { runtime.Goexit(); return false }}},
 		"a reason that is final":        {refused, conn.Options{Final: func(conn.Reason) bool { return true }}},

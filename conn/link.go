@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -29,7 +30,9 @@ func (l *loop) open(epoch uint64) {
 	c, opening := l.conn, l.tasks.add("opening a link", inc.cancel)
 	ev := event{kind: linkOpened, epoch: epoch, task: opening}
 	go l.carryOut(opening, func() (err error) {
-		ev.link, err = c.transport.Open(inc.ctx)
+		if ev.link, err = c.transport.Open(inc.ctx); err == nil && ev.link == nil {
+			return errNoLink
+		}
 		if hearing, ok := ev.link.(transport.Hearing); ok && err == nil {
 			_, ev.counted = hearing.Heard()
 		}
@@ -39,8 +42,8 @@ func (l *loop) open(epoch uint64) {
 			if ev.link != nil {
 				closeUnwanted(ev.link)
 			}
-			ev.kind, ev.link, ev.reason, ev.random = openFailed, nil, openReason(err), random()
-			ev.timeout = askedDelay(err)
+			ev.kind, ev.link, ev.random = openFailed, nil, random()
+			ev.reason, ev.timeout = classify(openReason, err)
 		}
 		if !c.mailbox.post(ev) && ev.link != nil {
 			closeUnwanted(ev.link)
@@ -54,7 +57,11 @@ func (l *loop) incarnate(epoch uint64) *running {
 	return l.inc
 }
 
-// bind attaches the link: from here on its events come in.
+// errNoLink is a transport's that has given neither a link nor an error.
+var errNoLink = errors.New("conn: the transport has opened no link, and not said why")
+
+// bind attaches the link: from here on its events come in. One that panics is
+// lost.
 func (l *loop) bind(link transport.Link, epoch uint64) {
 	if l.inc == nil { // an acceptor's
 		l.incarnate(epoch)
@@ -62,8 +69,22 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	l.inc.link = link
 	l.hearing, _ = link.(transport.Hearing)
 	l.hears()
-	link.Bind(&receiver{conn: l.conn, epoch: epoch, dialect: l.core.dialect})
+	err := guard(func() error {
+		link.Bind(&receiver{conn: l.conn, epoch: epoch, dialect: l.core.dialect})
+		return nil
+	})
+	if err != nil {
+		l.inc.link = unbound{link}
+		l.reportPanic("Link.Bind", err)
+		l.conn.mailbox.post(event{kind: linkLost, epoch: epoch, reason: Reason{LinkBroken, err}, random: random()})
+	}
 }
+
+// An unbound is a link that could not be bound, and is only to be closed.
+type unbound struct{ transport.Link }
+
+func (unbound) Send(transport.Outbound) error { return transport.ErrClosed }
+func (unbound) Grant(transport.Stream, int)   {}
 
 // handshake runs the strategy that makes the link ready.
 func (l *loop) handshake(epoch uint64) {
@@ -77,8 +98,8 @@ func (l *loop) handshake(epoch uint64) {
 	}, func(err error) {
 		ev := event{kind: handshakeDone, epoch: epoch, task: shaking}
 		if err != nil {
-			ev.kind, ev.reason, ev.random = handshakeFailed, handshakeReason(err), random()
-			ev.timeout = askedDelay(err)
+			ev.kind, ev.random = handshakeFailed, random()
+			ev.reason, ev.timeout = classify(handshakeReason, err)
 		}
 		c.mailbox.post(ev)
 	})

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"math/rand/v2"
@@ -56,6 +57,7 @@ func newLoop(c *Conn) *loop {
 	l.core = newCore(c.role, &c.options, guarded{c.options.Dialect, l.reportPanic})
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
 	l.core.pending.lastID = c.lastID.Load()
+	l.core.final = l.isFinal
 	return l
 }
 
@@ -199,6 +201,7 @@ func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.con
 func (l *loop) step(ev *event) {
 	if ev.task != nil {
 		l.tasks.remove(ev.task)
+		l.reportPanic(ev.task.name, cmp.Or(ev.reason.Err, ev.err))
 	}
 	switch ev.kind {
 	case overdue:

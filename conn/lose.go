@@ -20,7 +20,7 @@ func (c *core) lose(now instant, why Reason, random float64, asked time.Duration
 		return
 	}
 	wait := max(c.nextWait(now, &why, random), asked)
-	if c.options.Final(why) {
+	if c.final(why) {
 		c.close(now, why, unsent, c.options.StopGrace)
 		return
 	}

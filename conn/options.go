@@ -31,8 +31,8 @@ type Options struct {
 
 	// Final reports whether an initiator shall close for this reason instead
 	// of trying again. The loop calls it, once for each incarnation that was
-	// lost or failed to begin: it must be quick, and not call the Conn.
-	// Nil: nothing is final.
+	// lost or failed to begin: it must be quick, and not call the Conn. One that
+	// panics has called nothing final. Nil: nothing is final.
 	Final func(Reason) bool
 
 	// Hooks are told what happens.

@@ -35,6 +35,12 @@ func (l *loop) reportPanic(where string, err error) {
 	}
 }
 
+// isFinal asks Options.Final. One that panics has called nothing final.
+func (l *loop) isFinal(why Reason) (final bool) {
+	l.reportPanic("Options.Final", guard(func() error { final = l.conn.options.Final(why); return nil }))
+	return final
+}
+
 // panicked is what is told of a panic, if the error is one.
 func (c *Conn) panicked(where string, err error) (told telemetry.Panic, ok bool) {
 	panicked, ok := err.(*PanicError)

@@ -143,7 +143,8 @@ func TestStoppedConnIsOver(t *testing.T) {
 	})
 }
 
-// panicky makes an initiator whose loop panics as often as asked.
+// panicky makes an initiator whose loop is ended as often as asked, which counts
+// as a panic.
 func panicky(times int, opened *[]uint64) *conn.Conn {
 	var c *conn.Conn
 	open := func(context.Context) (transport.Link, error) {
@@ -152,7 +153,7 @@ func panicky(times int, opened *[]uint64) *conn.Conn {
 	}
 	final := func(conn.Reason) bool {
 		if times--; times >= 0 {
-			panic("boom")
+			runtime.Goexit()
 		}
 		return false
 	}
@@ -242,7 +243,7 @@ func TestGivesUpOnce(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			connect(t, s, conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{
 				Name:  name,
-				Final: func(conn.Reason) bool { panic("boom") },
+				Final: func(conn.Reason) bool { runtime.Goexit(); return false },
 				Hooks: telemetry.Hooks{Transition: func(telemetry.Transition) { <-release }},
 			}))
 		}
@@ -270,10 +271,11 @@ func TestPanickingAcceptorIsOver(t *testing.T) {
 	})
 }
 
-// A brokenLink panics in the loop that binds it.
+// A brokenLink panics in the loop that grants it credit.
 type brokenLink struct{ transport.Link }
 
-func (brokenLink) Bind(transport.Receiver) { panic("boom") }
+func (brokenLink) Bind(transport.Receiver)     {}
+func (brokenLink) Grant(transport.Stream, int) { panic("boom") }
 
 func (brokenLink) Close(time.Duration) error { return nil }
 

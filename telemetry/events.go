@@ -116,10 +116,11 @@ type Violation struct {
 	Err   error
 }
 
-// Panic is a panic in code that was handed in. The connection lives on.
+// Panic is a panic in code that was handed in. The connection lives on, but for
+// one that has ended Run, which returns it.
 type Panic struct {
 	Conn  string
-	Where string // the method being served, or what else ran, such as "Dialect.Classify"
+	Where string // the method being served, or what else ran, such as "Dialect.Classify", "handshake" or "Run"
 	Value any
 	Stack []byte
 }
