@@ -18,19 +18,20 @@ type Conn struct {
 	transport transport.Transport // of an initiator
 	link      transport.Link      // of an acceptor, until Run takes it
 
-	born     time.Time
-	lastID   atomic.Int64
-	slots    chan struct{}
-	calls    sync.Pool // of *call
-	mailbox  *mailbox
-	notices  *notices
-	status   atomic.Pointer[Status]
-	counters counters
-	present  atomic.Pointer[chan struct{}] // closed when the present Run returns; nil outside
-	stopping atomic.Bool
-	done     chan struct{} // closed when Run has ended in closing
-	epoch    uint64        // where the next Run continues
-	gap      *gap          // the loop's: since it was ready; nil while it is, and before it has been
+	born       time.Time
+	lastID     atomic.Int64
+	slots      chan struct{}
+	calls      sync.Pool // of *call
+	mailbox    *mailbox
+	notices    *notices
+	status     atomic.Pointer[Status]
+	counters   counters
+	companions companions
+	present    atomic.Pointer[chan struct{}] // closed when the present Run returns; nil outside
+	stopping   atomic.Bool
+	done       chan struct{} // closed when Run has ended in closing
+	epoch      uint64        // where the next Run continues
+	gap        *gap          // the loop's: since it was ready; nil while it is, and before it has been
 }
 
 // New makes an initiator: it opens links through t, and opens another, after a

@@ -40,8 +40,8 @@ func (l *loop) verdict(stuck error) error {
 	return errors.Join(err, stuck, l.remains)
 }
 
-// stuck gives notifications and hooks the time to finish, and names what is
-// running still.
+// stuck gives notifications, companions and hooks the time to finish, and names
+// what is running still.
 func (l *loop) stuck() error {
 	names := l.tasks.names()
 	shed, settled := l.conn.notices.settle(l.conn.options.StopGrace)
@@ -51,6 +51,7 @@ func (l *loop) stuck() error {
 	if !settled {
 		names = append(names, "a notification handler")
 	}
+	names = append(names, l.conn.companions.settle(l.conn.options.StopGrace)...)
 	if l.events != nil && !l.events.settle(l.conn.options.StopGrace) {
 		names = append(names, "a telemetry hook")
 	}

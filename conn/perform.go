@@ -134,6 +134,9 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 	if to != before.State {
 		tell(l, c.options.Hooks.Transition, told)
 	}
+	if to == Closing {
+		c.companions.end(why)
+	}
 	switch {
 	case before.State == Ready && goesOn:
 		l.beginGap(epoch, why, status.Since)

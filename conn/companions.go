@@ -1,0 +1,104 @@
+package conn
+
+import (
+	"context"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Go runs f beside the Conn, on a goroutine of its own, through every loss and
+// every Run, until f returns. The context ends when the Conn closes for good,
+// with the Reason for that. The Run in which that happens waits for f, for at
+// most Options.StopGrace, and names what is left in its *StuckError. A panic of
+// f, or runtime.Goexit, is told to Hooks.Panic. Both know f by that name.
+//
+// Go reports false, and f is not run, when the Conn is closing or closed.
+func (c *Conn) Go(name string, f func(context.Context)) bool {
+	return c.companions.add(name, func(ctx context.Context) {
+		err := errExited // unless it returns
+		defer func() {
+			if err == errExited {
+				err = &PanicError{Value: errExited, Stack: debug.Stack()}
+			}
+			c.reportPanic(name, err)
+		}()
+		err = guard(func() error { f(ctx); return nil })
+	})
+}
+
+// companions are what runs beside a Conn.
+type companions struct {
+	mu     sync.Mutex
+	ctx    context.Context // nil before the first
+	cancel context.CancelCauseFunc
+	names  []string      // of those that run
+	over   bool          // no more are taken
+	alone  chan struct{} // closed when none runs any more; nil while nobody awaits that
+}
+
+func (c *companions) add(name string, run func(context.Context)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return false
+	}
+	if c.ctx == nil {
+		c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	}
+	c.names = append(c.names, name)
+	go func(ctx context.Context) {
+		defer c.leave(name)
+		run(ctx)
+	}(c.ctx)
+	return true
+}
+
+func (c *companions) leave(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.names, name)
+	c.names = slices.Delete(c.names, i, i+1)
+	if len(c.names) == 0 && c.alone != nil {
+		close(c.alone)
+		c.alone = nil
+	}
+}
+
+// end ends their contexts.
+func (c *companions) end(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over = true; c.cancel != nil {
+		c.cancel(why)
+	}
+}
+
+// settle waits for those whose contexts have ended, for at most the grace, and
+// names those that are left.
+func (c *companions) settle(grace time.Duration) (left []string) {
+	alone := c.departure()
+	if alone == nil {
+		return nil
+	}
+	patience := time.NewTimer(grace)
+	defer patience.Stop()
+	select {
+	case <-alone:
+	case <-patience.C:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(slices.Values(c.names))
+}
+
+// departure is closed when none runs any more; nil when nobody is to leave.
+func (c *companions) departure() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over && len(c.names) > 0 {
+		c.alone = make(chan struct{})
+	}
+	return c.alone
+}

@@ -1,0 +1,103 @@
+package conn_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// What runs beside a Conn outlives its links and its Runs, and not the Conn.
+//
+// Guarantees: G-0009.9
+func TestCompanionEndsWithItsConn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var over atomic.Int64
+		c := conn.New(opening(fresh), conn.Options{})
+		for range 2 {
+			c.Go("watching", func(ctx context.Context) {
+				<-ctx.Done()
+				<-time.NewTimer(time.Millisecond).C
+				over.Add(1)
+			})
+		}
+		ctx, interrupt := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		synctest.Wait()
+		interrupt(conn.ErrInterrupted)
+		if err := <-ended; !errors.Is(err, conn.ErrInterrupted) || over.Load() != 0 {
+			t.Errorf("Run: %v, %d are over", err, over.Load())
+		}
+		r := start(c)
+		synctest.Wait()
+		r.Stop()
+		if err := <-r.ended; err != nil || over.Load() != 2 {
+			t.Errorf("Run: %v, %d of 2 are over", err, over.Load())
+		}
+		if c.Go("late", func(context.Context) { t.Error("it runs beside a Conn that is closed") }) {
+			t.Error("a Conn that is closed has taken it")
+		}
+	})
+}
+
+// Guarantees: G-0009.9
+func TestCompanionThatStaysIsNamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		release, began := make(chan struct{}), time.Now()
+		r := scripted(t, &script{}, conn.Options{})
+		for _, name := range []string{"watching", "counting"} {
+			r.Go(name, func(context.Context) { <-release })
+		}
+		r.Stop()
+		var stuck *conn.StuckError
+		if err := <-r.ended; !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"counting", "watching"}) {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(began); took != 100*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		close(release)
+	})
+}
+
+// Guarantees: G-0009.9
+func TestCompanionOfAConnWhoseLoopPanicsForGood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		over := false
+		s := &script{onSend: func(*script, transport.Outbound) error { panic("send") }}
+		r := start(conn.Accept(s, conn.Options{}))
+		r.Go("watching", func(ctx context.Context) { <-ctx.Done(); over = true })
+		synctest.Wait()
+		<-r.calling(t.Context(), conn.Request{Method: "m"})
+		if <-r.ended; !over {
+			t.Error("it is still watching")
+		}
+	})
+}
+
+// Guarantees: G-0009.9
+func TestCompanionThatPanicsIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		told := panics{}
+		r := scripted(t, &script{}, conn.Options{Hooks: told.hooks()})
+		r.Go("panicking", func(context.Context) { panic("no") })
+		synctest.Wait() // the hook is told on their goroutines
+		r.Go("exiting", func(context.Context) { runtime.Goexit() })
+		synctest.Wait()
+		if told["panicking"] != "no" || told["exiting"] == nil || r.State() != conn.Ready {
+			t.Errorf("told %v, the state is %s", told, r.State())
+		}
+		r.Stop()
+		if err := <-r.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
