@@ -37,9 +37,11 @@ type Options struct {
 	// the server says so, was replaced, or has only begun to tell, as a modern
 	// one does some time after Connect. It runs on a goroutine of the session's
 	// own, one call at a time, and what changes meanwhile is told as one. It may
-	// call the server, but not close the session, which waits for it; its
-	// context ends with the session. Nil: nobody is told, nor a modern server
-	// asked to tell.
+	// call the server, but not close the session, which waits for it, as its
+	// Supervisor does, for at most Options.Conn.StopGrace: a *conn.StuckError names
+	// it then. Its context ends with the session. A panic costs the call that
+	// panics, and is told to Options.Conn.Hooks.Panic. Nil: nobody is told, nor a
+	// modern server asked to tell.
 	OnToolsChanged func(context.Context, *Session)
 
 	// ToolModes says of tools, by name, whether their calls depend on earlier
@@ -154,7 +156,7 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	}
 	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient}
 	if c.options.OnToolsChanged != nil {
-		s.watch = newWatch()
+		s.changes = make(chan struct{}, 1)
 	}
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: name}), true

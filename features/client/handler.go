@@ -23,7 +23,7 @@ func (handler) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessa
 func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 	switch in.Method {
 	case protocol.NotificationToolsListChanged, protocol.NotificationAcknowledged:
-		h.session.watch.changed()
+		h.session.toolsChanged()
 	}
 	if tell := h.session.client.options.OnNotification; tell != nil {
 		tell(ctx, &Session{session: h.session}, Notification{Method: in.Method, Params: in.Params})

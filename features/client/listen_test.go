@@ -295,7 +295,7 @@ func TestCloseEndsTheTelling(t *testing.T) {
 		ended := errors.New("not told")
 		session, err := connect(t, s, client.Options{OnToolsChanged: func(ctx context.Context, s *client.Session) {
 			<-ctx.Done()
-			pass(time.Second) // it takes its time
+			pass(50 * time.Millisecond) // it takes its time
 			ended = ctx.Err()
 		}}, time.Second)
 		if err != nil {

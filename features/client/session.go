@@ -33,7 +33,7 @@ type session struct {
 	legacy     atomic.Bool             // the server was found to know no modern revision
 	probing    atomic.Bool             // that is being found out
 	listed     listed                  // what the server has said of its tools
-	watch      *watch                  // nil unless the program wants to be told of changes
+	changes    chan struct{}           // capacity one: a token waits while there is something to tell; nil unless the program wants to be told
 }
 
 // SessionOf is the session that a Conn belongs to, with no options for its
@@ -86,17 +86,21 @@ func (s *session) stop() error {
 }
 
 // release waits for the goroutine that ran the connection, or takes it off a
-// supervisor that waits to run it.
+// supervisor that waits to run it, and says what code of the program's still
+// runs.
 func (s *session) release() error {
-	var stuck *supervisor.StuckError
-	if err := s.child.Stop(context.Background()); errors.As(err, &stuck) {
+	err := s.child.Stop(context.Background())
+	if errors.As(err, new(*supervisor.StuckError)) {
 		return err
 	}
-	s.watch.end()
-	if s.own {
-		return s.supervisor.Stop(context.Background())
+	var left error // why the connection has ended besides is told by the Conn
+	if stuck := new(conn.StuckError); errors.As(err, &stuck) {
+		left = stuck
 	}
-	return nil
+	if s.own {
+		left = errors.Join(left, s.supervisor.Stop(context.Background()))
+	}
+	return left
 }
 
 // Ping asks the server for a sign of life: by ping in the legacy revisions, by
