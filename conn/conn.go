@@ -222,8 +222,9 @@ func (c *Conn) endsWith(ctx context.Context) (unhook func()) {
 // Close takes no new calls, lets what is in flight finish, closes the link and
 // waits until all of that is done. Handlers that still run may call out. What
 // has not finished at ctx's deadline, or after Options.DrainGrace when there
-// is none, is stopped. At the end of ctx Close stops everything at once and
-// returns the context's cause.
+// is none, is stopped, and Close returns an error that says how much, and that
+// matches context.DeadlineExceeded. At the end of ctx Close stops everything at
+// once and returns the context's cause.
 //
 // A Conn that is not running, or whose Run ends by a panic or an interruption
 // meanwhile, gives ErrNotRunning, and stops as soon as Run runs.
@@ -233,7 +234,8 @@ func (c *Conn) Close(ctx context.Context) error {
 		grace = time.Until(deadline)
 	}
 	run := c.present.Load() // first, so that the Run that is waited for is the one that is asked, or one before
-	if !c.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)}) || run == nil {
+	asked := c.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)})
+	if !asked || run == nil {
 		c.Stop()
 	}
 	if run == nil {
@@ -241,6 +243,9 @@ func (c *Conn) Close(ctx context.Context) error {
 	}
 	select {
 	case <-c.done:
+		if asked {
+			return c.cutShort()
+		}
 	case <-*run:
 		c.Stop() // this Run may have ended without having heard of it
 	case <-ctx.Done():
@@ -249,6 +254,16 @@ func (c *Conn) Close(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return c.closed()
+}
+
+// cutShort says what a drain has left undone. To whoever closes that is a
+// deadline that has passed; to whoever called it is not.
+func (c *Conn) cutShort() error {
+	why := c.Status().Reason
+	if why.Kind != Drained || why.Err == nil {
+		return nil
+	}
+	return fmt.Errorf("conn: %w (%w)", why, context.DeadlineExceeded)
 }
 
 // closed tells a Conn that is closed for good from one that is not running.

@@ -1,7 +1,11 @@
 package conn
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -21,6 +25,45 @@ func TestDrainBeforeReadyClosesAtOnce(t *testing.T) {
 			d.forget()
 			d.drain(time.Minute)
 			d.wantTransition(Closing, Drained)
+		})
+	}
+}
+
+// Who closes without a deadline learns of what was cut, as one with a deadline
+// does.
+//
+// Guarantees: G-0009.7
+func TestCloseTellsOfWhatWasCut(t *testing.T) {
+	for name, deadline := range map[string]time.Duration{"DrainGrace": 0, "a deadline": 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c := New(opener{}, Options{})
+			ended, called := make(chan error, 1), make(chan error, 2)
+			go func() { ended <- c.Run(context.Background()) }()
+			synctest.Wait()
+			for range 2 {
+				go func() {
+					_, err := c.Call(context.Background(), Request{Method: "m"})
+					called <- err
+				}()
+			}
+			synctest.Wait()
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if deadline > 0 {
+				ctx, cancel = context.WithTimeout(ctx, deadline)
+			}
+			defer cancel()
+			if err := c.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || deadline == 0 && !strings.Contains(err.Error(), "2 calls") {
+				t.Errorf("%s: Close returned %v", name, err)
+			}
+			if err := <-called; errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: who called is told that the call has timed out: %v", name, err)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Errorf("%s: Close of what is closed returned %v", name, err)
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("%s: Run returned %v", name, err)
+			}
 		})
 	}
 }

@@ -69,8 +69,10 @@ func (s *Session) Server() Server {
 
 // Close lets calls in flight finish, takes no new ones, and ends the session.
 // What has not finished at ctx's deadline, or after Options.Conn.DrainGrace (5 s)
-// when there is none, is stopped. At the end of ctx it ends the session at once,
-// and returns the context's cause.
+// when there is none, is stopped: the error says how much, and matches
+// context.DeadlineExceeded. At the end of ctx it ends the session at once, and
+// returns the context's cause. Code of the program's that ignores the end of its
+// context is named in a *conn.StuckError.
 func (s *Session) Close(ctx context.Context) error {
 	err := s.conn.Close(ctx)
 	if errors.Is(err, conn.ErrNotRunning) { // its supervisor is to run it again: nothing is in flight
