@@ -35,8 +35,12 @@ type Conn struct {
 }
 
 // New makes an initiator: it opens links through t, and opens another, after a
-// delay, whenever one is lost. It does nothing until Run runs.
+// delay, whenever one is lost. It does nothing until Run runs. It panics when t
+// is nil.
 func New(t transport.Transport, o Options) *Conn {
+	if t == nil {
+		panic("conn: New needs a Transport")
+	}
 	c := newConn(initiator, Starting, o)
 	c.transport = t
 	return c

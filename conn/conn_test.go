@@ -272,3 +272,12 @@ func TestCallOfALeftContextIsNotSent(t *testing.T) {
 		t.Errorf("%d were executed", served)
 	}
 }
+
+func TestNewWithoutATransport(t *testing.T) {
+	defer func() {
+		if got := recover(); got != "conn: New needs a Transport" {
+			t.Errorf("it panics with %v", got)
+		}
+	}()
+	conn.New(nil, conn.Options{})
+}

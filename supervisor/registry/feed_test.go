@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // What waits for a watcher is bounded by the names there are and those it was
@@ -67,7 +69,7 @@ func TestWatchersLeave(t *testing.T) {
 	if _, err := names.Claim(t.Context(), Claim{Name: "n", Holder: "h"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Register(t.Context(), "m", conn.New(nil, conn.Options{})); err != nil {
+	if err := r.Register(t.Context(), "m", conn.New(inmem.New(func(transport.Link) {}, inmem.Options{}), conn.Options{})); err != nil {
 		t.Fatal(err)
 	}
 	told := 0
