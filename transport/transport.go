@@ -15,6 +15,14 @@ type Transport interface {
 	Open(ctx context.Context) (Link, error)
 }
 
+// Checked is a Transport that knows, before it is opened, that it never can be
+// as it was made: it lacks a command, or its URL is none.
+type Checked interface {
+	// Check reports what is wrong, as the error that Open would return. It does
+	// no I/O.
+	Check() error
+}
+
 // A Link is one live connection to a peer: a process, a socket, a pair of
 // queues, an HTTP session. It carries frames, one JSON-RPC message each, on one
 // stream or on many. Nothing in a link retries or reconnects.

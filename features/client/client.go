@@ -106,7 +106,9 @@ func New(info protocol.Implementation, o Options) *Client {
 // Connect starts a session over t and returns once it is ready. It fails at
 // the end of ctx, with the last reason in the error, or when a reason is
 // final; nothing is left running then, but what a registry.Store does that
-// ignores its context. The context bounds connecting only.
+// ignores its context. The context bounds connecting only. What the transport
+// knows to be wrong with it (transport.Checked) is found before anything is
+// tried. A nil transport is a panic.
 //
 // Until the session has been ready once, conn.ExecutableMissing and
 // conn.Incompatible are final: waiting does not help. After that the session
@@ -133,8 +135,9 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 // the first time.
 //
 // Start fails with a *supervisor.DuplicateError when another session of the
-// Supervisor has the name, and with what its Registry says against it, which is
-// all that ctx bounds.
+// Supervisor has the name, with what its Registry says against it, which is all
+// that ctx bounds, and with what the transport knows to be wrong with it
+// (transport.Checked). A nil transport is a panic.
 func (c *Client) Start(ctx context.Context, name string, t transport.Transport) (*Session, error) {
 	s, err := c.run(ctx, name, t, true)
 	if err != nil {
@@ -153,6 +156,11 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if checked, ok := t.(transport.Checked); ok {
+		if err := checked.Check(); err != nil {
+			return nil, err
+		}
 	}
 	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient}
 	if c.options.OnToolsChanged != nil {

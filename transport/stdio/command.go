@@ -2,6 +2,7 @@ package stdio
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -45,11 +46,26 @@ type Command struct {
 	Started func(pid int)
 }
 
+// errNoPath is no other error than that of a Path that leads nowhere.
+var errNoPath = fmt.Errorf("no command is given: %w", exec.ErrNotFound)
+
+// Check implements transport.Checked: it reports, as a *transport.StartError, that
+// there is no Path.
+func (c *Command) Check() error {
+	if c.Path == "" {
+		return &transport.StartError{Err: errNoPath}
+	}
+	return nil
+}
+
 // Open starts the child. The context is checked before and bounds nothing
 // after. A child that cannot be started is a *transport.StartError, which
 // unwraps to exec.ErrNotFound, fs.ErrNotExist, fs.ErrPermission and the like.
 func (c *Command) Open(ctx context.Context) (transport.Link, error) {
 	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.Check(); err != nil {
 		return nil, err
 	}
 	child, err := c.start()

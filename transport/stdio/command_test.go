@@ -72,6 +72,7 @@ func TestStartErrorUnwrapsToItsCause(t *testing.T) {
 		"bowline-no-such-command":          exec.ErrNotFound,
 		filepath.Join(t.TempDir(), "none"): fs.ErrNotExist,
 		notExecutable:                      fs.ErrPermission,
+		"":                                 exec.ErrNotFound,
 	} {
 		_, err := (&Command{Path: path}).Open(context.Background())
 		var start *transport.StartError

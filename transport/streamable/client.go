@@ -81,7 +81,8 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	return l, nil
 }
 
-// Check reports, as a *URLError, what is wrong with the URL.
+// Check implements transport.Checked: it reports, as a *URLError, what is wrong
+// with the URL.
 func (c *Client) Check() error {
 	_, err := parseEndpoint(c.URL)
 	return err

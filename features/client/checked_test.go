@@ -1,0 +1,50 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// What can never be opened is known before it is tried, and not waited for.
+func TestTransportThatCanNeverBeOpened(t *testing.T) {
+	for name, test := range map[string]struct {
+		transport transport.Transport
+		want      any
+	}{
+		"no command":      {&stdio.Command{}, new(*transport.StartError)},
+		"no URL":          {&streamable.Client{}, new(*streamable.URLError)},
+		"no scheme":       {&streamable.Client{URL: "localhost:80"}, new(*streamable.URLError)},
+		"no URL's syntax": {&streamable.Client{URL: "http://[::1"}, new(*streamable.URLError)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			c, why := client.New(clientInfo, client.Options{}), conn.Reason{}
+			if _, err := c.Connect(guard, test.transport); !errors.As(err, test.want) || errors.As(err, &why) {
+				t.Errorf("Connect: %v", err)
+			}
+			if _, err := c.Start(guard, "search", test.transport); !errors.As(err, test.want) {
+				t.Errorf("Start: %v", err)
+			}
+		})
+	}
+}
+
+// One that hides the same is not waited for by Connect.
+func TestConnectToNoCommand(t *testing.T) {
+	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	why := conn.Reason{}
+	_, err := client.New(clientInfo, client.Options{}).Connect(guard, opener(new(stdio.Command).Open))
+	if !errors.As(err, &why) || why.Kind != conn.ExecutableMissing {
+		t.Errorf("Connect: %v", err)
+	}
+}
