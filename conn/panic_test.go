@@ -2,12 +2,15 @@ package conn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -136,6 +139,26 @@ func TestErrorsThatPanic(t *testing.T) {
 					t.Error(err)
 				}
 			})
+		})
+	}
+}
+
+// A handler that returns such an error has panicked, and is answered for.
+func TestHandlersErrorThatPanics(t *testing.T) {
+	var fault *jsonrpc.Error
+	var start *transport.StartError
+	for name, returned := range map[string]error{"fault": fault, "other": start} {
+		bubble(t, func(t *testing.T) {
+			s, told := &script{}, panics{}
+			serve := handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { return nil, returned }}
+			r := scripted(t, s, conn.Options{Handler: serve, Hooks: told.hooks()})
+			s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+			synctest.Wait()
+			if got := s.frames(); len(got) != 1 || !strings.Contains(got[0], "internal error") || told["m"] == nil {
+				t.Errorf("%s: the peer got %q, told %v", name, got, told)
+			}
+			r.Stop()
+			<-r.ended
 		})
 	}
 }

@@ -73,18 +73,26 @@ type servedBy struct{}
 // serves reports whether ctx is that of one of this Conn's handlers.
 func (c *Conn) serves(ctx context.Context) bool { return ctx.Value(servedBy{}) == c }
 
-// answer runs the handler and encodes its reply.
-func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
-	var result []byte
-	err := guard(func() (err error) { result, err = c.options.Handler.ServeRequest(ctx, in); return err })
+// answer runs the handler and encodes its reply, which may panic with the error
+// that it has returned.
+func (c *Conn) answer(ctx context.Context, in *Incoming) (reply []byte) {
+	err := guard(func() error {
+		result, err := c.options.Handler.ServeRequest(ctx, in)
+		switch {
+		case err != nil:
+			reply = jsonrpc.AppendError(nil, in.key.id, asFault(err))
+		case result == nil:
+			reply = jsonrpc.AppendResult(nil, in.key.id, []byte("null"))
+		default:
+			reply = jsonrpc.AppendResult(nil, in.key.id, result)
+		}
+		return nil
+	})
 	if err != nil {
 		c.reportPanic(in.Method, err)
-		return jsonrpc.AppendError(nil, in.key.id, asFault(err))
+		reply = jsonrpc.AppendError(nil, in.key.id, asFault(err))
 	}
-	if result == nil {
-		result = []byte("null")
-	}
-	return jsonrpc.AppendResult(nil, in.key.id, result)
+	return reply
 }
 
 // asFault is what the peer is told of a handler's error. The text of a panic
