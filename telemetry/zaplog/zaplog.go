@@ -49,7 +49,7 @@
 //	since         time      when that began
 //	in_row        int       probes without an answer since the peer was heard
 //	error         string    what went wrong; absent when nothing did
-//	where         string    the method whose handler panicked
+//	where         string    the method whose handler panicked, or what else did
 //	panic         string    the value of the panic
 //	line          string    of a child's standard error
 //	stack         string    the stack of the goroutine that panicked
