@@ -16,7 +16,7 @@ import (
 //
 // Go reports false, and f is not run, when the Conn is closing or closed.
 func (c *Conn) Go(name string, f func(context.Context)) bool {
-	return c.companions.add(name, func(ctx context.Context) {
+	return c.beside().add(name, func(ctx context.Context) {
 		err := errExited // unless it returns
 		defer func() {
 			if err == errExited {
@@ -28,14 +28,25 @@ func (c *Conn) Go(name string, f func(context.Context)) bool {
 	})
 }
 
-// companions are what runs beside a Conn.
+// companions are what runs beside a Conn. Most have none.
 type companions struct {
-	mu     sync.Mutex
-	ctx    context.Context // nil before the first
+	ctx    context.Context
 	cancel context.CancelCauseFunc
-	names  []string      // of those that run
-	over   bool          // no more are taken
-	alone  chan struct{} // closed when none runs any more; nil while nobody awaits that
+
+	mu    sync.Mutex
+	names []string      // of those that run
+	over  bool          // no more are taken
+	alone chan struct{} // closed when none runs any more; nil while nobody awaits that
+}
+
+// beside is what runs beside the Conn.
+func (c *Conn) beside() *companions {
+	if c.companions.Load() == nil {
+		none := new(companions)
+		none.ctx, none.cancel = context.WithCancelCause(context.Background())
+		c.companions.CompareAndSwap(nil, none)
+	}
+	return c.companions.Load()
 }
 
 func (c *companions) add(name string, run func(context.Context)) bool {
@@ -44,14 +55,11 @@ func (c *companions) add(name string, run func(context.Context)) bool {
 	if c.over {
 		return false
 	}
-	if c.ctx == nil {
-		c.ctx, c.cancel = context.WithCancelCause(context.Background())
-	}
 	c.names = append(c.names, name)
-	go func(ctx context.Context) {
+	go func() {
 		defer c.leave(name)
-		run(ctx)
-	}(c.ctx)
+		run(c.ctx)
+	}()
 	return true
 }
 
@@ -70,9 +78,8 @@ func (c *companions) leave(name string) {
 func (c *companions) end(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over = true; c.cancel != nil {
-		c.cancel(why)
-	}
+	c.over = true
+	c.cancel(why)
 }
 
 // settle waits for those whose contexts have ended, for at most the grace, and

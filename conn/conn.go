@@ -26,7 +26,7 @@ type Conn struct {
 	notices    *notices
 	status     atomic.Pointer[Status]
 	counters   counters
-	companions companions
+	companions atomic.Pointer[companions]    // nil before the first
 	present    atomic.Pointer[chan struct{}] // closed when the present Run returns; nil outside
 	stopping   atomic.Bool
 	done       chan struct{} // closed when Run has ended in closing
@@ -47,8 +47,11 @@ func New(t transport.Transport, o Options) *Conn {
 }
 
 // Accept makes an acceptor on a link that a listener was handed. It closes
-// when the link is lost. Run takes the link over.
+// when the link is lost. Run takes the link over. It panics when link is nil.
 func Accept(link transport.Link, o Options) *Conn {
+	if link == nil {
+		panic("conn: Accept needs a Link")
+	}
 	c := newConn(acceptor, Initializing, o)
 	c.link = link
 	return c

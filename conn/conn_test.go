@@ -273,11 +273,18 @@ func TestCallOfALeftContextIsNotSent(t *testing.T) {
 	}
 }
 
-func TestNewWithoutATransport(t *testing.T) {
-	defer func() {
-		if got := recover(); got != "conn: New needs a Transport" {
-			t.Errorf("it panics with %v", got)
-		}
-	}()
-	conn.New(nil, conn.Options{})
+func TestConnOfNothing(t *testing.T) {
+	for want, make := range map[string]func(){
+		"conn: New needs a Transport": func() { conn.New(nil, conn.Options{}) },
+		"conn: Accept needs a Link":   func() { conn.Accept(nil, conn.Options{}) },
+	} {
+		func() {
+			defer func() {
+				if got := recover(); got != want {
+					t.Errorf("it panics with %v, want %v", got, want)
+				}
+			}()
+			make()
+		}()
+	}
 }

@@ -140,7 +140,7 @@ func TestOwner(t *testing.T) {
 	if c := New(opener{}, Options{Owner: owner}); c.Owner() != owner {
 		t.Errorf("the owner is %v", c.Owner())
 	}
-	if c := Accept(nil, Options{}); c.Owner() != nil {
+	if c := Accept(deadLink{}, Options{}); c.Owner() != nil {
 		t.Errorf("the owner of a Conn that has none is %v", c.Owner())
 	}
 }

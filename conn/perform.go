@@ -135,7 +135,7 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 		tell(l, c.options.Hooks.Transition, told)
 	}
 	if to == Closing {
-		c.companions.end(why)
+		c.beside().end(why)
 	}
 	switch {
 	case before.State == Ready && goesOn:
