@@ -98,25 +98,26 @@ func (s *Server) enter(peer *session) (leave func(), err error) {
 
 // Close serves nobody new, lets what is being served finish, and ends every
 // session. It returns when all are over. What has not finished at ctx's
-// deadline, or after Options.Conn.DrainGrace when there is none, is stopped; at
-// the end of ctx Close stops what is left, and returns the context's cause.
+// deadline, or after Options.Conn.DrainGrace when there is none, is stopped, and
+// at the end of ctx all that is left. Close returns what conn.Conn.Close says of
+// the first session that did not end in good order.
 func (s *Server) Close(ctx context.Context) error {
 	s.sessions.mu.Lock()
 	s.sessions.closed = true
 	var closing sync.WaitGroup
-	var stopped atomic.Bool
+	var first atomic.Pointer[error]
 	for peer := range s.sessions.live {
 		closing.Go(func() {
 			if err := peer.conn.Close(ctx); err != nil && !errors.Is(err, conn.ErrNotRunning) {
-				stopped.Store(true)
+				first.CompareAndSwap(nil, &err)
 			}
 		})
 	}
 	s.sessions.mu.Unlock()
 	closing.Wait()
 	s.sessions.gone.Wait()
-	if stopped.Load() {
-		return context.Cause(ctx)
+	if err := first.Load(); err != nil {
+		return *err
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func TestCloseStopsWhatDoesNotFinish(t *testing.T) {
 		}, 3 * time.Second, context.Canceled},
 		"when DrainGrace is over": {func() (context.Context, context.CancelFunc) {
 			return context.Background(), func() {}
-		}, 7 * time.Second, nil},
+		}, 7 * time.Second, context.DeadlineExceeded},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(server.Options{Conn: conn.Options{DrainGrace: 7 * time.Second}})
