@@ -30,7 +30,7 @@ var (
 	ErrNested = errors.New("supervisor: it cannot be a child here")
 
 	// errStopping refuses to restart a child until it is over.
-	errStopping = &stoppedError{text: "the child is being stopped, and can be restarted once its Done is closed"}
+	errStopping = new(stoppedError)
 
 	// ErrGoexit is the failure of a child that called runtime.Goexit.
 	ErrGoexit = errors.New("supervisor: child called runtime.Goexit")
@@ -88,13 +88,16 @@ func (e *IntensityError) Error() string {
 
 func (e *IntensityError) Unwrap() error { return e.Err }
 
-// A stoppedError is ErrStopped with more to say.
-type stoppedError struct {
-	text   string
-	gaveUp *IntensityError // why, if it is that
-}
+// A stoppedError is ErrStopped with more to say: of the supervisor, that it has
+// given up, and else of the child.
+type stoppedError struct{ gaveUp *IntensityError }
 
-func (e *stoppedError) Error() string { return e.text }
+func (e *stoppedError) Error() string {
+	if e.gaveUp == nil {
+		return "the child is being stopped, and can be restarted once its Done is closed"
+	}
+	return fmt.Sprintf("%v: %v", ErrStopped, e.gaveUp)
+}
 
 func (e *stoppedError) Unwrap() error { return ErrStopped }
 
@@ -111,7 +114,7 @@ func (e *stoppedError) As(target any) bool {
 // stopped is ErrStopped, and why. The mutex is held.
 func (s *Supervisor) stopped() error {
 	if gaveUp := s.life.gaveUp; gaveUp != nil {
-		return &stoppedError{ErrStopped.Error() + ": " + gaveUp.Error(), gaveUp}
+		return &stoppedError{gaveUp}
 	}
 	return ErrStopped
 }

@@ -17,13 +17,24 @@ func (c *Child) run(ctx context.Context) {
 		c.supervisor.ended(c, err)
 	}()
 	if c.spec.Init != nil {
-		if failed := c.spec.Init(ctx); failed != nil {
+		if failed := askable(c.spec.Init(ctx)); failed != nil {
 			err = failed
 			return
 		}
 		c.supervisor.initialized(c)
 	}
-	err = c.spec.Run(ctx)
+	err = askable(c.spec.Run(ctx))
+}
+
+// askable returns an error that is asked a lot from here on. Should its methods
+// panic, as those of a nil pointer do, it is now, which is the child's failure.
+func askable(err error) error {
+	if err != nil {
+		_ = err.Error()
+		errors.As(err, new(*StuckError)) // calls Is, As and Unwrap of all it wraps
+		errors.Is(err, ErrStopped)
+	}
+	return err
 }
 
 func (s *Supervisor) initialized(c *Child) {
@@ -83,7 +94,7 @@ func (c *Child) drain(ctx context.Context) {
 		}
 		c.supervisor.drained(c, err)
 	}()
-	err = c.spec.Drain(ctx)
+	err = askable(c.spec.Drain(ctx))
 }
 
 func (s *Supervisor) drained(c *Child, err error) {
@@ -112,5 +123,5 @@ func (c *Child) dismiss() {
 		}
 		c.supervisor.ended(c, err)
 	}()
-	err = c.spec.what.dismiss(c.failure)
+	err = askable(c.spec.what.dismiss(c.failure))
 }
