@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -171,14 +172,7 @@ func (c *Child) Stop(ctx context.Context) error {
 // until its Done is closed, and so it is when a Stop comes before the child has
 // begun. A Conn that has closed for good cannot run again: that is ErrFinal.
 func (c *Child) Restart(ctx context.Context) error {
-	nested, err := c.nest() // should it have been forgotten
-	if err != nil {
-		return c.refused("restarting", err)
-	}
 	if err := c.runAgain(); err != nil {
-		if nested {
-			c.unnest()
-		}
 		return c.refused("restarting", err)
 	}
 	if err := c.awaitBegin(ctx); err != nil {
@@ -189,6 +183,26 @@ func (c *Child) Restart(ctx context.Context) error {
 
 // runAgain asks for another Run.
 func (c *Child) runAgain() error {
+	for {
+		nested, err := c.nest() // should it have been forgotten
+		if err != nil {
+			return err
+		}
+		err = c.askAgain()
+		if errors.Is(err, errForgotten) {
+			continue
+		}
+		if err != nil && nested {
+			c.unnest()
+		}
+		return err
+	}
+}
+
+// errForgotten is a child's that was forgotten in the middle of its Restart.
+var errForgotten = errors.New("supervisor: forgotten")
+
+func (c *Child) askAgain() error {
 	s := c.supervisor
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -517,5 +518,58 @@ func TestOnlyWhoRunsIsDrained(t *testing.T) {
 				t.Errorf("Close returned %v after %v", err, took)
 			}
 		})
+	}
+}
+
+// Close starts nothing, also in a supervisor below that begins: once
+// that has refused a child, it takes none.
+//
+// Guarantees: G-0002.16
+func TestCloseOfWhatBeginsTakesNobody(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			root := supervisor.New(supervisor.Options{})
+			pool, child := nested(t, root, supervisor.Options{Name: "pool"})
+			slow := false
+			start(t, pool, supervisor.ChildSpec{ID: "kept", Run: idle, Init: func(ctx context.Context) error {
+				if slow {
+					<-ctx.Done()
+				}
+				return nil
+			}})
+			slow = true
+			go child.Restart(context.Background())
+			synctest.Wait()
+			if state := pool.Report().State; state != supervisor.Running {
+				t.Fatalf("it is %s", state)
+			}
+			var over atomic.Bool
+			taken := make(chan int, 1)
+			go func() {
+				refused, n := false, 0
+				for !over.Load() {
+					c, err := pool.Start(context.Background(), supervisor.ChildSpec{Run: idle})
+					switch {
+					case errors.Is(err, supervisor.ErrStopped):
+						refused = true
+					case err == nil && refused:
+						n++
+					case err == nil:
+						_ = c.Delete(context.Background())
+					}
+				}
+				taken <- n
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			_ = root.Close(ctx)
+			cancel()
+			over.Store(true)
+			if n := <-taken; n > 0 {
+				t.Errorf("it has taken %d children after it had refused one", n)
+			}
+		})
+		if t.Failed() {
+			return
+		}
 	}
 }

@@ -52,6 +52,13 @@ func (s *Supervisor) called() string {
 	return title(s.options.Name)
 }
 
+// has reports whether a child runs the supervisor, as part of the tree.
+func (s *Supervisor) has(parent *Child) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.parent == parent && s.core.nested
+}
+
 // join ends a claim: from here on the supervisor may begin again.
 func (s *Supervisor) join(parent *Supervisor) {
 	s.mu.Lock()
@@ -84,7 +91,8 @@ func (s *Supervisor) above() *Supervisor {
 }
 
 // begin is the Init of a supervisor: it starts the children that it has kept,
-// in order. One that runs already has nothing to begin.
+// in order. One that runs already has nothing to begin, nor has one whose Drain
+// was called already.
 func (s *Supervisor) begin(ctx context.Context) error {
 	for {
 		l, began := s.beginLife()
@@ -94,7 +102,7 @@ func (s *Supervisor) begin(ctx context.Context) error {
 		case <-ctx.Done():
 			return s.end(ctx)
 		case <-l.done:
-			if began && l.verdict != nil {
+			if began && l.verdict != nil || s.isClosing() {
 				return l.verdict
 			}
 		}
@@ -106,12 +114,25 @@ func (s *Supervisor) begin(ctx context.Context) error {
 func (s *Supervisor) beginLife() (l *life, began bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if began = isClosed(s.life.done); began {
+	if began = isClosed(s.life.done) && !s.closing; began {
 		s.life = newLife()
 		s.news.resume()
 		s.step(&message{kind: begun})
 	}
 	return s.life, began
+}
+
+// setClosing notes whether the parent has had this Run finish.
+func (s *Supervisor) setClosing(closing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing = closing
+}
+
+func (s *Supervisor) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
 }
 
 // run is the Run of a supervisor: its children run by themselves.

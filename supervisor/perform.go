@@ -97,6 +97,9 @@ func (s *Supervisor) launch(c *Child) {
 	} else {
 		s.tell(ChildStarted, c, nil)
 	}
+	if below := c.spec.Supervisor; below != nil {
+		below.setClosing(false)
+	}
 	c.ran, c.asked, c.failure = true, false, nil
 	if c.spec.Init == nil {
 		c.begin()
@@ -184,11 +187,19 @@ func (s *Supervisor) list(c *Child) {
 // forget takes a child that is over off the list. A supervisor can be the child
 // of another then.
 func (s *Supervisor) forget(c *Child) {
-	if i := slices.Index(s.over, c); i >= 0 {
-		s.over = slices.Delete(s.over, i, i+1)
-		delete(s.byID, c.spec.ID)
+	if s.unlist(c) {
 		c.unnest()
 	}
+}
+
+func (s *Supervisor) unlist(c *Child) (listed bool) {
+	i := slices.Index(s.over, c)
+	if i < 0 {
+		return false
+	}
+	s.over = slices.Delete(s.over, i, i+1)
+	delete(s.byID, c.spec.ID)
+	return true
 }
 
 // unstoppable names the children that are left, in the order of their stop.

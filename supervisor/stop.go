@@ -63,7 +63,10 @@ func (s *Supervisor) Close(ctx context.Context) error {
 
 // drainBelow is the Drain of a supervisor. Whoever is above has already kept the
 // time that a stop takes.
-func (s *Supervisor) drainBelow(ctx context.Context) error { return s.drainFor(ctx, 0.99) }
+func (s *Supervisor) drainBelow(ctx context.Context) error {
+	s.setClosing(true)
+	return s.drainFor(ctx, 0.99)
+}
 
 // drainFor closes the supervisor. Its children drain for that part of the time.
 func (s *Supervisor) drainFor(ctx context.Context, part float64) error {

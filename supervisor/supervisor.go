@@ -72,6 +72,7 @@ type Supervisor struct {
 	over     []*Child          // the latter, at most keptOver, oldest first
 	keys     uint64            // how many were ever given
 	parent   *Child            // that runs it; nil for the root of a tree
+	closing  bool              // that has had its present Run finish
 	life     *life             // the present one, or the last
 	timer    *time.Timer       // nil before the first deadline
 	armed    instant           // when it fires; 0 when it does not
@@ -169,6 +170,10 @@ func (s *Supervisor) enlist(c *Child) error {
 		return &DuplicateError{s.options.Name, c.spec.ID}
 	case s.core.state != Running:
 		return s.stopped()
+	case c.spec.Supervisor != nil && !c.spec.Supervisor.has(c):
+		return errForgotten
+	case present == c:
+		s.unlist(c)
 	case ok:
 		s.forget(present)
 	}

@@ -1,0 +1,75 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+)
+
+// A child that is forgotten in the middle of its Restart, because it is deleted
+// or too many others are over, does not run its supervisor outside the tree.
+//
+// Guarantees: G-0002.15
+func TestRestartMeetsAForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, pool := New(Options{Name: "root"}), New(Options{Name: "pool"})
+		c, err := root.Start(t.Context(), ChildSpec{ID: "pool", Supervisor: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.nest(); err != nil { // Restart, until here
+			t.Fatal(err)
+		}
+		if err := c.Delete(t.Context()); err != nil { // somebody else
+			t.Fatal(err)
+		}
+		if err := c.askAgain(); !errors.Is(err, errForgotten) { // Restart goes on
+			t.Fatal(err)
+		}
+		if err := c.Restart(t.Context()); err != nil { // and from the beginning
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, ok := root.Child("pool"); !ok {
+			t.Error("it does not run")
+		}
+		if pool.above() != root {
+			t.Error("pool runs in root, and belongs to nobody")
+		}
+		other := New(Options{Name: "other"})
+		if _, err := other.Start(t.Context(), ChildSpec{Supervisor: pool}); err == nil {
+			t.Error("two supervisors run pool")
+		}
+		_ = other.Stop(context.Background())
+		_ = root.Stop(context.Background())
+	})
+}
+
+// A child that is brought back has its supervisor in the tree.
+//
+// Guarantees: G-0002.15
+func TestSupervisorStaysInTheTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, pool := New(Options{Name: "root"}), New(Options{Name: "pool"})
+		c, err := root.Start(t.Context(), ChildSpec{ID: "pool", Supervisor: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !pool.has(c) || pool.pulse.up != &root.pulse {
+			t.Error("it runs, and belongs to nobody")
+		}
+		if err := root.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
