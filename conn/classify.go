@@ -9,19 +9,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// classify says what an error means, and what delay the peer has asked for in
-// it. The methods of what was handed in may panic, and that is the error then.
-func classify(as func(error) Reason, err error) (why Reason, asked time.Duration) {
-	panicked := guard(func() error {
-		why, asked = as(err), askedDelay(err)
-		return nil
-	})
-	if panicked != nil {
-		return as(panicked), 0
-	}
-	return why, asked
-}
-
 func openReason(err error) Reason {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):

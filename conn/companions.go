@@ -2,7 +2,6 @@ package conn
 
 import (
 	"context"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -17,14 +16,14 @@ import (
 // Go reports false, and f is not run, when the Conn is closing or closed.
 func (c *Conn) Go(name string, f func(context.Context)) bool {
 	return c.beside().add(name, func(ctx context.Context) {
-		err := errExited // unless it returns
+		returned := false
 		defer func() {
-			if err == errExited {
-				err = &PanicError{Value: errExited, Stack: debug.Stack()}
+			if !returned {
+				c.reportPanic(name, exited())
 			}
-			c.reportPanic(name, err)
 		}()
-		err = guard(func() error { f(ctx); return nil })
+		c.reportPanic(name, guard(func() error { f(ctx); return nil }))
+		returned = true
 	})
 }
 

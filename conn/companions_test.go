@@ -101,3 +101,28 @@ func TestCompanionThatPanicsIsTold(t *testing.T) {
 		}
 	})
 }
+
+// An interruption is no reason to wait for what runs beside the Conn, nor to name
+// it.
+//
+// Guarantees: G-0009.9
+func TestInterruptionDoesNotNameCompanions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := conn.New(opening(fresh), conn.Options{})
+		c.Go("watching", func(ctx context.Context) { <-ctx.Done() })
+		ctx, interrupt := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		synctest.Wait()
+		interrupt(conn.ErrInterrupted)
+		if synctest.Wait(); len(ended) == 0 {
+			t.Error("Run waits for it")
+		}
+		if err := <-ended; err.Error() != conn.ErrInterrupted.Error() {
+			t.Errorf("Run: %v", err)
+		}
+		r := start(c)
+		r.Stop()
+		<-r.ended
+	})
+}

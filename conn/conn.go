@@ -127,6 +127,7 @@ func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	if err != nil {
 		return err
 	}
+	l.heed(ctx)
 	unhook := c.endsWith(ctx)
 	l.ends = func(err error) {
 		unhook()
@@ -230,15 +231,16 @@ func (c *Conn) endsWith(ctx context.Context) (unhook func()) {
 // waits until all of that is done. Handlers that still run may call out. What
 // has not finished at ctx's deadline, or after Options.DrainGrace when there
 // is none, is stopped, and Close returns an error that says how much, and that
-// matches context.DeadlineExceeded. At the end of ctx Close stops everything at
-// once and returns the context's cause.
+// matches context.DeadlineExceeded; one hundredth of the time before a deadline
+// is left for the link to close. When ctx ends otherwise Close stops everything
+// at once and returns the context's cause.
 //
 // A Conn that is not running, or whose Run ends by a panic or an interruption
 // meanwhile, gives ErrNotRunning, and stops as soon as Run runs.
 func (c *Conn) Close(ctx context.Context) error {
 	grace := c.options.DrainGrace
 	if deadline, ok := ctx.Deadline(); ok {
-		grace = time.Until(deadline)
+		grace = time.Until(deadline) / 100 * 99 // the rest is for the link to close
 	}
 	run := c.present.Load() // first, so that the Run that is waited for is the one that is asked, or one before
 	asked := c.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)})

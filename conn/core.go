@@ -259,7 +259,7 @@ func (c *core) onTick(now instant, ev *event) {
 		c.lose(now, Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.options.InitTimeout)}, ev.random, 0, nil)
 	}
 	if c.draining && passed(now, c.drainDue) {
-		c.end(now, Reason{Drained, fmt.Errorf("when the time was over %d of our calls had not ended, and %d of the peer's", c.unended(), c.incoming.len())})
+		c.end(now, Reason{Drained, fmt.Errorf("%d of our calls and %d of the peer's had not ended, and %d messages had not been sent, when the time was over", c.unended(), c.incoming.len(), len(c.outbound.queue))})
 	}
 	c.expireRequests(now)
 	c.retrySends(now, ev)

@@ -158,8 +158,8 @@ func (r *receiver) Failed(f transport.Failure) {
 func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
 
 func (r *receiver) Lost(loss transport.Loss) {
-	why, asked := classify(lossReason, loss.Reason)
-	r.post(event{kind: linkLost, reason: why, timeout: asked, tags: loss.Unsent, random: random()})
+	why := askable(loss.Reason)
+	r.post(event{kind: linkLost, reason: lossReason(why), timeout: askedDelay(why), tags: loss.Unsent, random: random()})
 }
 
 // post hands an event to the loop. When no loop takes it any more, the Conn is

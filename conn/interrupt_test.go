@@ -431,3 +431,37 @@ func TestRefusedRunStopsNobody(t *testing.T) {
 		})
 	}
 }
+
+// A Run whose context has ended opens no link.
+func TestRunWithAnEndedContextOpensNothing(t *testing.T) {
+	for range 20 { // who is first differs
+		bubble(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			opened := 0
+			c := conn.New(opening(func(context.Context) (transport.Link, error) { opened++; return &script{}, nil }), conn.Options{})
+			if err := c.Run(ctx); err != nil || opened != 0 {
+				t.Errorf("Run: %v, %d links were opened", err, opened)
+			}
+		})
+	}
+}
+
+// A Conn that is started with a context that has ended opens no link, as one that
+// is run.
+func TestStartWithAnEndedContextOpensNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		opened := 0
+		c := conn.New(opening(func(context.Context) (transport.Link, error) { opened++; return &script{}, nil }), conn.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		over := make(chan error, 1)
+		if err := c.Start(ctx, func(err error) { over <- err }); err != nil {
+			t.Fatal(err)
+		}
+		<-over
+		if opened != 0 {
+			t.Errorf("%d links were opened", opened)
+		}
+	})
+}

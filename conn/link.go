@@ -43,7 +43,7 @@ func (l *loop) open(epoch uint64) {
 				closeUnwanted(ev.link)
 			}
 			ev.kind, ev.link, ev.random = openFailed, nil, random()
-			ev.reason, ev.timeout = classify(openReason, err)
+			ev.reason, ev.timeout = openReason(err), askedDelay(err)
 		}
 		if !c.mailbox.post(ev) && ev.link != nil {
 			closeUnwanted(ev.link)
@@ -75,7 +75,6 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	})
 	if err != nil {
 		l.inc.link = unbound{link}
-		l.reportPanic("Link.Bind", err)
 		l.conn.mailbox.post(event{kind: linkLost, epoch: epoch, reason: Reason{LinkBroken, err}, random: random()})
 	}
 }
@@ -99,7 +98,7 @@ func (l *loop) handshake(epoch uint64) {
 		ev := event{kind: handshakeDone, epoch: epoch, task: shaking}
 		if err != nil {
 			ev.kind, ev.random = handshakeFailed, random()
-			ev.reason, ev.timeout = classify(handshakeReason, err)
+			ev.reason, ev.timeout = handshakeReason(err), askedDelay(err)
 		}
 		c.mailbox.post(ev)
 	})

@@ -204,6 +204,8 @@ func (l *loop) step(ev *event) {
 		l.reportPanic(ev.task.name, cmp.Or(ev.reason.Err, ev.err))
 	}
 	switch ev.kind {
+	case linkLost:
+		l.reportPanic("Link", ev.reason.Err)
 	case overdue:
 		l.overdue = true
 		return

@@ -7,15 +7,33 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// guard runs code that was handed in, and turns its panic into an error.
+// guard runs code that was handed in, and turns its panic into an error. What it
+// returns is asked a lot from here on: should the methods of that panic, as those
+// of a nil pointer do, that is the error.
 func guard(f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value, Stack: debug.Stack()}
 		}
 	}()
-	return f()
+	if err = f(); err != nil {
+		_ = err.Error()
+		errors.As(err, new(*PanicError)) // calls Is, As and Unwrap of all it wraps
+		errors.Is(err, errExited)
+	}
+	return err
 }
+
+// askable is an error that somebody else than a guarded function has given.
+func askable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return guard(func() error { return err })
+}
+
+// exited is the error of a function that has ended its goroutine.
+func exited() error { return &PanicError{Value: errExited, Stack: debug.Stack()} }
 
 // errExited is what has become of code that has ended its goroutine, as t.FailNow
 // does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,7 +74,7 @@ func TestPanicOfBindLosesTheLink(t *testing.T) {
 		if panicked := new(conn.PanicError); why.Kind != conn.LinkBroken || !errors.As(why, &panicked) || bad.closed() != 1 {
 			t.Errorf("it was lost by %q, and closed %d times", why, bad.closed())
 		}
-		if synctest.Wait(); told["Link.Bind"] != "bind" {
+		if synctest.Wait(); told["Link"] != "bind" {
 			t.Errorf("told %v", told)
 		}
 		r.Stop()
@@ -161,4 +162,72 @@ func TestHandlersErrorThatPanics(t *testing.T) {
 			<-r.ended
 		})
 	}
+}
+
+// Hooks.Panic is told of every panic, and what ends its goroutine is one.
+//
+// Guarantees: G-0024.4
+func TestHooksAreToldOfEveryPanic(t *testing.T) {
+	var typed *transport.StartError
+	exits := handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { runtime.Goexit(); return nil, nil }}
+	for name, o := range map[string]struct {
+		conn.Options
+		open opening
+		do   func(*script)
+	}{
+		"a handler exits":   {Options: conn.Options{Handler: exits}, do: func(s *script) { s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`) }},
+		"a handshake exits": {Options: conn.Options{Handshake: func(context.Context, *conn.Incarnation) error { runtime.Goexit(); return nil }}},
+		"Open exits":        {open: func(context.Context) (transport.Link, error) { runtime.Goexit(); return nil, nil }},
+		"a loss panics":     {do: func(s *script) { s.lose(transport.Loss{Reason: typed}) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var told []telemetry.Panic
+				o.Hooks.Panic = func(p telemetry.Panic) { told = append(told, p) }
+				s := &script{}
+				if o.open == nil {
+					o.open = opens(s)
+				}
+				r := start(conn.New(o.open, o.Options))
+				synctest.Wait()
+				if o.do != nil {
+					o.do(s)
+				}
+				synctest.Wait()
+				if len(told) == 0 {
+					t.Errorf("nobody was told; last failure: %v", r.Status().LastFailure)
+				}
+				r.Stop()
+				<-r.ended
+			})
+		})
+	}
+}
+
+// An error whose methods panic costs itself a call, and nobody else theirs.
+//
+// Guarantees: G-0001.11
+func TestErrorOfSendThatPanicsCostsNobodyElse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var typed *transport.StartError
+		sends := 0
+		s := &script{onSend: func(*script, transport.Outbound) error {
+			if sends++; sends == 2 {
+				return typed
+			}
+			return nil
+		}}
+		r := scripted(t, s, conn.Options{})
+		first := r.calling(t.Context(), conn.Request{Method: "innocent"})
+		r.calling(t.Context(), conn.Request{Method: "refused"})
+		select {
+		case err := <-first:
+			t.Errorf("another's call ended with: %v", err)
+		default:
+		}
+		r.Stop()
+		if err := <-r.ended; errors.As(err, new(*conn.PanicError)) {
+			t.Errorf("Run ended with %v", err)
+		}
+	})
 }

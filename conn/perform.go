@@ -75,7 +75,7 @@ func (l *loop) transmit(fx *effect) {
 		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: out, random: random()})
 		return
 	}
-	err := l.inc.link.Send(transport.Outbound{Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame})
+	err := askable(l.inc.link.Send(transport.Outbound{Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame}))
 	switch {
 	case err == nil:
 		l.taken(out)
@@ -84,6 +84,7 @@ func (l *loop) transmit(fx *effect) {
 		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: out, tried: true, moved: l.moved, random: random()})
 		l.moved = false
 	default:
+		l.reportPanic("Link", err)
 		l.returned = append(l.returned, event{kind: failed, epoch: fx.epoch, out: out, err: err, unsent: true})
 	}
 }

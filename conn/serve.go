@@ -33,7 +33,7 @@ func (l *loop) handle(ctx context.Context, in *Incoming) (first bool) {
 	var reply []byte
 	defer func() {
 		if reply == nil { // runtime.Goexit: this goroutine ends, and the loop is told all the same
-			l.conn.mailbox.post(l.over(in, jsonrpc.AppendError(nil, in.key.id, asFault(errExited))))
+			l.conn.mailbox.post(l.over(in, l.conn.refusal(in, exited())))
 		}
 	}()
 	reply = l.conn.answer(ctx, in)
@@ -73,26 +73,23 @@ type servedBy struct{}
 // serves reports whether ctx is that of one of this Conn's handlers.
 func (c *Conn) serves(ctx context.Context) bool { return ctx.Value(servedBy{}) == c }
 
-// answer runs the handler and encodes its reply, which may panic with the error
-// that it has returned.
-func (c *Conn) answer(ctx context.Context, in *Incoming) (reply []byte) {
-	err := guard(func() error {
-		result, err := c.options.Handler.ServeRequest(ctx, in)
-		switch {
-		case err != nil:
-			reply = jsonrpc.AppendError(nil, in.key.id, asFault(err))
-		case result == nil:
-			reply = jsonrpc.AppendResult(nil, in.key.id, []byte("null"))
-		default:
-			reply = jsonrpc.AppendResult(nil, in.key.id, result)
-		}
-		return nil
-	})
+// answer runs the handler and encodes its reply.
+func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
+	var result []byte
+	err := guard(func() (err error) { result, err = c.options.Handler.ServeRequest(ctx, in); return err })
 	if err != nil {
-		c.reportPanic(in.Method, err)
-		reply = jsonrpc.AppendError(nil, in.key.id, asFault(err))
+		return c.refusal(in, err)
 	}
-	return reply
+	if result == nil {
+		result = []byte("null")
+	}
+	return jsonrpc.AppendResult(nil, in.key.id, result)
+}
+
+// refusal is the reply to a request whose handler has failed.
+func (c *Conn) refusal(in *Incoming, err error) []byte {
+	c.reportPanic(in.Method, err)
+	return jsonrpc.AppendError(nil, in.key.id, asFault(err))
 }
 
 // asFault is what the peer is told of a handler's error. The text of a panic

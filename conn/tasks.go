@@ -98,7 +98,14 @@ func (t *tasks) names() []string {
 // as well when the work has ended the goroutine.
 func (l *loop) carryOut(t *task, work func() error, tell func(error)) {
 	defer l.tasks.end(t)
-	err := errExited // unless it returns
-	defer func() { tell(err) }()
+	returned := false
+	var err error
+	defer func() {
+		if !returned {
+			err = exited()
+		}
+		tell(err)
+	}()
 	err = guard(work)
+	returned = true
 }

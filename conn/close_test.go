@@ -1,0 +1,55 @@
+package conn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Close with a deadline says what had to be cut, like one without.
+//
+// Guarantees: G-0009.7
+func TestCloseWithADeadlineSaysHowMuch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := scripted(t, &script{}, conn.Options{})
+		result := r.calling(t.Context(), conn.Request{Method: "m"})
+		impatient := errors.New("the program has no time")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, impatient)
+		defer cancel()
+		err := r.Close(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it does not match context.DeadlineExceeded: %v", err)
+		}
+		var why conn.Reason
+		if !errors.As(err, &why) || why.Kind != conn.Drained {
+			t.Errorf("it does not say how much: %v", err)
+		}
+		<-result
+		<-r.ended
+	})
+}
+
+// A reply that a busy link does not take is work that was cut, and Close is to
+// say so.
+//
+// Guarantees: G-0009.7
+func TestCloseSaysThatAReplyWasCut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
+		r := scripted(t, s, conn.Options{Handler: handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { return nil, nil }}})
+		s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		synctest.Wait()
+		err := r.Close(context.Background())
+		if err == nil || !strings.Contains(err.Error(), "1 messages") {
+			t.Errorf("Close returned %v", err)
+		}
+		<-r.ended
+	})
+}
