@@ -13,7 +13,8 @@ import (
 // most Options.StopGrace, and names what is left in its *StuckError. A panic of
 // f, or runtime.Goexit, is told to Hooks.Panic. Both know f by that name.
 //
-// Go reports false, and f is not run, when the Conn is closing or closed.
+// Go reports false, and f is not run, when the Conn is closing or closed. A Conn
+// that is never run ends nothing.
 func (c *Conn) Go(name string, f func(context.Context)) bool {
 	return c.beside().add(name, func(ctx context.Context) {
 		returned := false

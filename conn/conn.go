@@ -88,10 +88,11 @@ func (c *Conn) Owner() any { return c.options.Owner }
 // A *StuckError is joined when code that was handed in is still running, and
 // what the link said when it could not close cleanly.
 //
-// After a panic, or runtime.Goexit in code that it was given, Run returns a
-// *PanicError, every call having ended as LinkLost, with an unknown delivery
-// unless it surely never left; an initiator may be run again, and continues its
-// ids and epochs.
+// After a panic, or runtime.Goexit, of its goroutine, which calls Send and Grant
+// of the link, Run returns a *PanicError, every call having ended as LinkLost,
+// with an unknown delivery unless it surely never left; an initiator may be run
+// again, and continues its ids and epochs. Other code that a Conn is given costs
+// only what it was for.
 //
 // A context that ends with a cause that wraps ErrInterrupted has Run do the same
 // without a panic: the link is closed within Options.StopGrace, what ran for it

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -315,5 +316,36 @@ func TestReportSaysWhoWaitsForAPlace(t *testing.T) {
 			}
 		}
 		stop(t, s)
+	})
+}
+
+// counting is a Store that counts what is given and not given back.
+type counting struct{ held atomic.Int64 }
+
+func (c *counting) Claim(context.Context, registry.Claim) (registry.Release, error) {
+	c.held.Add(1)
+	return func(context.Context) error { c.held.Add(-1); return nil }, nil
+}
+
+func (*counting) Watch(context.Context) iter.Seq2[map[string]string, error] {
+	return func(func(map[string]string, error) bool) {}
+}
+
+// A Conn that was restarted gives its name back to the Store all the same.
+//
+// Guarantees: G-0002.19
+func TestRestartedConnGivesItsNameBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(counting)
+		s := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{Store: store})})
+		down := dialer(func(context.Context) (transport.Link, error) { return nil, errors.New("down") })
+		child := connect(t, s, conn.New(down, conn.Options{Name: "weather"}))
+		if err := child.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stop(t, s)
+		if held := store.held.Load(); held != 0 {
+			t.Errorf("%d names are held", held)
+		}
 	})
 }

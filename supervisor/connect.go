@@ -11,8 +11,9 @@ import (
 )
 
 // Connect runs a Conn as a Transient child named by Conn.Name, within the
-// default Shutdown. It fails as Start does, waits for nothing but the Registry,
-// and starts no goroutine but the Conn's own. It panics without a Conn.
+// default Shutdown. It fails as Start does, waits for the Registry and for what
+// Start waits for, and starts no goroutine but the Conn's own. It panics without
+// a Conn.
 //
 // Links, handshakes and the delays between them are the Conn's business, and
 // none of them counts as a restart. Only a panic of an initiator's loop does:

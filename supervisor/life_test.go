@@ -173,3 +173,22 @@ func TestGivingUpIsToldToTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// A supervisor that begins again after a Stop tells its hook.
+//
+// Guarantees: G-0002.15
+func TestHookIsToldInTheNextLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []supervisor.EventKind
+		root := supervisor.New(supervisor.Options{})
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", OnEvent: func(e supervisor.Event) { told = append(told, e.Kind) }})
+		stop(t, pool) // its parent runs it again
+		synctest.Wait()
+		start(t, pool, supervisor.ChildSpec{ID: "a", Run: idle})
+		synctest.Wait()
+		if !slices.Equal(told, []supervisor.EventKind{supervisor.ChildStarted}) {
+			t.Errorf("told %v", told)
+		}
+		stop(t, root)
+	})
+}

@@ -39,7 +39,6 @@ func (s *Supervisor) askToEnd(msg *message) *life {
 	defer s.mu.Unlock()
 	if s.core.state == Stopped && s.core.keeps && !msg.keeps {
 		s.life = s.life.prolong()
-		s.news.resume()
 	}
 	s.step(msg)
 	return s.life

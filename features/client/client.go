@@ -122,7 +122,7 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 		s.stop()
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}
-	s.watchTools()
+	s.watchTools(s.latest.Load())
 	s.given.Store(true)
 	return s, nil
 }
@@ -135,15 +135,16 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 // the first time.
 //
 // Start fails with a *supervisor.DuplicateError when another session of the
-// Supervisor has the name, with what its Registry says against it, which is all
-// that ctx bounds, and with what the transport knows to be wrong with it
-// (transport.Checked). A nil transport is a panic.
+// Supervisor has the name, with what its Registry says against it, and with what
+// the transport knows to be wrong with it (transport.Checked). The context bounds
+// the wait for the Registry and, where the Supervisor's Strategy has children
+// depend on each other, for those that begin. A nil transport is a panic.
 func (c *Client) Start(ctx context.Context, name string, t transport.Transport) (*Session, error) {
 	s, err := c.run(ctx, name, t, true)
 	if err != nil {
 		return nil, fmt.Errorf("client: start: %w", err)
 	}
-	s.watchTools()
+	s.watchTools(nil)
 	s.given.Store(true)
 	return s, nil
 }

@@ -14,15 +14,15 @@ import (
 // lasting is how long a subscription has to last for the next one not to wait.
 const lasting = 30 * time.Second
 
-// watchTools begins to tell of changes of the tools, if the program wants that.
-// Both of what does so runs beside the Conn, which ends it and waits for it.
-func (s *Session) watchTools() {
+// watchTools begins to tell of changes of the tools, if the program wants that,
+// from what was before: a server that the program knows of, or none. Both of what
+// does so runs beside the Conn, which ends it and waits for it.
+func (s *Session) watchTools(before *meeting) {
 	if s.changes == nil {
 		return
 	}
-	met := s.latest.Load() // before the program has asked it anything
 	s.conn.Go("OnToolsChanged", s.tell)
-	s.conn.Go(protocol.MethodListen, func(ctx context.Context) { s.follow(ctx, met) })
+	s.conn.Go(protocol.MethodListen, func(ctx context.Context) { s.follow(ctx, before) })
 }
 
 // toolsChanged has the program told, if it wants that. Changes that come

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -131,4 +132,42 @@ func TestStartIsRefused(t *testing.T) {
 	if _, err := client.New(clientInfo, client.Options{ProtocolVersion: "1999-01-01"}).Start(t.Context(), "search", nowhere); err == nil {
 		t.Error("an unknown revision was accepted")
 	}
+}
+
+// slowly is the context of a program whose goroutine is not scheduled for a while.
+type slowly struct {
+	context.Context
+	until chan struct{}
+}
+
+func (s slowly) Done() <-chan struct{} { <-s.until; return s.Context.Done() }
+
+// OnToolsChanged is told when the server of a Start is there for the first time,
+// however fast it was there.
+func TestStartTellsOfAFastServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ready, told := answering(nil), make(chan struct{}), 0
+		defer s.close()
+		all := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{})})
+		c := client.New(clientInfo, client.Options{
+			Supervisor: all,
+			Conn: conn.Options{Hooks: telemetry.Hooks{Transition: func(e telemetry.Transition) {
+				if e.To == string(conn.Ready) {
+					close(ready)
+				}
+			}}},
+			OnToolsChanged: func(context.Context, *client.Session) { told++ },
+		})
+		session, err := c.Start(slowly{t.Context(), ready}, "search", s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if synctest.Wait(); told != 1 {
+			t.Errorf("told %d times", told)
+		}
+		if err := session.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = all.Stop(t.Context())
+	})
 }

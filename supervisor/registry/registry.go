@@ -134,9 +134,11 @@ func (r *Registry) claim(ctx context.Context, name string, e *entry) (err error)
 	var release Release
 	err = errBroken
 	defer func() { err = r.claimed(name, e, release, err) }() // also when the Store panics
-	release, err = r.options.Store.Claim(ctx, Claim{
+	given, refused := r.options.Store.Claim(ctx, Claim{
 		Name: name, Holder: r.options.Holder, Lost: func(cause error) { r.lose(name, e, cause) },
 	})
+	errors.As(refused, new(*TakenError)) // here, should its methods panic
+	release, err = given, refused
 	return err
 }
 

@@ -330,3 +330,34 @@ func TestUnregisterThatWaitsForAnother(t *testing.T) {
 		}
 	})
 }
+
+// rude is a Store whose first answer is an error whose methods panic.
+type rude struct{ asked *int }
+
+func (r rude) Claim(context.Context, registry.Claim) (registry.Release, error) {
+	if *r.asked++; *r.asked == 1 {
+		return nil, (*registry.LostError)(nil)
+	}
+	return func(context.Context) error { return nil }, nil
+}
+
+func (rude) Watch(context.Context) iter.Seq2[map[string]string, error] {
+	return func(func(map[string]string, error) bool) {}
+}
+
+// The name of a Store that panics is free, also when it panics in the methods of
+// its error: else it is claimed for ever, and whoever asks for it spins.
+//
+// Guarantees: G-0013.13
+func TestStoreWhoseErrorPanics(t *testing.T) {
+	names := registry.New(registry.Options{Store: rude{new(int)}})
+	func() {
+		defer func() { _ = recover() }()
+		_ = names.Register(t.Context(), "n", open())
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := names.Register(ctx, "n", open()); err != nil {
+		t.Errorf("the second Register: %v", err)
+	}
+}
