@@ -162,6 +162,7 @@ func TestStartTellsOfAFastServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		<-ready
 		if synctest.Wait(); told != 1 {
 			t.Errorf("told %d times", told)
 		}
