@@ -39,12 +39,16 @@ type companions struct {
 	alone chan struct{} // closed when none runs any more; nil while nobody awaits that
 }
 
-// beside is what runs beside the Conn.
+// beside is what runs beside the Conn. Where that closes at the same time, either
+// of both sees the other.
 func (c *Conn) beside() *companions {
 	if c.companions.Load() == nil {
 		none := new(companions)
 		none.ctx, none.cancel = context.WithCancelCause(context.Background())
 		c.companions.CompareAndSwap(nil, none)
+		if now := c.Status(); now.State == Closing {
+			c.companions.Load().end(now.Reason)
+		}
 	}
 	return c.companions.Load()
 }
@@ -70,12 +74,14 @@ func (c *companions) leave(name string) {
 	c.names = slices.Delete(c.names, i, i+1)
 	if len(c.names) == 0 && c.alone != nil {
 		close(c.alone)
-		c.alone = nil
 	}
 }
 
 // end ends their contexts.
 func (c *companions) end(why error) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
@@ -85,6 +91,9 @@ func (c *companions) end(why error) {
 // settle waits for those whose contexts have ended, for at most the grace, and
 // names those that are left.
 func (c *companions) settle(grace time.Duration) (left []string) {
+	if c == nil {
+		return nil
+	}
 	alone := c.departure()
 	if alone == nil {
 		return nil

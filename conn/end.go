@@ -51,7 +51,7 @@ func (l *loop) stuck() error {
 	if !settled {
 		names = append(names, "a notification handler")
 	}
-	names = append(names, l.conn.beside().settle(l.conn.options.StopGrace)...)
+	names = append(names, l.conn.companions.Load().settle(l.conn.options.StopGrace)...)
 	if l.events != nil && !l.events.settle(l.conn.options.StopGrace) {
 		names = append(names, "a telemetry hook")
 	}

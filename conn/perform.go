@@ -136,7 +136,7 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 		tell(l, c.options.Hooks.Transition, told)
 	}
 	if to == Closing {
-		c.beside().end(why)
+		c.companions.Load().end(why)
 	}
 	switch {
 	case before.State == Ready && goesOn:
