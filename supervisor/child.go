@@ -46,11 +46,12 @@ type ChildSpec struct {
 
 // A resumable is what another Run goes on with: a connection or a supervisor.
 type resumable interface {
-	// outcome reports whether no other Run goes on from one that has ended with
-	// this error, or one would, and has to be closed if there is none.
+	// outcome says what follows a Run that has ended with this error. Final: no
+	// other goes on from there. Resumes: another would, and if there is to be
+	// none, what it would go on with has to be dismissed.
 	outcome(error) (final, resumes bool)
 
-	// dismiss closes it then.
+	// dismiss closes that.
 	dismiss(error) error
 }
 

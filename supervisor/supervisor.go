@@ -121,17 +121,23 @@ func New(o Options) *Supervisor {
 	return s
 }
 
-// Start runs a child. It returns when the child's Init has returned, or at
-// once when it has none; where the Strategy has a child depend on those before
-// it, and they are being started or stopped, it waits for them first. So an Init that
-// starts a child of its own supervisor waits for itself then.
+// Start runs a child. It returns when the child's Init has returned, or at once
+// when it has none. Where the Strategy has a child depend on those before it, it
+// waits first until none of them is being started or stopped; so an Init that
+// starts a child of its own supervisor waits for itself there.
 //
-// It fails with a *DuplicateError when the id belongs to a child that is not
-// over, with ErrStopped when the supervisor is stopping, and with the error of
-// Init; at the end of ctx the child, if it was begun, is told to stop, and Start
-// returns the cause. Such a child is forgotten, once it has ended: only children that have
-// been started are restarted. Start panics when the spec has neither Run nor
-// Supervisor, or both, or a Restart that there is not.
+// Start fails with
+//
+//   - a *DuplicateError when the id belongs to a child that is not over,
+//   - ErrNested when a Supervisor cannot be a child here,
+//   - ErrStopped when the supervisor is stopping,
+//   - the error of Init,
+//   - a *StuckError when the child ignores a stop in its Init,
+//   - the cause of ctx, at whose end a child that was begun is told to stop.
+//
+// A child that was not started is forgotten once it has ended, and never
+// restarted. Start panics when the spec has neither Run nor Supervisor, or both,
+// or a Restart that there is not.
 func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) {
 	c := newChild(s, spec)
 	if ctx.Err() != nil {

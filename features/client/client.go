@@ -15,13 +15,16 @@ import (
 
 // Options configure a Client. The zero value of each field means its default.
 type Options struct {
-	// Conn configures each session's connection: name, timeouts, backoff,
-	// bounds, hooks. Start gives each a name of its own. Its Dialect, Handler, Handshake and Owner are the client's own.
-	// Its Final is asked as well, see Connect. A name that another session of
-	// the same Supervisor has at the time gets a suffix from Connect: "search",
-	// "search-2".
-	// Sessions of one Client share a Wheel and a Gate: those of them that Conn
-	// does not bring are made for the Client, with their defaults.
+	// Conn configures each session's connection: timeouts, backoff, bounds,
+	// hooks. Its Dialect, Handler, Handshake and Owner are the client's own, and
+	// its Final is asked as well, see Connect.
+	//
+	// Its Name is what Connect calls a session; one that another session of the
+	// same Supervisor has at the time gets a suffix: "search", "search-2". Start
+	// is given a name for each.
+	//
+	// Sessions of one Client share a Wheel and a Gate: what Conn does not bring
+	// of these is made for the Client, with their defaults.
 	Conn conn.Options
 
 	// ProtocolVersion is the revision to ask for. A legacy one opens a session
