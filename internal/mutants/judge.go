@@ -26,7 +26,7 @@ type tests struct {
 // and the least they are given.
 const (
 	patience      = 10
-	leastPatience = 10 * time.Second
+	leastPatience = 5 * time.Second
 )
 
 type verdict string
