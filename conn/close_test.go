@@ -53,3 +53,28 @@ func TestCloseSaysThatAReplyWasCut(t *testing.T) {
 		<-r.ended
 	})
 }
+
+// A Conn that is stopped while it closes had not run out of time.
+//
+// Guarantees: G-0009.7
+func TestCloseThatIsOvertakenByAStop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c := conn.New(opens(&script{}), conn.Options{})
+		ended, closed := make(chan error, 1), make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		synctest.Wait()
+		r := run{c, ended}
+		result := r.calling(t.Context(), conn.Request{Method: "m"})
+		go func() { closed <- c.Close(context.Background()) }()
+		synctest.Wait()
+		cancel(errors.New("enough"))
+		if err := <-closed; err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		wantEnd(t, <-result, conn.ShutDown, conn.Unknown)
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

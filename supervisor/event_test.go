@@ -245,3 +245,36 @@ func TestHangingHookDelaysNoOtherLife(t *testing.T) {
 		_ = root.Stop(t.Context())
 	})
 }
+
+// TestWhatAStopThrowsAwayIsCounted: the hook hangs for longer than a stop waits
+// for it, and hears of the rest when the supervisor runs again.
+//
+// Guarantees: G-0002.7
+func TestWhatAStopThrowsAwayIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, release, told := supervisor.New(supervisor.Options{}), make(chan struct{}), []supervisor.Event(nil)
+		pool, child := nested(t, root, supervisor.Options{Name: "pool", OnEvent: func(e supervisor.Event) {
+			<-release
+			told = append(told, e)
+		}})
+		for range 3 {
+			start(t, pool, supervisor.ChildSpec{Run: idle})
+		}
+		var stuck *supervisor.StuckError
+		if err := child.Stop(t.Context()); !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"OnEvent"}) {
+			t.Errorf("Stop returned %v", err)
+		}
+		close(release)
+		synctest.Wait()
+		if err := child.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start(t, pool, supervisor.ChildSpec{Run: idle})
+		synctest.Wait()
+		// Three were started and three were stopped; the first of that was told.
+		if len(told) != 2 || told[1].Dropped != 5 {
+			t.Errorf("told %v, the last after %d that were dropped", told, told[len(told)-1].Dropped)
+		}
+		stop(t, root)
+	})
+}

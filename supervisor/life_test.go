@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,7 +27,8 @@ func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
 			told = append(told, e.Kind)
 			pause(2 * time.Second)
 		}})
-		c := start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		c, rude := start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run}), errors.New("rude")
+		start(t, pool, supervisor.ChildSpec{ID: "rude", Restart: supervisor.Temporary, Run: func(ctx context.Context) error { <-ctx.Done(); return rude }})
 		start(t, root, newMember("slow", new(diary)).spec())
 		pass(time.Minute)
 		failing.end(returns(errBroken))
@@ -34,7 +36,8 @@ func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
 		var callers sync.WaitGroup
 		for range 2 { // at once: when they return the supervisor begins again
 			callers.Go(func() {
-				if err := pool.Stop(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) || !isClosed(c.Done()) {
+				err := pool.Stop(t.Context())
+				if !errors.As(err, new(*supervisor.IntensityError)) || !errors.Is(err, rude) || strings.Contains(err.Error(), `stopping child "failing"`) || !isClosed(c.Done()) {
 					t.Errorf("Stop returned %v", err)
 				}
 			})
@@ -44,7 +47,7 @@ func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
 		if r := root.Report(); r.Spent != 0 || r.Children[0].Restarts != 1 || r.Children[0].Supervisor.GaveUp != nil || failing.runs.Load() != 1 {
 			t.Errorf("report:\n%v", r)
 		}
-		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed}; !slices.Equal(told, want) {
+		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed, supervisor.ChildFailed}; !slices.Equal(told, want) {
 			t.Errorf("told %v", told)
 		}
 		stop(t, root)

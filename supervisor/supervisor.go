@@ -98,7 +98,7 @@ func newLife() *life {
 // that was in the first.
 func (l *life) prolong() *life {
 	longer := newLife()
-	longer.since, longer.gaveUp, longer.culprit, longer.failures = l.since, l.gaveUp, l.culprit, slices.Clone(l.failures)
+	longer.gaveUp, longer.culprit, longer.failures = l.gaveUp, l.culprit, slices.Clone(l.failures)
 	return longer
 }
 

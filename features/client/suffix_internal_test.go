@@ -30,6 +30,10 @@ func TestSuffixes(t *testing.T) {
 		if got := c.suffixed(); got != test.want {
 			t.Errorf("after %d comes %s, want %s", test.taken, got, test.want)
 		}
+		var first, next int
+		if _, err := fmt.Sscanf(test.want+" "+c.suffixed(), "n-%d n-%d", &first, &next); err != nil || next != first+1 {
+			t.Errorf("after %s comes n-%d, which the client had not given yet: %v", test.want, next, err)
+		}
 		if err := s.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
