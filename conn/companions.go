@@ -17,14 +17,7 @@ import (
 // that is never run ends nothing.
 func (c *Conn) Go(name string, f func(context.Context)) bool {
 	return c.beside().add(name, func(ctx context.Context) {
-		returned := false
-		defer func() {
-			if !returned {
-				c.reportPanic(name, exited())
-			}
-		}()
-		c.reportPanic(name, guard(func() error { f(ctx); return nil }))
-		returned = true
+		attend(func() error { f(ctx); return nil }, func(err error) { c.reportPanic(name, err) })
 	})
 }
 

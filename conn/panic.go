@@ -32,6 +32,21 @@ func askable(err error) error {
 	return guard(func() error { return err })
 }
 
+// attend tells how guarded work has ended, also when that was by the end of its
+// goroutine.
+func attend(work func() error, tell func(error)) {
+	returned := false
+	var err error
+	defer func() {
+		if !returned {
+			err = exited()
+		}
+		tell(err)
+	}()
+	err = guard(work)
+	returned = true
+}
+
 // exited is the error of a function that has ended its goroutine.
 func exited() error { return &PanicError{Value: errExited, Stack: debug.Stack()} }
 

@@ -94,18 +94,8 @@ func (t *tasks) names() []string {
 	return names
 }
 
-// carryOut is the goroutine of a task that can fail. What it tells then is told
-// as well when the work has ended the goroutine.
+// carryOut is the goroutine of a task that can fail.
 func (l *loop) carryOut(t *task, work func() error, tell func(error)) {
 	defer l.tasks.end(t)
-	returned := false
-	var err error
-	defer func() {
-		if !returned {
-			err = exited()
-		}
-		tell(err)
-	}()
-	err = guard(work)
-	returned = true
+	attend(work, tell)
 }

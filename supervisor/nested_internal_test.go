@@ -7,20 +7,26 @@ import (
 	"testing/synctest"
 )
 
+// nestedAndStopped is a supervisor whose child runs another, and has been stopped.
+func nestedAndStopped(t *testing.T) (root, pool *Supervisor, c *Child) {
+	root, pool = New(Options{Name: "root"}), New(Options{Name: "pool"})
+	c, err := root.Start(t.Context(), ChildSpec{ID: "pool", Supervisor: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return root, pool, c
+}
+
 // A child that is forgotten in the middle of its Restart, because it is deleted
 // or too many others are over, does not run its supervisor outside the tree.
 //
 // Guarantees: G-0002.15
 func TestRestartMeetsAForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root, pool := New(Options{Name: "root"}), New(Options{Name: "pool"})
-		c, err := root.Start(t.Context(), ChildSpec{ID: "pool", Supervisor: pool})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		root, pool, c := nestedAndStopped(t)
 		if _, err := c.nest(); err != nil { // Restart, until here
 			t.Fatal(err)
 		}
@@ -54,14 +60,7 @@ func TestRestartMeetsAForget(t *testing.T) {
 // Guarantees: G-0002.15
 func TestSupervisorStaysInTheTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root, pool := New(Options{Name: "root"}), New(Options{Name: "pool"})
-		c, err := root.Start(t.Context(), ChildSpec{ID: "pool", Supervisor: pool})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		root, pool, c := nestedAndStopped(t)
 		if err := c.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -222,7 +222,7 @@ func counted(n int, one, many string) string {
 
 func clock(t time.Time) string { return t.Format(time.TimeOnly) }
 
-// firstLine leaves out the stack that some errors print.
+// firstLine leaves out what else an error prints: a report has a line for a child.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return plain(line)
