@@ -7,7 +7,8 @@ import (
 )
 
 // run is the child's one goroutine, for one Run. What it defers also sees a
-// panic, and runtime.Goexit, which leaves err as it was.
+// panic, and runtime.Goexit, which leaves err as it was. That is attend, written
+// out: with its frames the stack, which is kept, would be larger.
 func (c *Child) run(ctx context.Context) {
 	err := ErrGoexit
 	defer func() {
@@ -24,6 +25,18 @@ func (c *Child) run(ctx context.Context) {
 		c.supervisor.initialized(c)
 	}
 	err = askable(c.spec.Run(ctx))
+}
+
+// attend tells how what is done for a child has ended.
+func attend(work func() error, tell func(error)) {
+	err := ErrGoexit
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{value, debug.Stack()}
+		}
+		tell(err)
+	}()
+	err = askable(work())
 }
 
 // askable returns an error that is asked a lot from here on. Should its methods
@@ -87,14 +100,7 @@ func (c *Child) fails(err error) {
 
 // drain is the goroutine that asks the child to finish.
 func (c *Child) drain(ctx context.Context) {
-	err := ErrGoexit
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{value, debug.Stack()}
-		}
-		c.supervisor.drained(c, err)
-	}()
-	err = askable(c.spec.Drain(ctx))
+	attend(func() error { return c.spec.Drain(ctx) }, func(err error) { c.supervisor.drained(c, err) })
 }
 
 func (s *Supervisor) drained(c *Child, err error) {
@@ -116,12 +122,5 @@ func (s *Supervisor) drained(c *Child, err error) {
 // dismiss is the goroutine that closes what a child has left that will not run
 // again.
 func (c *Child) dismiss() {
-	err := ErrGoexit
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{value, debug.Stack()}
-		}
-		c.supervisor.ended(c, err)
-	}()
-	err = askable(c.spec.what.dismiss(c.failure))
+	attend(func() error { return c.spec.what.dismiss(c.failure) }, func(err error) { c.supervisor.ended(c, err) })
 }
