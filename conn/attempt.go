@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // attempt encodes the request for the present incarnation, posts it and waits.
@@ -39,17 +37,16 @@ func (m *making) encode(ctx context.Context, waiting *call) (event, outcome) {
 	if refused := m.address(); refused.cause != 0 {
 		return event{}, refused
 	}
-	params, err := m.params()
+	message, err := m.message()
 	if err != nil {
 		return event{}, outcome{ending: ending{Refused, NotSent, err}}
 	}
+	out := message.request(m.id, &waiting.route)
+	out.call, out.stream = waiting, m.by.stream()
 	return event{
-		kind: callMade, handshake: m.by.handshake != nil, serving: c.serves(ctx), silent: r.Silent,
+		kind: callMade, handshake: m.by.handshake != nil, serving: m.by.serving != nil || c.serves(ctx), silent: r.Silent,
 		epoch: m.epoch, timeout: c.timeout(r), limit: c.limit(r), restarts: r.ProgressRestarts, streaming: r.Streaming,
-		out: outboundFrame{
-			id: m.id, call: waiting, stream: m.by.stream(),
-			frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(m.id), r.Method, params),
-		},
+		out: out,
 	}, outcome{}
 }
 
@@ -68,12 +65,13 @@ func (m *making) address() outcome {
 	}
 }
 
-func (m *making) params() (params json.RawMessage, err error) {
+func (m *making) message() (message Message, err error) {
 	r := &m.request
-	if r.ParamsFor == nil {
-		return r.Params, nil
+	if r.MessageFor == nil {
+		return Message{Method: r.Method, Params: r.Params, Name: r.Name, Version: r.Version}, nil
 	}
-	err = guard(func() (err error) { params, err = r.ParamsFor(m.id, m.epoch); return err })
-	m.conn.reportPanic("Request.ParamsFor", err)
-	return params, err
+	err = guard(func() (err error) { message, err = r.MessageFor(m.id, m.epoch); return err })
+	m.conn.reportPanic("Request.MessageFor", err)
+	message.Method = cmp.Or(message.Method, r.Method)
+	return message, err
 }

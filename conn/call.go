@@ -15,12 +15,17 @@ type Request struct {
 	Method string
 	Params json.RawMessage // an object or array; nil for none
 
-	// ParamsFor makes the params where they depend on the id of the request or
-	// on the incarnation that it is for. It is called on the calling goroutine
-	// while the Conn is ready, or its handshake runs, before each time the request is offered to a
-	// link. An error, and a panic, ends the call as refused and not sent. Nil:
-	// the params are Params.
-	ParamsFor func(id int64, epoch uint64) (json.RawMessage, error)
+	// Name and Version are for the transport, see transport.Route.
+	Name    string
+	Version string
+
+	// MessageFor makes the message of one attempt, where that depends on the id of
+	// the request or on the incarnation that the attempt is for. The Conn calls it
+	// on the calling goroutine, while it is ready or its handshake runs, before
+	// each attempt. An error, or a panic, ends the call as refused and not sent.
+	// A message without a method has that of the Request. Nil: the message is
+	// Method, Params, Name and Version.
+	MessageFor func(id int64, epoch uint64) (Message, error)
 
 	// Epoch is the incarnation the call is for: where another is present it is
 	// refused with ErrStale, not sent. Zero: whichever is present when it is
@@ -108,6 +113,7 @@ type call struct {
 	done     chan outcome         // capacity one: settling never blocks
 	progress chan json.RawMessage // capacity one, the newest; nil when nobody listens
 	slots    chan struct{}        // where its send slot goes back to; nil once it has
+	route    transport.Route      // of its frame
 	settled  bool
 }
 
@@ -170,6 +176,9 @@ func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 func (c *Conn) call(ctx context.Context, r Request, by origin) (json.RawMessage, error) {
 	if by.handshake != nil {
 		r.Epoch = by.handshake.epoch
+	}
+	if by.serving != nil {
+		r.Epoch, r.Retries, r.WaitForReady = by.serving.Epoch, 0, false
 	}
 	c.counters.calls.Add(1)
 	m := making{conn: c, request: r, by: by, id: c.nextID()}
@@ -251,9 +260,11 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 		return &CallError{Method: method, Cause: leavingCause(ctx), Delivery: NotSent, Err: err}
 	}
 	waiting := c.newCall()
+	m := Message{Method: method, Params: params}
+	out := m.notification(jsonrpc.ID{}, &waiting.route)
+	out.call, out.stream, out.notice = waiting, by.stream(), true
 	posted := c.mailbox.post(event{
-		kind: noticeMade, handshake: by.handshake != nil, serving: c.serves(ctx), epoch: by.epoch(c),
-		out: outboundFrame{call: waiting, stream: by.stream(), notice: true, frame: jsonrpc.AppendNotification(nil, method, params)},
+		kind: noticeMade, handshake: by.handshake != nil, serving: by.serving != nil || c.serves(ctx), epoch: by.epoch(c), out: out,
 	})
 	if !posted {
 		waiting.releaseSlot()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A Dialect says what the protocol above JSON-RPC means by a message. Its
@@ -14,13 +15,14 @@ type Dialect interface {
 	// runs in the link's reading goroutine.
 	Classify(*jsonrpc.Message) Class
 
-	// Cancel returns the frame that tells the peer that our request id was
-	// abandoned for the given reason, or nil where there is no such message.
-	Cancel(id int64, why error) []byte
+	// Cancel returns the notification that tells the peer that our request id was
+	// abandoned for the given reason. A Message without a method means that there
+	// is no such notification.
+	Cancel(id int64, why error) Message
 
-	// Probe returns the frame of a request, of the given id, that asks for a sign
-	// of life and nothing else, or nil where there is none.
-	Probe(id int64) []byte
+	// Probe returns a request that asks for a sign of life and nothing else. A
+	// Message without a method means that there is no such request.
+	Probe() Message
 
 	// Batches reports whether the peer may send batches at present.
 	Batches() bool
@@ -68,14 +70,14 @@ func (g guarded) Classify(m *jsonrpc.Message) (class Class) {
 	return class
 }
 
-func (g guarded) Cancel(id int64, why error) (frame []byte) {
-	g.report("Dialect.Cancel", guard(func() error { frame = g.dialect.Cancel(id, why); return nil }))
-	return frame
+func (g guarded) Cancel(id int64, why error) (m Message) {
+	g.report("Dialect.Cancel", guard(func() error { m = g.dialect.Cancel(id, why); return nil }))
+	return m
 }
 
-func (g guarded) Probe(id int64) (frame []byte) {
-	g.report("Dialect.Probe", guard(func() error { frame = g.dialect.Probe(id); return nil }))
-	return frame
+func (g guarded) Probe() (m Message) {
+	g.report("Dialect.Probe", guard(func() error { m = g.dialect.Probe(); return nil }))
+	return m
 }
 
 func (g guarded) Batches() (may bool) {
@@ -87,8 +89,8 @@ func (g guarded) Batches() (may bool) {
 type plain struct{}
 
 func (plain) Classify(*jsonrpc.Message) Class { return Class{} }
-func (plain) Cancel(int64, error) []byte      { return nil }
-func (plain) Probe(int64) []byte              { return nil }
+func (plain) Cancel(int64, error) Message     { return Message{} }
+func (plain) Probe() Message                  { return Message{} }
 func (plain) Batches() bool                   { return false }
 
 // A Handler serves what the peer asks and tells.
@@ -112,6 +114,9 @@ type Incoming struct {
 	Params json.RawMessage // the handler's; nil when absent
 	Epoch  uint64          // the incarnation it came in
 
+	// Origin says who sent it, where the link knows: over HTTP. Nil: it does not.
+	Origin *transport.Origin
+
 	size      int  // bytes it holds: of its frame, or of what was copied of a batch
 	exclusive bool // requests behind it wait until it has been answered
 	streaming bool // it stays until either side ends it
@@ -122,8 +127,9 @@ type Incoming struct {
 
 	key     incomingKey
 	conn    *Conn
-	task    *task // set by the shell while it is being served
-	serving task  // what task points to then
+	reply   transport.Route // of the response
+	task    *task           // set by the shell while it is being served
+	serving task            // what task points to then
 }
 
 // ID is the request's id; the zero ID for a notification.
@@ -134,6 +140,14 @@ func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
 // while it runs.
 func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMessage) error {
 	return in.conn.notify(ctx, method, params, origin{serving: in})
+}
+
+// Call makes a request of the peer on behalf of this request, on the stream that
+// will carry the answer to it. It is for the handler, while it runs. The call is
+// for the incarnation that this request came in: it is never retried, and ends
+// as LinkLost when the stream does.
+func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error) {
+	return in.conn.call(ctx, r, origin{serving: in})
 }
 
 // refuser is the handler of a Conn that serves nothing.

@@ -18,7 +18,7 @@ func (opener) Open(context.Context) (transport.Link, error) { return deadLink{},
 // faulty makes the core panic with a call settled, and its caller not told yet.
 type faulty struct{ plain }
 
-func (faulty) Cancel(int64, error) []byte { panic("cancel") }
+func (faulty) Cancel(int64, error) Message { panic("cancel") }
 
 // Guarantees: G-0001.11
 func TestPanicInTheCoreLosesNoCaller(t *testing.T) {

@@ -197,7 +197,7 @@ func TestLinkWhoseHeardPanicsIsClosed(t *testing.T) {
 
 type panickingCancel struct{ dialect }
 
-func (panickingCancel) Cancel(int64, error) []byte { panic("cancel") }
+func (panickingCancel) Cancel(int64, error) conn.Message { panic("cancel") }
 
 // A hook that is told of a panic, and blocks, is named at the end.
 //

@@ -149,8 +149,8 @@ func TestPanicsOfStrategies(t *testing.T) {
 type panicky struct{}
 
 func (panicky) Classify(*jsonrpc.Message) conn.Class { panic("classify") }
-func (panicky) Cancel(int64, error) []byte           { panic("cancel") }
-func (panicky) Probe(int64) []byte                   { panic("probe") }
+func (panicky) Cancel(int64, error) conn.Message     { panic("cancel") }
+func (panicky) Probe() conn.Message                  { panic("probe") }
 func (panicky) Batches() bool                        { panic("batches") }
 
 func TestPanicsOfTheDialectCostTheirMessageOnly(t *testing.T) {

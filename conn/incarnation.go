@@ -44,19 +44,21 @@ func (r *receiver) Receive(in transport.Inbound) {
 	case in.Err != nil:
 		r.malformed(came, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
 	case r.dialect.Batches() && jsonrpc.IsBatch(in.Frame):
-		r.receiveBatch(came, in.Frame)
+		r.receiveBatch(came, in.Frame, in.Origin)
+	case in.Message != nil:
+		r.receiveOne(came, in.Message, len(in.Frame), in.Origin, nil)
 	default:
 		m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
-		r.receiveOne(came, &m, len(in.Frame), err)
+		r.receiveOne(came, &m, len(in.Frame), in.Origin, err)
 	}
 }
 
 // receiveBatch posts every message of a batch; the last one carries the credit
 // the frame has used, and the end of its stream.
-func (r *receiver) receiveBatch(came event, frame []byte) {
+func (r *receiver) receiveBatch(came event, frame []byte, from *transport.Origin) {
 	items, err := jsonrpc.DecodeBatch(frame, jsonrpc.Limits{})
 	if err != nil {
-		r.receiveOne(came, nil, 0, err)
+		r.receiveOne(came, nil, 0, from, err)
 		return
 	}
 	for i := range items {
@@ -70,12 +72,12 @@ func (r *receiver) receiveBatch(came event, frame []byte) {
 		}
 		m := &items[i].Message
 		m.Params = slices.Clone(m.Params) // else each would hold the whole batch
-		r.receiveOne(part, m, len(m.Params)+len(m.Method), nil)
+		r.receiveOne(part, m, len(m.Params)+len(m.Method), from, nil)
 	}
 }
 
 // receiveOne posts a message that holds size bytes.
-func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, err error) {
+func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *transport.Origin, err error) {
 	if err != nil {
 		var refused *jsonrpc.DecodeError
 		errors.As(err, &refused) // it always is one
@@ -88,43 +90,43 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, err error)
 		ev.id, _ = m.ID.Int64() // ours are positive integers; anything else is unknown
 	case jsonrpc.KindRequest:
 		classified := *m // who classifies may keep it; an answer is not worth the allocation
-		r.request(&ev, &classified, size)
+		r.request(&ev, &classified, size, from)
 	default:
 		classified := *m
-		r.notification(&ev, &classified, size)
+		r.notification(&ev, &classified, size, from)
 	}
 	r.post(ev)
 }
 
-func (r *receiver) request(ev *event, m *jsonrpc.Message, size int) {
+func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
 	class := r.dialect.Classify(m)
 	if class.Kind == Probe {
 		ev.kind = probed
-		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer)}
+		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer), route: resultRoute(m.ID)}
 		return
 	}
-	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m, size)
+	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m, size, from)
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 	ev.incoming.nested = class.Kind == Nested
 }
 
-func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int) {
+func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
 	class := r.dialect.Classify(m)
 	switch class.Kind {
 	case Progress:
 		ev.kind, ev.method, ev.payload = progressed, m.Method, m.Params
 		ev.id, _ = class.Request.Int64()
 	case Cancellation:
-		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, m, size)
+		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, m, size, from)
 		ev.incoming.key.id = class.Request
 	default:
-		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m, size)
+		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m, size, from)
 		ev.incoming.coalescing, ev.incoming.droppable = class.Key, class.Droppable
 	}
 }
 
-func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int) *Incoming {
-	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
+func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from *transport.Origin) *Incoming {
+	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
 }
 
 // malformed reports a frame that is no message. Only acceptors answer, and
@@ -133,7 +135,7 @@ func (r *receiver) malformed(ev event, err *jsonrpc.DecodeError) {
 	ev.kind, ev.err, ev.random = malformed, err, random()
 	if r.conn.role == acceptor && err.ReplyDue() {
 		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
-		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault)}
+		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault), route: errorRoute(err.ID, err.Code)}
 	}
 	r.post(ev)
 }

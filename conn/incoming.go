@@ -147,7 +147,7 @@ func (c *core) serve(request *Incoming) {
 
 func (c *core) refuseRequest(request *Incoming, code int64, message string) {
 	frame := jsonrpc.AppendError(nil, request.key.id, &jsonrpc.Error{Code: code, Message: message})
-	c.reply(outboundFrame{stream: request.key.stream, frame: frame, reply: true})
+	c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, code), reply: true})
 }
 
 // onCancelled hears that the peer has abandoned one of its requests, or ends a

@@ -5,6 +5,8 @@ package conn
 import (
 	"fmt"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // liveness tells a peer that is silent from one that is gone: after a while of
@@ -73,14 +75,14 @@ func (c *core) watchPeer(now instant, ev *event) {
 // probePeer asks for a sign of life, in place of the probe before.
 func (c *core) probePeer(now instant, id int64) {
 	c.forgetProbe(now)
-	frame := c.dialect.Probe(id)
-	if frame == nil { // there is no way to ask
+	probe := c.dialect.Probe()
+	if probe.Method == "" { // there is no way to ask
 		c.liveness = liveness{}
 		return
 	}
 	c.liveness.probe, c.liveness.asked = id, true
 	c.pending.add(request{id: id, probe: true})
-	c.send(outboundFrame{id: id, frame: frame})
+	c.send(probe.request(id, new(transport.Route)))
 }
 
 // unended counts the requests that somebody waits for.

@@ -3,6 +3,7 @@
 package conn
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,17 +13,41 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// A Message is what a request or notification says.
+type Message struct {
+	Method  string
+	Params  json.RawMessage // an object or array; nil for none
+	Name    string          // see transport.Route
+	Version string          // see transport.Route
+}
+
+// request makes the frame of a request. Its route is written to where the caller
+// wants it.
+func (m *Message) request(id int64, route *transport.Route) outboundFrame {
+	name := jsonrpc.IntegerID(id)
+	*route = transport.Route{Kind: jsonrpc.KindRequest, Method: m.Method, ID: name, Name: m.Name, Version: m.Version}
+	return outboundFrame{id: id, frame: jsonrpc.AppendRequest(nil, name, m.Method, m.Params), route: route}
+}
+
+// notification makes the frame of a notification. A cancellation says which
+// request it is about; other notifications pass the zero ID.
+func (m *Message) notification(about jsonrpc.ID, route *transport.Route) outboundFrame {
+	*route = transport.Route{Kind: jsonrpc.KindNotification, Method: m.Method, ID: about, Name: m.Name, Version: m.Version}
+	return outboundFrame{frame: jsonrpc.AppendNotification(nil, m.Method, m.Params), route: route}
+}
+
 // An outboundFrame is one message on its way to the link.
 type outboundFrame struct {
 	id       int64 // of our request; 0 otherwise
 	stream   transport.Stream
 	frame    []byte
-	call     *call      // who waits for it, or nil; opaque to the core
-	notice   bool       // a notification of ours: its caller waits for the link to take it
-	reply    bool       // never dropped
-	last     bool       // it ends its stream
-	answers  jsonrpc.ID // reply: the request it answers, while that can be put differently
-	attempts int        // how often the link has refused it
+	route    *transport.Route // what the link is told of the frame; opaque to the core
+	call     *call            // who waits for it, or nil; opaque to the core
+	notice   bool             // a notification of ours: its caller waits for the link to take it
+	reply    bool             // never dropped
+	last     bool             // it ends its stream
+	answers  jsonrpc.ID       // reply: the request it answers, while that can be put differently
+	attempts int              // how often the link has refused it
 }
 
 // outbound holds what the link had no room for, in order. It is empty unless
@@ -77,6 +102,24 @@ func (o *outbound) lastReply(stream transport.Stream) *outboundFrame {
 		}
 	}
 	return nil
+}
+
+// routed is what the link is told.
+func (o *outboundFrame) routed() transport.Route {
+	if o.route == nil {
+		return transport.Route{}
+	}
+	return *o.route
+}
+
+// errorRoute is that of an error response.
+func errorRoute(id jsonrpc.ID, code int64) *transport.Route {
+	return &transport.Route{Kind: jsonrpc.KindError, ID: id, Code: code}
+}
+
+// resultRoute is that of a result.
+func resultRoute(id jsonrpc.ID) *transport.Route {
+	return &transport.Route{Kind: jsonrpc.KindResult, ID: id}
 }
 
 // take empties the queue.
@@ -204,7 +247,8 @@ func (c *core) onFailed(now instant, ev *event) {
 		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
 		// What was offered behind it is about to come back, and must not overtake.
 		c.outbound.queue = append(c.outbound.queue, outboundFrame{
-			stream: ev.out.stream, reply: true, last: ev.out.last, frame: jsonrpc.AppendError(nil, ev.out.answers, fault),
+			stream: ev.out.stream, reply: true, last: ev.out.last,
+			frame: jsonrpc.AppendError(nil, ev.out.answers, fault), route: errorRoute(ev.out.answers, fault.Code),
 		})
 		c.outbound.retryAt = now + busyWait(ev.random)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -18,6 +19,7 @@ type request struct {
 	sent      bool             // its frame was handed to the link
 	streaming bool             // it stays until either side ends it
 	stream    transport.Stream // that brings its answer
+	via       transport.Stream // that it was sent on, being part of what the peer has asked there; else Main
 	deadline  instant          // 0 for never
 	timeout   time.Duration    // what progress begins anew; 0 when it does not
 	limit     instant          // when it is over whatever comes; 0 where there is no deadline
@@ -188,7 +190,7 @@ func (c *core) onCallMade(now instant, ev *event) {
 		c.settle(now, request{id: ev.out.id, call: ev.out.call}, ending{cause, NotSent, err}, nil)
 		return
 	}
-	r := request{id: ev.out.id, call: ev.out.call, silent: ev.silent, streaming: ev.streaming}
+	r := request{id: ev.out.id, call: ev.out.call, silent: ev.silent, streaming: ev.streaming, via: ev.out.stream}
 	if ev.timeout > 0 {
 		r.deadline, r.limit = now+ev.timeout, now+max(ev.limit, ev.timeout)
 	}
@@ -329,8 +331,8 @@ func (c *core) abandon(now instant, id int64, cause Cause, err error) {
 		return
 	}
 	if !r.silent {
-		if frame := c.dialect.Cancel(id, err); frame != nil {
-			c.send(outboundFrame{frame: frame})
+		if cancel := c.dialect.Cancel(id, err); cancel.Method != "" {
+			c.send(cancel.notification(jsonrpc.IntegerID(id), new(transport.Route)))
 		}
 	}
 	c.endStream(r.stream)

@@ -183,8 +183,8 @@ func TestAnswerToWhatWasNotSentIsUnknown(t *testing.T) {
 // cancels is a dialect that can tell the peer of an abandoned request.
 type cancels struct{ plain }
 
-func (cancels) Cancel(int64, error) []byte { return []byte("cancel") }
-func (cancels) Probe(id int64) []byte      { return []byte{'p', byte(id)} }
+func (cancels) Cancel(int64, error) Message { return Message{Method: "cancel"} }
+func (cancels) Probe() Message              { return Message{Method: "ping"} }
 
 // Guarantees: G-0003.7
 func TestPeerIsToldOnceOfAnAbandonedRequest(t *testing.T) {

@@ -75,7 +75,7 @@ func (l *loop) transmit(fx *effect) {
 		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: out, random: random()})
 		return
 	}
-	err := askable(l.inc.link.Send(transport.Outbound{Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame}))
+	err := askable(l.inc.link.Send(transport.Outbound{Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame, Route: out.routed()}))
 	switch {
 	case err == nil:
 		l.taken(out)

@@ -302,7 +302,7 @@ func TestLossThatIsFinalIsNotRetried(t *testing.T) {
 	})
 }
 
-// ParamsFor is asked for each attempt, for the server that is there then.
+// MessageFor is asked for each attempt, for the server that is there then.
 //
 // Guarantees: G-0023.8
 func TestParamsAreMadeForEachAttempt(t *testing.T) {
@@ -316,9 +316,9 @@ func TestParamsAreMadeForEachAttempt(t *testing.T) {
 		synctest.Wait()
 		var states []conn.State
 		request := conn.Request{Method: "m", Retries: 1, Repeatable: true, WaitForReady: true,
-			ParamsFor: func(id int64, epoch uint64) (json.RawMessage, error) {
+			MessageFor: func(id int64, epoch uint64) (conn.Message, error) {
 				states = append(states, r.State())
-				return json.RawMessage(fmt.Sprintf(`[%d,%d]`, id, epoch)), nil
+				return conn.Message{Params: json.RawMessage(fmt.Sprintf(`[%d,%d]`, id, epoch))}, nil
 			}}
 		if _, err := r.Call(t.Context(), request); err != nil {
 			t.Fatal(err)
@@ -344,9 +344,9 @@ func TestParamsAreMadeWhileReady(t *testing.T) {
 		r, _ := fatedRun(t, conn.Options{}, lost)
 		<-r.calling(t.Context(), conn.Request{Method: "m"})
 		var epochs []uint64
-		request := conn.Request{Method: "m", ParamsFor: func(_ int64, epoch uint64) (json.RawMessage, error) {
+		request := conn.Request{Method: "m", MessageFor: func(_ int64, epoch uint64) (conn.Message, error) {
 			epochs = append(epochs, epoch)
-			return nil, nil
+			return conn.Message{}, nil
 		}}
 		_, err := r.Call(t.Context(), request)
 		if state := new(conn.StateError); !errors.As(err, &state) || len(epochs) > 0 {
@@ -376,12 +376,12 @@ func TestFrameThatWasMadeTooLate(t *testing.T) {
 			}), conn.Options{}))
 			synctest.Wait()
 			var epochs []uint64
-			request.ParamsFor = func(_ int64, epoch uint64) (json.RawMessage, error) {
+			request.MessageFor = func(_ int64, epoch uint64) (conn.Message, error) {
 				if epochs = append(epochs, epoch); epoch == 1 {
 					link.lose(transport.Loss{Reason: io.EOF})
 					pass(time.Minute)
 				}
-				return nil, nil
+				return conn.Message{}, nil
 			}
 			_, err := r.Call(t.Context(), request)
 			if carried := name != "fails fast"; carried {
@@ -403,12 +403,12 @@ func TestParamsThatCannotBeMade(t *testing.T) {
 		r, f := fatedRun(t, conn.Options{SendSlots: 1})
 		errNo := errors.New("no")
 		request := conn.Request{Method: "m", Retries: 3, Repeatable: true, WaitForReady: true,
-			ParamsFor: func(int64, uint64) (json.RawMessage, error) { return nil, errNo }}
+			MessageFor: func(int64, uint64) (conn.Message, error) { return conn.Message{}, errNo }}
 		_, err := r.Call(t.Context(), request)
 		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.Is(err, errNo) {
 			t.Errorf("got %v", err)
 		}
-		request.ParamsFor = func(int64, uint64) (json.RawMessage, error) { panic("no") }
+		request.MessageFor = func(int64, uint64) (conn.Message, error) { panic("no") }
 		_, err = r.Call(t.Context(), request)
 		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.As(err, new(*conn.PanicError)) {
 			t.Errorf("got %v", err)

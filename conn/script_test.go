@@ -166,10 +166,8 @@ func (dialect) Classify(m *jsonrpc.Message) conn.Class {
 	return conn.Class{}
 }
 
-func (dialect) Cancel(int64, error) []byte { return []byte(`{"jsonrpc":"2.0","method":"cancel"}`) }
-func (dialect) Probe(id int64) []byte {
-	return jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(id), "ping", nil)
-}
+func (dialect) Cancel(int64, error) conn.Message { return conn.Message{Method: "cancel"} }
+func (dialect) Probe() conn.Message              { return conn.Message{Method: "ping"} }
 func (dialect) Batches() bool { return true }
 
 func (s *script) outbound() []transport.Outbound {

@@ -7,12 +7,13 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // serve runs the handler of a request: on a goroutine of its own or, where the
 // turns have none, on that of this turn once it is over.
 func (l *loop) serve(in *Incoming) {
-	ctx, cancel := context.WithCancelCause(l.ctx) // the incarnation's would remember for good that it had children
+	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // the incarnation's would remember for good that it had children
 	in.serving = task{name: in.Method, cancel: cancel}
 	in.task = &in.serving
 	l.tasks.enter(in.task)
@@ -46,7 +47,7 @@ func (l *loop) handle(ctx context.Context, in *Incoming) (first bool) {
 func (l *loop) over(in *Incoming, reply []byte) event {
 	in.task.cancel(nil)
 	l.tasks.end(in.task)
-	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply}
+	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
 	return event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: in.task}
 }
 
@@ -67,6 +68,28 @@ func (l *loop) workAlone(work func() (first bool)) {
 	}
 }
 
+// withValues adds the values of the HTTP request that brought a message. The
+// parent's own values come first: those by which package context finds the
+// parent's cancellation are among them.
+func withValues(parent context.Context, from *transport.Origin) context.Context {
+	if from == nil || from.Value == nil {
+		return parent
+	}
+	return requestContext{parent, from.Value}
+}
+
+type requestContext struct {
+	context.Context
+	request func(key any) any
+}
+
+func (c requestContext) Value(key any) any {
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.request(key)
+}
+
 // servedBy is the context key under which a handler finds the Conn it serves.
 type servedBy struct{}
 
@@ -83,13 +106,16 @@ func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
 	if result == nil {
 		result = []byte("null")
 	}
+	in.reply = transport.Route{Kind: jsonrpc.KindResult, ID: in.key.id}
 	return jsonrpc.AppendResult(nil, in.key.id, result)
 }
 
 // refusal is the reply to a request whose handler has failed.
 func (c *Conn) refusal(in *Incoming, err error) []byte {
 	c.reportPanic(in.Method, err)
-	return jsonrpc.AppendError(nil, in.key.id, asFault(err))
+	fault := asFault(err)
+	in.reply = transport.Route{Kind: jsonrpc.KindError, ID: in.key.id, Code: fault.Code}
+	return jsonrpc.AppendError(nil, in.key.id, fault)
 }
 
 // asFault is what the peer is told of a handler's error. The text of a panic

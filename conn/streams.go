@@ -140,6 +140,13 @@ func (c *core) abandonStream(now instant, s *stream, why Reason) {
 	for _, request := range s.requests {
 		c.cancelIncoming(now, request)
 	}
+	for _, id := range c.pending.ids() { // what the handlers have asked in return
+		if c.pending.byID[id].via == s.number {
+			r, _ := c.pending.take(id)
+			c.outbound.drop(id)
+			c.settle(now, r, ending{LinkLost, r.unanswered(), why}, nil)
+		}
+	}
 }
 
 // endStream ends a stream from this side.

@@ -14,9 +14,9 @@ const cancelMethod = "$/cancelRequest"
 type cancelling struct{}
 
 func (cancelling) Classify(*jsonrpc.Message) conn.Class { return conn.Class{} }
-func (cancelling) Probe(int64) []byte                   { return nil }
+func (cancelling) Probe() conn.Message                  { return conn.Message{} }
 func (cancelling) Batches() bool                        { return false }
 
-func (cancelling) Cancel(id int64, _ error) []byte {
-	return jsonrpc.AppendNotification(nil, cancelMethod, fmt.Appendf(nil, `{"id":%d}`, id))
+func (cancelling) Cancel(id int64, _ error) conn.Message {
+	return conn.Message{Method: cancelMethod, Params: fmt.Appendf(nil, `{"id":%d}`, id)}
 }

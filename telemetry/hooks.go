@@ -11,7 +11,7 @@ import (
 //
 // RequestStarted, Retried and RequestStopped run on the goroutine of the caller
 // whose request it is, which waits for them. Panic runs on the goroutine of the
-// handler, of the caller whose ParamsFor it was, or of what Conn.Go runs; any
+// handler, of the caller whose MessageFor it was, or of what Conn.Go runs; any
 // other panic is told with the others. All others run one at a time, in the order
 // of what they tell, off the connection's own goroutine: a slow one delays those
 // behind it. At most 1,024 events wait for them; what does not fit is dropped and

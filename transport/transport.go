@@ -2,7 +2,10 @@ package transport
 
 import (
 	"context"
+	"strings"
 	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // A Transport opens links to one peer. Implementations are safe for
@@ -127,6 +130,33 @@ type Outbound struct {
 	Tag    Tag
 	Last   bool   // it ends its stream, unless that is Main
 	Frame  []byte // one JSON-RPC message without framing; the link's from Send on
+	Route  Route  // what the frame says, so that no link has to parse it
+}
+
+// A Route describes an outbound message to the link that carries it. Whoever
+// makes the message fills it in: a link never looks into a frame. Links that
+// carry all messages alike, such as pipes, ignore it.
+type Route struct {
+	Kind jsonrpc.Kind
+
+	// Method is the method of a request or notification; empty for a response.
+	Method string
+
+	// ID is the id of a request, of the request that a response answers, or of
+	// the request that a cancellation ends. It is the zero ID for other
+	// notifications.
+	ID jsonrpc.ID
+
+	// Name says what a request is about: the tool, the prompt or the resource. MCP
+	// mirrors it in the Mcp-Name header.
+	Name string
+
+	// Version is the protocol revision that the message itself states. It is
+	// empty in protocols, and revisions, that agree on one beforehand.
+	Version string
+
+	// Code is the error code of a response of kind jsonrpc.KindError.
+	Code int64
 }
 
 // Inbound is a frame that has come in. Exactly one of Frame and Err is set.
@@ -135,6 +165,59 @@ type Inbound struct {
 	Last   bool   // the peer sends nothing more on this stream; its answer may still be sent
 	Frame  []byte // one JSON-RPC message without framing; the receiver's
 	Err    error  // why a frame was refused and skipped, for instance *OversizedError
+
+	// Message is the decoded frame, where the link had to look into it anyway. The
+	// receiver then decodes nothing. Nil: the receiver decodes Frame.
+	Message *jsonrpc.Message
+
+	// Origin says who sent the frame, where the link knows. It is nil on links
+	// that have one peer and no more to say about it, such as pipes.
+	Origin *Origin
+}
+
+// An Origin says where an inbound message came from. A link makes one for each
+// message, or exchange, and does not change it afterwards.
+type Origin struct {
+	// RemoteAddr is the network address of the sender, as in http.Request.
+	RemoteAddr string
+
+	// Headers are the headers of the HTTP request that brought the message, under
+	// their canonical names. Treat them as read-only.
+	Headers map[string][]string
+
+	// TLS is the *tls.ConnectionState of the connection; nil without TLS. Its type
+	// is any so that programs which use no TLS do not link crypto/tls.
+	TLS any
+
+	// Identity is the key of who sent the message, as established by the program's
+	// own authentication; empty when nobody was authenticated.
+	Identity string
+
+	// Principal is what that authentication found out about the sender; nil for
+	// nothing.
+	Principal any
+
+	// Value looks up a value of the context of the HTTP request that brought the
+	// message, as context.Context does. The handler of the message sees these
+	// values in its own context. Nil: there are none.
+	Value func(key any) any
+}
+
+// Header returns the first value of a header, or "" if there is none. Case does
+// not matter. A nil Origin has no headers.
+func (o *Origin) Header(name string) string {
+	if o == nil {
+		return ""
+	}
+	if values, ok := o.Headers[name]; ok && len(values) > 0 {
+		return values[0]
+	}
+	for key, values := range o.Headers {
+		if len(values) > 0 && strings.EqualFold(key, name) {
+			return values[0]
+		}
+	}
+	return ""
 }
 
 // A StreamLoss is the end of one stream of a link that lives on.

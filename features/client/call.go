@@ -44,22 +44,29 @@ type asked struct {
 
 // encode makes the params of one attempt, for the server that is there now. It
 // may be of another era than the one of the attempt before.
-func (x *exchange[P, Q]) encode(id int64, epoch uint64) (json.RawMessage, error) {
+func (x *exchange[P, Q]) encode(id int64, epoch uint64) (conn.Message, error) {
 	x.asked = asked{id, x.session.latest.Load()}
 	if x.met.incarnation.Epoch() != epoch {
-		return nil, conn.ErrStale // it was replaced just now
+		return conn.Message{}, conn.ErrStale // it was replaced just now
 	}
 	if err := x.capability(&x.met.server.Capabilities); err != nil {
-		return nil, err
+		return conn.Message{}, err
 	}
 	params := Q(orNew(x.params))
 	if x.session.options.wantsProgress() {
 		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(id).Append(nil))
 	}
+	var m conn.Message
 	if x.met.modern() {
 		params.AddMeta(x.met.members)
+		m.Version = x.met.server.ProtocolVersion
 	}
-	return protocol.Marshal(params)
+	if call, ok := any(params).(*protocol.CallToolParams); ok {
+		m.Name = call.Name
+	}
+	var err error
+	m.Params, err = protocol.Marshal(params)
+	return m, err
 }
 
 // call makes one request: encode, wait, decode, all on the calling goroutine.

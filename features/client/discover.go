@@ -31,7 +31,7 @@ func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, p
 		return err
 	}
 	raw, err := incarnation.Call(ctx, conn.Request{
-		Method: protocol.MethodDiscover, Params: asked,
+		Method: protocol.MethodDiscover, Params: asked, Version: s.client.context.ProtocolVersion,
 		Timeout: patience, Silent: true, // a server that does not know the one knows nothing of the other
 	})
 	if err != nil {

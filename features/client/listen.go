@@ -94,7 +94,9 @@ func (s *Session) subscribe(ctx context.Context, met *meeting) error {
 	if err != nil {
 		return err
 	}
-	_, err = met.incarnation.Call(ctx, conn.Request{Method: protocol.MethodListen, Params: raw, Streaming: true})
+	_, err = met.incarnation.Call(ctx, conn.Request{
+		Method: protocol.MethodListen, Params: raw, Version: met.server.ProtocolVersion, Streaming: true,
+	})
 	return err
 }
 

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -63,9 +62,9 @@ type CallOptions struct {
 func (o *CallOptions) wantsProgress() bool { return o.OnProgress != nil || o.ProgressRestarts }
 
 // request is what the options make of a call of a method.
-func (o *CallOptions) request(method string, encode func(int64, uint64) (json.RawMessage, error)) conn.Request {
+func (o *CallOptions) request(method string, encode func(int64, uint64) (conn.Message, error)) conn.Request {
 	r := conn.Request{
-		Method: method, ParamsFor: encode, Epoch: o.Epoch,
+		Method: method, MessageFor: encode, Epoch: o.Epoch,
 		Timeout: o.Timeout, ProgressRestarts: o.ProgressRestarts, MaxTimeout: o.MaxTimeout,
 		WaitForReady: o.WaitForReady,
 		Retries:      o.Retries, Repeatable: o.Repeatable, OnAttempt: o.OnAttempt,

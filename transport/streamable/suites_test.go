@@ -116,8 +116,8 @@ func modernParams(n int) json.RawMessage {
 type leaving struct{}
 
 func (leaving) Classify(*jsonrpc.Message) conn.Class { return conn.Class{} }
-func (leaving) Cancel(int64, error) []byte           { return nil }
-func (leaving) Probe(int64) []byte                   { return nil }
+func (leaving) Cancel(int64, error) conn.Message     { return conn.Message{} }
+func (leaving) Probe() conn.Message                  { return conn.Message{} }
 func (leaving) Batches() bool                        { return false }
 
 // calledBack is a transport of the server's links, whose peers are clients.

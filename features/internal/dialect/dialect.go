@@ -17,7 +17,7 @@ import (
 // safe for concurrent use.
 type Dialect struct {
 	batches  atomic.Bool
-	discover atomic.Pointer[json.RawMessage] // params of server/discover; nil where there is a ping
+	discover atomic.Pointer[conn.Message] // server/discover; nil where there is a ping
 }
 
 // Negotiated says which revision is spoken from here on: one of them has
@@ -27,16 +27,16 @@ func (d *Dialect) Negotiated(version string, discover json.RawMessage) {
 	d.batches.Store(version == protocol.Version20250326)
 	d.discover.Store(nil)
 	if protocol.IsModern(version) {
-		d.discover.Store(&discover)
+		d.discover.Store(&conn.Message{Method: protocol.MethodDiscover, Params: discover, Version: version})
 	}
 }
 
 // Probe implements conn.Dialect.
-func (d *Dialect) Probe(id int64) []byte {
+func (d *Dialect) Probe() conn.Message {
 	if discover := d.discover.Load(); discover != nil {
-		return jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(id), protocol.MethodDiscover, *discover)
+		return *discover
 	}
-	return jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(id), protocol.MethodPing, nil)
+	return conn.Message{Method: protocol.MethodPing}
 }
 
 // Batches implements conn.Dialect.
@@ -131,12 +131,12 @@ func classifyCancelled(params json.RawMessage) conn.Class {
 
 // Cancel implements conn.Dialect. The peer learns whether time ran out, and
 // nothing else of why: a context's cause is the program's own.
-func (d *Dialect) Cancel(id int64, why error) []byte {
+func (d *Dialect) Cancel(id int64, why error) conn.Message {
 	reason := "cancelled"
 	if errors.Is(why, conn.ErrTimedOut) || errors.Is(why, context.DeadlineExceeded) {
 		reason = "timed out"
 	}
 	params := append([]byte(`{"requestId":`), jsonrpc.IntegerID(id).Append(nil)...)
 	params = append(params, `,"reason":"`+reason+`"}`...)
-	return jsonrpc.AppendNotification(nil, protocol.NotificationCancelled, params)
+	return conn.Message{Method: protocol.NotificationCancelled, Params: params}
 }

@@ -127,9 +127,8 @@ func TestProbe(t *testing.T) {
 		if test.version != "" {
 			d.Negotiated(test.version, []byte(test.params))
 		}
-		m, err := jsonrpc.Decode(d.Probe(7), jsonrpc.Limits{})
-		if err != nil || m.Method != test.method || m.ID != jsonrpc.IntegerID(7) || string(m.Params) != test.params {
-			t.Errorf("%q: got %+v, %v", test.version, m, err)
+		if m := d.Probe(); m.Method != test.method || string(m.Params) != test.params {
+			t.Errorf("%q: got %+v", test.version, m)
 		}
 	}
 }
@@ -145,17 +144,13 @@ func TestCancelNamesTheRequestAndKeepsSecrets(t *testing.T) {
 		{errors.New("the password is hunter2"), "cancelled"},
 		{errors.New("\xff"), "cancelled"},
 	} {
-		frame := new(Dialect).Cancel(9007199254740993, test.why)
-		m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := new(Dialect).Cancel(9007199254740993, test.why)
 		var params protocol.CancelledParams
 		if err := protocol.Unmarshal(m.Params, &params); err != nil {
 			t.Fatal(err)
 		}
 		if m.Method != protocol.NotificationCancelled || params.RequestID != jsonrpc.IntegerID(9007199254740993) || params.Reason != test.reason {
-			t.Errorf("%v: got %s", test.why, frame)
+			t.Errorf("%v: got %+v", test.why, m)
 		}
 	}
 }
