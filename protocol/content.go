@@ -9,19 +9,42 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Content is one block of what a tool answers: *TextContent, *ImageContent,
-// *AudioContent, *EmbeddedResource, *ResourceLink or *UnknownContent.
+// Content is one block of a result or message: *TextContent, *ImageContent,
+// *AudioContent, *EmbeddedResource, *ResourceLink or *UnknownContent. In sampling
+// it may also be *ToolUseContent or *ToolResultContent.
 type Content interface {
 	contentType() string
 }
 
-// Contents are blocks in order, at most MaxBlocks when decoded. A block that
+// Contents holds blocks in order, at most MaxBlocks when decoded. A block that
 // cannot be read, because its type is unknown here or one of its members is
-// malformed, becomes an *UnknownContent and does not spoil the rest. A nil
+// malformed, becomes an *UnknownContent; the others are read nevertheless. A nil
 // block cannot be encoded.
 type Contents []Content
 
-// Text is the text of all text blocks, a line break between them.
+// Text returns a block of text.
+func Text(text string) *TextContent { return &TextContent{Text: text} }
+
+// Texts returns a block for each text.
+func Texts(texts ...string) Contents {
+	blocks := make(Contents, len(texts))
+	for i, text := range texts {
+		blocks[i] = Text(text)
+	}
+	return blocks
+}
+
+// Image returns a block with an image. It keeps data.
+func Image(data []byte, mimeType string) *ImageContent {
+	return &ImageContent{Data: data, MIMEType: mimeType}
+}
+
+// Audio returns a block with sound. It keeps data.
+func Audio(data []byte, mimeType string) *AudioContent {
+	return &AudioContent{Data: data, MIMEType: mimeType}
+}
+
+// Text returns the text of all text blocks, with a line break between them.
 func (c Contents) Text() string {
 	var lines []string
 	for _, block := range c {
@@ -32,21 +55,30 @@ func (c Contents) Text() string {
 	return strings.Join(lines, "\n")
 }
 
-// Annotations are hints for who shows a block.
+// A Role says whose a message is.
+type Role string
+
+const (
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+)
+
+// Annotations are hints about who a block or resource is for. A client may
+// ignore them.
 type Annotations struct {
-	Audience     []string `json:"audience,omitzero"`
-	Priority     *float64 `json:"priority,omitzero"`
-	LastModified string   `json:"lastModified,omitzero"` // ISO 8601
+	Audience     []Role   `json:"audience,omitzero"`
+	Priority     *float64 `json:"priority,omitzero"`     // from 0, optional, to 1, required
+	LastModified string   `json:"lastModified,omitzero"` // ISO 8601; since 2025-06-18
 }
 
-// TextContent is text.
+// TextContent is a block of text.
 type TextContent struct {
 	Text        string       `json:"text"`
 	Annotations *Annotations `json:"annotations,omitzero"`
 	Meta        Meta         `json:"_meta,omitzero"`
 }
 
-// ImageContent is an image.
+// ImageContent is a block with an image.
 type ImageContent struct {
 	Data        []byte       `json:"data"` // base64 on the wire
 	MIMEType    string       `json:"mimeType"`
@@ -54,7 +86,7 @@ type ImageContent struct {
 	Meta        Meta         `json:"_meta,omitzero"`
 }
 
-// AudioContent is sound; since 2025-03-26.
+// AudioContent is a block with sound (since 2025-03-26).
 type AudioContent struct {
 	Data        []byte       `json:"data"` // base64 on the wire
 	MIMEType    string       `json:"mimeType"`
@@ -62,23 +94,15 @@ type AudioContent struct {
 	Meta        Meta         `json:"_meta,omitzero"`
 }
 
-// EmbeddedResource is the contents of a resource.
+// EmbeddedResource is a block with the contents of a resource.
 type EmbeddedResource struct {
 	Resource    ResourceContents `json:"resource"`
 	Annotations *Annotations     `json:"annotations,omitzero"`
 	Meta        Meta             `json:"_meta,omitzero"`
 }
 
-// ResourceContents are the text or the bytes of a resource.
-type ResourceContents struct {
-	URI      string  `json:"uri"`
-	MIMEType string  `json:"mimeType,omitzero"`
-	Text     *string `json:"text,omitzero"` // exactly one of Text and Blob
-	Blob     []byte  `json:"blob,omitzero"` // base64 on the wire
-	Meta     Meta    `json:"_meta,omitzero"`
-}
-
-// ResourceLink names a resource that can be read; since 2025-06-18.
+// ResourceLink is a block that names a resource to read (since 2025-06-18). The
+// resource need not be in the server's list.
 type ResourceLink struct {
 	URI         string       `json:"uri"`
 	Name        string       `json:"name"`
@@ -91,24 +115,45 @@ type ResourceLink struct {
 	Meta        Meta         `json:"_meta,omitzero"`
 }
 
-// UnknownContent is a block that cannot be read, as it came: of a type unknown
-// here, or of a known type and malformed.
+// ToolUseContent is a block in which a model asks to use a tool (since
+// 2025-11-25, sampling only).
+type ToolUseContent struct {
+	ID    string             `json:"id"`
+	Name  string             `json:"name"`
+	Input stdjson.RawMessage `json:"input"` // an object
+	Meta  Meta               `json:"_meta,omitzero"`
+}
+
+// ToolResultContent is a block that answers a ToolUseContent (since 2025-11-25,
+// sampling only).
+type ToolResultContent struct {
+	ToolUseID         string             `json:"toolUseId"`
+	Content           Contents           `json:"content"`
+	StructuredContent stdjson.RawMessage `json:"structuredContent,omitzero"`
+	IsError           bool               `json:"isError,omitzero"`
+	Meta              Meta               `json:"_meta,omitzero"`
+}
+
+// UnknownContent is a block that cannot be read: its type is unknown here, or one
+// of its members is malformed. It is kept as it came.
 type UnknownContent struct {
 	Type string             // empty when the block does not say
 	Raw  stdjson.RawMessage // the whole block; required to encode it
 }
 
-func (*TextContent) contentType() string      { return "text" }
-func (*ImageContent) contentType() string     { return "image" }
-func (*AudioContent) contentType() string     { return "audio" }
-func (*EmbeddedResource) contentType() string { return "resource" }
-func (*ResourceLink) contentType() string     { return "resource_link" }
-func (c *UnknownContent) contentType() string { return c.Type }
+func (*TextContent) contentType() string       { return "text" }
+func (*ImageContent) contentType() string      { return "image" }
+func (*AudioContent) contentType() string      { return "audio" }
+func (*EmbeddedResource) contentType() string  { return "resource" }
+func (*ResourceLink) contentType() string      { return "resource_link" }
+func (*ToolUseContent) contentType() string    { return "tool_use" }
+func (*ToolResultContent) contentType() string { return "tool_result" }
+func (c *UnknownContent) contentType() string  { return c.Type }
 
-// MarshalJSON is MarshalJSONTo, for encoding/json.
+// MarshalJSON does what MarshalJSONTo does, for encoding/json.
 func (c Contents) MarshalJSON() ([]byte, error) { return Marshal(c) }
 
-// UnmarshalJSON is UnmarshalJSONFrom, for encoding/json.
+// UnmarshalJSON does what UnmarshalJSONFrom does, for encoding/json.
 func (c *Contents) UnmarshalJSON(data []byte) error { return Unmarshal(data, c) }
 
 // MarshalJSONTo encodes the blocks, each with its type. It fails for a nil block,
@@ -129,7 +174,7 @@ func (c Contents) MarshalJSONTo(to *jsontext.Encoder) error {
 	return to.WriteToken(jsontext.EndArray)
 }
 
-// marshalContent appends one block, which is not checked yet if it came raw.
+// marshalContent appends one block. The caller checks that a raw one is JSON.
 func marshalContent(dst []byte, block Content) (jsontext.Value, error) {
 	switch block := block.(type) {
 	case *TextContent:
@@ -154,18 +199,18 @@ func marshalContent(dst []byte, block Content) (jsontext.Value, error) {
 	return append(dst, members[1:]...), nil // every block has a member of its own
 }
 
-// What a block of text and nothing else is between, in every implementation
-// that writes the type first.
+// The bytes around the text of a block that is nothing but text, as every
+// implementation that writes the type first encodes it.
 const beforeText, afterText = `{"type":"text","text":`, `}`
 
 func appendText(dst []byte, text string) []byte {
 	return append(appendString(append(dst, beforeText...), text), afterText...)
 }
 
-// isPlain reports whether there is text and nothing else.
+// isPlain reports whether the block has text and nothing else.
 func (c *TextContent) isPlain() bool { return c != nil && c.Annotations == nil && c.Meta == nil }
 
-// cutText reads what appendText writes. Anything else is for others to read.
+// cutText reads a block that appendText could have written, and no other.
 func cutText(raw []byte) (*TextContent, bool) {
 	quoted, first := bytes.CutPrefix(raw, []byte(beforeText))
 	quoted, last := bytes.CutSuffix(quoted, []byte(afterText))
@@ -187,31 +232,31 @@ func marshalUnknown(block *UnknownContent) (jsontext.Value, error) {
 	return jsontext.Value(block.Raw), nil
 }
 
-// UnmarshalJSONFrom decodes the blocks by their type. It fails with a
-// *LimitError above MaxBlocks, and makes nil of null.
-func (c *Contents) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	*c = nil
+// UnmarshalJSONFrom decodes an array of blocks by their types. Null becomes nil.
+func (c *Contents) UnmarshalJSONFrom(from *jsontext.Decoder) (err error) {
+	*c, err = readContents(from, newContent)
+	return err
+}
+
+// readContents reads an array of blocks, whose types the caller knows.
+func readContents(from *jsontext.Decoder, known func(string) Content) (Contents, error) {
 	opening, err := from.ReadToken()
-	switch {
-	case err != nil:
-		return err
-	case opening.Kind() == 'n':
-		return nil
+	if err != nil || opening.Kind() == 'n' {
+		return nil, err
 	}
 	blocks := Contents{}
 	err = readElements(from, opening, MaxBlocks, "blocks of content", func(block jsontext.Value) error {
-		blocks = append(blocks, unmarshalContent(block))
+		blocks = append(blocks, unmarshalContent(block, known))
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	*c = blocks
-	return nil
+	return blocks, nil
 }
 
-// unmarshalContent keeps what it cannot read: what comes with it is not lost.
-func unmarshalContent(raw jsontext.Value) Content {
+// unmarshalContent reads one block. It keeps a block that it cannot read.
+func unmarshalContent(raw jsontext.Value, known func(string) Content) Content {
 	if text, ok := cutText(raw); ok {
 		return text
 	}
@@ -221,13 +266,16 @@ func unmarshalContent(raw jsontext.Value) Content {
 	if Unmarshal(raw, &head) != nil {
 		head.Type = ""
 	}
-	block := newContent(head.Type)
+	block := known(head.Type)
 	if block == nil || Unmarshal(raw, block) != nil {
 		return &UnknownContent{Type: head.Type, Raw: stdjson.RawMessage(raw.Clone())}
 	}
 	return block
 }
 
+// newContent returns an empty block of a type that results have, or nil. A
+// ToolResultContent is not among them: it holds blocks itself, and decoding
+// would take quadratic time when such blocks are nested.
 func newContent(contentType string) Content {
 	switch contentType {
 	case "text":
@@ -242,5 +290,17 @@ func newContent(contentType string) Content {
 		return new(ResourceLink)
 	default:
 		return nil
+	}
+}
+
+// newSamplingContent is newContent for the blocks of a conversation.
+func newSamplingContent(contentType string) Content {
+	switch contentType {
+	case "tool_use":
+		return new(ToolUseContent)
+	case "tool_result":
+		return new(ToolResultContent)
+	default:
+		return newContent(contentType)
 	}
 }

@@ -100,7 +100,7 @@ func TestTextIsSentWithAllThatItHas(t *testing.T) {
 	for want, text := range map[string]protocol.TextContent{
 		`[{"type":"text","text":"a\"b"}]`:                                  {Text: `a"b`},
 		`[{"type":"text","text":"a","_meta":{"b":1}}]`:                     {Text: "a", Meta: protocol.Meta{"b": json.RawMessage("1")}},
-		`[{"type":"text","text":"a","annotations":{"audience":["user"]}}]`: {Text: "a", Annotations: &protocol.Annotations{Audience: []string{"user"}}},
+		`[{"type":"text","text":"a","annotations":{"audience":["user"]}}]`: {Text: "a", Annotations: &protocol.Annotations{Audience: []protocol.Role{protocol.RoleUser}}},
 	} {
 		if raw, err := protocol.Marshal(protocol.Contents{&text}); err != nil || string(raw) != want {
 			t.Errorf("got %s, %v, want %s", raw, err, want)

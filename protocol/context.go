@@ -11,17 +11,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A RequestContext is what every modern request says of its client, in _meta
-// (2026-07-28 basic/index). Nothing of it holds for another request.
+// A RequestContext describes the client that makes a modern request. Every such
+// request carries it in _meta, and it holds for that request alone (2026-07-28
+// basic/index).
 type RequestContext struct {
 	ProtocolVersion    string             `json:"io.modelcontextprotocol/protocolVersion"`
 	ClientCapabilities ClientCapabilities `json:"io.modelcontextprotocol/clientCapabilities"`
-	ClientInfo         *Implementation    `json:"io.modelcontextprotocol/clientInfo,omitzero"` // nil when the client does not say
-	LogLevel           string             `json:"io.modelcontextprotocol/logLevel,omitzero"`   // as it came; empty: no log messages
+	ClientInfo         *Implementation    `json:"io.modelcontextprotocol/clientInfo,omitzero"` // nil when absent
+	LogLevel           LogLevel           `json:"io.modelcontextprotocol/logLevel,omitzero"`   // unchecked; empty: send no log messages
 }
 
-// Members are what to put into _meta of a request. They can be encoded once and
-// added to many.
+// Members returns the members to add to _meta of a request. They can be added to
+// many requests.
 func (c *RequestContext) Members() (Meta, error) {
 	raw, err := Marshal(c)
 	if err != nil {
@@ -31,17 +32,17 @@ func (c *RequestContext) Members() (Meta, error) {
 	return members, Unmarshal(raw, &members)
 }
 
-// ModernContext reads the context out of the params of a request. The request is
-// modern when its _meta names a protocol version, be it of the wrong type; _meta
-// that is absent or no object names none. Which versions are supported is for
-// the caller to say: see UnsupportedVersion. A log level is not checked.
+// ModernContext reads the context from the params of a request. It reports
+// whether the request is modern: whether _meta has the member MetaProtocolVersion,
+// of whatever type. The caller checks whether it supports the version
+// (UnsupportedVersion) and knows the log level.
 //
-// The error is a *jsonrpc.Error of CodeInvalidParams: the version or the
-// capabilities are missing, or one of the four members cannot be read. A name
-// or log level that is null is absent.
+// ModernContext fails with a *jsonrpc.Error of CodeInvalidParams if the version
+// or the capabilities are missing, or if one of the four members is malformed.
+// Null in place of a name or log level means absent.
 //
-// The params are those of a decoded message. Names given twice may pass: Unmarshal
-// refuses them when the params themselves are read.
+// The params must come from a decoded message. ModernContext does not notice
+// repeated names; Unmarshal refuses them when it decodes the params.
 func ModernContext(params stdjson.RawMessage) (c *RequestContext, modern bool, err error) {
 	if !mayBeModern(params) {
 		return nil, false, nil
@@ -63,20 +64,20 @@ func ModernContext(params stdjson.RawMessage) (c *RequestContext, modern bool, e
 	}, true, nil
 }
 
-// lenient leaves names given twice to who reads the params themselves.
+// lenient tolerates repeated names, which decoding the params refuses later.
 var lenient = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 
-// mayBeModern is quick, and errs on one side only: the text has the key, or an
-// escape that may hide a character of it. Some encoders escape every slash.
+// mayBeModern is a quick test without false negatives: the text has the key, or
+// an escape that may hide a character of it. Some encoders escape every slash.
 func mayBeModern(params []byte) bool {
 	return bytes.Contains(params, []byte(MetaProtocolVersion)) ||
 		bytes.Contains(params, []byte(`\/`)) || bytes.Contains(params, []byte(`\u`))
 }
 
-// How the reading of params ends: right after _meta, since clients put it before
-// the arguments, which can be large.
+// Reading stops right after _meta with one of these errors. Clients put _meta
+// before the arguments, which can be large.
 var (
-	errMetaRead = errors.New("protocol: _meta is read")
+	errMetaRead = errors.New("protocol: _meta was read")
 	errNoMeta   = errors.New("protocol: there is no _meta")
 )
 
@@ -85,12 +86,12 @@ type contextReader struct {
 	Version      *string             `json:"io.modelcontextprotocol/protocolVersion"`
 	Capabilities *ClientCapabilities `json:"io.modelcontextprotocol/clientCapabilities"`
 	Info         *Implementation     `json:"io.modelcontextprotocol/clientInfo"`
-	LogLevel     string              `json:"io.modelcontextprotocol/logLevel"`
+	LogLevel     LogLevel            `json:"io.modelcontextprotocol/logLevel"`
 }
 
 func (r *contextReader) complete() bool { return r.Version != nil && r.Capabilities != nil }
 
-// UnmarshalJSONFrom fails always: with errMetaRead, errNoMeta or what is wrong.
+// UnmarshalJSONFrom always fails: with errMetaRead, errNoMeta or a syntax error.
 func (r *contextReader) UnmarshalJSONFrom(params *jsontext.Decoder) error {
 	if opening, err := params.ReadToken(); err != nil || opening.Kind() != '{' {
 		return errNoMeta
@@ -111,8 +112,8 @@ func (r *contextReader) UnmarshalJSONFrom(params *jsontext.Decoder) error {
 	return errNoMeta
 }
 
-// contextFault is what hinders the reading of a modern context, if that is what
-// it is.
+// contextFault says why the context of a modern request cannot be read. It
+// reports whether the request is modern at all.
 func contextFault(params []byte) (modern bool, err error) {
 	var given struct {
 		Meta Meta `json:"_meta"`

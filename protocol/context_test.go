@@ -16,7 +16,7 @@ func fullContext() *protocol.RequestContext {
 		ProtocolVersion: protocol.Latest,
 		ClientCapabilities: protocol.ClientCapabilities{
 			Roots:       &protocol.RootsCapability{},
-			Elicitation: json.RawMessage(`{"form":{}}`),
+			Elicitation: &protocol.ElicitationCapability{Form: &protocol.Capability{}},
 			Extensions:  map[string]json.RawMessage{"io.modelcontextprotocol/tasks": json.RawMessage(`{}`)},
 		},
 		ClientInfo: &protocol.Implementation{Name: "c", Version: "1"},
@@ -61,7 +61,7 @@ func TestContextComesAsItWasSent(t *testing.T) {
 
 func TestMembersThatCannotBeSent(t *testing.T) {
 	broken := minimalContext()
-	broken.ClientCapabilities.Sampling = json.RawMessage("{")
+	broken.ClientCapabilities.Experimental = map[string]json.RawMessage{"a": json.RawMessage("{")}
 	if members, err := broken.Members(); err == nil {
 		t.Errorf("got %v", members)
 	}

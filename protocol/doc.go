@@ -1,14 +1,17 @@
-// Package protocol is what the Model Context Protocol says: its methods,
-// revisions and messages as values. It has no goroutine, no I/O and no clock.
+// Package protocol holds the messages of the Model Context Protocol as Go
+// values: the params and the result of every method and notification, in every
+// revision. It has no goroutine, no I/O and no clock.
 //
-// Types carry the members of every revision; members that a revision does not
-// know are left out by their zero value or ignored by its peers. Member names
-// are case-sensitive. Schemas, arguments and structured content stay raw bytes
-// for their owner to decode, so that nothing is lost on the way.
+// One Go type serves all revisions. Leave a member at its zero value when the
+// peer's revision does not have it: it is then not sent. A peer ignores members
+// that it does not know. [MethodInfo] says which revisions have a method.
 //
-// Values are for Marshal and Unmarshal only. encoding/json knows neither the
-// members unknown to a type, which it writes as "Others", nor the strictness
-// that Unmarshal states.
+// Encode values with [Marshal] and decode them with [Unmarshal]. Do not use
+// encoding/json: it knows neither the strictness of Unmarshal nor the unknown
+// members that some types keep, which it would write as a member "Others".
+//
+// Schemas, arguments and structured content stay raw JSON. Their owner decodes
+// them, so that no digit and no unknown keyword is lost.
 //
 // Source: https://modelcontextprotocol.io/specification
 package protocol

@@ -4,88 +4,9 @@ import (
 	"encoding/json"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Implementation names a client or server. It is what the peer says of itself:
-// for people and logs, not for decisions.
-type Implementation struct {
-	Name        string `json:"name"`
-	Title       string `json:"title,omitzero"`
-	Version     string `json:"version"`
-	Description string `json:"description,omitzero"`
-	WebsiteURL  string `json:"websiteUrl,omitzero"`
-	Icons       Icons  `json:"icons,omitzero"`
-}
-
-// An Icon is an image that stands for a tool or implementation.
-type Icon struct {
-	Source   string   `json:"src"`
-	MIMEType string   `json:"mimeType,omitzero"`
-	Sizes    []string `json:"sizes,omitzero"`
-	Theme    string   `json:"theme,omitzero"`
-}
-
-// Icons are alternatives, at most MaxIcons when decoded.
-type Icons []Icon
-
-// UnmarshalJSON fails with a *LimitError above MaxIcons. It makes nil of null.
-func (i *Icons) UnmarshalJSON(raw []byte) error {
-	*i = nil
-	if isNull(raw) {
-		return nil
-	}
-	icons := Icons{}
-	err := readArray(raw, MaxIcons, "icons", func(value jsontext.Value) error {
-		icons = append(icons, Icon{})
-		return Unmarshal(value, &icons[len(icons)-1])
-	})
-	if err != nil {
-		return err
-	}
-	*i = icons
-	return nil
-}
-
-// ClientCapabilities are what a client offers. Members unknown here are kept.
-type ClientCapabilities struct {
-	Experimental map[string]json.RawMessage `json:"experimental,omitzero"`
-	Extensions   map[string]json.RawMessage `json:"extensions,omitzero"`
-	Roots        *RootsCapability           `json:"roots,omitzero"`
-	Sampling     json.RawMessage            `json:"sampling,omitzero"`
-	Elicitation  json.RawMessage            `json:"elicitation,omitzero"`
-	Others       map[string]json.RawMessage `json:",unknown"`
-}
-
-// RootsCapability says that a client can list its roots.
-type RootsCapability struct {
-	ListChanged bool `json:"listChanged,omitzero"`
-}
-
-// ServerCapabilities are what a server offers. Members unknown here are kept.
-type ServerCapabilities struct {
-	Experimental map[string]json.RawMessage `json:"experimental,omitzero"`
-	Extensions   map[string]json.RawMessage `json:"extensions,omitzero"`
-	Tools        *ListCapability            `json:"tools,omitzero"`
-	Prompts      *ListCapability            `json:"prompts,omitzero"`
-	Resources    *ResourcesCapability       `json:"resources,omitzero"`
-	Logging      json.RawMessage            `json:"logging,omitzero"`
-	Completions  json.RawMessage            `json:"completions,omitzero"`
-	Others       map[string]json.RawMessage `json:",unknown"`
-}
-
-// ListCapability says that a server has a list, and whether it tells of changes.
-type ListCapability struct {
-	ListChanged bool `json:"listChanged,omitzero"`
-}
-
-// ResourcesCapability says that a server has resources.
-type ResourcesCapability struct {
-	Subscribe   bool `json:"subscribe,omitzero"`
-	ListChanged bool `json:"listChanged,omitzero"`
-}
-
-// InitializeParams open a legacy session.
+// InitializeParams opens a legacy session.
 type InitializeParams struct {
 	RequestParams
 	ProtocolVersion string             `json:"protocolVersion"`
@@ -93,30 +14,106 @@ type InitializeParams struct {
 	ClientInfo      Implementation     `json:"clientInfo"`
 }
 
-// InitializeResult is the server's side of a legacy session.
+// InitializeResult accepts a legacy session.
 type InitializeResult struct {
 	Meta            Meta               `json:"_meta,omitzero"`
 	ProtocolVersion string             `json:"protocolVersion"`
 	Capabilities    ServerCapabilities `json:"capabilities"`
 	ServerInfo      Implementation     `json:"serverInfo"`
-	Instructions    string             `json:"instructions,omitzero"`
+	Instructions    string             `json:"instructions,omitzero"` // for the model: how to use the server
 }
 
-// PingParams ask for a sign of life.
+// DiscoverParams asks what a server is and which revisions it supports
+// (2026-07-28 server/discover).
+type DiscoverParams struct {
+	RequestParams
+}
+
+// DiscoverResult describes a server. The server's name is in _meta, under
+// MetaServerInfo.
+type DiscoverResult struct {
+	CacheableResult
+	SupportedVersions SupportedVersions  `json:"supportedVersions"` // nil when absent
+	Capabilities      ServerCapabilities `json:"capabilities"`
+	Instructions      string             `json:"instructions,omitzero"`
+}
+
+// PingParams asks whether the peer is alive. The result is an EmptyResult.
 type PingParams struct {
 	RequestParams
 }
 
-// CancelledParams say that the sender has abandoned a request of its own.
+// CancelledParams says that the sender no longer wants the answer to a request
+// that it made.
 type CancelledParams struct {
+	NotificationParams
 	RequestID jsonrpc.ID `json:"requestId"`
 	Reason    string     `json:"reason,omitzero"`
 }
 
-// ProgressParams say how far a request has come.
+// ProgressParams says how far a request has come. The token is the one that the
+// request carried under MetaProgressToken.
 type ProgressParams struct {
+	NotificationParams
 	ProgressToken jsonrpc.ID `json:"progressToken"`
-	Progress      float64    `json:"progress"`
-	Total         float64    `json:"total,omitzero"` // 0 when unknown
-	Message       string     `json:"message,omitzero"`
+	Progress      float64    `json:"progress"`         // larger with each notification
+	Total         float64    `json:"total,omitzero"`   // 0 when unknown
+	Message       string     `json:"message,omitzero"` // since 2025-03-26
+}
+
+// A LogLevel says how severe a log message is (RFC 5424).
+type LogLevel string
+
+// The log levels, least severe first.
+const (
+	LogDebug     LogLevel = "debug"
+	LogInfo      LogLevel = "info"
+	LogNotice    LogLevel = "notice"
+	LogWarning   LogLevel = "warning"
+	LogError     LogLevel = "error"
+	LogCritical  LogLevel = "critical"
+	LogAlert     LogLevel = "alert"
+	LogEmergency LogLevel = "emergency"
+)
+
+// Severity returns a number that grows with the severity, from 0 for LogDebug to
+// 7 for LogEmergency. It returns -1 for an unknown level.
+func (l LogLevel) Severity() int {
+	switch l {
+	case LogDebug:
+		return 0
+	case LogInfo:
+		return 1
+	case LogNotice:
+		return 2
+	case LogWarning:
+		return 3
+	case LogError:
+		return 4
+	case LogCritical:
+		return 5
+	case LogAlert:
+		return 6
+	case LogEmergency:
+		return 7
+	default:
+		return -1
+	}
+}
+
+// SetLogLevelParams asks a legacy server for log messages of a level and above.
+// A modern request carries the level under MetaLogLevel. The result is an
+// EmptyResult.
+type SetLogLevelParams struct {
+	RequestParams
+	Level LogLevel `json:"level"`
+}
+
+// LogMessageParams is a log message of a server. Never put credentials or
+// personal data into it.
+type LogMessageParams struct {
+	NotificationParams
+	Level  LogLevel        `json:"level"`
+	Logger string          `json:"logger,omitzero"`
+	Data   json.RawMessage `json:"data"` // any value: a text, or an object
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A plain value encodes itself while it has nothing but what most messages of
-// its kind have, to what reflection makes of it, and several times as fast.
+// A plain value encodes itself, several times as fast as reflection and to the
+// same bytes, if it has only the members that most messages of its kind have.
 type plain interface {
-	// appendPlain reports false for what is not plain, or cannot be encoded.
+	// appendPlain reports false if the value has other members, or is invalid.
 	appendPlain(dst []byte) (raw []byte, ok bool)
 }
 
 func (p *CallToolParams) appendPlain(dst []byte) (_ []byte, ok bool) {
-	if p == nil {
+	if p == nil || !p.InputParams.isZero() || p.Task != nil {
 		return nil, false
 	}
 	dst = append(slices.Grow(dst, 64+len(p.Name)+len(p.Arguments)), '{')
@@ -35,9 +35,9 @@ func (p *CallToolParams) appendPlain(dst []byte) (_ []byte, ok bool) {
 	return append(dst, '}'), true
 }
 
-// appendPlain takes text alone for plain content.
+// appendPlain regards content as plain if it is text alone.
 func (r *CallToolResult) appendPlain(dst []byte) (_ []byte, ok bool) {
-	if r == nil || len(r.Others) > 0 {
+	if r == nil || r.InputRequired != nil || len(r.Others) > 0 {
 		return nil, false
 	}
 	dst = append(slices.Grow(dst, 64+r.Content.plainSize()+len(r.StructuredContent)), '{')
@@ -79,7 +79,7 @@ func (c Contents) appendPlain(dst []byte) (_ []byte, ok bool) {
 	return append(dst, ']'), true
 }
 
-// plainSize is about how many bytes the text takes.
+// plainSize estimates how many bytes the text takes.
 func (c Contents) plainSize() int {
 	size := 0
 	for _, block := range c {
@@ -95,13 +95,13 @@ func appendString(dst []byte, text string) []byte {
 	return dst
 }
 
-// appendRaw refuses what is no JSON, or has repeated names.
+// appendRaw refuses invalid JSON and repeated names.
 func appendRaw(dst []byte, raw stdjson.RawMessage) ([]byte, bool) {
 	dst, err := jsontext.AppendFormat(dst, raw, jsontext.AllowInvalidUTF8(true))
 	return dst, err == nil
 }
 
-// appendMeta refuses names that are not UTF-8: two may become one.
+// appendMeta refuses names that are not UTF-8, since two of them may become one.
 func appendMeta(dst []byte, meta Meta) (_ []byte, ok bool) {
 	dst = append(dst, '{')
 	for name, value := range meta {

@@ -149,7 +149,7 @@ func anyMeta() *rapid.Generator[Meta] {
 func anyContents() *rapid.Generator[Contents] {
 	text := rapid.Map(anyText(), func(s string) Content { return &TextContent{Text: s} })
 	other := rapid.SampledFrom([]Content{
-		&TextContent{Text: "a", Annotations: &Annotations{Audience: []string{"user"}}},
+		&TextContent{Text: "a", Annotations: &Annotations{Audience: []Role{RoleUser}}},
 		&TextContent{Text: "a", Meta: Meta{}},
 		&ImageContent{Data: []byte{1}, MIMEType: "image/png"},
 		&ResourceLink{URI: "a:b", Name: "c"},

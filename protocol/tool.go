@@ -2,28 +2,28 @@ package protocol
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A Tool is a function that a server offers. Its schemas are raw JSON Schema.
-// Members unknown here are kept.
+// Unknown members are kept.
 type Tool struct {
 	Name         string           `json:"name"`
 	Title        string           `json:"title,omitzero"`
 	Description  string           `json:"description,omitzero"`
 	InputSchema  json.RawMessage  `json:"inputSchema"`
-	OutputSchema json.RawMessage  `json:"outputSchema,omitzero"`
+	OutputSchema json.RawMessage  `json:"outputSchema,omitzero"` // since 2025-06-18
 	Annotations  *ToolAnnotations `json:"annotations,omitzero"`
+	Execution    *ToolExecution   `json:"execution,omitzero"` // 2025-11-25 only
 	Icons        Icons            `json:"icons,omitzero"`
 	Meta         Meta             `json:"_meta,omitzero"`
 
 	Others map[string]json.RawMessage `json:",unknown"`
 }
 
-// ToolAnnotations are hints. They bind nobody, and count only for servers that
-// the application trusts.
+// ToolAnnotations are hints about what a tool does. Ignore them unless you trust
+// the server.
 type ToolAnnotations struct {
 	Title           string `json:"title,omitzero"`
 	ReadOnlyHint    bool   `json:"readOnlyHint,omitzero"`
@@ -32,7 +32,21 @@ type ToolAnnotations struct {
 	OpenWorldHint   *bool  `json:"openWorldHint,omitzero"` // nil means true
 }
 
-// DisplayName is what people are shown.
+// ToolExecution says how a tool may be called.
+type ToolExecution struct {
+	TaskSupport TaskSupport `json:"taskSupport,omitzero"`
+}
+
+// A TaskSupport says whether a call of a tool may become a task.
+type TaskSupport string
+
+const (
+	TaskForbidden TaskSupport = "forbidden" // never; the default
+	TaskOptional  TaskSupport = "optional"
+	TaskRequired  TaskSupport = "required"
+)
+
+// DisplayName returns the name to show to people.
 func (t *Tool) DisplayName() string {
 	switch {
 	case t.Title != "":
@@ -44,37 +58,44 @@ func (t *Tool) DisplayName() string {
 	}
 }
 
-// ListToolsParams ask for one page of tools.
-type ListToolsParams struct {
-	RequestParams
-	Cursor *string `json:"cursor,omitzero"` // nil for the first page; an empty string is a cursor
+// MetaToolMode is the member of a tool's _meta in which a server states the
+// tool's ToolMode. This project defines it.
+const MetaToolMode = "io.github.bowline-mcp/mode"
+
+// A ToolMode says whether a call of a tool depends on earlier calls in the same
+// session.
+type ToolMode string
+
+const (
+	Stateless ToolMode = "stateless" // it does not: any session with the server will do
+	Stateful  ToolMode = "stateful"  // it does: in another session it means something else, or nothing
+)
+
+// Mode returns the mode that the server states, and "" if it states none or an
+// unknown one.
+func (t *Tool) Mode() ToolMode {
+	var mode ToolMode
+	raw, ok := t.Meta[MetaToolMode]
+	if !ok || Unmarshal(raw, &mode) != nil || mode != Stateless && mode != Stateful {
+		return ""
+	}
+	return mode
 }
 
-// Tools are the tools of one page: at most MaxPageTools when decoded, and none
+// Tools holds the tools of one page: at most MaxPageTools when decoded, and none
 // of them nil.
 type Tools []*Tool
 
-// UnmarshalJSON refuses a null among the tools, and fails with a *LimitError
-// above MaxPageTools. It makes nil of null.
-func (t *Tools) UnmarshalJSON(raw []byte) error {
-	*t = nil
-	if isNull(raw) {
-		return nil
-	}
-	tools := Tools{}
-	err := readArray(raw, MaxPageTools, "tools on a page", func(value jsontext.Value) error {
-		if isNull(value) {
-			return fmt.Errorf("protocol: tool %d is null", len(tools))
-		}
-		tool := new(Tool)
-		tools = append(tools, tool)
-		return Unmarshal(value, tool)
-	})
-	if err != nil {
-		return err
-	}
-	*t = tools
-	return nil
+// UnmarshalJSON decodes an array. Null becomes nil.
+func (t *Tools) UnmarshalJSON(raw []byte) (err error) {
+	*t, err = readPointers[Tool](raw, MaxPageTools, "tools on a page")
+	return err
+}
+
+// ListToolsParams asks for one page of tools.
+type ListToolsParams struct {
+	RequestParams
+	Cursor *string `json:"cursor,omitzero"` // nil for the first page; an empty string is a cursor
 }
 
 // ListToolsResult is one page of tools.
@@ -84,20 +105,40 @@ type ListToolsResult struct {
 	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
 }
 
-// CallToolParams call a tool.
+// CallToolParams calls a tool.
 type CallToolParams struct {
 	RequestParams
+	InputParams
 	Name      string          `json:"name"`
 	Arguments json.RawMessage `json:"arguments,omitzero"` // an object
+	Task      *TaskMetadata   `json:"task,omitzero"`      // 2025-11-25: make it a task
 }
 
-// CallToolResult is what a tool has answered, a failure of its own included.
-// Members unknown here are kept.
+// CallToolResult is the answer of a tool. If the tool itself failed, IsError is
+// set. Unknown members are kept.
 type CallToolResult struct {
 	Result
-	Content           Contents        `json:"content"` // nil when absent
-	StructuredContent json.RawMessage `json:"structuredContent,omitzero"`
+	Content           Contents        `json:"content"`                    // nil when absent; not sent while InputRequired is set
+	StructuredContent json.RawMessage `json:"structuredContent,omitzero"` // since 2025-06-18
 	IsError           bool            `json:"isError,omitzero"`
+	InputRequired     *InputRequired  `json:",inline"` // the server asks; nil in a complete result
 
 	Others map[string]json.RawMessage `json:",unknown"`
+}
+
+// Stamp implements ModernResult.
+func (r *CallToolResult) Stamp(serverInfo json.RawMessage) {
+	r.InputRequired.stampType(&r.Result)
+	r.Result.Stamp(serverInfo)
+}
+
+type completeToolResult CallToolResult // without methods
+
+// MarshalJSONTo encodes the result. While InputRequired is set, the result type
+// is input_required and only InputRequired, _meta and Others are sent.
+func (r CallToolResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	if r.InputRequired != nil {
+		return r.InputRequired.marshalAs(to, r.Result, r.Others)
+	}
+	return marshalTo(to, completeToolResult(r))
 }

@@ -51,7 +51,7 @@ func TestToolsAndResultsKeepWhatTheyDoNotKnow(t *testing.T) {
 	if got, err := roundTrip[protocol.Tool](tool); err != nil || got != tool {
 		t.Errorf("got %s, %v", got, err)
 	}
-	const result = `{"resultType":"input_required","content":[],"requestState":"s"}`
+	const result = `{"resultType":"mystery","content":[],"secret":"s"}`
 	if got, err := roundTrip[protocol.CallToolResult](result); err != nil || got != result {
 		t.Errorf("got %s, %v", got, err)
 	}

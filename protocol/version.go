@@ -1,9 +1,13 @@
 package protocol
 
-import "slices"
+import (
+	"slices"
 
-// The revisions of the protocol. The legacy ones begin with a handshake, in the
-// modern ones every request stands alone (2026-07-28 basic/versioning).
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// The revisions of the protocol. A legacy session begins with a handshake; in a
+// modern revision every request stands alone (2026-07-28 basic/versioning).
 const (
 	Version20241105 = "2024-11-05" // legacy
 	Version20250326 = "2025-03-26" // legacy
@@ -25,21 +29,21 @@ func LegacyVersions() []string {
 	return []string{Version20241105, Version20250326, Version20250618, Version20251125}
 }
 
-// IsLegacy reports whether version is one that initialize can negotiate.
+// IsLegacy reports whether initialize can negotiate version.
 func IsLegacy(version string) bool { return slices.Contains(LegacyVersions(), version) }
 
 // ModernVersions lists the revisions that a request names in its _meta, oldest
 // first.
 func ModernVersions() []string { return []string{Version20260728} }
 
-// IsModern reports whether version is a known one that a request names in its
-// _meta.
+// IsModern reports whether version is a known revision that a request names in
+// its _meta.
 func IsModern(version string) bool { return slices.Contains(ModernVersions(), version) }
 
-// Negotiate is a server's answer to the version a client has asked for: the
-// same if it is supported, the newest supported one otherwise, and none ("")
-// when nothing is supported. Modern revisions have no handshake, and do not
-// count.
+// Negotiate returns the version with which a server answers initialize: the
+// requested one if it is supported, else the newest supported one, and "" if
+// supported names no legacy revision. Modern revisions have no handshake, so
+// Negotiate ignores them.
 func Negotiate(requested string, supported []string) string {
 	newest := ""
 	for _, version := range supported {
@@ -52,4 +56,65 @@ func Negotiate(requested string, supported []string) string {
 		newest = max(newest, version) // dates sort by age
 	}
 	return newest
+}
+
+// The error codes that MCP defines, beside those of JSON-RPC. Over HTTP each of
+// the modern ones has the status 400 (2026-07-28 basic/index).
+const (
+	CodeHeaderMismatch     = -32020 // HTTP headers are missing, or differ from the body
+	CodeMissingCapability  = -32021 // the client did not declare what the request needs: MissingCapabilityData
+	CodeUnsupportedVersion = -32022 // the server does not support the revision: UnsupportedVersionData
+
+	CodeUserRejected           = -1     // legacy: the user refused sampling
+	CodeResourceNotFound       = -32002 // legacy: ResourceNotFoundData; modern servers send jsonrpc.CodeInvalidParams
+	CodeURLElicitationRequired = -32042 // 2025-11-25 only: URLElicitationData
+)
+
+// IsModernError reports whether only a server of a modern revision sends code. A
+// client that receives such an error need not try initialize.
+func IsModernError(code int64) bool {
+	return CodeUnsupportedVersion <= code && code <= CodeHeaderMismatch
+}
+
+// MissingCapabilityData is the data of a CodeMissingCapability error. It names
+// what the client would have to declare.
+type MissingCapabilityData struct {
+	RequiredCapabilities ClientCapabilities `json:"requiredCapabilities"`
+}
+
+// UnsupportedVersionData is the data of a CodeUnsupportedVersion error. Supported
+// may name legacy revisions: use initialize for those.
+type UnsupportedVersionData struct {
+	Supported SupportedVersions `json:"supported"`
+	Requested string            `json:"requested"`
+}
+
+// ResourceNotFoundData is the data of an error about a resource that does not
+// exist.
+type ResourceNotFoundData struct {
+	URI string `json:"uri"`
+}
+
+// longestVersion bounds how many bytes of a requested revision are sent back.
+const longestVersion = 64
+
+// UnsupportedVersion returns the error that answers a request of an unsupported
+// revision. It repeats the requested revision, cut to 64 bytes.
+func UnsupportedVersion(requested string, supported []string) *jsonrpc.Error {
+	requested = requested[:min(len(requested), longestVersion)]
+	data, err := Marshal(UnsupportedVersionData{Supported: supported, Requested: requested})
+	if err != nil { // strings can be encoded
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
+	}
+	return &jsonrpc.Error{Code: CodeUnsupportedVersion, Message: "unsupported protocol version", Data: data}
+}
+
+// SupportedVersions lists the revisions that a server supports, at most
+// MaxVersions when decoded.
+type SupportedVersions []string
+
+// UnmarshalJSON decodes an array. Null becomes nil.
+func (v *SupportedVersions) UnmarshalJSON(raw []byte) (err error) {
+	*v, err = readList[string](raw, MaxVersions, "supported versions")
+	return err
 }

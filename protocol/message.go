@@ -1,0 +1,174 @@
+package protocol
+
+import (
+	stdjson "encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Marshal encodes a value for the wire. A nil slice becomes an empty array.
+// Bytes that are not UTF-8 become U+FFFD, as in encoding/json, so that one stray
+// byte in a tool's output does not cost the whole result.
+func Marshal(value any) (stdjson.RawMessage, error) {
+	if p, ok := value.(plain); ok {
+		if raw, ok := p.appendPlain(nil); ok {
+			return raw, nil
+		}
+	}
+	raw, err := json.Marshal(value, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return nil, fmt.Errorf("protocol: encode %T: %w", value, err)
+	}
+	return raw, nil
+}
+
+// Unmarshal decodes what a peer sent. It matches member names by case, refuses
+// repeated names and ignores unknown members. Empty input decodes as an empty
+// object, since params may be absent. Half of a surrogate pair, which some
+// encoders emit, becomes U+FFFD. Frames were checked to be UTF-8 before
+// (ADR-0016).
+func Unmarshal(raw []byte, into any) error {
+	if len(raw) == 0 {
+		raw = []byte("{}")
+	}
+	if err := json.Unmarshal(raw, into, jsontext.AllowInvalidUTF8(true)); err != nil {
+		return fmt.Errorf("protocol: decode %T: %w", into, err)
+	}
+	return nil
+}
+
+// isNull reports whether a value is null. Where a member is optional, null means
+// absent.
+func isNull(raw []byte) bool { return jsontext.Value(raw).Kind() == 'n' }
+
+// Meta is the _meta member of a message. Unknown members are kept.
+type Meta map[string]stdjson.RawMessage
+
+// The members of _meta that the protocol names (2026-07-28 basic/index).
+// MetaProgressToken belongs to every revision, the two task members to
+// 2025-11-25, and the others to 2026-07-28.
+const (
+	MetaProgressToken      = "progressToken"                              // in a request: send me progress
+	MetaProtocolVersion    = "io.modelcontextprotocol/protocolVersion"    // in every request
+	MetaClientCapabilities = "io.modelcontextprotocol/clientCapabilities" // in every request
+	MetaClientInfo         = "io.modelcontextprotocol/clientInfo"         // in a request
+	MetaLogLevel           = "io.modelcontextprotocol/logLevel"           // in a request: send me log messages
+	MetaServerInfo         = "io.modelcontextprotocol/serverInfo"         // in a result
+	MetaSubscriptionID     = "io.modelcontextprotocol/subscriptionId"     // in all messages of a subscriptions/listen
+
+	MetaRelatedTask            = "io.modelcontextprotocol/related-task"             // names the task that a message belongs to: RelatedTask
+	MetaModelImmediateResponse = "io.modelcontextprotocol/model-immediate-response" // in LegacyCreateTaskResult: text for the model meanwhile
+)
+
+// RequestParams holds the members that the params of every request may have.
+type RequestParams struct {
+	Meta Meta `json:"_meta,omitzero"`
+}
+
+// NotificationParams holds the members that the params of every notification may
+// have. A list_changed notification has no others.
+type NotificationParams struct {
+	Meta Meta `json:"_meta,omitzero"`
+}
+
+// SetMeta sets one member of _meta. It copies the map first, so a map shared
+// with other params does not change.
+func (p *RequestParams) SetMeta(key string, value stdjson.RawMessage) {
+	p.Meta = p.Meta.with(1)
+	p.Meta[key] = value
+}
+
+// AddMeta sets several members of _meta. It copies the map first, so a map
+// shared with other params does not change, and it does not keep members.
+func (p *RequestParams) AddMeta(members Meta) {
+	p.Meta = p.Meta.with(len(members))
+	maps.Copy(p.Meta, members)
+}
+
+// with returns a copy with room for some members more.
+func (m Meta) with(more int) Meta {
+	meta := make(Meta, len(m)+more)
+	maps.Copy(meta, m)
+	return meta
+}
+
+// The types of results. The set is open: extensions add types. A client must
+// refuse a result of a type that was not negotiated.
+const (
+	ResultComplete      = "complete"       // the final result; an absent type means this
+	ResultInputRequired = "input_required" // the server asks for input: see InputRequired
+	ResultTask          = "task"           // the tasks extension: see CreateTaskResult
+)
+
+// The scopes of a result that may be cached (2026-07-28 server/utilities/caching).
+const (
+	CachePrivate = "private" // only for the authorization context that asked
+	CachePublic  = "public"  // for everybody
+)
+
+// A ModernResult can be sent in the modern revisions.
+type ModernResult interface {
+	// Stamp sets the members that every modern result needs, unless they are set
+	// already: the result type, serverInfo in _meta, and for a complete result
+	// that may be cached a lifetime of 0 and CachePrivate. ServerInfo is an
+	// encoded Implementation; Stamp adds none if it is nil. Stamp copies the _meta
+	// map before it changes it. It does change the result itself: copy a result
+	// that is shared.
+	Stamp(serverInfo stdjson.RawMessage)
+}
+
+// Result holds the members that every result may have.
+type Result struct {
+	Meta       Meta   `json:"_meta,omitzero"`
+	ResultType string `json:"resultType,omitzero"` // required from servers since 2026-07-28, see Stamp
+}
+
+// Type returns the result type, and ResultComplete if there is none.
+func (r *Result) Type() string {
+	if r.ResultType == "" {
+		return ResultComplete
+	}
+	return r.ResultType
+}
+
+// Stamp implements ModernResult.
+func (r *Result) Stamp(serverInfo stdjson.RawMessage) {
+	if r.ResultType == "" {
+		r.ResultType = ResultComplete
+	}
+	if _, set := r.Meta[MetaServerInfo]; set || serverInfo == nil {
+		return
+	}
+	r.Meta = r.Meta.with(1)
+	r.Meta[MetaServerInfo] = serverInfo
+}
+
+// A CacheableResult may be kept by the client for a while. Servers of 2026-07-28
+// must send both members in a complete result.
+type CacheableResult struct {
+	Result
+	TTLMs      *int64 `json:"ttlMs,omitzero"`      // lifetime in milliseconds from receipt; nil and negative mean 0
+	CacheScope string `json:"cacheScope,omitzero"` // CachePrivate or CachePublic
+}
+
+// Stamp implements ModernResult.
+func (r *CacheableResult) Stamp(serverInfo stdjson.RawMessage) {
+	r.Result.Stamp(serverInfo)
+	if r.ResultType != ResultComplete {
+		return
+	}
+	if r.TTLMs == nil {
+		r.TTLMs = new(int64)
+	}
+	if r.CacheScope == "" {
+		r.CacheScope = CachePrivate
+	}
+}
+
+// An EmptyResult acknowledges a request and says nothing else.
+type EmptyResult struct {
+	Result
+}

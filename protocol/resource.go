@@ -1,0 +1,236 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Resource is something that a server lets clients read. Unknown members are
+// kept.
+type Resource struct {
+	URI         string       `json:"uri"`
+	Name        string       `json:"name"`
+	Title       string       `json:"title,omitzero"` // since 2025-06-18
+	Description string       `json:"description,omitzero"`
+	MIMEType    string       `json:"mimeType,omitzero"`
+	Size        *int64       `json:"size,omitzero"` // bytes, before encoding; nil when unknown
+	Annotations *Annotations `json:"annotations,omitzero"`
+	Icons       Icons        `json:"icons,omitzero"` // since 2025-11-25
+	Meta        Meta         `json:"_meta,omitzero"`
+
+	Others map[string]json.RawMessage `json:",unknown"`
+}
+
+// Resources holds the resources of one page: at most MaxPageItems when decoded,
+// and none of them nil.
+type Resources []*Resource
+
+// UnmarshalJSON decodes an array. Null becomes nil.
+func (r *Resources) UnmarshalJSON(raw []byte) (err error) {
+	*r, err = readPointers[Resource](raw, MaxPageItems, "resources on a page")
+	return err
+}
+
+// A ResourceTemplate describes the resources whose URIs an RFC 6570 template
+// makes. Unknown members are kept.
+type ResourceTemplate struct {
+	URITemplate string       `json:"uriTemplate"`
+	Name        string       `json:"name"`
+	Title       string       `json:"title,omitzero"` // since 2025-06-18
+	Description string       `json:"description,omitzero"`
+	MIMEType    string       `json:"mimeType,omitzero"` // if all of them have the same
+	Annotations *Annotations `json:"annotations,omitzero"`
+	Icons       Icons        `json:"icons,omitzero"` // since 2025-11-25
+	Meta        Meta         `json:"_meta,omitzero"`
+
+	Others map[string]json.RawMessage `json:",unknown"`
+}
+
+// ResourceTemplates holds the templates of one page: at most MaxPageItems when
+// decoded, and none of them nil.
+type ResourceTemplates []*ResourceTemplate
+
+// UnmarshalJSON decodes an array. Null becomes nil.
+func (r *ResourceTemplates) UnmarshalJSON(raw []byte) (err error) {
+	*r, err = readPointers[ResourceTemplate](raw, MaxPageItems, "resource templates on a page")
+	return err
+}
+
+// ListResourcesParams asks for one page of resources.
+type ListResourcesParams struct {
+	RequestParams
+	Cursor *string `json:"cursor,omitzero"` // nil for the first page; an empty string is a cursor
+}
+
+// ListResourcesResult is one page of resources.
+type ListResourcesResult struct {
+	CacheableResult
+	Resources  Resources `json:"resources"`           // nil when absent
+	NextCursor *string   `json:"nextCursor,omitzero"` // nil on the last page
+}
+
+// ListResourceTemplatesParams asks for one page of resource templates.
+type ListResourceTemplatesParams struct {
+	RequestParams
+	Cursor *string `json:"cursor,omitzero"` // nil for the first page; an empty string is a cursor
+}
+
+// ListResourceTemplatesResult is one page of resource templates.
+type ListResourceTemplatesResult struct {
+	CacheableResult
+	ResourceTemplates ResourceTemplates `json:"resourceTemplates"`   // nil when absent
+	NextCursor        *string           `json:"nextCursor,omitzero"` // nil on the last page
+}
+
+// ReadResourceParams reads a resource.
+type ReadResourceParams struct {
+	RequestParams
+	InputParams
+	URI string `json:"uri"`
+}
+
+// ReadResourceResult holds the contents of a resource. A directory may answer
+// with several.
+type ReadResourceResult struct {
+	CacheableResult
+	Contents      ContentsOfResource `json:"contents"` // nil when absent; not sent while InputRequired is set
+	InputRequired *InputRequired     `json:",inline"`  // the server asks; nil in a complete result
+}
+
+// Text returns all texts of the result, with a line break between them.
+func (r *ReadResourceResult) Text() string {
+	var texts []string
+	for _, c := range r.Contents {
+		if c.Text != nil {
+			texts = append(texts, *c.Text)
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// Stamp implements ModernResult.
+func (r *ReadResourceResult) Stamp(serverInfo json.RawMessage) {
+	r.InputRequired.stampType(&r.Result)
+	r.CacheableResult.Stamp(serverInfo)
+}
+
+type completeReadResult ReadResourceResult // without methods
+
+// MarshalJSONTo encodes the result. While InputRequired is set, the result type
+// is input_required and only InputRequired and _meta are sent.
+func (r ReadResourceResult) MarshalJSONTo(to *jsontext.Encoder) error {
+	if r.InputRequired != nil {
+		return r.InputRequired.marshalAs(to, r.Result, nil)
+	}
+	return marshalTo(to, completeReadResult(r))
+}
+
+// ResourceContents is the text or the bytes of a resource. Set exactly one of
+// Text and Blob. Encoding fails otherwise. Decoding fails if both are set, and
+// takes contents with neither for an empty text.
+type ResourceContents struct {
+	URI      string  `json:"uri"`
+	MIMEType string  `json:"mimeType,omitzero"`
+	Text     *string `json:"text,omitzero"`
+	Blob     []byte  `json:"blob,omitzero"` // base64 on the wire; non-nil but empty for no bytes
+	Meta     Meta    `json:"_meta,omitzero"`
+}
+
+type checkedContents ResourceContents // without methods
+
+// MarshalJSONTo fails unless exactly one of Text and Blob is set.
+func (c ResourceContents) MarshalJSONTo(to *jsontext.Encoder) error {
+	if (c.Text == nil) == (c.Blob == nil) {
+		return errors.New("protocol: contents of a resource need either Text or Blob: " + c.URI)
+	}
+	return marshalTo(to, checkedContents(c))
+}
+
+// UnmarshalJSON fails if both Text and Blob are set.
+func (c *ResourceContents) UnmarshalJSON(raw []byte) error {
+	if err := Unmarshal(raw, (*checkedContents)(c)); err != nil {
+		return err
+	}
+	switch {
+	case c.Text == nil && c.Blob == nil:
+		c.Text = new(string)
+	case c.Text != nil && c.Blob != nil:
+		return errors.New("protocol: contents of a resource have both Text and Blob: " + c.URI)
+	}
+	return nil
+}
+
+// ContentsOfResource holds the answer to one resources/read, at most MaxContents
+// when decoded.
+type ContentsOfResource []ResourceContents
+
+// UnmarshalJSON decodes an array. Null becomes nil.
+func (c *ContentsOfResource) UnmarshalJSON(raw []byte) (err error) {
+	*c, err = readList[ResourceContents](raw, MaxContents, "contents of a resource")
+	return err
+}
+
+// SubscribeParams asks a legacy server to report changes of a resource. The
+// result is an EmptyResult.
+type SubscribeParams struct {
+	RequestParams
+	URI string `json:"uri"`
+}
+
+// UnsubscribeParams ends what SubscribeParams began. The result is an
+// EmptyResult.
+type UnsubscribeParams struct {
+	RequestParams
+	URI string `json:"uri"`
+}
+
+// ResourceUpdatedParams says that a resource changed: the one subscribed to, or
+// one within it.
+type ResourceUpdatedParams struct {
+	NotificationParams
+	URI string `json:"uri"`
+}
+
+// ListenParams opens a subscription, which lasts as long as its request
+// (2026-07-28 basic/patterns/subscriptions).
+type ListenParams struct {
+	RequestParams
+	Notifications SubscriptionFilter `json:"notifications"`
+}
+
+// A SubscriptionFilter names the notifications that a client asks for, or that a
+// server grants. Unknown members are kept, since extensions add some.
+type SubscriptionFilter struct {
+	ToolsListChanged      bool                       `json:"toolsListChanged,omitzero"`
+	PromptsListChanged    bool                       `json:"promptsListChanged,omitzero"`
+	ResourcesListChanged  bool                       `json:"resourcesListChanged,omitzero"`
+	ResourceSubscriptions ResourceURIs               `json:"resourceSubscriptions,omitzero"`
+	TaskIDs               TaskIDs                    `json:"taskIds,omitzero"` // the tasks extension
+	Others                map[string]json.RawMessage `json:",unknown"`
+}
+
+// ResourceURIs names the resources of a subscription, at most MaxResourceURIs
+// when decoded.
+type ResourceURIs []string
+
+// UnmarshalJSON decodes an array. Null becomes nil.
+func (u *ResourceURIs) UnmarshalJSON(raw []byte) (err error) {
+	*u, err = readList[string](raw, MaxResourceURIs, "resource subscriptions")
+	return err
+}
+
+// AcknowledgedParams says which notifications a server grants. It is the first
+// message of a subscription and carries MetaSubscriptionID, as the others do.
+type AcknowledgedParams struct {
+	NotificationParams
+	Notifications SubscriptionFilter `json:"notifications"`
+}
+
+// ListenResult says that the server ends a subscription. It carries
+// MetaSubscriptionID. A subscription that ends without it was lost.
+type ListenResult struct {
+	Result
+}
