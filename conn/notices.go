@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/courier"
+	"github.com/bowline-mcp/bowline/internal/ondemand"
 )
 
 // notices are the peer's notifications on their way to the handler, which takes
@@ -13,7 +13,7 @@ import (
 // mean: those a newer one makes superfluous first, then the oldest of those
 // that may be dropped, then the one that comes (ADR-0006).
 type notices struct {
-	courier.Courier
+	ondemand.Worker
 	handle    func(notice)
 	eased     func() // told off the loop when they are few again
 	bound     int    // notifications that may wait

@@ -3,12 +3,12 @@ package conn
 import (
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/courier"
+	"github.com/bowline-mcp/bowline/internal/ondemand"
 )
 
 // A serial runs functions one at a time, in order, off the loop.
 type serial struct {
-	courier.Courier
+	ondemand.Worker
 	bound   int // functions that may wait
 	waiting []func()
 }

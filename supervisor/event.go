@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/courier"
+	"github.com/bowline-mcp/bowline/internal/ondemand"
 )
 
 // An EventKind is what happened, as a value to switch on.
@@ -46,7 +46,7 @@ const (
 // news carries events to the hook, in order, on a goroutine that exists only
 // while there are events.
 type news struct {
-	courier.Courier
+	ondemand.Worker
 	supervisor string
 	hook       func(Event) // may be nil
 

@@ -10,7 +10,7 @@ type layer struct {
 
 // stack is the house, lowest floor first.
 var stack = []layer{
-	{patterns: []string{"internal/courier"}},
+	{patterns: []string{"internal/ondemand"}},
 	{patterns: []string{"telemetry"}},
 	{patterns: []string{"protocol/jsonrpc/..."}},
 	{patterns: []string{"protocol/..."}},

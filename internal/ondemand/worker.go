@@ -1,0 +1,66 @@
+// Package ondemand runs what waits in a queue, one item at a time, on a
+// goroutine that exists only while something waits. It is the lowest floor of
+// the house: conn and supervisor keep their queues of callbacks with it.
+package ondemand
+
+import (
+	"sync"
+	"time"
+)
+
+// A Worker is a goroutine that exists only while its queue holds something.
+// The queue embeds the Worker and is guarded by its Mu. The zero value is ready
+// to use.
+type Worker struct {
+	Mu    sync.Mutex
+	ended chan struct{} // closed when the goroutine ends; nil while there is none
+}
+
+// Start starts the goroutine unless it runs already. The goroutine calls next
+// until next returns false. The caller holds Mu.
+func (w *Worker) Start(next func() (more bool)) {
+	if w.ended != nil {
+		return
+	}
+	w.ended = make(chan struct{})
+	go run(w.ended, next)
+}
+
+// run calls next until it returns false. If next ends the goroutine
+// (runtime.Goexit), another goroutine continues.
+func run(ended chan struct{}, next func() (more bool)) {
+	finished := false
+	defer func() {
+		if finished {
+			close(ended)
+			return
+		}
+		go run(ended, next)
+	}()
+	for next() {
+	}
+	finished = true
+}
+
+// End is called by next, holding Mu, when the queue is empty and next is about
+// to return false. What is added after End needs another Start.
+func (w *Worker) End() { w.ended = nil }
+
+// Await waits until the goroutine has ended, for at most the grace, and reports
+// whether it has. It reports true at once if there is no goroutine.
+func (w *Worker) Await(grace time.Duration) bool {
+	w.Mu.Lock()
+	ended := w.ended
+	w.Mu.Unlock()
+	if ended == nil {
+		return true
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

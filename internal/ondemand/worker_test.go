@@ -1,0 +1,68 @@
+package ondemand_test
+
+import (
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/ondemand"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// queue is a queue of functions.
+type queue struct {
+	ondemand.Worker
+	waiting []func()
+}
+
+func (q *queue) add(f func()) {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	q.waiting = append(q.waiting, f)
+	q.Start(q.runNext)
+}
+
+func (q *queue) runNext() (more bool) {
+	q.Mu.Lock()
+	if len(q.waiting) == 0 {
+		q.End()
+		q.Mu.Unlock()
+		return false
+	}
+	next := q.waiting[0]
+	q.waiting = q.waiting[1:]
+	q.Mu.Unlock()
+	next()
+	return true
+}
+
+// TestWorker runs functions in order, one at a time. One of them ends its
+// goroutine; the rest still run, and no goroutine stays.
+func TestWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, ran := new(queue), ""
+		q.add(func() { ran += "a" })
+		q.add(func() { ran += "b"; runtime.Goexit() })
+		q.add(func() { pause(time.Second); ran += "c" })
+		q.add(func() { ran += "d" })
+		if q.Await(time.Second / 2) {
+			t.Error("Await returned true before the work was done")
+		}
+		if !q.Await(time.Second) || ran != "abcd" {
+			t.Errorf("ran %q", ran)
+		}
+		if !q.Await(0) {
+			t.Error("Await returned false although there is no goroutine")
+		}
+		q.add(func() { ran += "e" })
+		if synctest.Wait(); ran != "abcde" {
+			t.Errorf("ran %q", ran)
+		}
+	})
+}
+
+func pause(d time.Duration) { <-time.NewTimer(d).C }
