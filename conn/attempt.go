@@ -39,7 +39,7 @@ func (m *making) encode(ctx context.Context, waiting *call) (event, outcome) {
 	}
 	message, err := m.message()
 	if err != nil {
-		return event{}, outcome{ending: ending{Refused, NotSent, err}}
+		return event{}, outcome{ending: ending{Refused, NotSent, &messageError{err}}}
 	}
 	out := message.request(m.id, &waiting.route)
 	out.call, out.stream = waiting, m.by.stream()

@@ -51,20 +51,30 @@ type Request struct {
 	// instead of failing at once.
 	WaitForReady bool
 
-	// Retries is how many more times the call is made, under a new id, when its
-	// link or its stream was lost or the Conn was not ready for it. Before that
-	// it waits for the Conn to be ready, but for a handshake's call, until the
-	// context ends. More than 1,000 mean 1,000. What may have
-	// been executed is made again only if it is Repeatable. Nothing else is
-	// retried: no answer, timeout, cancellation or refusal of another kind. Zero:
-	// the call is made once.
+	// Retries is how many more times Call may send the request, each time under
+	// a new id, after its link or its stream was lost or while the Conn was not
+	// ready. Zero: none. Negative: as often as needed. Above 1,000: 1,000.
+	//
+	// Before each retry Call waits until the Conn is ready. Where the link is
+	// still the same, Call first waits by the delays of Options.BackoffMin and
+	// BackoffMax, which begin anew after a Streaming attempt that lasted
+	// Options.ProvenAfter. Only ctx bounds these waits.
+	//
+	// A request that the peer may have executed is sent again only if it is
+	// Repeatable. An answer, an error of the peer's, a timeout, a cancellation
+	// and any other refusal end the call. Only a request that is Streaming,
+	// Repeatable and without a bound is kept open beyond those: Call sends it
+	// again after an answer, a refusal or a peer's error as well. Such a call
+	// ends with ctx, when the Conn closes, when MessageFor fails, and by the
+	// errors of the peer that no retry mends: method not found, invalid params
+	// and invalid request.
 	Retries int
 
 	// Repeatable says that to execute the request twice does no harm.
 	Repeatable bool
 
-	// OnAttempt is told of each attempt that has ended and is to be followed by
-	// another, on the calling goroutine, before the wait.
+	// OnAttempt is called with each attempt that has ended and will be followed
+	// by another. Call calls it on the calling goroutine, before it waits.
 	OnAttempt func(Attempt)
 
 	// OnProgress is handed the params of progress notifications, on the

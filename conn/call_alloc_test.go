@@ -13,7 +13,7 @@ import (
 // memory, the two frames and what the handler's context takes included. The race
 // detector allocates too, so it is not asked.
 func TestCallAllocates(t *testing.T) {
-	client := serveInMemory(t, handler{"echo": echo})
+	client := serveInMemory(t, runAccepted, handler{"echo": echo})
 	request := conn.Request{Method: "echo", Params: json.RawMessage(`{"text":"a"}`)}
 	allocated := testing.AllocsPerRun(2000, func() {
 		if _, err := client.Call(t.Context(), request); err != nil {

@@ -3,6 +3,7 @@ package conn_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -14,48 +15,81 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// BenchmarkCall measures a round trip in memory: both actors, a handler's
-// goroutine, and the envelopes both ways.
+// BenchmarkCall measures a round trip in memory, for an acceptor that is run and
+// for one that is started.
 func BenchmarkCall(b *testing.B) {
-	for _, c := range []struct {
-		name    string
-		callers int
-	}{{"one caller", 1}, {"64 callers", 64}} {
-		b.Run(c.name, func(b *testing.B) {
-			client := serveInMemory(b, handler{"echo": echo})
-			request := conn.Request{Method: "echo", Params: json.RawMessage(`{"text":"sixty-four bytes of payload, more or less, as tools get them"}`)}
-			work := make(chan struct{}, c.callers)
-			b.ReportAllocs()
-			b.ResetTimer()
-			var callers sync.WaitGroup
-			for range c.callers {
-				callers.Go(func() {
-					for range work {
-						if _, err := client.Call(b.Context(), request); err != nil {
-							b.Error(err)
-						}
-					}
-				})
+	for _, mode := range []struct {
+		name   string
+		accept accepting
+	}{{"run", runAccepted}, {"start", startAccepted}} {
+		for _, callers := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/%d", mode.name, callers), func(b *testing.B) {
+				client := serveInMemory(b, mode.accept, handler{"echo": echo})
+				benchmarkCalls(b, client, callers)
+			})
+		}
+	}
+}
+
+func benchmarkCalls(b *testing.B, client *conn.Conn, callers int) {
+	request := conn.Request{Method: "echo", Params: json.RawMessage(`{"text":"sixty-four bytes of payload, more or less, as tools get them"}`)}
+	work := make(chan struct{}, callers)
+	b.ReportAllocs()
+	b.ResetTimer()
+	var working sync.WaitGroup
+	for range callers {
+		working.Go(func() {
+			for range work {
+				if _, err := client.Call(b.Context(), request); err != nil {
+					b.Error(err)
+				}
 			}
-			for range b.N {
-				work <- struct{}{}
-			}
-			close(work)
-			callers.Wait()
 		})
+	}
+	for range b.N {
+		work <- struct{}{}
+	}
+	close(work)
+	working.Wait()
+}
+
+// BenchmarkConnect measures a connection in memory from New to the end of both
+// sides.
+func BenchmarkConnect(b *testing.B) {
+	var running sync.WaitGroup
+	over := inmem.New(func(link transport.Link) {
+		startAccepted(&running, conn.Accept(link, conn.Options{}))
+	}, inmem.Options{})
+	b.ReportAllocs()
+	for b.Loop() {
+		client := conn.New(over, conn.Options{})
+		running.Go(func() { client.Run(context.Background()) })
+		if err := client.AwaitReady(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		client.Stop()
+		running.Wait()
+	}
+}
+
+// An accepting has an acceptor live, and the group wait for its end.
+type accepting func(*sync.WaitGroup, *conn.Conn)
+
+func runAccepted(running *sync.WaitGroup, c *conn.Conn) {
+	running.Go(func() { c.Run(context.Background()) })
+}
+
+func startAccepted(running *sync.WaitGroup, c *conn.Conn) {
+	running.Add(1)
+	if err := c.Start(context.Background(), func(error) { running.Done() }); err != nil {
+		panic(err)
 	}
 }
 
 // BenchmarkIdlePair says what an initiator and an acceptor that are connected in
 // memory cost together once they have made a call and are idle.
 func BenchmarkIdlePair(b *testing.B) {
-	for name, accept := range map[string]func(*sync.WaitGroup, *conn.Conn){
-		"run": func(running *sync.WaitGroup, c *conn.Conn) { running.Go(func() { c.Run(context.Background()) }) },
-		"started": func(running *sync.WaitGroup, c *conn.Conn) {
-			running.Add(1)
-			c.Start(context.Background(), func(error) { running.Done() })
-		},
-	} {
+	for name, accept := range map[string]accepting{"run": runAccepted, "start": startAccepted} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				keepIdle(b, accept)
@@ -64,7 +98,7 @@ func BenchmarkIdlePair(b *testing.B) {
 	}
 }
 
-func keepIdle(b *testing.B, accept func(*sync.WaitGroup, *conn.Conn)) {
+func keepIdle(b *testing.B, accept accepting) {
 	const many = 2000
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -101,11 +135,10 @@ func inUse() (heap, stack, goroutines float64) {
 }
 
 // serveInMemory connects an initiator to one acceptor, both gone at the end.
-func serveInMemory(b testing.TB, h handler) *conn.Conn {
+func serveInMemory(b testing.TB, accept accepting, h handler) *conn.Conn {
 	var running sync.WaitGroup
 	client := conn.New(inmem.New(func(link transport.Link) {
-		server := conn.Accept(link, conn.Options{Handler: h})
-		running.Go(func() { server.Run(b.Context()) })
+		accept(&running, conn.Accept(link, conn.Options{Handler: h}))
 	}, inmem.Options{}), conn.Options{})
 	running.Go(func() { client.Run(b.Context()) })
 	b.Cleanup(func() { client.Stop(); running.Wait() })

@@ -92,14 +92,16 @@ type CallError struct {
 	Cause    Cause    // of the last attempt, or of the end of the wait for another
 	Delivery Delivery // of all attempts: NotSent only if none can have been executed
 	Err      error
-	Attempts []Attempt // those that did not end the call, oldest first; nil for none
+	Attempts []Attempt // those that did not end the call, oldest first; nil for none. Of a call without a bound, the newest 16
+
+	retries int // how many did not end the call, where that is more than Attempts holds
 }
 
 func (e *CallError) Error() string {
 	if e.Cause == PeerError {
 		return fmt.Sprintf("%s: %v", e.Method, e.Err)
 	}
-	if n := len(e.Attempts); n > 0 {
+	if n := max(len(e.Attempts), e.retries); n > 0 {
 		return fmt.Sprintf("%s: %s (%s) with %d attempts failed before: %v", e.Method, e.Cause, e.Delivery, n, e.Err)
 	}
 	return fmt.Sprintf("%s: %s (%s): %v", e.Method, e.Cause, e.Delivery, e.Err)

@@ -12,7 +12,7 @@ import (
 // answer is sent.
 func TestHandlersContextEndsWithIt(t *testing.T) {
 	served := make(chan context.Context, 1)
-	client := serveInMemory(t, handler{"m": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+	client := serveInMemory(t, runAccepted, handler{"m": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
 		served <- ctx
 		return nil, ctx.Err()
 	}})

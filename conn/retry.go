@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
@@ -30,7 +31,10 @@ type making struct {
 
 	id      int64     // of the present attempt
 	epoch   uint64    // the incarnation it is for
-	earlier []Attempt // before it
+	started time.Time // when it began; only for a Streaming request
+	retries int       // how many attempts came before it
+	unknown bool      // one of those may have been executed
+	earlier []Attempt // the newest of those
 	delays  *schedule // between attempts on one link; nil until needed
 }
 
@@ -38,8 +42,7 @@ type making struct {
 // done stays possible, whatever became of the last.
 func (m *making) whole(ctx context.Context) outcome {
 	o := m.attempts(ctx)
-	mayHave := func(a Attempt) bool { return a.Delivery == Unknown }
-	if o.delivery == NotSent && slices.ContainsFunc(m.earlier, mayHave) {
+	if o.delivery == NotSent && m.unknown {
 		o.delivery = Unknown
 	}
 	return o
@@ -47,13 +50,16 @@ func (m *making) whole(ctx context.Context) outcome {
 
 func (m *making) attempts(ctx context.Context) outcome {
 	for {
+		if m.request.Streaming {
+			m.started = time.Now()
+		}
 		o := m.attempt(ctx)
 		gone := m.request.Epoch != 0 && m.conn.gone(m.request.Epoch)
 		switch {
 		case gone && passes(o) && !errors.Is(o.err, ErrStale):
 			o.err = fmt.Errorf("%w: %w", ErrStale, o.err)
 			return o
-		case gone || o.cause == Answered:
+		case gone || o.cause == Answered && !m.request.keptOpen():
 			return o
 		case m.request.WaitForReady && passes(o):
 			if err := m.awaitReady(ctx); err != nil {
@@ -71,18 +77,47 @@ func (m *making) attempts(ctx context.Context) outcome {
 	}
 }
 
+// keptOpen reports whether the request is made again whatever ends it.
+func (r *Request) keptOpen() bool { return r.Streaming && r.Retries < 0 }
+
 // repeats reports whether another attempt may follow one that ended like this.
 func (m *making) repeats(o outcome) bool {
 	r := &m.request
 	switch {
-	case len(m.earlier) >= min(r.Retries, maxRetries) || m.conn.State() == Closing:
+	case r.Retries >= 0 && m.retries >= min(r.Retries, maxRetries) || m.conn.State() == Closing:
 		return false
 	case o.cause == LinkLost:
 		return o.delivery == NotSent || r.Repeatable
+	case r.keptOpen():
+		return r.reopens(o)
 	default:
 		return passes(o)
 	}
 }
+
+// reopens reports whether a request that is kept open is made again after an
+// answer, an error or a refusal of the peer's. What the peer will never accept
+// and what the program could not encode is not.
+func (r *Request) reopens(o outcome) bool {
+	var fault *jsonrpc.Error
+	switch {
+	case o.cause == Answered:
+		return r.Repeatable
+	case errors.As(o.err, &fault):
+		return r.Repeatable && fault.Code != jsonrpc.CodeMethodNotFound &&
+			fault.Code != jsonrpc.CodeInvalidParams && fault.Code != jsonrpc.CodeInvalidRequest
+	case errors.Is(o.err, ErrDraining) || errors.As(o.err, new(*messageError)):
+		return false
+	default:
+		return o.cause == Refused
+	}
+}
+
+// A messageError is that of a Request.MessageFor.
+type messageError struct{ err error }
+
+func (e *messageError) Error() string { return e.err.Error() }
+func (e *messageError) Unwrap() error { return e.err }
 
 // passes tells a refusal that may be over once the Conn is ready from one that
 // is not.
@@ -108,15 +143,26 @@ func neverReady(ctx context.Context, err error) outcome {
 	return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
 }
 
-// maxRetries bounds what a call remembers of its attempts.
-const maxRetries = 1000
+const (
+	// maxRetries is the most that Request.Retries can ask for, unless it asks
+	// for no bound.
+	maxRetries = 1000
+
+	// maxRemembered bounds what a call without such a bound remembers.
+	maxRemembered = 16
+)
 
 // pause tells of an attempt that has ended, and waits until the next may be
 // made: for the Conn to be ready, whose backoff delays that, or, where only the
 // stream was lost, for as long as the first backoffs would.
 func (m *making) pause(ctx context.Context, o outcome) error {
 	over := Attempt{ID: m.id, Epoch: m.epoch, Cause: o.cause, Delivery: o.delivery, Err: o.err}
+	if m.request.Retries < 0 && len(m.earlier) == maxRemembered {
+		m.earlier = slices.Delete(m.earlier, 0, 1)
+	}
 	m.earlier = append(m.earlier, over)
+	m.retries++
+	m.unknown = m.unknown || o.delivery == Unknown
 	m.retried(over)
 	if m.request.OnAttempt != nil {
 		m.request.OnAttempt(over)
@@ -147,7 +193,8 @@ func (m *making) awaitReady(ctx context.Context) error {
 
 // rest waits for the next delay, or for any change of the Conn's.
 func (m *making) rest(ctx context.Context, status Status) {
-	if m.delays == nil {
+	proven := m.request.Streaming && time.Since(m.started) >= m.conn.options.ProvenAfter
+	if m.delays == nil || proven {
 		m.delays = newSchedule(&m.conn.options)
 	}
 	timer := time.NewTimer(m.delays.next(random()))
@@ -183,7 +230,7 @@ func (m *making) retried(over Attempt) {
 		return
 	}
 	event := telemetry.Retried{
-		Conn: m.conn.options.Name, Method: m.request.Method, ID: over.ID, Epoch: over.Epoch, Attempt: len(m.earlier),
+		Conn: m.conn.options.Name, Method: m.request.Method, ID: over.ID, Epoch: over.Epoch, Attempt: m.retries,
 		Cause: over.Cause.String(), Delivery: over.Delivery.String(), Err: over.Err,
 	}
 	m.conn.tell(func() { hook(m.told, event) })
@@ -193,7 +240,7 @@ func (m *making) retried(over Attempt) {
 func (m *making) end(o outcome) error {
 	var err error
 	if o.cause != Answered {
-		err = &CallError{Method: m.request.Method, ID: m.id, Cause: o.cause, Delivery: o.delivery, Err: o.err, Attempts: m.earlier}
+		err = &CallError{Method: m.request.Method, ID: m.id, Cause: o.cause, Delivery: o.delivery, Err: o.err, Attempts: m.earlier, retries: m.retries}
 	}
 	hook := m.conn.options.Hooks.RequestStopped
 	if hook == nil {
@@ -211,7 +258,7 @@ func (m *making) end(o outcome) error {
 // vain.
 func (m *making) made() int {
 	if last := len(m.earlier) - 1; last >= 0 && m.earlier[last].ID == m.id {
-		return len(m.earlier)
+		return m.retries
 	}
-	return len(m.earlier) + 1
+	return m.retries + 1
 }
