@@ -8,57 +8,65 @@ import (
 	"time"
 )
 
-// A ChildSpec describes a child, in OTP's words.
+// A ChildSpec describes a child: OTP's child specification. Either Run or
+// Supervisor must be set.
 type ChildSpec struct {
-	// ID names the child among those that are not over. Empty: one is given, for
-	// instance "child-7".
+	// ID names the child. It must be unique among the children of the supervisor
+	// that have not terminated. Default: a generated ID such as "child-7".
 	ID string
 
-	// Init, if set, comes before every Run, on the same goroutine. Start waits
-	// for it, and so do the children that are started after this one. When it
-	// fails, the child has failed to start.
+	// Init runs before every Run, on the same goroutine. Start waits for it, and
+	// so do the children started after this one. When Init fails, the child has
+	// failed. Default: none.
 	Init func(context.Context) error
 
-	// Run is the child; see the package comment for its contract. It has the
-	// context of its Init, which ends when the child is to stop, with the cause
-	// ErrStopped, or ErrRestarted when it is to run again, and when Run has
-	// returned.
+	// Run is the child's work; the package comment states its contract. The
+	// context is the one that Init had. It ends when the child must stop, with
+	// the cause ErrStopped, or ErrRestarted if the child runs again afterwards.
 	Run func(context.Context) error
 
-	// Drain, if set, is called by Supervisor.Close, and never by a Stop, on a
-	// goroutine of its own, once Init has returned: it has the child finish what
-	// it has begun and Run return nil, until its context ends, as
-	// http.Server.Shutdown does. Either may return first: the child is over, and
-	// the context of Run ends, when both have; one whose Drain has returned is
-	// told to stop. Nil: the child has nothing to finish.
+	// Drain makes the child finish its work and Run return nil, as
+	// http.Server.Shutdown does. Supervisor.Close calls it, Stop never does. It
+	// runs on its own goroutine after Init has returned, and must return when its
+	// context ends. Drain and Run may return in any order. If Run is still
+	// running when Drain has returned, the child is stopped. Default: none;
+	// Close stops the child at once.
 	Drain func(context.Context) error
 
-	// Supervisor, in place of the three above, makes a supervisor the child of
-	// this one. Its Init has started its children, its Run fails when it gives
-	// up, and its Drain is its Close.
+	// Supervisor makes another supervisor the child, in place of Init, Run and
+	// Drain. Init then starts its children, Run fails when it gives up, and Drain
+	// is its Close.
 	Supervisor *Supervisor
 
-	Restart  Restart       // which ends are followed by another Run; Permanent
-	Shutdown time.Duration // how long a stop waits for the child; 5 s; negative, and for a supervisor: for ever
+	// Restart says whether the child runs again after Run has returned.
+	// Default: Permanent.
+	Restart Restart
 
-	what resumable // that Run runs; nil for a worker
+	// Shutdown is how long a stop waits for the child. After that the child is
+	// reported as stuck, and the stop goes on without it. Default: 5 s; for a
+	// Supervisor, no limit. Negative: no limit.
+	Shutdown time.Duration
+
+	resource resource // of Run; nil for a worker
 }
 
-// A resumable is what another Run goes on with: a connection or a supervisor.
-type resumable interface {
-	// outcome says what follows a Run that has ended with this error. Final: no
-	// other goes on from there. Resumes: another would, and if there is to be
-	// none, what it would go on with has to be dismissed.
-	outcome(error) (final, resumes bool)
+// A resource outlives the Runs of its child: a connection or a supervisor. Each
+// Run continues with it.
+type resource interface {
+	// outcome says what a Run that ended with this error means. Final: the child
+	// cannot run again. Resumes: another Run would continue, and if none
+	// follows, discard must be called.
+	outcome(err error) (final, resumes bool)
 
-	// dismiss closes that.
-	dismiss(error) error
+	// discard closes the resource for good.
+	discard(err error) error
 }
 
 func (spec ChildSpec) withDefaults() ChildSpec {
 	if s := spec.Supervisor; s != nil {
-		spec.Init, spec.Run, spec.Drain = s.begin, s.run, s.drainBelow
-		spec.what, spec.Shutdown = s, cmp.Or(spec.Shutdown, -1)
+		below := subtree{s}
+		spec.Init, spec.Run, spec.Drain = below.init, below.run, below.drain
+		spec.resource, spec.Shutdown = below, cmp.Or(spec.Shutdown, -1)
 	}
 	spec.Shutdown = cmp.Or(spec.Shutdown, defaultShutdown)
 	return spec
@@ -68,31 +76,32 @@ func (spec *ChildSpec) traits() traits {
 	return traits{spec.Restart, spec.Shutdown, spec.Init != nil, spec.Drain != nil, spec.Supervisor != nil}
 }
 
-// A Child is a handle to what a supervisor runs. It stays valid over restarts.
-// Its methods may be called from any goroutine.
+// A Child is a handle to a child of a supervisor. It stays valid when the child
+// is restarted. Its methods may be called from any goroutine.
 type Child struct {
 	supervisor *Supervisor
 	spec       ChildSpec
 
-	// Under the supervisor's mutex.
-	key    uint64 // orders children by their start
-	begun  moment // it has been started: its Init has returned
-	proven bool   // it has been started before
-	done   moment // it is over
-	err    error  // how, set before
-	overAt instant
-	hidden bool // it is not listed once it is over
+	// All that follows is guarded by the supervisor's mutex.
+	key          uint64 // grows with each start
+	started      signal // Init has returned
+	hasStarted   bool   // it has started at least once
+	done         signal // it has terminated
+	err          error  // why; set before done
+	terminatedAt instant
+	hidden       bool // deleted: not listed once it has terminated
 
 	// Of the present Run.
-	cancel     context.CancelCauseFunc
-	undrain    context.CancelFunc // of its Drain; nil unless that runs
-	drainDue   instant            // when that is to have returned; 0 once it was said that it has not
-	goroutines int                // of Run and Drain
-	last       *message           // that Run has ended, while Drain has not returned
-	asked      bool               // to stop
-	overdue    moment             // it has ignored that
-	failure    error              // how it ended
+	cancel      context.CancelCauseFunc
+	cancelDrain context.CancelFunc // nil unless Drain is running
+	drainDue    instant            // when Drain must have returned; 0: its failure is recorded
+	goroutines  int                // of Run and Drain
+	pendingEnd  *message           // the end of Run, while Drain has not returned
+	stopAsked   bool               // it was told to stop
+	overdue     signal             // it has ignored that for its Shutdown
+	failure     error              // how it failed
 
+	// Of all Runs.
 	ran         bool
 	restarts    int
 	failures    int
@@ -102,48 +111,40 @@ type Child struct {
 
 func newChild(s *Supervisor, spec ChildSpec) *Child {
 	if (spec.Run == nil) == (spec.Supervisor == nil) || spec.Supervisor != nil && (spec.Init != nil || spec.Drain != nil) {
-		panic("supervisor: a ChildSpec needs either Run, with Init and Drain at will, or Supervisor")
+		panic("supervisor: a ChildSpec needs either Run or Supervisor; Init and Drain go with Run")
 	}
 	if spec.Restart > Temporary {
-		panic(fmt.Sprintf("supervisor: ChildSpec.Restart: there is no %s", spec.Restart))
+		panic(fmt.Sprintf("supervisor: ChildSpec.Restart: unknown %s", spec.Restart))
 	}
 	return &Child{supervisor: s, spec: spec.withDefaults()}
 }
 
-// ID is the child's name.
+// ID returns the child's ID.
 func (c *Child) ID() string { return c.spec.ID }
 
-// Done is closed when the child is over: it does not run, and the supervisor
-// will not run it again. When somebody else does, by Restart, there is another
-// Done.
+// Done returns a channel that is closed when the child has terminated: it does
+// not run, and the supervisor will not restart it. If Child.Restart brings it
+// back, Done returns a new channel.
 func (c *Child) Done() <-chan struct{} {
 	c.supervisor.mu.Lock()
 	defer c.supervisor.mu.Unlock()
 	return c.done.wait()
 }
 
-// Err is nil until Done is closed. Then it is how the child failed for good,
-// or nil when it returned without an error or was stopped.
+// Err returns nil until Done is closed. Then it returns the failure that
+// terminated the child, or nil if the child was stopped or returned without an
+// error.
 func (c *Child) Err() error {
 	c.supervisor.mu.Lock()
 	defer c.supervisor.mu.Unlock()
 	return c.err
 }
 
-// isOver reports whether Done is closed. The mutex is held.
-func (c *Child) isOver() bool { return c.done.come }
-
-// begin notes that the child has been started. The mutex is held.
-func (c *Child) begin() {
-	c.proven = true
-	c.begun.arrive()
-}
-
-// Stop ends the child's context, waits until the child is over, and returns
-// Err. The child is not restarted. When it still runs after its Shutdown, or
-// at the end of ctx, Stop returns a *StuckError that names it; at the end of
-// ctx it wraps the cause as well. Stop is idempotent. A child that calls its
-// own Stop waits for itself in vain; to end it returns.
+// Stop stops the child, waits until it has terminated, and returns Err. The
+// child is not restarted. If the child still runs after its Shutdown, or when
+// ctx ends, Stop returns a *StuckError; in the latter case joined with the cause
+// of ctx. Stop may be called again. A child must not call its own Stop, because
+// Stop would wait for it; a child ends itself by returning.
 func (c *Child) Stop(ctx context.Context) error {
 	s := c.supervisor
 	s.mu.Lock()
@@ -155,41 +156,46 @@ func (c *Child) Stop(ctx context.Context) error {
 	case <-overdue:
 	case <-ctx.Done():
 	}
-	switch { // several may have come about
+	switch { // several of them may be true
 	case isClosed(done):
 		return c.Err()
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", c.isStuck(), context.Cause(ctx))
+		return fmt.Errorf("%w: %w", c.stuckError(), context.Cause(ctx))
 	default:
-		return c.isStuck()
+		return c.stuckError()
 	}
 }
 
-// Restart has the child run again: it stops it first if it runs, and brings it
-// back if it is over. It returns when the child has been started, like
-// Supervisor.Start, and fails like Stop and Start. It restarts nobody else, and
-// does not count for the intensity. A child that was over comes last in the
-// order of the start. One that is being stopped is stopped: that is ErrStopped
-// until its Done is closed, and so it is when a Stop comes before the child has
-// begun. A Conn that has closed for good cannot run again: that is ErrFinal.
+// Restart runs the child again, after stopping it if it runs. It also brings
+// back a child that has terminated; that one then comes last in the start order.
+// Restart returns when the child has started, restarts no other child, and does
+// not count towards Options.Intensity.
+//
+// It fails as Stop and Supervisor.Start do, and with
+//
+//   - ErrStopped when the child is being stopped, until its Done is closed, or
+//     when the child is stopped before it has started,
+//   - ErrFinal for a Conn that has closed for good.
 func (c *Child) Restart(ctx context.Context) error {
-	if err := c.runAgain(); err != nil {
+	if err := c.restart(); err != nil {
 		return c.refused("restarting", err)
 	}
-	if err := c.awaitBegin(ctx); err != nil {
+	if err := c.awaitStart(ctx); err != nil {
 		return c.refused("restarting", err)
 	}
 	return nil
 }
 
-// runAgain asks for another Run.
-func (c *Child) runAgain() error {
+// errForgotten says that the child was taken off the list during its Restart.
+var errForgotten = errors.New("supervisor: forgotten")
+
+func (c *Child) restart() error {
 	for {
-		nested, err := c.nest() // should it have been forgotten
+		nested, err := c.nest() // it has left the tree if the child was forgotten
 		if err != nil {
 			return err
 		}
-		err = c.askAgain()
+		err = c.askToRestart()
 		if errors.Is(err, errForgotten) {
 			continue
 		}
@@ -200,15 +206,12 @@ func (c *Child) runAgain() error {
 	}
 }
 
-// errForgotten is a child's that was forgotten in the middle of its Restart.
-var errForgotten = errors.New("supervisor: forgotten")
-
-func (c *Child) askAgain() error {
+func (c *Child) askToRestart() error {
 	s := c.supervisor
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.isOver() {
-		if _, closed := c.spec.what.(*connection); closed {
+	if c.done.fired {
+		if _, closed := c.spec.resource.(*connection); closed {
 			return ErrFinal
 		}
 		return s.enlist(c)
@@ -216,64 +219,19 @@ func (c *Child) askAgain() error {
 	if s.core.state != Running {
 		return s.stopped()
 	}
-	if m := s.core.members.byKey[c.key]; m.state == Stopping && !m.again {
+	if m := s.core.members.byKey[c.key]; m.state == Stopping && !m.rerun {
 		return errStopping
 	}
-	if c.begun.come {
-		c.begun = moment{}
+	if c.started.fired {
+		c.started = signal{}
 	}
 	s.step(&message{kind: restartAsked, child: c.key})
 	return nil
 }
 
-func (c *Child) refused(doing string, err error) error {
-	child := "a child"
-	if c.spec.ID != "" {
-		child = fmt.Sprintf("child %q", c.spec.ID)
-	}
-	return fmt.Errorf("%s: %s %s: %w", title(c.supervisor.options.Name), doing, child, err)
-}
-
-// awaitBegin waits until the child has been started.
-func (c *Child) awaitBegin(ctx context.Context) error {
-	c.supervisor.mu.Lock()
-	if c.begun.come {
-		c.supervisor.mu.Unlock()
-		return nil
-	}
-	begun, done, overdue := c.begun.wait(), c.done.wait(), c.overdue.wait()
-	c.supervisor.mu.Unlock()
-	select {
-	case <-begun:
-	case <-done:
-	case <-overdue:
-	case <-ctx.Done():
-	}
-	switch { // several may have come about; the first of these tells most
-	case isClosed(begun):
-		return nil
-	case isClosed(done):
-		return c.whyOver()
-	case isClosed(overdue):
-		return c.isStuck()
-	default:
-		return context.Cause(ctx)
-	}
-}
-
-// whyOver is why a child that is over was not started.
-func (c *Child) whyOver() error {
-	c.supervisor.mu.Lock()
-	defer c.supervisor.mu.Unlock()
-	return cmp.Or(c.err, c.supervisor.stopped())
-}
-
-func (c *Child) isStuck() *StuckError {
-	return &StuckError{c.supervisor.options.Name, []string{c.spec.ID}}
-}
-
-// Delete stops the child, and has it listed no more once it is over, even if
-// that is after Delete has returned. A Restart brings it back all the same.
+// Delete stops the child like Stop, and removes it from the list of children
+// when it has terminated, even if that is after Delete has returned. Restart can
+// bring it back.
 func (c *Child) Delete(ctx context.Context) error {
 	c.hide()
 	return c.Stop(ctx)
@@ -285,5 +243,92 @@ func (c *Child) hide() {
 	defer s.mu.Unlock()
 	c.hidden = true
 	s.forget(c)
-	s.pulse.beat()
+	s.changes.notify()
+}
+
+// refused wraps the reason why the child was not started.
+func (c *Child) refused(doing string, err error) error {
+	child := "a child"
+	if c.spec.ID != "" {
+		child = fmt.Sprintf("child %q", c.spec.ID)
+	}
+	return fmt.Errorf("%s: %s %s: %w", title(c.supervisor.options.Name), doing, child, err)
+}
+
+// setStarted notes that the child has started. The mutex is held.
+func (c *Child) setStarted() {
+	c.hasStarted = true
+	c.started.fire()
+}
+
+// awaitStart waits until the child has started.
+func (c *Child) awaitStart(ctx context.Context) error {
+	c.supervisor.mu.Lock()
+	if c.started.fired {
+		c.supervisor.mu.Unlock()
+		return nil
+	}
+	started, done, overdue := c.started.wait(), c.done.wait(), c.overdue.wait()
+	c.supervisor.mu.Unlock()
+	select {
+	case <-started:
+	case <-done:
+	case <-overdue:
+	case <-ctx.Done():
+	}
+	switch { // several of them may be true; the first says most
+	case isClosed(started):
+		return nil
+	case isClosed(done):
+		return c.startError()
+	case isClosed(overdue):
+		return c.stuckError()
+	default:
+		return context.Cause(ctx)
+	}
+}
+
+// startError is why a child terminated before it had started.
+func (c *Child) startError() error {
+	c.supervisor.mu.Lock()
+	defer c.supervisor.mu.Unlock()
+	return cmp.Or(c.err, c.supervisor.stopped())
+}
+
+func (c *Child) stuckError() *StuckError {
+	return &StuckError{c.supervisor.options.Name, []string{c.spec.ID}}
+}
+
+// A signal fires once. It allocates its channel only when somebody waits:
+// children are many, and few are waited for. The supervisor's mutex guards it.
+type signal struct {
+	fired   bool
+	channel chan struct{}
+}
+
+func (s *signal) fire() {
+	if !s.fired && s.channel != nil {
+		close(s.channel)
+	}
+	s.fired = true
+}
+
+// wait returns a channel that is closed when the signal fires.
+func (s *signal) wait() <-chan struct{} {
+	if s.channel == nil {
+		s.channel = make(chan struct{})
+		if s.fired {
+			close(s.channel)
+		}
+	}
+	return s.channel
+}
+
+func isClosed(channel <-chan struct{}) bool {
+	select {
+	case <-channel:
+		return true
+	default:
+		return false
+	}
 }

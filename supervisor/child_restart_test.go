@@ -69,14 +69,14 @@ func TestRestartOfAChild(t *testing.T) {
 	})
 }
 
-// TestRestartOfTheDeaf names it, and restarts it once it is gone.
+// TestRestartOfAStuckChild names it, and restarts it once it is gone.
 //
 // Guarantees: G-0002.13, G-0002.14
-func TestRestartOfTheDeaf(t *testing.T) {
+func TestRestartOfAStuckChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
-		c := start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deafOnce(release, &runs)})
+		c := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresFirstStop(release, &runs)})
 		if err := c.Restart(t.Context()); !errors.As(err, new(*supervisor.StuckError)) || runs.Load() > 1 {
 			t.Errorf("Restart returned %v after %d runs", err, runs.Load())
 		}
@@ -145,23 +145,23 @@ func TestStopAndRestartAtOnce(t *testing.T) {
 func TestDeletedChildIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
-		c := start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deafOnce(release, new(atomic.Int64))})
+		c := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresFirstStop(release, new(atomic.Int64))})
 		if err := c.Delete(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
 			t.Errorf("Delete returned %v", err)
 		}
-		if _, ok := s.Child("deaf"); !ok {
+		if _, ok := s.Child("stuck"); !ok {
 			t.Error("a child that runs is not listed")
 		}
 		close(release)
 		synctest.Wait()
-		if _, ok := s.Child("deaf"); ok {
+		if _, ok := s.Child("stuck"); ok {
 			t.Error("a deleted child is listed")
 		}
 		if err := c.Restart(t.Context()); err != nil {
 			t.Errorf("Restart returned %v", err)
 		}
 		synctest.Wait()
-		if _, ok := s.Child("deaf"); !ok {
+		if _, ok := s.Child("stuck"); !ok {
 			t.Error("a child that was brought back is not listed")
 		}
 		stop(t, s)
@@ -256,7 +256,7 @@ func TestDeleteOutdatesAReport(t *testing.T) {
 func TestRestartIsToldOfAStuckInit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release, again := supervisor.New(supervisor.Options{}), make(chan struct{}), false
-		c := start(t, s, supervisor.ChildSpec{ID: "deaf", Run: idle, Init: func(context.Context) error {
+		c := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: idle, Init: func(context.Context) error {
 			if again {
 				<-release
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,7 +25,6 @@ var ways = []struct {
 	{"error", returns(errBroken), true},
 	{"an answer to no stop", returns(context.Canceled), true},
 	{"panic", panics("boom"), true},
-	{"goexit", func() error { runtime.Goexit(); return nil }, true},
 }
 
 // TestRestartPolicies ends a child of each policy in each way. What is
@@ -175,16 +173,16 @@ func TestStopAnswers(t *testing.T) {
 	}
 }
 
-// TestChildStopNamesTheDeaf: Stop waits exactly the child's Shutdown, or until
+// TestChildStopNamesAStuckChild: Stop waits exactly the child's Shutdown, or until
 // its context ends, and names the child either way. The supervisor keeps it
 // listed, and its id taken, until it is gone.
 //
 // Guarantees: G-0002.6
-func TestChildStopNamesTheDeaf(t *testing.T) {
+func TestChildStopNamesAStuckChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s, began := supervisor.New(supervisor.Options{}), time.Now()
-		c := start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deaf(release), Shutdown: time.Second})
+		c := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release), Shutdown: time.Second})
 		var stuck *supervisor.StuckError
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -192,15 +190,15 @@ func TestChildStopNamesTheDeaf(t *testing.T) {
 			t.Errorf("Stop returned %v, want a *StuckError with the context's cause", err)
 		}
 		for range 2 {
-			if err := c.Stop(t.Context()); !errors.As(err, &stuck) || stuck.Children[0] != "deaf" {
-				t.Errorf("Stop returned %v, want a *StuckError that names deaf", err)
+			if err := c.Stop(t.Context()); !errors.As(err, &stuck) || stuck.Children[0] != "stuck" {
+				t.Errorf("Stop returned %v, want a *StuckError that names stuck", err)
 			}
 			if took := time.Since(began); took != time.Second {
 				t.Errorf("Stop took %v, want its Shutdown", took)
 			}
 		}
 		var duplicate *supervisor.DuplicateError
-		if _, err := s.Start(context.Background(), supervisor.ChildSpec{ID: "deaf", Run: idle}); !errors.As(err, &duplicate) || duplicate.ID != "deaf" {
+		if _, err := s.Start(context.Background(), supervisor.ChildSpec{ID: "stuck", Run: idle}); !errors.As(err, &duplicate) || duplicate.ID != "stuck" {
 			t.Errorf("Start returned %v, want a *DuplicateError", err)
 		}
 		close(release)
@@ -212,14 +210,14 @@ func TestChildStopNamesTheDeaf(t *testing.T) {
 	})
 }
 
-// TestTheDeafHaveTheirOwnTime: whoever is told later may be overdue earlier.
+// TestStuckChildrenHaveTheirOwnTime: whoever is told later may be overdue earlier.
 //
 // Guarantees: G-0002.6
-func TestTheDeafHaveTheirOwnTime(t *testing.T) {
+func TestStuckChildrenHaveTheirOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release, began := supervisor.New(supervisor.Options{}), make(chan struct{}), time.Now()
-		patient := start(t, s, supervisor.ChildSpec{Run: deaf(release), Shutdown: time.Hour})
-		hurried := start(t, s, supervisor.ChildSpec{Run: deaf(release), Shutdown: time.Second})
+		patient := start(t, s, supervisor.ChildSpec{Run: ignoresStop(release), Shutdown: time.Hour})
+		hurried := start(t, s, supervisor.ChildSpec{Run: ignoresStop(release), Shutdown: time.Second})
 		go patient.Stop(t.Context())
 		synctest.Wait()
 		if err := hurried.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) || time.Since(began) != time.Second {
@@ -238,8 +236,8 @@ func TestTheDeafHaveTheirOwnTime(t *testing.T) {
 func TestLongestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
-		patient := start(t, s, supervisor.ChildSpec{ID: "patient", Shutdown: math.MaxInt64, Run: deaf(release)})
-		other := start(t, s, supervisor.ChildSpec{ID: "deaf", Shutdown: time.Second, Run: deaf(release)})
+		patient := start(t, s, supervisor.ChildSpec{ID: "patient", Shutdown: math.MaxInt64, Run: ignoresStop(release)})
+		other := start(t, s, supervisor.ChildSpec{ID: "stuck", Shutdown: time.Second, Run: ignoresStop(release)})
 		go patient.Stop(t.Context())
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

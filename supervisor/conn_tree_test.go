@@ -299,10 +299,10 @@ func TestDeadStoreMakesNoStuckChild(t *testing.T) {
 	}
 }
 
-// TestReportSaysWhoWaitsForAPlace at a gate, which is not their servers' doing.
+// TestReportSaysWhoIsQueued at a gate, which is not their servers' doing.
 //
 // Guarantees: G-0002.17
-func TestReportSaysWhoWaitsForAPlace(t *testing.T) {
+func TestReportSaysWhoIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, gate := supervisor.New(supervisor.Options{}), &conn.Gate{Places: 1}
 		hangs := dialer(func(ctx context.Context) (transport.Link, error) { <-ctx.Done(); return nil, context.Cause(ctx) })
@@ -310,7 +310,7 @@ func TestReportSaysWhoWaitsForAPlace(t *testing.T) {
 			connect(t, s, conn.New(hangs, conn.Options{Name: name, Gate: gate}))
 			synctest.Wait()
 		}
-		for _, want := range []string{"3 children: 1 starting, 2 waiting for a place;", "─ first: transient connection, starting since", "─ second: transient connection, waiting for a place since"} {
+		for _, want := range []string{"3 children: 2 queued to start, 1 starting;", "─ first: transient connection, starting since", "─ second: transient connection, queued to start since"} {
 			if text := s.Report().String(); !strings.Contains(text, want) {
 				t.Errorf("%q is not in\n%s", want, text)
 			}

@@ -10,20 +10,20 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
-// Connect runs a Conn as a Transient child named by Conn.Name, within the
-// default Shutdown. It fails as Start does, waits for the Registry and for what
-// Start waits for, and starts no goroutine but the Conn's own. It panics without
-// a Conn.
+// Connect runs a Conn as a Transient child with the default Shutdown. The
+// child's ID is Conn.Name. Connect waits and fails as Start does, and also
+// waits for the Registry to hold the name. It starts no goroutine besides the
+// one that runs the Conn. It panics when the Conn is nil.
 //
-// Links, handshakes and the delays between them are the Conn's business, and
-// none of them counts as a restart. Only a panic of an initiator's loop does:
-// the Conn runs again at once, and continues its ids and epochs. So it does
-// when a strategy restarts it, or a supervisor above: it loses its link and
-// begins another, and the handle stays what it is. A Conn that has closed for
-// good is over, and so is its child; Err says why it closed.
+// Links, handshakes and the delays between them belong to the Conn, and none of
+// them counts as a restart. Only a panic in an initiator's loop does: the
+// supervisor then runs the Conn again at once. The same happens when a strategy
+// or a supervisor above restarts it. In both cases the Conn opens a new link and
+// keeps its handle, its ids and its epochs.
 //
-// When no restart follows a panic, because the supervisor stops or gives up,
-// the Conn is closed for good, so that nobody waits for it.
+// The child terminates when the Conn has closed for good; Err says why it
+// closed. If no restart follows a panic, because the supervisor is stopping or
+// gives up, the Conn is closed for good, so that no caller waits for it.
 func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) {
 	if c == nil {
 		panic("supervisor: Connect needs a Conn")
@@ -34,41 +34,42 @@ func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) 
 // A connection is a Conn as a child.
 type connection struct {
 	*conn.Conn
-	names *registry.Registry // that have it while it is one; nil: none
-	named bool               // it has its name from here
-	begun bool               // a Run has ended, and another would go on from there
+	names      *registry.Registry // nil: none
+	registered bool               // the name was registered here
+	resumable  bool               // a Run has ended that another could continue
 }
 
 func (c *connection) spec() ChildSpec {
-	spec := ChildSpec{ID: c.Name(), Run: c.run, Drain: c.drain, Restart: Transient, what: c}
+	spec := ChildSpec{ID: c.Name(), Run: c.run, Drain: c.drain, Restart: Transient, resource: c}
 	if c.names != nil {
 		spec.Init = c.register
 	}
 	return spec
 }
 
-// register gives the Conn its name. One that has it from somewhere else keeps it.
+// register registers the name. If the program had registered it before, the name
+// is not unregistered later.
 func (c *connection) register(ctx context.Context) error {
 	holder, _ := c.names.Lookup(c.Name())
-	c.named = c.named || holder != c.Conn
+	c.registered = c.registered || holder != c.Conn
 	err := c.names.Register(ctx, c.Name(), c.Conn)
 	if c.Name() == "" {
-		return fmt.Errorf("a Conn that is registered needs a conn.Options.Name: %w", err)
+		return fmt.Errorf("a Conn in a Registry needs conn.Options.Name: %w", err)
 	}
 	return err
 }
 
-// run gives the name back when no other Run goes on from here.
+// run unregisters the name unless another Run can continue.
 func (c *connection) run(ctx context.Context) error {
 	err := c.Conn.Run(ctx)
-	if c.begun = c.isResumable(err); c.begun {
+	if c.resumable = c.canResume(err); c.resumable {
 		return err
 	}
 	return c.unregister(err)
 }
 
-// drain is Close. A Conn whose Run has yet to begin, or has ended, has nothing
-// to finish.
+// drain closes the Conn. There is nothing to finish when Run has not begun or
+// has ended.
 func (c *connection) drain(ctx context.Context) error {
 	if err := c.Close(ctx); !errors.Is(err, conn.ErrNotRunning) {
 		return err
@@ -76,33 +77,35 @@ func (c *connection) drain(ctx context.Context) error {
 	return nil
 }
 
-// outcome: what an earlier Run has left is closed also when its name could not
-// be had again.
+// outcome implements resource. The Conn of an earlier Run must be discarded also
+// when its name could not be registered again.
 func (c *connection) outcome(err error) (final, resumes bool) {
-	return !c.isResumable(err), c.begun && !isClosed(c.Done())
+	return !c.canResume(err), c.resumable && !isClosed(c.Done())
 }
 
-// isResumable reports whether another Run continues the one that returned err.
-func (c *connection) isResumable(err error) bool {
+// canResume reports whether another Run can continue after one that returned
+// err.
+func (c *connection) canResume(err error) bool {
 	return !isClosed(c.Done()) && (errors.As(err, new(*conn.PanicError)) || errors.Is(err, conn.ErrInterrupted))
 }
 
-// dismiss closes a Conn that will not be run again although it could be.
-func (c *connection) dismiss(err error) error {
-	c.Stop() // so that it opens no link
+// discard implements resource. A stopped Conn closes for good when it runs, and
+// opens no link.
+func (c *connection) discard(err error) error {
+	c.Stop()
 	return c.unregister(errors.Join(err, c.Conn.Run(context.Background())))
 }
 
-// patience is how long a Store may take to get a name back. A Conn whose name it
-// has not got is over all the same, and long before its Shutdown.
-const patience = time.Second
+// unregisterTimeout bounds the time that a Store may take. It is shorter than
+// the default Shutdown.
+const unregisterTimeout = time.Second
 
-// unregister adds to err that the name was not given back.
+// unregister joins err with the failure to unregister the name.
 func (c *connection) unregister(err error) error {
-	if !c.named {
+	if !c.registered {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 	defer cancel()
 	if failed := c.names.Unregister(ctx, c.Name(), c.Conn); failed != nil {
 		return errors.Join(err, failed)

@@ -143,21 +143,18 @@ func TestStoppedConnIsOver(t *testing.T) {
 	})
 }
 
-// panicky makes an initiator whose loop is ended as often as asked, which counts
-// as a panic.
+// panicky makes an initiator whose loop panics that many times, in the links
+// that it opens first.
 func panicky(times int, opened *[]uint64) *conn.Conn {
 	var c *conn.Conn
 	open := func(context.Context) (transport.Link, error) {
 		*opened = append(*opened, c.Status().Epoch)
+		if times--; times >= 0 {
+			return brokenLink{}, nil
+		}
 		return nil, errDown
 	}
-	final := func(conn.Reason) bool {
-		if times--; times >= 0 {
-			runtime.Goexit()
-		}
-		return false
-	}
-	c = conn.New(dialer(open), conn.Options{Name: "panicky", Final: final})
+	c = conn.New(dialer(open), conn.Options{Name: "panicky"})
 	return c
 }
 
@@ -241,9 +238,8 @@ func TestGivesUpOnce(t *testing.T) {
 		}})
 		release := make(chan struct{})
 		for _, name := range []string{"a", "b"} {
-			connect(t, s, conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{
+			connect(t, s, conn.New(dialer(func(context.Context) (transport.Link, error) { return brokenLink{}, nil }), conn.Options{
 				Name:  name,
-				Final: func(conn.Reason) bool { runtime.Goexit(); return false },
 				Hooks: telemetry.Hooks{Transition: func(telemetry.Transition) { <-release }},
 			}))
 		}

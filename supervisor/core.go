@@ -4,23 +4,88 @@ package supervisor
 
 import "time"
 
-// A core is a supervisor as a pure state machine: no goroutine, lock, clock or
-// I/O. Equal messages at equal times give equal effects.
+// An instant is a time on the supervisor's own monotonic clock: the duration
+// since the supervisor was created. A deadline of zero means there is none.
+type instant = time.Duration
+
+// A message is one thing that happened: the input of the core. Each kind uses
+// only the fields that name it.
+type message struct {
+	kind   messageKind
+	child  uint64 // key of the child it is about
+	traits traits // added
+
+	failed  bool    // ended: with an error or a panic
+	final   bool    // ended: the child cannot run again
+	resumes bool    // ended: a resource must be closed if no other Run follows
+	keeps   bool    // stopAsked: the children start again with the supervisor
+	due     instant // drainAsked: when draining must be over
+}
+
+type messageKind uint8
+
+const (
+	_ messageKind = iota
+
+	// From the program, or from the parent supervisor.
+	begun        // the stopped supervisor starts again, with the children it kept
+	added        // a child was added to a running supervisor
+	stopAsked    // stop the supervisor
+	drainAsked   // drain the supervisor
+	haltAsked    // stop one child
+	restartAsked // restart one child
+
+	// From the goroutines of a child.
+	initialized // its Init has returned
+	drained     // its Drain has returned while its Run has not
+	ended       // all its goroutines have returned
+
+	tick // the timer fired
+)
+
+// An effect is one thing for the shell to do. The shell performs effects in
+// order, and none of them blocks.
+type effect struct {
+	kind  effectKind
+	child uint64  // key of the child it is about
+	rerun bool    // halt: the child runs again afterwards
+	due   instant // drain: when it must be over
+}
+
+type effectKind uint8
+
+const (
+	_        effectKind = iota
+	launch              // run the child
+	drain               // call the Drain of the child
+	halt                // end the context of the child
+	discard             // close what the last Run of the child left open
+	stuck               // report that the child ignores its stop
+	retire              // the child has terminated
+	giveUp              // this child's restart was one too many
+	ready               // the children that were kept have started
+	conclude            // the supervisor has stopped
+)
+
+// A core decides what a supervisor does. It is a pure state machine: no
+// goroutine, lock, clock or I/O. Equal messages at equal times give equal
+// effects. This file starts children and handles their ends; core_restart.go
+// and core_stop.go restart and stop them.
 type core struct {
 	strategy  Strategy
 	intensity int
 	period    time.Duration
-	nested    bool // it may begin again after it has stopped
+	nested    bool // the supervisor is a child, and may begin again after it has stopped
 
-	state    State // Running, Draining, Stopping or Stopped
-	keeps    bool  // stopping: who was running starts with it again
-	members  members
-	restarts []instant // the recent ones, oldest first
-	doomed   []*member // who is to be stopped, next last
-	awaited  *member   // the one of them whose end is waited for
-	ordered  bool      // the members that were kept are being started
-	drainDue instant   // draining: when that is over
-	dueAt    instant   // no deadline is earlier; 0: there is none
+	state     State // Running, Draining, Stopping or Stopped
+	keeps     bool  // while stopping: members that would run again are kept for the next begin
+	members   members
+	restarts  []instant // within the period, oldest first
+	stopQueue []*member // members to stop, the next one last
+	awaited   *member   // the member whose end the queue waits for
+	beginning bool      // the members that were kept are being started
+	drainDue  instant   // while draining: when it must be over
+	dueAt     instant   // the earliest deadline, or earlier
 
 	now instant
 	out []effect
@@ -33,8 +98,8 @@ func newCore(o *Options) *core {
 	}
 }
 
-// step takes one message at time now. The effects are to be performed in
-// order, before the next step.
+// step applies one message at time now. The caller performs the returned
+// effects, in order, before the next step.
 func (c *core) step(now instant, msg *message) []effect {
 	c.now, c.out = now, c.out[:0]
 	m := c.members.byKey[msg.child]
@@ -50,7 +115,7 @@ func (c *core) step(now instant, msg *message) []effect {
 	case tick:
 		c.onTick()
 	default:
-		if m != nil { // else it is over by now
+		if m != nil { // otherwise it has terminated in the meantime
 			c.onMember(m, msg)
 		}
 	}
@@ -79,7 +144,7 @@ func (c *core) emit(kind effectKind, m *member) {
 	c.out = append(c.out, effect{kind: kind, child: m.key})
 }
 
-// enter changes the state of a member; nothing else does.
+// enter changes the state of a member. Nothing else does.
 func (c *core) enter(m *member, s State) {
 	c.members.count(m.state, -1)
 	c.members.count(s, 1)
@@ -87,15 +152,15 @@ func (c *core) enter(m *member, s State) {
 }
 
 func (c *core) onAdded(msg *message) {
-	m := &member{traits: msg.traits, key: msg.child, fresh: true}
+	m := &member{traits: msg.traits, key: msg.child, firstStart: true}
 	c.members.link(m)
 	c.run(m)
 }
 
-// run has a member run as soon as the strategy allows: at once, or when all
-// before it do.
+// run starts a member as soon as the strategy allows: at once, or when all
+// members before it have started.
 func (c *core) run(m *member) {
-	nobodyWaits := c.members.census == census{} && !c.ordered
+	nobodyWaits := c.members.stateCounts == stateCounts{} && !c.beginning
 	if c.state == Running && (c.strategy == OneForOne || nobodyWaits) {
 		c.launch(m)
 		return
@@ -105,17 +170,17 @@ func (c *core) run(m *member) {
 
 func (c *core) launch(m *member) {
 	if c.enter(m, Starting); !m.inits {
-		m.fresh = false
+		m.firstStart = false
 		c.enter(m, Running)
 	}
 	c.emit(launch, m)
 }
 
-// advance starts the members that wait, in order, each when those before it
-// have started. Where children need each other, those that are to run again
-// have to be gone first.
+// advance starts the waiting members in order, each after those before it have
+// started. Where children depend on each other, it starts none until every
+// member that is to run again has returned.
 func (c *core) advance() {
-	if c.members.waiting == 0 && !c.ordered || c.isHeldUp() {
+	if c.members.waiting == 0 && !c.beginning || c.isHeldUp() {
 		return
 	}
 	for m := range c.members.inOrder() {
@@ -126,20 +191,20 @@ func (c *core) advance() {
 			return
 		}
 	}
-	if c.ordered {
-		c.ordered = false
+	if c.beginning {
+		c.beginning = false
 		c.out = append(c.out, effect{kind: ready})
 	}
 }
 
-// isHeldUp reports whether a member that still runs keeps others from being
-// started. One that has ignored its stop and is not to run again does not.
+// isHeldUp reports whether a member that is still stopping keeps others from
+// starting. A stuck member holds up nobody unless it is to run again.
 func (c *core) isHeldUp() bool {
 	if c.strategy == OneForOne {
 		return false
 	}
 	for m := range c.members.inOrder() {
-		if m.state == Stopping && (m.again || !m.stuck) {
+		if m.state == Stopping && (m.rerun || !m.stuck) {
 			return true
 		}
 	}
@@ -148,9 +213,9 @@ func (c *core) isHeldUp() bool {
 
 func (c *core) onInitialized(m *member) {
 	if m.state != Starting {
-		return // it was told to stop meanwhile
+		return // it was told to stop in the meantime
 	}
-	m.fresh = false
+	m.firstStart = false
 	c.enter(m, Running)
 }
 
@@ -158,17 +223,17 @@ func (c *core) onInitialized(m *member) {
 func (c *core) onEnded(m *member, msg *message) {
 	m.resumes = msg.resumes
 	switch {
-	case m.state == Stopping && m.again && !msg.final:
+	case m.state == Stopping && m.rerun && !msg.final:
 		c.run(m)
 	case m.state == Stopping:
 		c.retire(m)
-	case m.fresh: // whoever wanted to start it is told
+	case m.firstStart: // the caller of Start gets the error
 		c.retire(m)
-	case msg.final || !m.restart.again(msg.failed):
+	case msg.final || !m.restart.follows(msg.failed):
 		c.retire(m)
-	case c.state != Running || m.doomed: // it would have been stopped
+	case c.state != Running || m.queued: // it would have been stopped anyway
 		c.hold(m)
-	case !c.affords():
+	case !c.countRestart():
 		c.giveUp(m)
 	default:
 		c.restart(m)
@@ -178,7 +243,7 @@ func (c *core) onEnded(m *member, msg *message) {
 	}
 }
 
-// hold keeps a member for the time when it can run again, if there is one.
+// hold keeps a member until it can run again, if that time will come.
 func (c *core) hold(m *member) {
 	if c.state != Running && !c.keeps {
 		c.retire(m)
@@ -187,14 +252,14 @@ func (c *core) hold(m *member) {
 	c.enter(m, Waiting)
 }
 
-// retire is the end of a member, once what its last Run has left is closed.
+// retire terminates a member, after what its last Run left open is closed.
 func (c *core) retire(m *member) {
 	if m.resumes {
-		m.again = false
+		m.rerun = false
 		c.stopWithin(m)
-		c.emit(dismiss, m)
-		if !m.doomed { // so that the supervisor does not stop without it
-			c.doomed = append(c.doomed, m)
+		c.emit(discard, m)
+		if !m.queued { // so that the supervisor waits for it before it stops
+			c.stopQueue = append(c.stopQueue, m)
 		}
 		return
 	}

@@ -1,48 +1,53 @@
-// Package supervisor starts, watches, restarts and stops what a program runs,
+// Package supervisor starts, watches, restarts and stops the parts of a program,
 // after the model of Erlang/OTP.
 //
-// A child is a function that runs until its context ends. The supervisor gives
-// it one goroutine, runs it again when it fails, as its restart type says, and
-// stops it on request. A panic is a failure of that child; the process lives.
-// When children fail too often the supervisor gives up, stops all of them, and
-// says which one it was. A supervisor can be the child of another, which then
-// begins it anew: so what fails is contained by the smallest part of the tree
-// that can do without it.
+// A supervisor runs children. A child is a function, a Conn, or another
+// supervisor. The supervisor runs each child on a goroutine, runs it again when
+// it fails, as its restart type says, and stops it on request. A panic in a child
+// is a failure of that child; the process lives on.
+//
+// When children fail too often, the supervisor gives up: it stops all of them
+// and fails with an error that names the last one. A nested supervisor that
+// gives up is a failed child of its parent, which restarts it. So a failure is
+// handled by the smallest part of the tree that can handle it.
 //
 // # The contract of a child
 //
-//   - Run works until its context ends, then cleans up and returns. What it
-//     returns because of that (nil, context.Canceled, ErrStopped) is no failure.
-//   - Before it returns, it waits for every goroutine it has started.
-//   - It can be run again: it keeps nothing of a Run that has failed, or knows
-//     how to go on from there.
-//   - Init is for what others depend on: the children after it are started when
-//     it has returned.
-//   - Go cannot end a goroutine from outside. A child that ignores the end of
-//     its context is reported by name, and left behind, after its Shutdown. It
-//     is not run again before it is gone.
+//   - Run works until its context ends, then cleans up and returns. If it then
+//     returns nil, context.Canceled or the cause of the context, it has not failed.
+//   - Before Run returns, every goroutine that it has started has ended.
+//   - Run can be called again: it relies on nothing that a failed Run left behind.
+//   - Init does what other children depend on: those started after this child
+//     start when Init has returned.
+//   - Go cannot kill a goroutine. A child that ignores the end of its context is
+//     reported as stuck after its Shutdown, and left behind. It does not run
+//     again before it has returned.
 //
 // # What is guaranteed
 //
-//   - A failed child runs again at once: the supervisor adds no delay.
-//   - Children are stopped in reverse order of their start, one after another,
-//     and those that a Strategy restarts are started in order again.
-//   - Stop returns when every child's goroutine is gone or named; Close first
-//     lets the whole tree finish what it has begun, within one deadline.
-//   - A connection costs one goroutine in all, and its backoff is its own.
-//   - A supervisor has no goroutine of its own; as a child of another it has one.
+//   - A failed child is restarted at once, without a delay.
+//   - Children are stopped one after another in reverse start order. Those that a
+//     Strategy restarts are then started in start order.
+//   - Stop returns when every child has returned or was reported as stuck. Close
+//     first lets the whole tree finish its work, within one deadline.
+//   - A Conn costs one goroutine in all. A lost link is no restart: the Conn
+//     reconnects by itself, after its own backoff.
+//   - A root supervisor has no goroutine; a nested one has one.
+//   - Starting, restarting and stopping one child takes constant time, however
+//     many there are. Restarting a group takes time in proportion to the number
+//     of children.
 //
-// A Report is the tree at one moment, as data and, by its String, for people:
+// # Reports
 //
-//	supervisor app at 2026-11-21 12:05:03: rest_for_one, running since 12:00:00, 2 children: 2 running; 0 restarts in the last 5s, of which it gives up on the 4th
+// Supervisor.Report returns the tree at one moment, as data. Its String method
+// prints it:
+//
+//	supervisor app at 2026-11-21 12:05:03: rest_for_one, running since 12:00:00, 2 children: 2 running; 0 of 3 restarts used in the last 5s
 //	├─ config: permanent worker, running since 12:00:00
-//	└─ pool: permanent one_for_one supervisor, running since 12:00:00; 2 children: 1 backoff, 1 ready; 0 restarts …
+//	└─ pool: permanent one_for_one supervisor, running since 12:00:00; 2 children: 1 backoff, 1 ready; 0 of 3 restarts used in the last 5s
 //	   ├─ weather: transient connection, ready since 12:04:07 over link 3, last failure: link broken: exit status 1
 //	   └─ search: transient connection, backoff since 12:05:01, attempt 8 at 12:05:29, last failure: open failed: connection refused
 //
-// A link that is lost is the Conn's business, and no restart.
-//
-// Starting, restarting and stopping one child takes constant time, however
-// many there are; restarting a group takes time in proportion to the supervisor. What happens is decided by a pure state machine, which is
-// searched exhaustively; see ADR-0002.
+// A pure state machine makes all decisions; a test searches its states
+// exhaustively. See ADR-0002.
 package supervisor

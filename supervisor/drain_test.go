@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -142,7 +141,7 @@ func TestCloseWithoutADeadline(t *testing.T) {
 		d.want(t, "a drains", "a is stopped")
 		release := make(chan struct{})
 		s, began = supervisor.New(supervisor.Options{}), time.Now()
-		start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deaf(release), Shutdown: time.Hour})
+		start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release), Shutdown: time.Hour})
 		var stuck *supervisor.StuckError
 		if err := s.Close(t.Context()); !errors.As(err, &stuck) || time.Since(began) != 5*time.Second {
 			t.Errorf("Close returned %v after %v", err, time.Since(began))
@@ -200,7 +199,6 @@ func TestDrainThatDoesNotEndRun(t *testing.T) {
 	for name, drain := range map[string]func(context.Context) error{
 		"returns": func(context.Context) error { return nil },
 		"panics":  func(context.Context) error { panic("boom") },
-		"exits":   func(context.Context) error { runtime.Goexit(); return nil },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := supervisor.New(supervisor.Options{})
@@ -295,10 +293,10 @@ func TestNoRestartWhileDraining(t *testing.T) {
 func TestDrainThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
-		start(t, s, supervisor.ChildSpec{ID: "deaf", Run: idle, Drain: deaf(release), Shutdown: time.Second})
+		start(t, s, supervisor.ChildSpec{ID: "stuck", Run: idle, Drain: ignoresStop(release), Shutdown: time.Second})
 		var stuck *supervisor.StuckError
 		took, err := shut(t, s)
-		if took != 55*time.Second || !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"deaf"}) {
+		if took != 55*time.Second || !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"stuck"}) {
 			t.Errorf("Close returned %v after %v", err, took)
 		}
 		close(release)

@@ -11,40 +11,38 @@ import (
 )
 
 var (
-	// ErrStopped refuses to start a child of a supervisor that is stopping or
-	// has stopped. It is also the cause of a child's context that ends because
-	// the child is to stop. Where the supervisor has given up, the error is an
-	// *IntensityError as well, to errors.As.
+	// ErrStopped says that the supervisor is stopping or has stopped, so that no
+	// child can start. It is also the cause of the context of a child that must
+	// stop. If the supervisor has given up, errors.As finds the *IntensityError
+	// as well.
 	ErrStopped = errors.New("supervisor: stopped")
 
-	// ErrRestarted is the cause of a child's context that ends because the child
-	// is to run again: its strategy says so, or a supervisor above is restarted,
-	// or somebody called Child.Restart. A Conn is interrupted by it, not closed.
+	// ErrRestarted is the cause of the context of a child that must stop and then
+	// runs again: because its strategy says so, because a supervisor above is
+	// restarted, or because of Child.Restart. It wraps conn.ErrInterrupted, so
+	// that a Conn is interrupted and not closed.
 	ErrRestarted = fmt.Errorf("supervisor: restarted: %w", conn.ErrInterrupted)
 
-	// ErrFinal refuses to restart a Conn that has closed for good.
+	// ErrFinal is returned by Child.Restart for a Conn that has closed for good.
 	ErrFinal = errors.New("supervisor: child cannot run again")
 
-	// ErrNested refuses to make a supervisor the child of another: it is one
-	// already, or that would be a circle.
-	ErrNested = errors.New("supervisor: it cannot be a child here")
+	// ErrNested is returned when a supervisor cannot become a child: it is the
+	// child of another supervisor already, or would contain itself.
+	ErrNested = errors.New("supervisor: cannot become a child")
 
-	// errStopping refuses to restart a child until it is over.
+	// errStopping is returned by Child.Restart while the child is being stopped.
 	errStopping = new(stoppedError)
-
-	// ErrGoexit is the failure of a child that called runtime.Goexit.
-	ErrGoexit = errors.New("supervisor: child called runtime.Goexit")
 )
 
-// A DuplicateError refuses to start a child whose id belongs to one that is
-// not over.
+// A DuplicateError says that the ID of a new child belongs to a child that has
+// not terminated.
 type DuplicateError struct {
 	Supervisor string // Options.Name
 	ID         string
 }
 
 func (e *DuplicateError) Error() string {
-	return fmt.Sprintf("%s: there is a child %q already, which is not over", title(e.Supervisor), e.ID)
+	return fmt.Sprintf("%s: child id %q is in use", title(e.Supervisor), e.ID)
 }
 
 // A PanicError is a panic in a child's Init, Run or Drain.
@@ -55,10 +53,10 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// A StuckError names the children that were asked to stop and still run.
+// A StuckError names the children that were told to stop and still run.
 type StuckError struct {
 	Supervisor string   // Options.Name
-	Children   []string // in the order of their stop; "OnEvent" is the hook
+	Children   []string // IDs in the order of the stop; "OnEvent" stands for Options.OnEvent
 }
 
 func (e *StuckError) Error() string {
@@ -69,13 +67,14 @@ func (e *StuckError) Error() string {
 	return fmt.Sprintf("%s: still running after being stopped: %s", title(e.Supervisor), strings.Join(names, ", "))
 }
 
-// An IntensityError is why a supervisor has given up: one restart too many.
+// An IntensityError says that a supervisor has given up because its children
+// failed too often.
 type IntensityError struct {
 	Supervisor string        // Options.Name
-	Child      string        // whose restart was one too many
+	Child      string        // ID of the child whose restart was one too many
 	Intensity  int           // how many restarts were allowed
 	Period     time.Duration // within this time
-	Err        error         // how that child ended last; nil if it returned without an error
+	Err        error         // how that child failed; nil if it returned without an error
 }
 
 func (e *IntensityError) Error() string {
@@ -88,38 +87,39 @@ func (e *IntensityError) Error() string {
 
 func (e *IntensityError) Unwrap() error { return e.Err }
 
-// A stoppedError is ErrStopped with more to say: of the supervisor, that it has
-// given up, and else of the child.
+// A stoppedError is ErrStopped with its reason: the supervisor has given up, or,
+// if gaveUp is nil, the child is being stopped.
 type stoppedError struct{ gaveUp *IntensityError }
 
 func (e *stoppedError) Error() string {
 	if e.gaveUp == nil {
-		return "the child is being stopped, and can be restarted once its Done is closed"
+		return "the child is stopping; it can be restarted when its Done is closed"
 	}
 	return fmt.Sprintf("%v: %v", ErrStopped, e.gaveUp)
 }
 
 func (e *stoppedError) Unwrap() error { return ErrStopped }
 
-// As finds why. It is not unwrapped to, since who answers a stop with this
-// error has not failed like the child that was restarted too often.
+// As finds the IntensityError. Unwrap does not lead to it: a child that returns
+// the cause of its context has not failed with the error of the child that the
+// supervisor gave up on.
 func (e *stoppedError) As(target any) bool {
-	why, ok := target.(**IntensityError)
+	gaveUp, ok := target.(**IntensityError)
 	if ok = ok && e.gaveUp != nil; ok {
-		*why = e.gaveUp
+		*gaveUp = e.gaveUp
 	}
 	return ok
 }
 
-// stopped is ErrStopped, and why. The mutex is held.
+// stopped returns ErrStopped with its reason. The mutex is held.
 func (s *Supervisor) stopped() error {
-	if gaveUp := s.life.gaveUp; gaveUp != nil {
+	if gaveUp := s.lifetime.gaveUp; gaveUp != nil {
 		return &stoppedError{gaveUp}
 	}
 	return ErrStopped
 }
 
-// title is how errors begin.
+// title is the beginning of every error text.
 func title(name string) string {
 	if name == "" {
 		return "supervisor"
@@ -127,8 +127,8 @@ func title(name string) string {
 	return "supervisor " + plain(name)
 }
 
-// answersStop reports whether an error says only that the child was asked to
-// stop. One that joins something else to that does not.
+// answersStop reports whether an error says only that the child was told to
+// stop. An error that joins anything else with that does not.
 func answersStop(err error) bool {
 	var joined interface{ Unwrap() []error }
 	if !errors.As(err, &joined) {

@@ -17,25 +17,25 @@ func wantText(t *testing.T, err error, want string) {
 	}
 }
 
-// TestRefusalsOfADeafChild are true of one that was told to stop, and say what
+// TestRefusalsOfAStuckChild are true of one that was told to stop, and say what
 // can be done.
 //
 // Guarantees: G-0002.13
-func TestRefusalsOfADeafChild(t *testing.T) {
+func TestRefusalsOfAStuckChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{Name: "app"}), make(chan struct{})
-		spec := supervisor.ChildSpec{ID: "a", Run: deaf(release), Shutdown: time.Second}
+		spec := supervisor.ChildSpec{ID: "a", Run: ignoresStop(release), Shutdown: time.Second}
 		c := start(t, s, spec)
 		if err := c.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
 			t.Errorf("Stop returned %v", err)
 		}
 		err := c.Restart(t.Context())
-		wantText(t, err, `supervisor app: restarting child "a": the child is being stopped, and can be restarted once its Done is closed`)
+		wantText(t, err, `supervisor app: restarting child "a": the child is stopping; it can be restarted when its Done is closed`)
 		if !errors.Is(err, supervisor.ErrStopped) || errors.As(err, new(*supervisor.IntensityError)) {
 			t.Errorf("Restart returned %v", err)
 		}
 		_, err = s.Start(t.Context(), spec)
-		wantText(t, err, `supervisor app: starting child "a": supervisor app: there is a child "a" already, which is not over`)
+		wantText(t, err, `supervisor app: starting child "a": supervisor app: child id "a" is in use`)
 		close(release)
 		<-c.Done()
 		if err := c.Restart(t.Context()); err != nil {

@@ -7,29 +7,33 @@ import (
 	"github.com/bowline-mcp/bowline/internal/ondemand"
 )
 
-// An EventKind is what happened, as a value to switch on.
+// An EventKind says what happened.
 type EventKind string
 
 const (
-	ChildStarted   EventKind = "child started"
-	ChildRestarted EventKind = "child restarted" // its Run ended and another began; Err says how it ended
-	ChildStopped   EventKind = "child stopped"   // it is over: stopped, or returned without an error
-	ChildFailed    EventKind = "child failed"    // it is over: Err, and no restart
-	ChildStuck     EventKind = "child stuck"     // it ignores its stop; Err is a *StuckError
-	GaveUp         EventKind = "gave up"         // one restart too many; Err is an *IntensityError
+	ChildStarted   EventKind = "child started"   // its first Run begins
+	ChildRestarted EventKind = "child restarted" // another Run begins; Err is how the last one failed, if it did
+	ChildStopped   EventKind = "child stopped"   // it has terminated without a failure
+	ChildFailed    EventKind = "child failed"    // it has terminated because of Err
+	ChildStuck     EventKind = "child stuck"     // it still runs after its Shutdown; Err is a *StuckError
+	GaveUp         EventKind = "gave up"         // the supervisor gave up; Err is an *IntensityError
 )
 
 // An Event is one thing that happened to a child.
 type Event struct {
 	Kind       EventKind
 	Supervisor string // Options.Name
-	Child      string
-	Restarts   int // of this child so far
+	Child      string // the child's ID
+	Restarts   int    // how often this child was restarted so far
 	Err        error
 	At         time.Time
-	Dropped    uint64 // events that OnEvent has missed so far: it was slow, or it panicked, or it did not return before a stop was over
+
+	// Dropped is how many events OnEvent has missed so far, because it was slow,
+	// panicked, or did not return before a stop was over.
+	Dropped uint64
 }
 
+// String formats the event on one line.
 func (e Event) String() string {
 	text := fmt.Sprintf("%s: %s: %s", title(e.Supervisor), plain(e.Child), e.Kind)
 	if e.Err == nil {
@@ -39,98 +43,90 @@ func (e Event) String() string {
 }
 
 const (
-	maxEvents = 1024      // that wait for the hook
-	hookName  = "OnEvent" // how a hook that does not return is named
+	maxEvents = 1024      // how many may wait for the hook
+	hookName  = "OnEvent" // names a hook that does not return in a StuckError
 )
 
-// news carries events to the hook, in order, on a goroutine that exists only
-// while there are events.
-type news struct {
+// An eventQueue calls the hook for each event, in order, on a goroutine that
+// exists only while there are events.
+type eventQueue struct {
 	ondemand.Worker
 	supervisor string
 	hook       func(Event) // may be nil
 
 	waiting []Event
 	dropped uint64
-	ended   bool // settle was called
+	closed  bool
 }
 
-// tell adds an event. It never blocks.
-func (n *news) tell(e Event) {
-	n.Mu.Lock()
-	defer n.Mu.Unlock()
+// add appends an event. It never blocks.
+func (q *eventQueue) add(e Event) {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
 	switch {
-	case n.hook == nil:
-	case n.ended || len(n.waiting) >= maxEvents:
-		n.dropped++
+	case q.hook == nil:
+	case q.closed || len(q.waiting) >= maxEvents:
+		q.dropped++
 	default:
-		n.waiting = append(n.waiting, e)
-		n.Start(n.tellNext)
+		q.waiting = append(q.waiting, e)
+		q.Start(q.deliver)
 	}
 }
 
-// tellNext calls the hook. One that panics, or ends its goroutine, misses this
-// event only.
-func (n *news) tellNext() (more bool) {
-	e, more := n.next()
+// deliver calls the hook for the next event. A panic loses that event only.
+func (q *eventQueue) deliver() (more bool) {
+	e, more := q.next()
 	if !more {
 		return false
 	}
-	heard := false
 	defer func() {
-		if !heard {
-			_ = recover()
-			n.miss(1)
+		if recover() != nil {
+			q.drop(1)
 		}
 	}()
-	n.hook(e)
-	heard = true
+	q.hook(e)
 	return true
 }
 
-func (n *news) next() (e Event, more bool) {
-	n.Mu.Lock()
-	defer n.Mu.Unlock()
-	if len(n.waiting) == 0 {
-		n.waiting = nil
-		n.End()
+func (q *eventQueue) next() (e Event, more bool) {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.waiting = nil
+		q.End()
 		return Event{}, false
 	}
-	e, n.waiting = n.waiting[0], n.waiting[1:]
-	e.Supervisor, e.Dropped = n.supervisor, n.dropped
+	e, q.waiting = q.waiting[0], q.waiting[1:]
+	e.Supervisor, e.Dropped = q.supervisor, q.dropped
 	return e, true
 }
 
-func (n *news) miss(events int) {
-	n.Mu.Lock()
-	defer n.Mu.Unlock()
-	n.dropped += uint64(events)
+func (q *eventQueue) drop(events int) {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	q.dropped += uint64(events)
 }
 
-// resume takes events again, after settle.
-func (n *news) resume() {
-	n.Mu.Lock()
-	defer n.Mu.Unlock()
-	n.ended = false
-}
+// reopen accepts events again, after close.
+func (q *eventQueue) reopen() { q.setClosed(false) }
 
-// settle takes no more events, waits until the hook was told all of them, and
-// reports whether that came about within the limit. If not, nothing follows the
-// call that does not return.
-func (n *news) settle(limit time.Duration) bool {
-	n.end()
-	if n.Await(limit) {
+// close accepts no more events and waits until the hook has seen all of them,
+// for at most the limit. When the limit has passed, the events that wait are
+// dropped, and close returns false.
+func (q *eventQueue) close(limit time.Duration) bool {
+	q.setClosed(true)
+	if q.Await(limit) {
 		return true
 	}
-	n.Mu.Lock()
-	defer n.Mu.Unlock()
-	n.dropped += uint64(len(n.waiting))
-	n.waiting = nil
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	q.dropped += uint64(len(q.waiting))
+	q.waiting = nil
 	return false
 }
 
-func (n *news) end() {
-	n.Mu.Lock()
-	defer n.Mu.Unlock()
-	n.ended = true
+func (q *eventQueue) setClosed(closed bool) {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	q.closed = closed
 }

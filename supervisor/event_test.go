@@ -3,7 +3,6 @@ package supervisor_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -20,18 +19,18 @@ func TestEvents(t *testing.T) {
 			told = append(told, e.String())
 		}})
 		release, child := make(chan struct{}), newScript()
-		start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deaf(release), Shutdown: time.Second})
+		start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release), Shutdown: time.Second})
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: child.run})
 		child.end(returns(errBroken))
 		child.end(panics("boom\nand more"))
 		s.Wait(t.Context())
 		want := []string{
-			"supervisor tree: deaf: child started",
+			"supervisor tree: stuck: child started",
 			"supervisor tree: a: child started",
 			"supervisor tree: a: child restarted: broken",
 			"supervisor tree: a: gave up: supervisor tree: gave up: child \"a\" needed more than 1 restarts within 5s: panic: boom",
 			"supervisor tree: a: child failed: panic: boom",
-			"supervisor tree: deaf: child stuck: supervisor tree: still running after being stopped: deaf",
+			"supervisor tree: stuck: child stuck: supervisor tree: still running after being stopped: stuck",
 		}
 		close(release)
 		synctest.Wait()
@@ -50,7 +49,7 @@ func TestStuckIsToldOnce(t *testing.T) {
 				told++
 			}
 		}})
-		c := start(t, s, supervisor.ChildSpec{Run: deaf(release)})
+		c := start(t, s, supervisor.ChildSpec{Run: ignoresStop(release)})
 		for range 2 {
 			if err := c.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
 				t.Errorf("Stop returned %v", err)
@@ -160,32 +159,6 @@ func TestHookMayUseTheSupervisor(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 		stop(t, s)
-	})
-}
-
-// A hook that ends its goroutine, as t.FailNow does, misses an event, not all
-// that follow.
-//
-// Guarantees: G-0002.7
-func TestHookThatEndsItsGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var told []string
-		first := true
-		s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
-			if first {
-				first = false
-				runtime.Goexit()
-			}
-			told = append(told, e.String())
-		}})
-		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
-		synctest.Wait()
-		start(t, s, supervisor.ChildSpec{ID: "b", Run: idle})
-		synctest.Wait()
-		stop(t, s)
-		if len(told) != 3 {
-			t.Errorf("after the first event OnEvent was told %q", told)
-		}
 	})
 }
 

@@ -14,7 +14,7 @@ func (w *scene) step(msg *message) {
 }
 
 var effectNames = [...]string{
-	launch: "launch", drain: "drain", halt: "halt", dismiss: "dismiss", stuck: "stuck",
+	launch: "launch", drain: "drain", halt: "halt", discard: "discard", stuck: "stuck",
 	retire: "retire", giveUp: "give up", ready: "ready", conclude: "conclude",
 }
 
@@ -36,8 +36,8 @@ func (w *scene) perform(fx *effect) {
 		ready := !b.starting || w.plan.children[fx.child-1].early
 		w.must(w.stopping && !w.keeping && b.alive && ready && !b.halted && !b.draining, "a drain of child %d", fx.child)
 		b.draining = true
-	case dismiss:
-		w.must(b.listed && !b.alive && b.left, "a dismissal of child %d, which has left nothing", fx.child)
+	case discard:
+		w.must(b.listed && !b.alive && b.left, "a discard of child %d, which has left nothing", fx.child)
 		b.alive, b.dismissing, b.halted, b.left, b.again, b.kept = true, true, true, false, false, false
 	case stuck:
 		w.must(b.alive && b.halted && !b.overdue && w.plan.children[fx.child-1].shutdown >= 0, "child %d is called stuck", fx.child)
@@ -93,8 +93,8 @@ func (w *scene) halt(fx *effect) {
 			w.must(!after.alive || after.overdue, "child %d is told to stop before child %d", fx.child, i)
 		}
 	}
-	b.halted, b.again = true, fx.again
-	w.must(!fx.again || !w.stopping || w.keeping, "child %d is to run again", fx.child)
+	b.halted, b.again = true, fx.rerun
+	w.must(!fx.rerun || !w.stopping || w.keeping, "child %d is to run again", fx.child)
 }
 
 // conclude holds that what is left when the supervisor has stopped was named.
@@ -121,18 +121,18 @@ func (w *scene) spent() (count int) {
 
 // checkRest holds what is true whenever the core has nothing to do.
 func (w *scene) checkRest() {
-	busy, deaf := false, false
+	busy, held := false, false
 	for i := 1; i <= int(w.added); i++ {
 		b := &w.children[i]
 		busy = busy || b.alive && (b.starting || b.halted && !b.overdue || b.draining)
-		deaf = deaf || b.overdue && b.again
+		held = held || b.overdue && b.again
 		w.must(!w.hurried || !b.alive || b.halted, "child %d runs on when the time for the drain is up", i)
 		w.must(!b.listed || b.alive || b.kept || w.stopping, "child %d is forgotten", i)
 	}
 	w.must(!w.stopping || w.over || busy, "the supervisor does not get on with its stop")
 	for i := 1; i <= int(w.added); i++ {
 		waits := w.children[i].listed && !w.children[i].alive
-		w.must(!waits || w.stopping || busy || deaf && w.plan.options.Strategy != OneForOne, "child %d waits for nothing", i)
+		w.must(!waits || w.stopping || busy || held && w.plan.options.Strategy != OneForOne, "child %d waits for nothing", i)
 	}
 	if w.plan.options.Strategy == OneForOne {
 		w.must(w.stopping || w.spent() <= w.plan.options.Intensity, "%d restarts, and the supervisor has not given up", w.spent())
@@ -142,7 +142,7 @@ func (w *scene) checkRest() {
 
 // checkMembers holds that the core has its own books in order.
 func (w *scene) checkMembers() {
-	var counts census
+	var counts stateCounts
 	listed, last := 0, uint64(0)
 	for m := range w.core.members.inOrder() {
 		b := &w.children[m.key]
@@ -166,6 +166,6 @@ func (w *scene) checkMembers() {
 		bounded := m.state == Stopping && !m.stuck && m.shutdown >= 0
 		w.must(!bounded || w.core.dueAt != 0 && w.core.dueAt <= m.due, "nothing ends the wait for child %d", m.key)
 	}
-	w.must(counts == w.core.members.census && listed == len(w.core.members.byKey), "the counts are wrong")
+	w.must(counts == w.core.members.stateCounts && listed == len(w.core.members.byKey), "the counts are wrong")
 	w.must(w.core.state != Draining || w.core.dueAt != 0 && w.core.dueAt <= w.core.drainDue, "nothing ends the drain")
 }

@@ -15,19 +15,19 @@ func (w *scene) clone() *scene {
 func (c *core) clone() *core {
 	twin := *c
 	twin.out, twin.restarts = nil, slices.Clone(c.restarts)
-	twin.members = members{byKey: make(map[uint64]*member), census: c.members.census}
+	twin.members = members{byKey: make(map[uint64]*member), stateCounts: c.members.stateCounts}
 	for m := range c.members.inOrder() {
 		other := *m
 		other.previous, other.next = nil, nil
 		twin.members.link(&other)
 	}
-	twin.doomed = nil
-	for _, m := range c.doomed {
+	twin.stopQueue = nil
+	for _, m := range c.stopQueue {
 		if other := twin.members.byKey[m.key]; other != nil {
-			twin.doomed = append(twin.doomed, other)
+			twin.stopQueue = append(twin.stopQueue, other)
 		} else {
 			gone := *m
-			twin.doomed = append(twin.doomed, &gone)
+			twin.stopQueue = append(twin.stopQueue, &gone)
 		}
 	}
 	if c.awaited != nil {
@@ -71,18 +71,18 @@ func (f *form) write(w *scene) []byte {
 	f.bytes = f.bytes[:0]
 	c := w.core
 	f.byte(w.added, c.state[1], c.state[2])
-	f.flags(c.keeps, c.ordered && c.state == Running, w.stopping, w.keeping, w.over, w.ordered, w.gaveUp)
+	f.flags(c.keeps, c.beginning && c.state == Running, w.stopping, w.keeping, w.over, w.ordered, w.gaveUp)
 	f.at(w.now, c.dueAt)
 	f.at(w.now, c.drainDue)
 	f.ages(w.now, c.restarts)
 	f.ages(w.now, w.ended)
 	for m := range c.members.inOrder() {
 		f.byte(uint8(m.key), m.state[0], m.state[2])
-		f.flags(m.fresh, m.again && (m.doomed || m.state == Stopping), m.doomed, m.resumes && m.state == Waiting, m.stuck, c.awaited == m)
+		f.flags(m.firstStart, m.rerun && (m.queued || m.state == Stopping), m.queued, m.resumes && m.state == Waiting, m.stuck, c.awaited == m)
 		f.at(w.now, m.due)
 	}
 	f.byte(0)
-	for _, m := range c.doomed {
+	for _, m := range c.stopQueue {
 		f.byte(uint8(m.key))
 	}
 	f.byte(0)

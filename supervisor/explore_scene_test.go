@@ -190,7 +190,7 @@ func (w *scene) stop() {
 func (w *scene) end(c choice) {
 	b := &w.children[c.child]
 	restart := w.plan.children[c.child-1].restart
-	counts := !b.halted && !b.fresh && c.kind != closes && restart.again(c.kind != returns)
+	counts := !b.halted && !b.fresh && c.kind != closes && restart.follows(c.kind != returns)
 	if counts && !w.stopping {
 		w.ended = append(w.ended, w.now)
 	}

@@ -44,7 +44,7 @@ func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
 		}
 		callers.Wait()
 		pass(time.Minute)
-		if r := root.Report(); r.Spent != 0 || r.Children[0].Restarts != 1 || r.Children[0].Supervisor.GaveUp != nil || failing.runs.Load() != 1 {
+		if r := root.Report(); r.RecentRestarts != 0 || r.Children[0].Restarts != 1 || r.Children[0].Supervisor.GaveUp != nil || failing.runs.Load() != 1 {
 			t.Errorf("report:\n%v", r)
 		}
 		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed, supervisor.ChildFailed}; !slices.Equal(told, want) {

@@ -52,17 +52,17 @@ func idle(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// deaf returns a child that ignores its stop until the test closes release.
-func deaf(release <-chan struct{}) func(context.Context) error {
+// ignoresStop returns a child that ignores its stop until the test closes release.
+func ignoresStop(release <-chan struct{}) func(context.Context) error {
 	return func(context.Context) error {
 		<-release
 		return nil
 	}
 }
 
-// deafOnce returns a child that ignores its first stop until then, and counts
+// ignoresFirstStop returns a child that ignores its first stop until then, and counts
 // its runs.
-func deafOnce(release <-chan struct{}, runs *atomic.Int64) func(context.Context) error {
+func ignoresFirstStop(release <-chan struct{}, runs *atomic.Int64) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if runs.Add(1) == 1 {
 			<-release

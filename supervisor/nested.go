@@ -6,68 +6,119 @@ import (
 	"fmt"
 )
 
-// nest makes the supervisor that a child runs part of the tree, and reports
-// whether it was not. It is claimed before it is known that this is no circle, so
-// that of two that would be one if both were let, the later sees the other.
+// A subtree is a supervisor as the child of another. Its children run by
+// themselves; the goroutine of the child waits for the end of the lifetime.
+type subtree struct{ *Supervisor }
+
+// init begins a lifetime: it starts the children that were kept, in order. It
+// returns at once if the supervisor is running, or if its Drain was called.
+func (s subtree) init(ctx context.Context) error {
+	for {
+		l, began := s.begin()
+		select {
+		case <-l.ready:
+			return nil
+		case <-ctx.Done():
+			return s.end(ctx)
+		case <-l.done:
+			if began && l.result != nil || s.isClosing() {
+				return l.result
+			}
+		}
+	}
+}
+
+// begin begins a lifetime if the last one has ended, and otherwise returns the
+// present one.
+func (s subtree) begin() (l *lifetime, began bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if began = isClosed(s.lifetime.done) && !s.closing; began {
+		s.lifetime = newLifetime()
+		s.events.reopen()
+		s.step(&message{kind: begun})
+	}
+	return s.lifetime, began
+}
+
+// run waits for the end of the lifetime, and ends it when ctx ends.
+func (s subtree) run(ctx context.Context) error {
+	l := s.currentLifetime()
+	select {
+	case <-l.done:
+		return l.result
+	case <-ctx.Done():
+		return s.end(ctx)
+	}
+}
+
+// end stops the supervisor because its parent says so. It keeps its children if
+// the parent will run it again.
+func (s subtree) end(ctx context.Context) error {
+	l := s.stop(errors.Is(context.Cause(ctx), ErrRestarted))
+	<-l.done
+	return l.result
+}
+
+// drain closes the supervisor. The root has already reserved the time that a
+// stop takes.
+func (s subtree) drain(ctx context.Context) error {
+	s.setClosing(true)
+	return s.drainFor(ctx, 0.99)
+}
+
+func (s subtree) setClosing(closing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing = closing
+}
+
+func (s subtree) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
+}
+
+// outcome implements resource. A supervisor can always run again, and must be
+// discarded if it has kept children.
+func (s subtree) outcome(error) (final, resumes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return false, s.core.keeps
+}
+
+// discard implements resource: it terminates the children that were kept.
+func (s subtree) discard(error) error {
+	l := s.stop(false)
+	<-l.done
+	return l.result
+}
+
+// nest puts the supervisor that a child runs into the tree, and reports whether
+// it was outside. It claims the supervisor before it looks for a circle: of two
+// claims that would make a circle together, the later one sees the earlier.
 func (c *Child) nest() (changed bool, err error) {
-	below := c.spec.Supervisor
-	switch below {
+	below := subtree{c.spec.Supervisor}
+	switch below.Supervisor {
 	case nil:
 		return false, nil
 	case c.supervisor:
-		return false, fmt.Errorf("%w: it would be its own", ErrNested)
+		return false, fmt.Errorf("%w: it would contain itself", ErrNested)
 	}
 	if changed, err = below.claim(c); !changed {
 		return false, err
 	}
-	for up := c.supervisor; up != nil; up = up.above() {
-		if up == below {
+	for up := c.supervisor; up != nil; up = (subtree{up}).above() {
+		if up == below.Supervisor {
 			c.unnest()
-			return false, fmt.Errorf("%w: %s is below it", ErrNested, c.supervisor.called())
+			return false, fmt.Errorf("%w: it contains %s", ErrNested, nameOf(c.supervisor))
 		}
 	}
 	below.join(c.supervisor)
 	return true, nil
 }
 
-func (s *Supervisor) claim(by *Child) (changed bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch s.parent {
-	case nil:
-		s.parent = by
-		return true, nil
-	case by:
-		return false, nil
-	default:
-		return false, fmt.Errorf("%w: it is one of %s", ErrNested, s.parent.supervisor.called())
-	}
-}
-
-// called is how errors speak of a supervisor that is not theirs.
-func (s *Supervisor) called() string {
-	if s.options.Name == "" {
-		return "an unnamed supervisor"
-	}
-	return title(s.options.Name)
-}
-
-// has reports whether a child runs the supervisor, as part of the tree.
-func (s *Supervisor) has(parent *Child) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.parent == parent && s.core.nested
-}
-
-// join ends a claim: from here on the supervisor may begin again.
-func (s *Supervisor) join(parent *Supervisor) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.core.nested = true
-	s.pulse.feed(&parent.pulse)
-}
-
-// unnest takes the supervisor of a child, if that runs one, out of the tree.
+// unnest takes the supervisor that a child runs, if any, out of the tree.
 func (c *Child) unnest() {
 	s := c.spec.Supervisor
 	if s == nil {
@@ -77,11 +128,40 @@ func (c *Child) unnest() {
 	defer s.mu.Unlock()
 	if s.parent == c {
 		s.parent, s.core.nested = nil, false
-		s.pulse.feed(nil)
+		s.changes.forwardTo(nil)
 	}
 }
 
-func (s *Supervisor) above() *Supervisor {
+func (s subtree) claim(by *Child) (changed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.parent {
+	case nil:
+		s.parent = by
+		return true, nil
+	case by:
+		return false, nil
+	default:
+		return false, fmt.Errorf("%w: it is already a child of %s", ErrNested, nameOf(s.parent.supervisor))
+	}
+}
+
+// join completes a claim: from now on the supervisor may begin again.
+func (s subtree) join(parent *Supervisor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.nested = true
+	s.changes.forwardTo(&parent.changes)
+}
+
+// belongsTo reports whether that child runs the supervisor, as part of the tree.
+func (s subtree) belongsTo(parent *Child) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.parent == parent && s.core.nested
+}
+
+func (s subtree) above() *Supervisor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.parent == nil {
@@ -90,88 +170,10 @@ func (s *Supervisor) above() *Supervisor {
 	return s.parent.supervisor
 }
 
-// begin is the Init of a supervisor: it starts the children that it has kept,
-// in order. One that runs already has nothing to begin, nor has one whose Drain
-// was called already.
-func (s *Supervisor) begin(ctx context.Context) error {
-	for {
-		l, began := s.beginLife()
-		select {
-		case <-l.ready:
-			return nil
-		case <-ctx.Done():
-			return s.end(ctx)
-		case <-l.done:
-			if began && l.verdict != nil || s.isClosing() {
-				return l.verdict
-			}
-		}
+// nameOf is how the errors of one supervisor name another.
+func nameOf(s *Supervisor) string {
+	if s.options.Name == "" {
+		return "an unnamed supervisor"
 	}
-}
-
-// beginLife begins another life if the last is over, and else finds the
-// present one.
-func (s *Supervisor) beginLife() (l *life, began bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if began = isClosed(s.life.done) && !s.closing; began {
-		s.life = newLife()
-		s.news.resume()
-		s.step(&message{kind: begun})
-	}
-	return s.life, began
-}
-
-// setClosing notes whether the parent has had this Run finish.
-func (s *Supervisor) setClosing(closing bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closing = closing
-}
-
-func (s *Supervisor) isClosing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closing
-}
-
-// run is the Run of a supervisor: its children run by themselves.
-func (s *Supervisor) run(ctx context.Context) error {
-	l := s.present()
-	select {
-	case <-l.done:
-		return l.verdict
-	case <-ctx.Done():
-		return s.end(ctx)
-	}
-}
-
-// end stops the supervisor because its parent says so. If it is to begin again
-// it keeps its children.
-func (s *Supervisor) end(ctx context.Context) error {
-	l := s.stop(errors.Is(context.Cause(ctx), ErrRestarted))
-	<-l.done
-	return l.verdict
-}
-
-func (s *Supervisor) present() *life {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.life
-}
-
-// outcome reports whether there are children that would go on with another
-// life. There can always be one.
-func (s *Supervisor) outcome(error) (final, resumes bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return false, s.core.keeps
-}
-
-// dismiss closes what the children that were kept have left: there will be no
-// other life.
-func (s *Supervisor) dismiss(error) error {
-	l := s.stop(false)
-	<-l.done
-	return l.verdict
+	return title(s.options.Name)
 }

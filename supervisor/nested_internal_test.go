@@ -33,7 +33,7 @@ func TestRestartMeetsAForget(t *testing.T) {
 		if err := c.Delete(t.Context()); err != nil { // somebody else
 			t.Fatal(err)
 		}
-		if err := c.askAgain(); !errors.Is(err, errForgotten) { // Restart goes on
+		if err := c.askToRestart(); !errors.Is(err, errForgotten) { // Restart goes on
 			t.Fatal(err)
 		}
 		if err := c.Restart(t.Context()); err != nil { // and from the beginning
@@ -43,7 +43,7 @@ func TestRestartMeetsAForget(t *testing.T) {
 		if _, ok := root.Child("pool"); !ok {
 			t.Error("it does not run")
 		}
-		if pool.above() != root {
+		if (subtree{pool}).above() != root {
 			t.Error("pool runs in root, and belongs to nobody")
 		}
 		other := New(Options{Name: "other"})
@@ -64,7 +64,7 @@ func TestSupervisorStaysInTheTree(t *testing.T) {
 		if err := c.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if !pool.has(c) || pool.pulse.up != &root.pulse {
+		if !(subtree{pool}).belongsTo(c) || pool.changes.parent != &root.changes {
 			t.Error("it runs, and belongs to nobody")
 		}
 		if err := root.Stop(t.Context()); err != nil {

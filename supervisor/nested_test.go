@@ -48,7 +48,7 @@ func TestGivingUpIsAFailureOfTheParentsChild(t *testing.T) {
 			t.Errorf("report:\n%v", root.Report())
 		}
 		c.end(returns(errBroken))
-		if r := pool.Report(); r.Spent != 1 || r.State != supervisor.Running || r.GaveUp != nil {
+		if r := pool.Report(); r.RecentRestarts != 1 || r.State != supervisor.Running || r.GaveUp != nil {
 			t.Errorf("report:\n%v", r)
 		}
 		stop(t, root)
@@ -117,17 +117,17 @@ func TestGroupRestartOfASupervisor(t *testing.T) {
 	})
 }
 
-// TestDeafGrandchildIsNotRunTwice: a supervisor that begins again does not run a
+// TestStuckGrandchildIsNotRunTwice: a supervisor that begins again does not run a
 // child that has not heard of its stop yet.
 //
 // Guarantees: G-0002.13, G-0002.15
-func TestDeafGrandchildIsNotRunTwice(t *testing.T) {
+func TestStuckGrandchildIsNotRunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := supervisor.New(supervisor.Options{})
 		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
 		var runs atomic.Int64
 		release := make(chan struct{})
-		start(t, pool, supervisor.ChildSpec{ID: "deaf", Run: deafOnce(release, &runs)})
+		start(t, pool, supervisor.ChildSpec{ID: "stuck", Run: ignoresFirstStop(release, &runs)})
 		sibling := newScript()
 		start(t, pool, supervisor.ChildSpec{ID: "sibling", Run: sibling.run})
 		if err := poolChild.Restart(t.Context()); err != nil {
@@ -135,28 +135,28 @@ func TestDeafGrandchildIsNotRunTwice(t *testing.T) {
 		}
 		synctest.Wait()
 		if sibling.runs.Load() != 2 || runs.Load() != 1 {
-			t.Errorf("the sibling ran %d times, the deaf child %d times", sibling.runs.Load(), runs.Load())
+			t.Errorf("the sibling ran %d times, the stuck child %d times", sibling.runs.Load(), runs.Load())
 		}
 		close(release)
 		synctest.Wait()
 		if runs.Load() != 2 {
-			t.Errorf("the deaf child ran %d times", runs.Load())
+			t.Errorf("the stuck child ran %d times", runs.Load())
 		}
 		stop(t, root)
 	})
 }
 
-// TestStopOfATreeNamesTheDeaf, however deep.
+// TestStopOfATreeNamesStuckChildren, however deep.
 //
 // Guarantees: G-0002.6, G-0002.15
-func TestStopOfATreeNamesTheDeaf(t *testing.T) {
+func TestStopOfATreeNamesStuckChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := supervisor.New(supervisor.Options{Name: "root"})
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
 		release := make(chan struct{})
-		start(t, pool, supervisor.ChildSpec{ID: "deaf", Run: deaf(release)})
+		start(t, pool, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release)})
 		err := root.Stop(t.Context())
-		if want := "supervisor root: stopping child \"pool\": supervisor pool: still running after being stopped: deaf"; err == nil || err.Error() != want {
+		if want := "supervisor root: stopping child \"pool\": supervisor pool: still running after being stopped: stuck"; err == nil || err.Error() != want {
 			t.Errorf("Stop returned %v, want %s", err, want)
 		}
 		close(release)
@@ -222,13 +222,13 @@ func TestTreesAreTrees(t *testing.T) {
 			parent, child *supervisor.Supervisor
 			id, text      string
 		}{
-			{root, root, "", `supervisor root: starting a child: supervisor: it cannot be a child here: it would be its own`},
-			{inner, inner, "", `supervisor inner: starting a child: supervisor: it cannot be a child here: it would be its own`},
-			{inner, root, "up", `supervisor inner: starting child "up": supervisor: it cannot be a child here: supervisor inner is below it`},
-			{unnamed, other, "up", `supervisor: starting child "up": supervisor: it cannot be a child here: an unnamed supervisor is below it`},
-			{other, inner, "a", `supervisor: starting child "a": supervisor: it cannot be a child here: it is one of supervisor root`},
-			{root, inner, "again", `supervisor root: starting child "again": supervisor: it cannot be a child here: it is one of supervisor root`},
-			{root, unnamed, "a", `supervisor root: starting child "a": supervisor: it cannot be a child here: it is one of an unnamed supervisor`},
+			{root, root, "", `supervisor root: starting a child: supervisor: cannot become a child: it would contain itself`},
+			{inner, inner, "", `supervisor inner: starting a child: supervisor: cannot become a child: it would contain itself`},
+			{inner, root, "up", `supervisor inner: starting child "up": supervisor: cannot become a child: it contains supervisor inner`},
+			{unnamed, other, "up", `supervisor: starting child "up": supervisor: cannot become a child: it contains an unnamed supervisor`},
+			{other, inner, "a", `supervisor: starting child "a": supervisor: cannot become a child: it is already a child of supervisor root`},
+			{root, inner, "again", `supervisor root: starting child "again": supervisor: cannot become a child: it is already a child of supervisor root`},
+			{root, unnamed, "a", `supervisor root: starting child "a": supervisor: cannot become a child: it is already a child of an unnamed supervisor`},
 		} {
 			_, err := refused.parent.Start(t.Context(), supervisor.ChildSpec{ID: refused.id, Supervisor: refused.child})
 			if wantText(t, err, refused.text); !errors.Is(err, supervisor.ErrNested) {

@@ -3,58 +3,59 @@ package supervisor
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 )
 
-// A Report is a supervisor and all below it at one moment: what runs, since
-// when, and what became of it before. Its String is the tree, for people.
+// A Report is a snapshot of a supervisor and everything below it. Its String
+// method prints the tree.
 type Report struct {
-	At        time.Time // that moment
-	Name      string    // Options.Name
-	Strategy  Strategy
-	State     State     // Running, Draining, Stopping or Stopped
-	Since     time.Time // of that State: when it changed last
-	Spent     int       // restarts within the last Period
-	Intensity int       // how many of them are allowed
-	Period    time.Duration
-	GaveUp    error // an *IntensityError, if the supervisor did
+	At             time.Time // when the snapshot was taken
+	Name           string    // Options.Name
+	Strategy       Strategy
+	State          State     // Running, Draining, Stopping or Stopped
+	Since          time.Time // when the supervisor entered that state
+	RecentRestarts int       // restarts within the last Period
+	Intensity      int       // how many of them are allowed
+	Period         time.Duration
+	GaveUp         error // an *IntensityError if the supervisor gave up; else nil
 
-	// Children, in the order of their start: those that are not over, and the
-	// last 128 that are.
+	// Children, in start order: all that have not terminated, and the last 128
+	// that have.
 	Children []ChildReport
 
 	changed <-chan struct{}
 }
 
-// A ChildReport is one child at one moment.
+// A ChildReport is a snapshot of one child.
 type ChildReport struct {
-	ID          string
-	Restart     Restart
-	State       State
-	Asked       bool      // stopping, or over: it was told to stop
-	Stuck       bool      // stopping: it has ignored that
-	Again       bool      // stopping: it is run again once it is gone
-	Since       time.Time // of the state
-	Restarts    int       // how often it was run again, whoever's failure that was for
-	Failures    int       // how often its Init, Run or Drain has failed
-	LastFailure error     // how it did last; nil if it never has
-	FailedAt    time.Time
+	ID            string
+	Restart       Restart
+	State         State
+	StopRequested bool      // it was told to stop
+	Stuck         bool      // Stopping: it has ignored that for its Shutdown
+	WillRestart   bool      // Stopping: it runs again once it has returned
+	Since         time.Time // when it entered the state
+	Restarts      int       // how often it was restarted, whichever child had failed
+	Failures      int       // how often its Init, Run or Drain has failed
+	LastFailure   error     // nil if it has never failed
+	FailedAt      time.Time // when it failed last
 
 	Connection *conn.Status // of a Conn; else nil
-	Supervisor *Report      // of a supervisor; else nil
+	Supervisor *Report      // of a nested supervisor; else nil
 }
 
-// Changed is closed when something has changed in the tree since the report
-// was made: a child, not the state of a Conn, which has a Changed of its own.
+// Changed returns a channel that is closed at the next change in the tree after
+// the snapshot. The state of a Conn is not part of that: watch conn.Conn.Changed.
 func (r Report) Changed() <-chan struct{} { return r.changed }
 
-// Report describes the tree from here downwards. It takes time in proportion
-// to the number of children; each supervisor is seen at one moment, and those
-// below it a little later.
+// Report takes a snapshot of the supervisor and everything below it. It takes
+// time in proportion to the number of children. The snapshot of one supervisor
+// is consistent; those below it are taken a little later.
 func (s *Supervisor) Report() Report {
-	changed := s.pulse.next() // first, so that nothing is missed
+	changed := s.changes.next() // first, so that no change is missed
 	s.mu.Lock()
 	r := s.describe()
 	listed := make([]*Child, 0, len(s.byID))
@@ -69,33 +70,33 @@ func (s *Supervisor) Report() Report {
 	s.mu.Unlock()
 	r.changed = changed
 	for i, c := range listed {
-		r.Children[i].look(c)
+		r.Children[i].describeBelow(c)
 	}
 	return r
 }
 
-// describe is the report without the children. The mutex is held.
+// describe reports on the supervisor without its children. The mutex is held.
 func (s *Supervisor) describe() Report {
 	r := Report{
-		At: time.Now(), Name: s.options.Name, Strategy: s.options.Strategy, State: s.core.state, Since: s.life.since,
-		Spent:     s.core.recent(s.now()),
-		Intensity: max(s.options.Intensity, 0), Period: s.options.Period,
+		At: time.Now(), Name: s.options.Name, Strategy: s.options.Strategy, State: s.core.state, Since: s.lifetime.since,
+		RecentRestarts: s.core.recentRestarts(s.now()),
+		Intensity:      max(s.options.Intensity, 0), Period: s.options.Period,
 	}
-	if s.life.gaveUp != nil {
-		r.GaveUp = s.life.gaveUp
+	if s.lifetime.gaveUp != nil {
+		r.GaveUp = s.lifetime.gaveUp
 	}
 	return r
 }
 
-// describe is the report without what is below. The mutex is held.
+// describe reports on the child without what is below it. The mutex is held.
 func (c *Child) describe() ChildReport {
 	r := ChildReport{
-		ID: c.spec.ID, Restart: c.spec.Restart, Asked: c.asked,
+		ID: c.spec.ID, Restart: c.spec.Restart, StopRequested: c.stopAsked,
 		Restarts: c.restarts, Failures: c.failures, LastFailure: c.lastFailure,
 	}
-	since := c.overAt
+	since := c.terminatedAt
 	if m, ok := c.supervisor.core.members.byKey[c.key]; ok {
-		r.State, r.Stuck, r.Again, since = m.state, m.stuck, m.state == Stopping && m.again, m.since
+		r.State, r.Stuck, r.WillRestart, since = m.state, m.stuck, m.state == Stopping && m.rerun, m.since
 	} else if r.State = Stopped; c.err != nil {
 		r.State = Failed
 	}
@@ -106,14 +107,54 @@ func (c *Child) describe() ChildReport {
 	return r
 }
 
-// look adds what is below a child.
-func (r *ChildReport) look(c *Child) {
-	switch what := c.spec.what.(type) {
+// describeBelow adds the Conn or the supervisor that the child runs.
+func (r *ChildReport) describeBelow(c *Child) {
+	switch resource := c.spec.resource.(type) {
 	case *connection:
-		status := what.Status()
+		status := resource.Status()
 		r.Connection = &status
-	case *Supervisor:
-		below := what.Report()
+	case subtree:
+		below := resource.Report()
 		r.Supervisor = &below
 	}
+}
+
+// A notifier announces changes in a tree to whoever waits for the next one. Its
+// mutex is taken last.
+type notifier struct {
+	mu      sync.Mutex
+	changed chan struct{} // nil while nobody waits
+	parent  *notifier     // of the supervisor above
+}
+
+// forwardTo makes every change here a change there, too.
+func (n *notifier) forwardTo(parent *notifier) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.parent = parent
+}
+
+// next returns a channel that is closed at the next change.
+func (n *notifier) next() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.changed == nil {
+		n.changed = make(chan struct{})
+	}
+	return n.changed
+}
+
+func (n *notifier) notify() {
+	for ; n != nil; n = n.notifyOne() {
+	}
+}
+
+func (n *notifier) notifyOne() (parent *notifier) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.changed != nil {
+		close(n.changed)
+		n.changed = nil
+	}
+	return n.parent
 }

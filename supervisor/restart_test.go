@@ -37,7 +37,7 @@ func TestRestartArithmetic(t *testing.T) {
 			now += step + time.Duration(rapid.IntRange(0, 1).Draw(t, "more"))
 			history = append(history, now)
 			var within bool
-			recent, within = spend(recent, now, intensity, period)
+			recent, within = addRestart(recent, now, intensity, period)
 			counted, want := modelWithin(history, intensity, period)
 			if within != want || len(recent) != counted {
 				t.Fatalf("at %v: within is %v with %d counted, want %v with %d", now, within, len(recent), want, counted)
@@ -53,7 +53,7 @@ func TestRestartArithmetic(t *testing.T) {
 func TestRestartAtTheEdge(t *testing.T) {
 	first := 100 * time.Second
 	for age, want := range map[time.Duration]bool{5 * time.Second: false, 5*time.Second + 1: true} {
-		if _, within := spend([]instant{first}, first+age, 1, 5*time.Second); within != want {
+		if _, within := addRestart([]instant{first}, first+age, 1, 5*time.Second); within != want {
 			t.Errorf("a second restart %v after the first: within is %v, want %v", age, within, want)
 		}
 	}

@@ -149,7 +149,7 @@ func TestIDIsTakenUntilTheChildIsGone(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.Start(ctx, supervisor.ChildSpec{ID: "a", Init: deaf(release), Run: idle}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := s.Start(ctx, supervisor.ChildSpec{ID: "a", Init: ignoresStop(release), Run: idle}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Start returned %v", err)
 		}
 		if _, err := s.Start(t.Context(), supervisor.ChildSpec{ID: "a", Run: idle}); !errors.As(err, new(*supervisor.DuplicateError)) {
@@ -179,7 +179,7 @@ func TestStartIsToldOfAStuckInit(t *testing.T) {
 				defer cancel()
 				started := make(chan error, 1)
 				go func() {
-					_, err := s.Start(ctx, supervisor.ChildSpec{ID: "deaf", Init: deaf(release), Run: idle})
+					_, err := s.Start(ctx, supervisor.ChildSpec{ID: "stuck", Init: ignoresStop(release), Run: idle})
 					started <- err
 				}()
 				synctest.Wait()

@@ -40,20 +40,20 @@ func TestStopInReverseOrder(t *testing.T) {
 	})
 }
 
-// TestStopNamesTheDeaf: a child that ignores its stop costs its Shutdown, is
+// TestStopNamesStuckChildren: a child that ignores its stop costs its Shutdown, is
 // named, and does not keep the others from being stopped.
 //
 // Guarantees: G-0002.6
-func TestStopNamesTheDeaf(t *testing.T) {
+func TestStopNamesStuckChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s, began := supervisor.New(supervisor.Options{Name: "tree"}), time.Now()
 		first := start(t, s, supervisor.ChildSpec{ID: "first", Run: idle})
-		start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deaf(release), Shutdown: 2 * time.Second})
-		start(t, s, supervisor.ChildSpec{ID: "deafer", Run: deaf(release)})
+		start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release), Shutdown: 2 * time.Second})
+		start(t, s, supervisor.ChildSpec{ID: "second", Run: ignoresStop(release)})
 		var stuck *supervisor.StuckError
 		err := s.Stop(t.Context())
-		if want := []string{"deafer", "deaf"}; !errors.As(err, &stuck) || !slices.Equal(stuck.Children, want) {
+		if want := []string{"second", "stuck"}; !errors.As(err, &stuck) || !slices.Equal(stuck.Children, want) {
 			t.Errorf("Stop returned %v, want %v named", err, want)
 		}
 		if took := time.Since(began); took != 7*time.Second {
@@ -78,7 +78,7 @@ func TestNoRestartWhileStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, child, release := supervisor.New(supervisor.Options{}), newScript(), make(chan struct{})
 		c := start(t, s, supervisor.ChildSpec{ID: "a", Run: child.run})
-		start(t, s, supervisor.ChildSpec{ID: "slow", Run: deaf(release)})
+		start(t, s, supervisor.ChildSpec{ID: "slow", Run: ignoresStop(release)})
 		stopped := make(chan error, 1)
 		go func() { stopped <- s.Stop(t.Context()) }()
 		synctest.Wait()

@@ -180,7 +180,7 @@ func TestNobodyRunsTwice(t *testing.T) {
 		a, release := newScript(), make(chan struct{})
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: a.run})
 		var runs atomic.Int64
-		start(t, s, supervisor.ChildSpec{ID: "deaf", Run: deafOnce(release, &runs)})
+		start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresFirstStop(release, &runs)})
 		a.end(returns(errBroken))
 		pass(time.Minute)
 		report := s.Report().Children
@@ -194,8 +194,8 @@ func TestNobodyRunsTwice(t *testing.T) {
 		}
 		stop(t, s)
 		want := []string{
-			"a: child started", "deaf: child started", "deaf: child stuck", "a: child restarted", "deaf: child restarted",
-			"deaf: child stopped", "a: child stopped",
+			"a: child started", "stuck: child started", "stuck: child stuck", "a: child restarted", "stuck: child restarted",
+			"stuck: child stopped", "a: child stopped",
 		}
 		if diff := cmp.Diff(want, told); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
@@ -241,7 +241,7 @@ func TestFailureWhileOthersAreStopped(t *testing.T) {
 		a.end(returns(errBroken))
 		pass(20 * time.Second)
 		d.want(t, "d is told", "d is gone", "a starts", "a runs", "b starts", "b runs", "c starts", "c runs", "d starts", "d runs")
-		if r := s.Report(); r.Spent != 0 || r.Children[2].LastFailure == nil {
+		if r := s.Report(); r.RecentRestarts != 0 || r.Children[2].LastFailure == nil {
 			t.Errorf("report:\n%v", r)
 		}
 		stop(t, s)

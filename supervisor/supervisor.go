@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,33 +12,41 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
-// Options configure a Supervisor. The zero value of each field means the
-// default stated beside it.
+// Options configure a Supervisor. The zero value of a field means the default
+// that its comment states.
 type Options struct {
-	// Name tells supervisors apart in errors, events and reports.
+	// Name identifies the supervisor in errors, events and reports. Default:
+	// none.
 	Name string
 
-	// Strategy says who else is restarted when a child is. OneForOne.
+	// Strategy says which other children are restarted with one that failed.
+	// Default: OneForOne.
 	Strategy Strategy
 
-	// Intensity is how many restarts of all children together are allowed
-	// within Period. One more, and the supervisor gives up. 3; negative: none.
+	// Intensity is how many restarts, of all children together, are allowed
+	// within Period. On the next one the supervisor gives up: it stops all
+	// children and fails with an *IntensityError. Default: 3. Negative: no
+	// restart is allowed.
 	Intensity int
-	Period    time.Duration // 5 s, also if it is negative
 
-	// Registry has the Conns that Connect runs under their names, for as long as
-	// they are children, whatever other supervisors have it too. A Conn needs a
-	// name then, and one that is taken refuses it. Nil: names are this
-	// supervisor's alone.
+	// Period is the time over which restarts are counted. Default, also when
+	// negative: 5 s.
+	Period time.Duration
+
+	// Registry holds the Conns that Connect runs, under their names, for as long
+	// as they are children. Several supervisors may share one Registry. With a
+	// Registry every Conn needs a conn.Options.Name, and Connect fails when that
+	// name is taken. Default: none; a name must be unique in this supervisor
+	// only.
 	Registry *registry.Registry
 
-	// OnEvent is told what happens to children, one event at a time and in
-	// order, on a goroutine of the supervisor's that exists only while there
-	// are events. It must not block, and must not wait for the supervisor's
-	// stop; while it runs, at most 1,024 further events wait, and what does
-	// not fit is dropped and counted in Event.Dropped. Nothing is told after
-	// Stop, Close or Wait has returned the verdict of a supervisor that does not
-	// begin again. Nil: nobody is told.
+	// OnEvent is called for every event, one at a time and in order, on a
+	// goroutine that exists only while there are events. It must not block and
+	// must not wait for the supervisor to stop. While a call runs, up to 1,024
+	// events wait; further events are dropped and counted in Event.Dropped. A
+	// panic in OnEvent loses that event only. OnEvent is not called after Stop,
+	// Close or Wait has returned the result of a supervisor that does not begin
+	// again. Default: events are discarded.
 	OnEvent func(Event)
 }
 
@@ -52,92 +61,87 @@ func (o Options) withDefaults() Options {
 const (
 	defaultPeriod   = 5 * time.Second
 	defaultShutdown = 5 * time.Second
+	defaultDrain    = 5 * time.Second
 
-	keptOver = 128 // children that are over and still listed
+	maxTerminated = 128 // how many terminated children stay listed
 )
 
-// A Supervisor, made by New, owns the goroutines of its children. Its methods may
-// be called from any goroutine. It costs nothing but memory while no child ends,
-// and whoever made it calls Stop or Close, or makes it the child of another.
+// A Supervisor starts, watches, restarts and stops children. Create one with
+// New, and end it with Stop or Close, or make it the child of another
+// supervisor. Its methods may be called from any goroutine. It has no goroutine
+// of its own; while no child ends it costs memory only.
 type Supervisor struct {
 	options Options
 	born    time.Time
-	news    news
-	pulse   pulse
+	events  eventQueue
+	changes notifier
 
-	mu       sync.Mutex
-	core     *core
-	children map[uint64]*Child // that are not over, by key
-	byID     map[string]*Child // the same, and those that are over and still listed
-	over     []*Child          // the latter, at most keptOver, oldest first
-	keys     uint64            // how many were ever given
-	parent   *Child            // that runs it; nil for the root of a tree
-	closing  bool              // that has had its present Run finish
-	life     *life             // the present one, or the last
-	timer    *time.Timer       // nil before the first deadline
-	armed    instant           // when it fires; 0 when it does not
+	mu         sync.Mutex
+	core       *core
+	children   map[uint64]*Child // that have not terminated, by key
+	byID       map[string]*Child // the same, and the terminated ones still listed
+	terminated []*Child          // the latter, oldest first, at most maxTerminated
+	keys       uint64            // the last key that was given
+	parent     *Child            // the child that runs this supervisor; nil for the root
+	closing    bool              // the parent has asked for a drain
+	lifetime   *lifetime         // the present one, or the last
+	timer      *time.Timer       // nil until the first deadline
+	armed      instant           // when the timer fires; 0: it is stopped
 }
 
-// A life is the time from a begin to the stop that follows. A root has one.
-type life struct {
-	since time.Time     // of the supervisor's state
-	ready chan struct{} // closed when the children it began with have been started
+// A lifetime lasts from a begin to the following stop. A root supervisor has
+// one, a nested supervisor one for each time that its parent runs it.
+type lifetime struct {
+	since time.Time     // when the supervisor entered its state
+	ready chan struct{} // closed when the children it began with have started
 	done  chan struct{} // closed when the supervisor has stopped
 
-	gaveUp   *IntensityError // nil unless it did
-	culprit  *Child          // because of this one
+	gaveUp   *IntensityError // nil unless the supervisor gave up
+	gaveUpOn *Child          // whose restart was one too many
 	failures []error         // of children, while they were being stopped
-	verdict  error           // set before done is closed
+	result   error           // set before done is closed
 }
 
-func newLife() *life {
-	return &life{since: time.Now(), ready: make(chan struct{}), done: make(chan struct{})}
+func newLifetime() *lifetime {
+	return &lifetime{since: time.Now(), ready: make(chan struct{}), done: make(chan struct{})}
 }
 
-// prolong is a life that goes on from one that has ended. Its verdict has all
-// that was in the first.
-func (l *life) prolong() *life {
-	longer := newLife()
-	longer.gaveUp, longer.culprit, longer.failures = l.gaveUp, l.culprit, slices.Clone(l.failures)
-	return longer
-}
-
-// New makes a supervisor without children. It panics on a Strategy that there is
-// not.
+// New returns a supervisor without children. It panics when Options.Strategy is
+// unknown.
 func New(o Options) *Supervisor {
 	if o.Strategy > RestForOne {
-		panic(fmt.Sprintf("supervisor: Options.Strategy: there is no %s", o.Strategy))
+		panic(fmt.Sprintf("supervisor: Options.Strategy: unknown %s", o.Strategy))
 	}
 	s := &Supervisor{
 		options:  o.withDefaults(),
 		born:     time.Now().Add(-time.Nanosecond), // so that no instant is zero
-		news:     news{hook: o.OnEvent, supervisor: o.Name},
+		events:   eventQueue{hook: o.OnEvent, supervisor: o.Name},
 		children: make(map[uint64]*Child),
 		byID:     make(map[string]*Child),
-		life:     newLife(),
+		lifetime: newLifetime(),
 	}
 	s.core = newCore(&s.options)
-	close(s.life.ready)
+	close(s.lifetime.ready)
 	return s
 }
 
 // Start runs a child. It returns when the child's Init has returned, or at once
-// when it has none. Where the Strategy has a child depend on those before it, it
-// waits first until none of them is being started or stopped; so an Init that
-// starts a child of its own supervisor waits for itself there.
+// when there is none. Under OneForAll and RestForOne it first waits until no
+// earlier child is starting or stopping; an Init that starts another child of
+// its own supervisor therefore waits forever.
 //
 // Start fails with
 //
-//   - a *DuplicateError when the id belongs to a child that is not over,
-//   - ErrNested when a Supervisor cannot be a child here,
-//   - ErrStopped when the supervisor is stopping,
+//   - a *DuplicateError when a child with that ID has not terminated,
+//   - ErrNested when ChildSpec.Supervisor cannot be a child here,
+//   - ErrStopped when the supervisor is stopping or has stopped,
 //   - the error of Init,
-//   - a *StuckError when the child ignores a stop in its Init,
-//   - the cause of ctx, at whose end a child that was begun is told to stop.
+//   - a *StuckError when Init ignores that the child is being stopped,
+//   - the cause of ctx when ctx ends first; the child is then stopped.
 //
-// A child that was not started is forgotten once it has ended, and never
-// restarted. Start panics when the spec has neither Run nor Supervisor, or both,
-// or a Restart that there is not.
+// A child that fails to start is never restarted, and is forgotten once it has
+// returned. Start panics when the spec has neither Run nor Supervisor, or both,
+// or an unknown Restart.
 func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) {
 	c := newChild(s, spec)
 	if ctx.Err() != nil {
@@ -151,7 +155,7 @@ func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) 
 		c.unnest()
 		return nil, c.refused("starting", err)
 	}
-	if err := c.awaitBegin(ctx); err != nil {
+	if err := c.awaitStart(ctx); err != nil {
 		s.post(&message{kind: haltAsked, child: key})
 		return nil, c.refused("starting", err)
 	}
@@ -172,11 +176,11 @@ func (s *Supervisor) add(c *Child) (key uint64, err error) {
 func (s *Supervisor) enlist(c *Child) error {
 	present, ok := s.byID[c.spec.ID]
 	switch {
-	case ok && !present.isOver():
+	case ok && !present.done.fired:
 		return &DuplicateError{s.options.Name, c.spec.ID}
 	case s.core.state != Running:
 		return s.stopped()
-	case c.spec.Supervisor != nil && !c.spec.Supervisor.has(c):
+	case c.spec.Supervisor != nil && !(subtree{c.spec.Supervisor}).belongsTo(c):
 		return errForgotten
 	case present == c:
 		s.unlist(c)
@@ -185,13 +189,13 @@ func (s *Supervisor) enlist(c *Child) error {
 	}
 	s.keys++
 	c.key, c.err, c.failure = s.keys, nil, nil
-	c.begun, c.done, c.overdue, c.hidden = moment{}, moment{}, moment{}, false
+	c.started, c.done, c.overdue, c.hidden = signal{}, signal{}, signal{}, false
 	s.children[c.key], s.byID[c.spec.ID] = c, c
 	s.step(&message{kind: added, child: c.key, traits: c.spec.traits()})
 	return nil
 }
 
-// unusedID names a child that was given no name.
+// unusedID returns an ID for a child whose spec has none.
 func (s *Supervisor) unusedID() string {
 	for n := s.keys + 1; ; n++ {
 		id := fmt.Sprintf("child-%d", n)
@@ -201,10 +205,163 @@ func (s *Supervisor) unusedID() string {
 	}
 }
 
-// Child finds a child by its id: one that is not over, or that is still listed.
+// Child returns the child with that ID. It finds children that have not
+// terminated, and the last 128 that have.
 func (s *Supervisor) Child(id string) (*Child, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, ok := s.byID[id]
 	return c, ok
+}
+
+// Stop stops the children in reverse start order, each within its Shutdown, and
+// waits until all have returned. From then on Start fails with ErrStopped. Stop
+// returns nil when every child ended well. Otherwise it joins
+//
+//   - an *IntensityError when the supervisor gave up,
+//   - a *StuckError that names the children that still run,
+//   - the errors of children that failed while they were being stopped.
+//
+// When ctx ends first, Stop returns a *StuckError that names what still runs,
+// and the cause of ctx; the children are still being stopped, and a later Stop
+// or Wait waits for them. Stop may be called again and from several goroutines;
+// all calls return the same result. A child must not call it, because Stop
+// would wait for that child.
+//
+// A nested supervisor that is stopped by this method has ended without an
+// error. So its parent runs it again, without the children it had, if it is
+// Permanent, and counts that as a restart. Use Child.Stop to stop a nested
+// supervisor for good.
+func (s *Supervisor) Stop(ctx context.Context) error {
+	return s.await(ctx, s.stop(false))
+}
+
+func (s *Supervisor) stop(keeps bool) *lifetime {
+	return s.endLifetime(&message{kind: stopAsked, keeps: keeps})
+}
+
+// Close lets the children finish their work, stops them, and waits until all
+// have returned. All of that has one deadline: that of ctx, or five seconds
+// when ctx has none.
+//
+// Children with a Drain, which Conns and nested supervisors have, are drained:
+// all at once under OneForOne, otherwise one after another in reverse start
+// order. Children without a Drain are stopped in reverse order. When nine tenths
+// of the time have passed, all that still run are stopped at once; each level of
+// nested supervisors has one hundredth less.
+//
+// Close returns what Stop returns, and the errors of Drain. What Stop says of
+// nested supervisors holds for Close, too. A second Close waits for the first
+// and does not change its deadline. When ctx ends first, Close stops everything
+// as Stop does, and returns a *StuckError that names what still runs, and the
+// cause of ctx.
+func (s *Supervisor) Close(ctx context.Context) error {
+	return s.drainFor(ctx, 0.9)
+}
+
+// drainFor closes the supervisor. Its children may use that part of the time.
+func (s *Supervisor) drainFor(ctx context.Context, part float64) error {
+	if _, ok := ctx.Deadline(); !ok {
+		within, cancel := context.WithTimeout(ctx, defaultDrain)
+		defer cancel()
+		ctx = within
+	}
+	deadline, _ := ctx.Deadline()
+	due := s.now() + time.Duration(part*float64(time.Until(deadline)))
+	l := s.endLifetime(&message{kind: drainAsked, due: max(due, 1)})
+	err := s.await(ctx, l)
+	if ctx.Err() != nil && !isClosed(l.done) {
+		s.stop(false)
+	}
+	return err
+}
+
+// Wait waits until the supervisor has stopped, because somebody stopped it or
+// because it gave up, and returns what Stop returns. When ctx ends first, it
+// returns the cause.
+func (s *Supervisor) Wait(ctx context.Context) error {
+	result, over := s.currentLifetime().await(ctx)
+	if !over {
+		return fmt.Errorf("%s: waiting for it to stop: %w", title(s.options.Name), context.Cause(ctx))
+	}
+	return result
+}
+
+// endLifetime sends the core a message that ends the lifetime, and returns that
+// lifetime. If it had ended and its children were kept, it is replaced by one
+// that ends when those are discarded, and has the same failures.
+func (s *Supervisor) endLifetime(msg *message) *lifetime {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core.state == Stopped && s.core.keeps && !msg.keeps {
+		ended := s.lifetime
+		s.lifetime = newLifetime()
+		s.lifetime.gaveUp, s.lifetime.gaveUpOn, s.lifetime.failures = ended.gaveUp, ended.gaveUpOn, slices.Clone(ended.failures)
+	}
+	s.step(msg)
+	return s.lifetime
+}
+
+func (s *Supervisor) currentLifetime() *lifetime {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lifetime
+}
+
+// await waits for the end of a lifetime, and names what still runs when ctx ends
+// first.
+func (s *Supervisor) await(ctx context.Context, l *lifetime) error {
+	result, over := l.await(ctx)
+	if over {
+		return result
+	}
+	left := s.unfinished()
+	if len(left) == 0 { // only the result is missing
+		<-l.done
+		return l.result
+	}
+	return fmt.Errorf("%w: %w", &StuckError{s.options.Name, left}, context.Cause(ctx))
+}
+
+// await waits until the lifetime or ctx has ended. When both have, the lifetime
+// counts.
+func (l *lifetime) await(ctx context.Context) (result error, over bool) {
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+	}
+	if !isClosed(l.done) {
+		return nil, false
+	}
+	return l.result, true
+}
+
+// conclude publishes the result of a lifetime after the hook has seen all
+// events. It does not wait for the hook if another lifetime may follow.
+func (s *Supervisor) conclude(l *lifetime, another bool, stuck []string) {
+	if !another && !s.events.close(defaultShutdown) {
+		stuck = append(stuck, hookName)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer close(l.done)
+	var parts []error
+	if l.gaveUp != nil {
+		parts = append(parts, l.gaveUp)
+	}
+	if len(stuck) > 0 {
+		parts = append(parts, &StuckError{s.options.Name, stuck})
+	}
+	l.result = errors.Join(append(parts, l.failures...)...)
+}
+
+// unfinished names what still runs.
+func (s *Supervisor) unfinished() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := s.runningIDs()
+	if len(left) == 0 && s.options.OnEvent != nil {
+		return []string{hookName}
+	}
+	return left
 }

@@ -139,11 +139,11 @@ func TestForgetsOldRestarts(t *testing.T) {
 		for range 50 {
 			child.end(returns(errBroken))
 			pass(time.Minute)
-			if spent := s.Report().Spent; spent != 1 {
+			if spent := s.Report().RecentRestarts; spent != 1 {
 				t.Fatalf("%d restarts spent after a minute", spent)
 			}
 			pass(1)
-			if spent := s.Report().Spent; spent != 0 {
+			if spent := s.Report().RecentRestarts; spent != 0 {
 				t.Fatalf("%d restarts spent after more than that", spent)
 			}
 		}
@@ -242,14 +242,14 @@ func wantPanic(t *testing.T, want string, do func()) {
 // TestMistakesInTheProgram are not run with something else.
 func TestMistakesInTheProgram(t *testing.T) {
 	s := supervisor.New(supervisor.Options{})
-	wantPanic(t, "supervisor: a ChildSpec needs either Run, with Init and Drain at will, or Supervisor", func() {
+	wantPanic(t, "supervisor: a ChildSpec needs either Run or Supervisor; Init and Drain go with Run", func() {
 		s.Start(t.Context(), supervisor.ChildSpec{})
 	})
-	wantPanic(t, "supervisor: ChildSpec.Restart: there is no Restart(3)", func() {
+	wantPanic(t, "supervisor: ChildSpec.Restart: unknown Restart(3)", func() {
 		s.Start(t.Context(), supervisor.ChildSpec{Run: idle, Restart: supervisor.Temporary + 1})
 	})
 	wantPanic(t, "supervisor: Connect needs a Conn", func() { s.Connect(t.Context(), nil) })
-	wantPanic(t, "supervisor: Options.Strategy: there is no Strategy(3)", func() {
+	wantPanic(t, "supervisor: Options.Strategy: unknown Strategy(3)", func() {
 		supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne + 1})
 	})
 	stop(t, s)

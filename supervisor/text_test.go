@@ -35,7 +35,7 @@ func TestNamesForgeNothing(t *testing.T) {
 		var told []supervisor.Event
 		s := supervisor.New(supervisor.Options{Name: forged, Intensity: -1, OnEvent: func(e supervisor.Event) { told = append(told, e) }})
 		failing, release := newScript(), make(chan struct{})
-		start(t, s, supervisor.ChildSpec{ID: "deaf" + forged, Run: deaf(release), Shutdown: time.Second})
+		start(t, s, supervisor.ChildSpec{ID: "stuck" + forged, Run: ignoresStop(release), Shutdown: time.Second})
 		start(t, s, supervisor.ChildSpec{ID: forged, Run: failing.run})
 		_, refused := s.Start(t.Context(), supervisor.ChildSpec{ID: forged, Run: idle})
 		wantPlain(t, "refused", refused.Error(), 1)

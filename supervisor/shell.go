@@ -1,0 +1,314 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// The shell feeds the core with messages and performs its effects. Whoever
+// brings a message does both, under the supervisor's mutex: no effect blocks.
+
+// post feeds the core one message and performs the effects.
+func (s *Supervisor) post(msg *message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.step(msg)
+}
+
+// step is post for callers that hold the mutex.
+func (s *Supervisor) step(msg *message) {
+	before := s.core.state
+	for _, fx := range s.core.step(s.now(), msg) {
+		s.perform(&fx)
+	}
+	if s.core.state != before {
+		s.lifetime.since = time.Now()
+	}
+	s.arm()
+	s.changes.notify()
+}
+
+// now is the time on the supervisor's monotonic clock.
+func (s *Supervisor) now() instant { return time.Since(s.born) }
+
+// arm sets the timer to the core's deadline, if there is one. A timer that fires
+// too early costs an idle tick.
+func (s *Supervisor) arm() {
+	due := s.core.dueAt
+	switch {
+	case due == 0 && s.armed != 0:
+		s.timer.Stop()
+	case due == 0 || s.armed != 0 && s.armed <= due:
+		return
+	case s.timer == nil:
+		s.timer = time.AfterFunc(due-s.now(), s.tick)
+	default:
+		s.timer.Reset(due - s.now())
+	}
+	s.armed = due
+}
+
+func (s *Supervisor) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed = 0
+	s.step(&message{kind: tick})
+}
+
+func (s *Supervisor) perform(fx *effect) {
+	c := s.children[fx.child]
+	switch fx.kind {
+	case launch:
+		s.launch(c)
+	case drain:
+		ctx, cancel := context.WithDeadline(context.Background(), s.born.Add(fx.due))
+		c.goroutines, c.cancelDrain, c.drainDue = 2, cancel, fx.due
+		go c.drain(ctx)
+	case halt:
+		s.recordDrainTimeout(c)
+		c.halt(fx.rerun)
+	case discard:
+		c.goroutines = 1
+		go c.discard()
+	case stuck:
+		c.overdue.fire()
+		s.emit(ChildStuck, c, &StuckError{s.options.Name, []string{c.spec.ID}})
+	case retire:
+		s.retire(c)
+	case giveUp:
+		s.lifetime.gaveUpOn = c
+		s.lifetime.gaveUp = &IntensityError{s.options.Name, c.spec.ID, max(s.options.Intensity, 0), s.options.Period, c.failure}
+		s.emit(GaveUp, c, s.lifetime.gaveUp)
+	case ready:
+		close(s.lifetime.ready)
+	case conclude:
+		go s.conclude(s.lifetime, s.core.keeps, s.runningIDs())
+	}
+}
+
+func (s *Supervisor) emit(kind EventKind, c *Child, err error) {
+	s.events.add(Event{Kind: kind, Child: c.spec.ID, Restarts: c.restarts, Err: err, At: time.Now()})
+}
+
+// launch runs the child on a goroutine.
+func (s *Supervisor) launch(c *Child) {
+	if c.ran {
+		c.restarts++
+		s.emit(ChildRestarted, c, c.failure)
+	} else {
+		s.emit(ChildStarted, c, nil)
+	}
+	if below := c.spec.Supervisor; below != nil {
+		subtree{below}.setClosing(false)
+	}
+	c.ran, c.stopAsked, c.failure = true, false, nil
+	if c.spec.Init == nil {
+		c.setStarted()
+	}
+	var ctx context.Context
+	ctx, c.cancel = context.WithCancelCause(context.Background())
+	if c.overdue.fired {
+		c.overdue = signal{}
+	}
+	c.goroutines = 1
+	go c.run(ctx)
+}
+
+// halt ends the contexts of the child.
+func (c *Child) halt(rerun bool) {
+	if c.stopAsked = true; c.cancelDrain != nil {
+		c.cancelDrain()
+	}
+	if rerun {
+		c.cancel(ErrRestarted)
+	} else {
+		c.cancel(c.supervisor.stopped())
+	}
+}
+
+// run is the goroutine of one Run. It recovers panics itself, because the frame
+// of a helper would enlarge the stack that an idle child keeps.
+func (c *Child) run(ctx context.Context) {
+	var err error
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{value, debug.Stack()}
+		}
+		c.supervisor.ended(c, err)
+	}()
+	if c.spec.Init != nil {
+		if err = c.spec.Init(ctx); err != nil {
+			return
+		}
+		c.supervisor.initialized(c)
+	}
+	err = c.spec.Run(ctx)
+}
+
+// drain is the goroutine of Drain.
+func (c *Child) drain(ctx context.Context) {
+	c.supervisor.drained(c, recovered(func() error { return c.spec.Drain(ctx) }))
+}
+
+// discard is the goroutine that closes what the child's last Run left open.
+func (c *Child) discard() {
+	c.supervisor.ended(c, recovered(func() error { return c.spec.resource.discard(c.failure) }))
+}
+
+// recovered returns what work returns, or its panic as a *PanicError.
+func recovered(work func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{value, debug.Stack()}
+		}
+	}()
+	return work()
+}
+
+func (s *Supervisor) initialized(c *Child) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.stopAsked {
+		c.setStarted()
+	}
+	s.step(&message{kind: initialized, child: c.key})
+}
+
+// ended is the last act of a child's goroutine. If its Drain has not returned,
+// the core hears of the end when it has.
+func (s *Supervisor) ended(c *Child, err error) {
+	msg := &message{kind: ended}
+	if c.spec.resource != nil {
+		msg.final, msg.resumes = c.spec.resource.outcome(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.goroutines--; c.goroutines == 0 {
+		c.cancel(nil) // for whatever the child has left running
+	}
+	c.recordEnd(err)
+	if msg.child, msg.failed = c.key, c.failure != nil; c.goroutines > 0 {
+		c.pendingEnd = msg
+		s.changes.notify()
+		return
+	}
+	s.step(msg)
+}
+
+func (s *Supervisor) drained(c *Child, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.cancelDrain()
+	c.cancelDrain = nil
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.recordDrainFailure(c, err)
+	}
+	msg := &message{kind: drained, child: c.key}
+	if c.goroutines--; c.pendingEnd != nil {
+		msg, c.pendingEnd = c.pendingEnd, nil
+		c.cancel(nil)
+	}
+	s.step(msg)
+}
+
+// recordEnd notes how a Run has ended. An error that only repeats the request to
+// stop is no failure.
+func (c *Child) recordEnd(err error) {
+	if err == nil || c.stopAsked && answersStop(err) {
+		return
+	}
+	if c.failure == nil { // otherwise this is the discard, which repeats the failure
+		c.countFailure(err)
+	}
+	c.failure, c.lastFailure = err, err
+}
+
+func (c *Child) countFailure(err error) {
+	c.failures++
+	c.lastFailure, c.failedAt = err, c.supervisor.now()
+}
+
+// recordDrainTimeout adds to the result that the child has not finished in time.
+func (s *Supervisor) recordDrainTimeout(c *Child) {
+	if c.cancelDrain != nil && c.drainDue <= s.now() {
+		s.recordDrainFailure(c, context.DeadlineExceeded)
+	}
+}
+
+// recordDrainFailure adds the failure of a Drain to the result, once. A nested
+// supervisor reports its own when its Run ends. Whether the child has failed
+// depends on its Run alone.
+func (s *Supervisor) recordDrainFailure(c *Child, err error) {
+	if c.drainDue != 0 && c.spec.Supervisor == nil {
+		c.countFailure(fmt.Errorf("draining: %w", err))
+		s.lifetime.failures = append(s.lifetime.failures, fmt.Errorf("%s: draining child %q: %w", title(s.options.Name), c.spec.ID, err))
+	}
+	c.drainDue = 0
+}
+
+// retire terminates a child. It stays listed, unless it never started or was
+// deleted.
+func (s *Supervisor) retire(c *Child) {
+	kind := ChildStopped
+	if c.failure != nil {
+		kind = ChildFailed
+		s.recordStopFailure(c)
+	}
+	delete(s.children, c.key)
+	if s.emit(kind, c, c.failure); c.hasStarted && !c.hidden {
+		s.list(c)
+	} else {
+		delete(s.byID, c.spec.ID)
+		c.unnest()
+	}
+	c.err, c.terminatedAt = c.failure, s.now()
+	c.done.fire()
+}
+
+// recordStopFailure adds a child's failure to the result if the supervisor is
+// stopping. The child it gave up on is in the result already.
+func (s *Supervisor) recordStopFailure(c *Child) {
+	if l := s.lifetime; s.core.state != Running && l.gaveUpOn != c {
+		l.failures = append(l.failures, fmt.Errorf("%s: stopping child %q: %w", title(s.options.Name), c.spec.ID, c.failure))
+	}
+}
+
+// list keeps a terminated child in the reports until its ID is used again or too
+// many others have terminated.
+func (s *Supervisor) list(c *Child) {
+	if s.terminated = append(s.terminated, c); len(s.terminated) > maxTerminated {
+		s.forget(s.terminated[0])
+	}
+}
+
+// forget takes a terminated child off the list. A supervisor that it ran may
+// become the child of another.
+func (s *Supervisor) forget(c *Child) {
+	if s.unlist(c) {
+		c.unnest()
+	}
+}
+
+func (s *Supervisor) unlist(c *Child) (listed bool) {
+	i := slices.Index(s.terminated, c)
+	if i < 0 {
+		return false
+	}
+	s.terminated = slices.Delete(s.terminated, i, i+1)
+	delete(s.byID, c.spec.ID)
+	return true
+}
+
+// runningIDs names the children that still run, in the order of their stop.
+func (s *Supervisor) runningIDs() (ids []string) {
+	for m := range s.core.members.backward() {
+		if m.state != Waiting {
+			ids = append(ids, s.children[m.key].spec.ID)
+		}
+	}
+	return ids
+}
