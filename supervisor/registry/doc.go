@@ -1,25 +1,25 @@
-// Package registry names connections, so that whoever knows a name finds the
-// Conn: for one supervisor or several, in one process, as Elixir's Registry does
-// with unique keys.
+// Package registry finds Conns by name. It serves any number of supervisors in
+// one process, as Elixir's Registry does with unique keys.
 //
-// A name has at most one Conn; a Conn may have several names. A Conn that is
-// closed for good holds nothing: nobody finds it, and its name is free. No Conn
-// costs a goroutine here, so the Registry learns of such an end when it comes
-// across it: by Register, Lookup, All or Len. Whoever runs the Conn tells it
-// earlier by Unregister.
+// A name belongs to at most one Conn; a Conn may have several names. A Conn that
+// has closed for good loses its names: it is not found, and the names are free.
+// The Registry has no goroutine that would wait for that. It notices a closed
+// Conn when Register, Lookup, All or Len comes across it. Unregister makes it
+// known at once, and whoever runs a Conn should call it; a supervisor does.
 //
-// Whether a name is free is for a [Store] to say. The default, a [Local], knows
-// this process. One that several processes share gives a name to one of them
-// at a time, and may lose it again, as when a lease runs out: the Conn is then
-// not found any more, watchers are told, and Options.OnLost can stop it.
+// A [Store] decides whether a name is free. The default, a [Local], knows this
+// process only. A Store that several processes share gives a name to one of them
+// at a time, and may take it back, for example when a lease expires. The Conn is
+// then not found any more, watchers are told, and Options.OnLost can stop it.
 //
 // # What is guaranteed
 //
-//   - Of those that register a name at once, one has it, and the others are told.
-//   - Only a Conn that has a name can give it up.
-//   - What a watcher is told adds up to what the Registry has, whatever it missed.
-//   - A watcher that is slow delays nobody, and costs memory for the names there
-//     are, not for what happened.
+//   - When several callers register one name at the same time, one of them gets
+//     it and the others get an error.
+//   - Only the Conn that has a name can give it up.
+//   - The changes that a watcher receives add up to the content of the Registry.
+//   - A slow watcher delays nobody. The memory it needs depends on the number of
+//     names, not on the number of changes.
 //
-// See ADR-0013. proptest.StoreContract checks a Store.
+// See ADR-0013. proptest.StoreContract checks an implementation of Store.
 package registry

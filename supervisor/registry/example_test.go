@@ -51,7 +51,7 @@ func ExampleRegistry_Register() {
 	fmt.Println(connections.Register(ctx, "", server()))
 	// Output:
 	// <nil>
-	// true registry: name "weather" is taken, by another Conn of this process
+	// true registry: name "weather" is taken by another Conn of this process
 	// registry: name "" is empty
 }
 
@@ -129,6 +129,6 @@ func ExampleRegistry_Holders() {
 		break
 	}
 	// Output:
-	// registry: name "weather" is taken, by "10.0.0.2:8080"
+	// registry: name "weather" is taken by "10.0.0.2:8080"
 	// weather is at 10.0.0.2:8080 <nil>
 }

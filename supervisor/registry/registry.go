@@ -5,34 +5,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
 )
 
-// Options configure a Registry. The zero value of each field means the default
-// stated beside it.
+// Options configure a Registry. The zero value of a field means the default that
+// its comment states.
 type Options struct {
-	// Store says who has a name. Nil: a Local of this Registry's own.
+	// Store decides who has a name. Default: a Local of this Registry's own.
 	Store Store
 
-	// Holder tells the others that share the Store who has a name: the address
-	// of this process, for instance. "local", which is read as this process, so
-	// it is not for a Store that several share.
+	// Holder tells the processes that share the Store who has a name, for example
+	// by the address of this process. Default: "local", which means this process
+	// and is of no use to others; set Holder when the Store is shared.
 	Holder string
 
-	// OnLost is told that a Conn has lost its name to the Store, and somebody
-	// else may have it: the place to stop the Conn. It runs on a goroutine of the
-	// Store's, when the Conn is not found any more. It must not block; what it
-	// may do is Stop the Conn, and use the Registry but for Register and
-	// Unregister. Nil: the Conn goes on without the name.
+	// OnLost is called when the Store has taken a name away from a Conn, so that
+	// somebody else may have it. Stop the Conn here if it must not run without
+	// its name. OnLost runs on a goroutine of the Store, after the name was
+	// removed. It must not block, and must not call Register or Unregister.
+	// Default: the Conn goes on without the name.
 	OnLost func(*conn.Conn, *LostError)
 }
 
 const thisProcess = "local"
 
-// A Registry, made by New, knows Conns by their names. Its methods may be called
-// from any goroutine. It has none of its own, and needs no closing.
+// A Registry finds Conns by their names. Create one with New. Its methods may be
+// called from any goroutine. It has no goroutine, and needs no closing.
 type Registry struct {
 	options Options
 
@@ -41,15 +43,15 @@ type Registry struct {
 	feeds   feeds[*conn.Conn] // of watchers
 }
 
-// An entry is a name's, from the time that its Conn asks for it until it is
-// free again. So for each name there is one thing under way with the Store.
+// An entry exists from the moment that a Conn asks for a name until the name is
+// free again. So at most one operation per name is under way at the Store.
 type entry struct {
 	conn    *conn.Conn
 	phase   phase
 	settled chan struct{} // closed when claiming, or releasing, is over
 	release Release
-	lost    *LostError // while it was being claimed
-	failed  error      // why it could not be released; set before settled is closed
+	lost    *LostError // the name was lost while it was being claimed
+	failed  error      // why the release failed; set before settled is closed
 }
 
 type phase uint8
@@ -61,7 +63,7 @@ const (
 	lost
 )
 
-// New returns a Registry without names.
+// New returns an empty Registry.
 func New(o Options) *Registry {
 	o.Holder = cmp.Or(o.Holder, thisProcess)
 	if o.Store == nil {
@@ -70,18 +72,21 @@ func New(o Options) *Registry {
 	return &Registry{options: o, entries: map[string]*entry{}}
 }
 
-// Register gives a Conn a name. It returns nil when the Conn has it, also when
-// it has it already, and otherwise:
+// Register gives a name to a Conn, which need not be running yet. It returns nil
+// when the Conn has the name, also if it had it before. It waits for the Store,
+// and for another operation under way with that name in this Registry. A Conn
+// that has the name and has closed for good gives it up first.
 //
-//   - a *NameError: it is no name. ErrClosed: the Conn is closed for good
-//   - a *TakenError: another Conn has it, here or elsewhere
-//   - a *LostError: the Store has given it and taken it back meanwhile
-//   - the cause of ctx, which bounds what it waits for: the Store, and what is
-//     under way with that name here
-//   - what the Store says
+// Register fails with
 //
-// A Conn need not run yet. One that has closed for good makes way. Register
-// panics without a Conn.
+//   - a *NameError when the name is not valid,
+//   - ErrClosed when the Conn has closed for good,
+//   - a *TakenError when another Conn has the name, in this process or elsewhere,
+//   - a *LostError when the Store has taken the name away at once,
+//   - the cause of ctx when ctx ends first,
+//   - any error of the Store.
+//
+// It panics when the Conn is nil.
 func (r *Registry) Register(ctx context.Context, name string, c *conn.Conn) error {
 	if c == nil {
 		panic("registry: Register needs a Conn")
@@ -89,7 +94,7 @@ func (r *Registry) Register(ctx context.Context, name string, c *conn.Conn) erro
 	if err := checkName(name); err != nil {
 		return err
 	}
-	if over(c) {
+	if hasClosed(c) {
 		return ErrClosed
 	}
 	e := &entry{conn: c, settled: make(chan struct{})}
@@ -103,7 +108,7 @@ func (r *Registry) Register(ctx context.Context, name string, c *conn.Conn) erro
 			return r.claim(ctx, name, e)
 		case holder == c:
 			return nil
-		case over(holder):
+		case hasClosed(holder):
 			err = r.Unregister(ctx, name, holder)
 		default:
 			return &TakenError{Name: name, Holder: r.options.Holder}
@@ -114,8 +119,8 @@ func (r *Registry) Register(ctx context.Context, name string, c *conn.Conn) erro
 	}
 }
 
-// reserve makes e the entry of a name that has none. Otherwise it returns who
-// has the name, or what to wait for before that can be said.
+// reserve makes e the entry of the name if it has none. Otherwise it returns who
+// has the name, or the channel of the operation to wait for.
 func (r *Registry) reserve(name string, e *entry) (holder *conn.Conn, busy <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,17 +137,15 @@ func (r *Registry) reserve(name string, e *entry) (holder *conn.Conn, busy <-cha
 
 func (r *Registry) claim(ctx context.Context, name string, e *entry) (err error) {
 	var release Release
-	err = errBroken
-	defer func() { err = r.claimed(name, e, release, err) }() // also when the Store panics
-	given, refused := r.options.Store.Claim(ctx, Claim{
+	err = errStorePanicked
+	defer func() { err = r.claimed(name, e, release, err) }() // also after a panic, so that the name is free
+	release, err = r.options.Store.Claim(ctx, Claim{
 		Name: name, Holder: r.options.Holder, Lost: func(cause error) { r.lose(name, e, cause) },
 	})
-	errors.As(refused, new(*TakenError)) // here, should its methods panic
-	release, err = given, refused
 	return err
 }
 
-// claimed settles an entry by what the Store has answered.
+// claimed ends the claiming of an entry.
 func (r *Registry) claimed(name string, e *entry, release Release, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +153,7 @@ func (r *Registry) claimed(name string, e *entry, release Release, err error) er
 	switch {
 	case err == nil && e.lost == nil:
 		e.phase, e.release = held, release
-		r.feeds.tell(name, e.conn, nil)
+		r.feeds.publish(name, e.conn, nil)
 		return nil
 	case err == nil:
 		err = e.lost
@@ -161,20 +164,19 @@ func (r *Registry) claimed(name string, e *entry, release Release, err error) er
 	return err
 }
 
-// Unregister gives a name up, if that Conn has it; otherwise it does nothing.
-// From its beginning on nobody finds the Conn by that name, and when it has
-// returned nil the name is free.
+// Unregister takes a name away from a Conn, and does nothing if the Conn does
+// not have it. The Conn is not found by that name from the call on. When
+// Unregister returns nil, the name is free.
 //
-// It fails with what the Store says, and at the end of ctx. Then the Store may
-// hold the name for as long as a claim lasts that nobody renews. A ctx that has
-// ended already, as that of a child that was stopped, is of no use to a Store
-// that has to tell others.
+// It fails with the error of the Store, or with the cause of ctx. A shared Store
+// may then hold the name until its lease expires. Pass a context that has not
+// ended: a shared Store needs time to tell others.
 func (r *Registry) Unregister(ctx context.Context, name string, c *conn.Conn) error {
 	e, busy := r.withdraw(name, c)
 	for busy != nil {
 		err := await(ctx, busy)
 		if err == nil {
-			err = e.failed // of a release, which is this one's too
+			err = e.failed // of a release by somebody else
 		}
 		if err != nil {
 			return fmt.Errorf("registry: unregister %q: %w", name, err)
@@ -190,16 +192,9 @@ func (r *Registry) Unregister(ctx context.Context, name string, c *conn.Conn) er
 	return nil
 }
 
-func (r *Registry) release(ctx context.Context, name string, e *entry) (err error) {
-	err = errBroken
-	defer func() { r.released(name, e, err) }() // also when the Store panics
-	err = e.release(ctx)
-	return err
-}
-
-// withdraw takes the entry of a Conn out of sight, so that it can be released.
-// It returns none if the name is not the Conn's, and what to wait for as well
-// while something else is under way with it.
+// withdraw hides the entry of a Conn, so that it can be released. It returns
+// none if the Conn does not have the name, and also a channel to wait for while
+// another operation is under way.
 func (r *Registry) withdraw(name string, c *conn.Conn) (e *entry, busy <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,8 +206,15 @@ func (r *Registry) withdraw(name string, c *conn.Conn) (e *entry, busy <-chan st
 		return e, e.settled
 	}
 	e.phase, e.settled = releasing, make(chan struct{})
-	r.feeds.tell(name, nil, nil)
+	r.feeds.publish(name, nil, nil)
 	return e, nil
+}
+
+func (r *Registry) release(ctx context.Context, name string, e *entry) (err error) {
+	err = errStorePanicked
+	defer func() { r.released(name, e, err) }() // also after a panic
+	err = e.release(ctx)
+	return err
 }
 
 func (r *Registry) released(name string, e *entry, err error) {
@@ -223,32 +225,99 @@ func (r *Registry) released(name string, e *entry, err error) {
 	close(e.settled)
 }
 
-// lose takes a name from its Conn, as the Store says. What is being released
-// has been given up already.
+// lose takes a name away from its Conn because the Store says so. A name that is
+// being released is given up already.
 func (r *Registry) lose(name string, e *entry, cause error) {
 	why := &LostError{Name: name, Err: cause}
-	if r.strip(name, e, why) && r.options.OnLost != nil {
+	if r.remove(name, e, why) && r.options.OnLost != nil {
 		r.options.OnLost(e.conn, why)
 	}
 }
 
-// strip reports whether the Conn had the name in the eyes of others.
-func (r *Registry) strip(name string, e *entry, why *LostError) bool {
+// remove reports whether the Conn could be found by the name before.
+func (r *Registry) remove(name string, e *entry, why *LostError) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch e.phase {
 	case claiming:
-		e.lost = why // Register says so
+		e.lost = why // Register returns it
 	case held:
 		e.phase = lost
 		delete(r.entries, name)
-		r.feeds.tell(name, nil, why)
+		r.feeds.publish(name, nil, why)
 		return true
 	}
 	return false
 }
 
-func over(c *conn.Conn) bool {
+// Lookup finds the Conn that was registered with this Registry under a name. It
+// never finds a Conn that has closed for good, but may find one that is closing.
+// It does not ask the Store; Holders knows of other processes.
+func (r *Registry) Lookup(name string) (*conn.Conn, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.find(name)
+	return c, c != nil
+}
+
+// All yields the names that Lookup finds and their Conns, in order of the names,
+// as of the beginning of the loop. The loop may call the Registry.
+func (r *Registry) All() iter.Seq2[string, *conn.Conn] {
+	return func(yield func(string, *conn.Conn) bool) {
+		r.mu.Lock()
+		all := r.present()
+		r.mu.Unlock()
+		for _, named := range sorted(all) {
+			if !yield(named.name, named.conn) {
+				return
+			}
+		}
+	}
+}
+
+// Len counts the names that Lookup finds. It looks at every name.
+func (r *Registry) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.present())
+}
+
+// find returns the Conn of a name, or nil. It tells watchers that the Conn has
+// closed for good. The mutex is held.
+func (r *Registry) find(name string) *conn.Conn {
+	e := r.entries[name]
+	switch {
+	case e == nil || e.phase != held:
+		return nil
+	case hasClosed(e.conn):
+		r.feeds.publish(name, nil, nil)
+		return nil
+	}
+	return e.conn
+}
+
+type named struct {
+	name string
+	conn *conn.Conn
+}
+
+// present returns what Lookup finds. The mutex is held.
+func (r *Registry) present() []named {
+	all := make([]named, 0, len(r.entries))
+	for name := range r.entries {
+		if c := r.find(name); c != nil {
+			all = append(all, named{name, c})
+		}
+	}
+	return all
+}
+
+func sorted(all []named) []named {
+	slices.SortFunc(all, func(a, b named) int { return cmp.Compare(a.name, b.name) })
+	return all
+}
+
+func hasClosed(c *conn.Conn) bool {
 	select {
 	case <-c.Done():
 		return true

@@ -62,9 +62,9 @@ func TestUnregisterIsTheHolders(t *testing.T) {
 // Guarantees: G-0013.1
 func TestTakenErrorNamesTheHolder(t *testing.T) {
 	for holder, want := range map[string]string{
-		"":                  `registry: name "n" is taken, by another Conn of this process`,
-		"host:1":            `registry: name "n" is taken, by "host:1"`,
-		"a\n\x1b[31mpanic:": `registry: name "n" is taken, by "a\n\x1b[31mpanic:"`,
+		"":                  `registry: name "n" is taken by another Conn of this process`,
+		"host:1":            `registry: name "n" is taken by "host:1"`,
+		"a\n\x1b[31mpanic:": `registry: name "n" is taken by "a\n\x1b[31mpanic:"`,
 	} {
 		r := registry.New(registry.Options{Holder: holder})
 		register(t, r, "n", open())

@@ -3,127 +3,141 @@ package registry
 import (
 	"context"
 	"iter"
-	"maps"
-	"slices"
+	"sync"
 )
 
-// A Store says who has a name, among all that share it: within a process, or
-// between many that see the same etcd, Redis or the like. It knows holders and
-// not Conns, which stay where they are. proptest.StoreContract checks it.
+// A Store decides who has a name, among all that share the Store: within one
+// process, or between processes that share etcd, Redis or the like. It knows
+// holders, not Conns; a Conn never leaves its process. proptest.StoreContract
+// checks an implementation.
 //
-// Its methods, and the functions it gives, may be called from any goroutine,
-// and return soon after the end of their context. A Registry has at most one
-// thing under way for each name.
+// Its methods, and the functions it returns, may be called from any goroutine,
+// and return soon after their context has ended. A Registry has at most one
+// operation under way for each name.
 type Store interface {
-	// Claim takes a name that is free, atomically: of all that claim it, one has
-	// it. It fails with a *TakenError when somebody has it, be it the same
-	// holder, and with an error of its own when it cannot tell. A Claim that has
-	// failed holds nothing: what came too late to be undone is not renewed. With
-	// a context that has ended it fails.
-	//
-	// Names are told apart byte by byte. A Registry asks for those it allows only.
+	// Claim takes a free name. It is atomic: of all concurrent claims of a name,
+	// one succeeds. It fails with a *TakenError when somebody has the name, even
+	// the same holder, with another error when the Store cannot tell, and when
+	// ctx has ended. A failed Claim holds nothing; if the failure came too late
+	// to undo the claim, the Store does not renew it. Names are compared byte by
+	// byte.
 	Claim(ctx context.Context, c Claim) (Release, error)
 
-	// Watch tells who has which name, of all holders, until ctx ends or its loop
-	// is left. The first map is all there is, even if that is nothing; each later
-	// one is what has changed, a name that is free again with the holder "". The
-	// maps are the receiver's. Of each name states come in order; what was undone
-	// before it was told may be left out, so that what waits for a slow loop is
-	// bounded by the names there are.
+	// Watch yields who has which name, for all holders, until ctx ends or the
+	// loop is left. The first map, possibly empty, contains all names. Each later
+	// map contains the names that have changed; a name that became free has the
+	// holder "". The loop may keep the maps.
 	//
-	// When it may have missed something, and cannot make up for it, it yields an
-	// error and ends. Another Watch begins with all there is.
+	// The states of one name come in order. A change that was undone before it
+	// was yielded may be left out, so that the memory for a slow loop is bounded
+	// by the number of names.
+	//
+	// If Watch may have missed a change that it cannot make up for, it yields an
+	// error and ends. Another Watch then begins with all names.
 	Watch(ctx context.Context) iter.Seq2[map[string]string, error]
 }
 
-// A Claim asks for a name.
+// A Claim asks a Store for a name.
 type Claim struct {
 	Name   string
-	Holder string // what others are told of who has it; not empty
+	Holder string // what other processes see as the holder; not empty
 
-	// Lost is to be called when the claim ends though nobody has released it: its
-	// lease has run out, or somebody has removed it. That may be before Claim has
-	// returned. It is not nil, and does not block for long. What it is told again,
-	// or after the call of Release, changes nothing.
+	// Lost must be called when the claim ends without its Release: the lease has
+	// expired, or somebody has removed the claim. It may be called before Claim
+	// has returned. It is not nil and does not block for long. A second call, or
+	// a call after Release was called, has no effect.
 	//
-	// A Store with leases calls it before the name can be another's, by its own
-	// clock, however many of its servers it reaches.
+	// A Store with leases calls Lost before the name can become another's, by its
+	// own clock, even when it reaches no server.
 	Lost func(error)
 }
 
-// A Release gives up the claim it came with, and no other, be it of the same
-// name by the same holder. When it has returned nil the name is free. Called
-// again, or after Lost, it does nothing. The Store does not renew a claim from the call of its Release on, whatever becomes
-// of it: one that fails leaves the claim to its lease.
+// A Release gives up the claim that it was returned with, and no later claim of
+// the same name. When it returns nil, the name is free. A second call, or a call
+// after Lost, has no effect. From the call on, the Store does not renew the
+// claim, even when Release fails: the claim then ends with its lease.
 type Release func(context.Context) error
 
-// A Holding says who has a name: Options.Holder of the Registry, "" for nobody
-// any more.
-type Holding struct {
-	Name   string
-	Holder string
+// A Local is a Store for one process: a map. The zero value is ready to use. It
+// never loses a claim, never waits, and has no goroutine.
+type Local struct {
+	mu     sync.Mutex
+	claims map[string]*localClaim
+	feeds  feeds[string]
 }
 
-// Holders tells who has which name, in all processes that share the Store: first
-// of all names there are, then of those that change, until ctx ends or the loop
-// is left. It runs on the loop's goroutine.
-//
-// When the Store may have missed something, its error comes, with no Holding.
-// The loop may end there. If it goes on, after a pause of its own choice, the
-// Store is asked again, and what differs by then is told: what was told adds up
-// to what there is.
-func (r *Registry) Holders(ctx context.Context) iter.Seq2[Holding, error] {
-	return func(yield func(Holding, error) bool) {
-		told := map[string]string{}
-		for ctx.Err() == nil {
-			err := r.watch(ctx, told, func(h Holding) bool { return yield(h, nil) })
-			if err == nil || ctx.Err() != nil || !yield(Holding{}, err) {
+// A localClaim is compared by its address: two claims of one name by one holder
+// differ.
+type localClaim struct{ holder string }
+
+// Claim implements Store.
+func (l *Local) Claim(ctx context.Context, c Claim) (Release, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if by := l.claims[c.Name]; by != nil {
+		return nil, &TakenError{Name: c.Name, Holder: by.holder}
+	}
+	if l.claims == nil {
+		l.claims = map[string]*localClaim{}
+	}
+	claim := &localClaim{c.Holder}
+	l.claims[c.Name] = claim
+	l.feeds.publish(c.Name, c.Holder, nil)
+	return func(context.Context) error { l.release(c.Name, claim); return nil }, nil
+}
+
+func (l *Local) release(name string, claim *localClaim) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.claims[name] == claim {
+		delete(l.claims, name)
+		l.feeds.publish(name, "", nil)
+	}
+}
+
+// Watch implements Store. It yields no error.
+func (l *Local) Watch(ctx context.Context) iter.Seq2[map[string]string, error] {
+	return func(yield func(map[string]string, error) bool) {
+		f := l.subscribe()
+		defer l.unsubscribe(f)
+		for first := true; ctx.Err() == nil; first = false {
+			if changed := l.take(f); (first || len(changed) > 0) && !yield(changed, nil) {
+				return
+			}
+			if !f.await(ctx) {
 				return
 			}
 		}
 	}
 }
 
-// watch tells what differs from what was told, until the Store has no more to
-// say. It returns nil when the loop was left.
-func (r *Registry) watch(ctx context.Context, told map[string]string, tell func(Holding) bool) error {
-	first := true
-	for changed, err := range r.options.Store.Watch(ctx) {
-		if err != nil {
-			return err
-		}
-		if first {
-			changed = withGone(changed, told)
-			first = false
-		}
-		for _, name := range slices.Sorted(maps.Keys(changed)) {
-			holder := changed[name]
-			if told[name] == holder {
-				continue
-			}
-			note(told, name, holder)
-			if !tell(Holding{name, holder}) {
-				return nil
-			}
-		}
+func (l *Local) subscribe() *feed[string] {
+	f := newFeed[string]()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, claim := range l.claims {
+		f.set(name, claim.holder, nil)
 	}
-	return errEnded
+	l.feeds.add(f)
+	return f
 }
 
-// withGone adds to all that there is the names that were told and are gone.
-func withGone(all, told map[string]string) map[string]string {
-	for name := range told {
-		if _, there := all[name]; !there {
-			all[name] = ""
-		}
+func (l *Local) unsubscribe(f *feed[string]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.feeds, f)
+}
+
+// take takes all pending updates.
+func (l *Local) take(f *feed[string]) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[string]string{}
+	for u, ok := f.next(); ok; u, ok = f.next() {
+		all[u.name] = u.now
 	}
 	return all
-}
-
-func note(told map[string]string, name, holder string) {
-	if holder == "" {
-		delete(told, name)
-		return
-	}
-	told[name] = holder
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
@@ -331,26 +332,26 @@ func TestUnregisterThatWaitsForAnother(t *testing.T) {
 	})
 }
 
-// rude is a Store whose first answer is an error whose methods panic.
-type rude struct{ asked *int }
+// panicky is a Store whose first Claim panics.
+type panicky struct{ asked *int }
 
-func (r rude) Claim(context.Context, registry.Claim) (registry.Release, error) {
-	if *r.asked++; *r.asked == 1 {
-		return nil, (*registry.LostError)(nil)
+func (p panicky) Claim(context.Context, registry.Claim) (registry.Release, error) {
+	if *p.asked++; *p.asked == 1 {
+		panic("boom")
 	}
 	return func(context.Context) error { return nil }, nil
 }
 
-func (rude) Watch(context.Context) iter.Seq2[map[string]string, error] {
+func (panicky) Watch(context.Context) iter.Seq2[map[string]string, error] {
 	return func(func(map[string]string, error) bool) {}
 }
 
-// The name of a Store that panics is free, also when it panics in the methods of
-// its error: else it is claimed for ever, and whoever asks for it spins.
+// A name whose claim has panicked is free: otherwise it would be claimed forever
+// in a program that recovers, as a supervisor does.
 //
 // Guarantees: G-0013.13
-func TestStoreWhoseErrorPanics(t *testing.T) {
-	names := registry.New(registry.Options{Store: rude{new(int)}})
+func TestStoreThatPanics(t *testing.T) {
+	names := registry.New(registry.Options{Store: panicky{new(int)}})
 	func() {
 		defer func() { _ = recover() }()
 		_ = names.Register(t.Context(), "n", open())
@@ -360,4 +361,22 @@ func TestStoreWhoseErrorPanics(t *testing.T) {
 	if err := names.Register(ctx, "n", open()); err != nil {
 		t.Errorf("the second Register: %v", err)
 	}
+}
+
+func TestLocalContract(t *testing.T) {
+	proptest.StoreContract(t, func(*testing.T) proptest.Stores {
+		names := new(registry.Local)
+		return proptest.Stores{A: names, B: names}
+	})
+}
+
+// A store that is slow and whose answers and watches break off keeps the
+// contract as well, if it is made for it.
+func TestClusterContract(t *testing.T) {
+	seed := uint64(0)
+	proptest.StoreContract(t, func(*testing.T) proptest.Stores {
+		seed++
+		c := newCluster(seed)
+		return proptest.Stores{A: c.member(), B: c.member(), Lose: c.expire}
+	})
 }

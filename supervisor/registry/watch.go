@@ -1,30 +1,34 @@
 package registry
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/conn"
 )
 
-// A ChangeKind is what has happened to a name, as a value to switch on.
+// A ChangeKind says what happened to a name.
 type ChangeKind string
 
 const (
-	Added    ChangeKind = "added"    // it has a Conn
-	Removed  ChangeKind = "removed"  // it has none any more
-	Replaced ChangeKind = "replaced" // it has another Conn
+	Added    ChangeKind = "added"    // the name has a Conn
+	Removed  ChangeKind = "removed"  // the name has no Conn any more
+	Replaced ChangeKind = "replaced" // the name has another Conn
 )
 
-// A Change is the news of one name.
+// A Change is one change of one name.
 type Change struct {
 	Kind ChangeKind
 	Name string
-	Conn *conn.Conn // that has the name; for Removed, that had it
-	Err  error      // Removed by the Store: a *LostError; nil otherwise
+	Conn *conn.Conn // the Conn that has the name; for Removed, the one that had it
+	Err  error      // a *LostError if the Store took the name away; otherwise nil
 }
 
+// String formats the change on one line.
 func (c Change) String() string {
 	if c.Err == nil {
 		return fmt.Sprintf("%s %s", c.Name, c.Kind)
@@ -32,25 +36,24 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s %s: %v", c.Name, c.Kind, c.Err)
 }
 
-// Watch tells what Lookup finds: first every name there is, in order, as Added,
-// then what changes, until ctx ends or the loop is left. It begins when the loop
-// does, and runs on its goroutine alone.
+// Watch yields the names that Lookup finds: first all of them, in order, as
+// Added, and then every change, until ctx ends or the loop is left. It runs on
+// the goroutine of the loop and begins when the loop does.
 //
-// It delays nobody. A loop that is slow misses what was undone meanwhile: it is
-// told of each name the newest state, if that is not what it was told last. So
-// what waits for it is bounded by the names there are and those it was told of,
-// and what it was told adds up to what there is. The changes of one name come in
-// order. Those of several come in the order of the first that was not told.
+// A slow loop delays nobody. While it is busy, Watch keeps only the newest state
+// of each name, and skips changes that were undone in the meantime. What it
+// keeps is bounded by the number of names. The changes that were yielded always
+// add up to the content of the Registry. The changes of one name come in order.
 //
-// That a Conn has closed for good is told when it is unregistered, or when the
-// Registry comes across it: see the package comment.
+// That a Conn has closed for good is a change when the Conn is unregistered, or
+// when the Registry notices it; see the package comment.
 func (r *Registry) Watch(ctx context.Context) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
-		f := r.follow()
-		defer r.leave(f)
+		f := r.subscribe()
+		defer r.unsubscribe(f)
 		for ctx.Err() == nil {
-			n, ok := r.next(f)
-			if ok && !yield(change(n)) {
+			u, ok := r.next(f)
+			if ok && !yield(newChange(u)) {
 				return
 			}
 			if !ok && !f.await(ctx) {
@@ -60,37 +63,187 @@ func (r *Registry) Watch(ctx context.Context) iter.Seq[Change] {
 	}
 }
 
-// follow gives a new watcher a feed of all there is.
-func (r *Registry) follow() *feed[*conn.Conn] {
+// subscribe returns a feed that begins with all names.
+func (r *Registry) subscribe() *feed[*conn.Conn] {
 	f := newFeed[*conn.Conn]()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, named := range ordered(r.present()) {
+	for _, named := range sorted(r.present()) {
 		f.set(named.name, named.conn, nil)
 	}
-	r.feeds.join(f)
+	r.feeds.add(f)
 	return f
 }
 
-func (r *Registry) leave(f *feed[*conn.Conn]) {
+func (r *Registry) unsubscribe(f *feed[*conn.Conn]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.feeds.leave(f)
+	delete(r.feeds, f)
 }
 
-func (r *Registry) next(f *feed[*conn.Conn]) (news[*conn.Conn], bool) {
+func (r *Registry) next(f *feed[*conn.Conn]) (update[*conn.Conn], bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return f.next()
 }
 
-func change(n news[*conn.Conn]) Change {
+func newChange(u update[*conn.Conn]) Change {
 	switch {
-	case n.was == nil:
-		return Change{Kind: Added, Name: n.name, Conn: n.now}
-	case n.now == nil:
-		return Change{Kind: Removed, Name: n.name, Conn: n.was, Err: n.why}
+	case u.was == nil:
+		return Change{Kind: Added, Name: u.name, Conn: u.now}
+	case u.now == nil:
+		return Change{Kind: Removed, Name: u.name, Conn: u.was, Err: u.reason}
 	default:
-		return Change{Kind: Replaced, Name: n.name, Conn: n.now}
+		return Change{Kind: Replaced, Name: u.name, Conn: u.now}
+	}
+}
+
+// A Holding says who has a name: the Options.Holder of a Registry, or "" when
+// the name became free.
+type Holding struct {
+	Name   string
+	Holder string
+}
+
+// Holders yields who has which name, in all processes that share the Store:
+// first all names, and then every change, until ctx ends or the loop is left. It
+// runs on the goroutine of the loop.
+//
+// When the Store may have missed a change, Holders yields its error and no
+// Holding. The loop may end there. If it goes on, after a pause of its choice,
+// Holders asks the Store again and yields what is different by then. So the
+// Holdings that were yielded always add up to the content of the Store.
+func (r *Registry) Holders(ctx context.Context) iter.Seq2[Holding, error] {
+	return func(yield func(Holding, error) bool) {
+		seen := map[string]string{}
+		for ctx.Err() == nil {
+			err := r.watchStore(ctx, seen, func(h Holding) bool { return yield(h, nil) })
+			if err == nil || ctx.Err() != nil || !yield(Holding{}, err) {
+				return
+			}
+		}
+	}
+}
+
+// watchStore yields what differs from what was seen, until the Store's watch
+// ends. It returns nil when the loop was left.
+func (r *Registry) watchStore(ctx context.Context, seen map[string]string, yield func(Holding) bool) error {
+	first := true
+	for changed, err := range r.options.Store.Watch(ctx) {
+		if err != nil {
+			return err
+		}
+		if first { // it has all names: those missing from it became free
+			for name := range seen {
+				if _, exists := changed[name]; !exists {
+					changed[name] = ""
+				}
+			}
+			first = false
+		}
+		for _, name := range slices.Sorted(maps.Keys(changed)) {
+			holder := changed[name]
+			if seen[name] == holder {
+				continue
+			}
+			if seen[name] = holder; holder == "" {
+				delete(seen, name)
+			}
+			if !yield(Holding{name, holder}) {
+				return nil
+			}
+		}
+	}
+	return errWatchEnded
+}
+
+// A feed holds what one watcher has not seen yet: the newest state of each name
+// that has changed, in the order of the first change that was not seen. The zero
+// V means that the name is free. The owner of the feed locks it.
+//
+// It grows with the names that exist and those that the watcher has seen. A name
+// that came and went in the meantime leaves nothing behind.
+type feed[V comparable] struct {
+	seen    map[string]V // what the watcher believes to exist
+	pending map[string]*list.Element
+	order   list.List     // of *update[V]
+	wake    chan struct{} // capacity one: a token while something may be pending
+}
+
+// An update is the newest state of one name.
+type update[V comparable] struct {
+	name     string
+	was, now V
+	reason   error // why the name became free; may be nil
+}
+
+func newFeed[V comparable]() *feed[V] {
+	return &feed[V]{seen: map[string]V{}, pending: map[string]*list.Element{}, wake: make(chan struct{}, 1)}
+}
+
+// set notes the state of a name.
+func (f *feed[V]) set(name string, now V, reason error) {
+	at, waits := f.pending[name]
+	switch {
+	case now == f.seen[name]:
+		f.drop(name)
+	case waits:
+		u := at.Value.(*update[V])
+		u.now, u.reason = now, reason
+	default:
+		f.pending[name] = f.order.PushBack(&update[V]{name: name, was: f.seen[name], now: now, reason: reason})
+		select {
+		case f.wake <- struct{}{}:
+		default: // it has a token already
+		}
+	}
+}
+
+// next takes the oldest update.
+func (f *feed[V]) next() (u update[V], ok bool) {
+	first := f.order.Front()
+	if first == nil {
+		return u, false
+	}
+	u = *first.Value.(*update[V])
+	f.drop(u.name)
+	var free V
+	if f.seen[u.name] = u.now; u.now == free {
+		delete(f.seen, u.name)
+	}
+	return u, true
+}
+
+func (f *feed[V]) drop(name string) {
+	if at, waits := f.pending[name]; waits {
+		f.order.Remove(at)
+		delete(f.pending, name)
+	}
+}
+
+// await waits until something may be pending, and returns false when ctx ends
+// first.
+func (f *feed[V]) await(ctx context.Context) bool {
+	select {
+	case <-f.wake:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// feeds are those of all watchers. nil is the empty set.
+type feeds[V comparable] map[*feed[V]]struct{}
+
+func (all *feeds[V]) add(f *feed[V]) {
+	if *all == nil {
+		*all = feeds[V]{}
+	}
+	(*all)[f] = struct{}{}
+}
+
+func (all feeds[V]) publish(name string, now V, reason error) {
+	for f := range all {
+		f.set(name, now, reason)
 	}
 }

@@ -28,8 +28,8 @@ func TestFeedIsBounded(t *testing.T) {
 		f.set(name, 2, nil)
 		f.set(name, 0, nil)
 		f.set(fmt.Sprint("told ", n%10), n%3, nil)
-		if len(f.due) > 10 || f.order.Len() != len(f.due) || len(f.told) != 10 {
-			t.Fatalf("after %d changes of 10 names %d wait, %d in order, of %d told", n, len(f.due), f.order.Len(), len(f.told))
+		if len(f.pending) > 10 || f.order.Len() != len(f.pending) || len(f.seen) != 10 {
+			t.Fatalf("after %d changes of 10 names %d wait, %d in order, of %d told", n, len(f.pending), f.order.Len(), len(f.seen))
 		}
 	}
 	for _, ok := f.next(); ok; _, ok = f.next() {
@@ -38,8 +38,8 @@ func TestFeedIsBounded(t *testing.T) {
 		f.set(fmt.Sprint("told ", n), 0, nil)
 		f.next()
 	}
-	if len(f.told) > 0 || len(f.due) > 0 {
-		t.Errorf("%d names are kept as told, %d as due, and there is none", len(f.told), len(f.due))
+	if len(f.seen) > 0 || len(f.pending) > 0 {
+		t.Errorf("%d names are kept as told, %d as due, and there is none", len(f.seen), len(f.pending))
 	}
 }
 
