@@ -105,7 +105,7 @@ func readPairs(args []string) (arguments, error) {
 
 // fit makes the arguments what the tool's schema wants, or says what is wrong
 // with them.
-func (a arguments) fit(tool *protocol.Tool) (json.RawMessage, error) {
+func (a arguments) fit(ctx context.Context, tool *protocol.Tool) (json.RawMessage, error) {
 	schema := readSchema(tool.InputSchema)
 	whole := a.whole
 	if whole == nil {
@@ -122,7 +122,7 @@ func (a arguments) fit(tool *protocol.Tool) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	if err := schema.validate(whole); err != nil {
+	if err := schema.validate(ctx, whole); err != nil {
 		return nil, fmt.Errorf("the arguments do not fit the schema of tool %q: %w\n%s", tool.Name, err, schema.synopsis(tool.Name))
 	}
 	return whole, nil

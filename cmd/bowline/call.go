@@ -86,7 +86,7 @@ func callTool(ctx context.Context, cmd *cobra.Command, session *client.Session, 
 	if err != nil {
 		return nil, err
 	}
-	arguments, err := given.fit(tool)
+	arguments, err := given.fit(ctx, tool)
 	if err != nil {
 		return nil, &failure{status: exitUsage, err: err}
 	}

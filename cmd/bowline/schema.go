@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -34,11 +35,11 @@ func readSchema(raw json.RawMessage) schema {
 }
 
 // validate says what is wrong with arguments, as far as that can be told here.
-func (s schema) validate(arguments json.RawMessage) error {
+func (s schema) validate(ctx context.Context, arguments json.RawMessage) error {
 	if s.validator == nil {
 		return nil
 	}
-	return s.validator.Validate(arguments)
+	return s.validator.Validate(ctx, arguments)
 }
 
 // properties are the members that the schema names.

@@ -95,7 +95,7 @@ func FuzzSchema(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte, key, value string) {
 		tool := &protocol.Tool{Name: "tool", InputSchema: raw}
 		given := arguments{pairs: []pair{{key: key, value: value}}}
-		whole, err := given.fit(tool)
+		whole, err := given.fit(t.Context(), tool)
 		if err == nil && !json.Valid(whole) {
 			t.Errorf("not JSON: %q", whole)
 		}

@@ -50,7 +50,7 @@ func TestWrongUsage(t *testing.T) {
 		{"no integer", call("slow", "seconds=1", "steps=1.5"), `argument "steps": expected integer, got "1.5"`},
 		{"missing argument", call("echo"), `"message"`},
 		{"unknown key", call("echo", "message=hi", "volume=11"), `"volume"`},
-		{"out of bounds", call("big", "bytes=8388609"), "maximum: 8388609"},
+		{"out of bounds", call("big", "bytes=8388609"), "more than 8388608"},
 		{"how it is meant", call("slow"), "It takes: bowline call slow seconds=NUMBER [steps=INTEGER]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -79,7 +79,7 @@ func (r *request) callTool(ctx context.Context, params *protocol.CallToolParams)
 	if len(params.Arguments) == 0 {
 		params.Arguments = json.RawMessage("{}")
 	}
-	if err := registered.input.Validate(params.Arguments); err != nil {
+	if err := registered.input.Validate(ctx, params.Arguments); err != nil {
 		return r.client.invalidArguments(misfit(err))
 	}
 	r.call = ToolCall{Params: params, Client: r.client, request: r, progress: token}
@@ -87,11 +87,11 @@ func (r *request) callTool(ctx context.Context, params *protocol.CallToolParams)
 	if err != nil {
 		return failure(err)
 	}
-	return registered.checked(result)
+	return registered.checked(ctx, result)
 }
 
 // checked refuses a result that the tool has not promised.
-func (r *registeredTool) checked(result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
+func (r *registeredTool) checked(ctx context.Context, result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
 	switch {
 	case result == nil:
 		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has returned no result", r.tool.Name)
@@ -100,7 +100,7 @@ func (r *registeredTool) checked(result *protocol.CallToolResult) (*protocol.Cal
 	case len(result.StructuredContent) == 0:
 		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: no structured content", r.tool.Name)
 	}
-	if err := r.output.Validate(result.StructuredContent); err != nil {
+	if err := r.output.Validate(ctx, result.StructuredContent); err != nil {
 		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: %s", r.tool.Name, misfit(err))
 	}
 	return result, nil

@@ -82,7 +82,7 @@ func TestTypedValuesFitTheirInferredSchemas(t *testing.T) {
 		if got.Error.Code != 0 || got.Result.Content.Text() != string(got.Result.StructuredContent) {
 			t.Fatalf("%s: got %+v", name, got)
 		}
-		if err := promised.Validate(got.Result.StructuredContent); err != nil {
+		if err := promised.Validate(t.Context(), got.Result.StructuredContent); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		back := w.call("in", string(got.Result.StructuredContent))

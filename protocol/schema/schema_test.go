@@ -19,25 +19,46 @@ func TestOnlySchemasThatEndSoonAreCompiled(t *testing.T) {
 		schema   string
 		compiled bool
 	}{
-		"plain":                    {`{"type": "object", "properties": {"n": {"type": "integer"}}}`, true},
-		"a lost reference":         {`{"properties": {"a": {"$ref": "#/$defs/none"}}}`, false},
-		"draft-07":                 {`{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}`, true},
-		"with an id":               {`{"$id": "https://example.com/a", "$defs": {"a": {}}, "properties": {"a": {"$ref": "#/$defs/a"}}}`, true},
-		"a tree":                   {`{"$defs": {"tree": {"properties": {"left": {"$ref": "#/$defs/tree"}}}}, "$ref": "#/$defs/tree"}`, true},
-		"a property named $ref":    {`{"properties": {"$ref": {"type": "string"}}}`, true},
-		"itself":                   {`{"$ref": "#"}`, false},
-		"itself, in other letters": {`{"$REF": "#"}`, false},
-		"in a circle":              {`{"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"if": {"$ref": "#/$defs/a"}}}}`, false},
-		"a circle in a property":   {`{"properties": {"n": {"ANYOF": [{"$ref": "#/properties/n"}]}}}`, false},
-		"doubling a little":        {doubling(7), true},
-		"doubling":                 {doubling(8), false},
-		"an inner id":              {`{"properties": {"a": {"$id": "https://example.com/a", "$ref": "#"}}}`, false},
-		"dynamic":                  {`{"$dynamicAnchor": "a", "$dynamicRef": "#a"}`, false},
-		"an anchor":                {`{"$anchor": "a", "not": {"$ref": "#a"}}`, false},
-		"elsewhere":                {`{"$ref": "https://example.com/"}`, false},
-		"another dialect":          {`{"$schema": "https://json-schema.org/draft/2019-09/schema"}`, false},
-		"too long":                 {`{"description": "` + strings.Repeat("a", schema.LargestSchema) + `"}`, false},
-		"no schema":                {`7`, false},
+		"plain":                     {`{"type": "object", "properties": {"n": {"type": "integer"}}}`, true},
+		"a lost reference":          {`{"properties": {"a": {"$ref": "#/$defs/none"}}}`, false},
+		"draft-07":                  {`{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}`, true},
+		"with an id":                {`{"$id": "https://example.com/a", "$defs": {"a": {}}, "properties": {"a": {"$ref": "#/$defs/a"}}}`, true},
+		"a tree":                    {`{"$defs": {"tree": {"properties": {"left": {"$ref": "#/$defs/tree"}}}}, "$ref": "#/$defs/tree"}`, true},
+		"a property named $ref":     {`{"properties": {"$ref": {"type": "string"}}}`, true},
+		"itself":                    {`{"$ref": "#"}`, false},
+		"itself, in other letters":  {`{"$REF": "#"}`, true}, // is no keyword
+		"in a circle":               {`{"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"if": {"$ref": "#/$defs/a"}}}}`, false},
+		"a circle in a property":    {`{"properties": {"n": {"anyOf": [{"$ref": "#/properties/n"}]}}}`, false},
+		"a circle of dependencies":  {`{"dependentSchemas": {"n": {"$ref": "#"}}}`, false},
+		"doubling":                  {doubling(500), true},
+		"an inner id":               {`{"properties": {"a": {"$id": "https://example.com/a", "$ref": "#"}}}`, false},
+		"dynamic":                   {`{"$dynamicAnchor": "a", "$dynamicRef": "#a"}`, false},
+		"an anchor of itself":       {`{"$anchor": "a", "not": {"$ref": "#a"}}`, false},
+		"an anchor":                 {`{"$defs": {"x": {"$anchor": "a", "type": "integer"}}, "properties": {"n": {"$ref": "#a"}}}`, true},
+		"an array's element":        {`{"allOf": [{"type": "object"}], "properties": {"left": {"$ref": "#/allOf/0"}}}`, true},
+		"no such element":           {`{"allOf": [{}], "properties": {"left": {"$ref": "#/allOf/1"}}}`, false},
+		"elsewhere":                 {`{"$ref": "https://example.com/"}`, false},
+		"another dialect":           {`{"$schema": "https://json-schema.org/draft/2019-09/schema"}`, false},
+		"too long":                  {`{"description": "` + strings.Repeat("a", schema.LargestSchema) + `"}`, false},
+		"no schema":                 {`7`, false},
+		"a boolean":                 {`true`, true},
+		"a number for a schema":     {`{"properties": {"a": 7}}`, false},
+		"an unknown type":           {`{"type": "text"}`, false},
+		"a type that is no text":    {`{"type": ["string", 7]}`, false},
+		"a list of no schemas":      {`{"allOf": {}}`, false},
+		"properties in a list":      {`{"properties": []}`, false},
+		"a negative length":         {`{"minLength": -1}`, false},
+		"half a length":             {`{"maxItems": 0.5}`, false},
+		"a limit that is no number": {`{"minimum": "1"}`, false},
+		"a multiple of nothing":     {`{"multipleOf": 0}`, false},
+		"an enum that is no list":   {`{"enum": "a"}`, false},
+		"a pattern that is none":    {`{"pattern": "("}`, false},
+		"a pattern of property":     {`{"patternProperties": {"(": {}}}`, false},
+		"required that is no list":  {`{"required": "a"}`, false},
+		"required of numbers":       {`{"required": [1]}`, false},
+		"unique of a word":          {`{"uniqueItems": "yes"}`, false},
+		"a long pattern":            {`{"pattern": "` + strings.Repeat("a", 5000) + `"}`, false},
+		"large patterns":            {`{"allOf": [{"pattern": "` + strings.Repeat("a{1000}", 99) + `"}, {"pattern": "` + strings.Repeat("b{1000}", 99) + `"}]}`, false},
 	} {
 		validator, err := schema.Compile(json.RawMessage(c.schema))
 		if compiled := err == nil; compiled != c.compiled {
@@ -45,7 +66,7 @@ func TestOnlySchemasThatEndSoonAreCompiled(t *testing.T) {
 			continue
 		}
 		if err == nil {
-			if err := validator.Validate(json.RawMessage(`{"n": 1, "left": {"left": {}}}`)); err != nil {
+			if err := validator.Validate(t.Context(), json.RawMessage(`{"n": 1, "left": {"left": {}}}`)); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -70,7 +91,7 @@ func TestValidate(t *testing.T) {
 		`{"n":1}`: true, `{"n":1.0}`: true, `{}`: false, `{"n":"1"}`: false, `{"n":1,"m":2}`: false, `{"N":1}`: false,
 		`[]`: false, `null`: false, `{"n":1,"n":2}`: false, `{`: false,
 	} {
-		if err := validator.Validate(json.RawMessage(value)); (err == nil) != fits {
+		if err := validator.Validate(t.Context(), json.RawMessage(value)); (err == nil) != fits {
 			t.Errorf("%s: %v", value, err)
 		}
 	}
@@ -80,7 +101,9 @@ func TestRefusalsAreTold(t *testing.T) {
 	for raw, want := range map[string]error{
 		``: schema.ErrMissing,
 		`{"$schema":"https://json-schema.org/draft/2019-09/schema"}`: schema.ErrDialect,
-		`{"$ref":"#"}`: schema.ErrEndless,
+		`{"$ref":"#"}`:      schema.ErrEndless,
+		`{"$ref":"#/none"}`: schema.ErrReference,
+		`{"pattern":"` + strings.Repeat("a{1000}", 200) + `"}`: schema.ErrTooLarge,
 	} {
 		if _, err := schema.Compile(json.RawMessage(raw)); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", raw, err, want)
@@ -95,7 +118,7 @@ func FuzzCompile(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw, value []byte) {
 		if validator, err := schema.Compile(raw); err == nil {
-			validator.Validate(value)
+			validator.Validate(t.Context(), value)
 		}
 	})
 }

@@ -4,70 +4,72 @@ import (
 	"bytes"
 	"io"
 	"reflect"
-	"slices"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// A shape is a schema of types, properties and items alone, as most tools have.
-// It tells of most values that they surely fit, and of others nothing: what is
-// wrong with those, if anything is, is for the full validator to say. A nil
-// shape is one that every value fits.
+// A shape is a schema that has nothing but types, properties and items, as the
+// schemas of most tools. It decides for most values, in one pass, that they
+// surely fit. For the others it decides nothing. A nil shape is one that every
+// value fits.
 type shape struct {
-	types   []string          // nil: any
+	types   types             // 0: any
 	members map[string]*shape // by name
-	needed  map[string]bool   // the names that have to be there
-	others  *shape            // of members without a name here
-	closed  bool              // there may be none of those
+	needed  map[string]bool   // the names of required members
+	others  *shape            // of members that have no name here
+	closed  bool              // no others are allowed
 	items   *shape
 }
 
-// shapeOf is the shape of a schema, unless there is more to it.
-func shapeOf(s *jsonschema.Schema) (_ *shape, ok bool) {
-	if s == nil {
+// shapeOf returns the shape of a schema, unless there is more to the schema.
+func shapeOf(n *node) (*shape, bool) {
+	if n == nil {
 		return nil, true
 	}
-	if !shapesOnly(*s) {
+	rest := *n
+	rest.types, rest.array, rest.object = 0, nil, nil
+	if !reflect.ValueOf(rest).IsZero() {
 		return nil, false
 	}
-	built := &shape{types: s.Types, members: make(map[string]*shape), needed: make(map[string]bool)}
-	if s.Type != "" {
-		built.types = []string{s.Type}
-	}
-	for _, name := range s.Required {
-		built.needed[name] = true
-	}
-	for name, member := range s.Properties {
-		if built.members[name], ok = shapeOf(member); !ok {
-			return nil, false
-		}
-	}
-	if built.items, ok = shapeOf(s.Items); !ok {
-		return nil, false
-	}
-	if built.closed = isFalse(s.AdditionalProperties); built.closed {
-		return built, true
-	}
-	if built.others, ok = shapeOf(s.AdditionalProperties); !ok {
+	built := &shape{types: n.types}
+	if !built.addItems(n.array) || !built.addMembers(n.object) {
 		return nil, false
 	}
 	return built, true
 }
 
-func isFalse(s *jsonschema.Schema) bool {
-	return s != nil && reflect.DeepEqual(s, &jsonschema.Schema{Not: &jsonschema.Schema{}})
+func (s *shape) addItems(r *arrayRules) (ok bool) {
+	if r == nil {
+		return true
+	}
+	if r.prefix != nil || r.shortest >= 0 || r.longest >= 0 || r.unique || r.contains != nil || r.unevaluated != nil {
+		return false
+	}
+	s.items, ok = shapeOf(r.items)
+	return ok
 }
 
-// shapesOnly reports whether nothing else in a schema decides about a value.
-func shapesOnly(s jsonschema.Schema) bool {
-	s.Type, s.Types, s.Properties, s.Required, s.AdditionalProperties, s.Items = "", nil, nil, nil, nil, nil
-	s.Schema, s.Comment, s.Title, s.Description, s.Default, s.Examples = "", "", "", "", nil, nil
-	s.Deprecated, s.ReadOnly, s.WriteOnly = false, false, false
-	s.Format, s.ContentEncoding, s.ContentMediaType, s.Extra, s.PropertyOrder = "", "", "", nil, nil
-	return reflect.ValueOf(s).IsZero()
+func (s *shape) addMembers(r *objectRules) (ok bool) {
+	if r == nil {
+		return true
+	}
+	if r.patterns != nil || r.names != nil || r.fewest >= 0 || r.most >= 0 ||
+		r.dependentRequired != nil || r.dependentSchemas != nil || r.unevaluated != nil {
+		return false
+	}
+	s.members, s.needed = make(map[string]*shape, len(r.properties)), r.isRequired
+	for name, property := range r.properties {
+		if s.members[name], ok = shapeOf(property); !ok {
+			return false
+		}
+	}
+	if s.closed = r.additional != nil && r.additional.never; s.closed {
+		return true
+	}
+	s.others, ok = shapeOf(r.additional)
+	return ok
 }
 
 // A shaper reads a value. It refuses repeated names at any depth.
@@ -76,7 +78,7 @@ type shaper struct {
 	tokens jsontext.Decoder
 }
 
-// The pool holds shapers that are ready for a value.
+// shapers holds shapers that are ready for a value.
 var shapers = sync.Pool{New: func() any {
 	r := new(shaper)
 	r.reset()
@@ -104,8 +106,7 @@ func (s *shape) surelyFits(value []byte) bool {
 	return err == io.EOF
 }
 
-// fits reads the next value, all of it: the validator takes no number that a
-// float64 does not hold, even where the schema says nothing.
+// fits reads the next value and reports whether it surely fits.
 func (r *shaper) fits(s *shape) bool {
 	if s == nil {
 		s = new(shape)
@@ -114,7 +115,7 @@ func (r *shaper) fits(s *shape) bool {
 	switch {
 	case kind == '0':
 		return r.number(s)
-	case s.types != nil && !slices.Contains(s.types, typeOf(kind)):
+	case s.types != 0 && s.types&typeOf(kind) == 0:
 		return false
 	case kind == '{':
 		return r.object(s)
@@ -125,35 +126,34 @@ func (r *shaper) fits(s *shape) bool {
 	}
 }
 
-func typeOf(kind jsontext.Kind) string {
+func typeOf(kind jsontext.Kind) types {
 	switch kind {
 	case '{':
-		return "object"
+		return typeObject
 	case '[':
-		return "array"
+		return typeArray
 	case '"':
-		return "string"
+		return typeString
 	case 't', 'f':
-		return "boolean"
+		return typeBoolean
 	case 'n':
-		return "null"
+		return typeNull
 	default:
-		return ""
+		return 0
 	}
 }
 
-// number takes short decimals. Of what is written otherwise, and of an integer
-// with a fraction, it is not sure.
+// number takes short decimals. It is not sure of numbers written otherwise, nor
+// of an integer with a fraction.
 func (r *shaper) number(s *shape) bool {
 	value, err := r.tokens.ReadValue()
 	if err != nil || len(value) > 18 || bytes.ContainsAny(value, "eE") {
 		return false
 	}
-	return s.types == nil || slices.Contains(s.types, "number") ||
-		slices.Contains(s.types, "integer") && bytes.IndexByte(value, '.') < 0
+	return s.types == 0 || s.types&typeNumber != 0 || s.types&typeInteger != 0 && bytes.IndexByte(value, '.') < 0
 }
 
-// object counts what is needed: no name is read twice.
+// object counts the required members. No name occurs twice.
 func (r *shaper) object(s *shape) bool {
 	if _, err := r.tokens.ReadToken(); err != nil {
 		return false

@@ -1,46 +1,65 @@
-// Package schema checks values against the JSON Schemas of tools, a peer's as
-// well as the program's own: validating surely ends, and soon, and fetches
-// nothing.
+// Package schema validates values against the JSON Schemas of tools: those of a
+// peer as well as the program's own. The work for one value is bounded, ends with
+// the caller's context, and fetches nothing.
 //
 // The dialects are 2020-12, which a schema without $schema has, and draft-07
-// (2025-11-25 basic, JSON Schema usage).
+// (2025-11-25 basic, JSON Schema usage). A format is an annotation and checks
+// nothing. Numbers are compared as float64. Patterns are those of package regexp.
 package schema
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-
-	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// LargestSchema bounds a schema, in bytes.
-const LargestSchema = 256 << 10
+// The bounds of schemas and of the work that they cause.
+const (
+	LargestSchema = 256 << 10  // bytes of a schema
+	MaxSteps      = 10_000_000 // steps of one Validate: about a second of work
+)
+
+// Inner bounds. A frame of the stack takes a few hundred bytes, an entry of the
+// memo about a hundred.
+const (
+	maxDepth       = 50_000  // schemas and values within one another while validating
+	maxMemo        = 1 << 16 // results remembered at once
+	maxPattern     = 4 << 10 // bytes of one pattern
+	maxPatternSize = 100_000 // instructions of all patterns of a schema
+)
 
 var (
 	// ErrMissing refuses a schema of no bytes.
 	ErrMissing = errors.New("schema: missing")
 
-	// ErrTooLarge refuses a schema above LargestSchema.
-	ErrTooLarge = fmt.Errorf("schema: larger than %d bytes", LargestSchema)
+	// ErrTooLarge refuses a schema above LargestSchema, or with patterns that need
+	// too much memory.
+	ErrTooLarge = fmt.Errorf("schema: larger than %d bytes, or its patterns are too large", LargestSchema)
 
 	// ErrDialect refuses a $schema that is none of the dialects.
 	ErrDialect = errors.New("schema: unsupported dialect")
 
-	// ErrEndless refuses a schema that may take too long to validate against:
-	// one that refers to itself in place, multiplies what applies to a value,
-	// or refers where that cannot be followed.
-	ErrEndless = errors.New("schema: validating against it may not end")
+	// ErrEndless refuses a schema that applies itself to the same value again.
+	ErrEndless = errors.New("schema: refers to itself without end")
+
+	// ErrReference refuses a schema with a reference that cannot be followed:
+	// only references within the document can, and neither $dynamicRef nor an $id
+	// below the root is supported.
+	ErrReference = errors.New("schema: unsupported reference")
+
+	// ErrTooCostly means that Validate gave up after MaxSteps. The value may fit.
+	ErrTooCostly = errors.New("schema: validating the value takes too many steps")
 )
 
 // A Validator checks values against one schema. It is safe for concurrent use.
 type Validator struct {
-	resolved *jsonschema.Resolved
-	shape    *shape // all there is to it; nil when there is more
+	root  *node
+	shape *shape // all of the schema; nil when there is more to it
 }
 
-// Compile makes a validator.
+// Compile reads a schema. It fails with one of the errors above, or with one that
+// says which keyword is malformed.
 func Compile(raw json.RawMessage) (*Validator, error) {
 	switch {
 	case len(raw) == 0:
@@ -48,52 +67,57 @@ func Compile(raw json.RawMessage) (*Validator, error) {
 	case len(raw) > LargestSchema:
 		return nil, ErrTooLarge
 	}
-	parsed := new(jsonschema.Schema)
-	if err := json.Unmarshal(raw, parsed); err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	if !known(parsed.Schema) {
-		return nil, fmt.Errorf("%w: %q", ErrDialect, parsed.Schema)
-	}
-	understood, err := json.Marshal(parsed)
+	root, err := compile(raw)
 	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
+		return nil, err
 	}
-	if !endsSoon(understood) {
-		return nil, ErrEndless
-	}
-	resolved, err := parsed.Resolve(nil)
-	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	shape, _ := shapeOf(parsed)
-	return &Validator{resolved, shape}, nil
+	shape, _ := shapeOf(root)
+	return &Validator{root, shape}, nil
 }
 
-// IsObject reports whether the schema promises an object, as MCP wants of a
-// tool's.
-func (v *Validator) IsObject() bool { return v.resolved.Schema().Type == "object" }
+// IsObject reports whether the schema allows nothing but objects, as MCP demands
+// of a tool's input schema.
+func (v *Validator) IsObject() bool { return v.root.types == typeObject }
 
-// Validate reports what is wrong with a value, for people and models to read.
-func (v *Validator) Validate(raw json.RawMessage) error {
+// An InvalidError reports a value that does not fit its schema. Its text tells
+// people and models what to change.
+type InvalidError struct {
+	Path   string // of the part that does not fit, as a JSON Pointer; empty for the whole value
+	Reason string // such as: is a string, not an integer
+}
+
+func (e *InvalidError) Error() string {
+	if e.Path == "" {
+		return "the value " + e.Reason
+	}
+	return e.Path + " " + e.Reason
+}
+
+// Validate checks one value. It fails with an *InvalidError if the value does not
+// fit, with ErrTooCostly after MaxSteps, with the cause of ctx once that is done,
+// and with another error if raw is not JSON.
+func (v *Validator) Validate(ctx context.Context, raw json.RawMessage) error {
+	_, err := v.validate(ctx, raw)
+	return err
+}
+
+// validate is Validate, and says how many steps it took.
+func (v *Validator) validate(ctx context.Context, raw []byte) (steps int, err error) {
 	if v.shape != nil && v.shape.surelyFits(raw) {
-		return nil
+		return 0, nil
 	}
-	var value any
-	if err := protocol.Unmarshal(raw, &value); err != nil {
-		return err
+	e := evaluation{ctx: ctx, left: MaxSteps}
+	if e.values, err = index(raw, &e); err != nil {
+		return MaxSteps - e.left, err
 	}
-	return v.resolved.Validate(value)
-}
-
-// known reports whether the validator knows this $schema: with another one it
-// fails every value.
-func known(dialect string) bool {
-	switch dialect {
-	case "", "https://json-schema.org/draft/2020-12/schema",
-		"http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft-07/schema#":
-		return true
+	fault := e.apply(v.root, 0, nil)
+	steps = MaxSteps - e.left
+	switch {
+	case e.stopped != nil:
+		return steps, e.stopped
+	case fault.rule == "":
+		return steps, nil
 	default:
-		return false
+		return steps, &InvalidError{Path: e.values.path(fault.at), Reason: e.reason(fault)}
 	}
 }

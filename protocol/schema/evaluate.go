@@ -1,0 +1,574 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// An evaluation validates one value. It visits each pair of a schema and a value
+// once, as long as its memo holds: without it, a schema that refers to itself
+// from two alternatives would take a time exponential in the depth of the value.
+type evaluation struct {
+	ctx     context.Context // nil: none
+	left    int             // steps
+	depth   int
+	stopped error // why the evaluation ended early
+	values  values
+	memo    map[question]answer // of the targets of references
+}
+
+type question struct {
+	node       *node
+	at         int
+	collecting bool
+}
+
+type answer struct {
+	fault fault
+	seen  []bool
+}
+
+// A fault says which rule of a schema a value breaks. The zero fault is none.
+type fault struct {
+	rule string // a keyword
+	node *node
+	at   int    // the value
+	name string // of a member or pattern, for some rules
+}
+
+func (f fault) isNone() bool { return f.rule == "" }
+
+// step pays for work. It reports false once the evaluation has to end.
+func (e *evaluation) step(n int) bool {
+	if e.stopped != nil {
+		return false
+	}
+	before := e.left
+	e.left -= n
+	switch {
+	case e.left < 0:
+		e.stopped = ErrTooCostly
+	case e.ctx != nil && before>>12 != e.left>>12 && e.ctx.Err() != nil:
+		e.stopped = context.Cause(e.ctx)
+	}
+	return e.stopped == nil
+}
+
+// apply validates a value against a schema. If seen is not nil, apply marks the
+// elements or members of the value that the schema looks at, in their order. If
+// there is a fault, the marks are worthless.
+func (e *evaluation) apply(n *node, at int, seen []bool) fault {
+	if e.depth++; e.depth > maxDepth && e.stopped == nil {
+		e.stopped = ErrTooCostly
+	}
+	f := e.check(n, at, seen)
+	e.depth--
+	return f
+}
+
+func (e *evaluation) check(n *node, at int, seen []bool) fault {
+	if !e.step(1) {
+		return fault{rule: "stopped", node: n, at: at}
+	}
+	if n.never {
+		return fault{rule: "false", node: n, at: at}
+	}
+	if n.looksAtRest(e.values.all[at].kind == '{') && seen == nil {
+		seen = make([]bool, e.values.count(at))
+	}
+	if n.ref != nil {
+		if f := e.follow(n.ref, at, seen); !f.isNone() {
+			return f
+		}
+	}
+	if f := e.single(n, at); !f.isNone() {
+		return f
+	}
+	if f := e.inside(n, at, seen); !f.isNone() {
+		return f
+	}
+	if f := e.combine(n, at, seen); !f.isNone() {
+		return f
+	}
+	return e.rest(n, at, seen)
+}
+
+// looksAtRest reports whether the schema has a rule for what no other part of it
+// looks at.
+func (n *node) looksAtRest(isObject bool) bool {
+	if isObject {
+		return n.object != nil && n.object.unevaluated != nil
+	}
+	return n.array != nil && n.array.unevaluated != nil
+}
+
+// follow applies the target of a reference, or remembers what came of it.
+func (e *evaluation) follow(target *node, at int, seen []bool) fault {
+	q := question{target, at, seen != nil}
+	known, ok := e.memo[q]
+	if !ok {
+		known.seen = make([]bool, len(seen))
+		if seen == nil {
+			known.seen = nil
+		}
+		if !e.step(1 + len(seen)/8) {
+			return fault{rule: "stopped", node: target, at: at}
+		}
+		known.fault = e.apply(target, at, known.seen)
+		switch {
+		case e.memo == nil:
+			e.memo = make(map[question]answer)
+		case len(e.memo) >= maxMemo:
+			clear(e.memo)
+		}
+		e.memo[q] = known
+	}
+	e.merge(seen, known.seen, known.fault)
+	return known.fault
+}
+
+// also applies another schema to the same value.
+func (e *evaluation) also(n *node, at int, seen []bool) fault {
+	if seen == nil {
+		return e.apply(n, at, nil)
+	}
+	if !e.step(len(seen) / 8) {
+		return fault{rule: "stopped", node: n, at: at}
+	}
+	own := make([]bool, len(seen))
+	f := e.apply(n, at, own)
+	e.merge(seen, own, f)
+	return f
+}
+
+func (e *evaluation) merge(seen, own []bool, f fault) {
+	if !f.isNone() || !e.step(len(own)/8) {
+		return
+	}
+	for i, marked := range own {
+		seen[i] = seen[i] || marked
+	}
+}
+
+// single checks a value by itself.
+func (e *evaluation) single(n *node, at int) fault {
+	kind := e.values.all[at].kind
+	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
+	if n.types != 0 && !e.isOf(n.types, at) {
+		return broken("type")
+	}
+	if n.constants != nil && !e.isConstant(n.constants, at) {
+		return broken("enum")
+	}
+	if r := n.number; r != nil && kind == '0' {
+		number := e.values.number(at)
+		switch {
+		case number < r.minimum:
+			return broken("minimum")
+		case number > r.maximum:
+			return broken("maximum")
+		case number <= r.above:
+			return broken("exclusiveMinimum")
+		case number >= r.below:
+			return broken("exclusiveMaximum")
+		case r.multiple > 0 && !isMultiple(number, r.multiple):
+			return broken("multipleOf")
+		}
+	}
+	if r := n.text; r != nil && kind == '"' {
+		text := e.values.string(at)
+		length := utf8.RuneCount(text)
+		switch {
+		case !e.step(len(text) / 64):
+			return broken("stopped")
+		case r.shortest > length:
+			return broken("minLength")
+		case r.longest >= 0 && r.longest < length:
+			return broken("maxLength")
+		case r.pattern != nil && !e.matches(r.pattern, text):
+			return broken("pattern")
+		}
+	}
+	return fault{}
+}
+
+func (e *evaluation) isOf(allowed types, at int) bool {
+	switch e.values.all[at].kind {
+	case 'n':
+		return allowed&typeNull != 0
+	case 't', 'f':
+		return allowed&typeBoolean != 0
+	case '"':
+		return allowed&typeString != 0
+	case '[':
+		return allowed&typeArray != 0
+	case '{':
+		return allowed&typeObject != 0
+	}
+	if allowed&typeNumber != 0 {
+		return true
+	}
+	number := e.values.number(at)
+	return allowed&typeInteger != 0 && number == math.Trunc(number)
+}
+
+func (e *evaluation) isConstant(c *constants, at int) bool {
+	if !e.step(e.values.size(at) + len(e.values.raw(at))/64) {
+		return false
+	}
+	for _, constant := range c.byHash[e.values.hash(c.seed, at)] {
+		if e.values.equal(at, &constant, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// isMultiple allows for the rounding of decimal fractions.
+func isMultiple(number, of float64) bool {
+	quotient := number / of
+	return !math.IsInf(quotient, 0) && math.Abs(quotient-math.Round(quotient)) <= 1e-12*math.Max(1, math.Abs(quotient))
+}
+
+// matches pays for the worst that package regexp does: each instruction for each
+// byte. It cannot be stopped.
+func (e *evaluation) matches(p *pattern, text []byte) bool {
+	return e.step((len(text)+1)*p.size/8) && p.re.Match(text)
+}
+
+// inside checks what is in an array or object.
+func (e *evaluation) inside(n *node, at int, seen []bool) fault {
+	switch kind := e.values.all[at].kind; {
+	case kind == '[' && n.array != nil:
+		return e.elements(n, at, seen)
+	case kind == '{' && n.object != nil:
+		return e.members(n, at, seen)
+	default:
+		return fault{}
+	}
+}
+
+func (e *evaluation) elements(n *node, at int, seen []bool) fault {
+	r, count, fitting := n.array, 0, 0
+	for i := at + 1; i < int(e.values.all[at].next); i = int(e.values.all[i].next) {
+		if !e.step(1) {
+			return fault{rule: "stopped", node: n, at: at}
+		}
+		rule := r.items
+		if count < len(r.prefix) {
+			rule = r.prefix[count]
+		}
+		if rule != nil {
+			if f := e.apply(rule, i, nil); !f.isNone() {
+				return f
+			}
+			mark(seen, count)
+		}
+		if r.contains != nil && e.apply(r.contains, i, nil).isNone() {
+			fitting++
+			mark(seen, count)
+		}
+		count++
+	}
+	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
+	switch {
+	case count < r.shortest:
+		return broken("minItems")
+	case r.longest >= 0 && count > r.longest:
+		return broken("maxItems")
+	case r.contains != nil && (r.fewest < 0 && fitting == 0 || fitting < r.fewest):
+		return broken("contains")
+	case r.contains != nil && r.most >= 0 && fitting > r.most:
+		return broken("maxContains")
+	case r.unique && !e.isUnique(at):
+		return broken("uniqueItems")
+	}
+	return fault{}
+}
+
+// isUnique compares only elements of the same hash, so that its time is linear.
+func (e *evaluation) isUnique(at int) bool {
+	if !e.step(e.values.size(at) + len(e.values.raw(at))/64) {
+		return false
+	}
+	seed := maphash.MakeSeed()
+	byHash := make(map[uint64][]int)
+	for i := at + 1; i < int(e.values.all[at].next); i = int(e.values.all[i].next) {
+		hash := e.values.hash(seed, i)
+		for _, other := range byHash[hash] {
+			if e.values.equal(i, &e.values, other) {
+				return false
+			}
+		}
+		byHash[hash] = append(byHash[hash], i)
+	}
+	return true
+}
+
+func mark(seen []bool, i int) {
+	if seen != nil {
+		seen[i] = true
+	}
+}
+
+func (e *evaluation) members(n *node, at int, seen []bool) fault {
+	r, count, required := n.object, 0, 0
+	for i := at + 1; i < int(e.values.all[at].next); i = int(e.values.all[i+1].next) {
+		if !e.step(1) {
+			return fault{rule: "stopped", node: n, at: at}
+		}
+		if r.names != nil {
+			if f := e.apply(r.names, i, nil); !f.isNone() {
+				return f
+			}
+		}
+		name := e.values.string(i)
+		if r.isRequired[string(name)] {
+			required++
+		}
+		f, looked := e.member(n, at, name, i+1)
+		if !f.isNone() {
+			return f
+		}
+		if looked {
+			mark(seen, count)
+		}
+		count++
+		for _, other := range r.dependentRequired[string(name)] {
+			if !e.step(e.values.size(at) / 2) {
+				return fault{rule: "stopped", node: n, at: at}
+			}
+			if _, ok := e.values.member(at, other); !ok {
+				return fault{rule: "dependentRequired", node: n, at: at, name: other}
+			}
+		}
+		if dependent := r.dependentSchemas[string(name)]; dependent != nil {
+			if f := e.also(dependent, at, seen); !f.isNone() {
+				return f
+			}
+		}
+	}
+	switch {
+	case required < len(r.isRequired):
+		return fault{rule: "required", node: n, at: at}
+	case count < r.fewest:
+		return fault{rule: "minProperties", node: n, at: at}
+	case r.most >= 0 && count > r.most:
+		return fault{rule: "maxProperties", node: n, at: at}
+	}
+	return fault{}
+}
+
+// member checks one member of an object. It reports whether any rule was for it.
+func (e *evaluation) member(n *node, object int, name []byte, at int) (f fault, looked bool) {
+	r := n.object
+	if property := r.properties[string(name)]; property != nil {
+		if f := e.apply(property, at, nil); !f.isNone() {
+			return f, true
+		}
+		looked = true
+	}
+	for _, pattern := range r.patterns {
+		if !e.matches(pattern.pattern, name) {
+			continue
+		}
+		if f := e.apply(pattern.node, at, nil); !f.isNone() {
+			return f, true
+		}
+		looked = true
+	}
+	switch {
+	case looked || r.additional == nil:
+		return fault{}, looked
+	case r.additional.never:
+		return fault{rule: "additionalProperties", node: n, at: object, name: string(name)}, true
+	default:
+		return e.apply(r.additional, at, nil), true
+	}
+}
+
+// combine checks what several schemas say of the same value.
+func (e *evaluation) combine(n *node, at int, seen []bool) fault {
+	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
+	for _, one := range n.allOf {
+		if f := e.also(one, at, seen); !f.isNone() {
+			return f
+		}
+	}
+	if n.anyOf != nil && e.fitting(n.anyOf, at, seen, seen == nil) == 0 {
+		return broken("anyOf")
+	}
+	if n.oneOf != nil {
+		switch e.fitting(n.oneOf, at, seen, false) {
+		case 0:
+			return broken("anyOf")
+		case 1:
+		default:
+			return broken("oneOf")
+		}
+	}
+	if n.not != nil && e.apply(n.not, at, nil).isNone() {
+		return broken("not")
+	}
+	if n.when == nil {
+		return fault{}
+	}
+	branch := n.orElse
+	if e.also(n.when, at, seen).isNone() {
+		branch = n.then
+	}
+	if branch == nil {
+		return fault{}
+	}
+	return e.also(branch, at, seen)
+}
+
+// fitting counts the schemas that a value fits.
+func (e *evaluation) fitting(all []*node, at int, seen []bool, firstOnly bool) (count int) {
+	for _, one := range all {
+		if e.also(one, at, seen).isNone() {
+			count++
+		}
+		if firstOnly && count > 0 || e.stopped != nil {
+			break
+		}
+	}
+	return count
+}
+
+// rest checks what no other part of the schema has looked at.
+func (e *evaluation) rest(n *node, at int, seen []bool) fault {
+	isObject := e.values.all[at].kind == '{'
+	if !n.looksAtRest(isObject) {
+		return fault{}
+	}
+	rule, i := n.unevaluated(isObject), at+1
+	for count := range seen {
+		name := i
+		if isObject {
+			i++
+		}
+		if !seen[count] {
+			switch f := e.apply(rule, i, nil); {
+			case f.isNone():
+			case isObject:
+				return fault{rule: "additionalProperties", node: n, at: at, name: string(e.values.string(name))}
+			default:
+				return fault{rule: "unevaluatedItems", node: n, at: i}
+			}
+			seen[count] = true
+		}
+		i = int(e.values.all[i].next)
+	}
+	return fault{}
+}
+
+func (n *node) unevaluated(isObject bool) *node {
+	if isObject {
+		return n.object.unevaluated
+	}
+	return n.array.unevaluated
+}
+
+// reason says what is wrong, after the path of the value.
+func (e *evaluation) reason(f fault) string {
+	n := f.node
+	switch f.rule {
+	case "type":
+		return fmt.Sprintf("is %s, not %s", describe(e.kindName(f.at)), describe(n.types.String()))
+	case "enum":
+		if n.constants.count == 1 {
+			return "is not " + n.constants.first
+		}
+		return fmt.Sprintf("is none of the %d allowed values, such as %s", n.constants.count, n.constants.first)
+	case "minimum":
+		return fmt.Sprintf("is less than %s", decimal(n.number.minimum))
+	case "maximum":
+		return fmt.Sprintf("is more than %s", decimal(n.number.maximum))
+	case "exclusiveMinimum":
+		return fmt.Sprintf("is not more than %s", decimal(n.number.above))
+	case "exclusiveMaximum":
+		return fmt.Sprintf("is not less than %s", decimal(n.number.below))
+	case "multipleOf":
+		return fmt.Sprintf("is not a multiple of %s", decimal(n.number.multiple))
+	case "minLength":
+		return fmt.Sprintf("is shorter than %d characters", n.text.shortest)
+	case "maxLength":
+		return fmt.Sprintf("is longer than %d characters", n.text.longest)
+	case "pattern":
+		return fmt.Sprintf("does not match the pattern %.200q", n.text.pattern.source)
+	case "minItems":
+		return fmt.Sprintf("has fewer than %d elements", n.array.shortest)
+	case "maxItems":
+		return fmt.Sprintf("has more than %d elements", n.array.longest)
+	case "contains":
+		return fmt.Sprintf("has fewer than %d elements that fit the schema of contains", max(1, n.array.fewest))
+	case "maxContains":
+		return fmt.Sprintf("has more than %d elements that fit the schema of contains", n.array.most)
+	case "uniqueItems":
+		return "has two equal elements"
+	case "unevaluatedItems":
+		return "is an element that the schema does not allow"
+	case "required":
+		missing := slices.IndexFunc(n.object.required, func(name string) bool { _, ok := e.values.member(f.at, name); return !ok })
+		return fmt.Sprintf("lacks the member %.100q", n.object.required[max(0, missing)])
+	case "dependentRequired":
+		return fmt.Sprintf("lacks the member %.100q, which another member needs", f.name)
+	case "minProperties":
+		return fmt.Sprintf("has fewer than %d members", n.object.fewest)
+	case "maxProperties":
+		return fmt.Sprintf("has more than %d members", n.object.most)
+	case "additionalProperties":
+		return fmt.Sprintf("has the member %.100q, which the schema does not allow", f.name)
+	case "anyOf":
+		return fmt.Sprintf("fits none of the %d alternatives", max(len(n.anyOf), len(n.oneOf)))
+	case "oneOf":
+		return "fits more than one of the alternatives, of which it must fit exactly one"
+	case "not":
+		return "fits a schema that it must not fit"
+	default:
+		return "is not allowed"
+	}
+}
+
+func (e *evaluation) kindName(at int) string {
+	switch e.values.all[at].kind {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "boolean"
+	case '"':
+		return "string"
+	case '[':
+		return "array"
+	case '{':
+		return "object"
+	default:
+		return "number"
+	}
+}
+
+func decimal(number float64) string {
+	if math.Abs(number) < 1e21 {
+		return strconv.FormatFloat(number, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(number, 'g', -1, 64)
+}
+
+// describe puts an article before the name of a type.
+func describe(name string) string {
+	switch {
+	case name == "null":
+		return name
+	case strings.ContainsRune("aoi", rune(name[0])):
+		return "an " + name
+	default:
+		return "a " + name
+	}
+}

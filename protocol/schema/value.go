@@ -1,0 +1,215 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// values is an index of one JSON text: 16 bytes for each value and member name,
+// in the order of the text. A value is known by its place in the index. The
+// elements of an array follow the array; the members of an object follow the
+// object, each as its name and its value.
+type values struct {
+	text []byte
+	all  []value
+}
+
+type value struct {
+	start, end uint32 // in the text
+	next       uint32 // the place behind the value and all that is inside of it
+	kind       jsontext.Kind
+}
+
+// index reads one JSON text. It refuses repeated names at any depth.
+func index(text []byte, e *evaluation) (values, error) {
+	if int64(len(text)) > math.MaxUint32 {
+		return values{}, ErrTooCostly
+	}
+	most := 1 // and one more for each of what separates or opens
+	for _, sign := range []byte{',', ':', '{', '['} {
+		most += bytes.Count(text, []byte{sign})
+	}
+	v := values{text: text, all: make([]value, 0, min(most, MaxSteps))}
+	tokens := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true))
+	var open []int // containers that have not ended
+	for {
+		if !e.step(1) {
+			return v, e.stopped
+		}
+		kind := tokens.PeekKind()
+		switch kind {
+		case '{', '[':
+			if _, err := tokens.ReadToken(); err != nil {
+				return v, fmt.Errorf("schema: %w", err)
+			}
+			open = append(open, len(v.all))
+			v.all = append(v.all, value{start: uint32(tokens.InputOffset() - 1), kind: kind})
+			continue
+		case '}', ']':
+			if _, err := tokens.ReadToken(); err != nil {
+				return v, fmt.Errorf("schema: %w", err)
+			}
+			last := &v.all[open[len(open)-1]]
+			last.end, last.next = uint32(tokens.InputOffset()), uint32(len(v.all))
+			open = open[:len(open)-1]
+		default:
+			raw, err := tokens.ReadValue()
+			if err != nil {
+				return v, fmt.Errorf("schema: %w", err)
+			}
+			end := tokens.InputOffset()
+			v.all = append(v.all, value{uint32(end) - uint32(len(raw)), uint32(end), uint32(len(v.all) + 1), kind})
+		}
+		if len(open) == 0 {
+			break
+		}
+	}
+	if _, err := tokens.ReadToken(); err != io.EOF {
+		return v, fmt.Errorf("schema: data after the value")
+	}
+	return v, nil
+}
+
+func (v *values) raw(at int) []byte { return v.text[v.all[at].start:v.all[at].end] }
+
+// size is how many values and names there are in a value.
+func (v *values) size(at int) int { return int(v.all[at].next) - at }
+
+// count is how many elements or members a container has.
+func (v *values) count(at int) (n int) {
+	for i := at + 1; i < int(v.all[at].next); i = int(v.all[i].next) {
+		n++
+	}
+	if v.all[at].kind == '{' {
+		n /= 2
+	}
+	return n
+}
+
+// member is the place of a member's value, if an object has it.
+func (v *values) member(at int, name string) (int, bool) {
+	for i := at + 1; i < int(v.all[at].next); i = int(v.all[i+1].next) {
+		if string(v.string(i)) == name {
+			return i + 1, true
+		}
+	}
+	return 0, false
+}
+
+// string is the text of a string.
+func (v *values) string(at int) []byte {
+	raw := v.raw(at)
+	if inside := raw[1 : len(raw)-1]; bytes.IndexByte(inside, '\\') < 0 && utf8.Valid(inside) {
+		return inside
+	}
+	text, _ := jsontext.AppendUnquote(nil, raw) // the error only says that U+FFFD was needed
+	return text
+}
+
+// number is the value of a number; beyond what a float64 holds it is infinite.
+func (v *values) number(at int) float64 {
+	f, _ := strconv.ParseFloat(string(v.raw(at)), 64)
+	return f
+}
+
+// hash is the same for equal values, whatever the order of members.
+func (v *values) hash(seed maphash.Seed, at int) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	one := v.all[at]
+	h.WriteByte(byte(one.kind))
+	var word [8]byte
+	switch one.kind {
+	case '"':
+		h.Write(v.string(at))
+	case '0':
+		number := v.number(at) + 0 // so that -0 is 0
+		binary.LittleEndian.PutUint64(word[:], math.Float64bits(number))
+		h.Write(word[:])
+	case '[':
+		for i := at + 1; i < int(one.next); i = int(v.all[i].next) {
+			binary.LittleEndian.PutUint64(word[:], v.hash(seed, i))
+			h.Write(word[:])
+		}
+	case '{':
+		var sum uint64
+		for i := at + 1; i < int(one.next); i = int(v.all[i+1].next) {
+			sum += v.hash(seed, i) * (v.hash(seed, i+1) | 1)
+		}
+		binary.LittleEndian.PutUint64(word[:], sum)
+		h.Write(word[:])
+	}
+	return h.Sum64()
+}
+
+// equal reports whether two values are the same to JSON Schema. The one may be of
+// another text.
+func (v *values) equal(at int, other *values, there int) bool {
+	a, b := v.all[at], other.all[there]
+	if a.kind != b.kind {
+		return false
+	}
+	switch a.kind {
+	case '"':
+		return bytes.Equal(v.string(at), other.string(there))
+	case '0':
+		return v.number(at) == other.number(there)
+	case '[':
+		i, j := at+1, there+1
+		for i < int(a.next) && j < int(b.next) && v.equal(i, other, j) {
+			i, j = int(v.all[i].next), int(other.all[j].next)
+		}
+		return i == int(a.next) && j == int(b.next)
+	case '{':
+		if v.count(at) != other.count(there) {
+			return false
+		}
+		members := make(map[string]int)
+		for j := there + 1; j < int(b.next); j = int(other.all[j+1].next) {
+			members[string(other.string(j))] = j + 1
+		}
+		for i := at + 1; i < int(a.next); i = int(v.all[i+1].next) {
+			if j, ok := members[string(v.string(i))]; !ok || !v.equal(i+1, other, j) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// path is where a value is in its text, as a JSON Pointer.
+func (v *values) path(at int) string {
+	var path strings.Builder
+	for here := 0; here != at; {
+		isObject, n := v.all[here].kind == '{', 0
+		for i := here + 1; ; n++ {
+			name := i
+			if isObject {
+				i++
+			}
+			if at < int(v.all[i].next) {
+				if isObject {
+					fmt.Fprintf(&path, "/%.100s", strings.NewReplacer("~", "~0", "/", "~1").Replace(string(v.string(name))))
+				} else {
+					fmt.Fprintf(&path, "/%d", n)
+				}
+				if at == name { // what is wrong is the name itself
+					return path.String()
+				}
+				here = i
+				break
+			}
+			i = int(v.all[i].next)
+		}
+	}
+	return path.String()
+}
