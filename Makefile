@@ -10,8 +10,8 @@ GENERATED := ./conn ./internal/guarantees
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-check: ## vet, formatting, go.mod, repository rules and staticcheck
-	.ci/run vet fmt tidy rules staticcheck
+check: ## vet, formatting, go.mod, repository rules and golangci-lint
+	.ci/run vet fmt tidy rules lint
 
 test: ## every test
 	.ci/run test

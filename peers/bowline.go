@@ -124,7 +124,7 @@ func (s bowlineSession) CallTool(ctx context.Context, call Call) (*Result, error
 	}
 	result, err := view.CallTool(ctx, &protocol.CallToolParams{Name: call.Tool, Arguments: arguments})
 	if failed, refused := new(conn.CallError), new(jsonrpc.Error); errors.As(err, &failed) && failed.Cause == conn.PeerError && errors.As(err, &refused) {
-		return nil, &ProtocolError{int64(refused.Code), refused.Message}
+		return nil, &ProtocolError{refused.Code, refused.Message}
 	}
 	if err != nil {
 		return nil, err

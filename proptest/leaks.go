@@ -119,7 +119,7 @@ func forgets(t *testing.T, o Options) {
 	)
 	c := conn.New(opening(func(context.Context) (transport.Link, error) { return new(mute), nil }), conn.Options{})
 	var running, calling sync.WaitGroup
-	running.Go(func() { c.Run(context.Background()) })
+	running.Go(func() { _ = c.Run(context.Background()) })
 	if err := c.AwaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func forgets(t *testing.T, o Options) {
 	for range callers {
 		calling.Go(func() {
 			for range each {
-				c.Call(context.Background(), conn.Request{Method: "m", Timeout: time.Millisecond}) // Stats tell how it ends
+				_, _ = c.Call(context.Background(), conn.Request{Method: "m", Timeout: time.Millisecond}) // Stats tell how it ends
 			}
 		})
 	}

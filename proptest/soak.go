@@ -129,7 +129,7 @@ func (r *round) run(t *testing.T, peer maker) {
 		chance := rand.New(rand.NewPCG(r.seed, uint64(i)))
 		s := newSoaked(r.o, chance, func(h conn.Handler) transport.Transport { return peer(t, h) })
 		all[i] = s
-		running.Go(func() { s.conn.Run(context.Background()) })
+		running.Go(func() { _ = s.conn.Run(context.Background()) })
 		calling.Go(func() { s.work(r.share(i), chance) })
 	}
 	calling.Wait()

@@ -158,7 +158,6 @@ func TestStoppedSupervisorIsLeftToTheCollector(t *testing.T) {
 	start(t, s, supervisor.ChildSpec{Run: idle, Shutdown: 24 * time.Hour})
 	stop(t, s)
 	left := weak.Make(s)
-	s = nil
 	for range 1000 {
 		if runtime.GC(); left.Value() == nil {
 			return

@@ -102,7 +102,7 @@ func serveHTTP(cmd *cobra.Command, address string) error {
 	case err = <-ended: // the listener has failed
 		err = fmt.Errorf("serve %s: %w", address, err)
 	case <-cmd.Context().Done():
-		defer func() { <-ended }()
+		defer func() { <-ended }() //nolint:errcheck // how it ended is returned below, or matters no more
 	}
 	finish(tools.Close)
 	return errors.Join(err, endpoint.Close(0), listening.Close())

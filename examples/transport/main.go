@@ -37,7 +37,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	var latest atomic.Pointer[transport.Link] // of the server's
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
-		Accept(listener, func(link transport.Link) {
+		_ = Accept(listener, func(link transport.Link) { // its error says that the listener was closed
 			latest.Store(&link)
 			shouter.Accept(link)
 		})

@@ -58,6 +58,9 @@ func TestArrows(t *testing.T) {
 		from, to string
 		allowed  bool
 	}{
+		{"telemetry", "internal/ondemand", true},
+		{"conn", "internal/ondemand", true},
+		{"internal/ondemand", "telemetry", false},
 		{"telemetry", "protocol", false},
 		{"telemetry/zaplog", "telemetry", true},
 		{"telemetry/zaplog", "conn", false},
@@ -71,6 +74,11 @@ func TestArrows(t *testing.T) {
 		{"transport", "protocol/jsonrpc", true},
 		{"transport", "transport/inmem", false},
 		{"transport", "conn", false},
+		{"transport", "protocol", false},
+		{"conn", "protocol", false},
+		{"conn", "protocol/jsonrpc", true},
+		{"conn", "transport/streamable", false},
+		{"supervisor", "transport/sse", false},
 		{"transport/stdio", "transport", true},
 		{"transport/stdio", "transport/internal/frame", true},
 		{"transport/internal/frame", "transport/stdio", false},
@@ -86,6 +94,11 @@ func TestArrows(t *testing.T) {
 		{"features/internal/session", "features/client", false},
 		{"features/client", "features/server", false},
 		{"features/server", "features/client", false},
+		{"gateway", "features/server", true},
+		{"gateway", "auth", true},
+		{"features/server", "auth", false},
+		{"features/server", "gateway", false},
+		{"cmd/bowline", "gateway", true},
 		{"cmd/bowline", "features/client", true},
 		{"features/client", "cmd/bowline", false},
 		{"cmd/bowline", "cmd/other", false},
@@ -122,18 +135,21 @@ func TestLoadReportsWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// TestLoadLeavesOutWhatTheGoCommandIgnores keeps fixtures and tools' folders
-// from being judged.
+// TestLoadLeavesOutWhatTheGoCommandIgnores loads a tree whose only broken files
+// stand in folders that are not Go source of the module.
 func TestLoadLeavesOutWhatTheGoCommandIgnores(t *testing.T) {
-	const bad = "package util\nfunc init() {}\n"
+	const bad = "package conn\n\nimport _ \"example.test/m/supervisor\"\n"
+	if got := broken(t, map[string]string{"conn/bad.go": bad}); len(got) != 1 {
+		t.Fatalf("the file to ignore breaks no rule: %v", got)
+	}
 	got := broken(t, map[string]string{
-		"conn/testdata/util.go":      bad,
-		"node_modules/x/util.go":     bad,
-		"vendor/x/util.go":           bad,
-		".cache/util.go":             bad,
-		"_attic/util.go":             bad,
-		"conn/testdata/deep/util.go": bad,
-		"conn/doc.go":                "package conn",
+		"conn/testdata/bad.go":      bad,
+		"node_modules/x/bad.go":     bad,
+		"vendor/x/bad.go":           bad,
+		".cache/bad.go":             bad,
+		"_attic/bad.go":             bad,
+		"conn/testdata/deep/bad.go": bad,
+		"conn/doc.go":               "package conn",
 	})
 	if len(got) != 0 {
 		t.Errorf("ignored folders were judged: %v", got)

@@ -1,6 +1,9 @@
 package architecture
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A layer is a set of packages that may import everything below it.
 type layer struct {
@@ -20,47 +23,44 @@ var stack = []layer{
 	{patterns: []string{"supervisor/..."}},
 	{patterns: []string{"features/internal/..."}},
 	{patterns: []string{"features/..."}, apart: true},
+	{patterns: []string{"auth/..."}},
+	{patterns: []string{"gateway/..."}},
 	{patterns: []string{"cmd/..."}, apart: true},
 	{patterns: []string{"examples/..."}, apart: true},
-	{patterns: []string{"peers/..."}}, // a module of its own, so that what it measures against is nobody's dependency
+	{patterns: []string{"peers/..."}}, // a module of its own, so that nobody depends on what it compares with
 }
 
-// What stands beside the stack, and is imported by few.
+// Packages beside the stack, which few may import.
 const (
 	sinks    = "telemetry/..." // the package telemetry itself is in the stack
 	suites   = "proptest/..."
-	tooling  = "internal/..." // but for what is in the stack
+	tooling  = "internal/..." // except what is in the stack
 	commands = "cmd/..."
 	shown    = "examples/..."
 )
 
-// agnostic packages speak JSON-RPC and know nothing of MCP; mcp is what they
-// must not reach. The HTTP transports know MCP's headers and statuses.
+// Packages in agnostic speak JSON-RPC and know nothing of MCP, so they import
+// nothing in mcp. Some transports know MCP's headers and statuses.
 var (
-	agnostic   = []string{"protocol/jsonrpc/...", "transport/...", "conn/...", "supervisor/..."}
-	mcpAware   = []string{"transport/streamable/...", "transport/sse/..."}
-	mcp        = []string{"protocol/...", "features/..."}
-	mcpNeutral = []string{"protocol/jsonrpc/..."}
+	agnostic = []string{"protocol/jsonrpc/...", "transport/...", "conn/...", "supervisor/..."}
+	mcp      = []string{"protocol/...", "features/...", "transport/streamable/...", "transport/sse/..."}
+	neutral  = []string{"protocol/jsonrpc/..."} // in mcp by its folder only
+	mcpAware = []string{"transport/streamable/...", "transport/sse/..."}
 )
 
-// matches reports whether a package is one of those a pattern describes.
+// matches reports whether a pattern describes a package.
 func matches(pattern, pkg string) bool {
 	root, below := strings.CutSuffix(pattern, "/...")
 	return pkg == root || below && strings.HasPrefix(pkg, root+"/")
 }
 
 func anyMatches(patterns []string, pkg string) bool {
-	for _, pattern := range patterns {
-		if matches(pattern, pkg) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, pkg) })
 }
 
-// floor is the position of a package in the stack, lowest 0, or -1 when it
-// stands beside it. An exact pattern decides before a longer one, and that
-// before a shorter one.
+// floor is the position of a package in the stack, lowest 0, or -1 if the
+// package stands beside it. An exact pattern decides before a longer one, and
+// that before a shorter one.
 func floor(pkg string) int {
 	best, length := -1, 0
 	for i, l := range stack {
@@ -80,14 +80,23 @@ func isTooling(pkg string) bool { return matches(tooling, pkg) && floor(pkg) < 0
 
 func isSink(pkg string) bool { return pkg != "telemetry" && matches(sinks, pkg) }
 
-// house is the part of a layer that keeps together: transport/stdio and what
+// placed reports whether a package stands in the stack or beside it.
+func placed(pkg string) bool {
+	return floor(pkg) >= 0 || isSink(pkg) || matches(suites, pkg) || isTooling(pkg)
+}
+
+func isAgnostic(pkg string) bool { return anyMatches(agnostic, pkg) && !anyMatches(mcpAware, pkg) }
+
+func isMCP(pkg string) bool { return anyMatches(mcp, pkg) && !anyMatches(neutral, pkg) }
+
+// house is the part of a layer that may import itself: transport/stdio and what
 // is below it are one house, transport/sse is another.
 func house(pkg string) string {
 	parts := strings.SplitN(pkg, "/", 3)
 	return strings.Join(parts[:min(2, len(parts))], "/")
 }
 
-// forbidden says why from may not import to, or "".
+// forbidden says why from may not import to, or returns "".
 func forbidden(from, to string) string {
 	low, high := floor(to), floor(from)
 	switch {
@@ -102,7 +111,7 @@ func forbidden(from, to string) string {
 	case isSink(from):
 		return ""
 	case isSink(to) && !matches(commands, from) && !matches(shown, from):
-		return "whoever imports it would make every user compile the sink's library"
+		return "every user would compile the sink's library"
 	case matches(suites, from) && low > floor("supervisor"):
 		return "the suites check runtimes, so they reach up to supervisor and no further"
 	case matches(suites, from):
@@ -112,7 +121,9 @@ func forbidden(from, to string) string {
 	case high < low:
 		return "imports run downwards only"
 	case high == low && stack[high].apart && house(from) != house(to):
-		return "packages of this layer stand beside each other; what they share belongs below"
+		return "packages of this layer do not import each other; what they share belongs below"
+	case isAgnostic(from) && isMCP(to):
+		return "this package serves any JSON-RPC peer; features hands it what is MCP's alone"
 	}
 	return ""
 }

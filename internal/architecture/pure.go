@@ -4,34 +4,42 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"path"
 	"slices"
-	"strings"
 )
 
-// What a pure file may not import, each with everything below it.
+// pureMark declares a file free of clocks, goroutines, locks, channels,
+// randomness and I/O. It stands on a line of its own above the package clause.
+// What a pure file calls in its package stands in pure files too. Equal events
+// at equal times then give equal effects, so that every failure replays.
+const pureMark = "//bowline:pure"
+
+// impurePackages lists what a pure file may not import.
 var impurePackages = []string{
 	"crypto/rand/...", "io/...", "log/...", "math/rand/...", "net/...", "os/...", "sync/...", "syscall/...",
 }
 
-// The functions of package time that read the clock or wait for it.
+// clock lists the functions of package time that read the clock or wait for it.
 var clock = []string{
 	"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until",
 }
 
-func checkCore(t *Tree, report reporter) {
+func marked(syntax *ast.File) bool {
+	for _, group := range syntax.Comments {
+		for _, comment := range group.List {
+			if comment.Pos() < syntax.Package && comment.Text == pureMark {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (t *Tree) checkPure(report reporter) {
 	for _, f := range t.files {
 		if f.path == "conn/core.go" && !f.pure {
 			report(f.path, "%s is missing above the package clause", pureMark)
 		}
-	}
-}
-
-func checkPure(t *Tree, report reporter) {
-	home := map[string]*file{}
-	for _, f := range t.files {
-		home[f.path] = f
-	}
-	for _, f := range t.files {
 		if !f.pure {
 			continue
 		}
@@ -41,7 +49,7 @@ func checkPure(t *Tree, report reporter) {
 			}
 		}
 		ast.Inspect(f.syntax, func(node ast.Node) bool {
-			if what := t.impurity(node, home); what != "" {
+			if what := t.impurity(node); what != "" {
 				report(t.at(node), "a pure file %s", what)
 			}
 			return true
@@ -49,8 +57,8 @@ func checkPure(t *Tree, report reporter) {
 	}
 }
 
-// impurity says what makes a node impure, or "".
-func (t *Tree) impurity(node ast.Node, home map[string]*file) string {
+// impurity says what makes a node impure, or returns "".
+func (t *Tree) impurity(node ast.Node) string {
 	switch n := node.(type) {
 	case *ast.GoStmt:
 		return "starts a goroutine"
@@ -75,7 +83,7 @@ func (t *Tree) impurity(node ast.Node, home map[string]*file) string {
 	case *ast.SelectorExpr:
 		return t.impureName(n)
 	case *ast.Ident:
-		return t.impureCallee(n, home)
+		return t.impureCallee(n)
 	}
 	return ""
 }
@@ -88,10 +96,15 @@ func isChannel(typ types.Type) bool {
 // impureName judges a name of another package. context.Background is allowed
 // because looplab/fsm asks for a context it does not need.
 func (t *Tree) impureName(selector *ast.SelectorExpr) string {
-	pkg, name, ok := t.external(selector)
-	switch {
-	case !ok:
+	qualifier, ok := selector.X.(*ast.Ident)
+	if !ok {
 		return ""
+	}
+	imported, ok := t.info.Uses[qualifier].(*types.PkgName)
+	if !ok {
+		return ""
+	}
+	switch pkg, name := imported.Imported().Path(), selector.Sel.Name; {
 	case pkg == "time" && slices.Contains(clock, name):
 		return "reads the clock: time." + name
 	case pkg == "context" && name != "Background":
@@ -100,19 +113,18 @@ func (t *Tree) impureName(selector *ast.SelectorExpr) string {
 	return ""
 }
 
-// impureCallee judges a function or method of the same package: what a pure
-// file calls is pure only when its file is.
-func (t *Tree) impureCallee(ident *ast.Ident, home map[string]*file) string {
-	function, ok := t.info.Uses[ident].(*types.Func)
+// impureCallee judges a function or method of the same package.
+func (t *Tree) impureCallee(name *ast.Ident) string {
+	function, ok := t.info.Uses[name].(*types.Func)
 	if !ok || !function.Pos().IsValid() {
 		return ""
 	}
 	if receiver := function.Signature().Recv(); receiver != nil && types.IsInterface(receiver.Type()) {
 		return ""
 	}
-	declared := home[t.fset.Position(function.Pos()).Filename]
-	if declared == nil || declared.pure {
+	declaredIn := t.fset.Position(function.Pos()).Filename
+	if slices.ContainsFunc(t.files, func(f *file) bool { return f.path == declaredIn && f.pure }) {
 		return ""
 	}
-	return "calls " + function.Name() + " of " + strings.TrimPrefix(declared.path, declared.dir+"/") + ", which is not declared pure"
+	return "calls " + function.Name() + " of " + path.Base(declaredIn) + ", which is not declared pure"
 }

@@ -2,29 +2,21 @@ package architecture
 
 import (
 	"go/ast"
-	"go/token"
 	"go/types"
+	"path"
+	"regexp"
 )
 
-// deliberate lists writes to other packages' variables that are meant, by who
-// writes to what, each with its reason.
-var deliberate = map[string]string{
-	"transport/stdio os.Stdout":             "standard output is the protocol's, and a stray print would end up among its frames",
-	"internal/fleet runtime.MemProfileRate": "the program samples its own heap, and there is no other way to say how finely",
-}
-
-// checkState finds package-level variables that change after their
-// declaration, and those whose type has no other use than to change. A table
-// that nothing writes to is as good as a constant.
-func checkState(t *Tree, report reporter) {
+// checkState reports package-level variables that their own package changes:
+// every user of the process shares them. A table that nothing writes to is a
+// constant. Linters see the rest: a variable that is declared without a value
+// (gochecknoglobals), or that another package changes (reassign).
+func (t *Tree) checkState(report reporter) {
 	for _, f := range t.files {
-		t.checkDeclarations(f, report)
 		ast.Inspect(f.syntax, func(node ast.Node) bool {
 			for _, target := range t.written(node) {
 				if variable := t.packageVariable(target); variable != nil {
-					report(t.at(target), "the package-level variable %s is changed", variable.Name())
-				} else if pkg, name, ok := t.external(target); ok && deliberate[f.dir+" "+pkg+"."+name] == "" {
-					report(t.at(target), "%s.%s, a variable of another package, is changed", pkg, name)
+					report(t.at(target), "the package-level variable %s is changed; make it a field", variable.Name())
 				}
 			}
 			return true
@@ -49,61 +41,64 @@ func (t *Tree) written(node ast.Node) []ast.Expr {
 	return nil
 }
 
-func (t *Tree) checkDeclarations(f *file, report reporter) {
-	for _, decl := range f.syntax.Decls {
-		general, ok := decl.(*ast.GenDecl)
-		if !ok || general.Tok != token.VAR {
-			continue
+// packageVariable is the package-level variable that expr is or is part of.
+func (t *Tree) packageVariable(expr ast.Expr) *types.Var {
+	switch e := expr.(type) {
+	case *ast.Ident:
+		variable, ok := t.info.Uses[e].(*types.Var)
+		if ok && variable.Pkg() != nil && variable.Parent() == variable.Pkg().Scope() {
+			return variable
 		}
-		for _, spec := range general.Specs {
-			value := spec.(*ast.ValueSpec)
-			if what := t.mutable(value); what != "" {
-				report(t.at(value), "the package-level variable %s %s", value.Names[0].Name, what)
-			}
-		}
+	case *ast.SelectorExpr:
+		return t.packageVariable(e.X)
+	case *ast.IndexExpr:
+		return t.packageVariable(e.X)
+	case *ast.StarExpr:
+		return t.packageVariable(e.X)
+	case *ast.ParenExpr:
+		return t.packageVariable(e.X)
 	}
+	return nil
 }
 
-// mutable says why a declaration can only be meant to change, or "".
-func (t *Tree) mutable(spec *ast.ValueSpec) string {
-	if variable := t.info.Defs[spec.Names[0]]; variable != nil && isChannel(variable.Type()) {
-		return "is a channel"
-	}
-	if t.isLock(spec.Type) {
-		return "is a lock or an atomic"
-	}
-	for _, value := range spec.Values {
-		switch v := value.(type) {
-		case *ast.CallExpr:
-			if t.builtin(v) == "make" {
-				return "is made empty, to be filled later"
-			}
-		case *ast.CompositeLit:
-			if t.isLock(v.Type) {
-				return "is a lock or an atomic"
-			}
-			if isMap(t.info.Types[v].Type) && len(v.Elts) == 0 {
-				return "is an empty map, to be filled later"
-			}
+// builtin is the name of the built-in function that call calls, or "".
+func (t *Tree) builtin(call *ast.CallExpr) string {
+	if name, ok := call.Fun.(*ast.Ident); ok {
+		if builtin, ok := t.info.Uses[name].(*types.Builtin); ok {
+			return builtin.Name()
 		}
 	}
 	return ""
 }
 
-func isMap(typ types.Type) bool {
-	if typ == nil {
-		return false
+// resolve type-checks every package without what it imports: names from outside
+// stay unresolved, and the errors that follow say nothing about the tree. Like
+// the compiler, it takes a package with its internal tests, and its external
+// tests apart.
+func (t *Tree) resolve() {
+	t.info = types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}}
+	packages := map[[2]string][]*ast.File{}
+	for _, f := range t.files {
+		key := [2]string{f.dir, f.syntax.Name.Name}
+		packages[key] = append(packages[key], f.syntax)
 	}
-	_, ok := typ.Underlying().(*types.Map)
-	return ok
+	config := types.Config{Importer: emptyImporter{}, Error: func(error) {}}
+	for key, files := range packages {
+		_, _ = config.Check(key[0], t.fset, files, &t.info)
+	}
 }
 
-// isLock recognises the types of sync and sync/atomic. A sync.Pool holds
-// nothing that anyone can observe.
-func (t *Tree) isLock(typ ast.Expr) bool {
-	if generic, ok := typ.(*ast.IndexExpr); ok { // atomic.Pointer[T]
-		typ = generic.X
+// An emptyImporter gives every import an empty package.
+type emptyImporter struct{}
+
+var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
+
+func (emptyImporter) Import(target string) (*types.Package, error) {
+	name := path.Base(target)
+	if majorVersion.MatchString(name) {
+		name = path.Base(path.Dir(target))
 	}
-	pkg, name, ok := t.external(typ)
-	return ok && (pkg == "sync" && name != "Pool" || pkg == "sync/atomic")
+	pkg := types.NewPackage(target, name)
+	pkg.MarkComplete()
+	return pkg, nil
 }

@@ -1,10 +1,13 @@
-// Package architecture keeps the shape of the source tree: which package may
-// import which, what a pure file may do, and the house rules that syntax alone
-// can show. It reads source files only: it starts no process and opens no
+// Package architecture checks the shape of the source tree: which package may
+// import which (layers.go), what a pure file may do (pure.go), and that no
+// package changes its own variables (state.go). golangci-lint checks everything
+// that a linter knows (.golangci.yml).
+//
+// The checks read source files only: they start no process and open no
 // connection, and files behind build tags count as much as the others.
 //
 // To allow something new, change the table in layers.go or the rule that
-// stands in the way. No comment in the code exempts a line.
+// forbids it. No comment in the code exempts a line.
 package architecture
 
 import (
@@ -15,6 +18,7 @@ import (
 	"go/types"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -24,7 +28,7 @@ type Tree struct {
 	module string // its import path, from go.mod
 	fset   *token.FileSet
 	files  []*file
-	info   *types.Info
+	info   types.Info // what the identifiers stand for
 }
 
 // A file is one Go file of the tree.
@@ -32,14 +36,47 @@ type file struct {
 	path   string // slash-separated, from the root
 	dir    string // its package, from the root
 	test   bool
-	pure   bool // marked //bowline:pure
+	pure   bool // marked with pureMark
 	syntax *ast.File
-	pkg    *types.Package
 }
 
-// pureMark declares a file free of clocks, goroutines, locks, channels,
-// randomness and I/O. It stands on a line of its own above the package clause.
-const pureMark = "//bowline:pure"
+// A Violation is one place where the tree breaks a rule.
+type Violation struct {
+	Rule string
+	At   string // file:line, or a package
+	What string
+}
+
+func (v Violation) String() string { return fmt.Sprintf("%s: %s [%s]", v.At, v.What, v.Rule) }
+
+// A reporter takes one finding: where, and what was found there.
+type reporter func(at, format string, args ...any)
+
+var rules = []struct {
+	name  string
+	check func(*Tree, reporter)
+}{
+	{"place", (*Tree).checkPlaces},
+	{"arrow", (*Tree).checkArrows},
+	{"pure", (*Tree).checkPure},
+	{"state", (*Tree).checkState},
+	{"leaks", (*Tree).checkLeaks},
+}
+
+// Check applies every rule and returns the violations ordered by rule, then by
+// place.
+func (t *Tree) Check() []Violation {
+	var all []Violation
+	for _, rule := range rules {
+		var found []Violation
+		rule.check(t, func(at, format string, args ...any) {
+			found = append(found, Violation{rule.name, at, fmt.Sprintf(format, args...)})
+		})
+		slices.SortStableFunc(found, func(a, b Violation) int { return strings.Compare(a.At, b.At) })
+		all = append(all, found...)
+	}
+	return all
+}
 
 // Load parses every Go file below the root of fsys. Folders that the go
 // command ignores are left out; nested modules are part of the tree.
@@ -110,23 +147,12 @@ func (t *Tree) parse(fsys fs.FS, name string) error {
 	return nil
 }
 
-func marked(syntax *ast.File) bool {
-	for _, group := range syntax.Comments {
-		for _, comment := range group.List {
-			if comment.Pos() < syntax.Package && comment.Text == pureMark {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // imports yields each import of the file with its path.
 func (f *file) imports(yield func(*ast.ImportSpec, string) bool) {
 	for _, spec := range f.syntax.Imports {
 		target, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
-			panic(fmt.Sprintf("architecture: the parser let %s through", spec.Path.Value))
+			panic(fmt.Sprintf("architecture: the parser accepted the import %s", spec.Path.Value))
 		}
 		if !yield(spec, target) {
 			return
@@ -134,8 +160,65 @@ func (f *file) imports(yield func(*ast.ImportSpec, string) bool) {
 	}
 }
 
+// local returns the folder of a package of this tree; local is false for others.
+func (t *Tree) local(target string) (dir string, local bool) {
+	if target == t.module {
+		return ".", true
+	}
+	return strings.CutPrefix(target, t.module+"/")
+}
+
 // at is the position of a node as file:line.
 func (t *Tree) at(node ast.Node) string {
 	position := t.fset.Position(node.Pos())
 	return fmt.Sprintf("%s:%d", position.Filename, position.Line)
+}
+
+func (t *Tree) checkPlaces(report reporter) {
+	reported := map[string]bool{}
+	for _, f := range t.files {
+		if !f.test && !placed(f.dir) && !reported[f.dir] {
+			reported[f.dir] = true
+			report(f.dir, "the package has no layer: add it to the table in internal/architecture/layers.go")
+		}
+	}
+}
+
+func (t *Tree) checkArrows(report reporter) {
+	for _, f := range t.files {
+		for spec, target := range f.imports {
+			to, local := t.local(target)
+			if f.test || !local {
+				continue
+			}
+			if why := forbidden(f.dir, to); why != "" {
+				report(t.at(spec), "%s imports %s: %s", f.dir, to, why)
+			}
+		}
+	}
+}
+
+// checkLeaks requires goleak in every folder that has a test function: a
+// package's tests fail when they leave a goroutine behind.
+func (t *Tree) checkLeaks(report reporter) {
+	watched, tested := map[string]bool{}, map[string]bool{}
+	for _, f := range t.files {
+		if !f.test {
+			continue
+		}
+		for _, target := range f.imports {
+			watched[f.dir] = watched[f.dir] || target == "go.uber.org/goleak"
+		}
+		tested[f.dir] = tested[f.dir] || slices.ContainsFunc(f.syntax.Decls, isTest)
+	}
+	for dir := range tested {
+		if tested[dir] && !watched[dir] {
+			report(dir, "no test file imports go.uber.org/goleak")
+		}
+	}
+}
+
+func isTest(decl ast.Decl) bool {
+	function, ok := decl.(*ast.FuncDecl)
+	return ok && function.Recv == nil && function.Name.Name != "TestMain" && strings.HasPrefix(function.Name.Name, "Test")
 }

@@ -75,7 +75,7 @@ func (out *outbound) accept(now time.Time, o transport.Outbound) error {
 	switch f.Kind {
 	case Busy:
 		out.busied, out.busyUntil, out.refused = number, now.Add(f.For), true
-		note(nil)
+		_ = note(nil)
 		l.rouse()
 		return transport.ErrBusy
 	case Drop:

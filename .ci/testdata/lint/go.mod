@@ -1,0 +1,3 @@
+module example.test/lint
+
+go 1.25

@@ -1,0 +1,6 @@
+package telemetry
+
+import (
+	_ "example.test/lint/helpers" // want depguard
+	_ "os"
+)
