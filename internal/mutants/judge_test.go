@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A module with a pure file, whose tests see the sum and not the order.
@@ -74,9 +77,9 @@ func TestVerdicts(t *testing.T) {
 	}
 	for _, want := range []string{
 		".: at mutant 1 of 5\n",
-		"killed by TestSum: ./pure.go sum: a + b => a - b\n",
-		"lived: ./pure.go least: a < b => a <= b\n",
-		"killed by TestCount: ./pure.go count: remove counted++\n",
+		"killed by TestSum: . sum: a + b => a - b\n",
+		"lived: . least: a < b => a <= b\n",
+		"killed by TestCount: . count: remove counted++\n",
 		".: 5 mutants, 4 killed, 0 timed out, 1 lived, and 1 did not compile; efficacy 80.0 % in ",
 		"least: a < b => a <= b // \n",
 	} {
@@ -139,9 +142,10 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := court{binary: binary, dir: ".", rounds: []round{{limit: time.Second}}}
-	found, err := c.judge(t.Context(), 1)
-	if err != nil || found.verdict != timedOut {
+	c := newRunner(binary, ".", tests{})
+	c.rounds[0].limit = map[string]time.Duration{"TestSmall": time.Second}
+	found, err := c.judge(t.Context(), p.mutants()[0])
+	if err != nil || found != (finding{timedOut, "TestSmall"}) {
 		t.Errorf("%v, %v", found, err)
 	}
 	sum := tally{killed: 2, lived: make([]mutant, 1)}
@@ -161,5 +165,78 @@ func TestFileOfSurvivorsIsWantedUnlessItIsToBeWritten(t *testing.T) {
 	}
 	if err := checkSurvivors(&out, options{survivors: ".", update: true}, nil, nil, nil); err == nil {
 		t.Error("a file that cannot be read is written")
+	}
+}
+
+// TestOrderOfTests: what has killed a mutant of a function is run first on the
+// next one, unless it cannot run alone, and slow tests are run last.
+func TestOrderOfTests(t *testing.T) {
+	writeModule(t, map[string]string{
+		"go.mod": "module small\n\ngo 1.25\n",
+		"small.go": `package small
+
+func sum(a, b int) int { return a + b }
+
+func twice(a int) int { return a + a }
+
+func late(a int) int { return a + 1 }
+`,
+		"small_test.go": `package small
+
+import (
+	"testing"
+	"time"
+)
+
+var before bool
+
+func TestFirst(*testing.T) { before = true }
+
+func TestSum(t *testing.T) {
+	if sum(1, 2) != 3 {
+		t.Fail()
+	}
+}
+
+func TestSecond(t *testing.T) {
+	if !before || twice(1) != 2 {
+		t.Fail()
+	}
+}
+
+func TestSlow(t *testing.T) {
+	<-time.NewTimer(100 * time.Millisecond).C
+	if late(1) != 2 {
+		t.Fail()
+	}
+}
+`,
+	})
+	p, err := load(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, _, err := build(t.Context(), p, p.mutants(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newRunner(binary, ".", tests{quick: []string{"-test.short"}})
+	if err := c.calibrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if quick := c.rounds[0].flags; !slices.Contains(quick, "-test.skip=^(TestSlow)$") {
+		t.Errorf("the quick round is run with %q", quick)
+	}
+	want := []string{"TestSum", "TestSecond", "TestSlow"}
+	for i, m := range p.mutants() {
+		if found, err := c.judge(t.Context(), m); err != nil || found != (finding{killed, want[i]}) {
+			t.Errorf("%s: %v, %v", m.name, found, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"TestSum"}, c.killersOf("sum", 0)); diff != "" {
+		t.Errorf("first on sum: %s", diff)
+	}
+	if got := c.killersOf("twice", 0); len(got) > 0 {
+		t.Errorf("first on twice are run %q, which fail alone", got)
 	}
 }

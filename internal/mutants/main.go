@@ -66,7 +66,7 @@ func parse(args []string) options {
 		o.tests.always = strings.Fields(text)
 		return nil
 	})
-	flags.Func("quick", "further `flags` of a first run, before the one that decides", func(text string) error {
+	flags.Func("quick", "further `flags` of a first run of the tests that are not slow, before the run of all that decides", func(text string) error {
 		o.tests.quick = strings.Fields(text)
 		return nil
 	})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"path"
 	"regexp"
 	"strings"
 )
@@ -11,13 +12,16 @@ import (
 // A mutant is a package with one text in one function replaced.
 type mutant struct {
 	number   int    // from 1, in the binary
-	name     string // stays the same while the code around it changes
+	name     string // stays the same while the code around it changes, also when its function moves to another file
 	at       string // file:line
 	function *ast.FuncDecl
 	file     *file
 	from, to token.Pos
 	text     string // what takes the place of what lies between
 }
+
+// functionName is the function that the mutant is in, as in its name.
+func (m *mutant) functionName() string { return functionName(m.function) }
 
 // mutants lists every mutant of a package, in the order of the text.
 func (p *pkg) mutants() []mutant {
@@ -166,7 +170,7 @@ var comment = regexp.MustCompile(`//[^\n]*`)
 
 func (m *mutator) add(change string, from, to token.Pos, text string) {
 	change = strings.Join(strings.Fields(comment.ReplaceAllString(change, "")), " ")
-	name := m.file.name + " " + functionName(m.function) + ": " + change
+	name := path.Dir(m.file.name) + " " + functionName(m.function) + ": " + change
 	m.seen[name]++
 	if again := m.seen[name]; again > 1 {
 		name = fmt.Sprintf("%s (%d)", name, again)

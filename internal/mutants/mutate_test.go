@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,7 +11,7 @@ import (
 )
 
 // changesOf lists what is changed in a file that holds this text, without the
-// name of the file.
+// folder.
 func changesOf(t *testing.T, text string) []string {
 	t.Helper()
 	name := filepath.ToSlash(filepath.Join(t.TempDir(), "a.go"))
@@ -23,7 +24,7 @@ func changesOf(t *testing.T, text string) []string {
 	}
 	var changes []string
 	for _, m := range (&pkg{files: []*file{f}}).mutants() {
-		changes = append(changes, strings.TrimPrefix(m.name, name+" "))
+		changes = append(changes, strings.TrimPrefix(m.name, path.Dir(name)+" "))
 	}
 	return changes
 }

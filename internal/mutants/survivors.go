@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 )
@@ -102,6 +101,6 @@ func (s *survivors) check(judged []string, all []mutant) []string {
 
 // folder is the package that the mutant of this name is of.
 func folder(name string) string {
-	file, _, _ := strings.Cut(name, " ")
-	return path.Dir(file)
+	dir, _, _ := strings.Cut(name, " ")
+	return dir
 }

@@ -9,9 +9,9 @@ import (
 
 const explained = `# Who may live.
 
-a/a.go f: a < b => a <= b // equal values are the same
-a/a.go f: remove g() // g does nothing
-b/b.go h: !x => x // nobody looks
+a f: a < b => a <= b // equal values are the same
+a f: remove g() // g does nothing
+b h: !x => x // nobody looks
 `
 
 func parsed(t *testing.T, text string) *survivors {
@@ -24,16 +24,16 @@ func parsed(t *testing.T, text string) *survivors {
 }
 
 func TestEverySurvivorIsExplained(t *testing.T) {
-	both := []mutant{{name: "a/a.go f: a < b => a <= b"}, {name: "a/a.go f: remove g()"}}
+	both := []mutant{{name: "a f: a < b => a <= b"}, {name: "a f: remove g()"}}
 	for name, c := range map[string]struct {
 		file  string
 		lived []mutant
 		want  string // in the one problem; "" for no problem
 	}{
 		"explained":               {explained, both, ""},
-		"not in the file":         {explained, append(both, mutant{name: "a/a.go f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
-		"without a reason":        {explained + "a/a.go f: !y => y //\n", append(both, mutant{name: "a/a.go f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
-		"in the file, but killed": {explained, both[:1], "no such mutant has lived: a/a.go f: remove g()"},
+		"not in the file":         {explained, append(both, mutant{name: "a f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
+		"without a reason":        {explained + "a f: !y => y //\n", append(both, mutant{name: "a f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
+		"in the file, but killed": {explained, both[:1], "no such mutant has lived: a f: remove g()"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			problems := parsed(t, c.file).check([]string{"a"}, c.lived)
@@ -46,7 +46,7 @@ func TestEverySurvivorIsExplained(t *testing.T) {
 
 // Of those that ran out of time the file explains who would else have lived.
 func TestWhoRanOutOfTimeIsTakenAtTheFilesWord(t *testing.T) {
-	slow := []mutant{{name: "a/a.go f: remove g()"}, {name: "a/a.go f: !y => y"}}
+	slow := []mutant{{name: "a f: remove g()"}, {name: "a f: !y => y"}}
 	if got := parsed(t, explained).explained(slow); len(got) != 1 || got[0].name != slow[0].name {
 		t.Errorf("explained are %v", got)
 	}
@@ -54,12 +54,12 @@ func TestWhoRanOutOfTimeIsTakenAtTheFilesWord(t *testing.T) {
 
 func TestUpdateKeepsReasons(t *testing.T) {
 	s := parsed(t, explained)
-	s.update([]string{"a"}, []mutant{{name: "a/a.go f: remove g()"}, {name: "a/a.go e: !y => y"}})
+	s.update([]string{"a"}, []mutant{{name: "a f: remove g()"}, {name: "a e: !y => y"}})
 	const want = `# Who may live.
 
-a/a.go e: !y => y //
-a/a.go f: remove g() // g does nothing
-b/b.go h: !x => x // nobody looks
+a e: !y => y //
+a f: remove g() // g does nothing
+b h: !x => x // nobody looks
 `
 	if diff := cmp.Diff(want, s.String()); diff != "" {
 		t.Error(diff)
@@ -70,7 +70,7 @@ b/b.go h: !x => x // nobody looks
 }
 
 func TestSameLineTwiceIsRefused(t *testing.T) {
-	if _, err := parseSurvivors(explained + "b/b.go h: !x => x // again\n"); err == nil {
+	if _, err := parseSurvivors(explained + "b h: !x => x // again\n"); err == nil {
 		t.Error("it is accepted")
 	}
 }
