@@ -2,55 +2,63 @@ package stdio
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
-// A Command is a transport whose peer is a child process: each Open starts
-// one. Its fields must not change after the first Open.
+// A Command is a transport whose peer is a child process. Each Open starts one.
+// The fields must not change after the first Open.
 //
-// A link owns the child's whole process tree: its process group on Unix, its
-// job object on Windows. When the child exits, the rest of the tree is killed,
-// so that nothing keeps the link open, and the link is lost with an
-// *transport.ExitError once what is left in the pipes was read, for at most
-// 100 ms and against credit. A child that closes its standard output and lives
-// on is ended like one that was closed, with a grace of 100 ms, and the link is
-// lost with transport.ErrPeerClosed. A line above MaxFrame loses the link with
-// *transport.OversizedError and kills the tree at once.
+// A link owns the whole process tree of the child: its process group on Unix,
+// its job object on Windows. It is lost when
 //
-// Close flushes what is queued and closes the child's standard input; after
-// 30 % of the grace the tree gets SIGTERM (Ctrl-Break on Windows), after 70 %
-// SIGKILL. The child is reaped always. A descendant that left the group and
-// holds a pipe adds up to 100 ms, a Stderr writer that blocks up to a second.
+//   - the child exits: the rest of the tree is killed, what is left in the pipes
+//     is read against credit for at most 100 ms, and the reason is a
+//     *transport.ExitError;
+//   - the child closes its standard output and lives on: the tree is ended as by
+//     Close with a grace of 100 ms, and the reason is transport.ErrPeerClosed;
+//   - a line is longer than MaxFrame: the tree is killed at once, and the reason
+//     is a *transport.OversizedError.
+//
+// Close writes what is queued and closes the child's standard input. After 30 %
+// of the grace it sends SIGTERM (Ctrl-Break on Windows) to the tree, after 70 %
+// SIGKILL. The child is always reaped. A descendant that left the process group
+// and holds a pipe delays Close by up to 100 ms, a Stderr writer that blocks by
+// up to a second.
 type Command struct {
-	Path string   // looked up as by exec.LookPath
-	Args []string // without the command's own name
-	Env  []string // "key=value", added to os.Environ
-	Dir  string   // default: the current directory
+	Path string   // the program, looked up as by exec.LookPath
+	Args []string // its arguments, without the name of the program
+	Env  []string // "key=value", in addition to os.Environ
+	Dir  string   // the working directory; default: that of this process
 
-	// Stderr gets every byte of the child's standard error, in order, in a
-	// goroutine of the link's; links that overlap share it. The child is held
-	// up for a writer 64 KiB behind, for a second at most: then, or after the
-	// writer's first error, the writer gets nothing more, and draining goes on.
-	// Nil: only the tail is kept, for ExitError.
+	// Stderr receives the child's standard error, every byte in order, on a
+	// goroutine of the link. Links that overlap share the writer. A writer that is
+	// 64 KiB behind delays the child, for at most a second: then, or after its
+	// first error, it receives nothing more from that child. Default: standard
+	// error is discarded except for the end, which goes into ExitError.
 	Stderr io.Writer
 
-	MaxFrame int // bytes of one frame, either way; default 16 MiB
+	// MaxFrame is the size of the longest frame in either direction, in bytes.
+	// Default: 16 MiB.
+	MaxFrame int
 
-	// Started is told the process id of each child, before Open returns. Nil:
-	// nobody is.
+	// Started is called with the process id of each child, before Open returns.
+	// Default: none.
 	Started func(pid int)
 }
 
-// errNoPath is no other error than that of a Path that leads nowhere.
+// errNoPath wraps exec.ErrNotFound, like the error for a Path that is not found.
 var errNoPath = fmt.Errorf("no command is given: %w", exec.ErrNotFound)
 
-// Check implements transport.Checked: it reports, as a *transport.StartError, that
-// there is no Path.
+// Check implements transport.Checked. It returns a *transport.StartError when
+// Path is empty.
 func (c *Command) Check() error {
 	if c.Path == "" {
 		return &transport.StartError{Err: errNoPath}
@@ -58,9 +66,10 @@ func (c *Command) Check() error {
 	return nil
 }
 
-// Open starts the child. The context is checked before and bounds nothing
-// after. A child that cannot be started is a *transport.StartError, which
-// unwraps to exec.ErrNotFound, fs.ErrNotExist, fs.ErrPermission and the like.
+// Open starts the child. It fails when ctx has ended; otherwise ctx has no
+// effect, neither on Open nor on the child. When the child cannot be started,
+// the error is a *transport.StartError that wraps the cause, for example
+// exec.ErrNotFound, fs.ErrNotExist or fs.ErrPermission.
 func (c *Command) Open(ctx context.Context) (transport.Link, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -75,21 +84,21 @@ func (c *Command) Open(ctx context.Context) (transport.Link, error) {
 	return child, nil
 }
 
-// start starts the process with pipes of the link's own: exec would copy any
-// other stream in a goroutine that a grandchild can hold up.
+// start starts the process with pipes of our own. With other streams, package
+// exec would copy in goroutines that a grandchild can hold up.
 func (c *Command) start() (*child, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Dir = c.Dir
 	var p pipes
-	defer p.closeTheirs()
+	defer closeAll(p.theirs[:])
 	if err := p.open(); err != nil {
 		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.theirs[0], p.theirs[1], p.theirs[2]
 	process, err := startProcess(cmd)
 	if err != nil {
-		p.closeOurs()
+		closeAll(p.ours[:])
 		return nil, err
 	}
 	if c.Started != nil {
@@ -98,14 +107,14 @@ func (c *Command) start() (*child, error) {
 	return newChild(c, process, &p), nil
 }
 
-// pipes are the three standard streams, by descriptor number.
+// pipes are the ends of the three standard streams, by descriptor number.
 type pipes struct{ ours, theirs [3]*os.File }
 
 func (p *pipes) open() error {
 	for i := range p.ours {
 		r, w, err := os.Pipe()
 		if err != nil {
-			p.closeOurs()
+			closeAll(p.ours[:])
 			return err
 		}
 		p.ours[i], p.theirs[i] = r, w
@@ -114,13 +123,168 @@ func (p *pipes) open() error {
 	return nil
 }
 
-func (p *pipes) closeOurs()   { closeAll(p.ours[:]) }
-func (p *pipes) closeTheirs() { closeAll(p.theirs[:]) }
-
 func closeAll(files []*os.File) {
 	for _, f := range files {
 		if f != nil {
 			f.Close()
 		}
 	}
+}
+
+const (
+	// brokenGrace is the grace of a child that lives on after its pipe broke.
+	brokenGrace = 100 * time.Millisecond
+
+	// exitWait is how long a broken pipe waits for the exit that explains it.
+	exitWait = 100 * time.Millisecond
+
+	// drainTime bounds the reading of what a dead child left in its pipes.
+	drainTime = 100 * time.Millisecond
+)
+
+// A child is the link to a child process. Its goroutines are the two of the
+// wire, one that waits for the exit, one or two on standard error, and
+// supervise, which ends last and reports the loss.
+type child struct {
+	*wire
+	command   string
+	process   *process
+	stderr    *stderr
+	exit      *transport.ExitError // set before exited is closed
+	exited    chan struct{}
+	abandoned *latch.Latch  // the process cannot be killed
+	gone      chan struct{} // everything has ended
+	left      error         // what has not; set before gone is closed
+}
+
+func newChild(c *Command, process *process, p *pipes) *child {
+	l := &child{
+		wire:      newWire(p.ours[1], p.ours[0], c.MaxFrame),
+		command:   c.Path,
+		process:   process,
+		stderr:    newStderr(p.ours[2], c.Stderr),
+		exited:    make(chan struct{}),
+		abandoned: latch.New(),
+		gone:      make(chan struct{}),
+	}
+	l.wire.start()
+	go l.wait()
+	go l.supervise()
+	return l
+}
+
+// Close implements transport.Link.
+func (l *child) Close(grace time.Duration) error {
+	l.closing.Raise()
+	if !escalate(l.gone, grace, l.process.ask, l.process.kill) {
+		l.abandoned.Raise()
+		<-l.gone
+	}
+	return l.left
+}
+
+func (l *child) wait() {
+	defer close(l.exited)
+	exit := &transport.ExitError{Command: l.command, Status: -1}
+	if state, err := l.process.wait(); err == nil {
+		exit.Status, exit.Signal = exitStatus(state)
+	}
+	l.exit = exit
+}
+
+// supervise waits for the first thing that ends the link, ends the rest, and
+// reports the loss when everything has ended.
+func (l *child) supervise() {
+	defer close(l.gone)
+	reason := l.firstEnd()
+	l.endProcess(reason)
+	l.drain()
+	l.stopWriting()
+	<-l.readDone
+	<-l.writeDone
+	l.release()
+	l.stderr.from.Close()
+	l.left = l.leftBehind()
+	l.Lose(transport.Loss{Reason: l.lossReason(reason), Unsent: l.writer.unsent()})
+}
+
+// firstEnd waits for the end of the link and returns its reason; nil if the
+// child exited.
+func (l *child) firstEnd() error {
+	var err error
+	select {
+	case <-l.closing.Raised:
+		return transport.ErrClosed
+	case <-l.exited:
+		return nil
+	case <-l.readDone:
+		err = l.readErr
+	case <-l.writeDone:
+		err = fmt.Errorf("stdio: write to %q: %w", l.command, l.writeErr)
+	}
+	if isOversized(err) {
+		l.process.kill()
+		return err
+	}
+	if latch.Within(l.exited, exitWait) { // the pipe broke because the process exited
+		return nil
+	}
+	if err == io.EOF {
+		return transport.ErrPeerClosed
+	}
+	return err
+}
+
+// endProcess returns when the process has exited, or cannot be killed.
+func (l *child) endProcess(reason error) {
+	l.writer.finish()
+	if reason != nil && reason != transport.ErrClosed && !escalate(l.exited, brokenGrace, l.process.ask, l.process.kill) {
+		l.abandoned.Raise()
+	}
+	select {
+	case <-l.exited:
+	case <-l.abandoned.Raised:
+	}
+}
+
+// drain reads what is left in the pipes, for at most drainTime. While the link
+// is closing nobody grants credit, so drain does not wait for more.
+func (l *child) drain() {
+	timeout, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	select {
+	case <-l.readDone:
+	case <-timeout.Done():
+	case <-l.closing.Raised:
+		l.credit.close()
+		select {
+		case <-l.readDone:
+		case <-timeout.Done():
+		}
+	}
+	l.stopReading()
+	l.stderr.finish(timeout)
+}
+
+func (l *child) lossReason(reason error) error {
+	switch {
+	case latch.IsRaised(l.closing.Raised):
+		return transport.ErrClosed
+	case reason == nil:
+		l.exit.Stderr = l.stderr.tail.String()
+		return l.exit
+	}
+	return reason
+}
+
+// leftBehind names what has not ended.
+func (l *child) leftBehind() error {
+	var left []error
+	if !latch.IsRaised(l.exited) {
+		left = append(left, fmt.Errorf("stdio: process %d of %q has not ended", l.process.child.Pid, l.command))
+	}
+	if !latch.IsRaised(l.stderr.copied) {
+		left = append(left, fmt.Errorf("stdio: the Stderr writer of %q has not returned", l.command))
+	}
+	return errors.Join(left...)
 }

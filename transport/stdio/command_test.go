@@ -6,14 +6,18 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 func TestCommandEchoesFrames(t *testing.T) {
@@ -147,7 +151,7 @@ func TestFramesBeforeTheExitAreDelivered(t *testing.T) {
 //
 // Guarantees: G-0014.6
 func TestFramesQueuedAtTheLossAreUnsent(t *testing.T) {
-	p := open(t, roleCommand(t, "deaf"))
+	p := open(t, roleCommand(t, "never reads"))
 	p.want(`"ready"`)
 	last := p.fill(4 << 10)
 	if err := p.Link.(*child).process.child.Kill(); err != nil {
@@ -210,7 +214,7 @@ func TestShorterCloseShortensAnEarlierOne(t *testing.T) {
 
 // Guarantees: G-0014.7
 func TestCloseWithoutGraceKillsAtOnce(t *testing.T) {
-	p := open(t, roleCommand(t, "deaf"))
+	p := open(t, roleCommand(t, "never reads"))
 	p.want(`"ready"`)
 	p.fill(4 << 10)
 	p.close(0)
@@ -218,10 +222,10 @@ func TestCloseWithoutGraceKillsAtOnce(t *testing.T) {
 
 // Guarantees: G-0014.7
 func TestChildThatNeverReadsIsClosedWithinItsLadder(t *testing.T) {
-	p := open(t, roleCommand(t, "deaf"))
+	p := open(t, roleCommand(t, "never reads"))
 	p.want(`"ready"`)
 	p.fill(4 << 10)
-	p.close(shortGrace)
+	p.close(brokenGrace)
 	if loss := p.waitLoss(); loss.Reason != transport.ErrClosed || len(loss.Unsent) == 0 {
 		t.Fatalf("lost with %v, %d unsent", loss.Reason, len(loss.Unsent))
 	}
@@ -305,4 +309,72 @@ func TestOnlyTheMainStreamIsCarried(t *testing.T) {
 		t.Fatalf("Send on stream 7 returned %v", err)
 	}
 	p.close(hangGuard)
+}
+
+// The child is gone, and one of its frames comes out of the pipe 99 ms later: a
+// descendant that escaped holds the other end. Nobody closes that end.
+//
+// Guarantees: G-0014.2, G-0014.9
+func TestDeadChildsPipeIsDrained(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		credit  int
+		closing bool
+		frames  int
+		took    time.Duration
+	}{
+		{"against credit", 2, false, 1, drainTime},
+		{"not without credit", 0, false, 0, drainTime},
+		{"while closing, against credit", 2, true, 1, drainTime},
+		{"while closing, without waiting for credit", 0, true, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, output := deadChild(t)
+				if test.closing {
+					l.closing.Raise()
+				}
+				told := newFrames()
+				l.Bind(told)
+				l.Grant(transport.Main, test.credit)
+				start := time.Now()
+				l.wire.start()
+				go l.supervise()
+				wrote := make(chan struct{})
+				late := time.AfterFunc(drainTime-time.Millisecond, func() {
+					defer close(wrote)
+					output.Write([]byte("1\n"))
+				})
+				<-l.gone
+				if took := time.Since(start); took != test.took || len(told.received) != test.frames || len(told.lost) != 1 {
+					t.Fatalf("lost after %v with %d frames received", took, len(told.received))
+				}
+				output.Close()
+				if !late.Stop() {
+					<-wrote
+				}
+			})
+		})
+	}
+}
+
+// deadChild is a link to a child that has exited, with the end of its output
+// that something else still holds.
+func deadChild(t *testing.T) (l *child, output net.Conn) {
+	t.Helper()
+	in, output := net.Pipe()
+	out, _ := net.Pipe()
+	errors, errorsEnd := mustPipe(t)
+	errorsEnd.Close()
+	l = &child{
+		wire:      newWire(in, out, 0),
+		stderr:    newStderr(errors, nil),
+		exit:      &transport.ExitError{},
+		exited:    make(chan struct{}),
+		abandoned: latch.New(),
+		gone:      make(chan struct{}),
+	}
+	close(l.exited)
+	<-l.stderr.done
+	return l, output
 }

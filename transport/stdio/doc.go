@@ -1,15 +1,15 @@
-// Package stdio carries newline-delimited JSON over standard input and output:
-// [Command] is the client's side and owns a child process, [Server] is the
-// server's side and is owned by one.
+// Package stdio carries newline-delimited JSON over standard input and output.
+// [Command] is the client's side: it starts a child process and owns it.
+// [Server] is the side of the process that was started.
 //
-// A frame is one line. A trailing carriage return is trimmed and an empty line
-// ignored; what is left unterminated at the end of the stream is its last
-// frame. A newline inside an outbound frame, which JSON allows only where it
-// means nothing, is sent as a space.
+// A frame is one line. The reader removes a trailing carriage return and ignores
+// empty lines; an unterminated line at the end of the stream is its last frame.
+// The writer sends a newline inside a frame as a space, because in JSON it can
+// only be insignificant white space.
 //
-// Both sides hold, per link, at most one frame being read and 64 KiB of
-// read-ahead, and outbound 256 frames of together 16 MiB (one frame always
-// fits an empty queue) and a 64 KiB batch. Without credit nothing is read.
+// Each link holds at most one inbound frame and 64 KiB of read-ahead, and
+// outbound 256 frames of together 16 MiB (one frame always fits an empty queue)
+// plus one batch of 64 KiB. Without credit it does not read.
 //
 // See MCP's stdio transport, ADR-0008 and ADR-0014.
 package stdio

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file is a link's own duplicate of a descriptor. Reads and writes of a pipe
-// or socket have deadlines through it, and a write to a closed one fails
-// instead of raising SIGPIPE, as it would on descriptor 1.
+// A file is a duplicate of a descriptor that a link owns. It gives reads and
+// writes of a pipe or socket deadlines, and a write to a closed pipe returns an
+// error instead of raising SIGPIPE, as it would on descriptor 1.
 type file struct {
 	*os.File
 	original *os.File
-	standard bool // the original is the process's own
-	unblock  bool // the original was blocking, and is to be again
+	standard bool // the original is a standard stream of the process
+	unblock  bool // the original was blocking, and must be again
 }
 
 func ownFile(original *os.File) (*file, error) {
@@ -42,8 +42,8 @@ func ownFile(original *os.File) (*file, error) {
 	return f, nil
 }
 
-// control calls with the original's descriptor; os.File.Fd would make it
-// blocking.
+// control calls a function with the descriptor of the original. os.File.Fd would
+// make it blocking.
 func (f *file) control(call func(fd uintptr) (int, error)) (result int, err error) {
 	raw, err := f.original.SyscallConn()
 	if err != nil {
@@ -64,8 +64,8 @@ func (f *file) makeNonblocking(descriptor int) error {
 	return unix.SetNonblock(descriptor, true)
 }
 
-// Close closes the duplicate, and the original unless it is the process's own
-// standard stream: that one gets its blocking mode back.
+// Close closes the duplicate and the original. A standard stream of the process
+// stays open and gets its blocking mode back.
 func (f *file) Close() error {
 	err := f.File.Close()
 	if !f.standard {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// wait waits for the child's exit, reaps it, and kills what is left of its
-// group: there is no waitid here that leaves the child for later.
+// wait waits for the child's exit, reaps it, and then kills the rest of its
+// group: without Linux's WNOWAIT the exit cannot be seen before the reaping.
 func (p *process) wait() (*os.ProcessState, error) {
 	state, err := p.child.Wait()
 	p.mu.Lock()

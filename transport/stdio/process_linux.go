@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait waits for the child's exit, kills what is left of its group, and reaps
-// it. While the child is not reaped its id, and so the group's, stays taken.
+// wait waits for the child's exit, kills the rest of its group, and reaps it.
+// Until the child is reaped, no other process or group can get its id.
 func (p *process) wait() (*os.ProcessState, error) {
 	for unix.Waitid(unix.P_PID, p.child.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}

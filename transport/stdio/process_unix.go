@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// A process is a child and the process group it leads. What leaves the group
-// by itself (setsid) is no longer the link's.
+// A process is a child and the process group that it leads. A descendant that
+// leaves the group (setsid) is not owned any more.
 type process struct {
 	child *os.Process
 
 	mu     sync.Mutex
 	asked  bool
-	reaped bool // the group's id may be another's now
+	reaped bool // another group may have the id now
 }
 
 func startProcess(cmd *exec.Cmd) (*process, error) {
@@ -27,7 +27,7 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return &process{child: cmd.Process}, nil
 }
 
-// ask tells the group to end, once.
+// ask sends SIGTERM to the group, once.
 func (p *process) ask() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,7 @@ func (p *process) ask() {
 	}
 }
 
-// kill ends the group. That it is gone already is not an error.
+// kill kills the group. It does nothing when the group is gone.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,8 +46,8 @@ func (p *process) kill() {
 	}
 }
 
-// ending splits a state into exit status and the name of the signal.
-func ending(state *os.ProcessState) (status int, signal string) {
+// exitStatus returns the exit status, or -1 and the name of the signal.
+func exitStatus(state *os.ProcessState) (status int, signal string) {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return -1, ws.Signal().String()
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// A process is a child and the job object that holds its whole tree. The job
-// kills the tree when its last handle is closed, also by our own crash.
+// A process is a child and the job object that holds its whole tree. Windows kills
+// the tree when the last handle of the job is closed, also when we crash.
 type process struct {
 	child *os.Process
 
@@ -22,8 +22,8 @@ type process struct {
 	job    windows.Handle
 }
 
-// startProcess starts the child suspended, so that nothing it starts can be
-// outside the job.
+// startProcess starts the child suspended, so that it can start nothing outside
+// the job.
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	job, err := newJob()
 	if err != nil {
@@ -103,7 +103,7 @@ func resumeThread(id uint32) error {
 	return nil
 }
 
-// wait waits for the child's exit, ends what is left of its job, and reaps it.
+// wait waits for the child's exit, kills the rest of its job, and reaps it.
 func (p *process) wait() (*os.ProcessState, error) {
 	state, err := p.child.Wait()
 	p.kill()
@@ -114,8 +114,8 @@ func (p *process) wait() (*os.ProcessState, error) {
 	return state, err
 }
 
-// ask sends Ctrl-Break to the child's process group, once. It reaches a child
-// that shares our console; another has only its closed input to go by.
+// ask sends Ctrl-Break to the child's process group, once. It reaches only a
+// child that shares our console; another notices that its input is closed.
 func (p *process) ask() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +125,7 @@ func (p *process) ask() {
 	}
 }
 
-// kill ends the job. That it is gone already is not an error.
+// kill kills the job. It does nothing when the job is gone.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +134,7 @@ func (p *process) kill() {
 	}
 }
 
-// ending splits a state into exit status and signal, of which there is none.
-func ending(state *os.ProcessState) (status int, signal string) {
+// exitStatus returns the exit status. Windows has no signals.
+func exitStatus(state *os.ProcessState) (status int, signal string) {
 	return state.ExitCode(), ""
 }

@@ -12,27 +12,27 @@ const (
 	firstBuffer = 4 << 10
 )
 
-// A reader takes newline-delimited frames out of a byte stream. It allocates
-// as bytes arrive, and holds at most one line of limit bytes and two buffers
-// of readAhead.
+// A reader splits a byte stream into newline-delimited frames. It allocates as
+// bytes arrive, and holds at most one line of limit bytes and two buffers of
+// readAhead.
 type reader struct {
 	from  io.Reader
-	limit int // bytes of one frame
+	limit int // the longest frame, in bytes
 
-	buffer     []byte // buffer[start:end] was read and is not consumed
+	buffer     []byte // buffer[start:end] was read and not consumed
 	start, end int
 	searched   int  // buffer[start:searched] holds no newline
-	filled     bool // the last read took all the room there was
+	filled     bool // the last read filled the buffer
 
-	parts    [][]byte // what comes before buffer[start] in a long line
+	parts    [][]byte // of a long line: what comes before buffer[start]
 	size     int      // bytes in parts
-	skipping bool     // the rest of a refused line comes first
+	skipping bool     // an oversized line was reported, and its rest comes next
 	err      error    // why the stream ended
 }
 
-// next returns the next frame, which is the caller's. A line above the limit
-// is an *OversizedError as soon as that is certain, and the call after it goes
-// on behind that line. Any other error is the stream's end.
+// next returns the next frame; the caller owns it. For a line longer than the
+// limit it returns an *OversizedError as soon as that is certain, and the next
+// call continues after that line. Any other error is the end of the stream.
 func (r *reader) next() ([]byte, error) {
 	for {
 		if i := bytes.IndexByte(r.buffer[r.searched:r.end], '\n'); i >= 0 {
@@ -60,8 +60,8 @@ func (r *reader) next() ([]byte, error) {
 	}
 }
 
-// cut takes the line that ends before buffer[stop] out; nil when it is empty
-// or was refused before.
+// cut takes out the line that ends before buffer[stop]. It returns nil when the
+// line is empty or was reported as oversized.
 func (r *reader) cut(stop int) ([]byte, error) {
 	last := r.buffer[r.start:stop]
 	parts, skipping := r.parts, r.skipping
@@ -85,15 +85,15 @@ func (r *reader) cut(stop int) ([]byte, error) {
 	return bytes.Clone(frame), nil
 }
 
-// pending is the number of bytes known of the current line.
+// pending is how many bytes of the current line have been read.
 func (r *reader) pending() int { return r.size + r.end - r.start }
 
-// discard forgets everything before buffer[to], and returns how much it was.
+// discard drops everything before buffer[to], and returns how many bytes that was.
 func (r *reader) discard(to int) int {
-	gone := r.size + to - r.start
+	dropped := r.size + to - r.start
 	r.parts, r.size = nil, 0
 	r.start, r.searched = to, to
-	return gone
+	return dropped
 }
 
 // fill reads once from the stream.
@@ -105,8 +105,9 @@ func (r *reader) fill() {
 	r.err = err
 }
 
-// makeRoom leaves room behind buffer[end]. The buffer doubles while reads fill
-// it; the bytes of a line too long for it become a part.
+// makeRoom makes sure that there is room after buffer[end]. The buffer doubles
+// while reads fill it. When a line is too long for it, the bytes so far become a
+// part.
 func (r *reader) makeRoom() {
 	held := r.buffer[r.start:r.end]
 	if len(held) > 0 && r.end < len(r.buffer) {

@@ -3,9 +3,11 @@ package stdio
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
@@ -14,25 +16,26 @@ import (
 // A Server is a transport whose peer is the process that started this one. It
 // has one link at a time.
 //
-// The end of In is Receiver.Ended: the link stays writable. A failed write
-// loses the link. A line above MaxFrame is skipped to its newline with bounded
-// memory, and delivered, for one credit, as Inbound.Err = *OversizedError.
+// At the end of In the link calls Receiver.Ended and stays writable. A failed
+// write loses the link. A line longer than MaxFrame is skipped in bounded memory
+// and delivered, for one credit, as Inbound.Err with an
+// *transport.OversizedError.
 //
-// Close flushes what is queued, for at most 70 % of its grace, and closes In
-// and Out. The process's own standard streams are not closed, since they end
-// with the process. While a link is open on the process's own standard output,
-// os.Stdout is os.Stderr, so that a stray fmt.Println cannot corrupt the
-// stream: open the server before other goroutines print.
+// Close writes what is queued, for at most 70 % of its grace, and closes In and
+// Out, except for the standard streams of the process. While a link is open on
+// the standard output of the process, os.Stdout is os.Stderr, so that a stray
+// fmt.Println cannot corrupt the stream; open the server before other goroutines
+// print.
 //
-// Close interrupts a blocked read or write of a pipe or socket (on Unix the
-// descriptor is non-blocking meanwhile), and of any stream that has deadlines
-// or whose Close unblocks it. It cannot interrupt those of a terminal, nor of
-// any file on Windows: then Close says so, and the goroutine ends, delivering
-// nothing, when the call returns.
+// Close interrupts a blocked read or write on a pipe or a socket, and on any
+// stream that has deadlines or that Close unblocks. On Unix the descriptor is
+// non-blocking meanwhile. Close cannot interrupt a terminal, nor any file on
+// Windows: it then returns an error after a second, and the goroutine ends,
+// without delivering anything, when its call returns.
 type Server struct {
 	In       io.ReadCloser  // default: os.Stdin
 	Out      io.WriteCloser // default: os.Stdout
-	MaxFrame int            // bytes of one frame, either way; default 16 MiB
+	MaxFrame int            // the longest frame in either direction, in bytes; default: 16 MiB
 
 	mu   sync.Mutex
 	live *session
@@ -40,7 +43,8 @@ type Server struct {
 
 var errAlreadyOpen = errors.New("stdio: the server is open already")
 
-// Open takes the streams over. It fails while an earlier link is live.
+// Open takes over the streams. It fails while an earlier link is open, and when
+// ctx has ended; otherwise ctx has no effect.
 func (s *Server) Open(ctx context.Context) (transport.Link, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -87,7 +91,7 @@ func (s *Server) open() (*session, error) {
 	return newSession(newWire(in, out, s.MaxFrame), restore), nil
 }
 
-// protectStdout sends what others print to standard error until it is undone.
+// protectStdout sends what others print to standard error, until restore.
 func protectStdout() (restore func()) {
 	stdout := os.Stdout
 	os.Stdout = os.Stderr
@@ -95,3 +99,77 @@ func protectStdout() (restore func()) {
 }
 
 func isStandard(f *os.File) bool { return f == os.Stdin || f == os.Stdout || f == os.Stderr }
+
+// interruptWait is how long an interrupted read or write may take to return
+// before Close reports it.
+const interruptWait = time.Second
+
+// A session is the link of a Server. Its goroutines are the two of the wire, and
+// supervise, which ends last and reports the loss.
+type session struct {
+	*wire
+	restore func()        // gives standard output back
+	forced  *latch.Latch  // the time for writing what is queued is up
+	gone    chan struct{} // everything has ended
+	left    error         // what has not; set before gone is closed
+}
+
+func newSession(w *wire, restore func()) *session {
+	w.skips = true
+	l := &session{wire: w, restore: restore, forced: latch.New(), gone: make(chan struct{})}
+	l.wire.start()
+	go l.supervise()
+	return l
+}
+
+// Close implements transport.Link.
+func (l *session) Close(grace time.Duration) error {
+	l.closing.Raise()
+	escalate(l.gone, grace, func() {}, l.forced.Raise)
+	<-l.gone
+	return l.left
+}
+
+// supervise waits for what ends the link, ends the rest, and reports the loss.
+func (l *session) supervise() {
+	defer close(l.gone)
+	reason := l.firstEnd()
+	l.writer.finish()
+	if reason == transport.ErrClosed {
+		select {
+		case <-l.writeDone:
+		case <-l.forced.Raised:
+		}
+	}
+	l.stopReading()
+	l.stopWriting()
+	if !latch.Within(l.readDone, interruptWait) {
+		l.left = errors.New("stdio: a read from the input has not returned")
+	}
+	if !latch.Within(l.writeDone, interruptWait) {
+		l.left = errors.Join(l.left, errors.New("stdio: a write to the output has not returned"))
+	}
+	l.release()
+	l.restore()
+	l.Lose(transport.Loss{Reason: reason, Unsent: l.writer.unsent()})
+}
+
+// firstEnd waits for the end of the link and returns its reason. The end of the
+// input does not end the link.
+func (l *session) firstEnd() error {
+	reading := l.readDone
+	for {
+		select {
+		case <-l.closing.Raised:
+			return transport.ErrClosed
+		case <-l.writeDone:
+			return fmt.Errorf("stdio: write: %w", l.writeErr)
+		case <-reading:
+			if l.readErr != io.EOF {
+				return fmt.Errorf("stdio: read: %w", l.readErr)
+			}
+			l.Tell(transport.Receiver.Ended)
+			reading = nil
+		}
+	}
+}

@@ -14,22 +14,22 @@ const (
 	tailSize = 4 << 10
 
 	// copyQueue is how many chunks of up to 4 KiB a slow Stderr writer may be
-	// behind, and copyPatience how long the child is then held up for it.
-	copyQueue    = 16
-	copyPatience = time.Second
+	// behind, and copyTimeout how long the child then waits for it.
+	copyQueue   = 16
+	copyTimeout = time.Second
 )
 
-// A stderr drains a child's standard error, keeps its tail, and copies it to a
-// writer.
+// A stderr reads a child's standard error to its end, keeps the tail, and copies
+// everything to a writer.
 type stderr struct {
 	from *os.File
 	tail tail
-	stop *latch.Latch  // what is left is not wanted
-	done chan struct{} // closed when draining has ended
+	stop *latch.Latch  // nobody wants the rest
+	done chan struct{} // closed when reading has ended
 
 	chunks chan []byte   // to the copying goroutine; nil without a writer
 	copied chan struct{} // closed when that goroutine has ended
-	stuck  bool          // the writer has lost the copyPatience
+	stuck  bool          // the writer was too slow and receives nothing more
 }
 
 func newStderr(from *os.File, to io.Writer) *stderr {
@@ -61,37 +61,37 @@ func (s *stderr) drain() {
 }
 
 // pass hands a chunk to the copying goroutine. A writer that blocks for longer
-// than copyPatience while its queue is full gets nothing more.
+// than copyTimeout while its queue is full receives nothing more.
 func (s *stderr) pass(chunk []byte) {
 	if s.chunks == nil || s.stuck || len(chunk) == 0 {
 		return
 	}
-	patience := time.NewTimer(copyPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(copyTimeout)
+	defer timeout.Stop()
 	select {
 	case s.chunks <- bytes.Clone(chunk):
-	case <-patience.C:
+	case <-timeout.C:
 		s.stuck = true
 	case <-s.stop.Raised:
 		s.stuck = true
 	}
 }
 
-// finish returns when standard error is drained, or when patience ends, and
-// what was drained is copied, or the copyPatience is lost.
-func (s *stderr) finish(patience context.Context) {
+// finish waits for the end of standard error until the timeout ends, and then up
+// to copyTimeout until everything is copied.
+func (s *stderr) finish(timeout context.Context) {
 	select {
 	case <-s.done:
-	case <-patience.Done():
+	case <-timeout.Done():
 		s.stop.Raise()
 		s.from.SetReadDeadline(time.Unix(0, 1))
 		<-s.done
 	}
-	latch.Within(s.copied, copyPatience)
+	latch.Within(s.copied, copyTimeout)
 }
 
-// copyTo writes chunks until there are no more. After the writer's first error
-// it gets nothing more.
+// copyTo writes chunks until there are no more. After its first error the writer
+// receives nothing more.
 func (s *stderr) copyTo(to io.Writer) {
 	defer close(s.copied)
 	failed := false
@@ -103,10 +103,10 @@ func (s *stderr) copyTo(to io.Writer) {
 	}
 }
 
-// A tail keeps the last bytes of what was added.
+// A tail keeps the end of what was added.
 type tail struct {
 	kept []byte
-	cut  bool // something before kept is gone
+	cut  bool // something before it was dropped
 }
 
 func (t *tail) add(p []byte) {
@@ -117,7 +117,7 @@ func (t *tail) add(p []byte) {
 	}
 }
 
-// String is at most tailSize bytes, from the start of a line if it can be.
+// String returns at most tailSize bytes, from the start of a line if possible.
 func (t *tail) String() string {
 	kept, cut := t.kept, t.cut
 	if len(kept) > tailSize {

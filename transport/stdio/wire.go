@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/delivery"
 	"github.com/bowline-mcp/bowline/transport/internal/heard"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
@@ -17,14 +19,15 @@ const defaultMaxFrame = 16 << 20
 // errStopped ends a reader whose link needs no more frames.
 var errStopped = errors.New("stdio: reading stopped")
 
-// A wire is what both sides have in common: a reader and a writer, each with
-// its goroutine. Who embeds it decides when the link ends, and calls lose.
+// A wire is what the links of both sides have in common: a reader and a writer,
+// each with a goroutine. The link that embeds it decides when it ends, and calls
+// Lose.
 type wire struct {
-	told
+	delivery.Delivery
 	heard   heard.Counter
 	in      io.ReadCloser
 	out     io.WriteCloser
-	skips   bool // an oversized line is refused and skipped, and the wire lives
+	skips   bool // an oversized line is skipped, and the wire goes on
 	credit  *credit
 	reader  reader
 	writer  *writer
@@ -54,6 +57,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, maxFrame int) *wire {
 // Heard implements transport.Hearing.
 func (w *wire) Heard() (bytes uint64, ok bool) { return w.heard.Bytes(), true }
 
+// Send implements transport.Link. There is no stream but Main.
 func (w *wire) Send(o transport.Outbound) error {
 	if o.Stream != transport.Main {
 		return fmt.Errorf("stdio: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
@@ -61,6 +65,7 @@ func (w *wire) Send(o transport.Outbound) error {
 	return w.writer.send(o)
 }
 
+// Grant implements transport.Link.
 func (w *wire) Grant(stream transport.Stream, frames int) {
 	if stream == transport.Main {
 		w.credit.grant(frames)
@@ -73,8 +78,8 @@ func (w *wire) Resume(transport.Stream) {}
 // End implements transport.Link. There is no stream but Main.
 func (w *wire) End(transport.Stream) {}
 
-// start runs the reader and the writer. Each ends when its stream does, or
-// when it is stopped; release is then left to do.
+// start runs the reader and the writer. Each ends with its stream, or when it is
+// stopped. Call release after both have ended.
 func (w *wire) start() {
 	go func() {
 		defer close(w.readDone)
@@ -82,8 +87,9 @@ func (w *wire) start() {
 	}()
 	go func() {
 		defer close(w.writeDone)
-		if w.writeErr = w.writer.run(w.writable); w.writeErr == nil {
-			w.writeErr = w.out.Close() // the peer's end of input
+		writable := func() { w.Tell(transport.Receiver.Writable) }
+		if w.writeErr = w.writer.run(writable); w.writeErr == nil {
+			w.writeErr = w.out.Close() // the peer sees the end of its input
 		}
 	}()
 }
@@ -95,7 +101,7 @@ func (w *wire) read() error {
 		if err != nil && !(w.skips && isOversized(err)) {
 			return err
 		}
-		w.receive(transport.Inbound{Frame: frame, Err: err})
+		w.Tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame, Err: err}) })
 	}
 	return errStopped
 }
@@ -116,8 +122,8 @@ func (w *wire) stopWriting() {
 	})
 }
 
-// interrupt makes a blocked call on the stream return: by its deadline, or
-// else by closing it. A file without deadlines cannot be interrupted.
+// interrupt makes a blocked call on the stream return: by a deadline, or by
+// closing the stream. A file without deadlines cannot be interrupted.
 func interrupt[D any](stream io.Closer, deadline func(D) error) {
 	if s, ok := stream.(D); ok && deadline(s) == nil {
 		return
@@ -129,8 +135,7 @@ func interrupt[D any](stream io.Closer, deadline func(D) error) {
 	}
 }
 
-// release closes both streams. One may be closed already, and nothing is left
-// in either that closing could lose.
+// release closes both streams. One of them may be closed already.
 func (w *wire) release() {
 	w.in.Close()
 	w.out.Close()
@@ -139,4 +144,69 @@ func (w *wire) release() {
 func isOversized(err error) bool {
 	var oversized *transport.OversizedError
 	return errors.As(err, &oversized)
+}
+
+// A credit counts the frames that may still be delivered.
+type credit struct {
+	mu     sync.Mutex
+	more   sync.Cond
+	n      int
+	closed bool
+}
+
+func newCredit() *credit {
+	c := &credit{}
+	c.more.L = &c.mu
+	return c
+}
+
+func (c *credit) grant(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += n
+	c.more.Signal()
+}
+
+// take waits for one credit. It returns false when there is none and none will
+// come.
+func (c *credit) take() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.n <= 0 && !c.closed {
+		c.more.Wait()
+	}
+	if c.n <= 0 {
+		return false
+	}
+	c.n--
+	return true
+}
+
+// close ends the waiting for credit. What was granted can still be taken.
+func (c *credit) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.more.Signal()
+}
+
+// forcedWait is how long escalate waits after force. A process that the kernel
+// does not let die takes longer.
+const forcedWait = 5 * time.Second
+
+// escalate waits for done. It calls ask after 30 % of the grace and force after
+// 70 %, and returns false when even that did not help.
+func escalate(done <-chan struct{}, grace time.Duration, ask, force func()) bool {
+	askAt, forceAt := grace/10*3, grace/10*7
+	if latch.Within(done, askAt) {
+		return true
+	}
+	if forceAt > 0 {
+		ask()
+		if latch.Within(done, forceAt-askAt) {
+			return true
+		}
+	}
+	force()
+	return latch.Within(done, forcedWait)
 }

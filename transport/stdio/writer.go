@@ -9,16 +9,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
 )
 
-// batchSize is how many bytes of queued frames go out in one write. A frame
-// that long goes out by itself, uncopied.
+// batchSize is how many bytes of queued frames one write takes. A frame of that
+// size or more is written by itself, without a copy.
 const batchSize = 64 << 10
 
-// A writer sends queued frames, a newline behind each, in as few writes as it
-// can. A frame stays in the queue until a byte of it was accepted by the
-// operating system, so that what is in the queue at the end is unsent.
+// A writer writes queued frames, each followed by a newline, in as few writes as
+// possible. A frame stays in the queue until the operating system has accepted a
+// byte of it. So the frames left in the queue at the end are unsent.
 type writer struct {
 	to    io.Writer
-	limit int // bytes of one frame
+	limit int // the longest frame, in bytes
 
 	mu       sync.Mutex
 	wake     sync.Cond
@@ -26,11 +26,11 @@ type writer struct {
 	finished bool // nothing more is accepted
 	aborted  bool // nothing more is written
 
-	// The write under way; used by run only.
+	// The present write; used by run only.
 	batch  []byte
-	text   []byte // what is written: the batch, or one long frame by itself
-	frames int    // how many frames it covers, the oldest of the queue
-	owed   int    // length of the newline before them, owed to a long frame
+	text   []byte // what is written: the batch, or one long frame
+	frames int    // how many frames that is, from the head of the queue
+	owed   int    // length of the newline that a long frame before them still needs
 }
 
 func newWriter(to io.Writer, limit int) *writer {
@@ -56,7 +56,7 @@ func (w *writer) send(o transport.Outbound) error {
 	return nil
 }
 
-// flatten replaces newlines, which in JSON are only ever insignificant.
+// flatten replaces newlines by spaces. In JSON both are insignificant.
 func flatten(frame []byte) {
 	for i := bytes.IndexByte(frame, '\n'); i >= 0; i = bytes.IndexByte(frame, '\n') {
 		frame[i] = ' '
@@ -64,9 +64,9 @@ func flatten(frame []byte) {
 	}
 }
 
-// run writes until the writer is finished and its queue empty, it is aborted,
-// or a write fails, and says which. It calls writable when a refused frame
-// would fit again.
+// run writes until the writer is finished and its queue empty, until it is
+// aborted, or until a write fails, and returns that error. It calls writable when
+// a frame that was refused would fit.
 func (w *writer) run(writable func()) error {
 	defer w.finish()
 	for w.collect() {
@@ -81,8 +81,8 @@ func (w *writer) run(writable func()) error {
 	return nil
 }
 
-// collect waits for something to write, and reports false when there will be
-// nothing more.
+// collect waits for something to write. It returns false when nothing more will
+// come.
 func (w *writer) collect() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,8 +109,8 @@ func (w *writer) collect() bool {
 	return len(w.text) > 0
 }
 
-// settle takes the frames out of the queue of which a byte is among the n
-// accepted, and reports whether that made room for a refused one.
+// settle removes from the queue the frames of which a byte is among the n that
+// were accepted. It reports whether a frame that was refused would fit now.
 func (w *writer) settle(n int) (relieved bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +125,7 @@ func (w *writer) settle(n int) (relieved bool) {
 	return w.queue.Relieved()
 }
 
-// finish accepts no more frames; what is queued is still written.
+// finish accepts no more frames. What is queued is still written.
 func (w *writer) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +133,7 @@ func (w *writer) finish() {
 	w.wake.Signal()
 }
 
-// abort writes nothing more. A write under way is its owner's to interrupt.
+// abort stops writing. The caller interrupts a write that is blocked.
 func (w *writer) abort() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +141,7 @@ func (w *writer) abort() {
 	w.wake.Signal()
 }
 
-// unsent lists the tags of accepted frames no byte of which went out.
+// unsent lists the tags of the frames of which no byte was accepted.
 func (w *writer) unsent() []transport.Tag {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,7 +27,7 @@ func TestChildKilledInTheMiddleOfAFrame(t *testing.T) {
 func TestStubbornChildIsKilledAndReaped(t *testing.T) {
 	p := open(t, roleCommand(t, "stubborn"))
 	p.want(`"ready"`)
-	p.close(shortGrace)
+	p.close(brokenGrace)
 	p.wantReaped()
 }
 
@@ -61,8 +61,8 @@ func TestOversizedLineLosesTheLinkAndKillsTheChild(t *testing.T) {
 func TestNoDescriptorIsLeft(t *testing.T) {
 	open(t, roleCommand(t, "echo")).close(hangGuard) // the poller opens its own
 	before := descriptors(t)
-	for _, role := range []string{"echo", "exit", "close stdout", "deaf"} {
-		open(t, roleCommand(t, role)).close(shortGrace)
+	for _, role := range []string{"echo", "exit", "close stdout", "never reads"} {
+		open(t, roleCommand(t, role)).close(brokenGrace)
 	}
 	if _, err := (&Command{Path: "bowline-no-such-command"}).Open(context.Background()); err == nil {
 		t.Fatal("a missing command was started")

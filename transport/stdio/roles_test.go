@@ -46,7 +46,7 @@ func playRole(role string) {
 		"situation":         situation,
 		"wait":              waitForInput,
 		"stubborn":          stubborn,
-		"deaf":              deaf,
+		"never reads":       neverReads,
 		"parent":            parent,
 		"orphan":            orphan,
 		"flood stderr":      floodStderr,
@@ -101,8 +101,8 @@ func stubborn() {
 	waitForever()
 }
 
-// deaf does not read its input.
-func deaf() {
+// neverReads does not read its input.
+func neverReads() {
 	fmt.Println(`"ready"`)
 	waitForever()
 }

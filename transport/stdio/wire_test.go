@@ -6,10 +6,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Guarantees: G-0014.7
-func TestLadderAsksAndForcesAtItsRungs(t *testing.T) {
+func TestEscalateAsksAndForcesInTime(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		grace, end time.Duration // end: when the peer goes
@@ -24,7 +26,7 @@ func TestLadderAsksAndForcesAtItsRungs(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if got := climbed(test.grace, test.end); !slices.Equal(got, test.want) {
+				if got := escalated(test.grace, test.end); !slices.Equal(got, test.want) {
 					t.Fatalf("got %q, want %q", got, test.want)
 				}
 			})
@@ -32,16 +34,31 @@ func TestLadderAsksAndForcesAtItsRungs(t *testing.T) {
 	}
 }
 
-func climbed(grace, end time.Duration) (rungs []string) {
+func escalated(grace, end time.Duration) (steps []string) {
 	start := time.Now()
-	log := func(rung string) { rungs = append(rungs, fmt.Sprint(rung, " ", time.Since(start))) }
+	log := func(step string) { steps = append(steps, fmt.Sprint(step, " ", time.Since(start))) }
 	done := make(chan struct{})
 	timer := time.AfterFunc(end, func() { close(done) })
 	defer timer.Stop()
-	if climb(done, grace, func() { log("ask") }, func() { log("force") }) {
+	if escalate(done, grace, func() { log("ask") }, func() { log("force") }) {
 		log("done")
 	} else {
 		log("given up")
 	}
-	return rungs
+	return steps
+}
+
+// Guarantees: G-0025.2
+func TestBytesThatComeInAreHeard(t *testing.T) {
+	p := open(t, roleCommand(t, "echo"))
+	hearing := p.Link.(transport.Hearing)
+	if bytes, ok := hearing.Heard(); bytes != 0 || !ok {
+		t.Errorf("%d bytes before anything came in, counted: %v", bytes, ok)
+	}
+	p.send("four")
+	p.want("four")
+	if bytes, _ := hearing.Heard(); bytes != uint64(len("four\n")) {
+		t.Errorf("%d bytes", bytes)
+	}
+	p.close(hangGuard)
 }
