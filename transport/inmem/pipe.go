@@ -1,6 +1,9 @@
+// Package inmem carries frames between two peers in one process, without copying
+// them and without a goroutine.
 package inmem
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -11,41 +14,58 @@ import (
 
 // Options bound a pipe. Each direction has its own queue.
 type Options struct {
-	MaxFrame    int // bytes of one frame; default 16 MiB
-	QueueFrames int // default 256
-	QueueBytes  int // default 16 MiB; one frame always fits an empty queue
+	MaxFrame    int // the longest frame, in bytes; default: 16 MiB
+	QueueFrames int // how many frames may be queued; default: 256
+	QueueBytes  int // how many bytes; default: 16 MiB; one frame always fits an empty queue
 }
 
-// Pipe returns two links bound together: what is sent on one is received on
-// the other. It has no goroutine of its own. A frame is handed over, not
-// copied: in the goroutine of the Send when the receiver has credit, else in
-// the goroutine of the Grant that lets it through.
+// New returns a transport. Each Open creates a pipe, passes one end to accept,
+// and returns the other. It calls accept on its own goroutine and returns after
+// accept has. Who receives an end owns it and must close it. New panics when
+// accept is nil.
+func New(accept func(transport.Link), options Options) transport.Transport {
+	if accept == nil {
+		panic("inmem: New needs an accept function")
+	}
+	return &acceptor{accept, options}
+}
+
+type acceptor struct {
+	accept  func(transport.Link)
+	options Options
+}
+
+func (a *acceptor) Open(ctx context.Context) (transport.Link, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	ours, theirs := Pipe(a.options)
+	a.accept(theirs)
+	return ours, nil
+}
+
+// Pipe returns two links: what is sent on one is received on the other. A frame
+// is handed over, not copied: on the goroutine that calls Send if the receiver
+// has credit, otherwise on the one whose Grant lets the frame through.
 //
-// Close waits, within its grace, until the peer has taken what is queued for
-// it. Then its own side is lost with transport.ErrClosed and the peer's with
-// transport.ErrPeerClosed, each with the tags of what the other never took.
+// Close waits, for at most its grace, until the peer has received what is queued
+// for it. Then its own link is lost with transport.ErrClosed and the peer's with
+// transport.ErrPeerClosed. Each loss lists the tags of the frames that the other
+// side did not receive.
 func Pipe(options Options) (a, b transport.Link) {
-	p := &pipe{toA: newLane(options), toB: newLane(options)}
+	p := &pipe{toA: newDirection(options), toB: newDirection(options)}
 	p.a = link{pipe: p, in: &p.toA, out: &p.toB}
 	p.b = link{pipe: p, in: &p.toB, out: &p.toA}
 	return &p.a, &p.b
 }
 
 type pipe struct {
-	toA, toB lane
+	toA, toB direction
 	a, b     link
 	over     sync.Once
 }
 
-func newLane(o Options) lane {
-	limit := o.MaxFrame
-	if limit <= 0 {
-		limit = 16 << 20
-	}
-	return lane{limit: limit, queue: queue.Queue{Frames: o.QueueFrames, Bytes: o.QueueBytes}}
-}
-
-// end ends the pipe for both sides, once; later calls wait for the first.
+// end ends the pipe for both sides, once. Later calls wait for the first.
 func (p *pipe) end() {
 	p.over.Do(func() {
 		unsentByB, reasonForB := p.toA.end()
@@ -58,7 +78,7 @@ func (p *pipe) end() {
 // A link is one end of a pipe.
 type link struct {
 	pipe    *pipe
-	in, out *lane
+	in, out *direction
 }
 
 func (l *link) Bind(r transport.Receiver) { l.in.bind(r) }
@@ -83,12 +103,142 @@ func (l *link) Resume(transport.Stream) {}
 func (l *link) End(transport.Stream) {}
 
 func (l *link) Close(grace time.Duration) error {
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
+	timeout := time.NewTimer(grace)
+	defer timeout.Stop()
 	select {
 	case <-l.out.close():
-	case <-patience.C:
+	case <-timeout.C:
 	}
 	l.pipe.end()
 	return nil
+}
+
+// A direction is one half of a pipe: the frames under way, and the receiver at
+// its end. It calls that receiver with its mutex held, so that the calls come one
+// at a time and none follows the loss. No goroutine holds the mutexes of both
+// directions, so that they cannot deadlock.
+type direction struct {
+	mu      sync.Mutex
+	queue   queue.Queue
+	limit   int // the longest frame, in bytes
+	credit  int // positive only while the queue is empty
+	to      transport.Receiver
+	shut    bool            // the sender has called Close
+	over    bool            // the pipe has ended
+	loss    *transport.Loss // reported, or to be reported by bind
+	drained chan struct{}   // created by close; closed when the queue is empty
+}
+
+func newDirection(o Options) direction {
+	limit := o.MaxFrame
+	if limit <= 0 {
+		limit = 16 << 20
+	}
+	return direction{limit: limit, queue: queue.Queue{Frames: o.QueueFrames, Bytes: o.QueueBytes}}
+}
+
+func (d *direction) bind(to transport.Receiver) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.to = to
+	if d.loss != nil {
+		to.Lost(*d.loss)
+	}
+}
+
+func (d *direction) send(o transport.Outbound) error {
+	if len(o.Frame) > d.limit {
+		return &transport.OversizedError{Limit: d.limit, Size: len(o.Frame)}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.shut || d.over:
+		return transport.ErrClosed
+	case d.credit > 0:
+		d.deliver(o)
+	case !d.queue.Push(o):
+		return transport.ErrBusy
+	}
+	return nil
+}
+
+// grant delivers what is queued against n more credits. It reports whether a
+// frame that was refused would fit now.
+func (d *direction) grant(n int) (relieved bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over {
+		return false
+	}
+	for d.credit += n; d.credit > 0 && d.queue.Len() > 0; {
+		next := d.queue.At(0)
+		d.queue.Drop(1)
+		d.deliver(next)
+	}
+	d.signalDrained()
+	return d.queue.Relieved()
+}
+
+func (d *direction) deliver(o transport.Outbound) {
+	d.credit--
+	d.to.Receive(transport.Inbound{Stream: o.Stream, Frame: o.Frame})
+}
+
+// writable tells the receiver of this direction that the other one has room.
+func (d *direction) writable() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.over {
+		d.to.Writable()
+	}
+}
+
+// close accepts no more frames. It returns a channel that is closed when all
+// accepted frames were delivered or given up.
+func (d *direction) close() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shut = true
+	if d.drained == nil {
+		d.drained = make(chan struct{})
+		d.signalDrained()
+	}
+	return d.drained
+}
+
+func (d *direction) signalDrained() {
+	if d.drained == nil || d.queue.Len() > 0 {
+		return
+	}
+	select {
+	case <-d.drained:
+	default:
+		close(d.drained)
+	}
+}
+
+// end stops the direction. It returns the tags that were not delivered, and why
+// the link of the sender's peer is lost.
+func (d *direction) end() (unsent []transport.Tag, reason error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	unsent = d.queue.Tags()
+	d.queue.Drop(d.queue.Len())
+	d.signalDrained()
+	if d.shut {
+		return unsent, transport.ErrClosed
+	}
+	return unsent, transport.ErrPeerClosed
+}
+
+// lose reports the loss to the receiver, now or when there is one.
+func (d *direction) lose(loss transport.Loss) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.loss = &loss
+	if d.to != nil {
+		d.to.Lost(loss)
+	}
 }

@@ -194,7 +194,7 @@ func TestServerCloseNamesWhatItLeaves(t *testing.T) {
 		release := make(chan struct{})
 		p := open(t, &Server{In: stuck(release), Out: stuck(release)})
 		synctest.Wait() // the read is under way
-		if err := p.Close(0); err == nil || !strings.Contains(err.Error(), "read of the input") {
+		if err := p.Close(0); err == nil || !strings.Contains(err.Error(), "read from the input") {
 			t.Fatalf("Close with a stuck read: %v", err)
 		}
 		close(release)
