@@ -218,8 +218,8 @@ func (d *direction) signalDrained() {
 	}
 }
 
-// end stops the direction. It returns the tags that were not delivered, and why
-// the link of the sender's peer is lost.
+// end stops the direction. It returns the tags that were not delivered, and the
+// reason why the sender's link is lost.
 func (d *direction) end() (unsent []transport.Tag, reason error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
