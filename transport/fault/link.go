@@ -1,15 +1,16 @@
 package fault
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A link stands between the link it wraps and that one's receiver. Its pump
-// alone calls the receiver. The wrapped link is called with out.mu held, so by
-// one goroutine at a time; what it reports meanwhile is only noted.
+// A link stands between the link that it wraps and the receiver. Only its pump
+// calls the receiver. It calls the wrapped link with out.mu held, so from one
+// goroutine at a time; the calls of the wrapped link are queued for the pump.
 type link struct {
 	inner  transport.Link
 	plan   *Plan
@@ -21,10 +22,10 @@ type link struct {
 	in  inbound
 
 	halfOpen atomic.Bool
-	heard    atomic.Uint64 // when it was last asked, and not half open
+	heard    atomic.Uint64 // bytes, when last asked while not half open
 	closing  atomic.Bool
 	bound    atomic.Bool
-	death    atomic.Pointer[InjectedError] // set once the link dies by a fault
+	death    atomic.Pointer[InjectedError] // the fault that has ended the link; nil: none
 	wake     chan struct{}                 // of the pump; capacity one
 	over     chan struct{}                 // closed when the pump has ended
 }
@@ -39,14 +40,14 @@ func newLink(inner transport.Link, plan *Plan, number int, r *record) *link {
 	return l
 }
 
-// Bind starts the pump, which ends with the link's loss.
+// Bind starts the pump, which ends when it has reported the loss.
 func (l *link) Bind(r transport.Receiver) {
 	l.to = r
 	l.bound.Store(true)
 	go newPump(l).run()
 	l.out.mu.Lock()
 	defer l.out.mu.Unlock()
-	l.inner.Bind((*arriving)(l))
+	l.inner.Bind((*innerReceiver)(l))
 }
 
 func (l *link) Send(o transport.Outbound) error { return l.out.send(o) }
@@ -56,7 +57,8 @@ func (l *link) Grant(stream transport.Stream, frames int) {
 	l.rouse()
 }
 
-// Resume leaves it to the pump whether the stream was cut here or further on.
+// Resume asks the pump, which knows whether a fault has cut the stream or the
+// wrapped link.
 func (l *link) Resume(stream transport.Stream) {
 	l.in.arrive(arrival{kind: streamResumed, stream: stream})
 	l.rouse()
@@ -70,8 +72,8 @@ func (l *link) End(stream transport.Stream) {
 	l.out.end(stream)
 }
 
-// Close flushes what is held back, as far as a stall lets it, and closes the
-// wrapped link with what is left of the grace.
+// Close sends what is held back, unless a stall prevents it, and closes the
+// wrapped link with the rest of the grace.
 func (l *link) Close(grace time.Duration) error {
 	began := time.Now()
 	l.closing.Store(true)
@@ -94,16 +96,16 @@ func (l *link) Close(grace time.Duration) error {
 }
 
 func (l *link) awaitFlush(grace time.Duration) {
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
+	timeout := time.NewTimer(grace)
+	defer timeout.Stop()
 	select {
 	case <-l.out.flushed:
 	case <-l.over:
-	case <-patience.C:
+	case <-timeout.C:
 	}
 }
 
-// die loses the link, once. The pump does it.
+// die makes the pump lose the link, once.
 func (l *link) die(e Entry) {
 	if !l.closing.Load() && l.death.CompareAndSwap(nil, injected(e)) {
 		l.record.add(e)
@@ -111,37 +113,127 @@ func (l *link) die(e Entry) {
 	}
 }
 
-// rouse has the pump look at everything once more.
+// rouse makes the pump run another turn.
 func (l *link) rouse() {
 	select {
 	case l.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // a turn is due already
 	}
 }
 
-// arriving is a link as the receiver of the one it wraps. It notes what comes
-// for the pump, and returns.
-type arriving link
+// An innerReceiver is a link as the receiver of the link that it wraps. It queues
+// every call for the pump.
+type innerReceiver link
 
-func (a *arriving) note(x arrival) {
+func (a *innerReceiver) queue(x arrival) {
 	l := (*link)(a)
 	l.in.arrive(x)
 	l.rouse()
 }
 
-func (a *arriving) Receive(in transport.Inbound) {
-	a.note(arrival{kind: received, stream: in.Stream, in: in})
+func (a *innerReceiver) Receive(in transport.Inbound) {
+	a.queue(arrival{kind: received, stream: in.Stream, in: in})
 }
 
-func (a *arriving) StreamOpened(stream transport.Stream, tag transport.Tag) {
-	a.note(arrival{kind: streamOpened, stream: stream, tag: tag})
+func (a *innerReceiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
+	a.queue(arrival{kind: streamOpened, stream: stream, tag: tag})
 }
 
-func (a *arriving) StreamLost(loss transport.StreamLoss) {
-	a.note(arrival{kind: streamLost, stream: loss.Stream, streamLoss: loss})
+func (a *innerReceiver) StreamLost(loss transport.StreamLoss) {
+	a.queue(arrival{kind: streamLost, stream: loss.Stream, streamLoss: loss})
 }
 
-func (a *arriving) Writable()                  { a.note(arrival{kind: writable}) }
-func (a *arriving) Failed(f transport.Failure) { a.note(arrival{kind: failed, failure: f}) }
-func (a *arriving) Ended()                     { a.note(arrival{kind: ended}) }
-func (a *arriving) Lost(loss transport.Loss)   { a.note(arrival{kind: lost, loss: loss}) }
+func (a *innerReceiver) Writable()                  { a.queue(arrival{kind: writable}) }
+func (a *innerReceiver) Failed(f transport.Failure) { a.queue(arrival{kind: failed, failure: f}) }
+func (a *innerReceiver) Ended()                     { a.queue(arrival{kind: ended}) }
+func (a *innerReceiver) Lost(loss transport.Loss)   { a.queue(arrival{kind: lost, loss: loss}) }
+
+// Heard implements transport.Hearing if the wrapped link does. The count stands
+// still while the link is half open.
+func (l *link) Heard() (bytes uint64, ok bool) {
+	hearing, ok := l.inner.(transport.Hearing)
+	if !ok {
+		return 0, false
+	}
+	if bytes, ok = hearing.Heard(); ok && !l.halfOpen.Load() {
+		l.heard.Store(bytes)
+	}
+	return l.heard.Load(), ok
+}
+
+// An arrival is one call of the wrapped link to its receiver, or an End or Resume
+// of a stream.
+type arrival struct {
+	kind       arrivalKind
+	stream     transport.Stream
+	tag        transport.Tag
+	in         transport.Inbound
+	streamLoss transport.StreamLoss
+	cut        bool // streamLost: by CutStream, so that Resume stays here
+	failure    transport.Failure
+	loss       transport.Loss
+}
+
+type arrivalKind uint8
+
+const (
+	received arrivalKind = iota
+	streamOpened
+	streamLost
+	streamEnded   // from this side
+	streamResumed // by Resume
+	writable
+	failed
+	ended
+	lost
+)
+
+// inbound queues arrivals and credit for the pump. The frames in it are bounded
+// by the credit of the wrapped link.
+type inbound struct {
+	mu       sync.Mutex
+	arrivals []arrival
+	credit   map[transport.Stream]int // granted since the pump took it
+}
+
+func (in *inbound) arrive(a arrival) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.arrivals = append(in.arrivals, a)
+}
+
+func (in *inbound) grant(stream transport.Stream, frames int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.credit[stream] += frames
+}
+
+func (in *inbound) take() (arrivals []arrival, credit map[transport.Stream]int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	arrivals, credit = in.arrivals, in.credit
+	in.arrivals, in.credit = nil, make(map[transport.Stream]int)
+	return arrivals, credit
+}
+
+// An inboundStream is the state of one stream.
+type inboundStream struct {
+	credit int       // of the receiver, not used yet
+	asked  int       // credit of the wrapped link, not used yet
+	ready  []arrival // to deliver in this order; frames need credit
+	tag    transport.Tag
+	cut    bool // by CutStream: nothing is delivered before Resume
+	muted  bool // by LoseStream or MuteStream: nothing arrives any more
+}
+
+// A late frame is held back until enough others have overtaken it, or time has
+// passed.
+type late struct {
+	arrival
+	after int // the number of the frame that releases it
+	due   time.Time
+}
+
+// maxHeld bounds the frames held back in each direction. While that many are
+// held, the wrapped link gets no credit.
+const maxHeld = 256

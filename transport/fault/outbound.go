@@ -6,12 +6,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
 )
 
-// outbound is what is sent. A frame that no fault hits, with nothing held
-// back before it, goes straight to the wrapped link in the goroutine of Send.
+// outbound applies the plan to what is sent. A frame that no fault hits goes to
+// the wrapped link on the goroutine of Send, unless frames before it are held
+// back.
 type outbound struct {
 	link *link
 
@@ -19,15 +21,15 @@ type outbound struct {
 	frames    int        // accepted so far
 	queue     queue.Queue
 	held      []heldFrame
-	blocked   bool      // the wrapped link is busy, and will say when it is not
-	stalled   time.Time // until when nothing leaves
+	blocked   bool      // the wrapped link is busy, and will call Writable
+	stalled   time.Time // nothing is sent before
 	busyUntil time.Time
-	busied    int  // the frame that the link was last busy for by a fault
-	refused   bool // that frame's sender waits for Writable
-	roomAgain bool // the wrapped link has said so
+	busied    int  // number of the last frame that Busy has refused
+	refused   bool // the sender of that frame waits for Writable
+	roomAgain bool // the wrapped link has called Writable
 	shut      bool
 	over      bool
-	flushed   chan struct{} // closed once it is shut and nothing is held
+	flushed   chan struct{} // closed when it is shut and nothing is held back
 }
 
 type heldFrame struct {
@@ -58,7 +60,7 @@ func (out *outbound) send(o transport.Outbound) error {
 	return nil
 }
 
-// accept does to the next frame what the plan says.
+// accept applies the plan to the next frame.
 func (out *outbound) accept(now time.Time, o transport.Outbound) error {
 	l, number := out.link, out.frames+1
 	f, chance := l.plan.at(l.number, Outbound, number)
@@ -80,18 +82,18 @@ func (out *outbound) accept(now time.Time, o transport.Outbound) error {
 		return transport.ErrBusy
 	case Drop:
 		if o.Last && o.Stream != transport.Main {
-			l.inner.End(o.Stream) // the frame is lost, and not the end of its stream
+			l.inner.End(o.Stream) // the frame is lost, but not the end of its stream
 		}
 		return note(nil)
 	case Truncate, Corrupt:
 		o.Frame = spoiled(f.Kind, o.Frame, chance)
 		return note(out.pass(o))
 	case Duplicate:
-		return note(out.passMore(o, transport.Outbound{Stream: o.Stream, Frame: slices.Clone(o.Frame)}))
+		return note(out.passMore(o, transport.Outbound{Stream: o.Stream, Frame: slices.Clone(o.Frame), Route: o.Route}))
 	case Flood:
 		return note(out.passMore(o, floods(o.Stream, f.Frames)...))
 	case Forge:
-		return note(out.passMore(o, transport.Outbound{Stream: o.Stream, Frame: forged(chance)}))
+		return note(out.passMore(o, outboundOf(o.Stream, forged(chance))))
 	case Delay, Reorder:
 		if o.Last || len(out.held) == maxHeld {
 			return out.pass(o)
@@ -116,7 +118,7 @@ func (out *outbound) accept(now time.Time, o transport.Outbound) error {
 	}
 }
 
-// pass sends a frame, behind what waits already.
+// pass sends a frame, after what waits already.
 func (out *outbound) pass(o transport.Outbound) error {
 	if o.Last {
 		out.releaseIf(func(h *heldFrame) bool { return h.Stream == o.Stream })
@@ -134,8 +136,8 @@ func (out *outbound) pass(o transport.Outbound) error {
 	return out.link.inner.Send(o)
 }
 
-// passMore sends a frame, and behind it others that nobody waits for: what the
-// link has no room for is lost.
+// passMore sends a frame, and after it others that nobody waits for: those for
+// which the link has no room are lost.
 func (out *outbound) passMore(o transport.Outbound, more ...transport.Outbound) error {
 	err := out.pass(o)
 	for i := 0; i < len(more) && err == nil && !o.Last; i++ {
@@ -146,21 +148,30 @@ func (out *outbound) passMore(o transport.Outbound, more ...transport.Outbound) 
 	return err
 }
 
+// outboundOf makes an outbound message of a frame that has no sender to describe
+// its route.
+func outboundOf(stream transport.Stream, frame []byte) transport.Outbound {
+	o := transport.Outbound{Stream: stream, Frame: frame}
+	if m, err := jsonrpc.Decode(frame, jsonrpc.Limits{}); err == nil {
+		o.Route = transport.Route{Kind: m.Kind, Method: m.Method, ID: m.ID}
+	}
+	return o
+}
+
 func floods(stream transport.Stream, n int) []transport.Outbound {
 	frames := make([]transport.Outbound, n)
 	for i := range frames {
-		frames[i] = transport.Outbound{Stream: stream, Frame: noise(i)}
+		frames[i] = outboundOf(stream, noise(i))
 	}
 	return frames
 }
 
-// passLate sends what enough later frames have overtaken.
+// passLate sends the frames that enough others have overtaken.
 func (out *outbound) passLate() {
 	out.releaseIf(func(h *heldFrame) bool { return out.frames >= h.after })
 }
 
-// releaseIf moves held frames to the queue, whatever its bounds: those held
-// are bounded themselves.
+// releaseIf moves held frames to the queue, as far as they fit.
 func (out *outbound) releaseIf(due func(*heldFrame) bool) {
 	var kept []heldFrame
 	for i := range out.held {
@@ -173,9 +184,9 @@ func (out *outbound) releaseIf(due func(*heldFrame) bool) {
 	out.held = kept
 }
 
-// offer sends what was held back and is due. It returns what will never be
-// sent, whether a sender that was refused may try again, and when to look
-// again.
+// offer sends the frames that were held back and are due. It returns those that
+// can never be sent, whether a sender that was refused may try again, and when
+// the next frame is due.
 func (out *outbound) offer(now time.Time) (failures []transport.Failure, writable bool, next time.Time) {
 	out.mu.Lock()
 	defer out.mu.Unlock()
@@ -193,7 +204,7 @@ func (out *outbound) offer(now time.Time) (failures []transport.Failure, writabl
 	if out.roomAgain || out.queue.Relieved() {
 		out.roomAgain, writable = false, true
 	}
-	out.tellFlushed()
+	out.signalFlushed()
 	return failures, writable, out.next(now)
 }
 
@@ -205,7 +216,7 @@ func (out *outbound) drain() (failures []transport.Failure) {
 		case errors.Is(err, transport.ErrBusy):
 			out.blocked = true
 			return failures
-		case errors.Is(err, transport.ErrClosed): // the loss will tell of it
+		case errors.Is(err, transport.ErrClosed): // the loss will list it
 			return failures
 		case err != nil && o.Tag != 0:
 			failures = append(failures, transport.Failure{Tag: o.Tag, Err: err, Unsent: true})
@@ -222,7 +233,7 @@ func (out *outbound) sendInner(o transport.Outbound) error {
 	return out.link.inner.Send(o)
 }
 
-// next is when something held back is due.
+// next is when the next frame that is held back is due.
 func (out *outbound) next(now time.Time) (at time.Time) {
 	sooner := func(t time.Time) {
 		if t.After(now) && (at.IsZero() || t.Before(at)) {
@@ -241,7 +252,7 @@ func (out *outbound) next(now time.Time) (at time.Time) {
 	return at
 }
 
-// unblock hears that the wrapped link has room again.
+// unblock notes that the wrapped link has room again.
 func (out *outbound) unblock() {
 	out.mu.Lock()
 	defer out.mu.Unlock()
@@ -266,15 +277,15 @@ func (out *outbound) grant(stream transport.Stream, frames int) {
 	out.link.inner.Grant(stream, frames)
 }
 
-// close accepts no more frames, and cuts delays short.
+// close accepts no more frames, and ends delays early.
 func (out *outbound) close() {
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	out.shut = true
-	out.tellFlushed()
+	out.signalFlushed()
 }
 
-func (out *outbound) tellFlushed() {
+func (out *outbound) signalFlushed() {
 	if !out.shut || out.queue.Len() > 0 || len(out.held) > 0 || out.over {
 		return
 	}
@@ -285,7 +296,7 @@ func (out *outbound) tellFlushed() {
 	}
 }
 
-// unsent returns the tags of what never went to the wrapped link, at its end.
+// unsent returns the tags of the frames that never reached the wrapped link.
 func (out *outbound) unsent() []transport.Tag {
 	out.mu.Lock()
 	defer out.mu.Unlock()

@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// A Plan is what goes wrong on the links of a transport. The zero Plan is
-// nothing.
+// A Plan says what goes wrong on the links of a transport. The zero Plan injects
+// no fault.
 type Plan struct {
-	Seed      uint64        // of every chance
-	Faults    []Fault       // the first that hits a frame is done to it, and no other
-	FailOpens int           // the first opens that fail, with an *InjectedError
-	SlowClose time.Duration // how much longer Close takes than it needs to, whatever its grace
+	Seed      uint64        // of all random choices
+	Faults    []Fault       // the first one that hits a frame is applied, and no other
+	FailOpens int           // that many opens fail first, with an *InjectedError
+	SlowClose time.Duration // how much longer Close takes, whatever its grace
 }
 
-// A Fault is done to the frames it names, and to others by chance.
+// A Fault is applied to the frames that At names, and to other frames at random.
 type Fault struct {
 	Kind        Kind
 	Direction   Direction
-	Link        int           // of the transport's links, counted from 1; 0 means every one
+	Link        int           // number of the link, counted from 1; default: every link
 	At          []int         // frames of a link in that direction, counted from 1
-	Probability float64       // of any other frame
-	After       int           // so many frames of a link, those of a handshake for instance, are safe from chance
-	Frames      int           // Delay, Reorder: how many later frames overtake at most; Flood: how many there are; default 8
-	For         time.Duration // Delay, Reorder, Stall, Busy: how long at most; CutStream: what the peer asks for; default 100 ms
+	Probability float64       // for every other frame, from 0 to 1
+	After       int           // Probability does not apply to that many first frames of a link, for example a handshake
+	Frames      int           // Delay, Reorder: how many later frames may overtake; Flood: how many to add; default: 8
+	For         time.Duration // Delay, Reorder, Stall, Busy: the longest time; CutStream: StreamLoss.Delay; default: 100 ms
 }
 
-// A Direction is seen from the side that is wrapped.
+// A Direction is seen from the side whose link is wrapped.
 type Direction uint8
 
 const (
-	Inbound  Direction = iota // frames that it receives
-	Outbound                  // frames that it sends
+	Inbound  Direction = iota // frames that this side receives
+	Outbound                  // frames that this side sends
 )
 
 func (d Direction) String() string { return [...]string{"inbound", "outbound"}[d] }
@@ -43,22 +43,22 @@ type Kind string
 
 const (
 	Drop      Kind = "drop"      // the frame is lost
-	Delay     Kind = "delay"     // it comes when Frames later ones have come, or For has passed
-	Reorder   Kind = "reorder"   // it is delayed by chance, by 1 to Frames later ones and For at most
-	Duplicate Kind = "duplicate" // it comes twice
-	Truncate  Kind = "truncate"  // its end is lost
-	Corrupt   Kind = "corrupt"   // one byte of it is zero, which is none of JSON's, so that it is no other message
-	Stall     Kind = "stall"     // it, and what is behind it, comes when For has passed
-	HalfOpen  Kind = "half-open" // from here on what is sent is lost, nothing arrives, and no loss is told
-	Flood     Kind = "flood"     // it is followed by Frames notifications that nobody has sent
-	Forge     Kind = "forge"     // it is followed by an answer to a request that nobody has made
-	Die       Kind = "die"       // the link is lost with this frame, which was neither sent nor unsent
-	Busy      Kind = "busy"      // the link is busy for For, once, before it takes the frame; outbound only
+	Delay     Kind = "delay"     // the frame comes after Frames later ones, or after For
+	Reorder   Kind = "reorder"   // the same, by a random number of frames and a random time
+	Duplicate Kind = "duplicate" // the frame comes twice
+	Truncate  Kind = "truncate"  // the end of the frame is lost
+	Corrupt   Kind = "corrupt"   // one byte becomes zero; that is not JSON, so the frame cannot become another message
+	Stall     Kind = "stall"     // the frame, and what follows it, comes after For
+	HalfOpen  Kind = "half-open" // from here on nothing arrives, what is sent is lost, and the link reports no loss
+	Flood     Kind = "flood"     // Frames notifications that nobody has sent follow the frame
+	Forge     Kind = "forge"     // a response to a request that nobody has made follows the frame
+	Die       Kind = "die"       // the link is lost with this frame, which counts neither as sent nor as unsent
+	Busy      Kind = "busy"      // Send returns ErrBusy for the time For, once, before it takes the frame; outbound only
 
-	// These are of one stream, and inbound only.
-	LoseStream Kind = "lose stream" // the frame's stream is lost with it, for good; none of Main
-	CutStream  Kind = "cut stream"  // its stream is lost before it, and goes on with it once it is resumed
-	MuteStream Kind = "mute stream" // from here on nothing arrives on its stream, and no loss of it is told
+	// These faults hit one stream, and inbound frames only.
+	LoseStream Kind = "lose stream" // the stream is lost with this frame, for good; no effect on Main
+	CutStream  Kind = "cut stream"  // the stream is lost before this frame, and continues with it when it is resumed
+	MuteStream Kind = "mute stream" // from here on nothing arrives on the stream, and its loss is not reported
 
 	FailOpen  Kind = "fail open"  // Plan.FailOpens
 	SlowClose Kind = "slow close" // Plan.SlowClose
@@ -71,7 +71,7 @@ var frameKinds = []Kind{
 	LoseStream, CutStream, MuteStream,
 }
 
-// oneWay says of a kind which is not of both directions of which it is.
+// oneWay returns the direction of a kind that exists in one direction only.
 func (k Kind) oneWay() (d Direction, is bool) {
 	switch k {
 	case Busy:
@@ -88,8 +88,8 @@ const (
 	defaultFor    = 100 * time.Millisecond
 )
 
-// withDefaults returns the plan to go by, sharing nothing with p. It panics
-// when p names a fault that there is not.
+// withDefaults returns a copy of the plan with its defaults. It panics when the
+// plan contains an unknown fault.
 func (p Plan) withDefaults() *Plan {
 	p.Faults = slices.Clone(p.Faults)
 	for i := range p.Faults {
@@ -108,8 +108,8 @@ func (p Plan) withDefaults() *Plan {
 	return &p
 }
 
-// at returns the fault that hits a frame, and the chance for its details; nil
-// when none does.
+// at returns the fault that hits a frame, and the random source for its details;
+// nil when none does.
 func (p *Plan) at(link int, d Direction, frame int) (*Fault, *rand.Rand) {
 	for i := range p.Faults {
 		f := &p.Faults[i]
@@ -124,8 +124,7 @@ func (p *Plan) at(link int, d Direction, frame int) (*Fault, *rand.Rand) {
 	return nil, nil
 }
 
-// mix spreads numbers that are close to each other (the finalizer of
-// SplitMix64).
+// mix hashes numbers (the finalizer of SplitMix64).
 func mix(numbers ...uint64) (mixed uint64) {
 	for _, n := range numbers {
 		mixed += n + 0x9e3779b97f4a7c15
@@ -136,10 +135,39 @@ func mix(numbers ...uint64) (mixed uint64) {
 	return mixed
 }
 
-// overtaken is after how many later frames a held one comes, and how long.
+// overtaken returns after how many later frames, or what time, a held frame comes.
 func (f *Fault) overtaken(chance *rand.Rand) (frames int, wait time.Duration) {
 	if f.Kind == Delay {
 		return f.Frames, f.For
 	}
 	return 1 + chance.IntN(f.Frames), 1 + time.Duration(chance.Int64N(int64(f.For)))
+}
+
+// spoiled returns a copy of the frame, truncated or with a zero byte.
+func spoiled(kind Kind, frame []byte, chance *rand.Rand) []byte {
+	frame = slices.Clone(frame)
+	if len(frame) == 0 {
+		return frame
+	}
+	at := chance.IntN(len(frame))
+	if kind == Truncate {
+		return frame[:at]
+	}
+	frame[at] = 0
+	return frame
+}
+
+// noise returns a notification that nobody has sent.
+func noise(n int) []byte {
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"fault/flood","params":{"n":%d}}`, n)
+}
+
+// forged returns a response to a request that nobody has made: its id is too
+// large, too small, or not a number.
+func forged(chance *rand.Rand) []byte {
+	id := [...]string{"9007199254740991", "-1", "0", `"1"`, "null"}[chance.IntN(5)]
+	if id == "null" {
+		return []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"forged"}}`)
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":"forged"}`, id)
 }

@@ -8,24 +8,24 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A pump moves what arrives to the receiver, and what was held back to the
-// wrapped link. It runs from Bind until it has told the loss.
+// A pump delivers arrivals to the receiver, and frames that were held back to the
+// wrapped link. It runs from Bind until it has reported the loss.
 type pump struct {
 	*link
-	lanes   map[transport.Stream]*lane
+	streams map[transport.Stream]*inboundStream
 	held    []late
 	frames  int       // received so far
-	stalled time.Time // until when nothing is delivered
+	stalled time.Time // nothing is delivered before
 	loss    *transport.Loss
-	linger  time.Time // how long credit is waited for after the loss
-	next    time.Time // when to look again; zero for never
+	linger  time.Time // the loss does not wait for credit after
+	next    time.Time // when the next turn is due; zero: when something happens
 }
 
-// lingers is how long frames that came before a loss wait for credit.
-const lingers = 100 * time.Millisecond
+// lingerTime is how long a loss waits for credit for the frames before it.
+const lingerTime = 100 * time.Millisecond
 
 func newPump(l *link) *pump {
-	return &pump{link: l, lanes: map[transport.Stream]*lane{transport.Main: {}}}
+	return &pump{link: l, streams: map[transport.Stream]*inboundStream{transport.Main: {}}}
 }
 
 func (p *pump) run() {
@@ -48,13 +48,13 @@ func (p *pump) run() {
 	}
 }
 
-// turn does what there is to do, and reports that the link is over.
+// turn does everything that is due. It returns true when the link is over.
 func (p *pump) turn(now time.Time) (over bool) {
 	p.finishDying()
 	arrivals, credit := p.in.take()
 	for stream, frames := range credit {
-		if lane := p.lanes[stream]; lane != nil {
-			lane.credit += frames
+		if state := p.streams[stream]; state != nil {
+			state.credit += frames
 		}
 	}
 	for _, a := range arrivals {
@@ -62,20 +62,20 @@ func (p *pump) turn(now time.Time) (over bool) {
 	}
 	p.release(now)
 	p.deliver(now)
-	p.tellSent(now)
+	p.offerOutbound(now)
 	if p.loss != nil {
-		return p.tellLoss(now)
+		return p.reportLoss(now)
 	}
 	p.ask()
 	return false
 }
 
-// finishDying closes the wrapped link of one that dies. Its loss is noted
-// before Close returns.
+// finishDying closes the wrapped link after a fault has ended this one. The loss
+// arrives before Close returns.
 func (p *pump) finishDying() {
 	if p.death.Load() != nil && p.loss == nil {
 		p.out.close()
-		p.inner.Close(0) // what it leaves behind is said by our own Close
+		p.inner.Close(0) // the program's own Close returns what it leaves behind
 	}
 }
 
@@ -93,14 +93,14 @@ func (p *pump) arrive(now time.Time, a arrival) {
 	case received:
 		p.receive(now, a)
 	case streamOpened:
-		p.lanes[a.stream] = &lane{tag: a.tag}
+		p.streams[a.stream] = &inboundStream{tag: a.tag}
 		p.to.StreamOpened(a.stream, a.tag)
 	case streamEnded:
 		p.forget(a.stream)
 	case streamResumed:
 		p.resume(a.stream)
 	case streamLost, ended:
-		p.overtakeNothing(a.stream)
+		p.releaseStream(a.stream)
 		p.ready(a)
 	case writable:
 		p.out.unblock()
@@ -111,16 +111,16 @@ func (p *pump) arrive(now time.Time, a arrival) {
 	}
 }
 
-// receive does to a frame what the plan says.
+// receive applies the plan to a frame.
 func (p *pump) receive(now time.Time, a arrival) {
 	p.frames++
-	lane := p.lanes[a.stream]
-	if lane == nil || lane.muted || p.death.Load() != nil {
+	state := p.streams[a.stream]
+	if state == nil || state.muted || p.death.Load() != nil {
 		return
 	}
-	lane.asked = max(lane.asked-1, 0)
+	state.asked = max(state.asked-1, 0)
 	if a.in.Last {
-		p.overtakeNothing(a.stream)
+		p.releaseStream(a.stream)
 	}
 	f, chance := p.plan.at(p.number, Inbound, p.frames)
 	if f == nil || a.in.Err != nil || f.Kind == LoseStream && a.stream == transport.Main {
@@ -133,21 +133,21 @@ func (p *pump) receive(now time.Time, a arrival) {
 	}
 	switch f.Kind {
 	case Drop:
-		if a.in.Last && a.stream != transport.Main { // the frame is lost, and not the end of its stream
+		if a.in.Last && a.stream != transport.Main { // the frame is lost, but not the end of its stream
 			p.ready(lossOf(a.stream, transport.StreamLoss{Reason: transport.ErrPeerClosed}))
 		}
 	case LoseStream:
-		p.loseStream(lane, a, injected(done))
+		p.loseStream(state, a, injected(done))
 	case CutStream:
 		p.cutStream(a, injected(done), f.For)
 	case MuteStream:
-		lane.muted = true
+		state.muted = true
 	case Truncate, Corrupt:
-		a.in.Frame = spoiled(f.Kind, a.in.Frame, chance)
+		a.in.Frame, a.in.Message = spoiled(f.Kind, a.in.Frame, chance), nil // Message would still be intact
 		p.ready(a)
 	case Duplicate:
 		copied := a
-		copied.in.Frame, copied.in.Last = slices.Clone(a.in.Frame), false
+		copied.in.Frame, copied.in.Message, copied.in.Last = slices.Clone(a.in.Frame), nil, false
 		p.ready(copied)
 		p.ready(a)
 	case Delay, Reorder:
@@ -168,8 +168,7 @@ func (p *pump) receive(now time.Time, a arrival) {
 	}
 }
 
-// inject puts frames that nobody has sent behind one that somebody has; before
-// it when it is the last of its stream.
+// inject adds frames after a, or before it when a is the last of its stream.
 func (p *pump) inject(a arrival, frames int, frame func(n int) []byte) {
 	if !a.in.Last {
 		p.ready(a)
@@ -183,18 +182,19 @@ func (p *pump) inject(a arrival, frames int, frame func(n int) []byte) {
 }
 
 func (p *pump) ready(a arrival) {
-	if lane := p.lanes[a.stream]; lane != nil && !lane.muted {
-		lane.ready = append(lane.ready, a)
+	if state := p.streams[a.stream]; state != nil && !state.muted {
+		state.ready = append(state.ready, a)
 	}
 }
 
-// overtakeNothing lets held frames of a stream through ahead of its end.
-func (p *pump) overtakeNothing(stream transport.Stream) {
+// releaseStream releases the held frames of a stream, so that its end does not
+// overtake them.
+func (p *pump) releaseStream(stream transport.Stream) {
 	p.releaseIf(func(l *late) bool { return l.stream == stream })
 }
 
-// release lets through what was held back long enough, and everything at the
-// end.
+// release releases the frames that were held long enough, and all of them when the
+// link is lost.
 func (p *pump) release(now time.Time) {
 	p.releaseIf(func(l *late) bool { return p.loss != nil || p.frames >= l.after || !now.Before(l.due) })
 	for i := range p.held {
@@ -214,7 +214,7 @@ func (p *pump) releaseIf(due func(*late) bool) {
 	p.held = kept
 }
 
-// deliver tells the receiver what is ready, against its credit.
+// deliver delivers what is ready, against credit.
 func (p *pump) deliver(now time.Time) {
 	if p.halfOpen.Load() || p.death.Load() != nil {
 		return
@@ -223,12 +223,12 @@ func (p *pump) deliver(now time.Time) {
 		p.wakeAt(p.stalled)
 		return
 	}
-	for _, stream := range slices.Sorted(maps.Keys(p.lanes)) {
-		p.deliverLane(p.lanes[stream])
+	for _, stream := range slices.Sorted(maps.Keys(p.streams)) {
+		p.deliverStream(p.streams[stream])
 	}
 }
 
-func (p *pump) deliverLane(l *lane) {
+func (p *pump) deliverStream(l *inboundStream) {
 	for len(l.ready) > 0 && !l.cut {
 		a := l.ready[0]
 		if a.kind == received {
@@ -239,32 +239,32 @@ func (p *pump) deliverLane(l *lane) {
 		}
 		l.ready = l.ready[1:]
 		l.cut = a.cut
-		p.tell(a)
+		p.report(a)
 	}
 }
 
-func (p *pump) tell(a arrival) {
+func (p *pump) report(a arrival) {
 	switch a.kind {
 	case ended:
 		p.to.Ended()
 	case streamLost:
 		if a.stream != transport.Main && !a.streamLoss.Resumable {
-			delete(p.lanes, a.stream)
+			delete(p.streams, a.stream)
 		}
 		p.to.StreamLost(a.streamLoss)
 	case failed:
-		delete(p.lanes, a.stream)
+		delete(p.streams, a.stream)
 		p.to.Failed(a.failure)
 	default:
 		if a.in.Last && a.stream != transport.Main {
-			delete(p.lanes, a.stream)
+			delete(p.streams, a.stream)
 		}
 		p.to.Receive(a.in)
 	}
 }
 
-// tellSent offers what was held back outbound, and tells what came of it.
-func (p *pump) tellSent(now time.Time) {
+// offerOutbound sends outbound frames that were held back, and reports the results.
+func (p *pump) offerOutbound(now time.Time) {
 	failures, writable, next := p.out.offer(now)
 	for _, f := range failures {
 		p.to.Failed(f)
@@ -277,33 +277,32 @@ func (p *pump) tellSent(now time.Time) {
 	}
 }
 
-// ask gives the wrapped link the credit that the receiver has and nothing
-// ready will use. A link that is half open, or a stream that is mute, reads
-// nothing.
+// ask passes credit to the wrapped link, less what the frames that are ready will
+// use. A half-open link and a muted stream get none.
 func (p *pump) ask() {
 	if p.halfOpen.Load() || p.death.Load() != nil || len(p.held) >= maxHeld {
 		return
 	}
-	for _, stream := range slices.Sorted(maps.Keys(p.lanes)) {
-		lane := p.lanes[stream]
-		if more := lane.credit - len(lane.ready) - lane.asked; more > 0 && !lane.muted {
-			lane.asked += more
+	for _, stream := range slices.Sorted(maps.Keys(p.streams)) {
+		state := p.streams[stream]
+		if more := state.credit - len(state.ready) - state.asked; more > 0 && !state.muted {
+			state.asked += more
 			p.out.grant(stream, more)
 		}
 	}
 }
 
-// tellLoss ends the link, once what came before its loss has been delivered,
-// or credit for it was waited for in vain. A half-open link is not lost before
-// it is closed.
-func (p *pump) tellLoss(now time.Time) (over bool) {
+// reportLoss ends the link after everything that came before the loss has been
+// delivered, or has waited for credit long enough. A half-open link is not lost
+// before it is closed.
+func (p *pump) reportLoss(now time.Time) (over bool) {
 	closing, died := p.closing.Load(), p.death.Load()
 	switch {
 	case p.halfOpen.Load() && !closing && died == nil:
 		return false
 	case !closing && died == nil && p.waiting():
 		if p.linger.IsZero() {
-			p.linger = now.Add(lingers)
+			p.linger = now.Add(lingerTime)
 		}
 		if now.Before(p.linger) {
 			p.wakeAt(p.linger)
@@ -320,12 +319,65 @@ func (p *pump) tellLoss(now time.Time) (over bool) {
 	return true
 }
 
-// waiting reports whether something that came is not told yet.
+// waiting reports whether something has not been delivered.
 func (p *pump) waiting() bool {
-	for _, lane := range p.lanes {
-		if len(lane.ready) > 0 {
+	for _, state := range p.streams {
+		if len(state.ready) > 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// forget ends a stream of which nothing more may be reported.
+func (p *pump) forget(stream transport.Stream) {
+	delete(p.streams, stream)
+	p.held = slices.DeleteFunc(p.held, func(l late) bool { return l.stream == stream })
+}
+
+// resume resumes a stream that a fault has cut, or asks the wrapped link to.
+func (p *pump) resume(stream transport.Stream) {
+	switch state := p.streams[stream]; {
+	case state == nil:
+	case state.cut:
+		state.cut = false
+	default:
+		p.out.resume(stream)
+	}
+}
+
+// fail reports a failed message, after what has arrived on the stream that the
+// message opened.
+func (p *pump) fail(a arrival) {
+	for stream, state := range p.streams {
+		if state.tag != 0 && state.tag == a.failure.Tag {
+			p.releaseStream(stream)
+			a.stream = stream
+			p.ready(a)
+			return
+		}
+	}
+	p.to.Failed(a.failure)
+}
+
+// loseStream ends a stream for the receiver and for the wrapped link.
+func (p *pump) loseStream(l *inboundStream, a arrival, why error) {
+	p.out.end(a.stream)
+	p.releaseStream(a.stream)
+	p.ready(lossOf(a.stream, transport.StreamLoss{Reason: why}))
+	l.muted = true
+}
+
+// cutStream loses a stream before a frame. The frame waits until it is resumed.
+func (p *pump) cutStream(a arrival, why error, delay time.Duration) {
+	p.releaseStream(a.stream)
+	loss := lossOf(a.stream, transport.StreamLoss{Reason: why, Resumable: true, Delay: delay})
+	loss.cut = true
+	p.ready(loss)
+	p.ready(a)
+}
+
+func lossOf(stream transport.Stream, loss transport.StreamLoss) arrival {
+	loss.Stream = stream
+	return arrival{kind: streamLost, stream: stream, streamLoss: loss}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Script is a peer that does as it is told, step by step:
+// A Script is a peer that does what a test says, step by step:
 //
 //	script := fault.Script{
 //		fault.Expect("initialize"), fault.Answer(`{"ok":true}`),
@@ -21,16 +21,16 @@ import (
 //	err := script.Serve(ctx, link)
 type Script []Step
 
-// A Step is one thing that a scripted peer expects or does.
+// A Step is one thing that the peer expects or does.
 type Step struct {
 	name string
 	take func(context.Context, *peer) error
 }
 
-// Serve takes a link over, does the steps in order, and closes the link, with
-// a second for what is queued to be flushed. It takes one frame at a time, when
-// a step wants it. The error says which step failed, and how: what came was not
-// what was expected, the link was lost, or ctx ended.
+// Serve takes over a link, does the steps in order, and closes the link with a
+// grace of one second. It receives one frame at a time, when a step needs it. The
+// error says which step failed and why: an unexpected frame came, the link was
+// lost, or ctx ended.
 func (s Script) Serve(ctx context.Context, link transport.Link) error {
 	p := &peer{link: link, frames: make(chan []byte, 1), lost: make(chan struct{}), writable: make(chan struct{}, 1)}
 	link.Bind(p)
@@ -43,8 +43,8 @@ func (s Script) Serve(ctx context.Context, link transport.Link) error {
 	return link.Close(time.Second)
 }
 
-// Expect waits for a request or notification of that method. Answer, Echo
-// and Refuse refer to the last request that was expected.
+// Expect waits for a request or notification with that method. Answer, Echo and
+// Refuse respond to the last request that was expected.
 func Expect(method string) Step {
 	return Step{"expect " + method, func(ctx context.Context, p *peer) error {
 		m, err := p.next(ctx)
@@ -74,33 +74,33 @@ func ExpectFrame(frame string) Step {
 	}}
 }
 
-// Answer sends a result, any JSON text, for the last request expected.
+// Answer sends a result, any JSON text, for the last request that was expected.
 func Answer(result string) Step {
 	return Step{"answer " + result, func(ctx context.Context, p *peer) error {
 		return p.send(ctx, jsonrpc.AppendResult(nil, p.request.ID, json.RawMessage(result)))
 	}}
 }
 
-// Echo answers the last request expected by its params.
+// Echo sends the params of the last request that was expected as its result.
 func Echo() Step {
 	return Step{"echo", func(ctx context.Context, p *peer) error {
 		return p.send(ctx, jsonrpc.AppendResult(nil, p.request.ID, p.request.Params))
 	}}
 }
 
-// Refuse sends an error for the last request expected.
+// Refuse sends an error for the last request that was expected.
 func Refuse(code int64, message string) Step {
 	return Step{"refuse", func(ctx context.Context, p *peer) error {
 		return p.send(ctx, jsonrpc.AppendError(nil, p.request.ID, &jsonrpc.Error{Code: code, Message: message}))
 	}}
 }
 
-// Say sends a frame as it is, be it a message or not.
+// Say sends a frame as it is, whether or not it is a valid message.
 func Say(frame string) Step {
 	return Step{"say " + frame, func(ctx context.Context, p *peer) error { return p.send(ctx, []byte(frame)) }}
 }
 
-// Wait does nothing for a while.
+// Wait lets time pass.
 func Wait(d time.Duration) Step {
 	return Step{"wait", func(ctx context.Context, p *peer) error {
 		timer := time.NewTimer(d)
@@ -114,12 +114,12 @@ func Wait(d time.Duration) Step {
 	}}
 }
 
-// Lose closes the link at once, with whatever is queued.
+// Lose closes the link at once; queued frames are lost.
 func Lose() Step {
 	return Step{"lose", func(_ context.Context, p *peer) error { return p.link.Close(0) }}
 }
 
-// AwaitLoss waits until the other side has ended the link.
+// AwaitLoss waits until the other side has closed the link.
 func AwaitLoss() Step {
 	return Step{"await loss", func(ctx context.Context, p *peer) error {
 		select {
@@ -131,7 +131,7 @@ func AwaitLoss() Step {
 	}}
 }
 
-// A peer is the receiver of a link that a script serves.
+// A peer is the receiver of the link that a script serves.
 type peer struct {
 	link     transport.Link
 	frames   chan []byte // one at most: credit is one
@@ -140,11 +140,11 @@ type peer struct {
 	once     sync.Once
 	reason   error // set when lost is closed
 
-	frame   []byte          // the last that was taken
+	frame   []byte          // the last one received
 	request jsonrpc.Message // the last request expected
 }
 
-// next takes one frame, for one credit.
+// next receives one frame, for one credit.
 func (p *peer) next(ctx context.Context) (jsonrpc.Message, error) {
 	p.link.Grant(transport.Main, 1)
 	select {
@@ -165,7 +165,7 @@ func (p *peer) next(ctx context.Context) (jsonrpc.Message, error) {
 // send waits while the link is busy.
 func (p *peer) send(ctx context.Context, frame []byte) error {
 	for {
-		err := p.link.Send(transport.Outbound{Frame: frame})
+		err := p.link.Send(outboundOf(transport.Main, frame))
 		if !errors.Is(err, transport.ErrBusy) {
 			return err
 		}
@@ -184,7 +184,7 @@ func (p *peer) Receive(in transport.Inbound) { p.frames <- in.Frame } // there i
 func (p *peer) Writable() {
 	select {
 	case p.writable <- struct{}{}:
-	default: // it was told already
+	default: // a token is there already
 	}
 }
 

@@ -3,10 +3,12 @@ package fault_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
@@ -192,4 +194,72 @@ func TestChanceSparesTheFirstFrames(t *testing.T) {
 		send("1", "2", "3")
 		want(w.t, seen, "1", "2")
 	})
+}
+
+// decoded is a receiver that keeps what links say of frames beside their bytes.
+type decoded struct {
+	*told
+	messages []*jsonrpc.Message
+}
+
+func (d *decoded) Receive(in transport.Inbound) { d.messages = append(d.messages, in.Message) }
+
+// A frame that a fault changes or copies does not travel with the message that
+// the link had decoded from the original: the receiver would use that.
+func TestChangedFramesAreDecodedAgain(t *testing.T) {
+	for kind, want := range map[fault.Kind][]bool{
+		fault.Drop: {true}, fault.Corrupt: {false, true}, fault.Truncate: {false, true}, fault.Duplicate: {false, true, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := &fan{asked: &told{began: time.Now()}}
+			link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{{Kind: kind, Direction: fault.Inbound, At: []int{1}}}})
+			r := &decoded{told: &told{began: time.Now()}}
+			link.Bind(r)
+			link.Grant(transport.Main, 4)
+			for range 2 {
+				inner.to.Receive(transport.Inbound{Frame: []byte(`{}`), Message: new(jsonrpc.Message)})
+				synctest.Wait()
+			}
+			var got []bool
+			for _, m := range r.messages {
+				got = append(got, m != nil)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: messages came with frames: %v, want %v", kind, got, want)
+			}
+			link.Close(0)
+		})
+	}
+}
+
+// routed is a link that keeps the routes of what it is sent.
+type routed struct {
+	fan
+	routes []transport.Route
+}
+
+func (r *routed) Send(o transport.Outbound) error {
+	r.routes = append(r.routes, o.Route)
+	return nil
+}
+
+// What a fault adds has a route, too: no link looks into a frame.
+func TestAddedFramesHaveRoutes(t *testing.T) {
+	call := transport.Route{Kind: jsonrpc.KindRequest, Method: "a"}
+	for kind, want := range map[fault.Kind]transport.Route{
+		fault.Duplicate: call, fault.Flood: {Kind: jsonrpc.KindNotification, Method: "fault/flood"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := &routed{fan: fan{asked: &told{began: time.Now()}}}
+			link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{{Kind: kind, Direction: fault.Outbound, At: []int{1}, Frames: 1}}})
+			link.Bind(&decoded{told: &told{began: time.Now()}})
+			if err := link.Send(transport.Outbound{Frame: []byte(`{}`), Route: call}); err != nil {
+				t.Fatal(err)
+			}
+			if got := inner.routes; len(got) != 2 || got[0] != call || got[1] != want {
+				t.Errorf("%s: sent with routes %+v, want %+v last", kind, got, want)
+			}
+			link.Close(0)
+		})
+	}
 }

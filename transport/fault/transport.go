@@ -2,12 +2,15 @@ package fault
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Transport opens links that go wrong according to its plan.
+// A Transport injects the faults of a Plan into the links of another transport.
 type Transport struct {
 	inner  transport.Transport
 	plan   *Plan
@@ -16,11 +19,10 @@ type Transport struct {
 	mu      sync.Mutex
 	opens   int
 	links   int
-	present *link // the last that was opened
+	present *link // the last one
 }
 
-// New wraps a transport in the faults of a plan. It panics when the plan names
-// a fault that there is not.
+// New wraps a transport. It panics when the plan contains an unknown fault.
 func New(inner transport.Transport, plan Plan) *Transport {
 	return &Transport{inner: inner, plan: plan.withDefaults()}
 }
@@ -46,11 +48,11 @@ func (t *Transport) Open(ctx context.Context) (transport.Link, error) {
 	return t.present, nil
 }
 
-// Log returns what was done so far. After 4,096 entries no more are added.
+// Log returns the faults so far, at most the first 4,096.
 func (t *Transport) Log() Log { return t.record.read() }
 
-// Break loses the link that was opened last, between two frames, as a peer
-// does that is gone. It does not wait, and does nothing when there is none.
+// Break loses the link that was opened last, between two frames, as if the peer
+// were gone. It does not wait, and does nothing when no link was opened.
 func (t *Transport) Break() {
 	t.mu.Lock()
 	present := t.present
@@ -60,19 +62,99 @@ func (t *Transport) Break() {
 	}
 }
 
-// Wrap wraps one link, for instance an acceptor's, in the faults of a plan. It
-// is link 1. It panics when the plan names a fault that there is not.
+// Wrap wraps one link, for example an acceptor's. The plan knows it as link 1. Wrap
+// panics when the plan contains an unknown fault.
 func Wrap(inner transport.Link, plan Plan) *Link {
 	wrapped := &Link{}
 	wrapped.link = newLink(inner, plan.withDefaults(), 1, &wrapped.record)
 	return wrapped
 }
 
-// A Link is a link that goes wrong according to its plan.
+// A Link injects the faults of a Plan into another link.
 type Link struct {
 	*link
 	record record
 }
 
-// Log returns what was done so far. After 4,096 entries no more are added.
+// Log returns the faults so far, at most the first 4,096.
 func (l *Link) Log() Log { return l.record.read() }
+
+// An InjectedError is the reason of a failed open, or of the loss of a link or a
+// stream, that a Plan has caused.
+type InjectedError struct {
+	Kind      Kind
+	Link      int // number of the link, or of the failed open, counted from 1
+	Direction Direction
+	Frame     int // counted from 1; 0 when the fault hit no frame
+}
+
+func (e *InjectedError) Error() string {
+	return "fault: " + Entry{Link: e.Link, Direction: e.Direction, Frame: e.Frame, Kind: e.Kind}.String()
+}
+
+func injected(e Entry) *InjectedError {
+	return &InjectedError{Kind: e.Kind, Link: e.Link, Direction: e.Direction, Frame: e.Frame}
+}
+
+// An Entry is one fault that was injected.
+type Entry struct {
+	Link      int
+	Direction Direction
+	Frame     int // 0 when it hit no frame
+	Kind      Kind
+	Head      string // the first 80 bytes of the frame
+}
+
+func (e Entry) String() string {
+	if e.Frame == 0 {
+		return fmt.Sprintf("link %d: %s", e.Link, e.Kind)
+	}
+	text := fmt.Sprintf("link %d, %s frame %d: %s", e.Link, e.Direction, e.Frame, e.Kind)
+	if e.Head != "" {
+		text += " " + e.Head
+	}
+	return text
+}
+
+// A Log lists the faults that were injected, in order.
+type Log []Entry
+
+// String prints one entry per line.
+func (l Log) String() string {
+	var b strings.Builder
+	for _, e := range l {
+		fmt.Fprintln(&b, e)
+	}
+	return b.String()
+}
+
+// maxEntries bounds a record. Later entries are dropped.
+const maxEntries = 4096
+
+// headBytes is how many bytes of a frame an entry keeps.
+const headBytes = 80
+
+// A record collects a Log.
+type record struct {
+	mu  sync.Mutex
+	log Log
+}
+
+// entry returns the entry for a frame.
+func entry(link int, d Direction, frame int, kind Kind, bytes []byte) Entry {
+	return Entry{Link: link, Direction: d, Frame: frame, Kind: kind, Head: string(bytes[:min(len(bytes), headBytes)])}
+}
+
+func (r *record) add(e Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.log) < maxEntries {
+		r.log = append(r.log, e)
+	}
+}
+
+func (r *record) read() Log {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.log)
+}
