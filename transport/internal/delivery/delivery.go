@@ -1,4 +1,4 @@
-// Package delivery is the way from a link to its receiver.
+// Package delivery calls the receiver of a link.
 package delivery
 
 import (
@@ -7,16 +7,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Delivery calls a receiver: one call at a time, and none after the loss.
-// Only the loss can come before Bind; it is kept until then. Its zero value is
-// ready to use.
+// A Delivery calls a receiver, one call at a time and none after the loss. A loss
+// that comes before Bind is kept until then; other calls before Bind are dropped.
+// The zero value is ready to use.
 type Delivery struct {
 	mu   sync.Mutex
 	to   transport.Receiver
 	loss *transport.Loss
 }
 
-// Bind says who receives.
+// Bind sets the receiver.
 func (d *Delivery) Bind(to transport.Receiver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -33,8 +33,8 @@ func (d *Delivery) Bound() bool {
 	return d.to != nil
 }
 
-// Tell makes a call, and reports whether it did: there is a receiver, and it
-// was not told of the loss.
+// Tell calls the receiver. It returns false, without a call, before Bind and after
+// the loss.
 func (d *Delivery) Tell(call func(transport.Receiver)) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +45,7 @@ func (d *Delivery) Tell(call func(transport.Receiver)) bool {
 	return true
 }
 
-// Lose tells of the loss, as the last call.
+// Lose reports the loss, as the last call.
 func (d *Delivery) Lose(loss transport.Loss) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

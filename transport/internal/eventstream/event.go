@@ -11,14 +11,14 @@ import (
 // An Event is one server-sent event.
 type Event struct {
 	Type  string        // "message" when the stream names none
-	ID    string        // the last id the stream has named, this event's or an earlier one's
-	Retry time.Duration // how long to wait before reconnecting; 0 when not said
-	Data  []byte        // lines joined by a newline; empty for an event that only primes
+	ID    string        // the last id in the stream, of this event or an earlier one
+	Retry time.Duration // how long to wait before reconnecting; 0 when the event does not say
+	Data  []byte        // lines joined by a newline; may be empty
 }
 
-// Append adds an event to the buffer. Its type is left out when it is empty or
-// "message", its id and retry when they are zero. No field but Data may hold a
-// line break.
+// Append appends an event to the buffer. It leaves out a type that is empty or
+// "message", and an id and a retry that are zero. No field except Data may contain
+// a line break.
 func Append(to []byte, e Event) []byte {
 	if e.Type != "" && e.Type != "message" {
 		to = append(append(append(to, "event: "...), e.Type...), '\n')

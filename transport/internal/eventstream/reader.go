@@ -14,35 +14,35 @@ const (
 	// readAhead is how much a Reader takes from its source beyond an event.
 	readAhead = 4 << 10
 
-	// maxLine is the longest line that is looked at when it holds no data, in
-	// bytes: no id, type or delay needs as much.
+	// maxLine is the longest line without data that is parsed, in bytes: no id,
+	// type or delay needs as much.
 	maxLine = 1 << 10
 
-	// maxRetry is the longest delay that a stream can ask for.
+	// maxRetry is the longest delay that Next returns.
 	maxRetry = 24 * time.Hour
 )
 
-// A Reader takes events out of a stream of bytes, as the WHATWG text has it.
-// It holds the data of one event and 4 KiB of read-ahead, and has no
-// goroutine. It is not safe for concurrent use.
+// A Reader parses a stream of server-sent events as the WHATWG specification
+// says. It holds the data of one event and 4 KiB of read-ahead, has no goroutine,
+// and is not safe for concurrent use.
 //
-// It differs from a browser in three things: an event that names an id or a
-// delay but no data is returned too, so that they can be noted; a line of more
-// than 1 KiB that holds no data is ignored; and a delay is at most a day.
+// It differs from a browser in three ways. It also returns an event that has an
+// id or a delay and no data. It ignores a line of more than 1 KiB that has no
+// data. It limits a delay to one day.
 type Reader struct {
 	from  *bufio.Reader
 	limit int // bytes of one event's data
 
-	begun    bool   // the byte order mark was looked for
+	begun    bool   // the byte order mark has been skipped, if there was one
 	afterCR  bool   // a line feed that comes next belongs to the line before
-	midLine  bool   // the rest of a line comes next, and is skipped
-	skipping bool   // so is the rest of a refused event
-	id       string // the last one named
+	midLine  bool   // the rest of the present line is skipped
+	skipping bool   // the rest of the present event is skipped
+	id       string // the last id of the stream
 	head     []byte // the beginning of a line that came in pieces
 
-	event   Event // under way
+	event   Event // the present one
 	hasData bool
-	named   bool // it is worth returning
+	named   bool // it has an id, a delay or data
 }
 
 // NewReader returns a Reader of events that have at most limit bytes of data.
@@ -50,14 +50,14 @@ func NewReader(from io.Reader, limit int) *Reader {
 	return &Reader{from: bufio.NewReaderSize(from, readAhead), limit: limit}
 }
 
-// ResumeAfter says which id the stream has named last, before it was broken off.
+// ResumeAfter sets the last id that the stream had before it was interrupted.
 func (r *Reader) ResumeAfter(id string) { r.id = id }
 
-// Next waits for the next event. Its data is the caller's. The error is io.EOF
-// at the end of the stream, where an unfinished event is discarded, and
-// *transport.OversizedError for an event above the limit, as soon as that is
-// certain: the call after it goes on behind that event. Any other error is the
-// stream's.
+// Next returns the next event. The caller owns the data. At the end of the stream
+// it discards an unfinished event and returns io.EOF. For an event with more data
+// than the limit it returns a *transport.OversizedError as soon as that is
+// certain, and the next call continues after that event. Any other error is that
+// of the stream.
 func (r *Reader) Next() (Event, error) {
 	if err := r.begin(); err != nil {
 		return Event{}, err
@@ -82,8 +82,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// begin takes the byte order mark away. It waits for no byte that is not part
-// of one.
+// begin skips a byte order mark. It waits for no byte that is not part of one.
 func (r *Reader) begin() error {
 	const mark = "\xef\xbb\xbf"
 	for n := 1; !r.begun; n++ {
@@ -99,7 +98,7 @@ func (r *Reader) begin() error {
 	return nil
 }
 
-// complete ends the event under way, and reports whether to return it.
+// complete completes the present event, and reports whether to return it.
 func (r *Reader) complete() bool {
 	r.event.ID = r.id
 	if r.event.Type == "" {
@@ -112,8 +111,8 @@ func (r *Reader) reset() {
 	r.event, r.hasData, r.named, r.skipping = Event{}, false, false, false
 }
 
-// line reads one line. One that holds data goes to the event under way; any
-// other is returned, and stays valid until the next read.
+// line reads one line. It adds a line with data to the present event, and returns
+// any other line, which is valid until the next read.
 func (r *Reader) line() (line []byte, isData bool, err error) {
 	r.head = r.head[:0]
 	for {
@@ -138,8 +137,8 @@ func (r *Reader) line() (line []byte, isData bool, err error) {
 	}
 }
 
-// join puts what was kept of a line before the piece that follows. The rest of
-// the piece would make it too long.
+// join appends a piece to the beginning of its line. It returns as rest what would
+// make the line too long.
 func (r *Reader) join(piece []byte) (line, rest []byte) {
 	if len(r.head) == 0 {
 		return piece, nil
@@ -149,7 +148,7 @@ func (r *Reader) join(piece []byte) (line, rest []byte) {
 	return r.head, piece[n:]
 }
 
-// data adds a line of data, of which value and rest have been read.
+// data adds a line of data. value and rest have been read already.
 func (r *Reader) data(value, rest []byte, ended bool) (err error) {
 	if r.hasData {
 		err = r.add([]byte("\n"))
@@ -182,7 +181,7 @@ func (r *Reader) add(piece []byte) error {
 	return nil
 }
 
-// field notes a line that is not empty and begins with no "data:".
+// field handles a line that is not empty and does not begin with "data:".
 func (r *Reader) field(line []byte) error {
 	if len(line) > maxLine {
 		return nil
@@ -206,7 +205,7 @@ func (r *Reader) field(line []byte) error {
 	return nil
 }
 
-// digits reads milliseconds.
+// digits parses milliseconds.
 func digits(value []byte) (time.Duration, bool) {
 	for _, c := range value {
 		if c < '0' || c > '9' {
@@ -223,8 +222,8 @@ func digits(value []byte) (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// piece returns the next part of the current line, as much of it as was read,
-// and whether the line ends behind it. It stays valid until the next read.
+// piece returns as much of the present line as has been read, and whether the line
+// ends there. The piece is valid until the next read.
 func (r *Reader) piece() (piece []byte, ended bool, err error) {
 	for {
 		if _, err := r.from.Peek(1); err != nil {

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// A Counter counts the bytes that a link has heard, see transport.Hearing.
+// A Counter counts the bytes that a link has received; see transport.Hearing.
 type Counter struct{ bytes atomic.Uint64 }
 
-// Bytes is how many there were so far.
+// Bytes returns the count so far.
 func (c *Counter) Bytes() uint64 { return c.bytes.Load() }
 
-// Add counts bytes that no reader has brought.
+// Add counts bytes that did not come through a Reader.
 func (c *Counter) Add(bytes int) { c.bytes.Add(uint64(bytes)) }
 
-// Reader counts what is read from a stream.
+// Reader returns a reader that counts what is read from the stream.
 func (c *Counter) Reader(from io.Reader) io.Reader { return reader{from, c} }
 
 type reader struct {

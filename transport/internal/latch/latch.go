@@ -1,4 +1,4 @@
-// Package latch has what the links wait for: a thing that happens once.
+// Package latch provides signals that happen once.
 package latch
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Latch is raised once; raising it again does nothing.
+// A Latch is raised once. Raising it again does nothing.
 type Latch struct {
 	Raised chan struct{} // closed by Raise
 	once   sync.Once
@@ -18,7 +18,7 @@ func New() *Latch { return &Latch{Raised: make(chan struct{})} }
 // Raise raises the latch.
 func (l *Latch) Raise() { l.once.Do(func() { close(l.Raised) }) }
 
-// IsRaised reports whether a channel, a latch's or another, was closed.
+// IsRaised reports whether a channel is closed.
 func IsRaised(done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -28,10 +28,10 @@ func IsRaised(done <-chan struct{}) bool {
 	}
 }
 
-// Within waits for a channel to be closed, no longer than patience, and reports
-// whether it was.
-func Within(done <-chan struct{}, patience time.Duration) bool {
-	timer := time.NewTimer(patience)
+// Within waits until a channel is closed. It returns false when that takes longer
+// than the timeout.
+func Within(done <-chan struct{}, timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-done:

@@ -1,4 +1,4 @@
-// Package queue holds the frames of a byte-stream link on their way out.
+// Package queue holds the outbound frames of a stream, within bounds.
 package queue
 
 import "github.com/bowline-mcp/bowline/transport"
@@ -8,29 +8,29 @@ const (
 	DefaultBytes  = 16 << 20
 )
 
-// keep is how many slots an empty queue holds on to.
+// keep is how many slots an empty queue keeps allocated.
 const keep = 16
 
-// A Queue holds outbound frames, oldest first, within two bounds. A frame of
-// any size fits an empty queue. It is not safe for concurrent use.
+// A Queue holds outbound frames, oldest first, within two bounds. One frame of any
+// size fits an empty queue. A Queue is not safe for concurrent use.
 type Queue struct {
-	Frames int // bound; default 256
-	Bytes  int // bound on the sum of frame lengths; default 16 MiB
+	Frames int // how many frames; default: 256
+	Bytes  int // the sum of their lengths; default: 16 MiB
 
 	slots   []transport.Outbound
-	head    int // slots before it are gone
+	head    int // index of the oldest frame
 	bytes   int
-	busy    bool // a frame was refused, and has not fitted since
-	refused int  // its length
+	busy    bool // a frame was refused, and would not have fitted since
+	refused int  // the length of that frame
 }
 
-// Len is the number of frames held.
+// Len returns the number of frames.
 func (q *Queue) Len() int { return len(q.slots) - q.head }
 
-// At returns the frame at position i; the oldest is at 0.
+// At returns frame i. The oldest has index 0.
 func (q *Queue) At(i int) transport.Outbound { return q.slots[q.head+i] }
 
-// Push adds a frame, or reports false when it does not fit.
+// Push adds a frame. It returns false when the frame does not fit.
 func (q *Queue) Push(o transport.Outbound) bool {
 	if !q.fits(len(o.Frame)) {
 		q.busy, q.refused = true, len(o.Frame)
@@ -68,7 +68,7 @@ func (q *Queue) Relieved() bool {
 	return true
 }
 
-// Tags lists the tags of the frames held, oldest first, without zero tags.
+// Tags lists the tags of the frames, oldest first, without zero tags.
 func (q *Queue) Tags() []transport.Tag {
 	var tags []transport.Tag
 	for _, o := range q.slots[q.head:] {
