@@ -2,31 +2,31 @@ package telemetry
 
 import "time"
 
-// Transition is a change of state.
+// Transition is a change of a connection's state.
 type Transition struct {
-	Conn        string
-	Epoch       uint64 // the incarnation it belongs to
-	From, To    string
-	Kind        string    // the reason, as a name to count by
-	Reason      error     // the reason in full
-	At          time.Time // when it happened
-	NextAttempt time.Time // entering backoff: when the next attempt is due
-	Dropped     uint64    // events dropped so far because hooks were slow
+	Conn        string // the connection's name
+	Epoch       uint64 // the incarnation
+	From, To    string // states
+	Kind        string // the reason, as one of a few values, for counting
+	Reason      error  // the reason in full
+	At          time.Time
+	NextAttempt time.Time // when To is backoff: the time of the next attempt
+	Dropped     uint64    // how many events no hook has seen so far, because hooks were slow
 }
 
-// Gap is the time a connection was not ready between two incarnations that
-// were. It is told when the second one is ready.
+// Gap is the time between the loss of a ready connection and the moment when it
+// is ready again. It is reported at that moment.
 type Gap struct {
 	Conn     string
 	Lost     uint64        // the incarnation that was lost
-	Epoch    uint64        // the one that is ready now
-	Kind     string        // the reason of the loss, as a name to count by
+	Epoch    uint64        // the incarnation that is ready now
+	Kind     string        // the reason of the loss, as one of a few values, for counting
 	Reason   error         // the reason in full
-	Calls    int           // that ended with the loss
+	Calls    int           // how many calls ended with the loss
 	Duration time.Duration // from the loss to ready
 }
 
-// RequestStarted is a call that begins.
+// RequestStarted is the beginning of a call.
 type RequestStarted struct {
 	Conn   string
 	Method string
@@ -34,16 +34,16 @@ type RequestStarted struct {
 	At     time.Time
 }
 
-// Retried is an attempt of a call that has ended and did not end the call: it
-// is to be made again, under another id, once the connection is ready.
+// Retried is one failed attempt of a call that will be retried, with another id,
+// when the connection is ready.
 type Retried struct {
 	Conn     string
 	Method   string
-	ID       int64
-	Epoch    uint64 // the incarnation the attempt was made for
-	Attempt  int    // 1 for the first of its call
-	Cause    string
-	Delivery string
+	ID       int64  // of the failed attempt
+	Epoch    uint64 // the incarnation in which it failed
+	Attempt  int    // 1 for the first attempt of the call
+	Cause    string // how the attempt ended
+	Delivery string // whether the peer may have received it
 	Err      error
 }
 
@@ -51,76 +51,78 @@ type Retried struct {
 type RequestStopped struct {
 	Conn     string
 	Method   string
-	ID       int64 // of the last attempt
-	Attempts int   // how many were made, the last one included
-	Cause    string
-	Delivery string
-	Duration time.Duration // of the whole call, waits included
-	Err      error         // nil when it was answered
+	ID       int64  // of the last attempt
+	Attempts int    // how many attempts there were
+	Cause    string // how the call ended
+	Delivery string // whether the peer may have received it
+	Duration time.Duration
+	Err      error // nil if the call was answered
 }
 
-// NotificationReceived is a notification of the peer's on its way to the
-// handler. Progress and cancellations are the connection's own business and
-// not among them.
+// NotificationReceived is a notification from the peer, before its handler runs.
+// It is not reported for progress and cancellations, which the connection handles
+// itself.
 type NotificationReceived struct {
 	Conn   string
 	Epoch  uint64
 	Method string
-	Size   int // bytes of its params
+	Size   int // of its params, in bytes
 }
 
-// Shed is a notification dropped for want of room.
+// Shed is a notification from the peer that was dropped because too many were
+// waiting.
 type Shed struct {
 	Conn   string
 	Method string
 }
 
-// Stalled is inbound credit that is withheld, so that the peer has to wait. It
-// is told when that begins, and again when it is over.
+// Stalled says that the connection does not read from its peer, so that the peer
+// must wait. It is reported when that begins, and again when it is over.
 type Stalled struct {
 	Conn     string
 	Epoch    uint64
-	Why      string // what is waited for
+	Why      string // what the connection waits for
 	Since    time.Time
-	Over     bool          // the peer may send again
+	Over     bool          // the connection reads again
 	Duration time.Duration // how long it took; 0 unless Over
 }
 
-// BusyRetry is a frame that the link had no room for, and that is offered again.
+// BusyRetry is an outbound frame for which the link had no room. The connection
+// tries again.
 type BusyRetry struct {
 	Conn     string
 	Epoch    uint64
-	ID       int64 // of our request; 0 for any other frame
-	Attempts int   // how often the link has refused it
+	ID       int64 // of our request; 0 for other frames
+	Attempts int   // how often the link has refused the frame
 }
 
-// Missed is a liveness probe that was not answered in time.
+// Missed is a liveness probe that the peer has not answered in time.
 type Missed struct {
 	Conn  string
 	Epoch uint64
-	InRow int // how many since the peer was heard last, this one included
+	InRow int // how many probes in a row, this one included
 }
 
-// Reply is an answer nobody waits for.
+// Reply is a response from the peer that no call waits for.
 type Reply struct {
 	Conn  string
 	Epoch uint64
-	ID    int64  // 0 when it is no id of ours
-	Cause string // how its request had ended; "" when that is forgotten, or there was none
+	ID    int64  // 0 when the id cannot be one of ours
+	Cause string // how the request had ended; "" when that is forgotten, or there was no such request
 }
 
-// Violation is a message that breaks the protocol's rules.
+// Violation is a message from the peer that breaks the protocol.
 type Violation struct {
 	Conn  string
 	Epoch uint64
 	Err   error
 }
 
-// Panic is a panic in code that was handed in. The connection lives on, but for
-// one that has ended Run, which returns it.
+// Panic is a panic in a function of the program, such as a handler. The
+// connection goes on, except after a panic with Where "Run", which Run returns.
 type Panic struct {
 	Conn  string
-	Where string // the method being served, or what else ran, such as "Dialect.Classify", "handshake" or "Run"
+	Where string // the method of the handler, or for example "Dialect.Classify", "handshake" or "Run"
 	Value any
 	Stack []byte
 }

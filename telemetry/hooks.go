@@ -1,3 +1,11 @@
+// Package telemetry reports what happens on a connection, as typed values.
+//
+// Pass Hooks to a connection as conn.Options.Hooks, or to a client as
+// client.Options.Conn.Hooks. Tee combines several Hooks.
+//
+// This package depends on nothing but the standard library. Packages beside it
+// turn events into logs, metrics or traces, so that only their users compile
+// those libraries.
 package telemetry
 
 import (
@@ -5,46 +13,46 @@ import (
 	"slices"
 )
 
-// Hooks are functions to be told what happens; any of them may be nil. None
-// can end or hold up a connection: what panics has missed its event, and what
-// is slow delays as said here.
+// Hooks are functions that a connection calls when something happens. Any of
+// them may be nil. A hook cannot end a connection: a hook that panics has missed
+// its event, and nothing else.
 //
 // RequestStarted, Retried and RequestStopped run on the goroutine of the caller
-// whose request it is, which waits for them. Panic runs on the goroutine of the
-// handler, of the caller whose MessageFor it was, or of what Conn.Go runs; any
-// other panic is told with the others. All others run one at a time, in the order
-// of what they tell, off the connection's own goroutine: a slow one delays those
-// behind it. At most 1,024 events wait for them; what does not fit is dropped and
-// counted, see Transition.Dropped.
+// whose request it is, and delay that caller. Panic runs on the goroutine of the
+// handler, of the caller whose MessageFor panicked, or of the function passed to
+// Conn.Go; after any other panic it runs like the remaining hooks.
 //
-// A hook may look at the connection, and must not wait for it: a call made by
-// one would wait behind it. What an event points to must not be changed.
+// The remaining hooks run one at a time, in the order of the events, on a
+// goroutine beside the connection. A slow hook delays those after it. Up to 1,024
+// events wait; further events are dropped and counted in Transition.Dropped.
+//
+// A hook may read the state of the connection. It must not make a call, because
+// the call would wait for the hook. It must not change what an event points to.
 // Durations are measured on the monotonic clock.
 type Hooks struct {
-	// RequestStarted returns the context that the hooks of this call are given
-	// from here on, so that a tracer finds its span there. It is ctx or derived
-	// from it; nil means ctx. The call itself goes on with the caller's.
+	// RequestStarted returns the context that the later hooks of this call
+	// receive, so that a tracer finds its span there. Return ctx, a context
+	// derived from it, or nil for ctx. The call itself keeps the caller's context.
 	RequestStarted func(ctx context.Context, e RequestStarted) context.Context
 	Retried        func(ctx context.Context, e Retried)
 	RequestStopped func(ctx context.Context, e RequestStopped)
 
 	Transition           func(Transition)
-	Gap                  func(Gap) // ready again after a loss
+	Gap                  func(Gap)
 	NotificationReceived func(NotificationReceived)
 	Shed                 func(Shed)
 	Stalled              func(Stalled)
 	BusyRetry            func(BusyRetry)
 	Missed               func(Missed)
-	LateReply            func(Reply)     // an answer to a request that had ended
-	UnknownReply         func(Reply)     // an answer to a request never made
-	Violation            func(Violation) // the peer broke a rule; nothing was lost
-
-	Panic func(Panic)
+	LateReply            func(Reply)     // the reply to a request that has ended
+	UnknownReply         func(Reply)     // a reply to a request that was never sent
+	Violation            func(Violation) // the connection goes on
+	Panic                func(Panic)
 }
 
-// Tee returns hooks that tell each of the given ones, in order. A hook that
-// none of them has is nil; one that panics takes nothing from the others. What one RequestStarted returns is given to the
-// next, so that each finds what it has put there.
+// Tee returns Hooks that call each of the given ones, in order. A hook that none
+// of them has is nil. A hook that panics does not keep the others from being
+// called. The context that one RequestStarted returns is passed to the next.
 func Tee(hooks ...Hooks) Hooks {
 	return Hooks{
 		RequestStarted:       teeStarted(hooks),
@@ -69,16 +77,7 @@ func tee[E any](hooks []Hooks, of func(Hooks) func(E)) func(E) {
 	if len(given) == 0 {
 		return nil
 	}
-	return func(e E) { tellAll(given, func(tell func(E)) { tell(e) }) }
-}
-
-// tellAll tells each, also those behind one that panics.
-func tellAll[F any](hooks []F, tell func(F)) {
-	if len(hooks) == 0 {
-		return
-	}
-	defer tellAll(hooks[1:], tell)
-	tell(hooks[0])
+	return func(e E) { callAll(given, func(hook func(E)) { hook(e) }) }
 }
 
 func teeWithin[E any](hooks []Hooks, of func(Hooks) func(context.Context, E)) func(context.Context, E) {
@@ -87,8 +86,18 @@ func teeWithin[E any](hooks []Hooks, of func(Hooks) func(context.Context, E)) fu
 		return nil
 	}
 	return func(ctx context.Context, e E) {
-		tellAll(given, func(tell func(context.Context, E)) { tell(ctx, e) })
+		callAll(given, func(hook func(context.Context, E)) { hook(ctx, e) })
 	}
+}
+
+// callAll calls every hook, also those after one that panics. The panic goes on
+// to the connection, which recovers it.
+func callAll[F any](hooks []F, call func(F)) {
+	if len(hooks) == 0 {
+		return
+	}
+	defer callAll(hooks[1:], call)
+	call(hooks[0])
 }
 
 func teeStarted(hooks []Hooks) func(context.Context, RequestStarted) context.Context {
@@ -98,29 +107,29 @@ func teeStarted(hooks []Hooks) func(context.Context, RequestStarted) context.Con
 		return nil
 	}
 	return func(ctx context.Context, e RequestStarted) context.Context {
-		for _, tell := range given {
-			ctx = start(ctx, tell, e)
+		for _, hook := range given {
+			ctx = start(ctx, hook, e)
 		}
 		return ctx
 	}
 }
 
-// start is what one hook makes of a context. One that panics makes nothing of
-// it, and takes nothing from the others.
-func start(ctx context.Context, tell func(context.Context, RequestStarted) context.Context, e RequestStarted) (derived context.Context) {
+// start returns the context that the hook derives from ctx, or ctx if it panics or
+// returns nil.
+func start(ctx context.Context, hook func(context.Context, RequestStarted) context.Context, e RequestStarted) (derived context.Context) {
 	defer func() {
 		if recover() != nil || derived == nil {
 			derived = ctx
 		}
 	}()
-	return tell(ctx, e)
+	return hook(ctx, e)
 }
 
-// given are those of one kind of hook that are there.
-func given[F any](hooks []Hooks, of func(Hooks) F, there func(F) bool) []F {
+// given returns the hooks of one kind that are not nil.
+func given[F any](hooks []Hooks, of func(Hooks) F, isSet func(F) bool) []F {
 	all := make([]F, len(hooks))
 	for i, h := range hooks {
 		all[i] = of(h)
 	}
-	return slices.DeleteFunc(all, func(f F) bool { return !there(f) })
+	return slices.DeleteFunc(all, func(f F) bool { return !isSet(f) })
 }

@@ -8,21 +8,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// Stderr returns a writer for the standard error of a child process, such as
-// stdio.Command.Stderr: it writes a line to the logger, at info, for each line
-// that comes. What is longer than 1,024 bytes is logged cut, as soon as that is
-// known, and no more than that is held. Lines without a text are left out.
+// Stderr returns a writer that logs each line it receives, at level info. Use it
+// as stdio.Command.Stderr for the standard error of a child process. A line longer
+// than 1,024 bytes is cut and logged at once; blank lines are left out. The writer
+// holds at most one line of that size.
 //
-// Close logs the line that has no end yet. The writer is safe for concurrent
-// use; children that overlap share lines.
+// Close logs the last line if it has no newline. The writer may be used from
+// several goroutines; when several children write at the same time, their lines
+// may mix.
 func Stderr(logger *zap.Logger) io.WriteCloser { return &stderr{logger: logger} }
 
 type stderr struct {
 	logger *zap.Logger
 
 	mu   sync.Mutex
-	line []byte // what is known of the present line, at most maxText and a byte
-	rest bool   // its beginning was logged: the rest is dropped
+	line []byte // the present line so far, at most maxText bytes and one
+	rest bool   // the present line was logged, and its rest is dropped
 }
 
 func (s *stderr) Write(p []byte) (int, error) {
@@ -46,7 +47,7 @@ func (s *stderr) Close() error {
 	return nil
 }
 
-// add takes a part of a line, and logs it once it is too long.
+// add appends a part of a line, and logs the line when it is too long.
 func (s *stderr) add(part []byte) {
 	if s.rest {
 		return
@@ -66,7 +67,7 @@ func (s *stderr) end() {
 }
 
 func (s *stderr) log() {
-	if len(s.line) > maxText { // there is more to it, whatever its end looks like
+	if len(s.line) > maxText { // it has more text, even if this part ends in blanks
 		s.logger.Info("stderr", zap.String("line", cut(string(s.line))))
 	} else if text := bytes.TrimRight(s.line, " \t\r"); len(text) > 0 {
 		s.logger.Info("stderr", zap.String("line", cut(string(text))))

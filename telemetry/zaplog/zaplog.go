@@ -1,5 +1,5 @@
-// Package zaplog writes one structured line per telemetry event to a
-// go.uber.org/zap logger.
+// Package zaplog logs telemetry events with go.uber.org/zap, one structured line
+// per event.
 //
 // # Lines
 //
@@ -21,40 +21,40 @@
 //	panic                  error                     conn where panic stack
 //	stderr                 info                      line (see Stderr)
 //
-// A change of state is a failure when it leads to backoff, or to closing for
-// another reason than that somebody stopped or closed the connection or the
+// A change of state is a failure when it leads to backoff. One that leads to
+// closing is a failure unless the program stopped or closed the connection, or the
 // peer ended it in good order.
 //
 // # Fields
 //
 //	conn          string    the connection's name
-//	epoch         uint      its incarnation, from 1
-//	lost          uint      the incarnation before, that was lost
+//	epoch         uint      the incarnation, from 1
+//	lost          uint      the incarnation that was lost
 //	from, to      string    states
-//	kind          string    the reason, as a name to count by
+//	kind          string    the reason, as one of a few values
 //	reason        string    the reason in full; absent when there is none
 //	at            time      when the state changed
 //	next_attempt  time      when the backoff ends; absent otherwise
-//	dropped       uint      events that reached no hook so far; absent when 0
-//	calls         int       that ended with the loss
+//	dropped       uint      how many events no hook has seen so far; absent when 0
+//	calls         int       how many calls ended with the loss
 //	method        string    of the request or notification
 //	size          int       bytes of its params
-//	id            int       of the request; 0 when the id is none of ours
-//	attempt       int       which one of the call has ended, from 1
-//	attempts      int       how many were made of the call, or to send the frame
+//	id            int       of the request; 0 when it cannot be one of ours
+//	attempt       int       number of the attempt that failed, from 1
+//	attempts      int       how often the call, or sending the frame, was tried
 //	cause         string    how the request ended; absent when that is forgotten
-//	delivery      string    what is known of its way to the peer
-//	duration      duration  of the request, of the gap or of holding back
-//	why           string    what the peer was held back for
-//	since         time      when that began
-//	in_row        int       probes without an answer since the peer was heard
+//	delivery      string    whether the peer may have received the request
+//	duration      duration  of the request, the gap or the stall
+//	why           string    what the connection waits for while it does not read
+//	since         time      when the stall began
+//	in_row        int       how many probes in a row were not answered
 //	error         string    what went wrong; absent when nothing did
 //	where         string    the method whose handler panicked, or what else did
 //	panic         string    the value of the panic
-//	line          string    of a child's standard error
+//	line          string    one line of a child's standard error
 //	stack         string    the stack of the goroutine that panicked
 //
-// Text that a peer can have written is cut after 1,024 bytes, at a character.
+// Text that may come from a peer is cut after 1,024 bytes, at a character.
 package zaplog
 
 import (
@@ -69,9 +69,8 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// Hooks returns hooks that write to the logger. They run where
-// telemetry.Hooks says; a line whose level is disabled costs no more than the
-// question. The logger stays the caller's, who syncs it.
+// Hooks returns hooks that write to the logger. A line whose level is disabled
+// costs only the check. The caller owns the logger and must sync it.
 func Hooks(logger *zap.Logger) telemetry.Hooks {
 	l := lines{logger}
 	return telemetry.Hooks{
@@ -118,7 +117,7 @@ func (l lines) transition(e telemetry.Transition) {
 	line.Write(fields...)
 }
 
-// goodEnds are the kinds of reason that close a connection in good order.
+// goodEnds are the kinds of reason for which a connection closes in good order.
 var goodEnds = []string{"stopped", "drained", "peer ended"}
 
 func failed(e telemetry.Transition) bool {
@@ -213,7 +212,7 @@ func (l lines) panicked(e telemetry.Panic) {
 	}
 }
 
-// errorField is absent when err is nil.
+// errorField returns no field when err is nil.
 func errorField(key string, err error) zap.Field {
 	if err == nil {
 		return zap.Skip()
@@ -224,7 +223,7 @@ func errorField(key string, err error) zap.Field {
 // maxText is how many bytes of a text are logged.
 const maxText = 1024
 
-// cut bounds a text, and says so.
+// cut shortens a text to maxText bytes, and marks that with an ellipsis.
 func cut(text string) string {
 	if len(text) <= maxText {
 		return text
