@@ -11,8 +11,8 @@
 //	request stopped        debug                     conn method id attempts cause delivery duration error
 //	notification received  debug                     conn epoch method size
 //	notification shed      warn                      conn method
-//	peer held back         warn                      conn epoch why since
-//	peer let go on         info                      conn epoch why since duration
+//	reading paused         warn                      conn epoch why since
+//	reading resumed        info                      conn epoch why since duration
 //	link busy              debug                     conn epoch id attempts
 //	probe missed           warn                      conn epoch in_row
 //	late reply             debug                     conn epoch id cause
@@ -162,9 +162,9 @@ func (l lines) notificationReceived(e telemetry.NotificationReceived) {
 }
 
 func (l lines) stalled(e telemetry.Stalled) {
-	level, message, duration := zapcore.WarnLevel, "peer held back", zap.Skip()
+	level, message, duration := zapcore.WarnLevel, "reading paused", zap.Skip()
 	if e.Over {
-		level, message, duration = zapcore.InfoLevel, "peer let go on", zap.Duration("duration", e.Duration)
+		level, message, duration = zapcore.InfoLevel, "reading resumed", zap.Duration("duration", e.Duration)
 	}
 	if line := l.logger.Check(level, message); line != nil {
 		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.String("why", e.Why), zap.Time("since", e.Since), duration)

@@ -76,10 +76,10 @@ func TestLines(t *testing.T) {
 		{"notification received", func(h telemetry.Hooks) {
 			h.NotificationReceived(telemetry.NotificationReceived{Conn: "a", Epoch: 1, Method: "log", Size: 5})
 		}, zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "method": "log", "size": int64(5)}},
-		{"peer held back", func(h telemetry.Hooks) {
+		{"reading paused", func(h telemetry.Hooks) {
 			h.Stalled(telemetry.Stalled{Conn: "a", Epoch: 1, Why: "handlers", Since: at})
 		}, zap.WarnLevel, fields{"conn": "a", "epoch": uint64(1), "why": "handlers", "since": at}},
-		{"peer let go on", func(h telemetry.Hooks) {
+		{"reading resumed", func(h telemetry.Hooks) {
 			h.Stalled(telemetry.Stalled{Conn: "a", Epoch: 1, Why: "handlers", Since: at, Over: true, Duration: time.Second})
 		}, zap.InfoLevel, fields{"conn": "a", "epoch": uint64(1), "why": "handlers", "since": at, "duration": time.Second}},
 		{"link busy", func(h telemetry.Hooks) { h.BusyRetry(telemetry.BusyRetry{Conn: "a", Epoch: 1, ID: 4, Attempts: 2}) },
