@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -25,13 +26,14 @@ import (
 // say that it is busy before 64 MiB were sent to a peer without credit.
 //
 // Guarantees: G-0014.1, G-0014.2, G-0014.3, G-0014.4, G-0014.5, G-0014.6,
-// G-0014.7, G-0014.11, G-0014.17
+// G-0014.7, G-0014.11, G-0014.17, G-0014.18
 func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link)) {
 	for _, clause := range []struct {
 		name  string
 		check func(p *pair)
 	}{
 		{"a frame arrives intact whatever its size", (*pair).framesArriveIntact},
+		{"no link looks into what it sends", (*pair).framesAreOpaque},
 		{"nothing is delivered without credit", (*pair).nothingWithoutCredit},
 		{"a full queue says busy and then writable", (*pair).busyThenWritable},
 		{"close flushes what is queued", (*pair).closeFlushes},
@@ -124,6 +126,26 @@ func (p *pair) framesArriveIntact() {
 	p.close()
 }
 
+// framesAreOpaque sends what no parser reads: the route says all that the link
+// needs. A peer may have to look into a message, as an HTTP server has: it may
+// refuse this one.
+func (p *pair) framesAreOpaque() {
+	p.bind()
+	p.to.grant(1)
+	frame := bytes.Repeat([]byte(`{not JSON"`), smallest/10+1)
+	var err error
+	p.from.guard("Send", func() { err = p.from.sendTagged(1, frame) })
+	if err != nil {
+		p.t.Fatalf("Send looked into a frame: %v", err)
+	}
+	p.from.close(grace) // the frame leaves first
+	p.to.await(func(e *end) bool { return len(e.received) > 0 || e.ended || len(e.losses) > 0 })
+	if len(p.from.failures()) == 0 {
+		p.to.wantNext(frame)
+	}
+	p.close()
+}
+
 func (p *pair) nothingWithoutCredit() {
 	p.bind()
 	for i := range 8 {
@@ -204,7 +226,7 @@ func (p *pair) lossBeforeBind() {
 func (p *pair) nothingAcceptedAfterClose() {
 	p.bind()
 	p.from.close(grace)
-	if err := p.from.link.Send(transport.Outbound{Frame: frameOf(0, 64)}); !errors.Is(err, transport.ErrClosed) {
+	if err := p.from.link.Send(notification(0, frameOf(0, 64))); !errors.Is(err, transport.ErrClosed) {
 		p.t.Fatalf("Send after Close returned %v", err)
 	}
 	p.close()
@@ -215,7 +237,7 @@ func (p *pair) nothingDeliveredAfterClose() {
 	p.from.grant(10)
 	p.from.close(grace)
 	for i := range 10 { // some may be accepted: the end is not known here yet
-		if p.to.link.Send(transport.Outbound{Frame: frameOf(i, 64)}) != nil {
+		if p.to.link.Send(notification(0, frameOf(i, 64))) != nil {
 			break
 		}
 	}
@@ -275,7 +297,7 @@ func unsentIsNeverReceived(rt *rapid.T, p *pair) {
 	p.to.grant(rapid.IntRange(1, 60).Draw(rt, "credit"))
 	var accepted []transport.Tag
 	for i := range frames {
-		o := transport.Outbound{Tag: transport.Tag(i + 1), Frame: frameOf(i, size)}
+		o := notification(transport.Tag(i+1), frameOf(i, size))
 		if p.from.link.Send(o) == nil {
 			accepted = append(accepted, o.Tag)
 		}
@@ -326,6 +348,11 @@ func frameOf(n, size int) []byte {
 	copy(frame, head)
 	copy(frame[size-len(tail):], tail)
 	return frame
+}
+
+// notification is a frame with its route.
+func notification(tag transport.Tag, frame []byte) transport.Outbound {
+	return transport.Outbound{Tag: tag, Frame: frame, Route: transport.Route{Kind: jsonrpc.KindNotification, Method: "n"}}
 }
 
 // numberOf reads the number of a frame back; -1 for what is none of ours.

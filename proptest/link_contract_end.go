@@ -66,8 +66,10 @@ func (e *end) use(call func()) {
 	call()
 }
 
-func (e *end) offer(frame []byte) (err error) {
-	e.use(func() { err = e.link.Send(transport.Outbound{Frame: frame}) })
+func (e *end) offer(frame []byte) error { return e.sendTagged(0, frame) }
+
+func (e *end) sendTagged(tag transport.Tag, frame []byte) (err error) {
+	e.use(func() { err = e.link.Send(notification(tag, frame)) })
 	return err
 }
 

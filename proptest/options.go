@@ -36,6 +36,10 @@ type Options struct {
 	// be of some form. No two calls may have the same. Nil: {"call":n}.
 	Params func(n int) json.RawMessage
 
+	// Version is the protocol revision that every call states, see
+	// conn.Request.Version. Empty: none.
+	Version string
+
 	// Faults are what the suite may do to the transport. Nil: everything that
 	// package fault can do.
 	Faults []fault.Kind

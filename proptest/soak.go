@@ -237,7 +237,7 @@ func (s *soaked) call(n int, chance *rand.Rand) {
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
 	soon := 1 + time.Duration(chance.Int64N(int64(2*s.o.Window)))
-	request := conn.Request{Method: method, Params: json.RawMessage(params), WaitForReady: chance.IntN(8) > 0}
+	request := conn.Request{Method: method, Params: json.RawMessage(params), Version: s.o.Version, WaitForReady: chance.IntN(8) > 0}
 	switch chance.IntN(8) {
 	case 0:
 		request.Timeout = soon

@@ -160,7 +160,7 @@ func (w *world) callIn(ctx context.Context, plan callPlan) *caller {
 			defer leaving.Stop()
 		}
 		result, err := w.conn.Call(c.ctx, conn.Request{
-			Method: method, Params: json.RawMessage(c.params), Timeout: plan.Timeout, WaitForReady: plan.WaitForReady,
+			Method: method, Params: json.RawMessage(c.params), Version: w.o.Version, Timeout: plan.Timeout, WaitForReady: plan.WaitForReady,
 		})
 		c.returned(result, err)
 	}()

@@ -413,7 +413,7 @@ func TestWhatAServerAsksIsAnswered(t *testing.T) {
 	})
 	s := r.call(1, 5)
 	r.wantFrame(0, s, asked, false)
-	if err := r.link.Send(transport.Outbound{Stream: s, Frame: []byte(result(`"s"`))}); err != nil {
+	if err := r.link.Send(outbound(0, result(`"s"`))); err != nil {
 		t.Fatal(err)
 	}
 	r.wantFrame(1, s, result(1), true)

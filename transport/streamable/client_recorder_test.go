@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -74,9 +76,38 @@ func serve(t testing.TB, handler http.HandlerFunc) string {
 // send sends a frame whose tag is its id.
 func (r *recorder) send(tag transport.Tag, frame string) {
 	r.t.Helper()
-	if err := r.link.Send(transport.Outbound{Tag: tag, Frame: []byte(frame)}); err != nil {
+	if err := r.link.Send(outbound(tag, frame)); err != nil {
 		r.t.Fatalf("Send %s: %v", frame, err)
 	}
+}
+
+// outbound returns a frame with the route that whoever makes such a message gives
+// to it.
+func outbound(tag transport.Tag, frame string) transport.Outbound {
+	o := transport.Outbound{Tag: tag, Frame: []byte(frame)}
+	m, err := read(o.Frame)
+	if err != nil {
+		return o
+	}
+	o.Route = transport.Route{Kind: m.Kind, Method: m.Method, ID: m.ID}
+	if m.modern() {
+		o.Route.Version, o.Route.Name = m.version(), m.name()
+	}
+	if m.Kind == jsonrpc.KindError {
+		o.Route.Code = m.Error.Code
+	}
+	var cancelled protocol.CancelledParams
+	if m.Method == protocol.NotificationCancelled && protocol.Unmarshal(m.Params, &cancelled) == nil {
+		o.Route.ID = cancelled.RequestID
+	}
+	return o
+}
+
+// answering returns the last frame of a stream.
+func answering(stream transport.Stream, frame string) transport.Outbound {
+	o := outbound(0, frame)
+	o.Stream, o.Last = stream, true
+	return o
 }
 
 // call sends a modern request, grants its stream credit, and returns it.

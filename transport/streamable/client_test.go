@@ -191,9 +191,10 @@ func BenchmarkRoundTrip(b *testing.B) {
 		defer link.Close(0)
 		r := &counting{link: link, answers: make(chan struct{}, 1)}
 		link.Bind(r)
+		o := outbound(1, frame)
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := link.Send(transport.Outbound{Tag: 1, Frame: []byte(frame)}); err != nil {
+			if err := link.Send(o); err != nil {
 				b.Fatal(err)
 			}
 			link.Grant(r.stream, 1)

@@ -87,7 +87,7 @@ func (l *lobby) open() (client, server transport.Link, err error) {
 		`{"jsonrpc":"2.0","id":1,"method":"initialize"}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 	} {
-		if err := client.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
+		if err := client.Send(outbound(0, frame)); err != nil {
 			return nil, nil, err
 		}
 		if guest.answered != nil {
@@ -117,7 +117,7 @@ func (u *usher) Receive(in transport.Inbound) {
 	case u.answer == "":
 		close(u.answered)
 	case in.Stream != transport.Main:
-		go u.link.Send(transport.Outbound{Stream: in.Stream, Last: true, Frame: []byte(u.answer)})
+		go u.link.Send(answering(in.Stream, u.answer))
 	}
 }
 

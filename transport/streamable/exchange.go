@@ -34,9 +34,9 @@ func newExchange(l *clientLink, stream transport.Stream, o *outgoing) *exchange 
 		lane:      newLane(l.ctx, stream),
 		link:      l,
 		tag:       o.Tag,
-		id:        o.ID,
+		id:        o.Route.ID,
 		modern:    o.modern(),
-		handshake: o.Method == protocol.MethodInitialize && !o.modern(),
+		handshake: o.Route.Method == protocol.MethodInitialize && !o.modern(),
 	}
 }
 
@@ -98,14 +98,15 @@ func (x *exchange) whole(response *http.Response) {
 	if err == nil && len(frame) == 0 {
 		err = &transport.StatusError{Status: response.StatusCode, Body: "an empty body is no answer to a request"}
 	}
-	if err == nil && x.handshake {
-		err = x.observe(frame)
+	in := transport.Inbound{Frame: frame, Last: true}
+	if err == nil {
+		err = x.decode(&in)
 	}
 	if err != nil {
 		x.fail(err, false)
 		return
 	}
-	x.deliver(transport.Inbound{Frame: frame, Last: true})
+	x.deliver(in)
 }
 
 // refused reads a response whose status says that the request failed. If it
@@ -121,7 +122,7 @@ func (x *exchange) refused(a *attempt, response *http.Response) {
 		failed.Fault = m.Error
 	case answers:
 		if x.await() {
-			x.deliver(transport.Inbound{Frame: body, Last: true})
+			x.deliver(transport.Inbound{Frame: body, Message: &m, Last: true})
 		}
 		return
 	}
@@ -153,11 +154,12 @@ func (x *exchange) events(body io.Reader) {
 		if x.note(e); len(e.Data) == 0 || e.Type != "message" { // other types are none of ours
 			continue
 		}
-		if err := x.observe(e.Data); err != nil {
+		in := transport.Inbound{Frame: e.Data}
+		if err := x.decode(&in); err != nil {
 			x.fail(err, false)
 			return
 		}
-		if x.deliver(transport.Inbound{Frame: e.Data, Last: x.answered}); x.answered {
+		if x.deliver(in); x.answered {
 			x.linger(body)
 			return
 		}
@@ -175,21 +177,23 @@ func (x *exchange) linger(body io.Reader) {
 // lingerTime is how long a response may go on after its answer.
 const lingerTime = time.Second
 
-// observe looks for the response to the request among what is handed on.
-func (x *exchange) observe(frame []byte) error {
-	if x.answered || x.isMain() {
+// decode decodes a frame that is to be handed on, and takes note of the response
+// to the request. A frame that cannot be decoded is left to the receiver.
+func (x *exchange) decode(in *transport.Inbound) error {
+	m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
+	if err != nil {
 		return nil
 	}
-	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
-	if err != nil || !x.isAnswer(m) {
-		return nil // whoever receives it judges it
+	in.Message = &m
+	if x.answered || x.isMain() || !x.isAnswer(m) {
+		return nil
 	}
 	if x.handshake && m.Kind == jsonrpc.KindResult {
 		if err := x.link.begin(x.sessionID, m); err != nil {
 			return err
 		}
 	}
-	x.answered = true
+	x.answered, in.Last = true, true
 	return nil
 }
 

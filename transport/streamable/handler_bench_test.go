@@ -88,11 +88,12 @@ func (e *echo) StreamOpened(stream transport.Stream, _ transport.Tag) {
 
 func (e *echo) Receive(in transport.Inbound) {
 	e.acts <- func() {
-		m, _ := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
+		m := *in.Message
 		if m.Method == "initialize" {
 			m.Params = []byte(`{"protocolVersion":"2025-06-18"}`)
 		}
-		e.link.Send(transport.Outbound{Stream: in.Stream, Last: m.Method != "notify", Frame: jsonrpc.AppendResult(nil, m.ID, m.Params)})
+		e.link.Send(transport.Outbound{Stream: in.Stream, Last: m.Method != "notify", Frame: jsonrpc.AppendResult(nil, m.ID, m.Params),
+			Route: transport.Route{Kind: jsonrpc.KindResult, ID: m.ID}})
 		e.link.End(in.Stream)
 	}
 }
@@ -137,8 +138,7 @@ type mute struct{ link transport.Link }
 
 func (m *mute) StreamOpened(stream transport.Stream, _ transport.Tag) { m.link.Grant(stream, 1) }
 func (m *mute) Receive(in transport.Inbound) {
-	m.link.Send(transport.Outbound{Stream: in.Stream, Last: true,
-		Frame: []byte(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}`)})
+	m.link.Send(answering(in.Stream, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}`))
 }
 func (m *mute) StreamLost(transport.StreamLoss) {}
 func (m *mute) Writable()                       {}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 const (
@@ -39,11 +40,15 @@ type posted struct {
 }
 
 // take hands the message over. Nothing of it is held here any more.
-func (p *posted) take() []byte {
-	frame := p.frame
+func (p *posted) take() transport.Inbound {
+	in := transport.Inbound{Frame: p.frame}
+	if !p.batch {
+		m := p.Message
+		in.Message = &m
+	}
 	p.frame, p.message = nil, message{}
 	p.release()
-	return frame
+	return in
 }
 
 func (p *posted) release() {

@@ -1,7 +1,6 @@
 package streamable
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -215,7 +214,7 @@ func TestDeliveredMessageIsNotKept(t *testing.T) {
 	if refused := p.decode(); refused != nil {
 		t.Fatal(refused.text)
 	}
-	if frame := p.take(); !bytes.Equal(frame, []byte(echoBody)) || p.frame != nil || p.Params != nil {
-		t.Errorf("took %q, kept %q and %q", frame, p.frame, p.Params)
+	if in := p.take(); string(in.Frame) != echoBody || in.Message.Method != "echo" || p.frame != nil || p.Params != nil {
+		t.Errorf("took %+v, kept %q and %q", in, p.frame, p.Params)
 	}
 }

@@ -177,6 +177,9 @@ func (p *peer) count(read func(*peer) int) int {
 func (p *peer) send(t testing.TB, o transport.Outbound) error {
 	t.Helper()
 	said := make(chan error, 1)
+	if o.Route == (transport.Route{}) {
+		o.Route = outbound(0, string(o.Frame)).Route
+	}
 	p.post(func() { said <- p.link.Send(o) })
 	select {
 	case err := <-said:
@@ -266,7 +269,7 @@ func respond(p *peer, in transport.Inbound, m jsonrpc.Message) {
 	}
 	json.Unmarshal(m.Params, &params)
 	last := func(frame []byte) {
-		p.link.Send(transport.Outbound{Stream: in.Stream, Last: true, Frame: frame})
+		p.link.Send(answering(in.Stream, string(frame)))
 	}
 	switch m.Method {
 	case "initialize":

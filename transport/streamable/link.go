@@ -2,7 +2,6 @@ package streamable
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"sync"
@@ -82,22 +81,18 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	if len(o.Frame) > l.limit {
 		return &transport.OversizedError{Limit: l.limit, Size: len(o.Frame)}
 	}
-	m, err := read(o.Frame)
-	if err != nil {
-		return fmt.Errorf("streamable: send: %w", err)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.ending:
 		return transport.ErrClosed
-	case m.Method == protocol.NotificationCancelled && !l.cancels(m.cancelled()):
+	case o.Route.Method == protocol.NotificationCancelled && !l.cancels(o.Route.ID):
 		return nil
 	case !l.out.fits(len(o.Frame)):
 		l.out.refuse(len(o.Frame))
 		return transport.ErrBusy
 	}
-	l.accept(&outgoing{Outbound: o, message: m})
+	l.accept(&outgoing{Outbound: o})
 	return nil
 }
 
@@ -114,7 +109,7 @@ func (l *clientLink) cancels(id jsonrpc.ID) bool {
 
 func (l *clientLink) accept(o *outgoing) {
 	l.sent++
-	if o.number = l.sent; o.Kind == jsonrpc.KindRequest {
+	if o.number = l.sent; o.Route.Kind == jsonrpc.KindRequest {
 		l.opened++
 		o.exchange = newExchange(l, l.opened, o)
 		l.exchanges[l.opened] = o.exchange

@@ -56,12 +56,12 @@ func (l *clientLink) newPost(o *outgoing) *attempt {
 	a.header.Set("Content-Type", typeJSON)
 	switch {
 	case o.modern():
-		a.header.Set(headerVersion, o.version())
-		a.header.Set(headerMethod, o.Method)
-		if name := o.name(); name != "" {
-			a.header.Set(headerName, encodeHeader(name))
+		a.header.Set(headerVersion, o.Route.Version)
+		a.header.Set(headerMethod, o.Route.Method)
+		if o.Route.Name != "" {
+			a.header.Set(headerName, encodeHeader(o.Route.Name))
 		}
-	case o.Method != protocol.MethodInitialize:
+	case o.Route.Method != protocol.MethodInitialize:
 		a.joinSession()
 	}
 	return a

@@ -8,11 +8,13 @@ import (
 // An outgoing is a frame on its way to the server.
 type outgoing struct {
 	transport.Outbound
-	message
 	number   uint64    // in the order of Send
 	exchange *exchange // what a request has opened
 	held     bool      // it counts against the outbox
 }
+
+// modern reports whether the message says by itself which revision it speaks.
+func (o *outgoing) modern() bool { return o.Route.Version != "" }
 
 // An outbox holds frames that are not written yet, within the bounds of a
 // queue. A frame of any size fits an empty one. Unlike a queue's, frames leave

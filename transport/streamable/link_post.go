@@ -45,7 +45,7 @@ func (l *clientLink) post(o *outgoing) {
 		a.fatal = l.countDisowned(a, refused)
 	}
 	switch {
-	case err == nil && o.Method == protocol.NotificationInitialized:
+	case err == nil && o.Route.Method == protocol.NotificationInitialized:
 		l.openMain()
 	case err == nil, o.Tag == 0: // nobody asks after it
 	case l.ctx.Err() != nil, a.fatal != nil:
@@ -59,10 +59,10 @@ func (l *clientLink) post(o *outgoing) {
 
 // label names a message in errors.
 func (o *outgoing) label() string {
-	if o.Method == "" {
+	if o.Route.Method == "" {
 		return "a response"
 	}
-	return o.Method
+	return o.Route.Method
 }
 
 // accepted reads the response to what is no request.

@@ -32,10 +32,9 @@ type message struct {
 // where a message goes. Each is looked at alone: one that is of the wrong type
 // is not there.
 type routed struct {
-	Name      json.RawMessage `json:"name"`
-	URI       json.RawMessage `json:"uri"`
-	RequestID json.RawMessage `json:"requestId"` // of notifications/cancelled
-	Meta      json.RawMessage `json:"_meta"`
+	Name json.RawMessage `json:"name"`
+	URI  json.RawMessage `json:"uri"`
+	Meta json.RawMessage `json:"_meta"`
 }
 
 // meta are the members of _meta that make a message a modern one.
@@ -72,22 +71,13 @@ func (m *message) version() string { return text(m.meta.Version) }
 // name is what the Mcp-Name header mirrors: none for most methods.
 func (m *message) name() string {
 	switch m.Method {
-	case "tools/call", "prompts/get":
+	case protocol.MethodCallTool, "prompts/get":
 		return text(m.routed.Name)
 	case "resources/read":
 		return text(m.routed.URI)
 	default:
 		return ""
 	}
-}
-
-// cancelled is the request that a notifications/cancelled names; the zero ID
-// for any other message.
-func (m *message) cancelled() (id jsonrpc.ID) {
-	if m.Method == protocol.NotificationCancelled {
-		decode(m.routed.RequestID, &id)
-	}
-	return id
 }
 
 func text(raw json.RawMessage) (s string) {

@@ -131,8 +131,8 @@ func (s *serverSession) deliver(w http.ResponseWriter, r *http.Request, p *poste
 	if !s.credit.take(r.Context(), s.closing, 1) {
 		return s.refusal(jsonrpc.ID{})
 	}
-	frame := p.take()
-	if !s.to.Tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame}) }) {
+	in := p.take()
+	if !s.to.Tell(func(to transport.Receiver) { to.Receive(in) }) {
 		return s.refusal(jsonrpc.ID{})
 	}
 	w.WriteHeader(http.StatusAccepted)

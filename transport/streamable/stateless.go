@@ -1,12 +1,12 @@
 package streamable
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // postModern serves a POST of a revision without sessions. What only its
@@ -83,7 +83,7 @@ func mismatch(header http.Header, m *message) string {
 // hasName reports whether the messages of a method have a name to mirror. One
 // that lacks it must not be called something by its header.
 func hasName(method string) bool {
-	return method == "tools/call" || method == "prompts/get" || method == "resources/read"
+	return method == protocol.MethodCallTool || method == "prompts/get" || method == "resources/read"
 }
 
 // differs says how a header is not the one that mirrors want.
@@ -108,15 +108,11 @@ func differs(header http.Header, name, want string, decode func(string) (string,
 func asItIs(value string) (string, error) { return value, nil }
 
 // status is that of a response that consists of its answer.
-func (a *answer) status(frame []byte) int {
-	if !a.session.isStateless() || !bytes.Contains(frame, []byte(`"error"`)) {
+func (a *answer) status(route transport.Route) int {
+	if !a.session.isStateless() || route.Kind != jsonrpc.KindError {
 		return http.StatusOK
 	}
-	m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
-	if err != nil || m.Kind != jsonrpc.KindError {
-		return http.StatusOK
-	}
-	switch m.Error.Code {
+	switch route.Code {
 	case jsonrpc.CodeMethodNotFound:
 		return http.StatusNotFound
 	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest,

@@ -119,7 +119,7 @@ func (a *answer) run(ctx context.Context, w *response, p *posted) error {
 		w.Header().Set(headerSession, a.session.id)
 	}
 	if frames[0].Last {
-		return w.json(a.status(frames[0].Frame), frames[0])
+		return w.json(a.status(frames[0].Route), frames[0])
 	}
 	w.begin()
 	return w.stream(ctx, frames, a.note)
@@ -132,10 +132,9 @@ func (a *answer) deliver(ctx context.Context, p *posted) error {
 		granted, err := a.takeCredit()
 		switch {
 		case granted:
-			frame := p.take()
-			a.delivered = a.session.to.Tell(func(to transport.Receiver) {
-				to.Receive(transport.Inbound{Stream: a.stream, Last: true, Frame: frame})
-			})
+			in := p.take()
+			in.Stream, in.Last = a.stream, true
+			a.delivered = a.session.to.Tell(func(to transport.Receiver) { to.Receive(in) })
 			return nil // what was lost in between is found when the answer is waited for
 		case err != nil:
 			return err
@@ -192,25 +191,26 @@ func (a *answer) note(frames []transport.Outbound) {
 		return
 	}
 	for _, o := range frames {
-		m, err := jsonrpc.Decode(o.Frame, jsonrpc.Limits{})
-		if err != nil || m.ID != a.id {
+		if o.Route.ID != a.id {
 			continue
 		}
-		switch m.Kind {
+		switch o.Route.Kind {
 		case jsonrpc.KindResult:
 			a.established = true
-			a.session.negotiated(m.Result)
+			a.session.negotiated(o.Frame)
 		case jsonrpc.KindError:
 			a.rejected = true
 		}
 	}
 }
 
-func (s *serverSession) negotiated(result []byte) {
+// negotiated reads the answer to initialize, in the goroutine of its request.
+func (s *serverSession) negotiated(answer []byte) {
 	var agreed struct {
 		Version string `json:"protocolVersion"`
 	}
-	takesBatches := protocol.Unmarshal(result, &agreed) == nil && agreed.Version == protocol.Version20250326
+	m, err := jsonrpc.Decode(answer, jsonrpc.Limits{})
+	takesBatches := err == nil && decode(m.Result, &agreed) && agreed.Version == protocol.Version20250326
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.batches = takesBatches

@@ -26,8 +26,9 @@ func TestSuitesOfASession(t *testing.T) {
 
 func TestSuitesWithoutASession(t *testing.T) {
 	runSuites(t, func(t *testing.T) transport.Transport { return &Client{URL: serveEcho(t)} }, proptest.Options{
-		Params: modernParams,
-		Conn:   conn.Options{Dialect: leaving{}},
+		Params:  modernParams,
+		Version: protocol.Version20260728,
+		Conn:    conn.Options{Dialect: leaving{}},
 	})
 }
 
