@@ -48,7 +48,7 @@ func serveBowline(ctx context.Context, revisions []string) error {
 
 func handleBowline(revisions []string) (http.Handler, func(context.Context) error) {
 	s := newBowlineServer(revisions...)
-	handler := streamable.NewHandler(s.Accept, streamable.HandlerOptions{})
+	handler := streamable.NewHandler(s, streamable.HandlerOptions{})
 	return handler, func(ctx context.Context) error { return errors.Join(s.Close(ctx), handler.Close(0)) }
 }
 

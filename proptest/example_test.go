@@ -47,15 +47,22 @@ func ExampleEcho() {
 	_, _ = TestMain, TestRestart
 }
 
+// An echoServer serves links with a handler that echoes.
+type echoServer struct{}
+
+func (echoServer) Accept(link transport.Link) {
+	c := conn.Accept(link, conn.Options{Handler: proptest.EchoHandler()})
+	c.Start(context.Background(), func(error) {})
+}
+
+func (echoServer) Close(context.Context) error { return nil }
+
 // A peer behind an HTTP handler, with the handshake that its sessions begin
 // with.
 func ExampleEchoHandler() {
 	var t *testing.T // of a test
 
-	h := streamable.NewHandler(func(link transport.Link) {
-		c := conn.Accept(link, conn.Options{Handler: proptest.EchoHandler()})
-		c.Start(context.Background(), func(error) {})
-	}, streamable.HandlerOptions{})
+	h := streamable.NewHandler(echoServer{}, streamable.HandlerOptions{})
 	server := httptest.NewServer(h)
 	t.Cleanup(func() {
 		h.Close(time.Second)

@@ -91,7 +91,7 @@ func serveHTTP(cmd *cobra.Command, address string) error {
 		return usageFailure(err)
 	}
 	tools := bundled.New(bundled.Options{Version: version(), Log: cmd.ErrOrStderr()})
-	endpoint := streamable.NewHandler(tools.Accept, streamable.HandlerOptions{})
+	endpoint := streamable.NewHandler(tools, streamable.HandlerOptions{})
 	mux := http.NewServeMux()
 	mux.Handle(endpointPath, endpoint)
 	listening := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}

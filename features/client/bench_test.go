@@ -45,7 +45,7 @@ func inMemory(b *testing.B, s *server.Server) transport.Transport {
 }
 
 func overSocket(b *testing.B, s *server.Server) transport.Transport {
-	h := streamable.NewHandler(s.Accept, streamable.HandlerOptions{})
+	h := streamable.NewHandler(s, streamable.HandlerOptions{})
 	site := httptest.NewServer(h)
 	b.Cleanup(func() {
 		h.Close(0)

@@ -42,7 +42,7 @@ func (w *site) start() {
 		w.t.Fatal(err)
 	}
 	w.address = listener.Addr().String()
-	w.handler = streamable.NewHandler(w.server.Accept, streamable.HandlerOptions{})
+	w.handler = streamable.NewHandler(w.server, streamable.HandlerOptions{})
 	w.http, w.ended = &http.Server{Handler: w.handler}, make(chan error, 1)
 	go func() { w.ended <- w.http.Serve(listener) }()
 }

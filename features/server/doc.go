@@ -9,7 +9,7 @@
 //
 // or, over HTTP,
 //
-//	http.Handle("/mcp", streamable.NewHandler(s.Accept, streamable.HandlerOptions{}))
+//	http.Handle("/mcp", streamable.NewHandler(s, streamable.HandlerOptions{}))
 //
 // Each request is served beside the others. Its context ends when the client
 // cancels the request or is gone. A panic is answered as an internal error; the

@@ -25,7 +25,7 @@ func ExampleServer_Accept() {
 			return "Hello, " + in.Name + "!", nil
 		})
 
-	endpoint := streamable.NewHandler(s.Accept, streamable.HandlerOptions{})
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
 	defer endpoint.Close(0)
 	defer s.Close(context.Background())
 	site := httptest.NewServer(endpoint) // a program has its http.Server

@@ -15,7 +15,7 @@ import (
 // client is silent: everything from the handler to the server's own part.
 func BenchmarkIdleSession(b *testing.B) {
 	const many = 2000
-	h := streamable.NewHandler(newServer(server.Options{}).Accept, streamable.HandlerOptions{})
+	h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{})
 	defer h.Close(0)
 	openSession(b, h)
 	for b.Loop() {

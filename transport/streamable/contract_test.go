@@ -47,10 +47,10 @@ type lobby struct {
 func newLobby(t *testing.T) *lobby {
 	t.Helper()
 	l := &lobby{accepted: make(chan transport.Link, 1), listened: make(map[string]chan struct{})}
-	h := NewHandler(func(link transport.Link) {
+	h := NewHandler(accepting(func(link transport.Link) {
 		link.Bind(&usher{link: link, answer: fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":%q}}`, protocol.LatestLegacy)})
 		l.accepted <- link
-	}, HandlerOptions{})
+	}), HandlerOptions{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			w = &flushed{ResponseWriter: w, told: l.listener(r.Header.Get(headerSession))}

@@ -2,8 +2,10 @@ package streamable
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -32,6 +34,20 @@ type HandlerOptions struct {
 	// taken for DNS rebinding. Without any, only requests that come in on a
 	// loopback address are looked at for it.
 	AllowedHosts []string
+
+	// Choose returns the acceptor that a request is for: of a session that the
+	// request begins, or of a message without a session. Nil, also a nil pointer,
+	// is answered with 404. Acceptors are compared with ==, so return the same
+	// pointer for the same server. A request that names a session is not asked
+	// about: the session stays with its acceptor. Default: the acceptor given to
+	// NewHandler.
+	Choose func(*http.Request) Acceptor
+
+	// Identify returns the key of who sends a request, as the program's own
+	// authentication has established it, or "" for nobody. It becomes
+	// transport.Origin.Identity. A session belongs to the identity that began it:
+	// a request of another identity is answered with 403. Nil: nobody has one.
+	Identify func(*http.Request) string
 
 	MaxFrame    int           // bytes of one frame, either way; default 16 MiB
 	MaxSessions int           // sessions at a time; default 10,000
@@ -76,7 +92,7 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 // A stream of events needs a ResponseWriter that can flush, as
 // http.ResponseController does it; without, such an answer is refused with 500.
 type Handler struct {
-	accept   func(transport.Link)
+	acceptor Acceptor
 	options  HandlerOptions
 	held     budget // bytes of bodies that are held
 	sessions sessions
@@ -86,14 +102,24 @@ type Handler struct {
 	stopped chan struct{} // Close was called
 }
 
-// NewHandler returns a handler that hands each new link to accept, in the
-// goroutine of the request that began it. accept binds the link before it
-// returns, or closes it, which refuses the request with 503. Whoever bound it
-// closes it when it is lost.
-func NewHandler(accept func(transport.Link), o HandlerOptions) *Handler {
-	h := &Handler{accept: accept, options: o.withDefaults(), stopped: make(chan struct{})}
+// An Acceptor serves links; a *server.Server is one.
+type Acceptor interface {
+	// Accept serves a link and does not wait for its end. It binds the link before
+	// it returns, or closes it; then the request that began the link is refused
+	// with 503. The acceptor closes the link once it is lost.
+	Accept(link transport.Link)
+
+	// Close ends what the acceptor serves, and waits for it.
+	Close(ctx context.Context) error
+}
+
+// NewHandler returns a handler that gives each new link to an acceptor, in the
+// goroutine of the request that began the link.
+func NewHandler(a Acceptor, o HandlerOptions) *Handler {
+	h := &Handler{acceptor: a, options: o.withDefaults(), stopped: make(chan struct{})}
 	h.held.free = h.options.MaxHeld
 	h.sessions.byID = make(map[string]*serverSession)
+	h.sessions.shared = make(map[Acceptor]*serverSession)
 	h.sessions.limit, h.sessions.idleLimit = h.options.MaxSessions, h.options.SessionIdle
 	return h
 }
@@ -160,6 +186,18 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
 	return h.postLegacy(w, r, p)
 }
 
+// choose returns the acceptor of a request that no session decides.
+func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
+	if h.options.Choose == nil {
+		return h.acceptor, nil
+	}
+	a := h.options.Choose(r)
+	if v := reflect.ValueOf(a); a == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "there is no such server"}
+	}
+	return a, nil
+}
+
 // begin makes a link and has it accepted. It is then in use by the caller, who
 // has to leave it.
 func (h *Handler) begin(s *serverSession) *refusal {
@@ -169,7 +207,7 @@ func (h *Handler) begin(s *serverSession) *refusal {
 			s.end(transport.ErrClosed, 0)
 		}
 	}()
-	h.accept(s)
+	s.acceptor.Accept(s)
 	if bound = s.to.Bound() && h.sessions.enter(s); !bound {
 		return shuttingDown(jsonrpc.ID{})
 	}

@@ -17,7 +17,7 @@ import (
 // BenchmarkHandlerRoundTrip is one request at a time over a kept connection. The floor
 // decodes the same and echoes it.
 func BenchmarkHandlerRoundTrip(b *testing.B) {
-	h := NewHandler(func(link transport.Link) { newEcho(link) }, HandlerOptions{})
+	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{})
 	defer h.Close(0)
 	session := fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-06-18")).Header().Get("Mcp-Session-Id")
 	pad := strings.Repeat("x", 64)
@@ -108,7 +108,7 @@ func (e *echo) Lost(transport.Loss)             { close(e.acts) }
 func BenchmarkIdleSession(b *testing.B) {
 	const sessions = 10_000
 	for b.Loop() {
-		h := NewHandler(func(link transport.Link) { link.Bind(&mute{link: link}) }, HandlerOptions{})
+		h := NewHandler(accepting(func(link transport.Link) { link.Bind(&mute{link: link}) }), HandlerOptions{})
 		goroutines, bytes := resources()
 		for range sessions {
 			fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-06-18"))

@@ -30,6 +30,7 @@ const (
 // one revision, a batch of them.
 type posted struct {
 	message // zero for a batch
+	origin  *transport.Origin
 	batch   bool
 	asks    bool // it holds a request, so that an answer is due
 	frame   []byte
@@ -41,7 +42,7 @@ type posted struct {
 
 // take hands the message over. Nothing of it is held here any more.
 func (p *posted) take() transport.Inbound {
-	in := transport.Inbound{Frame: p.frame}
+	in := transport.Inbound{Frame: p.frame, Origin: p.origin}
 	if !p.batch {
 		m := p.Message
 		in.Message = &m
@@ -80,7 +81,7 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request) (*posted, *ref
 	if r.ContentLength > int64(h.options.MaxFrame) {
 		return nil, h.tooLarge()
 	}
-	p := &posted{budget: &h.held}
+	p := &posted{budget: &h.held, origin: originOf(r, h.identify(r))}
 	refused := h.read(p, w, r)
 	if refused == nil {
 		refused = p.decode()

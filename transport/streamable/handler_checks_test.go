@@ -13,7 +13,7 @@ import (
 // 405 when it was admitted, 403 when it was not.
 func statusOn(t *testing.T, o HandlerOptions, address, url, origin string) int {
 	t.Helper()
-	h := NewHandler(newAcceptor(respond).accept, o)
+	h := NewHandler(newAcceptor(respond), o)
 	defer h.Close(0)
 	r := httptest.NewRequest("PUT", url, nil)
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.ParseIP(address), Port: 80})))

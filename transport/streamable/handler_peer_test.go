@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -208,7 +209,9 @@ type acceptor struct {
 
 func newAcceptor(play script) *acceptor { return &acceptor{play: play, arrived: make(chan struct{})} }
 
-func (a *acceptor) accept(link transport.Link) {
+func (a *acceptor) Close(context.Context) error { return nil }
+
+func (a *acceptor) Accept(link transport.Link) {
 	p := newPeer(link, a.play, a.stingy)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -254,6 +257,16 @@ func (a *acceptor) finish(t testing.TB) {
 		}
 	}
 }
+
+// acceptFunc is an Acceptor that is a function.
+type acceptFunc func(transport.Link)
+
+func (accept acceptFunc) Accept(link transport.Link)  { accept(link) }
+func (accept acceptFunc) Close(context.Context) error { return nil }
+
+// accepting returns the acceptor of a function. A function cannot be compared, its
+// address can.
+func accepting(accept acceptFunc) Acceptor { return &accept }
 
 // respond is the script of most tests. Methods: initialize (fails without a
 // version), echo, notify (notifications first, one per params.n), fail with

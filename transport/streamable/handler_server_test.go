@@ -28,7 +28,7 @@ func newSite(t testing.TB, o HandlerOptions) *site {
 
 func newScriptedSite(t testing.TB, o HandlerOptions, a *acceptor) *site {
 	ctx, cancel := context.WithTimeout(context.Background(), hangLimit)
-	h := NewHandler(a.accept, o)
+	h := NewHandler(a, o)
 	s := &site{t: t, handler: h, acceptor: a, server: httptest.NewServer(h), ctx: ctx}
 	t.Cleanup(func() {
 		if err := h.Close(0); err != nil {

@@ -139,7 +139,7 @@ func TestAcceptMayRefuse(t *testing.T) {
 		"does not bind": func(transport.Link) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := NewHandler(accept, HandlerOptions{})
+			h := NewHandler(accepting(accept), HandlerOptions{})
 			server := httptest.NewServer(h)
 			defer server.Close()
 			defer h.Close(0)

@@ -25,7 +25,7 @@ func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		a := newAcceptor(respond)
 		a.stingy = stingy
-		b := &bench{t: t, handler: NewHandler(a.accept, o), acceptor: a}
+		b := &bench{t: t, handler: NewHandler(a, o), acceptor: a}
 		defer a.finish(t)
 		defer b.handler.Close(0)
 		test(t, b)

@@ -68,3 +68,37 @@ func TestAServerRoutesWithoutLookingIntoFrames(t *testing.T) {
 		}
 	}
 }
+
+// Whoever decodes a message hands the result on, except of a batch.
+//
+// Guarantees: G-0028.1
+func TestWhatWasDecodedIsHandedOn(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	session := s.initialize(protocol.Version20250326)
+	s.post(`{"jsonrpc":"2.0","method":"n"}`, session)
+	s.post(echoBody, session)
+	s.post("["+initialized+"]", session)
+	s.modern("echo", "")
+	for n, want := range [][]string{{"initialize", "n", "echo", ""}, {"echo"}} {
+		p := s.peer(t, n)
+		p.awaitReceived(t, len(want))
+		for i, in := range p.received {
+			var method string
+			if in.Message != nil {
+				method = in.Message.Method
+			}
+			if method != want[i] {
+				t.Errorf("link %d: %q was handed on as a message %q", n, in.Frame, method)
+			}
+		}
+	}
+	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+		stream(w, "data: "+notification("n")+"\n\ndata: "+result(1)+"\n\n")
+	})
+	r.call(1, 2)
+	for n, kind := range []jsonrpc.Kind{jsonrpc.KindNotification, jsonrpc.KindResult} {
+		if in := r.frame(n); in.Message == nil || in.Message.Kind != kind {
+			t.Errorf("%q was handed on as %+v", in.Frame, in.Message)
+		}
+	}
+}

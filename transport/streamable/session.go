@@ -18,6 +18,8 @@ import (
 // It has no goroutine of its own.
 type serverSession struct {
 	id       string // empty: the link of messages without a session
+	acceptor Acceptor
+	identity string // who has begun it
 	maxFrame int
 	table    *sessions
 	to       delivery.Delivery
@@ -45,8 +47,8 @@ type serverSession struct {
 	since   time.Time     // when it became idle
 }
 
-func (h *Handler) newSession(id string) *serverSession {
-	return &serverSession{id: id, maxFrame: h.options.MaxFrame, table: &h.sessions, closing: make(chan struct{})}
+func (h *Handler) newSession(id string, a Acceptor) *serverSession {
+	return &serverSession{id: id, acceptor: a, maxFrame: h.options.MaxFrame, table: &h.sessions, closing: make(chan struct{})}
 }
 
 // drawSessionID returns 256 random bits as visible ASCII.

@@ -33,7 +33,7 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, p *posted) 
 	case !named:
 		return invalid(p.requestID(), "%s is missing: initialize first", headerSession)
 	}
-	s, refused := h.enterSession(r, p.requestID())
+	s, refused := h.enterSession(r, p.requestID(), p.origin.Identity)
 	if refused != nil {
 		return refused
 	}
@@ -58,7 +58,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.ContentLength != 0 { // its end would have to be waited for
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
-	s, refused := h.enterSession(r, jsonrpc.ID{})
+	s, refused := h.enterSession(r, jsonrpc.ID{}, h.identify(r))
 	if refused != nil {
 		return refused
 	}
@@ -74,7 +74,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.Header.Get(headerSession) == "" || namesModern(r.Header) {
 		return notAllowed("POST")
 	}
-	s, refused := h.enterSession(r, jsonrpc.ID{})
+	s, refused := h.enterSession(r, jsonrpc.ID{}, h.identify(r))
 	if refused != nil {
 		return refused
 	}
@@ -86,12 +86,16 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 
 // enterSession finds the session that a request names, and makes the request a
 // user of it.
-func (h *Handler) enterSession(r *http.Request, id jsonrpc.ID) (*serverSession, *refusal) {
+func (h *Handler) enterSession(r *http.Request, id jsonrpc.ID, identity string) (*serverSession, *refusal) {
 	s := h.sessions.find(r.Header.Get(headerSession))
 	if s == nil {
 		return nil, sessionNotFound(id)
 	}
-	if refused := checkLegacyVersion(r.Header, id); refused != nil {
+	refused := checkLegacyVersion(r.Header, id)
+	if s.identity != identity {
+		refused = &refusal{status: http.StatusForbidden, text: "the session belongs to somebody else"}
+	}
+	if refused != nil {
 		h.sessions.leave(s)
 		return nil, refused
 	}
@@ -112,7 +116,12 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, p *posted) 
 	if refused := checkLegacyVersion(r.Header, p.ID); refused != nil {
 		return refused
 	}
-	s := h.newSession(drawSessionID())
+	chosen, refused := h.choose(r, p.ID)
+	if refused != nil {
+		return refused
+	}
+	s := h.newSession(drawSessionID(), chosen)
+	s.identity = p.origin.Identity
 	evicted, ok := h.sessions.add(s)
 	if !ok {
 		return unavailable(p.ID, "no more sessions are possible now")

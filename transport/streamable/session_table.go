@@ -16,13 +16,13 @@ type sessions struct {
 	idleLimit time.Duration
 	expiring  sync.WaitGroup // the timer, armed or running
 
-	mu        sync.Mutex
-	byID      map[string]*serverSession
-	stateless *serverSession
-	idle      list.List // of *serverSession, idle longest first
-	timer     *time.Timer
-	closed    bool
-	last      []*serverSession // those that were there when it was closed
+	mu     sync.Mutex
+	byID   map[string]*serverSession
+	shared map[Acceptor]*serverSession // of messages without a session
+	idle   list.List                   // of *serverSession, idle longest first
+	timer  *time.Timer
+	closed bool
+	last   []*serverSession // those that were there when it was closed
 }
 
 // add takes a new session up. One that is idle may have to give way: it is the
@@ -34,7 +34,7 @@ func (t *sessions) add(s *serverSession) (evicted *serverSession, ok bool) {
 		return nil, false
 	}
 	if s.isStateless() {
-		t.stateless = s
+		t.shared[s.acceptor] = s
 		return nil, true
 	}
 	if len(t.byID) >= t.limit {
@@ -60,12 +60,12 @@ func (t *sessions) find(id string) *serverSession {
 	return s
 }
 
-// current returns the link of messages without a session, in use by the caller,
-// or nil.
-func (t *sessions) current() *serverSession {
+// current returns the link of an acceptor's messages without a session, in use by
+// the caller, or nil.
+func (t *sessions) current(a Acceptor) *serverSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.stateless
+	s := t.shared[a]
 	if s == nil || !s.ready || latch.IsRaised(s.closing) {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (t *sessions) leave(s *serverSession) {
 	switch {
 	case s.quiet != nil:
 		close(s.quiet)
-	case !s.removed && !s.isStateless():
+	case !s.removed:
 		s.since, s.place = time.Now(), t.idle.PushBack(s)
 		t.arm()
 	}
@@ -128,8 +128,8 @@ func (t *sessions) forget(s *serverSession) {
 	if t.byID[s.id] == s {
 		delete(t.byID, s.id)
 	}
-	if t.stateless == s {
-		t.stateless = nil
+	if t.shared[s.acceptor] == s {
+		delete(t.shared, s.acceptor)
 	}
 	if s.place != nil {
 		t.idle.Remove(s.place)
@@ -181,8 +181,8 @@ func (t *sessions) close() (busy, idle []*serverSession) {
 		for _, s := range t.byID {
 			t.last = append(t.last, s)
 		}
-		if t.stateless != nil {
-			t.last = append(t.last, t.stateless)
+		for _, s := range t.shared {
+			t.last = append(t.last, s)
 		}
 		if t.timer != nil && t.timer.Stop() {
 			t.expiring.Done()

@@ -32,7 +32,11 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, p *posted) 
 		w.WriteHeader(http.StatusAccepted)
 		return nil
 	}
-	s, refused := h.stateless()
+	chosen, refused := h.choose(r, p.ID)
+	if refused != nil {
+		return refused
+	}
+	s, refused := h.shared(chosen)
 	if refused != nil {
 		refused.id = p.ID
 		return refused
@@ -42,18 +46,18 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, p *posted) 
 	return refused
 }
 
-// stateless returns the link of all messages without a session, in use by the
-// caller. It is made when there is none.
-func (h *Handler) stateless() (*serverSession, *refusal) {
-	if s := h.sessions.current(); s != nil {
+// shared returns the link of an acceptor's messages without a session, in use by
+// the caller. It is made when there is none.
+func (h *Handler) shared(a Acceptor) (*serverSession, *refusal) {
+	if s := h.sessions.current(a); s != nil {
 		return s, nil
 	}
 	h.making.Lock()
 	defer h.making.Unlock()
-	if s := h.sessions.current(); s != nil {
+	if s := h.sessions.current(a); s != nil {
 		return s, nil
 	}
-	s := h.newSession("")
+	s := h.newSession("", a)
 	if _, ok := h.sessions.add(s); !ok {
 		return nil, shuttingDown(jsonrpc.ID{})
 	}

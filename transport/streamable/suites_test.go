@@ -74,10 +74,10 @@ func serveEcho(t *testing.T) (url string) {
 // serveWith serves whoever calls, and returns where.
 func serveWith(t *testing.T, handler conn.Handler, through func(http.Handler) http.Handler) (url string) {
 	t.Helper()
-	h := NewHandler(func(link transport.Link) {
+	h := NewHandler(accepting(func(link transport.Link) {
 		c := conn.Accept(link, conn.Options{Handler: handler})
 		c.Start(context.Background(), func(error) {})
-	}, HandlerOptions{})
+	}), HandlerOptions{})
 	s := httptest.NewServer(through(h))
 	t.Cleanup(func() {
 		h.Close(time.Second)

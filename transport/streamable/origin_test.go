@@ -1,0 +1,134 @@
+package streamable
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// userKey is where the middleware puts the user of a request.
+type userKey struct{}
+
+// authenticated is ordinary middleware: it takes the subject of the request's
+// token for its user.
+func authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, r.Header.Get("Authorization"))))
+	})
+}
+
+func user(r *http.Request) string { return r.Context().Value(userKey{}).(string) }
+
+// who answers with the user of its context, and with who has sent the message.
+type who struct{}
+
+func (who) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	if in.Method == protocol.MethodInitialize {
+		return json.RawMessage(`{"protocolVersion":"2025-03-26"}`), nil
+	}
+	return fmt.Appendf(nil, `"%v %s %s %v %v"`, ctx.Value(userKey{}), in.Origin.Identity, in.Origin.Header("x-trace"),
+		in.Origin.RemoteAddr != "", in.Origin.TLS != nil), nil
+}
+
+func (who) ServeNotification(context.Context, *conn.Incoming) {}
+
+// newWho serves who is behind the middleware.
+func newWho(t *testing.T, o HandlerOptions, start func(*httptest.Server)) *site {
+	h := NewHandler(accepting(func(link transport.Link) {
+		c := conn.Accept(link, conn.Options{Handler: who{}, Dialect: batching{}})
+		if err := c.Start(context.Background(), func(error) {}); err != nil {
+			t.Error(err)
+		}
+	}), o)
+	server := httptest.NewUnstartedServer(authenticated(h))
+	start(server)
+	ctx, cancel := context.WithTimeout(context.Background(), hangLimit)
+	t.Cleanup(func() {
+		h.Close(0)
+		cancel()
+		server.Close()
+	})
+	return &site{t: t, handler: h, server: server, ctx: ctx}
+}
+
+type batching struct{ leaving }
+
+func (batching) Batches() bool { return true }
+
+// Two users share a session, and each request is served as its own user's: in a
+// batch, every one.
+//
+// Guarantees: G-0028.2
+func TestEachMessageOfASessionHasItsOwnOrigin(t *testing.T) {
+	s := newWho(t, HandlerOptions{}, (*httptest.Server).Start)
+	session := s.initialize("2025-03-26")
+	for _, name := range []string{"alice", "bob", "alice"} {
+		want := fmt.Sprintf(`{"jsonrpc":"2.0","id":5,"result":"%s  t-%s true false"}`, name, name)
+		if r := s.post(echoBody, session, "Authorization: "+name, "X-Trace: t-"+name); r.body != want {
+			t.Errorf("%s is %s, want %s", name, r.body, want)
+		}
+		events := s.listen("POST", "["+echoBody+","+echoBody2+"]", append(posting(), session, "Authorization: "+name, "X-Trace: t-"+name))
+		got := []string{events.next(), events.next()}
+		if events.wantEnd(); !sameLines(got, "data: "+want+"\n", fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":6,\"result\":\"%s  t-%s true false\"}\n", name, name)) {
+			t.Errorf("the batch of %s is %q", name, got)
+		}
+	}
+}
+
+const echoBody2 = `{"jsonrpc":"2.0","id":6,"method":"echo"}`
+
+func sameLines(got []string, a, b string) bool {
+	return got[0] == a && got[1] == b || got[0] == b && got[1] == a
+}
+
+// Guarantees: G-0028.2
+func TestEachModernMessageHasItsOwnOrigin(t *testing.T) {
+	s := newWho(t, HandlerOptions{Identify: user}, (*httptest.Server).StartTLS)
+	for _, name := range []string{"alice", "bob", "alice"} {
+		want := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"result":"%s %s t-%s true true"}`, name, name, name)
+		if r := s.modern("echo", "", "Authorization: "+name, "X-Trace: t-"+name); r.body != want {
+			t.Errorf("%s is %s, want %s", name, r.body, want)
+		}
+	}
+}
+
+// A session is used by the one who began it, and by nobody else.
+//
+// Guarantees: G-0028.3
+func TestASessionBelongsToItsIdentity(t *testing.T) {
+	for _, owner := range []string{"alice", ""} {
+		s := newWho(t, HandlerOptions{Identify: user}, (*httptest.Server).Start)
+		begun := s.post(initializeBody("2025-11-25"), "Authorization: "+owner)
+		session := "Mcp-Session-Id: " + begun.header.Get("Mcp-Session-Id")
+		for _, other := range []string{"bob", ""} {
+			if other == owner {
+				continue
+			}
+			for _, r := range []reply{
+				s.post(echoBody, session, "Authorization: "+other),
+				s.do("GET", "", header{session, "Accept: text/event-stream", "Authorization: " + other}),
+				s.do("DELETE", "", header{session, "Authorization: " + other}),
+			} {
+				if r.status != http.StatusForbidden {
+					t.Errorf("%q in the session of %q: %+v", other, owner, r)
+				}
+			}
+		}
+		if r := s.post(echoBody, "Mcp-Session-Id: unknown", "Authorization: bob"); r.status != http.StatusNotFound {
+			t.Errorf("an unknown session: %+v", r)
+		}
+		if r := s.post(echoBody, session, "Authorization: "+owner); r.status != http.StatusOK {
+			t.Errorf("its owner: %+v", r)
+		}
+		if r := s.do("DELETE", "", header{session, "Authorization: " + owner}); r.status != http.StatusNoContent {
+			t.Errorf("its owner ends it: %+v", r)
+		}
+	}
+}
