@@ -86,11 +86,11 @@ type completePromptResult GetPromptResult // without methods
 
 // MarshalJSONTo encodes the result. While InputRequired is set, the result type
 // is input_required and only InputRequired and _meta are sent.
-func (r GetPromptResult) MarshalJSONTo(to *jsontext.Encoder) error {
+func (r *GetPromptResult) MarshalJSONTo(to *jsontext.Encoder) error {
 	if r.InputRequired != nil {
 		return r.InputRequired.marshalAs(to, r.Result, nil)
 	}
-	return marshalTo(to, completePromptResult(r))
+	return marshalTo(to, (*completePromptResult)(r))
 }
 
 // A PromptMessage is one message of a prompt. Content must not be nil when it is

@@ -121,11 +121,11 @@ type completeReadResult ReadResourceResult // without methods
 
 // MarshalJSONTo encodes the result. While InputRequired is set, the result type
 // is input_required and only InputRequired and _meta are sent.
-func (r ReadResourceResult) MarshalJSONTo(to *jsontext.Encoder) error {
+func (r *ReadResourceResult) MarshalJSONTo(to *jsontext.Encoder) error {
 	if r.InputRequired != nil {
 		return r.InputRequired.marshalAs(to, r.Result, nil)
 	}
-	return marshalTo(to, completeReadResult(r))
+	return marshalTo(to, (*completeReadResult)(r))
 }
 
 // ResourceContents is the text or the bytes of a resource. Set exactly one of
@@ -142,11 +142,11 @@ type ResourceContents struct {
 type checkedContents ResourceContents // without methods
 
 // MarshalJSONTo fails unless exactly one of Text and Blob is set.
-func (c ResourceContents) MarshalJSONTo(to *jsontext.Encoder) error {
+func (c *ResourceContents) MarshalJSONTo(to *jsontext.Encoder) error {
 	if (c.Text == nil) == (c.Blob == nil) {
 		return errors.New("protocol: contents of a resource need either Text or Blob: " + c.URI)
 	}
-	return marshalTo(to, checkedContents(c))
+	return marshalTo(to, (*checkedContents)(c))
 }
 
 // UnmarshalJSON fails if both Text and Blob are set.

@@ -136,9 +136,9 @@ type completeToolResult CallToolResult // without methods
 
 // MarshalJSONTo encodes the result. While InputRequired is set, the result type
 // is input_required and only InputRequired, _meta and Others are sent.
-func (r CallToolResult) MarshalJSONTo(to *jsontext.Encoder) error {
+func (r *CallToolResult) MarshalJSONTo(to *jsontext.Encoder) error {
 	if r.InputRequired != nil {
 		return r.InputRequired.marshalAs(to, r.Result, r.Others)
 	}
-	return marshalTo(to, completeToolResult(r))
+	return marshalTo(to, (*completeToolResult)(r))
 }

@@ -1,26 +1,32 @@
 package jsonrpc
 
 import (
+	"bytes"
 	"errors"
 	"unicode/utf8"
 )
 
 // The defaults of [Limits].
 const (
-	DefaultMaxDepth = 512
-	DefaultMaxBatch = 1024
+	DefaultMaxDepth  = 512
+	DefaultMaxValues = 1 << 20
+	DefaultMaxBatch  = 1024
 )
 
-// jsontext refuses a depth above 10,000 by itself; what is one less is ours to tell.
+// deepestLimit is the largest possible MaxDepth: jsontext itself refuses more
+// than 10,000 levels.
 const deepestLimit = 9_999
 
-// Limits bounds what a peer may send. The length of a frame is bounded by
-// whoever reads it from the network.
+// Limits bounds what a peer may send. The transport bounds the length of a frame.
 type Limits struct {
 	// MaxDepth is how many objects and arrays may be open at once in a frame,
 	// counting the message itself and the array of a batch. Zero means
 	// DefaultMaxDepth; more than 9,999 means 9,999.
 	MaxDepth int
+	// MaxValues is how many values a frame may hold: objects, arrays, strings,
+	// numbers, booleans and nulls at any depth. A value can take two bytes of a
+	// frame, and a hundred bytes once it is decoded. Zero means DefaultMaxValues.
+	MaxValues int
 	// MaxBatch is how many messages one batch may hold. Zero means
 	// DefaultMaxBatch.
 	MaxBatch int
@@ -33,6 +39,13 @@ func (l Limits) maxDepth() int {
 	return min(l.MaxDepth, deepestLimit)
 }
 
+func (l Limits) maxValues() int {
+	if l.MaxValues <= 0 {
+		return DefaultMaxValues
+	}
+	return l.MaxValues
+}
+
 func (l Limits) maxBatch() int {
 	if l.MaxBatch <= 0 {
 		return DefaultMaxBatch
@@ -41,9 +54,11 @@ func (l Limits) maxBatch() int {
 }
 
 var (
-	// ErrTooDeep is the reason of a frame that nests deeper than its limit.
+	// ErrTooDeep refuses a frame that nests deeper than Limits.MaxDepth.
 	ErrTooDeep = errors.New("nested too deeply")
-	// ErrBatch is the reason of a batch that was not asked for.
+	// ErrTooManyValues refuses a frame that holds more than Limits.MaxValues.
+	ErrTooManyValues = errors.New("too many values")
+	// ErrBatch refuses an array where a single message is expected.
 	ErrBatch = errors.New("a batch is not accepted here")
 
 	errNotUTF8   = errors.New("not valid UTF-8")
@@ -56,7 +71,7 @@ var (
 //
 // The error is always a *[DecodeError].
 func Decode(frame []byte, limits Limits) (Message, error) {
-	r := newReader(frame, limits.maxDepth())
+	r := newReader(frame, limits.maxDepth(), limits.maxValues())
 	defer r.release()
 	if r.tokens.PeekKind() != '{' {
 		return Message{}, r.refuseNonObject()
@@ -81,12 +96,14 @@ func Decode(frame []byte, limits Limits) (Message, error) {
 	return m, nil
 }
 
-// refusal says what is wrong with the frame as a text, once it was read, with
-// err as the outcome. It returns nil if nothing is.
+// refusal returns what is wrong with the text of the frame, and nil if nothing
+// is. The frame was read with err as the outcome.
 func (r *reader) refusal(err error) *DecodeError {
 	switch {
 	case r.isTooDeep:
 		return &DecodeError{Code: CodeInvalidRequest, Err: ErrTooDeep}
+	case r.values > r.maxValues:
+		return &DecodeError{Code: CodeInvalidRequest, Err: ErrTooManyValues}
 	case err != nil:
 		return &DecodeError{Code: CodeParseError, Err: err}
 	case !utf8.Valid(r.frame):
@@ -96,7 +113,7 @@ func (r *reader) refusal(err error) *DecodeError {
 	}
 }
 
-// refuseNonObject says what is wrong with a frame that is no object.
+// refuseNonObject returns what is wrong with a frame that is not an object.
 func (r *reader) refuseNonObject() *DecodeError {
 	_, err := r.value()
 	if err == nil {
@@ -109,4 +126,63 @@ func (r *reader) refuseNonObject() *DecodeError {
 		return &DecodeError{Code: CodeInvalidRequest, Err: ErrBatch}
 	}
 	return &DecodeError{Code: CodeInvalidRequest, Err: errNotObject}
+}
+
+// An Item is one element of a batch: a message, or an error.
+type Item struct {
+	Message Message
+	Err     *DecodeError // nil for a message
+}
+
+// IsBatch reports whether frame begins as an array, so that the replies to it
+// belong in an array too, even if it holds a single message.
+func IsBatch(frame []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(frame, " \t\r\n"), []byte("["))
+}
+
+// DecodeBatch reads the messages that frame holds: the elements of an array, in
+// order, or a single message. It is for protocols that allow batches, such as
+// MCP 2025-03-26.
+//
+// An element that is not a message becomes an Item with an error; the others are
+// read nevertheless. DecodeBatch refuses the whole frame, with a *[DecodeError],
+// if it is not UTF-8 or not JSON, is an empty array, or exceeds limits.
+func DecodeBatch(frame []byte, limits Limits) ([]Item, error) {
+	if !IsBatch(frame) {
+		m, err := Decode(frame, limits)
+		if err != nil {
+			return nil, err
+		}
+		return []Item{{Message: m}}, nil
+	}
+	elements, err := splitBatch(frame, limits)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]Item, len(elements))
+	for i, element := range elements {
+		m, err := Decode(element, limits)
+		items[i].Message = m
+		if errors.As(err, &items[i].Err) && IsBatch(element) {
+			items[i].Err.Err = errNotObject
+		}
+	}
+	return items, nil
+}
+
+// splitBatch returns the elements of a valid JSON array, within limits.
+func splitBatch(frame []byte, limits Limits) ([][]byte, error) {
+	r := newReader(frame, limits.maxDepth(), limits.maxValues())
+	defer r.release()
+	elements, err := r.elements(limits.maxBatch())
+	if err == errBatchTooLong {
+		return nil, &DecodeError{Code: CodeInvalidRequest, Err: err}
+	}
+	if refused := r.refusal(err); refused != nil {
+		return nil, refused
+	}
+	if len(elements) == 0 {
+		return nil, &DecodeError{Code: CodeInvalidRequest, Err: errBatchEmpty}
+	}
+	return elements, nil
 }

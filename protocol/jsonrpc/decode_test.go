@@ -336,3 +336,42 @@ func TestHostileFramesCostLittleMemory(t *testing.T) {
 		}
 	}
 }
+
+// Guarantees: G-0016.8
+func TestValueLimitIsExact(t *testing.T) {
+	for frame, values := range map[string]int{
+		`{"jsonrpc":"2.0","id":1,"method":"m"}`:                                    4,
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":[1,2,{"a":[],"b":",[{"}]}`: 10,
+		`{"params":[{},{},{},{}],"jsonrpc":"2.0","method":"m","id":1}`:             9,
+		`{"jsonrpc":"2.0","id":1,"result":[[[null]],true,{}]}`:                     9,
+	} {
+		if _, err := jsonrpc.Decode([]byte(frame), jsonrpc.Limits{MaxValues: values}); err != nil {
+			t.Errorf("%s: %v", frame, err)
+		}
+		var refused *jsonrpc.DecodeError
+		_, err := jsonrpc.Decode([]byte(frame), jsonrpc.Limits{MaxValues: values - 1})
+		if !errors.Is(err, jsonrpc.ErrTooManyValues) || !errors.As(err, &refused) || refused.ID != jsonrpc.IntegerID(1) || refused.Code != jsonrpc.CodeInvalidRequest {
+			t.Errorf("%s with one value too many: %v", frame, err)
+		}
+		batch := []byte("[" + frame + "]")
+		if _, err := jsonrpc.DecodeBatch(batch, jsonrpc.Limits{MaxValues: values + 1}); err != nil {
+			t.Errorf("%s: %v", batch, err)
+		}
+		if _, err := jsonrpc.DecodeBatch(batch, jsonrpc.Limits{MaxValues: values}); !errors.Is(err, jsonrpc.ErrTooManyValues) {
+			t.Errorf("%s with one value too many: %v", batch, err)
+		}
+	}
+}
+
+// Guarantees: G-0016.8
+func TestDefaultValueLimit(t *testing.T) {
+	frame := func(elements int) []byte {
+		return []byte(`{"jsonrpc":"2.0","id":1,"result":[` + strings.Repeat(`0,`, elements-1) + `0]}`)
+	}
+	if _, err := jsonrpc.Decode(frame(jsonrpc.DefaultMaxValues-4), jsonrpc.Limits{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := jsonrpc.Decode(frame(jsonrpc.DefaultMaxValues-3), jsonrpc.Limits{}); !errors.Is(err, jsonrpc.ErrTooManyValues) {
+		t.Error(err)
+	}
+}

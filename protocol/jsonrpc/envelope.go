@@ -3,6 +3,7 @@ package jsonrpc
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -31,7 +32,7 @@ func (e *envelope) slot(name []byte) *[]byte {
 	}
 }
 
-// kind says what the members present make of the message, or zero.
+// kind returns the kind that follows from the members present, or zero.
 func (e *envelope) kind() Kind {
 	switch {
 	case e.method != nil && (e.result != nil || e.failure != nil):
@@ -51,7 +52,7 @@ func (e *envelope) kind() Kind {
 	}
 }
 
-// describe notes in refused what could be read of the message nevertheless.
+// describe adds to refused what could be read of the message.
 func (e *envelope) describe(refused *DecodeError) {
 	refused.Kind = e.kind()
 	if id, err := parseID(e.id); err == nil {
@@ -59,7 +60,7 @@ func (e *envelope) describe(refused *DecodeError) {
 	}
 }
 
-// message reads the members, or says which rule they break.
+// message reads the members, or fails with the rule that they break.
 func (e *envelope) message(repeated []byte) (Message, error) {
 	if repeated != nil {
 		return Message{}, fmt.Errorf("member %q is repeated", repeated)
@@ -139,12 +140,12 @@ func (o *errorObject) slot(name []byte) *[]byte {
 	}
 }
 
-// parseError reads the valid JSON value raw as an error object.
+// parseError reads an error object. Raw is valid JSON.
 func parseError(raw []byte) (*Error, error) {
 	if kindOf(raw) != '{' {
 		return nil, errors.New(`member "error" is not an object`)
 	}
-	r := newReader(raw, deepestLimit) // its frame was within the bound already
+	r := newReader(raw, deepestLimit, math.MaxInt) // its frame was within its limits
 	defer r.release()
 	var o errorObject
 	repeated, err := r.members(o.slot)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -17,38 +18,44 @@ type reader struct {
 	tokens jsontext.Decoder
 
 	maxDepth  int
-	mayBeDeep bool // the frame has enough brackets to nest deeper than maxDepth
-	isTooDeep bool // and it does, as far as it was read
+	maxValues int
+	mustWalk  bool // the frame has enough brackets or commas to exceed a limit
+	isTooDeep bool // as far as the frame was read; so is values
+	values    int  // counted only if mustWalk is set
 
 	envelope envelope // what Decode reads, here so that a message costs no allocation for it
 }
 
-// What jsontext is not asked to check. Repeated names matter only where this
-// package reads members, and a lone surrogate escape only in strings it reads;
-// UTF-8 is checked for the whole frame at once, which is faster.
+// readerOptions turns checks of jsontext off. This package refuses repeated names
+// only among the members that it reads, and lone surrogate escapes only in strings
+// that it reads. It checks UTF-8 for the whole frame at once, which is faster.
 var readerOptions = []jsontext.Options{
 	jsontext.AllowDuplicateNames(true),
 	jsontext.AllowInvalidUTF8(true),
 }
 
-// The pool holds readers that are ready for a frame.
+// readers holds readers that are ready for a frame.
 var readers = sync.Pool{New: func() any {
 	r := new(reader)
 	r.tokens.Reset(&r.source, readerOptions...)
 	return r
 }}
 
-func newReader(frame []byte, maxDepth int) *reader {
+func newReader(frame []byte, maxDepth, maxValues int) *reader {
 	r := readers.Get().(*reader)
 	r.frame = frame
 	r.source = *bytes.NewBuffer(frame)
-	r.maxDepth = maxDepth
-	r.mayBeDeep = bytes.Count(frame, []byte{'{'})+bytes.Count(frame, []byte{'['}) > maxDepth
-	r.isTooDeep = false
+	r.maxDepth, r.maxValues = maxDepth, maxValues
+	brackets := bytes.Count(frame, []byte{'{'}) + bytes.Count(frame, []byte{'['})
+	r.mustWalk = brackets > maxDepth
+	if len(frame)/2 >= maxValues { // a value takes two bytes, but for the last
+		r.mustWalk = r.mustWalk || brackets+bytes.Count(frame, []byte{','}) >= maxValues
+	}
+	r.isTooDeep, r.values = false, 1 // the message itself
 	return r
 }
 
-// release forgets the frame, so that the pool keeps none alive.
+// release forgets the frame, so that the pool does not keep it alive.
 func (r *reader) release() {
 	r.frame, r.envelope = nil, envelope{}
 	r.source = bytes.Buffer{}
@@ -56,9 +63,9 @@ func (r *reader) release() {
 	readers.Put(r)
 }
 
-// members reads one object. slot says where the value of a member goes, or nil
-// for a member to ignore. The last repeated member, if any, is returned; its
-// value is replaced by null: it is there, but worth nothing.
+// members reads one object. slot returns where the value of a member goes, and nil
+// for a member to ignore. If a member is repeated, its value becomes null and
+// members returns the last such name.
 func (r *reader) members(slot func(name []byte) *[]byte) (repeated []byte, err error) {
 	if _, err := r.tokens.ReadToken(); err != nil { // the opening brace
 		return nil, err
@@ -109,7 +116,7 @@ func (r *reader) elements(limit int) (elements [][]byte, err error) {
 // value reads one value, or the name of a member, and returns its bytes in the
 // frame.
 func (r *reader) value() ([]byte, error) {
-	if r.mayBeDeep {
+	if r.mustWalk {
 		return r.walkValue()
 	}
 	value, err := r.tokens.ReadValue() // faster, and recurses no deeper than maxDepth
@@ -129,15 +136,21 @@ func (r *reader) walkValue() ([]byte, error) {
 	return bytes.TrimLeft(r.frame[start:end:end], " \t\r\n,:"), nil
 }
 
-// walk reads one value token by token, without recursion, to see how deep it is.
-// It goes on when that is too deep, for the id may be yet to come; jsontext has
-// a bound of its own.
+// walk reads one value token by token, without recursion, to see how deep it is
+// and to count what is in it. Beyond a limit it goes on, since the id may come
+// later; jsontext has a limit of depth of its own.
 func (r *reader) walk() error {
 	for outside := r.tokens.StackDepth(); ; {
-		if _, err := r.tokens.ReadToken(); err != nil {
+		depth := r.tokens.StackDepth()
+		container, length := r.tokens.StackIndex(depth)
+		token, err := r.tokens.ReadToken()
+		if err != nil {
 			return err
 		}
-		depth := r.tokens.StackDepth()
+		if kind := token.Kind(); kind != '}' && kind != ']' && (container != '{' || length%2 != 0) {
+			r.values++
+		}
+		depth = r.tokens.StackDepth()
 		r.isTooDeep = r.isTooDeep || depth > r.maxDepth
 		if depth == outside {
 			return nil
@@ -162,3 +175,34 @@ func (r *reader) end() error {
 		return err
 	}
 }
+
+// kindOf returns the kind of the valid JSON value raw, zero if it is empty.
+func kindOf(raw []byte) jsontext.Kind { return jsontext.Value(raw).Kind() }
+
+// isInteger reports whether the valid JSON number raw is written without
+// fraction or exponent.
+func isInteger(raw []byte) bool { return !bytes.ContainsAny(raw, ".eE") }
+
+// unquote returns the text of the valid JSON string raw. Text that is no Unicode,
+// from bytes that are not UTF-8 or the escape of a lone surrogate, is an error;
+// it is then returned with U+FFFD in its place.
+func unquote(raw []byte) (string, error) {
+	if text := raw[1 : len(raw)-1]; isPlain(text) && utf8.Valid(text) {
+		return string(text), nil
+	}
+	text, err := jsontext.AppendUnquote(nil, raw)
+	return string(text), err
+}
+
+// memberName returns the text of the valid JSON string raw, which may be raw
+// itself. What is no Unicode is no name this package knows.
+func memberName(raw []byte) []byte {
+	if text := raw[1 : len(raw)-1]; isPlain(text) {
+		return text
+	}
+	name, _ := jsontext.AppendUnquote(nil, raw) // the error only says that U+FFFD was needed
+	return name
+}
+
+// isPlain reports whether the inside of a JSON string has no escapes.
+func isPlain(text []byte) bool { return bytes.IndexByte(text, '\\') < 0 }
