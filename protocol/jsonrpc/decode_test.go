@@ -340,10 +340,10 @@ func TestHostileFramesCostLittleMemory(t *testing.T) {
 // Guarantees: G-0016.8
 func TestValueLimitIsExact(t *testing.T) {
 	for frame, values := range map[string]int{
-		`{"jsonrpc":"2.0","id":1,"method":"m"}`:                                    4,
+		`{"jsonrpc":"2.0","id":1,"method":"m"}`:                                   4,
 		`{"jsonrpc":"2.0","id":1,"method":"m","params":[1,2,{"a":[],"b":",[{"}]}`: 10,
-		`{"params":[{},{},{},{}],"jsonrpc":"2.0","method":"m","id":1}`:             9,
-		`{"jsonrpc":"2.0","id":1,"result":[[[null]],true,{}]}`:                     9,
+		`{"params":[{},{},{},{}],"jsonrpc":"2.0","method":"m","id":1}`:            9,
+		`{"jsonrpc":"2.0","id":1,"result":[[[null]],true,{}]}`:                    9,
 	} {
 		if _, err := jsonrpc.Decode([]byte(frame), jsonrpc.Limits{MaxValues: values}); err != nil {
 			t.Errorf("%s: %v", frame, err)

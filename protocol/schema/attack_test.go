@@ -21,6 +21,8 @@ func nested(before, inside, after string, depth int) string {
 }
 
 // The work is in proportion to the value, or ends with ErrTooCostly.
+//
+// Guarantees: G-0016.9
 func TestAttacksTakeFewSteps(t *testing.T) {
 	for name, attack := range map[string]struct {
 		schema, value string
@@ -80,6 +82,8 @@ func manyMembers(n int) string      { return many(n, `"a#":0`) }
 func manyDependencies(n int) string { return many(n, `"a#":["a0","a4999"]`) }
 
 // Validate gives up when its context is done.
+//
+// Guarantees: G-0016.9
 func TestValidateStopsWithItsContext(t *testing.T) {
 	v, err := Compile(json.RawMessage(`{"items":{"minLength":1}}`))
 	if err != nil {

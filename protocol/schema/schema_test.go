@@ -14,6 +14,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A peer's schema can neither hang nor end the process.
+//
+// Guarantees: G-0016.10
 func TestOnlySchemasThatEndSoonAreCompiled(t *testing.T) {
 	for name, c := range map[string]struct {
 		schema   string
