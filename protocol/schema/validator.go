@@ -79,20 +79,6 @@ func Compile(raw json.RawMessage) (*Validator, error) {
 // of a tool's input schema.
 func (v *Validator) IsObject() bool { return v.root.types == typeObject }
 
-// An InvalidError reports a value that does not fit its schema. Its text tells
-// people and models what to change.
-type InvalidError struct {
-	Path   string // of the part that does not fit, as a JSON Pointer; empty for the whole value
-	Reason string // such as: is a string, not an integer
-}
-
-func (e *InvalidError) Error() string {
-	if e.Path == "" {
-		return "the value " + e.Reason
-	}
-	return e.Path + " " + e.Reason
-}
-
 // Validate checks one value. It fails with an *InvalidError if the value does not
 // fit, with ErrTooCostly after MaxSteps, with the cause of ctx once that is done,
 // and with another error if raw is not JSON.

@@ -1,0 +1,130 @@
+package schema
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An InvalidError reports a value that does not fit its schema. Its text tells
+// people and models what to change.
+type InvalidError struct {
+	Path   string // of the part that does not fit, as a JSON Pointer; empty for the whole value
+	Reason string // such as: is a string, not an integer
+}
+
+func (e *InvalidError) Error() string {
+	if e.Path == "" {
+		return "the value " + e.Reason
+	}
+	return e.Path + " " + e.Reason
+}
+
+// A fault says which rule of a schema a value breaks. The zero fault is none.
+type fault struct {
+	rule string // a keyword
+	node *node
+	at   int    // the value
+	name string // of a member or pattern, for some rules
+}
+
+func (f fault) isNone() bool { return f.rule == "" }
+
+// reason says what is wrong, after the path of the value.
+func (e *evaluation) reason(f fault) string {
+	n := f.node
+	switch f.rule {
+	case "type":
+		return fmt.Sprintf("is %s, not %s", describe(e.kindName(f.at)), describe(n.types.String()))
+	case "enum":
+		if n.constants.count == 1 {
+			return "is not " + n.constants.first
+		}
+		return fmt.Sprintf("is none of the %d allowed values, such as %s", n.constants.count, n.constants.first)
+	case "minimum":
+		return fmt.Sprintf("is less than %s", decimal(n.number.minimum))
+	case "maximum":
+		return fmt.Sprintf("is more than %s", decimal(n.number.maximum))
+	case "exclusiveMinimum":
+		return fmt.Sprintf("is not more than %s", decimal(n.number.above))
+	case "exclusiveMaximum":
+		return fmt.Sprintf("is not less than %s", decimal(n.number.below))
+	case "multipleOf":
+		return fmt.Sprintf("is not a multiple of %s", decimal(n.number.multiple))
+	case "minLength":
+		return fmt.Sprintf("is shorter than %d characters", n.text.shortest)
+	case "maxLength":
+		return fmt.Sprintf("is longer than %d characters", n.text.longest)
+	case "pattern":
+		return fmt.Sprintf("does not match the pattern %.200q", n.text.pattern.source)
+	case "minItems":
+		return fmt.Sprintf("has fewer than %d elements", n.array.shortest)
+	case "maxItems":
+		return fmt.Sprintf("has more than %d elements", n.array.longest)
+	case "contains":
+		return fmt.Sprintf("has fewer than %d elements that fit the schema of contains", max(1, n.array.fewest))
+	case "maxContains":
+		return fmt.Sprintf("has more than %d elements that fit the schema of contains", n.array.most)
+	case "uniqueItems":
+		return "has two equal elements"
+	case "unevaluatedItems":
+		return "is an element that the schema does not allow"
+	case "required":
+		missing := slices.IndexFunc(n.object.required, func(name string) bool { _, ok := e.values.member(f.at, name); return !ok })
+		return fmt.Sprintf("lacks the member %.100q", n.object.required[max(0, missing)])
+	case "dependentRequired":
+		return fmt.Sprintf("lacks the member %.100q, which another member needs", f.name)
+	case "minProperties":
+		return fmt.Sprintf("has fewer than %d members", n.object.fewest)
+	case "maxProperties":
+		return fmt.Sprintf("has more than %d members", n.object.most)
+	case "additionalProperties":
+		return fmt.Sprintf("has the member %.100q, which the schema does not allow", f.name)
+	case "anyOf":
+		return fmt.Sprintf("fits none of the %d alternatives", max(len(n.anyOf), len(n.oneOf)))
+	case "oneOf":
+		return "fits more than one of the alternatives, of which it must fit exactly one"
+	case "not":
+		return "fits a schema that it must not fit"
+	default:
+		return "is not allowed"
+	}
+}
+
+func (e *evaluation) kindName(at int) string {
+	switch e.values.all[at].kind {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "boolean"
+	case '"':
+		return "string"
+	case '[':
+		return "array"
+	case '{':
+		return "object"
+	default:
+		return "number"
+	}
+}
+
+func decimal(number float64) string {
+	if math.Abs(number) < 1e21 {
+		return strconv.FormatFloat(number, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(number, 'g', -1, 64)
+}
+
+// describe puts an article before the name of a type.
+func describe(name string) string {
+	switch {
+	case name == "null":
+		return name
+	case strings.ContainsRune("aoi", rune(name[0])):
+		return "an " + name
+	default:
+		return "a " + name
+	}
+}

@@ -1,0 +1,167 @@
+package schema
+
+import (
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A types is a set of JSON types.
+type types uint8
+
+const (
+	typeBoolean types = 1 << iota
+	typeString
+	typeArray
+	typeObject
+	typeNumber
+	typeInteger // numbers without a fraction
+	typeNull
+)
+
+var typeNames = []string{"boolean", "string", "array", "object", "number", "integer", "null"} // in the order of the bits
+
+func (t types) String() string {
+	var names []string
+	for i, name := range typeNames {
+		if t&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " or ")
+}
+
+// A node is one compiled schema. A keyword that is absent is zero, or a negative
+// number.
+type node struct {
+	never bool  // the schema false
+	ref   *node // the target of $ref
+	types types // 0: all
+
+	constants *constants // of enum or const
+	number    *numberRules
+	text      *textRules
+	array     *arrayRules
+	object    *objectRules
+
+	allOf, anyOf, oneOf     []*node
+	not, when, then, orElse *node // not, if, then, else
+}
+
+// constants are the values of an enum, by their hash.
+type constants struct {
+	seed   maphash.Seed
+	byHash map[uint64][]values
+	first  string // the first of them, and how many there are: for people
+	count  int
+}
+
+type numberRules struct {
+	minimum, maximum, above, below, multiple float64 // NaN: absent
+}
+
+type textRules struct {
+	shortest, longest int
+	pattern           *pattern
+}
+
+// A pattern is a regular expression and how many instructions it has.
+type pattern struct {
+	source string
+	re     *regexp.Regexp
+	size   int
+}
+
+type arrayRules struct {
+	prefix            []*node
+	items             *node // behind the prefix
+	shortest, longest int
+	unique            bool
+	contains          *node
+	fewest, most      int // elements that fit contains
+	unevaluated       *node
+}
+
+type objectRules struct {
+	properties        map[string]*node
+	patterns          []patternRule
+	additional        *node
+	names             *node
+	required          []string
+	isRequired        map[string]bool
+	fewest, most      int
+	dependentRequired map[string][]string
+	dependentSchemas  map[string]*node
+	unevaluated       *node
+}
+
+type patternRule struct {
+	*pattern
+	node *node
+}
+
+// endless reports whether a schema leads back to itself for the same value.
+func endless(n *node, open map[*node]bool) bool {
+	if n == nil {
+		return false
+	}
+	if entered, ok := open[n]; ok {
+		return entered
+	}
+	open[n] = true
+	for _, one := range n.inPlace() {
+		if endless(one, open) {
+			return true
+		}
+	}
+	open[n] = false // done, and no circle goes through it
+	return false
+}
+
+// inPlace lists the schemas that a schema applies to the same value.
+func (n *node) inPlace() []*node {
+	all := slices.Concat(n.allOf, n.anyOf, n.oneOf, []*node{n.ref, n.not, n.when, n.then, n.orElse})
+	if n.object != nil {
+		all = slices.AppendSeq(all, maps.Values(n.object.dependentSchemas))
+	}
+	return all
+}
+
+// Resolve follows a reference within a document: "#", "#/$defs/name" and the
+// like.
+func Resolve(document map[string]any, ref string) (target any, ok bool) {
+	if ref == "#" {
+		return document, true
+	}
+	pointer, local := strings.CutPrefix(ref, "#/")
+	if unescaped, err := url.PathUnescape(pointer); err == nil {
+		pointer = unescaped
+	}
+	if !local {
+		return nil, false
+	}
+	target = document
+	for name := range strings.SplitSeq(pointer, "/") {
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		switch parent := target.(type) {
+		case object:
+			target, ok = parent[name]
+		case []any:
+			var i int
+			_, err := fmt.Sscanf(name, "%d", &i)
+			if ok = err == nil && 0 <= i && i < len(parent) && fmt.Sprint(i) == name; ok {
+				target = parent[i]
+			}
+		default:
+			ok = false
+		}
+		if !ok {
+			return nil, false
+		}
+	}
+	return target, true
+}
