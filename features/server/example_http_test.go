@@ -21,7 +21,7 @@ func ExampleServer_Accept() {
 		Name string `json:"name"`
 	}
 	server.AddTool(s, protocol.Tool{Name: "greet"},
-		func(_ context.Context, _ *server.ToolCall, in person) (string, error) {
+		func(_ context.Context, in person) (string, error) {
 			return "Hello, " + in.Name + "!", nil
 		})
 

@@ -20,7 +20,7 @@ func Example() {
 		Sum int `json:"sum"`
 	}
 	server.AddTool(s, protocol.Tool{Name: "add", Description: "adds two numbers"},
-		func(_ context.Context, _ *server.ToolCall, in numbers) (sum, error) {
+		func(_ context.Context, in numbers) (sum, error) {
 			return sum{in.A + in.B}, nil
 		})
 
@@ -45,7 +45,7 @@ func Example() {
 	peer.Close(0)
 	fmt.Println(<-served)
 	// Output:
-	// {"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"example","version":"1.0"}}}
+	// {"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":{"name":"example","version":"1.0"}}}
 	// {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"{\"sum\":5}"}],"structuredContent":{"sum":5}}}
 	// <nil>
 }

@@ -13,8 +13,8 @@ import (
 
 func TestSessionKnowsItsPeer(t *testing.T) {
 	s := newServer(server.Options{Instructions: "ask nicely"})
-	s.AddRawTool(protocol.Tool{Name: "t", InputSchema: anyObject}, func(_ context.Context, call *server.ToolCall) (*protocol.CallToolResult, error) {
-		text := call.Client.Info.Name + " " + call.Client.ProtocolVersion
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, func(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+		text := server.RequestFrom(ctx).Client.Info.Name + " " + server.RequestFrom(ctx).Client.ProtocolVersion
 		return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: text}}}, nil
 	})
 	w := dial(t, s)
@@ -43,7 +43,7 @@ func TestInitializeNamesARevision(t *testing.T) {
 // A session is initialized once; the refusal of a second one changes nothing.
 func TestSecondInitializeIsRefused(t *testing.T) {
 	s := newServer(server.Options{})
-	s.AddRawTool(protocol.Tool{Name: "t", InputSchema: anyObject}, func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) {
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 		return &protocol.CallToolResult{}, nil
 	})
 	w := dial(t, s)

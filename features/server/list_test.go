@@ -35,7 +35,7 @@ func (w *wire) list() (names []string, sizes []int) {
 
 func addNamed(s *server.Server, names ...string) {
 	for _, name := range names {
-		s.AddRawTool(protocol.Tool{Name: name, InputSchema: anyObject}, answering(&protocol.CallToolResult{}, nil))
+		server.AddTool(s, protocol.Tool{Name: name, InputSchema: anyObject}, answering(&protocol.CallToolResult{}, nil))
 	}
 }
 
@@ -92,7 +92,7 @@ func TestToolsAreServedWhereTheyWereOffered(t *testing.T) {
 func TestReplacedToolAnswersInPlaceOfTheFirst(t *testing.T) {
 	s := newServer(server.Options{})
 	for _, text := range []string{"first", "second"} {
-		server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, *server.ToolCall, struct{}) (string, error) { return text, nil })
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) { return text, nil })
 	}
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)

@@ -110,7 +110,7 @@ func TestDiscoverSaysWhatTheServerIs(t *testing.T) {
 	w := dial(t, s)
 	got := w.ask(modern(`1`, "server/discover", ``)).Result
 	if string(got["supportedVersions"]) != `["2025-11-25","2026-07-28"]` || string(got["instructions"]) != `"ask nicely"` ||
-		string(got["capabilities"]) != `{"tools":{"listChanged":true}}` { // there may be some later
+		string(got["capabilities"]) != `{"tools":{"listChanged":true},"logging":{}}` { // there may be some later
 		t.Errorf("got %s", got)
 	}
 	if got := w.ask(modern(`1`, "tools/list", ``)).Result; string(got["tools"]) != `[]` {
@@ -118,7 +118,7 @@ func TestDiscoverSaysWhatTheServerIs(t *testing.T) {
 	}
 	w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "tools/call", `"name":"a"`))
 	addNamed(s, "a") // offered from here on: a modern client is not bound to what it was told first
-	if got := w.ask(modern(`1`, "server/discover", ``)).Result; string(got["capabilities"]) != `{"tools":{"listChanged":true}}` {
+	if got := w.ask(modern(`1`, "server/discover", ``)).Result; string(got["capabilities"]) != `{"tools":{"listChanged":true},"logging":{}}` {
 		t.Errorf("got %s", got)
 	}
 	if got := w.ask(modern(`1`, "tools/list", ``)); !strings.Contains(string(got.Result["tools"]), `"name":"a"`) {
@@ -152,8 +152,8 @@ func TestRemovedMethodsAreNotFound(t *testing.T) {
 // Guarantees: G-0020.1
 func TestEveryRequestSaysItsOwnEra(t *testing.T) {
 	s := newServer(server.Options{})
-	s.AddRawTool(protocol.Tool{Name: "t", InputSchema: anyObject}, func(_ context.Context, call *server.ToolCall) (*protocol.CallToolResult, error) {
-		c := call.Client
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, func(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+		c := server.RequestFrom(ctx).Client
 		return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{
 			Text: fmt.Sprintf("%s %q %t", c.ProtocolVersion, c.Info.Name, c.Capabilities.Roots != nil),
 		}}}, nil
@@ -255,7 +255,7 @@ func TestLegacyServerTakesNoModernRequestForASession(t *testing.T) {
 func TestSharedResultsAreNotChanged(t *testing.T) {
 	shared := &protocol.CallToolResult{Result: protocol.Result{Meta: protocol.Meta{"mine": json.RawMessage(`1`)}}}
 	s := newServer(server.Options{})
-	s.AddRawTool(protocol.Tool{Name: "t", InputSchema: anyObject}, answering(shared, nil))
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, answering(shared, nil))
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	for range 2 {
@@ -279,7 +279,7 @@ func TestWhatAToolSaysOfItsResultIsKept(t *testing.T) {
 		Meta:       protocol.Meta{protocol.MetaServerInfo: json.RawMessage(`{"name":"other","version":"2"}`)},
 	}}
 	s := newServer(server.Options{})
-	s.AddRawTool(protocol.Tool{Name: "t", InputSchema: anyObject}, answering(own, nil))
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, answering(own, nil))
 	w := dial(t, s)
 	w.send(modern(`1`, "tools/call", `"name":"t"`))
 	w.want(`"resultType":"task"`, `"name":"other"`)
@@ -287,7 +287,7 @@ func TestWhatAToolSaysOfItsResultIsKept(t *testing.T) {
 
 func TestProgressGoesToModernClientsToo(t *testing.T) {
 	s := newServer(server.Options{})
-	s.AddRawTool(protocol.Tool{Name: "t", InputSchema: anyObject}, stepping)
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, stepping)
 	w := dial(t, s)
 	w.send(strings.Replace(modern(`1`, "tools/call", `"name":"t"`), `"_meta":{`, `"_meta":{"progressToken":"p",`, 1))
 	w.want(`"progressToken":"p","progress":1,"total":2,"message":"halfway"`)

@@ -10,10 +10,8 @@ import (
 )
 
 // stepping tells of progress once, and then answers.
-func stepping(ctx context.Context, call *server.ToolCall) (*protocol.CallToolResult, error) {
-	if err := call.Progress(ctx, 1, 2, "halfway"); err != nil {
-		return nil, err
-	}
+func stepping(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	server.Progress(ctx, 1, 2, "halfway")
 	return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: "done"}}}, nil
 }
 

@@ -3,106 +3,212 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"slices"
+	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A request is one that a client has made, with all that its era says of it.
-type request struct {
-	*conn.Incoming
-	server  *Server
-	client  *Client
-	offered protocol.ServerCapabilities // to this client
+// A Request is a request or a notification, as handlers and middleware see it.
+// Treat it as read-only: a middleware that changes something passes a copy on.
+type Request struct {
+	Method string
+
+	// Params points to the params of the method, such as *protocol.CallToolParams.
+	// It is a json.RawMessage for a method that the server does not offer, and for
+	// notifications of clients.
+	Params any
+
+	// Client is the client at the other end, for this request alone. It is never
+	// nil.
+	Client *Client
+
+	// Session is the legacy session that the request belongs to. It is nil in the
+	// modern revisions.
+	Session *Session
+
+	// Origin says where the request came from. It is never nil. An outgoing message
+	// has the Origin of the request that it belongs to.
+	Origin *transport.Origin
+
+	// Outgoing says that the server sends the message: a question or a notification.
+	Outgoing bool
+
+	// Notification says that nobody expects an answer.
+	Notification bool
+
+	// Answers holds the client's answers, by key, for a handler that returns
+	// InputRequired by itself. It is nil in the first round.
+	Answers protocol.InputResponses
+
+	call *call // what it belongs to; nil for a notification of no request
+	peer *peer // of an outgoing message
+}
+
+// A Client describes who made a request, in its own words: those of the handshake
+// of its session (legacy), or of the request itself (modern). It does not change.
+type Client struct {
+	ProtocolVersion string // spoken in this request
+	Info            protocol.Implementation
+	Capabilities    protocol.ClientCapabilities
+}
+
+// A call is a Request being served. It is the context of its handler as well, so
+// that a request costs one allocation.
+type call struct {
+	context.Context
+	Request
+
+	in      *conn.Incoming
+	method  *method                      // nil: nobody offers it
+	offered *protocol.ServerCapabilities // to this client
 	modern  bool
-	call    ToolCall // of a request that is one
+	level   protocol.LogLevel // of log messages that this modern request wants
+
+	asking asker  // answers the questions of the handler; nil: it may not ask
+	state  []byte // the handler's own, opened
+
+	over     bool       // it has been answered
+	id       string     // of CallID, once somebody asked for it
+	token    jsonrpc.ID // under which the client wants to be told of progress
+	mu       sync.Mutex
+	newest   *protocol.ProgressParams // not sent yet
+	reported float64                  // the highest progress so far
+	sends    bool                     // a goroutine sends what is newest
+	sending  sync.WaitGroup           // for that goroutine
 }
 
-// A method serves a request: params in, result out.
-type method func(context.Context, *request) (json.RawMessage, error)
+func (p *peer) newCall(ctx context.Context, in *conn.Incoming) *call {
+	c := &call{Context: ctx, in: in}
+	c.Method, c.Origin, c.call, c.peer = in.Method, in.Origin, c, p
+	if c.Origin == nil {
+		c.Origin = &p.server.nowhere
+	}
+	return c
+}
 
-// serve decodes the params, runs the method and encodes its result.
-func serve[P, R any](run func(*request, context.Context, *P) (*R, error)) method {
-	return func(ctx context.Context, r *request) (json.RawMessage, error) {
-		params := new(P)
-		if err := protocol.Unmarshal(r.Params, params); err != nil {
-			return nil, refuse(jsonrpc.CodeInvalidParams, "%s: %s", r.Method, misfit(err))
-		}
-		result, err := run(r, ctx, params)
-		if err != nil {
-			return nil, err
-		}
-		raw, err := protocol.Marshal(stamped(r, result))
-		if err != nil {
-			return nil, refuse(jsonrpc.CodeInternalError, "%s: the result cannot be encoded: %s", r.Method, misfit(err))
-		}
-		return raw, nil
+type requestKey struct{}
+
+// Value finds the request itself, then the values of the HTTP request that brought
+// it, then those of the session.
+func (c *call) Value(key any) any {
+	if key == (requestKey{}) {
+		return &c.Request
+	}
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	if c.Session != nil && c.Session.ctx != nil {
+		return c.Session.ctx.Value(key)
+	}
+	return nil
+}
+
+// RequestFrom returns the request that is being served. It returns nil if ctx is
+// not that of a handler or a middleware.
+func RequestFrom(ctx context.Context) *Request {
+	r, _ := ctx.Value(requestKey{}).(*Request)
+	return r
+}
+
+// A Number is any type of number.
+type Number interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
+}
+
+// Progress reports how far the request has come, if the client asked for that.
+// Done has to grow: other values are dropped. Total is 0 when it is unknown.
+// Progress never blocks: while the connection is busy, the newest report replaces
+// those that were not sent yet. All of it is sent ahead of the answer. Outside of
+// a request Progress does nothing.
+func Progress[N Number](ctx context.Context, done, total N, message string) {
+	if r := RequestFrom(ctx); r != nil && r.call != nil && !r.call.token.IsZero() {
+		r.call.progress(float64(done), float64(total), message)
 	}
 }
 
-// stamped is the result as the era of its request wants it. Results may be
-// shared: a modern one is a copy.
-func stamped[R any](r *request, result *R) *R {
-	if !r.modern {
-		return result
+func (c *call) progress(done, total float64, message string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over || done <= c.reported {
+		return
 	}
-	copied := *result
-	if modern, ok := any(&copied).(protocol.ModernResult); ok {
-		modern.Stamp(r.server.rawInfo)
+	c.reported = done
+	c.newest = &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message}
+	if !c.sends {
+		c.sends = true
+		c.sending.Go(c.sendProgress)
 	}
-	return &copied
 }
 
-// shared are the methods of both eras that the server offers to this client.
-func (r *request) shared() method {
-	switch {
-	case r.Method == protocol.MethodListTools && r.offered.Tools != nil:
-		return serve((*request).listTools)
-	case r.Method == protocol.MethodCallTool && r.offered.Tools != nil:
-		return serve((*request).callTool)
-	default:
+// sendProgress sends the newest report until there is none.
+func (c *call) sendProgress() {
+	for {
+		c.mu.Lock()
+		newest := c.newest
+		c.newest, c.sends = nil, newest != nil
+		c.mu.Unlock()
+		if newest == nil {
+			return
+		}
+		_ = c.tell(c, protocol.NotificationProgress, newest) // a client that is gone misses nothing
+	}
+}
+
+// finish ends all that a call sends, ahead of its answer.
+func (c *call) finish() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.sending.Wait()
+}
+
+// readProgressToken reads the token under which the client wants progress. There
+// is none if it is absent or null.
+func (c *call) readProgressToken(meta protocol.Meta) error {
+	raw, asked := meta[protocol.MetaProgressToken]
+	if !asked {
 		return nil
 	}
-}
-
-// run serves the request by a method, if there is one.
-func (r *request) run(ctx context.Context, m method) (json.RawMessage, error) {
-	if m == nil {
-		return nil, refuse(jsonrpc.CodeMethodNotFound, "method not found: %s", shorten(r.Method, longestName))
+	if err := c.token.UnmarshalJSON(raw); err != nil {
+		return refuse(jsonrpc.CodeInvalidParams, "the progress token is neither a string nor an integer")
 	}
-	return m(ctx, r)
+	return nil
 }
 
-// A handler serves a session's requests.
-type handler struct{ session *session }
+// tell sends a notification that belongs to the call, on the stream that will
+// carry its answer.
+func (c *call) tell(ctx context.Context, method string, params any) error {
+	_, err := c.peer.server.handle(ctx, &Request{
+		Method: method, Params: params, Client: c.Client, Session: c.Session, Origin: c.Origin,
+		Outgoing: true, Notification: true, call: c, peer: c.peer,
+	})
+	return err
+}
 
-// ServeRequest implements conn.Handler. It is the one place where the era of a
-// request is decided: by the request itself (2026-07-28 basic/versioning). That
-// holds for a server that speaks no modern revision too: strangers may share
-// the link that modern requests come in on, and must not share a session.
-func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
-	r := &request{Incoming: in, server: h.session.server}
-	said, modern, err := protocol.ModernContext(in.Params)
-	switch {
-	case err != nil:
-		return nil, err
-	case !modern:
-		return h.session.serveLegacy(ctx, r)
-	default:
-		return r.serveModern(ctx, said)
+// tell sends a notification that belongs to no request.
+func (p *peer) tell(ctx context.Context, method string, params any) error {
+	session := p.session.Load()
+	_, err := p.server.handle(ctx, &Request{
+		Method: method, Params: params, Client: &session.client, Session: session, Origin: &p.server.nowhere,
+		Outgoing: true, Notification: true, peer: p,
+	})
+	return err
+}
+
+// send is the innermost handler of an outgoing notification.
+func (r *Request) send(ctx context.Context) error {
+	var raw json.RawMessage
+	if r.Params != nil {
+		var err error
+		if raw, err = protocol.Marshal(r.Params); err != nil {
+			return err
+		}
 	}
-}
-
-// ServeNotification implements conn.Handler. No request waits for
-// "initialized": a client that calls before it is served all the same.
-func (h handler) ServeNotification(_ context.Context, in *conn.Incoming) {
-	if in.Method == protocol.NotificationInitialized {
-		h.session.initialized()
+	if r.call != nil {
+		return r.call.in.Notify(ctx, r.Method, raw)
 	}
-}
-
-func (s *Server) speaksLegacy() bool {
-	return slices.ContainsFunc(s.options.ProtocolVersions, protocol.IsLegacy)
+	return r.peer.conn.Notify(ctx, r.Method, raw)
 }

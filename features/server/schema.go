@@ -1,21 +1,311 @@
 package server
 
 import (
-	"encoding/json"
-	"errors"
+	"encoding"
+	stdjson "encoding/json"
 	"fmt"
+	"log/slog"
+	"math/big"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
-	"github.com/bowline-mcp/bowline/protocol/schema"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/go-json-experiment/json"
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// mustCompile makes a validator of one of the program's own schemas.
-func mustCompile(tool string, raw json.RawMessage) *schema.Validator {
-	validator, err := schema.Compile(raw)
-	if err == nil && !validator.IsObject() {
-		err = errors.New(`schema: its type is not "object"`)
+// An inferred schema is the JSON Schema of a Go type.
+type inferred struct {
+	*jsonschema.Schema
+	binary bool // []byte
+}
+
+// infer returns the schema of a type, or of what a pointer points to. It panics if
+// there is none.
+func infer(t reflect.Type) inferred {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() == reflect.Interface {
+		panic(fmt.Sprintf("schema of %v: an interface may be anything", t))
+	}
+	schemas := ownSchemas{}
+	err := schemas.collect(t, map[reflect.Type]bool{})
+	var s *jsonschema.Schema
+	if err == nil {
+		s, err = jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: schemas})
+	}
+	if err == nil {
+		err = describeFields(t, s)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("server: tool %q: %v", tool, err))
+		panic(fmt.Sprintf("schema of %v: %v", t, err))
 	}
-	return validator
+	return inferred{s, t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !speaks[stdjson.Marshaler](t)}
 }
+
+// inferObject is infer for what has to be an object in JSON.
+func inferObject(t reflect.Type) inferred {
+	s := infer(t)
+	if !s.isObject() {
+		panic(fmt.Sprintf("schema of %v: it is not an object in JSON", t))
+	}
+	return s
+}
+
+func (s inferred) isObject() bool { return s.Type == "object" }
+
+// wrap returns the schema of an object with one required member.
+func (s inferred) wrap(name string) inferred {
+	return inferred{Schema: &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{name: s.Schema}, Required: []string{name}}}
+}
+
+func (s inferred) mustMarshal() stdjson.RawMessage {
+	raw, err := protocol.Marshal(s.Schema)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// defaults returns an object with all defaults, also those of objects within. It
+// is nil if there are none.
+func (s inferred) defaults() stdjson.RawMessage {
+	all := defaultsOf(s.Schema)
+	if all == nil {
+		return nil
+	}
+	raw, err := protocol.Marshal(all)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+func defaultsOf(s *jsonschema.Schema) map[string]any {
+	var all map[string]any
+	for name, property := range s.Properties {
+		var value any
+		if property.Default != nil {
+			value = property.Default
+		} else if within := defaultsOf(property); within != nil && property.Type == "object" {
+			value = within
+		}
+		if value != nil {
+			if all == nil {
+				all = make(map[string]any)
+			}
+			all[name] = value
+		}
+	}
+	return all
+}
+
+// describeFields adds to a schema what the tags of fields say, in all structs that
+// a type is made of.
+func describeFields(t reflect.Type, s *jsonschema.Schema) error {
+	switch {
+	case s == nil || ownSchema(t) != nil:
+		return nil
+	case t.Kind() == reflect.Pointer:
+		return describeFields(t.Elem(), s)
+	case t.Kind() == reflect.Slice || t.Kind() == reflect.Array:
+		return describeFields(t.Elem(), s.Items)
+	case t.Kind() == reflect.Map:
+		return describeFields(t.Elem(), s.AdditionalProperties)
+	case t.Kind() != reflect.Struct:
+		return nil
+	}
+	for _, field := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "-" || !field.IsExported() || field.Anonymous {
+			continue
+		}
+		if name == "" {
+			name = field.Name
+		}
+		property := s.Properties[name]
+		if property == nil {
+			continue
+		}
+		if err := describeField(field, property); err != nil {
+			return fmt.Errorf("field %q: %w", name, err)
+		}
+		if err := describeFields(field.Type, property); err != nil {
+			return err
+		}
+		optional := field.Type.Kind() == reflect.Pointer || property.Default != nil || options != ""
+		if optional {
+			s.Required = slices.DeleteFunc(s.Required, func(required string) bool { return required == name })
+		}
+	}
+	return nil
+}
+
+// describeField reads the tags that are named as in JSON Schema.
+func describeField(field reflect.StructField, s *jsonschema.Schema) error {
+	var problem error
+	number := func(key string, set func(float64)) {
+		if text, ok := field.Tag.Lookup(key); ok {
+			f, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				problem = fmt.Errorf("tag %s: %w", key, err)
+			}
+			set(f)
+		}
+	}
+	number("minimum", func(f float64) { s.Minimum = &f })
+	number("maximum", func(f float64) { s.Maximum = &f })
+	number("minLength", func(f float64) { n := int(f); s.MinLength = &n })
+	number("maxLength", func(f float64) { n := int(f); s.MaxLength = &n })
+	for key, to := range map[string]*string{"format": &s.Format, "pattern": &s.Pattern, "title": &s.Title} {
+		if text, ok := field.Tag.Lookup(key); ok {
+			*to = text
+		}
+	}
+	if header, ok := field.Tag.Lookup("header"); ok {
+		if s.Extra == nil {
+			s.Extra = make(map[string]any)
+		}
+		s.Extra[headerKeyword] = header
+	}
+	if all, ok := field.Tag.Lookup("enum"); ok {
+		of := s
+		if s.Items != nil { // of the elements of a list
+			of = s.Items
+		}
+		for text := range strings.SplitSeq(all, ",") {
+			value, err := literal(of, text)
+			if err != nil {
+				return fmt.Errorf("tag enum: %w", err)
+			}
+			of.Enum = append(of.Enum, value)
+		}
+	}
+	if text, ok := field.Tag.Lookup("default"); ok {
+		value, err := literal(s, text)
+		if err != nil {
+			return fmt.Errorf("tag default: %w", err)
+		}
+		if s.Default, err = protocol.Marshal(value); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(s.Default, reflect.New(field.Type).Interface(), typedJSON()); err != nil {
+			return fmt.Errorf("tag default: %w", err)
+		}
+	}
+	return problem
+}
+
+// literal reads the text of a tag as a value of the schema's type: as it stands
+// for strings, and else as JSON.
+func literal(s *jsonschema.Schema, text string) (value any, err error) {
+	if s.Type == "string" || slices.Contains(s.Types, "string") {
+		return text, nil
+	}
+	return value, protocol.Unmarshal([]byte(text), &value)
+}
+
+// ownSchemas holds the schemas of types that are not written as their kind is.
+type ownSchemas map[reflect.Type]*jsonschema.Schema
+
+// collect looks at all types that t is made of. It refuses what package jsonschema
+// would describe wrongly.
+func (o ownSchemas) collect(t reflect.Type, seen map[reflect.Type]bool) error {
+	if seen[t] {
+		return nil
+	}
+	seen[t] = true
+	if own := ownSchema(t); own != nil {
+		o[t] = own
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return o.collect(t.Elem(), seen)
+	case reflect.Struct:
+		return o.collectFields(t, seen)
+	default:
+		return nil
+	}
+}
+
+func (o ownSchemas) collectFields(t reflect.Type, seen map[reflect.Type]bool) error {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		tag := field.Tag.Get("json")
+		if tag == "-" || !field.IsExported() && !field.Anonymous {
+			continue
+		}
+		if err := checkField(field, tag); err != nil {
+			return err
+		}
+		if err := o.collect(field.Type, seen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkField refuses fields whose tag or embedding no inferred schema follows.
+func checkField(field reflect.StructField, tag string) error {
+	name, options, _ := strings.Cut(tag, ",")
+	if field.Anonymous && (name != "" || field.Type.Kind() != reflect.Struct || ownSchema(field.Type) != nil) {
+		return fmt.Errorf("embedded %v is not a plain struct: name the field or set the schema", field.Type)
+	}
+	for option := range strings.SplitSeq(options, ",") {
+		switch option {
+		case "", "omitempty", "omitzero":
+		default:
+			return fmt.Errorf("field %q has option %q: set the schema", name, option)
+		}
+	}
+	return nil
+}
+
+// ownSchema is the schema of a type that is not written as its kind is: nil for
+// the others.
+func ownSchema(t reflect.Type) *jsonschema.Schema {
+	switch {
+	case t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer:
+		return nil
+	case speaks[enumerated](t):
+		return enumeration(t)
+	case t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[slog.Level]():
+		return &jsonschema.Schema{Type: "string"}
+	case t == reflect.TypeFor[big.Int]():
+		return &jsonschema.Schema{Type: "integer"}
+	case speaks[stdjson.Marshaler](t) || speaks[stdjson.Unmarshaler](t) ||
+		speaks[json.MarshalerTo](t) || speaks[json.UnmarshalerFrom](t):
+		return anything()
+	case speaks[encoding.TextMarshaler](t) || speaks[encoding.TextAppender](t) || speaks[encoding.TextUnmarshaler](t):
+		return &jsonschema.Schema{Type: "string"}
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && ownSchema(t.Elem()) == nil:
+		return &jsonschema.Schema{Type: "string", ContentEncoding: "base64"}
+	default:
+		return nil
+	}
+}
+
+// An enumerated type lists the values that it may have, as texts.
+type enumerated interface{ EnumValues() []string }
+
+func enumeration(t reflect.Type) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string"}
+	for _, value := range reflect.New(t).Interface().(enumerated).EnumValues() {
+		s.Enum = append(s.Enum, value)
+	}
+	return s
+}
+
+// anything allows every value. It lists all types, since package jsonschema
+// adds null to those of a pointer.
+func anything() *jsonschema.Schema {
+	return &jsonschema.Schema{Types: []string{"null", "boolean", "object", "array", "number", "string"}}
+}
+
+// speaks reports whether a value of type t, or its address, is an I.
+func speaks[I any](t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[I]()) }

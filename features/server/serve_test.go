@@ -72,7 +72,7 @@ func TestCloseLetsWorkInFlightFinish(t *testing.T) {
 	for name, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(server.Options{})
-			s.AddRawTool(protocol.Tool{Name: "slow", InputSchema: anyObject}, func(ctx context.Context, _ *server.ToolCall) (*protocol.CallToolResult, error) {
+			server.AddTool(s, protocol.Tool{Name: "slow", InputSchema: anyObject}, func(ctx context.Context, _ *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 				pass(time.Second)
 				return &protocol.CallToolResult{}, context.Cause(ctx)
 			})
@@ -115,7 +115,7 @@ func TestCloseStopsWhatDoesNotFinish(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(server.Options{Conn: conn.Options{DrainGrace: 7 * time.Second}})
-			s.AddRawTool(protocol.Tool{Name: "hang", InputSchema: anyObject}, func(ctx context.Context, _ *server.ToolCall) (*protocol.CallToolResult, error) {
+			server.AddTool(s, protocol.Tool{Name: "hang", InputSchema: anyObject}, func(ctx context.Context, _ *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
 			})

@@ -1,18 +1,26 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Options configure a Server. The zero value of each field means its default.
 type Options struct {
-	// Conn configures each peer's connection: bounds, timeouts, hooks. Its
-	// Dialect and Handler are the server's own.
+	// Conn configures the connection of each peer: bounds, timeouts, hooks. The
+	// server sets its Dialect and Handler.
 	Conn conn.Options
 
 	// Instructions tell a model how to use the server.
@@ -21,32 +29,91 @@ type Options struct {
 	// ProtocolVersions are the revisions to speak. Default: protocol.Versions.
 	ProtocolVersions []string
 
-	// PageSize bounds the pages of lists. Default, also below 1: 100. At most
-	// protocol.MaxPageTools.
+	// PageSize is the number of entries on one page of a list. Default, also below
+	// 1: 100. At most protocol.MaxPageItems.
 	PageSize int
+
+	// Middleware wraps the handling of all messages, in both directions. The first
+	// one is the outermost.
+	Middleware []Middleware
+
+	// SessionContext returns a context whose values every handler of a legacy
+	// session sees. The server calls it once for each session, when the client
+	// initializes it. The ctx that it is given ends with the session.
+	SessionContext func(ctx context.Context, s *Session) context.Context
+
+	// Visible reports whether the client of a request may see a feature. A feature
+	// that it may not see is not listed, and unknown when it is called. Decide by
+	// who asks, never by the session. Nil: everybody sees everything.
+	Visible func(ctx context.Context, f Feature) bool
+
+	// OnSubscribe decides whether a client may subscribe to changes of a resource:
+	// nil means yes. Setting OnSubscribe advertises subscriptions.
+	OnSubscribe func(ctx context.Context, uri string) error
+
+	// OnUnsubscribe is told of the end of each subscription, also when the client
+	// has gone.
+	OnUnsubscribe func(ctx context.Context, uri string)
+
+	// OnRootsChanged is told when the roots of a legacy client have changed.
+	OnRootsChanged func(ctx context.Context, s *Session)
+
+	// ListTTL is how long modern clients may keep the lists of features: their own
+	// only if Visible is set. 0: not at all.
+	ListTTL time.Duration
+
+	// Asking bounds the calls of features that ask their client.
+	Asking AskingOptions
+
+	// Fallback serves methods that nobody added, and notifications that the server
+	// does not know. Its params are a json.RawMessage. Nil: such a request is
+	// answered with -32601.
+	Fallback Handler
+
+	// Capabilities are advertised beside those that follow from the features, for
+	// instance extensions and experimental ones.
+	Capabilities protocol.ServerCapabilities
 }
 
-// A Server offers features to any number of clients, of every revision, over
-// any number of links. It is safe for concurrent use. Tools may be added while
-// it serves, and clients that want to know are told. A legacy client that
-// initialized its session before the first one was added was offered none: its
-// tools/list and tools/call are answered with -32601.
+// A Server offers features to any number of clients, of every revision, over any
+// number of links. It is safe for concurrent use. Features may be added, replaced
+// and removed while it serves; clients that want to know are told, at most once in
+// 10 ms for each list.
+//
+// A modern client is offered what the server has when it asks. A legacy client is
+// offered what the server had when the session was initialized: if there was no
+// tool at that time, tools/list and tools/call are answered with -32601 for the
+// rest of the session. The same holds for resources and prompts.
 type Server struct {
-	info     protocol.Implementation
-	rawInfo  json.RawMessage // the same, encoded
-	options  Options
-	tools    catalogue[*registeredTool]
-	audience audience
-	sessions sessions
+	info    protocol.Implementation
+	rawInfo json.RawMessage // the same, encoded
+	options Options
+	handle  Handler // the middleware, and behind it innermost
+	nowhere transport.Origin
+	rounds  rounds
+
+	methods    atomic.Pointer[map[string]*method] // copied when it changes
+	tools      catalog[*tool]
+	resources  catalog[*resource]
+	templates  catalog[*template]
+	prompts    catalog[*prompt]
+	folders    atomic.Pointer[[]*folder] // copied when it changes
+	completion atomic.Bool               // there is, or was, a feature that completes
+	listeners  listeners
+
+	mu     sync.Mutex
+	closed bool
+	live   map[*peer]struct{}
+	gone   sync.WaitGroup
 }
 
-// New returns a server that introduces itself as info. It panics on a revision
-// that is not known here: options are the program's own.
+// New returns a server that introduces itself as info. It panics if o names a
+// revision that is not known, or asks for what cannot work.
 func New(info protocol.Implementation, o Options) *Server {
 	if o.PageSize < 1 {
 		o.PageSize = 100
 	}
-	o.PageSize = min(o.PageSize, protocol.MaxPageTools)
+	o.PageSize = min(o.PageSize, protocol.MaxPageItems)
 	o.ProtocolVersions = slices.Clone(o.ProtocolVersions)
 	if len(o.ProtocolVersions) == 0 {
 		o.ProtocolVersions = protocol.Versions()
@@ -63,20 +130,138 @@ func New(info protocol.Implementation, o Options) *Server {
 	if err != nil { // text and lists of text can be encoded
 		panic(fmt.Sprintf("server: %v", err))
 	}
-	return &Server{info: info, rawInfo: raw, options: o}
+	s := &Server{info: info, rawInfo: raw, options: o, live: make(map[*peer]struct{})}
+	s.rounds.init(info.Name, o.Asking)
+	methods := table()
+	s.methods.Store(&methods)
+	s.handle = s.wrap(o.Middleware)
+	return s
 }
 
-// modernCapabilities hold for one request alone, and clients keep them for a
-// while all the same: tools may be added meanwhile, so there is a list of them.
-func (s *Server) modernCapabilities() protocol.ServerCapabilities {
-	return protocol.ServerCapabilities{Tools: &protocol.ListCapability{ListChanged: true}}
-}
-
-// legacyCapabilities hold for a whole session.
-func (s *Server) legacyCapabilities() protocol.ServerCapabilities {
-	var c protocol.ServerCapabilities
-	if s.tools.len() > 0 {
+// offers returns the capabilities that follow from the features. Modern clients
+// keep them for a while although they hold for one request alone, and tools may
+// be added meanwhile: so a modern client is always offered a list of tools.
+func (s *Server) offers(modern bool) *protocol.ServerCapabilities {
+	c := s.options.Capabilities
+	c.Logging = &protocol.Capability{}
+	if modern || s.tools.used() {
 		c.Tools = &protocol.ListCapability{ListChanged: true}
 	}
-	return c
+	if s.prompts.used() {
+		c.Prompts = &protocol.ListCapability{ListChanged: true}
+	}
+	if s.resources.used() || s.templates.used() || s.options.OnSubscribe != nil {
+		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: s.options.OnSubscribe != nil}
+	}
+	if s.completion.Load() {
+		c.Completions = &protocol.Capability{}
+	}
+	return &c
+}
+
+// Serve opens the transport and serves the one peer behind it. It returns nil
+// after the peer has left in good order. It returns an error when the peer was
+// lost, when ctx has ended, which cancels what is being served, and ErrClosed when
+// the server was closed before.
+func (s *Server) Serve(ctx context.Context, t transport.Transport) error {
+	link, err := t.Open(ctx)
+	if err != nil {
+		return fmt.Errorf("server: open: %w", err)
+	}
+	return s.ServeLink(ctx, link)
+}
+
+// ServeLink does what Serve does, for a link that a listener was handed. It takes
+// the link over.
+func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
+	p := s.newPeer(link)
+	if err := s.enter(p); err != nil {
+		return errors.Join(err, link.Close(0))
+	}
+	defer s.leave(p)
+	if err := p.conn.Run(ctx); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	return nil
+}
+
+// Accept serves a link until the link is lost or the server is closed. It does
+// not wait, and while nothing is being served it costs no goroutine. A listener,
+// such as a streamable.Handler, calls it with each link. Accept takes the link
+// over.
+func (s *Server) Accept(link transport.Link) {
+	p := s.newPeer(link)
+	leave := func() { s.leave(p) }
+	if err := s.enter(p); err != nil {
+		leave = func() {}
+		p.conn.Stop() // it closes the link and serves nothing
+	}
+	// A new Conn can be started, and its hooks are told why it ends.
+	_ = p.conn.Start(context.Background(), func(error) { leave() })
+}
+
+// enter registers a peer until it leaves.
+func (s *Server) enter(p *peer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	s.live[p] = struct{}{}
+	s.gone.Add(1)
+	s.listeners.add(&p.changes)
+	return nil
+}
+
+func (s *Server) leave(p *peer) {
+	s.listeners.remove(&p.changes)
+	p.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, p)
+	s.gone.Done()
+}
+
+// Sessions returns the legacy sessions that are being served now, in no order.
+func (s *Server) Sessions() iter.Seq[*Session] {
+	return func(yield func(*Session) bool) {
+		s.mu.Lock()
+		live := slices.Collect(maps.Keys(s.live))
+		s.mu.Unlock()
+		for _, p := range live {
+			if session := p.session.Load(); session != nil && !yield(session) {
+				return
+			}
+		}
+	}
+}
+
+// Close serves nobody new, lets what is being served finish, and ends every
+// session. It returns when all are over. What has not finished at the deadline of
+// ctx, or after Options.Conn.DrainGrace if ctx has none, is stopped, and at the
+// end of ctx all that is left. A handler that waits for an answer of its client is
+// told at once that none will come. Close returns what conn.Conn.Close returned
+// for the first session that did not end in good order.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	var closing sync.WaitGroup
+	var first atomic.Pointer[error]
+	for p := range s.live {
+		closing.Go(func() {
+			if err := p.conn.Close(ctx); err != nil && !errors.Is(err, conn.ErrNotRunning) {
+				first.CompareAndSwap(nil, &err)
+			}
+		})
+	}
+	s.mu.Unlock()
+	if err := s.rounds.close(ctx); err != nil {
+		first.CompareAndSwap(nil, &err)
+	}
+	closing.Wait()
+	s.gone.Wait()
+	if err := first.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

@@ -2,82 +2,117 @@ package server
 
 import (
 	"context"
-	"errors"
-	"sync"
+	"crypto/rand"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A session is one link being served: a legacy client, or any number of modern
+// A peer is the other end of one link: a legacy client, or any number of modern
 // ones.
-type session struct {
-	server  *Server
-	conn    *conn.Conn
-	dialect dialect.Dialect
-	agreed  atomic.Pointer[agreement] // nil before initialize
-
-	mu      sync.Mutex
-	listens bool           // the legacy client has said that it is initialized
-	changed bool           // it is to be told that the tools have changed
-	tells   bool           // it is being told
-	telling sync.WaitGroup // of the goroutine that tells it; there is one at a time
+type peer struct {
+	server    *Server
+	conn      *conn.Conn
+	dialect   dialect.Dialect
+	session   atomic.Pointer[Session] // nil before initialize
+	changes   changes                 // that the legacy client is told of
+	questions atomic.Int32            // that the legacy client has not answered
 }
 
-// An agreement is what the handshake has settled for a whole legacy session.
-type agreement struct {
-	client  Client
-	offered protocol.ServerCapabilities
+func (s *Server) newPeer(link transport.Link) *peer {
+	p := &peer{server: s}
+	p.changes.send = p.sendChanges
+	options := s.options.Conn
+	options.Dialect, options.Handler = &p.dialect, connHandler{p}
+	p.conn = conn.Accept(link, options)
+	return p
 }
 
-// toolsChanged has a legacy client told, some time soon, that the tools have
-// changed. Changes that come meanwhile, or before the client has said that it is
-// initialized, are told as one.
-func (s *session) toolsChanged() {
-	if agreed := s.agreed.Load(); agreed == nil || agreed.offered.Tools == nil {
+// end lets go of all that the peer's session has.
+func (p *peer) end() {
+	uris := p.changes.end()
+	session := p.session.Load()
+	if session == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changed = true
-	s.beginToTell()
-}
-
-// initialized begins what may not overtake the answer to initialize
-// (2025-11-25 basic/lifecycle).
-func (s *session) initialized() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listens = true
-	s.beginToTell()
-}
-
-// beginToTell is called with the mutex held.
-func (s *session) beginToTell() {
-	if s.listens && s.changed && !s.tells {
-		s.tells = true
-		s.telling.Go(s.tell)
+	if session.cancel != nil {
+		session.cancel()
+	}
+	for _, uri := range uris {
+		p.server.unsubscribed(context.Background(), uri)
 	}
 }
 
-// tell ends once there is nothing to tell. What has no way to the client is
-// lost: it lists the tools when it wants to know.
-func (s *session) tell() {
-	for s.hasChanged() {
-		err := s.conn.Notify(context.Background(), protocol.NotificationToolsListChanged, nil)
-		if errors.Is(err, transport.ErrBusy) { // the Conn gives up a link that stays so
-			s.toolsChanged()
-		}
-	}
+// A Session is the relation to one legacy client, from initialize until its link
+// is over. Modern clients have none. Handlers find theirs in Request.Session.
+type Session struct {
+	id      string
+	peer    *peer
+	client  Client
+	offered protocol.ServerCapabilities
+	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
+	ctx     context.Context                   // of Options.SessionContext; nil without
+	cancel  context.CancelFunc
 }
 
-func (s *session) hasChanged() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	changed := s.changed
-	s.changed, s.tells = false, changed
-	return changed
+// ID returns a random text that names the session in logs. It is not the session
+// id of HTTP.
+func (s *Session) ID() string { return s.id }
+
+// Client returns the client of the session.
+func (s *Session) Client() *Client { return &s.client }
+
+// Close ends the session: what is being served finishes until ctx ends, see
+// conn.Conn.Close.
+func (s *Session) Close(ctx context.Context) error { return s.peer.conn.Close(ctx) }
+
+// initialize agrees on a revision (2025-11-25 basic/lifecycle). A link has one
+// session.
+func (c *call) initialize(_ context.Context, params *protocol.InitializeParams) (*protocol.InitializeResult, error) {
+	s, p := c.peer.server, c.peer
+	supported := s.options.ProtocolVersions
+	version := protocol.Negotiate(params.ProtocolVersion, supported)
+	switch {
+	case params.ProtocolVersion == "":
+		return nil, refuse(jsonrpc.CodeInvalidParams, "initialize: protocolVersion is missing")
+	case version == "":
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "this server has no initialize, since it speaks only %s", strings.Join(supported, ", "))
+	}
+	session := &Session{
+		id:      rand.Text(),
+		peer:    p,
+		client:  Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities},
+		offered: *s.offers(false),
+	}
+	if !p.session.CompareAndSwap(nil, session) {
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")
+	}
+	if s.options.SessionContext != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		session.cancel, session.ctx = cancel, s.options.SessionContext(ctx, session)
+	}
+	p.dialect.Negotiated(version, nil)
+	p.changes.offer(&session.offered)
+	return &protocol.InitializeResult{
+		ProtocolVersion: version,
+		Capabilities:    session.offered,
+		ServerInfo:      s.info,
+		Instructions:    s.options.Instructions,
+	}, nil
+}
+
+// discover says what the server is (2026-07-28 server/discover).
+func (c *call) discover(context.Context, *protocol.DiscoverParams) (*protocol.DiscoverResult, error) {
+	options := &c.peer.server.options
+	return &protocol.DiscoverResult{
+		SupportedVersions: slices.Clone(options.ProtocolVersions),
+		Capabilities:      *c.offered,
+		Instructions:      options.Instructions,
+	}, nil
 }

@@ -23,7 +23,7 @@ func (deaf) Lost(transport.Loss)                          {}
 
 func withTool(name string) *Server {
 	s := New(protocol.Implementation{}, Options{})
-	AddTool(s, protocol.Tool{Name: name}, func(context.Context, *ToolCall, struct{}) (string, error) { return "", nil })
+	AddTool(s, protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
 	return s
 }
 
@@ -38,7 +38,7 @@ func TestNothingIsKeptOfWhatIsOver(t *testing.T) {
 		kept := func(when string, listeners, sessions int) {
 			t.Helper()
 			synctest.Wait()
-			if n, m := len(s.audience.listeners), len(s.sessions.live); n != listeners || m != sessions {
+			if n, m := len(s.listeners.all), len(s.live); n != listeners || m != sessions {
 				t.Errorf("%s: %d listeners and %d sessions, want %d and %d", when, n, m, listeners, sessions)
 			}
 		}
@@ -63,8 +63,8 @@ func TestCloseWaitsForEverySession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool("a")
 		_, theirs := inmem.Pipe(inmem.Options{})
-		leave, err := s.enter(s.newSession(theirs)) // and it does not run yet
-		if err != nil {
+		p := s.newPeer(theirs)
+		if err := s.enter(p); err != nil { // and it does not run yet
 			t.Fatal(err)
 		}
 		closed := false
@@ -76,7 +76,7 @@ func TestCloseWaitsForEverySession(t *testing.T) {
 		if closed {
 			t.Error("a session was not waited for")
 		}
-		leave()
+		s.leave(p)
 		synctest.Wait()
 		if !closed {
 			t.Error("Close waits for nobody")

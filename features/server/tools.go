@@ -5,149 +5,399 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 )
 
-// A ToolHandler runs a tool on arguments that fit its input schema. An error is
-// the tool's own failure: the peer gets its text as a result with IsError set. A
-// *jsonrpc.Error in its chain is a failure of the protocol instead, and sent as
-// it is.
-type ToolHandler func(ctx context.Context, call *ToolCall) (*protocol.CallToolResult, error)
-
-// A ToolCall is one call of a tool. It is valid until its handler returns.
-type ToolCall struct {
-	Params *protocol.CallToolParams
-	Client *Client
-
-	request  *request
-	progress jsonrpc.ID // the token, if the caller has asked
+// A tool is one that was added.
+type tool struct {
+	settings
+	definition *protocol.Tool
+	input      *schema.Validator
+	output     *schema.Validator // nil: nothing is promised
+	headers    []headerParam
+	run        func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)
 }
 
-type registeredTool struct {
-	tool    *protocol.Tool
-	input   *schema.Validator
-	output  *schema.Validator // nil: nothing is promised
-	handler ToolHandler
-}
+func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t.definition} }
 
-// AddRawTool offers a tool whose handler reads the raw arguments. The tool's
-// InputSchema is required. A tool with an OutputSchema must answer with
-// structured content that fits it, or with IsError set: anything else is
-// answered as an internal error.
+// AddTool offers a tool made of a Go function.
 //
-// A tool of the same name is replaced. AddRawTool panics when handler is nil or
-// the name or a schema is not valid: they are the program's own.
-func (s *Server) AddRawTool(tool protocol.Tool, handler ToolHandler) {
-	if tool.Name == "" {
-		panic("server: a tool needs a name")
+// In is a struct or a map, or a pointer to one: its schema is inferred unless
+// t.InputSchema is set, and arguments are validated against it before the function
+// runs. An In of struct{} takes no arguments. An In of *protocol.CallToolParams is
+// the params as they came; the tool then needs an InputSchema, which is enforced
+// all the same.
+//
+// What the function returns decides the result:
+//
+//   - a string becomes a text block;
+//   - a struct or map, or a pointer to one, becomes structured content and a text
+//     block of its JSON, with an inferred output schema unless t.OutputSchema is
+//     set;
+//   - a slice, number, bool or type with a text of its own, such as time.Time,
+//     becomes the same, wrapped as {"result": …};
+//   - a block such as *protocol.ImageContent, and protocol.Contents, are sent as
+//     they are;
+//   - a Result has structured content and blocks of its own;
+//   - struct{} becomes a result without content;
+//   - a *protocol.CallToolResult is sent as it is;
+//   - an error becomes a result with IsError set and the error's text. A
+//     *jsonrpc.Error in its chain is sent as it is instead.
+//
+// Values are read and written as encoding/json does, tags included, but names are
+// case-sensitive, duplicates refused, and nil slices and maps are empty ones:
+// []byte is base64, a time.Duration is nanoseconds. A field is required unless it
+// is omitempty, omitzero, a pointer or has a default. These tags describe it:
+//
+//	jsonschema:"what the field means"
+//	title, format, pattern, minimum, maximum, minLength, maxLength
+//	enum:"celsius,fahrenheit"
+//	default:"celsius"   // fills in what the caller left out
+//	header:"Region"     // mirrored to the HTTP header Mcp-Param-Region
+//
+// A type with a method EnumValues() []string is an enum wherever it is used. Types
+// with JSON of their own may be anything in an inferred schema, types with text of
+// their own are strings. Numbers such as 1.0 and 1e3 are read as integers if they
+// are below 2^53. A tool with an output schema must answer with structured content
+// that fits it, or with IsError set: anything else is answered as an internal
+// error.
+//
+// A tool of the same name is replaced. AddTool panics when f is nil, and when the
+// name or a schema is not valid or a schema cannot be inferred: types and schemas
+// are the program's own. No schema is inferred for other options of the json tag
+// than omitempty and omitzero, nor for embedded fields that are no plain structs.
+func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In) (Out, error), o ...FeatureOption) {
+	defer prefix("tool", t.Name)
+	if f == nil {
+		panic("no function")
 	}
-	if handler == nil {
-		panic(fmt.Sprintf("server: tool %q: no handler", tool.Name))
+	read := toolInput[In](&t)
+	write := toolOutput[Out](&t)
+	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(t.InputSchema), headers: mustHeaders(t.InputSchema)}
+	if len(t.OutputSchema) > 0 {
+		added.output = mustCompile(t.OutputSchema)
 	}
-	registered := &registeredTool{tool: &tool, handler: handler, input: mustCompile(tool.Name, tool.InputSchema)}
-	if len(tool.OutputSchema) > 0 {
-		registered.output = mustCompile(tool.Name, tool.OutputSchema)
+	added.run = func(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+		in, err := read(params)
+		if err != nil {
+			return nil, &argumentError{err}
+		}
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return write(out)
 	}
-	s.tools.set(tool.Name, registered)
-	s.audience.toolsChanged()
+	if t.Name == "" {
+		panic("a name is needed")
+	}
+	if len(added.completion) > 0 {
+		panic("only prompts and templates have completion")
+	}
+	s.rounds.check(&added.settings)
+	s.tools.set(t.Name, added)
+	s.listeners.changed(toolsChanged)
 }
 
-func (r *request) listTools(_ context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
-	registered, next, err := r.server.tools.page(params.Cursor, r.server.options.PageSize)
+// RemoveTools removes tools. Names that there are not are ignored.
+func (s *Server) RemoveTools(names ...string) {
+	if s.tools.remove(names) {
+		s.listeners.changed(toolsChanged)
+	}
+}
+
+// prefix makes a panic of an Add function say what was added.
+func prefix(kind, name string) {
+	if problem := recover(); problem != nil {
+		panic(fmt.Sprintf("server: %s %q: %v", kind, name, problem))
+	}
+}
+
+// mustCompile makes a validator of one of the program's own schemas.
+func mustCompile(raw json.RawMessage) *schema.Validator {
+	validator, err := schema.Compile(raw)
+	if err == nil && !validator.IsObject() {
+		err = errors.New(`schema: its type is not "object"`)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return validator
+}
+
+// toolInput sets the tool's input schema, and chooses once how arguments are read.
+func toolInput[In any](t *protocol.Tool) func(*protocol.CallToolParams) (In, error) {
+	if _, raw := any(*new(In)).(*protocol.CallToolParams); raw {
+		return func(params *protocol.CallToolParams) (In, error) { return any(params).(In), nil }
+	}
+	inferred := inferObject(reflect.TypeFor[In]())
+	if len(t.InputSchema) == 0 {
+		t.InputSchema = inferred.mustMarshal()
+	}
+	decode := decoderOf[In](inferred.defaults())
+	return func(params *protocol.CallToolParams) (In, error) { return decode(params.Arguments) }
+}
+
+// A Result is the output of a tool that chooses its blocks itself beside
+// structured content. T is what AddTool takes for structured content.
+type Result[T any] struct {
+	Value   T                 // structured content
+	Content protocol.Contents // nil: a text block of the JSON of Value
+	Meta    protocol.Meta
+}
+
+func (r Result[T]) parts() (any, protocol.Contents, protocol.Meta) { return r.Value, r.Content, r.Meta }
+
+func (Result[T]) valueType() reflect.Type { return reflect.TypeFor[T]() }
+
+// A result is a Result of any type.
+type result interface {
+	parts() (any, protocol.Contents, protocol.Meta)
+	valueType() reflect.Type
+}
+
+// toolOutput sets the tool's output schema, and chooses once how output becomes a
+// result.
+func toolOutput[Out any](t *protocol.Tool) func(Out) (*protocol.CallToolResult, error) {
+	blocks := func(to func(Out) protocol.Contents) func(Out) (*protocol.CallToolResult, error) {
+		if len(t.OutputSchema) > 0 {
+			panic("an output schema, but blocks are no structured content")
+		}
+		return func(out Out) (*protocol.CallToolResult, error) {
+			content := to(out)
+			if content == nil {
+				content = protocol.Contents{}
+			}
+			return &protocol.CallToolResult{Content: content}, nil
+		}
+	}
+	of := reflect.TypeFor[Out]()
+	switch typed := any(*new(Out)).(type) {
+	case string:
+		return blocks(func(out Out) protocol.Contents { return text(any(out).(string)) })
+	case protocol.Contents:
+		return blocks(func(out Out) protocol.Contents { return any(out).(protocol.Contents) })
+	case struct{}:
+		return blocks(func(Out) protocol.Contents { return nil })
+	case *protocol.CallToolResult:
+		return func(out Out) (*protocol.CallToolResult, error) { return any(out).(*protocol.CallToolResult), nil }
+	case protocol.CallToolResult:
+		panic("return a *protocol.CallToolResult")
+	case result:
+		encode := structured(t, typed.valueType())
+		return func(out Out) (*protocol.CallToolResult, error) {
+			value, content, meta := any(out).(result).parts()
+			r, err := encode(value)
+			if err != nil {
+				return nil, err
+			}
+			if content != nil {
+				r.Content = content
+			}
+			r.Meta = meta
+			return r, nil
+		}
+	}
+	if of.Implements(reflect.TypeFor[protocol.Content]()) {
+		return blocks(func(out Out) protocol.Contents { return protocol.Contents{any(out).(protocol.Content)} })
+	}
+	encode := structured(t, of)
+	return func(out Out) (*protocol.CallToolResult, error) { return encode(out) }
+}
+
+// structured sets the output schema for values of a type, and returns what makes
+// results of them. What cannot be encoded is a mistake of the program, which a
+// model cannot mend.
+func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallToolResult, error) {
+	inferred := infer(of)
+	if inferred.binary {
+		panic("a []byte is no output of a tool: return a *protocol.ImageContent or another block")
+	}
+	wrapped := !inferred.isObject()
+	if len(t.OutputSchema) == 0 {
+		if wrapped {
+			inferred = inferred.wrap("result")
+		}
+		t.OutputSchema = inferred.mustMarshal()
+	}
+	return func(out any) (*protocol.CallToolResult, error) {
+		raw, err := encodeTyped(out)
+		if err != nil {
+			return nil, refuse(jsonrpc.CodeInternalError, "the output cannot be encoded: %s", explain(err))
+		}
+		r := &protocol.CallToolResult{Content: text(string(raw)), StructuredContent: raw}
+		if wrapped {
+			r.StructuredContent = append(append(json.RawMessage(`{"result":`), raw...), '}')
+		}
+		return r, nil
+	}
+}
+
+// text returns one block. Each run of bytes that are not UTF-8 becomes one U+FFFD.
+func text(s string) protocol.Contents {
+	return protocol.Contents{&protocol.TextContent{Text: strings.ToValidUTF8(s, "\uFFFD")}}
+}
+
+func (c *call) listTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
+	s := c.peer.server
+	page, next, err := s.tools.page(params.Cursor, s.options.PageSize, func(t *tool) bool { return s.visible(ctx, t.feature()) })
 	if err != nil {
 		return nil, err
 	}
-	result := &protocol.ListToolsResult{Tools: make([]*protocol.Tool, len(registered)), NextCursor: next}
-	for i := range registered {
-		result.Tools[i] = registered[i].tool
+	result := &protocol.ListToolsResult{Tools: make([]*protocol.Tool, len(page)), NextCursor: next}
+	for i := range page {
+		result.Tools[i] = page[i].definition
 	}
+	c.cacheable(&result.CacheableResult)
 	return result, nil
 }
 
-func (r *request) callTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	registered, ok := r.server.tools.get(params.Name)
-	if !ok {
+// cacheable says how long a modern client may keep a list.
+func (c *call) cacheable(r *protocol.CacheableResult) {
+	options := &c.peer.server.options
+	if !c.modern || options.ListTTL <= 0 {
+		return
+	}
+	ttl := options.ListTTL.Milliseconds()
+	r.TTLMs = &ttl
+	r.CacheScope = protocol.CachePublic
+	if options.Visible != nil {
+		r.CacheScope = protocol.CachePrivate
+	}
+}
+
+func (c *call) callTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	s := c.peer.server
+	t, ok := s.tools.get(params.Name)
+	if !ok || !s.visible(ctx, t.feature()) {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown tool %q", shorten(params.Name, longestName))
 	}
-	token, err := progressToken(params.Meta)
-	if err != nil {
+	if err := c.readProgressToken(params.Meta); err != nil {
 		return nil, err
 	}
 	if len(params.Arguments) == 0 {
 		params.Arguments = json.RawMessage("{}")
 	}
-	if err := registered.input.Validate(ctx, params.Arguments); err != nil {
-		return r.client.invalidArguments(misfit(err))
+	if err := c.checkHeaders(t.headers, params.Arguments); err != nil {
+		return nil, err
 	}
-	r.call = ToolCall{Params: params, Client: r.client, request: r, progress: token}
-	result, err := registered.handler(ctx, &r.call)
+	if err := t.input.Validate(ctx, params.Arguments); err != nil {
+		return c.toolFailure(&argumentError{err})
+	}
+	result, err := c.runTool(ctx, t, params)
 	if err != nil {
-		return failure(err)
+		return c.toolFailure(err)
 	}
-	return registered.checked(ctx, result)
+	if result, err = t.check(ctx, result); err != nil {
+		return nil, err
+	}
+	return c.downgrade(result), nil
 }
 
-// checked refuses a result that the tool has not promised.
-func (r *registeredTool) checked(ctx context.Context, result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
+// runTool runs a tool. One that neither may ask nor does pays nothing for it.
+func (c *call) runTool(ctx context.Context, t *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	if t.asks != nil || params.InputResponses != nil || params.RequestState != nil {
+		return c.askingTool(ctx, t, params, func(ctx context.Context) (any, error) { return t.run(ctx, params) })
+	}
+	result, err := t.run(ctx, params)
+	if err == nil || !requiresInput(err) {
+		return result, err
+	}
+	first := true
+	return c.askingTool(ctx, t, params, func(ctx context.Context) (any, error) {
+		if first { // it has run once
+			first = false
+			return result, err
+		}
+		return t.run(ctx, params)
+	})
+}
+
+func (c *call) askingTool(ctx context.Context, t *tool, params *protocol.CallToolParams, run func(context.Context) (any, error)) (*protocol.CallToolResult, error) {
+	about := subject{name: params.Name, arguments: params.Arguments}
+	result, required, err := c.converse(ctx, &t.settings, &params.InputParams, about, run)
+	if required != nil {
+		return &protocol.CallToolResult{InputRequired: required}, nil
+	}
+	typed, _ := result.(*protocol.CallToolResult)
+	return typed, err
+}
+
+// check refuses a result that the tool has not promised.
+func (t *tool) check(ctx context.Context, result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
 	switch {
 	case result == nil:
-		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has returned no result", r.tool.Name)
-	case r.output == nil || result.IsError:
+		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has returned no result", t.definition.Name)
+	case t.output == nil || result.IsError || result.InputRequired != nil:
 		return result, nil
 	case len(result.StructuredContent) == 0:
-		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: no structured content", r.tool.Name)
+		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: no structured content", t.definition.Name)
 	}
-	if err := r.output.Validate(ctx, result.StructuredContent); err != nil {
-		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: %s", r.tool.Name, misfit(err))
+	if err := t.output.Validate(ctx, result.StructuredContent); err != nil {
+		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: %s", t.definition.Name, explain(err))
 	}
 	return result, nil
 }
 
-// invalidArguments tells the peer of arguments that do not fit: as a failure of
-// the tool, which a model can read and mend, since 2025-11-25.
-func (c *Client) invalidArguments(why string) (*protocol.CallToolResult, error) {
-	fault := refuse(jsonrpc.CodeInvalidParams, "invalid arguments: %s", why)
-	if c.ProtocolVersion < protocol.Version20251125 {
-		return nil, fault
-	}
-	return failed(fault.Message), nil
-}
+// An argumentError reports arguments that do not fit.
+type argumentError struct{ err error }
 
-// failure is the result of a tool that failed, unless the protocol did.
-func failure(err error) (*protocol.CallToolResult, error) {
+func (e *argumentError) Error() string { return "invalid arguments: " + explain(e.err) }
+
+// toolFailure tells the client that a call failed: by a result that a model can
+// read and mend, unless the protocol has an error for it. Arguments that do not
+// fit are such a result since 2025-11-25.
+func (c *call) toolFailure(err error) (*protocol.CallToolResult, error) {
 	var fault *jsonrpc.Error
-	if errors.As(err, &fault) {
+	var arguments *argumentError
+	switch err = c.fault(err); {
+	case errors.As(err, &fault):
 		return nil, err
+	case errors.As(err, &arguments):
+		fault = refuse(jsonrpc.CodeInvalidParams, "%v", arguments)
+		if c.Client.ProtocolVersion < protocol.Version20251125 {
+			return nil, fault
+		}
+		return failed(fault.Message), nil
+	default:
+		return failed(err.Error()), nil
 	}
-	return failed(err.Error()), nil
 }
 
 func failed(why string) *protocol.CallToolResult {
 	return &protocol.CallToolResult{Content: text(why), IsError: true}
 }
 
-// progressToken is the token under which the caller wants to be told of
-// progress: none if there is none, or null.
-func progressToken(meta protocol.Meta) (token jsonrpc.ID, err error) {
-	raw, asked := meta[protocol.MetaProgressToken]
-	if !asked {
-		return token, nil
+// downgrade replaces blocks that the revision of the client does not have by text
+// about them. Results may be shared: a changed one is a copy.
+func (c *call) downgrade(result *protocol.CallToolResult) *protocol.CallToolResult {
+	if c.Client.ProtocolVersion >= protocol.Version20250618 {
+		return result
 	}
-	if err := token.UnmarshalJSON(raw); err != nil {
-		return token, refuse(jsonrpc.CodeInvalidParams, "the progress token is neither a string nor an integer")
-	}
-	return token, nil
+	copied := *result
+	copied.Content = downgraded(c.Client.ProtocolVersion, result.Content)
+	return &copied
 }
 
-// Progress tells the caller how far the call has come, if it has asked. The
-// values must rise. It fails when the peer is gone or ctx has ended.
-func (c *ToolCall) Progress(ctx context.Context, progress, total float64, message string) error {
-	if c.progress.IsZero() {
-		return nil
+func downgraded(version string, content protocol.Contents) protocol.Contents {
+	all := make(protocol.Contents, len(content))
+	for i, block := range content {
+		all[i] = block
+		switch block := block.(type) {
+		case *protocol.ResourceLink:
+			if version < protocol.Version20250618 {
+				all[i] = protocol.Text(block.Name + ": " + block.URI)
+			}
+		case *protocol.AudioContent:
+			if version < protocol.Version20250326 {
+				all[i] = protocol.Text(fmt.Sprintf("(%s, %d bytes)", block.MIMEType, len(block.Data)))
+			}
+		}
 	}
-	return c.request.notify(ctx, protocol.NotificationProgress,
-		protocol.ProgressParams{ProgressToken: c.progress, Progress: progress, Total: total, Message: message})
+	return all
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
+// A toolFunc is a tool that reads its params as they came.
+type toolFunc = func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)
+
 var anyObject = json.RawMessage(`{"type":"object"}`)
 
 func newServer(o server.Options) *server.Server {
@@ -21,22 +24,22 @@ func newServer(o server.Options) *server.Server {
 }
 
 // serving is a session in the newest revision with a server of one raw tool, "t".
-func serving(t *testing.T, tool protocol.Tool, handler server.ToolHandler) *wire {
+func serving(t *testing.T, tool protocol.Tool, handler toolFunc) *wire {
 	t.Helper()
 	s := newServer(server.Options{})
 	tool.Name = "t"
 	if tool.InputSchema == nil {
 		tool.InputSchema = anyObject
 	}
-	s.AddRawTool(tool, handler)
+	server.AddTool(s, tool, handler)
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	return w
 }
 
 // answering is a handler that always answers the same.
-func answering(result *protocol.CallToolResult, err error) server.ToolHandler {
-	return func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) { return result, err }
+func answering(result *protocol.CallToolResult, err error) toolFunc {
+	return func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) { return result, err }
 }
 
 func TestStructuredContentKeepsItsPromise(t *testing.T) {
@@ -79,7 +82,7 @@ func TestFailureOfAToolIsToldApartFromOneOfTheProtocol(t *testing.T) {
 
 func TestArgumentsThatDoNotFitAreToldAsTheRevisionWants(t *testing.T) {
 	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, _ *server.ToolCall, in struct {
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, in struct {
 		N int64 `json:"n"`
 	}) (string, error) {
 		return fmt.Sprint(in.N), nil
@@ -135,20 +138,20 @@ func TestWhatAPeerSendsIsEchoedInShort(t *testing.T) {
 	}
 }
 
-func TestAddRawToolRefusesTheProgramsOwnMistakes(t *testing.T) {
+func TestAddToolRefusesNamesAndSchemasThatAreNone(t *testing.T) {
 	nothing := answering(nil, errors.New("never called"))
 	schema := func(s string) protocol.Tool { return protocol.Tool{Name: "x", InputSchema: json.RawMessage(s)} }
 	for name, add := range map[string]func(*server.Server){
-		"no name":            func(s *server.Server) { s.AddRawTool(protocol.Tool{InputSchema: anyObject}, nothing) },
-		"no handler":         func(s *server.Server) { s.AddRawTool(schema(`{"type":"object"}`), nil) },
-		"no schema":          func(s *server.Server) { s.AddRawTool(protocol.Tool{Name: "x"}, nothing) },
-		"schema of a string": func(s *server.Server) { s.AddRawTool(schema(`{"type":"string"}`), nothing) },
+		"no name":            func(s *server.Server) { server.AddTool(s, protocol.Tool{InputSchema: anyObject}, nothing) },
+		"no handler":         func(s *server.Server) { server.AddTool(s, schema(`{"type":"object"}`), toolFunc(nil)) },
+		"no schema":          func(s *server.Server) { server.AddTool(s, protocol.Tool{Name: "x"}, nothing) },
+		"schema of a string": func(s *server.Server) { server.AddTool(s, schema(`{"type":"string"}`), nothing) },
 		"external reference": func(s *server.Server) {
-			s.AddRawTool(schema(`{"type":"object","properties":{"a":{"$ref":"https://example.com/s"}}}`), nothing)
+			server.AddTool(s, schema(`{"type":"object","properties":{"a":{"$ref":"https://example.com/s"}}}`), nothing)
 		},
-		"endless schema": func(s *server.Server) { s.AddRawTool(schema(`{"type":"object","$ref":"#"}`), nothing) },
+		"endless schema": func(s *server.Server) { server.AddTool(s, schema(`{"type":"object","$ref":"#"}`), nothing) },
 		"unknown dialect": func(s *server.Server) {
-			s.AddRawTool(schema(`{"type":"object","$schema":"https://example.com/mine"}`), nothing)
+			server.AddTool(s, schema(`{"type":"object","$schema":"https://example.com/mine"}`), nothing)
 		},
 	} {
 		wantPanic(t, name, "server: ", func() { add(newServer(server.Options{})) })

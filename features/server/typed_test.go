@@ -66,10 +66,10 @@ func TestTypedValuesFitTheirInferredSchemas(t *testing.T) {
 	s := newServer(server.Options{})
 	out := make(chan everything, 1)
 	in := make(chan everything, 1)
-	server.AddTool(s, protocol.Tool{Name: "out"}, func(context.Context, *server.ToolCall, struct{}) (everything, error) {
+	server.AddTool(s, protocol.Tool{Name: "out"}, func(context.Context, struct{}) (everything, error) {
 		return <-out, nil
 	})
-	server.AddTool(s, protocol.Tool{Name: "in"}, func(_ context.Context, _ *server.ToolCall, given everything) (*everything, error) {
+	server.AddTool(s, protocol.Tool{Name: "in"}, func(_ context.Context, given everything) (*everything, error) {
 		in <- given
 		return &given, nil
 	})
@@ -125,7 +125,7 @@ func TestTypedValuesAreWrittenAsEncodingJSONDoes(t *testing.T) {
 		Bytes    []byte        `json:"bytes"`
 		List     []int         `json:"list"`
 	}
-	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, *server.ToolCall, struct{}) (mix, error) {
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (mix, error) {
 		return mix{Duration: time.Second, Array: [2]byte{1, 2}, Bytes: []byte("hi")}, nil
 	})
 	w := dial(t, s)
@@ -138,7 +138,7 @@ func TestTypedValuesAreWrittenAsEncodingJSONDoes(t *testing.T) {
 
 func TestIntegersMayBeWrittenAsNumbers(t *testing.T) {
 	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, _ *server.ToolCall, in struct {
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, in struct {
 		N int64   `json:"n"`
 		F float64 `json:"f,omitempty"`
 		S string  `json:"s,omitempty"`
@@ -169,7 +169,7 @@ func TestIntegersMayBeWrittenAsNumbers(t *testing.T) {
 
 func TestPointersAreWhatTheyPointTo(t *testing.T) {
 	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, _ *server.ToolCall, in *inner) (*inner, error) {
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, in *inner) (*inner, error) {
 		if in.A == 0 {
 			return nil, nil
 		}
@@ -187,7 +187,7 @@ func TestPointersAreWhatTheyPointTo(t *testing.T) {
 
 func TestOutputThatCannotBeEncodedIsAnInternalError(t *testing.T) {
 	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, *server.ToolCall, struct{}) (map[string]float64, error) {
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (map[string]float64, error) {
 		return map[string]float64{"x": math.NaN()}, nil
 	})
 	w := dial(t, s)
@@ -199,7 +199,7 @@ func TestOutputThatCannotBeEncodedIsAnInternalError(t *testing.T) {
 
 func TestTextOfAToolIsAlwaysSent(t *testing.T) {
 	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, *server.ToolCall, struct{}) (string, error) { return "a\xffb", nil })
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) { return "a\xffb", nil })
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	if got := w.call("t", `{}`).Result.Content.Text(); got != "a\uFFFDb" {
@@ -209,7 +209,7 @@ func TestTextOfAToolIsAlwaysSent(t *testing.T) {
 
 func add[In, Out any](tool protocol.Tool) func() {
 	return func() {
-		server.AddTool(newServer(server.Options{}), tool, func(context.Context, *server.ToolCall, In) (out Out, err error) { return out, nil })
+		server.AddTool(newServer(server.Options{}), tool, func(context.Context, In) (out Out, err error) { return out, nil })
 	}
 }
 
@@ -219,11 +219,13 @@ func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
 		name, message string
 		add           func()
 	}{
-		{"no handler", "handler", func() {
+		{"no handler", "no function", func() {
 			server.AddTool[struct{}, string](newServer(server.Options{}), x, nil)
 		}},
 		{"input is no object", "int", add[int, string](x)},
-		{"output is no object", "int", add[struct{}, int](x)},
+		{"output may be anything", "interface", add[struct{}, any](x)},
+		{"output is a function", "func", add[struct{}, func()](x)},
+		{"output is bytes", "[]byte", add[struct{}, []byte](x)},
 		{"result by value", "*protocol.CallToolResult", add[struct{}, protocol.CallToolResult](x)},
 		{"text with a schema", "structured", add[struct{}, string](protocol.Tool{Name: "x", OutputSchema: anyObject})},
 		{"number as string", `"n"`, add[struct {
@@ -261,7 +263,7 @@ func (p *pickyName) UnmarshalJSON(raw []byte) error { return json.Unmarshal(raw,
 
 func TestArgumentsAreReadAsStrictlyAsTheRest(t *testing.T) {
 	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, func(_ context.Context, _ *server.ToolCall, in struct {
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, func(_ context.Context, in struct {
 		Name pickyName `json:"name"`
 	}) (string, error) {
 		return in.Name.Name, nil

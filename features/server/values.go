@@ -2,10 +2,15 @@ package server
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	stdjson "encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
@@ -42,6 +47,61 @@ func decodeTyped[T any](raw stdjson.RawMessage) (T, error) {
 		err = json.Unmarshal(plainIntegers(raw), &value, typedJSON())
 	}
 	return value, err
+}
+
+// decoderOf returns what reads arguments into a T. What the arguments leave out
+// has its default.
+func decoderOf[T any](defaults stdjson.RawMessage) func(stdjson.RawMessage) (T, error) {
+	if defaults == nil {
+		return decodeTyped[T]
+	}
+	return func(raw stdjson.RawMessage) (T, error) {
+		value, err := decodeTyped[T](defaults)
+		if err != nil {
+			return value, err
+		}
+		if json.Unmarshal(raw, &value, typedJSON()) == nil {
+			return value, nil
+		}
+		if value, err = decodeTyped[T](defaults); err != nil {
+			return value, err
+		}
+		return value, json.Unmarshal(plainIntegers(raw), &value, typedJSON())
+	}
+}
+
+// textDecoderOf returns what reads arguments that are all texts, as those of
+// prompts and the variables of templates are: a field that is no text in JSON is
+// parsed from its text. T is what s was inferred from.
+func textDecoderOf[T any](s inferred) func(context.Context, map[string]string) (T, error) {
+	validator := mustCompile(s.mustMarshal())
+	decode := decoderOf[T](s.defaults())
+	return func(ctx context.Context, texts map[string]string) (value T, err error) {
+		members := make(map[string]stdjson.RawMessage, len(texts))
+		for name, text := range texts {
+			property := cmp.Or(s.Properties[name], s.AdditionalProperties)
+			if property == nil || property.Type == "string" || property.Type == "" && (len(property.Types) == 0 || slices.Contains(property.Types, "string")) {
+				quoted, err := protocol.Marshal(text)
+				if err != nil {
+					return value, err
+				}
+				members[name] = quoted
+				continue
+			}
+			if !jsontext.Value(text).IsValid() {
+				return value, fmt.Errorf("%s: %q does not fit", name, shorten(text, longestName))
+			}
+			members[name] = stdjson.RawMessage(text)
+		}
+		raw, err := protocol.Marshal(members)
+		if err != nil {
+			return value, err
+		}
+		if err := validator.Validate(ctx, raw); err != nil {
+			return value, err
+		}
+		return decode(raw)
+	}
 }
 
 // plainIntegers writes integers without fraction and exponent. The text is

@@ -131,10 +131,10 @@ func echoServer() *server.Server {
 	type message struct {
 		Message string `json:"message"`
 	}
-	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, _ *server.ToolCall, in message) (string, error) {
+	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in message) (string, error) {
 		return in.Message, nil
 	})
-	server.AddTool(s, protocol.Tool{Name: "hang"}, func(ctx context.Context, _ *server.ToolCall, _ struct{}) (string, error) {
+	server.AddTool(s, protocol.Tool{Name: "hang"}, func(ctx context.Context, _ struct{}) (string, error) {
 		<-ctx.Done()
 		return "too late", nil
 	})

@@ -1,0 +1,318 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// changeInterval is the time between two messages about the same change.
+const changeInterval = 10 * time.Millisecond
+
+// A change is what a client may be told of: that a list changed, or one resource.
+type change struct {
+	method string // of the notification
+	uri    string // of the resource; empty for lists
+}
+
+var (
+	toolsChanged     = change{method: protocol.NotificationToolsListChanged}
+	promptsChanged   = change{method: protocol.NotificationPromptsListChanged}
+	resourcesChanged = change{method: protocol.NotificationResourcesListChanged}
+)
+
+func updated(uri string) change { return change{protocol.NotificationResourcesUpdated, uri} }
+
+// params returns the params of the notification.
+func (c change) params(meta protocol.Meta) any {
+	switch {
+	case c.uri != "":
+		return &protocol.ResourceUpdatedParams{NotificationParams: protocol.NotificationParams{Meta: meta}, URI: c.uri}
+	case meta != nil:
+		return &protocol.NotificationParams{Meta: meta}
+	default:
+		return nil
+	}
+}
+
+// listeners are all those who are told of changes.
+type listeners struct {
+	mu  sync.Mutex
+	all map[*changes]struct{}
+}
+
+func (l *listeners) add(c *changes) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = make(map[*changes]struct{})
+	}
+	l.all[c] = struct{}{}
+}
+
+func (l *listeners) remove(c *changes) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.all, c)
+}
+
+func (l *listeners) changed(c change) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for listener := range l.all {
+		listener.add(c)
+	}
+}
+
+// ResourceUpdated tells those who subscribed to a resource that it has changed. It
+// never blocks. Updates that come within 10 ms are told as one.
+func (s *Server) ResourceUpdated(uri string) { s.listeners.changed(updated(uri)) }
+
+// changes collects what one client is to be told of, and sends it changeInterval
+// after the first of it came. A link or a stream that is busy gets it later, as
+// one message.
+type changes struct {
+	send func([]change) (unsent []change)
+
+	mu      sync.Mutex
+	wanted  map[change]struct{}
+	pending map[change]struct{}
+	begun   bool        // the client is ready to be told
+	ended   bool        // nothing is sent any more
+	timer   *time.Timer // nil: nothing is about to be sent
+	sending sync.WaitGroup
+}
+
+// offer makes the client be told of the lists that it was offered.
+func (c *changes) offer(o *protocol.ServerCapabilities) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for list, offered := range map[change]bool{
+		toolsChanged: o.Tools != nil, promptsChanged: o.Prompts != nil, resourcesChanged: o.Resources != nil,
+	} {
+		if offered {
+			c.want(list)
+		}
+	}
+}
+
+// want makes the client be told of one change. The caller holds the mutex.
+func (c *changes) want(w change) {
+	if c.wanted == nil {
+		c.wanted = make(map[change]struct{})
+	}
+	c.wanted[w] = struct{}{}
+}
+
+// begin lets the client be told: a legacy one when it says that it is initialized,
+// so that nothing overtakes the answer to initialize (2025-11-25 basic/lifecycle).
+func (c *changes) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begun = true
+	c.schedule()
+}
+
+// add notes a change, if the client is told of such.
+func (c *changes) add(changed ...change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range changed {
+		if _, ok := c.wanted[one]; ok {
+			if c.pending == nil {
+				c.pending = make(map[change]struct{})
+			}
+			c.pending[one] = struct{}{}
+		}
+	}
+	c.schedule()
+}
+
+// schedule is called with the mutex held.
+func (c *changes) schedule() {
+	if c.begun && !c.ended && c.timer == nil && len(c.pending) > 0 {
+		c.sending.Add(1)
+		c.timer = time.AfterFunc(changeInterval, c.fire)
+	}
+}
+
+func (c *changes) fire() {
+	defer c.sending.Done()
+	c.mu.Lock()
+	pending := slices.SortedFunc(maps.Keys(c.pending), func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.method, b.method), cmp.Compare(a.uri, b.uri))
+	})
+	clear(c.pending)
+	c.mu.Unlock()
+	unsent := c.send(pending)
+	c.mu.Lock()
+	c.timer = nil
+	c.mu.Unlock()
+	c.add(unsent...)
+}
+
+// end stops all sending, waits for what is under way, and returns the resources
+// that the client was subscribed to.
+func (c *changes) end() (uris []string) {
+	c.mu.Lock()
+	c.ended = true
+	for w := range c.wanted {
+		if w.uri != "" {
+			uris = append(uris, w.uri)
+		}
+	}
+	clear(c.wanted)
+	if c.timer != nil && c.timer.Stop() {
+		c.sending.Done()
+	}
+	c.mu.Unlock()
+	c.sending.Wait()
+	return uris
+}
+
+// sendChanges tells a legacy client. What has no way to the client is lost: it
+// lists again when it wants to know.
+func (p *peer) sendChanges(all []change) (unsent []change) {
+	for _, one := range all {
+		if errors.Is(p.tell(context.Background(), one.method, one.params(nil)), transport.ErrBusy) {
+			unsent = append(unsent, one) // the Conn gives up a link that stays busy
+		}
+	}
+	return unsent
+}
+
+// subscribe makes a legacy client be told of updates of a resource.
+func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
+	changes := &c.peer.changes
+	changes.mu.Lock()
+	_, known := changes.wanted[updated(params.URI)]
+	full := len(changes.wanted) >= protocol.MaxResourceURIs
+	changes.mu.Unlock()
+	switch {
+	case known:
+		return &protocol.EmptyResult{}, nil
+	case params.URI == "":
+		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: uri is missing")
+	case full:
+		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
+	}
+	if err := c.peer.server.options.OnSubscribe(ctx, params.URI); err != nil {
+		return nil, c.resourceFault(params.URI, err)
+	}
+	changes.mu.Lock()
+	ended := changes.ended
+	if !ended {
+		changes.want(updated(params.URI))
+	}
+	changes.mu.Unlock()
+	if ended {
+		c.peer.server.unsubscribed(ctx, params.URI)
+	}
+	return &protocol.EmptyResult{}, nil
+}
+
+func (c *call) unsubscribe(ctx context.Context, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
+	changes := &c.peer.changes
+	changes.mu.Lock()
+	_, known := changes.wanted[updated(params.URI)]
+	delete(changes.wanted, updated(params.URI))
+	delete(changes.pending, updated(params.URI))
+	changes.mu.Unlock()
+	if known && params.URI != "" {
+		c.peer.server.unsubscribed(ctx, params.URI)
+	}
+	return &protocol.EmptyResult{}, nil
+}
+
+func (s *Server) unsubscribed(ctx context.Context, uri string) {
+	if s.options.OnUnsubscribe != nil {
+		s.options.OnUnsubscribe(ctx, uri)
+	}
+}
+
+// listen tells a modern client of what it asked for, until either side ends it:
+// the server in good order, with a result, when it is being closed (2026-07-28
+// basic/patterns/subscriptions).
+func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*protocol.ListenResult, error) {
+	s := c.peer.server
+	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
+	mine := new(changes)
+	granted := c.grant(ctx, mine, &params.Notifications)
+	defer func() {
+		for _, uri := range mine.end() {
+			s.unsubscribed(context.WithoutCancel(ctx), uri)
+		}
+	}()
+	broken := make(chan error, 1) // the first failure to send; later ones say the same
+	mine.send = func(all []change) []change { return c.sendListened(ctx, all, id, broken) }
+	s.listeners.add(mine)
+	defer s.listeners.remove(mine)
+
+	acknowledged := protocol.AcknowledgedParams{Notifications: granted}
+	acknowledged.Meta = id
+	// Also where the server is being closed already: the result is to follow.
+	if err := c.tell(context.WithoutCancel(ctx), protocol.NotificationAcknowledged, &acknowledged); err != nil {
+		return nil, err
+	}
+	mine.begin()
+	select {
+	case err := <-broken:
+		return nil, err
+	case <-ctx.Done():
+		if err := context.Cause(ctx); !errors.Is(err, conn.ErrDraining) {
+			return nil, err
+		}
+		return &protocol.ListenResult{Result: protocol.Result{Meta: id}}, nil
+	}
+}
+
+// grant returns what of a filter the server has, and makes the client be told of
+// that.
+func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.SubscriptionFilter) (granted protocol.SubscriptionFilter) {
+	granted.ToolsListChanged = asked.ToolsListChanged && c.offered.Has("tools.listChanged")
+	granted.PromptsListChanged = asked.PromptsListChanged && c.offered.Has("prompts.listChanged")
+	granted.ResourcesListChanged = asked.ResourcesListChanged && c.offered.Has("resources.listChanged")
+	for list, ok := range map[change]bool{
+		toolsChanged: granted.ToolsListChanged, promptsChanged: granted.PromptsListChanged, resourcesChanged: granted.ResourcesListChanged,
+	} {
+		if ok {
+			mine.want(list)
+		}
+	}
+	if !c.offered.Has("resources.subscribe") {
+		return granted
+	}
+	for _, uri := range asked.ResourceSubscriptions {
+		if _, twice := mine.wanted[updated(uri)]; twice || uri == "" || c.peer.server.options.OnSubscribe(ctx, uri) != nil {
+			continue // a client sees in the acknowledgement what it was granted
+		}
+		mine.want(updated(uri))
+		granted.ResourceSubscriptions = append(granted.ResourceSubscriptions, uri)
+	}
+	return granted
+}
+
+func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta, broken chan<- error) (unsent []change) {
+	for _, one := range all {
+		switch err := c.tell(ctx, one.method, one.params(id)); {
+		case errors.Is(err, transport.ErrBusy):
+			unsent = append(unsent, one)
+		case err != nil:
+			select {
+			case broken <- err:
+			default: // an earlier failure ends the subscription already
+			}
+			return nil
+		}
+	}
+	return unsent
+}

@@ -1,0 +1,177 @@
+package server
+
+import (
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+var (
+	// ErrClosed is returned by Serve when the server was closed before.
+	ErrClosed = errors.New("server: closed")
+
+	// ErrNotFound is for handlers of resources: there is no such resource. The
+	// client gets the code of its revision. fs.ErrNotExist means the same.
+	ErrNotFound = errors.New("not found")
+
+	// ErrNoRequest is returned by questions that are asked outside of a request.
+	ErrNoRequest = errors.New("server: there is no request to ask in")
+
+	// ErrNotAsking is returned by questions of a feature that was added without
+	// Asks.
+	ErrNotAsking = errors.New("server: the feature has to say how it asks: add it with Asks(Waits, …) or Asks(Reruns, …)")
+
+	// ErrUnsupported matches an UnsupportedError: the client cannot be asked this.
+	ErrUnsupported = errors.New("the client does not support it")
+
+	// ErrDeclined means that the user said no.
+	ErrDeclined = errors.New("the user declined")
+
+	// ErrDismissed means that the user gave no answer.
+	ErrDismissed = errors.New("the user gave no answer")
+
+	// ErrUnanswered means that no answer came, and that none will: it took too
+	// long, other calls of the client took the place, or the server is closing. The
+	// cause follows in the text.
+	ErrUnanswered = errors.New("the question was not answered")
+
+	// ErrKeyUsed means that a call asked two different questions under one key.
+	ErrKeyUsed = errors.New("server: the key belongs to another question of this call")
+
+	// ErrInputRequired is the cause with which the context of a feature that Reruns
+	// ends when it has asked: the answer comes with the next run.
+	ErrInputRequired = errors.New("server: the client has to answer first")
+)
+
+// An UnsupportedError names the capability that a client would have to declare to
+// be asked something. It matches ErrUnsupported.
+type UnsupportedError struct {
+	Capability string // such as "sampling" or "elicitation.url"
+
+	required protocol.ClientCapabilities
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("%v: it did not declare the capability %s", ErrUnsupported, e.Capability)
+}
+
+// Is matches ErrUnsupported.
+func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
+
+// An AnswerError reports an answer of the client that does not fit its question.
+type AnswerError struct {
+	Key string // of the question
+	Err error
+}
+
+func (e *AnswerError) Error() string {
+	return fmt.Sprintf("the answer to %q is not valid: %v", e.Key, e.Err)
+}
+
+func (e *AnswerError) Unwrap() error { return e.Err }
+
+// fault turns the error of a handler into the error response of the client's
+// revision, where there is one. Others are internal errors.
+func (c *call) fault(err error) error {
+	var unsupported *UnsupportedError
+	if c.modern && errors.As(err, &unsupported) {
+		fault := refuse(protocol.CodeMissingCapability, "%v", err)
+		fault.Data, _ = protocol.Marshal(protocol.MissingCapabilityData{RequiredCapabilities: unsupported.required})
+		return fault
+	}
+	var answer *AnswerError
+	if c.modern && errors.As(err, &answer) {
+		return refuse(jsonrpc.CodeInvalidParams, "%v", err)
+	}
+	return err
+}
+
+// resourceFault is fault for an error that concerns a resource.
+func (c *call) resourceFault(uri string, err error) error {
+	if !errors.Is(err, ErrNotFound) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	code := int64(protocol.CodeResourceNotFound)
+	if c.modern {
+		code = jsonrpc.CodeInvalidParams
+	}
+	fault := refuse(code, "resource not found: %s", shorten(uri, longestName))
+	fault.Data, _ = protocol.Marshal(protocol.ResourceNotFoundData{URI: uri})
+	return fault
+}
+
+// Bounds of what is repeated to a peer, in bytes.
+const (
+	longestName    = 256
+	longestMessage = 4 << 10
+)
+
+// refuse returns an error response. What a peer sent may be part of the message:
+// it is cut.
+func refuse(code int64, format string, args ...any) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: code, Message: shorten(fmt.Sprintf(format, args...), longestMessage)}
+}
+
+// shorten cuts a text to at most limit bytes and a mark, between two runes.
+func shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit] + "…"
+}
+
+// explain says what is wrong with a JSON value, and where. It leaves out Go types,
+// which mean nothing to a peer.
+func explain(err error) string {
+	var semantic *json.SemanticError
+	var syntactic *jsontext.SyntacticError
+	var foreign *stdjson.UnmarshalTypeError // of a type's own UnmarshalJSON
+	switch {
+	case errors.As(err, &semantic):
+		return describe(semantic)
+	case errors.As(err, &syntactic):
+		return strings.TrimPrefix(syntactic.Error(), "jsontext: ")
+	case errors.As(err, &foreign):
+		return "a JSON " + foreign.Value + " is not expected"
+	default:
+		return err.Error()
+	}
+}
+
+func describe(e *json.SemanticError) string {
+	text := kindName(e.JSONKind)
+	if e.JSONPointer != "" {
+		text += fmt.Sprintf(" at %q", shorten(string(e.JSONPointer), longestName))
+	}
+	text += " does not fit"
+	if e.Err != nil {
+		text += ": " + explain(e.Err)
+	}
+	return text
+}
+
+func kindName(kind jsontext.Kind) string {
+	switch kind {
+	case '{', '}':
+		return "an object"
+	case '[', ']':
+		return "an array"
+	case '"', '0', 'n':
+		return "a " + kind.String()
+	case 't', 'f':
+		return "a boolean"
+	default:
+		return "a value"
+	}
+}

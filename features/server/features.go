@@ -1,0 +1,169 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// The kinds of features.
+const (
+	KindTool     = "tool"
+	KindResource = "resource"
+	KindTemplate = "template"
+	KindPrompt   = "prompt"
+)
+
+// A Feature describes one thing that a server offers, for Options.Visible.
+type Feature struct {
+	Kind       string // KindTool, KindResource, KindTemplate or KindPrompt
+	Name       string // of a tool or prompt; the URI of a resource; the text of a template
+	Definition any    // *protocol.Tool, *protocol.Resource, *protocol.ResourceTemplate or *protocol.Prompt; read-only
+}
+
+// A FeatureOption says more about a feature when it is added: Asks, or a
+// Completion.
+type FeatureOption interface{ apply(*settings) }
+
+// settings are what the options of a feature say.
+type settings struct {
+	asks       *asks
+	completion map[string]completer // by argument
+}
+
+func newSettings(options []FeatureOption) settings {
+	s := settings{completion: make(map[string]completer)}
+	for _, o := range options {
+		o.apply(&s)
+	}
+	return s
+}
+
+// visible reports whether the client of the request in ctx may see a feature.
+func (s *Server) visible(ctx context.Context, f Feature) bool {
+	return s.options.Visible == nil || s.options.Visible(ctx, f)
+}
+
+// A described feature can tell what it is.
+type described interface{ feature() Feature }
+
+// A catalog holds the features of one kind, ordered by name, and lists them in
+// pages. A cursor says at which name a page begins, so it outlives changes.
+type catalog[T described] struct {
+	mu     sync.RWMutex
+	names  []string // sorted
+	byName map[string]T
+	ever   bool // there was a feature once
+}
+
+// set adds a feature, or replaces the one of that name.
+func (c *catalog[T]) set(name string, feature T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byName == nil {
+		c.byName = make(map[string]T)
+	}
+	if i, known := slices.BinarySearch(c.names, name); !known {
+		c.names = slices.Insert(c.names, i, name)
+	}
+	c.byName[name] = feature
+	c.ever = true
+}
+
+// remove removes features, and reports whether there was any of them.
+func (c *catalog[T]) remove(names []string) (changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		if i, known := slices.BinarySearch(c.names, name); known {
+			c.names = slices.Delete(c.names, i, i+1)
+			delete(c.byName, name)
+			changed = true
+		}
+	}
+	return changed
+}
+
+func (c *catalog[T]) get(name string) (T, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	feature, ok := c.byName[name]
+	return feature, ok
+}
+
+// use makes the catalog count as used.
+func (c *catalog[T]) use() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ever = true
+}
+
+// used reports whether there is, or was, a feature.
+func (c *catalog[T]) used() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.ever
+}
+
+// all returns every feature, in order.
+func (c *catalog[T]) all() []T {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	features := make([]T, len(c.names))
+	for i, name := range c.names {
+		features[i] = c.byName[name]
+	}
+	return features
+}
+
+// page returns up to size features that pass the filter, from the cursor on, and
+// the cursor of the next page if there may be one.
+func (c *catalog[T]) page(cursor *string, size int, filter func(T) bool) ([]T, *string, error) {
+	from, err := decodeCursor(cursor)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.mu.RLock()
+	first, _ := slices.BinarySearch(c.names, from)
+	names := slices.Clone(c.names[first:])
+	features := make([]T, len(names))
+	for i, name := range names {
+		features[i] = c.byName[name]
+	}
+	c.mu.RUnlock()
+	page := make([]T, 0, min(size, len(names)))
+	for i, feature := range features {
+		if !filter(feature) {
+			continue
+		}
+		if len(page) == size {
+			next := encodeCursor(names[i])
+			return page, &next, nil
+		}
+		page = append(page, feature)
+	}
+	return page, nil, nil
+}
+
+// cursorPrefix tells our cursors from other strings.
+const cursorPrefix = "from:"
+
+func encodeCursor(name string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(cursorPrefix + name))
+}
+
+func decodeCursor(cursor *string) (string, error) {
+	if cursor == nil {
+		return "", nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(*cursor)
+	name, ours := strings.CutPrefix(string(raw), cursorPrefix)
+	if err != nil || !ours {
+		return "", refuse(jsonrpc.CodeInvalidParams, "the cursor is not one of this server's")
+	}
+	return name, nil
+}

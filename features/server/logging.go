@@ -1,0 +1,232 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// setLogLevel notes from which level on a legacy client wants log messages.
+func (c *call) setLogLevel(_ context.Context, params *protocol.SetLogLevelParams) (*protocol.EmptyResult, error) {
+	if params.Level.Severity() < 0 {
+		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown level %q", shorten(string(params.Level), longestName))
+	}
+	c.Session.level.Store(&params.Level)
+	return &protocol.EmptyResult{}, nil
+}
+
+// Logger returns a logger to the client whose request is being served, at the
+// level that the client asked for: in logging/setLevel (legacy), or in the request
+// itself. A client that did not ask gets nothing. Messages are sent in order,
+// ahead of the answer, and dropped while the connection is busy. Never log
+// credentials or personal data to a client. Outside of a request the logger does
+// nothing.
+func Logger(ctx context.Context) *slog.Logger {
+	r := RequestFrom(ctx)
+	if r == nil || r.call == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(&clientLog{call: r.call})
+}
+
+// Logger returns a logger to the client of the session, for what belongs to no
+// request. It works as the function Logger does.
+func (s *Session) Logger() *slog.Logger { return slog.New(&clientLog{session: s}) }
+
+// LogHandler returns a slog.Handler that hands every record to next, and also to
+// the client if the context of the record is that of a request, see Logger.
+func LogHandler(next slog.Handler) slog.Handler { return &bothLogs{next: next} }
+
+// A clientLog is a slog.Handler that logs to a client.
+type clientLog struct {
+	call    *call    // nil: for the session
+	session *Session // nil: for the call
+	groups  []string
+	attrs   []groupedAttr
+}
+
+// A groupedAttr is an attribute with the groups that were open when it was added.
+type groupedAttr struct {
+	groups []string
+	slog.Attr
+}
+
+// level returns the level that the client wants; empty for none.
+func (l *clientLog) level() protocol.LogLevel {
+	session := l.session
+	if l.call != nil {
+		if l.call.modern {
+			return l.call.level
+		}
+		session = l.call.Session
+	}
+	if session != nil {
+		if level := session.level.Load(); level != nil {
+			return *level
+		}
+	}
+	return ""
+}
+
+// logLevel is the level of a record.
+func logLevel(level slog.Level) protocol.LogLevel {
+	switch {
+	case level < slog.LevelInfo:
+		return protocol.LogDebug
+	case level < slog.LevelInfo+2:
+		return protocol.LogInfo
+	case level < slog.LevelWarn:
+		return protocol.LogNotice
+	case level < slog.LevelError:
+		return protocol.LogWarning
+	case level < slog.LevelError+4:
+		return protocol.LogError
+	case level < slog.LevelError+8:
+		return protocol.LogCritical
+	case level < slog.LevelError+12:
+		return protocol.LogAlert
+	default:
+		return protocol.LogEmergency
+	}
+}
+
+// Enabled implements slog.Handler.
+func (l *clientLog) Enabled(_ context.Context, level slog.Level) bool {
+	wanted := l.level()
+	return wanted != "" && logLevel(level).Severity() >= wanted.Severity()
+}
+
+// Handle implements slog.Handler. A message without attributes is sent as text,
+// any other as an object whose member "msg" is the text.
+func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
+	var data any = record.Message
+	if record.NumAttrs()+len(l.attrs) > 0 {
+		members := map[string]any{slog.MessageKey: record.Message}
+		for _, a := range l.attrs {
+			addAttr(members, a.groups, a.Attr)
+		}
+		record.Attrs(func(a slog.Attr) bool {
+			addAttr(members, l.groups, a)
+			return true
+		})
+		data = members
+	}
+	raw, err := encodeTyped(data)
+	if err != nil {
+		raw, _ = protocol.Marshal(record.Message) // text can be encoded
+	}
+	params := &protocol.LogMessageParams{Level: logLevel(record.Level), Data: raw}
+	if l.call != nil {
+		return l.call.tell(ctx, protocol.NotificationMessage, params)
+	}
+	return l.session.peer.tell(ctx, protocol.NotificationMessage, params)
+}
+
+// addAttr adds an attribute below its groups.
+func addAttr(members map[string]any, groups []string, a slog.Attr) {
+	value := a.Value.Resolve()
+	if a.Equal(slog.Attr{}) {
+		return
+	}
+	for _, group := range groups {
+		within, ok := members[group].(map[string]any)
+		if !ok {
+			within = make(map[string]any)
+			members[group] = within
+		}
+		members = within
+	}
+	switch {
+	case value.Kind() == slog.KindGroup && a.Key == "":
+		for _, inner := range value.Group() {
+			addAttr(members, nil, inner)
+		}
+	case value.Kind() == slog.KindGroup:
+		for _, inner := range value.Group() {
+			addAttr(members, []string{a.Key}, inner)
+		}
+	case value.Kind() == slog.KindAny:
+		members[a.Key] = loggable(value.Any())
+	case value.Kind() == slog.KindDuration:
+		members[a.Key] = value.String()
+	default:
+		members[a.Key] = value.Any()
+	}
+}
+
+// loggable returns a value that can be encoded: an error as its text.
+func loggable(value any) any {
+	if err, ok := value.(error); ok {
+		return err.Error()
+	}
+	if _, err := encodeTyped(value); err != nil {
+		return slog.AnyValue(value).String()
+	}
+	return value
+}
+
+// WithAttrs implements slog.Handler.
+func (l *clientLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	with := *l
+	with.attrs = slices.Clone(l.attrs)
+	for _, a := range attrs {
+		with.attrs = append(with.attrs, groupedAttr{l.groups, a})
+	}
+	return &with
+}
+
+// WithGroup implements slog.Handler.
+func (l *clientLog) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return l
+	}
+	with := *l
+	with.groups = append(slices.Clone(l.groups), name)
+	return &with
+}
+
+// bothLogs hands records to a handler, and to the client of their context.
+type bothLogs struct {
+	next slog.Handler
+	with []func(slog.Handler) slog.Handler // attributes and groups, in order
+}
+
+func (b *bothLogs) client(ctx context.Context) slog.Handler {
+	h := Logger(ctx).Handler()
+	for _, with := range b.with {
+		h = with(h)
+	}
+	return h
+}
+
+// Enabled implements slog.Handler.
+func (b *bothLogs) Enabled(ctx context.Context, level slog.Level) bool {
+	return b.next.Enabled(ctx, level) || Logger(ctx).Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler. It returns the error of the next handler: a
+// client that cannot be reached is no reason to lose a record.
+func (b *bothLogs) Handle(ctx context.Context, record slog.Record) error {
+	if client := b.client(ctx); client.Enabled(ctx, record.Level) {
+		_ = client.Handle(ctx, record.Clone())
+	}
+	if !b.next.Enabled(ctx, record.Level) {
+		return nil
+	}
+	return b.next.Handle(ctx, record)
+}
+
+// WithAttrs implements slog.Handler.
+func (b *bothLogs) WithAttrs(attrs []slog.Attr) slog.Handler {
+	add := func(h slog.Handler) slog.Handler { return h.WithAttrs(attrs) }
+	return &bothLogs{b.next.WithAttrs(attrs), append(slices.Clone(b.with), add)}
+}
+
+// WithGroup implements slog.Handler.
+func (b *bothLogs) WithGroup(name string) slog.Handler {
+	add := func(h slog.Handler) slog.Handler { return h.WithGroup(name) }
+	return &bothLogs{b.next.WithGroup(name), append(slices.Clone(b.with), add)}
+}

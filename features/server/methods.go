@@ -1,0 +1,325 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A Handler serves a request or a notification. The result is a pointer to the
+// result of the method, such as *protocol.CallToolResult; it is ignored for a
+// notification.
+type Handler func(ctx context.Context, r *Request) (result any, err error)
+
+// A Middleware wraps the handling of everything that a server receives and sends:
+// requests and notifications of its clients, and its own questions and
+// notifications, for which Request.Outgoing is set. Call next to go on, at most
+// once, with the same Request or a changed copy of it. The result of next may be
+// shared with other calls: copy it before changing it.
+//
+// A few messages never reach a middleware, because the connection itself deals
+// with them: ping, progress and cancellation of the client's, and requests that
+// cannot be read.
+type Middleware func(next Handler) Handler
+
+// On returns a middleware for the one method whose params are a *P and whose
+// result is a *R. All other messages pass by it.
+func On[P, R any](f func(ctx context.Context, params *P, next func(context.Context, *P) (*R, error)) (*R, error)) Middleware {
+	return func(next Handler) Handler {
+		return func(ctx context.Context, r *Request) (any, error) {
+			params, ok := r.Params.(*P)
+			if !ok || r.Notification {
+				return next(ctx, r)
+			}
+			result, err := f(ctx, params, func(ctx context.Context, params *P) (*R, error) {
+				changed := *r
+				changed.Params = params
+				result, err := next(ctx, &changed)
+				if err != nil {
+					return nil, err
+				}
+				typed, ok := result.(*R)
+				if !ok {
+					return nil, fmt.Errorf("server: %s has a result of type %T, want %T", r.Method, result, typed)
+				}
+				return typed, nil
+			})
+			if err != nil {
+				return nil, err
+			}
+			return result, nil
+		}
+	}
+}
+
+// A method is one row of the table of methods: all that is known about serving
+// one method.
+type method struct {
+	protocol.Method // name, revisions and capability
+
+	// offered reports whether the server offers the method to the client of a
+	// call, beyond what the revision and the capability say. Nil: it does.
+	offered func(*call) bool
+
+	decode func(raw json.RawMessage) (params any, err error)
+	run    func(ctx context.Context, r *Request) (result any, err error)
+	encode func(c *call, result any) (json.RawMessage, error)
+}
+
+// table returns the methods of the protocol that a server serves. Adding a
+// method is adding a row.
+func table() map[string]*method {
+	rows := []*method{
+		row(protocol.MethodInitialize, (*call).initialize),
+		row(protocol.MethodDiscover, (*call).discover),
+		row(protocol.MethodListTools, (*call).listTools),
+		row(protocol.MethodCallTool, (*call).callTool),
+		row(protocol.MethodListResources, (*call).listResources),
+		row(protocol.MethodListResourceTemplates, (*call).listTemplates),
+		row(protocol.MethodReadResource, (*call).readResource),
+		row(protocol.MethodSubscribe, (*call).subscribe),
+		row(protocol.MethodUnsubscribe, (*call).unsubscribe),
+		row(protocol.MethodListPrompts, (*call).listPrompts),
+		row(protocol.MethodGetPrompt, (*call).getPrompt),
+		row(protocol.MethodComplete, (*call).complete).when((*call).offersCompletion),
+		row(protocol.MethodSetLogLevel, (*call).setLogLevel),
+		row(protocol.MethodListen, (*call).listen),
+	}
+	methods := make(map[string]*method, len(rows))
+	for _, m := range rows {
+		methods[m.Name] = m
+	}
+	return methods
+}
+
+// row makes a row for a method of the protocol.
+func row[P, R any](name string, run func(c *call, ctx context.Context, params *P) (*R, error)) *method {
+	info, ok := protocol.MethodInfo(name)
+	if !ok { // a method of the program's own: it is in every revision
+		info = protocol.Method{Name: name, Sender: protocol.ByClient, Since: protocol.Version20241105}
+	}
+	return &method{
+		Method: info,
+		decode: func(raw json.RawMessage) (any, error) {
+			params := new(P)
+			if err := protocol.Unmarshal(raw, params); err != nil {
+				return nil, refuse(jsonrpc.CodeInvalidParams, "%s: %s", name, explain(err))
+			}
+			return params, nil
+		},
+		run: func(ctx context.Context, r *Request) (any, error) {
+			params, ok := r.Params.(*P)
+			if !ok {
+				return nil, refuse(jsonrpc.CodeInternalError, "%s: params of type %T, want %T", name, r.Params, params)
+			}
+			result, err := run(r.call, ctx, params)
+			if err != nil {
+				return nil, err
+			}
+			return result, nil
+		},
+		encode: func(c *call, result any) (json.RawMessage, error) {
+			if typed, ok := result.(*R); ok && c.modern && typed != nil {
+				copied := *typed // results may be shared
+				result = &copied
+			}
+			return encode(c, result)
+		},
+	}
+}
+
+// when restricts a row to the calls for which offered is true, in place of the
+// capability of the protocol's table.
+func (m *method) when(offered func(*call) bool) *method {
+	m.offered, m.ServerCapability = offered, ""
+	return m
+}
+
+// encode encodes a result. It changes a modern one first, see
+// protocol.ModernResult.
+func encode(c *call, result any) (json.RawMessage, error) {
+	if modern, ok := result.(protocol.ModernResult); ok && c.modern {
+		modern.Stamp(c.peer.server.rawInfo)
+	}
+	raw, err := protocol.Marshal(result)
+	if err != nil {
+		return nil, refuse(jsonrpc.CodeInternalError, "%s: the result cannot be encoded: %s", c.Method, explain(err))
+	}
+	return raw, nil
+}
+
+// find returns the row of the method of a call, or nil if the server does not
+// offer that method to the client: because nobody added it, its revision has no
+// such method, or the server has no such feature.
+func (c *call) find() *method {
+	m := (*c.peer.server.methods.Load())[c.Method]
+	if m == nil || !m.In(c.Client.ProtocolVersion) || !c.offered.Has(m.ServerCapability) || m.offered != nil && !m.offered(c) {
+		return nil
+	}
+	return m
+}
+
+// AddMethod adds a method of the program's own, in every revision. Params are
+// decoded into an In: a struct or map, a pointer to one, json.RawMessage for the
+// text as it came, or struct{} for nothing. Out is encoded as it is; it has to be
+// an object in JSON. A method of the same name is replaced. AddMethod panics for
+// a method of the protocol.
+func AddMethod[In, Out any](s *Server, name string, f func(context.Context, In) (Out, error)) {
+	if _, known := protocol.MethodInfo(name); known || name == "" || f == nil {
+		panic(fmt.Sprintf("server: method %q: a method of one's own needs a name of its own, and a function", name))
+	}
+	m := row(name, func(_ *call, ctx context.Context, params *In) (*Out, error) {
+		out, err := f(ctx, *params)
+		if err != nil {
+			return nil, err
+		}
+		return &out, nil
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	methods := maps.Clone(*s.methods.Load())
+	methods[name] = m
+	s.methods.Store(&methods)
+}
+
+// A connHandler serves what comes in on one link.
+type connHandler struct{ *peer }
+
+// ServeRequest implements conn.Handler. It is the one place where the era of a
+// request is decided: by the request itself (2026-07-28 basic/versioning). That
+// also holds for a server that speaks no modern revision, since strangers may
+// share the link that modern requests come in on and must not share a session.
+func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	c := h.newCall(ctx, in)
+	if err := c.identify(); err != nil {
+		return nil, err
+	}
+	m := c.find()
+	if m == nil {
+		c.Params = in.Params
+		result, err := h.server.handle(c, &c.Request)
+		if err != nil {
+			return nil, c.fault(err)
+		}
+		return encode(c, result)
+	}
+	var err error
+	if c.Params, err = m.decode(in.Params); err != nil {
+		return nil, err
+	}
+	c.method = m
+	result, err := h.server.handle(c, &c.Request)
+	c.finish()
+	if err != nil {
+		return nil, c.fault(err)
+	}
+	return m.encode(c, result)
+}
+
+// ServeNotification implements conn.Handler.
+func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
+	c := h.newCall(ctx, in)
+	c.Notification = true
+	c.Params = in.Params
+	if session := h.session.Load(); session != nil {
+		c.Session, c.Client = session, &session.client
+	} else {
+		c.Client = new(Client)
+	}
+	_, _ = h.server.handle(c, &c.Request) // nobody waits for it
+}
+
+// identify finds out who made the request, and what the server offers them.
+func (c *call) identify() error {
+	s := c.peer.server
+	said, modern, err := protocol.ModernContext(c.in.Params)
+	switch {
+	case err != nil:
+		return err
+	case modern:
+		return c.identifyModern(said)
+	case c.Method == protocol.MethodInitialize:
+		c.Client = &Client{ProtocolVersion: protocol.LatestLegacy}
+		return nil
+	}
+	session := c.peer.session.Load()
+	if session == nil {
+		name := shorten(c.Method, longestName)
+		if !slices.ContainsFunc(s.options.ProtocolVersions, protocol.IsLegacy) {
+			return refuse(jsonrpc.CodeInvalidParams, "%s: _meta: %s is missing", name, protocol.MetaProtocolVersion)
+		}
+		return refuse(jsonrpc.CodeInvalidRequest, "%s before initialize", name)
+	}
+	c.Session, c.Client, c.offered = session, &session.client, &session.offered
+	return nil
+}
+
+// identifyModern reads a request that stands alone: nothing that came before it
+// counts, on this link or another (2026-07-28 basic/index).
+func (c *call) identifyModern(said *protocol.RequestContext) error {
+	s := c.peer.server
+	if !protocol.IsModern(said.ProtocolVersion) || !slices.Contains(s.options.ProtocolVersions, said.ProtocolVersion) {
+		return protocol.UnsupportedVersion(said.ProtocolVersion, s.options.ProtocolVersions)
+	}
+	if said.LogLevel != "" && said.LogLevel.Severity() < 0 {
+		return refuse(jsonrpc.CodeInvalidParams, "_meta: %s: unknown level %q", protocol.MetaLogLevel, shorten(string(said.LogLevel), longestName))
+	}
+	c.modern, c.level = true, said.LogLevel
+	c.offered = s.offers(true)
+	c.Client = &Client{ProtocolVersion: said.ProtocolVersion, Capabilities: said.ClientCapabilities}
+	if said.ClientInfo != nil {
+		c.Client.Info = *said.ClientInfo
+	}
+	return nil
+}
+
+// wrap puts the middleware around the innermost handler.
+func (s *Server) wrap(all []Middleware) Handler {
+	var h Handler = s.innermost
+	for _, m := range slices.Backward(all) {
+		h = m(h)
+	}
+	return h
+}
+
+// innermost is where the chain of middleware ends, in both directions.
+func (s *Server) innermost(ctx context.Context, r *Request) (any, error) {
+	switch {
+	case r.Outgoing && r.Notification:
+		return nil, r.send(ctx)
+	case r.Outgoing:
+		return r.put(ctx)
+	case r.Notification:
+		s.notified(ctx, r)
+		return nil, nil
+	case r.call.method != nil:
+		return r.call.method.run(ctx, r)
+	case s.options.Fallback != nil:
+		return s.options.Fallback(ctx, r)
+	default:
+		return nil, refuse(jsonrpc.CodeMethodNotFound, "method not found: %s", shorten(r.Method, longestName))
+	}
+}
+
+// notified takes a notification of a client's. No request waits for
+// "initialized": a client that calls before it is served all the same.
+func (s *Server) notified(ctx context.Context, r *Request) {
+	switch r.Method {
+	case protocol.NotificationInitialized:
+		r.call.peer.changes.begin()
+	case protocol.NotificationRootsListChanged:
+		if r.Session != nil && s.options.OnRootsChanged != nil {
+			s.options.OnRootsChanged(ctx, r.Session)
+		}
+	default:
+		if s.options.Fallback != nil {
+			_, _ = s.options.Fallback(ctx, r) // nobody waits for it
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A prompt is one that was added.
+type prompt struct {
+	settings
+	definition *protocol.Prompt
+	run        func(context.Context, *protocol.GetPromptParams) (*protocol.GetPromptResult, error)
+}
+
+func (p *prompt) feature() Feature { return Feature{KindPrompt, p.definition.Name, p.definition} }
+
+// AddPrompt offers a prompt made of a Go function.
+//
+// In is a struct, or a pointer to one: each argument is parsed from its text into
+// the field of its name, see AddTool for tags. A map[string]string takes all
+// arguments, struct{} none, and *protocol.GetPromptParams the params as they came.
+// The arguments of the prompt follow from the fields unless p.Arguments is set.
+// Arguments that have an enum complete by themselves; a Completion completes
+// others.
+//
+// A string that the function returns becomes one message of the user; a block such
+// as *protocol.ImageContent one message, and protocol.Contents one message for each
+// block; protocol.Messages and a *protocol.GetPromptResult are sent as they are. An
+// error is answered as an internal error with its text, a *jsonrpc.Error in its
+// chain as it is.
+//
+// A prompt of the same name is replaced. AddPrompt panics when f is nil, when
+// there is no name, for other types, and for a Completion of no argument.
+func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context, In) (Out, error), o ...FeatureOption) {
+	defer prefix("prompt", p.Name)
+	if f == nil || p.Name == "" {
+		panic("a name and a function are needed")
+	}
+	added := &prompt{settings: newSettings(o), definition: &p}
+	read := promptInput[In](added)
+	write := promptOutput[Out]()
+	added.checkCompletion(argumentNames(p.Arguments))
+	added.run = func(ctx context.Context, params *protocol.GetPromptParams) (*protocol.GetPromptResult, error) {
+		in, err := read(ctx, params)
+		if err != nil {
+			return nil, refuse(jsonrpc.CodeInvalidParams, "invalid arguments: %s", explain(err))
+		}
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		result := write(out)
+		if result == nil {
+			return nil, refuse(jsonrpc.CodeInternalError, "prompt %q has returned no result", p.Name)
+		}
+		if result.Description == "" && p.Description != "" {
+			copied := *result
+			copied.Description = p.Description
+			result = &copied
+		}
+		return result, nil
+	}
+	s.rounds.check(&added.settings)
+	s.prompts.set(p.Name, added)
+	s.noteCompletion(&added.settings)
+	s.listeners.changed(promptsChanged)
+}
+
+// RemovePrompts removes prompts. Names that there are not are ignored.
+func (s *Server) RemovePrompts(names ...string) {
+	if s.prompts.remove(names) {
+		s.listeners.changed(promptsChanged)
+	}
+}
+
+// promptInput chooses once how arguments are read, and describes them.
+func promptInput[In any](p *prompt) func(context.Context, *protocol.GetPromptParams) (In, error) {
+	required := func(params *protocol.GetPromptParams) error {
+		for _, argument := range p.definition.Arguments {
+			if _, given := params.Arguments[argument.Name]; argument.Required && !given {
+				return fmt.Errorf("%q is missing", argument.Name)
+			}
+		}
+		return nil
+	}
+	if _, raw := any(*new(In)).(*protocol.GetPromptParams); raw {
+		return func(_ context.Context, params *protocol.GetPromptParams) (In, error) {
+			return any(params).(In), required(params)
+		}
+	}
+	s := inferObject(reflect.TypeFor[In]())
+	if p.definition.Arguments == nil {
+		p.definition.Arguments = argumentsOf(s)
+	}
+	p.completeEnums(s)
+	decode := textDecoderOf[In](s)
+	return func(ctx context.Context, params *protocol.GetPromptParams) (In, error) {
+		if err := required(params); err != nil {
+			return *new(In), err
+		}
+		return decode(ctx, params.Arguments)
+	}
+}
+
+func argumentsOf(s inferred) protocol.PromptArguments {
+	var all protocol.PromptArguments
+	for _, name := range s.PropertyOrder {
+		property := s.Properties[name]
+		all = append(all, protocol.PromptArgument{
+			Name: name, Title: property.Title, Description: property.Description, Required: slices.Contains(s.Required, name),
+		})
+	}
+	return all
+}
+
+func argumentNames(all protocol.PromptArguments) (names []string) {
+	for _, argument := range all {
+		names = append(names, argument.Name)
+	}
+	return names
+}
+
+// promptOutput chooses once how output becomes messages.
+func promptOutput[Out any]() func(Out) *protocol.GetPromptResult {
+	messages := func(to func(Out) protocol.Contents) func(Out) *protocol.GetPromptResult {
+		return func(out Out) *protocol.GetPromptResult {
+			all := protocol.Messages{}
+			for _, block := range to(out) {
+				all = append(all, protocol.PromptMessage{Role: protocol.RoleUser, Content: block})
+			}
+			return &protocol.GetPromptResult{Messages: all}
+		}
+	}
+	switch any(*new(Out)).(type) {
+	case string:
+		return messages(func(out Out) protocol.Contents { return text(any(out).(string)) })
+	case protocol.Contents:
+		return messages(func(out Out) protocol.Contents { return any(out).(protocol.Contents) })
+	case protocol.Messages:
+		return func(out Out) *protocol.GetPromptResult {
+			return &protocol.GetPromptResult{Messages: any(out).(protocol.Messages)}
+		}
+	case *protocol.GetPromptResult:
+		return func(out Out) *protocol.GetPromptResult { return any(out).(*protocol.GetPromptResult) }
+	}
+	if reflect.TypeFor[Out]().Implements(reflect.TypeFor[protocol.Content]()) {
+		return messages(func(out Out) protocol.Contents { return protocol.Contents{any(out).(protocol.Content)} })
+	}
+	panic(fmt.Sprintf("no messages can be made of %v", reflect.TypeFor[Out]()))
+}
+
+func (c *call) listPrompts(ctx context.Context, params *protocol.ListPromptsParams) (*protocol.ListPromptsResult, error) {
+	s := c.peer.server
+	page, next, err := s.prompts.page(params.Cursor, s.options.PageSize, func(p *prompt) bool { return s.visible(ctx, p.feature()) })
+	if err != nil {
+		return nil, err
+	}
+	result := &protocol.ListPromptsResult{Prompts: make([]*protocol.Prompt, len(page)), NextCursor: next}
+	for i := range page {
+		result.Prompts[i] = page[i].definition
+	}
+	c.cacheable(&result.CacheableResult)
+	return result, nil
+}
+
+func (c *call) getPrompt(ctx context.Context, params *protocol.GetPromptParams) (*protocol.GetPromptResult, error) {
+	s := c.peer.server
+	p, ok := s.prompts.get(params.Name)
+	if !ok || !s.visible(ctx, p.feature()) {
+		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(params.Name, longestName))
+	}
+	if err := c.readProgressToken(params.Meta); err != nil {
+		return nil, err
+	}
+	about := subject{name: params.Name, arguments: params.Arguments}
+	result, required, err := c.converse(ctx, &p.settings, &params.InputParams, about, func(ctx context.Context) (any, error) { return p.run(ctx, params) })
+	if required != nil {
+		return &protocol.GetPromptResult{InputRequired: required}, nil
+	}
+	typed, _ := result.(*protocol.GetPromptResult)
+	if err != nil || typed == nil || c.Client.ProtocolVersion >= protocol.Version20250618 {
+		return typed, err
+	}
+	copied := *typed
+	copied.Messages = slices.Clone(typed.Messages)
+	for i := range copied.Messages {
+		copied.Messages[i].Content = downgraded(c.Client.ProtocolVersion, protocol.Contents{copied.Messages[i].Content})[0]
+	}
+	return &copied, nil
+}
+
+// A Completion is an option of prompts and templates: it proposes values for one
+// argument while the user types. Values gets what was typed of the argument, and
+// the arguments that are known already. It returns the best values first; at most
+// 100 are sent.
+type Completion struct {
+	Argument string
+	Values   func(ctx context.Context, typed string, known map[string]string) ([]string, error)
+}
+
+type completer = func(ctx context.Context, typed string, known map[string]string) ([]string, error)
+
+func (c Completion) apply(s *settings) { s.completion[c.Argument] = c.Values }
+
+// completeEnums completes the arguments that have an enum, unless the program does.
+func (s *settings) completeEnums(of inferred) {
+	for name, property := range of.Properties {
+		if _, own := s.completion[name]; own || len(property.Enum) == 0 {
+			continue
+		}
+		s.completion[name] = func(_ context.Context, typed string, _ map[string]string) (values []string, _ error) {
+			for _, value := range property.Enum {
+				if text := fmt.Sprint(value); len(text) >= len(typed) && text[:len(typed)] == typed {
+					values = append(values, text)
+				}
+			}
+			return values, nil
+		}
+	}
+}
+
+// checkCompletion panics if a completion belongs to no argument.
+func (s *settings) checkCompletion(arguments []string) {
+	for name, values := range s.completion {
+		if values == nil || !slices.Contains(arguments, name) {
+			panic(fmt.Sprintf("completion of %q: there is no such argument, or no function", name))
+		}
+	}
+}
+
+// noteCompletion makes the server offer completion if the feature has some.
+func (s *Server) noteCompletion(added *settings) {
+	if len(added.completion) > 0 {
+		s.completion.Store(true)
+	}
+}
+
+// offersCompletion reports whether completion/complete is offered: in 2024-11-05
+// there is no capability for it.
+func (c *call) offersCompletion() bool {
+	return c.offered.Completions != nil || c.Client.ProtocolVersion == protocol.Version20241105 && c.peer.server.completion.Load()
+}
+
+// complete proposes values of an argument.
+func (c *call) complete(ctx context.Context, params *protocol.CompleteParams) (*protocol.CompleteResult, error) {
+	of, err := c.completed(ctx, &params.Ref)
+	if err != nil {
+		return nil, err
+	}
+	result := &protocol.CompleteResult{Completion: protocol.Completion{Values: protocol.CompletionValues{}}}
+	values := of.completion[params.Argument.Name]
+	if values == nil {
+		return result, nil
+	}
+	var known map[string]string
+	if params.Context != nil {
+		known = params.Context.Arguments
+	}
+	all, err := values(ctx, params.Argument.Value, known)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > protocol.MaxCompletions {
+		total := int64(len(all))
+		result.Completion.Total, result.Completion.HasMore = &total, true
+		all = all[:protocol.MaxCompletions]
+	}
+	result.Completion.Values = append(result.Completion.Values, all...)
+	return result, nil
+}
+
+// completed finds the feature that a completion is for.
+func (c *call) completed(ctx context.Context, ref *protocol.CompleteReference) (*settings, error) {
+	s := c.peer.server
+	switch ref.Type {
+	case protocol.ReferencePrompt:
+		if p, ok := s.prompts.get(ref.Name); ok && s.visible(ctx, p.feature()) {
+			return &p.settings, nil
+		}
+		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(ref.Name, longestName))
+	case protocol.ReferenceResource:
+		if t, ok := s.templates.get(ref.URI); ok && s.visible(ctx, t.feature()) {
+			return &t.settings, nil
+		}
+		if r, ok := s.resources.get(ref.URI); ok && s.visible(ctx, r.feature()) {
+			return new(settings), nil // it has no arguments
+		}
+		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown resource %q", shorten(ref.URI, longestName))
+	default:
+		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown reference %q", shorten(ref.Type, longestName))
+	}
+}

@@ -1,0 +1,450 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/url"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/yosida95/uritemplate/v3"
+)
+
+// A resource is one that was added, or one file of AddFiles.
+type resource struct {
+	settings
+	definition *protocol.Resource
+	run        func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)
+}
+
+func (r *resource) feature() Feature { return Feature{KindResource, r.definition.URI, r.definition} }
+
+// A template is one that was added.
+type template struct {
+	settings
+	definition *protocol.ResourceTemplate
+	parsed     *uritemplate.Template
+	run        func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)
+}
+
+func (t *template) feature() Feature {
+	return Feature{KindTemplate, t.definition.URITemplate, t.definition}
+}
+
+// AddResource offers a resource that a function reads.
+//
+// A string that the function returns is the text of the resource. A []byte is its
+// text if the MIME type is textual, or if there is none and the bytes are UTF-8,
+// and else its bytes. A struct, map, slice or number is sent as JSON, and a
+// *protocol.ReadResourceResult as it is. ErrNotFound and fs.ErrNotExist are
+// answered as "not found", with the code of the client's revision; other errors as
+// internal errors with their text, a *jsonrpc.Error in the chain as it is.
+//
+// A resource of the same URI is replaced. AddResource panics when f is nil, when
+// the URI is not absolute, when there is no name, and for other types.
+func AddResource[Out any](s *Server, r protocol.Resource, f func(context.Context) (Out, error), o ...FeatureOption) {
+	defer prefix("resource", r.URI)
+	if f == nil || r.Name == "" {
+		panic("a name and a function are needed")
+	}
+	if parsed, err := url.Parse(r.URI); err != nil || !parsed.IsAbs() {
+		panic("the URI is not absolute")
+	}
+	added := &resource{settings: newSettings(o), definition: &r}
+	added.checkCompletion(nil)
+	write := resourceOutput[Out](&r.MIMEType)
+	added.run = func(ctx context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
+		out, err := f(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return write(params.URI, out)
+	}
+	s.rounds.check(&added.settings)
+	s.resources.set(r.URI, added)
+	s.listeners.changed(resourcesChanged)
+}
+
+// RemoveResources removes resources. URIs that there are not are ignored.
+func (s *Server) RemoveResources(uris ...string) {
+	if s.resources.remove(uris) {
+		s.listeners.changed(resourcesChanged)
+	}
+}
+
+// AddTemplate offers all resources whose URIs a template makes (RFC 6570), and
+// reads them with one function. In is a struct or a pointer to one, with a field
+// for each variable of the template, parsed from its text: see AddTool for tags. A
+// map[string]string takes all variables, and *protocol.ReadResourceParams the URI
+// as it came. What the function returns is described at AddResource. Variables
+// that have an enum complete by themselves; a Completion completes others.
+//
+// A resource of AddResource goes before a template. Of several templates that fit
+// a URI the first one by its text is taken. A template of the same text is
+// replaced. AddTemplate panics when f is nil, when there is no name, when the
+// template is not valid or its variables are not the fields of In, for other
+// types, and for a Completion of no variable.
+func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(context.Context, In) (Out, error), o ...FeatureOption) {
+	defer prefix("template", t.URITemplate)
+	if f == nil || t.Name == "" {
+		panic("a name and a function are needed")
+	}
+	parsed, err := uritemplate.New(t.URITemplate)
+	if err != nil {
+		panic(err)
+	}
+	added := &template{settings: newSettings(o), definition: &t, parsed: parsed}
+	read := templateInput[In](added)
+	added.checkCompletion(parsed.Varnames())
+	write := resourceOutput[Out](&t.MIMEType)
+	added.run = func(ctx context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
+		in, err := read(ctx, params)
+		if err != nil {
+			return nil, refuse(jsonrpc.CodeInvalidParams, "invalid URI: %s", explain(err))
+		}
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return write(params.URI, out)
+	}
+	s.rounds.check(&added.settings)
+	s.templates.set(t.URITemplate, added)
+	s.noteCompletion(&added.settings)
+	s.listeners.changed(resourcesChanged)
+}
+
+// RemoveTemplates removes templates. Those that there are not are ignored.
+func (s *Server) RemoveTemplates(texts ...string) {
+	if s.templates.remove(texts) {
+		s.listeners.changed(resourcesChanged)
+	}
+}
+
+// templateInput chooses once how the variables of a URI are read.
+func templateInput[In any](t *template) func(context.Context, *protocol.ReadResourceParams) (In, error) {
+	if _, raw := any(*new(In)).(*protocol.ReadResourceParams); raw {
+		return func(_ context.Context, params *protocol.ReadResourceParams) (In, error) { return any(params).(In), nil }
+	}
+	s := inferObject(reflect.TypeFor[In]())
+	names := t.parsed.Varnames()
+	for _, name := range names {
+		if s.Properties[name] == nil && s.AdditionalProperties == nil {
+			panic(fmt.Sprintf("there is no field for the variable %q", name))
+		}
+	}
+	for _, name := range s.Required {
+		if !slices.Contains(names, name) {
+			panic(fmt.Sprintf("there is no variable for the field %q", name))
+		}
+	}
+	t.completeEnums(s)
+	decode := textDecoderOf[In](s)
+	return func(ctx context.Context, params *protocol.ReadResourceParams) (In, error) {
+		texts := make(map[string]string, len(names))
+		for name, value := range t.parsed.Match(params.URI) {
+			if value.Valid() {
+				texts[name] = value.String()
+			}
+		}
+		return decode(ctx, texts)
+	}
+}
+
+// resourceOutput chooses once how output becomes contents, and the MIME type if
+// there is none.
+func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*protocol.ReadResourceResult, error) {
+	contents := func(c protocol.ResourceContents) (*protocol.ReadResourceResult, error) {
+		c.MIMEType = *mimeType
+		return &protocol.ReadResourceResult{Contents: protocol.ContentsOfResource{c}}, nil
+	}
+	of := reflect.TypeFor[Out]()
+	switch any(*new(Out)).(type) {
+	case string:
+		return func(uri string, out Out) (*protocol.ReadResourceResult, error) {
+			text := strings.ToValidUTF8(any(out).(string), "\uFFFD")
+			return contents(protocol.ResourceContents{URI: uri, Text: &text})
+		}
+	case []byte:
+		return func(uri string, out Out) (*protocol.ReadResourceResult, error) {
+			return contents(bytesOf(uri, *mimeType, any(out).([]byte)))
+		}
+	case *protocol.ReadResourceResult:
+		return func(_ string, out Out) (*protocol.ReadResourceResult, error) {
+			result := any(out).(*protocol.ReadResourceResult)
+			if result == nil {
+				return nil, ErrNotFound
+			}
+			return result, nil
+		}
+	}
+	if of.Implements(reflect.TypeFor[protocol.Content]()) || of == reflect.TypeFor[protocol.Contents]() {
+		panic("blocks are no contents of a resource")
+	}
+	infer(of) // what cannot be described cannot be sent
+	if *mimeType == "" {
+		*mimeType = "application/json"
+	}
+	return func(uri string, out Out) (*protocol.ReadResourceResult, error) {
+		raw, err := encodeTyped(out)
+		if err != nil {
+			return nil, refuse(jsonrpc.CodeInternalError, "the contents cannot be encoded: %s", explain(err))
+		}
+		text := string(raw)
+		return contents(protocol.ResourceContents{URI: uri, Text: &text})
+	}
+}
+
+// bytesOf returns bytes as text where that is what they are.
+func bytesOf(uri, mimeType string, raw []byte) protocol.ResourceContents {
+	if utf8.Valid(raw) && (mimeType == "" || textual(mimeType)) {
+		text := string(raw)
+		return protocol.ResourceContents{URI: uri, Text: &text}
+	}
+	if raw == nil {
+		raw = []byte{}
+	}
+	return protocol.ResourceContents{URI: uri, Blob: raw}
+}
+
+func textual(mimeType string) bool {
+	kind, _, err := mime.ParseMediaType(mimeType)
+	if err != nil {
+		return false
+	}
+	switch _, subtype, _ := strings.Cut(kind, "/"); {
+	case strings.HasPrefix(kind, "text/"), strings.HasSuffix(subtype, "+json"), strings.HasSuffix(subtype, "+xml"):
+		return true
+	default:
+		return slices.Contains([]string{"json", "xml", "javascript", "yaml", "x-yaml", "toml", "x-sh", "sql", "graphql"}, subtype)
+	}
+}
+
+func (c *call) listResources(ctx context.Context, params *protocol.ListResourcesParams) (*protocol.ListResourcesResult, error) {
+	s := c.peer.server
+	from := &s.resources
+	if folders := s.folders.Load(); folders != nil {
+		merged, err := withFiles(from, *folders)
+		if err != nil {
+			return nil, err
+		}
+		from = merged
+	}
+	page, next, err := from.page(params.Cursor, s.options.PageSize, func(r *resource) bool { return s.visible(ctx, r.feature()) })
+	if err != nil {
+		return nil, err
+	}
+	result := &protocol.ListResourcesResult{Resources: make([]*protocol.Resource, len(page)), NextCursor: next}
+	for i := range page {
+		result.Resources[i] = page[i].definition
+	}
+	c.cacheable(&result.CacheableResult)
+	return result, nil
+}
+
+func (c *call) listTemplates(ctx context.Context, params *protocol.ListResourceTemplatesParams) (*protocol.ListResourceTemplatesResult, error) {
+	s := c.peer.server
+	page, next, err := s.templates.page(params.Cursor, s.options.PageSize, func(t *template) bool { return s.visible(ctx, t.feature()) })
+	if err != nil {
+		return nil, err
+	}
+	result := &protocol.ListResourceTemplatesResult{ResourceTemplates: make([]*protocol.ResourceTemplate, len(page)), NextCursor: next}
+	for i := range page {
+		result.ResourceTemplates[i] = page[i].definition
+	}
+	c.cacheable(&result.CacheableResult)
+	return result, nil
+}
+
+func (c *call) readResource(ctx context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
+	if err := c.readProgressToken(params.Meta); err != nil {
+		return nil, err
+	}
+	of, run, err := c.findResource(ctx, params.URI)
+	if err != nil {
+		return nil, c.resourceFault(params.URI, err)
+	}
+	about := subject{name: params.URI}
+	result, required, err := c.converse(ctx, of, &params.InputParams, about, func(ctx context.Context) (any, error) { return run(ctx, params) })
+	if required != nil {
+		return &protocol.ReadResourceResult{InputRequired: required}, nil
+	}
+	if err != nil {
+		return nil, c.resourceFault(params.URI, err)
+	}
+	typed, _ := result.(*protocol.ReadResourceResult)
+	return typed, nil
+}
+
+type reader = func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)
+
+// findResource finds what reads a URI: a resource, a file, or a template.
+func (c *call) findResource(ctx context.Context, uri string) (*settings, reader, error) {
+	s := c.peer.server
+	if r, ok := s.resources.get(uri); ok && s.visible(ctx, r.feature()) {
+		return &r.settings, r.run, nil
+	}
+	if folders := s.folders.Load(); folders != nil {
+		for _, f := range *folders {
+			if r, err := f.find(uri); err == nil && s.visible(ctx, r.feature()) {
+				return &r.settings, r.run, nil
+			}
+		}
+	}
+	for _, t := range s.templates.all() {
+		if t.parsed.Match(uri) != nil && s.visible(ctx, t.feature()) {
+			return &t.settings, t.run, nil
+		}
+	}
+	return nil, nil, ErrNotFound
+}
+
+// FilesOptions configure AddFiles. The zero value of each field means its default.
+type FilesOptions struct {
+	MaxBytes int64                    // of one file; larger ones are not served; 8 MiB
+	Hidden   bool                     // serve also names that begin with a dot
+	MIMEType func(name string) string // nil: by the extension
+}
+
+// A folder is what AddFiles was given.
+type folder struct {
+	base    string // ends with a slash
+	files   fs.FS
+	options FilesOptions
+}
+
+// mostFiles bounds how many files of one folder are listed.
+const mostFiles = protocol.MaxPageItems
+
+// AddFiles offers every file of an fs.FS, such as an embed.FS or the FS of an
+// os.Root, as a resource whose URI is base and the file's path. The files are
+// looked up when a client lists or reads them, up to 10,000 of them. AddFiles
+// refuses os.DirFS, since that follows symbolic links out of its directory: use
+// os.OpenRoot. It panics when base is not an absolute URI.
+func (s *Server) AddFiles(base string, files fs.FS, o FilesOptions) {
+	defer prefix("files", base)
+	if parsed, err := url.Parse(base); err != nil || !parsed.IsAbs() {
+		panic("the base is not an absolute URI")
+	}
+	if files == nil || reflect.TypeOf(files).String() == "os.dirFS" {
+		panic("os.DirFS follows links out of its directory: use the FS of os.OpenRoot")
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 8 << 20
+	}
+	if o.MIMEType == nil {
+		o.MIMEType = func(name string) string { return mime.TypeByExtension(path.Ext(name)) }
+	}
+	added := &folder{strings.TrimSuffix(base, "/") + "/", files, o}
+	s.mu.Lock()
+	var folders []*folder
+	if old := s.folders.Load(); old != nil {
+		folders = slices.Clone(*old)
+	}
+	folders = append(folders, added)
+	s.folders.Store(&folders)
+	s.mu.Unlock()
+	s.resources.use()
+	s.listeners.changed(resourcesChanged)
+}
+
+// withFiles returns a catalog of resources and files.
+func withFiles(resources *catalog[*resource], folders []*folder) (*catalog[*resource], error) {
+	merged := &catalog[*resource]{byName: make(map[string]*resource)}
+	for _, f := range folders {
+		if err := f.walk(func(r *resource) { merged.byName[r.definition.URI] = r }); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range resources.all() {
+		merged.byName[r.definition.URI] = r
+	}
+	for uri := range merged.byName {
+		merged.names = append(merged.names, uri)
+	}
+	slices.Sort(merged.names)
+	return merged, nil
+}
+
+func (f *folder) walk(each func(*resource)) error {
+	found := 0
+	return fs.WalkDir(f.files, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name != "." && !f.options.Hidden && strings.HasPrefix(path.Base(name), "."):
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case !entry.Type().IsRegular():
+			return nil
+		case found == mostFiles:
+			return fs.SkipAll
+		}
+		info, err := entry.Info()
+		if err != nil || info.Size() > f.options.MaxBytes {
+			return nil // it is gone again, or is not served
+		}
+		found++
+		each(f.resource(name, info.Size()))
+		return nil
+	})
+}
+
+func (f *folder) resource(name string, size int64) *resource {
+	escaped := strings.Split(name, "/")
+	for i := range escaped {
+		escaped[i] = url.PathEscape(escaped[i])
+	}
+	r := &resource{definition: &protocol.Resource{
+		URI: f.base + strings.Join(escaped, "/"), Name: name, MIMEType: f.options.MIMEType(name), Size: &size,
+	}}
+	r.run = func(_ context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
+		raw, err := fs.ReadFile(f.files, name)
+		if err != nil {
+			return nil, ErrNotFound // the reason is the server's own
+		}
+		if int64(len(raw)) > f.options.MaxBytes {
+			return nil, refuse(jsonrpc.CodeInternalError, "the file is larger than %d bytes", f.options.MaxBytes)
+		}
+		contents := bytesOf(params.URI, r.definition.MIMEType, raw)
+		contents.MIMEType = r.definition.MIMEType
+		return &protocol.ReadResourceResult{Contents: protocol.ContentsOfResource{contents}}, nil
+	}
+	return r
+}
+
+// find finds the file of a URI. There is one way only to write each: names that
+// climb, hide a slash or differ in an escape are not found.
+func (f *folder) find(uri string) (*resource, error) {
+	rest, ok := strings.CutPrefix(uri, f.base)
+	if !ok {
+		return nil, ErrNotFound
+	}
+	name, err := url.PathUnescape(rest)
+	if err != nil || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\\x00") {
+		return nil, ErrNotFound
+	}
+	for element := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(element, ".") && !f.options.Hidden {
+			return nil, ErrNotFound
+		}
+	}
+	info, err := fs.Stat(f.files, name)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > f.options.MaxBytes || info.Name() != path.Base(name) {
+		return nil, ErrNotFound
+	}
+	r := f.resource(name, info.Size())
+	if r.definition.URI != uri {
+		return nil, ErrNotFound
+	}
+	return r, nil
+}

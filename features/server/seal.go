@@ -1,0 +1,173 @@
+package server
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The state of a call that goes from round to round travels through the client. It
+// is sealed with AES-256-GCM, so that the client can neither read nor change it.
+// What a state has to be presented with is authenticated and not stored: the
+// server's name, the method, the name of the feature, its arguments, and who asks.
+// No check can be forgotten, and none costs bytes (ADR-0028).
+const (
+	sealVersion  = "1."
+	largestState = 64 << 10 // bytes of a sealed state
+	keyIDSize    = 4
+)
+
+// A subject is what a call is about.
+type subject struct {
+	name      string // of the tool or prompt, or the URI
+	arguments any    // json.RawMessage or map[string]string; nil: none
+}
+
+// A state is what is sealed.
+type state struct {
+	ID      []byte                  `json:"i"`           // good once
+	Call    string                  `json:"c"`           // Request.CallID
+	Round   int                     `json:"r"`           // that have been, this one included
+	Until   int64                   `json:"u"`           // seconds since 1970, when the question expires
+	End     int64                   `json:"e"`           // and when the call does
+	Asked   map[string]digest       `json:"a,omitzero"`  // by key
+	Answers protocol.InputResponses `json:"s,omitempty"` // so far: of Reruns
+	Own     json.RawMessage         `json:"o,omitempty"` // of a handler that returns InputRequired
+	Node    string                  `json:"n,omitempty"` // where the handler waits: of Waits
+}
+
+// MarshalText and UnmarshalText keep a digest short in JSON.
+func (d digest) MarshalText() ([]byte, error) {
+	return base64.RawURLEncoding.AppendEncode(nil, d[:]), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *digest) UnmarshalText(text []byte) error {
+	raw, err := base64.RawURLEncoding.DecodeString(string(text))
+	if err != nil || copy(d[:], raw) != len(d) {
+		return fmt.Errorf("server: %q is no digest", text)
+	}
+	return nil
+}
+
+// A sealer seals with its first key and opens with all.
+type sealer struct {
+	audience string
+	keys     []sealKey
+}
+
+type sealKey struct {
+	id   [keyIDSize]byte
+	aead cipher.AEAD
+}
+
+func newSealer(audience string, secrets [][]byte) (*sealer, error) {
+	s := &sealer{audience: audience}
+	for _, secret := range secrets {
+		if len(secret) < 32 {
+			return nil, fmt.Errorf("a secret has %d bytes, which is less than 32", len(secret))
+		}
+		derived, err := hkdf.Key(sha256.New, secret, nil, "bowline requestState", 32+keyIDSize)
+		if err != nil {
+			return nil, err
+		}
+		block, err := aes.NewCipher(derived[:32])
+		if err != nil {
+			return nil, err
+		}
+		aead, err := cipher.NewGCMWithRandomNonce(block)
+		if err != nil {
+			return nil, err
+		}
+		s.keys = append(s.keys, sealKey{[keyIDSize]byte(derived[32:]), aead})
+	}
+	return s, nil
+}
+
+// bound returns what a state of this call is authenticated with.
+func (s *sealer) bound(c *call, about subject, key [keyIDSize]byte) ([]byte, error) {
+	arguments := jsontext.Value("{}")
+	if about.arguments != nil {
+		raw, err := protocol.Marshal(about.arguments)
+		if err != nil {
+			return nil, err
+		}
+		arguments = jsontext.Value(raw)
+		if len(raw) == 0 || raw[0] == 'n' { // no arguments are an empty object
+			arguments = jsontext.Value("{}")
+		}
+		if err := arguments.Canonicalize(); err != nil {
+			return nil, err
+		}
+	}
+	sum := sha256.New()
+	for _, part := range []string{s.audience, c.Method, about.name, string(arguments), c.Origin.Identity} {
+		fmt.Fprintf(sum, "%d:%s", len(part), part)
+	}
+	return sum.Sum(append([]byte(sealVersion), key[:]...)), nil
+}
+
+func (s *sealer) seal(c *call, about subject, st *state) (string, error) {
+	plain, err := protocol.Marshal(st)
+	if err != nil {
+		return "", err
+	}
+	key := s.keys[0]
+	bound, err := s.bound(c, about, key.id)
+	if err != nil {
+		return "", err
+	}
+	sealed := sealVersion + base64.RawURLEncoding.EncodeToString(key.aead.Seal(key.id[:], nil, plain, bound))
+	if len(sealed) > largestState {
+		return "", fmt.Errorf("server: the state of the call has %d bytes, which is more than %d", len(sealed), largestState)
+	}
+	return sealed, nil
+}
+
+// open opens a state, if it was sealed for this call and has not expired.
+func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
+	text, ok := strings.CutPrefix(sealed, sealVersion)
+	if !ok || len(sealed) > largestState {
+		return nil, refuseState("invalid or expired requestState")
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) < keyIDSize {
+		return nil, refuseState("invalid or expired requestState")
+	}
+	for _, key := range s.keys {
+		if [keyIDSize]byte(raw[:keyIDSize]) != key.id {
+			continue
+		}
+		bound, err := s.bound(c, about, key.id)
+		if err != nil {
+			return nil, err
+		}
+		plain, err := key.aead.Open(nil, nil, raw[keyIDSize:], bound)
+		if err != nil {
+			break
+		}
+		st := new(state)
+		if protocol.Unmarshal(plain, st) != nil || time.Now().Unix() >= min(st.Until, st.End) {
+			break
+		}
+		return st, nil
+	}
+	return nil, refuseState("invalid or expired requestState")
+}
+
+// refuseState is the answer to a state that cannot be used.
+func refuseState(why string) *jsonrpc.Error {
+	fault := refuse(jsonrpc.CodeInvalidParams, "%s", why)
+	fault.Data = json.RawMessage(`{"reason":"invalid_request_state"}`)
+	return fault
+}

@@ -1,0 +1,364 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A waiting is a modern call of a feature that Waits: its handler runs once, on a
+// goroutine of its own, while rounds come and go. It is an asker.
+//
+// Between two rounds it has a ticket, which the next round presents. It is over
+// when its handler has returned and a round has taken the outcome, or none will.
+type waiting struct {
+	rounds *rounds
+	client any // whose it is
+	name   string
+	size   int
+	since  uint64 // the order of arrival
+	about  subject
+	id     string    // Request.CallID
+	expiry time.Time // of the call
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	round  atomic.Pointer[Request] // the present round, or the last one
+
+	queue  chan struct{}  // of one: a question is being asked
+	asks   chan *exchange // to the present round
+	done   chan struct{}  // closed when the handler has returned
+	result any
+	err    error
+	panics any // what the handler panicked with
+
+	number atomic.Int64 // of questions without a key of their own
+	before askedBefore  // guarded by queue
+	early  protocol.InputResponses
+
+	// Guarded by rounds.mu.
+	ticket [16]byte
+	parked bool      // it has a ticket
+	over   bool      // it holds no place any more
+	count  int       // of rounds
+	asked  *exchange // that the client is to answer
+	timer  *time.Timer
+}
+
+// An exchange is what a handler asks at once, and the way back for the answers.
+type exchange struct {
+	open    protocol.InputRequests       // not answered yet
+	got     protocol.InputResponses      // so far
+	answers chan protocol.InputResponses // of one: the round that has all of them never waits
+}
+
+// A waitingContext is the context of a handler that waits: it ends with the call,
+// not with a round. Of the first round it has the values alone, but for the
+// request, which is that of the present round.
+type waitingContext struct {
+	context.Context
+	first   context.Context
+	waiting *waiting
+}
+
+func (c waitingContext) Value(key any) any {
+	if key == (requestKey{}) {
+		return c.waiting.round.Load()
+	}
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.first.Value(key)
+}
+
+// start takes a place for a call and runs its handler.
+func (rs *rounds) start(ctx context.Context, c *call, about subject, early protocol.InputResponses, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
+	w := &waiting{
+		rounds: rs, client: c.clientKey(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
+		size: bytesOfWaiting + len(c.in.Params), expiry: time.Now().Add(rs.options.CallExpiry), early: early,
+		queue: make(chan struct{}, 1), asks: make(chan *exchange), done: make(chan struct{}),
+	}
+	if err := rs.enter(w); err != nil {
+		return nil, nil, err
+	}
+	var expire context.CancelFunc
+	w.ctx, w.cancel = context.WithCancelCause(context.Background())
+	w.ctx, expire = context.WithDeadlineCause(w.ctx, w.expiry, fmt.Errorf("%w: the call took longer than %v", ErrUnanswered, rs.options.CallExpiry))
+	w.join(c)
+	first := context.WithoutCancel(ctx)
+	go func() { // rounds.running counts it
+		defer rs.running.Done()
+		defer expire()
+		defer rs.handlerOver(w)
+		defer func() {
+			if w.panics = recover(); w.panics == nil && w.result == nil && w.err == nil {
+				w.err = errors.New("server: the handler has ended its goroutine")
+			}
+		}()
+		w.result, w.err = run(waitingContext{w.ctx, first, w})
+	}()
+	return w.await(ctx, c)
+}
+
+// enter takes a place. The oldest parked call of a client gives way to its newest.
+func (rs *rounds) enter(w *waiting) error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.ctx.Err() != nil {
+		return refuse(jsonrpc.CodeInternalError, "shutting down")
+	}
+	mine := 0
+	var oldest *waiting
+	for other := range rs.waiting {
+		if other.client != w.client {
+			continue
+		}
+		mine++
+		if other.parked && (oldest == nil || other.since < oldest.since) {
+			oldest = other
+		}
+	}
+	full := len(rs.waiting) >= rs.options.MaxWaiting || rs.bytes+w.size > rs.options.MaxWaitingBytes
+	if (full || mine >= rs.options.MaxWaitingPerClient) && oldest != nil {
+		rs.release(oldest)
+		oldest.cancel(fmt.Errorf("%w: newer calls of the client took its place", ErrUnanswered))
+		mine--
+		full = rs.bytes+w.size > rs.options.MaxWaitingBytes
+	}
+	if full || mine >= rs.options.MaxWaitingPerClient {
+		return refuse(jsonrpc.CodeInternalError, "overloaded: %d calls wait for their clients", len(rs.waiting))
+	}
+	rs.arrivals++
+	w.since = rs.arrivals
+	rs.waiting[w] = struct{}{}
+	rs.bytes += w.size
+	rs.running.Add(1)
+	return nil
+}
+
+// release gives a place back. The caller holds the mutex.
+func (rs *rounds) release(w *waiting) {
+	if w.over {
+		return
+	}
+	w.over = true
+	rs.unpark(w)
+	delete(rs.waiting, w)
+	rs.bytes -= w.size
+}
+
+// unpark makes a ticket void. The caller holds the mutex.
+func (rs *rounds) unpark(w *waiting) {
+	if w.parked {
+		w.parked = false
+		delete(rs.tickets, w.ticket)
+		w.timer.Stop()
+	}
+}
+
+// handlerOver notes that the handler has returned. If nobody waits for it, the
+// outcome is kept for the next round until the question expires.
+func (rs *rounds) handlerOver(w *waiting) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if w.ctx.Err() != nil && w.parked {
+		rs.release(w) // it expired, or was evicted
+	}
+	close(w.done)
+}
+
+// join makes a request the present round.
+func (w *waiting) join(c *call) {
+	c.asking = w
+	c.mu.Lock()
+	c.id = w.id
+	c.mu.Unlock()
+	w.round.Store(&c.Request)
+}
+
+// await serves one round: until the handler asks, or returns.
+func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequired, error) {
+	select {
+	case asked := <-w.asks:
+		return w.park(c, asked)
+	case <-w.done:
+	case <-ctx.Done():
+		w.cancel(context.Cause(ctx))
+		<-w.done // its outcome is the answer, if that is still wanted
+	}
+	w.rounds.mu.Lock()
+	w.rounds.release(w)
+	w.rounds.mu.Unlock()
+	w.cancel(nil)
+	if w.panics != nil {
+		panic(w.panics)
+	}
+	var required *InputRequired
+	if errors.As(w.err, &required) {
+		return c.require(w.about, &state{Call: w.id, Round: w.count, End: w.expiry.Unix()}, required)
+	}
+	return w.result, nil, w.err
+}
+
+// park ends a round with questions. The next round presents the ticket.
+func (w *waiting) park(c *call, asked *exchange) (any, *protocol.InputRequired, error) {
+	rs := w.rounds
+	next := &state{ID: make([]byte, 16), Call: w.id, End: w.expiry.Unix(), Node: rs.node, Asked: make(map[string]digest)}
+	_, _ = rand.Read(next.ID) // never fails
+	for key := range asked.open {
+		next.Asked[key] = digest{} // the question itself is kept here
+	}
+	rs.mu.Lock()
+	w.asked = asked
+	next.Round = w.count
+	w.count++
+	rs.mu.Unlock()
+	result, required, err := c.ask(w.about, next, asked.open)
+	if err != nil { // the handler's question fails with it
+		w.cancel(err)
+		<-w.done
+		rs.mu.Lock()
+		rs.release(w)
+		rs.mu.Unlock()
+		return nil, nil, err
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	w.issue([16]byte(next.ID))
+	return result, required, nil
+}
+
+// issue gives the call a new ticket. The caller holds the mutex of the rounds.
+func (w *waiting) issue(ticket [16]byte) {
+	rs := w.rounds
+	if w.over || w.ctx.Err() != nil {
+		return
+	}
+	w.ticket, w.parked = ticket, true
+	rs.tickets[ticket] = w
+	w.timer = time.AfterFunc(rs.options.Expiry, func() { w.expire(ticket) })
+}
+
+// expire ends a call whose client did not come back.
+func (w *waiting) expire(ticket [16]byte) {
+	rs := w.rounds
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if !w.parked || w.ticket != ticket {
+		return
+	}
+	w.cancel(fmt.Errorf("%w: it took longer than %v", ErrUnanswered, rs.options.Expiry))
+	select {
+	case <-w.done:
+		rs.release(w)
+	default: // handlerOver does
+	}
+}
+
+// resume serves the next round of a call.
+func (rs *rounds) resume(ctx context.Context, c *call, about subject, st *state, answers protocol.InputResponses) (any, *protocol.InputRequired, error) {
+	rs.mu.Lock()
+	w := rs.tickets[[16]byte(st.ID)]
+	if w == nil {
+		rs.mu.Unlock()
+		return nil, nil, refuseState("the requestState was used, or the call is over: make it anew")
+	}
+	for key, answer := range answers {
+		if err := checkAnswer(ctx, key, w.asked.open[key], answer); err != nil {
+			rs.mu.Unlock() // the ticket is still good
+			return nil, nil, refuse(jsonrpc.CodeInvalidParams, "%v", err)
+		}
+	}
+	rs.unpark(w)
+	asked := &exchange{make(protocol.InputRequests), maps.Clone(w.asked.got), w.asked.answers}
+	for key, q := range w.asked.open {
+		if answer, ok := answers[key]; ok {
+			asked.got[key] = answer
+		} else {
+			asked.open[key] = q
+		}
+	}
+	rs.mu.Unlock()
+	w.join(c)
+	if len(asked.open) > 0 {
+		return w.park(c, asked)
+	}
+	asked.answers <- asked.got
+	return w.await(ctx, c)
+}
+
+func (w *waiting) nextKey() string { return fmt.Sprint(w.number.Add(1)) }
+
+// ask implements asker. It runs on goroutines of the handler's.
+func (w *waiting) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
+	select {
+	case w.queue <- struct{}{}:
+		defer func() { <-w.queue }()
+	case <-ctx.Done():
+		return nil, w.unanswered(ctx)
+	}
+	if err := canBeAsked(w.round.Load().Client, asked); err != nil {
+		return nil, err
+	}
+	open, err := w.before.take(asked)
+	if err != nil {
+		return nil, err
+	}
+	for key, q := range open {
+		if answer, ok := w.early[key]; ok {
+			if err := checkAnswer(ctx, key, q, answer); err != nil {
+				return nil, err
+			}
+			w.before.give(protocol.InputResponses{key: answer})
+			delete(open, key)
+		}
+	}
+	if len(open) > 0 {
+		answers, err := w.exchange(ctx, open)
+		if err != nil {
+			return nil, err
+		}
+		w.before.give(answers)
+	}
+	return w.before.to(asked), nil
+}
+
+// exchange hands questions to the present round, and waits for the answers. When
+// the server is being closed none are asked any more.
+func (w *waiting) exchange(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	asked := &exchange{open, make(protocol.InputResponses), make(chan protocol.InputResponses, 1)}
+	select {
+	case w.asks <- asked:
+	case <-ctx.Done():
+		return nil, w.unanswered(ctx)
+	case <-w.ctx.Done():
+		return nil, w.unanswered(w.ctx)
+	case <-w.rounds.ctx.Done():
+		return nil, w.unanswered(w.rounds.ctx)
+	}
+	select {
+	case answers := <-asked.answers:
+		return answers, nil
+	case <-ctx.Done():
+		return nil, w.unanswered(ctx)
+	case <-w.ctx.Done():
+		return nil, w.unanswered(w.ctx)
+	case <-w.rounds.ctx.Done():
+		return nil, w.unanswered(w.rounds.ctx)
+	}
+}
+
+func (w *waiting) unanswered(ctx context.Context) error {
+	why := context.Cause(ctx)
+	if errors.Is(why, ErrUnanswered) {
+		return why
+	}
+	return fmt.Errorf("%w: %w", ErrUnanswered, why)
+}
