@@ -22,21 +22,22 @@ var ourself = protocol.Implementation{Name: "bowline", Version: "1"}
 func newBowlineServer(revisions ...string) *server.Server {
 	s := server.New(ourself, server.Options{PageSize: pageSize, ProtocolVersions: revisions})
 	server.AddTool(s, protocol.Tool{Name: "echo"},
-		func(_ context.Context, _ *server.ToolCall, in message) (string, error) { return in.Message, nil })
+		func(_ context.Context, in message) (string, error) { return in.Message, nil })
 	server.AddTool(s, protocol.Tool{Name: "fail"},
-		func(_ context.Context, _ *server.ToolCall, in message) (string, error) {
+		func(_ context.Context, in message) (string, error) {
 			return "", errors.New(in.Message)
 		})
 	server.AddTool(s, protocol.Tool{Name: "slow"},
-		func(ctx context.Context, call *server.ToolCall, in duration) (string, error) {
+		func(ctx context.Context, in duration) (string, error) {
 			return "done", slowly(ctx, in, func(step int) error {
-				return call.Progress(ctx, float64(step), float64(in.Steps), "")
+				server.Progress(ctx, step, in.Steps, "")
+				return nil
 			})
 		})
 	server.AddTool(s, protocol.Tool{Name: "grow"},
-		func(_ context.Context, _ *server.ToolCall, _ nothing) (string, error) {
+		func(_ context.Context, _ nothing) (string, error) {
 			server.AddTool(s, protocol.Tool{Name: grown},
-				func(context.Context, *server.ToolCall, nothing) (string, error) { return "", nil })
+				func(context.Context, nothing) (string, error) { return "", nil })
 			return "", nil
 		})
 	return s

@@ -16,10 +16,10 @@ import (
 func newEchoServer() *server.Server {
 	s := server.New(ourself, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "echo"},
-		func(_ context.Context, _ *server.ToolCall, in message) (string, error) { return in.Message, nil })
-	s.AddRawTool(protocol.Tool{Name: "raw", InputSchema: json.RawMessage(`{"type":"object"}`)},
-		func(_ context.Context, call *server.ToolCall) (*protocol.CallToolResult, error) {
-			return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: string(call.Params.Arguments)}}}, nil
+		func(_ context.Context, in message) (string, error) { return in.Message, nil })
+	server.AddTool(s, protocol.Tool{Name: "raw", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(_ context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+			return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: string(params.Arguments)}}}, nil
 		})
 	return s
 }

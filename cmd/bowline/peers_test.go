@@ -111,16 +111,18 @@ func addOddTools(s *server.Server) {
 		}},
 	}
 	for name, tool := range tools {
-		s.AddRawTool(protocol.Tool{Name: name, Description: "\x1b[31m" + name + "\nmore", InputSchema: json.RawMessage(tool.schema)},
-			func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) { return &tool.result, nil })
+		server.AddTool(s, protocol.Tool{Name: name, Description: "\x1b[31m" + name + "\nmore", InputSchema: json.RawMessage(tool.schema)},
+			func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+				return &tool.result, nil
+			})
 	}
-	s.AddRawTool(protocol.Tool{Name: "arguments", InputSchema: json.RawMessage(anyObject)},
-		func(_ context.Context, call *server.ToolCall) (*protocol.CallToolResult, error) {
-			result := text(string(call.Params.Arguments))
+	server.AddTool(s, protocol.Tool{Name: "arguments", InputSchema: json.RawMessage(anyObject)},
+		func(_ context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+			result := text(string(params.Arguments))
 			return &result, nil
 		})
-	s.AddRawTool(protocol.Tool{Name: "surroundings", InputSchema: json.RawMessage(anyObject)},
-		func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) {
+	server.AddTool(s, protocol.Tool{Name: "surroundings", InputSchema: json.RawMessage(anyObject)},
+		func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 			dir, err := os.Getwd()
 			result := text(dir + " " + os.Getenv("GREETING"))
 			return &result, err

@@ -20,7 +20,7 @@ type reversal struct {
 func newTools() *server.Server {
 	s := server.New(protocol.Implementation{Name: "tools", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "reverse", Description: "reverses a text"},
-		func(ctx context.Context, _ *server.ToolCall, in reversal) (string, error) {
+		func(ctx context.Context, in reversal) (string, error) {
 			fmt.Fprintf(os.Stderr, "reversing %q\n", in.Text)
 			work := time.NewTimer(time.Duration(in.Seconds) * time.Second)
 			defer work.Stop()

@@ -40,9 +40,9 @@ func (s *site) start() {
 	s.server = server.New(protocol.Implementation{Name: s.name, Version: "1.0"}, server.Options{})
 	type nothing struct{}
 	server.AddTool(s.server, protocol.Tool{Name: "name", Description: "says whose server this is"},
-		func(context.Context, *server.ToolCall, nothing) (string, error) { return s.name, nil })
+		func(context.Context, nothing) (string, error) { return s.name, nil })
 	server.AddTool(s.server, protocol.Tool{Name: "hold", Description: "takes its time"},
-		func(ctx context.Context, _ *server.ToolCall, _ nothing) (string, error) {
+		func(ctx context.Context, _ nothing) (string, error) {
 			select {
 			case s.holding <- struct{}{}:
 			case <-ctx.Done():

@@ -88,7 +88,7 @@ type words struct {
 func newShouter() *server.Server {
 	s := server.New(protocol.Implementation{Name: "shouter", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "shout", Description: "answers in capitals"},
-		func(_ context.Context, _ *server.ToolCall, in words) (string, error) {
+		func(_ context.Context, in words) (string, error) {
 			return strings.ToUpper(in.Text), nil
 		})
 	return s

@@ -16,8 +16,8 @@ import (
 // together, the handler's own and the result included. The race detector
 // allocates too, so it is not asked.
 func TestCallAllocates(t *testing.T) {
-	structured := func(_ context.Context, call *server.ToolCall) (*protocol.CallToolResult, error) {
-		return &protocol.CallToolResult{StructuredContent: call.Params.Arguments}, nil
+	structured := func(_ context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+		return &protocol.CallToolResult{StructuredContent: params.Arguments}, nil
 	}
 	for _, c := range []struct {
 		name, version string
@@ -25,7 +25,7 @@ func TestCallAllocates(t *testing.T) {
 		most          float64
 	}{
 		{"raw", protocol.LatestLegacy, func(s *server.Server) {
-			s.AddRawTool(protocol.Tool{Name: "echo", InputSchema: json.RawMessage(`{"type":"object"}`)}, structured)
+			server.AddTool(s, protocol.Tool{Name: "echo", InputSchema: json.RawMessage(`{"type":"object"}`)}, structured)
 		}, 20},
 		{"typed", protocol.LatestLegacy, addEcho, 27},
 		{"typed, modern", protocol.Latest, addEcho, 55},
@@ -57,7 +57,7 @@ func addEcho(s *server.Server) {
 	type message struct {
 		Message string `json:"message"`
 	}
-	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, _ *server.ToolCall, in message) (string, error) {
+	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in message) (string, error) {
 		return in.Message, nil
 	})
 }

@@ -26,12 +26,12 @@ func echoServer(raw bool) *server.Server {
 	}
 	s := server.New(serverInfo, server.Options{})
 	if raw {
-		s.AddRawTool(protocol.Tool{Name: "echo", InputSchema: json.RawMessage(`{"type":"object"}`)},
-			func(_ context.Context, call *server.ToolCall) (*protocol.CallToolResult, error) {
-				return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: string(call.Params.Arguments)}}}, nil
+		server.AddTool(s, protocol.Tool{Name: "echo", InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(_ context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+				return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: string(params.Arguments)}}}, nil
 			})
 	} else {
-		server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, _ *server.ToolCall, in message) (string, error) {
+		server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in message) (string, error) {
 			return in.Message, nil
 		})
 	}

@@ -19,7 +19,7 @@ func Example() {
 		Name string `json:"name" jsonschema:"who is greeted"`
 	}
 	server.AddTool(greeter, protocol.Tool{Name: "greet", Description: "says hello"},
-		func(_ context.Context, _ *server.ToolCall, in person) (string, error) {
+		func(_ context.Context, in person) (string, error) {
 			return "hello, " + in.Name, nil
 		})
 	served := make(chan error, 1)

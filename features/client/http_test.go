@@ -146,8 +146,8 @@ func TestCancelOverHTTP(t *testing.T) {
 	overHTTP(t, func(t *testing.T, version string) {
 		s, left := newServer(server.Options{}), make(chan error, 1)
 		begun := make(chan struct{})
-		s.AddRawTool(protocol.Tool{Name: "wait", InputSchema: []byte(`{"type":"object"}`)},
-			func(ctx context.Context, _ *server.ToolCall) (*protocol.CallToolResult, error) {
+		server.AddTool(s, protocol.Tool{Name: "wait", InputSchema: []byte(`{"type":"object"}`)},
+			func(ctx context.Context, _ *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 				close(begun)
 				<-ctx.Done()
 				left <- context.Cause(ctx)
@@ -184,8 +184,8 @@ func TestToolsChangedOverHTTP(t *testing.T) {
 		})
 		ctx := guarded(t)
 		for n := 0; ; n++ { // the stream opens some time after Connect
-			s.AddRawTool(protocol.Tool{Name: "late", InputSchema: []byte(`{"type":"object"}`)},
-				func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) { return nil, nil })
+			server.AddTool(s, protocol.Tool{Name: "late", InputSchema: []byte(`{"type":"object"}`)},
+				func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) { return nil, nil })
 			select {
 			case <-told:
 				return

@@ -38,24 +38,22 @@ type sum struct {
 // newServer offers a few tools.
 func newServer(o server.Options) *server.Server {
 	s := server.New(serverInfo, o)
-	server.AddTool(s, protocol.Tool{Name: "add"}, func(_ context.Context, _ *server.ToolCall, in numbers) (sum, error) {
+	server.AddTool(s, protocol.Tool{Name: "add"}, func(_ context.Context, in numbers) (sum, error) {
 		return sum{in.A + in.B}, nil
 	})
-	server.AddTool(s, protocol.Tool{Name: "fail"}, func(context.Context, *server.ToolCall, struct{}) (string, error) {
+	server.AddTool(s, protocol.Tool{Name: "fail"}, func(context.Context, struct{}) (string, error) {
 		return "", errors.New("out of cheese")
 	})
-	server.AddTool(s, protocol.Tool{Name: "panic"}, func(context.Context, *server.ToolCall, struct{}) (string, error) {
+	server.AddTool(s, protocol.Tool{Name: "panic"}, func(context.Context, struct{}) (string, error) {
 		panic("secret")
 	})
-	server.AddTool(s, protocol.Tool{Name: "hang"}, func(ctx context.Context, _ *server.ToolCall, _ struct{}) (string, error) {
+	server.AddTool(s, protocol.Tool{Name: "hang"}, func(ctx context.Context, _ struct{}) (string, error) {
 		<-ctx.Done()
 		return "", context.Cause(ctx)
 	})
-	server.AddTool(s, protocol.Tool{Name: "count"}, func(ctx context.Context, call *server.ToolCall, _ struct{}) (string, error) {
+	server.AddTool(s, protocol.Tool{Name: "count"}, func(ctx context.Context, _ struct{}) (string, error) {
 		for i := range 3 {
-			if err := call.Progress(ctx, float64(i+1), 3, "counting"); err != nil {
-				return "", err
-			}
+			server.Progress(ctx, i+1, 3, "counting")
 		}
 		return "three", nil
 	})
@@ -197,8 +195,8 @@ func TestToolsRangesOverAllPages(t *testing.T) {
 	for i := range 30 {
 		name := fmt.Sprintf("tool-%02d", i)
 		want = append(want, name)
-		s.AddRawTool(protocol.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)},
-			func(context.Context, *server.ToolCall) (*protocol.CallToolResult, error) { return nil, nil })
+		server.AddTool(s, protocol.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) { return nil, nil })
 	}
 	session, _ := open(t, s, client.Options{})
 	var got []string
@@ -318,7 +316,7 @@ func (o opener) Open(ctx context.Context) (transport.Link, error) { return o(ctx
 func TestProgressKeepsACallAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(server.Options{})
-		server.AddTool(s, protocol.Tool{Name: "slow"}, func(ctx context.Context, call *server.ToolCall, _ struct{}) (string, error) {
+		server.AddTool(s, protocol.Tool{Name: "slow"}, func(ctx context.Context, _ struct{}) (string, error) {
 			for step := range 5 {
 				timer := time.NewTimer(20 * time.Second)
 				select {
@@ -326,9 +324,7 @@ func TestProgressKeepsACallAlive(t *testing.T) {
 				case <-ctx.Done():
 					return "", ctx.Err()
 				}
-				if err := call.Progress(ctx, float64(step+1), 5, ""); err != nil {
-					return "", err
-				}
+				server.Progress(ctx, step+1, 5, "")
 			}
 			return "done", nil
 		})
@@ -355,7 +351,7 @@ func TestFirstToolOfAModernServerIsFound(t *testing.T) {
 	if names, err := toolNames(t, session, nil); err != nil || len(names) > 0 {
 		t.Errorf("%q, %v", names, err)
 	}
-	server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, *server.ToolCall, struct{}) (string, error) { return "", nil })
+	server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, struct{}) (string, error) { return "", nil })
 	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "late"}); err != nil {
 		t.Error(err)
 	}

@@ -74,10 +74,10 @@ type call struct {
 	id       string     // of CallID, once somebody asked for it
 	token    jsonrpc.ID // under which the client wants to be told of progress
 	mu       sync.Mutex
-	newest   *protocol.ProgressParams // not sent yet
-	reported float64                  // the highest progress so far
-	sends    bool                     // a goroutine sends what is newest
-	sending  sync.WaitGroup           // for that goroutine
+	unsent   []*protocol.ProgressParams // oldest first
+	reported float64                    // the highest progress so far
+	sends    bool                       // a goroutine sends what is unsent
+	sending  sync.WaitGroup             // for that goroutine
 }
 
 func (p *peer) newCall(ctx context.Context, in *conn.Incoming) *call {
@@ -120,9 +120,9 @@ type Number interface {
 
 // Progress reports how far the request has come, if the client asked for that.
 // Done has to grow: other values are dropped. Total is 0 when it is unknown.
-// Progress never blocks: while the connection is busy, the newest report replaces
-// those that were not sent yet. All of it is sent ahead of the answer. Outside of
-// a request Progress does nothing.
+// Progress never blocks: while the connection is busy 16 reports wait, and then the
+// newest replaces the one before it. All of them are sent ahead of the answer.
+// Outside of a request Progress does nothing.
 func Progress[N Number](ctx context.Context, done, total N, message string) {
 	if r := RequestFrom(ctx); r != nil && r.call != nil && !r.call.token.IsZero() {
 		r.call.progress(float64(done), float64(total), message)
@@ -136,24 +136,32 @@ func (c *call) progress(done, total float64, message string) {
 		return
 	}
 	c.reported = done
-	c.newest = &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message}
+	if len(c.unsent) == mostUnsent {
+		c.unsent = c.unsent[:mostUnsent-1]
+	}
+	c.unsent = append(c.unsent, &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message})
 	if !c.sends {
 		c.sends = true
 		c.sending.Go(c.sendProgress)
 	}
 }
 
-// sendProgress sends the newest report until there is none.
+// mostUnsent bounds the reports of progress that wait.
+const mostUnsent = 16
+
+// sendProgress sends reports until there is none.
 func (c *call) sendProgress() {
 	for {
 		c.mu.Lock()
-		newest := c.newest
-		c.newest, c.sends = nil, newest != nil
-		c.mu.Unlock()
-		if newest == nil {
+		if len(c.unsent) == 0 {
+			c.sends = false
+			c.mu.Unlock()
 			return
 		}
-		_ = c.tell(c, protocol.NotificationProgress, newest) // a client that is gone misses nothing
+		oldest := c.unsent[0]
+		c.unsent = c.unsent[1:]
+		c.mu.Unlock()
+		_ = c.tell(c, protocol.NotificationProgress, oldest) // a client that is gone misses nothing
 	}
 }
 

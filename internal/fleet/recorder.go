@@ -48,7 +48,7 @@ func (r recording) answer() string { return fmt.Sprintf("recorded %d", r.Call) }
 type recorder struct{ witness *os.File }
 
 // record writes one line, in one write that is appended whole or not at all.
-func (r recorder) record(ctx context.Context, _ *server.ToolCall, in recording) (string, error) {
+func (r recorder) record(ctx context.Context, in recording) (string, error) {
 	if err := pause(ctx, time.Duration(in.Before)*time.Millisecond); err != nil {
 		return "", err
 	}

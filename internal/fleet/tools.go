@@ -32,12 +32,12 @@ func (t *tools) server() *server.Server {
 	return s
 }
 
-func (t *tools) count(context.Context, *server.ToolCall, struct{}) (string, error) {
+func (t *tools) count(context.Context, struct{}) (string, error) {
 	t.executed.Add(1)
 	return "counted", nil
 }
 
-func (t *tools) hold(ctx context.Context, _ *server.ToolCall, _ struct{}) (string, error) {
+func (t *tools) hold(ctx context.Context, _ struct{}) (string, error) {
 	t.executed.Add(1)
 	t.holding.Add(1)
 	defer t.holding.Add(-1)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -29,7 +28,7 @@ type lines struct {
 }
 
 // garble writes in one go, and little, so that no message is torn.
-func (o Options) garble(_ context.Context, _ *server.ToolCall, in lines) (string, error) {
+func (o Options) garble(_ context.Context, in lines) (string, error) {
 	if _, err := io.WriteString(o.Garble, strings.Repeat("this is no message\n", in.Lines)); err != nil {
 		return "", err
 	}

@@ -106,11 +106,11 @@ type message struct {
 	Message string `json:"message"`
 }
 
-func echo(_ context.Context, _ *server.ToolCall, in message) (string, error) {
+func echo(_ context.Context, in message) (string, error) {
 	return in.Message, nil
 }
 
-func fail(_ context.Context, _ *server.ToolCall, in message) (string, error) {
+func fail(_ context.Context, in message) (string, error) {
 	return "", errors.New(in.Message)
 }
 
@@ -123,7 +123,7 @@ type sum struct {
 	Sum float64 `json:"sum" jsonschema:"the two numbers added"`
 }
 
-func add(_ context.Context, _ *server.ToolCall, in addends) (sum, error) {
+func add(_ context.Context, in addends) (sum, error) {
 	return sum{in.A + in.B}, nil
 }
 
@@ -132,7 +132,7 @@ type duration struct {
 	Steps   *int    `json:"steps"`
 }
 
-func (o Options) slow(ctx context.Context, call *server.ToolCall, in duration) (string, error) {
+func (o Options) slow(ctx context.Context, in duration) (string, error) {
 	steps := 10
 	if in.Steps != nil {
 		steps = *in.Steps
@@ -142,7 +142,7 @@ func (o Options) slow(ctx context.Context, call *server.ToolCall, in duration) (
 	defer timer.Stop()
 	for step := range steps {
 		timer.Reset(whole / time.Duration(steps))
-		if err := oneStep(ctx, call, timer, step+1, steps); err != nil {
+		if err := oneStep(ctx, timer, step+1, steps); err != nil {
 			if ctx.Err() != nil {
 				fmt.Fprintf(o.Log, "bowline: slow: given up after %d of %d steps: %v\n", step, steps, context.Cause(ctx))
 			}
@@ -153,13 +153,14 @@ func (o Options) slow(ctx context.Context, call *server.ToolCall, in duration) (
 }
 
 // oneStep waits for the timer and tells of progress.
-func oneStep(ctx context.Context, call *server.ToolCall, timer *time.Timer, step, steps int) error {
+func oneStep(ctx context.Context, timer *time.Timer, step, steps int) error {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return call.Progress(ctx, float64(step), float64(steps), fmt.Sprintf("step %d of %d", step, steps))
+	server.Progress(ctx, step, steps, fmt.Sprintf("step %d of %d", step, steps))
+	return nil
 }
 
 type size struct {
@@ -168,7 +169,7 @@ type size struct {
 
 const ruler = "0123456789abcdef"
 
-func big(_ context.Context, _ *server.ToolCall, in size) (string, error) {
+func big(_ context.Context, in size) (string, error) {
 	return strings.Repeat(ruler, in.Bytes/len(ruler)+1)[:in.Bytes], nil
 }
 
@@ -176,7 +177,7 @@ type exit struct {
 	Status *int `json:"status"`
 }
 
-func (o Options) crash(_ context.Context, _ *server.ToolCall, in exit) (string, error) {
+func (o Options) crash(_ context.Context, in exit) (string, error) {
 	status := 1
 	if in.Status != nil {
 		status = *in.Status
