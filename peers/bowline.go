@@ -75,7 +75,11 @@ func openBowline(ctx context.Context, t transport.Transport, revision string) (S
 	changes := newNotice()
 	options := client.Options{
 		ProtocolVersion: revision, FailFast: true,
-		OnToolsChanged: func(context.Context, *client.Session) { changes.give() },
+		OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if _, ok := e.(*client.ToolsChanged); ok {
+				changes.give()
+			}
+		},
 	}
 	if revision == protocol.Latest {
 		options.ProtocolVersion = ""
@@ -91,7 +95,7 @@ func (s bowlineSession) ToolsChanged(ctx context.Context) error { return s.chang
 
 func (s bowlineSession) Revision() string { return s.session.Server().ProtocolVersion }
 
-func (s bowlineSession) Ping(ctx context.Context) error { return s.session.Ping(ctx, nil) }
+func (s bowlineSession) Ping(ctx context.Context) error { return s.session.Ping(ctx) }
 
 func (s bowlineSession) Close(ctx context.Context) error { return s.session.Close(ctx) }
 

@@ -99,7 +99,7 @@ func callTool(ctx context.Context, cmd *cobra.Command, session *client.Session, 
 // findTool looks through all pages, and fails with the names it has found.
 func findTool(ctx context.Context, session *client.Session, name string) (*protocol.Tool, error) {
 	var names []string
-	for tool, err := range session.Tools(ctx, nil) {
+	for tool, err := range session.Tools(ctx) {
 		if err != nil {
 			return nil, err
 		}

@@ -67,7 +67,7 @@ func listTools(ctx context.Context, session *client.Session, out io.Writer, asJS
 
 func allTools(ctx context.Context, session *client.Session) ([]*protocol.Tool, error) {
 	var tools []*protocol.Tool
-	for tool, err := range session.Tools(ctx, nil) {
+	for tool, err := range session.Tools(ctx) {
 		if err != nil {
 			return nil, err
 		}

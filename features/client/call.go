@@ -12,15 +12,160 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// requestParams are params that can carry a progress token.
-type requestParams[P any] interface {
-	*P
-	SetMeta(key string, value json.RawMessage)
-	AddMeta(members protocol.Meta)
+// An attempt is the last try of a call: its id, and the server that it was for.
+type attempt struct {
+	id   int64
+	peer *peer
 }
 
-// orNew is a copy of params to change, or empty params for nil.
-func orNew[P any](params *P) *P {
+// call makes a request: through the middleware, if there is any, on the calling
+// goroutine.
+func (m *method[P, R, Q]) call(ctx context.Context, s *Session, params *P) (*R, error) {
+	result, _, err := m.trace(ctx, s, params)
+	return result, err
+}
+
+// trace is call, and returns the last attempt. That is zero if middleware answered.
+func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
+	if s.client.chain == nil {
+		return m.send(ctx, s, params)
+	}
+	r := &Request{Method: m.Name, Params: copyOf(params), Session: s, last: new(attempt)}
+	result, err := as[R](s.client.chain(ctx, r))
+	return result, *r.last, err
+}
+
+// send makes a request, and makes it again with the answers while the server asks
+// for input.
+func (m *method[P, R, Q]) send(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
+	result, last, err := m.once(ctx, s, params)
+	if err == nil && m.required != nil && m.required(result) != nil && last.peer.modern() && !s.options.ManualInput {
+		return m.rounds(ctx, s, params, result, last)
+	}
+	return result, last, err
+}
+
+// once makes one request: it encodes, waits and decodes.
+func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
+	c := &outgoing[P, R, Q]{method: m, session: s.session, params: params, options: s.options}
+	c.options.Repeatable = c.options.Repeatable || m.repeatable
+	if m.adjust != nil && params != nil {
+		m.adjust(s.session, params, &c.options)
+	}
+	raw, err := s.conn.Call(ctx, c.options.request(m.Name, c.encode))
+	if err != nil {
+		return nil, c.attempt, explain(err)
+	}
+	result, err := m.decode(raw, c.peer.modern())
+	if err != nil {
+		return nil, c.attempt, answered(m.Name, c.id, err)
+	}
+	if m.learn != nil {
+		m.learn(s.session, result)
+	}
+	return result, c.attempt, nil
+}
+
+// An outgoing is one request on its way.
+type outgoing[P, R any, Q requestParams[P]] struct {
+	method  *method[P, R, Q]
+	session *session
+	params  *P // the caller's, which nobody changes
+	options CallOptions
+	attempt
+}
+
+// encode makes the message of one attempt, for the server that is there now. That
+// server may speak another era than the server of the attempt before.
+func (c *outgoing[P, R, Q]) encode(id int64, epoch uint64) (conn.Message, error) {
+	c.attempt = attempt{id, c.session.peer.Load()}
+	if c.peer.incarnation.Epoch() != epoch {
+		return conn.Message{}, conn.ErrStale // it was replaced just now
+	}
+	if err := c.peer.offers(&c.method.Method); err != nil {
+		return conn.Message{}, err
+	}
+	params := Q(copyOf(c.params))
+	if c.options.wantsProgress() {
+		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(id).Append(nil))
+	}
+	var m conn.Message
+	if c.peer.modern() {
+		params.AddMeta(c.peer.members)
+		if level := c.session.restore.logLevel(); level != "" {
+			params.SetMeta(protocol.MetaLogLevel, json.RawMessage(`"`+level+`"`))
+		}
+		m.Version = c.peer.server.ProtocolVersion
+	}
+	if c.method.name != nil {
+		m.Name = c.method.name(params)
+	}
+	var err error
+	m.Params, err = protocol.Marshal(params)
+	return m, err
+}
+
+// decode reads a result and fails with a *ResultError.
+func (m *method[P, R, Q]) decode(raw json.RawMessage, modern bool) (*R, error) {
+	result := new(R)
+	if err := unmarshalResult(raw, result); err != nil {
+		return nil, err
+	}
+	if modern { // the legacy revisions have no types of results
+		var asks *protocol.InputRequired
+		if m.required != nil {
+			asks = m.required(result)
+		}
+		if err := checkType(result, asks); err != nil {
+			return nil, &ResultError{err}
+		}
+		if asks != nil {
+			return result, nil
+		}
+	}
+	if m.check == nil {
+		return result, nil
+	}
+	if err := m.check(result); err != nil {
+		return nil, &ResultError{err}
+	}
+	return result, nil
+}
+
+// unmarshalResult decodes a result, which must be an object.
+func unmarshalResult(raw json.RawMessage, result any) error {
+	if object := bytes.TrimLeft(raw, " \t\r\n"); len(object) == 0 || object[0] != '{' {
+		return &ResultError{errors.New("it is no object")}
+	}
+	if err := protocol.Unmarshal(raw, result); err != nil {
+		return &ResultError{err}
+	}
+	return nil
+}
+
+// checkType refuses a result of a type that this client does not know (2026-07-28
+// basic/index).
+func checkType(result any, asks *protocol.InputRequired) error {
+	typed, ok := result.(interface{ Type() string })
+	switch {
+	case !ok:
+		return nil
+	case asks != nil && typed.Type() != protocol.ResultInputRequired:
+		return fmt.Errorf("it asks for input and is of type %.100q", typed.Type())
+	case asks != nil, typed.Type() == protocol.ResultComplete:
+		return nil
+	default:
+		return fmt.Errorf("it is of type %.100q, and this client takes %q only", typed.Type(), protocol.ResultComplete)
+	}
+}
+
+// answered is the error of a call whose answer is of no use.
+func answered(method string, id int64, err error) error {
+	return &conn.CallError{Method: method, ID: id, Cause: conn.Answered, Delivery: conn.Sent, Err: err}
+}
+
+// copyOf returns a copy to change, or an empty value for nil.
+func copyOf[P any](params *P) *P {
 	if params == nil {
 		return new(P)
 	}
@@ -28,115 +173,116 @@ func orNew[P any](params *P) *P {
 	return &copied
 }
 
-// An exchange is one call of a method: what is asked, and of whom.
-type exchange[P any, Q requestParams[P]] struct {
-	session    *Session
-	params     *P // the caller's: never changed
-	capability func(*protocol.ServerCapabilities) error
-	asked
-}
-
-// asked is the last attempt of a call: its id, and the server it was for.
-type asked struct {
-	id  int64
-	met *meeting
-}
-
-// encode makes the params of one attempt, for the server that is there now. It
-// may be of another era than the one of the attempt before.
-func (x *exchange[P, Q]) encode(id int64, epoch uint64) (conn.Message, error) {
-	x.asked = asked{id, x.session.latest.Load()}
-	if x.met.incarnation.Epoch() != epoch {
-		return conn.Message{}, conn.ErrStale // it was replaced just now
-	}
-	if err := x.capability(&x.met.server.Capabilities); err != nil {
-		return conn.Message{}, err
-	}
-	params := Q(orNew(x.params))
-	if x.session.options.wantsProgress() {
-		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(id).Append(nil))
-	}
-	var m conn.Message
-	if x.met.modern() {
-		params.AddMeta(x.met.members)
-		m.Version = x.met.server.ProtocolVersion
-	}
-	if call, ok := any(params).(*protocol.CallToolParams); ok {
-		m.Name = call.Name
-	}
-	var err error
-	m.Params, err = protocol.Marshal(params)
-	return m, err
-}
-
-// call makes one request: encode, wait, decode, all on the calling goroutine.
-// What check misses in the result makes it unreadable.
-func call[R, P any, Q requestParams[P]](
-	ctx context.Context, s *Session, method string, params *P,
-	capability func(*protocol.ServerCapabilities) error, check func(*R) error,
-) (*R, asked, error) {
-	x := exchange[P, Q]{session: s, params: params, capability: capability}
-	raw, err := s.conn.Call(ctx, s.options.request(method, x.encode))
+// Request makes a request of any method, in either era, and returns the result as
+// it came. Params is anything that encodes to an object; nil means none. The
+// client adds what every request of the revision carries in _meta, and a progress
+// token if the CallOptions ask for progress.
+//
+// Request checks neither the capabilities of the server nor the result. The
+// request is repeated only if CallOptions.Repeatable says that it may be.
+func (s *Session) Request(ctx context.Context, method string, params any) (json.RawMessage, error) {
+	raw, err := marshalParams(method, params)
 	if err != nil {
-		return nil, x.asked, err
+		return nil, err
 	}
-	result, err := decode(raw, x.met.modern(), check)
+	if s.client.chain == nil {
+		return s.sendRaw(ctx, method, raw)
+	}
+	result, err := s.client.chain(ctx, &Request{Method: method, Params: raw, Session: s, last: new(attempt)})
 	if err != nil {
-		return nil, x.asked, answered(method, x.id, err)
+		return nil, err
 	}
-	return result, x.asked, nil
+	answer, ok := result.(json.RawMessage)
+	if !ok {
+		return nil, fmt.Errorf("client: %s: middleware returned %T, not a json.RawMessage", method, result)
+	}
+	return answer, nil
 }
 
-// answered is the failure of a call whose answer is of no use.
-func answered(method string, id int64, err error) error {
-	return &conn.CallError{Method: method, ID: id, Cause: conn.Answered, Delivery: conn.Sent, Err: err}
+// rawParams has any members beside _meta.
+type rawParams struct {
+	protocol.RequestParams
+	Others map[string]json.RawMessage `json:",unknown"`
 }
 
-// decode reads a result, which is an object, and fails with a *ResultError.
-func decode[R any](raw json.RawMessage, modern bool, check func(*R) error) (*R, error) {
-	if object := bytes.TrimLeft(raw, " \t\r\n"); len(object) == 0 || object[0] != '{' {
-		return nil, &ResultError{errors.New("it is no object")}
+func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage) (json.RawMessage, error) {
+	params := new(rawParams)
+	if err := protocol.Unmarshal(raw, params); err != nil {
+		return nil, refusedUnsent(name, err)
 	}
-	result := new(R)
-	if err := protocol.Unmarshal(raw, result); err != nil {
-		return nil, &ResultError{err}
+	info, _ := protocol.MethodInfo(name)
+	any := &method[rawParams, json.RawMessage, *rawParams]{Method: protocol.Method{Name: name, Since: protocol.Version20241105}}
+	if subject := info.NameOf(raw); subject != "" {
+		any.name = func(*rawParams) string { return subject }
 	}
-	if err := complete(result); modern && err != nil {
-		return nil, &ResultError{err}
-	}
-	if err := check(result); err != nil {
-		return nil, &ResultError{err}
-	}
-	return result, nil
+	c := &outgoing[rawParams, json.RawMessage, *rawParams]{method: any, session: s.session, params: params, options: s.options}
+	result, err := s.conn.Call(ctx, c.options.request(name, c.encode))
+	return result, explain(err)
 }
 
-// complete refuses what is no result yet, or of a kind unknown here (2026-07-28
-// basic/index). The legacy revisions have no types of results.
-func complete(result any) error {
-	typed, ok := result.(interface{ Type() string })
-	if !ok || typed.Type() == protocol.ResultComplete {
-		return nil
+// Notify sends a notification of any method. It returns nil once the transport has
+// taken it; the server may still not get it.
+func (s *Session) Notify(ctx context.Context, method string, params any) error {
+	raw, err := marshalParams(method, params)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("it is of type %.100q, and this client takes %q only", typed.Type(), protocol.ResultComplete)
+	return s.notifyThrough(ctx, &Request{Method: method, Params: raw, Session: s, Notification: true})
 }
 
-func anything(*protocol.EmptyResult) error { return nil }
+func (s *Session) notifyThrough(ctx context.Context, r *Request) error {
+	if s.client.chain == nil {
+		return s.notify(ctx, r)
+	}
+	_, err := s.client.chain(ctx, r)
+	return err
+}
 
-// nothing is what the server has to offer for a method that every server has.
-func nothing(*protocol.ServerCapabilities) error { return nil }
+func (s *Session) notify(ctx context.Context, r *Request) error {
+	raw, err := marshalParams(r.Method, r.Params)
+	if err != nil {
+		return err
+	}
+	return explain(s.conn.Notify(ctx, r.Method, raw))
+}
 
-// progressTo hands on progress. What is malformed is ignored, as the
-// specification asks.
+// marshalParams encodes params, which must be an object or nothing.
+func marshalParams(method string, params any) (json.RawMessage, error) {
+	raw, isRaw := params.(json.RawMessage)
+	if !isRaw && params != nil {
+		var err error
+		if raw, err = protocol.Marshal(params); err != nil {
+			return nil, refusedUnsent(method, err)
+		}
+	}
+	if len(raw) > 0 && !isObject(raw) {
+		return nil, refusedUnsent(method, errors.New("the params are no object"))
+	}
+	return raw, nil
+}
+
+func isObject(raw []byte) bool {
+	text := bytes.TrimLeft(raw, " \t\r\n")
+	return len(text) > 0 && text[0] == '{'
+}
+
+// refusedUnsent is the error of a call that this client does not make.
+func refusedUnsent(method string, err error) error {
+	return &conn.CallError{Method: method, Cause: conn.Refused, Delivery: conn.NotSent, Err: err}
+}
+
+// progressTo hands on progress. It ignores what is malformed, as the specification
+// asks.
 func progressTo(tell func(*protocol.ProgressParams)) func(json.RawMessage) {
 	return func(params json.RawMessage) {
-		var told struct {
+		var progress struct {
 			protocol.ProgressParams
 			Progress *float64 `json:"progress"` // in place of the one that cannot be absent
 		}
-		if protocol.Unmarshal(params, &told) != nil || told.Progress == nil {
+		if protocol.Unmarshal(params, &progress) != nil || progress.Progress == nil {
 			return
 		}
-		told.ProgressParams.Progress = *told.Progress
-		tell(&told.ProgressParams)
+		progress.ProgressParams.Progress = *progress.Progress
+		tell(&progress.ProgressParams)
 	}
 }

@@ -2,95 +2,40 @@ package client
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Options configure a Client. The zero value of each field means its default.
-type Options struct {
-	// Conn configures each session's connection: timeouts, backoff, bounds,
-	// hooks. Its Dialect, Handler, Handshake and Owner are the client's own, and
-	// its Final is asked as well, see Connect.
-	//
-	// Its Name is what Connect calls a session; one that another session of the
-	// same Supervisor has at the time gets a suffix: "search", "search-2". Start
-	// is given a name for each.
-	//
-	// Sessions of one Client share a Wheel and a Gate: what Conn does not bring
-	// of these is made for the Client, with their defaults.
-	Conn conn.Options
-
-	// ProtocolVersion is the revision to ask for. A legacy one opens a session
-	// by initialize, in whichever legacy revision the server answers with; a
-	// modern one is spoken with a server that knows it, and no other.
-	//
-	// Default: protocol.Latest with a server that answers server/discover, and
-	// a legacy session with any other. A server that is silent about it costs
-	// five seconds, or half of Options.Conn.InitTimeout if that is less, once.
-	ProtocolVersion string
-
-	// OnToolsChanged is told that the server's tools may have changed: because
-	// the server says so, was replaced, or has only begun to tell, as a modern
-	// one does some time after Connect. It runs on a goroutine of the session's
-	// own, one call at a time, and what changes meanwhile is told as one. It may
-	// call the server, but not close the session, which waits for it, as its
-	// Supervisor does, for at most Options.Conn.StopGrace: a *conn.StuckError names
-	// it then. Its context ends with the session. A panic costs the call that
-	// panics, and is told to Options.Conn.Hooks.Panic. Nil: nobody is told, nor a
-	// modern server asked to tell.
-	OnToolsChanged func(context.Context, *Session)
-
-	// ToolModes says of tools, by name, whether their calls depend on earlier
-	// ones of the session. One that is not named here is what its server says in
-	// _meta as protocol.MetaToolMode, when it listed the tool last, and else
-	// protocol.Stateless. See Session.CallTool.
-	ToolModes map[string]protocol.ToolMode
-
-	// TrustAnnotations takes the server at its word: a tool that it has listed
-	// with readOnlyHint or idempotentHint is one that may be called twice, see
-	// CallOptions.Retries. Without it annotations count for nothing, as the
-	// specification asks.
-	TrustAnnotations bool
-
-	// OnNotification is told everything that the server tells, but for progress,
-	// which goes to the call it is of (CallOptions.OnProgress): one notification
-	// at a time, in order. It may take its time, and call the server: ADR-0006
-	// says what is shed when too many wait for it. Its context ends with the
-	// connection that the notification came on. It may run before Connect has
-	// returned, when Server is still empty, and must not close the session, which
-	// waits for it. Nil: nobody is.
-	OnNotification func(context.Context, *Session, Notification)
-
-	// Supervisor runs the connections. Nil: each session has one of its own.
-	Supervisor *supervisor.Supervisor
-
-	// FailFast makes the first failure final: for commands that run once.
-	FailFast bool
-}
-
-// A Notification is what a server tells without being asked.
-type Notification struct {
-	Method string
-	Params json.RawMessage // as they came; nil when absent
-}
-
-// A Client opens sessions. It holds no resources, and is safe for concurrent use.
+// A Client opens sessions. It is safe for concurrent use. Close ends all of them.
 type Client struct {
 	info    protocol.Implementation
 	context protocol.RequestContext // what every modern request says
 	options Options
+	chain   Handler // nil without middleware
 
 	suffix atomic.Int64 // the last that was given to a name
+
+	mu       sync.Mutex
+	sessions map[*session]struct{} // that are not over, and some that are
+	names    map[string]*session   // of those with a name
+	sweepAt  int                   // how many there are when add looks for those that are over
+	closed   bool
 }
 
-// New returns a client that introduces itself as info.
+// New returns a client that introduces itself as info. It starts nothing.
 func New(info protocol.Implementation, o Options) *Client {
 	version := protocol.Latest
 	if protocol.IsModern(o.ProtocolVersion) {
@@ -102,61 +47,68 @@ func New(info protocol.Implementation, o Options) *Client {
 	if o.Conn.Gate == nil {
 		o.Conn.Gate = new(conn.Gate)
 	}
-	said := protocol.RequestContext{ProtocolVersion: version, ClientInfo: &info}
-	return &Client{info: info, context: said, options: o}
+	if o.MaxRounds <= 0 {
+		o.MaxRounds = 10
+	}
+	return &Client{
+		info: info, options: o, chain: chain(o.Middleware),
+		context: protocol.RequestContext{ProtocolVersion: version, ClientCapabilities: o.capabilities(false), ClientInfo: &info},
+	}
 }
 
-// Connect starts a session over t and returns once it is ready. It fails at
-// the end of ctx, with the last reason in the error, or when a reason is
-// final; nothing is left running then, but what a registry.Store does that
-// ignores its context. The context bounds connecting only. What the transport
-// knows to be wrong with it (transport.Checked) is found before anything is
-// tried. A nil transport is a panic.
+// Connect starts a session over t and returns when it is ready. It fails at the end
+// of ctx, with the last reason in the error, or at a reason that is final; it then
+// leaves nothing running, except a registry.Store that ignores its context. The
+// context bounds connecting only. If the transport knows that it cannot work
+// (transport.Checked), Connect fails before it tries. A nil transport is a panic.
 //
 // Until the session has been ready once, conn.ExecutableMissing and
 // conn.Incompatible are final: waiting does not help. After that the session
-// outlives them. What Options.Conn.Final says is final is so at any time.
+// outlives them. A reason for which Options.Conn.Final reports true is always final.
 func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, error) {
 	s, err := c.begin(ctx, t)
 	if err != nil {
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}
 	if err := s.conn.AwaitReady(ctx); err != nil {
-		s.stop()
+		s.Stop()
+		_ = s.release()
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}
-	s.watchTools(s.latest.Load())
+	s.restore.begin(s.session, s.peer.Load())
 	s.given.Store(true)
 	return s, nil
 }
 
-// Start has a session over t run under a name of its own, and does not wait for
-// its server, which may not be there yet: while it is not, calls are refused, or
-// wait with CallOptions.WaitForReady; Session.Conn().AwaitReady does only that.
-// Nothing ends the session but Close, its Supervisor, what Options.Conn.Final
-// says, and FailFast. OnToolsChanged is also told when the server is there for
-// the first time.
+// Start runs a session over t under a name of its own. It does not wait for the
+// server, which may come later: until then calls fail, or wait with
+// CallOptions.WaitForReady. Session.AwaitReady only waits. The session ends when
+// somebody calls Close or Stop, or its Supervisor or Options.Conn.Final or FailFast
+// ends it. The first event of OnEvent is the Restored of the first server.
 //
-// Start fails with a *supervisor.DuplicateError when another session of the
-// Supervisor has the name, with what its Registry says against it, and with what
-// the transport knows to be wrong with it (transport.Checked). The context bounds
-// the wait for the Registry and, where the Supervisor's Strategy has children
-// depend on each other, for those that begin. A nil transport is a panic.
+// Start fails with a *supervisor.DuplicateError if another session of the Client or
+// the Supervisor has the name, with the error of the Supervisor's Registry, and if
+// the transport knows that it cannot work (transport.Checked). The context bounds
+// the wait for the Registry and, if the Supervisor's Strategy has children depend
+// on each other, for those that start. A nil transport is a panic.
 func (c *Client) Start(ctx context.Context, name string, t transport.Transport) (*Session, error) {
+	if c.isTaken(name) {
+		return nil, fmt.Errorf("client: start: %w", &supervisor.DuplicateError{ID: name})
+	}
 	s, err := c.run(ctx, name, t, true)
 	if err != nil {
 		return nil, fmt.Errorf("client: start: %w", err)
 	}
-	s.watchTools(nil)
+	s.restore.begin(s.session, nil)
 	s.given.Store(true)
 	return s, nil
 }
 
-// run has the supervisor run a connection. One that is patient is not ended for
-// lack of a server that was never there.
+// run has the supervisor run a connection. A patient session does not end for lack
+// of a server that was never there.
 func (c *Client) run(ctx context.Context, name string, t transport.Transport, patient bool) (*Session, error) {
-	if asked := c.options.ProtocolVersion; asked != "" && !slices.Contains(protocol.Versions(), asked) {
-		return nil, fmt.Errorf("protocol version %q is not supported", asked)
+	if wanted := c.options.ProtocolVersion; wanted != "" && !slices.Contains(protocol.Versions(), wanted) {
+		return nil, fmt.Errorf("protocol version %q is not supported", wanted)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -167,19 +119,207 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 		}
 	}
 	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient}
-	if c.options.OnToolsChanged != nil {
-		s.changes = make(chan struct{}, 1)
-	}
+	s.restore.level = c.options.LogLevel
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: name}), true
 	}
 	o := c.options.Conn
 	o.Name, o.Dialect, o.Handler = name, &s.dialect, handler{s}
-	o.Handshake, o.Final, o.Owner = s.shake, s.final, s
+	o.Handshake, o.Final, o.Owner = s.handshake, s.final, s
 	s.conn = conn.New(t, o)
-	var err error
-	if s.child, err = s.supervisor.Connect(ctx, s.conn); err != nil {
+	s.events.session = s
+	if err := c.add(s); err != nil {
 		return nil, err
 	}
-	return &Session{session: s}, nil
+	var err error
+	if s.child, err = s.supervisor.Connect(ctx, s.conn); err != nil {
+		c.remove(s)
+		return nil, err
+	}
+	return &Session{session: s, options: c.options.Calls}, nil
+}
+
+// begin has a connection run under the client's name or, if another session has
+// that, with a suffix.
+func (c *Client) begin(ctx context.Context, t transport.Transport) (s *Session, err error) {
+	if name := c.options.Conn.Name; name == "" || !c.isTaken(name) {
+		s, err = c.run(ctx, name, t, false)
+		if !errors.As(err, new(*supervisor.DuplicateError)) {
+			return s, err
+		}
+	}
+	for {
+		s, err = c.run(ctx, c.suffixed(), t, false)
+		if !errors.As(err, new(*supervisor.DuplicateError)) && !errors.As(err, new(*registry.TakenError)) {
+			return s, err
+		}
+	}
+}
+
+// suffixed returns the client's name with a suffix that no child of its supervisor
+// and no session of its own has. Other clients may have given many: so it skips what
+// is taken in ever longer steps, and halves the way back.
+func (c *Client) suffixed() string {
+	name := func(suffix int64) string { return fmt.Sprintf("%s-%d", c.options.Conn.Name, suffix) }
+	taken := func(suffix int64) bool {
+		return isRun(c.options.Supervisor, name(suffix)) || c.isTaken(name(suffix))
+	}
+	free, step := max(c.suffix.Add(1), 2), int64(1)
+	for ; taken(free); step *= 2 {
+		free += step
+	}
+	for below := step / 2; below > 0; below /= 2 {
+		if !taken(free - below) {
+			free -= below
+		}
+	}
+	c.suffix.Store(free)
+	return name(free)
+}
+
+// isRun reports whether a child has that name and is not over.
+func isRun(s *supervisor.Supervisor, name string) bool {
+	if s == nil {
+		return false
+	}
+	child, listed := s.Child(name)
+	return listed && !isClosed(child.Done())
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// add lists a session. It forgets those that ended by themselves.
+func (c *Client) add(s *session) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	if c.sessions == nil {
+		c.sessions, c.names = make(map[*session]struct{}), make(map[string]*session)
+	}
+	if len(c.sessions) >= c.sweepAt {
+		for s := range c.sessions {
+			if s.isOver() {
+				c.forget(s)
+			}
+		}
+		c.sweepAt = max(16, 2*len(c.sessions))
+	}
+	c.sessions[s] = struct{}{}
+	c.names[s.conn.Name()] = s
+	return nil
+}
+
+// forget takes a session off the lists. The lock is held.
+func (c *Client) forget(s *session) {
+	delete(c.sessions, s)
+	if name := s.conn.Name(); c.names[name] == s {
+		delete(c.names, name)
+	}
+}
+
+func (c *Client) remove(s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(s)
+}
+
+// named returns the session with that name, unless it is over.
+func (c *Client) named(name string) *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.names[name]; s != nil && !s.isOver() {
+		return s
+	}
+	return nil
+}
+
+func (c *Client) isTaken(name string) bool { return name != "" && c.named(name) != nil }
+
+// all returns the sessions that are not over, in the order of their names: those
+// that the program has or, if starting is set, also those that Connect still waits
+// for.
+func (c *Client) all(starting bool) []*session {
+	c.mu.Lock()
+	all := slices.Collect(maps.Keys(c.sessions))
+	c.mu.Unlock()
+	all = slices.DeleteFunc(all, func(s *session) bool { return s.isOver() || !s.given.Load() && !starting })
+	slices.SortFunc(all, func(a, b *session) int { return strings.Compare(a.conn.Name(), b.conn.Name()) })
+	return all
+}
+
+// Session returns the session with that name, if there is one that is not over. Its
+// calls have Options.Calls.
+func (c *Client) Session(name string) (*Session, bool) {
+	s := c.named(name)
+	if s == nil || !s.given.Load() {
+		return nil, false
+	}
+	return &Session{session: s, options: c.options.Calls}, true
+}
+
+// Sessions ranges over the sessions that are not over, in the order of their names.
+func (c *Client) Sessions() iter.Seq[*Session] {
+	return func(yield func(*Session) bool) {
+		for _, s := range c.all(false) {
+			if !yield(&Session{session: s, options: c.options.Calls}) {
+				return
+			}
+		}
+	}
+}
+
+// Close takes no new sessions and closes those there are, all at once, as
+// Session.Close does.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	var closing sync.WaitGroup
+	all := c.all(true)
+	failed := make([]error, len(all))
+	for i, s := range all {
+		closing.Go(func() { failed[i] = (&Session{session: s}).Close(ctx) })
+	}
+	closing.Wait()
+	return errors.Join(failed...)
+}
+
+// Report returns what runs at this moment, since when, and what went wrong before:
+// the sessions of this Client as data and, by its String, as a tree for people.
+func (c *Client) Report() supervisor.Report {
+	report := supervisor.Report{At: time.Now(), Name: c.info.Name, State: supervisor.Running}
+	for _, s := range c.all(false) {
+		for _, child := range s.supervisor.Report().Children {
+			if child.ID == s.conn.Name() {
+				report.Children = append(report.Children, child)
+			}
+		}
+	}
+	return report
+}
+
+// RootsChanged tells every legacy server that Options.Roots now returns other
+// roots. Modern servers ask again by themselves. It waits until the transports have
+// taken the notifications, or ctx ends.
+func (c *Client) RootsChanged(ctx context.Context) error {
+	var failed []error
+	for s := range c.Sessions() {
+		if p := s.peer.Load(); p == nil || p.modern() || s.conn.State() != conn.Ready {
+			continue
+		}
+		r := &Request{Method: protocol.NotificationRootsListChanged, Params: new(protocol.NotificationParams), Session: s, Notification: true}
+		if err := s.notifyThrough(ctx, r); err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrUnavailable) {
+			failed = append(failed, fmt.Errorf("client: %s: %w", s.Name(), err))
+		}
+	}
+	return errors.Join(failed...)
 }

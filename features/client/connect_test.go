@@ -133,7 +133,7 @@ func TestSessionOutlivesAMissingExecutable(t *testing.T) {
 			}
 			s.cut()
 			synctest.Wait()
-			if err := session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context(), nil); err != nil || opens != 3 {
+			if err := session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context()); err != nil || opens != 3 {
 				t.Errorf("%s: got %v after %d attempts", name, err, opens)
 			}
 			session.Close(t.Context())

@@ -1,31 +1,39 @@
-// Package client is an MCP client: sessions with servers that survive the
-// death of what carries them.
+// Package client is an MCP client: sessions with servers that survive the death of
+// whatever carries them.
 //
 //	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{})
 //	session, err := c.Connect(ctx, &stdio.Command{Path: "my-server"})
 //	if err != nil { … }
 //	defer session.Close(ctx)
-//	result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "echo", Arguments: args})
+//	weather, err := client.Call[Weather](ctx, session, "forecast", Query{City: "Oslo"})
 //
-// A Session stays valid while servers crash and come back: its methods fail
-// fast while there is no server, or wait for one when asked to with
-// CallOptions.WaitForReady, and are called again after a loss when asked to with
-// CallOptions.Retries. A method fails with a *conn.CallError, which says how the
-// call ended and whether the server can have executed it; a tool's own failure
-// is a result with IsError set.
+// A Session stays valid while servers crash and come back. While there is no server
+// its methods fail at once, or wait for one with CallOptions.WaitForReady. With
+// CallOptions.Retries they call again after a loss, if that is safe. After a loss the
+// session asks the new server for everything that it had asked the one before: the
+// log level, subscriptions, and reports of changes (ADR-0030).
 //
-// Another server knows nothing of what was done in the session before. A tool
-// that depends on that is stateful, and a series of its calls is bound to one
-// server session by CallOptions.Epoch:
+// A Session has one method for each request of the specification, in every revision.
+// They fail with a *CallError, which says how the call ended and whether the server
+// can have executed it: compare it with ErrLost, ErrTimedOut, ErrUnsupported and the
+// others, and ask NotExecuted whether the call may be made again. A tool that itself
+// failed is a result with IsError set, or a *ToolError of Call.
 //
-//	series := session.With(client.CallOptions{Epoch: session.Conn().Status().Epoch})
+// # The server asks and tells
 //
-// A program that runs many sessions, or one whose server may come later, has
-// them run by Client.Start, which gives each a name and waits for no server.
+// Options.Elicit, ElicitURL, Sample and Roots answer questions of the server. In the
+// legacy revisions these are requests of the server, in 2026-07-28 they are part of a
+// result; the same functions answer both. Options.OnEvent receives what the server
+// says without being asked, and learns when it was lost and replaced.
 //
-// What a server tells unasked goes to Options.OnNotification.
+// # Server sessions
 //
-// Behind a CallError may be an error of this package: a *CapabilityError for a
-// request that was not sent because the server does not offer it, a
-// *ResultError for an answer that cannot be read.
+// A new server knows nothing of what was done with the one before. A tool that depends
+// on that is stateful, see Options.ToolModes. Session.Pin binds a series of calls to the
+// server session that is there now.
+//
+// # Many sessions
+//
+// Client.Start gives a session a name and does not wait for its server. Client.Session
+// finds it again, Client.Report prints what runs, and Client.Close ends all sessions.
 package client

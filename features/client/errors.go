@@ -1,26 +1,46 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// MaxPages is how many pages one range over Session.Tools fetches.
-const MaxPages = 1000
+// A CallError is how the methods of a Session fail: it says how the call ended and
+// whether the server can have executed it.
+type CallError = conn.CallError
 
+// NotExecuted reports whether err belongs to a call that the server surely did not
+// execute, so that making it again cannot do anything twice.
+func NotExecuted(err error) bool { return conn.NotExecuted(err) }
+
+// Errors to compare with errors.Is. All of them match through a CallError.
 var (
-	// ErrRepeatedCursor ends a list whose next cursor is the one just used:
-	// the list would never end.
+	ErrUnavailable = errors.New("client: there is no server at present")        // not sent; wait with CallOptions.WaitForReady
+	ErrLost        = errors.New("client: the connection was lost")              // before the answer came
+	ErrClosed      = errors.New("client: the session is closed")                // or closes
+	ErrUnsupported = errors.New("client: the server does not offer this")       // a *CapabilityError, or the server's "method not found"
+	ErrNotFound    = errors.New("client: the server has no such resource")      // of ReadResource and Watch
+	ErrTooMany     = errors.New("client: the server asked for input too often") // more than Options.MaxRounds
+	ErrTimedOut    = conn.ErrTimedOut                                           // CallOptions.Timeout has passed
+	ErrStale       = conn.ErrStale                                              // the server session that the call was bound to is over
+
+	// ErrRepeatedCursor ends a list whose next cursor is the one just used: the list
+	// would never end.
 	ErrRepeatedCursor = errors.New("client: the next cursor is the one just used")
 
-	// ErrStaleCursor ends a list that was begun with a server that is gone: a
-	// cursor is of no use in another session (2025-11-25
-	// server/utilities/pagination).
-	ErrStaleCursor = errors.New("client: the cursor is of a server session that is over")
+	// ErrStaleCursor ends a list that began with a server session that is over: its
+	// cursor is of no use in another (2025-11-25 server/utilities/pagination).
+	ErrStaleCursor = errors.New("client: the cursor belongs to a server session that is over")
 )
 
-// A ResultError is a result that does not fit its method: the request was made
-// and answered, and the answer cannot be read.
+// A ResultError reports an answer that cannot be read, or that breaks the schema
+// of the tool. The server executed the request.
 type ResultError struct{ Err error }
 
 func (e *ResultError) Error() string {
@@ -29,10 +49,99 @@ func (e *ResultError) Error() string {
 
 func (e *ResultError) Unwrap() error { return e.Err }
 
-// A CapabilityError is a request that the server does not offer to serve. It
-// was not sent.
+// A CapabilityError refuses a request that needs a capability which the server
+// does not have. It was not sent. It matches ErrUnsupported.
 type CapabilityError struct{ Capability string }
 
 func (e *CapabilityError) Error() string {
 	return fmt.Sprintf("client: the server does not offer %q", e.Capability)
 }
+
+// Is reports whether target is ErrUnsupported.
+func (e *CapabilityError) Is(target error) bool { return target == ErrUnsupported }
+
+// A ToolError reports that a tool ran and failed, or refused its arguments. Only
+// Call returns it; CallTool returns the result.
+type ToolError struct {
+	Tool   string
+	Result *protocol.CallToolResult // with IsError set
+}
+
+// Error returns the text that the tool gave for the model.
+func (e *ToolError) Error() string {
+	return fmt.Sprintf("client: tool %q failed: %s", e.Tool, e.Result.Content.Text())
+}
+
+// An InputError reports that the program's handler for a question of the server
+// failed. The question was not answered, and the call ended.
+type InputError struct {
+	Key    string // of the question
+	Method string
+	Err    error
+}
+
+func (e *InputError) Error() string {
+	return fmt.Sprintf("client: no answer to %s %.100q: %v", e.Method, e.Key, e.Err)
+}
+
+func (e *InputError) Unwrap() error { return e.Err }
+
+// explain makes the error of a call match the errors of this package. The CallError
+// stays the outermost error.
+func explain(err error) error {
+	var failed *conn.CallError
+	if !errors.As(err, &failed) || failed != err {
+		return err
+	}
+	if kinds := kindsOf(failed); len(kinds) > 0 {
+		failed.Err = &kindError{cmp.Or(failed.Err, kinds[0]), kinds}
+	}
+	return err
+}
+
+// kindsOf returns the errors of this package that describe a failed call.
+func kindsOf(failed *conn.CallError) (kinds []error) {
+	var state *conn.StateError
+	switch {
+	case failed.Cause == conn.LinkLost:
+		kinds = append(kinds, ErrLost)
+	case failed.Cause == conn.ShutDown, errors.Is(failed, conn.ErrDraining):
+		kinds = append(kinds, ErrClosed)
+	case failed.Cause == conn.TimedOut && !errors.Is(failed.Err, ErrTimedOut):
+		kinds = append(kinds, ErrTimedOut)
+	case failed.Cause != conn.Refused:
+	case errors.As(failed, &state) && state.State == conn.Closing:
+		kinds = append(kinds, ErrClosed)
+	case state != nil, errors.Is(failed, conn.ErrNotRunning):
+		kinds = append(kinds, ErrUnavailable)
+	}
+	var fault *jsonrpc.Error
+	switch {
+	case !errors.As(failed.Err, &fault):
+	case fault.Code == jsonrpc.CodeMethodNotFound:
+		kinds = append(kinds, ErrUnsupported)
+	case failed.Method == protocol.MethodReadResource && isNotFound(fault):
+		kinds = append(kinds, ErrNotFound)
+	}
+	return kinds
+}
+
+// isNotFound tells "resource not found" from other invalid params: since 2026-07-28
+// both have one code, and the former names the resource.
+func isNotFound(fault *jsonrpc.Error) bool {
+	var data struct {
+		URI string `json:"uri"`
+	}
+	return fault.Code == protocol.CodeResourceNotFound ||
+		fault.Code == jsonrpc.CodeInvalidParams && protocol.Unmarshal(fault.Data, &data) == nil && data.URI != ""
+}
+
+// A kindError is an error that matches some errors of this package as well.
+type kindError struct {
+	error
+	kinds []error
+}
+
+func (e *kindError) Unwrap() error { return e.error }
+
+func (e *kindError) Is(target error) bool { return slices.Contains(e.kinds, target) }

@@ -35,6 +35,7 @@ type frame struct {
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
 	Error  json.RawMessage `json:"error"`
+	Raw    json.RawMessage `json:"-"` // all of it
 }
 
 // result is the response to a request.
@@ -100,7 +101,7 @@ func (s *fakeServer) serve(number int, link transport.Link, inbox inbox) {
 		if err := json.Unmarshal(raw, &f); err != nil {
 			panic(err) // the client has sent no JSON
 		}
-		f.Link = number
+		f.Link, f.Raw = number, raw
 		s.mu.Lock()
 		s.frames = append(s.frames, f)
 		s.mu.Unlock()
@@ -181,9 +182,9 @@ func connectFake(t *testing.T, s *fakeServer, o client.Options) (*client.Session
 }
 
 // toolNames ranges over all tools, and returns how that ended.
-func toolNames(t *testing.T, s *client.Session, params *protocol.ListToolsParams) (names []string, ended error) {
+func toolNames(t *testing.T, s *client.Session) (names []string, ended error) {
 	t.Helper()
-	for tool, err := range s.Tools(t.Context(), params) {
+	for tool, err := range s.Tools(t.Context()) {
 		if err != nil {
 			ended = errors.Join(ended, err)
 			continue // nothing comes behind an error
@@ -202,4 +203,14 @@ func pass(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
+}
+
+// onTools calls f whenever the tools may have changed.
+func onTools(f func(context.Context, *client.Session)) func(context.Context, *client.Session, client.Event) {
+	return func(ctx context.Context, s *client.Session, e client.Event) {
+		switch e.(type) {
+		case *client.ToolsChanged, *client.Restored:
+			f(ctx, s)
+		}
+	}
 }

@@ -89,10 +89,10 @@ func TestToolsOverHTTP(t *testing.T) {
 		if got := session.Server().ProtocolVersion; got != version {
 			t.Fatalf("%s is spoken", got)
 		}
-		if err := session.Ping(guarded(t), nil); err != nil {
+		if err := session.Ping(guarded(t)); err != nil {
 			t.Error(err)
 		}
-		if names, err := toolNames(t, session, nil); err != nil || len(names) < 3 {
+		if names, err := toolNames(t, session); err != nil || len(names) < 3 {
 			t.Errorf("tools %q, %v", names, err)
 		}
 		progress := 0
@@ -167,7 +167,7 @@ func TestCancelOverHTTP(t *testing.T) {
 		if why := <-left; !errors.Is(why, conn.ErrPeerCancelled) {
 			t.Errorf("the handler was told %v", why)
 		}
-		if err := session.Ping(guarded(t), nil); err != nil {
+		if err := session.Ping(guarded(t)); err != nil {
 			t.Errorf("after it: %v", err)
 		}
 	})
@@ -180,7 +180,7 @@ func TestToolsChangedOverHTTP(t *testing.T) {
 		s, told := newServer(server.Options{}), make(chan struct{}, 10)
 		session := newSite(t, s).open(client.Options{
 			ProtocolVersion: version,
-			OnToolsChanged:  func(context.Context, *client.Session) { told <- struct{}{} },
+			OnEvent:         onTools(func(context.Context, *client.Session) { told <- struct{}{} }),
 		})
 		ctx := guarded(t)
 		for n := 0; ; n++ { // the stream opens some time after Connect
@@ -192,7 +192,7 @@ func TestToolsChangedOverHTTP(t *testing.T) {
 			case <-ctx.Done():
 				t.Fatalf("nothing was told of %d changes", n)
 			default:
-				if err := session.Ping(ctx, nil); err != nil {
+				if err := session.Ping(ctx); err != nil {
 					t.Fatal(err)
 				}
 			}

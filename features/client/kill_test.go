@@ -37,7 +37,7 @@ func TestKilledServerIsSurvived(t *testing.T) {
 			told <- err
 		})
 	}
-	if err := session.Ping(ctx, nil); err != nil { // answered, so the server lives and reads
+	if err := session.Ping(ctx); err != nil { // answered, so the server lives and reads
 		t.Fatal(err)
 	}
 	awaitPending(ctx, t, session, callers)
@@ -52,7 +52,7 @@ func TestKilledServerIsSurvived(t *testing.T) {
 		}
 	}
 	waiting := session.With(client.CallOptions{WaitForReady: true})
-	if err := waiting.Ping(ctx, nil); err != nil {
+	if err := waiting.Ping(ctx); err != nil {
 		t.Errorf("after the restart: %v", err)
 	}
 	second := accept(t, grandchildren)

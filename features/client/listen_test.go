@@ -53,7 +53,7 @@ func (s *fakeServer) say(raw string) {
 func counting(t *testing.T, s *fakeServer, o client.Options) (*client.Session, *atomic.Int64) {
 	t.Helper()
 	told := new(atomic.Int64)
-	o.OnToolsChanged = func(context.Context, *client.Session) { told.Add(1) }
+	o.OnEvent = onTools(func(context.Context, *client.Session) { told.Add(1) })
 	session, err := connect(t, s, o, time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestSubscriptionThatIsLostIsMadeAgain(t *testing.T) {
 			session, err := connect(t, meddling(s, protocol.MethodListen, func(to transport.Receiver, o transport.Outbound) {
 				asked++
 				test.answer(to, o)
-			}), client.Options{OnToolsChanged: func(context.Context, *client.Session) {}}, time.Second)
+			}), client.Options{OnEvent: onTools(func(context.Context, *client.Session) {})}, time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -271,10 +271,10 @@ func TestChangesThatComeTogetherAreToldAsOne(t *testing.T) {
 		s := answering(nil)
 		var told atomic.Int64
 		proceed := make(chan struct{})
-		_, err := connect(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy, OnToolsChanged: func(context.Context, *client.Session) {
+		_, err := connect(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy, OnEvent: onTools(func(context.Context, *client.Session) {
 			told.Add(1)
 			<-proceed
-		}}, time.Second)
+		})}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,11 +293,11 @@ func TestCloseEndsTheTelling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := listening(lastingly)
 		ended := errors.New("not told")
-		session, err := connect(t, s, client.Options{OnToolsChanged: func(ctx context.Context, s *client.Session) {
+		session, err := connect(t, s, client.Options{OnEvent: onTools(func(ctx context.Context, s *client.Session) {
 			<-ctx.Done()
 			pass(50 * time.Millisecond) // it takes its time
 			ended = ctx.Err()
-		}}, time.Second)
+		})}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,10 +319,10 @@ func TestTellingEndsWithTheSession(t *testing.T) {
 		s := answering(nil)
 		over := make(chan struct{})
 		_, err := connect(t, s, client.Options{FailFast: true, ProtocolVersion: protocol.LatestLegacy,
-			OnToolsChanged: func(ctx context.Context, _ *client.Session) {
+			OnEvent: onTools(func(ctx context.Context, _ *client.Session) {
 				<-ctx.Done()
 				close(over)
-			}}, time.Second)
+			})}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,16 +357,16 @@ func TestNoChangeIsMissed(t *testing.T) {
 			var known atomic.Pointer[[]string]
 			n := &network{server: s}
 			defer n.close()
-			session, err := connect(t, n.transport(), client.Options{ProtocolVersion: version, OnToolsChanged: func(ctx context.Context, session *client.Session) {
+			session, err := connect(t, n.transport(), client.Options{ProtocolVersion: version, OnEvent: onTools(func(ctx context.Context, session *client.Session) {
 				var names []string
-				for tool, err := range session.Tools(ctx, nil) {
+				for tool, err := range session.Tools(ctx) {
 					if err != nil {
 						return // there is no server: the next one is told of
 					}
 					names = append(names, tool.Name)
 				}
 				known.Store(&names)
-			}}, time.Minute)
+			})}, time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,7 @@ import (
 const (
 	roleVariable    = "BOWLINE_TEST_ROLE"
 	addressVariable = "BOWLINE_TEST_ADDRESS"
+	versionVariable = "BOWLINE_TEST_VERSION"
 )
 
 func TestMain(m *testing.M) {
@@ -25,6 +26,8 @@ func TestMain(m *testing.M) {
 		playServer()
 	case "grandchild":
 		playGrandchild()
+	case "script":
+		playScript(os.Getenv(versionVariable))
 	default:
 		goleak.VerifyTestMain(m)
 	}

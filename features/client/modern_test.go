@@ -59,7 +59,7 @@ func TestEveryModernRequestSaysAllOfItsClient(t *testing.T) {
 				return inner(f)
 			}
 		}
-		session, err := connect(t, s, client.Options{OnToolsChanged: func(context.Context, *client.Session) {}}, time.Second)
+		session, err := connect(t, s, client.Options{OnEvent: onTools(func(context.Context, *client.Session) {})}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,10 +69,10 @@ func TestEveryModernRequestSaysAllOfItsClient(t *testing.T) {
 		if _, err := view.CallTool(t.Context(), mine); err != nil {
 			t.Error(err)
 		}
-		if names, err := toolNames(t, session, nil); err != nil || !slices.Equal(names, []string{"a", "b"}) {
+		if names, err := toolNames(t, session); err != nil || !slices.Equal(names, []string{"a", "b"}) {
 			t.Errorf("got %q, %v", names, err)
 		}
-		if err := session.Ping(t.Context(), nil); err != nil {
+		if err := session.Ping(t.Context()); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
@@ -114,7 +114,7 @@ func TestNoLegacyRequestSaysAnythingModern(t *testing.T) {
 				}
 				return inner(f)
 			}
-			connects.OnToolsChanged = func(context.Context, *client.Session) {}
+			connects.OnEvent = onTools(func(context.Context, *client.Session) {})
 			session, err := connect(t, s, connects, time.Second)
 			if err != nil {
 				t.Fatal(err)
@@ -186,16 +186,22 @@ func TestResultsOfUnknownTypesAreRefused(t *testing.T) {
 	}
 }
 
-// What is to be asked for first need not look like a result in any other way.
-func TestResultThatAsksForInputIsToldApart(t *testing.T) {
+// Only some methods may be answered with a question, and only with one that says
+// something.
+func TestResultThatMustNotAskForInput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := modernServer(map[string]string{protocol.MethodCallTool: `{"resultType":"input_required","requestState":"s"}`})
+		s := modernServer(map[string]string{
+			protocol.MethodListTools: `{"resultType":"input_required","requestState":"s"}`,
+			protocol.MethodCallTool:  `{"resultType":"input_required"}`,
+		})
 		session, err := connect(t, s, client.Options{}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := callTool(t, session, "a", ""); err == nil || !strings.Contains(err.Error(), "input_required") {
-			t.Errorf("got %v", err)
+		for _, method := range []string{protocol.MethodListTools, protocol.MethodCallTool} {
+			if err := callMethod(t, session, method); !errors.As(err, new(*client.ResultError)) || !strings.Contains(err.Error(), "input_required") {
+				t.Errorf("%s: got %v", method, err)
+			}
 		}
 	})
 }
@@ -224,12 +230,12 @@ func TestPingThatWaitsSpeaksTheRevisionOfWhoComes(t *testing.T) {
 		}
 		s.cut()
 		synctest.Wait()
-		if err := session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context(), nil); err != nil {
+		if err := session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context()); err != nil {
 			t.Error(err)
 		}
 		var failed *conn.CallError
 		session.Close(t.Context())
-		err = session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context(), nil)
+		err = session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context())
 		if !errors.As(err, &failed) || failed.Cause != conn.ShutDown || !conn.NotExecuted(err) {
 			t.Errorf("closed: got %v", err)
 		}

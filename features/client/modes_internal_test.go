@@ -16,13 +16,13 @@ import (
 // Guarantees: G-0012.4
 func TestWhatIsNotedOfToolsIsBounded(t *testing.T) {
 	readOnly := &protocol.ToolAnnotations{ReadOnlyHint: true}
-	var l listed
-	for n := range maxListed + 10 {
+	var l toolNotes
+	for n := range maxNotes + 10 {
 		l.learn([]*protocol.Tool{{Name: fmt.Sprint(n), Annotations: readOnly}}, true)
 	}
-	long := strings.Repeat("x", maxListedName+1)
+	long := strings.Repeat("x", maxNotedName+1)
 	l.learn([]*protocol.Tool{{Name: "0"}, {Name: long, Annotations: readOnly}}, true)
-	if len(l.tools) != maxListed-1 || !l.of("1").repeatable || l.of("0").repeatable || l.of(long).repeatable {
+	if len(l.tools) != maxNotes-1 || !l.of("1").repeatable || l.of("0").repeatable || l.of(long).repeatable {
 		t.Errorf("%d are noted", len(l.tools))
 	}
 	l.learn([]*protocol.Tool{{Name: "1"}, {Name: "new", Annotations: readOnly}}, true)
@@ -52,12 +52,12 @@ func TestStatefulCallIsNeverRepeatable(t *testing.T) {
 // Guarantees: G-0023.8
 func TestRequestOfAServerThatWasReplaced(t *testing.T) {
 	s := &Session{session: new(session)}
-	s.latest.Store(&meeting{incarnation: new(conn.Incarnation)}) // of epoch 0
-	x := exchange[protocol.PingParams, *protocol.PingParams]{session: s, capability: nothing}
-	if _, err := x.encode(1, 0); err != nil {
+	s.peer.Store(&peer{incarnation: new(conn.Incarnation), server: Server{ProtocolVersion: protocol.LatestLegacy}}) // of epoch 0
+	c := outgoing[protocol.PingParams, protocol.EmptyResult, *protocol.PingParams]{session: s.session, method: ping}
+	if _, err := c.encode(1, 0); err != nil {
 		t.Errorf("for the present one: %v", err)
 	}
-	if _, err := x.encode(2, 1); !errors.Is(err, conn.ErrStale) {
+	if _, err := c.encode(2, 1); !errors.Is(err, conn.ErrStale) {
 		t.Errorf("for another: %v", err)
 	}
 }

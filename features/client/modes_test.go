@@ -133,7 +133,7 @@ func TestSeriesIsBoundToItsSession(t *testing.T) {
 							t.Errorf("%+v, ready again %t, %s: got %v", options, readyAgain, method, err)
 						}
 					}
-					if _, err := toolNames(t, series, nil); !errors.Is(err, conn.ErrStale) || errors.Is(err, client.ErrStaleCursor) {
+					if _, err := toolNames(t, series); !errors.Is(err, conn.ErrStale) || errors.Is(err, client.ErrStaleCursor) {
 						t.Errorf("%+v: a list got %v", options, err)
 					}
 					awaitReady(t, session)

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -22,11 +23,11 @@ func TestEveryNotificationIsTold(t *testing.T) {
 		var told []string
 		s := answering(map[string]string{protocol.MethodPing: `{}`})
 		session := openFake(t, s, client.Options{
-			OnNotification: func(ctx context.Context, session *client.Session, n client.Notification) {
-				if err := session.Ping(ctx, nil); err != nil {
+			OnEvent: func(ctx context.Context, session *client.Session, e client.Event) {
+				if err := session.Ping(ctx); err != nil {
 					t.Errorf("a ping by the handler: %v", err)
 				}
-				told = append(told, n.Method+" "+string(n.Params))
+				told = append(told, describe(e))
 			},
 		})
 		for _, raw := range []string{
@@ -38,7 +39,7 @@ func TestEveryNotificationIsTold(t *testing.T) {
 			s.say(raw)
 		}
 		synctest.Wait()
-		want := []string{`notifications/message {"level":"info","data":1}`, "notifications/tools/list_changed ", "notifications/of/another/kind {}"}
+		want := []string{"log info: 1", "tools", "notifications/of/another/kind {}"}
 		if !slices.Equal(told, want) {
 			t.Errorf("told %q, want %q", told, want)
 		}
@@ -61,9 +62,9 @@ func TestNotificationBeforeReady(t *testing.T) {
 		told := 0
 		openFake(t, s, client.Options{
 			Conn: conn.Options{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { t.Errorf("%s: %v", p.Where, p.Value) }}},
-			OnNotification: func(ctx context.Context, session *client.Session, _ client.Notification) {
+			OnEvent: func(ctx context.Context, session *client.Session, _ client.Event) {
 				_ = session.Server()
-				_ = session.Ping(ctx, nil)
+				_ = session.Ping(ctx)
 				told++
 			},
 		})
@@ -72,4 +73,28 @@ func TestNotificationBeforeReady(t *testing.T) {
 			t.Errorf("told %d", told)
 		}
 	})
+}
+
+// describe writes an event in a few words.
+func describe(e client.Event) string {
+	switch e := e.(type) {
+	case *client.Lost:
+		return "lost"
+	case *client.Restored:
+		return fmt.Sprintf("restored but for %d", len(e.Failures))
+	case *client.ToolsChanged:
+		return "tools"
+	case *client.PromptsChanged:
+		return "prompts"
+	case *client.ResourcesChanged:
+		return "resources"
+	case *client.ResourceUpdated:
+		return "updated " + e.URI
+	case *client.LogMessage:
+		return fmt.Sprintf("log %s: %s", e.Level, e.Data)
+	case *client.Notification:
+		return e.Method + " " + string(e.Params)
+	default:
+		return fmt.Sprintf("%T", e)
+	}
 }

@@ -50,21 +50,21 @@ func TestCursorsAreFollowed(t *testing.T) {
 		return lastPage(f, "at "+cursorOf(f))
 	})
 	session := openFake(t, s, client.Options{})
-	names, err := toolNames(t, session, nil)
+	names, err := toolNames(t, session)
 	if want := []string{"at none", "at ", "at b", "at c"}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("got %q, %v", names, err)
 	}
 	start := "b"
-	names, err = toolNames(t, session, &protocol.ListToolsParams{Cursor: &start})
-	if want := []string{"at b", "at c"}; err != nil || !slices.Equal(names, want) {
-		t.Errorf("from b got %q, %v", names, err)
+	page, err := session.ListTools(t.Context(), &protocol.ListToolsParams{Cursor: &start})
+	if err != nil || len(page.Tools) != 1 || page.Tools[0].Name != "at b" || *page.NextCursor != "c" {
+		t.Errorf("from b got %+v, %v", page, err)
 	}
 }
 
 func TestRepeatedCursorEndsThePaging(t *testing.T) {
 	for _, cursor := range []string{"", "again"} {
 		s := answeringWith(protocol.MethodListTools, func(f frame) []string { return page(f, "tool", cursor) })
-		names, err := toolNames(t, openFake(t, s, client.Options{}), nil)
+		names, err := toolNames(t, openFake(t, s, client.Options{}))
 		var failed *conn.CallError
 		if !errors.Is(err, client.ErrRepeatedCursor) || !errors.As(err, &failed) || failed.Delivery != conn.Sent {
 			t.Errorf("%q: got %v", cursor, err)
@@ -81,7 +81,7 @@ func TestPagingIsBounded(t *testing.T) {
 		pages++
 		return page(f, "tool", fmt.Sprint(pages))
 	})
-	names, err := toolNames(t, openFake(t, s, client.Options{}), nil)
+	names, err := toolNames(t, openFake(t, s, client.Options{}))
 	var limit *protocol.LimitError
 	if !errors.As(err, &limit) || limit.Limit != client.MaxPages || !errors.As(err, new(*conn.CallError)) {
 		t.Errorf("got %v", err)
@@ -101,7 +101,7 @@ func TestCursorIsNotCarriedIntoAnotherServer(t *testing.T) {
 				session := openFake(t, s, client.Options{}).With(client.CallOptions{WaitForReady: waits})
 				var ended error
 				tools := 0
-				for _, err := range session.Tools(t.Context(), nil) {
+				for _, err := range session.Tools(t.Context()) {
 					if err != nil {
 						ended = err
 						break
@@ -137,7 +137,7 @@ func TestCursorOfAServerReplacedMeanwhileIsNotUsed(t *testing.T) {
 			synctest.Wait()
 			awaitReady(t, session)
 		}})
-		names, err := toolNames(t, view, nil)
+		names, err := toolNames(t, view)
 		if !errors.Is(err, client.ErrStaleCursor) || len(names) != 1 {
 			t.Errorf("got %q, %v", names, err)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// A Session is a conversation with one server, for as long as the program
-// wants it. It is safe for concurrent use.
+// A Session is the lasting relation to one server. It stays valid while servers
+// crash and come back, until somebody closes it. It is safe for concurrent use.
 type Session struct {
 	*session
 	options CallOptions
@@ -27,20 +27,27 @@ type session struct {
 	supervisor *supervisor.Supervisor
 	own        bool // the supervisor is this session's
 	child      *supervisor.Child
-	patient    bool                    // it was given to the program before there was a server
-	given      atomic.Bool             // the program has it, or is about to
-	latest     atomic.Pointer[meeting] // nil until the session has been ready
-	legacy     atomic.Bool             // the server was found to know no modern revision
-	probing    atomic.Bool             // that is being found out
-	listed     listed                  // what the server has said of its tools
-	changes    chan struct{}           // capacity one: a token waits while there is something to tell; nil unless the program wants to be told
+	patient    bool                 // the program has it before there is a server
+	given      atomic.Bool          // the program has it
+	peer       atomic.Pointer[peer] // the last; nil until the session has been ready
+	legacy     atomic.Bool          // the server was found to know no modern revision
+	probing    atomic.Bool          // that is being found out
+	tools      toolNotes
+	events     eventQueue
+	restore    restorer
 }
 
-// SessionOf is the session that a Conn belongs to, with no options for its
-// calls: for those who find the Conn by its name, in a registry.Registry for
-// instance. It reports false for a Conn that no Client has made, for one whose
-// Connect or Start has not come to its end yet, and for nil. Whoever calls Close
-// ends the session for all.
+// Status says where the connection of a session is: its state, why, since when, and
+// when it will try again.
+type Status = conn.Status
+
+// A Reason says why a connection is in its state, or why it was lost.
+type Reason = conn.Reason
+
+// SessionOf returns the session that a Conn belongs to, with Options.Calls: for
+// those who find the Conn by its name, in a registry.Registry for instance. It
+// reports false for nil, for a Conn that no Client made, and for one whose Connect
+// or Start has not returned yet. Closing the session ends it for everybody.
 func SessionOf(c *conn.Conn) (*Session, bool) {
 	if c == nil {
 		return nil, false
@@ -49,53 +56,93 @@ func SessionOf(c *conn.Conn) (*Session, bool) {
 	if !ok || !s.given.Load() {
 		return nil, false
 	}
-	return &Session{session: s}, true
+	return &Session{session: s, options: s.client.options.Calls}, true
 }
 
-// With returns the same session with other options for its calls.
+// With returns a view of the same session whose calls have the options o, all of
+// them, in place of those of this view.
 func (s *Session) With(o CallOptions) *Session { return &Session{session: s.session, options: o} }
 
-// Conn is the connection underneath, for its status and its counts.
+// Calls returns the options of this view, for With.
+func (s *Session) Calls() CallOptions { return s.options }
+
+// Pin returns a view of the same session whose calls are bound to the server session
+// that is there now. Once that is over they fail with ErrStale, not sent. Without a
+// server at present its calls fail with ErrStale at once.
+func (s *Session) Pin() *Session {
+	view := s.With(s.options)
+	status := s.conn.Status()
+	if view.options.Epoch = status.Epoch; status.State != conn.Ready {
+		view.options.Epoch++ // the next one, which the program has not seen
+		view.options.WaitForReady, view.options.Retries = false, 0
+	}
+	return view
+}
+
+// Name returns the name of the session.
+func (s *Session) Name() string { return s.conn.Name() }
+
+// Status returns the present status. It may be outdated when it arrives.
+func (s *Session) Status() Status { return s.conn.Status() }
+
+// AwaitReady waits until there is a server. It fails when the session ends, and
+// with the cause of ctx when that ends first.
+func (s *Session) AwaitReady(ctx context.Context) error { return s.conn.AwaitReady(ctx) }
+
+// Conn returns the connection underneath, for its counts.
 func (s *Session) Conn() *conn.Conn { return s.conn }
 
-// Server is what the server has said of itself last: nothing, in a notification
-// that came before it did.
+// Server describes the server that was there last. It is the zero Server before the
+// first one was ready.
 func (s *Session) Server() Server {
-	if met := s.latest.Load(); met != nil {
-		return met.server
+	if p := s.peer.Load(); p != nil {
+		return p.server
 	}
 	return Server{}
 }
 
-// Close lets calls in flight finish, takes no new ones, and ends the session.
-// What has not finished at ctx's deadline, or after Options.Conn.DrainGrace (5 s)
-// when there is none, is stopped: the error says how much, and matches
-// context.DeadlineExceeded. At the end of ctx it ends the session at once, and
-// returns the context's cause. Code of the program's that ignores the end of its
-// context is named in a *conn.StuckError.
+// Wait waits until the session is over. It returns nil after Close or Stop, and
+// otherwise why the session ended.
+func (s *Session) Wait() error {
+	<-s.child.Done()
+	err := s.child.Err()
+	if errors.Is(err, supervisor.ErrStopped) {
+		return nil
+	}
+	return err
+}
+
+// Close takes no new calls, lets those in flight finish, and ends the session. What
+// has not finished at ctx's deadline, or after Options.Conn.DrainGrace (5 s) when
+// ctx has none, is stopped: the error says how much, and matches
+// context.DeadlineExceeded. When ctx ends otherwise, Close ends the session at once
+// and returns the context's cause. Code of the program's that ignores the end of
+// its context is named in a *conn.StuckError.
 func (s *Session) Close(ctx context.Context) error {
 	err := s.conn.Close(ctx)
-	if errors.Is(err, conn.ErrNotRunning) { // its supervisor is to run it again: nothing is in flight
+	if errors.Is(err, conn.ErrNotRunning) { // its supervisor will run it again: nothing is in flight
 		err = nil
 	}
 	return errors.Join(err, s.release())
 }
 
-// stop ends the session at once.
-func (s *session) stop() error {
-	s.conn.Stop()
-	return s.release()
-}
+// Stop ends the session at once, with every call in flight. It does not wait and
+// may be called from anywhere, and again.
+func (s *Session) Stop() { s.conn.Stop() }
 
-// release waits for the goroutine that ran the connection, or takes it off a
-// supervisor that waits to run it, and says what code of the program's still
-// runs.
+// isOver reports whether the session has ended for good.
+func (s *session) isOver() bool { return isClosed(s.conn.Done()) }
+
+// release waits for the goroutine that ran the connection, or takes the connection
+// off a supervisor that waits to run it. It returns what code of the program's is
+// still running.
 func (s *session) release() error {
+	defer s.client.remove(s)
 	err := s.child.Stop(context.Background())
 	if errors.As(err, new(*supervisor.StuckError)) {
 		return err
 	}
-	var left error // why the connection has ended besides is told by the Conn
+	var left error // the Conn has told why it ended
 	if stuck := new(conn.StuckError); errors.As(err, &stuck) {
 		left = stuck
 	}
@@ -106,52 +153,51 @@ func (s *session) release() error {
 }
 
 // Ping asks the server for a sign of life: by ping in the legacy revisions, by
-// server/discover in the modern ones, which have no ping. The question is for
-// the server that is there, and is not put to the next one.
-func (s *Session) Ping(ctx context.Context, params *protocol.PingParams) error {
+// server/discover in the modern ones, which have no ping. The question is for the
+// server that is there, and is not put to the next one.
+func (s *Session) Ping(ctx context.Context) error {
 	if err := s.await(ctx, protocol.MethodPing); err != nil {
 		return err
 	}
-	method, met := protocol.MethodPing, s.latest.Load()
-	if met == nil {
-		now := s.conn.Status()
-		why := &conn.StateError{State: now.State, Reason: now.Reason}
-		return &conn.CallError{Method: method, Cause: conn.Refused, Delivery: conn.NotSent, Err: why}
+	p := s.peer.Load()
+	if p == nil {
+		return s.unavailable(protocol.MethodPing)
 	}
-	if met.modern() {
-		method = protocol.MethodDiscover
+	method := ping
+	if p.modern() {
+		method = discover
 	}
-	_, _, err := call(ctx, s.boundTo(met), method, params, nothing, anything)
+	_, err := method.call(ctx, s.boundTo(p), nil)
 	return err
 }
 
-// boundTo is the view of a session for calls that are safe to repeat, to one
-// server that was met. One that is for another epoch stays so.
-func (s *Session) boundTo(met *meeting) *Session {
-	bound := s.safe()
-	bound.options.Epoch = cmp.Or(bound.options.Epoch, met.incarnation.Epoch())
+// unavailable is the error of a call that finds no server.
+func (s *session) unavailable(method string) error {
+	now := s.conn.Status()
+	return explain(refusedUnsent(method, &conn.StateError{State: now.State, Reason: now.Reason}))
+}
+
+// boundTo returns a view whose calls are bound to one server session. A view that is
+// bound already stays so.
+func (s *Session) boundTo(p *peer) *Session {
+	bound := s.With(s.options)
+	bound.options.Epoch = cmp.Or(bound.options.Epoch, p.incarnation.Epoch())
 	return bound
 }
 
-// safe is the view of a session for calls that are safe to repeat.
-func (s *Session) safe() *Session {
-	view := s.With(s.options)
-	view.options.Repeatable = true
-	return view
-}
-
-// await waits for a server if the call is to: how it is asked is known only then.
+// await waits for a server if the call is to wait for one: only then is it known how
+// to ask it.
 func (s *Session) await(ctx context.Context, method string) error {
 	if !s.options.WaitForReady {
 		return nil
 	}
 	if err := s.conn.AwaitReady(ctx); err != nil {
-		return &conn.CallError{Method: method, Cause: waitEnded(ctx), Delivery: conn.NotSent, Err: err}
+		return explain(&conn.CallError{Method: method, Cause: waitEnded(ctx), Delivery: conn.NotSent, Err: err})
 	}
 	return nil
 }
 
-// waitEnded is why a wait for ready has ended: the context, or else the session.
+// waitEnded is why a wait for a server ended: the context, or else the session.
 func waitEnded(ctx context.Context) conn.Cause {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -162,7 +162,7 @@ func TestToolPanicIsContainedAndNotLeaked(t *testing.T) {
 	if !errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeInternalError}) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
-	if err := session.Ping(t.Context(), nil); err != nil {
+	if err := session.Ping(t.Context()); err != nil {
 		t.Errorf("after the panic: %v", err)
 	}
 }
@@ -200,7 +200,7 @@ func TestToolsRangesOverAllPages(t *testing.T) {
 	}
 	session, _ := open(t, s, client.Options{})
 	var got []string
-	for tool, err := range session.Tools(t.Context(), nil) {
+	for tool, err := range session.Tools(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +348,7 @@ func TestProgressKeepsACallAlive(t *testing.T) {
 func TestFirstToolOfAModernServerIsFound(t *testing.T) {
 	s := server.New(serverInfo, server.Options{})
 	session, _ := open(t, s, client.Options{ProtocolVersion: protocol.Latest})
-	if names, err := toolNames(t, session, nil); err != nil || len(names) > 0 {
+	if names, err := toolNames(t, session); err != nil || len(names) > 0 {
 		t.Errorf("%q, %v", names, err)
 	}
 	server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, struct{}) (string, error) { return "", nil })

@@ -25,7 +25,7 @@ func TestStartWaitsForNoServer(t *testing.T) {
 		defer old.close()
 		defer s.close()
 		opens, told := 0, 0
-		c := client.New(clientInfo, client.Options{OnToolsChanged: func(context.Context, *client.Session) { told++ }})
+		c := client.New(clientInfo, client.Options{OnEvent: onTools(func(context.Context, *client.Session) { told++ })})
 		session, err := c.Start(t.Context(), "search", opener(func(ctx context.Context) (transport.Link, error) {
 			switch opens++; opens {
 			case 1:
@@ -40,13 +40,13 @@ func TestStartWaitsForNoServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused := new(conn.CallError)
-		if err := session.Ping(t.Context(), nil); !errors.As(err, &refused) || refused.Cause != conn.Refused || refused.Delivery != conn.NotSent {
+		if err := session.Ping(t.Context()); !errors.As(err, &refused) || refused.Cause != conn.Refused || refused.Delivery != conn.NotSent {
 			t.Errorf("before there was a server Ping returned %v", err)
 		}
 		if found, ok := client.SessionOf(session.Conn()); !ok || found.Conn() != session.Conn() || session.Conn().Name() != "search" {
 			t.Errorf("the session of %q is not found", session.Conn().Name())
 		}
-		if err := session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context(), nil); err != nil || opens != 3 {
+		if err := session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context()); err != nil || opens != 3 {
 			t.Errorf("Ping returned %v after %d attempts", err, opens)
 		}
 		if synctest.Wait(); told != 1 {
@@ -101,7 +101,7 @@ func TestStartedSessionEnds(t *testing.T) {
 func TestStartedSessionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := supervisor.New(supervisor.Options{})
-		c := client.New(clientInfo, client.Options{Supervisor: all, OnToolsChanged: func(context.Context, *client.Session) { t.Error("told of tools") }})
+		c := client.New(clientInfo, client.Options{Supervisor: all, OnEvent: onTools(func(context.Context, *client.Session) { t.Error("told of tools") })})
 		session, err := c.Start(t.Context(), "search", nowhere)
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ type slowly struct {
 
 func (s slowly) Done() <-chan struct{} { <-s.until; return s.Context.Done() }
 
-// OnToolsChanged is told when the server of a Start is there for the first time,
+// OnEvent is told when the server of a Start is there for the first time,
 // however fast it was there.
 func TestStartTellsOfAFastServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestStartTellsOfAFastServer(t *testing.T) {
 					close(ready)
 				}
 			}}},
-			OnToolsChanged: func(context.Context, *client.Session) { told++ },
+			OnEvent: onTools(func(context.Context, *client.Session) { told++ }),
 		})
 		session, err := c.Start(slowly{t.Context(), ready}, "search", s)
 		if err != nil {

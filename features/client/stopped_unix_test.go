@@ -52,7 +52,7 @@ func TestStoppedServerIsSurvived(t *testing.T) {
 	}
 	awaitEnd(t, grandchild, "the first grandchild")
 	waiting := session.With(client.CallOptions{WaitForReady: true})
-	if err := waiting.Ping(ctx, nil); err != nil {
+	if err := waiting.Ping(ctx); err != nil {
 		t.Errorf("after the restart: %v", err)
 	}
 	if err := session.Close(ctx); err != nil {

@@ -24,7 +24,8 @@ func TestOwnSupervisorEndsWithItsSession(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.stop(); err != nil {
+		s.Stop()
+		if err := s.release(); err != nil {
 			t.Error(err)
 		}
 		_, err = s.supervisor.Start(context.Background(), supervisor.ChildSpec{Run: func(context.Context) error { return nil }})
@@ -43,7 +44,8 @@ func TestSessionOfWhatIsNotConnected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.stop()
+	defer s.release()
+	defer s.Stop()
 	for what, c := range map[string]*conn.Conn{
 		"that is connecting": s.conn,
 		"of nobody":          conn.New(refusing{}, conn.Options{}),

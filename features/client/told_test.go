@@ -18,23 +18,23 @@ import (
 // What tells the program of changes goes on when the program panics.
 //
 // Guarantees: G-0021.6
-func TestOnToolsChangedThatPanics(t *testing.T) {
+func TestOnEventThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told, panics := listening(lastingly), 0, 0
 		_, err := connect(t, s, client.Options{
 			Conn: conn.Options{Name: "search", Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) {
-				if panics++; p.Where != "OnToolsChanged" || p.Conn != "search" {
+				if panics++; p.Where != "OnEvent" || p.Conn != "search" {
 					t.Errorf("told of %+v", p)
 				}
 			}}},
-			OnToolsChanged: func(context.Context, *client.Session) {
+			OnEvent: onTools(func(context.Context, *client.Session) {
 				switch told++; told {
 				case 1:
 					panic("no")
 				case 2:
 					runtime.Goexit()
 				}
-			},
+			}),
 		}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
@@ -49,11 +49,11 @@ func TestOnToolsChangedThatPanics(t *testing.T) {
 	})
 }
 
-// staying connects a session whose OnToolsChanged runs until it is released.
+// staying connects a session whose OnEvent runs until it is released.
 func staying(t *testing.T, o client.Options) (session *client.Session, release chan struct{}) {
 	t.Helper()
 	release = make(chan struct{})
-	o.OnToolsChanged = func(context.Context, *client.Session) { <-release }
+	o.OnEvent = onTools(func(context.Context, *client.Session) { <-release })
 	session, err := connect(t, listening(lastingly), o, time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func staying(t *testing.T, o client.Options) (session *client.Session, release c
 
 func isNamed(err error) bool {
 	var stuck *conn.StuckError
-	return errors.As(err, &stuck) && slices.Equal(stuck.Tasks, []string{"OnToolsChanged"})
+	return errors.As(err, &stuck) && slices.Equal(stuck.Tasks, []string{"OnEvent"})
 }
 
 // Guarantees: G-0021.6
@@ -87,12 +87,12 @@ func TestCloseNamesWhatStays(t *testing.T) {
 // ever.
 //
 // Guarantees: G-0021.6
-func TestCloseByOnToolsChanged(t *testing.T) {
+func TestCloseByOnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan error, 1)
-		_, err := connect(t, listening(lastingly), client.Options{OnToolsChanged: func(_ context.Context, s *client.Session) {
+		_, err := connect(t, listening(lastingly), client.Options{OnEvent: onTools(func(_ context.Context, s *client.Session) {
 			closed <- s.Close(context.Background())
-		}}, time.Minute)
+		})}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,14 +106,14 @@ func TestCloseByOnToolsChanged(t *testing.T) {
 // supervisor, too.
 //
 // Guarantees: G-0021.6
-func TestSupervisorWaitsForOnToolsChanged(t *testing.T) {
+func TestSupervisorWaitsForOnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, over := supervisor.New(supervisor.Options{}), false
-		_, err := connect(t, listening(lastingly), client.Options{Supervisor: all, OnToolsChanged: func(ctx context.Context, _ *client.Session) {
+		_, err := connect(t, listening(lastingly), client.Options{Supervisor: all, OnEvent: onTools(func(ctx context.Context, _ *client.Session) {
 			<-ctx.Done()
 			pass(50 * time.Millisecond)
 			over = true
-		}}, time.Minute)
+		})}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

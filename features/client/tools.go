@@ -1,59 +1,226 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"encoding"
+	stdjson "encoding/json"
 	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/schema"
+	"github.com/go-json-experiment/json"
 )
 
-// ListTools fetches one page of the server's tools, of protocol.MaxPageTools
-// at most. A cursor is good for the server session that gave it; Tools sees to
-// that.
-func (s *Session) ListTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
-	page, _, err := s.listTools(ctx, params)
-	return page, err
-}
-
-func (s *Session) listTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, asked, error) {
-	page, of, err := call(ctx, s.safe(), protocol.MethodListTools, params, tools, func(page *protocol.ListToolsResult) error {
-		if page.Tools == nil {
-			return errors.New("it has no tools")
-		}
-		return nil
-	})
-	if err == nil {
-		s.listed.learn(page.Tools, s.client.options.TrustAnnotations)
-	}
-	return page, of, err
-}
-
-// CallTool calls a tool. A failure of the tool is a result with IsError set,
-// not an error. A block of content that cannot be read is a
+// CallTool calls a tool. If the tool itself failed, that is a result with IsError
+// set, not an error. A block of content that cannot be read is a
 // *protocol.UnknownContent.
 //
-// A tool is stateless or stateful, see Options.ToolModes. A call of a stateful
-// one is for the server session that is ready when it is made, or that of
-// CallOptions.Epoch, and fails, not sent, rather than run in another: it
-// neither waits for a server nor follows to the next one.
+// A tool is stateless or stateful, see Options.ToolModes. A call of a stateful one is
+// for the server session that is ready when it is made, or that of CallOptions.Epoch,
+// and fails, not sent, rather than run in another: it neither waits for a server nor
+// follows to the next one.
 func (s *Session) CallTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	var tool string
-	if params != nil {
-		tool = params.Name
-	}
-	result, _, err := call(ctx, s.forTool(tool), protocol.MethodCallTool, params, tools, func(result *protocol.CallToolResult) error {
-		if result.Content == nil && len(result.StructuredContent) == 0 { // some servers send the latter alone
-			return errors.New("it has no content")
-		}
-		return nil
-	})
-	return result, err
+	return callTool.call(ctx, s, params)
 }
 
-// tools are what the methods of tools need the server to offer.
-func tools(offered *protocol.ServerCapabilities) error {
-	if offered.Tools == nil {
-		return &CapabilityError{Capability: "tools"}
+// Call calls a tool with args, which is anything that encodes to an object; nil means
+// no arguments. It returns what the tool returned, as Out:
+//
+//   - a string is the text of the result;
+//   - a *protocol.CallToolResult is the whole of it;
+//   - struct{} takes nothing;
+//   - any other type is decoded from the structured content or, from older servers
+//     that send none, from the text. A list, a number, a string type or a bool may be
+//     wrapped as {"result": …}.
+//
+// If the tool failed the error is a *ToolError. If the result cannot be read as Out,
+// or does not fit the output schema that the server gave when it listed the tool last,
+// a *ResultError is behind the *CallError.
+func Call[Out any](ctx context.Context, s *Session, tool string, args any) (Out, error) {
+	var out Out
+	arguments, err := marshalParams(protocol.MethodCallTool, args)
+	if err != nil {
+		return out, err
+	}
+	result, last, err := callTool.trace(ctx, s, &protocol.CallToolParams{Name: tool, Arguments: arguments})
+	if err != nil {
+		return out, err
+	}
+	if result.IsError {
+		return out, &ToolError{Tool: tool, Result: result}
+	}
+	if err := s.tools.of(tool).checkOutput(ctx, result); err != nil {
+		return out, answered(protocol.MethodCallTool, last.id, &ResultError{err})
+	}
+	if err := readOutput(result, &out); err != nil {
+		return out, answered(protocol.MethodCallTool, last.id, &ResultError{err})
+	}
+	return out, nil
+}
+
+// readOutput decodes the result of a tool.
+func readOutput[Out any](result *protocol.CallToolResult, out *Out) error {
+	switch out := any(out).(type) {
+	case *string:
+		*out = result.Content.Text()
+		return nil
+	case **protocol.CallToolResult:
+		*out = result
+		return nil
+	case *struct{}:
+		return nil
+	}
+	raw := result.StructuredContent
+	if len(raw) == 0 {
+		if raw = stdjson.RawMessage(result.Content.Text()); len(raw) == 0 {
+			return errors.New("it has no structured content and no text")
+		}
+	}
+	if !isObjectType(reflect.TypeFor[Out]()) {
+		raw = unwrap(raw)
+	}
+	return protocol.Unmarshal(raw, out)
+}
+
+// isObjectType reports whether a type is an object in JSON. A type with an encoding
+// of its own is taken for something else.
+func isObjectType(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	for _, own := range []reflect.Type{
+		reflect.TypeFor[encoding.TextUnmarshaler](), reflect.TypeFor[stdjson.Unmarshaler](), reflect.TypeFor[json.UnmarshalerFrom](),
+	} {
+		if reflect.PointerTo(t).Implements(own) {
+			return false
+		}
+	}
+	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map
+}
+
+// unwrap returns the value of {"result": …}, the form in which a value that is no
+// object travels, and anything else as it is.
+func unwrap(raw stdjson.RawMessage) stdjson.RawMessage {
+	var members map[string]stdjson.RawMessage
+	if !isObject(raw) || protocol.Unmarshal(raw, &members) != nil || len(members) != 1 {
+		return raw
+	}
+	if value, ok := members["result"]; ok {
+		return value
+	}
+	return raw
+}
+
+// What a session remembers of the tools that its server listed is bounded: a server
+// may list as many as it likes, for as long as it likes.
+const (
+	maxNotes       = 10_000  // tools
+	maxNotedName   = 256     // bytes of a name
+	maxNotedSchema = 4 << 20 // bytes of all output schemas
+)
+
+// toolNotes are what a server said of its tools when it listed them last.
+type toolNotes struct {
+	mu          sync.Mutex
+	tools       map[string]toolNote // those of which it said something
+	schemaBytes int
+}
+
+// A toolNote is what a tool is said to be.
+type toolNote struct {
+	mode       protocol.ToolMode
+	repeatable bool   // calling it twice does no harm
+	output     string // its output schema; "" for none
+}
+
+// learn notes what is said of the tools of a page. Annotations count only if the
+// server is trusted.
+func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, tool := range tools {
+		n.note(tool.Name, toolNote{
+			mode: tool.Mode(), repeatable: trusted && isRepeatable(tool.Annotations), output: string(tool.OutputSchema),
+		})
+	}
+}
+
+func (n *toolNotes) note(tool string, said toolNote) {
+	before, known := n.tools[tool]
+	if said.output != before.output && n.schemaBytes-len(before.output)+len(said.output) > maxNotedSchema {
+		said.output = ""
+	}
+	switch {
+	case said == before:
+		return
+	case said == toolNote{}:
+		delete(n.tools, tool)
+	case !known && (len(tool) > maxNotedName || len(n.tools) >= maxNotes):
+		return
+	default:
+		if n.tools == nil {
+			n.tools = make(map[string]toolNote)
+		}
+		n.tools[strings.Clone(tool)] = said
+	}
+	n.schemaBytes += len(said.output) - len(before.output)
+}
+
+func isRepeatable(hints *protocol.ToolAnnotations) bool {
+	return hints != nil && (hints.ReadOnlyHint || hints.IdempotentHint)
+}
+
+func (n *toolNotes) of(tool string) toolNote {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.tools[tool]
+}
+
+// checkOutput checks a result against the output schema of its tool. A schema that
+// cannot be checked, for its dialect or its size, refuses nothing.
+func (n toolNote) checkOutput(ctx context.Context, result *protocol.CallToolResult) error {
+	if n.output == "" {
+		return nil
+	}
+	if len(result.StructuredContent) == 0 {
+		return errors.New("the tool has an output schema, and the result no structured content")
+	}
+	validator, err := schema.Compile(stdjson.RawMessage(n.output))
+	if err != nil {
+		return nil
+	}
+	if err := validator.Validate(ctx, result.StructuredContent); err != nil {
+		return fmt.Errorf("the structured content does not fit the output schema: %w", err)
 	}
 	return nil
+}
+
+// forTool adjusts the options of a call of one tool.
+func (s *session) forTool(name string, o *CallOptions) {
+	said := s.tools.of(name)
+	mode := cmp.Or(o.ToolMode, s.client.options.ToolModes[name], said.mode, protocol.Stateless)
+	if mode == protocol.Stateful {
+		o.stateful(s.conn.Status())
+	} else if said.repeatable {
+		o.Repeatable = true
+	}
+}
+
+// stateful makes the options those of a call that depends on earlier ones (ADR-0012).
+// It is for the session that is ready now, and waits for no other.
+func (o *CallOptions) stateful(now conn.Status) {
+	o.Repeatable = false
+	switch {
+	case o.Epoch != 0:
+	case now.State == conn.Ready:
+		o.Epoch = now.Epoch
+	default:
+		o.WaitForReady, o.Retries = false, 0
+	}
 }

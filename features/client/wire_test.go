@@ -43,7 +43,7 @@ func callMethod(t *testing.T, s *client.Session, method string) (err error) {
 	t.Helper()
 	switch method {
 	case protocol.MethodPing:
-		return s.Ping(t.Context(), nil)
+		return s.Ping(t.Context())
 	case protocol.MethodListTools:
 		_, err = s.ListTools(t.Context(), nil)
 	default:
@@ -175,7 +175,7 @@ func callFor(t *testing.T, s *client.Session, method string, patience time.Durat
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if method == protocol.MethodPing {
-		return s.Ping(ctx, nil)
+		return s.Ping(ctx)
 	}
 	_, err = s.ListTools(ctx, nil)
 	return err
@@ -187,7 +187,7 @@ func TestTimeoutOfCallOptions(t *testing.T) {
 		session := openFake(t, s, client.Options{}).With(client.CallOptions{Timeout: 5 * time.Second})
 		began := time.Now()
 		var failed *conn.CallError
-		if err := session.Ping(t.Context(), nil); !errors.As(err, &failed) || failed.Cause != conn.TimedOut {
+		if err := session.Ping(t.Context()); !errors.As(err, &failed) || failed.Cause != conn.TimedOut {
 			t.Errorf("got %v", err)
 		}
 		if took := time.Since(began); took != 5*time.Second { // virtual time
@@ -201,23 +201,23 @@ func TestTimeoutOfCallOptions(t *testing.T) {
 }
 
 func TestProgressIsAskedForOnlyWhenWanted(t *testing.T) {
-	s := answering(map[string]string{protocol.MethodPing: `{}`})
+	s := answering(map[string]string{protocol.MethodListTools: `{"tools":[]}`})
 	session := openFake(t, s, client.Options{})
 	asking := session.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) {}})
-	params := new(protocol.PingParams)
+	params := new(protocol.ListToolsParams)
 	params.SetMeta("mine", json.RawMessage("1"))
 	for _, view := range []*client.Session{session, asking} {
-		if err := view.Ping(t.Context(), params); err != nil {
+		if _, err := view.ListTools(t.Context(), params); err != nil {
 			t.Fatal(err)
 		}
 	}
-	pings := s.received(protocol.MethodPing)
-	if got := string(pings[0].Params); got != `{"_meta":{"mine":1}}` {
+	lists := s.received(protocol.MethodListTools)
+	if got := string(lists[0].Params); got != `{"_meta":{"mine":1}}` {
 		t.Errorf("without OnProgress: %s", got)
 	}
-	var asked protocol.PingParams
-	if err := json.Unmarshal(pings[1].Params, &asked); err != nil || string(asked.Meta[protocol.MetaProgressToken]) != string(pings[1].ID) {
-		t.Errorf("with OnProgress: %s, %v", pings[1].Params, err)
+	var asked protocol.ListToolsParams
+	if err := json.Unmarshal(lists[1].Params, &asked); err != nil || string(asked.Meta[protocol.MetaProgressToken]) != string(lists[1].ID) {
+		t.Errorf("with OnProgress: %s, %v", lists[1].Params, err)
 	}
 	if len(params.Meta) != 1 {
 		t.Errorf("the caller's params became %v", params)
@@ -241,7 +241,7 @@ func TestMalformedProgressIsIgnored(t *testing.T) {
 		view := openFake(t, s, client.Options{}).With(client.CallOptions{
 			OnProgress: func(p *protocol.ProgressParams) { seen = append(seen, p) },
 		})
-		if err := view.Ping(t.Context(), nil); err != nil {
+		if err := view.Ping(t.Context()); err != nil {
 			t.Errorf("%s: %v", members, err)
 		}
 		if (len(seen) == 1) != delivered {
@@ -267,7 +267,7 @@ func TestRequestsOfTheServerAreRefused(t *testing.T) {
 		}
 	}
 	session := openFake(t, s, client.Options{})
-	if err := session.Ping(t.Context(), nil); err != nil {
+	if err := session.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var fault jsonrpc.Error
@@ -297,7 +297,7 @@ func TestBatchesAreReadWhereTheRevisionHasThem(t *testing.T) {
 				}
 			}}
 			session := openFake(t, s, client.Options{})
-			if err := session.Ping(t.Context(), nil); (err == nil) != (version == protocol.Version20250326) {
+			if err := session.Ping(t.Context()); (err == nil) != (version == protocol.Version20250326) {
 				t.Errorf("%s: got %v", version, err)
 			}
 		})

@@ -44,7 +44,7 @@ func TestToolsExplainThemselves(t *testing.T) {
 	session, end := connect(t, bundled.Options{})
 	defer end()
 	var names []string
-	for tool, err := range session.Tools(t.Context(), nil) {
+	for tool, err := range session.Tools(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

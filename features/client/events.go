@@ -1,0 +1,260 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// An Event is what a session learns without asking. It is one of the types below.
+// More may come: a switch over events needs a default.
+type Event interface {
+	// key names events of which one is enough while it waits; "" for others.
+	key() string
+}
+
+// Lost says that the server is away: its process ended, its connection broke, or its
+// session expired. Calls fail or wait until it is Restored. A session that is closed,
+// or gives up, has no Lost event: see Session.Wait.
+type Lost struct {
+	Reason Reason
+	Next   time.Time // when the session tries again; zero if it tries already
+}
+
+// Restored says that a server is there again, after everything was asked of it again
+// that the session had asked of the one before: its log level, its subscriptions and
+// the changes it reports. It may be another process, another version or another
+// server. Whatever the program knows of its lists and resources may be outdated; no
+// single change of the time between is reported.
+//
+// A session of Client.Start also begins with one. A session of Client.Connect does if
+// something could not be asked of its first server.
+type Restored struct {
+	Away     time.Duration // since the Lost, or since Start
+	Failures []error       // what could not be asked again, one error each
+}
+
+// ToolsChanged says that the list of tools may have changed.
+type ToolsChanged struct{}
+
+// PromptsChanged says that the list of prompts may have changed.
+type PromptsChanged struct{}
+
+// ResourcesChanged says that the lists of resources and templates may have changed.
+type ResourcesChanged struct{}
+
+// ResourceUpdated says that a resource may have changed that the session subscribed
+// to, or one within it.
+type ResourceUpdated struct{ URI string }
+
+// LogMessage is a message of the server's log.
+type LogMessage struct {
+	Level  protocol.LogLevel
+	Logger string          // empty if the server does not say
+	Data   json.RawMessage // any value: a text, or an object
+}
+
+// Notification is a notification that has no type of its own here.
+type Notification struct {
+	Method string
+	Params json.RawMessage // as they came; nil when absent
+}
+
+func (*Lost) key() string              { return "lost" }
+func (*Restored) key() string          { return "restored" }
+func (*ToolsChanged) key() string      { return protocol.NotificationToolsListChanged }
+func (*PromptsChanged) key() string    { return protocol.NotificationPromptsListChanged }
+func (*ResourcesChanged) key() string  { return protocol.NotificationResourcesListChanged }
+func (e *ResourceUpdated) key() string { return protocol.NotificationResourcesUpdated + " " + e.URI }
+func (*LogMessage) key() string        { return "" }
+func (*Notification) key() string      { return "" }
+
+// maxEvents is how many events may wait before the connection waits for the
+// program: then it is the connection's bounds that hold (ADR-0006).
+const maxEvents = 1000
+
+// An eventQueue hands events to Options.OnEvent: one at a time, in order, on a
+// goroutine that exists while some wait. The Conn ends that goroutine and waits for
+// it.
+type eventQueue struct {
+	session *session
+
+	mu      sync.Mutex
+	waiting []queuedEvent
+	running bool
+	lost    uint64    // the newest epoch that is known to be lost
+	away    bool      // the program was told of a loss, and of no Restored since
+	since   time.Time // when it was told
+}
+
+type queuedEvent struct {
+	Event
+	taken chan struct{} // closed when the program gets it; nil if nobody waits for that
+}
+
+func (q *eventQueue) wanted() bool { return q.session.client.options.OnEvent != nil }
+
+// deliver queues an event that the server sent. It returns at once if one like it
+// waits already, or if the event is a change and few wait. Otherwise it returns when
+// the program gets the event, or the session closes: so what the server sends waits
+// in the connection, which bounds it.
+func (q *eventQueue) deliver(e Event) {
+	taken := q.push(e, true)
+	if taken == nil {
+		return
+	}
+	for status := q.session.conn.Status(); status.State != conn.Closing; status = q.session.conn.Status() {
+		select {
+		case <-taken:
+			return
+		case <-status.Changed():
+		}
+	}
+}
+
+// push queues an event. It returns nil, or the channel to wait for.
+func (q *eventQueue) push(e Event, fromServer bool) <-chan struct{} {
+	if !q.wanted() {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if key := e.key(); key != "" && slices.ContainsFunc(q.waiting, func(w queuedEvent) bool { return w.key() == key }) {
+		return nil
+	}
+	queued := queuedEvent{Event: e}
+	if fromServer && (e.key() == "" || len(q.waiting) >= maxEvents) {
+		queued.taken = make(chan struct{})
+	}
+	q.waiting = append(q.waiting, queued)
+	if !q.running {
+		q.running = q.session.conn.Go("OnEvent", q.run)
+	}
+	return queued.taken
+}
+
+// begin says that the session starts without a server.
+func (q *eventQueue) begin() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.away, q.since = true, time.Now()
+}
+
+// pushLost tells that the server of an epoch is lost, once. If the program has not
+// got the Restored of a loss before, the two are one.
+func (q *eventQueue) pushLost(epoch uint64, why Reason, next time.Time) {
+	q.mu.Lock()
+	before := len(q.waiting)
+	tell := q.lost < epoch && !q.away
+	if q.lost < epoch {
+		q.waiting = slices.DeleteFunc(q.waiting, func(w queuedEvent) bool { _, ok := w.Event.(*Restored); return ok })
+		q.lost, q.away = epoch, true
+	}
+	if tell = tell && len(q.waiting) == before; tell {
+		q.since = time.Now()
+	}
+	q.mu.Unlock()
+	if tell {
+		q.push(&Lost{Reason: why, Next: next}, false)
+	}
+}
+
+// pushRestored ends what pushLost or begin began.
+func (q *eventQueue) pushRestored(failures []error) {
+	q.mu.Lock()
+	e := &Restored{Failures: failures}
+	if q.away {
+		e.Away = time.Since(q.since)
+	}
+	q.away = false
+	q.mu.Unlock()
+	q.push(e, false)
+}
+
+// run hands events over until none waits. If the program ends the goroutine, by a
+// panic for instance, another goes on.
+func (q *eventQueue) run(ctx context.Context) {
+	done := false
+	defer func() {
+		if !done {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.running = q.session.conn.Go("OnEvent", q.run)
+		}
+	}()
+	s := &Session{session: q.session, options: q.session.client.options.Calls}
+	for {
+		e := q.next(ctx)
+		if e == nil {
+			done = true
+			return
+		}
+		s.client.options.OnEvent(ctx, s, e)
+	}
+}
+
+// next returns the oldest event, or nil if there is none or the session is over.
+func (q *eventQueue) next(ctx context.Context) Event {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 || ctx.Err() != nil {
+		q.waiting, q.running = nil, false
+		return nil
+	}
+	e := q.waiting[0]
+	q.waiting[0] = queuedEvent{}
+	q.waiting = q.waiting[1:]
+	if e.taken != nil {
+		close(e.taken)
+	}
+	return e.Event
+}
+
+// A handler serves what the server sends. The dialect answers pings.
+type handler struct{ session *session }
+
+// ServeNotification implements conn.Handler.
+func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
+	s := h.session
+	s.restore.sawEpoch(s, in.Epoch)
+	if in.Method == protocol.NotificationAcknowledged {
+		s.restore.acknowledged(s, in)
+		return
+	}
+	r := &Request{Method: in.Method, Params: in.Params, Session: s.view(), Incoming: true, Notification: true}
+	if known, ok := notifications[in.Method]; ok {
+		r.Params = known.params()
+		err := protocol.Unmarshal(in.Params, r.Params)
+		if _, plain := r.Params.(*protocol.NotificationParams); err != nil && !plain {
+			return // malformed, and ignored as the specification asks
+		}
+	}
+	if s.client.chain == nil {
+		s.receive(ctx, r)
+		return
+	}
+	_, _ = s.client.chain(ctx, r) // nobody waits for an answer
+}
+
+// receive takes a notification that has passed the middleware.
+func (s *session) receive(_ context.Context, r *Request) {
+	known, ok := notifications[r.Method]
+	if !ok {
+		raw, _ := r.Params.(json.RawMessage)
+		s.events.deliver(&Notification{Method: r.Method, Params: raw})
+		return
+	}
+	e := known.event(r.Params)
+	if updated, ok := e.(*ResourceUpdated); ok {
+		s.restore.updated(updated.URI)
+	}
+	s.events.deliver(e)
+}
+
+// view returns the session with the options of the client.
+func (s *session) view() *Session { return &Session{session: s, options: s.client.options.Calls} }

@@ -1,0 +1,325 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Server describes the server, as reported by the server itself. Rely on
+// ProtocolVersion and Capabilities; treat the rest as display text.
+type Server struct {
+	ProtocolVersion string // the revision that is spoken
+	Info            protocol.Implementation
+	Capabilities    protocol.ServerCapabilities
+	Instructions    string // for the model: how to use the server; empty if it gives none
+}
+
+// A peer is the server of one incarnation, as its handshake found it.
+type peer struct {
+	incarnation *conn.Incarnation
+	server      Server
+	members     protocol.Meta // of _meta in every request; nil in the legacy revisions
+}
+
+func (p *peer) modern() bool { return p.members != nil }
+
+// offers reports whether the server offers a method: nil, or why not.
+func (p *peer) offers(m *protocol.Method) error {
+	version := p.server.ProtocolVersion
+	switch {
+	case !m.In(version):
+		return fmt.Errorf("%w: revision %s has no %s", ErrUnsupported, version, m.Name)
+	case m.Name == protocol.MethodComplete && version == protocol.Version20241105:
+		return nil // there it needs no capability
+	case !p.server.Capabilities.Has(m.ServerCapability):
+		return &CapabilityError{Capability: m.ServerCapability}
+	default:
+		return nil
+	}
+}
+
+// establish keeps the peer of a handshake that has succeeded, unless its
+// incarnation is over: the peer of a later one may be there already.
+func (s *session) establish(ctx context.Context, p *peer) error {
+	for {
+		before := s.peer.Load()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case before != nil && before.incarnation.Epoch() > p.incarnation.Epoch():
+			return conn.ErrStale
+		case s.peer.CompareAndSwap(before, p):
+			return nil
+		}
+	}
+}
+
+// probeTimeout is how long a server may take to answer server/discover before the
+// client takes it for one that does not know the method: see patience.
+const probeTimeout = 5 * time.Second
+
+// handshake makes an incarnation ready. It is the one place that decides the era of
+// a session (2026-07-28 basic/versioning): a modern server answers server/discover.
+// Any other answer except a modern error, and silence, comes from a legacy one. What
+// was found holds until it fails.
+func (s *session) handshake(ctx context.Context, incarnation *conn.Incarnation) error {
+	wanted := s.client.options.ProtocolVersion
+	if protocol.IsLegacy(wanted) {
+		return s.initialize(ctx, incarnation, wanted)
+	}
+	if wanted == "" && s.legacy.Load() {
+		return s.initializeAgain(ctx, incarnation)
+	}
+	if wanted != "" {
+		return incompatible(s.discover(ctx, incarnation, -1)) // the Conn's InitTimeout bounds it
+	}
+	s.probing.Store(true) // final looks at it when the server dies
+	err := s.discover(ctx, incarnation, s.patience())
+	s.probing.Store(false)
+	if !isLegacy(err) {
+		return incompatible(err)
+	}
+	s.legacy.Store(true)
+	refused := s.initializeAgain(ctx, incarnation)
+	if errors.Is(err, conn.ErrTimedOut) && errors.As(refused, new(*jsonrpc.Error)) {
+		return incompatible(s.discover(ctx, incarnation, -1)) // it knows server/discover, but was slow to start
+	}
+	return refused
+}
+
+// patience leaves initialize at least half of the time that the handshake has.
+func (s *session) patience() time.Duration {
+	if limit := s.client.options.Conn.InitTimeout; limit > 0 {
+		return min(probeTimeout, limit/2)
+	}
+	return probeTimeout
+}
+
+// initialize is the handshake of the legacy revisions. Every incarnation begins with
+// it. The request is never cancelled (2025-11-25 basic/utilities/cancellation).
+func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation, version string) error {
+	params, err := protocol.Marshal(protocol.InitializeParams{
+		ProtocolVersion: version,
+		Capabilities:    s.client.options.capabilities(true),
+		ClientInfo:      s.client.info,
+	})
+	if err != nil {
+		return err
+	}
+	raw, err := incarnation.Call(ctx, conn.Request{
+		Method: protocol.MethodInitialize, Params: params,
+		Timeout: -1, Silent: true, // the Conn's InitTimeout bounds it
+	})
+	if err != nil {
+		return err
+	}
+	var result protocol.InitializeResult
+	if err := unmarshalResult(raw, &result); err != nil {
+		return err
+	}
+	if result.ProtocolVersion == "" {
+		return &ResultError{errors.New("it has no protocolVersion")}
+	}
+	if !protocol.IsLegacy(result.ProtocolVersion) {
+		return fmt.Errorf("%w: the server speaks %q, this client %s",
+			conn.ErrIncompatible, result.ProtocolVersion, strings.Join(protocol.Versions(), ", "))
+	}
+	s.dialect.Negotiated(result.ProtocolVersion, nil)
+	if err := incarnation.Notify(ctx, protocol.NotificationInitialized, nil); err != nil {
+		return err
+	}
+	return s.establish(ctx, &peer{incarnation: incarnation, server: Server{
+		ProtocolVersion: result.ProtocolVersion,
+		Info:            result.ServerInfo,
+		Capabilities:    result.Capabilities,
+		Instructions:    result.Instructions,
+	}})
+}
+
+// initializeAgain opens a legacy session with a server that was found to be legacy.
+// If the server refuses, the next attempt probes it again.
+func (s *session) initializeAgain(ctx context.Context, incarnation *conn.Incarnation) error {
+	err := s.initialize(ctx, incarnation, protocol.LatestLegacy)
+	if err != nil {
+		s.legacy.Store(false)
+	}
+	return err
+}
+
+// errNoModernVersion reports a server that answers server/discover and supports no
+// modern revision that this client speaks.
+var errNoModernVersion = errors.New("client: no modern revision in common")
+
+// discover is the handshake of the modern revisions. Nothing is agreed on: the
+// server says what it is, and every request describes its client (2026-07-28
+// server/discover).
+func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, patience time.Duration) error {
+	version := s.client.context.ProtocolVersion
+	members, err := s.client.context.Members()
+	if err != nil {
+		return err
+	}
+	params := new(protocol.DiscoverParams)
+	params.AddMeta(members)
+	encoded, err := protocol.Marshal(params)
+	if err != nil {
+		return err
+	}
+	request := conn.Request{
+		Method: protocol.MethodDiscover, Params: encoded, Version: version,
+		Timeout: patience, Silent: true, // a server that does not know the method does not know its cancellation
+	}
+	raw, err := incarnation.Call(ctx, request)
+	if refusesOwnVersion(err, version) {
+		raw, err = incarnation.Call(ctx, request)
+	}
+	if err != nil {
+		return err
+	}
+	result, err := decodeDiscover(raw)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(result.SupportedVersions, version) {
+		return s.noCommonVersion(result.SupportedVersions)
+	}
+	s.dialect.Negotiated(version, encoded)
+	return s.establish(ctx, &peer{incarnation: incarnation, members: members, server: Server{
+		ProtocolVersion: version,
+		Info:            serverInfo(result.Meta),
+		Capabilities:    result.Capabilities,
+		Instructions:    result.Instructions,
+	}})
+}
+
+func decodeDiscover(raw json.RawMessage) (*protocol.DiscoverResult, error) {
+	result := new(protocol.DiscoverResult)
+	if err := unmarshalResult(raw, result); err != nil {
+		return nil, err
+	}
+	if err := checkType(result, nil); err != nil {
+		return nil, &ResultError{err}
+	}
+	if result.SupportedVersions == nil {
+		return nil, &ResultError{errors.New("it has no supportedVersions")}
+	}
+	return result, nil
+}
+
+// refusesOwnVersion reports whether a server refuses a revision and lists that same
+// one as supported. It is then asked once more (2026-07-28 basic/versioning).
+func refusesOwnVersion(outcome error, version string) bool {
+	return slices.Contains(supportedVersions(outcome), version)
+}
+
+// supportedVersions returns what a server that refuses a revision supports.
+func supportedVersions(outcome error) []string {
+	var fault *jsonrpc.Error
+	var data protocol.UnsupportedVersionData
+	if !errors.As(outcome, &fault) || fault.Code != protocol.CodeUnsupportedVersion || protocol.Unmarshal(fault.Data, &data) != nil {
+		return nil
+	}
+	return data.Supported
+}
+
+// noCommonVersion either leads on to initialize or ends the attempt.
+func (s *session) noCommonVersion(theirs []string) error {
+	if s.client.options.ProtocolVersion == "" && slices.ContainsFunc(theirs, protocol.IsLegacy) {
+		return errNoModernVersion
+	}
+	return fmt.Errorf("%w: the server speaks %.200q, this client %s",
+		conn.ErrIncompatible, theirs, strings.Join(protocol.Versions(), ", "))
+}
+
+// serverInfo returns the server's name, if it gives one that can be read.
+func serverInfo(meta protocol.Meta) (info protocol.Implementation) {
+	if raw, ok := meta[protocol.MetaServerInfo]; ok && protocol.Unmarshal(raw, &info) != nil {
+		return protocol.Implementation{}
+	}
+	return info
+}
+
+// incompatible marks an outcome of server/discover that waiting does not change.
+func incompatible(outcome error) error {
+	var fault *jsonrpc.Error
+	var status *transport.StatusError
+	if errors.As(outcome, &status) && (status.Status == 429 || status.Status >= 500) {
+		return outcome // it says nothing about the server's revisions
+	}
+	if isLegacy(outcome) || errors.As(outcome, &fault) && fault.Code == protocol.CodeUnsupportedVersion {
+		return fmt.Errorf("%w: %w", conn.ErrIncompatible, outcome)
+	}
+	return outcome
+}
+
+// isLegacy reports whether the outcome of server/discover comes from a server that
+// knows no modern revision, or none that this client speaks.
+func isLegacy(outcome error) bool {
+	var status *transport.StatusError
+	var fault *jsonrpc.Error
+	switch {
+	case outcome == nil:
+		return false
+	case errors.As(outcome, &status) && status.Denied():
+		return false // the server does not say what is there before it knows who asks
+	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
+		return true
+	case errors.As(outcome, &fault):
+		return !protocol.IsModernError(fault.Code) || slices.ContainsFunc(supportedVersions(fault), protocol.IsLegacy)
+	default:
+		return status != nil || endedUnanswered(outcome) || errors.Is(outcome, conn.ErrTimedOut)
+	}
+}
+
+// endedUnanswered reports whether the server ended the stream that should have
+// brought the answer, in good order, while the link lives on.
+func endedUnanswered(outcome error) bool {
+	var why conn.Reason
+	return errors.As(outcome, &why) && why.Kind == conn.StreamLost && errors.Is(why, transport.ErrPeerClosed)
+}
+
+// final is conn.Options.Final. While Connect waits for a server that was never
+// there, a missing executable and a server without a common revision are final. A
+// server that was there before may be in the middle of an update.
+func (s *session) final(why conn.Reason) bool {
+	hopeless := why.Kind == conn.ExecutableMissing || why.Kind == conn.Incompatible
+	switch own := s.client.options.Conn.Final; {
+	case s.diedOfProbe(why):
+		return false
+	case s.client.options.FailFast:
+		return true
+	case hopeless && s.peer.Load() == nil && !s.patient:
+		return true
+	default:
+		return own != nil && own(why)
+	}
+}
+
+// diedOfProbe reports whether an incarnation was lost because its server could not
+// stand server/discover, or did not answer it in time. The next attempt does without.
+// A server that was modern before died of something else.
+func (s *session) diedOfProbe(why conn.Reason) bool {
+	if why.Kind == conn.CrashLooping {
+		errors.As(why.Err, &why)
+	}
+	switch why.Kind {
+	case conn.Exited, conn.LinkBroken, conn.PeerEnded, conn.InitTimedOut:
+	default:
+		return false
+	}
+	if latest := s.peer.Load(); latest != nil && latest.modern() || !s.probing.CompareAndSwap(true, false) {
+		return false
+	}
+	s.legacy.Store(true)
+	return true
+}

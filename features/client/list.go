@@ -1,0 +1,158 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// MaxPages is how many pages one range over a list fetches.
+const MaxPages = 1000
+
+// A list is a method that returns one page of items.
+type list[P, R, E any, Q requestParams[P]] struct {
+	*method[P, R, Q]
+	cursor func(*P) **string
+	items  func(*R) (page []E, next *string)
+}
+
+var (
+	tools = list[protocol.ListToolsParams, protocol.ListToolsResult, *protocol.Tool, *protocol.ListToolsParams]{
+		listTools,
+		func(p *protocol.ListToolsParams) **string { return &p.Cursor },
+		func(r *protocol.ListToolsResult) ([]*protocol.Tool, *string) { return r.Tools, r.NextCursor },
+	}
+	resources = list[protocol.ListResourcesParams, protocol.ListResourcesResult, *protocol.Resource, *protocol.ListResourcesParams]{
+		listResources,
+		func(p *protocol.ListResourcesParams) **string { return &p.Cursor },
+		func(r *protocol.ListResourcesResult) ([]*protocol.Resource, *string) {
+			return r.Resources, r.NextCursor
+		},
+	}
+	resourceTemplates = list[protocol.ListResourceTemplatesParams, protocol.ListResourceTemplatesResult, *protocol.ResourceTemplate, *protocol.ListResourceTemplatesParams]{
+		listResourceTemplates,
+		func(p *protocol.ListResourceTemplatesParams) **string { return &p.Cursor },
+		func(r *protocol.ListResourceTemplatesResult) ([]*protocol.ResourceTemplate, *string) {
+			return r.ResourceTemplates, r.NextCursor
+		},
+	}
+	prompts = list[protocol.ListPromptsParams, protocol.ListPromptsResult, *protocol.Prompt, *protocol.ListPromptsParams]{
+		listPrompts,
+		func(p *protocol.ListPromptsParams) **string { return &p.Cursor },
+		func(r *protocol.ListPromptsResult) ([]*protocol.Prompt, *string) { return r.Prompts, r.NextCursor },
+	}
+)
+
+// Tools ranges over the tools of all pages. It fetches each page when the range
+// reaches it, and ends after the first error, a *CallError. Behind that is
+// ErrStaleCursor when the server was replaced between two pages, ErrRepeatedCursor
+// when a cursor leads back to its page, and a *protocol.LimitError beyond MaxPages.
+// So do Resources, ResourceTemplates and Prompts.
+func (s *Session) Tools(ctx context.Context) iter.Seq2[*protocol.Tool, error] {
+	return tools.all(ctx, s)
+}
+
+// Resources ranges over the resources of all pages, as Tools does over the tools.
+func (s *Session) Resources(ctx context.Context) iter.Seq2[*protocol.Resource, error] {
+	return resources.all(ctx, s)
+}
+
+// ResourceTemplates ranges over the resource templates of all pages, as Tools does
+// over the tools.
+func (s *Session) ResourceTemplates(ctx context.Context) iter.Seq2[*protocol.ResourceTemplate, error] {
+	return resourceTemplates.all(ctx, s)
+}
+
+// Prompts ranges over the prompts of all pages, as Tools does over the tools.
+func (s *Session) Prompts(ctx context.Context) iter.Seq2[*protocol.Prompt, error] {
+	return prompts.all(ctx, s)
+}
+
+// ListTools fetches one page of tools. A nil params asks for the first page. A cursor
+// is good for the server session that gave it, which Tools takes care of.
+func (s *Session) ListTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
+	return listTools.call(ctx, s, params)
+}
+
+// ListResources fetches one page of resources, as ListTools does of tools.
+func (s *Session) ListResources(ctx context.Context, params *protocol.ListResourcesParams) (*protocol.ListResourcesResult, error) {
+	return listResources.call(ctx, s, params)
+}
+
+// ListResourceTemplates fetches one page of resource templates, as ListTools does of
+// tools.
+func (s *Session) ListResourceTemplates(ctx context.Context, params *protocol.ListResourceTemplatesParams) (*protocol.ListResourceTemplatesResult, error) {
+	return listResourceTemplates.call(ctx, s, params)
+}
+
+// ListPrompts fetches one page of prompts, as ListTools does of tools.
+func (s *Session) ListPrompts(ctx context.Context, params *protocol.ListPromptsParams) (*protocol.ListPromptsResult, error) {
+	return listPrompts.call(ctx, s, params)
+}
+
+// all ranges over the items of all pages of one server session.
+func (l list[P, R, E, Q]) all(ctx context.Context, s *Session) iter.Seq2[E, error] {
+	return func(yield func(E, error) bool) {
+		w := walk[P, R, E, Q]{list: l, session: s, params: new(P)}
+		for more := true; more; {
+			page, err := w.fetch(ctx)
+			if err != nil {
+				yield(*new(E), err)
+				return
+			}
+			items, next := l.items(page)
+			for _, item := range items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if more, err = w.turn(next); err != nil {
+				yield(*new(E), err)
+				return
+			}
+		}
+	}
+}
+
+// A walk goes through the pages of one server session.
+type walk[P, R, E any, Q requestParams[P]] struct {
+	list    list[P, R, E, Q]
+	session *Session // from the second page on, bound to the server that gave the first
+	params  *P
+	fetched int
+	lastID  int64 // of the request for the last page
+}
+
+func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
+	page, last, err := w.list.trace(ctx, w.session, w.params)
+	w.fetched++
+	w.lastID = last.id
+	var failed *conn.CallError
+	switch {
+	case w.fetched == 1 && err == nil && last.peer != nil:
+		w.session = w.session.boundTo(last.peer)
+	case w.fetched > 1 && errors.Is(err, conn.ErrStale) && errors.As(err, &failed):
+		failed.Err = fmt.Errorf("%w: %w", ErrStaleCursor, failed.Err)
+	}
+	return page, err
+}
+
+// turn takes the cursor of the next page, if there is one.
+func (w *walk[P, R, E, Q]) turn(next *string) (more bool, err error) {
+	cursor := w.list.cursor(w.params)
+	switch {
+	case next == nil:
+		return false, nil
+	case *cursor != nil && **cursor == *next:
+		return false, answered(w.list.Name, w.lastID, fmt.Errorf("%w: %.100q", ErrRepeatedCursor, *next))
+	case w.fetched == MaxPages:
+		return false, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "pages of " + w.list.Name, Limit: MaxPages})
+	default:
+		*cursor = next
+		return true, nil
+	}
+}

@@ -1,0 +1,311 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A method describes one request that a session makes: its params P and its
+// result R. What the protocol itself says of it, its revisions and the capability
+// that it needs, comes from protocol.MethodInfo.
+type method[P, R any, Q requestParams[P]] struct {
+	protocol.Method
+	traits[P, R]
+}
+
+// traits are what a row of the table adds to protocol.MethodInfo.
+type traits[P, R any] struct {
+	// repeatable says that the server may execute the request twice without harm.
+	repeatable bool
+
+	// name returns what the request is about, for the transport: the tool, the
+	// prompt or the resource. Nil: nothing.
+	name func(*P) string
+
+	// check refuses a result that lacks a required member. Nil: none is required.
+	check func(*R) error
+
+	// input and required give access to the members of a method that a server may
+	// answer with input_required (2026-07-28 basic/patterns/mrtr). Nil: it may not.
+	input    func(*P) *protocol.InputParams
+	required func(*R) *protocol.InputRequired
+
+	// adjust changes the options of one call. Nil: they stay.
+	adjust func(*session, *P, *CallOptions)
+
+	// learn keeps what a result says for later. Nil: nothing.
+	learn func(*session, *R)
+}
+
+// requestParams are params that carry _meta.
+type requestParams[P any] interface {
+	*P
+	SetMeta(key string, value json.RawMessage)
+	AddMeta(members protocol.Meta)
+}
+
+func row[P, R any, Q requestParams[P]](name string, t traits[P, R]) *method[P, R, Q] {
+	info, _ := protocol.MethodInfo(name)
+	return &method[P, R, Q]{Method: info, traits: t}
+}
+
+// The table of requests that a session makes.
+var (
+	ping = row(protocol.MethodPing, traits[protocol.PingParams, protocol.EmptyResult]{repeatable: true})
+
+	// discover stands for ping in the modern revisions, which have none.
+	discover = row(protocol.MethodDiscover, traits[protocol.PingParams, protocol.EmptyResult]{repeatable: true})
+
+	listTools = row(protocol.MethodListTools, traits[protocol.ListToolsParams, protocol.ListToolsResult]{
+		repeatable: true,
+		check:      func(r *protocol.ListToolsResult) error { return present(r.Tools != nil, "tools") },
+		learn: func(s *session, r *protocol.ListToolsResult) {
+			s.tools.learn(r.Tools, s.client.options.TrustAnnotations)
+		},
+	})
+	callTool = row(protocol.MethodCallTool, traits[protocol.CallToolParams, protocol.CallToolResult]{
+		name: func(p *protocol.CallToolParams) string { return p.Name },
+		check: func(r *protocol.CallToolResult) error { // some servers send structured content alone
+			return present(r.Content != nil || len(r.StructuredContent) > 0, "content")
+		},
+		input:    func(p *protocol.CallToolParams) *protocol.InputParams { return &p.InputParams },
+		required: func(r *protocol.CallToolResult) *protocol.InputRequired { return r.InputRequired },
+		adjust:   func(s *session, p *protocol.CallToolParams, o *CallOptions) { s.forTool(p.Name, o) },
+	})
+
+	listResources = row(protocol.MethodListResources, traits[protocol.ListResourcesParams, protocol.ListResourcesResult]{
+		repeatable: true,
+		check:      func(r *protocol.ListResourcesResult) error { return present(r.Resources != nil, "resources") },
+	})
+	listResourceTemplates = row(protocol.MethodListResourceTemplates, traits[protocol.ListResourceTemplatesParams, protocol.ListResourceTemplatesResult]{
+		repeatable: true,
+		check: func(r *protocol.ListResourceTemplatesResult) error {
+			return present(r.ResourceTemplates != nil, "resourceTemplates")
+		},
+	})
+	readResource = row(protocol.MethodReadResource, traits[protocol.ReadResourceParams, protocol.ReadResourceResult]{
+		repeatable: true,
+		name:       func(p *protocol.ReadResourceParams) string { return p.URI },
+		check:      func(r *protocol.ReadResourceResult) error { return present(r.Contents != nil, "contents") },
+		input:      func(p *protocol.ReadResourceParams) *protocol.InputParams { return &p.InputParams },
+		required:   func(r *protocol.ReadResourceResult) *protocol.InputRequired { return r.InputRequired },
+	})
+	subscribe   = row(protocol.MethodSubscribe, traits[protocol.SubscribeParams, protocol.EmptyResult]{repeatable: true})
+	unsubscribe = row(protocol.MethodUnsubscribe, traits[protocol.UnsubscribeParams, protocol.EmptyResult]{repeatable: true})
+
+	listPrompts = row(protocol.MethodListPrompts, traits[protocol.ListPromptsParams, protocol.ListPromptsResult]{
+		repeatable: true,
+		check:      func(r *protocol.ListPromptsResult) error { return present(r.Prompts != nil, "prompts") },
+	})
+	getPrompt = row(protocol.MethodGetPrompt, traits[protocol.GetPromptParams, protocol.GetPromptResult]{
+		repeatable: true,
+		name:       func(p *protocol.GetPromptParams) string { return p.Name },
+		check:      func(r *protocol.GetPromptResult) error { return present(r.Messages != nil, "messages") },
+		input:      func(p *protocol.GetPromptParams) *protocol.InputParams { return &p.InputParams },
+		required:   func(r *protocol.GetPromptResult) *protocol.InputRequired { return r.InputRequired },
+	})
+	complete = row(protocol.MethodComplete, traits[protocol.CompleteParams, protocol.CompleteResult]{
+		repeatable: true,
+		check: func(r *protocol.CompleteResult) error {
+			return present(r.Completion.Values != nil, "completion values")
+		},
+	})
+	setLogLevel = row(protocol.MethodSetLogLevel, traits[protocol.SetLogLevelParams, protocol.EmptyResult]{repeatable: true})
+)
+
+// requests holds the rows by name, for the end of the chain of middleware.
+var requests = map[string]interface {
+	sendAny(context.Context, *Request) (any, error)
+}{
+	ping.Name: ping, discover.Name: discover,
+	listTools.Name: listTools, callTool.Name: callTool,
+	listResources.Name: listResources, listResourceTemplates.Name: listResourceTemplates, readResource.Name: readResource,
+	subscribe.Name: subscribe, unsubscribe.Name: unsubscribe,
+	listPrompts.Name: listPrompts, getPrompt.Name: getPrompt, complete.Name: complete, setLogLevel.Name: setLogLevel,
+}
+
+func present(ok bool, member string) error {
+	if !ok {
+		return errors.New("it has no " + member)
+	}
+	return nil
+}
+
+// A Request is a request or notification as middleware sees it.
+type Request struct {
+	Method string
+
+	// Params points to the params of the method, for instance
+	// *protocol.CallToolParams. They belong to the request: middleware may change
+	// them. They are a json.RawMessage for methods that this package does not know,
+	// and for everything that Session.Request and Session.Notify send.
+	Params any
+
+	Session      *Session
+	Incoming     bool // the server sent it; false: this client sends it
+	Notification bool // there is no result
+
+	last *attempt // of an outgoing request; filled in when it was sent
+}
+
+// A Handler handles a request. The result points to the result of the method, for
+// instance *protocol.CallToolResult, or is a json.RawMessage if Params is one. It
+// is nil for a notification.
+type Handler func(ctx context.Context, r *Request) (result any, err error)
+
+// Middleware wraps a Handler. It may change the request, answer it without calling
+// next, call next more than once, or change the result.
+//
+// All calls of a session and all questions and notifications of its server pass
+// the same middleware: see Request.Incoming. A call passes once, however often it
+// is retried or asked for more input. What a session does by itself does not pass:
+// the handshake, signs of life, subscriptions/listen, and cancellation.
+type Middleware func(next Handler) Handler
+
+// On returns middleware for the requests of one method, told by the type of their
+// params. It leaves all others alone, also those of Session.Request, whose params
+// are raw.
+func On[P, R any](f func(ctx context.Context, p *P, next func(context.Context, *P) (*R, error)) (*R, error)) Middleware {
+	return func(next Handler) Handler {
+		return func(ctx context.Context, r *Request) (any, error) {
+			params, ok := r.Params.(*P)
+			if !ok {
+				return next(ctx, r)
+			}
+			result, err := f(ctx, params, func(ctx context.Context, p *P) (*R, error) {
+				changed := *r
+				changed.Params = p
+				return as[R](next(ctx, &changed))
+			})
+			if err != nil {
+				return nil, err
+			}
+			return result, nil
+		}
+	}
+}
+
+// as takes a result from middleware.
+func as[R any](result any, err error) (*R, error) {
+	if err != nil {
+		return nil, err
+	}
+	typed, ok := result.(*R)
+	if !ok || typed == nil {
+		return nil, fmt.Errorf("client: middleware returned %T, not a %T", result, typed)
+	}
+	return typed, nil
+}
+
+// chain wraps the handler that does the work, the first of the middleware
+// outermost. It returns nil for no middleware, so that requests need not pass it.
+func chain(all []Middleware) Handler {
+	if len(all) == 0 {
+		return nil
+	}
+	handler := Handler(dispatch)
+	for i := len(all) - 1; i >= 0; i-- {
+		handler = all[i](handler)
+	}
+	return handler
+}
+
+// dispatch is the innermost handler.
+func dispatch(ctx context.Context, r *Request) (any, error) {
+	raw, isRaw := r.Params.(json.RawMessage)
+	switch {
+	case r.Incoming && r.Notification:
+		r.Session.receive(ctx, r)
+		return nil, nil
+	case r.Incoming:
+		return r.Session.answer(ctx, r)
+	case r.Notification:
+		return nil, r.Session.notify(ctx, r)
+	case isRaw:
+		return r.Session.sendRaw(ctx, r.Method, raw)
+	}
+	if known, ok := requests[r.Method]; ok {
+		return known.sendAny(ctx, r)
+	}
+	return nil, fmt.Errorf("client: %s: params are a %T, not a json.RawMessage", r.Method, r.Params)
+}
+
+// sendAny sends a request that has passed the middleware.
+func (m *method[P, R, Q]) sendAny(ctx context.Context, r *Request) (any, error) {
+	params, ok := r.Params.(*P)
+	if !ok || params == nil {
+		return nil, fmt.Errorf("client: %s: middleware passed on %T, not a %T", m.Name, r.Params, params)
+	}
+	result, last, err := m.send(ctx, r.Session, params)
+	*r.last = last
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// A question describes one request that a server makes.
+type question struct {
+	// offered reports whether the client has a handler for it.
+	offered func(*Options) bool
+	params  func() any // a new one
+	answer  func(context.Context, *Session, any) (any, error)
+}
+
+// questions is the table of requests that a server makes, in the legacy revisions
+// as requests and in the modern ones inside of results.
+var questions = map[string]question{
+	protocol.MethodElicit: {
+		offered: func(o *Options) bool { return o.Elicit != nil || o.ElicitURL != nil },
+		params:  func() any { return new(protocol.ElicitParams) },
+		answer: func(ctx context.Context, s *Session, p any) (any, error) {
+			return s.elicit(ctx, p.(*protocol.ElicitParams))
+		},
+	},
+	protocol.MethodCreateMessage: {
+		offered: func(o *Options) bool { return o.Sample != nil },
+		params:  func() any { return new(protocol.CreateMessageParams) },
+		answer: func(ctx context.Context, s *Session, p any) (any, error) {
+			return s.sample(ctx, p.(*protocol.CreateMessageParams))
+		},
+	},
+	protocol.MethodListRoots: {
+		offered: func(o *Options) bool { return o.Roots != nil },
+		params:  func() any { return new(protocol.ListRootsParams) },
+		answer:  func(ctx context.Context, s *Session, _ any) (any, error) { return s.roots(ctx) },
+	},
+}
+
+// notifications is the table of notifications that a server sends: their params,
+// and the event that they become. Any other becomes a Notification.
+var notifications = map[string]struct {
+	params func() any // a new one
+	event  func(params any) Event
+}{
+	protocol.NotificationToolsListChanged:     {newNotificationParams, func(any) Event { return &ToolsChanged{} }},
+	protocol.NotificationPromptsListChanged:   {newNotificationParams, func(any) Event { return &PromptsChanged{} }},
+	protocol.NotificationResourcesListChanged: {newNotificationParams, func(any) Event { return &ResourcesChanged{} }},
+	protocol.NotificationResourcesUpdated: {
+		func() any { return new(protocol.ResourceUpdatedParams) },
+		func(p any) Event { return &ResourceUpdated{URI: p.(*protocol.ResourceUpdatedParams).URI} },
+	},
+	protocol.NotificationMessage: {
+		func() any { return new(protocol.LogMessageParams) },
+		func(p any) Event {
+			message := p.(*protocol.LogMessageParams)
+			return &LogMessage{Level: message.Level, Logger: message.Logger, Data: message.Data}
+		},
+	},
+}
+
+func newNotificationParams() any { return new(protocol.NotificationParams) }
+
+// methodNotFound answers a question that the client does not offer to answer.
+func methodNotFound(method string) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + method}
+}

@@ -1,0 +1,450 @@
+package client_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+const allCapabilities = `{"tools":{},"prompts":{},"resources":{"subscribe":true},"completions":{},"logging":{}}`
+
+// everything is a server that answers each method with a result of two pages, where
+// the method has pages, and that speaks one revision.
+func everything(version string) func(frame) []string {
+	paged := func(f frame, member, item string) []string {
+		if cursorOf(f) == "none" {
+			return []string{f.result(fmt.Sprintf(`{%q:[%s],"nextCursor":"","resultType":"complete"}`, member, fmt.Sprintf(item, 1)))}
+		}
+		return []string{f.result(fmt.Sprintf(`{%q:[%s],"resultType":"complete"}`, member, fmt.Sprintf(item, 2)))}
+	}
+	return func(f frame) []string {
+		switch f.Method {
+		case protocol.MethodDiscover:
+			return []string{f.result(`{"supportedVersions":["` + version + `"],"capabilities":` + allCapabilities + `}`)}
+		case protocol.MethodInitialize:
+			return f.initialized(version, allCapabilities)
+		case protocol.MethodListTools:
+			return paged(f, "tools", `{"name":"tool %d","inputSchema":{}}`)
+		case protocol.MethodListResources:
+			return paged(f, "resources", `{"name":"r","uri":"file:///%d"}`)
+		case protocol.MethodListResourceTemplates:
+			return paged(f, "resourceTemplates", `{"name":"t","uriTemplate":"file:///%d/{x}"}`)
+		case protocol.MethodListPrompts:
+			return paged(f, "prompts", `{"name":"prompt %d"}`)
+		case protocol.MethodReadResource:
+			var params protocol.ReadResourceParams
+			if json.Unmarshal(f.Params, &params) == nil && params.URI == "file:///nothing" {
+				return []string{f.fault(-32602, `{"uri":"file:///nothing"}`)}
+			}
+			return []string{f.result(`{"contents":[{"uri":"file:///1","text":"content"}]}`)}
+		case protocol.MethodGetPrompt:
+			return []string{f.result(`{"description":"d","messages":[{"role":"user","content":{"type":"text","text":"review"}}]}`)}
+		case protocol.MethodComplete:
+			return []string{f.result(`{"completion":{"values":["short","shorter"],"total":2}}`)}
+		case protocol.MethodCallTool:
+			return []string{f.result(`{"content":[{"type":"text","text":"{\"result\":[1,2]}"}]}`)}
+		case "latin/translate":
+			return []string{f.result(`{"text":"salve"}`)}
+		case protocol.MethodSetLogLevel, protocol.MethodSubscribe, protocol.MethodUnsubscribe, protocol.MethodPing:
+			return []string{f.result(`{}`)}
+		case protocol.MethodListen:
+			return nil
+		}
+		if f.ID == nil {
+			return nil
+		}
+		return []string{f.fault(-32601, `null`)}
+	}
+}
+
+// playScript serves everything on standard input and output.
+func playScript(version string) {
+	answer := everything(version)
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var f frame
+		if err := json.Unmarshal(lines.Bytes(), &f); err != nil {
+			panic(err)
+		}
+		for _, reply := range answer(f) {
+			fmt.Println(reply)
+		}
+	}
+}
+
+// scriptedSite serves everything over HTTP, and keeps the Mcp-Name headers that came.
+func scriptedSite(t *testing.T, version string) (*streamable.Client, *[]string) {
+	t.Helper()
+	answer, names := everything(version), new([]string)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var f frame
+		if err != nil || r.Method != http.MethodPost || json.Unmarshal(body, &f) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		if name := r.Header.Get("Mcp-Name"); name != "" {
+			*names = append(*names, name)
+		}
+		replies := answer(f)
+		if len(replies) == 0 {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, replies[0])
+	}))
+	t.Cleanup(site.Close)
+	return &streamable.Client{URL: site.URL}, names
+}
+
+// overBoth runs a test against a server that has everything, in every revision, as a
+// child process and over HTTP.
+func overBoth(t *testing.T, o client.Options, test func(t *testing.T, session *client.Session)) {
+	for _, version := range protocol.Versions() {
+		for _, over := range []string{"stdio", "HTTP"} {
+			t.Run(version+" over "+over, func(t *testing.T) {
+				var to transport.Transport
+				if over == "stdio" {
+					self, err := os.Executable()
+					if err != nil {
+						t.Fatal(err)
+					}
+					to = &stdio.Command{Path: self, Env: append(os.Environ(), roleVariable+"=script", versionVariable+"="+version)}
+				} else if to, _ = scriptedSite(t, version); version == protocol.Version20241105 {
+					return // it has another transport
+				}
+				o := o
+				o.ProtocolVersion = version
+				session, err := client.New(clientInfo, o).Connect(guarded(t), to)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { session.Close(context.Background()) })
+				test(t, session)
+			})
+		}
+	}
+}
+
+func TestEveryList(t *testing.T) {
+	overBoth(t, client.Options{}, func(t *testing.T, s *client.Session) {
+		var got []string
+		for tool, err := range s.Tools(guarded(t)) {
+			got = append(got, fmt.Sprint(tool.Name, err))
+		}
+		for resource, err := range s.Resources(guarded(t)) {
+			got = append(got, fmt.Sprint(resource.URI, err))
+		}
+		for template, err := range s.ResourceTemplates(guarded(t)) {
+			got = append(got, fmt.Sprint(template.URITemplate, err))
+		}
+		for prompt, err := range s.Prompts(guarded(t)) {
+			got = append(got, fmt.Sprint(prompt.Name, err))
+		}
+		want := []string{"tool 1<nil>", "tool 2<nil>", "file:///1<nil>", "file:///2<nil>",
+			"file:///1/{x}<nil>", "file:///2/{x}<nil>", "prompt 1<nil>", "prompt 2<nil>"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+func TestEveryMethod(t *testing.T) {
+	overBoth(t, client.Options{}, func(t *testing.T, s *client.Session) {
+		ctx, version := guarded(t), s.Server().ProtocolVersion
+		if read, err := s.ReadResource(ctx, &protocol.ReadResourceParams{URI: "file:///1"}); err != nil || read.Text() != "content" {
+			t.Errorf("ReadResource: %+v, %v", read, err)
+		}
+		if _, err := s.ReadResource(ctx, &protocol.ReadResourceParams{URI: "file:///nothing"}); !errors.Is(err, client.ErrNotFound) {
+			t.Errorf("ReadResource of nothing: %v", err)
+		}
+		prompt, err := s.GetPrompt(ctx, &protocol.GetPromptParams{Name: "p", Arguments: map[string]string{"a": "b"}})
+		if err != nil || len(prompt.Messages) != 1 {
+			t.Errorf("GetPrompt: %+v, %v", prompt, err)
+		}
+		if got, err := s.Complete(ctx, &protocol.CompleteParams{}); err != nil || len(got.Completion.Values) != 2 {
+			t.Errorf("Complete: %+v, %v", got, err)
+		}
+		if err := s.SetLogLevel(ctx, protocol.LogWarning); err != nil {
+			t.Errorf("SetLogLevel: %v", err)
+		}
+		if err := s.SetLogLevel(ctx, "loud"); !client.NotExecuted(err) {
+			t.Errorf("SetLogLevel of an unknown level: %v", err)
+		}
+		if raw, err := s.Request(ctx, "latin/translate", map[string]string{"text": "hello"}); err != nil || string(raw) != `{"text":"salve"}` {
+			t.Errorf("Request: %s, %v", raw, err)
+		}
+		if _, err := s.Request(ctx, "no/such", nil); !errors.Is(err, client.ErrUnsupported) {
+			t.Errorf("Request of an unknown method: %v", err)
+		}
+		if _, err := s.Request(ctx, "no/such", []int{1}); !client.NotExecuted(err) {
+			t.Errorf("Request with params that are no object: %v", err)
+		}
+		if numbers, err := client.Call[[]int](ctx, s, "numbers", nil); err != nil || !slices.Equal(numbers, []int{1, 2}) {
+			t.Errorf("Call: %v, %v", numbers, err)
+		}
+		if protocol.IsModern(version) {
+			return
+		}
+		if err := s.Subscribe(ctx, &protocol.SubscribeParams{URI: "file:///1"}); err != nil {
+			t.Errorf("Subscribe: %v", err)
+		}
+		if err := s.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: "file:///1"}); err != nil {
+			t.Errorf("Unsubscribe: %v", err)
+		}
+	})
+}
+
+// What a request is about is mirrored in a header, also for methods that this package
+// does not know.
+func TestNamesAreMirrored(t *testing.T) {
+	to, names := scriptedSite(t, protocol.Latest)
+	s, err := client.New(clientInfo, client.Options{}).Connect(guarded(t), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	ctx := guarded(t)
+	_, _ = s.CallTool(ctx, &protocol.CallToolParams{Name: "tool"})
+	_, _ = s.GetPrompt(ctx, &protocol.GetPromptParams{Name: "prompt"})
+	_, _ = s.ReadResource(ctx, &protocol.ReadResourceParams{URI: "file:///a%20b"})
+	_, _ = s.Request(ctx, protocol.MethodCallTool, &protocol.CallToolParams{Name: "raw"})
+	_, _ = s.ListTools(ctx, nil)
+	if want := []string{"tool", "prompt", "file:///a%20b", "raw"}; !slices.Equal(*names, want) {
+		t.Errorf("got %q", *names)
+	}
+}
+
+// Each request passes each middleware once, the first listed outermost, with all of
+// its attempts inside.
+//
+// Guarantees: G-0030.8
+func TestMiddleware(t *testing.T) {
+	var passed []string
+	noting := func(name string) client.Middleware {
+		return func(next client.Handler) client.Handler {
+			passed = append(passed, "made "+name)
+			return func(ctx context.Context, r *client.Request) (any, error) {
+				passed = append(passed, fmt.Sprintf("%s %s %T incoming=%t notification=%t", name, r.Method, r.Params, r.Incoming, r.Notification))
+				result, err := next(ctx, r)
+				passed = append(passed, fmt.Sprintf("%s %T %v", name, result, err))
+				return result, err
+			}
+		}
+	}
+	answered := make(chan frame, 1)
+	s := &fakeServer{answer: func(f frame) []string {
+		if f.Method == "" {
+			answered <- f
+		}
+		return everything(protocol.LatestLegacy)(f)
+	}}
+	told := make(chan client.Event, 1)
+	session := openFake(t, s, client.Options{
+		Middleware: []client.Middleware{noting("outer"), noting("inner")},
+		Roots:      func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
+		OnEvent:    func(_ context.Context, _ *client.Session, e client.Event) { told <- e },
+	})
+	check := func(what string, want ...string) {
+		t.Helper()
+		if !slices.Equal(passed, want) {
+			t.Errorf("%s: passed\n%s", what, strings.Join(passed, "\n"))
+		}
+		passed = nil
+	}
+	check("New", "made inner", "made outer")
+	if _, err := session.ListTools(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	check("a call",
+		"outer tools/list *protocol.ListToolsParams incoming=false notification=false",
+		"inner tools/list *protocol.ListToolsParams incoming=false notification=false",
+		"inner *protocol.ListToolsResult <nil>", "outer *protocol.ListToolsResult <nil>")
+	if _, err := session.Request(t.Context(), "latin/translate", nil); err != nil {
+		t.Error(err)
+	}
+	check("a raw request",
+		"outer latin/translate json.RawMessage incoming=false notification=false",
+		"inner latin/translate json.RawMessage incoming=false notification=false",
+		"inner json.RawMessage <nil>", "outer json.RawMessage <nil>")
+	if err := session.Notify(t.Context(), "notifications/latin", nil); err != nil {
+		t.Error(err)
+	}
+	check("a notification of ours",
+		"outer notifications/latin json.RawMessage incoming=false notification=true",
+		"inner notifications/latin json.RawMessage incoming=false notification=true",
+		"inner <nil> <nil>", "outer <nil> <nil>")
+	s.say(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
+	if got := <-answered; string(got.ID) != `"q"` {
+		t.Errorf("answered %+v", got)
+	}
+	check("a question",
+		"outer roots/list *protocol.ListRootsParams incoming=true notification=false",
+		"inner roots/list *protocol.ListRootsParams incoming=true notification=false",
+		"inner *protocol.ListRootsResult <nil>", "outer *protocol.ListRootsResult <nil>")
+	s.say(announcement)
+	<-told
+}
+
+// Middleware may change params and results, answer itself, and fail.
+//
+// Guarantees: G-0030.8
+func TestMiddlewareForOneMethod(t *testing.T) {
+	s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+	mine := errors.New("not here")
+	session := openFake(t, s, client.Options{Middleware: []client.Middleware{
+		client.On(func(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
+			switch p.Name {
+			case "shell":
+				return nil, mine
+			case "cached":
+				return &protocol.CallToolResult{Content: protocol.Texts("from here")}, nil
+			}
+			p.Name += "!"
+			result, err := next(ctx, p)
+			if err == nil {
+				result.Meta = protocol.Meta{"seen": json.RawMessage(`1`)}
+			}
+			return result, err
+		}),
+	}})
+	params := &protocol.CallToolParams{Name: "echo"}
+	result, err := session.CallTool(t.Context(), params)
+	if err != nil || result.Meta["seen"] == nil || params.Name != "echo" {
+		t.Errorf("got %+v, %v; the caller's params are %+v", result, err, params)
+	}
+	sent := s.received(protocol.MethodCallTool)
+	if len(sent) != 1 || !strings.Contains(string(sent[0].Params), `"echo!"`) {
+		t.Errorf("sent %+v", sent)
+	}
+	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "shell"}); !errors.Is(err, mine) {
+		t.Errorf("got %v", err)
+	}
+	if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "cached"}); err != nil || result.Content.Text() != "from here" {
+		t.Errorf("got %+v, %v", result, err)
+	}
+	if _, err := session.ListTools(t.Context(), nil); err != nil {
+		t.Errorf("another method: %v", err)
+	}
+	if sent := s.received(protocol.MethodCallTool); len(sent) != 1 {
+		t.Errorf("sent %+v", sent)
+	}
+}
+
+// Middleware that returns something else is an error of that call, and no panic.
+func TestMiddlewareThatReturnsNonsense(t *testing.T) {
+	for name, result := range map[string]any{"nothing": nil, "another type": 7, "a nil result": (*protocol.CallToolResult)(nil)} {
+		session := openFake(t, &fakeServer{answer: everything(protocol.LatestLegacy)}, client.Options{Middleware: []client.Middleware{
+			func(client.Handler) client.Handler {
+				return func(context.Context, *client.Request) (any, error) { return result, nil }
+			},
+		}})
+		if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if _, err := session.Request(t.Context(), "x", nil); err == nil {
+			t.Errorf("%s: no error of a raw request", name)
+		}
+	}
+}
+
+// A page that middleware answered belongs to no server session.
+func TestListsOfMiddleware(t *testing.T) {
+	session := openFake(t, &fakeServer{answer: everything(protocol.LatestLegacy)}, client.Options{Middleware: []client.Middleware{
+		client.On(func(_ context.Context, p *protocol.ListToolsParams, _ func(context.Context, *protocol.ListToolsParams) (*protocol.ListToolsResult, error)) (*protocol.ListToolsResult, error) {
+			next := "2"
+			if p.Cursor != nil {
+				return &protocol.ListToolsResult{Tools: protocol.Tools{{Name: "b"}}}, nil
+			}
+			return &protocol.ListToolsResult{Tools: protocol.Tools{{Name: "a"}}, NextCursor: &next}, nil
+		}),
+	}})
+	if names, err := toolNames(t, session); err != nil || !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("got %q, %v", names, err)
+	}
+}
+
+func TestWhatIsNotOfferedIsNotAskedFor(t *testing.T) {
+	s := &fakeServer{answer: func(f frame) []string {
+		if f.Method == protocol.MethodInitialize {
+			return f.initialized(protocol.LatestLegacy, `{}`)
+		}
+		return nil
+	}}
+	session := openFake(t, s, client.Options{})
+	ctx := t.Context()
+	_, resources := session.ListResources(ctx, nil)
+	_, templates := session.ListResourceTemplates(ctx, nil)
+	_, read := session.ReadResource(ctx, nil)
+	_, prompts := session.ListPrompts(ctx, nil)
+	_, prompt := session.GetPrompt(ctx, nil)
+	_, complete := session.Complete(ctx, nil)
+	for capability, err := range map[string]error{
+		"resources": errors.Join(resources, templates, read), "prompts": errors.Join(prompts, prompt), "completions": complete,
+		"logging":             session.SetLogLevel(ctx, protocol.LogInfo),
+		"resources.subscribe": session.Subscribe(ctx, &protocol.SubscribeParams{URI: "file:///1"}),
+	} {
+		var missing *client.CapabilityError
+		if !errors.As(err, &missing) || missing.Capability != capability || !errors.Is(err, client.ErrUnsupported) || !client.NotExecuted(err) {
+			t.Errorf("%s: got %v", capability, err)
+		}
+	}
+	for _, sent := range s.methods() {
+		if sent != protocol.MethodInitialize && sent != protocol.NotificationInitialized {
+			t.Errorf("sent %q", sent)
+		}
+	}
+}
+
+// The kinds of failure are told apart by errors.Is, through a CallError.
+func TestErrorsMatch(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault  *jsonrpc.Error
+		method string
+		want   error
+	}{
+		"not found, legacy":        {&jsonrpc.Error{Code: -32002, Message: "no"}, protocol.MethodReadResource, client.ErrNotFound},
+		"not found, of a tool":     {&jsonrpc.Error{Code: -32002, Message: "no"}, protocol.MethodCallTool, nil},
+		"method not found":         {&jsonrpc.Error{Code: -32601, Message: "no"}, protocol.MethodCallTool, client.ErrUnsupported},
+		"params without resource":  {&jsonrpc.Error{Code: -32602, Message: "no"}, protocol.MethodReadResource, nil},
+		"an error of the server's": {&jsonrpc.Error{Code: -32603, Message: "no"}, protocol.MethodReadResource, nil},
+	} {
+		s := &fakeServer{answer: func(f frame) []string {
+			if f.Method == test.method {
+				return []string{f.fault(test.fault.Code, `null`)}
+			}
+			return everything(protocol.LatestLegacy)(f)
+		}}
+		session := openFake(t, s, client.Options{})
+		_, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "a"})
+		if test.method == protocol.MethodCallTool {
+			_, err = session.CallTool(t.Context(), &protocol.CallToolParams{Name: "a"})
+		}
+		var failed *client.CallError
+		if !errors.As(err, &failed) || !errors.Is(err, test.fault) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		for _, kind := range []error{client.ErrNotFound, client.ErrUnsupported, client.ErrLost, client.ErrClosed, client.ErrUnavailable, client.ErrTimedOut, client.ErrStale} {
+			if errors.Is(err, kind) != (kind == test.want) {
+				t.Errorf("%s: matching %v: %t", name, kind, kind != test.want)
+			}
+		}
+	}
+}

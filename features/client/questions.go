@@ -1,0 +1,305 @@
+package client
+
+import (
+	"context"
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/protocol/schema"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/go-json-experiment/json"
+)
+
+// Accept is the answer of a user who agreed. Content holds the fields of the form: a
+// struct or a map, or nil for none. A URL has no content.
+func Accept(content any) (*protocol.ElicitResult, error) {
+	raw, err := marshalParams(protocol.MethodElicit, content)
+	if err != nil {
+		return nil, fmt.Errorf("client: the content of an answer: %w", err)
+	}
+	return &protocol.ElicitResult{Action: protocol.ElicitAccept, Content: raw}, nil
+}
+
+// Decline is the answer of a user who said no.
+func Decline() (*protocol.ElicitResult, error) {
+	return &protocol.ElicitResult{Action: protocol.ElicitDecline}, nil
+}
+
+// Dismiss is the answer of a user who gave none, and closed the form for instance.
+func Dismiss() (*protocol.ElicitResult, error) {
+	return &protocol.ElicitResult{Action: protocol.ElicitCancel}, nil
+}
+
+// ServeRequest implements conn.Handler. Only legacy servers make requests.
+func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (stdjson.RawMessage, error) {
+	s := h.session.view()
+	q, ok := questions[in.Method]
+	if p := s.peer.Load(); !ok || !q.offered(&s.client.options) || p != nil && p.modern() {
+		return nil, methodNotFound(in.Method)
+	}
+	params := q.params()
+	if err := protocol.Unmarshal(in.Params, params); err != nil {
+		return nil, invalidParams("%v", err)
+	}
+	result, err := s.ask(ctx, in.Method, params)
+	if err != nil && in.Method == protocol.MethodElicit && !errors.As(err, new(*jsonrpc.Error)) {
+		result, err = Dismiss()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return protocol.Marshal(result)
+}
+
+// ask puts a question of the server's to the program, through the middleware.
+func (s *Session) ask(ctx context.Context, method string, params any) (any, error) {
+	r := &Request{Method: method, Params: params, Session: s, Incoming: true}
+	if s.client.chain == nil {
+		return s.answer(ctx, r)
+	}
+	return s.client.chain(ctx, r)
+}
+
+// answer answers a question that has passed the middleware.
+func (s *Session) answer(ctx context.Context, r *Request) (any, error) {
+	q, ok := questions[r.Method]
+	if !ok || !q.offered(&s.client.options) {
+		return nil, methodNotFound(r.Method)
+	}
+	return q.answer(ctx, s, r.Params)
+}
+
+func invalidParams(format string, args ...any) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
+}
+
+// errNoAnswer is the error of a handler that returns neither an answer nor an error.
+var errNoAnswer = errors.New("client: the handler returned no answer")
+
+func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+	var handle func(context.Context, *Session, *protocol.ElicitParams) (*protocol.ElicitResult, error)
+	switch p.Mode {
+	case "", protocol.ElicitForm:
+		handle = s.client.options.Elicit
+	case protocol.ElicitURL:
+		handle = s.client.options.ElicitURL
+	}
+	if handle == nil {
+		return nil, invalidParams("the client did not declare the elicitation mode %.40q", p.Mode)
+	}
+	var form *schema.Validator
+	if p.Mode != protocol.ElicitURL {
+		var err error
+		if form, err = schema.Compile(p.RequestedSchema); err != nil {
+			return nil, invalidParams("requestedSchema: %v", err)
+		}
+	}
+	result, err := handle(ctx, s, p)
+	switch {
+	case err != nil:
+		return nil, err
+	case result == nil:
+		return nil, errNoAnswer
+	case result.Action != protocol.ElicitAccept:
+		return &protocol.ElicitResult{Meta: result.Meta, Action: result.Action}, nil
+	case form == nil:
+		return &protocol.ElicitResult{Meta: result.Meta, Action: result.Action}, nil
+	}
+	filled := *result
+	if filled.Content, err = fillDefaults(result.Content, p.RequestedSchema); err != nil {
+		return nil, fmt.Errorf("client: the answer cannot be read: %w", err)
+	}
+	if err := form.Validate(ctx, filled.Content); err != nil {
+		return nil, fmt.Errorf("client: the answer does not fit the form: %w", err)
+	}
+	return &filled, nil
+}
+
+// fillDefaults adds the fields that an answer leaves out and that have a default.
+func fillDefaults(content, form stdjson.RawMessage) (stdjson.RawMessage, error) {
+	var fields struct {
+		Properties map[string]struct {
+			Default stdjson.RawMessage `json:"default"`
+		} `json:"properties"`
+	}
+	answer := map[string]stdjson.RawMessage{}
+	if err := protocol.Unmarshal(content, &answer); err != nil {
+		return nil, err
+	}
+	if err := protocol.Unmarshal(form, &fields); err != nil {
+		return nil, err
+	}
+	for name, field := range fields.Properties {
+		if _, given := answer[name]; !given && field.Default != nil {
+			answer[name] = field.Default
+		}
+	}
+	return json.Marshal(answer, json.Deterministic(true))
+}
+
+func (s *Session) sample(ctx context.Context, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+	if (p.Tools != nil || p.ToolChoice != nil) && !s.client.options.SampleTools {
+		return nil, invalidParams("the client did not declare sampling.tools")
+	}
+	result, err := s.client.options.Sample(ctx, s, p)
+	if err == nil && result == nil {
+		err = errNoAnswer
+	}
+	return result, err
+}
+
+func (s *Session) roots(ctx context.Context) (*protocol.ListRootsResult, error) {
+	roots, err := s.client.options.Roots(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	for _, root := range roots {
+		if !strings.HasPrefix(root.URI, "file://") {
+			return nil, fmt.Errorf("client: a root must begin with file://: %.200q", root.URI)
+		}
+	}
+	return &protocol.ListRootsResult{Roots: append(protocol.Roots{}, roots...)}, nil
+}
+
+const (
+	// maxQuestions is how many questions one result may have.
+	maxQuestions = 64
+
+	// A server that asks nothing, and wants the call to be made again later, gets it
+	// after retryMin, then after twice as long, and so on up to retryMax (± 20 %).
+	retryMin = 100 * time.Millisecond
+	retryMax = 2 * time.Second
+)
+
+// rounds answers the questions in the result of a call and makes the call again with
+// the answers, until the server asks nothing more (2026-07-28 basic/patterns/mrtr).
+// Each round is a request with an id and a timeout of its own; the context bounds the
+// whole.
+func (m *method[P, R, Q]) rounds(ctx context.Context, s *Session, params *P, result *R, last attempt) (*R, attempt, error) {
+	delay := retryMin
+	for round := 1; ; round++ {
+		asks := m.required(result)
+		if asks == nil {
+			return result, last, nil
+		}
+		if round > s.client.options.MaxRounds {
+			return nil, last, answered(m.Name, last.id, ErrTooMany)
+		}
+		if err := s.canAnswer(asks); err != nil {
+			return nil, last, answered(m.Name, last.id, &ResultError{err})
+		}
+		var answers protocol.InputResponses
+		var err error
+		if len(asks.InputRequests) > 0 {
+			answers, err = s.answerAll(ctx, asks.InputRequests)
+		} else {
+			err = pause(ctx, delay)
+			delay = min(2*delay, retryMax)
+		}
+		if err != nil {
+			return nil, last, interrupted(ctx, m.Name, last.id, err)
+		}
+		again := copyOf(params)
+		*m.input(again) = protocol.InputParams{InputResponses: answers, RequestState: asks.RequestState}
+		if result, last, err = m.once(ctx, s, again); err != nil {
+			return nil, last, err
+		}
+	}
+}
+
+// interrupted is the error of a call that has got no answers to its questions.
+func interrupted(ctx context.Context, method string, id int64, err error) error {
+	cause := conn.Answered
+	if ctx.Err() != nil {
+		cause = waitEnded(ctx)
+	}
+	return explain(&conn.CallError{Method: method, ID: id, Cause: cause, Delivery: conn.Sent, Err: err})
+}
+
+// canAnswer refuses questions that the server must not ask.
+func (s *Session) canAnswer(asks *protocol.InputRequired) error {
+	switch {
+	case len(asks.InputRequests) == 0 && asks.RequestState == nil:
+		return errors.New("it asks for input without a question")
+	case len(asks.InputRequests) > maxQuestions:
+		return fmt.Errorf("it asks %d questions, and this client takes %d", len(asks.InputRequests), maxQuestions)
+	}
+	for key, question := range asks.InputRequests {
+		if !questions[question.Method()].offered(&s.client.options) {
+			return fmt.Errorf("it asks %s under %.100q, which this client did not declare", question.Method(), key)
+		}
+	}
+	return nil
+}
+
+// answerAll answers the questions of one round side by side. The first that has no
+// answer ends the others.
+func (s *Session) answerAll(ctx context.Context, all protocol.InputRequests) (protocol.InputResponses, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	var failed error
+	answers := make(protocol.InputResponses, len(all))
+	for key, question := range all {
+		asking.Go(func() {
+			answer, err := s.askGuarded(ctx, question)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				answers[key] = answer
+			case failed == nil:
+				failed = &InputError{Key: key, Method: question.Method(), Err: err}
+				cancel(failed)
+			}
+		})
+	}
+	asking.Wait()
+	return answers, failed
+}
+
+// askGuarded asks one question. A panic becomes an error and is reported.
+func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest) (answer protocol.InputResponse, err error) {
+	returned := false
+	defer func() {
+		value := recover()
+		if value == nil && returned {
+			return
+		}
+		err = &conn.PanicError{Value: value, Stack: debug.Stack()}
+		if report := s.client.options.Conn.Hooks.Panic; report != nil {
+			report(telemetry.Panic{Conn: s.Name(), Where: question.Method(), Value: value, Stack: debug.Stack()})
+		}
+	}()
+	result, err := s.ask(ctx, question.Method(), question)
+	returned = true
+	if err != nil {
+		return nil, err
+	}
+	answer, ok := result.(protocol.InputResponse)
+	if !ok {
+		return nil, fmt.Errorf("client: middleware returned %T for %s", result, question.Method())
+	}
+	return answer, nil
+}
+
+func pause(ctx context.Context, about time.Duration) error {
+	timer := time.NewTimer(time.Duration(float64(about) * (0.8 + 0.4*rand.Float64())))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,468 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// form asks for the fields that the answers of these tests have.
+const form = `{"type":"object","properties":{` +
+	`"size":{"type":"string","enum":["small","large"],"default":"small"},` +
+	`"count":{"type":"integer","minimum":1,"default":2},` +
+	`"ratio":{"type":"number"},` +
+	`"extras":{"type":"array","items":{"type":"string","enum":["a","b"]},"minItems":1}},"required":["size"]}`
+
+var elicitForm = `{"message":"Which?","requestedSchema":` + form + `}`
+
+const (
+	elicitURL  = `{"mode":"url","message":"Open","url":"https://example.com/x","elicitationId":"1"}`
+	sampleText = `{"messages":[{"role":"user","content":{"type":"text","text":"hi"}}],"maxTokens":5}`
+	sampleTool = `{"messages":[],"maxTokens":5,"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`
+)
+
+// answers are handlers that count their calls.
+func answers(called *atomic.Int64) client.Options {
+	return client.Options{
+		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			called.Add(1)
+			return client.Accept(map[string]any{"ratio": 0.5})
+		},
+		ElicitURL: func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			called.Add(1)
+			if p.URL != "https://example.com/x" {
+				return client.Decline()
+			}
+			return client.Accept(nil)
+		},
+		Sample: func(_ context.Context, _ *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			called.Add(1)
+			return &protocol.CreateMessageResult{Role: "assistant", Model: "m", Content: protocol.SamplingContents{protocol.Text("hello")}}, nil
+		},
+		Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+			called.Add(1)
+			return []protocol.Root{{URI: "file:///home"}}, nil
+		},
+	}
+}
+
+// asked puts a question to a legacy client and returns its answer: the result, or
+// "error" and the code.
+func asked(t *testing.T, o client.Options, method, params string) string {
+	t.Helper()
+	answered := make(chan string, 1)
+	s := &fakeServer{answer: func(f frame) []string {
+		if f.Method == "" {
+			answered <- string(f.Raw)
+		}
+		return everything(protocol.LatestLegacy)(f)
+	}}
+	session := openFake(t, s, o)
+	s.say(`{"jsonrpc":"2.0","id":"q","method":"` + method + `","params":` + params + `}`)
+	var response struct {
+		Result json.RawMessage
+		Error  *struct{ Code int }
+	}
+	if err := json.Unmarshal([]byte(<-answered), &response); err != nil {
+		t.Fatal(err)
+	}
+	session.Close(context.Background())
+	if response.Error != nil {
+		return fmt.Sprint("error ", response.Error.Code)
+	}
+	return string(response.Result)
+}
+
+// Guarantees: G-0030.6
+func TestLegacyQuestions(t *testing.T) {
+	elicits := func(result *protocol.ElicitResult, err error) client.Options {
+		return client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return result, err
+		}}
+	}
+	accepts := func(content any) client.Options { return elicits(client.Accept(content)) }
+	all := answers(new(atomic.Int64))
+	withTools := all
+	withTools.SampleTools = true
+	for name, test := range map[string]struct {
+		o                    client.Options
+		method, params, want string
+	}{
+		"defaults are filled in": {all, protocol.MethodElicit, elicitForm, `{"action":"accept","content":{"count":2,"ratio":0.5,"size":"small"}}`},
+		"an explicit form":       {all, protocol.MethodElicit, strings.Replace(elicitForm, "{", `{"mode":"form",`, 1), `{"action":"accept","content":{"count":2,"ratio":0.5,"size":"small"}}`},
+		"a struct": {accepts(struct {
+			Size string `json:"size"`
+		}{"large"}), protocol.MethodElicit, elicitForm, `{"action":"accept","content":{"count":2,"size":"large"}}`},
+		"several choices":              {accepts(map[string]any{"extras": []string{"b"}, "count": 3}), protocol.MethodElicit, elicitForm, `{"action":"accept","content":{"count":3,"extras":["b"],"size":"small"}}`},
+		"no content":                   {accepts(nil), protocol.MethodElicit, elicitForm, `{"action":"accept","content":{"count":2,"size":"small"}}`},
+		"declined":                     {elicits(client.Decline()), protocol.MethodElicit, elicitForm, `{"action":"decline"}`},
+		"dismissed":                    {elicits(client.Dismiss()), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
+		"declined with content":        {elicits(&protocol.ElicitResult{Action: "decline", Content: []byte(`{"a":1}`)}, nil), protocol.MethodElicit, elicitForm, `{"action":"decline"}`},
+		"an error":                     {elicits(nil, errors.New("no terminal")), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
+		"neither":                      {elicits(nil, nil), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
+		"an unknown choice":            {accepts(map[string]any{"size": "huge"}), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
+		"a number below the least":     {accepts(map[string]any{"count": 0}), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
+		"a schema that cannot be read": {all, protocol.MethodElicit, `{"message":"m","requestedSchema":{"type":7}}`, "error -32602"},
+		"params that cannot be read":   {all, protocol.MethodElicit, `{"message":7}`, "error -32602"},
+		"a URL":                        {all, protocol.MethodElicit, elicitURL, `{"action":"accept"}`},
+		"a URL without a handler":      {accepts(nil), protocol.MethodElicit, elicitURL, "error -32602"},
+		"a form without a handler":     {client.Options{ElicitURL: all.ElicitURL}, protocol.MethodElicit, elicitForm, "error -32602"},
+		"an unknown mode":              {all, protocol.MethodElicit, `{"mode":"voice","message":"m"}`, "error -32602"},
+		"elicitation without handlers": {client.Options{}, protocol.MethodElicit, elicitForm, "error -32601"},
+		"sampling":                     {all, protocol.MethodCreateMessage, sampleText, `{"role":"assistant","content":{"type":"text","text":"hello"},"model":"m"}`},
+		"sampling with tools":          {withTools, protocol.MethodCreateMessage, sampleTool, `{"role":"assistant","content":{"type":"text","text":"hello"},"model":"m"}`},
+		"sampling with tools refused":  {all, protocol.MethodCreateMessage, sampleTool, "error -32602"},
+		"sampling without a handler":   {client.Options{}, protocol.MethodCreateMessage, sampleText, "error -32601"},
+		"sampling that fails": {client.Options{Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			return nil, nil
+		}}, protocol.MethodCreateMessage, sampleText, "error -32603"},
+		"roots":                   {all, protocol.MethodListRoots, `{}`, `{"roots":[{"uri":"file:///home"}]}`},
+		"roots without a handler": {client.Options{}, protocol.MethodListRoots, `{}`, "error -32601"},
+		"roots that are no files": {client.Options{Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+			return []protocol.Root{{URI: "https://example.com"}}, nil
+		}}, protocol.MethodListRoots, `{}`, "error -32603"},
+		"no roots": {client.Options{Roots: func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil }},
+			protocol.MethodListRoots, `{}`, `{"roots":[]}`},
+		"an unknown method": {all, "no/such", `{}`, "error -32601"},
+	} {
+		if got := asked(t, test.o, test.method, test.params); got != test.want {
+			t.Errorf("%s: answered %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// What a client has handlers for is what it advertises, in either era.
+//
+// Guarantees: G-0030.6
+func TestCapabilitiesFollowFromHandlers(t *testing.T) {
+	all := answers(new(atomic.Int64))
+	for _, test := range []struct {
+		o              client.Options
+		legacy, modern string
+	}{
+		{client.Options{}, `{}`, `{}`},
+		{client.Options{Elicit: all.Elicit}, `{"elicitation":{"form":{}}}`, `{"elicitation":{"form":{}}}`},
+		{client.Options{ElicitURL: all.ElicitURL}, `{"elicitation":{"url":{}}}`, `{"elicitation":{"url":{}}}`},
+		{client.Options{Sample: all.Sample}, `{"sampling":{}}`, `{"sampling":{}}`},
+		{client.Options{Sample: all.Sample, SampleTools: true}, `{"sampling":{"tools":{}}}`, `{"sampling":{"tools":{}}}`},
+		{client.Options{SampleTools: true}, `{}`, `{}`},
+		{client.Options{Roots: all.Roots}, `{"roots":{"listChanged":true}}`, `{"roots":{}}`},
+		{client.Options{Capabilities: protocol.ClientCapabilities{Extensions: map[string]json.RawMessage{"a/b": []byte(`{}`)}}},
+			`{"extensions":{"a/b":{}}}`, `{"extensions":{"a/b":{}}}`},
+	} {
+		legacy := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		openFake(t, legacy, test.o)
+		var params struct{ Capabilities json.RawMessage }
+		if err := json.Unmarshal(legacy.received(protocol.MethodInitialize)[0].Params, &params); err != nil || string(params.Capabilities) != test.legacy {
+			t.Errorf("initialize says %s, want %s", params.Capabilities, test.legacy)
+		}
+		modern := granting()
+		test.o.ProtocolVersion = protocol.Latest
+		session := openFake(t, modern, test.o)
+		if _, err := session.ListTools(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		for _, method := range []string{protocol.MethodDiscover, protocol.MethodListTools} {
+			if got := metaOf(t, modern.received(method)[0])[protocol.MetaClientCapabilities]; string(got) != test.modern {
+				t.Errorf("%s says %s, want %s", method, got, test.modern)
+			}
+		}
+	}
+}
+
+// A handler that panics costs its question, which ends with an error, and is reported.
+func TestHandlerThatPanics(t *testing.T) {
+	for era, version := range map[string]string{"legacy": protocol.LatestLegacy, "modern": protocol.Latest} {
+		var where atomic.Value
+		o := client.Options{
+			ProtocolVersion: version,
+			Conn:            conn.Options{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { where.Store(p.Where) }}},
+			Roots:           func(context.Context, *client.Session) ([]protocol.Root, error) { panic("no") },
+		}
+		if version == protocol.LatestLegacy {
+			if got := asked(t, o, protocol.MethodListRoots, `{}`); got != "error -32603" {
+				t.Errorf("%s: answered %s", era, got)
+			}
+		} else {
+			session := openFake(t, asking(`{"r":{"method":"roots/list"}}`, nil), o)
+			if _, err := callTool(t, session, "x", ""); !errors.As(err, new(*client.InputError)) {
+				t.Errorf("%s: got %v", era, err)
+			}
+		}
+		if where.Load() != protocol.MethodListRoots {
+			t.Errorf("%s: reported %v", era, where.Load())
+		}
+	}
+}
+
+// Roots that have changed are announced to legacy servers, which ask again.
+func TestRootsChanged(t *testing.T) {
+	s, modern := &fakeServer{answer: everything(protocol.LatestLegacy)}, granting()
+	defer modern.close()
+	defer s.close()
+	c := client.New(clientInfo, answers(new(atomic.Int64)))
+	for name, to := range map[string]*fakeServer{"legacy": s, "modern": modern} {
+		session, err := c.Start(t.Context(), name, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := session.AwaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.RootsChanged(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if legacy, modern := s.received(protocol.NotificationRootsListChanged), modern.received(protocol.NotificationRootsListChanged); len(legacy) != 1 || len(modern) != 0 {
+		t.Errorf("announced %v and %v", legacy, modern)
+	}
+}
+
+// asking is a modern server whose tools ask before they answer: in the first round
+// what is given, with the state "s1", then whatever more says of the second request.
+func asking(requests string, more func(frame) []string) *fakeServer {
+	s := granting()
+	inner := s.answer
+	s.answer = func(f frame) []string {
+		if f.Method != protocol.MethodCallTool && f.Method != protocol.MethodReadResource && f.Method != protocol.MethodGetPrompt {
+			return inner(f)
+		}
+		var params protocol.CallToolParams
+		if err := json.Unmarshal(f.Params, &params); err != nil {
+			panic(err)
+		}
+		switch {
+		case params.RequestState == nil:
+			return []string{f.result(`{"resultType":"input_required","requestState":"s1","inputRequests":` + requests + `}`)}
+		case more != nil:
+			return more(f)
+		default:
+			return inner(f)
+		}
+	}
+	return s
+}
+
+// Questions inside of a result are answered by the same handlers, and the call is made
+// again: with the state as it came, the same params, under another id.
+//
+// Guarantees: G-0030.7
+func TestRounds(t *testing.T) {
+	var called atomic.Int64
+	o := answers(&called)
+	o.ProtocolVersion = protocol.Latest
+	requests := `{"e":{"method":"elicitation/create","params":` + elicitForm + `},"s":{"method":"sampling/createMessage","params":` + sampleText +
+		`},"r":{"method":"roots/list"},"u":{"method":"elicitation/create","params":` + elicitURL + `}}`
+	s := asking(requests, nil)
+	session := openFake(t, s, o)
+	params := &protocol.CallToolParams{Name: "ask", Arguments: json.RawMessage(`{"a":1}`)}
+	if _, err := session.CallTool(t.Context(), params); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "file:///1"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "p"}); err != nil {
+		t.Error(err)
+	}
+	if called.Load() != 12 {
+		t.Errorf("the handlers were called %d times", called.Load())
+	}
+	sent := s.received(protocol.MethodCallTool)
+	if len(sent) != 2 || string(sent[0].ID) == string(sent[1].ID) || params.RequestState != nil || params.InputResponses != nil {
+		t.Fatalf("sent %+v; the caller's params are %+v", sent, params)
+	}
+	var first, second struct {
+		Name           string
+		Arguments      json.RawMessage
+		RequestState   *string
+		InputResponses map[string]json.RawMessage
+	}
+	if err := errors.Join(json.Unmarshal(sent[0].Params, &first), json.Unmarshal(sent[1].Params, &second)); err != nil {
+		t.Fatal(err)
+	}
+	if first.RequestState != nil || first.InputResponses != nil {
+		t.Errorf("the first request was %s", sent[0].Params)
+	}
+	if second.Name != "ask" || string(second.Arguments) != `{"a":1}` || *second.RequestState != "s1" {
+		t.Errorf("the second request was %s", sent[1].Params)
+	}
+	for key, want := range map[string]string{
+		"e": `{"action":"accept","content":{"count":2,"ratio":0.5,"size":"small"}}`,
+		"s": `{"role":"assistant","content":{"type":"text","text":"hello"},"model":"m"}`,
+		"r": `{"roots":[{"uri":"file:///home"}]}`,
+		"u": `{"action":"accept"}`,
+	} {
+		if got := string(second.InputResponses[key]); got != want {
+			t.Errorf("under %s the answer is %s, want %s", key, got, want)
+		}
+	}
+}
+
+// Guarantees: G-0030.7
+func TestRoundsEnd(t *testing.T) {
+	again := func(result string) func(frame) []string {
+		return func(f frame) []string { return []string{f.result(result)} }
+	}
+	one := `{"r":{"method":"roots/list"}}`
+	var many []string
+	for n := range 65 {
+		many = append(many, fmt.Sprintf(`"%d":{"method":"roots/list"}`, n))
+	}
+	failing := errors.New("no terminal")
+	for name, test := range map[string]struct {
+		o     client.Options
+		first string
+		more  func(frame) []string
+		want  any // an error, or a pointer to a type of errors
+		sent  int
+	}{
+		"too many rounds": {client.Options{MaxRounds: 3}, one, again(`{"resultType":"input_required","requestState":"s2","inputRequests":` + one + `}`), client.ErrTooMany, 4},
+		"the default":     {client.Options{}, one, again(`{"resultType":"input_required","requestState":"s2","inputRequests":` + one + `}`), client.ErrTooMany, 11},
+		"not declared":    {client.Options{}, `{"e":{"method":"elicitation/create","params":` + elicitForm + `}}`, nil, new(*client.ResultError), 1},
+		"unknown method":  {client.Options{}, `{"e":{"method":"tools/list"}}`, nil, new(*client.ResultError), 1},
+		"too many":        {client.Options{}, `{` + strings.Join(many, ",") + `}`, nil, new(*client.ResultError), 1},
+		"neither":         {client.Options{}, one, again(`{"resultType":"input_required"}`), new(*client.ResultError), 2},
+		"a refused state": {client.Options{}, one, withFault(-32602, `null`), nil, 2},
+		"no answer": {client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return nil, failing
+		}}, `{"e":{"method":"elicitation/create","params":` + elicitForm + `}}`, nil, failing, 1},
+	} {
+		s := asking(test.first, test.more)
+		test.o.ProtocolVersion = protocol.Latest
+		test.o.Roots = answers(new(atomic.Int64)).Roots
+		_, err := callTool(t, openFake(t, s, test.o), "x", "")
+		var failed *client.CallError
+		if !errors.As(err, &failed) || failed.Delivery != conn.Sent {
+			t.Errorf("%s: got %v", name, err)
+		}
+		switch want := test.want.(type) {
+		case nil:
+		case error:
+			if !errors.Is(err, want) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		default:
+			if !errors.As(err, want) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		if sent := len(s.received(protocol.MethodCallTool)); sent != test.sent {
+			t.Errorf("%s: sent %d times, want %d", name, sent, test.sent)
+		}
+	}
+}
+
+// A server that asks for patience only is asked again after growing delays.
+func TestRoundsWithoutQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		s := granting()
+		inner := s.answer
+		s.answer = func(f frame) []string {
+			if n++; f.Method == protocol.MethodCallTool && n < 8 {
+				return []string{f.result(fmt.Sprintf(`{"resultType":"input_required","requestState":"%d"}`, n))}
+			}
+			return inner(f)
+		}
+		session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest})
+		began := time.Now()
+		if _, err := callTool(t, session, "x", ""); err != nil {
+			t.Error(err)
+		}
+		calls := s.received(protocol.MethodCallTool)
+		last := calls[len(calls)-1]
+		if took := time.Since(began); took < 4*time.Second || took > 8*time.Second || !strings.Contains(string(last.Params), `"requestState":"7"`) {
+			t.Errorf("%d rounds took %v; the last was %s", len(calls), took, last.Params)
+		}
+	})
+}
+
+// The user's time to answer counts towards no timeout, and the caller's context ends
+// the question.
+func TestQuestionsAreBoundedByTheContextAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := client.Options{
+			ProtocolVersion: protocol.Latest,
+			Roots: func(ctx context.Context, _ *client.Session) ([]protocol.Root, error) {
+				select {
+				case <-time.NewTimer(time.Hour).C:
+					return nil, nil
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				}
+			},
+		}
+		session := openFake(t, asking(`{"r":{"method":"roots/list"}}`, nil), o)
+		if _, err := callTool(t, session, "x", ""); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "x"})
+		var failed *client.CallError
+		if !errors.As(err, &failed) || failed.Cause != conn.TimedOut || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A program that answers elsewhere gets the questions, and gives the answers itself.
+func TestManualInput(t *testing.T) {
+	s := asking(`{"r":{"method":"roots/list"}}`, nil)
+	session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest, Calls: client.CallOptions{ManualInput: true}})
+	result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"})
+	if err != nil || result.InputRequired == nil || len(result.InputRequired.InputRequests) != 1 {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+	again := &protocol.CallToolParams{Name: "x"}
+	again.RequestState = result.InputRequired.RequestState
+	again.InputResponses = protocol.InputResponses{"r": &protocol.ListRootsResult{Roots: protocol.Roots{}}}
+	if result, err = session.CallTool(t.Context(), again); err != nil || result.InputRequired != nil {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}
+
+// Calls side by side share no state.
+//
+// Guarantees: G-0030.7
+func TestRoundsOfParallelCalls(t *testing.T) {
+	s := asking(`{"r":{"method":"roots/list"}}`, nil)
+	begun, proceed := make(chan struct{}), make(chan struct{})
+	session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest, Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+		close(begun)
+		<-proceed
+		return nil, nil
+	}})
+	done := make(chan error, 1)
+	params := &protocol.CallToolParams{Name: "x"}
+	go func() { _, err := session.CallTool(context.Background(), params); done <- err }()
+	<-begun
+	plain, err := session.With(client.CallOptions{ManualInput: true}).CallTool(t.Context(), params)
+	if err != nil || plain.InputRequired == nil {
+		t.Errorf("got %+v, %v", plain, err)
+	}
+	close(proceed)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for i, f := range s.received(protocol.MethodCallTool) {
+		if has := strings.Contains(string(f.Params), "requestState"); has != (i == 2) {
+			t.Errorf("request %d was %s", i, f.Params)
+		}
+	}
+}
