@@ -20,6 +20,7 @@ var stack = []layer{
 	{patterns: []string{"transport", "transport/internal/..."}},
 	{patterns: []string{"transport/..."}, apart: true},
 	{patterns: []string{"conn/..."}},
+	{patterns: []string{"internal/ledger"}},
 	{patterns: []string{"supervisor/..."}},
 	{patterns: []string{"features/internal/..."}},
 	{patterns: []string{"features/..."}, apart: true},
