@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/ledger"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -36,11 +37,11 @@ type soak struct {
 	out        io.Writer
 	seed       uint64
 	mark       string // what all processes of this run have in their environment
-	witness    string // the file that children write to
+	executed   string // the file in which children write what they execute
 	goroutines int    // before the first child
 	files      int    // open before the first child
-	books      *books
-	ledger     ledger
+	ledger     ledger.Ledger
+	calls      calls
 	supervisor *supervisor.Supervisor
 	client     *client.Client
 	children   []*child
@@ -73,7 +74,7 @@ func runChildren(ctx context.Context, out io.Writer, seed uint64, o childrenOpti
 	return err
 }
 
-func newSoak(out io.Writer, seed uint64, o childrenOptions, witness string) (*soak, error) {
+func newSoak(out io.Writer, seed uint64, o childrenOptions, executed string) (*soak, error) {
 	files, err := openFiles()
 	if err != nil {
 		return nil, err
@@ -83,20 +84,20 @@ func newSoak(out io.Writer, seed uint64, o childrenOptions, witness string) (*so
 		return nil, err
 	}
 	s := &soak{
-		options: o, out: out, seed: seed, witness: witness,
+		options: o, out: out, seed: seed, executed: executed,
 		mark:       strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 		goroutines: runtime.NumGoroutine(), files: files,
-		books: newBooks(), supervisor: supervisor.New(supervisor.Options{Name: "soak"}),
+		supervisor: supervisor.New(supervisor.Options{Name: "soak"}),
 	}
 	s.client = client.New(protocol.Implementation{Name: "fleet", Version: "1"}, client.Options{
 		Supervisor: s.supervisor,
 		Conn: conn.Options{
 			BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second, ProvenAfter: time.Second,
 			InitTimeout: unhurried, RequestTimeout: unhurried, Liveness: unhurried, // only kills end a process
-			Hooks: telemetry.Tee(s.books.hooks(), telemetry.Hooks{Gap: s.onGap}),
+			Hooks: telemetry.Tee(s.ledger.Hooks(byCallers), telemetry.Hooks{Gap: s.onGap}),
 		},
 	})
-	environment := []string{markVariable + "=" + s.mark, witnessVariable + "=" + witness, "GORACE=atexit_sleep_ms=0"}
+	environment := []string{markVariable + "=" + s.mark, executedVariable + "=" + executed, "GORACE=atexit_sleep_ms=0"}
 	for range o.children {
 		c := new(child)
 		c.command = stdio.Command{Path: self, Env: environment, Started: c.started}
@@ -200,3 +201,87 @@ func (s *soak) onGap(gap telemetry.Gap) {
 }
 
 func (s *soak) print(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
+
+// nothingLeft closes the books, asks the witness, and looks for what is left
+// over.
+func (s *soak) nothingLeft() error {
+	s.print("\n5. the books")
+	s.print("%s", balanceSheet(&s.ledger))
+	return errors.Join(s.ledger.Balance(statsOf(s.sessions())...), s.compareWithExecuted(), s.countStarts(), s.lookAround())
+}
+
+func (s *soak) compareWithExecuted() error {
+	executed, err := readExecuted(s.executed)
+	if err != nil {
+		return err
+	}
+	different, err := s.calls.audit(executed)
+	s.print("   %s calls were executed, as the children have written", count(different))
+	return err
+}
+
+// countStarts holds that each process that was killed was replaced, and no other.
+func (s *soak) countStarts() error {
+	starts, wrong := 0, []error(nil)
+	for _, c := range s.children {
+		n, err := c.close()
+		starts, wrong = starts+n, append(wrong, err)
+	}
+	s.print("   processes: %s started, %s of them killed", count(starts), count(s.kills))
+	if starts != len(s.children)+s.kills {
+		wrong = append(wrong, fmt.Errorf("%d children and %d kills, but %d processes were started", len(s.children), s.kills, starts))
+	}
+	return errors.Join(wrong...)
+}
+
+// lookAround counts what must be gone, or as before.
+func (s *soak) lookAround() error {
+	var wrong []error
+	if leaked := ledger.SettledGoroutines(s.goroutines) - s.goroutines; leaked > 0 {
+		wrong = append(wrong, fmt.Errorf("%d goroutines are left", leaked))
+	}
+	left, err := processes(s.mark)
+	files, failed := openFiles()
+	s.print("   left over: %d processes, %d zombies, %d descriptors more than before", left.marked, left.zombies, files-s.files)
+	if left != (found{}) {
+		wrong = append(wrong, fmt.Errorf("%d processes and %d zombies are left", left.marked, left.zombies))
+	}
+	if files > s.files {
+		wrong = append(wrong, fmt.Errorf("%d descriptors are left", files-s.files))
+	}
+	return errors.Join(append(wrong, err, failed)...)
+}
+
+// tellEvery is how often the soak tells how far it has come.
+const tellEvery = 10 * time.Second
+
+// killUntil kills random children at random times until the end. A kill that
+// comes late does not put off those after it.
+func (s *soak) killUntil(ctx context.Context, end time.Time) error {
+	random := rand.New(rand.NewPCG(s.seed, 0))
+	tellAt := time.Now().Add(tellEvery)
+	for at := time.Now(); ; {
+		at = at.Add(time.Duration(random.ExpFloat64() / s.options.kills * float64(time.Second)))
+		if at.After(end) {
+			break
+		}
+		if err := pause(ctx, time.Until(at)); err != nil {
+			return err
+		}
+		if s.children[random.IntN(len(s.children))].kill() {
+			s.kills++
+		}
+		if time.Now().After(tellAt) {
+			s.tell()
+			tellAt = tellAt.Add(tellEvery)
+		}
+	}
+	err := pause(ctx, time.Until(end))
+	s.tell()
+	return err
+}
+
+// tell tells how far it has come.
+func (s *soak) tell() {
+	s.print("   %s calls, %s children killed", count(int(s.calls.numbers.Load())), count(s.kills))
+}

@@ -34,7 +34,7 @@ func TestFleet(t *testing.T) {
 		"3. idle", "kB a pair together", "conn ", "1.00 goroutines a pair",
 		"4. 10 killed at random", "10 of the callers in flight were told: link lost (unknown)", "of which 0 failed",
 		"5. a server lost by 20 clients at once", "first attempts: the first after", "###",
-		"6. drain", "200 of 200 were answered", "link lost (unknown)", "after", "MB from the operating system",
+		"6. drain", "200 of 200 were answered", "calls ended by", "of handshakes", "after", "MB from the operating system",
 	} {
 		if !strings.Contains(out.String(), said) {
 			t.Errorf("nothing is said of %q:\n%s", said, &out)

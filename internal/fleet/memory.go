@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
-	"time"
+	"strings"
 )
 
 // A weight is what the process holds at one moment, in bytes.
@@ -50,16 +53,87 @@ func resident() uint64 {
 	return pages * uint64(os.Getpagesize())
 }
 
-// settledGoroutines counts goroutines once there are no more than wanted, or
-// after some seconds: those that have nothing left to do take a moment to end.
-func settledGoroutines(wanted int) int {
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for range 500 {
-		if runtime.NumGoroutine() <= wanted {
-			break
+// A share is the part of the heap that one package, or function, has allocated.
+type share struct {
+	name  string
+	bytes float64
+	parts []share // of a package: its functions, the largest first
+}
+
+// profile splits the heap in use by package and function, the largest first.
+// What the standard library has allocated for one of ours is that one's.
+func profile() []share {
+	functions := make(map[string]map[string]float64)
+	for _, record := range heapRecords() {
+		pkg, function := allocator(record.Stack())
+		if functions[pkg] == nil {
+			functions[pkg] = make(map[string]float64)
 		}
-		<-look.C
+		functions[pkg][function] += scaled(record)
 	}
-	return runtime.NumGoroutine()
+	var packages []share
+	for pkg, parts := range functions {
+		whole := share{name: pkg}
+		for function, bytes := range parts {
+			whole.bytes += bytes
+			whole.parts = append(whole.parts, share{name: function, bytes: bytes})
+		}
+		slices.SortFunc(whole.parts, largestFirst)
+		packages = append(packages, whole)
+	}
+	slices.SortFunc(packages, largestFirst)
+	return packages
+}
+
+func largestFirst(a, b share) int { return cmp.Compare(b.bytes, a.bytes) }
+
+// heapRecords are of the garbage collection before the last.
+func heapRecords() []runtime.MemProfileRecord {
+	runtime.GC()
+	runtime.GC()
+	n, _ := runtime.MemProfile(nil, false)
+	for {
+		records := make([]runtime.MemProfileRecord, n+50)
+		var ok bool
+		if n, ok = runtime.MemProfile(records, false); ok {
+			return records[:n]
+		}
+	}
+}
+
+// scaled is what a sample of allocations of one size stands for, as in pprof: an
+// allocation is sampled with a likelihood that grows with its size.
+func scaled(r runtime.MemProfileRecord) float64 {
+	if r.InUseObjects() == 0 || runtime.MemProfileRate <= 1 {
+		return float64(r.InUseBytes())
+	}
+	size := float64(r.InUseBytes()) / float64(r.InUseObjects())
+	return float64(r.InUseBytes()) / (1 - math.Exp(-size/float64(runtime.MemProfileRate)))
+}
+
+const module = "github.com/bowline-mcp/bowline/"
+
+// allocator is the innermost function of ours that was running, and its
+// package; where there is none, the one that began it all.
+func allocator(stack []uintptr) (pkg, function string) {
+	frames := runtime.CallersFrames(stack)
+	for {
+		frame, more := frames.Next()
+		name, ours := strings.CutPrefix(frame.Function, module)
+		ours = ours || strings.HasPrefix(name, "main.")
+		if ours || !more {
+			pkg, function = split(name)
+			return pkg, function
+		}
+	}
+}
+
+// split takes a function's name apart: its package, and the rest.
+func split(name string) (pkg, function string) {
+	folder := strings.LastIndexByte(name, '/') + 1
+	dot := strings.IndexByte(name[folder:], '.')
+	if dot < 0 {
+		return name, name
+	}
+	return name[:folder+dot], name[folder+dot+1:]
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -55,7 +57,7 @@ func (p *pair) connect(ctx context.Context) (err error) {
 // call makes one call of a tool, and enters how it ended.
 func (p *pair) call(ctx context.Context, tool string) error {
 	_, err := p.session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(`{}`)})
-	p.fleet.books.enter(err)
+	p.fleet.ledger.Tell(err)
 	return err
 }
 
@@ -98,5 +100,47 @@ func (p *pair) awaitBack(ctx context.Context) (time.Time, error) {
 		case <-ctx.Done():
 			return time.Time{}, fmt.Errorf("still %s: %w", status.State, context.Cause(ctx))
 		}
+	}
+}
+
+// The tools of the pairs' server.
+const (
+	countIt = "count" // counts itself, and answers at once
+	holdOn  = "hold"  // answers when all are released
+)
+
+// tools are the server's own book of what it has executed.
+type tools struct {
+	executed  atomic.Int64  // calls of either tool
+	abandoned atomic.Int64  // of those, calls whose caller was gone before there was an answer
+	holding   atomic.Int64  // calls that are being held
+	released  chan struct{} // closed when they are let go
+}
+
+func newTools() *tools { return &tools{released: make(chan struct{})} }
+
+// server offers the tools.
+func (t *tools) server() *server.Server {
+	s := server.New(protocol.Implementation{Name: "fleet", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: countIt}, t.count)
+	server.AddTool(s, protocol.Tool{Name: holdOn}, t.hold)
+	return s
+}
+
+func (t *tools) count(context.Context, struct{}) (string, error) {
+	t.executed.Add(1)
+	return "counted", nil
+}
+
+func (t *tools) hold(ctx context.Context, _ struct{}) (string, error) {
+	t.executed.Add(1)
+	t.holding.Add(1)
+	defer t.holding.Add(-1)
+	select {
+	case <-t.released:
+		return "held", nil
+	case <-ctx.Done():
+		t.abandoned.Add(1)
+		return "", context.Cause(ctx)
 	}
 }

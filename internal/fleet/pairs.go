@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/ledger"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
@@ -34,7 +38,7 @@ type fleet struct {
 	out        io.Writer
 	random     *rand.Rand
 	before     weight // of the process without pairs
-	books      *books
+	ledger     ledger.Ledger
 	tools      *tools
 	server     *server.Server
 	supervisor *supervisor.Supervisor
@@ -46,7 +50,7 @@ type fleet struct {
 func newFleet(out io.Writer, seed uint64, o pairsOptions) *fleet {
 	f := &fleet{
 		options: o, out: out, random: rand.New(rand.NewPCG(seed, 0)),
-		before: weigh(), books: newBooks(), tools: newTools(),
+		before: weigh(), tools: newTools(),
 		supervisor: supervisor.New(supervisor.Options{Name: "fleet"}),
 	}
 	f.server = f.tools.server()
@@ -54,7 +58,7 @@ func newFleet(out io.Writer, seed uint64, o pairsOptions) *fleet {
 		Supervisor: f.supervisor,
 		Conn: conn.Options{
 			BackoffMin: o.backoff, RequestTimeout: unhurried, InitTimeout: unhurried,
-			Hooks: f.books.hooks(),
+			Hooks: f.ledger.Hooks(byCallers),
 		},
 	})
 	f.pairs = make([]*pair, o.pairs)
@@ -90,3 +94,237 @@ func (f *fleet) phases(ctx context.Context) error {
 
 // print prints one line.
 func (f *fleet) print(format string, args ...any) { fmt.Fprintf(f.out, format+"\n", args...) }
+
+// start connects every pair, so many at a time: a Connect keeps its caller until
+// the session is ready.
+func (f *fleet) start(ctx context.Context) error {
+	f.print("\n1. start, %d at a time", f.options.starting)
+	began := time.Now()
+	failed, example := each(f.pairs, f.options.starting, func(p *pair) error { return p.connect(ctx) })
+	if failed > 0 {
+		return fmt.Errorf("start: %d of %d sessions were not ready, for instance: %w", failed, len(f.pairs), example)
+	}
+	f.print("   all ready in %s", rate(len(f.pairs), time.Since(began)))
+	return nil
+}
+
+// callEach makes one call in every session.
+func (f *fleet) callEach(ctx context.Context) error {
+	f.print("\n2. one call each, %d at a time", f.options.starting)
+	began := time.Now()
+	failed, example := each(f.pairs, f.options.starting, func(p *pair) error { return p.call(ctx, countIt) })
+	if failed > 0 {
+		return fmt.Errorf("call: %d of %d calls were not answered, for instance: %w", failed, len(f.pairs), example)
+	}
+	f.print("   all answered in %s", rate(len(f.pairs), time.Since(began)))
+	return nil
+}
+
+// each does something with each of all, so many at once, and returns how often
+// it failed, and one of the errors.
+func each[T any](all []T, atOnce int, do func(T) error) (failed int, example error) {
+	next := make(chan T)
+	var mu sync.Mutex
+	var doing sync.WaitGroup
+	for range min(atOnce, len(all)) {
+		doing.Go(func() {
+			for one := range next {
+				if err := do(one); err != nil {
+					mu.Lock()
+					failed, example = failed+1, err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, one := range all {
+		next <- one
+	}
+	close(next)
+	doing.Wait()
+	return failed, example
+}
+
+// Targets, for people to compare with.
+const (
+	targetBytes      = 12 << 10
+	targetGoroutines = 2
+)
+
+// idle weighs the pairs while none of them does anything. By then a session has
+// the goroutine that waits in its Run, and its server has none.
+func (f *fleet) idle(context.Context) error {
+	f.print("\n3. idle, after a garbage collection")
+	ledger.SettledGoroutines(f.before.goroutines + len(f.pairs))
+	now := weigh()
+	per := func(now, before uint64) float64 { return (float64(now) - float64(before)) / float64(len(f.pairs)) }
+	heap, stacks := per(now.heap, f.before.heap), per(now.stacks, f.before.stacks)
+	f.print("   %6.2f kB a pair on the heap", heap/1024)
+	f.print("   %6.2f kB a pair of stacks", stacks/1024)
+	f.print("   %6.2f kB a pair together; the target is %d kB", (heap+stacks)/1024, targetBytes>>10)
+	f.print("   %6.2f kB a pair held by the runtime, with what it keeps for the next garbage", per(now.held, f.before.held)/1024)
+	if now.resident > 0 {
+		f.print("   %6.2f kB a pair of resident memory", per(now.resident, f.before.resident)/1024)
+	}
+	f.print("   %6.2f goroutines a pair; the target is %d", per(uint64(now.goroutines), uint64(f.before.goroutines)), targetGoroutines)
+	f.printProfile()
+	return nil
+}
+
+// printProfile says what the heap consists of, by whose code it was allocated.
+func (f *fleet) printProfile() {
+	if f.options.profile <= 0 {
+		return
+	}
+	f.print("   the heap by who has allocated it, sampled every %d bytes, in kB a pair:", f.options.profile)
+	for _, pkg := range profile() {
+		if f.kilobytes(pkg) < 0.05 {
+			return
+		}
+		var most []string
+		for _, function := range pkg.parts[:min(4, len(pkg.parts))] {
+			most = append(most, fmt.Sprintf("%s %.2f", function.name, f.kilobytes(function)))
+		}
+		f.print("   %6.2f  %-26s %s", f.kilobytes(pkg), pkg.name, strings.Join(most, ", "))
+	}
+}
+
+// kilobytes are those of a share for each pair.
+func (f *fleet) kilobytes(s share) float64 { return s.bytes / float64(len(f.pairs)) / 1024 }
+
+const (
+	drainDeadline = 30 * time.Second
+
+	// inFlight is how long the calls are held after the drain has begun.
+	inFlight = 200 * time.Millisecond
+)
+
+// drain ends everything under a supervisor in good order, before the end of ctx.
+func drain(ctx context.Context, from *supervisor.Supervisor, sessions []*client.Session) error {
+	err := from.Close(ctx)
+	failed, example := each(sessions, 1, inGoodOrder)
+	if failed > 0 {
+		example = fmt.Errorf("drain: %d of %d sessions did not end in good order, for instance: %w", failed, len(sessions), example)
+	}
+	return errors.Join(example, err)
+}
+
+// inGoodOrder is why a session has ended, if it was not that it was drained.
+func inGoodOrder(s *client.Session) error {
+	if status := s.Conn().Status(); status.State != conn.Closing || status.Reason.Kind != conn.Drained {
+		return fmt.Errorf("%s, %w", status.State, status.Reason)
+	}
+	return nil
+}
+
+// drainAll drains with a call in flight in every session, all of which are to be
+// answered.
+func (f *fleet) drainAll(ctx context.Context) error {
+	f.print("\n6. drain within %v, with a call in flight in every session", drainDeadline)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainDeadline)
+	defer cancel()
+	held, failure := f.holdCalls(ctx, f.ready())
+	release := time.AfterFunc(inFlight, func() { close(f.tools.released) })
+	defer release.Stop()
+	began := time.Now()
+	err := errors.Join(drain(ctx, f.supervisor, f.sessions()), f.server.Close(ctx))
+	took := time.Since(began)
+	answered, calls := 0, held.outcomes()
+	for _, how := range calls {
+		if how == nil {
+			answered++
+		}
+	}
+	f.print("   drained in %v, of which the calls were held for %v: %s of %s were answered",
+		round(took), inFlight, count(answered), count(len(calls)))
+	if answered != len(calls) {
+		err = errors.Join(err, fmt.Errorf("drain: %d calls were in flight, and %d were answered", len(calls), answered))
+	}
+	return errors.Join(failure, err)
+}
+
+// ready are the pairs that can be called: all of them, unless a phase has failed.
+func (f *fleet) ready() []*pair {
+	return slices.DeleteFunc(slices.Clone(f.pairs), func(p *pair) bool {
+		return p.session == nil || p.session.Conn().State() != conn.Ready
+	})
+}
+
+// sessions are those of all pairs, unless the start has failed.
+func (f *fleet) sessions() (sessions []*client.Session) {
+	for _, p := range f.pairs {
+		if p.session != nil {
+			sessions = append(sessions, p.session)
+		}
+	}
+	return sessions
+}
+
+// held are calls in flight.
+type held struct {
+	callers sync.WaitGroup
+	ended   []error // by caller; written by each before it is over
+}
+
+// holdCalls makes a call in each of the pairs, and returns once the server holds
+// all of them.
+func (f *fleet) holdCalls(ctx context.Context, pairs []*pair) (*held, error) {
+	h := &held{ended: make([]error, len(pairs))}
+	for i, p := range pairs {
+		h.callers.Go(func() { h.ended[i] = p.call(context.WithoutCancel(ctx), holdOn) })
+	}
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for f.tools.holding.Load() < int64(len(pairs)) {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return h, fmt.Errorf("%d of %d calls are in flight: %w", f.tools.holding.Load(), len(pairs), context.Cause(ctx))
+		}
+	}
+	return h, nil
+}
+
+// outcomes waits until all are over, and returns how each was.
+func (h *held) outcomes() []error {
+	h.callers.Wait()
+	return h.ended
+}
+
+// nothingLeft closes the books, and looks for what is left over.
+func (f *fleet) nothingLeft() error {
+	f.print("\n7. the books")
+	f.print("%s", balanceSheet(&f.ledger))
+	executed, abandoned := f.tools.executed.Load(), f.tools.abandoned.Load()
+	f.print("   %s executed by the server, of which %s for callers that were gone", count(int(executed)), count(int(abandoned)))
+	wrong := []error{f.ledger.Balance(statsOf(f.sessions())...)}
+	if answered := int64(f.ledger.Told()[ledger.Answered()]); executed-abandoned != answered {
+		wrong = append(wrong, fmt.Errorf("books: %d calls executed, %d of them for nobody, and %d answered", executed, abandoned, answered))
+	}
+	goroutines := ledger.SettledGoroutines(f.before.goroutines)
+	f.print("   goroutines: %d before, %d after", f.before.goroutines, goroutines)
+	if leaked := goroutines - f.before.goroutines; leaked > 0 {
+		wrong = append(wrong, fmt.Errorf("%d goroutines are left", leaked))
+	}
+	return errors.Join(wrong...)
+}
+
+// byCallers reports whether a method is one that the program calls. The others
+// are of handshakes.
+func byCallers(method string) bool {
+	return method != protocol.MethodInitialize && method != protocol.MethodDiscover
+}
+
+// statsOf are the Conns' own counts.
+func statsOf(sessions []*client.Session) []conn.Stats {
+	stats := make([]conn.Stats, len(sessions))
+	for i, s := range sessions {
+		stats[i] = s.Conn().Stats()
+	}
+	return stats
+}
+
+// balanceSheet is a table of how the calls ended, and how those of handshakes.
+func balanceSheet(l *ledger.Ledger) string {
+	return fmt.Sprintf("%v\nof handshakes:\n%v", l.Told(), l.Handshakes())
+}

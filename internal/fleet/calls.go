@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/ledger"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// calls are the calls that children record, by their numbers: what each caller
+// was told, and how often a child wrote that it executed the call.
+type calls struct {
+	numbers atomic.Int64 // given so far
+
+	mu     sync.Mutex
+	all    map[int64]ledger.Call
+	failed error // a wrong answer: there are none
+}
+
+func (c *calls) tell(number int64, how ledger.Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = make(map[int64]ledger.Call)
+	}
+	call := c.all[number]
+	call.Told, call.Outcome = call.Told+1, how
+	c.all[number] = call
+}
+
+func (c *calls) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = err
+}
+
+// audit compares what callers were told with what the children wrote, and
+// returns how many different calls were executed.
+func (c *calls) audit(executed map[int64]int) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wrong := []error{c.failed}
+	if made := c.numbers.Load(); made != int64(len(c.all)) {
+		wrong = append(wrong, fmt.Errorf("%d calls were made, and the callers of %d were told how they ended", made, len(c.all)))
+	}
+	for number, times := range executed {
+		call := c.all[number]
+		call.Executed = times
+		c.all[number] = call
+	}
+	contradictions := map[string][]int64{}
+	for number, call := range c.all {
+		if what := call.Contradiction(1); what != "" {
+			contradictions[what] = append(contradictions[what], number)
+		}
+	}
+	for what, numbers := range contradictions {
+		wrong = append(wrong, fmt.Errorf("of %d calls, for instance call %d: %s", len(numbers), numbers[0], what))
+	}
+	return len(executed), errors.Join(wrong...)
+}
+
+// readExecuted counts how often each call was executed, as the children wrote.
+func readExecuted(path string) (map[int64]int, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return countLines(file)
+}
+
+func countLines(from io.Reader) (map[int64]int, error) {
+	executed := make(map[int64]int)
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		number, err := strconv.ParseInt(lines.Text(), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading what was executed: %w", err)
+		}
+		executed[number]++
+	}
+	return executed, lines.Err()
+}
+
+// call makes one call of the recording tool, and records what it was told.
+func (s *soak) call(ctx context.Context, session *client.Session, what recording) error {
+	what.Call = s.calls.numbers.Add(1)
+	arguments, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: record, Arguments: arguments})
+	s.calls.tell(what.Call, s.ledger.Tell(err))
+	if err == nil && (result.IsError || result.Content.Text() != what.answer()) {
+		err = fmt.Errorf("call %d was answered %q", what.Call, result.Content.Text())
+		s.calls.fail(err)
+	}
+	return err
+}
+
+// callUntil makes calls of all sorts until enough is closed. Some take time
+// before or after the child writes them down. Some are given up. Some wait for
+// a server, and are made again if they surely were not executed.
+func (s *soak) callUntil(ctx context.Context, enough <-chan struct{}, c *child, random *rand.Rand) {
+	for {
+		select {
+		case <-enough:
+			return
+		default:
+		}
+		s.callOnce(ctx, c, random)
+		if pause(ctx, time.Duration(2*random.Float64()*float64(s.options.pause))) != nil {
+			return
+		}
+	}
+}
+
+const (
+	longest = 40 * time.Millisecond // that a call takes before, and again after it is written down
+	retries = 3
+)
+
+func (s *soak) callOnce(ctx context.Context, c *child, random *rand.Rand) {
+	what := recording{Before: drawMilliseconds(random), After: drawMilliseconds(random)}
+	var options client.CallOptions
+	switch random.IntN(8) {
+	case 0:
+		options.Timeout = longest // about half of them take longer
+	case 1:
+		leaving, leave := context.WithCancel(ctx)
+		defer leave()
+		defer time.AfterFunc(longest, leave).Stop()
+		ctx = leaving
+	case 2, 3, 4:
+		options.WaitForReady, options.Retries = true, retries
+	}
+	_ = s.call(ctx, c.session.With(options), what) // the ledger has how it ended
+}
+
+func drawMilliseconds(random *rand.Rand) int { return random.IntN(int(longest/time.Millisecond) + 1) }

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/internal/ledger"
+)
+
+func TestAudit(t *testing.T) {
+	for _, c := range []struct {
+		told     int
+		executed map[int64]int
+		wrong    string
+	}{
+		{1, map[int64]int{1: 1}, ""},
+		{1, nil, "not executed"},
+		{1, map[int64]int{1: 2}, "executed 2 times"},
+		{2, map[int64]int{1: 1}, "told 2 times"},
+		{1, map[int64]int{1: 1, 7: 1}, "told 0 times"},
+		{0, nil, "the callers of 0 were told"},
+	} {
+		var all calls
+		all.numbers.Store(1)
+		all.all = map[int64]ledger.Call{}
+		for range c.told {
+			all.tell(1, ledger.Answered())
+		}
+		_, err := all.audit(c.executed)
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("told %d times, executed %v: %v", c.told, c.executed, err)
+		}
+	}
+}
+
+func TestExecutedIsRead(t *testing.T) {
+	executed, err := countLines(strings.NewReader("1\n20\n1\n"))
+	if err != nil || len(executed) != 2 || executed[1] != 2 || executed[20] != 1 {
+		t.Errorf("read %v, %v", executed, err)
+	}
+	if _, err := countLines(strings.NewReader("1\n2 3\n")); err == nil {
+		t.Error("a torn line was read")
+	}
+}
