@@ -115,14 +115,15 @@ func TestDemoRefusesTooShortADuration(t *testing.T) {
 
 // balanced is the report of a demo that went well.
 func balanced() *report {
-	e := &entry{Server: "alpha", Made: 3, Ended: 3, Restarts: 1, losses: 1, ledger: newLedger()}
+	e := &entry{Server: "alpha", Made: 3, Ended: 3, Restarts: 1, losses: 1, book: new(book)}
+	e.stats.Calls = 3
 	e.stats.Settled = map[conn.Cause]map[conn.Delivery]uint64{
 		conn.Answered: {conn.Sent: 2},
 		conn.LinkLost: {conn.Unknown: 1},
 	}
-	e.ledger.record(nil)
-	e.ledger.record(nil)
-	e.ledger.record(&conn.CallError{Cause: conn.LinkLost, Delivery: conn.Unknown, Err: errors.New("gone")})
+	e.book.record(nil)
+	e.book.record(nil)
+	e.book.record(&conn.CallError{Cause: conn.LinkLost, Delivery: conn.Unknown, Err: errors.New("gone")})
 	return &report{Servers: []*entry{e}, Goroutines: [2]int{3, 3}, Processes: [2]int{2, 0}}
 }
 
@@ -131,9 +132,9 @@ func TestVerdict(t *testing.T) {
 		t.Fatalf("a good report was refused: %v", err)
 	}
 	for name, spoil := range map[string]func(*report, *entry){
-		"a call that never ended":      func(_ *report, e *entry) { e.Made++ },
-		"a caller told twice":          func(_ *report, e *entry) { e.ledger.record(nil) },
-		"a caller told something else": func(_ *report, e *entry) { e.ledger.strange = []error{errors.New("?")} },
+		"a call that never ended":      func(_ *report, e *entry) { e.stats.Calls++ },
+		"a caller told twice":          func(_ *report, e *entry) { e.book.record(nil) },
+		"a caller told something else": func(_ *report, e *entry) { e.book.record(errors.New("?")) },
 		"no restart":                   func(_ *report, e *entry) { e.Restarts = 0 },
 		"one restart too many":         func(_ *report, e *entry) { e.Restarts = 2 },
 		"nothing in flight":            func(_ *report, e *entry) { delete(e.stats.Settled, conn.LinkLost) },

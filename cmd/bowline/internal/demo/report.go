@@ -3,12 +3,11 @@ package demo
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/ledger"
 )
 
 // A report is how the demo ended: an entry for each server, and what is left.
@@ -33,7 +32,7 @@ type entry struct {
 
 	losses uint64
 	stats  conn.Stats
-	ledger *ledger
+	book   *book
 }
 
 func (s *show) report(goroutines int) *report {
@@ -43,7 +42,7 @@ func (s *show) report(goroutines int) *report {
 		r.Processes[0] += server.children.started()
 		r.Processes[1] += server.children.alive()
 	}
-	r.Goroutines = [2]int{goroutines, settledGoroutines(goroutines)}
+	r.Goroutines = [2]int{goroutines, ledger.SettledGoroutines(goroutines)}
 	return r
 }
 
@@ -53,7 +52,7 @@ func newEntry(s *server) *entry {
 		Server: s.name, Made: stats.Calls, Ended: stats.Ended(), Late: stats.Late, Dropped: stats.Malformed,
 		Restarts: s.session.Conn().Status().Epoch - 1, Outage: seconds(s.longestOutage()),
 		Settled: make(map[string]map[string]uint64),
-		losses:  s.losses, stats: stats, ledger: s.ledger,
+		losses:  s.losses, stats: stats, book: &s.book,
 	}
 	for cause, byDelivery := range stats.Settled {
 		row := make(map[string]uint64)
@@ -65,20 +64,6 @@ func newEntry(s *server) *entry {
 		}
 	}
 	return e
-}
-
-// settledGoroutines counts goroutines once those that have nothing left to do
-// have ended, which the scheduler may take a moment for.
-func settledGoroutines(baseline int) int {
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for range 100 {
-		if runtime.NumGoroutine() <= baseline {
-			break
-		}
-		<-look.C
-	}
-	return runtime.NumGoroutine()
 }
 
 // summarize tells the closing table.
@@ -137,19 +122,8 @@ func (r *report) verdict() error {
 
 func (e *entry) verdict() []error {
 	var errs []error
-	for _, cause := range conn.Causes() {
-		for _, delivery := range conn.Deliveries() {
-			booked, told := int(e.stats.Settled[cause][delivery]), e.ledger.count(account{cause, delivery})
-			if booked != told {
-				errs = append(errs, fmt.Errorf("demo: %s: %s (%s): %d calls ended so, %d callers were told so", e.Server, cause, delivery, booked, told))
-			}
-		}
-	}
-	if e.Made != e.Ended {
-		errs = append(errs, fmt.Errorf("demo: %s: %d calls made, %d ended", e.Server, e.Made, e.Ended))
-	}
-	for _, err := range e.ledger.strange {
-		errs = append(errs, fmt.Errorf("demo: %s: a caller was told something strange: %w", e.Server, err))
+	if err := e.book.Balance(e.stats); err != nil {
+		errs = append(errs, fmt.Errorf("demo: %s: %w", e.Server, err))
 	}
 	if e.Restarts != e.losses {
 		errs = append(errs, fmt.Errorf("demo: %s: lost %d times, came back %d times", e.Server, e.losses, e.Restarts))

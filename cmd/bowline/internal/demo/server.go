@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +32,7 @@ type server struct {
 	name     string
 	story    *story
 	children children
-	ledger   *ledger
+	book     book
 	session  *client.Session
 	losses   uint64 // faults after which it had to come back
 
@@ -41,7 +43,7 @@ type server struct {
 }
 
 func newServer(name string, s *story) *server {
-	return &server{name: name, story: s, ledger: newLedger(), ready: make(chan uint64, 16)}
+	return &server{name: name, story: s, ready: make(chan uint64, 16)}
 }
 
 // connect starts the server, under supervision, and tells of it.
@@ -52,7 +54,7 @@ func (s *server) connect(ctx context.Context, command stdio.Command, sup *superv
 		Supervisor: sup,
 		Conn: conn.Options{
 			Name:  s.name,
-			Hooks: telemetry.Tee(telemetry.Hooks{Transition: s.onTransition, Violation: s.onViolation}, s.ledger.hooks()),
+			Hooks: telemetry.Tee(telemetry.Hooks{Transition: s.onTransition, Violation: s.onViolation}, s.book.Hooks(byCallers)),
 		},
 	})
 	session, err := c.Connect(ctx, &command)
@@ -78,7 +80,7 @@ func (s *server) onTransition(t telemetry.Transition) {
 	}
 	if t.Epoch > 1 {
 		s.tell(event{Kind: kindNote, Text: fmt.Sprintf("process %d serves in its place; meanwhile", s.children.latest())})
-		s.tellChapter()
+		s.tellFailures()
 	}
 	select {
 	case s.ready <- t.Epoch:
@@ -90,9 +92,9 @@ func (s *server) onViolation(v telemetry.Violation) {
 	s.tell(event{Kind: kindViolation, Text: fmt.Sprintf("dropped, counted, and nothing lost: %s", brief(v.Err))})
 }
 
-// tellChapter tells what callers were told of failures since the last time.
-func (s *server) tellChapter() {
-	for _, ev := range s.ledger.chapter() {
+// tellFailures tells what callers were told of failures since the last time.
+func (s *server) tellFailures() {
+	for _, ev := range s.book.failures() {
 		s.tell(ev)
 	}
 }
@@ -149,7 +151,7 @@ func (s *server) call(ctx context.Context, enough <-chan struct{}) {
 		}
 		session := s.session.With(client.CallOptions{WaitForReady: waits, Timeout: patience})
 		_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "slow", Arguments: json.RawMessage(`{"seconds":0.2}`)})
-		s.ledger.record(err)
+		s.book.record(err)
 		waits = conn.NotExecuted(err)
 	}
 }
@@ -173,7 +175,7 @@ func (s *server) suffer(ctx context.Context, f fault) error {
 	case resumed:
 		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("SIGCONT to process %d: it goes on where it was, with answers nobody waits for", pid)})
 		err := resume(pid)
-		s.tellChapter()
+		s.tellFailures()
 		return err
 	default:
 		s.tell(event{Kind: kindFault, Text: "one more call has it end by itself, with status 0"})
@@ -185,10 +187,51 @@ func (s *server) suffer(ctx context.Context, f fault) error {
 // entered like that of any other.
 func (s *server) provoke(ctx context.Context, tool, arguments string) error {
 	_, err := s.session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)})
-	s.ledger.record(err)
+	s.book.record(err)
 	var call *conn.CallError
 	if err != nil && !errors.As(err, &call) {
 		return err
 	}
 	return nil
+}
+
+// children are the server processes that were started, oldest first.
+type children struct {
+	mu   sync.Mutex
+	pids []int
+}
+
+func (c *children) add(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pids = append(c.pids, pid)
+}
+
+func (c *children) latest() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pids[len(c.pids)-1]
+}
+
+func (c *children) started() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.pids)
+}
+
+// alive counts the processes that still exist, a zombie included.
+func (c *children) alive() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	alive := slices.DeleteFunc(slices.Clone(c.pids), func(pid int) bool { return !exists(pid) })
+	return len(alive)
+}
+
+// kill ends a process without asking it: SIGKILL on Unix.
+func kill(pid int) error {
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return process.Kill()
 }

@@ -3,10 +3,16 @@ package demo
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A story tells events as they come: as lines of text, with a table that
@@ -123,4 +129,139 @@ func (s *story) end() {
 	if table != nil {
 		table.stop()
 	}
+}
+
+// An event is one line of the story. Its JSON form is what --json prints.
+type event struct {
+	At     float64 `json:"at"` // seconds since the beginning
+	Server string  `json:"server,omitempty"`
+	Kind   string  `json:"event"`
+	Text   string  `json:"text"`
+
+	From        string  `json:"from,omitempty"` // transition
+	To          string  `json:"to,omitempty"`
+	Reason      string  `json:"reason,omitempty"`
+	NextAttempt float64 `json:"nextAttempt,omitempty"` // seconds from this event
+
+	Calls    int    `json:"calls,omitempty"` // told: how many callers
+	Cause    string `json:"cause,omitempty"`
+	Delivery string `json:"delivery,omitempty"`
+}
+
+// The kinds of event.
+const (
+	kindNote       = "note"
+	kindTransition = "transition"
+	kindFault      = "fault"
+	kindTold       = "told"
+	kindViolation  = "violation"
+	kindSummary    = "summary"
+)
+
+func transitionEvent(t telemetry.Transition) event {
+	ev := event{
+		Kind: kindTransition, From: t.From, To: t.To, Reason: t.Kind,
+		Text: fmt.Sprintf("%s → %s: %s", t.From, t.To, brief(t.Reason)),
+	}
+	if !t.NextAttempt.IsZero() {
+		ev.NextAttempt = t.NextAttempt.Sub(t.At).Seconds()
+		ev.Text += fmt.Sprintf("; next attempt in %.1f s", ev.NextAttempt)
+	}
+	return ev
+}
+
+func toldEvent(calls int, t told) event {
+	return event{
+		Kind: kindTold, Calls: calls, Cause: t.Cause.String(), Delivery: t.Delivery.String(),
+		Text: fmt.Sprintf("%d callers were told: %s (%s): %s [%s]", calls, t.Cause, t.Delivery, t.reason, advice(t.Delivery)),
+	}
+}
+
+// advice is what a caller can conclude.
+func advice(d conn.Delivery) string {
+	if d == conn.NotSent {
+		return "it surely did not run: safe to repeat"
+	}
+	return "it may have run: the caller decides"
+}
+
+// brief says in few words what is behind an error.
+func brief(err error) string {
+	var exit *transport.ExitError
+	var oversized *transport.OversizedError
+	var state *conn.StateError
+	switch {
+	case errors.As(err, &state):
+		return fmt.Sprintf("no server (%s)", state.State)
+	case errors.As(err, &exit) && exit.Signal != "":
+		return "the process was ended by signal: " + exit.Signal
+	case errors.As(err, &exit):
+		return fmt.Sprintf("the process exited with status %d", exit.Status)
+	case errors.As(err, &oversized):
+		return fmt.Sprintf("a frame above the limit of %d MiB", oversized.Limit>>20)
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// A table shows how the servers are, in place, below the story. Its methods but
+// run and stop are called under the story's mutex.
+type table struct {
+	servers []*server
+	drawn   int // lines
+	enough  chan struct{}
+	over    chan struct{} // closed when run has ended
+}
+
+func newTable(servers []*server) *table {
+	return &table{servers: servers, enough: make(chan struct{}), over: make(chan struct{})}
+}
+
+// run draws the table anew five times a second.
+func (t *table) run(s *story) {
+	defer close(t.over)
+	look := time.NewTicker(200 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			s.mu.Lock()
+			if s.table == t {
+				t.erase(s)
+				t.draw(s)
+			}
+			s.mu.Unlock()
+		case <-t.enough:
+			return
+		}
+	}
+}
+
+func (t *table) stop() {
+	close(t.enough)
+	<-t.over
+}
+
+func (t *table) erase(s *story) {
+	if t.drawn > 0 {
+		s.write(fmt.Sprintf("\x1b[%dA\r\x1b[J", t.drawn))
+	}
+	t.drawn = 0
+}
+
+func (t *table) draw(s *story) {
+	s.write(s.paint(faint, fmt.Sprintf("  %-8s %-13s %9s %9s %9s %9s", "server", "state", "in flight", "answered", "failed", "restarts")) + "\n")
+	for _, server := range t.servers {
+		status, stats := server.session.Conn().Status(), server.session.Conn().Stats()
+		answered := stats.Settled[conn.Answered][conn.Sent]
+		color := green
+		if status.State != conn.Ready {
+			color = red
+		}
+		s.write(s.paint(color, fmt.Sprintf("  %-8s %-13s %9d %9d %9d %9d", server.name, status.State,
+			stats.Calls-stats.Ended(), answered, stats.Ended()-answered, status.Epoch-1)) + "\n")
+	}
+	t.drawn = len(t.servers) + 1
 }
