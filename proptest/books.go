@@ -5,29 +5,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/ledger"
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
-
-// endings are counts of calls.
-type endings map[conn.Cause]map[conn.Delivery]uint64
-
-func newEndings() endings {
-	e := endings{}
-	for _, cause := range conn.Causes() {
-		e[cause] = map[conn.Delivery]uint64{}
-	}
-	return e
-}
 
 // books are the sums of all rounds of a soak.
 type books struct {
 	made       int
 	took       time.Duration
-	endings    endings
+	told       ledger.Counts
 	executed   int // by the peers
 	twice      int // of those, more than once
 	reconnects int
@@ -35,20 +24,16 @@ type books struct {
 	faults     map[fault.Kind]int
 }
 
-func newBooks() *books { return &books{endings: newEndings(), faults: map[fault.Kind]int{}} }
+func newBooks() *books { return &books{told: ledger.Counts{}, faults: map[fault.Kind]int{}} }
 
 func (b *books) add(s *soaked) {
-	b.made += len(s.ledger.entries)
-	for cause, by := range s.ledger.endings() {
-		for delivery, n := range by {
-			b.endings[cause][delivery] += n
-		}
+	b.made += len(s.record.entries)
+	b.told.Add(s.record.Told())
+	for _, a := range s.record.entries {
+		b.executed += min(a.Executed, 1)
+		b.twice += max(a.Executed-1, 0)
 	}
-	for _, a := range s.ledger.entries {
-		b.executed += min(a.executed, 1)
-		b.twice += max(a.executed-1, 0)
-	}
-	b.reconnects += max(s.ledger.links-1, 0)
+	b.reconnects += max(s.record.links-1, 0)
 	b.stats.Late += s.atRest.Late
 	b.stats.Unknown += s.atRest.Unknown
 	b.stats.Malformed += s.atRest.Malformed
@@ -58,25 +43,12 @@ func (b *books) add(s *soaked) {
 	}
 }
 
-func (b *books) answered() uint64 { return b.endings[conn.Answered][conn.Sent] }
+func (b *books) answered() uint64 { return b.told[ledger.Answered()] }
 
 // String is a table of calls by cause and delivery, and the counts.
 func (b *books) String() string {
 	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(table, "ended\t")
-	for _, delivery := range conn.Deliveries() {
-		fmt.Fprintf(table, "%s\t", delivery)
-	}
-	fmt.Fprintln(table)
-	for _, cause := range conn.Causes() {
-		fmt.Fprintf(table, "%s\t", cause)
-		for _, delivery := range conn.Deliveries() {
-			fmt.Fprintf(table, "%d\t", b.endings[cause][delivery])
-		}
-		fmt.Fprintln(table)
-	}
-	table.Flush()
+	text.WriteString(b.told.String())
 	fmt.Fprintf(&text, "%d calls, of which the peers have executed %d, and %d again\n", b.made, b.executed, b.twice)
 	fmt.Fprintf(&text, "answers: %d late, %d unknown; frames: %d malformed, %d shed; reconnects: %d\n",
 		b.stats.Late, b.stats.Unknown, b.stats.Malformed, b.stats.Shed, b.reconnects)

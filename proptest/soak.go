@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
@@ -170,17 +171,18 @@ func (r *round) share(i int) int {
 // soaked is one Conn of a round.
 type soaked struct {
 	o      Options
-	ledger *ledger
+	record *record
 	faults *fault.Transport
 	conn   *conn.Conn
 	atRest conn.Stats
 }
 
 func newSoaked(o Options, chance *rand.Rand, peer func(conn.Handler) transport.Transport) *soaked {
-	s := &soaked{o: o, ledger: newLedger()}
-	s.faults = fault.New(watch(peer(executing{s.ledger, o.Window / 4}), inside{s.ledger}), stormy(o, chance))
-	o.Conn.Handler = noticing{s.ledger}
-	s.conn = conn.New(watch(s.faults, outside{s.ledger}), o.Conn)
+	s := &soaked{o: o, record: newRecord()}
+	s.faults = fault.New(watch(peer(executing{s.record, o.Window / 4}), inside{s.record}), stormy(o, chance))
+	o.Conn.Handler = noticing{s.record}
+	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, s.record.Hooks(func(called string) bool { return called == method }))
+	s.conn = conn.New(watch(s.faults, outside{s.record}), o.Conn)
 	return s
 }
 
@@ -233,7 +235,7 @@ func (o Options) patience() time.Duration {
 // call makes one call, with a timeout, a context or a Conn that may end first.
 func (s *soaked) call(n int, chance *rand.Rand) {
 	params := string(s.o.Params(n))
-	s.ledger.make(params)
+	s.record.make(params)
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
 	soon := 1 + time.Duration(chance.Int64N(int64(2*s.o.Window)))
@@ -246,7 +248,7 @@ func (s *soaked) call(n int, chance *rand.Rand) {
 		defer leaving.Stop()
 	}
 	result, err := s.conn.Call(ctx, request)
-	s.ledger.settle(params, string(result), err)
+	s.record.settle(params, string(result), err)
 	if chance.IntN(4) == 0 || err != nil {
 		pause := time.NewTimer(soon)
 		<-pause.C
