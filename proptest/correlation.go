@@ -1,11 +1,15 @@
 package proptest
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
 // Correlation checks that each call has one outcome, and that a result goes to
@@ -29,4 +33,106 @@ func Correlation(t *testing.T, from transport.Transport, o Options) {
 			w.finish()
 		})
 	})
+}
+
+// CancelIdempotent checks that cancelling a call ten times is cancelling it
+// once: before it is sent, after, at the very moment of its answer, and after
+// that. The call has one outcome, its peer is told at most once, and not when
+// the call was answered or not sent, and no other call notices.
+//
+// What the transport must be is said at Correlation. That the peer is told is
+// seen only where Options.Conn.Dialect is nil.
+//
+// Guarantees: G-0003.1, G-0003.7, G-0003.12
+func CancelIdempotent(t *testing.T, from transport.Transport, o Options) {
+	o = o.prepare(t, from)
+	o.search(t, func(rt *rapid.T) {
+		answered := drawPause(rt, o)
+		plan := fault.Plan{}
+		if answered > 0 && o.allows(fault.Delay) {
+			plan.Faults = []fault.Fault{{Kind: fault.Delay, Direction: fault.Inbound, Probability: 1, Frames: o.Concurrent * 10, For: answered}}
+		}
+		at := drawCancels(rt, o, answered)
+		others := rapid.IntRange(0, min(3, o.Concurrent-1)).Draw(rt, "other calls")
+		before := rapid.IntRange(0, 9).Draw(rt, "before it is made") == 0
+		o.history(rt, from, plan, func(w *world) {
+			w.ready()
+			w.cancels(at, others, before)
+		})
+	})
+}
+
+// drawCancels draws when a call is cancelled: first at once, at any moment or
+// at that of its answer, and then at that moment or later.
+func drawCancels(rt *rapid.T, o Options, answered time.Duration) []time.Duration {
+	moment := rapid.Map(rapid.Int64Range(0, int64(2*o.Window)), func(n int64) time.Duration { return time.Duration(n) })
+	first := rapid.OneOf(rapid.Just(answered), rapid.Just(time.Duration(0)), moment).Draw(rt, "cancelled at")
+	later := rapid.OneOf(rapid.Just(time.Duration(0)), moment)
+	at := rapid.SliceOfN(later, o.Cancels, o.Cancels).Draw(rt, "and later")
+	for i := range at {
+		at[i] += first
+	}
+	at[0] = first
+	return at
+}
+
+// cancels makes a call, and cancels it at each of these times.
+func (w *world) cancels(at []time.Duration, others int, before bool) {
+	w.t.Helper()
+	for range others {
+		w.call(w.o.patient())
+	}
+	ctx, layers := layered(len(at))
+	if before {
+		layers[0]()
+	}
+	cancelled := w.callIn(ctx, w.o.patient())
+	var cancelling sync.WaitGroup
+	for i, after := range at {
+		cancelling.Go(func() {
+			timer := time.NewTimer(after)
+			<-timer.C
+			layers[i]()
+			cancelled.leave()
+		})
+	}
+	cancelling.Wait()
+	w.finish()
+	w.checkAnnounced(cancelled, before)
+	for _, c := range w.callers {
+		if c != cancelled && c.err != nil {
+			w.fatalf("call %s was not cancelled, and ended with %v", c.params, c.err)
+		}
+	}
+}
+
+// layered returns a context within as many others, and what cancels each.
+func layered(n int) (ctx context.Context, cancels []context.CancelFunc) {
+	ctx = context.Background()
+	for range n {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		cancels = append(cancels, cancel)
+	}
+	return ctx, cancels
+}
+
+// checkAnnounced wants the peer to be told once of a call it has and nobody
+// waits for, and of no other.
+func (w *world) checkAnnounced(c *caller, before bool) {
+	w.t.Helper()
+	passed := w.outer.passages(c.params)
+	if before && len(passed) > 0 {
+		w.fatalf("call %s was sent after it was cancelled", c.params)
+	}
+	if len(passed) == 0 {
+		return
+	}
+	told := w.outer.announced(passed[0].id)
+	if told > 1 || c.err == nil && told > 0 {
+		w.fatalf("the peer was told %d times that call %s was abandoned, which ended with %v", told, c.params, c.err)
+	}
+	if _, ours := w.o.Conn.Dialect.(cancelling); ours && c.err != nil && told == 0 && !w.o.RealTime {
+		w.fatalf("the peer was not told that call %s was abandoned", c.params)
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/ledger"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
 // A record is what was seen of the calls of one Conn: by its callers, on both
@@ -154,3 +158,117 @@ func (noticing) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, 
 }
 
 func (l noticing) ServeNotification(context.Context, *conn.Incoming) { l.note(func() { l.handled++ }) }
+
+// audit lists what is not true of a Conn whose calls have ended.
+func (s *soaked) audit() []string {
+	r, final := s.record, s.conn.Stats()
+	balance := r.Balance(final)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if balance != nil {
+		r.blame("%v", balance)
+	}
+	repeated := 0
+	for params, a := range r.entries {
+		repeated += max(a.handed-a.accepted, 0)
+		if wrong := a.audit(s.o.allows(fault.Duplicate)); wrong != "" {
+			r.blame("call %s: %s: %+v", params, wrong, *a)
+		}
+	}
+	if most := s.repeats(); repeated > most {
+		r.blame("%d requests were repeated, and %d by faults", repeated, most)
+	}
+	r.auditFrames(s.atRest, !s.o.RealTime)
+	nothingKept(final, r.blame)
+	return r.wrong
+}
+
+// audit says what is not true of one call, or returns "".
+func (a *account) audit(mayRepeat bool) string {
+	switch wrong := a.Contradiction(a.handed); {
+	case wrong != "":
+		return wrong
+	case a.accepted > 1:
+		return fmt.Sprintf("the Conn sent it %d times", a.accepted)
+	case a.handed > a.accepted && !mayRepeat:
+		return "it was handed on more often than it was sent"
+	default:
+		return ""
+	}
+}
+
+// repeats is how many frames faults have sent twice.
+func (s *soaked) repeats() (n int) {
+	for _, e := range s.faults.Log() {
+		if e.Kind == fault.Duplicate && e.Direction == fault.Outbound {
+			n++
+		}
+	}
+	return n
+}
+
+// auditFrames checks that the Conn counts everything that was delivered, once it
+// has come to rest.
+func (l *record) auditFrames(stats conn.Stats, rested bool) {
+	answers := stats.Settled[conn.Answered][conn.Sent] + stats.Settled[conn.PeerError][conn.Sent] + stats.Late + stats.Unknown
+	for _, c := range []struct {
+		what            string
+		seen, inTheBook uint64
+	}{
+		{"answers", uint64(l.replies), answers},
+		{"malformed frames", uint64(l.malformed), stats.Malformed},
+		{"notifications", uint64(l.notified), uint64(l.handled) + stats.Shed},
+	} {
+		if c.inTheBook > c.seen || rested && c.inTheBook < c.seen {
+			l.blame("%d %s were delivered, and %d are counted", c.seen, c.what, c.inTheBook)
+		}
+	}
+}
+
+// books are the sums of all rounds of a soak.
+type books struct {
+	made       int
+	took       time.Duration
+	told       ledger.Counts
+	executed   int // by the peers
+	twice      int // of those, more than once
+	reconnects int
+	stats      conn.Stats // the counts of frames
+	faults     map[fault.Kind]int
+}
+
+func newBooks() *books { return &books{told: ledger.Counts{}, faults: map[fault.Kind]int{}} }
+
+func (b *books) add(s *soaked) {
+	b.made += len(s.record.entries)
+	b.told.Add(s.record.Told())
+	for _, a := range s.record.entries {
+		b.executed += min(a.Executed, 1)
+		b.twice += max(a.Executed-1, 0)
+	}
+	b.reconnects += max(s.record.links-1, 0)
+	b.stats.Late += s.atRest.Late
+	b.stats.Unknown += s.atRest.Unknown
+	b.stats.Malformed += s.atRest.Malformed
+	b.stats.Shed += s.atRest.Shed
+	for _, e := range s.faults.Log() {
+		b.faults[e.Kind]++
+	}
+}
+
+func (b *books) answered() uint64 { return b.told[ledger.Answered()] }
+
+// String is a table of calls by cause and delivery, and the counts.
+func (b *books) String() string {
+	var text strings.Builder
+	text.WriteString(b.told.String())
+	fmt.Fprintf(&text, "%d calls, of which the peers have executed %d, and %d again\n", b.made, b.executed, b.twice)
+	fmt.Fprintf(&text, "answers: %d late, %d unknown; frames: %d malformed, %d shed; reconnects: %d\n",
+		b.stats.Late, b.stats.Unknown, b.stats.Malformed, b.stats.Shed, b.reconnects)
+	fmt.Fprint(&text, "faults:")
+	for _, kind := range slices.Sorted(maps.Keys(b.faults)) {
+		fmt.Fprintf(&text, " %d %s,", b.faults[kind], kind)
+	}
+	fmt.Fprintf(&text, "\nin %v, %.0f calls a second\n", b.took.Round(time.Millisecond), float64(b.made)/b.took.Seconds())
+	return text.String()
+}
