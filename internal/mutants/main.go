@@ -1,21 +1,21 @@
-// Mutants breaks a package on purpose, in one small way at a time, and tells
-// which breaks its tests do not notice.
+// Mutants changes a package in one small way at a time, and prints the changes
+// that its tests do not notice.
 //
 //	go run ./internal/mutants [flags] package...
 //
-// A break is a mutant: a comparison moved or turned round, a condition or a
-// statement left out, a sum made a difference. One that a test notices is
-// killed, and so is one that never ends; any other has lived. Where a package
-// declares files pure (//bowline:pure), only those are broken.
+// Each change is a mutant: a comparison moved or negated, a condition or a
+// statement left out, a sum turned into a difference. A mutant is killed when a
+// test fails or hangs; otherwise it has lived. If a package declares files pure
+// (//bowline:pure), only those are changed.
 //
-// Every mutant is compiled into one test binary, each as a copy of the body of
-// its function, and a variable of the environment selects one; so a mutant
-// costs one run of the tests, and no build (ADR-0026).
+// All mutants are compiled into one test binary, each as a copy of the body of
+// its function, and an environment variable selects one. So a mutant costs one
+// run of the tests, and no build (ADR-0026).
 //
-// It fails when less than -efficacy percent of the mutants of a package were
-// killed, when one has lived that the file -survivors does not explain, and
-// when that file explains one that was killed. With -update it first brings
-// the lines of the file up to date, and what is left to do is to give reasons.
+// The program fails when fewer than -efficacy percent of a package's mutants
+// were killed, when the file -survivors does not explain a mutant that has
+// lived, and when that file explains one that was killed. With -update it first
+// rewrites the lines of the file; add the missing reasons by hand.
 package main
 
 import (
