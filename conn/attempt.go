@@ -22,7 +22,7 @@ func (m *making) attempt(ctx context.Context) outcome {
 	if r.OnProgress != nil {
 		waiting.progress = make(chan json.RawMessage, 1)
 	}
-	if !c.mailbox.post(ev) {
+	if !c.post(ev) {
 		waiting.releaseSlot()
 		return c.refusedUnposted()
 	}
@@ -58,7 +58,7 @@ func (m *making) address() outcome {
 	switch {
 	case status.State == Ready || m.by.handshake != nil:
 		return outcome{}
-	case status.State == Closing || c.present.Load() == nil:
+	case status.State == Closing || c.running.Load() == nil:
 		return c.refusedUnposted()
 	default:
 		return outcome{ending: ending{Refused, NotSent, &StateError{status.State, status.Reason}}}

@@ -249,7 +249,7 @@ func (c *Conn) leave(ctx context.Context, ev event) {
 	if leavingCause(ctx) == TimedOut {
 		ev.timeout = -1
 	}
-	c.mailbox.post(ev)
+	c.post(ev)
 }
 
 func leavingCause(ctx context.Context) Cause {
@@ -272,8 +272,8 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 	waiting := c.newCall()
 	m := Message{Method: method, Params: params}
 	out := m.notification(jsonrpc.ID{}, &waiting.route)
-	out.call, out.stream, out.notice = waiting, by.stream(), true
-	posted := c.mailbox.post(event{
+	out.call, out.stream, out.notification = waiting, by.stream(), true
+	posted := c.post(event{
 		kind: noticeMade, handshake: by.handshake != nil, serving: by.serving != nil || c.serves(ctx), epoch: by.epoch(c), out: out,
 	})
 	if !posted {

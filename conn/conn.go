@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,20 +19,19 @@ type Conn struct {
 	transport transport.Transport // of an initiator
 	link      transport.Link      // of an acceptor, until Run takes it
 
-	born       time.Time
-	lastID     atomic.Int64
-	slots      chan struct{}
-	calls      sync.Pool // of *call
-	mailbox    *mailbox
-	notices    *notices
-	status     atomic.Pointer[Status]
-	counters   counters
-	companions atomic.Pointer[companions]    // nil before the first
-	present    atomic.Pointer[chan struct{}] // closed when the present Run returns; nil outside
-	stopping   atomic.Bool
-	done       chan struct{} // closed when Run has ended in closing
-	epoch      uint64        // where the next Run continues
-	gap        *gap          // the loop's: since it was ready; nil while it is, and before it has been
+	born          time.Time
+	lastID        atomic.Int64
+	slots         chan struct{}
+	calls         sync.Pool            // of *call
+	running       atomic.Pointer[loop] // nil outside Start and Run
+	notifications *notifications
+	status        atomic.Pointer[Status]
+	counters      counters
+	background    atomic.Pointer[background] // nil before the first
+	stopping      atomic.Bool
+	done          chan struct{} // closed when the Conn is closed for good
+	epoch         uint64        // where the next Run continues
+	gap           *gap          // the loop's: since it was ready; nil while it is, and before it has been
 }
 
 // New makes an initiator: it opens links through t, and opens another, after a
@@ -64,11 +64,10 @@ func newConn(r role, initial State, o Options) *Conn {
 		role:    r,
 		born:    time.Now().Add(-time.Nanosecond), // so that no instant is zero
 		slots:   make(chan struct{}, o.SendSlots),
-		mailbox: new(mailbox),
 		done:    make(chan struct{}),
 	}
-	c.notices = &notices{
-		handle: c.handle, eased: func() { c.mailbox.post(event{kind: eased}) },
+	c.notifications = &notifications{
+		handle: c.handle, eased: func() { c.post(event{kind: eased}) },
 		bound: o.MaxNotices, boundSize: o.MaxHeld,
 	}
 	c.status.Store(&Status{State: initial, Since: c.born, changed: make(chan struct{})})
@@ -81,88 +80,98 @@ func (c *Conn) Name() string { return c.options.Name }
 // Owner is Options.Owner.
 func (c *Conn) Owner() any { return c.options.Owner }
 
-// Run has the Conn live. It waits for its end, while another goroutine does the
-// work, one that exists while there is some and for 100 ms after. Run returns
-// when the Conn has closed: nil after Stop, Close, the end of ctx, which means
-// Stop, or a peer that ended in good order; otherwise the Reason it closed for.
-// A *StuckError is joined when code that was handed in is still running, and
-// what the link said when it could not close cleanly.
+// Run starts the Conn and waits for its end. It returns nil after Stop, after
+// Close, when ctx has ended (which means Stop), and when the peer of an acceptor
+// has left in good order; otherwise it returns the Reason that the Conn closed
+// for. Run joins to that a *StuckError if code that the Conn was given still
+// runs, and the error of a link that could not be closed cleanly.
 //
-// After a panic, or runtime.Goexit, of its goroutine, which calls Send and Grant
-// of the link, Run returns a *PanicError, every call having ended as LinkLost,
-// with an unknown delivery unless it surely never left; an initiator may be run
-// again, and continues its ids and epochs. Other code that a Conn is given costs
-// only what it was for.
+// A panic on the Conn's own goroutine, which also calls Send and Grant of the
+// link, ends Run with a *PanicError. Every call ends as LinkLost, with the
+// delivery Unknown unless the request surely never left. An initiator may then
+// be run again: it keeps its ids and its epochs. A panic in other code that the
+// Conn was given costs only what that code was called for.
 //
-// A context that ends with a cause that wraps ErrInterrupted has Run do the same
-// without a panic: the link is closed within Options.StopGrace, what ran for it
-// ends, the state is Starting for the Reason Interrupted, and Run returns that
-// cause. So the handle survives while whoever runs it runs it anew. An acceptor
-// stops instead, and so does a Conn that was to stop or close anyway.
+// If ctx ends with a cause that wraps ErrInterrupted, an initiator does the same
+// without a panic: it ends all calls as LinkLost, closes the link within
+// Options.StopGrace, enters the state Starting for the Reason Interrupted, and
+// Run returns that cause. A supervisor that restarts the Conn this way can call
+// Run again; whoever waits for the Conn to be ready goes on waiting. An acceptor
+// stops instead, and so does a Conn that was stopping or closing.
+//
+// Run returns ErrRunning if the Conn runs already, and ErrNotRunning if it has
+// closed.
 func (c *Conn) Run(ctx context.Context) error {
-	entered, ended := make(chan func(), 1), make(chan error, 1)
-	go c.run(ctx, entered, ended)
-	leave, ok := <-entered
-	if !ok {
-		return <-ended
-	}
-	defer leave() // not before: what this goroutine posts is for that loop
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		c.endWith(ctx)
-		return <-ended
-	}
-}
-
-// Start is Run without a goroutine while there is nothing to do: an event that
-// comes to an idle Conn gets one, which serves requests as well, until the Conn
-// is idle again. It returns once the first is idle, with the link bound, and
-// fails like Run with ErrRunning and ErrNotRunning. What Run would return is
-// given to over, once, on the last of those goroutines; Close and Done may tell
-// of the end before. All that is said of Run elsewhere holds for Start.
-func (c *Conn) Start(ctx context.Context, over func(error)) error {
-	var l *loop
-	l, leave, err := c.enter(ctx, func() { go l.runWhileBusy() }, func() { l.runWhileBusy() })
+	over := make(chan error, 1)
+	l, err := c.start(ctx, false, func(err error) { over <- err })
 	if err != nil {
 		return err
 	}
-	l.heed(ctx)
-	unhook := c.endsWith(ctx)
-	l.ends = func(err error) {
-		unhook()
-		leave()
-		over(err)
+	select {
+	case err := <-over:
+		return err
+	case <-ctx.Done():
+		l.endWith(ctx)
+		return <-over
 	}
-	closed, next, err := l.turns()
-	if next != nil {
-		go l.workAlone(next) // the caller's goroutine serves nobody
-	}
-	if closed {
-		l.ends(err)
-	}
-	return nil
 }
 
-// enter gives the Conn a loop, which is to leave when its turns are over.
-func (c *Conn) enter(ctx context.Context, wake, turn func()) (l *loop, leave func(), err error) {
-	over := make(chan struct{})
-	if !c.present.CompareAndSwap(nil, &over) {
-		return nil, nil, ErrRunning
+// Start is Run without the wait: it returns once the link of an acceptor is
+// bound, or an initiator has begun to open one. When the Conn ends, over is
+// called once, on a goroutine of the Conn, with what Run would return; Done may
+// be closed a little before. Start itself fails with ErrRunning or ErrNotRunning,
+// as Run does, and then over is not called.
+//
+// A Conn has a goroutine while there is something to do and for 100 ms after
+// that. An idle Conn has none, and costs only memory.
+func (c *Conn) Start(ctx context.Context, over func(error)) error {
+	_, err := c.start(ctx, true, over)
+	return err
+}
+
+// start has a loop run, and watch over the context unless its caller does. It
+// uses a stack of its own: that of Run's caller would never shrink again, and
+// such callers are many and wait for long.
+func (c *Conn) start(ctx context.Context, watch bool, over func(error)) (l *loop, err error) {
+	begun := make(chan error, 1)
+	go func() {
+		entered, err := c.enter(ctx, over)
+		if err != nil {
+			begun <- err
+			return
+		}
+		if watch {
+			entered.watch(ctx)
+		}
+		l, entered.begun = entered, begun
+		entered.run()
+	}()
+	err = <-begun
+	return l, err
+}
+
+// enter gives the Conn a loop, whose mailbox is open.
+func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, error) {
+	l := newLoop(c, ctx)
+	if !c.running.CompareAndSwap(nil, l) {
+		return nil, ErrRunning
 	}
 	if c.State() == Closing {
-		c.present.Store(nil)
-		return nil, nil, ErrNotRunning
+		c.running.Store(nil)
+		return nil, ErrNotRunning
 	}
-	l = newLoop(c)
-	detach := l.attach(ctx, wake, turn)
-	return l, func() {
-		detach()
-		c.counters.depths.clear()
-		c.present.Store(nil)
-		close(over)
-	}, nil
+	l.over = over
+	if why := context.Cause(ctx); why != nil && !errors.Is(why, ErrInterrupted) {
+		l.cancelled = why
+	}
+	l.mailbox.start(l.resume)
+	return l, nil
+}
+
+// post hands an event to the loop, or reports false when none will take it.
+func (c *Conn) post(ev event) bool {
+	l := c.running.Load()
+	return l != nil && l.mailbox.post(ev)
 }
 
 // Done is closed when Run has returned and the Conn is closed for good.
@@ -197,35 +206,14 @@ func (s *Status) blame() Reason {
 }
 
 // Wake says that the peer is back: a backoff ends now.
-func (c *Conn) Wake() { c.mailbox.post(event{kind: woken}) }
+func (c *Conn) Wake() { c.post(event{kind: woken}) }
 
 // Stop ends every call at once and closes the link within Options.StopGrace.
 // It does not wait; Done tells. It may be called from anywhere, and again.
 // A Conn that is not running stops as soon as Run runs.
 func (c *Conn) Stop() {
 	c.stopping.Store(true)
-	c.mailbox.post(event{kind: stopAsked})
-}
-
-// endWith does what the end of Run's context asks for.
-func (c *Conn) endWith(ctx context.Context) { c.mailbox.post(endOf(ctx)) }
-
-// endsWith has the end of a context do that, until it is unhooked. That is of no
-// concern to a later loop.
-func (c *Conn) endsWith(ctx context.Context) (unhook func()) {
-	if ctx.Done() == nil {
-		return func() {}
-	}
-	posted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(posted)
-		c.endWith(ctx)
-	})
-	return func() {
-		if !stop() {
-			<-posted
-		}
-	}
+	c.post(event{kind: stopAsked})
 }
 
 // Close takes no new calls, lets what is in flight finish, closes the link and
@@ -243,12 +231,12 @@ func (c *Conn) Close(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		grace = time.Until(deadline) / 100 * 99 // the rest is for the link to close
 	}
-	run := c.present.Load() // first, so that the Run that is waited for is the one that is asked, or one before
-	asked := c.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)})
-	if !asked || run == nil {
+	l := c.running.Load() // the one that is asked, and waited for
+	asked := l != nil && l.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)})
+	if !asked {
 		c.Stop()
 	}
-	if run == nil {
+	if l == nil {
 		return c.closed()
 	}
 	select {
@@ -256,11 +244,11 @@ func (c *Conn) Close(ctx context.Context) error {
 		if asked {
 			return c.cutShort()
 		}
-	case <-*run:
-		c.Stop() // this Run may have ended without having heard of it
+	case <-l.ended:
+		c.Stop() // it may have ended without having heard of it
 	case <-ctx.Done():
 		c.Stop()
-		<-*run
+		<-l.ended
 		return context.Cause(ctx)
 	}
 	return c.closed()

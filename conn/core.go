@@ -179,7 +179,7 @@ func (c *core) onAftermath(now instant, ev *event) {
 	switch {
 	case ev.kind == replied:
 		c.onReplied(now, ev)
-	case ev.out.notice:
+	case ev.out.notification:
 		c.settle(now, request{call: ev.out.call}, ending{LinkLost, NotSent, c.reason}, nil)
 	}
 }
@@ -193,11 +193,11 @@ func (c *core) attached() bool {
 func (c *core) emit(fx effect) { c.out = append(c.out, fx) }
 
 // rest gives up what only work needs, when none is in sight.
-func (c *core) rest() {
+func (c *core) park() {
 	c.out = nil
-	c.pending.rest()
-	c.incoming.rest()
-	c.streams.rest()
+	c.pending.park()
+	c.incoming.park()
+	c.streams.park()
 }
 
 // maxEffects is how many effects of capacity a step keeps for the next one.

@@ -122,7 +122,7 @@ func rested(t *testing.T, work func(*driver)) *driver {
 	t.Helper()
 	d := driveReady(t, Options{})
 	work(d)
-	d.core.rest()
+	d.core.park()
 	d.forget()
 	return d
 }

@@ -130,6 +130,7 @@ type Incoming struct {
 	reply   transport.Route // of the response
 	task    *task           // set by the shell while it is being served
 	serving task            // what task points to then
+	worker  *worker         // whose handler serves it
 }
 
 // ID is the request's id; the zero ID for a notification.

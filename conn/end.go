@@ -10,9 +10,25 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// leave is the end of a loop: nothing refers to it any more.
+func (l *loop) leave() {
+	c := l.conn
+	if l.unwatch != nil {
+		l.unwatch()
+	}
+	c.options.Gate.leave(l)
+	c.options.Wheel.unset(l)
+	stop(l.timer)
+	stop(l.patience)
+	l.workers.dismiss()
+	c.counters.depths.clear()
+	c.running.Store(nil)
+	close(l.ended)
+}
+
 // close is the regular end of a Conn.
 func (l *loop) close() error {
-	for l.batch = l.conn.mailbox.end(); len(l.batch) > 0; {
+	for l.batch = l.mailbox.close(); len(l.batch) > 0; {
 		ev := &l.batch[0]
 		l.batch = l.batch[1:]
 		if ev.kind == linkOpened {
@@ -23,36 +39,31 @@ func (l *loop) close() error {
 	}
 	stuck := l.stuck()
 	close(l.conn.done)
-	return l.verdict(stuck)
-}
-
-// verdict is what Run returns.
-func (l *loop) verdict(stuck error) error {
 	var err error
 	switch reason := l.core.reason; reason.Kind {
 	case Stopped, Drained, PeerEnded:
 	default:
 		err = reason
 	}
-	if stuck == nil && l.remains == nil {
+	if stuck == nil && l.closeErr == nil {
 		return err
 	}
-	return errors.Join(err, stuck, l.remains)
+	return errors.Join(err, stuck, l.closeErr)
 }
 
-// stuck gives notifications, companions and hooks the time to finish, and names
-// what is running still.
+// stuck gives notifications, background functions and hooks the time to finish,
+// and names what still runs.
 func (l *loop) stuck() error {
-	names := l.tasks.names()
-	shed, settled := l.conn.notices.settle(l.conn.options.StopGrace)
+	names, grace := l.tasks.names(), l.conn.options.StopGrace
+	shed, settled := l.conn.notifications.settle(grace)
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}
 	if !settled {
 		names = append(names, "a notification handler")
 	}
-	names = append(names, l.conn.companions.Load().settle(l.conn.options.StopGrace)...)
-	if l.events != nil && !l.events.settle(l.conn.options.StopGrace) {
+	names = append(names, l.conn.background.Load().await(grace)...)
+	if l.hooks != nil && !l.hooks.settle(grace) {
 		names = append(names, "a telemetry hook")
 	}
 	if len(names) == 0 {
@@ -61,42 +72,20 @@ func (l *loop) stuck() error {
 	return &StuckError{Tasks: names}
 }
 
-// recoverPanic turns a panic of the loop into an error. What has ended its
-// goroutine cannot be kept from that, so the end of the loop follows here.
-func (l *loop) recoverPanic(err *error) {
-	value, exited := recover(), *err == errExited
-	if value == nil && !exited {
-		return
-	}
-	if exited = value == nil; exited {
-		value = errExited
-	}
-	panicked := &PanicError{Value: value, Stack: debug.Stack()}
-	l.reportPanic("Run", panicked)
-	if *err = l.breakOff(Reason{LinkBroken, panicked}); exited {
-		l.ends(*err)
-	}
-}
-
-// endOf is what the end of Run's context asks for.
-func endOf(ctx context.Context) event {
+// endWith does what the end of Start's context asks for.
+func (l *loop) endWith(ctx context.Context) {
 	end := event{kind: stopAsked, err: context.Cause(ctx)}
 	if errors.Is(end.err, ErrInterrupted) {
 		end.kind = interrupted
 	}
-	return end
+	l.mailbox.post(end)
 }
 
-// heed has a loop end whose context had ended before there was anybody to be told.
-func (l *loop) heed(ctx context.Context) {
-	if ctx.Err() == nil {
-		return
-	}
-	if end := endOf(ctx); end.kind == stopAsked {
-		l.late = end.err
-	} else {
-		l.conn.mailbox.post(end)
-	}
+// afterPanic ends the loop after a panic on its goroutine.
+func (l *loop) afterPanic(value any) error {
+	panicked := &PanicError{Value: value, Stack: debug.Stack()}
+	l.reportPanic("Run", panicked)
+	return l.breakOff(Reason{LinkBroken, panicked})
 }
 
 // isLast reports whether the Conn ends with this loop, whatever ends that.
@@ -104,99 +93,111 @@ func (l *loop) isLast() bool {
 	return l.conn.role == acceptor || l.conn.stopping.Load() || l.core.state() == Closing
 }
 
-// breakOff ends the loop without the core: every caller is told, and everything
-// the loop had started is ended. Another Run of an initiator continues the ids
-// and epochs, unless it was to stop anyway.
+// breakOff ends the loop without the core: it settles every caller and ends
+// everything that the loop has begun. Another Start of an initiator continues
+// the ids and epochs, unless the Conn was to stop anyway.
 func (l *loop) breakOff(why Reason) error {
-	c, to, over := l.conn, Starting, l.isLast()
-	if over {
+	c, to, grace := l.conn, Starting, l.conn.options.StopGrace
+	last := l.isLast()
+	if last {
 		to = Closing
 	}
 	c.epoch = l.core.epoch
 	c.options.Gate.leave(l)
-	unread := c.mailbox.end()
 	l.move(to, why, c.epoch, time.Time{})
-	l.abandon(why, unread)
-	err := errors.Join(why.Err, l.dismantle(why))
-	if over {
+	l.settleCallers(why)
+	l.cancelAll(why)
+	l.closeErr = nil
+	if l.incarnation != nil {
+		l.closeLink(c.epoch, nil, grace)
+	}
+	l.awaitTasks(why, 2*grace) // one for the link, one for handlers
+	l.discard(why, l.mailbox.close())
+	err := errors.Join(why.Err, l.closeErr, l.stuck())
+	if last {
 		close(c.done)
 	}
 	return err
 }
 
-// dismantle ends the incarnation. A link that takes too long to close is left
-// behind, and named.
-func (l *loop) dismantle(why error) error {
-	grace, closed := l.conn.options.StopGrace, make(chan error, 1)
-	l.cancelAll(why)
-	if l.next != nil {
-		go l.workAlone(l.next) // begun, so it ends by itself
-		l.next = nil
-	}
-	if l.inc != nil && l.inc.link != nil {
-		closing := l.tasks.add("closing the link", func(error) {})
-		go l.carryOut(closing, func() error { return l.inc.link.Close(grace) }, func(err error) { closed <- err })
-	}
-	l.tasks.await(2 * grace) // one for the link, one for handlers
-	select {
-	case err := <-closed:
-		return errors.Join(err, l.stuck())
-	default:
-		return l.stuck()
-	}
-}
-
-// abandon ends every call this loop knows of: each may have been executed,
-// unless it surely never left.
-func (l *loop) abandon(why error, unread []event) {
-	told := make(map[*call]bool)
-	tell := func(id int64, c *call, o outcome) {
+// settleCallers ends every call that this loop knows of: each may have been
+// executed, unless it surely never left.
+func (l *loop) settleCallers(why error) {
+	told := make(map[*call]bool) // who was told may be in use for another call already
+	end := func(id int64, c *call, o outcome) {
 		if c != nil && !told[c] && !c.settled {
 			told[c] = true
 			c.settle(o)
-			l.settled(id, o.cause)
+			l.countLost(id, o.cause)
 		}
 	}
-	unsent := outcome{ending: ending{LinkLost, NotSent, why}}
-	unknown := outcome{ending: ending{LinkLost, Unknown, why}}
-	for _, fx := range l.left() {
-		switch {
-		case fx.kind == settle:
-			tell(fx.id, fx.call, outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
-		case fx.out.notice:
-			tell(0, fx.out.call, unknown) // the link may have panicked after taking it
+	lost := func(d Delivery) outcome { return outcome{ending: ending{LinkLost, d, why}} }
+	effects := l.unperformed
+	if l.current != nil { // the core panicked: it has said this much
+		effects = l.core.out
+	}
+	for _, fx := range effects {
+		if fx.kind == settle {
+			end(fx.id, fx.call, outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
+		} else if fx.out.notification {
+			end(0, fx.out.call, lost(Unknown)) // the link may have panicked after taking it
 		}
-		l.discard(fx.link)
+		l.closeUnbound(fx.link)
 	}
 	for _, r := range l.core.pending.byID {
-		tell(r.id, r.call, outcome{ending: ending{LinkLost, r.unanswered(), why}})
+		end(r.id, r.call, lost(r.unanswered()))
 	}
 	for _, out := range l.core.outbound.queue {
-		tell(out.id, out.call, unsent)
+		end(out.id, out.call, lost(NotSent))
 	}
 	events := slices.Clone(l.returned)
-	if l.present != nil {
-		events = append(events, *l.present)
+	if l.current != nil {
+		events = append(events, *l.current)
 	}
-	events = append(events, l.batch...)
-	for _, ev := range append(events, unread...) {
-		tell(ev.out.id, ev.out.call, unsent)
-		l.discard(ev.link)
+	for _, ev := range append(events, l.batch...) {
+		end(ev.out.id, ev.out.call, lost(NotSent))
+		l.closeUnbound(ev.link)
 	}
 }
 
-// left is what the core has said and the loop has not done: all of it when the
-// core itself panicked.
-func (l *loop) left() []effect {
-	if l.present != nil {
-		return l.core.out
+// awaitTasks waits for the tasks, for at most the grace. What is posted
+// meanwhile comes too late.
+func (l *loop) awaitTasks(why error, grace time.Duration) {
+	l.overdue = false
+	patience := time.AfterFunc(grace, func() { l.mailbox.post(event{kind: overdue}) })
+	defer patience.Stop()
+	woken := make(chan struct{}, 1)
+	l.mailbox.start(func() { woken <- struct{}{} })
+	for len(l.tasks) > 0 && !l.overdue {
+		events := l.mailbox.take(nil)
+		if len(events) == 0 {
+			<-woken
+		}
+		l.discard(why, events)
 	}
-	return l.unperformed
 }
 
-// discard closes a link that was never attached.
-func (l *loop) discard(link transport.Link) {
-	if link != nil && (l.inc == nil || l.inc.link != link) {
+// discard goes through events that no core will see.
+func (l *loop) discard(why error, events []event) {
+	for i := range events {
+		ev := &events[i]
+		l.endTask(ev)
+		switch ev.kind {
+		case overdue:
+			l.overdue = true
+		case linkGone:
+			l.closeErr = ev.err
+		}
+		if waiting := ev.out.call; waiting != nil && !waiting.settled {
+			waiting.settle(outcome{ending: ending{LinkLost, NotSent, why}})
+		}
+		l.closeUnbound(ev.link)
+	}
+}
+
+// closeUnbound closes a link that was never attached.
+func (l *loop) closeUnbound(link transport.Link) {
+	if link != nil && (l.incarnation == nil || l.incarnation.link != link) {
 		closeUnwanted(link)
 	}
 }

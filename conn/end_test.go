@@ -24,9 +24,14 @@ func (faulty) Cancel(int64, error) Message { panic("cancel") }
 func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(opener{}, Options{})
-		l := newLoop(c)
+		ended := make(chan error, 1)
+		l, err := c.enter(t.Context(), func(err error) { ended <- err })
+		if err != nil {
+			t.Fatal(err)
+		}
 		l.core.dialect = faulty{}
-		ended := turning(l)
+		l.begun = make(chan error, 1)
+		go l.run()
 		synctest.Wait()
 		results := make(chan error, 2)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -66,15 +71,15 @@ func (c *closable) Close(time.Duration) error { c.closes++; return nil }
 func TestNothingIsLeftInTheMailbox(t *testing.T) {
 	for name, end := range map[string]func(*loop){
 		"regular end": func(l *loop) { l.close() },
-		"panic":       func(l *loop) { l.abandon(errors.New("panic"), l.conn.mailbox.end()) },
+		"panic":       func(l *loop) { l.discard(errors.New("panic"), l.mailbox.close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLoop(New(opener{}, Options{}))
+			l := newLoop(New(opener{}, Options{}), context.Background())
 			l.step(&event{kind: stopAsked})
 			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
-			l.conn.mailbox.begin(func() {}, nil)
-			l.conn.mailbox.post(event{kind: linkOpened, link: link})
-			l.conn.mailbox.post(event{kind: callMade, out: outboundFrame{id: 1, call: caller}})
+			l.mailbox.start(func() {})
+			l.mailbox.post(event{kind: linkOpened, link: link})
+			l.mailbox.post(event{kind: callMade, out: outboundFrame{id: 1, call: caller}})
 			end(l)
 			if link.closes != 1 {
 				t.Errorf("the link was closed %d times", link.closes)
@@ -100,20 +105,20 @@ func TestPanicFindsWhatIsUnderWay(t *testing.T) {
 		want  Delivery
 	}{
 		"the call of the event that is stepped": {func(l *loop, caller *call, link transport.Link) {
-			l.present = &event{kind: callMade, out: outboundFrame{id: 1, call: caller}, link: link}
+			l.current = &event{kind: callMade, out: outboundFrame{id: 1, call: caller}, link: link}
 		}, NotSent},
 		"a notification that the link may have taken": {func(l *loop, caller *call, link transport.Link) {
-			l.unperformed = []effect{{out: outboundFrame{notice: true, call: caller}, link: link}}
+			l.unperformed = []effect{{out: outboundFrame{notification: true, call: caller}, link: link}}
 		}, Unknown},
 		"what the core had said when it panicked": {func(l *loop, caller *call, link transport.Link) {
-			l.present = &event{kind: callLeft, id: 1}
+			l.current = &event{kind: callLeft, id: 1}
 			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, link: link}}
 		}, Sent},
 	} {
-		l := newLoop(New(opener{}, Options{}))
+		l := newLoop(New(opener{}, Options{}), context.Background())
 		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
 		test.place(l, caller, link)
-		l.abandon(errors.New("panic"), nil)
+		l.settleCallers(errors.New("panic"))
 		select {
 		case o := <-caller.done:
 			if o.delivery != test.want || link.closes != 1 {
@@ -126,16 +131,13 @@ func TestPanicFindsWhatIsUnderWay(t *testing.T) {
 }
 
 // readied is the loop of a Conn that is ready; the test has its turns.
-func readied(t *testing.T, c *Conn) (l *loop, leave func()) {
-	l, leave, err := c.enter(t.Context(), func() {}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+func readied(t *testing.T, c *Conn) *loop {
+	l := entered(t, c)
 	for c.State() != Ready {
-		l.turns()
+		l.work()
 		synctest.Wait()
 	}
-	return l, leave
+	return l
 }
 
 // What comes behind an interruption, in one turn with it, is not begun, and
@@ -145,13 +147,13 @@ func readied(t *testing.T, c *Conn) (l *loop, leave func()) {
 func TestInterruptionEndsTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(opener{}, Options{})
-		l, leave := readied(t, c)
-		defer leave()
+		l := readied(t, c)
+		defer l.leave()
 		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
-		c.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
-		c.mailbox.post(event{kind: linkOpened, epoch: 1, link: link})
-		c.mailbox.post(event{kind: callMade, epoch: 1, out: outboundFrame{id: 1, call: caller}})
-		if over, _, err := l.turns(); !over || !errors.Is(err, ErrInterrupted) {
+		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
+		l.mailbox.post(event{kind: linkOpened, epoch: 1, link: link})
+		l.mailbox.post(event{kind: callMade, epoch: 1, out: outboundFrame{id: 1, call: caller}})
+		if _, over, err := l.work(); !over || !errors.Is(err, ErrInterrupted) {
 			t.Errorf("over: %v, %v", over, err)
 		}
 		if o := <-caller.done; o.cause != LinkLost || o.delivery != NotSent || link.closes != 1 {
@@ -166,14 +168,14 @@ func TestInterruptionEndsTheTurn(t *testing.T) {
 func TestStopBehindAnInterruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(opener{}, Options{})
-		l, leave := readied(t, c)
-		defer leave()
-		c.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
+		l := readied(t, c)
+		defer l.leave()
+		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		c.Stop()
-		over, _, err := l.turns()
+		_, over, err := l.work()
 		for !over {
 			synctest.Wait()
-			over, _, err = l.turns()
+			_, over, err = l.work()
 		}
 		if err != nil || c.State() != Closing {
 			t.Errorf("%s: %v", c.State(), err)
@@ -193,14 +195,14 @@ func TestCloseBehindTheEndOfARun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, closing := New(opener{}, Options{}), make(chan error, 1)
-				l, leave := readied(t, c)
-				c.mailbox.post(end)
+				l := readied(t, c)
+				l.mailbox.post(end)
 				go func() { closing <- c.Close(context.Background()) }()
 				synctest.Wait()
-				if over, _, err := l.turns(); !over || err == nil || c.State() != Starting {
+				if _, over, err := l.work(); !over || err == nil || c.State() != Starting {
 					t.Errorf("over: %v, %s, %v", over, c.State(), err)
 				}
-				leave()
+				l.leave()
 				if err := <-closing; !errors.Is(err, ErrNotRunning) {
 					t.Errorf("Close: %v", err)
 				}

@@ -98,5 +98,4 @@ const (
 	// The shell's own.
 	overdue     // tasks were waited for long enough
 	interrupted // the loop is to end, and the Conn to stay
-	quiet       // nothing may have happened for a while
 )

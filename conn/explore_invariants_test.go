@@ -157,7 +157,7 @@ func (w *scene) checkCalls() {
 		book, queued := &w.calls[id], false
 		for i := range c.outbound.queue {
 			out := &c.outbound.queue[i]
-			queued = queued || (id > 0 && out.id == int64(id)) || id == 0 && out.notice
+			queued = queued || (id > 0 && out.id == int64(id)) || id == 0 && out.notification
 		}
 		r := c.pending.byID[int64(id)]
 		waits := book.made && !book.settled

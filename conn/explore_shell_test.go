@@ -68,7 +68,7 @@ func (w *scene) taken(out outboundFrame) {
 		w.room = full
 	}
 	switch {
-	case out.notice:
+	case out.notification:
 		w.settleCall(0)
 	case out.reply:
 		w.answer(out)

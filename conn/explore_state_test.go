@@ -224,7 +224,7 @@ func (f *form) traffic(w *scene) {
 		out := &c.outbound.queue[i]
 		attempts := min(out.attempts, busyRetries+2) // a reply is offered for ever
 		f.byte(byte(out.id), byte(out.stream), byte(attempts), out.frame[0], out.frame[1])
-		f.flags(out.notice, out.reply, out.last, out.answers.IsZero())
+		f.flags(out.notification, out.reply, out.last, out.answers.IsZero())
 		if out.reply && out.frame[0] != '#' {
 			f.byte(byte(w.questionOf(*out)))
 		}

@@ -272,7 +272,7 @@ func (w *scene) makeCall(c choice) {
 }
 
 func (w *scene) note(lane uint8, ev event) {
-	ev.out = outboundFrame{call: w.plan.callers[0], notice: true, stream: transport.Stream(lane), frame: []byte{'n', 0}}
+	ev.out = outboundFrame{call: w.plan.callers[0], notification: true, stream: transport.Stream(lane), frame: []byte{'n', 0}}
 	w.calls[0] = callBook{made: true, epoch: ev.epoch, lane: lane}
 	w.happen(ev)
 }

@@ -65,7 +65,7 @@ func (g *Gate) leave(l *loop) {
 func (g *Gate) admit() {
 	for g.waiting.Len() > 0 && g.free() {
 		next := g.waiting.Remove(g.waiting.Front()).(*visit)
-		if next.loop.conn.mailbox.post(event{kind: admitted, epoch: next.epoch}) {
+		if next.loop.mailbox.post(event{kind: admitted, epoch: next.epoch}) {
 			next.since = time.Now()
 			next.loop.visit = g.held.PushBack(next)
 		}

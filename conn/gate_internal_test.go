@@ -11,7 +11,7 @@ import (
 // admissions are the incarnations that a loop was told of a place for, since it
 // was last asked.
 func admissions(l *loop) (epochs []uint64) {
-	for _, ev := range l.conn.mailbox.take(nil) {
+	for _, ev := range l.mailbox.take(nil) {
 		if ev.kind == admitted {
 			epochs = append(epochs, ev.epoch)
 		}
@@ -145,7 +145,7 @@ func TestGateTimerFollowsTheOldestPlace(t *testing.T) {
 // Guarantees: G-0027.5
 func TestGateGivesNoPlaceToWhoIsOver(t *testing.T) {
 	g, over, next := &Gate{Places: 1}, idle(), idle()
-	over.conn.mailbox.end()
+	over.mailbox.close()
 	g.ask(over, 1)
 	g.ask(next, 1)
 	wantAdmitted(t, next, 1)
@@ -158,15 +158,12 @@ func TestGateGivesNoPlaceToWhoIsOver(t *testing.T) {
 // holds; the test has its turns.
 func queued(t *testing.T, g *Gate) *loop {
 	g.ask(idle(), 1)
-	l, leave, err := New(dead{}, Options{Gate: g}).enter(t.Context(), func() {}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.turns()
+	l := entered(t, New(dead{}, Options{Gate: g}))
+	l.work()
 	if g.waiting.Len() != 1 {
 		t.Fatalf("%d wait", g.waiting.Len())
 	}
-	t.Cleanup(leave)
+	t.Cleanup(l.leave)
 	return l
 }
 
@@ -183,8 +180,8 @@ func TestLoopThatEndsLeavesTheQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := &Gate{Places: 1}
 			l := queued(t, g)
-			l.conn.mailbox.post(end)
-			if over, _, _ := l.turns(); !over || g.waiting.Len() != 0 || g.armed {
+			l.mailbox.post(end)
+			if _, over, _ := l.work(); !over || g.waiting.Len() != 0 || g.armed {
 				t.Errorf("it is over: %v; %d wait", over, g.waiting.Len())
 			}
 		})
@@ -200,10 +197,10 @@ func TestPlaceThatComesTooLateGoesOn(t *testing.T) {
 		g := &Gate{Places: 1}
 		l, next := queued(t, g), idle()
 		g.ask(next, 1)
-		l.conn.mailbox.post(event{kind: stopAsked})
+		l.mailbox.post(event{kind: stopAsked})
 		g.leave(g.held.Front().Value.(*visit).loop) // its place is on its way behind the stop
-		if l.turns(); l.inc != nil || l.conn.State() != Closing {
-			t.Errorf("in %s; it was opened: %v", l.conn.State(), l.inc != nil)
+		if l.work(); l.incarnation != nil || l.conn.State() != Closing {
+			t.Errorf("in %s; it was opened: %v", l.conn.State(), l.incarnation != nil)
 		}
 		wantAdmitted(t, next, 1)
 		g.leave(next)

@@ -176,7 +176,7 @@ func (p *patron) run() {
 // there, and has been past it for less than the hold.
 func (p *patron) begins(hold time.Duration) (begins, waits, recently bool) {
 	status := p.Status()
-	begins = p.present.Load() != nil && (status.State == Starting || status.State == Initializing)
+	begins = p.running.Load() != nil && (status.State == Starting || status.State == Initializing)
 	waits = begins && status.Reason.Kind == Queued
 	return begins, waits, begins && !waits && time.Since(p.since) < hold
 }

@@ -3,7 +3,6 @@ package conn_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -305,7 +304,6 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 		options conn.Options
 	}{
 		"a panic while it shakes hands": {slow, conn.Options{Handshake: calls}},
-		"the end of its goroutine":      {refused, conn.Options{Final: func(conn.Reason) bool { runtime.Goexit(); return false }}},
 		"a reason that is final":        {refused, conn.Options{Final: func(conn.Reason) bool { return true }}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ type incoming struct {
 
 func (in *incoming) len() int { return len(in.serving) + len(in.silent) + len(in.waiting) }
 
-func (in *incoming) rest() {
+func (in *incoming) park() {
 	if in.len() == 0 {
 		in.clear()
 	}

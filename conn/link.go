@@ -2,80 +2,96 @@ package conn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A running incarnation is a link and the context of everything that runs for it.
-type running struct {
+// An Incarnation is one link of a Conn and what runs for it. The handshake talks
+// through it while the link is attached but the Conn is not ready. Its methods
+// fail once that link is over.
+type Incarnation struct {
+	conn   *Conn
 	epoch  uint64
-	ctx    context.Context
+	ctx    context.Context // of everything that runs for it
 	cancel context.CancelCauseFunc
-	link   transport.Link // nil until attached
+	link   transport.Link // nil until attached; the loop's
+}
+
+// Epoch numbers the incarnation: 1 for the first of a Conn.
+func (i *Incarnation) Epoch() uint64 { return i.epoch }
+
+// Call is Conn.Call, before the Conn is ready.
+func (i *Incarnation) Call(ctx context.Context, r Request) (json.RawMessage, error) {
+	return i.conn.call(ctx, r, origin{handshake: i})
+}
+
+// Notify is Conn.Notify, before the Conn is ready.
+func (i *Incarnation) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	return i.conn.notify(ctx, method, params, origin{handshake: i})
+}
+
+func (l *loop) incarnate(epoch uint64) *Incarnation {
+	i := &Incarnation{conn: l.conn, epoch: epoch}
+	i.ctx, i.cancel = context.WithCancelCause(l.ctx)
+	l.incarnation = i
+	return i
 }
 
 // cancelAll ends the contexts of everything that runs for the incarnation.
 func (l *loop) cancelAll(why error) {
-	if l.inc != nil {
-		l.inc.cancel(why)
+	if l.incarnation != nil {
+		l.incarnation.cancel(why)
 	}
 	l.tasks.cancel(why)
 }
 
 // open asks the transport for a link.
 func (l *loop) open(epoch uint64) {
-	inc := l.incarnate(epoch)
-	c, opening := l.conn, l.tasks.add("opening a link", inc.cancel)
-	ev := event{kind: linkOpened, epoch: epoch, task: opening}
-	go l.carryOut(opening, func() (err error) {
-		if ev.link, err = c.transport.Open(inc.ctx); err == nil && ev.link == nil {
+	c, i := l.conn, l.incarnate(epoch)
+	ev := event{kind: linkOpened, epoch: epoch}
+	l.do("opening a link", i.cancel, func() (err error) {
+		if ev.link, err = c.transport.Open(i.ctx); err == nil && ev.link == nil {
 			return errNoLink
 		}
 		if hearing, ok := ev.link.(transport.Hearing); ok && err == nil {
 			_, ev.counted = hearing.Heard()
 		}
 		return err
-	}, func(err error) {
-		if err != nil {
-			if ev.link != nil {
-				closeUnwanted(ev.link)
-			}
-			ev.kind, ev.link, ev.random = openFailed, nil, random()
-			ev.reason, ev.timeout = openReason(err), askedDelay(err)
+	}, func(err error) event {
+		if err == nil {
+			return ev
 		}
-		if !c.mailbox.post(ev) && ev.link != nil {
+		if ev.link != nil {
 			closeUnwanted(ev.link)
 		}
+		return event{kind: openFailed, epoch: epoch, random: random(), reason: openReason(err), timeout: askedDelay(err)}
 	})
 }
 
-func (l *loop) incarnate(epoch uint64) *running {
-	l.inc = &running{epoch: epoch}
-	l.inc.ctx, l.inc.cancel = context.WithCancelCause(l.ctx)
-	return l.inc
-}
-
-// errNoLink is a transport's that has given neither a link nor an error.
-var errNoLink = errors.New("conn: the transport has opened no link, and not said why")
+// errNoLink is that of a transport that returns neither a link nor an error.
+var errNoLink = errors.New("conn: the transport returned neither a link nor an error")
 
 // bind attaches the link: from here on its events come in. One that panics is
 // lost.
 func (l *loop) bind(link transport.Link, epoch uint64) {
-	if l.inc == nil { // an acceptor's
+	if l.incarnation == nil { // an acceptor's
 		l.incarnate(epoch)
 	}
-	l.inc.link = link
+	l.incarnation.link = link
 	l.hearing, _ = link.(transport.Hearing)
 	l.hears()
 	err := guard(func() error {
-		link.Bind(&receiver{conn: l.conn, epoch: epoch, dialect: l.core.dialect})
+		link.Bind(&receiver{conn: l.conn, mailbox: &l.mailbox, epoch: epoch, dialect: l.core.dialect})
 		return nil
 	})
 	if err != nil {
-		l.inc.link = unbound{link}
-		l.conn.mailbox.post(event{kind: linkLost, epoch: epoch, reason: Reason{LinkBroken, err}, random: random()})
+		l.incarnation.link = unbound{link}
+		l.mailbox.post(event{kind: linkLost, epoch: epoch, reason: Reason{LinkBroken, err}, random: random()})
 	}
 }
 
@@ -86,34 +102,171 @@ func (unbound) Send(transport.Outbound) error { return transport.ErrClosed }
 func (unbound) Grant(transport.Stream, int)   {}
 
 // handshake runs the strategy that makes the link ready.
-func (l *loop) handshake(epoch uint64) {
-	c, ctx := l.conn, l.inc.ctx
-	shaking := l.tasks.add("handshake", l.inc.cancel)
-	go l.carryOut(shaking, func() error {
-		if c.options.Handshake == nil {
+func (l *loop) handshake() {
+	strategy, i := l.conn.options.Handshake, l.incarnation
+	l.do("handshake", i.cancel, func() error {
+		if strategy == nil {
 			return nil
 		}
-		return c.options.Handshake(ctx, &Incarnation{conn: c, epoch: epoch})
-	}, func(err error) {
-		ev := event{kind: handshakeDone, epoch: epoch, task: shaking}
-		if err != nil {
-			ev.kind, ev.random = handshakeFailed, random()
-			ev.reason, ev.timeout = handshakeReason(err), askedDelay(err)
+		return strategy(i.ctx, i)
+	}, func(err error) event {
+		if err == nil {
+			return event{kind: handshakeDone, epoch: i.epoch}
 		}
-		c.mailbox.post(ev)
+		return event{kind: handshakeFailed, epoch: i.epoch, random: random(), reason: handshakeReason(err), timeout: askedDelay(err)}
 	})
 }
 
 // closeLink closes the link of an incarnation, or one that was never attached.
 func (l *loop) closeLink(epoch uint64, link transport.Link, grace time.Duration) {
-	if link == nil && l.inc != nil && l.inc.epoch == epoch {
-		link = l.inc.link
+	if link == nil && l.incarnation != nil && l.incarnation.epoch == epoch {
+		link = l.incarnation.link
 	}
 	if link == nil {
 		return
 	}
-	c, closing := l.conn, l.tasks.add("closing the link", func(error) {})
-	go l.carryOut(closing, func() error { return link.Close(grace) }, func(err error) {
-		c.mailbox.post(event{kind: linkGone, epoch: epoch, task: closing, err: err})
+	l.do("closing the link", func(error) {}, func() error { return link.Close(grace) }, func(err error) event {
+		return event{kind: linkGone, epoch: epoch, err: err}
 	})
+}
+
+// A receiver turns what a link reports into events of its incarnation. It
+// decodes in the link's reading goroutine.
+type receiver struct {
+	conn    *Conn
+	mailbox *mailbox
+	epoch   uint64
+	dialect Dialect
+}
+
+func (r *receiver) Receive(in transport.Inbound) {
+	came := event{stream: in.Stream, last: in.Last, frames: 1}
+	switch {
+	case in.Err != nil:
+		r.malformed(came, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
+	case r.dialect.Batches() && jsonrpc.IsBatch(in.Frame):
+		r.receiveBatch(came, in.Frame, in.Origin)
+	case in.Message != nil:
+		r.receiveOne(came, in.Message, len(in.Frame), in.Origin, nil)
+	default:
+		m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
+		r.receiveOne(came, &m, len(in.Frame), in.Origin, err)
+	}
+}
+
+// receiveBatch posts every message of a batch; the last one carries the credit
+// the frame has used, and the end of its stream.
+func (r *receiver) receiveBatch(came event, frame []byte, from *transport.Origin) {
+	items, err := jsonrpc.DecodeBatch(frame, jsonrpc.Limits{})
+	if err != nil {
+		r.receiveOne(came, nil, 0, from, err)
+		return
+	}
+	for i := range items {
+		part := event{stream: came.stream}
+		if i == len(items)-1 {
+			part = came
+		}
+		if items[i].Err != nil {
+			r.malformed(part, items[i].Err)
+			continue
+		}
+		m := &items[i].Message
+		m.Params = slices.Clone(m.Params) // else each would hold the whole batch
+		r.receiveOne(part, m, len(m.Params)+len(m.Method), from, nil)
+	}
+}
+
+// receiveOne posts a message that holds size bytes.
+func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *transport.Origin, err error) {
+	if err != nil {
+		var refused *jsonrpc.DecodeError
+		errors.As(err, &refused) // it always is one
+		r.malformed(ev, refused)
+		return
+	}
+	switch m.Kind {
+	case jsonrpc.KindResult, jsonrpc.KindError:
+		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
+		ev.id, _ = m.ID.Int64() // ours are positive integers; anything else is unknown
+	case jsonrpc.KindRequest:
+		classified := *m // who classifies may keep it; an answer is not worth the allocation
+		r.request(&ev, &classified, size, from)
+	default:
+		classified := *m
+		r.notification(&ev, &classified, size, from)
+	}
+	r.post(ev)
+}
+
+func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
+	class := r.dialect.Classify(m)
+	if class.Kind == Probe {
+		ev.kind = probed
+		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer), route: resultRoute(m.ID)}
+		return
+	}
+	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m, size, from)
+	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
+	ev.incoming.nested = class.Kind == Nested
+}
+
+func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
+	class := r.dialect.Classify(m)
+	switch class.Kind {
+	case Progress:
+		ev.kind, ev.method, ev.payload = progressed, m.Method, m.Params
+		ev.id, _ = class.Request.Int64()
+	case Cancellation:
+		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, m, size, from)
+		ev.incoming.key.id = class.Request
+	default:
+		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m, size, from)
+		ev.incoming.coalescing, ev.incoming.droppable = class.Key, class.Droppable
+	}
+}
+
+func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from *transport.Origin) *Incoming {
+	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
+}
+
+// malformed reports a frame that is no message. Only acceptors answer, and
+// only what may have been a request.
+func (r *receiver) malformed(ev event, err *jsonrpc.DecodeError) {
+	ev.kind, ev.err, ev.random = malformed, err, random()
+	if r.conn.role == acceptor && err.ReplyDue() {
+		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
+		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault), route: errorRoute(err.ID, err.Code)}
+	}
+	r.post(ev)
+}
+
+func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
+	r.post(event{kind: streamOpened, stream: stream, id: int64(tag)})
+}
+
+func (r *receiver) StreamLost(loss transport.StreamLoss) {
+	r.post(event{
+		kind: streamLost, stream: loss.Stream, reason: Reason{StreamLost, loss.Reason},
+		resumable: loss.Resumable, timeout: loss.Delay, random: random(),
+	})
+}
+
+func (r *receiver) Writable() { r.post(event{kind: writable}) }
+
+func (r *receiver) Failed(f transport.Failure) {
+	r.post(event{kind: failed, out: outboundFrame{id: int64(f.Tag)}, err: f.Err, unsent: f.Unsent})
+}
+
+func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
+
+func (r *receiver) Lost(loss transport.Loss) {
+	r.post(event{kind: linkLost, reason: lossReason(loss.Reason), timeout: askedDelay(loss.Reason), tags: loss.Unsent, random: random()})
+}
+
+// post hands an event to the loop. When no loop takes it any more, the Conn is
+// closed and nobody waits for it.
+func (r *receiver) post(ev event) {
+	ev.epoch = r.epoch
+	r.mailbox.post(ev)
 }

@@ -23,7 +23,7 @@ func TestSilentPeerIsAskedTwiceAndLost(t *testing.T) {
 	d.look(5*time.Second-1, 1)
 	d.wantNothing("the silence is not long enough")
 	d.look(1, 2)
-	if out := d.wantTransmit(2); out.call != nil || out.notice {
+	if out := d.wantTransmit(2); out.call != nil || out.notification {
 		t.Fatalf("the probe is %+v", out)
 	}
 	d.look(5*time.Second, 3)

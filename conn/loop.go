@@ -5,55 +5,145 @@ import (
 	"container/list"
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A loop is the shell around the core: the one owner of a Conn. It takes
-// events from the mailbox, arms one timer, and performs effects. It never
-// blocks: with nothing to take it ends its turns, and whoever posts the next
-// event has them go on, on one goroutine at a time.
+// A mailbox carries events to a loop. Posting never blocks. Its bound is that
+// of its sources: callers hold a send slot each, streams deliver against
+// credit, and tasks report once.
+type mailbox struct {
+	mu      sync.Mutex
+	events  []event
+	open    bool
+	running bool   // the loop will take what is posted, without being woken
+	wake    func() // wakes it; never blocks
+}
+
+// keepEvents is how many events of capacity a busy mailbox holds on to.
+const keepEvents = 64
+
+// post adds an event, and wakes the loop if it does not run. It reports false
+// when no loop will take the event.
+func (m *mailbox) post(ev event) bool {
+	posted, wake := m.add(&ev)
+	if wake {
+		m.wake()
+	}
+	return posted
+}
+
+func (m *mailbox) add(ev *event) (added, wake bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.open {
+		return false, false
+	}
+	m.events = append(m.events, *ev)
+	wake, m.running = !m.running, true
+	return true, wake
+}
+
+// take swaps the waiting events for a cleared slice. When it returns none, the
+// loop counts as not running: the next event wakes it, maybe before take has
+// returned.
+func (m *mailbox) take(cleared []event) []event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	taken := m.events
+	if m.running = len(taken) > 0; !m.running {
+		return nil
+	}
+	if m.events = cleared[:0]; cap(cleared) > keepEvents {
+		m.events = nil
+	}
+	return taken
+}
+
+// park gives the memory of an empty mailbox up.
+func (m *mailbox) park() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.events) == 0 {
+		m.events = nil
+	}
+}
+
+// start opens the mailbox for a loop that is about to run.
+func (m *mailbox) start(wake func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open, m.running, m.wake = true, true, wake
+}
+
+// close closes it, and returns what nobody has taken.
+func (m *mailbox) close() []event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	remaining := m.events
+	m.open, m.events = false, nil
+	return remaining
+}
+
+// lingering is how long a loop keeps its goroutine and its buffers after the
+// last event. In a conversation a new goroutine for each event would cost as
+// much as the call.
+const lingering = 100 * time.Millisecond
+
+// A loop is the shell around the core, from one Start of a Conn to its end. It
+// takes events from the mailbox, arms one timer, and performs effects. It never
+// blocks, and runs on one goroutine at a time: that waits for the next event for
+// a while, and then ends, which parks the loop. An event that comes to a parked
+// loop begins another goroutine.
 type loop struct {
-	conn  *Conn
-	core  *core
-	ctx   context.Context // what handlers' contexts carry
-	tasks tasks
-	inc   *running // the present incarnation; nil before the first
+	conn      *Conn
+	core      *core
+	ctx       context.Context // of Start, without its end; handlers' contexts derive from it
+	over      func(error)     // Start's, called at the end
+	unwatch   func() bool     // ends the watch over Start's context; nil when it has no end
+	ended     chan struct{}   // closed when it is over
+	begun     chan error      // of Start: takes nil once the first event was stepped; nil then
+	cancelled error           // why the loop was to stop before it began
 
-	events *serial // on their way to the hooks; nil before the first
+	mailbox mailbox
+	woken   chan struct{} // ends the wait for the next event, capacity one; nil: the loop parks
+	busyAt  instant       // of the last event that was no tick
 
-	timer    *time.Timer       // posts a tick; nil before the first deadline
-	armed    instant           // when it does; 0 when it does not
-	slotted  instant           // when the wheel does; 0 when it does not
-	slot     int64             // the wheel's
-	visit    *list.Element     // the gate's
-	hearing  transport.Hearing // the present link; nil unless it says how much it has heard
-	heard    uint64            // bytes, when it was last asked
-	patience *time.Timer       // runs once the core is finished
-	begun    bool
-	late     error               // set: its context had ended before it began, and it is to stop
-	next     func() (first bool) // what the goroutine of this turn goes on with
-	stay     *stay               // nil if it was started
-	ends     func(error)         // follows the last turn, on the goroutine that had it
-	finished bool                // the core has nothing left to do
-	overdue  bool                // and tasks were waited for long enough
+	incarnation *Incarnation // the present one; nil before the first
+	tasks       tasks
+	workers     workers
+	hooks       *hookQueue // nil before the first event for a hook
 
-	spare       []event  // for the mailbox to fill
+	timer   *time.Timer       // posts a tick; nil before the first deadline
+	armed   instant           // when it does; 0 when it does not
+	slotted instant           // when the wheel does; 0 when it does not
+	slot    int64             // the wheel's
+	visit   *list.Element     // the gate's
+	hearing transport.Hearing // the present link; nil unless it counts what it has heard
+	heard   uint64            // bytes, when it was last asked
+
 	batch       []event  // taken from the mailbox, not stepped yet
-	present     *event   // being stepped; nil between steps
+	spare       []event  // for the mailbox to fill
+	current     *event   // being stepped; nil between steps
 	unperformed []effect // of the present step
 	returned    []event  // what the link did not take, for the core
 	moved       bool     // the link has taken something since it was last busy
 	crowded     bool     // notifications that wait have become many in this step
 
-	interruption error // set: the loop is to end, and the Conn to stay
-
-	remains error // what the last link to close has left behind
+	interruption error       // set: the loop is to end, and the Conn to stay
+	finished     bool        // the core has nothing left to do
+	patience     *time.Timer // runs then
+	overdue      bool        // and tasks were waited for long enough
+	closeErr     error       // of the link that was closed last
 }
 
-func newLoop(c *Conn) *loop {
-	l := &loop{conn: c}
+func newLoop(c *Conn, ctx context.Context) *loop {
+	l := &loop{
+		conn: c, ctx: context.WithValue(context.WithoutCancel(ctx), servedBy{}, c),
+		ended: make(chan struct{}),
+	}
 	l.core = newCore(c.role, &c.options, guarded{c.options.Dialect, l.reportPanic})
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
 	l.core.pending.lastID = c.lastID.Load()
@@ -61,24 +151,16 @@ func newLoop(c *Conn) *loop {
 	return l
 }
 
-// maxHookEvents is how many events wait for slow hooks.
-const maxHookEvents = 1024
+// watch has the end of a context stop or interrupt the loop.
+func (l *loop) watch(ctx context.Context) {
+	if ctx.Done() == nil {
+		return
+	}
+	l.unwatch = context.AfterFunc(ctx, func() { l.endWith(ctx) })
+}
 
 // random is the shell's one source of chance.
 func random() float64 { return rand.Float64() }
-
-// attach makes the mailbox this loop's until the end of its turns.
-func (l *loop) attach(ctx context.Context, wake, turn func()) (detach func()) {
-	l.ctx = context.WithValue(context.WithoutCancel(ctx), servedBy{}, l.conn)
-	l.conn.mailbox.begin(wake, turn)
-	return func() {
-		l.conn.options.Gate.leave(l)
-		l.conn.options.Wheel.unset(l)
-		stop(l.timer)
-		l.stay.end()
-		stop(l.patience)
-	}
-}
 
 func stop(timer *time.Timer) {
 	if timer != nil {
@@ -86,94 +168,108 @@ func stop(timer *time.Timer) {
 	}
 }
 
-// runWhileBusy has turns on a goroutine that is there for nothing else, and then
-// does what comes next, which may be followed by more turns.
-func (l *loop) runWhileBusy() {
+// run works until the loop parks or is over.
+func (l *loop) run() {
 	for {
-		over, next, err := l.turns()
-		if over {
-			l.ends(err)
+		woken, over, err := l.work()
+		switch {
+		case over:
+			l.leave()
+			l.over(err)
 			return
+		case woken == nil:
+			return // parked; another goroutine may have the loop already
 		}
-		if next == nil || !next() {
-			return
-		}
+		<-woken
 	}
 }
 
-// turns goes on until there is nothing to do for now, or for good. What comes
-// next is left to the goroutine, which has the turns no more.
-func (l *loop) turns() (over bool, next func() (first bool), err error) {
-	over, err = true, errExited // unless it returns
-	defer l.recoverPanic(&err)
-	return l.turnWhileBusy()
+// resume has a loop go on that has taken all events. The channel has room, since
+// that is asked for once each time.
+func (l *loop) resume() {
+	if l.woken == nil {
+		go l.run()
+		return
+	}
+	l.woken <- struct{}{}
 }
 
-// turnWhileBusy is over when the core is finished and every task is over or
-// overdue, or after an interruption.
-func (l *loop) turnWhileBusy() (over bool, next func() (first bool), err error) {
-	if !l.begun {
-		l.begun = true
+// work steps through the mailbox until that is empty or the loop is over. In the
+// first case the loop may run on another goroutine already when work returns, so
+// the caller has nothing but next to go on with: nil if the loop is parked.
+func (l *loop) work() (next <-chan struct{}, over bool, err error) {
+	over = true // after a panic
+	defer func() {
+		if value := recover(); value != nil {
+			err = l.afterPanic(value)
+		}
+	}()
+	if l.begun != nil {
 		l.begin()
 	}
-	for !l.finished || l.tasks.count() > 0 && !l.overdue {
-		if next, more := l.turn(); !more {
-			return false, next, nil
+	for !l.finished || len(l.tasks) > 0 && !l.overdue {
+		l.arm()
+		woken := l.woken
+		events := l.mailbox.take(l.spare)
+		if len(events) == 0 {
+			return woken, false, nil
 		}
-		if l.interruption != nil {
-			return true, nil, l.breakOff(Reason{Interrupted, l.interruption})
-		}
-	}
-	return true, nil, l.close()
-}
-
-// turn steps through what the mailbox holds. When it reports that there was
-// nothing, another goroutine may have the next turn already.
-func (l *loop) turn() (next func() (first bool), more bool) {
-	l.arm()
-	next, l.next = l.next, nil
-	linger := l.stay.next()
-	taken := l.conn.mailbox.take(l.spare)
-	if len(taken) == 0 && next == nil {
-		return linger, false
-	}
-	if len(taken) == 0 {
-		return next, false
-	}
-	if next != nil {
-		go l.workAlone(next) // this goroutine is needed here
-	}
-	for l.batch = taken; len(l.batch) > 0; {
-		ev := &l.batch[0]
-		l.batch = l.batch[1:]
-		if l.step(ev); l.interruption != nil {
-			return nil, true // what is left of the batch is not stepped
+		if l.stepAll(events); l.interruption != nil {
+			return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
 		}
 	}
-	clear(taken)
-	l.conn.counters.depths.measure(l.core)
-	l.spare = taken
-	if l.stay.resting() {
-		l.rest()
-	}
-	return nil, true
+	return nil, true, l.close()
 }
 
 // begin starts the core. A Conn that was stopped before opens no link, nor does
-// one whose Run has a context that has ended.
+// one whose context had ended.
 func (l *loop) begin() {
-	stopping := l.conn.stopping.Load() || l.late != nil
+	defer func(begun chan error) { begun <- nil }(l.begun)
+	l.begun = nil
+	stopping := l.conn.stopping.Load() || l.cancelled != nil
 	if l.conn.role == acceptor || !stopping {
 		l.step(&event{kind: started, link: l.conn.link})
 	}
 	if stopping {
-		l.step(&event{kind: stopAsked, err: l.late})
+		l.step(&event{kind: stopAsked, err: l.cancelled})
 	}
 }
 
-// arm sets the timer to the core's deadline. A timer that would fire too early
-// is left alone: that costs one idle tick, not a reset per call. What every
-// peer is watched by is left to the wheel.
+// stepAll steps through a batch. What is behind an interruption is not stepped.
+func (l *loop) stepAll(events []event) {
+	for l.batch = events; len(l.batch) > 0; {
+		ev := &l.batch[0]
+		l.batch = l.batch[1:]
+		if l.step(ev); l.interruption != nil {
+			return
+		}
+	}
+	clear(events)
+	l.spare = events
+	l.conn.counters.depths.measure(l.core)
+	if l.woken == nil {
+		l.park()
+	}
+}
+
+// park gives up what only a busy loop needs.
+func (l *loop) park() {
+	l.spare, l.batch = nil, nil
+	if l.core.deadline() == 0 {
+		stop(l.timer)
+		l.timer, l.armed = nil, 0
+	}
+	l.workers.dismiss()
+	if len(l.tasks) == 0 {
+		l.tasks = nil
+	}
+	l.mailbox.park()
+	l.core.park()
+}
+
+// arm sets the timer to the core's deadline, or to when the loop may park. A
+// timer that would fire too early is left alone: that costs one idle tick, not a
+// reset per call. Liveness is left to the wheel.
 func (l *loop) arm() {
 	if due := l.core.liveness.dueAt; due != l.slotted {
 		l.conn.options.Wheel.unset(l)
@@ -182,16 +278,21 @@ func (l *loop) arm() {
 		}
 	}
 	deadline := l.core.deadline()
+	if l.woken != nil {
+		deadline = earliest(deadline, l.busyAt+lingering)
+	}
 	if deadline == 0 || l.armed != 0 && l.armed <= deadline {
 		return
 	}
 	l.armed = deadline
 	if l.timer == nil {
-		l.timer = time.AfterFunc(l.until(deadline), func() { l.conn.mailbox.post(event{kind: tick}) })
+		l.timer = time.AfterFunc(l.until(deadline), l.tick)
 		return
 	}
 	l.timer.Reset(l.until(deadline))
 }
+
+func (l *loop) tick() { l.mailbox.post(event{kind: tick}) }
 
 // until is how long it is to a deadline.
 func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.conn.now(), 0) }
@@ -199,10 +300,7 @@ func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.con
 // step feeds the core one event and performs what it says. What the link did
 // not take goes back to the core at once, in the order it was offered.
 func (l *loop) step(ev *event) {
-	if ev.task != nil {
-		l.tasks.remove(ev.task)
-		l.reportPanic(ev.task.name, cmp.Or(ev.reason.Err, ev.err))
-	}
+	l.endTask(ev)
 	switch ev.kind {
 	case linkLost:
 		l.reportPanic("Link", ev.reason.Err)
@@ -215,19 +313,14 @@ func (l *loop) step(ev *event) {
 			return
 		}
 		ev.kind = stopAsked
-	case quiet:
-		l.stay.onQuiet(l.conn.now())
-		return
 	case linkGone:
-		l.remains = ev.err
+		l.closeErr = ev.err
 	case tick:
-		l.armed = 0
-		if passed(l.conn.now(), l.core.liveness.dueAt) {
-			ev.id = l.conn.nextID() // for a probe
+		if !l.prepareTick(ev) {
+			return
 		}
-		ev.random, ev.moved, ev.heard = random(), l.moved, l.hears()
 	case eased:
-		if l.conn.notices.many() {
+		if l.conn.notifications.many() {
 			return // again, and the core knows
 		}
 	}
@@ -247,6 +340,37 @@ func (l *loop) step(ev *event) {
 	l.returned = nil // so that no frame is held
 }
 
+// prepareTick has a loop park to which nothing has happened for a while, and
+// reports whether the tick is of concern to the core.
+func (l *loop) prepareTick(ev *event) bool {
+	now := l.conn.now()
+	l.armed = 0
+	if now >= l.busyAt+lingering {
+		l.woken = nil
+	}
+	watching := passed(now, l.core.liveness.dueAt)
+	if !watching && !passed(now, l.core.deadline()) {
+		return false
+	}
+	if watching {
+		ev.id = l.conn.nextID() // for a probe
+	}
+	ev.random, ev.moved, ev.heard = random(), l.moved, l.hears()
+	return true
+}
+
+// endTask notes the end of the task whose last event this is.
+func (l *loop) endTask(ev *event) {
+	if ev.task == nil {
+		return
+	}
+	delete(l.tasks, ev.task)
+	l.reportPanic(ev.task.name, cmp.Or(ev.reason.Err, ev.err))
+	if ev.kind == handled {
+		l.workers.add(ev.incoming.worker)
+	}
+}
+
 // hears reports whether bytes have come in since it was last asked.
 func (l *loop) hears() bool {
 	if l.hearing == nil {
@@ -258,12 +382,19 @@ func (l *loop) hears() bool {
 }
 
 func (l *loop) feed(ev *event) {
-	l.present = ev
 	now := l.conn.now()
 	if ev.kind != tick {
-		l.note(now)
+		l.stayAwake(now)
 	}
+	l.current = ev
 	effects := l.core.step(now, ev)
-	l.present = nil
+	l.current = nil
 	l.perform(effects)
+}
+
+// stayAwake keeps the loop from parking for a while.
+func (l *loop) stayAwake(now instant) {
+	if l.busyAt = now; l.woken == nil {
+		l.woken = make(chan struct{}, 1)
+	}
 }

@@ -38,16 +38,16 @@ func (m *Message) notification(about jsonrpc.ID, route *transport.Route) outboun
 
 // An outboundFrame is one message on its way to the link.
 type outboundFrame struct {
-	id       int64 // of our request; 0 otherwise
-	stream   transport.Stream
-	frame    []byte
-	route    *transport.Route // what the link is told of the frame; opaque to the core
-	call     *call            // who waits for it, or nil; opaque to the core
-	notice   bool             // a notification of ours: its caller waits for the link to take it
-	reply    bool             // never dropped
-	last     bool             // it ends its stream
-	answers  jsonrpc.ID       // reply: the request it answers, while that can be put differently
-	attempts int              // how often the link has refused it
+	id           int64 // of our request; 0 otherwise
+	stream       transport.Stream
+	frame        []byte
+	route        *transport.Route // what the link is told of the frame; opaque to the core
+	call         *call            // who waits for it, or nil; opaque to the core
+	notification bool             // its caller waits for the link to take it
+	reply        bool             // never dropped
+	last         bool             // it ends its stream
+	answers      jsonrpc.ID       // reply: the request it answers, while that can be put differently
+	attempts     int              // how often the link has refused it
 }
 
 // outbound holds what the link had no room for, in order. It is empty unless
@@ -83,7 +83,7 @@ func (o *outbound) drop(id int64) {
 // withdraw forgets the notification of a caller who gave up, and reports
 // whether it was still here.
 func (o *outbound) withdraw(caller *call) bool {
-	i := slices.IndexFunc(o.queue, func(out outboundFrame) bool { return out.notice && out.call == caller })
+	i := slices.IndexFunc(o.queue, func(out outboundFrame) bool { return out.notification && out.call == caller })
 	if i < 0 {
 		return false
 	}
@@ -191,7 +191,7 @@ func (c *core) refuseBusy(now instant, out outboundFrame) {
 		c.liveness.asked = false // the peer was not
 	case ok:
 		c.settle(now, r, ending{Refused, NotSent, transport.ErrBusy}, nil)
-	case out.notice:
+	case out.notification:
 		c.settle(now, request{call: out.call}, ending{Refused, NotSent, transport.ErrBusy}, nil)
 	}
 }
@@ -241,7 +241,7 @@ func (c *core) onFailed(now instant, ev *event) {
 		c.streams.drop(r.stream)
 		r.sent = !ev.unsent
 		c.settle(now, r, ending{failureCause(ev.err, ev.unsent), r.unanswered(), ev.err}, nil)
-	case ev.out.notice:
+	case ev.out.notification:
 		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err, true), NotSent, ev.err}, nil)
 	case !ev.out.answers.IsZero() && !errors.Is(ev.err, transport.ErrNoRoute):
 		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}

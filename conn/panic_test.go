@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -110,75 +107,19 @@ func TestOpenWithoutALink(t *testing.T) {
 	})
 }
 
-// An error whose methods panic, as those of a nil *transport.StartError do, is
-// an error still.
-func TestErrorsThatPanic(t *testing.T) {
-	var typed *transport.StartError
-	for name, c := range map[string]struct {
-		open, shake, loss error
-		want              conn.ReasonKind
-	}{
-		"open":      {open: typed, want: conn.OpenFailed},
-		"handshake": {shake: typed, want: conn.HandshakeFailed},
-		"loss":      {loss: typed, want: conn.LinkBroken},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := &script{}
-				r := start(conn.New(opening(func(context.Context) (transport.Link, error) { return s, c.open }),
-					conn.Options{Handshake: func(context.Context, *conn.Incarnation) error { return c.shake }}))
-				synctest.Wait()
-				if c.loss != nil {
-					s.lose(transport.Loss{Reason: c.loss})
-					synctest.Wait()
-				}
-				if status := r.Status(); status.State != conn.Backoff || status.Reason.Kind != c.want || !errors.As(status.Reason, new(*conn.PanicError)) {
-					t.Errorf("%s: %v", status.State, status.Reason)
-				}
-				r.Stop()
-				if err := <-r.ended; err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
-// A handler that returns such an error has panicked, and is answered for.
-func TestHandlersErrorThatPanics(t *testing.T) {
-	var fault *jsonrpc.Error
-	var start *transport.StartError
-	for name, returned := range map[string]error{"fault": fault, "other": start} {
-		bubble(t, func(t *testing.T) {
-			s, told := &script{}, panics{}
-			serve := handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { return nil, returned }}
-			r := scripted(t, s, conn.Options{Handler: serve, Hooks: told.hooks()})
-			s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
-			synctest.Wait()
-			if got := s.frames(); len(got) != 1 || !strings.Contains(got[0], "internal error") || told["m"] == nil {
-				t.Errorf("%s: the peer got %q, told %v", name, got, told)
-			}
-			r.Stop()
-			<-r.ended
-		})
-	}
-}
-
-// Hooks.Panic is told of every panic, and what ends its goroutine is one.
+// Hooks.Panic is told of every panic of code that was handed in.
 //
 // Guarantees: G-0024.4
 func TestHooksAreToldOfEveryPanic(t *testing.T) {
-	var typed *transport.StartError
-	exits := handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { runtime.Goexit(); return nil, nil }}
+	serve := handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("served") }}
 	for name, o := range map[string]struct {
 		conn.Options
 		open opening
 		do   func(*script)
 	}{
-		"a handler exits":   {Options: conn.Options{Handler: exits}, do: func(s *script) { s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`) }},
-		"a handshake exits": {Options: conn.Options{Handshake: func(context.Context, *conn.Incarnation) error { runtime.Goexit(); return nil }}},
-		"Open exits":        {open: func(context.Context) (transport.Link, error) { runtime.Goexit(); return nil, nil }},
-		"a loss panics":     {do: func(s *script) { s.lose(transport.Loss{Reason: typed}) }},
+		"a handler":   {Options: conn.Options{Handler: serve}, do: func(s *script) { s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`) }},
+		"a handshake": {Options: conn.Options{Handshake: func(context.Context, *conn.Incarnation) error { panic("handshake") }}},
+		"Open":        {open: func(context.Context) (transport.Link, error) { panic("open") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -204,30 +145,96 @@ func TestHooksAreToldOfEveryPanic(t *testing.T) {
 	}
 }
 
-// An error whose methods panic costs itself a call, and nobody else theirs.
+type panickingHeard struct{ *script }
+
+func (panickingHeard) Heard() (uint64, bool) { panic("heard") }
+
+// Guarantees: G-0009.4
+func TestLinkWhoseHeardPanicsIsClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		r := start(conn.New(opens(panickingHeard{s}), conn.Options{}))
+		synctest.Wait()
+		r.Stop()
+		<-r.ended
+		if s.closes == 0 {
+			t.Error("the link was never closed")
+		}
+	})
+}
+
+type panickingCancel struct{ dialect }
+
+func (panickingCancel) Cancel(int64, error) conn.Message { panic("cancel") }
+
+// A hook that is told of a panic, and blocks, is named at the end.
+//
+// Guarantees: G-0024.1
+func TestPanicHookThatBlocksHoldsNobodyUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, release := &script{}, make(chan struct{})
+		r := scripted(t, s, conn.Options{Dialect: panickingCancel{}, Hooks: telemetry.Hooks{Panic: func(telemetry.Panic) { <-release }}})
+		ctx, cancel := context.WithCancel(t.Context())
+		first := r.calling(ctx, conn.Request{Method: "m"})
+		cancel()
+		synctest.Wait()
+		r.Stop()
+		pass(time.Minute)
+		select {
+		case <-first:
+		default:
+			t.Error("the caller is not told, a minute after it left and the Conn was stopped")
+		}
+		select {
+		case err := <-r.ended:
+			if stuck := new(conn.StuckError); !errors.As(err, &stuck) {
+				t.Errorf("Run: %v", err)
+			}
+		default:
+			t.Error("a minute after Stop it runs")
+		}
+		close(release)
+	})
+}
+
+// What waits behind the event that the loop panics of is told as well.
 //
 // Guarantees: G-0001.11
-func TestErrorOfSendThatPanicsCostsNobodyElse(t *testing.T) {
+func TestPanicTellsWhatWasTakenWithIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var typed *transport.StartError
-		sends := 0
+		release, sends := make(chan struct{}), 0
 		s := &script{onSend: func(*script, transport.Outbound) error {
-			if sends++; sends == 2 {
-				return typed
+			switch sends++; sends {
+			case 1:
+				<-release
+			case 2:
+				panic("send")
 			}
 			return nil
 		}}
 		r := scripted(t, s, conn.Options{})
-		first := r.calling(t.Context(), conn.Request{Method: "innocent"})
-		r.calling(t.Context(), conn.Request{Method: "refused"})
-		select {
-		case err := <-first:
-			t.Errorf("another's call ended with: %v", err)
-		default:
+		first := r.calling(t.Context(), conn.Request{Method: "m"})
+		var behind []<-chan error
+		for range 3 {
+			behind = append(behind, r.calling(t.Context(), conn.Request{Method: "m"}))
 		}
-		r.Stop()
-		if err := <-r.ended; errors.As(err, new(*conn.PanicError)) {
-			t.Errorf("Run ended with %v", err)
+		close(release)
+		<-r.ended
+		synctest.Wait()
+		<-first
+		unsent := 0
+		for _, result := range behind {
+			select {
+			case err := <-result:
+				if conn.NotExecuted(err) {
+					unsent++
+				}
+			default:
+				t.Error("a caller waits for ever")
+			}
+		}
+		if unsent != 2 {
+			t.Errorf("%d of 2 are told that they were not sent", unsent)
 		}
 	})
 }

@@ -43,7 +43,7 @@ type pending struct {
 
 const maxFree = 64
 
-func (p *pending) rest() {
+func (p *pending) park() {
 	if len(p.byID) == 0 {
 		p.byID, p.byDeadline, p.free = nil, nil, nil
 	}
@@ -352,7 +352,7 @@ func (c *core) abandonStreaming(now instant) {
 func (c *core) settleAll(now instant, cause Cause, why Reason, unsent []transport.Tag) {
 	c.settlePending(now, cause, why, unsent)
 	for _, out := range c.outbound.take() {
-		if out.notice {
+		if out.notification {
 			c.settle(now, request{call: out.call}, ending{cause, NotSent, why}, nil)
 		}
 	}

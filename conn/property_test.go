@@ -100,7 +100,7 @@ func (w *world) perform(fx effect, behind bool) (back event, refused bool) {
 		if w.busy || behind {
 			return event{kind: busy, epoch: fx.epoch, out: fx.out, tried: !behind, random: w.random()}, true
 		}
-		if fx.out.notice {
+		if fx.out.notification {
 			w.notices[fx.out.call]++
 		}
 		if fx.out.last {
@@ -181,7 +181,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"a notification": func(*rapid.T) {
 			caller := new(call)
 			w.notices[caller] = 0
-			w.report(event{kind: noticeMade, out: outboundFrame{call: caller, notice: true}})
+			w.report(event{kind: noticeMade, out: outboundFrame{call: caller, notification: true}})
 		},
 		"a caller leaves":    func(*rapid.T) { w.happen(event{kind: callLeft, id: w.someID(), err: gone}) },
 		"an answer":          func(*rapid.T) { w.came(event{kind: replied, id: w.someID()}) },

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -12,7 +13,7 @@ import (
 func TestHooksThatAreNotThereCostNothing(t *testing.T) {
 	for name, hooks := range map[string]telemetry.Hooks{"none": {}, "none teed": telemetry.Tee(telemetry.Hooks{}, telemetry.Hooks{})} {
 		c := New(opener{}, Options{Hooks: hooks})
-		l, ctx := newLoop(c), t.Context()
+		l, ctx := newLoop(c, context.Background()), t.Context()
 		notice := &Incoming{Method: "log"}
 		allocated := testing.AllocsPerRun(100, func() {
 			m := making{conn: c, id: 1}
@@ -35,16 +36,16 @@ func TestHooksThatAreNotThereCostNothing(t *testing.T) {
 // Guarantees: G-0003.14
 func TestLostIncarnationStaysGone(t *testing.T) {
 	c := New(opener{}, Options{})
-	l := newLoop(c)
+	l := newLoop(c, context.Background())
 	for _, moment := range []struct {
 		passes func()
 		gone   bool
 	}{
-		{func() { l.enter(&effect{epoch: 1}) }, false},
+		{func() { l.announce(&effect{epoch: 1}) }, false},
 		{func() { l.transition(&effect{from: Initializing, to: Ready, epoch: 1}) }, false},
 		{func() { l.transition(&effect{from: Ready, to: Backoff, epoch: 1}) }, true},
 		{func() { l.transition(&effect{from: Backoff, to: Starting, epoch: 1}) }, true},
-		{func() { l.enter(&effect{epoch: 2}) }, true},
+		{func() { l.announce(&effect{epoch: 2}) }, true},
 	} {
 		moment.passes()
 		if status := c.Status(); c.gone(1) != moment.gone || c.gone(2) == (status.Epoch == 2) {

@@ -4,68 +4,120 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// serve runs the handler of a request: on a goroutine of its own or, where the
-// turns have none, on that of this turn once it is over.
+// A task is work that the loop has begun on another goroutine, whose last deed
+// is to post an event that names the task.
+type task struct {
+	name   string
+	cancel context.CancelCauseFunc
+}
+
+// tasks are those that run.
+type tasks map[*task]struct{}
+
+func (t *tasks) add(added *task) {
+	if *t == nil {
+		*t = make(tasks)
+	}
+	(*t)[added] = struct{}{}
+}
+
+// cancel ends the contexts of all that runs.
+func (t tasks) cancel(why error) {
+	for running := range t {
+		running.cancel(why)
+	}
+}
+
+func (t tasks) names() []string {
+	var names []string
+	for running := range t {
+		names = append(names, running.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// do begins a task on a goroutine of its own. The event that report makes of its
+// end ends the task.
+func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error, report func(error) event) {
+	t := &task{name: name, cancel: cancel}
+	l.tasks.add(t)
+	go func() {
+		ev := report(guard(work))
+		ev.task = t
+		if !l.mailbox.post(ev) && ev.link != nil {
+			closeUnwanted(ev.link)
+		}
+	}()
+}
+
+// A worker is a goroutine that runs handlers, one after the other. Its stack
+// stays as large as they need it.
+type worker struct{ requests chan served } // capacity one
+
+// A served request and the context of its handler.
+type served struct {
+	*Incoming
+	ctx context.Context
+}
+
+// workers are those that wait for a request. There are none while the loop is
+// parked.
+type workers struct{ idle []*worker }
+
+// maxIdleWorkers is how many of them wait at most.
+const maxIdleWorkers = 64
+
+// serve runs the handler of a request.
 func (l *loop) serve(in *Incoming) {
 	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // the incarnation's would remember for good that it had children
 	in.serving = task{name: in.Method, cancel: cancel}
 	in.task = &in.serving
-	l.tasks.enter(in.task)
-	if l.stay == nil && l.next == nil {
-		l.next = func() (first bool) { return l.handle(ctx, in) }
+	l.tasks.add(in.task)
+	if last := len(l.workers.idle) - 1; last >= 0 {
+		in.worker = l.workers.idle[last]
+		l.workers.idle = l.workers.idle[:last]
+	} else {
+		in.worker = &worker{requests: make(chan served, 1)}
+		go l.serveAll(in.worker)
+	}
+	in.worker.requests <- served{in, ctx} // it waits for one
+}
+
+// serveAll serves requests until the worker is dismissed.
+func (l *loop) serveAll(w *worker) {
+	for request := range w.requests {
+		in := request.Incoming
+		reply := l.conn.answer(request.ctx, in)
+		in.task.cancel(nil)
+		out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
+		if !l.mailbox.post(event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: in.task}) {
+			return // nobody will dismiss it
+		}
+	}
+}
+
+// add takes back a worker that has served a request.
+func (w *workers) add(idle *worker) {
+	if len(w.idle) == maxIdleWorkers {
+		close(idle.requests)
 		return
 	}
-	go func() {
-		if l.handle(ctx, in) {
-			l.conn.mailbox.goOn()
-		}
-	}()
+	w.idle = append(w.idle, idle)
 }
 
-// handle reports whether it has added the first event since the loop was idle.
-func (l *loop) handle(ctx context.Context, in *Incoming) (first bool) {
-	growStack(0)
-	var reply []byte
-	defer func() {
-		if reply == nil { // runtime.Goexit: this goroutine ends, and the loop is told all the same
-			l.conn.mailbox.post(l.over(in, l.conn.refusal(in, exited())))
-		}
-	}()
-	reply = l.conn.answer(ctx, in)
-	ev := l.over(in, reply)
-	_, first = l.conn.mailbox.add(&ev)
-	return first
-}
-
-// over is the end of a handler.
-func (l *loop) over(in *Incoming, reply []byte) event {
-	in.task.cancel(nil)
-	l.tasks.end(in.task)
-	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
-	return event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: in.task}
-}
-
-// growStack makes room at once for what nearly every handler needs. The stack of
-// its new goroutine would else be copied again and again while it decodes, which
-// takes a fourth of a short call.
-//
-//go:noinline
-func growStack(at uint8) byte {
-	var room [5 << 10]byte
-	room[at] = 1 // what is not used is not made room for
-	return room[at/2]
-}
-
-func (l *loop) workAlone(work func() (first bool)) {
-	if work() {
-		l.conn.mailbox.goOn()
+// dismiss ends those that wait.
+func (w *workers) dismiss() {
+	for _, idle := range w.idle {
+		close(idle.requests)
 	}
+	w.idle = nil
 }
 
 // withValues adds the values of the HTTP request that brought a message. The
@@ -130,27 +182,4 @@ func asFault(err error) *jsonrpc.Error {
 	default:
 		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprint(err)}
 	}
-}
-
-// deliver puts a notification before the handler, off the loop.
-func (l *loop) deliver(in *Incoming) {
-	l.received(in)
-	shed, many := l.conn.notices.add(notice{in, l.inc.ctx})
-	for _, gone := range shed {
-		l.shed(gone.Method)
-	}
-	l.crowded = l.crowded || many
-}
-
-// handle runs the handler of a notification.
-func (c *Conn) handle(n notice) {
-	err := guard(func() error { c.options.Handler.ServeNotification(n.ctx, n.Incoming); return nil })
-	c.reportPanic(n.Method, err)
-}
-
-// shed counts a notification that was dropped, and tells the hooks.
-func (l *loop) shed(method string) {
-	c := l.conn
-	c.counters.shed.Add(1)
-	tell(l, c.options.Hooks.Shed, telemetry.Shed{Conn: c.options.Name, Method: method})
 }

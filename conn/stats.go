@@ -88,7 +88,7 @@ func (c *Conn) depths() Depths {
 	return Depths{
 		Pending: int(d.pending.Load()), Tombstones: int(d.tombstones.Load()), Queued: int(d.queued.Load()),
 		Serving: int(d.serving.Load()), Waiting: int(d.waiting.Load()), Streams: int(d.streams.Load()),
-		Notices: c.notices.len(),
+		Notices: c.notifications.len(),
 	}
 }
 

@@ -29,7 +29,7 @@ type streams struct {
 	cut    []*stream // those to be taken up again
 }
 
-func (s *streams) rest() {
+func (s *streams) park() {
 	if len(s.others) == 0 && len(s.owed) == 0 && len(s.cut) == 0 {
 		s.others, s.owed, s.cut = nil, nil, nil
 	}

@@ -76,7 +76,7 @@ func (w *Wheel) arm() {
 // turn ticks whoever is due. A loop that is over takes no tick.
 func (w *Wheel) turn() {
 	for _, l := range w.due() {
-		l.conn.mailbox.post(event{kind: tick})
+		l.mailbox.post(event{kind: tick})
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // ticked counts the ticks in a mailbox, and empties it.
 func ticked(l *loop) (n int) {
-	for _, ev := range l.conn.mailbox.take(nil) {
+	for _, ev := range l.mailbox.take(nil) {
 		if ev.kind == tick {
 			n++
 		}
@@ -22,7 +22,7 @@ func ticked(l *loop) (n int) {
 // idle is a loop whose mailbox is open, and that takes nothing from it.
 func idle() *loop {
 	l := &loop{conn: newConn(initiator, Starting, Options{})}
-	l.conn.mailbox.begin(func() {}, nil)
+	l.mailbox.start(func() {})
 	return l
 }
 
@@ -109,26 +109,34 @@ type dead struct{}
 
 func (dead) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
 
+// entered is the loop of a Conn that was started; the test has it work.
+func entered(t *testing.T, c *Conn) *loop {
+	l, err := c.enter(t.Context(), func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mailbox.start(func() {})
+	l.begun = make(chan error, 1)
+	return l
+}
+
 // watched is the loop of a Conn that is ready and watched; the test has its
 // turns.
 func watched(t *testing.T, w *Wheel) *loop {
 	c := New(dead{}, Options{Dialect: cancels{}, Liveness: time.Hour, Wheel: w})
-	l, leave, err := c.enter(t.Context(), func() {}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := entered(t, c)
 	for c.State() != Ready {
-		l.turns()
+		l.work()
 		synctest.Wait()
 	}
-	t.Cleanup(leave)
+	t.Cleanup(l.leave)
 	return l
 }
 
-// end has a watched loop come to its end.
-func (l *loop) end() {
-	l.conn.mailbox.post(event{kind: stopAsked})
-	for over := false; !over; over, _, _ = l.turns() {
+// finish has a watched loop come to its end.
+func (l *loop) finish() {
+	l.mailbox.post(event{kind: stopAsked})
+	for over := false; !over; _, over, _ = l.work() {
 		synctest.Wait()
 	}
 }
@@ -141,11 +149,11 @@ func TestWatchedConnHasNoTimerOfItsOwn(t *testing.T) {
 		w := new(Wheel)
 		l := watched(t, w)
 		pass(time.Minute) // the timer of the handshake is over
-		l.turns()
+		l.work()
 		if l.armed != 0 || len(w.slots) != 1 {
 			t.Errorf("its timer is set to %v; %d slots", l.armed, len(w.slots))
 		}
-		l.end()
+		l.finish()
 	})
 }
 
@@ -156,9 +164,9 @@ func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
 		l := watched(t, w)
 		l.step(&event{kind: tick}) // another deadline's
 		l.step(&event{kind: linkLost, epoch: 1, reason: Reason{Kind: LinkBroken}})
-		l.turns()
+		l.work()
 		w.wantEmpty(t)
-		l.end()
+		l.finish()
 	})
 }
 
@@ -171,8 +179,8 @@ func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 			if len(w.slots) != 1 || len(w.slots[first.slot]) != 2 || first.slot != second.slot {
 				t.Errorf("%d slots", len(w.slots))
 			}
-			first.end()
-			second.end()
+			first.finish()
+			second.finish()
 		})
 	})
 	if len(w.slots) != 0 || w.next != 0 {

@@ -54,6 +54,7 @@ func TestIdleSessionsHaveNoGoroutine(t *testing.T) {
 				peers[i].want(announcement)
 			}
 		}
+		<-time.NewTimer(time.Second).C // a Conn keeps its goroutine for 100 ms
 		synctest.Wait()
 		if now := runtime.NumGoroutine(); now > before {
 			t.Errorf("%d sessions have %d goroutines", len(peers), now-before)

@@ -8,38 +8,38 @@ import (
 	"github.com/bowline-mcp/bowline/internal/ondemand"
 )
 
-// notices are the peer's notifications on their way to the handler, which takes
-// them one at a time, in order, off the loop. Too many are shed by what they
-// mean: those a newer one makes superfluous first, then the oldest of those
-// that may be dropped, then the one that comes (ADR-0006).
-type notices struct {
+// notifications are the peer's notifications on their way to the handler, which
+// takes them one at a time, in order, off the loop. Too many are shed by what
+// they mean: those that a newer one makes superfluous first, then the oldest of
+// those that may be dropped, then the one that comes (ADR-0006).
+type notifications struct {
 	ondemand.Worker
-	handle    func(notice)
-	eased     func() // told off the loop when they are few again
+	handle    func(notification)
+	eased     func() // called off the loop when they are few again
 	bound     int    // notifications that may wait
 	boundSize int    // bytes of all that wait; one always fits
 
-	waiting   []notice
-	size      int
-	keys      map[string]int // how many of each key wait
-	spare     int            // how many of them a newer one makes superfluous
-	droppable int
-	crowded   bool
+	waiting     []notification
+	size        int
+	keys        map[string]int // how many of each key wait
+	superfluous int            // how many of them a newer one makes superfluous
+	droppable   int
+	crowded     bool
 }
 
-// A notice is a notification that waits, and the context its handler gets.
-type notice struct {
+// A notification waits, with the context that its handler gets.
+type notification struct {
 	*Incoming
 	ctx context.Context
 }
 
 // add takes a notification over. It returns those that are shed for it, which
 // may be the notification itself, and whether they have become many by it.
-func (n *notices) add(added notice) (shed []notice, crowded bool) {
+func (n *notifications) add(added notification) (shed []notification, crowded bool) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	if added.size > n.boundSize && len(n.waiting) > 0 {
-		return []notice{added}, false // whatever else were shed
+		return []notification{added}, false // whatever else were shed
 	}
 	n.waiting = append(n.waiting, added)
 	n.count(added, 1)
@@ -54,7 +54,7 @@ func (n *notices) add(added notice) (shed []notice, crowded bool) {
 }
 
 // count adds a notification to the sums, or takes it out of them.
-func (n *notices) count(of notice, by int) {
+func (n *notifications) count(of notification, by int) {
 	n.size += by * of.size
 	if of.droppable {
 		n.droppable += by
@@ -66,19 +66,19 @@ func (n *notices) count(of notice, by int) {
 		n.keys = make(map[string]int)
 	}
 	before := n.keys[of.coalescing]
-	n.spare += max(before+by-1, 0) - max(before-1, 0)
+	n.superfluous += max(before+by-1, 0) - max(before-1, 0)
 	if n.keys[of.coalescing] = before + by; before+by == 0 {
 		delete(n.keys, of.coalescing)
 	}
 }
 
 // shedOne takes out the notification that is missed least.
-func (n *notices) shedOne() notice {
+func (n *notifications) shedOne() notification {
 	switch {
-	case n.spare > 0:
+	case n.superfluous > 0:
 		return n.coalesce()
 	case n.droppable > 0:
-		return n.remove(slices.IndexFunc(n.waiting, func(in notice) bool { return in.droppable }))
+		return n.remove(slices.IndexFunc(n.waiting, func(in notification) bool { return in.droppable }))
 	default:
 		return n.remove(len(n.waiting) - 1)
 	}
@@ -87,15 +87,15 @@ func (n *notices) shedOne() notice {
 // coalesce puts a newer notification in the place of the oldest one that it
 // makes superfluous. At the end of the queue one that comes again and again
 // would never be handled.
-func (n *notices) coalesce() notice {
-	at := slices.IndexFunc(n.waiting, func(in notice) bool { return n.keys[in.coalescing] > 1 })
+func (n *notifications) coalesce() notification {
+	at := slices.IndexFunc(n.waiting, func(in notification) bool { return n.keys[in.coalescing] > 1 })
 	old := n.waiting[at]
-	newer := at + 1 + slices.IndexFunc(n.waiting[at+1:], func(in notice) bool { return in.coalescing == old.coalescing })
+	newer := at + 1 + slices.IndexFunc(n.waiting[at+1:], func(in notification) bool { return in.coalescing == old.coalescing })
 	n.waiting[at], n.waiting[newer] = n.waiting[newer], old
 	return n.remove(newer)
 }
 
-func (n *notices) remove(at int) notice {
+func (n *notifications) remove(at int) notification {
 	removed := n.waiting[at]
 	n.waiting = slices.Delete(n.waiting, at, at+1)
 	n.count(removed, -1)
@@ -103,7 +103,7 @@ func (n *notices) remove(at int) notice {
 }
 
 // handleNext hands the oldest that waits to the handler.
-func (n *notices) handleNext() (more bool) {
+func (n *notifications) handleNext() (more bool) {
 	next, more, eased := n.next()
 	if eased {
 		n.eased()
@@ -114,7 +114,7 @@ func (n *notices) handleNext() (more bool) {
 	return more
 }
 
-func (n *notices) next() (next notice, more, eased bool) {
+func (n *notifications) next() (next notification, more, eased bool) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	if n.crowded && len(n.waiting) <= n.bound/4 && n.size <= n.boundSize/4 {
@@ -123,23 +123,23 @@ func (n *notices) next() (next notice, more, eased bool) {
 	if len(n.waiting) == 0 {
 		n.waiting, n.keys = nil, nil
 		n.End()
-		return notice{}, false, eased
+		return notification{}, false, eased
 	}
 	next = n.waiting[0]
-	n.waiting[0] = notice{}
+	n.waiting[0] = notification{}
 	n.waiting = n.waiting[1:]
 	n.count(next, -1)
 	return next, true, eased
 }
 
 // many reports whether there are many at present.
-func (n *notices) many() bool {
+func (n *notifications) many() bool {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	return n.crowded
 }
 
-func (n *notices) len() int {
+func (n *notifications) len() int {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	return len(n.waiting)
@@ -147,7 +147,7 @@ func (n *notices) len() int {
 
 // settle waits until nothing is handled, for at most the grace, and reports
 // whether that came about. If not, what still waits is shed.
-func (n *notices) settle(grace time.Duration) (shed []notice, settled bool) {
+func (n *notifications) settle(grace time.Duration) (shed []notification, settled bool) {
 	if n.Await(grace) {
 		return nil, true
 	}
@@ -155,6 +155,22 @@ func (n *notices) settle(grace time.Duration) (shed []notice, settled bool) {
 	defer n.Mu.Unlock()
 	shed = n.waiting
 	n.waiting, n.keys = nil, nil
-	n.size, n.spare, n.droppable, n.crowded = 0, 0, 0, false
+	n.size, n.superfluous, n.droppable, n.crowded = 0, 0, 0, false
 	return shed, false
+}
+
+// notify puts a notification before the handler, off the loop.
+func (l *loop) notify(in *Incoming) {
+	l.received(in)
+	shed, many := l.conn.notifications.add(notification{in, l.incarnation.ctx})
+	for _, gone := range shed {
+		l.shed(gone.Method)
+	}
+	l.crowded = l.crowded || many
+}
+
+// handle runs the handler of a notification.
+func (c *Conn) handle(n notification) {
+	err := guard(func() error { c.options.Handler.ServeNotification(n.ctx, n.Incoming); return nil })
+	c.reportPanic(n.Method, err)
 }

@@ -9,24 +9,24 @@ import (
 	"pgregory.net/rapid"
 )
 
-// queue is notices whose handler is the test: its goroutine takes nothing, until
+// queue is notifications whose handler is the test: its goroutine takes nothing, until
 // the test is over.
-func queue(t interface{ Cleanup(func()) }, bound, bytes int) *notices {
-	n, over := &notices{bound: bound, boundSize: bytes}, make(chan struct{})
+func queue(t interface{ Cleanup(func()) }, bound, bytes int) *notifications {
+	n, over := &notifications{bound: bound, boundSize: bytes}, make(chan struct{})
 	n.Start(func() (more bool) { <-over; return false })
 	t.Cleanup(func() { close(over) })
 	return n
 }
 
 // incomingNotice is a notification; its method is its name.
-func incomingNotice(name, key string, droppable bool, size int) notice {
-	return notice{Incoming: &Incoming{Method: name, coalescing: key, droppable: droppable, size: size}}
+func incomingNotice(name, key string, droppable bool, size int) notification {
+	return notification{Incoming: &Incoming{Method: name, coalescing: key, droppable: droppable, size: size}}
 }
 
 // names lists what waits, oldest first.
-func (n *notices) names() string { return namesOf(n.waiting) }
+func (n *notifications) names() string { return namesOf(n.waiting) }
 
-func namesOf(of []notice) string {
+func namesOf(of []notification) string {
 	var names []string
 	for _, in := range of {
 		names = append(names, in.Method)
@@ -36,26 +36,26 @@ func namesOf(of []notice) string {
 
 // Guarantees: G-0006.2
 func TestWhatIsShedWhenTooManyWait(t *testing.T) {
-	plain := func(name string) notice { return incomingNotice(name, "", false, 1) }
-	log := func(name string) notice { return incomingNotice(name, "", true, 1) }
-	keyed := func(key, name string) notice { return incomingNotice(name, key, false, 1) }
+	plain := func(name string) notification { return incomingNotice(name, "", false, 1) }
+	log := func(name string) notification { return incomingNotice(name, "", true, 1) }
+	keyed := func(key, name string) notification { return incomingNotice(name, key, false, 1) }
 	for name, c := range map[string]struct {
-		given      []notice
+		given      []notification
 		shed, left string
 	}{
-		"there is room":                       {[]notice{plain("a"), log("b"), keyed("k", "c")}, "", "a b c"},
-		"the newer takes the older's place":   {[]notice{keyed("k", "a"), plain("b"), log("c"), keyed("k", "d")}, "a", "d b c"},
-		"spare ones go before logs":           {[]notice{log("a"), keyed("k", "b"), keyed("k", "c"), plain("d")}, "b", "a c d"},
-		"the oldest log goes":                 {[]notice{plain("a"), log("b"), log("c"), plain("d")}, "b", "a c d"},
-		"a log goes itself":                   {[]notice{plain("a"), plain("b"), plain("c"), log("d")}, "d", "a b c"},
-		"what comes goes":                     {[]notice{plain("a"), plain("b"), plain("c"), plain("d")}, "d", "a b c"},
-		"others of a key are others":          {[]notice{keyed("k", "a"), keyed("l", "b"), keyed("m", "c"), keyed("k", "d")}, "a", "d b c"},
-		"again and again":                     {[]notice{keyed("k", "a"), plain("b"), plain("c"), keyed("k", "d"), keyed("k", "e")}, "a d", "e b c"},
-		"the newest of three takes the place": {[]notice{keyed("k", "a"), keyed("k", "b"), keyed("k", "c"), plain("d"), plain("e")}, "a b", "c d e"},
+		"there is room":                       {[]notification{plain("a"), log("b"), keyed("k", "c")}, "", "a b c"},
+		"the newer takes the older's place":   {[]notification{keyed("k", "a"), plain("b"), log("c"), keyed("k", "d")}, "a", "d b c"},
+		"superfluous ones go before logs":     {[]notification{log("a"), keyed("k", "b"), keyed("k", "c"), plain("d")}, "b", "a c d"},
+		"the oldest log goes":                 {[]notification{plain("a"), log("b"), log("c"), plain("d")}, "b", "a c d"},
+		"a log goes itself":                   {[]notification{plain("a"), plain("b"), plain("c"), log("d")}, "d", "a b c"},
+		"what comes goes":                     {[]notification{plain("a"), plain("b"), plain("c"), plain("d")}, "d", "a b c"},
+		"others of a key are others":          {[]notification{keyed("k", "a"), keyed("l", "b"), keyed("m", "c"), keyed("k", "d")}, "a", "d b c"},
+		"again and again":                     {[]notification{keyed("k", "a"), plain("b"), plain("c"), keyed("k", "d"), keyed("k", "e")}, "a d", "e b c"},
+		"the newest of three takes the place": {[]notification{keyed("k", "a"), keyed("k", "b"), keyed("k", "c"), plain("d"), plain("e")}, "a b", "c d e"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := queue(t, 3, 100)
-			var shed []notice
+			var shed []notification
 			for _, in := range c.given {
 				gone, _ := n.add(in)
 				shed = append(shed, gone...)
@@ -128,8 +128,8 @@ func TestWhatIsLeftAtTheEndIsShed(t *testing.T) {
 	for range 6 {
 		n.add(incomingNotice("b", "k", false, 1))
 	}
-	if n.names() != "b b b b" || n.size != 4 || n.spare != 3 || !n.many() {
-		t.Fatalf("%q of %d bytes, %d spare", n.names(), n.size, n.spare)
+	if n.names() != "b b b b" || n.size != 4 || n.superfluous != 3 || !n.many() {
+		t.Fatalf("%q of %d bytes, %d superfluous", n.names(), n.size, n.superfluous)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestNoticesAgainstAModel(t *testing.T) {
 				}
 				for _, g := range gone {
 					shed = append(shed, g.Method)
-					if g.size <= n.boundSize && newest[g.coalescing] == g.Method && g.coalescing != "" && slices.ContainsFunc(n.waiting, func(o notice) bool { return o.droppable }) {
+					if g.size <= n.boundSize && newest[g.coalescing] == g.Method && g.coalescing != "" && slices.ContainsFunc(n.waiting, func(o notification) bool { return o.droppable }) {
 						rt.Fatalf("the newest of %q was shed before a log, of %q and %q", g.coalescing, namesOf(others), name)
 					}
 				}
@@ -210,8 +210,8 @@ func TestNoticesAgainstAModel(t *testing.T) {
 				last = place[name]
 			}
 		}
-		if n.size != 0 || n.spare != 0 || n.droppable != 0 || len(n.keys) != 0 {
-			rt.Fatalf("nothing waits, and the sums are %d, %d, %d, %v", n.size, n.spare, n.droppable, n.keys)
+		if n.size != 0 || n.superfluous != 0 || n.droppable != 0 || len(n.keys) != 0 {
+			rt.Fatalf("nothing waits, and the sums are %d, %d, %d, %v", n.size, n.superfluous, n.droppable, n.keys)
 		}
 	})
 }

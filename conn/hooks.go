@@ -1,0 +1,176 @@
+package conn
+
+import (
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/ondemand"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// A hookQueue holds events for the hooks of a Conn, which are called one at a
+// time, in order, off the loop.
+type hookQueue struct {
+	ondemand.Worker
+	waiting []func()
+}
+
+// maxHookEvents is how many events wait for slow hooks.
+const maxHookEvents = 1024
+
+// submit adds the call of a hook, or reports false when too many wait.
+func (q *hookQueue) submit(call func()) bool {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	if len(q.waiting) >= maxHookEvents {
+		return false
+	}
+	q.waiting = append(q.waiting, call)
+	q.Start(q.callNext)
+	return true
+}
+
+func (q *hookQueue) callNext() (more bool) {
+	call := q.next()
+	if call != nil {
+		call()
+	}
+	return call != nil
+}
+
+func (q *hookQueue) next() func() {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.waiting = nil
+		q.End()
+		return nil
+	}
+	next := q.waiting[0]
+	q.waiting[0] = nil
+	q.waiting = q.waiting[1:]
+	return next
+}
+
+// settle waits until no hook runs, for at most the grace, and reports whether
+// that came about. If not, what still waits is dropped.
+func (q *hookQueue) settle(grace time.Duration) bool {
+	settled := q.Await(grace)
+	if !settled {
+		q.Mu.Lock()
+		q.waiting = nil
+		q.Mu.Unlock()
+	}
+	return settled
+}
+
+// tell has a hook called off the loop, if there is one.
+func tell[E any](l *loop, hook func(E), e E) {
+	if hook == nil {
+		return
+	}
+	if l.hooks == nil {
+		l.hooks = new(hookQueue)
+	}
+	c := l.conn
+	if !l.hooks.submit(func() { c.tell(func() { hook(e) }) }) {
+		c.counters.untold.Add(1)
+	}
+}
+
+// tell calls a hook on this goroutine. One that panics loses its event only.
+func (c *Conn) tell(hook func()) {
+	if guard(func() error { hook(); return nil }) != nil {
+		c.counters.untold.Add(1)
+	}
+}
+
+// report counts what is not as it should be, and tells the hooks.
+func (l *loop) report(fx *effect) {
+	c, hooks := l.conn, &l.conn.options.Hooks
+	reply := telemetry.Reply{Conn: c.options.Name, Epoch: fx.epoch, ID: fx.id, Cause: fx.cause.String()}
+	stalled := telemetry.Stalled{Conn: c.options.Name, Epoch: fx.epoch, Why: fx.stall.String()}
+	switch fx.kind {
+	case late:
+		c.counters.late.Add(1)
+		tell(l, hooks.LateReply, reply)
+	case unknown:
+		c.counters.unknown.Add(1)
+		tell(l, hooks.UnknownReply, reply)
+	case missed:
+		tell(l, hooks.Missed, telemetry.Missed{Conn: c.options.Name, Epoch: fx.epoch, InRow: fx.frames})
+	case stallBegun:
+		c.counters.stalls.Add(1)
+		stalled.Since = time.Now()
+		tell(l, hooks.Stalled, stalled)
+	case stallEnded:
+		stalled.Since, stalled.Over, stalled.Duration = time.Now().Add(-fx.at), true, fx.at
+		tell(l, hooks.Stalled, stalled)
+	default:
+		c.counters.malformed.Add(1)
+		tell(l, hooks.Violation, telemetry.Violation{Conn: c.options.Name, Epoch: fx.epoch, Err: fx.err})
+	}
+}
+
+// received tells the hooks of a notification that is on its way to the handler.
+func (l *loop) received(in *Incoming) {
+	if hook := l.conn.options.Hooks.NotificationReceived; hook != nil {
+		tell(l, hook, telemetry.NotificationReceived{Conn: l.conn.options.Name, Epoch: in.Epoch, Method: in.Method, Size: len(in.Params)})
+	}
+}
+
+// shed counts a notification that was dropped, and tells the hooks.
+func (l *loop) shed(method string) {
+	c := l.conn
+	c.counters.shed.Add(1)
+	tell(l, c.options.Hooks.Shed, telemetry.Shed{Conn: c.options.Name, Method: method})
+}
+
+// A gap is the time since an incarnation that was ready was lost.
+type gap struct {
+	lost  uint64 // that incarnation
+	why   Reason
+	since time.Time
+	calls int // that ended with it
+}
+
+// countLost counts a call that ends with the incarnation whose loss began the
+// gap. Notifications have no id, and are not counted.
+func (l *loop) countLost(id int64, cause Cause) {
+	if gap := l.conn.gap; gap != nil && id != 0 && cause == LinkLost && gap.lost == l.core.epoch {
+		gap.calls++
+	}
+}
+
+// endGap tells the hooks that the Conn is ready again.
+func (l *loop) endGap(epoch uint64, now time.Time) {
+	c := l.conn
+	over := telemetry.Gap{
+		Conn: c.options.Name, Lost: c.gap.lost, Epoch: epoch, Kind: string(c.gap.why.Kind), Reason: c.gap.why,
+		Calls: c.gap.calls, Duration: now.Sub(c.gap.since),
+	}
+	c.gap = nil
+	tell(l, c.options.Hooks.Gap, over)
+}
+
+// reportPanic tells the hooks of a panic in code that was handed in.
+func (c *Conn) reportPanic(where string, err error) {
+	if e, ok := c.panicOf(where, err); ok && c.options.Hooks.Panic != nil {
+		c.tell(func() { c.options.Hooks.Panic(e) })
+	}
+}
+
+// reportPanic is that of the Conn, off the goroutine that panicked.
+func (l *loop) reportPanic(where string, err error) {
+	if e, ok := l.conn.panicOf(where, err); ok {
+		tell(l, l.conn.options.Hooks.Panic, e)
+	}
+}
+
+// panicOf is what the hooks are told of a panic, if the error is one.
+func (c *Conn) panicOf(where string, err error) (e telemetry.Panic, ok bool) {
+	panicked, ok := err.(*PanicError)
+	if !ok {
+		return e, false
+	}
+	return telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack}, true
+}

@@ -1,0 +1,84 @@
+package conn
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Guarantees: G-0001.16
+func TestParkedLoopKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, ended := New(opener{}, Options{}), make(chan error, 1)
+		l, err := c.enter(t.Context(), func(err error) { ended <- err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.begun = make(chan error, 1)
+		go l.run()
+		synctest.Wait()
+		if _, err := c.Call(t.Context(), Request{Method: "m", Timeout: lingering / 2}); err == nil {
+			t.Error("a dead link has brought an answer")
+		}
+		for _, wait := range []time.Duration{2 * lingering, 10 * c.options.TombstoneSweep} {
+			pass(wait)
+			for name, kept := range map[string]bool{
+				"events":   l.spare != nil || l.batch != nil || l.mailbox.events != nil,
+				"effects":  l.core.out != nil,
+				"requests": l.core.pending.byID != nil || l.core.pending.free != nil || l.core.incoming.serving != nil,
+				"tasks":    l.tasks != nil,
+				"workers":  l.workers.idle != nil,
+				"a wait":   l.woken != nil || l.mailbox.running,
+				"a timer":  l.timer != nil && l.core.tombstones.len() == 0,
+			} {
+				if kept {
+					t.Errorf("after %v: %s", wait, name)
+				}
+			}
+			c.Wake() // so that it is busy again, and has seen what was read here
+		}
+		c.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMailboxLosesNoEvent has many goroutines post short bursts while the reader
+// stops and is woken all the time, as a loop that parks.
+func TestMailboxLosesNoEvent(t *testing.T) {
+	const posters, bursts, burst = 8, 500, 3
+	var box mailbox
+	var taken, readers int // the reader's: the race detector watches that there is one at a time
+	var reading sync.WaitGroup
+	box.start(func() {
+		reading.Go(func() {
+			readers++
+			for events := box.take(nil); len(events) > 0; events = box.take(events) {
+				taken += len(events)
+			}
+		})
+	})
+	box.take(nil) // so that the first event wakes a reader
+	var posting sync.WaitGroup
+	for range posters {
+		posting.Go(func() {
+			for range bursts {
+				for range burst {
+					if !box.post(event{kind: tick}) {
+						t.Error("an event was not taken")
+					}
+				}
+			}
+		})
+	}
+	posting.Wait()
+	reading.Wait()
+	if taken != posters*bursts*burst || len(box.close()) != 0 {
+		t.Errorf("%d events were taken by %d readers", taken, readers)
+	}
+	if box.post(event{kind: tick}) {
+		t.Error("a closed mailbox took an event")
+	}
+}
