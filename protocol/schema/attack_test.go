@@ -156,3 +156,17 @@ func TestFaultsAreTold(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoIsBounded(t *testing.T) {
+	v, err := Compile(json.RawMessage(`{"items":{"$ref":"#/$defs/a"},"$defs":{"a":{"minLength":1}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := evaluation{left: MaxSteps}
+	if e.values, err = index([]byte(`[`+strings.Repeat(`0,`, maxMemo)+`0]`), &e); err != nil {
+		t.Fatal(err)
+	}
+	if f := e.apply(v.root, 0, nil); !f.isNone() || len(e.memo) == 0 || len(e.memo) > maxMemo {
+		t.Errorf("%d results are remembered, %+v", len(e.memo), f)
+	}
+}
