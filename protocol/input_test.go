@@ -54,7 +54,13 @@ func TestStampOfAResultThatAsks(t *testing.T) {
 		"resource": &protocol.ReadResourceResult{InputRequired: asks},
 	} {
 		const want = `{"_meta":{"io.modelcontextprotocol/serverInfo":{}},"resultType":"input_required","requestState":"s"}`
+		if got := encode(t, result); got != `{"resultType":"input_required","requestState":"s"}` {
+			t.Errorf("%s without a stamp: got %s", name, got)
+		}
 		result.Stamp(json.RawMessage(`{}`))
+		if typed := result.(interface{ Type() string }); typed.Type() != protocol.ResultInputRequired {
+			t.Errorf("%s: its type is %s", name, typed.Type())
+		}
 		if got := encode(t, result); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
