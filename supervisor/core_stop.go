@@ -121,7 +121,7 @@ func (c *core) stopMember(m *member) {
 	}
 }
 
-// halt tells a member to stop. Its shutdown time begins.
+// halt stops a member. Its shutdown time begins.
 func (c *core) halt(m *member, rerun bool) {
 	m.rerun = rerun
 	c.stopWithin(m)

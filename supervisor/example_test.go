@@ -42,6 +42,36 @@ func Example() {
 	// supervisor example: indexer: child stopped
 }
 
+// The pool needs the configuration: it starts after config, and is restarted with
+// it. It is stopped first.
+func ExampleChildSpec() {
+	app := supervisor.New(supervisor.Options{Name: "app", Strategy: supervisor.RestForOne})
+	pool := supervisor.New(supervisor.Options{Name: "pool"})
+	waiting := func(name string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			<-ctx.Done()
+			fmt.Printf("%s ends: %v\n", name, context.Cause(ctx))
+			return nil
+		}
+	}
+	load := func(context.Context) error { fmt.Println("config is loaded"); return nil }
+	start := func(parent *supervisor.Supervisor, spec supervisor.ChildSpec) {
+		if _, err := parent.Start(context.Background(), spec); err != nil {
+			fmt.Println(err)
+		}
+	}
+	start(app, supervisor.ChildSpec{ID: "config", Init: load, Run: waiting("config")})
+	start(app, supervisor.ChildSpec{ID: "pool", Supervisor: pool})
+	start(pool, supervisor.ChildSpec{ID: "worker", Run: waiting("worker")})
+
+	fmt.Println(app.Stop(context.Background()))
+	// Output:
+	// config is loaded
+	// worker ends: supervisor: stopped
+	// config ends: supervisor: stopped
+	// <nil>
+}
+
 // Both ends of a connection are supervised. A duplicate name is refused.
 func ExampleSupervisor_Connect() {
 	s := supervisor.New(supervisor.Options{})

@@ -10,7 +10,7 @@
 // A [Store] decides whether a name is free. The default, a [Local], knows this
 // process only. A Store that several processes share gives a name to one of them
 // at a time, and may take it back, for example when a lease expires. The Conn is
-// then not found any more, watchers are told, and Options.OnLost can stop it.
+// then not found any more, watchers see that, and Options.OnLost can stop it.
 //
 // # What is guaranteed
 //

@@ -18,9 +18,9 @@ type Options struct {
 	// Store decides who has a name. Default: a Local of this Registry's own.
 	Store Store
 
-	// Holder tells the processes that share the Store who has a name, for example
-	// by the address of this process. Default: "local", which means this process
-	// and is of no use to others; set Holder when the Store is shared.
+	// Holder identifies this process to others that share the Store, for example
+	// by its address. Default: "local", which means nothing to other processes;
+	// set Holder when the Store is shared.
 	Holder string
 
 	// OnLost is called when the Store has taken a name away from a Conn, so that
@@ -170,7 +170,7 @@ func (r *Registry) claimed(name string, e *entry, release Release, err error) er
 //
 // It fails with the error of the Store, or with the cause of ctx. A shared Store
 // may then hold the name until its lease expires. Pass a context that has not
-// ended: a shared Store needs time to tell others.
+// ended: a shared Store needs time to inform others.
 func (r *Registry) Unregister(ctx context.Context, name string, c *conn.Conn) error {
 	e, busy := r.withdraw(name, c)
 	for busy != nil {
@@ -282,8 +282,8 @@ func (r *Registry) Len() int {
 	return len(r.present())
 }
 
-// find returns the Conn of a name, or nil. It tells watchers that the Conn has
-// closed for good. The mutex is held.
+// find returns the Conn of a name, or nil. If the Conn has closed for good, find
+// informs the watchers. The mutex is held.
 func (r *Registry) find(name string) *conn.Conn {
 	e := r.entries[name]
 	switch {

@@ -18,7 +18,7 @@ import (
 //
 // At the end of In the link calls Receiver.Ended and stays writable. A failed
 // write loses the link. A line longer than MaxFrame is skipped in bounded memory
-// and delivered, for one credit, as Inbound.Err with an
+// and delivered, for one credit, as Inbound.Err with a
 // *transport.OversizedError.
 //
 // Close writes what is queued, for at most 70 % of its grace, and closes In and
