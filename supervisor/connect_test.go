@@ -245,8 +245,8 @@ func TestGivesUpOnce(t *testing.T) {
 				Hooks: telemetry.Hooks{Transition: func(telemetry.Transition) { <-release }},
 			}))
 		}
-		var verdict *supervisor.IntensityError
-		if err := s.Wait(t.Context()); !errors.As(err, &verdict) || len(gaveUp) != 1 || gaveUp[0] != verdict.Child {
+		var result *supervisor.IntensityError
+		if err := s.Wait(t.Context()); !errors.As(err, &result) || len(gaveUp) != 1 || gaveUp[0] != result.Child {
 			t.Errorf("Wait returned %v, but OnEvent was told of %v", err, gaveUp)
 		}
 		close(release)

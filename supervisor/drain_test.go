@@ -221,8 +221,8 @@ func TestFailedDrainIsAFailureOfTheChild(t *testing.T) {
 		"draining: context deadline exceeded": func(context.Context) error { pause(55 * time.Second); return errBroken },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var told []string
-			s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) { told = append(told, e.String()) }})
+			var events []string
+			s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) { events = append(events, e.String()) }})
 			c := start(t, s, supervisor.ChildSpec{ID: "a", Run: idle, Drain: drain})
 			pass(time.Minute)
 			took, err := shut(t, s)
@@ -233,8 +233,8 @@ func TestFailedDrainIsAFailureOfTheChild(t *testing.T) {
 			if err == nil || strings.Count(err.Error(), `draining child "a"`) != 1 || c.Err() != nil {
 				t.Errorf("Close returned %v, Err is %v", err, c.Err())
 			}
-			if want := []string{"supervisor: a: child started", "supervisor: a: child stopped"}; !slices.Equal(told, want) {
-				t.Errorf("told %q", told)
+			if want := []string{"supervisor: a: child started", "supervisor: a: child stopped"}; !slices.Equal(events, want) {
+				t.Errorf("told %q", events)
 			}
 		})
 	}
@@ -337,7 +337,7 @@ func TestWhatIsLateIsToldAtOnce(t *testing.T) {
 // Guarantees: G-0002.14
 func TestBroughtBackAfterADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root, told, drains := supervisor.New(supervisor.Options{}), 0, 0
+		root, stops, drains := supervisor.New(supervisor.Options{}), 0, 0
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
 		finish := make(chan struct{}, 1)
 		c := start(t, pool, supervisor.ChildSpec{
@@ -345,7 +345,7 @@ func TestBroughtBackAfterADrain(t *testing.T) {
 				select {
 				case <-finish:
 				case <-ctx.Done():
-					told++
+					stops++
 				}
 				return nil
 			},
@@ -358,8 +358,8 @@ func TestBroughtBackAfterADrain(t *testing.T) {
 			},
 		})
 		for round := range 2 {
-			if took, err := shut(t, pool); took != time.Second || err != nil || told != round {
-				t.Errorf("Close returned %v after %v, and the child was told to stop %d times", err, took, told)
+			if took, err := shut(t, pool); took != time.Second || err != nil || stops != round {
+				t.Errorf("Close returned %v after %v, and the child was told to stop %d times", err, took, stops)
 			}
 			synctest.Wait()
 			if err := c.Restart(t.Context()); err != nil {
@@ -367,8 +367,8 @@ func TestBroughtBackAfterADrain(t *testing.T) {
 			}
 		}
 		pass(time.Hour)
-		if err := pool.Stop(t.Context()); err != nil || told != 2 {
-			t.Errorf("Stop returned %v, and the child was told to stop %d times", err, told)
+		if err := pool.Stop(t.Context()); err != nil || stops != 2 {
+			t.Errorf("Stop returned %v, and the child was told to stop %d times", err, stops)
 		}
 		stop(t, root)
 	})

@@ -14,9 +14,9 @@ import (
 // TestEvents tells what happens, in order.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var events []string
 		s := supervisor.New(supervisor.Options{Name: "tree", Intensity: 1, OnEvent: func(e supervisor.Event) {
-			told = append(told, e.String())
+			events = append(events, e.String())
 		}})
 		release, child := make(chan struct{}), newScript()
 		start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release), Shutdown: time.Second})
@@ -34,8 +34,8 @@ func TestEvents(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		if !slices.Equal(told, want) {
-			t.Errorf("told %q,\nwant %q", told, want)
+		if !slices.Equal(events, want) {
+			t.Errorf("told %q,\nwant %q", events, want)
 		}
 	})
 }
@@ -43,10 +43,10 @@ func TestEvents(t *testing.T) {
 // TestStuckIsToldOnce, however many wait for the child in vain.
 func TestStuckIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		release, told := make(chan struct{}), 0
+		release, events := make(chan struct{}), 0
 		s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
 			if e.Kind == supervisor.ChildStuck {
-				told++
+				events++
 			}
 		}})
 		c := start(t, s, supervisor.ChildSpec{Run: ignoresStop(release)})
@@ -58,8 +58,8 @@ func TestStuckIsToldOnce(t *testing.T) {
 		close(release)
 		<-c.Done()
 		stop(t, s)
-		if told != 1 {
-			t.Errorf("told %d times", told)
+		if events != 1 {
+			t.Errorf("told %d times", events)
 		}
 	})
 }
@@ -71,10 +71,10 @@ func TestStuckIsToldOnce(t *testing.T) {
 func TestSlowHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		var told []supervisor.Event
+		var events []supervisor.Event
 		s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
-			told = append(told, e)
-			if len(told) == 1 {
+			events = append(events, e)
+			if len(events) == 1 {
 				<-release
 			}
 		}})
@@ -91,8 +91,8 @@ func TestSlowHook(t *testing.T) {
 		comeAndGo(1000)
 		close(release)
 		synctest.Wait()
-		if last := told[len(told)-1]; len(told) != 1025 || last.Dropped != 2000-1024 {
-			t.Errorf("told %d events, %d dropped; want 1025 and %d", len(told), last.Dropped, 2000-1024)
+		if last := events[len(events)-1]; len(events) != 1025 || last.Dropped != 2000-1024 {
+			t.Errorf("told %d events, %d dropped; want 1025 and %d", len(events), last.Dropped, 2000-1024)
 		}
 		stop(t, s)
 	})
@@ -103,8 +103,8 @@ func TestSlowHook(t *testing.T) {
 // Guarantees: G-0002.7
 func TestHookThatNeverReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		release, told := make(chan struct{}), 0
-		s := supervisor.New(supervisor.Options{OnEvent: func(supervisor.Event) { told++; <-release }})
+		release, events := make(chan struct{}), 0
+		s := supervisor.New(supervisor.Options{OnEvent: func(supervisor.Event) { events++; <-release }})
 		start(t, s, supervisor.ChildSpec{Run: idle})
 		var stuck *supervisor.StuckError
 		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -116,8 +116,8 @@ func TestHookThatNeverReturns(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		if told != 1 {
-			t.Errorf("the hook was called %d times, want once", told)
+		if events != 1 {
+			t.Errorf("the hook was called %d times, want once", events)
 		}
 	})
 }
@@ -169,14 +169,14 @@ func TestHookMayUseTheSupervisor(t *testing.T) {
 func TestEventsThatAreThrownAwayAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, release := supervisor.New(supervisor.Options{}), make(chan struct{})
-		var told []supervisor.Event
+		var events []supervisor.Event
 		hangs := true
 		pool, child := nested(t, root, supervisor.Options{Name: "pool", OnEvent: func(e supervisor.Event) {
 			if hangs {
 				<-release
 				hangs = false
 			}
-			told = append(told, e)
+			events = append(events, e)
 		}})
 		for range 10 {
 			start(t, pool, supervisor.ChildSpec{Run: idle})
@@ -188,10 +188,10 @@ func TestEventsThatAreThrownAwayAreCounted(t *testing.T) {
 		synctest.Wait()
 		start(t, pool, supervisor.ChildSpec{ID: "last", Run: idle})
 		synctest.Wait()
-		last := told[len(told)-1]
+		last := events[len(events)-1]
 		// 10 started, 10 restarted, 1 started: what was not told is to be counted
-		if total := uint64(len(told)) + last.Dropped; total < 21 {
-			t.Errorf("told %d, dropped %d; at least 21 have happened", len(told), last.Dropped)
+		if total := uint64(len(events)) + last.Dropped; total < 21 {
+			t.Errorf("told %d, dropped %d; at least 21 have happened", len(events), last.Dropped)
 		}
 		_ = root.Stop(t.Context())
 	})
@@ -225,10 +225,10 @@ func TestHangingHookDelaysNoOtherLife(t *testing.T) {
 // Guarantees: G-0002.7
 func TestWhatAStopThrowsAwayIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root, release, told := supervisor.New(supervisor.Options{}), make(chan struct{}), []supervisor.Event(nil)
+		root, release, events := supervisor.New(supervisor.Options{}), make(chan struct{}), []supervisor.Event(nil)
 		pool, child := nested(t, root, supervisor.Options{Name: "pool", OnEvent: func(e supervisor.Event) {
 			<-release
-			told = append(told, e)
+			events = append(events, e)
 		}})
 		for range 3 {
 			start(t, pool, supervisor.ChildSpec{Run: idle})
@@ -245,8 +245,8 @@ func TestWhatAStopThrowsAwayIsCounted(t *testing.T) {
 		start(t, pool, supervisor.ChildSpec{Run: idle})
 		synctest.Wait()
 		// Three were started and three were stopped; the first of that was told.
-		if len(told) != 2 || told[1].Dropped != 5 {
-			t.Errorf("told %v, the last after %d that were dropped", told, told[len(told)-1].Dropped)
+		if len(events) != 2 || events[1].Dropped != 5 {
+			t.Errorf("told %v, the last after %d that were dropped", events, events[len(events)-1].Dropped)
 		}
 		stop(t, root)
 	})

@@ -21,10 +21,10 @@ import (
 // Guarantees: G-0002.15
 func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []supervisor.EventKind
+		var events []supervisor.EventKind
 		root, failing := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), newScript()
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(e supervisor.Event) {
-			told = append(told, e.Kind)
+			events = append(events, e.Kind)
 			pause(2 * time.Second)
 		}})
 		c, rude := start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run}), errors.New("rude")
@@ -47,8 +47,8 @@ func TestStopOfASupervisorThatIsToBeginAgain(t *testing.T) {
 		if r := root.Report(); r.RecentRestarts != 0 || r.Children[0].Restarts != 1 || r.Children[0].Supervisor.GaveUp != nil || failing.runs.Load() != 1 {
 			t.Errorf("report:\n%v", r)
 		}
-		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed, supervisor.ChildFailed}; !slices.Equal(told, want) {
-			t.Errorf("told %v", told)
+		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed, supervisor.ChildFailed}; !slices.Equal(events, want) {
+			t.Errorf("told %v", events)
 		}
 		stop(t, root)
 	})
@@ -160,19 +160,19 @@ func TestStopDuringARestart(t *testing.T) {
 // Guarantees: G-0002.15
 func TestGivingUpIsToldToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []supervisor.EventKind
+		var events []supervisor.EventKind
 		root, failing := supervisor.New(supervisor.Options{Intensity: -1}), newScript()
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(e supervisor.Event) {
 			pause(time.Second)
-			told = append(told, e.Kind)
+			events = append(events, e.Kind)
 		}})
 		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
 		failing.end(returns(errBroken))
 		if err := root.Wait(t.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("Wait returned %v", err)
 		}
-		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed}; !slices.Equal(told, want) {
-			t.Errorf("told %v", told)
+		if want := []supervisor.EventKind{supervisor.ChildStarted, supervisor.GaveUp, supervisor.ChildFailed}; !slices.Equal(events, want) {
+			t.Errorf("told %v", events)
 		}
 	})
 }
@@ -182,15 +182,15 @@ func TestGivingUpIsToldToTheEnd(t *testing.T) {
 // Guarantees: G-0002.15
 func TestHookIsToldInTheNextLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []supervisor.EventKind
+		var events []supervisor.EventKind
 		root := supervisor.New(supervisor.Options{})
-		pool, _ := nested(t, root, supervisor.Options{Name: "pool", OnEvent: func(e supervisor.Event) { told = append(told, e.Kind) }})
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool", OnEvent: func(e supervisor.Event) { events = append(events, e.Kind) }})
 		stop(t, pool) // its parent runs it again
 		synctest.Wait()
 		start(t, pool, supervisor.ChildSpec{ID: "a", Run: idle})
 		synctest.Wait()
-		if !slices.Equal(told, []supervisor.EventKind{supervisor.ChildStarted}) {
-			t.Errorf("told %v", told)
+		if !slices.Equal(events, []supervisor.EventKind{supervisor.ChildStarted}) {
+			t.Errorf("told %v", events)
 		}
 		stop(t, root)
 	})

@@ -16,9 +16,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A script is a child that ends each Run as the test says.
 type script struct {
-	runs atomic.Int64
-	ends chan func() error
-	told func() // that it is to stop; nil: nobody cares
+	runs   atomic.Int64
+	ends   chan func() error
+	onStop func() // called when it is stopped; may be nil
 }
 
 func newScript() *script { return &script{ends: make(chan func() error)} }
@@ -29,8 +29,8 @@ func (c *script) run(ctx context.Context) error {
 	case end := <-c.ends:
 		return end()
 	case <-ctx.Done():
-		if c.told != nil {
-			c.told()
+		if c.onStop != nil {
+			c.onStop()
 		}
 		return context.Cause(ctx)
 	}

@@ -35,7 +35,7 @@ type model struct {
 	children  []*modelChild // in start order, ended ones too
 	restarts  []time.Time   // every one there ever was
 	gaveUp    bool
-	told      []string // who was told to stop, in this order
+	stopped   []string // in the order of their stop
 	expected  []string // who should have been
 }
 
@@ -70,7 +70,7 @@ func TestSupervisorAgainstModel(t *testing.T) {
 func (m *model) start(t *rapid.T) {
 	id := fmt.Sprintf("c%d", rapid.IntRange(1, 4).Draw(t, "id"))
 	added := &modelChild{id: id, state: supervisor.Running, script: newScript()}
-	added.script.told = func() { m.told = append(m.told, id) }
+	added.script.onStop = func() { m.stopped = append(m.stopped, id) }
 	added.policy = rapid.SampledFrom([]supervisor.Restart{supervisor.Permanent, supervisor.Transient, supervisor.Temporary}).Draw(t, "policy")
 	present := slices.IndexFunc(m.children, func(c *modelChild) bool { return c.id == id })
 	runs := present >= 0 && m.children[present].state == supervisor.Running
@@ -219,7 +219,7 @@ func (m *model) check(t *rapid.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("children (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(m.expected, m.told); diff != "" {
+	if diff := cmp.Diff(m.expected, m.stopped); diff != "" {
 		t.Fatalf("told to stop (-want +got):\n%s", diff)
 	}
 }

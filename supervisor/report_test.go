@@ -269,8 +269,8 @@ func wantPlain(t *testing.T, what, text string, count int) {
 // Guarantees: G-0002.17
 func TestNamesForgeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []supervisor.Event
-		s := supervisor.New(supervisor.Options{Name: forged, Intensity: -1, OnEvent: func(e supervisor.Event) { told = append(told, e) }})
+		var events []supervisor.Event
+		s := supervisor.New(supervisor.Options{Name: forged, Intensity: -1, OnEvent: func(e supervisor.Event) { events = append(events, e) }})
 		failing, release := newScript(), make(chan struct{})
 		start(t, s, supervisor.ChildSpec{ID: "stuck" + forged, Run: ignoresStop(release), Shutdown: time.Second})
 		start(t, s, supervisor.ChildSpec{ID: forged, Run: failing.run})
@@ -278,14 +278,14 @@ func TestNamesForgeNothing(t *testing.T) {
 		wantPlain(t, "refused", refused.Error(), 1)
 		wantPlain(t, "report", s.Report().String(), 3)
 		failing.end(returns(errors.New("\x1b[31mbroken")))
-		verdict := s.Wait(t.Context())
+		result := s.Wait(t.Context())
 		var stuck *supervisor.StuckError
-		if !errors.As(verdict, &stuck) {
-			t.Fatalf("Wait returned %v", verdict)
+		if !errors.As(result, &stuck) {
+			t.Fatalf("Wait returned %v", result)
 		}
 		wantPlain(t, "stuck", stuck.Error(), 1)
 		wantPlain(t, "report of the end", s.Report().String(), 3)
-		for _, e := range told {
+		for _, e := range events {
 			wantPlain(t, "event", e.String(), 1)
 		}
 		close(release)

@@ -173,9 +173,9 @@ func TestWhatIsOverStaysOver(t *testing.T) {
 // Guarantees: G-0002.6, G-0002.13
 func TestNobodyRunsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var events []string
 		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne, OnEvent: func(e supervisor.Event) {
-			told = append(told, fmt.Sprintf("%s: %s", e.Child, e.Kind))
+			events = append(events, fmt.Sprintf("%s: %s", e.Child, e.Kind))
 		}})
 		a, release := newScript(), make(chan struct{})
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: a.run})
@@ -197,7 +197,7 @@ func TestNobodyRunsTwice(t *testing.T) {
 			"a: child started", "stuck: child started", "stuck: child stuck", "a: child restarted", "stuck: child restarted",
 			"stuck: child stopped", "a: child stopped",
 		}
-		if diff := cmp.Diff(want, told); diff != "" {
+		if diff := cmp.Diff(want, events); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
 	})

@@ -77,14 +77,14 @@ func TestWhoIsRefusedIsToldThatItGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, servers, failing := supervisor.New(supervisor.Options{Intensity: -1}), supervisor.New(supervisor.Options{}), newScript()
 		c := start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run})
-		var told sync.Map // errors, by who was told
+		var events sync.Map // errors, by who was told
 		var slow *supervisor.Child
 		slow = start(t, s, supervisor.ChildSpec{ID: "slow", Run: func(ctx context.Context) error {
 			<-ctx.Done()
-			told.Store("a child", context.Cause(ctx))
+			events.Store("a child", context.Cause(ctx))
 			_, err := s.Start(ctx, supervisor.ChildSpec{Run: idle})
-			told.Store("Start of another meanwhile", err)
-			told.Store("Restart meanwhile", slow.Restart(ctx))
+			events.Store("Start of another meanwhile", err)
+			events.Store("Restart meanwhile", slow.Restart(ctx))
 			pause(time.Second)
 			return fmt.Errorf("slow: %w", context.Cause(ctx))
 		}})
@@ -93,28 +93,28 @@ func TestWhoIsRefusedIsToldThatItGaveUp(t *testing.T) {
 		connect(t, s, sibling)
 		go func() {
 			_, err := s.Start(t.Context(), supervisor.ChildSpec{Init: idle, Run: idle})
-			told.Store("Start", err)
+			events.Store("Start", err)
 		}()
 		go func() {
 			_, err := sibling.Call(t.Context(), conn.Request{Method: "tools/call", WaitForReady: true})
-			told.Store("a call of a sibling", err)
+			events.Store("a call of a sibling", err)
 		}()
 		synctest.Wait()
 		failing.end(returns(errBroken))
-		verdict := s.Wait(t.Context())
+		result := s.Wait(t.Context())
 		_, err := s.Start(t.Context(), supervisor.ChildSpec{Run: idle})
-		told.Store("Start of another", err)
+		events.Store("Start of another", err)
 		_, err = s.Connect(t.Context(), conn.New(dialer(nil), conn.Options{}))
-		told.Store("Connect", err)
-		told.Store("Restart", c.Restart(t.Context()))
-		for who, err := range told.Range {
+		events.Store("Connect", err)
+		events.Store("Restart", c.Restart(t.Context()))
+		for who, err := range events.Range {
 			err, gaveUp := err.(error), new(supervisor.IntensityError)
 			if !errors.Is(err, supervisor.ErrStopped) || !errors.As(err, &gaveUp) || gaveUp.Child != "failing" || errors.Is(err, errBroken) {
 				t.Errorf("%s was told %v", who, err)
 			}
 		}
-		if errors.Is(verdict, supervisor.ErrStopped) || s.Report().Children[1].Failures != 0 {
-			t.Errorf("the verdict is %v, report:\n%s", verdict, s.Report())
+		if errors.Is(result, supervisor.ErrStopped) || s.Report().Children[1].Failures != 0 {
+			t.Errorf("the verdict is %v, report:\n%s", result, s.Report())
 		}
 		stop(t, servers)
 	})
