@@ -44,7 +44,7 @@ const endpointPath = "/mcp"
 const finishGrace = 5 * time.Second
 
 func newServe() *cobra.Command {
-	var overStdio, faults bool
+	var overStdio, faults, fixtures bool
 	var address string
 	command := &cobra.Command{
 		Use:     "serve --stdio | --http ADDRESS",
@@ -59,22 +59,23 @@ func newServe() *cobra.Command {
 			case overHTTP && faults:
 				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
 			case overHTTP:
-				return serveHTTP(cmd, address)
+				return serveHTTP(cmd, address, fixtures)
 			default:
-				return serveStdio(cmd, faults)
+				return serveStdio(cmd, faults, fixtures)
 			}
 		},
 	}
 	command.Flags().BoolVar(&overStdio, "stdio", false, "speak on standard input and output")
 	command.Flags().StringVar(&address, "http", "", "serve streamable HTTP on this `ADDRESS`, such as :8080")
 	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
+	command.Flags().BoolVar(&fixtures, "fixtures", false, "offer also what the official conformance suite calls: tools, prompts and resources")
 	return command
 }
 
 // serveStdio serves until its input ends or its context does, and finishes what
 // it was asked.
-func serveStdio(cmd *cobra.Command, faults bool) error {
-	options := bundled.Options{Version: version(), Log: cmd.ErrOrStderr()}
+func serveStdio(cmd *cobra.Command, faults, fixtures bool) error {
+	options := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
 	if faults {
 		options.Garble = os.Stdout // before the transport takes it away from others
 	}
@@ -85,12 +86,12 @@ func serveStdio(cmd *cobra.Command, faults bool) error {
 }
 
 // serveHTTP serves until its context ends, and then finishes what it was asked.
-func serveHTTP(cmd *cobra.Command, address string) error {
+func serveHTTP(cmd *cobra.Command, address string, fixtures bool) error {
 	listener, err := listen(address)
 	if err != nil {
 		return usageFailure(err)
 	}
-	tools := bundled.New(bundled.Options{Version: version(), Log: cmd.ErrOrStderr()})
+	tools := bundled.New(bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures})
 	endpoint := streamable.NewHandler(tools, streamable.HandlerOptions{})
 	mux := http.NewServeMux()
 	mux.Handle(endpointPath, endpoint)

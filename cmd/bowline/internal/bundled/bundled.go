@@ -4,6 +4,7 @@ package bundled
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"os"
 
@@ -25,6 +26,10 @@ type Options struct {
 	// messages. Nil: there is no such tool.
 	Garble io.Writer
 
+	// Fixtures adds the tools, prompts and resources that the official conformance
+	// suite calls.
+	Fixtures bool
+
 	// Exit ends the process for the tool crash. Default: os.Exit.
 	Exit func(status int)
 }
@@ -37,15 +42,22 @@ func New(o Options) *server.Server {
 	if o.Exit == nil {
 		o.Exit = os.Exit
 	}
+	options := server.Options{
+		Conn:         o.Conn,
+		Instructions: "Tools to try a client on. None of them has lasting effects; crash ends the server's process.",
+	}
+	if o.Fixtures {
+		options.OnSubscribe = func(context.Context, string) error { return nil }
+	}
 	s := server.New(protocol.Implementation{
 		Name:    "bowline",
 		Title:   "Bowline's bundled server",
 		Version: cmp.Or(o.Version, "(devel)"),
-	}, server.Options{
-		Conn:         o.Conn,
-		Instructions: "Tools to try a client on. None of them has lasting effects; crash ends the server's process.",
-	})
+	}, options)
 	addTools(s, o)
+	if o.Fixtures {
+		addFixtures(s)
+	}
 	if o.Garble != nil {
 		server.AddTool(s, garbleTool, o.garble)
 	}
