@@ -21,7 +21,7 @@ import (
 // Asking says how a feature goes on after it has asked its client. In the legacy
 // revisions a question is a request on the stream of the call. In 2026-07-28 the
 // call ends with the question and comes back with the answer, as a new round.
-// Either way means the same in both (ADR-0030).
+// Either way means the same in both (ADR-0031).
 type Asking uint8
 
 const (

@@ -136,7 +136,7 @@ func templateInput[In any](t *template) func(context.Context, *protocol.ReadReso
 	s := inferObject(reflect.TypeFor[In]())
 	names := t.parsed.Varnames()
 	for _, name := range names {
-		if s.Properties[name] == nil && s.AdditionalProperties == nil {
+		if s.Properties[name] == nil && !s.takesAny() {
 			panic(fmt.Sprintf("there is no field for the variable %q", name))
 		}
 	}

@@ -58,6 +58,11 @@ func inferObject(t reflect.Type) inferred {
 
 func (s inferred) isObject() bool { return s.Type == "object" }
 
+// takesAny reports whether there may be members of any name, as in a map.
+func (s inferred) takesAny() bool {
+	return s.AdditionalProperties != nil && s.AdditionalProperties.Not == nil
+}
+
 // wrap returns the schema of an object with one required member.
 func (s inferred) wrap(name string) inferred {
 	return inferred{Schema: &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{name: s.Schema}, Required: []string{name}}}

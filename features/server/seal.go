@@ -20,7 +20,7 @@ import (
 // is sealed with AES-256-GCM, so that the client can neither read nor change it.
 // What a state has to be presented with is authenticated and not stored: the
 // server's name, the method, the name of the feature, its arguments, and who asks.
-// No check can be forgotten, and none costs bytes (ADR-0030).
+// No check can be forgotten, and none costs bytes (ADR-0031).
 const (
 	sealVersion  = "1."
 	largestState = 64 << 10 // bytes of a sealed state

@@ -1,0 +1,100 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// everywhere runs a test with a client of each era, over stdio and over HTTP. Each
+// run has a server of its own.
+func everywhere(t *testing.T, make func() *server.Server, o client.Options, test func(*testing.T, *server.Server, *client.Session)) {
+	t.Helper()
+	for over, connect := range map[string]func(*testing.T, *server.Server) transport.Transport{"stdio": overPipes, "http": overHTTP} {
+		for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+			t.Run(over+" "+version, func(t *testing.T) {
+				s := make()
+				o := o
+				o.ProtocolVersion = version
+				test(t, s, open(t, connect(t, s), o))
+			})
+		}
+	}
+}
+
+// open connects a client for the length of a test.
+func open(t *testing.T, to transport.Transport, o client.Options) *client.Session {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	o.FailFast = true
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).Connect(ctx, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close(context.Background()) })
+	return session
+}
+
+// overPipes serves one client on the transport of a child process.
+func overPipes(t *testing.T, s *server.Server) transport.Transport {
+	t.Helper()
+	theirIn, ourOut, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ourIn, theirOut, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(context.Background(), &stdio.Server{In: theirIn, Out: theirOut}) }()
+	t.Cleanup(func() {
+		if err := <-served; err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+	return &stdio.Server{In: ourIn, Out: ourOut} // frames are the same in both directions
+}
+
+// overHTTP serves clients at an address.
+func overHTTP(t *testing.T, s *server.Server) transport.Transport {
+	t.Helper()
+	return &streamable.Client{URL: site(t, s, func(h http.Handler) http.Handler { return h })}
+}
+
+// site serves a server over HTTP, behind a middleware of net/http.
+func site(t *testing.T, s *server.Server, wrap func(http.Handler) http.Handler) (url string) {
+	t.Helper()
+	h := streamable.NewHandler(s, streamable.HandlerOptions{})
+	web := httptest.NewServer(wrap(h))
+	t.Cleanup(func() {
+		s.Close(context.Background())
+		h.Close(0)
+		web.Close()
+	})
+	return web.URL
+}
+
+// within returns what comes next, and fails the test if nothing does.
+func within[T any](t *testing.T, c <-chan T) (value T) {
+	t.Helper()
+	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	select {
+	case value = <-c:
+	case <-guard.Done():
+		t.Fatal("nothing came")
+	}
+	return value
+}

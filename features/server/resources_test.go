@@ -1,0 +1,353 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+type user struct {
+	Name string `json:"name"`
+}
+
+// library is a server with resources of every kind.
+func library() *server.Server {
+	s := newServer(server.Options{PageSize: 2, OnSubscribe: func(_ context.Context, uri string) error {
+		if uri == "config://secret" {
+			return server.ErrNotFound
+		}
+		return nil
+	}})
+	server.AddResource(s, protocol.Resource{URI: "config://app", Name: "config"}, func(context.Context) ([]byte, error) { return []byte("a: 1"), nil })
+	server.AddResource(s, protocol.Resource{URI: "config://bytes", Name: "bytes"}, func(context.Context) ([]byte, error) { return []byte{0xff, 0}, nil })
+	server.AddResource(s, protocol.Resource{URI: "config://user", Name: "user"}, func(context.Context) (user, error) { return user{"Ada"}, nil })
+	server.AddResource(s, protocol.Resource{URI: "config://gone", Name: "gone"}, func(context.Context) (string, error) {
+		return "", fmt.Errorf("reading: %w", os.ErrNotExist)
+	})
+	server.AddResource(s, protocol.Resource{URI: "config://broken", Name: "broken"}, func(context.Context) (string, error) {
+		return "", errors.New("out of paper")
+	})
+	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "users://{id}", Name: "user"}, func(_ context.Context, in struct {
+		ID int `json:"id"`
+	}) (user, error) {
+		if in.ID != 7 {
+			return user{}, server.ErrNotFound
+		}
+		return user{"Grace"}, nil
+	})
+	return s
+}
+
+// Guarantees: G-0029.1
+func TestResourcesAreListedAndRead(t *testing.T) {
+	everywhere(t, library, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		var uris []string
+		for r, err := range session.Resources(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			uris = append(uris, r.URI)
+		}
+		if got := strings.Join(uris, " "); got != "config://app config://broken config://bytes config://gone config://user" {
+			t.Errorf("the resources are %s", got)
+		}
+		for r, err := range session.ResourceTemplates(t.Context()) {
+			if err != nil || r.URITemplate != "users://{id}" || r.MIMEType != "application/json" {
+				t.Errorf("got %+v, %v", r, err)
+			}
+		}
+		for uri, want := range map[string]protocol.ResourceContents{
+			"config://app":   {Text: ptr("a: 1")},
+			"config://bytes": {Blob: []byte{0xff, 0}},
+			"config://user":  {MIMEType: "application/json", Text: ptr(`{"name":"Ada"}`)},
+			"users://7":      {MIMEType: "application/json", Text: ptr(`{"name":"Grace"}`)},
+		} {
+			result, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: uri})
+			if err != nil || len(result.Contents) != 1 {
+				t.Errorf("%s: got %+v, %v", uri, result, err)
+				continue
+			}
+			got := result.Contents[0]
+			if got.URI != uri || got.MIMEType != want.MIMEType || string(got.Blob) != string(want.Blob) || want.Text != nil && (got.Text == nil || *got.Text != *want.Text) {
+				t.Errorf("%s: got %+v", uri, got)
+			}
+		}
+		notFound := int64(protocol.CodeResourceNotFound)
+		if session.Server().ProtocolVersion == protocol.Latest {
+			notFound = jsonrpc.CodeInvalidParams
+		}
+		for uri, code := range map[string]int64{
+			"config://none": notFound, "config://gone": notFound, "users://8": notFound, "users://x/y": notFound,
+			"config://broken": jsonrpc.CodeInternalError, "users://ada": jsonrpc.CodeInvalidParams,
+		} {
+			_, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: uri})
+			var fault *jsonrpc.Error
+			if !errors.As(err, &fault) || fault.Code != code {
+				t.Errorf("%s: got %v, want %d", uri, err, code)
+			} else if code == notFound && uri != "users://ada" && !strings.Contains(string(fault.Data), `"`+uri+`"`) {
+				t.Errorf("%s: the data are %s", uri, fault.Data)
+			}
+		}
+	})
+}
+
+func ptr[T any](value T) *T { return &value }
+
+// Guarantees: G-0029.4
+func TestSubscribersAreToldOfUpdates(t *testing.T) {
+	events := make(chan client.Event, 100) // of one run after the other
+	o := client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) { events <- e }}
+	everywhere(t, library, o, func(t *testing.T, s *server.Server, session *client.Session) {
+		for len(events) > 0 {
+			<-events
+		}
+		updated := func() string {
+			for {
+				if e, ok := within(t, events).(*client.ResourceUpdated); ok {
+					return e.URI
+				}
+			}
+		}
+		for _, uri := range []string{"config://app", "users://7"} {
+			if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: uri}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, uri := range []string{"config://app", "users://7"} {
+			s.ResourceUpdated(uri)
+			for updated() != uri { // a modern client cannot tell what was before it listened
+			}
+		}
+		if err := session.Unsubscribe(t.Context(), &protocol.UnsubscribeParams{URI: "config://app"}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Guarantees: G-0029.4
+func TestEachListIsToldOfItsOwnChanges(t *testing.T) {
+	events := make(chan client.Event, 100) // of one run after the other
+	o := client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) { events <- e }}
+	make := func() *server.Server {
+		s := library()
+		addNamed(s, "t")
+		server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct{}) (string, error) { return "", nil })
+		return s
+	}
+	everywhere(t, make, o, func(t *testing.T, s *server.Server, session *client.Session) {
+		for len(events) > 0 {
+			<-events
+		}
+		if _, err := session.ListTools(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range []struct {
+			do   func()
+			want client.Event
+		}{
+			{func() { s.RemoveTools("t", "none") }, &client.ToolsChanged{}},
+			{func() { s.RemovePrompts("p") }, &client.PromptsChanged{}},
+			{func() { s.RemoveResources("config://app") }, &client.ResourcesChanged{}},
+			{func() { s.RemoveTemplates("users://{id}") }, &client.ResourcesChanged{}},
+			{func() { s.RemoveTools("t"); addNamed(s, "u") }, &client.ToolsChanged{}},
+		} {
+			change.do()
+			for fmt.Sprintf("%T", within(t, events)) != fmt.Sprintf("%T", change.want) {
+			} // a modern client cannot tell what was before it listened
+		}
+	})
+}
+
+// A granted filter is what there is, what OnSubscribe accepts, and each resource
+// once. The server hears of the end of each subscription, however it ends.
+//
+// Guarantees: G-0020.6
+func TestSubscriptionsAreGrantedAndGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan string, 10)
+		s := newServer(server.Options{
+			OnSubscribe: func(_ context.Context, uri string) error {
+				if uri == "x://secret" {
+					return server.ErrNotFound
+				}
+				return nil
+			},
+			OnUnsubscribe: func(_ context.Context, uri string) { ended <- uri },
+		})
+		w := dial(t, s)
+		w.send(modern(`1`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["x://a","x://secret","x://a",""],"promptsListChanged":true}`))
+		w.want(`"notifications":{"resourceSubscriptions":["x://a"]}`, subscriptionID(`1`))
+		for range 100 {
+			s.ResourceUpdated("x://a")
+		}
+		s.ResourceUpdated("x://b")
+		w.want(`"method":"notifications/resources/updated"`, `"uri":"x://a"`, subscriptionID(`1`))
+		w.wantNothing()
+		w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		if uri := <-ended; uri != "x://a" {
+			t.Errorf("%s has ended", uri)
+		}
+		w.initialize(protocol.Version20251125)
+		w.wantFault(protocol.CodeResourceNotFound, `{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://secret"}}`)
+		for range 2 {
+			w.ask(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://b"}}`)
+		}
+		s.ResourceUpdated("x://b")
+		w.want(`"method":"notifications/resources/updated","params":{"uri":"x://b"}`)
+		w.link.Close(0)
+		if uri := <-ended; uri != "x://b" {
+			t.Errorf("%s has ended", uri)
+		}
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Errorf("%s has ended twice", <-ended)
+		}
+	})
+}
+
+func TestSubscriptionsAreThereWhereTheProgramTakesThem(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, func(context.Context) (string, error) { return "", nil })
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	w.wantFault(jsonrpc.CodeMethodNotFound, `{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
+	w.wantFault(jsonrpc.CodeMethodNotFound, `{"jsonrpc":"2.0","id":2,"method":"prompts/list"}`)
+}
+
+// Guarantees: G-0029.5
+func TestFilesAreServedAndNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"docs/a.txt": "a", "docs/sub/b c.md": "b", "docs/.hidden": "h", "docs/.git/config": "g", "docs/large.bin": strings.Repeat("x", 101), "secret.txt": "s",
+	} {
+		if i := strings.LastIndex(name, "/"); i > 0 {
+			if err := os.MkdirAll(dir+"/"+name[:i], 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("../secret.txt", dir+"/docs/link.txt"); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir + "/docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	s := newServer(server.Options{})
+	s.AddFiles("file:///docs", root.FS(), server.FilesOptions{MaxBytes: 100})
+	w := dial(t, s)
+	got := w.ask(modern(`1`, "resources/list", ``)).Result
+	if n := strings.Count(string(got["resources"]), `"uri"`); n != 2 || !strings.Contains(string(got["resources"]), `file:///docs/sub/b%20c.md`) {
+		t.Errorf("got %s", got["resources"])
+	}
+	for uri, want := range map[string]string{
+		"file:///docs/a.txt":                      `"text":"a"`,
+		"file:///docs/sub/b%20c.md":               `"text":"b"`,
+		"file:///docs/sub/b c.md":                 "", // there is one way to write it
+		"file:///docs/%61.txt":                    "",
+		"file:///docs/sub%2fb%20c.md":             "",
+		"file:///docs/../secret.txt":              "",
+		"file:///docs/%2e%2e/secret.txt":          "",
+		"file:///docs/sub/../../secret.txt":       "",
+		"file:///docs//a.txt":                     "",
+		"file:///docs/./a.txt":                    "",
+		"file:///docs/link.txt":                   "",
+		"file:///docs/.hidden":                    "",
+		"file:///docs/.git/config":                "",
+		"file:///docs/large.bin":                  "",
+		"file:///docs/sub":                        "",
+		"file:///docs/":                           "",
+		"file:///docs/A.txt":                      "",
+		`file:///docs/sub\\b`:                     "",
+		"file:///docs/a.txt%00":                   "",
+		"file:///docs/" + strings.Repeat("a", 99): "",
+	} {
+		got := w.ask(modern(`1`, "resources/read", `"uri":"`+uri+`"`))
+		if want != "" && !strings.Contains(string(got.Result["contents"]), want) || want == "" && (got.Error == nil || got.Error.Code != jsonrpc.CodeInvalidParams) {
+			t.Errorf("%s: got %s, %+v", uri, got.Result, got.Error)
+		}
+	}
+	wantPanic(t, "a directory that follows links", "os.DirFS", func() { s.AddFiles("file:///x/", os.DirFS(dir), server.FilesOptions{}) })
+	wantPanic(t, "no base", "absolute", func() { s.AddFiles("docs", fstest.MapFS{}, server.FilesOptions{}) })
+}
+
+// What a client may not see is not listed, and unknown.
+//
+// Guarantees: G-0029.3
+func TestInvisibleFeaturesAreUnknown(t *testing.T) {
+	s := newServer(server.Options{PageSize: 1, Visible: func(ctx context.Context, f server.Feature) bool {
+		return server.RequestFrom(ctx) != nil && !strings.Contains(f.Name, "hidden")
+	}})
+	addNamed(s, "a", "hidden", "z")
+	server.AddPrompt(s, protocol.Prompt{Name: "hidden"}, func(context.Context, struct{}) (string, error) { return "", nil })
+	server.AddResource(s, protocol.Resource{URI: "x://hidden", Name: "x"}, func(context.Context) (string, error) { return "", nil })
+	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "hidden://{a}", Name: "x"}, func(_ context.Context, _ map[string]string) (string, error) { return "", nil })
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	if names, sizes := w.list(); !slices.Equal(names, []string{"a", "z"}) || !slices.Equal(sizes, []int{1, 1}) {
+		t.Errorf("got %v in %v", names, sizes)
+	}
+	for _, frame := range []string{
+		`"method":"tools/call","params":{"name":"hidden"}`,
+		`"method":"prompts/get","params":{"name":"hidden"}`,
+	} {
+		w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,`+frame+`}`)
+	}
+	for _, uri := range []string{"x://hidden", "hidden://a"} {
+		w.wantFault(protocol.CodeResourceNotFound, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`"}}`)
+	}
+}
+
+func TestListsMayBeKeptAsTheProgramSays(t *testing.T) {
+	for scope, visible := range map[string]func(context.Context, server.Feature) bool{
+		`"public"`: nil, `"private"`: func(context.Context, server.Feature) bool { return true },
+	} {
+		s := newServer(server.Options{ListTTL: 1500_000_000, Visible: visible})
+		w := dial(t, s)
+		if got := w.ask(modern(`1`, "tools/list", ``)).Result; string(got["ttlMs"]) != "1500" || string(got["cacheScope"]) != scope {
+			t.Errorf("got %s", got)
+		}
+	}
+}
+
+func TestAddResourceRefusesTheProgramsOwnMistakes(t *testing.T) {
+	ok := func(context.Context) (string, error) { return "", nil }
+	for name, add := range map[string]func(*server.Server){
+		"no name":     func(s *server.Server) { server.AddResource(s, protocol.Resource{URI: "x://a"}, ok) },
+		"no URI":      func(s *server.Server) { server.AddResource(s, protocol.Resource{Name: "a"}, ok) },
+		"no function": func(s *server.Server) { server.AddResource[string](s, protocol.Resource{URI: "x://a", Name: "a"}, nil) },
+		"blocks": func(s *server.Server) {
+			server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, func(context.Context) (protocol.Contents, error) { return nil, nil })
+		},
+		"bad template": func(s *server.Server) {
+			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{", Name: "a"}, func(context.Context, map[string]string) (string, error) { return "", nil })
+		},
+		"variable without a field": func(s *server.Server) {
+			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{name}/{b}", Name: "a"}, func(context.Context, user) (string, error) { return "", nil })
+		},
+		"field without a variable": func(s *server.Server) {
+			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://a", Name: "a"}, func(context.Context, user) (string, error) { return "", nil })
+		},
+		"completion of no variable": func(s *server.Server) {
+			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{name}", Name: "a"}, func(context.Context, user) (string, error) { return "", nil },
+				server.Completion{Argument: "other", Values: func(context.Context, string, map[string]string) ([]string, error) { return nil, nil }})
+		},
+	} {
+		wantPanic(t, name, "", func() { add(newServer(server.Options{})) })
+	}
+}
