@@ -11,45 +11,51 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-const defaultMaxFrame = 16 << 20
+const (
+	// defaultMaxFrame is the longest message, in bytes.
+	defaultMaxFrame = 16 << 20
 
-// maxRedirects is how many redirects of one request are followed.
-const maxRedirects = 3
+	// maxRedirects is how many redirects of one request are followed.
+	maxRedirects = 3
+)
 
-// A Client is a [transport.Transport] to one MCP endpoint over Streamable HTTP,
-// in every revision that has it. Its fields are read by Open and not changed.
+// A Client is a [transport.Transport] to one MCP endpoint over Streamable HTTP, in
+// every revision. Its links read the fields; do not change them after the first
+// Open.
 //
-// Per link, it holds outbound at most 256 frames of together 16 MiB that are
-// not written (one frame always fits), and inbound, per stream, one frame and
-// 4 KiB of read-ahead. An idle link has no goroutine; every request under way
-// has one, and so has a legacy session's open GET stream.
+// A link queues 256 messages and 16 MiB that are not written yet (one always
+// fits); beyond, Send returns transport.ErrBusy. It holds one inbound frame and
+// 4 KiB of read-ahead per stream. An idle link has no goroutine. Every request
+// under way has one, as has the open GET stream of a legacy session.
 type Client struct {
-	// URL is the endpoint's, http or https.
+	// URL is the address of the endpoint; http or https.
 	URL string
 
-	// HTTP sends the requests; its Transport and Jar are shared, its Timeout is
-	// not applied, because streams last. Default: a connection pool of this
-	// Client's own, with the proxy and time limits of http.DefaultTransport.
+	// HTTP sends the requests. A link uses its Transport, Jar and CheckRedirect,
+	// and ignores its Timeout, because streams last. Default: a connection pool
+	// of this Client, with the proxy and time limits of http.DefaultTransport.
 	//
-	// Without a CheckRedirect, only redirects 307 and 308 to the endpoint's own
-	// scheme and host are followed, three at most; any other is a
-	// *transport.StatusError. With one, what belongs to the endpoint (Header and
-	// MCP's own) is still not sent to another scheme or host.
+	// If HTTP has no CheckRedirect, a link follows only redirects 307 and 308 to
+	// the scheme and host of URL, at most three in a row. Any other redirect
+	// fails the message with a *transport.StatusError. If HTTP has one, it may
+	// lead to other hosts; Header and MCP's own headers are not sent there.
 	HTTP *http.Client
 
-	// Header is sent with every request, for instance Authorization.
+	// Header is sent with every request: Authorization, for instance.
 	Header http.Header
 
-	// MaxFrame is the longest frame in either direction, in bytes; default 16 MiB.
+	// MaxFrame is the longest message in either direction, in bytes; zero and
+	// less mean the default of 16 MiB. A longer response fails its request; Send
+	// refuses a longer message with a *transport.OversizedError.
 	MaxFrame int
 
 	once sync.Once
-	own  *http.Transport // when HTTP is not given
+	own  *http.Transport // if HTTP is nil
 }
 
-// A URLError is a Client's URL that is none of an endpoint.
+// A URLError reports a Client.URL that cannot be the address of an endpoint.
 type URLError struct {
-	URL string // without its password; empty when it could not be read
+	URL string // without its password; empty if it cannot be parsed
 	Err error
 }
 
@@ -59,9 +65,9 @@ func (e *URLError) Error() string {
 
 func (e *URLError) Unwrap() error { return e.Err }
 
-// Open implements transport.Transport. It does no I/O: an endpoint that cannot
-// be reached fails the messages, and then the link. The error is a *URLError,
-// or that of an ended context.
+// Open implements transport.Transport. It does no I/O: if the endpoint cannot be
+// reached, the first messages fail, and then the link is lost. Open fails with a
+// *URLError, or with the error of an ended context.
 func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -76,13 +82,13 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	}
 	l := newClientLink(endpoint, c.client(endpoint), c.Header.Clone(), limit)
 	if c.HTTP == nil {
-		l.release = l.http.CloseIdleConnections
+		l.release = l.remote.client.CloseIdleConnections
 	}
 	return l, nil
 }
 
-// Check implements transport.Checked: it reports, as a *URLError, what is wrong
-// with the URL.
+// Check implements transport.Checked. It returns what is wrong with the URL, as a
+// *URLError.
 func (c *Client) Check() error {
 	_, err := parseEndpoint(c.URL)
 	return err
@@ -92,15 +98,15 @@ func parseEndpoint(text string) (*url.URL, error) {
 	endpoint, err := url.Parse(text)
 	switch {
 	case err != nil:
-		var parsing *url.Error // it quotes the text, and perhaps a password
+		var parsing *url.Error // its own text quotes the URL, perhaps with a password
 		if errors.As(err, &parsing) {
 			err = parsing.Err
 		}
 		return nil, &URLError{Err: err}
 	case endpoint.Scheme != "http" && endpoint.Scheme != "https":
-		err = fmt.Errorf("the scheme is %q, and not http or https", endpoint.Scheme)
+		err = fmt.Errorf("the scheme is %q, not http or https", endpoint.Scheme)
 	case endpoint.Hostname() == "":
-		err = errors.New("there is no host")
+		err = errors.New("the host is missing")
 	default:
 		return endpoint, nil
 	}
@@ -134,7 +140,7 @@ func newHTTPTransport() *http.Transport {
 	return pool
 }
 
-// followSameHost is the CheckRedirect of a client that has none.
+// followSameHost is the CheckRedirect of a Client without one.
 func followSameHost(next *http.Request, via []*http.Request) error {
 	status := next.Response.StatusCode
 	keeps := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
@@ -146,15 +152,15 @@ func followSameHost(next *http.Request, via []*http.Request) error {
 
 func sameHost(a, b *url.URL) bool { return a.Scheme == b.Scheme && a.Host == b.Host }
 
-// strip takes out of a header what is for the endpoint alone: what was given,
-// however it is spelt, and the endpoint's own address, which may hold a secret.
+// strip removes what is for the endpoint alone: the given headers, however they are
+// spelt, MCP's own, and the endpoint's address, which may hold a secret.
 func strip(header, own http.Header) {
 	for name := range own {
 		delete(header, name)
 		header.Del(name)
 	}
 	header.Del("Referer")
-	for _, name := range []string{headerSession, headerVersion, headerMethod, headerName, headerResume} {
+	for _, name := range []string{headerSession, headerVersion, headerMethod, headerName, headerLastEventID} {
 		header.Del(name)
 	}
 }

@@ -272,7 +272,7 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 				case req.Method == http.MethodPost:
 					stream(w, "id: 7\nretry: 30\ndata: "+progress+"\n\n")
 					cut()
-				case req.Header.Get("Last-Event-ID") == "7" && req.Header.Get("Accept") == typeStream:
+				case req.Header.Get("Last-Event-ID") == "7" && req.Header.Get("Accept") == typeEvents:
 					stream(w, "data: "+result(1)+"\n\n")
 				default:
 					w.WriteHeader(500)
@@ -402,7 +402,7 @@ func TestWhatAServerAsksIsAnswered(t *testing.T) {
 	answered := make(chan struct{})
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
-		if m, err := read(body); err == nil && m.Kind == jsonrpc.KindResult {
+		if m, err := jsonrpc.Decode(body, jsonrpc.Limits{}); err == nil && m.Kind == jsonrpc.KindResult {
 			w.WriteHeader(http.StatusAccepted)
 			close(answered)
 			return

@@ -20,7 +20,7 @@ func TestAResumedStreamKeepsItsPlace(t *testing.T) {
 	s := &legacy{
 		call: func(w http.ResponseWriter, _ *http.Request) { stream(w, "id: a1\ndata:\n\n") },
 		get: func(w http.ResponseWriter, req *http.Request) {
-			if id := req.Header.Get(headerResume); id != "" {
+			if id := req.Header.Get(headerLastEventID); id != "" {
 				resumed <- id
 			}
 			stream(w, "retry: 10\n\n") // nothing that names a place
@@ -100,10 +100,10 @@ func TestAFullPoolIsNoFailedDial(t *testing.T) {
 	for n := range 2 { // each ends while it waits
 		r.link.End(r.call(2+n, 1))
 	}
-	a := &attempt{link: r.link.(*clientLink), handed: true}
+	a := &httpRequest{to: new(remote), handedOver: true}
 	a.waiting.Store(true)
-	if !a.unsent() || a.link.count(a, t.Context(), nil, net.ErrClosed) != nil || a.link.misses != 0 {
-		t.Errorf("unsent %v, %d misses", a.unsent(), a.link.misses)
+	if !a.unsent() || a.count(t.Context(), nil, net.ErrClosed) != nil || a.to.failedDials != 0 {
+		t.Errorf("unsent %v, %d misses", a.unsent(), a.to.failedDials)
 	}
 }
 

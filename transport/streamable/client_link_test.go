@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -33,7 +34,7 @@ type legacy struct {
 
 func (s *legacy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
-	m, _ := read(body)
+	m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
 	label := m.Method
 	if label == "" {
 		label = m.Kind.String()
@@ -126,7 +127,7 @@ func TestARequestWaitsForTheNotificationsBeforeIt(t *testing.T) {
 	var seen []string
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
-		m, _ := read(body)
+		m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
 		mu.Lock()
 		seen = append(seen, m.Method)
 		mu.Unlock()
@@ -193,7 +194,7 @@ func TestANotificationHasItsTime(t *testing.T) {
 		r.send(1, notification("n"))
 		r.send(2, notification("n"))
 		r.await("two failures", func() bool { return len(r.failed) == 2 })
-		if took := time.Since(begun); took != 2*postTime {
+		if took := time.Since(begun); took != 2*postPatience {
 			t.Errorf("they failed after %v", took)
 		}
 		for n := range 2 {
@@ -209,7 +210,7 @@ func TestANotificationHasItsTime(t *testing.T) {
 func TestCloseIsBoundedThoughNothingAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: silent{}}})
-		r.link.(*clientLink).session = session{begun: true, id: "s"}
+		r.link.(*clientLink).remote.session = session{begun: true, id: "s"}
 		r.call(1, 1)
 		r.send(2, notification("n"))
 		r.send(3, notification("n"))

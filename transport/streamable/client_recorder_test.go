@@ -85,13 +85,14 @@ func (r *recorder) send(tag transport.Tag, frame string) {
 // to it.
 func outbound(tag transport.Tag, frame string) transport.Outbound {
 	o := transport.Outbound{Tag: tag, Frame: []byte(frame)}
-	m, err := read(o.Frame)
-	if err != nil {
+	m := body{frame: o.Frame}
+	if m.decode() != nil || m.batch {
 		return o
 	}
 	o.Route = transport.Route{Kind: m.Kind, Method: m.Method, ID: m.ID}
 	if m.modern() {
-		o.Route.Version, o.Route.Name = m.version(), m.name()
+		method, _ := protocol.MethodInfo(m.Method)
+		o.Route.Version, o.Route.Name = textOf(m.meta.Version), method.NameOf(m.Params)
 	}
 	if m.Kind == jsonrpc.KindError {
 		o.Route.Code = m.Error.Code

@@ -97,7 +97,7 @@ func (l *lobby) open() (client, server transport.Link, err error) {
 	}
 	server = <-l.accepted
 	server.Grant(transport.Main, 1) // for notifications/initialized
-	<-l.listener(server.(*serverSession).id)
+	<-l.listener(server.(*serverLink).session)
 	return client, server, nil
 }
 

@@ -5,211 +5,176 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"reflect"
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// HandlerOptions are the bounds of a Handler. The zero value is the default.
+// HandlerOptions configures a Handler. The zero value means the defaults. In the
+// numbers, zero and less mean the default.
 type HandlerOptions struct {
-	// AllowedOrigins are the values of Origin, such as
-	// "https://app.example.com", from which a browser may send requests,
-	// beyond the server's own. A request without an Origin comes from no page.
+	// Choose returns the server of a request. The handler asks it when a request
+	// begins a session and for every message without a session; a session stays
+	// with its server. If Choose returns nil, also a nil pointer, the response is
+	// 404. Default: the Acceptor given to NewHandler.
 	//
-	// The server's own is the Host of the request, with https over TLS, and with
-	// http when that is localhost, a loopback address, or one of AllowedHosts.
-	// Behind a proxy that ends TLS, the server does not see that a page came by
-	// https: its origin has to be listed here.
-	//
-	// A page of another origin needs CORS as well, which the program puts in
-	// front of the Handler: OPTIONS is answered here with 405, and
-	// Mcp-Session-Id has to be exposed.
-	AllowedOrigins []string
-
-	// AllowedHosts are the names, with or without a port, by which the server
-	// may be called, beyond localhost and any loopback address. All else is
-	// taken for DNS rebinding. Without any, only requests that come in on a
-	// loopback address are looked at for it.
-	AllowedHosts []string
-
-	// Choose returns the acceptor that a request is for: of a session that the
-	// request begins, or of a message without a session. Nil, also a nil pointer,
-	// is answered with 404. Acceptors are compared with ==, so return the same
-	// pointer for the same server. A request that names a session is not asked
-	// about: the session stays with its acceptor. Default: the acceptor given to
-	// NewHandler.
+	// The handler compares Acceptors with ==. Return the same pointer each time
+	// you mean the same server.
 	Choose func(*http.Request) Acceptor
 
-	// Identify returns the key of who sends a request, as the program's own
-	// authentication has established it, or "" for nobody. It becomes
-	// transport.Origin.Identity. A session belongs to the identity that began it:
-	// a request of another identity is answered with 403. Nil: nobody has one.
+	// Identify returns the identity of the client, as your authentication has
+	// established it: a user id for instance, or "" for an anonymous client.
+	// Handlers read it as transport.Origin.Identity. A session belongs to the
+	// identity that began it: if another identity uses it, the response is 403.
+	// Default: every client is anonymous.
 	Identify func(*http.Request) string
 
-	MaxFrame    int           // bytes of one frame, either way; default 16 MiB
-	MaxSessions int           // sessions at a time; default 10,000
-	SessionIdle time.Duration // life of a session without exchange or GET stream; default 30 min
-	MaxHeld     int           // bytes of POST bodies not yet delivered; beyond, POSTs wait, 30 s at most; default 256 MiB
-	KeepAlive   time.Duration // silence after which an event stream gets a comment; default 15 s
+	// AllowedOrigins lists the values of the Origin header, such as
+	// "https://app.example.com", that browsers may send in addition to the
+	// server's own origin. Another origin is answered with 403. Requests without
+	// an Origin header do not come from a page and pass.
+	//
+	// The server's own origin is the Host of the request: with https if the
+	// request came by TLS, and with http if the host is localhost, a loopback
+	// address or one of AllowedHosts. Behind a proxy that terminates TLS, list
+	// the server's public origin here.
+	//
+	// A page of another origin also needs CORS. Put CORS middleware in front of
+	// the handler, let it answer OPTIONS (405 here), and expose Mcp-Session-Id.
+	AllowedOrigins []string
+
+	// AllowedHosts lists the host names, with or without a port, under which
+	// clients may call the server in addition to localhost and loopback
+	// addresses. Another Host header is answered with 403, since it may be an
+	// attack by DNS rebinding. If AllowedHosts is empty, the Host header is
+	// checked only for requests that arrive on a loopback address.
+	AllowedHosts []string
+
+	// MaxFrame is the longest message in either direction, in bytes; default
+	// 16 MiB. A longer body is answered with 413.
+	MaxFrame int
+
+	// MaxSessions is how many sessions there may be at a time; default 10,000. A
+	// new one replaces the session that is idle longest. If none is idle, the
+	// response is 503.
+	MaxSessions int
+
+	// SessionIdle is how long a session lives without a request or an open GET
+	// stream; default 30 min. Later requests are answered with 404. The link that
+	// messages without a session share is closed after the same time, and opened
+	// again by the next message.
+	SessionIdle time.Duration
+
+	// MaxHeld bounds the bodies that were not delivered yet, in bytes; default
+	// 128 MiB. It counts the first 64 KiB of every body on their own, and the
+	// rest on its own, so that small bodies never wait for large ones. Beyond it
+	// a request waits, and is answered with 503 after 30 s.
+	MaxHeld int
+
+	// KeepAlive is the silence after which an event stream sends a comment, so
+	// that proxies keep the connection; default 15 s.
+	KeepAlive time.Duration
 }
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
-	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), 16<<20)
+	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), defaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
-	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 256<<20)
+	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 128<<20)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
 	return o
 }
 
-// A Handler serves one MCP endpoint over Streamable HTTP, in every revision.
-// It is an http.Handler, safe for concurrent use.
+// An Acceptor serves links. A *server.Server is one. Its value must be comparable,
+// such as a pointer.
+type Acceptor interface {
+	// Accept serves a link, and returns without waiting for the link's end. It
+	// binds the link before it returns. If it closes the link instead, or does
+	// not bind it, the request that opened the link is answered with 503. The
+	// acceptor closes the link once that is lost.
+	Accept(link transport.Link)
+
+	// Close ends all that the acceptor serves, and waits for it.
+	Close(ctx context.Context) error
+}
+
+// A Handler is an http.Handler that serves one MCP endpoint over Streamable HTTP,
+// in every revision. It is safe for concurrent use.
 //
-// Each session of the revisions that begin with initialize is a link. All
-// messages of the revisions without a session share one link, on which a
-// client that leaves its request is a lost stream: StreamLost with
-// ErrPeerClosed. A session outlives the connections of its client. It ends by
-// DELETE (ErrPeerClosed), when it was idle for too long (ErrSessionExpired),
-// when it makes room for a new one, being the one idle longest
-// (ErrSessionExpired), or by Close. When all MaxSessions are busy, a new one is
-// refused with 503.
+// Every session is a link of its own. A session outlives the connections of its
+// client. It ends by DELETE (the link is lost with ErrPeerClosed), after
+// SessionIdle, when it makes room for a new one (both ErrSessionExpired), or by
+// Close. Messages of revisions without sessions share one link per Acceptor. On it
+// a client that leaves its request is a lost stream, with ErrPeerClosed.
 //
-// All writing is done by the goroutines of net/http. A link has none of its
-// own; an idle session costs a few hundred bytes. A client that takes less than
-// 64 KiB in 30 s of what is written to it is cut off, and so is one that sends
-// its body more slowly than 64 KiB/s, after as long.
+// Each message carries a transport.Origin: the address, headers and TLS state of
+// the HTTP request that brought it. A server's handler sees the values of that
+// request's context in its own context. Authenticate in ordinary middleware.
 //
-// The GET stream of a session queues at most 256 frames or 16 MiB (one frame
-// always fits), and is then busy. An answer queues at most 16,384 frames or
-// 16 MiB, and its last frame beyond. It is never busy, since those that share
-// the link would wait for its client: when there is one frame too many, the
-// response is ended, Send says ErrNoRoute, and the stream is lost with
-// ErrNotReading, in every revision.
+// A link has no goroutine of its own, and an idle session costs less than a
+// kilobyte. The goroutines of net/http write the responses. A client that takes
+// less than 64 KiB of its response in 30 s is disconnected, as is a client that
+// sends its body more slowly than 64 KiB/s after the first 30 s.
 //
-// A stream of events needs a ResponseWriter that can flush, as
-// http.ResponseController does it; without, such an answer is refused with 500.
+// The GET stream of a session queues 256 frames and 16 MiB (one frame always
+// fits); beyond, Send returns transport.ErrBusy. The response to a request queues
+// 16,384 frames and 16 MiB; the last frame always fits. Beyond, the stream is lost
+// with ErrNotReading and the response aborted.
+//
+// Event streams need a ResponseWriter that can flush (http.ResponseController).
+// Without it they are answered with 500.
 type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
-	held     budget // bytes of bodies that are held
-	sessions sessions
-	making   sync.Mutex // the stateless link
+	room     *room
+	table    *sessionTable
 
 	once    sync.Once
 	stopped chan struct{} // Close was called
 }
 
-// An Acceptor serves links; a *server.Server is one.
-type Acceptor interface {
-	// Accept serves a link and does not wait for its end. It binds the link before
-	// it returns, or closes it; then the request that began the link is refused
-	// with 503. The acceptor closes the link once it is lost.
-	Accept(link transport.Link)
-
-	// Close ends what the acceptor serves, and waits for it.
-	Close(ctx context.Context) error
-}
-
-// NewHandler returns a handler that gives each new link to an acceptor, in the
-// goroutine of the request that began the link.
+// NewHandler returns a handler that passes every new link to a, in the goroutine
+// of the request that opened the link.
 func NewHandler(a Acceptor, o HandlerOptions) *Handler {
-	h := &Handler{acceptor: a, options: o.withDefaults(), stopped: make(chan struct{})}
-	h.held.free = h.options.MaxHeld
-	h.sessions.byID = make(map[string]*serverSession)
-	h.sessions.shared = make(map[Acceptor]*serverSession)
-	h.sessions.limit, h.sessions.idleLimit = h.options.MaxSessions, h.options.SessionIdle
-	return h
+	o = o.withDefaults()
+	stopped := make(chan struct{})
+	return &Handler{
+		acceptor: a, options: o, stopped: stopped,
+		room:  newRoom(o.MaxFrame, o.MaxHeld, stopped),
+		table: newSessionTable(o.MaxSessions, o.SessionIdle),
+	}
 }
 
-// Close ends all links, each as its own Close would within the grace, and
-// refuses new requests with 503. Later calls wait for the first, and a shorter
-// grace shortens it. The error names what was left behind.
+// Close refuses new requests with 503 and closes all links, each within the grace:
+// what is queued for open responses is written, other requests are answered with
+// 503. Later calls wait for the first; a shorter grace shortens it. The error names
+// what was left behind. Close does not close the Acceptor: close that first, so
+// that its handlers can finish.
 //
-// http.Server.Shutdown waits for every GET stream, and does not end one: call
-// Close before it, or have http.Server.RegisterOnShutdown call it.
+// http.Server.Shutdown waits for open GET streams and does not end them: call
+// Close before it, or register Close with http.Server.RegisterOnShutdown.
 func (h *Handler) Close(grace time.Duration) error {
 	h.once.Do(func() { close(h.stopped) })
-	var group sync.WaitGroup
-	busy, idle := h.sessions.close()
-	left := make([]error, len(busy)+len(idle))
-	for i, s := range busy {
-		group.Go(func() { left[i] = s.Close(grace) })
+	used, idle := h.table.close()
+	left := make([]error, len(used)+len(idle))
+	var closing sync.WaitGroup
+	for i, l := range used {
+		closing.Go(func() { left[i] = l.Close(grace) })
 	}
-	for i, s := range idle {
-		left[len(busy)+i] = s.Close(grace)
+	for i, l := range idle {
+		left[len(used)+i] = l.Close(grace)
 	}
-	group.Wait()
-	h.sessions.expiring.Wait()
+	closing.Wait()
+	h.table.expiring.Wait()
 	return errors.Join(left...)
 }
 
-// ServeHTTP answers one request. It returns when its response is complete.
+// ServeHTTP implements http.Handler. It returns when the response is complete. It
+// panics with http.ErrAbortHandler, as net/http wants it, to abort a response that
+// it cannot complete.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused := h.serve(w, r); refused != nil {
 		refused.write(w)
 	}
-}
-
-// serve returns why it has answered nothing.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
-	expectBody(w, r)
-	if refused := h.admit(r); refused != nil {
-		return refused
-	}
-	switch r.Method {
-	case http.MethodPost:
-		return h.post(w, r)
-	case http.MethodGet:
-		return h.get(w, r)
-	case http.MethodDelete:
-		return h.delete(w, r)
-	default:
-		return notAllowed("GET, POST, DELETE")
-	}
-}
-
-func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
-	if refused := checkMediaTypes(r.Header); refused != nil {
-		return refused
-	}
-	p, refused := h.receive(w, r)
-	if refused != nil {
-		return refused
-	}
-	defer p.release()
-	if p.modern() || namesModern(r.Header) {
-		return h.postModern(w, r, p)
-	}
-	return h.postLegacy(w, r, p)
-}
-
-// choose returns the acceptor of a request that no session decides.
-func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
-	if h.options.Choose == nil {
-		return h.acceptor, nil
-	}
-	a := h.options.Choose(r)
-	if v := reflect.ValueOf(a); a == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "there is no such server"}
-	}
-	return a, nil
-}
-
-// begin makes a link and has it accepted. It is then in use by the caller, who
-// has to leave it.
-func (h *Handler) begin(s *serverSession) *refusal {
-	bound := false
-	defer func() {
-		if !bound {
-			s.end(transport.ErrClosed, 0)
-		}
-	}()
-	s.acceptor.Accept(s)
-	if bound = s.to.Bound() && h.sessions.enter(s); !bound {
-		return shuttingDown(jsonrpc.ID{})
-	}
-	return nil
 }

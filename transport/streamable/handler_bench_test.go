@@ -116,8 +116,8 @@ func BenchmarkIdleSession(b *testing.B) {
 		moreGoroutines, moreBytes := resources()
 		b.ReportMetric(float64(moreBytes-bytes)/sessions, "B/session")
 		b.ReportMetric(float64(moreGoroutines-goroutines)/sessions, "goroutines/session")
-		if len(h.sessions.byID) != sessions {
-			b.Fatalf("%d sessions", len(h.sessions.byID))
+		if len(h.table.sessions) != sessions {
+			b.Fatalf("%d sessions", len(h.table.sessions))
 		}
 		h.Close(0)
 	}

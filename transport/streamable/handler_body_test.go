@@ -50,11 +50,11 @@ func TestBodyThatStopsComing(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-	for s.handler.held.amount() == 256<<20 && s.ctx.Err() == nil {
+	for s.handler.room.small.amount() == 128<<20 && s.ctx.Err() == nil {
 		s.do("PUT", "", nil)
 	}
 	conn.Close()
-	for s.handler.held.amount() != 256<<20 {
+	for s.handler.room.small.amount() != 128<<20 {
 		if s.do("PUT", "", nil); s.ctx.Err() != nil {
 			t.Fatal("what the body held was never given back")
 		}
@@ -71,7 +71,7 @@ func TestSilentBodiesHoldLittle(t *testing.T) {
 		conn := s.dial()
 		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", room/clients)
 	}
-	for s.handler.held.amount() > room-clients*firstRead {
+	for s.handler.room.small.amount() > room-clients*smallBody {
 		if s.do("PUT", "", nil); s.ctx.Err() != nil {
 			t.Fatal("the bodies have taken no room")
 		}
@@ -109,7 +109,7 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 //
 // Guarantees: G-0022.13
 func TestBodiesThatWaitForEachOther(t *testing.T) {
-	inBubble(t, HandlerOptions{MaxHeld: 4 * pieceSize}, false, func(t *testing.T, b *bench) {
+	inBubble(t, HandlerOptions{MaxHeld: 3 * pieceSize}, false, func(t *testing.T, b *bench) {
 		post := func() chan int {
 			text := modernBody("echo", `"pad":"`+strings.Repeat("x", 3*pieceSize)+`",`)
 			return b.serveBody(&steadyBody{text: text, pace: time.Second})
@@ -123,7 +123,7 @@ func TestBodiesThatWaitForEachOther(t *testing.T) {
 		if status := <-second; status != 200 {
 			t.Errorf("the second: %d", status)
 		}
-		if free := b.handler.held.amount(); free != 4*pieceSize {
+		if free := b.handler.room.large.amount(); free != 3*pieceSize {
 			t.Errorf("%d bytes are free when nothing is held", free)
 		}
 	})
@@ -164,7 +164,7 @@ func (b *bench) serveBody(body *steadyBody) chan int {
 	}
 	status := make(chan int, 1)
 	go func() {
-		b.handler.ServeHTTP(body, r)
+		serveHTTP(b.handler, body, r)
 		status <- body.Code
 	}()
 	synctest.Wait()
@@ -210,7 +210,7 @@ func (b *steadyBody) Read(p []byte) (int, error) {
 
 // What was handed over is not held for as long as its answer takes.
 func TestDeliveredMessageIsNotKept(t *testing.T) {
-	p := &posted{frame: []byte(echoBody), budget: new(budget)}
+	p := &body{frame: []byte(echoBody), small: holding{from: new(budget)}, large: holding{from: new(budget)}}
 	if refused := p.decode(); refused != nil {
 		t.Fatal(refused.text)
 	}

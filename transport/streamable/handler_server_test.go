@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -232,6 +233,14 @@ func (l *listening) wantEnd() {
 		if got != ":\n" {
 			l.t.Fatalf("got %q, want the end", got)
 		}
+	}
+}
+
+// wantAbort wants a stream that breaks off, so that nobody takes it for complete.
+func (l *listening) wantAbort() {
+	l.t.Helper()
+	if rest, err := io.ReadAll(l.lines); len(strings.Trim(string(rest), ":\n")) > 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		l.t.Fatalf("got %q, %v, want an abort", rest, err)
 	}
 }
 

@@ -146,7 +146,7 @@ func TestAcceptMayRefuse(t *testing.T) {
 			s := &site{t: t, handler: h, server: server, ctx: t.Context()}
 			s.post(initializeBody("2025-11-25")).wantError(t, 503, -32603, "1")
 			s.modern("echo", "").wantError(t, 503, -32603, "7")
-			if n := len(h.sessions.byID); n != 0 {
+			if n := len(h.table.sessions); n != 0 {
 				t.Errorf("%d sessions are left", n)
 			}
 		})

@@ -3,20 +3,101 @@ package streamable
 import (
 	"encoding/base64"
 	"errors"
+	"net/http"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// The marks around a header's value that could not be sent as it is.
+// The headers of MCP, and one of HTML's server-sent events.
+const (
+	headerVersion     = "Mcp-Protocol-Version"
+	headerSession     = "Mcp-Session-Id"
+	headerMethod      = "Mcp-Method"
+	headerName        = "Mcp-Name"
+	headerLastEventID = "Last-Event-ID"
+)
+
+const (
+	typeJSON   = "application/json"
+	typeEvents = "text/event-stream"
+)
+
+// accepts reports whether a request accepts a media type: by name, by a wildcard,
+// or because it has no Accept header.
+func accepts(header http.Header, mediaType string) bool {
+	lists := header["Accept"]
+	for _, list := range lists {
+		for entry := range strings.SplitSeq(list, ",") {
+			mediaRange, parameters, _ := strings.Cut(entry, ";")
+			if matches(strings.TrimSpace(mediaRange), mediaType) && !excludes(parameters) {
+				return true
+			}
+		}
+	}
+	return len(lists) == 0
+}
+
+func matches(mediaRange, mediaType string) bool {
+	if mediaRange == "*/*" || strings.EqualFold(mediaRange, mediaType) {
+		return true
+	}
+	kind, isWildcard := strings.CutSuffix(mediaRange, "/*")
+	return isWildcard && strings.HasPrefix(mediaType, strings.ToLower(kind)+"/")
+}
+
+// excludes reports whether the parameters hold a quality of zero (RFC 9110,
+// section 12.4.2).
+func excludes(parameters string) bool {
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+		if strings.EqualFold(name, "q") && value != "" && strings.Trim(value, "0.") == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// mediaType returns the media type of a body, without parameters, in lower case.
+func mediaType(header http.Header) string {
+	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(kind))
+}
+
+// firstModern is the first revision without sessions.
+const firstModern = protocol.Version20260728
+
+// namesModern reports whether the version header names a revision without
+// sessions.
+func namesModern(header http.Header) bool {
+	version := header.Get(headerVersion)
+	return isDate(version) && version >= firstModern
+}
+
+// isDate reports whether a text has the form of a revision: 2026-07-28.
+func isDate(s string) bool {
+	if len(s) != len(firstModern) {
+		return false
+	}
+	for i := range len(s) {
+		if dash := i == 4 || i == 7; dash != (s[i] == '-') || !dash && (s[i] < '0' || s[i] > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// The marks around the Base64 of a value that no header can carry as it is.
 const (
 	encodedPrefix = "=?base64?"
 	encodedSuffix = "?="
 )
 
-var errHeader = errors.New("streamable: a header's value is not encoded as MCP asks for")
+var errEncoding = errors.New("streamable: the header value is not encoded as MCP requires")
 
-// encodeHeader returns a value as the Mcp-Name header carries it: as it is when
-// that is plain, else in Base64 between two marks.
+// encodeHeader returns a value in the form of the Mcp-Name header: as it is if it
+// is plain, in Base64 otherwise.
 func encodeHeader(value string) string {
 	if isPlain(value) && !isEncoded(value) {
 		return value
@@ -24,19 +105,19 @@ func encodeHeader(value string) string {
 	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(value)) + encodedSuffix
 }
 
-// decodeHeader undoes encodeHeader. It refuses a value that encodeHeader would
-// not have sent, but for one that was encoded without need.
+// decodeHeader undoes encodeHeader. It accepts what encodeHeader returns, and
+// values that were encoded without need.
 func decodeHeader(header string) (string, error) {
 	if !isEncoded(header) {
 		if !isPlain(header) {
-			return "", errHeader
+			return "", errEncoding
 		}
 		return header, nil
 	}
 	encoded := header[len(encodedPrefix) : len(header)-len(encodedSuffix)]
 	value, err := base64.StdEncoding.Strict().DecodeString(encoded)
 	if err != nil || strings.ContainsAny(encoded, "\r\n") || !utf8.Valid(value) {
-		return "", errHeader
+		return "", errEncoding
 	}
 	return string(value), nil
 }
@@ -46,18 +127,18 @@ func isEncoded(header string) bool {
 		strings.HasPrefix(header, encodedPrefix) && strings.HasSuffix(header, encodedSuffix)
 }
 
-// isPlain reports whether a value survives being a header: visible ASCII, with
+// isPlain reports whether a header can carry a value as it is: visible ASCII, with
 // spaces and tabs inside.
 func isPlain(value string) bool {
 	return strings.Trim(value, " \t") == value &&
 		strings.IndexFunc(value, func(c rune) bool { return c != '\t' && c != ' ' && !isVisible(c) }) < 0
 }
 
-// isVisible reports whether c is a visible ASCII character.
-func isVisible(c rune) bool { return '!' <= c && c <= '~' }
-
 // isToken reports whether a value is visible ASCII of a length from 1 to limit.
 func isToken(value string, limit int) bool {
 	return value != "" && len(value) <= limit &&
 		strings.IndexFunc(value, func(c rune) bool { return !isVisible(c) }) < 0
 }
+
+// isVisible reports whether c is a visible ASCII character.
+func isVisible(c rune) bool { return '!' <= c && c <= '~' }

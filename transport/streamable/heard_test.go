@@ -15,7 +15,7 @@ func TestBytesOfAnUnfinishedEventAreHeard(t *testing.T) {
 	const comment = ": alive\n\n"
 	release := make(chan struct{})
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("Content-Type", typeStream)
+		w.Header().Set("Content-Type", typeEvents)
 		w.Write([]byte(comment))
 		w.(http.Flusher).Flush()
 		hold(req, release)

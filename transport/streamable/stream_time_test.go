@@ -72,7 +72,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 					body, lines = holdBody, []string{b.initialize()}
 					other, otherLines = echoBody, lines
 				}
-				_, served := b.serveStuck("POST", body, lines...)
+				stuck, served := b.serveStuck("POST", body, lines...)
 				p := b.peer(t, 0)
 				stream := p.newest()
 				frame := []byte(strings.Repeat("1", 1<<20))
@@ -88,6 +88,9 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				<-served
 				if took := time.Since(begun); took != 0 {
 					t.Errorf("the response was ended after %v", took)
+				}
+				if !stuck.aborted {
+					t.Error("the response ended as if it were complete")
 				}
 				w, done := b.serve(t.Context(), "POST", other, otherLines...)
 				<-done
@@ -146,7 +149,7 @@ func TestSlowReaderGetsALongFrame(t *testing.T) {
 				w := &slowReader{ResponseRecorder: httptest.NewRecorder(), pace: pace}
 				done := b.serveOn(w, modernBody("hold", ""), modernHeader("hold")...)
 				p := b.peer(t, 0)
-				frame := []byte(`"` + strings.Repeat("x", pieces*batchSize) + `"`)
+				frame := []byte(`"` + strings.Repeat("x", pieces*writeSize) + `"`)
 				p.mustSend(t, transport.Outbound{Stream: 1, Tag: 1, Last: last, Frame: frame})
 				p.post(func() { p.link.End(1) })
 				<-done
@@ -171,7 +174,7 @@ func (w *slowReader) SetWriteDeadline(deadline time.Time) error {
 }
 
 func (w *slowReader) Write(b []byte) (int, error) {
-	done := time.Now().Add(w.pace * time.Duration(len(b)) / batchSize)
+	done := time.Now().Add(w.pace * time.Duration(len(b)) / writeSize)
 	if !w.deadline.IsZero() && w.deadline.Before(done) {
 		pass(time.Until(w.deadline))
 		return 0, os.ErrDeadlineExceeded
@@ -303,7 +306,7 @@ func (b *bench) serveOn(w http.ResponseWriter, body string, lines ...string) <-c
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b.handler.ServeHTTP(w, newRequest("POST", body, lines...))
+		serveHTTP(b.handler, w, newRequest("POST", body, lines...))
 	}()
 	synctest.Wait()
 	return done

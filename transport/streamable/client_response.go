@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,26 +21,24 @@ const (
 	maxKind      = 100 // of a content type
 )
 
-// refusals are the statuses that say that a message was not executed.
-var refusals = []int{
-	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
-	http.StatusNotAcceptable, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusTooManyRequests,
+// isRefusal reports whether a status says that the server did not execute the
+// message.
+func isRefusal(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusNotAcceptable, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusTooManyRequests:
+		return true
+	default:
+		return false
+	}
 }
 
-func isRefusal(status int) bool { return slices.Contains(refusals, status) }
-
-// isPassing reports whether a status says that it may be another one later.
+// isPassing reports whether the same request may succeed later.
 func isPassing(status int) bool {
 	return status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
 }
 
-// mediaType is the type of a body, without parameters, in lower case.
-func mediaType(response *http.Response) string {
-	kind, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
-	return strings.ToLower(strings.TrimSpace(kind))
-}
-
-// readBody reads a body of at most limit bytes, once decompressed. It
+// readBody reads a body of at most limit bytes, counted after decompression. It
 // allocates as bytes arrive.
 func readBody(response *http.Response, limit int) ([]byte, error) {
 	length := response.ContentLength
@@ -59,8 +56,8 @@ func readBody(response *http.Response, limit int) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-// excerptOf reads the beginning of an error's body. What cannot be read is
-// left out: the status says enough.
+// excerptOf reads the beginning of the body of an error. It leaves out what cannot
+// be read: the status says enough.
 func excerptOf(response *http.Response) []byte {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
 	if err != nil && len(body) == 0 {
@@ -85,7 +82,7 @@ func newStatusError(response *http.Response, body []byte) *transport.StatusError
 	return e
 }
 
-// printable cuts a text to size and leaves out what a terminal should not get.
+// printable cuts a text to size, and replaces what must not reach a terminal.
 func printable(text string, size int) string {
 	text = strings.ToValidUTF8(text[:min(len(text), size)], "")
 	return strings.TrimSpace(strings.Map(func(c rune) rune {
@@ -96,7 +93,7 @@ func printable(text string, size int) string {
 	}, text))
 }
 
-// retryAfter reads the header of that name: seconds, or a date.
+// retryAfter reads a Retry-After header: seconds, or a date.
 func retryAfter(header string) time.Duration {
 	if date, err := http.ParseTime(header); err == nil {
 		return max(0, min(time.Until(date), maxDelay))

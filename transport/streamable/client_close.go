@@ -11,13 +11,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
-// leaveTime is how long a cancelled HTTP request may take to return before it
-// counts as left behind.
-const leaveTime = 5 * time.Second
+// cancelPatience is how long a cancelled HTTP request may take to return before
+// Close reports it as left behind.
+const cancelPatience = 5 * time.Second
 
-// Close implements transport.Link. What is queued is posted within 70 % of the
-// grace, then requests under way are cancelled, and a legacy session is deleted
-// in what is left of it.
+// Close implements transport.Link. It posts what is queued within 70 % of the
+// grace. Then it cancels the requests under way, and deletes a legacy session in
+// what is left of the grace.
 func (l *clientLink) Close(grace time.Duration) error {
 	if grace <= 0 {
 		l.expire()
@@ -34,8 +34,15 @@ func (l *clientLink) Close(grace time.Duration) error {
 	return l.left
 }
 
-// end begins the end of the link. The first reason counts; a later one but
-// Close's stops the flush.
+// endIf ends the link if there is a reason.
+func (l *clientLink) endIf(reason error) {
+	if reason != nil {
+		l.end(reason)
+	}
+}
+
+// end begins the end of the link. The first reason counts; a later one other than
+// ErrClosed ends the flushing.
 func (l *clientLink) end(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +58,7 @@ func (l *clientLink) end(reason error) {
 	go l.finish(reason)
 }
 
-// finish ends everything the link owns, and tells the loss.
+// finish ends all that the link owns, and reports the loss.
 func (l *clientLink) finish(reason error) {
 	defer l.gone.Raise()
 	if reason == transport.ErrClosed {
@@ -61,15 +68,15 @@ func (l *clientLink) finish(reason error) {
 	if reason == transport.ErrClosed {
 		l.deleteSession()
 	}
-	if !latch.Within(l.idle.Raised, leaveTime) {
+	if !latch.Within(l.idle.Raised, cancelPatience) {
 		l.left = errors.New("streamable: an HTTP request has not returned")
 	}
 	l.expire()
 	l.release()
-	l.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
+	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
 }
 
-// flush waits until what is queued is written, or has had its time.
+// flush waits until what is queued was written, or has had its time.
 func (l *clientLink) flush() {
 	select {
 	case <-l.flushed.Raised:
@@ -78,7 +85,7 @@ func (l *clientLink) flush() {
 	}
 }
 
-// stop starts nothing more, and cancels what is under way.
+// stop cancels what is under way, and lets nothing more start.
 func (l *clientLink) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,14 +94,14 @@ func (l *clientLink) stop() {
 	l.check()
 }
 
-// deleteSession tells a legacy server that its session is not needed any more.
-// The server need not allow it, and nothing depends on it.
+// deleteSession tells a legacy server that its session is not needed any more. A
+// server may refuse that, and nothing depends on it.
 func (l *clientLink) deleteSession() {
-	a := l.newAttempt(http.MethodDelete, "")
-	if a.joinSession(); !a.inSession || l.life.Err() != nil {
+	r := l.remote.newRequest(http.MethodDelete, "")
+	if r.joinSession(); !r.inSession || l.life.Err() != nil {
 		return
 	}
-	if response, err := a.do(l.life); err == nil {
+	if response, err := r.do(l.life); err == nil {
 		response.Body.Close()
 	}
 }
@@ -103,17 +110,17 @@ func (l *clientLink) deleteSession() {
 func (l *clientLink) unsentTags() (tags []transport.Tag) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	unsent := append(l.unsent, l.out.waiting...)
+	unsent := append(l.unsent, l.queue.waiting...)
 	slices.SortFunc(unsent, func(a, b *outgoing) int { return cmp.Compare(a.number, b.number) })
-	for _, o := range unsent {
-		if o.Tag != 0 && !l.isEnded(o) {
-			tags = append(tags, o.Tag)
+	for _, m := range unsent {
+		if m.Tag != 0 && !l.wasEnded(m) {
+			tags = append(tags, m.Tag)
 		}
 	}
 	return tags
 }
 
-// run starts a goroutine that the link waits for at its end.
+// run starts a goroutine that the end of the link waits for. The caller holds mu.
 func (l *clientLink) run(work func()) {
 	if l.over {
 		return
@@ -128,9 +135,9 @@ func (l *clientLink) run(work func()) {
 	}()
 }
 
-// check raises the signals of an end.
+// check raises the latches that the end waits for. The caller holds mu.
 func (l *clientLink) check() {
-	if l.ending && l.out.frames == 0 && !l.posting {
+	if l.ending && l.queue.frames == 0 && !l.posting {
 		l.flushed.Raise()
 	}
 	if l.over && l.running == 0 {

@@ -1,0 +1,383 @@
+package streamable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const (
+	// A body may take bodyPatience, and a second more for each pieceSize bytes of
+	// it that have arrived.
+	bodyPatience = 30 * time.Second
+	pieceSize    = 64 << 10
+
+	// roomPatience is how long the reading of one body may wait for room.
+	roomPatience = 30 * time.Second
+
+	// smallBody is the size up to which a body needs no room among the large ones.
+	smallBody = 64 << 10
+)
+
+// A body is what one POST has brought: a message or, in one revision, a batch.
+type body struct {
+	jsonrpc.Message // zero for a batch
+	meta            meta
+	batch           bool
+	asks            bool // it holds a request, so that a response is due
+	frame           []byte
+	origin          *transport.Origin
+	small, large    holding // what it takes of a room
+}
+
+// meta are the members of _meta that make a message a modern one. A member of
+// the wrong type is not refused here.
+type meta struct {
+	Version      json.RawMessage `json:"io.modelcontextprotocol/protocolVersion"`
+	Capabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities"`
+}
+
+// modern reports whether the message itself names its revision.
+func (b *body) modern() bool { return len(b.meta.Version) > 0 }
+
+func (b *body) initializes() bool {
+	return b.Kind == jsonrpc.KindRequest && b.Method == protocol.MethodInitialize
+}
+
+// requestID returns the id that a refusal names: that of a request. The id of a
+// response is not the client's.
+func (b *body) requestID() jsonrpc.ID {
+	if b.Kind == jsonrpc.KindRequest {
+		return b.ID
+	}
+	return jsonrpc.ID{}
+}
+
+// take hands the message over and keeps nothing of it.
+func (b *body) take() transport.Inbound {
+	in := transport.Inbound{Frame: b.frame, Origin: b.origin}
+	if !b.batch {
+		m := b.Message
+		in.Message = &m
+	}
+	b.frame, b.Message, b.meta = nil, jsonrpc.Message{}, meta{}
+	b.release()
+	return in
+}
+
+func (b *body) release() { b.keep(0) }
+
+// keep gives back the room of all but the first n bytes.
+func (b *body) keep(n int) {
+	b.small.keep(n)
+	b.large.keep(n - smallBody)
+}
+
+// decode decodes the body. Params that cannot be read are left to the receiver of
+// the message: they decide nothing here.
+func (b *body) decode() *refusal {
+	if b.batch = jsonrpc.IsBatch(b.frame); b.batch {
+		return nil // its session decides whether it may be one
+	}
+	m, err := jsonrpc.Decode(b.frame, jsonrpc.Limits{})
+	if err != nil {
+		return undecodable(err)
+	}
+	b.Message, b.asks = m, m.Kind == jsonrpc.KindRequest
+	var params struct {
+		Meta meta `json:"_meta"`
+	}
+	if decode(m.Params, &params) {
+		b.meta = params.Meta
+	}
+	return nil
+}
+
+// decodeBatch looks for requests in a batch. The receiver answers a malformed
+// message together with the others.
+func (b *body) decodeBatch() *refusal {
+	items, err := jsonrpc.DecodeBatch(b.frame, jsonrpc.Limits{})
+	if err != nil {
+		return undecodable(err)
+	}
+	for _, item := range items {
+		if item.Err != nil && item.Err.ReplyDue() || item.Message.Kind == jsonrpc.KindRequest {
+			b.asks = true
+		}
+	}
+	return nil
+}
+
+func undecodable(err error) *refusal {
+	refused := invalid(jsonrpc.ID{}, "%.200v", err)
+	var why *jsonrpc.DecodeError
+	if errors.As(err, &why) {
+		refused.code = why.Code
+		if why.ReplyDue() {
+			refused.id = why.ID
+		}
+	}
+	return refused
+}
+
+// decode reports whether there is a value, and it could be read.
+func decode(raw json.RawMessage, into any) bool {
+	return len(raw) > 0 && protocol.Unmarshal(raw, into) == nil
+}
+
+// textOf returns the string that a value is; "" for other values.
+func textOf(raw json.RawMessage) (s string) {
+	decode(raw, &s)
+	return s
+}
+
+// expectBody gives a body the time in which its first bytes must arrive. Until
+// the body was read, net/http must not wait for it before it sends a response:
+// that takes a connection which is closed afterwards.
+func expectBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength == 0 {
+		return
+	}
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyPatience)) // a writer that cannot set one has none
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// bodyArrived takes expectBody back.
+func bodyArrived(w http.ResponseWriter) {
+	http.NewResponseController(w).SetReadDeadline(time.Time{})
+	w.Header().Del("Connection")
+}
+
+// A room bounds the bodies that one handler holds. The first smallBody bytes of
+// each come out of a budget of their own, so that no small body ever waits for a
+// large one.
+type room struct {
+	maxBody      int // bytes of one body
+	small, large budget
+	stopped      <-chan struct{} // the handler was closed
+}
+
+func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
+	return &room{maxBody: maxBody, small: budget{free: maxHeld, limit: maxHeld}, large: budget{free: maxHeld, limit: maxHeld}, stopped: stopped}
+}
+
+// read reads and decodes the body of a request. The caller releases it.
+func (m *room) read(w http.ResponseWriter, r *http.Request, origin *transport.Origin) (*body, *refusal) {
+	if r.ContentLength > int64(m.maxBody) {
+		return nil, m.tooLarge()
+	}
+	b := &body{origin: origin, small: holding{from: &m.small}, large: holding{from: &m.large}}
+	reader := bodyReader{body: b, room: m, begun: time.Now(), control: http.NewResponseController(w)}
+	refused := reader.readAll(w, r)
+	if refused == nil {
+		refused = b.decode()
+	}
+	if refused != nil {
+		b.release()
+		return nil, refused
+	}
+	return b, nil
+}
+
+func (m *room) tooLarge() *refusal {
+	text := fmt.Sprintf("the body is above the limit of %d bytes", m.maxBody)
+	return &refusal{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, text: text}
+}
+
+// A bodyReader reads one body. It claims room as bytes arrive, twice as much each
+// time: a client that announces a body and does not send it takes little. Each
+// piece that arrives gives the body more time.
+type bodyReader struct {
+	*body
+	room    *room
+	begun   time.Time
+	waited  time.Duration // for room
+	control *http.ResponseController
+}
+
+func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
+	limit := b.room.maxBody + 1
+	if r.ContentLength >= 0 {
+		limit = int(r.ContentLength) + 1 // one more, to meet the end
+	}
+	patience := bodyPatience
+	for {
+		if len(b.frame) == cap(b.frame) && !b.grow(r.Context(), limit) {
+			return unavailable(jsonrpc.ID{}, "too much is waiting to be served")
+		}
+		if earned := b.patience(); earned > patience {
+			patience = earned
+			b.control.SetReadDeadline(b.begun.Add(patience))
+		}
+		n, err := r.Body.Read(b.frame[len(b.frame):cap(b.frame)])
+		b.frame = b.frame[:len(b.frame)+n]
+		switch {
+		case len(b.frame) == limit:
+			return b.room.tooLarge()
+		case err == io.EOF:
+			bodyArrived(w)
+			b.keep(len(b.frame))
+			return nil
+		case err != nil:
+			return b.unreadable(err)
+		}
+	}
+}
+
+// patience is how long the body may take, from its beginning, until more of it
+// arrives.
+func (b *bodyReader) patience() time.Duration {
+	return bodyPatience + b.waited + time.Duration(len(b.frame)/pieceSize)*time.Second
+}
+
+// grow makes room for more of the body.
+func (b *bodyReader) grow(ctx context.Context, limit int) bool {
+	size := min(limit, max(smallBody, 2*cap(b.frame)))
+	if !b.claim(ctx, &b.small, min(size, smallBody)) || !b.claim(ctx, &b.large, size-smallBody) {
+		return false
+	}
+	b.frame = append(make([]byte, 0, size), b.frame...)
+	return true
+}
+
+// claim waits until the body holds so many bytes of a budget, or all there are.
+// The wait is bounded, since bodies that have arrived in part may all wait for
+// each other, and since net/http does not notice that a client left before its
+// body was read.
+func (b *bodyReader) claim(ctx context.Context, h *holding, bytes int) bool {
+	more := min(bytes, h.from.limit) - h.bytes
+	if more <= 0 {
+		return true
+	}
+	if c := h.from.claim(more); c != nil {
+		begun := time.Now()
+		b.control.SetReadDeadline(begun.Add(roomPatience + bodyPatience)) // meanwhile the body need not arrive
+		ctx, cancel := context.WithTimeout(ctx, roomPatience-b.waited)
+		defer cancel()
+		if !h.from.wait(ctx, b.room.stopped, c) {
+			return false
+		}
+		b.waited += time.Since(begun)
+	}
+	h.bytes += more
+	return true
+}
+
+func (b *bodyReader) unreadable(err error) *refusal {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &refusal{status: http.StatusRequestTimeout, text: "the body did not arrive in time"}
+	case errors.As(err, &tooLarge):
+		return b.room.tooLarge()
+	default:
+		return &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}
+	}
+}
+
+// A holding is what one body has taken of a budget.
+type holding struct {
+	from  *budget
+	bytes int
+}
+
+// keep gives back all but n bytes.
+func (h *holding) keep(n int) {
+	if unused := h.bytes - max(0, n); unused > 0 {
+		h.from.give(unused)
+		h.bytes -= unused
+	}
+}
+
+// A budget is an amount of something that is granted in the order of asking. Its
+// zero value has nothing.
+type budget struct {
+	limit int // what it began with
+
+	mu      sync.Mutex
+	free    int
+	waiting []*claim
+}
+
+type claim struct {
+	n       int
+	granted chan struct{}
+}
+
+// take waits for n. It reports false when ctx ends or stop is closed first.
+func (b *budget) take(ctx context.Context, stop <-chan struct{}, n int) bool {
+	c := b.claim(n)
+	return c == nil || b.wait(ctx, stop, c)
+}
+
+// wait waits for what was claimed, as take does.
+func (b *budget) wait(ctx context.Context, stop <-chan struct{}, c *claim) bool {
+	select {
+	case <-c.granted:
+		return true
+	case <-ctx.Done():
+	case <-stop:
+	}
+	b.withdraw(c)
+	return false
+}
+
+// claim takes n and returns nil if there is enough and nobody waits.
+func (b *budget) claim(n int) *claim {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 && b.free >= n {
+		b.free -= n
+		return nil
+	}
+	c := &claim{n, make(chan struct{})}
+	b.waiting = append(b.waiting, c)
+	return c
+}
+
+func (b *budget) withdraw(c *claim) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.waiting, c); i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+	} else {
+		b.free += c.n
+	}
+	b.grant()
+}
+
+func (b *budget) give(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.free += n
+	b.grant()
+}
+
+// grant serves the oldest claims as long as there is enough.
+func (b *budget) grant() {
+	served := 0
+	for _, c := range b.waiting {
+		if b.free < c.n {
+			break
+		}
+		b.free -= c.n
+		close(c.granted)
+		served++
+	}
+	if b.waiting = slices.Delete(b.waiting, 0, served); len(b.waiting) == 0 {
+		b.waiting = nil
+	}
+}

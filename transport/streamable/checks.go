@@ -1,0 +1,141 @@
+package streamable
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// checkSource refuses what a page of another site, or a rebound host name, has a
+// browser send (HandlerOptions.AllowedOrigins, AllowedHosts).
+func (o *HandlerOptions) checkSource(r *http.Request) *refusal {
+	switch {
+	case !o.originAllowed(r):
+		return &refusal{status: http.StatusForbidden, text: "origin not allowed"}
+	case (isLoopback(r) || len(o.AllowedHosts) > 0) && !o.hostAllowed(r.Host):
+		return &refusal{status: http.StatusForbidden, text: "host not allowed"}
+	default:
+		return nil
+	}
+}
+
+func (o *HandlerOptions) originAllowed(r *http.Request) bool {
+	origins := r.Header["Origin"]
+	if len(origins) == 0 {
+		return true
+	}
+	if len(origins) > 1 {
+		return false
+	}
+	same := func(allowed string) bool { return strings.EqualFold(allowed, origins[0]) }
+	if slices.ContainsFunc(o.AllowedOrigins, same) {
+		return true
+	}
+	origin, err := url.Parse(origins[0])
+	return err == nil && o.isOwn(origin, r)
+}
+
+// isOwn reports whether an origin is this server's. A page from the host that it
+// now calls proves that only if TLS has proved the name, or if the name is known
+// to be the server's: otherwise somebody may have rebound it to this address.
+func (o *HandlerOptions) isOwn(origin *url.URL, r *http.Request) bool {
+	if origin.Host == "" || !strings.EqualFold(origin.Host, r.Host) {
+		return false
+	}
+	if r.TLS != nil {
+		return origin.Scheme == "https"
+	}
+	return origin.Scheme == "http" && o.hostAllowed(r.Host)
+}
+
+// isLoopback reports whether the request arrived on a loopback address.
+func isLoopback(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && local.IP.IsLoopback()
+}
+
+// hostAllowed reports whether a host is localhost, a loopback address, or one of
+// AllowedHosts.
+func (o *HandlerOptions) hostAllowed(host string) bool {
+	name := host
+	if bare, _, err := net.SplitHostPort(host); err == nil {
+		name = bare
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	if address, err := netip.ParseAddr(name); err == nil && address.Unmap().IsLoopback() {
+		return true
+	}
+	return strings.EqualFold(name, "localhost") || slices.ContainsFunc(o.AllowedHosts, func(allowed string) bool {
+		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
+	})
+}
+
+// checkMediaTypes checks the type of a POSTed body, and the types that the client
+// accepts in return.
+func checkMediaTypes(header http.Header) *refusal {
+	switch {
+	case mediaType(header) != typeJSON:
+		return &refusal{status: http.StatusUnsupportedMediaType, text: "Content-Type must be " + typeJSON}
+	case !accepts(header, typeJSON) || !accepts(header, typeEvents):
+		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + typeJSON + " and " + typeEvents}
+	default:
+		return nil
+	}
+}
+
+// checkLegacyVersion checks the version header of a request with a session.
+func checkLegacyVersion(header http.Header, id jsonrpc.ID) *refusal {
+	if version := header.Get(headerVersion); version != "" && !protocol.IsLegacy(version) {
+		return invalid(id, "%s is %.80q: supported with a session are %s", headerVersion, version,
+			strings.Join(protocol.LegacyVersions(), ", "))
+	}
+	return nil
+}
+
+// checkMirrors compares a modern message with the headers that mirror it. A
+// message that names no revision itself passes: others refuse it.
+func checkMirrors(header http.Header, m *body) *refusal {
+	text := ""
+	if m.modern() {
+		text = differs(header, headerVersion, textOf(m.meta.Version), verbatim)
+	}
+	if isRequest := m.Kind == jsonrpc.KindRequest; text == "" && (isRequest || len(header[headerMethod]) > 0) {
+		text = differs(header, headerMethod, m.Method, verbatim)
+	}
+	method, _ := protocol.MethodInfo(m.Method)
+	if name := method.NameOf(m.Params); text == "" && (name != "" || method.NameParam != "" && len(header[headerName]) > 0) {
+		text = differs(header, headerName, name, decodeHeader)
+	}
+	if text == "" {
+		return nil
+	}
+	return &refusal{status: http.StatusBadRequest, code: protocol.CodeHeaderMismatch, id: m.requestID(), text: text}
+}
+
+// differs says how a header fails to mirror a value; "" if it does not fail.
+func differs(header http.Header, name, want string, decode func(string) (string, error)) string {
+	values := header[name]
+	if len(values) == 0 {
+		return fmt.Sprintf("%s is missing: the message has %.80q", name, want)
+	}
+	if len(values) > 1 {
+		return fmt.Sprintf("%s is given %d times", name, len(values))
+	}
+	got, err := decode(values[0])
+	if err != nil {
+		return fmt.Sprintf("%s is %.80q, which cannot be decoded: the message has %.80q", name, values[0], want)
+	}
+	if got != want {
+		return fmt.Sprintf("%s is %.80q, but the message has %.80q", name, got, want)
+	}
+	return ""
+}
+
+func verbatim(value string) (string, error) { return value, nil }

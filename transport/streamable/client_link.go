@@ -1,0 +1,274 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/delivery"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+)
+
+// postPatience is how long the server may take to accept a message that is no
+// request. The messages behind it wait.
+const postPatience = 10 * time.Second
+
+// A clientLink is the link of a Client. Each request has a goroutine, and they run
+// side by side. One goroutine posts all other messages, in order; it exists while
+// there are any.
+type clientLink struct {
+	remote  *remote
+	told    delivery.Delivery
+	limit   int    // bytes of a frame
+	release func() // called at the end
+
+	life   context.Context // ends with the grace of Close
+	expire context.CancelFunc
+	ctx    context.Context // ends when nothing is exchanged any more
+	cancel context.CancelFunc
+
+	forced  *latch.Latch // what is queued is not waited for any longer
+	flushed *latch.Latch // nothing is queued, after ending
+	idle    *latch.Latch // no goroutine runs, after over
+	gone    *latch.Latch // the loss was reported
+	left    error        // what Close left behind; set before gone
+
+	mu        sync.Mutex
+	queue     clientQueue
+	posting   bool // a goroutine posts messages that are no requests
+	listening bool // the GET stream was opened
+	sent      uint64
+	opened    transport.Stream // the last one
+	streams   map[transport.Stream]*clientStream
+	main      *clientStream
+	running   int         // goroutines
+	ending    bool        // nothing more is accepted
+	over      bool        // nothing more is started
+	unsent    []*outgoing // started, and ended with the link before a byte was written
+}
+
+func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, limit int) *clientLink {
+	l := &clientLink{
+		remote: &remote{endpoint: endpoint, client: client, header: header}, limit: limit, release: func() {},
+		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(),
+		streams: make(map[transport.Stream]*clientStream),
+	}
+	l.life, l.expire = context.WithCancel(context.Background())
+	l.ctx, l.cancel = context.WithCancel(l.life)
+	l.main = newClientStream(l, transport.Main)
+	return l
+}
+
+// Bind implements transport.Link.
+func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
+
+// Heard implements transport.Hearing.
+func (l *clientLink) Heard() (bytes uint64, ok bool) { return l.remote.heard.Bytes(), true }
+
+// Send implements transport.Link. A client has one way to send, the POST, whatever
+// stream a request of the server came on.
+func (l *clientLink) Send(o transport.Outbound) error {
+	if len(o.Frame) > l.limit {
+		return &transport.OversizedError{Limit: l.limit, Size: len(o.Frame)}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := &outgoing{Outbound: o, number: l.sent + 1}
+	switch {
+	case l.ending:
+		return transport.ErrClosed
+	case o.Route.Method == protocol.NotificationCancelled && !l.cancels(o.Route.ID):
+		return nil
+	case !l.queue.push(m):
+		return transport.ErrBusy
+	}
+	if l.sent++; o.Route.Kind == jsonrpc.KindRequest {
+		l.open(m)
+	}
+	if l.posting {
+		return nil
+	}
+	if m := l.startRequests(); m != nil {
+		l.posting = true
+		l.run(func() { l.postAll(m) })
+	}
+	return nil
+}
+
+// cancels reports whether notifications/cancelled is posted for a request. It is
+// for legacy requests; a modern one is cancelled by the end of its stream.
+func (l *clientLink) cancels(id jsonrpc.ID) bool {
+	for _, s := range l.streams {
+		if s.id == id {
+			return !s.modern
+		}
+	}
+	return l.remote.currentSession().begun
+}
+
+// open opens the stream of a request.
+func (l *clientLink) open(m *outgoing) {
+	l.opened++
+	m.stream = newClientStream(l, l.opened)
+	m.stream.tag, m.stream.id, m.stream.modern = m.Tag, m.Route.ID, m.modern()
+	m.stream.initializes = m.Route.Method == protocol.MethodInitialize && !m.modern()
+	l.streams[l.opened] = m.stream
+	l.told.Tell(func(to transport.Receiver) { to.StreamOpened(m.stream.number, m.Tag) })
+}
+
+// startRequests starts the requests that are next in the queue, and returns the
+// message behind them that is no request; nil if there is none.
+func (l *clientLink) startRequests() *outgoing {
+	for !l.over && l.ctx.Err() == nil {
+		m := l.queue.pop()
+		switch {
+		case m == nil:
+			return nil
+		case m.stream == nil:
+			l.written(m)
+			return m
+		case m.stream.ctx.Err() != nil:
+			l.written(m) // it was ended before it was sent
+		default:
+			l.run(func() { m.stream.post(m) })
+		}
+	}
+	return nil
+}
+
+// written gives the room of a message in the queue back.
+func (l *clientLink) written(m *outgoing) {
+	if l.queue.release(m) {
+		l.told.Tell(transport.Receiver.Writable)
+	}
+	l.check()
+}
+
+// postAll posts messages that are no requests, each once the server has accepted
+// or refused the one before, until none is queued.
+func (l *clientLink) postAll(m *outgoing) {
+	for m != nil {
+		l.post(m)
+		l.mu.Lock()
+		if m = l.startRequests(); m == nil {
+			l.posting = false
+			l.check()
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (l *clientLink) post(m *outgoing) {
+	ctx, cancel := context.WithTimeout(l.ctx, postPatience)
+	defer cancel()
+	r := l.remote.newPost(m)
+	response, err := r.do(ctx)
+	unsent := r.unsent()
+	if err == nil {
+		unsent = isRefusal(response.StatusCode)
+		err = accepted(response)
+	}
+	var refused *transport.StatusError
+	if errors.As(err, &refused) {
+		r.countRefused(refused)
+	}
+	switch {
+	case err == nil && m.Route.Method == protocol.NotificationInitialized:
+		l.listen()
+	case err == nil, m.Tag == 0: // nobody asks after it
+	case l.ctx.Err() != nil, r.fatal != nil:
+		l.abandon(m, unsent)
+	default:
+		err = fmt.Errorf("streamable: post %s: %w", m.label(), err)
+		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
+	}
+	l.endIf(r.fatal)
+}
+
+// accepted reads the response to a message that is no request.
+func accepted(response *http.Response) error {
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		return newStatusError(response, excerptOf(response))
+	}
+	io.CopyN(io.Discard, response.Body, maxErrorBody) // only so that the connection can be used again
+	return nil
+}
+
+// listen opens the GET stream of a session, once.
+func (l *clientLink) listen() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.remote.currentSession().begun && !l.listening {
+		l.listening = true
+		l.run(l.main.listen)
+	}
+}
+
+// abandon notes a message that ends with the link.
+func (l *clientLink) abandon(m *outgoing, unsent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if unsent && !l.wasEnded(m) {
+		l.unsent = append(l.unsent, m)
+	}
+}
+
+// wasEnded reports whether this side has ended the stream of a request.
+func (l *clientLink) wasEnded(m *outgoing) bool {
+	return m.stream != nil && l.streams[m.stream.number] == nil
+}
+
+// Grant implements transport.Link.
+func (l *clientLink) Grant(stream transport.Stream, frames int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.find(stream); s != nil {
+		s.grant(frames)
+	}
+}
+
+// Resume implements transport.Link.
+func (l *clientLink) Resume(stream transport.Stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.find(stream); s != nil && s.broken {
+		s.broken = false
+		l.run(s.listen)
+	}
+}
+
+// End implements transport.Link.
+func (l *clientLink) End(stream transport.Stream) {
+	l.mu.Lock()
+	s := l.streams[stream]
+	delete(l.streams, stream)
+	l.mu.Unlock()
+	if s != nil {
+		s.silence()
+		s.cancel()
+	}
+}
+
+// find returns a stream that is not over, or nil.
+func (l *clientLink) find(stream transport.Stream) *clientStream {
+	if stream == transport.Main {
+		return l.main
+	}
+	return l.streams[stream]
+}
+
+// drop takes a stream out of the table. Its HTTP request may go on.
+func (l *clientLink) drop(s *clientStream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.streams, s.number)
+}

@@ -1,0 +1,83 @@
+package streamable
+
+import (
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/queue"
+)
+
+// An outgoing is a message on its way to the server.
+type outgoing struct {
+	transport.Outbound
+	number uint64        // in the order of Send
+	stream *clientStream // of a request; nil for other messages
+	held   bool          // the queue counts it
+}
+
+// modern reports whether the message itself names its revision.
+func (o *outgoing) modern() bool { return o.Route.Version != "" }
+
+// label names the message in errors.
+func (o *outgoing) label() string {
+	if o.Route.Method == "" {
+		return "a response"
+	}
+	return o.Route.Method
+}
+
+// A clientQueue holds messages that are not written yet: 256 frames of together
+// 16 MiB. A frame of any size fits an empty queue. Messages leave it in any order,
+// because requests are written side by side.
+type clientQueue struct {
+	waiting []*outgoing // not started, oldest first
+	frames  int         // held, including those being written
+	bytes   int         // of them
+	busy    bool        // a frame was refused, and has not fitted since
+	refused int         // its length
+}
+
+// push adds a message, or reports false if it does not fit.
+func (q *clientQueue) push(o *outgoing) bool {
+	if !q.fits(len(o.Frame)) {
+		q.busy, q.refused = true, len(o.Frame)
+		return false
+	}
+	q.waiting = append(q.waiting, o)
+	q.frames++
+	q.bytes += len(o.Frame)
+	o.held = true
+	return true
+}
+
+// pop returns the oldest message that is not started, or nil. It is held until it
+// is released.
+func (q *clientQueue) pop() *outgoing {
+	if len(q.waiting) == 0 {
+		return nil
+	}
+	o := q.waiting[0]
+	q.waiting[0] = nil
+	if q.waiting = q.waiting[1:]; len(q.waiting) == 0 {
+		q.waiting = nil
+	}
+	return o
+}
+
+// release gives the room of a message back. It reports, once per refusal, that
+// the refused frame fits now.
+func (q *clientQueue) release(o *outgoing) (relieved bool) {
+	if !o.held {
+		return false
+	}
+	o.held = false
+	q.frames--
+	q.bytes -= len(o.Frame)
+	if !q.busy || !q.fits(q.refused) {
+		return false
+	}
+	q.busy = false
+	return true
+}
+
+func (q *clientQueue) fits(size int) bool {
+	return q.frames == 0 || q.frames < queue.DefaultFrames && q.bytes+size <= queue.DefaultBytes
+}

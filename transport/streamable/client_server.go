@@ -1,0 +1,244 @@
+package streamable
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/heard"
+)
+
+const (
+	// maxFailedDials is how many dials in a row may fail before the link is lost.
+	maxFailedDials = 2
+
+	// maxDisowned is how many refusals in a row that name no message, and so may
+	// mean the session, lose the link.
+	maxDisowned = 2
+
+	// maxSessionID is the longest session id that a client accepts, in bytes.
+	maxSessionID = 1 << 10
+)
+
+// A remote is the server of a link, as the link's HTTP requests have found it.
+type remote struct {
+	endpoint *url.URL
+	client   *http.Client
+	header   http.Header
+	heard    heard.Counter
+
+	mu          sync.Mutex
+	session     session
+	failedDials int // since anything was received
+	open        int // responses that have begun and are not closed
+	disowned    int // refusals that name no message, since anything was accepted
+}
+
+// A session is what a legacy server has said in its response to initialize.
+type session struct {
+	begun   bool
+	id      string // empty if the server keeps no session
+	version string
+}
+
+func (m *remote) currentSession() session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.session
+}
+
+// begin begins the session of a response to initialize, and of its session header.
+func (m *remote) begin(id string, response *jsonrpc.Message) error {
+	if id != "" && !isToken(id, maxSessionID) {
+		return fmt.Errorf("streamable: the server's session id, of %d bytes, is not visible ASCII of at most %d", len(id), maxSessionID)
+	}
+	var result struct {
+		Version string `json:"protocolVersion"`
+	}
+	if !decode(response.Result, &result) || !isToken(result.Version, len("2025-11-25")) {
+		result.Version = "" // the receiver of the response refuses it
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.session = session{begun: true, id: id, version: result.Version}
+	return nil
+}
+
+// alive notes that something was received.
+func (m *remote) alive() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failedDials = 0
+}
+
+// An httpRequest is one HTTP request, and how far it came.
+type httpRequest struct {
+	to        *remote
+	method    string
+	header    http.Header
+	frame     []byte
+	written   func() // called once the request was written, or never
+	inSession bool   // it carries the session's id
+
+	handedOver bool        // to the HTTP client
+	waiting    atomic.Bool // for a connection, new or used
+	dialing    atomic.Bool // a new one is being made
+	connected  atomic.Bool
+	fatal      error // why the link is over with it
+}
+
+func (m *remote) newRequest(method, accept string) *httpRequest {
+	r := &httpRequest{to: m, method: method, header: m.header.Clone()}
+	if r.header == nil {
+		r.header = make(http.Header)
+	}
+	if accept != "" {
+		r.header.Set("Accept", accept)
+	}
+	return r
+}
+
+// newPost returns the HTTP request that posts a message. The message's route says
+// all that the headers mirror.
+func (m *remote) newPost(o *outgoing) *httpRequest {
+	r := m.newRequest(http.MethodPost, typeJSON+", "+typeEvents)
+	r.frame = o.Frame
+	r.header.Set("Content-Type", typeJSON)
+	switch {
+	case o.modern():
+		r.header.Set(headerVersion, o.Route.Version)
+		r.header.Set(headerMethod, o.Route.Method)
+		if o.Route.Name != "" {
+			r.header.Set(headerName, encodeHeader(o.Route.Name))
+		}
+	case o.Route.Method != protocol.MethodInitialize:
+		r.joinSession()
+	}
+	return r
+}
+
+// joinSession adds the headers of a legacy session, if there is one.
+func (r *httpRequest) joinSession() {
+	s := r.to.currentSession()
+	if s.version != "" {
+		r.header.Set(headerVersion, s.version)
+	}
+	if s.id != "" {
+		r.header.Set(headerSession, s.id)
+		r.inSession = true
+	}
+}
+
+// do sends the request. The caller closes the body of the response.
+func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var frame io.Reader
+	if r.frame != nil {
+		frame = bytes.NewReader(r.frame)
+	}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, r.trace()), r.method, r.to.endpoint.String(), frame)
+	if err != nil {
+		return nil, err
+	}
+	request.Header = r.header
+	r.handedOver = true
+	response, err := r.to.client.Do(request)
+	var detail *url.Error
+	if errors.As(err, &detail) {
+		err = detail.Err // the address may hold secrets
+	}
+	r.fatal = r.count(ctx, response, err)
+	if err == nil {
+		r.to.heard.Add(1) // the headers
+		response.Body = &countedBody{Reader: r.to.heard.Reader(response.Body), body: response.Body, from: r.to}
+	}
+	return response, err
+}
+
+// A countedBody counts its bytes, and itself while it is open.
+type countedBody struct {
+	io.Reader
+	body io.Closer
+	from *remote
+	once sync.Once
+}
+
+func (b *countedBody) Close() error {
+	b.once.Do(func() {
+		b.from.mu.Lock()
+		defer b.from.mu.Unlock()
+		b.from.open--
+	})
+	return b.body.Close()
+}
+
+// trace observes the request. Its functions run on the HTTP client's goroutines.
+func (r *httpRequest) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn:      func(string) { r.waiting.Store(true) },
+		DNSStart:     func(httptrace.DNSStartInfo) { r.dialing.Store(true) },
+		ConnectStart: func(string, string) { r.dialing.Store(true) },
+		GotConn:      func(httptrace.GotConnInfo) { r.connected.Store(true) },
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if r.written != nil && info.Err == nil {
+				r.written()
+			}
+		},
+	}
+}
+
+// unsent reports whether surely no byte of the request left. A RoundTripper that
+// does not trace leaves that open.
+func (r *httpRequest) unsent() bool {
+	return !r.handedOver || r.waiting.Load() && !r.connected.Load()
+}
+
+// count counts how the request went, and returns why the link is over with it. A
+// failed dial says little while responses are open: a server that drains refuses
+// connections, and finishes what it has begun.
+func (r *httpRequest) count(ctx context.Context, response *http.Response, err error) error {
+	m := r.to
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		m.open++
+		m.failedDials = 0
+		if response.StatusCode/100 == 2 {
+			m.disowned = 0
+		}
+		if r.inSession && response.StatusCode == http.StatusNotFound {
+			return transport.ErrSessionExpired
+		}
+	case r.dialing.Load() && !r.connected.Load() && !errors.Is(ctx.Err(), context.Canceled) && m.open == 0:
+		if m.failedDials++; m.failedDials >= maxFailedDials {
+			return fmt.Errorf("streamable: %s cannot be reached: %w", m.endpoint.Host, err)
+		}
+	}
+	return nil
+}
+
+// countRefused counts a refusal that names no message. Some servers answer so,
+// instead of with 404, when they do not know the session: two in a row mean that.
+func (r *httpRequest) countRefused(refused *transport.StatusError) {
+	if r.fatal != nil || !r.inSession || refused.Status != http.StatusBadRequest || refused.Fault == nil {
+		return
+	}
+	r.to.mu.Lock()
+	defer r.to.mu.Unlock()
+	if r.to.disowned++; r.to.disowned >= maxDisowned {
+		r.fatal = fmt.Errorf("%w: %w", transport.ErrSessionExpired, refused)
+	}
+}

@@ -1,0 +1,368 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+)
+
+const (
+	// maxDelay is the longest wait that a server can ask for.
+	maxDelay = time.Hour
+
+	// maxEventID is the longest event id that is sent back, in bytes.
+	maxEventID = 1 << 10
+
+	// closeTime is how long a server has to end an event stream itself once it has
+	// sent the response.
+	closeTime = time.Second
+)
+
+// A clientStream is a stream as the client has it: the POST of a request and the
+// response to it, or, for Main, the GET request on which a session listens. At any
+// time at most one goroutine reads for it.
+type clientStream struct {
+	link        *clientLink
+	number      transport.Stream
+	tag         transport.Tag
+	id          jsonrpc.ID // of the request
+	modern      bool
+	initializes bool            // the request is a legacy initialize
+	ctx         context.Context // ends with the stream
+	cancel      context.CancelFunc
+
+	mu     sync.Mutex
+	credit int
+	more   chan struct{} // holds one: credit was granted
+
+	// Of the goroutine that reads.
+	session  string        // id, as the headers of the response name it
+	eventID  string        // of the last event; "" if that had none
+	retry    time.Duration // that the server asked for
+	listened bool          // a GET request has opened it once
+
+	broken bool // Resume may take it up; guarded by link.mu
+	over   bool // nothing more is told of it; guarded by link.told
+}
+
+func newClientStream(l *clientLink, number transport.Stream) *clientStream {
+	s := &clientStream{link: l, number: number, more: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancel(l.ctx)
+	return s
+}
+
+func (s *clientStream) isMain() bool { return s.number == transport.Main }
+
+func (s *clientStream) grant(frames int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.credit += frames
+	select {
+	case s.more <- struct{}{}:
+	default: // a wake-up is due already
+	}
+}
+
+// await waits for credit. It reports false if the stream is over first.
+func (s *clientStream) await() bool {
+	for {
+		s.mu.Lock()
+		granted := s.credit > 0
+		s.mu.Unlock()
+		if granted {
+			return s.ctx.Err() == nil
+		}
+		select {
+		case <-s.more:
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+}
+
+// tell tells the receiver of the stream, unless the stream is over. After the last
+// call it is.
+func (s *clientStream) tell(last bool, call func(transport.Receiver)) {
+	s.link.told.Tell(func(to transport.Receiver) {
+		if !s.over {
+			s.over = last
+			call(to)
+		}
+	})
+}
+
+// silence tells the receiver nothing more of the stream.
+func (s *clientStream) silence() { s.tell(true, func(transport.Receiver) {}) }
+
+// post posts the request and delivers the response.
+func (s *clientStream) post(m *outgoing) {
+	r := s.link.remote.newPost(m)
+	written := func() {
+		s.link.mu.Lock()
+		defer s.link.mu.Unlock()
+		s.link.written(m)
+	}
+	r.written = written
+	response, err := r.do(s.ctx)
+	written()
+	switch {
+	case err == nil && r.fatal != nil:
+		response.Body.Close()
+		s.link.abandon(m, isRefusal(response.StatusCode))
+	case err == nil:
+		s.read(r, response)
+	case s.ctx.Err() != nil, r.fatal != nil:
+		s.link.abandon(m, r.unsent())
+	default:
+		s.fail(fmt.Errorf("streamable: post %s: %w", m.label(), err), r.unsent())
+	}
+	s.link.endIf(r.fatal)
+}
+
+// read reads the response to the POST.
+func (s *clientStream) read(r *httpRequest, response *http.Response) {
+	defer response.Body.Close()
+	s.session = response.Header.Get(headerSession)
+	switch kind := mediaType(response.Header); {
+	case response.StatusCode/100 != 2:
+		s.refused(r, response)
+	case kind == typeJSON:
+		s.readJSON(response)
+	case kind == typeEvents:
+		s.readEvents(response.Body)
+	case kind == "" || response.StatusCode != http.StatusOK:
+		s.fail(&transport.StatusError{Status: response.StatusCode, Body: "a request was answered without a message"}, false)
+	default:
+		body := fmt.Sprintf("a request was answered with %q, which is neither JSON nor an event stream", printable(kind, maxKind))
+		s.fail(&transport.StatusError{Status: response.StatusCode, Body: body}, false)
+	}
+}
+
+// readJSON delivers a body that is one message.
+func (s *clientStream) readJSON(response *http.Response) {
+	if !s.await() {
+		return
+	}
+	frame, err := readBody(response, s.link.limit)
+	if err == nil && len(frame) == 0 {
+		err = &transport.StatusError{Status: response.StatusCode, Body: "a request was answered with an empty body"}
+	}
+	in := transport.Inbound{Frame: frame, Last: true}
+	if err == nil {
+		err = s.decode(&in)
+	}
+	if err != nil {
+		s.fail(err, false)
+		return
+	}
+	s.deliver(in)
+	s.cancel()
+}
+
+// refused reads a response whose status refuses the request. A JSON-RPC response
+// in its body is delivered, except under a 401 or 403: there the status matters.
+func (s *clientStream) refused(r *httpRequest, response *http.Response) {
+	body := excerptOf(response)
+	failed := newStatusError(response, body)
+	r.countRefused(failed)
+	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
+	switch answers := err == nil && s.isAnswer(&m); {
+	case answers && failed.Denied():
+		failed.Fault = m.Error
+	case answers:
+		if s.await() {
+			s.deliver(transport.Inbound{Frame: body, Message: &m, Last: true})
+			s.cancel()
+		}
+		return
+	}
+	s.fail(failed, isRefusal(response.StatusCode))
+}
+
+// readEvents delivers the events of a body until it ends.
+func (s *clientStream) readEvents(body io.Reader) {
+	events := eventstream.NewReader(body, s.link.limit)
+	events.ResumeAfter(s.eventID)
+	for s.await() {
+		e, err := events.Next()
+		switch {
+		case isOversized(err) && s.isMain():
+			s.deliver(transport.Inbound{Err: err})
+			continue
+		case isOversized(err):
+			s.fail(err, false)
+			return
+		case err != nil:
+			s.ended(err)
+			return
+		}
+		s.link.remote.alive()
+		if s.note(e); len(e.Data) == 0 || e.Type != "message" { // MCP has no other type
+			continue
+		}
+		in := transport.Inbound{Frame: e.Data}
+		if err := s.decode(&in); err != nil {
+			s.fail(err, false)
+			return
+		}
+		if s.deliver(in); in.Last {
+			s.awaitEnd(body)
+			return
+		}
+	}
+}
+
+// note remembers where the stream is. An event id that no header can carry is
+// none that the stream can be resumed from.
+func (s *clientStream) note(e eventstream.Event) {
+	if s.eventID = e.ID; !isPlain(e.ID) || len(e.ID) > maxEventID {
+		s.eventID = ""
+	}
+	if e.Retry > 0 {
+		s.retry = min(e.Retry, maxDelay)
+	}
+}
+
+// awaitEnd lets the server end the event stream itself, so that the connection can
+// be used again.
+func (s *clientStream) awaitEnd(body io.Reader) {
+	timer := time.AfterFunc(closeTime, s.cancel)
+	defer timer.Stop()
+	io.CopyN(io.Discard, body, maxErrorBody)
+	s.cancel()
+}
+
+// decode decodes a frame that is about to be delivered, and notes the response to
+// the request. The receiver judges a frame that cannot be decoded.
+func (s *clientStream) decode(in *transport.Inbound) error {
+	m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
+	if err != nil {
+		return nil
+	}
+	in.Message = &m
+	if !s.isAnswer(&m) {
+		return nil
+	}
+	if s.initializes && m.Kind == jsonrpc.KindResult {
+		if err := s.link.remote.begin(s.session, &m); err != nil {
+			return err
+		}
+	}
+	in.Last = true
+	return nil
+}
+
+// isAnswer reports whether a message is the response to the request.
+func (s *clientStream) isAnswer(m *jsonrpc.Message) bool {
+	return (m.Kind == jsonrpc.KindResult || m.Kind == jsonrpc.KindError) && m.ID == s.id && !s.isMain()
+}
+
+// deliver delivers a frame for one credit.
+func (s *clientStream) deliver(in transport.Inbound) {
+	s.mu.Lock()
+	s.credit--
+	s.mu.Unlock()
+	in.Stream = s.number
+	if in.Last {
+		s.link.drop(s)
+	}
+	s.tell(in.Last, func(to transport.Receiver) { to.Receive(in) })
+}
+
+// fail reports that the request has failed, and ends the stream. A stream that
+// this side has ended is not reported.
+func (s *clientStream) fail(err error, unsent bool) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	s.tell(true, func(to transport.Receiver) {
+		to.Failed(transport.Failure{Tag: s.tag, Err: err, Unsent: unsent})
+	})
+	s.forget()
+}
+
+// ended reports that an event stream has ended.
+func (s *clientStream) ended(err error) {
+	if err == io.EOF {
+		err = transport.ErrPeerClosed
+	}
+	if s.isMain() {
+		s.lost(fmt.Errorf("streamable: the GET stream of the session ended: %w", err), true)
+		return
+	}
+	resumable := s.eventID != "" && !s.modern && !s.initializes // without an event id the server cannot know from where
+	s.lost(fmt.Errorf("streamable: the stream of a request ended before its response: %w", err), resumable)
+}
+
+// lost reports that the stream broke off. A stream that this side has ended is
+// not reported.
+func (s *clientStream) lost(reason error, resumable bool) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	loss := transport.StreamLoss{Stream: s.number, Reason: reason, Resumable: resumable}
+	if resumable {
+		loss.Delay = s.retry
+		s.link.mu.Lock()
+		s.broken = true // from here on the stream belongs to the goroutine that resumes it
+		s.link.mu.Unlock()
+	}
+	s.tell(!resumable, func(to transport.Receiver) { to.StreamLost(loss) })
+	if !resumable {
+		s.forget()
+	}
+}
+
+// forget ends a stream of which everything was told.
+func (s *clientStream) forget() {
+	s.link.drop(s)
+	s.cancel()
+}
+
+// listen takes the stream up by a GET request: one that broke off, or Main.
+func (s *clientStream) listen() {
+	r := s.link.remote.newRequest(http.MethodGet, typeEvents)
+	r.joinSession()
+	if s.eventID != "" {
+		r.header.Set(headerLastEventID, s.eventID)
+	}
+	response, err := r.do(s.ctx)
+	if err != nil {
+		s.lost(fmt.Errorf("streamable: open the event stream: %w", err), true)
+	} else {
+		s.readListened(r, response)
+	}
+	s.link.endIf(r.fatal)
+}
+
+func (s *clientStream) readListened(r *httpRequest, response *http.Response) {
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK && mediaType(response.Header) == typeEvents {
+		s.listened = true
+		s.readEvents(response.Body)
+		return
+	}
+	refused := newStatusError(response, excerptOf(response))
+	passing := isPassing(refused.Status)
+	switch {
+	case s.isMain() && !s.listened && !refused.Denied() && !passing:
+		r.fatal = nil // a server need not have this stream
+	case r.fatal != nil: // the loss of the link says it
+	default:
+		s.retry = max(s.retry, refused.RetryAfter)
+		s.lost(fmt.Errorf("streamable: open the event stream: %w", refused), passing)
+	}
+}
+
+func isOversized(err error) bool {
+	var oversized *transport.OversizedError
+	return errors.As(err, &oversized)
+}

@@ -1,0 +1,322 @@
+package streamable
+
+import (
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+)
+
+// serve serves a request, or returns why it was refused.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
+	expectBody(w, r)
+	if latch.IsRaised(h.stopped) {
+		return shuttingDown(jsonrpc.ID{})
+	}
+	if refused := h.options.checkSource(r); refused != nil {
+		return refused
+	}
+	switch r.Method {
+	case http.MethodPost:
+		return h.post(w, r)
+	case http.MethodGet:
+		return h.get(w, r)
+	case http.MethodDelete:
+		return h.delete(w, r)
+	default:
+		return notAllowed("GET, POST, DELETE")
+	}
+}
+
+// post serves a message. The message itself decides its era: one that only its
+// headers call modern must not reach a link that other clients share.
+func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
+	if refused := checkMediaTypes(r.Header); refused != nil {
+		return refused
+	}
+	b, refused := h.room.read(w, r, h.originOf(r))
+	if refused != nil {
+		return refused
+	}
+	defer b.release()
+	if b.modern() || namesModern(r.Header) {
+		return h.postModern(w, r, b)
+	}
+	return h.postLegacy(w, r, b)
+}
+
+// originOf says who sent a request.
+func (h *Handler) originOf(r *http.Request) *transport.Origin {
+	origin := &transport.Origin{RemoteAddr: r.RemoteAddr, Headers: r.Header, Identity: h.identify(r), Value: r.Context().Value}
+	if r.TLS != nil {
+		origin.TLS = r.TLS
+	}
+	return origin
+}
+
+func (h *Handler) identify(r *http.Request) string {
+	if h.options.Identify == nil {
+		return ""
+	}
+	return h.options.Identify(r)
+}
+
+// choose returns the acceptor of a request for which no session decides.
+func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
+	if h.options.Choose == nil {
+		return h.acceptor, nil
+	}
+	a := h.options.Choose(r)
+	if v := reflect.ValueOf(a); a == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "there is no such server"}
+	}
+	return a, nil
+}
+
+// postModern serves a message of a revision without sessions. A notification is
+// accepted and dropped: it belongs to no request, and one client's notification
+// must not cancel another's request.
+func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *refusal {
+	switch {
+	case b.batch:
+		return invalid(jsonrpc.ID{}, "%v", jsonrpc.ErrBatch)
+	case b.Kind == jsonrpc.KindResult || b.Kind == jsonrpc.KindError:
+		return invalid(jsonrpc.ID{}, "a response is not accepted here")
+	case !b.modern() && b.asks:
+		return &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidParams, id: b.ID,
+			text: "_meta: " + protocol.MetaProtocolVersion + " is missing"}
+	}
+	if refused := checkMirrors(r.Header, b); refused != nil {
+		return refused
+	}
+	if !b.asks {
+		w.WriteHeader(http.StatusAccepted)
+		return nil
+	}
+	a, refused := h.choose(r, b.ID)
+	if refused != nil {
+		return refused
+	}
+	l, refused := h.sharedLink(a, b.ID)
+	if refused != nil {
+		return refused
+	}
+	defer h.table.leave(l)
+	_, refused = h.answer(l, w, r, b)
+	return refused
+}
+
+// sharedLink returns the link of an acceptor's messages without a session. It opens
+// the link if there is none. The caller uses the link until it calls table.leave.
+func (h *Handler) sharedLink(a Acceptor, id jsonrpc.ID) (*serverLink, *refusal) {
+	if l := h.table.findShared(a); l != nil {
+		return l, nil
+	}
+	h.table.making.Lock()
+	defer h.table.making.Unlock()
+	if l := h.table.findShared(a); l != nil {
+		return l, nil
+	}
+	return h.openLink(&serverLink{acceptor: a}, id)
+}
+
+// openLink has a new link accepted. The caller uses it until it calls table.leave.
+func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
+	l.maxFrame, l.table, l.closing = h.options.MaxFrame, h.table, make(chan struct{})
+	evicted, ok := h.table.add(l)
+	if evicted != nil {
+		evicted.end(transport.ErrSessionExpired, 0)
+	}
+	if !ok {
+		return nil, unavailable(id, "no more sessions are possible now")
+	}
+	isOpen := false
+	defer func() {
+		if !isOpen {
+			l.end(transport.ErrClosed, 0)
+		}
+	}()
+	l.acceptor.Accept(l)
+	if isOpen = l.told.Bound() && h.table.accepted(l); !isOpen {
+		return nil, shuttingDown(id)
+	}
+	return l, nil
+}
+
+// answer serves a request on a stream of its own.
+func (h *Handler) answer(l *serverLink, w http.ResponseWriter, r *http.Request, b *body) (*requestStream, *refusal) {
+	s, ok := l.openStream(w, b, &h.options)
+	if !ok {
+		return s, l.refusal(s.id)
+	}
+	if err := s.serve(r.Context(), b); err != nil {
+		return s, s.refusal(err)
+	}
+	return s, nil
+}
+
+// postLegacy serves a message of a revision with sessions.
+func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body) *refusal {
+	named := r.Header.Get(headerSession) != ""
+	switch {
+	case b.initializes() && named:
+		return invalid(b.ID, "initialize begins a session: %s must not be sent", headerSession)
+	case b.initializes():
+		return h.initialize(w, r, b)
+	case !named:
+		return invalid(b.requestID(), "%s is missing: initialize first", headerSession)
+	}
+	l, refused := h.findSession(r, b.requestID(), b.origin.Identity)
+	if refused != nil {
+		return refused
+	}
+	defer h.table.leave(l)
+	if b.batch {
+		if !l.takesBatches() {
+			return invalid(jsonrpc.ID{}, "%v", jsonrpc.ErrBatch)
+		}
+		if refused := b.decodeBatch(); refused != nil {
+			return refused
+		}
+	}
+	if b.asks {
+		_, refused := h.answer(l, w, r, b)
+		return refused
+	}
+	return l.deliver(w, r, b)
+}
+
+// initialize begins a session. The session ends at once if it was refused or if
+// its client was not told its id.
+func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *refusal {
+	if refused := checkLegacyVersion(r.Header, b.ID); refused != nil {
+		return refused
+	}
+	a, refused := h.choose(r, b.ID)
+	if refused != nil {
+		return refused
+	}
+	l, refused := h.openLink(&serverLink{session: newSessionID(), acceptor: a, identity: b.origin.Identity}, b.ID)
+	if refused != nil {
+		return refused
+	}
+	established := false
+	defer func() {
+		h.table.leave(l)
+		if !established {
+			l.end(transport.ErrPeerClosed, 0)
+		}
+	}()
+	s, refused := h.answer(l, w, r, b)
+	established = s.established && refused == nil && r.Context().Err() == nil
+	return refused
+}
+
+// get serves the stream on which the client of a session listens.
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
+	if r.Header.Get(headerSession) == "" || namesModern(r.Header) {
+		return notAllowed("POST")
+	}
+	if r.ContentLength != 0 { // net/http would wait for the end of it
+		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
+	}
+	l, refused := h.findSession(r, jsonrpc.ID{}, h.identify(r))
+	if refused != nil {
+		return refused
+	}
+	defer h.table.leave(l)
+	if !accepts(r.Header, typeEvents) {
+		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + typeEvents}
+	}
+	return l.listen(w, r, &h.options)
+}
+
+// delete ends a session for its client.
+func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
+	if r.Header.Get(headerSession) == "" || namesModern(r.Header) {
+		return notAllowed("POST")
+	}
+	l, refused := h.findSession(r, jsonrpc.ID{}, h.identify(r))
+	if refused != nil {
+		return refused
+	}
+	h.table.leave(l)
+	l.end(transport.ErrPeerClosed, 0) // a request left behind ends with its own deadline
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// findSession returns the session that a request names. The caller uses it until
+// it calls table.leave.
+func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (*serverLink, *refusal) {
+	l := h.table.find(r.Header.Get(headerSession))
+	if l == nil {
+		return nil, sessionNotFound(id)
+	}
+	refused := checkLegacyVersion(r.Header, id)
+	if l.identity != identity {
+		refused = &refusal{status: http.StatusForbidden, text: "the session belongs to another identity"}
+	}
+	if refused != nil {
+		h.table.leave(l)
+		return nil, refused
+	}
+	return l, nil
+}
+
+// A refusal is a response that the handler itself gives.
+type refusal struct {
+	abort  bool // the response has begun and is aborted; all else is zero
+	status int
+	allow  string     // methods, with status 405
+	code   int64      // of the JSON-RPC error in the body; 0: the body is plain text
+	id     jsonrpc.ID // of the refused request; zero if it is not known
+	text   string
+}
+
+func (f *refusal) write(w http.ResponseWriter) {
+	if f.abort {
+		panic(http.ErrAbortHandler)
+	}
+	body, mediaType := []byte(f.text+"\n"), "text/plain; charset=utf-8"
+	if f.code != 0 {
+		body, mediaType = jsonrpc.AppendError(nil, f.id, &jsonrpc.Error{Code: f.code, Message: f.text}), typeJSON
+	}
+	header := w.Header()
+	if f.allow != "" {
+		header.Set("Allow", f.allow)
+	}
+	header.Set("Content-Type", mediaType)
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(f.status)
+	w.Write(body) // a client that does not take it has left
+}
+
+func notAllowed(methods string) *refusal {
+	return &refusal{status: http.StatusMethodNotAllowed, allow: methods, text: "method not allowed"}
+}
+
+// invalid refuses what is no message, or no message for this endpoint.
+func invalid(id jsonrpc.ID, format string, args ...any) *refusal {
+	return &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidRequest, id: id, text: fmt.Sprintf(format, args...)}
+}
+
+func sessionNotFound(id jsonrpc.ID) *refusal {
+	return &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "session not found"}
+}
+
+func shuttingDown(id jsonrpc.ID) *refusal { return unavailable(id, "shutting down") }
+
+func unavailable(id jsonrpc.ID, text string) *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, code: jsonrpc.CodeInternalError, id: id, text: text}
+}
+
+func cannotFlush(id jsonrpc.ID) *refusal {
+	return &refusal{status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, id: id, text: errCannotFlush.Error()}
+}

@@ -1,0 +1,327 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/queue"
+)
+
+const (
+	// writeSize is how many bytes of queued frames go out in one write. A longer
+	// frame takes several.
+	writeSize = 64 << 10
+
+	// writePatience is how long one write may take.
+	writePatience = 30 * time.Second
+)
+
+// errCannotFlush is a program's mistake: middleware that hides http.Flusher.
+var errCannotFlush = errors.New("streamable: the ResponseWriter cannot flush, which a stream of events requires")
+
+// A response is one HTTP response. Send queues frames; the goroutine of the HTTP
+// request waits for them and writes them.
+type response struct {
+	link      *serverLink
+	w         http.ResponseWriter
+	control   *http.ResponseController
+	keepAlive time.Duration
+	wake      chan struct{} // holds one
+	begun     bool          // the status is out; only the request's goroutine uses it
+
+	// Guarded by link.mu.
+	queue   *sendQueue
+	over    bool  // no more frames are accepted; what is queued is still written
+	cut     error // why no more frames are taken from the queue
+	writing bool
+	stopped bool // nothing more is written, not even the rest of a frame
+}
+
+func newResponse(l *serverLink, w http.ResponseWriter, keepAlive time.Duration, frames *sendQueue) response {
+	return response{link: l, w: w, control: http.NewResponseController(w), keepAlive: keepAlive, wake: make(chan struct{}, 1), queue: frames}
+}
+
+// signal makes the request's goroutine look again.
+func (r *response) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// interrupt stops the write under way and all later ones. The caller holds
+// link.mu.
+func (r *response) interrupt() {
+	r.stopped = true
+	if r.writing {
+		r.control.SetWriteDeadline(time.Unix(0, 1))
+	}
+	r.signal()
+}
+
+// next waits for frames to write. It returns none when quiet fires. Its error is
+// io.EOF at the end of the stream, ErrPeerClosed when the client has left,
+// ErrClosed when the link is over, or the reason of a cut.
+func (r *response) next(ctx context.Context, quiet <-chan time.Time) ([]transport.Outbound, error) {
+	for {
+		frames, err := r.take()
+		if len(frames) > 0 || err != nil {
+			return frames, err
+		}
+		select {
+		case <-r.wake:
+		case <-r.link.closing:
+		case <-ctx.Done():
+			return nil, transport.ErrPeerClosed
+		case <-quiet:
+			return nil, nil
+		}
+	}
+}
+
+func (r *response) take() (frames []transport.Outbound, err error) {
+	l := r.link
+	l.mu.Lock()
+	relieved := false
+	if r.cut == nil && !l.forced {
+		frames, relieved = r.queue.take()
+	}
+	switch {
+	case len(frames) > 0:
+	case r.cut != nil:
+		err = r.cut
+	case r.over:
+		err = io.EOF
+	case l.reason != nil:
+		err = transport.ErrClosed
+	}
+	l.mu.Unlock()
+	if relieved {
+		l.told.Tell(transport.Receiver.Writable)
+	}
+	return frames, err
+}
+
+// json writes a whole response of one frame. The last write keeps its deadline,
+// under which net/http flushes it.
+func (r *response) json(status int, o transport.Outbound) error {
+	return r.put([]transport.Outbound{o}, o.Frame, func(piece []byte) error {
+		if !r.begun {
+			r.begun = true
+			r.w.Header().Set("Content-Type", typeJSON)
+			r.w.Header().Set("Content-Length", strconv.Itoa(len(o.Frame)))
+			r.w.WriteHeader(status)
+		}
+		_, err := r.w.Write(piece)
+		return err
+	})
+}
+
+// begin makes it a stream of events.
+func (r *response) begin() {
+	r.begun = true
+	r.w.Header().Set("Content-Type", typeEvents)
+	r.w.Header().Set("Cache-Control", "no-cache")
+	r.w.Header().Set("X-Accel-Buffering", "no")
+	r.w.WriteHeader(http.StatusOK)
+}
+
+// stream writes frames as events, then those that follow, to the end of the
+// stream. It writes a comment where it has no frames. note is called with the
+// frames before they are written.
+func (r *response) stream(ctx context.Context, frames []transport.Outbound, note func([]transport.Outbound)) error {
+	quiet := time.NewTimer(r.keepAlive)
+	defer quiet.Stop()
+	defer func() { r.setDeadline(time.Now().Add(writePatience)) }() // for what net/http writes at the end
+	for {
+		note(frames)
+		err := r.put(frames, eventsOf(frames), func(piece []byte) error {
+			if _, err := r.w.Write(piece); err != nil {
+				return err
+			}
+			return r.control.Flush()
+		})
+		if err != nil {
+			return err
+		}
+		r.setDeadline(time.Time{}) // HTTP/2 would reset a quiet stream at the deadline of its last write
+		quiet.Reset(r.keepAlive)
+		if frames, err = r.next(ctx, quiet.C); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// put writes the text of frames, piece by piece: a client that is slow but steady
+// has time for all of a long frame. It reports frames that were perhaps not
+// written, also when the ResponseWriter panics.
+func (r *response) put(frames []transport.Outbound, text []byte, write func([]byte) error) (err error) {
+	err = transport.ErrPeerClosed
+	defer func() {
+		if err != nil {
+			r.lost(frames, err)
+		}
+	}()
+	rest := text
+	for piece := range slices.Chunk(text, writeSize) {
+		err := r.writePiece(piece, write)
+		if err == transport.ErrClosed && len(rest) < len(text) {
+			err = os.ErrDeadlineExceeded // as after an interrupted write: part of it may have arrived
+		}
+		if err != nil {
+			return writeError(err)
+		}
+		rest = rest[len(piece):]
+	}
+	return nil
+}
+
+// writeError tells a client that takes too little, or a link that is over, from a
+// client that has left.
+func writeError(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) || err == transport.ErrClosed || err == ErrNotReading {
+		return err
+	}
+	return transport.ErrPeerClosed
+}
+
+func (r *response) writePiece(piece []byte, write func([]byte) error) error {
+	if err := r.beginWrite(); err != nil {
+		return err
+	}
+	defer r.endWrite()
+	return write(piece)
+}
+
+func (r *response) beginWrite() error {
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	switch {
+	case !r.stopped:
+	case r.cut != nil:
+		return r.cut
+	default:
+		return transport.ErrClosed
+	}
+	r.writing = true
+	r.control.SetWriteDeadline(time.Now().Add(writePatience)) // a writer that cannot set one does not block
+	return nil
+}
+
+func (r *response) endWrite() {
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	r.writing = false
+}
+
+func (r *response) setDeadline(deadline time.Time) {
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	if !r.stopped {
+		r.control.SetWriteDeadline(deadline)
+	}
+}
+
+// lost reports frames that were taken to be written and perhaps were not. Those
+// that surely were not, because the link is over, are reported with its loss.
+func (r *response) lost(frames []transport.Outbound, err error) {
+	for _, o := range frames {
+		switch {
+		case o.Tag == 0:
+		case err == transport.ErrClosed:
+			r.link.addUnsent(o.Tag)
+		case latch.IsRaised(r.link.closing): // interrupted: it may have arrived
+		default:
+			r.link.failed(o.Tag, err, false)
+		}
+	}
+}
+
+// canFlush reports whether events can reach the client before the response is
+// complete. It looks where http.ResponseController looks.
+func (r *response) canFlush() bool {
+	for w := r.w; ; {
+		switch t := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// eventsOf returns frames as events, or a comment if there are none.
+func eventsOf(frames []transport.Outbound) []byte {
+	size := len(comment)
+	for _, o := range frames {
+		size += len("data: \n\n") + len(o.Frame)
+	}
+	text := make([]byte, 0, size)
+	for _, o := range frames {
+		text = eventstream.Append(text, eventstream.Event{Data: oneLine(o.Frame)})
+	}
+	if len(frames) == 0 {
+		text = append(text, comment...)
+	}
+	return text
+}
+
+// comment keeps a quiet event stream open.
+const comment = ":\n\n"
+
+// oneLine replaces line breaks: they mean nothing in JSON, and end a line of an
+// event.
+func oneLine(frame []byte) []byte {
+	for i, c := range frame {
+		if c == '\n' || c == '\r' {
+			frame[i] = ' '
+		}
+	}
+	return frame
+}
+
+// A sendQueue holds the frames of a stream until they are written. The link's mu
+// guards it.
+type sendQueue struct {
+	queue.Queue
+	refused bool // Writable is due
+}
+
+func (q *sendQueue) push(o transport.Outbound) bool {
+	fits := q.Push(o)
+	q.refused = q.refused || !fits
+	return fits
+}
+
+// take removes the oldest frames, as many as go out in one write. It reports
+// whether a refused frame fits now.
+func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
+	for size := 0; q.Len() > 0; q.Drop(1) {
+		o := q.At(0)
+		if size += len(o.Frame); size > writeSize && len(frames) > 0 {
+			break
+		}
+		frames = append(frames, o)
+	}
+	return frames, q.Relieved() && q.writableDue()
+}
+
+// writableDue reports, once per refusal, that Writable is due.
+func (q *sendQueue) writableDue() bool {
+	due := q.refused
+	q.refused = false
+	return due
+}

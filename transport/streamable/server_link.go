@@ -1,0 +1,219 @@
+package streamable
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/delivery"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+)
+
+// forcedWait is how long HTTP requests may take to end after their writes were
+// interrupted, before Close reports them as left behind.
+const forcedWait = 5 * time.Second
+
+// A serverLink is the link of one session, or one that messages without a session
+// share. It has no goroutine of its own: net/http's goroutines deliver what they
+// read and write what Send has queued.
+type serverLink struct {
+	session  string // the id; empty for a shared link
+	acceptor Acceptor
+	identity string // of the client that began the session
+	maxFrame int    // bytes
+	table    *sessionTable
+	use      use // guarded by table.mu
+
+	told    delivery.Delivery
+	credit  budget        // of Main
+	closing chan struct{} // closed with the reason
+
+	mu      sync.Mutex
+	batches bool             // the revision of the session has batches
+	opened  transport.Stream // the last one
+	streams map[transport.Stream]*requestStream
+	main    mainStream
+	reason  error // why the link is over
+	forced  bool  // nothing more is written
+	unsent  []transport.Tag
+	gone    chan struct{} // closed when all has ended; made with the reason
+	left    error         // what has not ended; set before gone is closed
+}
+
+func (l *serverLink) isShared() bool { return l.session == "" }
+
+// Bind implements transport.Link.
+func (l *serverLink) Bind(to transport.Receiver) { l.told.Bind(to) }
+
+// Send implements transport.Link.
+func (l *serverLink) Send(o transport.Outbound) error {
+	if len(o.Frame) > l.maxFrame {
+		return &transport.OversizedError{Limit: l.maxFrame, Size: len(o.Frame)}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reason != nil {
+		return transport.ErrClosed
+	}
+	if o.Stream == transport.Main {
+		return l.main.push(o)
+	}
+	if s := l.streams[o.Stream]; s == nil || !s.push(o) {
+		return noRoute(o.Stream)
+	}
+	return nil
+}
+
+func noRoute(stream transport.Stream) error {
+	return fmt.Errorf("streamable: send on stream %d: %w", stream, transport.ErrNoRoute)
+}
+
+// Grant implements transport.Link.
+func (l *serverLink) Grant(stream transport.Stream, frames int) {
+	if stream == transport.Main {
+		l.credit.give(frames)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.streams[stream]; s != nil {
+		s.credit += frames
+		s.signal()
+	}
+}
+
+// Resume implements transport.Link. A server's streams cannot be resumed.
+func (l *serverLink) Resume(transport.Stream) {}
+
+// End implements transport.Link.
+func (l *serverLink) End(stream transport.Stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.streams[stream]; s != nil {
+		s.over = true
+		s.signal()
+	}
+}
+
+// deliver delivers a message that is no request, for one credit of Main.
+func (l *serverLink) deliver(w http.ResponseWriter, r *http.Request, b *body) *refusal {
+	if !l.credit.take(r.Context(), l.closing, 1) {
+		return l.refusal(jsonrpc.ID{})
+	}
+	in := b.take()
+	if !l.told.Tell(func(to transport.Receiver) { to.Receive(in) }) {
+		return l.refusal(jsonrpc.ID{})
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// refusal is the response to a request that the link did not take.
+func (l *serverLink) refusal(id jsonrpc.ID) *refusal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reason == nil || l.reason == transport.ErrClosed {
+		return shuttingDown(id)
+	}
+	return sessionNotFound(id)
+}
+
+// negotiated learns from the response to initialize whether the session has
+// batches.
+func (l *serverLink) negotiated(response []byte) {
+	var result struct {
+		Version string `json:"protocolVersion"`
+	}
+	m, err := jsonrpc.Decode(response, jsonrpc.Limits{})
+	batches := err == nil && decode(m.Result, &result) && result.Version == protocol.Version20250326
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batches = batches
+}
+
+func (l *serverLink) takesBatches() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.batches
+}
+
+func (l *serverLink) failed(tag transport.Tag, err error, unsent bool) {
+	l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: tag, Err: err, Unsent: unsent}) })
+}
+
+// Close implements transport.Link. There is nobody to ask: what is queued for open
+// responses is written within 70 % of the grace. A request without any response
+// is answered with 503.
+func (l *serverLink) Close(grace time.Duration) error { return l.end(transport.ErrClosed, grace) }
+
+// end ends the link. The first reason counts.
+func (l *serverLink) end(reason error, grace time.Duration) error {
+	if !l.setReason(reason) {
+		l.endWithin(l.gone, grace)
+		<-l.gone
+		return l.left
+	}
+	if !l.endWithin(l.table.remove(l), grace) {
+		l.left = errors.New("streamable: an HTTP request has not ended")
+	}
+	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.collectUnsent()})
+	close(l.gone)
+	return l.left
+}
+
+func (l *serverLink) setReason(reason error) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reason != nil {
+		return false
+	}
+	l.reason, l.gone = reason, make(chan struct{})
+	close(l.closing)
+	return true
+}
+
+// endWithin waits for done, and interrupts all writing after 70 % of the grace.
+func (l *serverLink) endWithin(done <-chan struct{}, grace time.Duration) bool {
+	if latch.IsRaised(done) || grace > 0 && latch.Within(done, grace/10*7) {
+		return true
+	}
+	l.force()
+	return latch.Within(done, forcedWait)
+}
+
+func (l *serverLink) force() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forced = true
+	for _, s := range l.streams {
+		s.interrupt()
+	}
+	for _, w := range l.main.listeners {
+		w.interrupt()
+	}
+}
+
+func (l *serverLink) addUnsent(tag transport.Tag) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsent = append(l.unsent, tag)
+}
+
+// collectUnsent lists what no request has written and none will.
+func (l *serverLink) collectUnsent() []transport.Tag {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unsent := l.unsent // taken out of the queues, so older than what they hold
+	if l.main.queue != nil {
+		unsent = append(unsent, l.main.queue.Tags()...)
+	}
+	for _, s := range l.streams {
+		unsent = append(unsent, s.queue.Tags()...)
+	}
+	return unsent
+}

@@ -1,0 +1,229 @@
+package streamable
+
+import (
+	"container/list"
+	"crypto/rand"
+	"encoding/base64"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+)
+
+// A sessionTable holds the links of one handler: those of sessions by id, those of
+// messages without a session by acceptor. One timer ends all that stay idle.
+type sessionTable struct {
+	limit     int            // links
+	idleLimit time.Duration  // of each
+	expiring  sync.WaitGroup // the timer, armed or running
+
+	mu       sync.Mutex
+	sessions map[string]*serverLink
+	shared   map[Acceptor]*serverLink
+	idle     list.List // of *serverLink, idle longest first
+	timer    *time.Timer
+	closed   bool
+	last     []*serverLink // those that close found
+
+	making sync.Mutex // of a shared link; never taken with mu held
+}
+
+// A use is what the table knows of a link. Its table's mu guards it.
+type use struct {
+	requests int           // HTTP requests that use the link now
+	accepted bool          // it was bound, so that requests may use it
+	removed  bool          // no further request may use it
+	unused   chan struct{} // closed when a removed link is used by none; made by remove
+	place    *list.Element // among the idle links; nil while it is used
+	since    time.Time     // when it became idle
+}
+
+func newSessionTable(limit int, idleLimit time.Duration) *sessionTable {
+	return &sessionTable{
+		limit: limit, idleLimit: idleLimit,
+		sessions: make(map[string]*serverLink), shared: make(map[Acceptor]*serverLink),
+	}
+}
+
+// newSessionID returns 256 random bits as visible ASCII.
+func newSessionID() string {
+	var bits [32]byte
+	rand.Read(bits[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(bits[:])
+}
+
+// add takes a new link in. If the table is full, the link that is idle longest
+// makes room, and the caller ends it. add reports false if no link is idle, or if
+// the table was closed.
+func (t *sessionTable) add(l *serverLink) (evicted *serverLink, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, false
+	}
+	if len(t.sessions)+len(t.shared) >= t.limit {
+		oldest := t.idle.Front()
+		if oldest == nil {
+			return nil, false
+		}
+		evicted = oldest.Value.(*serverLink)
+		t.forget(evicted)
+	}
+	if l.isShared() {
+		t.shared[l.acceptor] = l
+	} else {
+		t.sessions[l.session] = l
+	}
+	return evicted, true
+}
+
+// accepted makes the caller the first user of a new link, unless it has ended
+// already.
+func (t *sessionTable) accepted(l *serverLink) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l.use.removed {
+		return false
+	}
+	l.use.accepted = true
+	t.enter(l)
+	return true
+}
+
+// find returns the link of a session, or nil. The caller uses the link until it
+// calls leave.
+func (t *sessionTable) find(session string) *serverLink {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.sessions[session]
+	if l != nil {
+		t.enter(l)
+	}
+	return l
+}
+
+// findShared returns the link of an acceptor's messages without a session, or
+// nil. The caller uses the link until it calls leave.
+func (t *sessionTable) findShared(a Acceptor) *serverLink {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.shared[a]
+	if l == nil || !l.use.accepted || latch.IsRaised(l.closing) {
+		return nil
+	}
+	t.enter(l)
+	return l
+}
+
+func (t *sessionTable) enter(l *serverLink) {
+	l.use.requests++
+	t.notIdle(l)
+}
+
+func (t *sessionTable) notIdle(l *serverLink) {
+	if l.use.place != nil {
+		t.idle.Remove(l.use.place)
+		l.use.place = nil
+	}
+}
+
+// leave ends the use of a link by one request.
+func (t *sessionTable) leave(l *serverLink) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l.use.requests--; l.use.requests > 0 {
+		return
+	}
+	switch {
+	case l.use.unused != nil:
+		close(l.use.unused)
+	case !l.use.removed:
+		l.use.since, l.use.place = time.Now(), t.idle.PushBack(l)
+		t.arm()
+	}
+}
+
+// remove takes a link out. It returns a channel that is closed once no request
+// uses the link.
+func (t *sessionTable) remove(l *serverLink) (unused <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(l)
+	l.use.unused = make(chan struct{})
+	if l.use.requests == 0 {
+		close(l.use.unused)
+	}
+	return l.use.unused
+}
+
+func (t *sessionTable) forget(l *serverLink) {
+	l.use.removed = true
+	if t.sessions[l.session] == l {
+		delete(t.sessions, l.session)
+	}
+	if t.shared[l.acceptor] == l {
+		delete(t.shared, l.acceptor)
+	}
+	t.notIdle(l)
+}
+
+// arm sets the timer for the link that is idle longest.
+func (t *sessionTable) arm() {
+	oldest := t.idle.Front()
+	if t.timer != nil || oldest == nil || t.closed {
+		return
+	}
+	t.expiring.Add(1)
+	t.timer = time.AfterFunc(time.Until(oldest.Value.(*serverLink).use.since.Add(t.idleLimit)), t.expire)
+}
+
+// expire ends the links that were idle for too long.
+func (t *sessionTable) expire() {
+	defer t.expiring.Done()
+	for _, l := range t.takeExpired() {
+		l.end(transport.ErrSessionExpired, 0)
+	}
+}
+
+func (t *sessionTable) takeExpired() (expired []*serverLink) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.timer = nil
+	for oldest := t.idle.Front(); oldest != nil; oldest = t.idle.Front() {
+		l := oldest.Value.(*serverLink)
+		if time.Since(l.use.since) < t.idleLimit {
+			break
+		}
+		t.forget(l)
+		expired = append(expired, l)
+	}
+	t.arm()
+	return expired
+}
+
+// close takes no more links in. It returns those that the first close found.
+func (t *sessionTable) close() (used, idle []*serverLink) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.closed = true
+		for _, l := range t.sessions {
+			t.last = append(t.last, l)
+		}
+		for _, l := range t.shared {
+			t.last = append(t.last, l)
+		}
+		if t.timer != nil && t.timer.Stop() {
+			t.expiring.Done()
+		}
+	}
+	for _, l := range t.last {
+		if l.use.requests > 0 {
+			used = append(used, l)
+		} else {
+			idle = append(idle, l)
+		}
+	}
+	return used, idle
+}
