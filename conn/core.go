@@ -18,11 +18,12 @@ type core struct {
 	final   func(Reason) bool // Options.Final
 	role    role
 
-	current State // changed by admit alone
-	reason  Reason
-	epoch   uint64 // of the current incarnation
-	place   place  // of the current incarnation, at the gate
-	linked  bool   // a link of this epoch is attached or being closed
+	machines machines // say which edges there are
+	current  State    // changed by admit alone
+	reason   Reason
+	epoch    uint64 // of the current incarnation
+	place    place  // of the current incarnation, at the gate
+	linked   bool   // a link of this epoch is attached or being closed
 
 	initDue  instant    // when starting and initializing must be over
 	retryAt  instant    // when the next attempt is due
@@ -60,8 +61,8 @@ const (
 	acceptor              // is handed one link; closes with it
 )
 
-func newCore(r role, o *Options, d Dialect) *core {
-	c := &core{options: o, dialect: d, final: o.Final, role: r}
+func newCore(r role, m machines, o *Options, d Dialect) *core {
+	c := &core{options: o, dialect: d, final: o.Final, role: r, machines: m}
 	if c.current = Starting; r == acceptor {
 		c.current = Initializing
 	}

@@ -28,7 +28,7 @@ type failer = interface {
 
 func drive(t failer, r role, o Options) *driver {
 	o = o.withDefaults()
-	return &driver{t: t, core: newCore(r, &o, o.Dialect), now: time.Second, calls: map[int64]*call{}}
+	return &driver{t: t, core: newCore(r, sharedMachines(), &o, o.Dialect), now: time.Second, calls: map[int64]*call{}}
 }
 
 // defaults are the options of a Conn that was given none.

@@ -2,11 +2,7 @@
 
 package conn
 
-import (
-	"context"
-
-	"github.com/looplab/fsm"
-)
+import "github.com/looplab/fsm"
 
 // A State is where a Conn is in its life (ADR-0001).
 type State string
@@ -47,22 +43,48 @@ func edge(name trigger, to State, from ...State) fsm.EventDesc {
 	return fsm.EventDesc{Name: string(name), Src: sources, Dst: string(to)}
 }
 
-func newMachine(initial State) *fsm.FSM {
-	return fsm.NewFSM(string(initial), lifecycle, nil)
+// machines hold a looplab/fsm machine at rest in each state. They are asked
+// whether a trigger may pass, and never moved, so that all Conns share them: a
+// machine takes 2 kB and as much time as all else that an edge costs.
+type machines map[State]*fsm.FSM
+
+func newMachines() machines {
+	all := machines{}
+	for _, row := range lifecycle {
+		for _, state := range append(row.Src, row.Dst) {
+			all[State(state)] = newMachine(State(state))
+		}
+	}
+	return all
+}
+
+func newMachine(state State) *fsm.FSM { return fsm.NewFSM(string(state), lifecycle, nil) }
+
+// next returns the state that a trigger leads to, or reports that the machine
+// refuses it.
+func (m machines) next(from State, t trigger) (to State, ok bool) {
+	if machine := m[from]; machine == nil || !machine.Can(string(t)) {
+		return from, false
+	}
+	for _, row := range lifecycle {
+		if row.Name == string(t) { // each has one row, and so one destination
+			to = State(row.Dst)
+		}
+	}
+	return to, true
 }
 
 func (c *core) state() State { return c.current }
 
-// admit applies a trigger, or changes nothing and reports false. The machine is
-// there for this edge alone: it takes a kilobyte, and an idle Conn needs none.
-// The context is never one that can end: looplab/fsm refuses every later event
-// after a cancelled one.
+// admit applies a trigger, or changes nothing and reports false. Nothing else
+// changes the state.
 func (c *core) admit(t trigger, reason Reason) bool {
-	from, machine := c.current, newMachine(c.current)
-	if err := machine.Event(context.Background(), string(t)); err != nil {
+	from := c.current
+	to, ok := c.machines.next(from, t)
+	if !ok {
 		return false
 	}
-	c.current, c.reason = State(machine.Current()), reason
-	c.emit(effect{kind: transitioned, from: from, to: c.current, reason: reason, epoch: c.epoch, at: c.retryAt})
+	c.current, c.reason = to, reason
+	c.emit(effect{kind: transitioned, from: from, to: to, reason: reason, epoch: c.epoch, at: c.retryAt})
 	return true
 }

@@ -33,7 +33,7 @@ func TestEveryTriggerInEveryState(t *testing.T) {
 	}
 	for _, from := range states {
 		for _, given := range triggers {
-			c := newCore(initiator, defaults(), plain{})
+			c := newCore(initiator, sharedMachines(), defaults(), plain{})
 			c.current = from
 			to, allowed := want[from][given]
 			if !allowed {
@@ -46,11 +46,35 @@ func TestEveryTriggerInEveryState(t *testing.T) {
 	}
 }
 
+// TestMachinesMoveAsTheyAreAsked has machines of looplab/fsm make every move, and
+// holds against them what the shared ones say, which are never moved.
+//
+// Guarantees: G-0001.1
+func TestMachinesMoveAsTheyAreAsked(t *testing.T) {
+	for _, from := range states {
+		for _, given := range triggers {
+			moved := newMachine(from)
+			err := moved.Event(t.Context(), string(given))
+			to, ok := sharedMachines().next(from, given)
+			if ok != (err == nil) || to != State(moved.Current()) {
+				t.Errorf("%s in %s: said %v, %s; the machine moves to %s, %v", given, from, ok, to, moved.Current(), err)
+			}
+			if sharedMachines()[from].Current() != string(from) {
+				t.Errorf("the shared machine of %s was moved", from)
+			}
+		}
+	}
+}
+
 // TestTableHasNoRowTwice guards against looplab/fsm, where a later row for the
 // same trigger and source silently replaces an earlier one.
 func TestTableHasNoRowTwice(t *testing.T) {
 	seen := map[string]bool{}
 	for _, row := range lifecycle {
+		if seen[row.Name] {
+			t.Errorf("%s leads to two states", row.Name)
+		}
+		seen[row.Name] = true
 		for _, from := range row.Src {
 			key := row.Name + " in " + from
 			if seen[key] {

@@ -139,12 +139,15 @@ type loop struct {
 	closeErr     error       // of the link that was closed last
 }
 
+// sharedMachines are made when the first Conn runs, and not changed.
+var sharedMachines = sync.OnceValue(newMachines)
+
 func newLoop(c *Conn, ctx context.Context) *loop {
 	l := &loop{
 		conn: c, ctx: context.WithValue(context.WithoutCancel(ctx), servedBy{}, c),
 		ended: make(chan struct{}),
 	}
-	l.core = newCore(c.role, &c.options, guarded{c.options.Dialect, l.reportPanic})
+	l.core = newCore(c.role, sharedMachines(), &c.options, guarded{c.options.Dialect, l.reportPanic})
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
 	l.core.pending.lastID = c.lastID.Load()
 	l.core.final = l.isFinal
