@@ -274,7 +274,7 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 	out := m.notification(jsonrpc.ID{}, &waiting.route)
 	out.call, out.stream, out.notification = waiting, by.stream(), true
 	posted := c.post(event{
-		kind: noticeMade, handshake: by.handshake != nil, serving: by.serving != nil || c.serves(ctx), epoch: by.epoch(c), out: out,
+		kind: notificationMade, handshake: by.handshake != nil, serving: by.serving != nil || c.serves(ctx), epoch: by.epoch(c), out: out,
 	})
 	if !posted {
 		waiting.releaseSlot()

@@ -68,7 +68,7 @@ func newConn(r role, initial State, o Options) *Conn {
 	}
 	c.notifications = &notifications{
 		handle: c.handle, eased: func() { c.post(event{kind: eased}) },
-		bound: o.MaxNotices, boundSize: o.MaxHeld,
+		bound: o.MaxNotifications, boundSize: o.MaxHeld,
 	}
 	c.status.Store(&Status{State: initial, Since: c.born, changed: make(chan struct{})})
 	return c

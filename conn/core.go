@@ -78,7 +78,7 @@ func (c *core) step(now instant, ev *event) []effect {
 		c.onStarted(now, ev)
 	case callMade:
 		c.onCallMade(now, ev)
-	case noticeMade:
+	case notificationMade:
 		c.onNoticeMade(now, ev)
 	case callLeft:
 		c.onCallLeft(now, ev)
@@ -93,7 +93,7 @@ func (c *core) step(now instant, ev *event) []effect {
 	case tick:
 		c.onTick(now, ev)
 	case crowded, eased:
-		c.onCrowd(ev.kind == crowded)
+		c.flow.crowd(ev.kind == crowded)
 	case linkOpened:
 		c.onLinkOpened(ev)
 	default:
@@ -135,7 +135,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 		c.onAftermath(now, ev)
 		return
 	}
-	c.use(ev)
+	c.streams.consume(ev.stream, ev.frames, ev.last)
 	if ev.frames > 0 { // what this side does is no sign of the peer's life
 		c.liveness.hear(now)
 	}
@@ -232,6 +232,18 @@ func (c *core) onLinkOpened(ev *event) {
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }
 
+// livenessEvery is how long the peer may be silent, 0 for ever.
+func (c *core) livenessEvery() time.Duration {
+	every := c.options.Liveness
+	if every == 0 && c.counted {
+		every = defaultLiveness
+	}
+	if c.role == acceptor {
+		return 0
+	}
+	return max(every, 0)
+}
+
 func (c *core) attach(link transport.Link) {
 	c.linked, c.closeDue = true, 0
 	c.malformedRun = 0
@@ -244,7 +256,7 @@ func (c *core) becomeReady(now instant, why Reason) {
 		c.leaveGate()
 		c.initDue = 0
 		c.readyAt = now
-		c.beginLiveness(now)
+		c.liveness.begin(now, c.livenessEvery())
 	}
 }
 
@@ -260,11 +272,13 @@ func (c *core) onTick(now instant, ev *event) {
 		c.lose(now, Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.options.InitTimeout)}, ev.random, 0, nil)
 	}
 	if c.draining && passed(now, c.drainDue) {
-		c.end(now, Reason{Drained, fmt.Errorf("%d of our calls and %d of the peer's had not ended, and %d messages had not been sent, when the time was over", c.unended(), c.incoming.len(), len(c.outbound.queue))})
+		c.end(now, Reason{Drained, fmt.Errorf("%d of our calls and %d of the peer's had not ended, and %d messages had not been sent, when the time was over", c.pending.awaited(c.liveness.probe), c.incoming.len(), len(c.outbound.queue))})
 	}
 	c.expireRequests(now)
 	c.retrySends(now, ev)
-	c.resumeStreams(now)
+	for _, number := range c.streams.resumable(now) {
+		c.emit(effect{kind: resumeStream, epoch: c.epoch, stream: number})
+	}
 	c.watchPeer(now, ev)
 	c.tombstones.sweep(now, c.options.TombstoneSweep)
 }
@@ -286,4 +300,96 @@ func earliest(deadlines ...instant) instant {
 		}
 	}
 	return first
+}
+
+// grantCredit ends a step: what its frames have used is given back, unless
+// there is a reason to withhold it.
+func (c *core) grantCredit(now instant) {
+	if len(c.streams.owed) == 0 && c.flow.stall == 0 {
+		return
+	}
+	if c.stallFor(now, c.stallReason(now)); c.flow.stall != 0 {
+		return
+	}
+	attached := c.attached()
+	c.streams.granted(func(number transport.Stream, frames int) {
+		if attached {
+			c.emit(effect{kind: grant, epoch: c.epoch, stream: number, frames: frames})
+		}
+	})
+}
+
+// stallReason says why what was used shall not be given back yet, or 0. To
+// pause is safe only while neither side waits for the other: an answer, or the
+// cancellation of a request, could be what is not read.
+func (c *core) stallReason(now instant) Stall {
+	switch {
+	case len(c.streams.owed) == 0:
+		return 0
+	case c.outbound.congested():
+		return RepliesWait
+	case c.flow.mayPause(now) && !c.draining && c.pending.calls == 0 && c.incoming.len() == len(c.incoming.streaming):
+		return NotificationsWait
+	default:
+		return 0
+	}
+}
+
+// stallFor changes what credit is withheld for.
+func (c *core) stallFor(now instant, why Stall) {
+	before, since := c.flow.stall, c.flow.since
+	if why == before {
+		return
+	}
+	if before != 0 {
+		c.emit(effect{kind: stallEnded, epoch: c.epoch, stall: before, at: now - since})
+		c.liveness.hear(now) // until now nothing could be
+	}
+	c.flow.change(now, why)
+	if why != 0 {
+		c.emit(effect{kind: stallBegun, epoch: c.epoch, stall: why})
+	}
+}
+
+// watchPeer looks whether the peer was silent for too long. While nothing is
+// read from it, nothing can be heard.
+func (c *core) watchPeer(now instant, ev *event) {
+	l := &c.liveness
+	if ev.heard || c.flow.stall != 0 {
+		l.hear(now)
+	}
+	if !passed(now, l.dueAt) || ev.id == 0 || c.state() != Ready {
+		return
+	}
+	next, missedOne := l.watch(now)
+	if missedOne {
+		c.emit(effect{kind: missed, epoch: c.epoch, frames: l.missed})
+	}
+	switch next {
+	case giveUp:
+		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.heardAt)}, ev.random, 0, nil)
+	case askForOne:
+		c.probePeer(now, ev.id)
+	}
+}
+
+// probePeer asks for a sign of life, in place of the probe before.
+func (c *core) probePeer(now instant, id int64) {
+	c.forgetProbe(now)
+	probe := c.dialect.Probe()
+	if probe.Method == "" { // there is no way to ask
+		c.liveness = liveness{}
+		return
+	}
+	c.liveness.probe, c.liveness.asked = id, true
+	c.pending.add(request{id: id, probe: true})
+	c.send(probe.request(id, new(transport.Route)))
+}
+
+func (c *core) forgetProbe(now instant) {
+	if r, ok := c.pending.take(c.liveness.probe); ok {
+		c.outbound.drop(r.id)
+		c.settle(now, r, ending{TimedOut, r.unanswered(), ErrTimedOut}, nil)
+		c.endStream(r.stream)
+	}
 }

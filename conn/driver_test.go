@@ -101,7 +101,7 @@ func (d *driver) frame(id int64) outboundFrame {
 
 func (d *driver) notice() *call {
 	caller := new(call)
-	d.own(event{kind: noticeMade, out: outboundFrame{call: caller, notification: true}})
+	d.own(event{kind: notificationMade, out: outboundFrame{call: caller, notification: true}})
 	return caller
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 )
 
@@ -152,3 +153,13 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("conn: panic: %v", e.Value) }
+
+// guard runs code that was handed in, and turns its panic into an error.
+func guard(f func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}

@@ -35,9 +35,9 @@ func (w *scene) checkStep(ev *event, effects []effect) {
 		w.wrong("%d requests wait, and there is a place", len(c.incoming.waiting))
 	case c.incoming.bytes != 2*c.incoming.len():
 		w.wrong("%d bytes are held of %d requests", c.incoming.bytes, c.incoming.len())
-	case c.flow.stall == NoticesWait && !w.mayPause():
+	case c.flow.stall == NotificationsWait && !w.mayPause():
 		w.wrong("the link is not read, and somebody waits")
-	case (c.flow.stall == NoticesWait) != (c.flow.until != 0), c.flow.until > w.now+maxPause:
+	case (c.flow.stall == NotificationsWait) != (c.flow.until != 0), c.flow.until > w.now+maxPause:
 		w.wrong("the link is not read, until %v", c.flow.until)
 	case w.mayPause() && c.flow.pausedFor(w.now) < maxPause && !c.draining && gives(effects) && ev.kind != streamOpened && ev.kind != started && ev.kind != linkOpened:
 		w.wrong("credit was given to a crowd: %v", effects)

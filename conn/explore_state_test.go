@@ -22,7 +22,7 @@ func (c *core) clone() *core {
 	twin.out = nil
 	twin.schedule = c.schedule.clone()
 	twin.pending = c.pending.clone()
-	twin.tombstones.graves, twin.tombstones.order = maps.Clone(c.tombstones.graves), slices.Clone(c.tombstones.order)
+	twin.tombstones.byID, twin.tombstones.order = maps.Clone(c.tombstones.byID), slices.Clone(c.tombstones.order)
 	twin.incoming.serving, twin.incoming.silent = maps.Clone(c.incoming.serving), maps.Clone(c.incoming.silent)
 	twin.incoming.streaming, twin.incoming.waiting = slices.Clone(c.incoming.streaming), slices.Clone(c.incoming.waiting)
 	twin.outbound.queue = slices.Clone(c.outbound.queue)
@@ -133,7 +133,7 @@ func (f *form) collect(w *scene) {
 	for _, s := range c.streams.others {
 		f.times = append(f.times, s.resumeAt)
 	}
-	for _, g := range c.tombstones.graves {
+	for _, g := range c.tombstones.byID {
 		f.times = append(f.times, g.expiry)
 	}
 	for i := range w.lanes {
@@ -174,12 +174,12 @@ func (f *form) core(w *scene) {
 		f.byte(byte(r.stream))
 		f.at(r.deadline)
 		f.at(r.limit)
-		f.byte(byte(r.left / (time.Second / 8)))
+		f.byte(byte(r.remaining / (time.Second / 8)))
 	}
 	f.watch(w)
 	f.byte(byte(len(c.tombstones.order)))
 	for _, id := range c.tombstones.order {
-		g := c.tombstones.graves[id]
+		g := c.tombstones.byID[id]
 		f.byte(byte(id), byte(g.cause))
 		f.at(g.expiry)
 	}

@@ -92,7 +92,7 @@ func describeEffect(fx *effect) string {
 }
 
 var eventNames = [...]string{
-	started: "started", callMade: "callMade", noticeMade: "noticeMade", callLeft: "callLeft", woken: "woken",
+	started: "started", callMade: "callMade", notificationMade: "notificationMade", callLeft: "callLeft", woken: "woken",
 	drainAsked: "drainAsked", stopAsked: "stopAsked", linkOpened: "linkOpened", openFailed: "openFailed",
 	handshakeDone: "handshakeDone", handshakeFailed: "handshakeFailed", linkEnded: "linkEnded", linkLost: "linkLost",
 	linkGone: "linkGone", replied: "replied", requested: "requested", notified: "notified", progressed: "progressed",

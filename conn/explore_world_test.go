@@ -34,10 +34,10 @@ func (w *scene) apply(c choice) {
 	case leaves:
 		w.happen(event{kind: callLeft, id: int64(c.a), err: errGone})
 	case notes:
-		w.note(0, event{kind: noticeMade, epoch: w.core.epoch})
+		w.note(0, event{kind: notificationMade, epoch: w.core.epoch})
 	case notesOnStream:
 		in := w.questions[c.a].incoming
-		w.note(w.plan.questions[c.a].lane, event{kind: noticeMade, epoch: in.Epoch, serving: true})
+		w.note(w.plan.questions[c.a].lane, event{kind: notificationMade, epoch: in.Epoch, serving: true})
 	case noteLeaves:
 		w.happen(event{kind: callLeft, err: errGone, out: outboundFrame{call: w.plan.callers[0]}})
 	case returns:

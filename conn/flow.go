@@ -17,9 +17,9 @@ type flow struct {
 type Stall uint8
 
 const (
-	_           Stall = iota
-	RepliesWait       // the peer does not take its answers, so it may not ask further
-	NoticesWait       // the handler is behind with notifications, and nobody waits for an answer
+	_                 Stall = iota
+	RepliesWait             // the peer does not take its answers, so it may not ask further
+	NotificationsWait       // the handler is behind with notifications, and nobody waits for an answer
 	stalls
 )
 
@@ -31,41 +31,6 @@ func (s Stall) String() string { return stallNames[s] }
 // takes until a peer that watches, or writes, thinks this side dead.
 const maxPause = 5 * time.Second
 
-// grantCredit ends a step: what its frames have used is given back, unless
-// there is a reason to withhold it.
-func (c *core) grantCredit(now instant) {
-	if len(c.streams.owed) == 0 && c.flow.stall == 0 {
-		return
-	}
-	if c.stallFor(now, c.stallReason(now)); c.flow.stall != 0 {
-		return
-	}
-	for _, s := range c.streams.owed {
-		if c.attached() {
-			c.emit(effect{kind: grant, epoch: c.epoch, stream: s.number, frames: s.withheld})
-		}
-		s.withheld = 0
-	}
-	clear(c.streams.owed)
-	c.streams.owed = c.streams.owed[:0]
-}
-
-// stallReason says why what was used shall not be given back yet, or 0. To
-// pause is safe only while neither side waits for the other: an answer, or the
-// cancellation of a request, could be what is not read.
-func (c *core) stallReason(now instant) Stall {
-	switch {
-	case len(c.streams.owed) == 0:
-		return 0
-	case c.outbound.congested():
-		return RepliesWait
-	case c.flow.mayPause(now) && !c.draining && c.pending.calls == 0 && c.incoming.len() == len(c.incoming.streaming):
-		return NoticesWait
-	default:
-		return 0
-	}
-}
-
 // mayPause reports whether the crowd has some of its pause left.
 func (f *flow) mayPause(now instant) bool {
 	return f.crowded && f.pausedFor(now) < maxPause
@@ -73,31 +38,20 @@ func (f *flow) mayPause(now instant) bool {
 
 // pausedFor is how long the crowd has kept the link from being read.
 func (f *flow) pausedFor(now instant) time.Duration {
-	if f.stall == NoticesWait {
+	if f.stall == NotificationsWait {
 		return f.paused + now - f.since
 	}
 	return f.paused
 }
 
-// stallFor notes what credit is withheld for from here on.
-func (c *core) stallFor(now instant, why Stall) {
-	f := &c.flow
-	if why == f.stall {
-		return
-	}
-	if f.stall != 0 {
-		c.emit(effect{kind: stallEnded, epoch: c.epoch, stall: f.stall, at: now - f.since})
-		c.liveness.hear(now) // until now nothing could be
-	}
+// change notes what credit is withheld for from here on, 0 for nothing.
+func (f *flow) change(now instant, why Stall) {
 	f.paused = f.pausedFor(now)
 	f.stall, f.since, f.until = why, now, 0
-	if why == NoticesWait {
+	if why == NotificationsWait {
 		f.until = now + maxPause - f.paused
-	}
-	if why != 0 {
-		c.emit(effect{kind: stallBegun, epoch: c.epoch, stall: why})
 	}
 }
 
-// onCrowd hears that the notifications that wait have become many, or few.
-func (c *core) onCrowd(crowded bool) { c.flow.crowded, c.flow.paused = crowded, 0 }
+// crowd notes that the notifications that wait have become many, or few.
+func (f *flow) crowd(crowded bool) { f.crowded, f.paused = crowded, 0 }

@@ -25,7 +25,7 @@ func paused(t *testing.T) *driver {
 	d.crowd(true)
 	d.notify()
 	d.want(notify)
-	if fx := d.want(stallBegun); fx.stall != NoticesWait {
+	if fx := d.want(stallBegun); fx.stall != NotificationsWait {
 		t.Fatalf("stalled since %v", fx.stall)
 	}
 	d.wantNothing("the handler is behind, and nobody waits for an answer")
@@ -158,7 +158,7 @@ func TestCrowdIsWaitedForFiveSecondsInAll(t *testing.T) {
 	d.now += time.Minute
 	d.reply(1)
 	d.forget()
-	if d.core.flow.stall != NoticesWait {
+	if d.core.flow.stall != NotificationsWait {
 		t.Fatal("nobody waits, and the link is read")
 	}
 	d.after(3*time.Second - 1)
@@ -201,7 +201,7 @@ func TestStallsAreToldApart(t *testing.T) {
 	for range repliesHigh {
 		d.busy(outboundFrame{reply: true})
 	}
-	if fx := d.want(stallEnded); fx.stall != NoticesWait || fx.at != time.Second {
+	if fx := d.want(stallEnded); fx.stall != NotificationsWait || fx.at != time.Second {
 		t.Fatalf("%v for %v", fx.stall, fx.at)
 	}
 	if fx := d.want(stallBegun); fx.stall != RepliesWait {

@@ -44,6 +44,9 @@ func (in *incoming) fits(request *Incoming, limit int) bool {
 	return in.bytes == 0 || in.bytes+request.size <= limit
 }
 
+// hold counts what a request holds.
+func (in *incoming) hold(request *Incoming) { in.bytes += request.size }
+
 // release gives back what a request that is over has held.
 func (in *incoming) release(request *Incoming) { in.bytes -= request.size }
 
@@ -95,149 +98,104 @@ func (in *incoming) all() iter.Seq[*Incoming] {
 	}
 }
 
-// onRequested serves a request, queues it, or refuses it: never all of them
-// at once, however many the peer sends.
-func (c *core) onRequested(now instant, ev *event) {
-	request := ev.incoming
-	_, known := c.incoming.find(request.key)
+// A verdict is what becomes of a new request of the peer's.
+type verdict uint8
+
+const (
+	refuseIt verdict = iota
+	serveIt
+	queueIt
+)
+
+// judge says whether a request is served now, waits, or is refused, and why.
+func (in *incoming) judge(request *Incoming, o *Options, draining bool) (verdict, *jsonrpc.Error) {
+	overloaded := func(format string, args ...any) (verdict, *jsonrpc.Error) {
+		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "overloaded: " + fmt.Sprintf(format, args...)}
+	}
+	_, known := in.find(request.key)
 	switch {
 	case known:
-		c.refuseRequest(request, jsonrpc.CodeInvalidRequest, "a request with this id is being served")
-	case c.draining:
-		c.refuseRequest(request, jsonrpc.CodeInternalError, "shutting down")
-	case !c.incoming.fits(request, c.options.MaxHeld):
-		c.refuseRequest(request, jsonrpc.CodeInternalError,
-			fmt.Sprintf("overloaded: requests of %d bytes are held", c.incoming.bytes))
-	case request.streaming && len(c.incoming.streaming) >= c.options.MaxStreaming:
-		c.refuseRequest(request, jsonrpc.CodeInternalError,
-			fmt.Sprintf("overloaded: %d requests stay open", c.options.MaxStreaming))
-	case request.streaming && c.incoming.exclusive == nil, !c.incoming.closed(c.options.MaxServing):
-		c.hold(now, request)
-		c.serve(request)
-	case len(c.incoming.waiting) < c.options.MaxWaiting:
-		c.hold(now, request)
-		c.incoming.waiting = append(c.incoming.waiting, request)
+		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "a request with this id is being served"}
+	case draining:
+		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "shutting down"}
+	case !in.fits(request, o.MaxHeld):
+		return overloaded("requests of %d bytes are held", in.bytes)
+	case request.streaming && len(in.streaming) >= o.MaxStreaming:
+		return overloaded("%d requests stay open", o.MaxStreaming)
+	case request.streaming && in.exclusive == nil, !in.closed(o.MaxServing):
+		return serveIt, nil
+	case len(in.waiting) < o.MaxWaiting:
+		return queueIt, nil
 	default:
-		c.refuseRequest(request, jsonrpc.CodeInternalError,
-			fmt.Sprintf("overloaded: %d requests are being served and %d wait", c.options.MaxServing, c.options.MaxWaiting))
+		return overloaded("%d requests are being served and %d wait", o.MaxServing, o.MaxWaiting)
 	}
 }
 
-func (c *core) hold(now instant, request *Incoming) {
-	c.incoming.bytes += request.size
-	c.owe(now, request)
-}
-
-func (c *core) serve(request *Incoming) {
-	if c.incoming.serving == nil {
-		c.incoming.serving = make(map[incomingKey]*Incoming)
+// serve notes that the handler of a request runs.
+func (in *incoming) serve(request *Incoming) {
+	if in.serving == nil {
+		in.serving = make(map[incomingKey]*Incoming)
 	}
-	c.incoming.serving[request.key] = request
+	in.serving[request.key] = request
 	if request.exclusive {
-		c.incoming.exclusive = request
+		in.exclusive = request
 	}
-	c.emit(effect{kind: serve, incoming: request, epoch: c.epoch})
 	if request.streaming {
-		c.incoming.streaming = append(c.incoming.streaming, request)
-	}
-	if request.streaming && c.draining {
-		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
+		in.streaming = append(in.streaming, request)
 	}
 }
 
-func (c *core) refuseRequest(request *Incoming, code int64, message string) {
-	frame := jsonrpc.AppendError(nil, request.key.id, &jsonrpc.Error{Code: code, Message: message})
-	c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, code), reply: true})
+// cancel takes a request whose answer nobody wants any more out, and reports
+// whether its handler runs.
+func (in *incoming) cancel(request *Incoming) (running bool) {
+	if in.serving[request.key] != request {
+		in.forget(request)
+		return false
+	}
+	delete(in.serving, request.key)
+	if in.silent == nil {
+		in.silent = make(map[*Incoming]bool)
+	}
+	in.silent[request] = true
+	return true
 }
 
-// onCancelled hears that the peer has abandoned one of its requests, or ends a
-// streaming one of ours.
-func (c *core) onCancelled(now instant, ev *event) {
-	if request, ok := c.incoming.named(ev.incoming.key); ok {
-		c.cancelIncoming(now, request)
-		return
-	}
-	id, _ := ev.incoming.key.id.Int64()
-	if ours, ok := c.pending.byID[id]; ok && ours.streaming && ours.sent {
-		r, _ := c.pending.take(id)
-		c.settle(now, r, ending{LinkLost, Unknown, Reason{PeerEnded, ErrPeerCancelled}}, nil)
-		c.endStream(r.stream)
-	} // else it is finished, or was never made: cancellation races are normal
-}
-
-// cancelIncoming ends the context of a request being served, or forgets one
-// that waits. Its answer, if it still comes, is not sent.
-func (c *core) cancelIncoming(now instant, request *Incoming) {
-	c.acquit(now, request)
-	defer c.finishStream(now, request.key.stream)
-	if c.incoming.serving[request.key] != request {
-		c.incoming.forget(request)
-		return
-	}
-	delete(c.incoming.serving, request.key)
-	if c.incoming.silent == nil {
-		c.incoming.silent = make(map[*Incoming]bool)
-	}
-	c.incoming.silent[request] = true
-	c.emit(effect{kind: cancelServing, incoming: request, err: ErrPeerCancelled})
-}
-
+// forget drops a request that waits.
 func (in *incoming) forget(request *Incoming) {
-	for i, waiting := range in.waiting {
-		if waiting == request {
-			in.waiting = slices.Delete(in.waiting, i, i+1)
-			in.release(request)
-			return
-		}
+	if at := slices.Index(in.waiting, request); at >= 0 {
+		in.waiting = slices.Delete(in.waiting, at, at+1)
+		in.release(request)
 	}
 }
 
-// onHandled sends the answer of a handler that has returned, and gives its
-// place to those that wait.
-func (c *core) onHandled(now instant, ev *event) {
-	request := ev.incoming
+// finish notes that the handler of a request has returned. It reports whether
+// its answer is wanted, and whether it was known at all.
+func (in *incoming) finish(request *Incoming) (answer, known bool) {
 	switch {
-	case c.incoming.serving[request.key] == request:
-		delete(c.incoming.serving, request.key)
-		c.acquit(now, request)
-		c.reply(ev.out)
-	case c.incoming.silent[request]:
-		delete(c.incoming.silent, request)
+	case in.serving[request.key] == request:
+		delete(in.serving, request.key)
+		answer = true
+	case in.silent[request]:
+		delete(in.silent, request)
 	default:
-		return // of an incarnation that is over
+		return false, false
 	}
-	c.incoming.release(request)
+	in.release(request)
 	if request.streaming {
-		c.incoming.streaming = slices.DeleteFunc(c.incoming.streaming, func(other *Incoming) bool { return other == request })
+		in.streaming = slices.DeleteFunc(in.streaming, func(other *Incoming) bool { return other == request })
 	}
-	if c.incoming.exclusive == request {
-		c.incoming.exclusive = nil
+	if in.exclusive == request {
+		in.exclusive = nil
 	}
-	for len(c.incoming.waiting) > 0 && !c.incoming.closed(c.options.MaxServing) {
-		next := c.incoming.waiting[0]
-		c.incoming.waiting = c.incoming.waiting[1:]
-		c.serve(next)
-	}
+	return answer, true
 }
 
-// onMalformed counts a frame that is no message, and gives up on a peer that
-// sends nothing else.
-func (c *core) onMalformed(now instant, ev *event) {
-	c.emit(effect{kind: violation, epoch: c.epoch, err: ev.err})
-	c.malformedRun++
-	if c.malformedRun >= c.options.MaxMalformed {
-		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames in a row, the last: %w", c.malformedRun, ev.err)}, ev.random, 0, nil)
-		return
+// next takes out the request that has waited longest, if one can be served now.
+func (in *incoming) next(limit int) *Incoming {
+	if len(in.waiting) == 0 || in.closed(limit) {
+		return nil
 	}
-	if ev.out.frame != nil {
-		c.reply(ev.out)
-	}
-}
-
-// releaseStreaming tells the handlers of requests that would stay for ever to
-// come to an end. Their answers are still sent.
-func (c *core) releaseStreaming() {
-	for _, request := range c.incoming.streaming {
-		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
-	}
+	next := in.waiting[0]
+	in.waiting = in.waiting[1:]
+	return next
 }

@@ -365,7 +365,7 @@ func TestAcceptorFinishesWhatItServesAtTheEndOfInput(t *testing.T) {
 	d.wantSettled(1, LinkLost, Unknown)
 	d.own(event{kind: callMade, serving: true, out: outboundFrame{id: 2}})
 	d.wantSettled(2, Refused, NotSent)
-	d.own(event{kind: noticeMade, serving: true, out: outboundFrame{notification: true}})
+	d.own(event{kind: notificationMade, serving: true, out: outboundFrame{notification: true}})
 	d.wantTransmit(0)
 	d.handled(in)
 	d.wantReply()

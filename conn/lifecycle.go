@@ -2,17 +2,13 @@
 
 package conn
 
-import "github.com/looplab/fsm"
+import (
+	"time"
 
-// A State is where a Conn is in its life (ADR-0001).
-type State string
+	"github.com/cenkalti/backoff/v4"
+	"github.com/looplab/fsm"
 
-const (
-	Starting     State = "starting"     // a link is being opened, or is to be once there is a place at the Gate
-	Initializing State = "initializing" // a link is attached; the handshake runs
-	Ready        State = "ready"        // calls are accepted
-	Backoff      State = "backoff"      // waiting for the next attempt
-	Closing      State = "closing"      // terminal
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A trigger names an edge of the lifecycle.
@@ -88,3 +84,146 @@ func (c *core) admit(t trigger, reason Reason) bool {
 	c.emit(effect{kind: transitioned, from: from, to: to, reason: reason, epoch: c.epoch, at: c.retryAt})
 	return true
 }
+
+// A place is what an initiator has at its gate. It needs none once it is ready.
+type place uint8
+
+const (
+	noPlace place = iota
+	awaited       // asked for; no link is, and no time runs
+	given
+)
+
+// begin opens a link for a new incarnation: behind a gate, once that has a
+// place.
+func (c *core) begin(now instant) {
+	c.epoch++
+	c.retryAt, c.retryWhy = 0, ""
+	if c.options.Gate == nil {
+		c.open(now)
+		return
+	}
+	c.place, c.reason = awaited, Reason{Kind: Queued}
+	c.emit(effect{kind: askPlace, epoch: c.epoch, reason: c.reason})
+}
+
+// onAdmitted hears that the gate has a place, which may be wanted no more.
+func (c *core) onAdmitted(now instant) {
+	if c.place == awaited {
+		c.place, c.reason = given, Reason{Kind: Admitted}
+		c.open(now)
+	}
+}
+
+// open asks for the link. From here on the time runs.
+func (c *core) open(now instant) {
+	c.initDue = now + c.options.InitTimeout
+	c.emit(effect{kind: openLink, epoch: c.epoch, reason: c.reason})
+}
+
+// leaveGate gives back the place, or the wait for one.
+func (c *core) leaveGate() {
+	if c.place != noPlace {
+		c.place = noPlace
+		c.emit(effect{kind: leaveGate, epoch: c.epoch})
+	}
+}
+
+// lose ends the incarnation: every request is settled in this step, whatever
+// it serves is cancelled, the link is closed, and the next attempt is set, not
+// before the peer has asked for it.
+func (c *core) lose(now instant, why Reason, random float64, asked time.Duration, unsent []transport.Tag) {
+	if state := c.state(); state == Backoff || state == Closing {
+		return // this incarnation is over already
+	}
+	if c.role == acceptor || c.draining {
+		c.close(now, why, unsent, c.options.StopGrace)
+		return
+	}
+	wait := max(c.nextWait(now, &why, random), asked)
+	if c.final(why) {
+		c.close(now, why, unsent, c.options.StopGrace)
+		return
+	}
+	c.initDue, c.retryAt = 0, now+wait
+	c.admit(lost, why)
+	c.endIncarnation(now, LinkLost, why, unsent, c.options.StopGrace)
+}
+
+// nextWait advances the schedule, and marks the reason of a third unproven
+// loss in a row.
+func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration {
+	if c.state() == Ready && now-c.readyAt >= c.options.ProvenAfter {
+		c.unproven = 0
+		c.schedule = nil
+	} else {
+		c.unproven++
+	}
+	if !why.weather() {
+		return c.options.BackoffMax
+	}
+	if c.unproven >= crashLoop {
+		*why = Reason{CrashLooping, *why}
+	}
+	if c.schedule == nil {
+		c.schedule = newSchedule(c.options)
+	}
+	return c.schedule.next(random)
+}
+
+// crashLoop is how many unproven losses in a row make a crash loop.
+const crashLoop = 3
+
+func (c *core) onWoken(now instant) {
+	if c.state() == Backoff {
+		c.retry(now, Woken)
+	}
+}
+
+// retry begins the next attempt, as soon as the old link is gone: there is
+// never more than one.
+func (c *core) retry(now instant, why ReasonKind) {
+	if c.linked {
+		c.retryAt, c.retryWhy = 0, why
+		return
+	}
+	if c.admit(retryDue, Reason{Kind: why}) {
+		c.begin(now)
+	}
+}
+
+// A schedule says how long to wait before each attempt: the minimum, doubled
+// each time up to the maximum, spread by jitter (ADR-0001).
+type schedule struct {
+	delays   backoff.ExponentialBackOff
+	min, max time.Duration
+	jitter   float64
+}
+
+func newSchedule(o *Options) *schedule {
+	s := &schedule{min: o.BackoffMin, max: o.BackoffMax, jitter: o.BackoffJitter}
+	s.delays = backoff.ExponentialBackOff{
+		InitialInterval:     o.BackoffMin,
+		Multiplier:          2,
+		MaxInterval:         o.BackoffMax,
+		RandomizationFactor: 0, // jitter is ours: the library's would exceed the maximum
+		MaxElapsedTime:      0, // never give up
+		Clock:               frozenClock{},
+	}
+	s.delays.Reset()
+	return s
+}
+
+// next draws the delay uniformly from [(1-jitter)d, (1+jitter)d] ∩ [min, max]:
+// clamping the interval instead of the result keeps capped delays apart.
+func (s *schedule) next(random float64) time.Duration {
+	d := float64(s.delays.NextBackOff())
+	low := max(d*(1-s.jitter), float64(s.min))
+	high := min(d*(1+s.jitter), float64(s.max))
+	return time.Duration(low + random*(high-low))
+}
+
+// frozenClock keeps the library's unused elapsed time off the real clock.
+type frozenClock struct{}
+
+func (frozenClock) Now() time.Time { return time.Time{} }

@@ -162,6 +162,12 @@ func (l *loop) watch(ctx context.Context) {
 	l.unwatch = context.AfterFunc(ctx, func() { l.endWith(ctx) })
 }
 
+// isFinal asks Options.Final. One that panics has called nothing final.
+func (l *loop) isFinal(why Reason) (final bool) {
+	l.reportPanic("Options.Final", guard(func() error { final = l.conn.options.Final(why); return nil }))
+	return final
+}
+
 // random is the shell's one source of chance.
 func random() float64 { return rand.Float64() }
 

@@ -237,7 +237,7 @@ func TestFloodOfNotificationsIsShedAndCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release, served := &script{}, make(chan struct{}), 0
 		serve := handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; served++; return nil, nil }}
-		r := scripted(t, s, conn.Options{Handler: serve, MaxNotices: 10})
+		r := scripted(t, s, conn.Options{Handler: serve, MaxNotifications: 10})
 		for range 100 {
 			s.say(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()

@@ -44,7 +44,7 @@ func TestWhatIsShedIsToldAndTheRestIsHandledInOrder(t *testing.T) {
 			return nil, nil
 		}
 		r := scripted(t, s, conn.Options{
-			Dialect: worth{}, MaxNotices: 4,
+			Dialect: worth{}, MaxNotifications: 4,
 			Handler: handler{"changed": note, "log": note, "other": note},
 			Hooks:   telemetry.Hooks{Shed: func(e telemetry.Shed) { shed = append(shed, e.Method) }},
 		})
@@ -102,7 +102,7 @@ func TestNotificationHandlerMayCall(t *testing.T) {
 			}
 			return nil, nil
 		}
-		r = scripted(t, s, conn.Options{Handler: handler{"n": call}, MaxNotices: 4})
+		r = scripted(t, s, conn.Options{Handler: handler{"n": call}, MaxNotifications: 4})
 		for id := range 5 { // more than enough to pause for, were nobody waiting
 			s.say(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
@@ -181,7 +181,7 @@ func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
 		const note = `{"jsonrpc":"2.0","method":"n"}`
 		s, next := &slowGrant{script: &script{}}, make(chan struct{})
 		take := func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-next; return nil, nil }
-		r := start(conn.New(opens(s), conn.Options{Dialect: dialect{}, MaxNotices: 8, Handler: handler{"n": take}}))
+		r := start(conn.New(opens(s), conn.Options{Dialect: dialect{}, MaxNotifications: 8, Handler: handler{"n": take}}))
 		synctest.Wait()
 		result := r.calling(t.Context(), conn.Request{Method: "m"}) // so that the link is read
 		for range 5 {
@@ -227,7 +227,7 @@ func TestFramesOfNotificationsAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				s, release := &script{}, make(chan struct{})
-				r := scripted(t, s, conn.Options{Dialect: dialect{}, MaxHeld: 1 << 20, MaxNotices: 200, Handler: stuckHandler{release}})
+				r := scripted(t, s, conn.Options{Dialect: dialect{}, MaxHeld: 1 << 20, MaxNotifications: 200, Handler: stuckHandler{release}})
 				before := heap()
 				for range 50 {
 					s.say(string([]byte(frame)))
@@ -268,7 +268,7 @@ func TestNotificationsOfAnotherRun(t *testing.T) {
 				return nil
 			}})
 			return links[len(links)-1], nil
-		}), conn.Options{Dialect: worth{}, MaxNotices: 4, Handler: stuckHandler{release}})
+		}), conn.Options{Dialect: worth{}, MaxNotifications: 4, Handler: stuckHandler{release}})
 		r := start(c)
 		synctest.Wait()
 		for range 5 {

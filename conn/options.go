@@ -64,14 +64,14 @@ type Options struct {
 	StopGrace  time.Duration // what Stop leaves to the link and to handlers; 100 ms
 	DrainGrace time.Duration // what Close leaves to the link, and to work when its context has no deadline; what the end of a server's input leaves to its handlers; 5 s
 
-	Credit       int // frames a stream may deliver ahead; 1
-	SendSlots    int // calls and notifications on their way to the link; 256
-	MaxServing   int // the peer's requests served at once; 128
-	MaxStreaming int // those of them that stay open, counted apart; 1024
-	MaxWaiting   int // the peer's requests that wait for that; 1024
-	MaxNotices   int // notifications that wait for their handler; 1024 (ADR-0004, ADR-0006)
-	MaxHeld      int // bytes of frames of requests served or waiting, and again of notifications waiting; one always fits; 64 MiB
-	MaxMalformed int // malformed frames in a row that end the link; 100
+	Credit           int // frames a stream may deliver ahead; 1
+	SendSlots        int // calls and notifications on their way to the link; 256
+	MaxServing       int // the peer's requests served at once; 128
+	MaxStreaming     int // those of them that stay open, counted apart; 1024
+	MaxWaiting       int // the peer's requests that wait for that; 1024
+	MaxNotifications int // notifications that wait for their handler; 1024 (ADR-0004, ADR-0006)
+	MaxHeld          int // bytes of frames of requests served or waiting, and again of notifications waiting; one always fits; 64 MiB
+	MaxMalformed     int // malformed frames in a row that end the link; 100
 }
 
 func (o Options) withDefaults() Options {
@@ -89,7 +89,7 @@ func (o Options) withDefaults() Options {
 	o.MaxServing = positive(o.MaxServing, 128)
 	o.MaxStreaming = positive(o.MaxStreaming, 1024)
 	o.MaxWaiting = positive(o.MaxWaiting, 1024)
-	o.MaxNotices = positive(o.MaxNotices, 1024)
+	o.MaxNotifications = positive(o.MaxNotifications, 1024)
 	o.MaxHeld = positive(o.MaxHeld, 64<<20)
 	o.MaxMalformed = positive(o.MaxMalformed, 100)
 	if o.Dialect == nil {

@@ -5,7 +5,6 @@ package conn
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -141,86 +140,32 @@ func (o *outbound) congested() bool {
 	return replies >= repliesHigh
 }
 
-// send offers a frame to the link, behind what waits already.
-func (c *core) send(out outboundFrame) {
-	if !c.outbound.empty() {
-		c.outbound.queue = append(c.outbound.queue, out)
-		return
-	}
-	c.transmit(out)
+// add queues a frame behind those that wait.
+func (o *outbound) add(out outboundFrame) { o.queue = append(o.queue, out) }
+
+// retryLater queues a frame that the link had no room for, or did not send.
+func (o *outbound) retryLater(out outboundFrame, now instant, random float64) {
+	o.add(out)
+	o.retryAt = now + busyWait(random)
 }
 
-func (c *core) transmit(out outboundFrame) {
-	if r, ok := c.pending.byID[out.id]; ok {
-		r.sent = true
+// refused notes that a link was busy when a frame was offered to it, or behind
+// another, and reports whether that was once too often.
+func (o *outbound) refused(out *outboundFrame, now instant, tried, moved bool) (tooOften bool) {
+	if moved {
+		o.stuckAt = 0
 	}
-	c.emit(effect{kind: transmit, epoch: c.epoch, out: out})
-}
-
-// onBusy takes a frame back that the link had no room for. The shell gives
-// everything behind it back too, in order, so nothing overtakes.
-func (c *core) onBusy(now instant, ev *event) {
-	out := ev.out
-	if r, ok := c.pending.byID[out.id]; ok {
-		r.sent = false
-	}
-	if ev.moved {
-		c.outbound.stuckAt = 0
-	}
-	if ev.tried {
+	if tried {
 		out.attempts++
-		if c.outbound.stuckAt == 0 {
-			c.outbound.stuckAt = now + stuckAfter
+		if o.stuckAt == 0 {
+			o.stuckAt = now + stuckAfter
 		}
 	}
-	if out.attempts > busyRetries && !out.reply {
-		c.refuseBusy(now, out)
-		return
-	}
-	c.outbound.queue = append(c.outbound.queue, out)
-	c.outbound.retryAt = now + busyWait(ev.random)
+	return out.attempts > busyRetries && !out.reply
 }
 
 func busyWait(random float64) time.Duration {
 	return time.Duration(float64(busyDelay) * (1 + busyJitter*(2*random-1)))
-}
-
-func (c *core) refuseBusy(now instant, out outboundFrame) {
-	switch r, ok := c.pending.take(out.id); {
-	case ok && r.probe:
-		c.liveness.asked = false // the peer was not
-	case ok:
-		c.settle(now, r, ending{Refused, NotSent, transport.ErrBusy}, nil)
-	case out.notification:
-		c.settle(now, request{call: out.call}, ending{Refused, NotSent, transport.ErrBusy}, nil)
-	}
-}
-
-// retrySends offers what waits again, or gives up a link that takes nothing.
-func (c *core) retrySends(now instant, ev *event) {
-	if ev.moved {
-		c.outbound.stuckAt = 0
-	}
-	switch {
-	case passed(now, c.outbound.stuckAt):
-		c.lose(now, Reason{PeerNotReading, fmt.Errorf("nothing could be written for %v", stuckAfter)}, ev.random, 0, nil)
-	case passed(now, c.outbound.retryAt):
-		c.flush()
-	}
-}
-
-// onWritable hears that the link has room again.
-func (c *core) onWritable() {
-	c.outbound.stuckAt = 0
-	c.flush()
-}
-
-// flush offers everything that waits; what the link refuses comes straight
-// back by onBusy.
-func (c *core) flush() {
-	for _, out := range c.outbound.take() {
-		c.transmit(out)
-	}
 }
 
 // failureCause tells a message that was refused from one whose way to the
@@ -230,26 +175,4 @@ func failureCause(err error, unsent bool) Cause {
 		return LinkLost
 	}
 	return Refused
-}
-
-// onFailed hears that a message did not go out although the link lives on. A
-// reply that cannot be sent, being too large, is replaced by an error.
-func (c *core) onFailed(now instant, ev *event) {
-	r, ok := c.pending.take(ev.out.id)
-	switch {
-	case ok:
-		c.streams.drop(r.stream)
-		r.sent = !ev.unsent
-		c.settle(now, r, ending{failureCause(ev.err, ev.unsent), r.unanswered(), ev.err}, nil)
-	case ev.out.notification:
-		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err, true), NotSent, ev.err}, nil)
-	case !ev.out.answers.IsZero() && !errors.Is(ev.err, transport.ErrNoRoute):
-		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
-		// What was offered behind it is about to come back, and must not overtake.
-		c.outbound.queue = append(c.outbound.queue, outboundFrame{
-			stream: ev.out.stream, reply: true, last: ev.out.last,
-			frame: jsonrpc.AppendError(nil, ev.out.answers, fault), route: errorRoute(ev.out.answers, fault.Code),
-		})
-		c.outbound.retryAt = now + busyWait(ev.random)
-	}
 }

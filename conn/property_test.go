@@ -181,7 +181,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"a notification": func(*rapid.T) {
 			caller := new(call)
 			w.notices[caller] = 0
-			w.report(event{kind: noticeMade, out: outboundFrame{call: caller, notification: true}})
+			w.report(event{kind: notificationMade, out: outboundFrame{call: caller, notification: true}})
 		},
 		"a caller leaves":    func(*rapid.T) { w.happen(event{kind: callLeft, id: w.someID(), err: gone}) },
 		"an answer":          func(*rapid.T) { w.came(event{kind: replied, id: w.someID()}) },

@@ -4,11 +4,12 @@ package conn
 
 import (
 	"slices"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A stream is one lane of the link: Main, or an exchange that lasts until it
+// A stream is one of the link: Main, or one that lasts until what was asked on it
 // has been answered (ADR-0019).
 type stream struct {
 	number   transport.Stream
@@ -21,7 +22,7 @@ type stream struct {
 	schedule *schedule   // of taking it up; nil unless it was cut since it last brought something
 }
 
-// streams are the lanes of the present link. A byte stream has Main alone.
+// streams are those of the present link. A byte stream has Main alone.
 type streams struct {
 	main   stream
 	others map[transport.Stream]*stream
@@ -70,169 +71,98 @@ func (s *streams) deadline() instant {
 	return first
 }
 
-// onStreamOpened gives a new stream its first credit. One for a request that
-// has ended meanwhile is ended too.
-func (c *core) onStreamOpened(now instant, ev *event) {
-	if ev.id != 0 {
-		r, ok := c.pending.byID[ev.id]
-		if !ok {
-			c.emit(effect{kind: endStream, epoch: c.epoch, stream: ev.stream})
-			return
+// interrupt has a stream that was cut taken up again, not before the peer wants
+// it.
+func (s *streams) interrupt(cut *stream, now instant, o *Options, asked time.Duration, random float64) {
+	if cut.resumeAt != 0 {
+		return
+	}
+	if cut.schedule == nil {
+		cut.schedule = newSchedule(o)
+	}
+	cut.resumeAt = now + max(asked, cut.schedule.next(random))
+	s.cut = append(s.cut, cut)
+}
+
+// resumable takes out the streams whose time to be taken up again has come.
+func (s *streams) resumable(now instant) (due []transport.Stream) {
+	s.cut = slices.DeleteFunc(s.cut, func(cut *stream) bool {
+		if !passed(now, cut.resumeAt) {
+			return false
 		}
-		r.stream = ev.stream
-		c.resumeTimeout(now, r) // what is asked elsewhere is not for its sake
-	}
-	c.streams.add(ev.stream, ev.id)
-	c.emit(effect{kind: grant, epoch: c.epoch, stream: ev.stream, frames: c.options.Credit})
+		cut.resumeAt = 0
+		due = append(due, cut.number)
+		return true
+	})
+	return due
 }
 
-// onStreamLost hears that a stream is over while the link lives on: it takes
-// along what belongs to it, and nothing else.
-func (c *core) onStreamLost(now instant, ev *event) {
-	s := c.streams.find(ev.stream)
-	switch {
-	case s == nil:
-	case ev.resumable:
-		c.cutStream(now, s, ev)
-	case s == &c.streams.main: // nothing belongs to it
-	default:
-		c.streams.drop(s.number)
-		c.abandonStream(now, s, ev.reason)
-	}
-}
-
-// cutStream has a stream taken up again, not before the peer wants it.
-func (c *core) cutStream(now instant, s *stream, ev *event) {
-	if s.resumeAt != 0 {
+// consume notes that a stream has brought a frame, which is about to be
+// processed.
+func (s *streams) consume(number transport.Stream, frames int, last bool) {
+	used := s.find(number)
+	if used == nil || frames == 0 { // it is over, or more of the frame is to come
 		return
 	}
-	if s.schedule == nil {
-		s.schedule = newSchedule(c.options)
-	}
-	s.resumeAt = now + max(ev.timeout, s.schedule.next(ev.random))
-	c.streams.cut = append(c.streams.cut, s)
-}
-
-// resumeStreams takes up the streams whose time has come.
-func (c *core) resumeStreams(now instant) {
-	waiting := c.streams.cut[:0]
-	for _, s := range c.streams.cut {
-		if !passed(now, s.resumeAt) {
-			waiting = append(waiting, s)
-			continue
-		}
-		s.resumeAt = 0
-		c.emit(effect{kind: resumeStream, epoch: c.epoch, stream: s.number})
-	}
-	clear(c.streams.cut[len(waiting):])
-	c.streams.cut = waiting
-}
-
-// abandonStream ends what only this stream could have carried on: the request
-// that it was to answer, or those that nobody hears the answers of.
-func (c *core) abandonStream(now instant, s *stream, why Reason) {
-	if s.request != 0 {
-		if r, ok := c.pending.take(s.request); ok {
-			c.settle(now, r, ending{LinkLost, r.unanswered(), why}, nil)
-		}
+	used.schedule = nil
+	if last && used != &s.main {
+		used.complete = true
 		return
 	}
-	for _, request := range s.requests {
-		c.cancelIncoming(now, request)
+	if used.withheld == 0 {
+		s.owed = append(s.owed, used)
 	}
-	for _, id := range c.pending.ids() { // what the handlers have asked in return
-		if c.pending.byID[id].via == s.number {
-			r, _ := c.pending.take(id)
-			c.outbound.drop(id)
-			c.settle(now, r, ending{LinkLost, r.unanswered(), why}, nil)
-		}
-	}
+	used.withheld += frames
 }
 
-// endStream ends a stream from this side.
-func (c *core) endStream(number transport.Stream) {
-	s := c.streams.find(number)
-	if s == nil || number == transport.Main {
-		return
-	}
-	c.streams.drop(number)
-	if s.request == 0 || !s.complete { // else the peer has ended it
-		c.emit(effect{kind: endStream, epoch: c.epoch, stream: number})
-	}
-}
-
-// use notes that a stream has brought a frame, which is about to be processed.
-func (c *core) use(ev *event) {
-	s := c.streams.find(ev.stream)
-	if s == nil || ev.frames == 0 { // it is over, or more of the frame is to come
-		return
-	}
-	s.schedule = nil
-	if ev.last && s != &c.streams.main {
-		s.complete = true
-		return
-	}
-	if s.withheld == 0 {
-		c.streams.owed = append(c.streams.owed, s)
-	}
-	s.withheld += ev.frames
-}
-
-// finishStream ends a stream that brings nothing more, once nothing is owed on
-// it either.
-func (c *core) finishStream(now instant, number transport.Stream) {
-	s := c.streams.find(number)
-	switch {
-	case s == nil || !s.complete:
-	case s.request != 0:
-		c.streams.drop(number)
-		c.abandonStream(now, s, Reason{StreamLost, transport.ErrPeerClosed})
-	case len(s.requests) == 0:
-		if last := c.outbound.lastReply(number); last != nil {
-			last.last = true // the end must not overtake it
-			c.streams.drop(number)
-			return
-		}
-		c.endStream(number)
-	}
-}
-
-// owe notes that an answer to a request of the peer's is due.
-func (c *core) owe(now instant, request *Incoming) {
-	s := c.streams.find(request.key.stream)
-	if s == nil {
-		return
+// asked notes that a request of the peer's waits for its answer, and reports
+// whether calls of ours are to wait for that.
+func (s *streams) asked(request *Incoming) (suspend bool) {
+	on := s.find(request.key.stream)
+	if on == nil {
+		return false
 	}
 	if request.nested {
-		s.nested++
-		c.suspendTimeouts(now, s.number)
+		on.nested++
 	}
-	if s != &c.streams.main {
-		s.requests = append(s.requests, request)
+	if on != &s.main {
+		on.requests = append(on.requests, request)
 	}
+	return request.nested
 }
 
-// acquit notes that the answer is at hand, or will not be given.
-func (c *core) acquit(now instant, request *Incoming) {
-	s := c.streams.find(request.key.stream)
-	if s == nil {
-		return
+// answered notes that the answer is at hand, or will not be given, and reports
+// whether calls of ours need not wait for it any more.
+func (s *streams) answered(request *Incoming) (resume bool) {
+	on := s.find(request.key.stream)
+	if on == nil {
+		return false
 	}
-	s.requests = slices.DeleteFunc(s.requests, func(other *Incoming) bool { return other == request })
+	on.requests = slices.DeleteFunc(on.requests, func(other *Incoming) bool { return other == request })
 	if !request.nested {
-		return
+		return false
 	}
-	if s.nested--; s.nested == 0 {
-		c.resumeTimeouts(now, s.number)
-	}
+	on.nested--
+	return on.nested == 0
 }
 
-// reply sends an answer to the peer. The last one ends a stream that the peer
-// has begun.
-func (c *core) reply(out outboundFrame) {
-	if s := c.streams.others[out.stream]; s != nil && s.complete && s.request == 0 && len(s.requests) == 0 {
-		out.last = true
-		c.streams.drop(out.stream)
+// isLastReply reports whether a reply is the last thing on its stream, which is
+// over then.
+func (s *streams) isLastReply(number transport.Stream) bool {
+	on := s.others[number]
+	if on == nil || !on.complete || on.request != 0 || len(on.requests) > 0 {
+		return false
 	}
-	c.send(out)
+	s.drop(number)
+	return true
+}
+
+// granted lists what each stream may deliver again, and counts it as granted.
+func (s *streams) granted(yield func(transport.Stream, int)) {
+	for _, owed := range s.owed {
+		yield(owed.number, owed.withheld)
+		owed.withheld = 0
+	}
+	clear(s.owed)
+	s.owed = s.owed[:0]
 }

@@ -65,7 +65,7 @@ type occasion struct {
 
 var occasions = []occasion{
 	{callMade, "a call is made", event{timeout: time.Minute, out: outboundFrame{id: 2, call: new(call)}}},
-	{noticeMade, "a notification is made", event{out: outboundFrame{call: new(call), notification: true}}},
+	{notificationMade, "a notification is made", event{out: outboundFrame{call: new(call), notification: true}}},
 	{callLeft, "the caller of a pending call gives up", event{id: 1}},
 	{woken, "Wake", event{}},
 	{drainAsked, "Close", event{timeout: time.Minute}},

@@ -18,9 +18,9 @@ func TestStallIsTold(t *testing.T) {
 		var told []telemetry.Stalled
 		s, release := &script{}, make(chan struct{})
 		r := scripted(t, s, conn.Options{
-			MaxNotices: 4,
-			Handler:    handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }},
-			Hooks:      telemetry.Hooks{Stalled: func(e telemetry.Stalled) { told = append(told, e) }},
+			MaxNotifications: 4,
+			Handler:          handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }},
+			Hooks:            telemetry.Hooks{Stalled: func(e telemetry.Stalled) { told = append(told, e) }},
 		})
 		for range 4 { // one is with the handler; the next one finds the link not read
 			s.say(`{"jsonrpc":"2.0","method":"n"}`)
@@ -32,7 +32,7 @@ func TestStallIsTold(t *testing.T) {
 		switch {
 		case len(told) != 2:
 			t.Fatalf("told %+v", told)
-		case told[0].Over || told[0].Why != conn.NoticesWait.String() || !told[0].Since.Equal(time.Now().Add(-3*time.Second)):
+		case told[0].Over || told[0].Why != conn.NotificationsWait.String() || !told[0].Since.Equal(time.Now().Add(-3*time.Second)):
 			t.Errorf("began as %+v", told[0])
 		case !told[1].Over || told[1].Duration != 3*time.Second || !told[1].Since.Equal(told[0].Since):
 			t.Errorf("ended as %+v", told[1])

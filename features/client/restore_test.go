@@ -328,7 +328,7 @@ func TestMessagesWaitInTheConnection(t *testing.T) {
 		n := 0
 		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{
-			Conn: conn.Options{MaxNotices: 10},
+			Conn: conn.Options{MaxNotifications: 10},
 			OnEvent: func(context.Context, *client.Session, client.Event) {
 				n++
 				<-busy

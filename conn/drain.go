@@ -101,9 +101,12 @@ func (c *core) drain(now, due instant) {
 		return
 	}
 	c.draining = true
-	c.endLiveness(now)
+	c.forgetProbe(now)
+	c.liveness = liveness{}
 	c.abandonStreaming(now)
-	c.releaseStreaming()
+	for _, request := range c.incoming.streaming { // their answers are still sent
+		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
+	}
 }
 
 // finishDrain closes a draining Conn that has nothing left to do. A frame

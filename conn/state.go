@@ -4,6 +4,17 @@ package conn
 
 import "fmt"
 
+// A State is where a Conn is in its life (ADR-0001).
+type State string
+
+const (
+	Starting     State = "starting"     // a link is being opened, or is to be once there is a place at the Gate
+	Initializing State = "initializing" // a link is attached; the handshake runs
+	Ready        State = "ready"        // calls are accepted
+	Backoff      State = "backoff"      // waiting for the next attempt
+	Closing      State = "closing"      // terminal
+)
+
 // A ReasonKind is why a Conn is in its state, as a value to switch on.
 type ReasonKind string
 

@@ -17,8 +17,8 @@ type instant = time.Duration
 // that events live in reused slices; each kind says which fields it uses.
 type event struct {
 	kind      eventKind
-	handshake bool // callMade, noticeMade: made by the handshake strategy
-	serving   bool // callMade, noticeMade: made by a handler of this Conn
+	handshake bool // callMade, notificationMade: made by the handshake strategy
+	serving   bool // callMade, notificationMade: made by a handler of this Conn
 	silent    bool // callMade: the peer is never told of its abandonment
 	tried     bool // busy: this very frame was offered to the link
 	moved     bool // busy, tick: the link has taken something since it was last busy
@@ -37,7 +37,7 @@ type event struct {
 	payload   []byte           // replied: the result; progressed: the params
 	method    string           // progressed: of the notification
 	fault     *jsonrpc.Error   // replied: the peer's error
-	out       outboundFrame    // callMade, noticeMade, handled, probed, malformed, busy, failed; callLeft: whose notification
+	out       outboundFrame    // callMade, notificationMade, handled, probed, malformed, busy, failed; callLeft: whose notification
 	err       error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
 	reason    Reason           // openFailed, handshakeFailed, linkLost, streamLost
 	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
@@ -54,11 +54,11 @@ const (
 	_ eventKind = iota
 
 	// From the embedding program.
-	started    // Run began; an acceptor brings its link
-	callMade   // a request, encoded
-	noticeMade // a notification, encoded
-	callLeft   // its caller gave up
-	woken      // the peer is back
+	started          // Run began; an acceptor brings its link
+	callMade         // a request, encoded
+	notificationMade // a notification, encoded
+	callLeft         // its caller gave up
+	woken            // the peer is back
 	drainAsked
 	stopAsked
 
@@ -98,4 +98,57 @@ const (
 	// The shell's own.
 	overdue     // tasks were waited for long enough
 	interrupted // the loop is to end, and the Conn to stay
+)
+
+// An effect is one thing the shell shall do, without blocking, in order.
+type effect struct {
+	kind     effectKind
+	from, to State // transitioned
+	epoch    uint64
+	id       int64            // settle, late, unknown
+	stream   transport.Stream // grant, endStream, resumeStream
+	call     *call            // settle, progress
+	incoming *Incoming        // serve, cancelServing, notify
+	out      outboundFrame    // transmit
+	payload  []byte           // settle: the result; progress: the params
+	method   string           // progress: of the notification
+	cause    Cause            // settle; late: how its request ended, 0 when that is forgotten
+	delivery Delivery         // settle
+	err      error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation
+	reason   Reason           // transitioned; askPlace, openLink: what the state is for now
+	at       instant          // transitioned: the next attempt, 0 for none; stallEnded: how long it was
+	frames   int              // grant; missed: how many in a row
+	stall    Stall            // stallBegun, stallEnded
+	grace    time.Duration    // closeLink
+	link     transport.Link   // bind; closeLink: a link that was never attached
+}
+
+type effectKind uint8
+
+const (
+	_             effectKind = iota
+	askPlace                 // wait at the gate
+	leaveGate                // give back the place, or the wait for one
+	openLink                 // ask the transport for a link
+	bind                     // attach the link and grant its first credit
+	handshake                // run the handshake strategy
+	transmit                 // offer the frame to the link
+	grant                    // give a stream credit
+	endStream                // end a stream from this side
+	resumeStream             // take up a stream that was cut
+	stallBegun               // credit is withheld
+	stallEnded               // and given back
+	settle                   // tell a caller its one outcome
+	progress                 // hand progress to a caller
+	serve                    // run the handler of a request
+	cancelServing            // cancel the context of a request being served
+	notify                   // hand a notification to the handler
+	endTasks                 // cancel everything the incarnation runs
+	closeLink                // close the link
+	transitioned             // the state has changed
+	violation                // the peer broke a rule; nothing is lost
+	missed                   // nothing was heard after a probe
+	late                     // a reply to a request that has ended
+	unknown                  // a reply to a request never made
+	terminate                // nothing is left to do
 )

@@ -1,0 +1,290 @@
+//bowline:pure
+
+package conn
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A request is one call of ours that has not ended.
+type request struct {
+	id        int64
+	call      *call
+	silent    bool             // the peer is never told that it was abandoned
+	sent      bool             // its frame was handed to the link
+	streaming bool             // it stays until either side ends it
+	stream    transport.Stream // that brings its answer
+	via       transport.Stream // that it was sent on, being part of what the peer has asked there; else Main
+	deadline  instant          // 0 for never
+	timeout   time.Duration    // what progress begins anew; 0 when it does not
+	limit     instant          // when it is over whatever comes; 0 where there is no deadline
+	remaining time.Duration    // what remained when the deadline was suspended
+	suspended bool             // the peer asks something for it, and is being served
+	probe     bool             // nobody waits for it: its answer is a sign of life
+	position  int              // in pending.byDeadline; -1 outside
+}
+
+// brief reports whether somebody waits for the request, and not for ever.
+func (r *request) brief() bool { return !r.streaming && !r.probe }
+
+// pending holds the requests that have not ended, by id and by deadline.
+type pending struct {
+	byID       map[int64]*request
+	byDeadline requestHeap
+	free       []*request // at most maxFree, so that a call allocates nothing here
+	calls      int        // how many somebody waits for that will end by themselves
+	lastID     int64      // the highest id ever accepted
+}
+
+const maxFree = 64
+
+// park gives up what is kept for later requests, when there is none now.
+func (p *pending) park() {
+	if len(p.byID) == 0 {
+		p.byID, p.byDeadline, p.free = nil, nil, nil
+	}
+}
+
+func (p *pending) len() int { return len(p.byID) }
+
+func (p *pending) add(added request) {
+	if p.byID == nil {
+		p.byID = make(map[int64]*request)
+	}
+	r := p.reuse()
+	*r = added
+	r.position = -1
+	p.byID[r.id] = r
+	p.lastID = max(p.lastID, r.id)
+	if r.brief() {
+		p.calls++
+	}
+	if r.deadline != 0 {
+		heap.Push(&p.byDeadline, r)
+	}
+}
+
+// postpone moves a deadline.
+func (p *pending) postpone(r *request, deadline instant) {
+	r.deadline = deadline
+	heap.Fix(&p.byDeadline, r.position)
+}
+
+func (p *pending) reuse() *request {
+	last := len(p.free) - 1
+	if last < 0 {
+		return new(request)
+	}
+	r := p.free[last]
+	p.free = p.free[:last]
+	return r
+}
+
+// take removes a request and returns it as it was.
+func (p *pending) take(id int64) (request, bool) {
+	r, ok := p.byID[id]
+	if !ok {
+		return request{}, false
+	}
+	delete(p.byID, id)
+	if r.position >= 0 {
+		heap.Remove(&p.byDeadline, r.position)
+	}
+	taken := *r
+	if taken.brief() {
+		p.calls--
+	}
+	*r = request{}
+	if len(p.free) < maxFree {
+		p.free = append(p.free, r)
+	}
+	return taken, true
+}
+
+// ids lists what is pending in order, since map order is random.
+func (p *pending) ids() []int64 {
+	ids := make([]int64, 0, len(p.byID))
+	for id := range p.byID {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (p *pending) deadline() instant {
+	if len(p.byDeadline) == 0 {
+		return 0
+	}
+	return p.byDeadline[0].deadline
+}
+
+// requestHeap orders by deadline, then by id, so that equal histories expire
+// in equal order.
+type requestHeap []*request
+
+func (h requestHeap) Len() int { return len(h) }
+
+func (h requestHeap) Less(i, j int) bool {
+	if h[i].deadline != h[j].deadline {
+		return h[i].deadline < h[j].deadline
+	}
+	return h[i].id < h[j].id
+}
+
+func (h requestHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].position, h[j].position = i, j
+}
+
+func (h *requestHeap) Push(x any) {
+	r := x.(*request)
+	r.position = len(*h)
+	*h = append(*h, r)
+}
+
+func (h *requestHeap) Pop() any {
+	last := len(*h) - 1
+	r := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	r.position = -1
+	return r
+}
+
+// progressed has the progress of a request begin its timeout anew, where that was
+// asked for. It returns nil when nobody waits for the request.
+func (p *pending) progressed(id int64, now instant) *request {
+	r := p.byID[id]
+	switch {
+	case r == nil || r.probe:
+		return nil
+	case r.timeout == 0:
+	case r.suspended:
+		r.remaining = r.timeout
+	default:
+		p.postpone(r, min(now+r.timeout, r.limit))
+	}
+	return r
+}
+
+// suspend has the requests of a stream wait for as long as the peer is being
+// served in what it asks for their sake, and no longer than their limit. On a
+// byte stream that may be any of them.
+func (p *pending) suspend(stream transport.Stream, now instant) {
+	for _, r := range p.byID {
+		if r.stream == stream && r.sent && r.position >= 0 && !r.suspended {
+			r.suspended, r.remaining = true, r.deadline-now
+			p.postpone(r, r.limit)
+		}
+	}
+}
+
+// resume gives the requests of a stream the time that remained.
+func (p *pending) resume(stream transport.Stream, now instant) {
+	for _, r := range p.byID {
+		if r.stream == stream {
+			p.resumeOne(r, now)
+		}
+	}
+}
+
+func (p *pending) resumeOne(r *request, now instant) {
+	if r.suspended {
+		r.suspended = false
+		p.postpone(r, min(now+r.remaining, r.limit))
+	}
+}
+
+// markSent notes whether the link has the frame of a request.
+func (p *pending) markSent(id int64, sent bool) {
+	if r, ok := p.byID[id]; ok {
+		r.sent = sent
+	}
+}
+
+// awaited counts the requests that somebody waits for: all but the probe.
+func (p *pending) awaited(probe int64) int {
+	if _, probing := p.byID[probe]; probing {
+		return len(p.byID) - 1
+	}
+	return len(p.byID)
+}
+
+// unanswered says what became of a request whose answer will not come.
+func (r *request) unanswered() Delivery {
+	if r.sent {
+		return Unknown
+	}
+	return NotSent
+}
+
+// maxTombstones is how many are kept; the oldest go first.
+const maxTombstones = 4096
+
+// tombstones remembers requests that ended without their answer, so that an
+// answer that still comes is known as late (ADR-0005). It only classifies:
+// what has no entry is never delivered either.
+type tombstones struct {
+	byID    map[int64]tombstone
+	order   []int64 // oldest first; entries all live equally long
+	sweepAt instant // 0 while there is nothing to sweep
+}
+
+// A tombstone says how a request ended, until it expires.
+type tombstone struct {
+	cause  Cause
+	expiry instant
+}
+
+func (t *tombstones) len() int { return len(t.byID) }
+
+func (t *tombstones) add(id int64, added tombstone, sweepAt instant) {
+	if t.byID == nil {
+		t.byID = make(map[int64]tombstone)
+	}
+	if len(t.order) == maxTombstones {
+		t.removeOldest()
+	}
+	t.byID[id] = added
+	t.order = append(t.order, id)
+	if t.sweepAt == 0 {
+		t.sweepAt = sweepAt
+	}
+}
+
+// look says how a request ended, or 0 when there is no tombstone for it.
+func (t *tombstones) look(id int64, now instant) Cause {
+	if found, ok := t.byID[id]; ok && now < found.expiry {
+		return found.cause
+	}
+	return 0
+}
+
+// sweep removes what has expired, when it is due.
+func (t *tombstones) sweep(now instant, every time.Duration) {
+	if !passed(now, t.sweepAt) {
+		return
+	}
+	for len(t.order) > 0 && t.byID[t.order[0]].expiry <= now {
+		t.removeOldest()
+	}
+	t.sweepAt = now + every
+	if len(t.order) == 0 {
+		*t = tombstones{}
+	}
+}
+
+func (t *tombstones) removeOldest() {
+	delete(t.byID, t.order[0])
+	t.order = t.order[1:]
+}
+
+// tombstoneLife covers the longest way a reply can come late: a whole request,
+// a whole handshake and a whole backoff, and a margin for jitter (ADR-0005).
+func (o *Options) tombstoneLife() time.Duration {
+	return o.RequestTimeout + o.InitTimeout + o.BackoffMax + 5*time.Second
+}

@@ -1,0 +1,452 @@
+//bowline:pure
+
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// An ending is how a request ends.
+type ending struct {
+	cause    Cause
+	delivery Delivery
+	err      error
+}
+
+// settle ends a request, and is the only way one ends: reply, deadline,
+// cancellation, loss, refusal and shutdown all come here, each with a request
+// that nobody else holds any more (ADR-0003).
+func (c *core) settle(now instant, r request, e ending, reply *event) {
+	fx := effect{kind: settle, id: r.id, call: r.call, cause: e.cause, delivery: e.delivery, err: e.err}
+	if reply != nil {
+		fx.payload = reply.payload
+	} else if r.sent {
+		c.tombstones.add(r.id, tombstone{e.cause, now + c.options.tombstoneLife()}, now+c.options.TombstoneSweep)
+	}
+	if !r.probe {
+		c.emit(fx)
+	}
+}
+
+func (c *core) onCallMade(now instant, ev *event) {
+	if cause, err := c.refusal(ev); err != nil {
+		c.settle(now, request{id: ev.out.id, call: ev.out.call}, ending{cause, NotSent, err}, nil)
+		return
+	}
+	r := request{id: ev.out.id, call: ev.out.call, silent: ev.silent, streaming: ev.streaming, via: ev.out.stream}
+	if ev.timeout > 0 {
+		r.deadline, r.limit = now+ev.timeout, now+max(ev.limit, ev.timeout)
+	}
+	if ev.restarts {
+		r.timeout = ev.timeout
+	}
+	c.pending.add(r)
+	c.send(ev.out)
+}
+
+func (c *core) onNoticeMade(now instant, ev *event) {
+	if cause, err := c.refusal(ev); err != nil {
+		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, err}, nil)
+		return
+	}
+	c.send(ev.out)
+}
+
+// refusal says why new work cannot be taken now, or nil.
+func (c *core) refusal(ev *event) (Cause, error) {
+	state := c.state()
+	switch {
+	case state == Closing:
+		return ShutDown, c.reason
+	case c.draining && !c.lastWords(ev):
+		return Refused, ErrDraining
+	case state != Ready && !(state == Initializing && ev.handshake):
+		return Refused, &StateError{State: state, Reason: c.reason}
+	case ev.epoch != c.epoch:
+		return Refused, ErrStale
+	case c.pending.byID[ev.out.id] != nil:
+		return Refused, errIDInUse
+	default:
+		return 0, nil
+	}
+}
+
+// lastWords reports whether new work is part of a request still being served
+// while the Conn drains. A peer that has ended answers no more calls.
+func (c *core) lastWords(ev *event) bool {
+	return ev.serving && (ev.kind == notificationMade || !c.ended)
+}
+
+// onReplied settles the request that was answered. An answer to a request that
+// was not sent yet is a guess of the peer's.
+func (c *core) onReplied(now instant, ev *event) {
+	waiting, ok := c.pending.byID[ev.id]
+	switch {
+	case ok && waiting.sent:
+		r, _ := c.pending.take(ev.id)
+		e := ending{Answered, Sent, nil}
+		if ev.fault != nil {
+			e = ending{PeerError, Sent, ev.fault}
+		}
+		c.settle(now, r, e, ev)
+		if r.stream != ev.stream || !ev.last {
+			c.endStream(r.stream) // it has done what it was for
+		}
+	case !ok && ev.id > 0 && ev.id <= c.pending.lastID:
+		c.emit(effect{kind: late, id: ev.id, epoch: c.epoch, cause: c.tombstones.look(ev.id, now)})
+	default:
+		c.emit(effect{kind: unknown, id: ev.id, epoch: c.epoch})
+	}
+}
+
+// onProgressed hands progress to the caller of a pending request, and drops
+// what comes too late.
+func (c *core) onProgressed(now instant, ev *event) {
+	if r := c.pending.progressed(ev.id, now); r != nil {
+		c.emit(effect{kind: progress, id: ev.id, call: r.call, method: ev.method, payload: ev.payload})
+	}
+}
+
+func (c *core) onCallLeft(now instant, ev *event) {
+	cause := Cancelled
+	if ev.timeout < 0 { // its context's own deadline
+		cause = TimedOut
+	}
+	if ev.out.call == nil {
+		c.abandon(now, ev.id, cause, ev.err)
+	} else if c.outbound.withdraw(ev.out.call) {
+		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, ev.err}, nil)
+	}
+}
+
+func (c *core) expireRequests(now instant) {
+	for passed(now, c.pending.deadline()) {
+		c.abandon(now, c.pending.byDeadline[0].id, TimedOut, ErrTimedOut)
+	}
+}
+
+// abandon ends a request that nobody waits for any more, and tells the peer
+// once if the request may have reached it.
+func (c *core) abandon(now instant, id int64, cause Cause, err error) {
+	r, ok := c.pending.take(id)
+	if !ok {
+		return // it has just ended otherwise
+	}
+	c.settle(now, r, ending{cause, r.unanswered(), err}, nil)
+	if !r.sent {
+		c.outbound.drop(id)
+		return
+	}
+	if !r.silent {
+		if cancel := c.dialect.Cancel(id, err); cancel.Method != "" {
+			c.send(cancel.notification(jsonrpc.IntegerID(id), new(transport.Route)))
+		}
+	}
+	c.endStream(r.stream)
+}
+
+// abandonStreaming ends the requests that would stay for ever.
+func (c *core) abandonStreaming(now instant) {
+	for _, id := range c.pending.ids() {
+		if c.pending.byID[id].streaming {
+			c.abandon(now, id, ShutDown, ErrDraining)
+		}
+	}
+}
+
+// settleAll ends every request, and every notification still queued, in this
+// one step.
+func (c *core) settleAll(now instant, cause Cause, why Reason, unsent []transport.Tag) {
+	c.settlePending(now, cause, why, unsent)
+	for _, out := range c.outbound.take() {
+		if out.notification {
+			c.settle(now, request{call: out.call}, ending{cause, NotSent, why}, nil)
+		}
+	}
+	c.outbound = outbound{}
+}
+
+// settlePending ends every request in id order.
+func (c *core) settlePending(now instant, cause Cause, why Reason, unsent []transport.Tag) {
+	for _, id := range c.pending.ids() {
+		r, _ := c.pending.take(id)
+		if !r.sent {
+			c.outbound.drop(id)
+		} else if slices.Contains(unsent, transport.Tag(id)) {
+			r.sent = false
+		}
+		c.settle(now, r, ending{cause, r.unanswered(), why}, nil)
+	}
+}
+
+// onStreamOpened gives a new stream its first credit. One for a request that
+// has ended meanwhile is ended too.
+func (c *core) onStreamOpened(now instant, ev *event) {
+	if ev.id != 0 {
+		r, ok := c.pending.byID[ev.id]
+		if !ok {
+			c.emit(effect{kind: endStream, epoch: c.epoch, stream: ev.stream})
+			return
+		}
+		r.stream = ev.stream
+		c.pending.resumeOne(r, now) // what is asked elsewhere is not for its sake
+	}
+	c.streams.add(ev.stream, ev.id)
+	c.emit(effect{kind: grant, epoch: c.epoch, stream: ev.stream, frames: c.options.Credit})
+}
+
+// onStreamLost hears that a stream is over while the link lives on: it takes
+// along what belongs to it, and nothing else.
+func (c *core) onStreamLost(now instant, ev *event) {
+	s := c.streams.find(ev.stream)
+	switch {
+	case s == nil:
+	case ev.resumable:
+		c.streams.interrupt(s, now, c.options, ev.timeout, ev.random)
+	case s == &c.streams.main: // nothing belongs to it
+	default:
+		c.streams.drop(s.number)
+		c.abandonStream(now, s, ev.reason)
+	}
+}
+
+// abandonStream ends what only this stream could have carried on: the request
+// that it was to answer, or those that nobody hears the answers of.
+func (c *core) abandonStream(now instant, s *stream, why Reason) {
+	if s.request != 0 {
+		if r, ok := c.pending.take(s.request); ok {
+			c.settle(now, r, ending{LinkLost, r.unanswered(), why}, nil)
+		}
+		return
+	}
+	for _, request := range s.requests {
+		c.cancelIncoming(now, request)
+	}
+	for _, id := range c.pending.ids() { // what the handlers have asked in return
+		if c.pending.byID[id].via == s.number {
+			r, _ := c.pending.take(id)
+			c.outbound.drop(id)
+			c.settle(now, r, ending{LinkLost, r.unanswered(), why}, nil)
+		}
+	}
+}
+
+// endStream ends a stream from this side.
+func (c *core) endStream(number transport.Stream) {
+	s := c.streams.find(number)
+	if s == nil || number == transport.Main {
+		return
+	}
+	c.streams.drop(number)
+	if s.request == 0 || !s.complete { // else the peer has ended it
+		c.emit(effect{kind: endStream, epoch: c.epoch, stream: number})
+	}
+}
+
+// finishStream ends a stream that brings nothing more, once nothing is owed on
+// it either.
+func (c *core) finishStream(now instant, number transport.Stream) {
+	s := c.streams.find(number)
+	switch {
+	case s == nil || !s.complete:
+	case s.request != 0:
+		c.streams.drop(number)
+		c.abandonStream(now, s, Reason{StreamLost, transport.ErrPeerClosed})
+	case len(s.requests) == 0:
+		if last := c.outbound.lastReply(number); last != nil {
+			last.last = true // the end must not overtake it
+			c.streams.drop(number)
+			return
+		}
+		c.endStream(number)
+	}
+}
+
+// reply sends an answer to the peer. The last one ends a stream that the peer
+// has begun.
+func (c *core) reply(out outboundFrame) {
+	out.last = out.last || c.streams.isLastReply(out.stream)
+	c.send(out)
+}
+
+// send offers a frame to the link, behind what waits already.
+func (c *core) send(out outboundFrame) {
+	if !c.outbound.empty() {
+		c.outbound.add(out)
+		return
+	}
+	c.transmit(out)
+}
+
+func (c *core) transmit(out outboundFrame) {
+	c.pending.markSent(out.id, true)
+	c.emit(effect{kind: transmit, epoch: c.epoch, out: out})
+}
+
+// onBusy takes a frame back that the link had no room for. The shell gives
+// everything behind it back too, in order, so nothing overtakes.
+func (c *core) onBusy(now instant, ev *event) {
+	out := ev.out
+	c.pending.markSent(out.id, false)
+	if c.outbound.refused(&out, now, ev.tried, ev.moved) {
+		c.refuseBusy(now, out)
+		return
+	}
+	c.outbound.retryLater(out, now, ev.random)
+}
+
+func (c *core) refuseBusy(now instant, out outboundFrame) {
+	switch r, ok := c.pending.take(out.id); {
+	case ok && r.probe:
+		c.liveness.asked = false // the peer was not
+	case ok:
+		c.settle(now, r, ending{Refused, NotSent, transport.ErrBusy}, nil)
+	case out.notification:
+		c.settle(now, request{call: out.call}, ending{Refused, NotSent, transport.ErrBusy}, nil)
+	}
+}
+
+// retrySends offers what waits again, or gives up a link that takes nothing.
+func (c *core) retrySends(now instant, ev *event) {
+	if ev.moved {
+		c.outbound.stuckAt = 0
+	}
+	switch {
+	case passed(now, c.outbound.stuckAt):
+		c.lose(now, Reason{PeerNotReading, fmt.Errorf("nothing could be written for %v", stuckAfter)}, ev.random, 0, nil)
+	case passed(now, c.outbound.retryAt):
+		c.flush()
+	}
+}
+
+// onWritable hears that the link has room again.
+func (c *core) onWritable() {
+	c.outbound.stuckAt = 0
+	c.flush()
+}
+
+// flush offers everything that waits; what the link refuses comes straight
+// back by onBusy.
+func (c *core) flush() {
+	for _, out := range c.outbound.take() {
+		c.transmit(out)
+	}
+}
+
+// onFailed hears that a message did not go out although the link lives on. A
+// reply that cannot be sent, being too large, is replaced by an error.
+func (c *core) onFailed(now instant, ev *event) {
+	r, ok := c.pending.take(ev.out.id)
+	switch {
+	case ok:
+		c.streams.drop(r.stream)
+		r.sent = !ev.unsent
+		c.settle(now, r, ending{failureCause(ev.err, ev.unsent), r.unanswered(), ev.err}, nil)
+	case ev.out.notification:
+		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err, true), NotSent, ev.err}, nil)
+	case !ev.out.answers.IsZero() && !errors.Is(ev.err, transport.ErrNoRoute):
+		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
+		// What was offered behind it is about to come back, and must not overtake.
+		c.outbound.retryLater(outboundFrame{
+			stream: ev.out.stream, reply: true, last: ev.out.last,
+			frame: jsonrpc.AppendError(nil, ev.out.answers, fault), route: errorRoute(ev.out.answers, fault.Code),
+		}, now, ev.random)
+	}
+}
+
+// onRequested serves a request, queues it, or refuses it: never all of them
+// at once, however many the peer sends.
+func (c *core) onRequested(now instant, ev *event) {
+	request := ev.incoming
+	next, fault := c.incoming.judge(request, c.options, c.draining)
+	if next == refuseIt {
+		frame := jsonrpc.AppendError(nil, request.key.id, fault)
+		c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, fault.Code), reply: true})
+		return
+	}
+	c.incoming.hold(request)
+	if c.streams.asked(request) {
+		c.pending.suspend(request.key.stream, now)
+	}
+	if next == serveIt {
+		c.serve(request)
+	} else {
+		c.incoming.waiting = append(c.incoming.waiting, request)
+	}
+}
+
+func (c *core) serve(request *Incoming) {
+	c.incoming.serve(request)
+	c.emit(effect{kind: serve, incoming: request, epoch: c.epoch})
+	if request.streaming && c.draining {
+		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
+	}
+}
+
+// onCancelled hears that the peer has abandoned one of its requests, or ends a
+// streaming one of ours.
+func (c *core) onCancelled(now instant, ev *event) {
+	if request, ok := c.incoming.named(ev.incoming.key); ok {
+		c.cancelIncoming(now, request)
+		return
+	}
+	id, _ := ev.incoming.key.id.Int64()
+	if ours, ok := c.pending.byID[id]; ok && ours.streaming && ours.sent {
+		r, _ := c.pending.take(id)
+		c.settle(now, r, ending{LinkLost, Unknown, Reason{PeerEnded, ErrPeerCancelled}}, nil)
+		c.endStream(r.stream)
+	} // else it is finished, or was never made: cancellation races are normal
+}
+
+// cancelIncoming ends the context of a request being served, or forgets one
+// that waits. Its answer, if it still comes, is not sent.
+func (c *core) cancelIncoming(now instant, request *Incoming) {
+	c.answered(now, request)
+	if c.incoming.cancel(request) {
+		c.emit(effect{kind: cancelServing, incoming: request, err: ErrPeerCancelled})
+	}
+	c.finishStream(now, request.key.stream)
+}
+
+// answered notes that the answer to a request of the peer's is at hand, or will
+// not be given.
+func (c *core) answered(now instant, request *Incoming) {
+	if c.streams.answered(request) {
+		c.pending.resume(request.key.stream, now)
+	}
+}
+
+// onHandled sends the answer of a handler that has returned, and gives its
+// place to those that wait.
+func (c *core) onHandled(now instant, ev *event) {
+	answer, known := c.incoming.finish(ev.incoming)
+	if !known {
+		return // of an incarnation that is over
+	}
+	if answer {
+		c.answered(now, ev.incoming)
+		c.reply(ev.out)
+	}
+	for next := c.incoming.next(c.options.MaxServing); next != nil; next = c.incoming.next(c.options.MaxServing) {
+		c.serve(next)
+	}
+}
+
+// onMalformed counts a frame that is no message, and gives up on a peer that
+// sends nothing else.
+func (c *core) onMalformed(now instant, ev *event) {
+	c.emit(effect{kind: violation, epoch: c.epoch, err: ev.err})
+	c.malformedRun++
+	if c.malformedRun >= c.options.MaxMalformed {
+		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames in a row, the last: %w", c.malformedRun, ev.err)}, ev.random, 0, nil)
+		return
+	}
+	if ev.out.frame != nil {
+		c.reply(ev.out)
+	}
+}
