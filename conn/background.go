@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// Go runs f in the background, on a goroutine of its own, through every loss and
-// every Run, until f returns. Its context ends with the Reason when the Conn
-// closes for good. The Run in which that happens waits for f for at most
-// Options.StopGrace, and names in its *StuckError what has not returned then.
-// Hooks.Panic is told of a panic of f, under the same name.
+// Go runs f on a goroutine of its own for as long as f takes, whatever becomes of
+// links and Runs meanwhile. The context ends, with the Reason, when the Conn
+// closes for good. Run then waits for f for at most Options.StopGrace, and names
+// it in a *StuckError if it is still running. A panic of f is reported to
+// Hooks.Panic under the same name.
 //
-// Go reports false, and does not run f, when the Conn is closing or closed. The
-// context does not end while the Conn is never run.
+// Go returns false, without running f, if the Conn is closing or closed. The
+// context of f does not end as long as the Conn is never run.
 func (c *Conn) Go(name string, f func(context.Context)) bool {
 	return c.inBackground().add(name, func(ctx context.Context) {
 		c.reportPanic(name, guard(func() error { f(ctx); return nil }))
 	})
 }
 
-// background is what Go has begun. Most Conns have none.
+// background holds the functions that Go has begun. Most Conns have none.
 type background struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -36,8 +36,8 @@ type backgroundTask struct {
 	done chan struct{}
 }
 
-// inBackground makes that of a Conn. Where the Conn closes at the same time,
-// either of both sees the other.
+// inBackground returns the background of a Conn, and creates it if necessary. A
+// Conn that closes at the same time either ends it, or is seen to be closing.
 func (c *Conn) inBackground() *background {
 	if c.background.Load() == nil {
 		none := new(background)
@@ -72,7 +72,7 @@ func (b *background) remove(t *backgroundTask) {
 	b.running = slices.DeleteFunc(b.running, func(other *backgroundTask) bool { return other == t })
 }
 
-// end ends their context.
+// end ends the context of all functions.
 func (b *background) end(why error) {
 	if b == nil {
 		return
@@ -83,8 +83,8 @@ func (b *background) end(why error) {
 	b.cancel(why)
 }
 
-// await waits for those whose context has ended, for at most the grace, and
-// names those that still run.
+// await waits for the functions whose context has ended, for at most the grace,
+// and returns the names of those that still run.
 func (b *background) await(grace time.Duration) (running []string) {
 	patience := time.NewTimer(grace)
 	defer patience.Stop()
@@ -107,7 +107,7 @@ func (b *background) await(grace time.Duration) (running []string) {
 	return running
 }
 
-// ending lists those whose context has ended.
+// ending lists the functions whose context has ended and that still run.
 func (b *background) ending() []*backgroundTask {
 	if b == nil {
 		return nil

@@ -10,45 +10,47 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Request is one call to the peer.
+// A Request describes one call to the peer. Only Method is required.
 type Request struct {
 	Method string
 	Params json.RawMessage // an object or array; nil for none
 
-	// Name and Version are for the transport, see transport.Route.
+	// Name and Version tell the transport how to route the request; see
+	// transport.Route. The peer does not see them on a byte stream.
 	Name    string
 	Version string
 
-	// MessageFor makes the message of one attempt, where that depends on the id of
-	// the request or on the incarnation that the attempt is for. The Conn calls it
-	// on the calling goroutine, while it is ready or its handshake runs, before
-	// each attempt. An error, or a panic, ends the call as refused and not sent.
-	// A message without a method has that of the Request. Nil: the message is
+	// MessageFor builds the message of one attempt, if that depends on the id of
+	// the request or on the incarnation that it is for. Call calls it on the
+	// calling goroutine before each attempt, while the Conn is ready or its
+	// handshake runs. An error or a panic ends the call as Refused and NotSent.
+	// If the message has no method, Method is used. Nil: every attempt sends
 	// Method, Params, Name and Version.
 	MessageFor func(id int64, epoch uint64) (Message, error)
 
-	// Epoch is the incarnation the call is for: where another is present it is
-	// refused with ErrStale, not sent. Zero: whichever is present when it is
-	// sent.
+	// Epoch binds the call to one incarnation. If another is present, the call
+	// fails with ErrStale and is not sent. Zero: the call is for whichever
+	// incarnation is present.
 	Epoch uint64
 
-	// Timeout ends an attempt if no answer has come, and the call with it.
-	// Zero: Options.RequestTimeout. Negative: only the context bounds it. It
-	// begins anew with each attempt, and does not run between them: the context
-	// bounds the whole.
+	// Timeout bounds each attempt. If it expires, the call ends as TimedOut. It
+	// starts when an attempt has a send slot, and again on each retry. Waiting for
+	// a slot, for the Conn to be ready or between attempts does not count; only
+	// ctx bounds that. Zero: Options.RequestTimeout. Negative: no timeout.
 	Timeout time.Duration
 
-	// ProgressRestarts has each notification of progress begin the timeout
-	// anew, but never beyond MaxTimeout after the attempt was made.
+	// ProgressRestarts restarts the timeout with each progress notification for
+	// this request, up to MaxTimeout.
 	ProgressRestarts bool
 
-	// MaxTimeout bounds an attempt whose timeout is prolonged: by its progress,
-	// or because the peer is being served in what it asks in order to answer.
-	// Less than the timeout prolongs nothing. Zero: ten times the timeout.
+	// MaxTimeout bounds an attempt whose timeout is extended, either by progress
+	// or because the peer waits for this side to answer a request that it made
+	// for this call. A value below the timeout extends nothing. Zero: ten times
+	// the timeout.
 	MaxTimeout time.Duration
 
-	// WaitForReady waits for the Conn to become ready, until the context ends,
-	// instead of failing at once.
+	// WaitForReady makes Call wait until the Conn is ready, or ctx ends. Without
+	// it, a call on a Conn that is not ready fails at once with a *StateError.
 	WaitForReady bool
 
 	// Retries is how many more times Call may send the request, each time under
@@ -70,55 +72,57 @@ type Request struct {
 	// and invalid request.
 	Retries int
 
-	// Repeatable says that to execute the request twice does no harm.
+	// Repeatable declares that the peer may execute the request twice without
+	// harm. Set it for reads only, or where the peer promises idempotence.
 	Repeatable bool
 
 	// OnAttempt is called with each attempt that has ended and will be followed
 	// by another. Call calls it on the calling goroutine, before it waits.
 	OnAttempt func(Attempt)
 
-	// OnProgress is handed the params of progress notifications, on the
-	// calling goroutine, before Call returns. While it runs, only the newest
-	// progress is kept.
+	// OnProgress is called with the params of each progress notification for this
+	// request, on the calling goroutine, before Call returns. If notifications
+	// arrive while OnProgress runs, only the newest of them is kept.
 	OnProgress func(params json.RawMessage)
 
-	// Silent keeps the peer from being told when the call is abandoned.
+	// Silent keeps the Conn from sending a cancellation notification when the
+	// call ends early.
 	Silent bool
 
-	// Streaming is for a request that stays until either side ends it: only
-	// the context bounds it, and Close ends it first.
+	// Streaming marks a request that stays open until either side ends it. It
+	// has no timeout; only ctx bounds it. Close ends it before anything else.
 	Streaming bool
 }
 
-// An origin is on whose behalf a message is made: the program's, a
-// handshake's or, when that of a handler, a request's of the peer.
-type origin struct {
+// A sender is who sends a message: the program if both fields are nil, else the
+// handshake, or the handler of one of the peer's requests.
+type sender struct {
 	handshake *Incarnation
 	serving   *Incoming
 }
 
-// epoch is the incarnation a notification is encoded for: the origin's own, or
-// the present one.
-func (o origin) epoch(c *Conn) uint64 {
+// epoch is the incarnation that a notification is for: the sender's own, or the
+// present one.
+func (s sender) epoch(c *Conn) uint64 {
 	switch {
-	case o.handshake != nil:
-		return o.handshake.epoch
-	case o.serving != nil:
-		return o.serving.Epoch
+	case s.handshake != nil:
+		return s.handshake.epoch
+	case s.serving != nil:
+		return s.serving.Epoch
 	default:
 		return c.status.Load().Epoch
 	}
 }
 
-// stream is where a message of that origin goes.
-func (o origin) stream() transport.Stream {
-	if o.serving != nil {
-		return o.serving.key.stream
+// stream is the stream that the sender's messages go out on.
+func (s sender) stream() transport.Stream {
+	if s.serving != nil {
+		return s.serving.key.stream
 	}
 	return transport.Main
 }
 
-// A call is a caller who waits. The loop settles it exactly once.
+// A call is a caller who waits for an outcome. The loop settles it exactly once.
 type call struct {
 	done     chan outcome         // capacity one: settling never blocks
 	progress chan json.RawMessage // capacity one, the newest; nil when nobody listens
@@ -133,7 +137,7 @@ type outcome struct {
 	result json.RawMessage
 }
 
-// newCall takes a call from the pool, holding the send slot just acquired.
+// newCall takes a call from the pool. It holds the send slot just acquired.
 func (c *Conn) newCall() *call {
 	waiting, ok := c.calls.Get().(*call)
 	if !ok {
@@ -143,8 +147,8 @@ func (c *Conn) newCall() *call {
 	return waiting
 }
 
-// settle hands over the one outcome. The loop alone calls it. A second outcome
-// would be a fault of the core's: it is a panic, not a lost reply.
+// settle hands the outcome to the caller. Only the loop calls it. A second
+// outcome is a bug in the core, so it panics rather than lose a reply.
 func (c *call) settle(o outcome) {
 	if c.settled {
 		panic("conn: a request was settled twice")
@@ -161,8 +165,8 @@ func (c *call) releaseSlot() {
 	}
 }
 
-// offer hands progress on, and reports whether it has replaced some that was
-// not picked up yet. The loop alone calls it.
+// offer hands progress to the caller. It reports whether that replaced progress
+// that the caller had not picked up. Only the loop calls it.
 func (c *call) offer(params json.RawMessage) (replaced bool) {
 	if c.progress == nil {
 		return false
@@ -176,14 +180,18 @@ func (c *call) offer(params json.RawMessage) (replaced bool) {
 	return replaced
 }
 
-// Call makes a request and waits for its one outcome: the result, or a
-// *CallError. It returns at the end of ctx at the latest. The result is the
-// caller's.
+// Call sends a request and waits for its result. Every error it returns is a
+// *CallError, which says how the call ended and whether the peer can have
+// executed the request; see NotExecuted.
+//
+// Call returns when ctx ends, whatever the peer does. By default it fails at
+// once if the Conn is not ready, and sends the request at most once; see
+// Request.WaitForReady and Request.Retries. The result belongs to the caller.
 func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
-	return c.call(ctx, r, origin{})
+	return c.call(ctx, r, sender{})
 }
 
-func (c *Conn) call(ctx context.Context, r Request, by origin) (json.RawMessage, error) {
+func (c *Conn) call(ctx context.Context, r Request, by sender) (json.RawMessage, error) {
 	if by.handshake != nil {
 		r.Epoch = by.handshake.epoch
 	}
@@ -191,15 +199,15 @@ func (c *Conn) call(ctx context.Context, r Request, by origin) (json.RawMessage,
 		r.Epoch, r.Retries, r.WaitForReady = by.serving.Epoch, 0, false
 	}
 	c.counters.calls.Add(1)
-	m := making{conn: c, request: r, by: by, id: c.nextID()}
-	m.begin(ctx)
-	o := m.whole(ctx)
+	a := attempts{conn: c, request: r, by: by, id: c.nextID()}
+	a.begin(ctx)
+	o := a.run(ctx)
 	c.counters.settled()[o.cause][o.delivery].Add(1)
-	return o.result, m.end(o)
+	return o.result, a.end(o)
 }
 
-// nextID draws the id of a request to come: positive, rising, never reused in
-// the life of the Conn.
+// nextID returns the id for a new request. Ids are positive, rise, and are never
+// reused in the life of a Conn.
 func (c *Conn) nextID() int64 { return c.lastID.Add(1) }
 
 func (c *Conn) timeout(r *Request) time.Duration {
@@ -213,7 +221,7 @@ func (c *Conn) timeout(r *Request) time.Duration {
 	}
 }
 
-// limit is what the timeout may be prolonged to.
+// limit is what the timeout may be extended to.
 func (c *Conn) limit(r *Request) time.Duration {
 	if r.MaxTimeout > 0 {
 		return r.MaxTimeout
@@ -221,7 +229,8 @@ func (c *Conn) limit(r *Request) time.Duration {
 	return 10 * c.timeout(r)
 }
 
-// await waits for the outcome, hands on progress, and gives up when ctx ends.
+// await waits for the outcome, and passes progress on to OnProgress meanwhile.
+// When ctx ends it asks the loop to settle the call.
 func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) outcome {
 	leaving := ctx.Done()
 	for {
@@ -242,8 +251,8 @@ func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) o
 	}
 }
 
-// leave asks the loop to settle a call whose context has ended. It does so at
-// once, or has done so already.
+// leave asks the loop to settle a call whose context has ended. The loop does so
+// at once, unless the call is settled already.
 func (c *Conn) leave(ctx context.Context, ev event) {
 	ev.kind, ev.err = callLeft, context.Cause(ctx)
 	if leavingCause(ctx) == TimedOut {
@@ -259,13 +268,14 @@ func leavingCause(ctx context.Context) Cause {
 	return Cancelled
 }
 
-// Notify sends a notification. It returns nil once the link has taken it; the
-// peer may still not get it. It waits for room until ctx ends.
+// Notify sends a notification. It returns nil once the link has accepted it,
+// which does not mean that the peer has received it. If the link has no room,
+// Notify waits until ctx ends. Every error is a *CallError.
 func (c *Conn) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return c.notify(ctx, method, params, origin{})
+	return c.notify(ctx, method, params, sender{})
 }
 
-func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage, by origin) error {
+func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage, by sender) error {
 	if err := c.acquireSlot(ctx); err != nil {
 		return &CallError{Method: method, Cause: leavingCause(ctx), Delivery: NotSent, Err: err}
 	}
@@ -288,8 +298,8 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 	return nil
 }
 
-// awaitTaken waits until the link has taken a notification, and withdraws it
-// when ctx ends first.
+// awaitTaken waits until the link has accepted a notification. If ctx ends first,
+// it asks the loop to withdraw the notification.
 func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 	select {
 	case o := <-waiting.done:
@@ -318,7 +328,7 @@ func (c *Conn) acquireSlot(ctx context.Context) error {
 	}
 }
 
-// refusedUnposted is the outcome of a call that no loop would take.
+// refusedUnposted is the outcome of a call that no loop accepts.
 func (c *Conn) refusedUnposted() outcome {
 	if status := c.status.Load(); status.State == Closing {
 		return outcome{ending: ending{ShutDown, NotSent, status.Reason}}

@@ -11,13 +11,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Conn is a connection to one peer that outlives its links. Make one with
-// New or Accept, have Run run, and use the other methods from any goroutine.
+// A Conn is a connection to one peer that outlives its links. Create one with
+// New or Accept, and start it with Run or Start. Its methods are safe for
+// concurrent use.
 type Conn struct {
 	options   Options
 	role      role
 	transport transport.Transport // of an initiator
-	link      transport.Link      // of an acceptor, until Run takes it
+	link      transport.Link      // of an acceptor
 
 	born          time.Time
 	lastID        atomic.Int64
@@ -34,9 +35,8 @@ type Conn struct {
 	gap           *gap          // the loop's: since it was ready; nil while it is, and before it has been
 }
 
-// New makes an initiator: it opens links through t, and opens another, after a
-// delay, whenever one is lost. It does nothing until Run runs. It panics when t
-// is nil.
+// New returns an initiator (a client). Once it runs, it opens a link through t,
+// and another after a delay whenever a link is lost. New panics if t is nil.
 func New(t transport.Transport, o Options) *Conn {
 	if t == nil {
 		panic("conn: New needs a Transport")
@@ -46,8 +46,9 @@ func New(t transport.Transport, o Options) *Conn {
 	return c
 }
 
-// Accept makes an acceptor on a link that a listener was handed. It closes
-// when the link is lost. Run takes the link over. It panics when link is nil.
+// Accept returns an acceptor (a server) for a link that a listener has accepted.
+// Once it runs, it owns the link, and it closes when the link is lost. Accept
+// panics if link is nil.
 func Accept(link transport.Link, o Options) *Conn {
 	if link == nil {
 		panic("conn: Accept needs a Link")
@@ -74,33 +75,33 @@ func newConn(r role, initial State, o Options) *Conn {
 	return c
 }
 
-// Name is Options.Name.
+// Name returns Options.Name.
 func (c *Conn) Name() string { return c.options.Name }
 
-// Owner is Options.Owner.
+// Owner returns Options.Owner.
 func (c *Conn) Owner() any { return c.options.Owner }
 
-// Run starts the Conn and waits for its end. It returns nil after Stop, after
-// Close, when ctx has ended (which means Stop), and when the peer of an acceptor
-// has left in good order; otherwise it returns the Reason that the Conn closed
-// for. Run joins to that a *StuckError if code that the Conn was given still
-// runs, and the error of a link that could not be closed cleanly.
+// Run starts the Conn and waits until it ends. It returns nil after Stop, after
+// Close, when ctx ends (which stops the Conn), and when the peer of an acceptor
+// ends the connection in good order. Otherwise it returns the Reason for which
+// the Conn closed. It joins to that a *StuckError if code that was handed to the
+// Conn is still running, and the error of a link that could not be closed.
 //
-// A panic on the Conn's own goroutine, which also calls Send and Grant of the
-// link, ends Run with a *PanicError. Every call ends as LinkLost, with the
-// delivery Unknown unless the request surely never left. An initiator may then
-// be run again: it keeps its ids and its epochs. A panic in other code that the
-// Conn was given costs only what that code was called for.
+// Run returns ErrRunning if the Conn is running already, and ErrNotRunning if it
+// has closed.
 //
-// If ctx ends with a cause that wraps ErrInterrupted, an initiator does the same
+// If the Conn's own goroutine panics, which also calls Send and Grant of the
+// link, Run returns a *PanicError. All calls end as LinkLost; their delivery is
+// Unknown unless the request was certainly not sent. An initiator may then be run
+// again and keeps its ids and epochs; an acceptor is closed. A panic in other
+// code that was handed to the Conn affects only what that code was called for.
+//
+// If the cause of the end of ctx wraps ErrInterrupted, an initiator does the same
 // without a panic: it ends all calls as LinkLost, closes the link within
-// Options.StopGrace, enters the state Starting for the Reason Interrupted, and
-// Run returns that cause. A supervisor that restarts the Conn this way can call
-// Run again; whoever waits for the Conn to be ready goes on waiting. An acceptor
-// stops instead, and so does a Conn that was stopping or closing.
-//
-// Run returns ErrRunning if the Conn runs already, and ErrNotRunning if it has
-// closed.
+// Options.StopGrace, goes to the state Starting, and Run returns that cause. This
+// is how a supervisor restarts a Conn: it calls Run again, and callers that wait
+// for the Conn to be ready keep waiting. An acceptor stops instead, and so does a
+// Conn that was stopping or closing already.
 func (c *Conn) Run(ctx context.Context) error {
 	over := make(chan error, 1)
 	l, err := c.start(ctx, false, func(err error) { over <- err })
@@ -116,22 +117,22 @@ func (c *Conn) Run(ctx context.Context) error {
 	}
 }
 
-// Start is Run without the wait: it returns once the link of an acceptor is
-// bound, or an initiator has begun to open one. When the Conn ends, over is
-// called once, on a goroutine of the Conn, with what Run would return; Done may
-// be closed a little before. Start itself fails with ErrRunning or ErrNotRunning,
-// as Run does, and then over is not called.
+// Start is Run without the wait. It returns once an acceptor has bound its link,
+// or an initiator has begun to open one. When the Conn ends, it calls over once,
+// on a goroutine of its own, with what Run would return; Done may be closed
+// slightly earlier. If Start fails, with ErrRunning or ErrNotRunning, over is not
+// called.
 //
-// A Conn has a goroutine while there is something to do and for 100 ms after
-// that. An idle Conn has none, and costs only memory.
+// A Conn has a goroutine while it works and for 100 ms after that. An idle Conn
+// has none.
 func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	_, err := c.start(ctx, true, over)
 	return err
 }
 
-// start has a loop run, and watch over the context unless its caller does. It
-// uses a stack of its own: that of Run's caller would never shrink again, and
-// such callers are many and wait for long.
+// start runs a loop, which watches ctx if its caller does not. The loop gets a
+// goroutine of its own even for its first events: they would grow the stack of
+// Run's caller, who is one of many and waits for long.
 func (c *Conn) start(ctx context.Context, watch bool, over func(error)) (l *loop, err error) {
 	begun := make(chan error, 1)
 	go func() {
@@ -174,12 +175,12 @@ func (c *Conn) post(ev event) bool {
 	return l != nil && l.mailbox.post(ev)
 }
 
-// Done is closed when Run has returned and the Conn is closed for good.
+// Done returns a channel that is closed when the Conn has closed for good.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// AwaitReady waits until the Conn is ready. It fails with the Reason when the
-// Conn closes, and with the context's cause, naming what it waited for, when
-// ctx ends first.
+// AwaitReady waits until the Conn is ready. If the Conn closes, AwaitReady
+// returns the Reason. If ctx ends first, AwaitReady returns an error that wraps
+// the cause of that and says what the Conn was waiting for.
 func (c *Conn) AwaitReady(ctx context.Context) error {
 	for {
 		status := c.Status()
@@ -197,7 +198,7 @@ func (c *Conn) AwaitReady(ctx context.Context) error {
 	}
 }
 
-// blame is the most telling reason for not being ready.
+// blame returns the most useful reason for not being ready.
 func (s *Status) blame() Reason {
 	if s.LastFailure.Kind != "" {
 		return s.LastFailure
@@ -205,33 +206,35 @@ func (s *Status) blame() Reason {
 	return s.Reason
 }
 
-// Wake says that the peer is back: a backoff ends now.
+// Wake ends a backoff: the Conn reconnects at once. Call it when the peer is known
+// to be back. In other states it does nothing.
 func (c *Conn) Wake() { c.post(event{kind: woken}) }
 
-// Stop ends every call at once and closes the link within Options.StopGrace.
-// It does not wait; Done tells. It may be called from anywhere, and again.
-// A Conn that is not running stops as soon as Run runs.
+// Stop ends all calls at once and closes the link within Options.StopGrace. It
+// does not wait; use Done for that. It may be called from anywhere, and more than
+// once. A Conn that is not running stops as soon as it is run.
 func (c *Conn) Stop() {
 	c.stopping.Store(true)
 	c.post(event{kind: stopAsked})
 }
 
-// Close takes no new calls, lets what is in flight finish, closes the link and
-// waits until all of that is done. Handlers that still run may call out. What
-// has not finished at ctx's deadline, or after Options.DrainGrace when there
-// is none, is stopped, and Close returns an error that says how much, and that
-// matches context.DeadlineExceeded; one hundredth of the time before a deadline
-// is left for the link to close. When ctx ends otherwise Close stops everything
-// at once and returns the context's cause.
+// Close drains the Conn: it refuses new calls, waits for work in flight, closes
+// the link, and returns when all of that is done. Handlers that are still running
+// may make calls meanwhile.
 //
-// A Conn that is not running, or whose Run ends by a panic or an interruption
-// meanwhile, gives ErrNotRunning, and stops as soon as Run runs.
+// Work that has not finished at the deadline of ctx, or after Options.DrainGrace
+// if ctx has none, is stopped. Then Close returns an error that says how much was
+// left, and that matches context.DeadlineExceeded. If ctx ends for another
+// reason, Close stops everything at once and returns the cause.
+//
+// Close returns ErrNotRunning if the Conn is not running, or if its Run ends by a
+// panic or an interruption meanwhile. Such a Conn stops as soon as it is run.
 func (c *Conn) Close(ctx context.Context) error {
 	grace := c.options.DrainGrace
 	if deadline, ok := ctx.Deadline(); ok {
 		grace = time.Until(deadline) / 100 * 99 // the rest is for the link to close
 	}
-	l := c.running.Load() // the one that is asked, and waited for
+	l := c.running.Load() // a later loop is not waited for
 	asked := l != nil && l.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)})
 	if !asked {
 		c.Stop()
@@ -254,8 +257,7 @@ func (c *Conn) Close(ctx context.Context) error {
 	return c.closed()
 }
 
-// cutShort says what a drain has left undone. To whoever closes that is a
-// deadline that has passed; to whoever called it is not.
+// cutShort returns an error if a drain was stopped before all work had finished.
 func (c *Conn) cutShort() error {
 	why := c.Status().Reason
 	if why.Kind != Drained || why.Err == nil {
@@ -264,7 +266,7 @@ func (c *Conn) cutShort() error {
 	return fmt.Errorf("conn: %w (%w)", why, context.DeadlineExceeded)
 }
 
-// closed tells a Conn that is closed for good from one that is not running.
+// closed returns ErrNotRunning unless the Conn is closed for good.
 func (c *Conn) closed() error {
 	select {
 	case <-c.done:

@@ -6,63 +6,60 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A Dialect says what the protocol above JSON-RPC means by a message. Its
-// methods are pure functions and safe for concurrent use.
+// A Dialect tells the Conn what the protocol above JSON-RPC means by a message.
+// Its methods must be pure functions and safe for concurrent use.
 type Dialect interface {
-	// Classify says what a request or notification is to the Conn itself. It
-	// runs in the link's reading goroutine.
+	// Classify returns the class of a request or notification. It runs in the
+	// goroutine that reads from the link. If it panics, the message is Ordinary.
 	Classify(*jsonrpc.Message) Class
 
-	// Cancel returns the notification that tells the peer that our request id was
-	// abandoned for the given reason. A Message without a method means that there
-	// is no such notification.
+	// Cancel returns the notification that tells the peer that this side has
+	// abandoned its request id, and why. A Message without a method: none is sent.
 	Cancel(id int64, why error) Message
 
-	// Probe returns a request that asks for a sign of life and nothing else. A
-	// Message without a method means that there is no such request.
+	// Probe returns a request that the peer answers without doing anything. A
+	// Message without a method: the peer cannot be probed.
 	Probe() Message
 
-	// Batches reports whether the peer may send batches at present.
+	// Batches reports whether the peer may send JSON-RPC batches now.
 	Batches() bool
 }
 
-// A Class is what a message is to the Conn itself.
+// A Class says how the Conn treats a message.
 type Class struct {
 	Kind    ClassKind
-	Request jsonrpc.ID      // Progress: our request. Cancellation: the peer's
-	Answer  json.RawMessage // Probe: the result to answer with
+	Request jsonrpc.ID      // of a Progress: our request. Of a Cancellation: the peer's
+	Answer  json.RawMessage // of a Probe: the result to answer with
 
-	// Key tells the notifications that a newer one makes superfluous: of those
-	// with the same key only the newest is kept when too many wait. Empty: all
-	// are kept.
+	// Key marks notifications that replace each other. When too many wait, only
+	// the newest with the same key is kept. Empty: the notification replaces none.
 	Key string
 
-	// Droppable is a notification that may be dropped when too many wait, the
-	// oldest first.
+	// Droppable marks a notification that may be dropped when too many wait. The
+	// oldest go first.
 	Droppable bool
 }
 
-// A ClassKind tells messages apart that the Conn handles by itself.
+// A ClassKind is the kind of a Class.
 type ClassKind uint8
 
 const (
-	Ordinary     ClassKind = iota // the handler's
+	Ordinary     ClassKind = iota // for the Handler
 	Progress                      // a notification of progress of one of our requests
-	Cancellation                  // a notification that the peer has abandoned one of its own
-	Probe                         // a request that asks for a sign of life
-	Exclusive                     // a request that those behind it wait for
-	Streaming                     // a request that stays until either side ends it
+	Cancellation                  // a notification that the peer has abandoned one of its requests
+	Probe                         // a request that the Conn answers itself, with Class.Answer
+	Exclusive                     // a request that must be answered before others are served
+	Streaming                     // a request that stays open until either side ends it
 	Nested                        // a request that the peer makes in order to answer one of ours
 )
 
-// guarded keeps a panic of a Dialect's from whoever asked it: the loop, or the
-// goroutine that reads the link, which may even be the peer's.
+// guarded recovers panics of a Dialect. They would hit the loop, or the goroutine
+// that reads from the link, which may be the peer's.
 type guarded struct {
 	dialect Dialect
 	report  func(where string, err error)
 }
 
-// Classify takes what the dialect cannot classify for an ordinary message.
 func (g guarded) Classify(m *jsonrpc.Message) (class Class) {
 	g.report("Dialect.Classify", guard(func() error { class = g.dialect.Classify(m); return nil }))
 	return class

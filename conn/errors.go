@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// A Cause is how a request ended. Every request ends with exactly one; the
-// books of Stats balance on them.
+// A Cause says how a call ended. Each call has exactly one, and Stats counts
+// calls by it.
 type Cause uint8
 
 const (
 	_         Cause = iota
-	Answered        // the peer's result
-	PeerError       // the peer's JSON-RPC error
+	Answered        // the peer sent a result
+	PeerError       // the peer sent a JSON-RPC error
 	Cancelled       // the caller's context was cancelled
-	TimedOut        // the request's timeout or its context's deadline passed
-	LinkLost        // the link, or the stream for its answer, ended first
-	Refused         // never accepted: wrong state, busy link, stale epoch, no route, refused by the peer's transport
+	TimedOut        // the timeout, or the deadline of the caller's context, passed
+	LinkLost        // the link, or the stream that would carry the answer, ended first
+	Refused         // the Conn or the transport did not accept the request: wrong state, stale epoch, busy link, no route
 	ShutDown        // the Conn was stopped or closed
 	causes
 )
@@ -33,14 +33,14 @@ func Causes() []Cause {
 	return []Cause{Answered, PeerError, Cancelled, TimedOut, LinkLost, Refused, ShutDown}
 }
 
-// A Delivery is what is known of a request's way to the peer.
+// A Delivery says whether the peer can have executed a request.
 type Delivery uint8
 
 const (
 	_       Delivery = iota
-	NotSent          // no byte of it was accepted by the operating system
-	Sent             // it was sent, and answered
-	Unknown          // it left, and no answer came: it may have been executed
+	NotSent          // it was certainly not sent: the peer has not executed it
+	Sent             // it was sent and answered
+	Unknown          // it was sent and not answered: the peer may have executed it
 	deliveries
 )
 
@@ -52,50 +52,53 @@ func (d Delivery) String() string { return deliveryNames[d] }
 func Deliveries() []Delivery { return []Delivery{NotSent, Sent, Unknown} }
 
 var (
-	// ErrTimedOut is behind a call that ended by its timeout.
+	// ErrTimedOut is wrapped by the error of a call whose timeout expired.
 	ErrTimedOut = errors.New("conn: request timed out")
 
-	// ErrDraining refuses calls on a Conn that is being closed.
-	ErrDraining = errors.New("conn: draining: no new calls are taken")
+	// ErrDraining is wrapped by the error of a call on a Conn that is closing. It
+	// is also the context cause of a Streaming handler when its Conn is closing.
+	ErrDraining = errors.New("conn: closing: no new calls are accepted")
 
-	// ErrStale refuses a call for an incarnation that is over: see
-	// Request.Epoch. No waiting helps, unlike with a *StateError alone.
-	ErrStale = errors.New("conn: the incarnation this call was made for is over")
+	// ErrStale is wrapped by the error of a call that was for an incarnation that
+	// no longer exists; see Request.Epoch. Waiting does not help.
+	ErrStale = errors.New("conn: the incarnation that this call was for no longer exists")
 
-	// errIDInUse refuses a call under the id of another that has not ended. Ids
-	// are drawn by the Conn, so that nobody meets it.
-	errIDInUse = errors.New("conn: the id belongs to a call that has not ended")
+	// errIDInUse refuses a call under the id of another that has not ended. The
+	// Conn draws the ids, so nobody sees this error.
+	errIDInUse = errors.New("conn: the id is in use by another call")
 
-	// ErrIncompatible is wrapped by handshake strategies that share no
-	// protocol with the peer.
+	// ErrIncompatible is for handshakes: an error that wraps it says that peer and
+	// program share no protocol (Incompatible).
 	ErrIncompatible = errors.New("conn: incompatible peer")
 
-	// ErrPeerCancelled is the context cause of a handler whose request the
-	// peer has cancelled, and behind a streaming call that the peer has ended.
+	// ErrPeerCancelled is the context cause of a handler whose request the peer
+	// has cancelled. A Streaming call that the peer has cancelled wraps it too.
 	ErrPeerCancelled = errors.New("conn: cancelled by the peer")
 
-	// ErrNotRunning refuses calls on a Conn whose Run is not running.
+	// ErrNotRunning says that the Conn is not running: not yet, not any more, or
+	// not at the moment.
 	ErrNotRunning = errors.New("conn: not running")
 
-	// ErrInterrupted, as the cause of the end of Run's context, has an initiator
-	// left and not stopped: see Run.
+	// ErrInterrupted, wrapped by the cause with which Run's context ends, makes an
+	// initiator leave Run without closing for good; see Run.
 	ErrInterrupted = errors.New("conn: interrupted")
 
-	// ErrRunning is returned by a second Run at the same time.
+	// ErrRunning is returned by Run and Start when the Conn is running already.
 	ErrRunning = errors.New("conn: already running")
 )
 
-// A CallError is the one way a call fails. It unwraps to what is behind it:
-// the peer's *jsonrpc.Error, the context's cause, a Reason, a *StateError.
+// A CallError is the error of a failed Call or Notify. It unwraps to what caused
+// it: the peer's *jsonrpc.Error, the cause of the context's end, a Reason, or a
+// *StateError.
 type CallError struct {
 	Method   string
-	ID       int64    // of the last attempt, sent or not; 0 for a notification, and where none was drawn yet
-	Cause    Cause    // of the last attempt, or of the end of the wait for another
-	Delivery Delivery // of all attempts: NotSent only if none can have been executed
-	Err      error
-	Attempts []Attempt // those that did not end the call, oldest first; nil for none. Of a call without a bound, the newest 16
+	ID       int64     // of the last attempt; 0 for a notification
+	Cause    Cause     // how the last attempt, or the wait for another, ended
+	Delivery Delivery  // of all attempts: NotSent only if the peer can have executed none
+	Err      error     // what caused it
+	Attempts []Attempt // earlier attempts, oldest first; with negative Retries, the newest 16
 
-	retries int // how many did not end the call, where that is more than Attempts holds
+	retries int // how many earlier attempts there were
 }
 
 func (e *CallError) Error() string {
@@ -103,27 +106,27 @@ func (e *CallError) Error() string {
 		return fmt.Sprintf("%s: %v", e.Method, e.Err)
 	}
 	if n := max(len(e.Attempts), e.retries); n > 0 {
-		return fmt.Sprintf("%s: %s (%s) with %d attempts failed before: %v", e.Method, e.Cause, e.Delivery, n, e.Err)
+		return fmt.Sprintf("%s: %s (%s) after %d failed attempts: %v", e.Method, e.Cause, e.Delivery, n, e.Err)
 	}
 	return fmt.Sprintf("%s: %s (%s): %v", e.Method, e.Cause, e.Delivery, e.Err)
 }
 
 func (e *CallError) Unwrap() error { return e.Err }
 
-// Is lets a call that timed out match context.DeadlineExceeded, whichever
-// clock ran out first.
+// Is makes a call that ended as TimedOut match context.DeadlineExceeded, whether
+// its timeout or its context's deadline passed.
 func (e *CallError) Is(target error) bool {
 	return e.Cause == TimedOut && target == context.DeadlineExceeded
 }
 
-// NotExecuted reports whether err is of a call that was surely not executed by
-// the peer, so that making it again cannot do anything twice.
+// NotExecuted reports whether err is the error of a call that the peer certainly
+// has not executed. Such a call can be made again without doing anything twice.
 func NotExecuted(err error) bool {
 	var call *CallError
 	return errors.As(err, &call) && call.Delivery == NotSent
 }
 
-// A StateError refuses a call because of the state the Conn is in.
+// A StateError says that a call failed because the Conn was not ready.
 type StateError struct {
 	State  State
 	Reason Reason
@@ -135,21 +138,21 @@ func (e *StateError) Error() string {
 
 func (e *StateError) Unwrap() error { return e.Reason.Err }
 
-// A StuckError names what ignored the end of its context: user code that Go
-// cannot stop. Everything of the Conn's own is gone.
+// A StuckError names the code that was handed to the Conn and is still running
+// after its context has ended. Go cannot stop it. Nothing of the Conn's own runs.
 type StuckError struct {
-	Tasks []string // for instance "tools/call"
+	Tasks []string // the methods of requests, names given to Conn.Go, or for instance "a telemetry hook"
 }
 
 func (e *StuckError) Error() string {
 	return fmt.Sprintf("conn: still running after their context ended: %s", strings.Join(e.Tasks, ", "))
 }
 
-// A PanicError is a panic in the Conn's own loop, or in code that it was given,
-// or the end of its goroutine there.
+// A PanicError is a panic on the Conn's own goroutine, or in code that was handed
+// to the Conn.
 type PanicError struct {
-	Value any    // an error that says so, for runtime.Goexit
-	Stack []byte // of the goroutine that panicked; not part of the text
+	Value any    // the argument of panic
+	Stack []byte // of the goroutine that panicked; not part of the error's text
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("conn: panic: %v", e.Value) }

@@ -146,7 +146,7 @@ func (f *flooded) checkHeap(t *testing.T) {
 
 // finish lets everything be handled, and checks the books.
 func (f *flooded) finish(t *testing.T) conn.Stats {
-	for f.Stats().Depths.Notices > 0 {
+	for f.Stats().Depths.Notifications > 0 {
 		pass(time.Second)
 	}
 	stats := f.Stats()
@@ -186,7 +186,7 @@ func TestCallsAreAnsweredDuringAFlood(t *testing.T) {
 		f := newFlooded(t, conn.Options{})
 		synctest.Wait()
 		calls := 0
-		for f.Stats().Depths.Notices > 0 {
+		for f.Stats().Depths.Notifications > 0 {
 			began := time.Now()
 			if _, err := f.Call(t.Context(), conn.Request{Method: "m"}); err != nil || time.Since(began) > 20*time.Millisecond {
 				t.Fatalf("call %d, after %v: %v", calls, time.Since(began), err)

@@ -13,13 +13,13 @@ type flow struct {
 	until   instant       // when a pause has to end; 0 unless there is one
 }
 
-// A Stall is why a Conn does not read from its link.
+// A Stall is the reason why a Conn does not read from its link for a while.
 type Stall uint8
 
 const (
 	_                 Stall = iota
-	RepliesWait             // the peer does not take its answers, so it may not ask further
-	NotificationsWait       // the handler is behind with notifications, and nobody waits for an answer
+	RepliesWait             // the peer does not read the answers to its requests
+	NotificationsWait       // the handler is behind with notifications, and neither side waits for an answer
 	stalls
 )
 

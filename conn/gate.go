@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// A Gate bounds how many initiators begin at once. One takes a place before it
-// asks its transport for a link, and gives it back when it is ready, its
-// attempt has failed, or it stops; while there is none it waits, in the order of
-// asking, and InitTimeout does not run. A place that was held for Hold goes to
-// whoever waits, and the attempt of its holder goes on without: a server that
-// hangs keeps others waiting for no longer than that (ADR-0027).
+// A Gate bounds how many initiators connect at once. Put the same Gate into the
+// Options of all Conns that it is for. A Conn takes a place before it opens a
+// link, and gives it back when it is ready, has failed or stops. If there is no
+// place, it waits for one; those that have waited longest go first, and
+// InitTimeout does not run meanwhile. A place that has been held for Hold is given
+// to the next one that waits, so a server that hangs does not keep others waiting
+// (ADR-0027).
 //
-// The zero value is ready to use, by many Conns at once. A Gate must not be
-// copied, nor its fields changed once a Conn has it. It has no goroutine, and a
-// timer only while somebody waits.
+// The zero value is ready to use. A Gate must not be copied, and its fields must
+// not be changed once a Conn has it.
 type Gate struct {
-	Places int           // how many begin at once; 64
-	Hold   time.Duration // how long a place is kept that another waits for; 1 s
+	Places int           // how many connect at once; default 64
+	Hold   time.Duration // how long a place is kept while others wait; default 1 s
 
 	mu      sync.Mutex
 	held    list.List // of *visit, the longest held first

@@ -8,28 +8,31 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Handler serves what the peer asks and tells.
+// A Handler serves the peer's requests and notifications.
 type Handler interface {
-	// ServeRequest answers a request, in a goroutine of its own. Its context
-	// ends, with a cause, when the peer cancels the request, the incarnation
-	// is over or the Conn stops; that of a Streaming request also, with the
-	// cause ErrDraining, when the Conn is being closed, and its answer is sent.
-	// A *jsonrpc.Error in the error's chain goes to the peer as it is; any
-	// other error, and a panic, as an internal error.
+	// ServeRequest returns the result of a request, or an error. A *jsonrpc.Error
+	// in the error's chain is sent to the peer as it is; any other error, and a
+	// panic, is sent as an internal error.
+	//
+	// Each request is served on a goroutine of its own. The context ends, with a
+	// cause, when the peer cancels the request (ErrPeerCancelled), its incarnation
+	// ends, or the Conn stops. The context of a Streaming request also ends when
+	// the Conn is closed (ErrDraining); its result is still sent then.
 	ServeRequest(context.Context, *Incoming) (json.RawMessage, error)
 
-	// ServeNotification takes a notification. Notifications come one at a
-	// time, in the order of their arrival, off the Conn's goroutine.
+	// ServeNotification takes a notification. Notifications are served one at a
+	// time, in the order in which they arrived.
 	ServeNotification(context.Context, *Incoming)
 }
 
-// Incoming is a request or notification of the peer's.
+// Incoming is a request or notification from the peer.
 type Incoming struct {
 	Method string
-	Params json.RawMessage // the handler's; nil when absent
-	Epoch  uint64          // the incarnation it came in
+	Params json.RawMessage // belongs to the handler; nil if there were none
+	Epoch  uint64          // the incarnation that it came in
 
-	// Origin says who sent it, where the link knows: over HTTP. Nil: it does not.
+	// Origin describes the sender, if the link knows more of it than that it is
+	// the peer, as over HTTP. Otherwise nil.
 	Origin *transport.Origin
 
 	size      int  // bytes it holds: of its frame, or of what was copied of a batch
@@ -48,25 +51,25 @@ type Incoming struct {
 	worker  *worker         // whose handler serves it
 }
 
-// ID is the request's id; the zero ID for a notification.
+// ID returns the id of the request, or the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
 
-// Notify is Conn.Notify for what belongs to this request: it goes out on the
-// stream that will carry the answer, and ahead of it. It is for the handler,
-// while it runs.
+// Notify sends a notification that belongs to this request: on the stream that
+// will carry the answer, and ahead of the answer. Call it from the handler, while
+// it runs. Errors are those of Conn.Notify.
 func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return in.conn.notify(ctx, method, params, origin{serving: in})
+	return in.conn.notify(ctx, method, params, sender{serving: in})
 }
 
-// Call makes a request of the peer on behalf of this request, on the stream that
-// will carry the answer to it. It is for the handler, while it runs. The call is
-// for the incarnation that this request came in: it is never retried, and ends
-// as LinkLost when the stream does.
+// Call makes a request of the peer that belongs to this request: it is sent on the
+// stream that will carry the answer. Call it from the handler, while it runs. It
+// is never retried, and ends as LinkLost when that stream ends. Otherwise it is
+// Conn.Call.
 func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error) {
-	return in.conn.call(ctx, r, origin{serving: in})
+	return in.conn.call(ctx, r, sender{serving: in})
 }
 
-// refuser is the handler of a Conn that serves nothing.
+// refuser is the Handler of a Conn that has none.
 type refuser struct{}
 
 func (refuser) ServeRequest(_ context.Context, in *Incoming) (json.RawMessage, error) {

@@ -159,7 +159,7 @@ func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration 
 	} else {
 		c.unproven++
 	}
-	if !why.weather() {
+	if !why.isTemporary() {
 		return c.options.BackoffMax
 	}
 	if c.unproven >= crashLoop {

@@ -13,9 +13,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// An Incarnation is one link of a Conn and what runs for it. The handshake talks
-// through it while the link is attached but the Conn is not ready. Its methods
-// fail once that link is over.
+// An Incarnation is one link of a Conn, with its handshake and the handlers that
+// run for it. Options.Handshake gets it to talk to the peer before the Conn is
+// ready. Its methods fail once the incarnation has ended.
 type Incarnation struct {
 	conn   *Conn
 	epoch  uint64
@@ -24,17 +24,17 @@ type Incarnation struct {
 	link   transport.Link // nil until attached; the loop's
 }
 
-// Epoch numbers the incarnation: 1 for the first of a Conn.
+// Epoch returns the number of the incarnation: 1 for the first of a Conn.
 func (i *Incarnation) Epoch() uint64 { return i.epoch }
 
-// Call is Conn.Call, before the Conn is ready.
+// Call is Conn.Call for the handshake: it works before the Conn is ready.
 func (i *Incarnation) Call(ctx context.Context, r Request) (json.RawMessage, error) {
-	return i.conn.call(ctx, r, origin{handshake: i})
+	return i.conn.call(ctx, r, sender{handshake: i})
 }
 
-// Notify is Conn.Notify, before the Conn is ready.
+// Notify is Conn.Notify for the handshake: it works before the Conn is ready.
 func (i *Incarnation) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return i.conn.notify(ctx, method, params, origin{handshake: i})
+	return i.conn.notify(ctx, method, params, sender{handshake: i})
 }
 
 func (l *loop) incarnate(epoch uint64) *Incarnation {

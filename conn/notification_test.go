@@ -205,8 +205,8 @@ func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if stats := r.Stats(); stats.Depths.Notices < 4 || stats.Stalls == 0 {
-			t.Errorf("%d of 8 wait, nobody waits for an answer, and the link is read", stats.Depths.Notices)
+		if stats := r.Stats(); stats.Depths.Notifications < 4 || stats.Stalls == 0 {
+			t.Errorf("%d of 8 wait, nobody waits for an answer, and the link is read", stats.Depths.Notifications)
 		}
 		close(next)
 		r.Stop()

@@ -8,70 +8,118 @@ import (
 )
 
 // Options configure a Conn. The zero value of each field means the default
-// stated beside it, and so does a number below zero, but for Liveness.
+// that its comment states. A negative number means the default too, except for
+// Liveness.
 type Options struct {
-	// Name tells connections apart in telemetry and errors.
+	// Name identifies the connection in telemetry and errors.
 	Name string
 
-	// Owner is what the Conn belongs to, for those who find it by its name: the
-	// session of a client, for instance. The Conn only keeps it.
+	// Owner is a value for those who look a Conn up by its name: the session of
+	// a client, for instance. The Conn stores it and does nothing else with it.
 	Owner any
 
-	// Dialect says what messages mean. Nil: plain JSON-RPC.
+	// Dialect tells the Conn what messages mean. Nil: plain JSON-RPC.
 	Dialect Dialect
 
 	// Handler serves the peer's requests and notifications. Nil: requests are
-	// answered with "method not found", notifications dropped.
+	// answered with "method not found", and notifications are dropped.
 	Handler Handler
 
-	// Handshake makes an initiator's new link ready. It runs in its own
-	// goroutine once per incarnation; its context ends with the incarnation.
-	// Nil: a link is ready at once.
+	// Handshake makes a new link of an initiator ready. The Conn calls it once
+	// per incarnation, on a goroutine of its own, and ends its context with the
+	// incarnation. If it returns an error, the link is closed and the Conn tries
+	// again. Nil: a link is ready at once.
 	Handshake func(ctx context.Context, incarnation *Incarnation) error
 
-	// Final reports whether an initiator shall close for this reason instead
-	// of trying again. The loop calls it, once for each incarnation that was
-	// lost or failed to begin: it must be quick, and not call the Conn. One that
-	// panics has called nothing final. Nil: nothing is final.
+	// Final reports whether an initiator should close for this reason instead of
+	// trying again. It is called once for each incarnation that was lost or could
+	// not begin. It must return quickly and must not call the Conn. If it panics,
+	// the Conn tries again. Nil: the Conn always tries again.
 	Final func(Reason) bool
 
-	// Hooks are told what happens.
+	// Hooks receive telemetry events.
 	Hooks telemetry.Hooks
 
-	RequestTimeout time.Duration // per attempt of a call; 30 s
-	InitTimeout    time.Duration // starting and initializing together, but for the wait at a Gate; 10 s
-	BackoffMin     time.Duration // first delay; 1 s
-	BackoffMax     time.Duration // longest delay; 30 s
-	BackoffJitter  float64       // spread either way; 0.2
-	ProvenAfter    time.Duration // ready for this long resets the backoff; 30 s
-	TombstoneSweep time.Duration // 60 s
+	// RequestTimeout bounds each attempt of a call. Default: 30 s.
+	RequestTimeout time.Duration
 
-	// Liveness is how long the peer of an initiator may be silent. After that it
-	// is asked for a sign of life, and again after as long; when it has given
-	// none by a third time, the link is lost (LivenessLost). Anything that comes
-	// in is one. Zero: 5 s, where the link says how much it has heard, as over
-	// pipes and sockets (transport.Hearing). Negative: for ever. Rounded up to
-	// a quarter of a second.
+	// InitTimeout bounds opening a link and its handshake together. Time spent
+	// waiting at a Gate does not count. Default: 10 s.
+	InitTimeout time.Duration
+
+	// BackoffMin is the delay before the first reconnection. Each further delay
+	// is twice as long, up to BackoffMax. Defaults: 1 s and 30 s.
+	BackoffMin, BackoffMax time.Duration
+
+	// BackoffJitter spreads each delay by this fraction either way, within
+	// BackoffMin and BackoffMax. Default: 0.2.
+	BackoffJitter float64
+
+	// ProvenAfter is how long the Conn must be ready for the next loss to begin
+	// the delays anew. Default: 30 s.
+	ProvenAfter time.Duration
+
+	// TombstoneSweep is how often the Conn discards what it remembers of requests
+	// that ended without an answer. Default: 60 s.
+	TombstoneSweep time.Duration
+
+	// Liveness is how long the peer of an initiator may be silent. After that the
+	// Conn sends a probe (Dialect.Probe), and another after as long again. If
+	// nothing at all has come in after a third such time, the link is lost
+	// (LivenessLost). Rounded up to a quarter of a second. Zero: 5 s if the link
+	// counts the bytes it receives (transport.Hearing), as pipes and sockets do;
+	// otherwise the peer is not probed. Negative: the peer is never probed.
 	Liveness time.Duration
 
-	// Wheel keeps the time of that for many Conns. Nil: the Conn has its own.
+	// Wheel times the probes of many Conns with one timer. Nil: the Conn has its
+	// own.
 	Wheel *Wheel
 
-	// Gate bounds how many of the initiators that share it begin at once. Nil:
-	// none waits for another.
+	// Gate bounds how many of the initiators that share it connect at once. Nil:
+	// no bound.
 	Gate *Gate
 
-	StopGrace  time.Duration // what Stop leaves to the link and to handlers; 100 ms
-	DrainGrace time.Duration // what Close leaves to the link, and to work when its context has no deadline; what the end of a server's input leaves to its handlers; 5 s
+	// StopGrace is how long Stop waits for the link to close and for handlers to
+	// return. Default: 100 ms.
+	StopGrace time.Duration
 
-	Credit           int // frames a stream may deliver ahead; 1
-	SendSlots        int // calls and notifications on their way to the link; 256
-	MaxServing       int // the peer's requests served at once; 128
-	MaxStreaming     int // those of them that stay open, counted apart; 1024
-	MaxWaiting       int // the peer's requests that wait for that; 1024
-	MaxNotifications int // notifications that wait for their handler; 1024 (ADR-0004, ADR-0006)
-	MaxHeld          int // bytes of frames of requests served or waiting, and again of notifications waiting; one always fits; 64 MiB
-	MaxMalformed     int // malformed frames in a row that end the link; 100
+	// DrainGrace is how long Close waits for work in flight if its context has no
+	// deadline, how long it leaves the link to close, and how long an acceptor
+	// goes on serving after the peer has closed its sending side. Default: 5 s.
+	DrainGrace time.Duration
+
+	// Credit is how many frames a stream may deliver before the first of them is
+	// processed. Default: 1.
+	Credit int
+
+	// SendSlots is how many calls and notifications may be on their way to the
+	// link. Further callers wait. Default: 256.
+	SendSlots int
+
+	// MaxServing is how many of the peer's requests are served at once, without
+	// those that stay open. Default: 128.
+	MaxServing int
+
+	// MaxStreaming is how many of the peer's requests that stay open (Streaming)
+	// are served at once. Further ones are refused. Default: 1024.
+	MaxStreaming int
+
+	// MaxWaiting is how many of the peer's requests wait when MaxServing are
+	// being served. Further ones are refused. Default: 1024.
+	MaxWaiting int
+
+	// MaxNotifications is how many notifications wait for the handler. Beyond
+	// that some are dropped (ADR-0004, ADR-0006). Default: 1024.
+	MaxNotifications int
+
+	// MaxHeld bounds the bytes of the peer's requests being served or waiting,
+	// and separately the bytes of its notifications that wait. One message of any
+	// size is always accepted. Default: 64 MiB.
+	MaxHeld int
+
+	// MaxMalformed is how many malformed frames in a row end the link.
+	// Default: 100.
+	MaxMalformed int
 }
 
 func (o Options) withDefaults() Options {
@@ -107,7 +155,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// positive is the value, or the standard one where that is not above zero.
+// positive returns the value, or the standard one if the value is not above zero.
 func positive[N int | float64 | time.Duration](value, standard N) N {
 	if value > 0 {
 		return value

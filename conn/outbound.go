@@ -12,24 +12,24 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Message is what a request or notification says.
+// A Message is the content of a request or notification.
 type Message struct {
 	Method  string
 	Params  json.RawMessage // an object or array; nil for none
-	Name    string          // see transport.Route
-	Version string          // see transport.Route
+	Name    string          // for routing; see transport.Route
+	Version string          // for routing; see transport.Route
 }
 
-// request makes the frame of a request. Its route is written to where the caller
-// wants it.
+// request returns the frame of a request, and writes its route to where the caller
+// keeps it.
 func (m *Message) request(id int64, route *transport.Route) outboundFrame {
 	name := jsonrpc.IntegerID(id)
 	*route = transport.Route{Kind: jsonrpc.KindRequest, Method: m.Method, ID: name, Name: m.Name, Version: m.Version}
 	return outboundFrame{id: id, frame: jsonrpc.AppendRequest(nil, name, m.Method, m.Params), route: route}
 }
 
-// notification makes the frame of a notification. A cancellation says which
-// request it is about; other notifications pass the zero ID.
+// notification returns the frame of a notification. About is the request that a
+// cancellation is about, and the zero ID for other notifications.
 func (m *Message) notification(about jsonrpc.ID, route *transport.Route) outboundFrame {
 	*route = transport.Route{Kind: jsonrpc.KindNotification, Method: m.Method, ID: about, Name: m.Name, Version: m.Version}
 	return outboundFrame{frame: jsonrpc.AppendNotification(nil, m.Method, m.Params), route: route}

@@ -13,23 +13,22 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// An Attempt is one making of a call that has ended, and did not end the call.
+// An Attempt records one failed try of a call that was then retried.
 type Attempt struct {
-	ID       int64  // no other attempt has it
-	Epoch    uint64 // the incarnation it was made for
-	Cause    Cause
-	Delivery Delivery
-	Err      error
+	ID       int64    // of the request; each attempt has its own
+	Epoch    uint64   // the incarnation that the attempt was for
+	Cause    Cause    // how it ended
+	Delivery Delivery // whether the peer may have executed the request
+	Err      error    // nil after an answer
 }
 
-// A making is one call on its caller's goroutine, with all its attempts
-// (ADR-0023).
-type making struct {
+// attempts are one call on its caller's goroutine (ADR-0023).
+type attempts struct {
 	conn    *Conn
 	request Request
-	by      origin
-	told    context.Context // the hooks'
-	began   time.Time       // zero when nobody asks
+	by      sender
+	hookCtx context.Context // what Hooks.RequestStarted returned
+	began   time.Time       // zero without Hooks.RequestStopped
 
 	id      int64     // of the present attempt
 	epoch   uint64    // the incarnation it is for
@@ -40,67 +39,67 @@ type making struct {
 	delays  *schedule // between attempts on one link; nil until needed
 }
 
-// whole makes attempts until one ends the call. What an earlier one may have
-// done stays possible, whatever became of the last.
-func (m *making) whole(ctx context.Context) outcome {
-	o := m.attempts(ctx)
-	if o.delivery == NotSent && m.unknown {
+// run makes attempts until one ends the call. The peer may have executed an
+// earlier one, whatever became of the last.
+func (a *attempts) run(ctx context.Context) outcome {
+	o := a.repeat(ctx)
+	if o.delivery == NotSent && a.unknown {
 		o.delivery = Unknown
 	}
 	return o
 }
 
-func (m *making) attempts(ctx context.Context) outcome {
+func (a *attempts) repeat(ctx context.Context) outcome {
 	for {
-		if m.request.Streaming {
-			m.started = time.Now()
+		if a.request.Streaming {
+			a.started = time.Now()
 		}
-		o := m.attempt(ctx)
-		gone := m.request.Epoch != 0 && m.conn.gone(m.request.Epoch)
+		o := a.attempt(ctx)
+		gone := a.request.Epoch != 0 && a.conn.gone(a.request.Epoch)
 		switch {
-		case gone && passes(o) && !errors.Is(o.err, ErrStale):
+		case gone && isTransient(o) && !errors.Is(o.err, ErrStale):
 			o.err = fmt.Errorf("%w: %w", ErrStale, o.err)
 			return o
-		case gone || o.cause == Answered && !m.request.keptOpen():
+		case gone || o.cause == Answered && !a.request.keptOpen():
 			return o
-		case m.request.WaitForReady && passes(o):
-			if err := m.awaitReady(ctx); err != nil {
+		case a.request.WaitForReady && isTransient(o):
+			if err := a.awaitReady(ctx); err != nil {
 				return neverReady(ctx, err)
 			}
-		case m.repeats(o):
-			if err := m.pause(ctx, o); err != nil {
+		case a.mayRepeat(o):
+			if err := a.pause(ctx, o); err != nil {
 				return neverReady(ctx, err)
 			}
-			m.id = m.conn.nextID()
-			m.conn.counters.retries.Add(1)
+			a.id = a.conn.nextID()
+			a.conn.counters.retries.Add(1)
 		default:
 			return o
 		}
 	}
 }
 
-// keptOpen reports whether the request is made again whatever ends it.
+// keptOpen reports whether the peer cannot end the request by answering it.
 func (r *Request) keptOpen() bool { return r.Streaming && r.Retries < 0 }
 
-// repeats reports whether another attempt may follow one that ended like this.
-func (m *making) repeats(o outcome) bool {
-	r := &m.request
+// mayRepeat reports whether another attempt may follow one that ended like this.
+func (a *attempts) mayRepeat(o outcome) bool {
+	r := &a.request
 	switch {
-	case r.Retries >= 0 && m.retries >= min(r.Retries, maxRetries) || m.conn.State() == Closing:
+	case r.Retries >= 0 && a.retries >= min(r.Retries, maxRetries) || a.conn.State() == Closing:
 		return false
 	case o.cause == LinkLost:
 		return o.delivery == NotSent || r.Repeatable
 	case r.keptOpen():
-		return r.reopens(o)
+		return r.mayReopen(o)
 	default:
-		return passes(o)
+		return isTransient(o)
 	}
 }
 
-// reopens reports whether a request that is kept open is made again after an
-// answer, an error or a refusal of the peer's. What the peer will never accept
-// and what the program could not encode is not.
-func (r *Request) reopens(o outcome) bool {
+// mayReopen reports whether to send a request that is kept open again after an
+// answer, an error of the peer's or a refusal. That is pointless where the peer
+// will never accept the request, or the program could not encode it.
+func (r *Request) mayReopen(o outcome) bool {
 	var fault *jsonrpc.Error
 	switch {
 	case o.cause == Answered:
@@ -115,15 +114,15 @@ func (r *Request) reopens(o outcome) bool {
 	}
 }
 
-// A messageError is that of a Request.MessageFor.
+// A messageError is the error of Request.MessageFor.
 type messageError struct{ err error }
 
 func (e *messageError) Error() string { return e.err.Error() }
 func (e *messageError) Unwrap() error { return e.err }
 
-// passes tells a refusal that may be over once the Conn is ready from one that
-// is not.
-func passes(o outcome) bool {
+// isTransient reports whether the Conn refused an attempt for its state, which
+// may change.
+func isTransient(o outcome) bool {
 	if o.cause != Refused {
 		return false
 	}
@@ -131,13 +130,13 @@ func passes(o outcome) bool {
 	return errors.As(o.err, &state) || errors.Is(o.err, ErrStale) || errors.Is(o.err, ErrNotRunning)
 }
 
-// gone reports whether another incarnation than this one is present, or none.
+// gone reports whether an incarnation is not the present one any more.
 func (c *Conn) gone(epoch uint64) bool {
 	status := c.status.Load()
 	return epoch != status.Epoch || epoch == status.lost
 }
 
-// neverReady is the outcome of a call that has waited for ready in vain.
+// neverReady is the outcome of a call for which the Conn did not become ready.
 func neverReady(ctx context.Context, err error) outcome {
 	if ctx.Err() == nil {
 		return outcome{ending: ending{ShutDown, NotSent, err}}
@@ -154,52 +153,53 @@ const (
 	maxRemembered = 16
 )
 
-// pause tells of an attempt that has ended, and waits until the next may be
-// made: for the Conn to be ready, whose backoff delays that, or, where only the
-// stream was lost, for as long as the first backoffs would.
-func (m *making) pause(ctx context.Context, o outcome) error {
-	over := Attempt{ID: m.id, Epoch: m.epoch, Cause: o.cause, Delivery: o.delivery, Err: o.err}
-	if m.request.Retries < 0 && len(m.earlier) == maxRemembered {
-		m.earlier = slices.Delete(m.earlier, 0, 1)
+// pause reports an attempt that has ended, and waits until the next may begin:
+// until the Conn is ready, which its backoff delays, and if the link is still the
+// same, first by a backoff of the call's own.
+func (a *attempts) pause(ctx context.Context, o outcome) error {
+	over := Attempt{ID: a.id, Epoch: a.epoch, Cause: o.cause, Delivery: o.delivery, Err: o.err}
+	if a.request.Retries < 0 && len(a.earlier) == maxRemembered {
+		a.earlier = slices.Delete(a.earlier, 0, 1)
 	}
-	m.earlier = append(m.earlier, over)
-	m.retries++
-	m.unknown = m.unknown || o.delivery == Unknown
-	m.retried(over)
-	if m.request.OnAttempt != nil {
-		m.request.OnAttempt(over)
+	a.earlier = append(a.earlier, over)
+	a.retries++
+	a.unknown = a.unknown || o.delivery == Unknown
+	a.tellRetried(over)
+	if a.request.OnAttempt != nil {
+		a.request.OnAttempt(over)
 	}
-	if status := m.conn.Status(); (status.State == Ready || m.by.handshake != nil) && status.Epoch == m.epoch {
-		m.rest(ctx, status)
+	if status := a.conn.Status(); (status.State == Ready || a.by.handshake != nil) && status.Epoch == a.epoch {
+		a.delay(ctx, status)
 	}
-	return m.awaitReady(ctx)
+	return a.awaitReady(ctx)
 }
 
-// awaitReady waits for the Conn to be ready, or for the incarnation that the
-// call is bound to to be over, which the next attempt is told. A handshake has
-// only that to wait for.
-func (m *making) awaitReady(ctx context.Context) error {
-	bound := m.request.Epoch
-	for status := m.conn.Status(); bound != 0 && status.State != Ready && status.State != Closing; status = m.conn.Status() {
-		if m.by.handshake != nil || m.conn.gone(bound) {
+// awaitReady waits until the Conn is ready. A call that is bound to an
+// incarnation waits no longer than that exists, since the next attempt will be
+// refused. A call of the handshake does not wait at all.
+func (a *attempts) awaitReady(ctx context.Context) error {
+	bound := a.request.Epoch
+	for status := a.conn.Status(); bound != 0 && status.State != Ready && status.State != Closing; status = a.conn.Status() {
+		if a.by.handshake != nil || a.conn.gone(bound) {
 			return nil
 		}
 		select {
 		case <-status.Changed():
 		case <-ctx.Done():
-			return m.conn.AwaitReady(ctx)
+			return a.conn.AwaitReady(ctx)
 		}
 	}
-	return m.conn.AwaitReady(ctx)
+	return a.conn.AwaitReady(ctx)
 }
 
-// rest waits for the next delay, or for any change of the Conn's.
-func (m *making) rest(ctx context.Context, status Status) {
-	proven := m.request.Streaming && time.Since(m.started) >= m.conn.options.ProvenAfter
-	if m.delays == nil || proven {
-		m.delays = newSchedule(&m.conn.options)
+// delay waits for the next delay of the schedule to pass, or for the status of
+// the Conn to change.
+func (a *attempts) delay(ctx context.Context, status Status) {
+	proven := a.request.Streaming && time.Since(a.started) >= a.conn.options.ProvenAfter
+	if a.delays == nil || proven {
+		a.delays = newSchedule(&a.conn.options)
 	}
-	timer := time.NewTimer(m.delays.next(random()))
+	timer := time.NewTimer(a.delays.next(random()))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -209,70 +209,70 @@ func (m *making) rest(ctx context.Context, status Status) {
 }
 
 // begin tells the hooks that a call begins.
-func (m *making) begin(ctx context.Context) {
-	hooks := &m.conn.options.Hooks
-	if m.told = ctx; hooks.RequestStopped != nil {
-		m.began = time.Now()
+func (a *attempts) begin(ctx context.Context) {
+	hooks := &a.conn.options.Hooks
+	if a.hookCtx = ctx; hooks.RequestStopped != nil {
+		a.began = time.Now()
 	}
 	if hooks.RequestStarted == nil {
 		return
 	}
-	event := telemetry.RequestStarted{Conn: m.conn.options.Name, Method: m.request.Method, ID: m.id, At: time.Now()}
-	m.conn.tell(func() {
+	event := telemetry.RequestStarted{Conn: a.conn.options.Name, Method: a.request.Method, ID: a.id, At: time.Now()}
+	a.conn.tell(func() {
 		if derived := hooks.RequestStarted(ctx, event); derived != nil {
-			m.told = derived
+			a.hookCtx = derived
 		}
 	})
 }
 
-// retried tells the hooks of an attempt.
-func (m *making) retried(over Attempt) {
-	hook := m.conn.options.Hooks.Retried
+// tellRetried tells the hooks of an attempt.
+func (a *attempts) tellRetried(over Attempt) {
+	hook := a.conn.options.Hooks.Retried
 	if hook == nil {
 		return
 	}
 	event := telemetry.Retried{
-		Conn: m.conn.options.Name, Method: m.request.Method, ID: over.ID, Epoch: over.Epoch, Attempt: m.retries,
+		Conn: a.conn.options.Name, Method: a.request.Method, ID: over.ID, Epoch: over.Epoch, Attempt: a.retries,
 		Cause: over.Cause.String(), Delivery: over.Delivery.String(), Err: over.Err,
 	}
-	m.conn.tell(func() { hook(m.told, event) })
+	a.conn.tell(func() { hook(a.hookCtx, event) })
 }
 
-// end is what the caller is told of the end of a call, and the hooks before.
-func (m *making) end(o outcome) error {
+// end tells the hooks how the call ended, and returns the error for its caller.
+func (a *attempts) end(o outcome) error {
 	var err error
 	if o.cause != Answered {
-		err = &CallError{Method: m.request.Method, ID: m.id, Cause: o.cause, Delivery: o.delivery, Err: o.err, Attempts: m.earlier, retries: m.retries}
+		err = &CallError{Method: a.request.Method, ID: a.id, Cause: o.cause, Delivery: o.delivery, Err: o.err, Attempts: a.earlier, retries: a.retries}
 	}
-	hook := m.conn.options.Hooks.RequestStopped
+	hook := a.conn.options.Hooks.RequestStopped
 	if hook == nil {
 		return err
 	}
 	event := telemetry.RequestStopped{
-		Conn: m.conn.options.Name, Method: m.request.Method, ID: m.id, Attempts: m.made(),
-		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: time.Since(m.began), Err: err,
+		Conn: a.conn.options.Name, Method: a.request.Method, ID: a.id, Attempts: a.total(),
+		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: time.Since(a.began), Err: err,
 	}
-	m.conn.tell(func() { hook(m.told, event) })
+	a.conn.tell(func() { hook(a.hookCtx, event) })
 	return err
 }
 
-// made is how many attempts there were. The last may have been waited for in
-// vain.
-func (m *making) made() int {
-	if last := len(m.earlier) - 1; last >= 0 && m.earlier[last].ID == m.id {
-		return m.retries
+// total counts the attempts. The call may have ended while it waited for another.
+func (a *attempts) total() int {
+	if last := len(a.earlier) - 1; last >= 0 && a.earlier[last].ID == a.id {
+		return a.retries
 	}
-	return m.retries + 1
+	return a.retries + 1
 }
 
-// attempt encodes the request for the present incarnation, posts it and waits.
-func (m *making) attempt(ctx context.Context) outcome {
-	c, r := m.conn, &m.request
+// attempt encodes the request for the present incarnation, posts it and waits for
+// its outcome.
+func (a *attempts) attempt(ctx context.Context) outcome {
+	c, r := a.conn, &a.request
 	if err := c.acquireSlot(ctx); err != nil {
 		return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
 	}
 	waiting := c.newCall()
-	ev, refused := m.encode(ctx, waiting)
+	ev, refused := a.encode(ctx, waiting)
 	if refused.cause != 0 {
 		waiting.releaseSlot()
 		c.calls.Put(waiting)
@@ -285,37 +285,37 @@ func (m *making) attempt(ctx context.Context) outcome {
 		waiting.releaseSlot()
 		return c.refusedUnposted()
 	}
-	o := c.await(ctx, r, m.id, waiting)
+	o := c.await(ctx, r, a.id, waiting)
 	c.calls.Put(waiting)
 	return o
 }
 
-// encode makes the event of an attempt, or says why there is none to be made.
-func (m *making) encode(ctx context.Context, waiting *call) (event, outcome) {
-	c, r := m.conn, &m.request
-	if refused := m.address(); refused.cause != 0 {
+// encode returns the event of an attempt, or the outcome if the attempt is refused.
+func (a *attempts) encode(ctx context.Context, waiting *call) (event, outcome) {
+	c, r := a.conn, &a.request
+	if refused := a.address(); refused.cause != 0 {
 		return event{}, refused
 	}
-	message, err := m.message()
+	message, err := a.message()
 	if err != nil {
 		return event{}, outcome{ending: ending{Refused, NotSent, &messageError{err}}}
 	}
-	out := message.request(m.id, &waiting.route)
-	out.call, out.stream = waiting, m.by.stream()
+	out := message.request(a.id, &waiting.route)
+	out.call, out.stream = waiting, a.by.stream()
 	return event{
-		kind: callMade, handshake: m.by.handshake != nil, serving: m.by.serving != nil || c.serves(ctx), silent: r.Silent,
-		epoch: m.epoch, timeout: c.timeout(r), limit: c.limit(r), restarts: r.ProgressRestarts, streaming: r.Streaming,
+		kind: callMade, handshake: a.by.handshake != nil, serving: a.by.serving != nil || c.serves(ctx), silent: r.Silent,
+		epoch: a.epoch, timeout: c.timeout(r), limit: c.limit(r), restarts: r.ProgressRestarts, streaming: r.Streaming,
 		out: out,
 	}, outcome{}
 }
 
-// address says which incarnation an attempt is for. One that nobody serves is
-// refused here, so that nothing is encoded for it.
-func (m *making) address() outcome {
-	c, status := m.conn, m.conn.status.Load()
-	m.epoch = cmp.Or(m.request.Epoch, status.Epoch)
+// address sets the incarnation that an attempt is for. It refuses the attempt if
+// there is none, so that nothing is encoded in vain.
+func (a *attempts) address() outcome {
+	c, status := a.conn, a.conn.status.Load()
+	a.epoch = cmp.Or(a.request.Epoch, status.Epoch)
 	switch {
-	case status.State == Ready || m.by.handshake != nil:
+	case status.State == Ready || a.by.handshake != nil:
 		return outcome{}
 	case status.State == Closing || c.running.Load() == nil:
 		return c.refusedUnposted()
@@ -324,13 +324,13 @@ func (m *making) address() outcome {
 	}
 }
 
-func (m *making) message() (message Message, err error) {
-	r := &m.request
+func (a *attempts) message() (message Message, err error) {
+	r := &a.request
 	if r.MessageFor == nil {
 		return Message{Method: r.Method, Params: r.Params, Name: r.Name, Version: r.Version}, nil
 	}
-	err = guard(func() (err error) { message, err = r.MessageFor(m.id, m.epoch); return err })
-	m.conn.reportPanic("Request.MessageFor", err)
+	err = guard(func() (err error) { message, err = r.MessageFor(a.id, a.epoch); return err })
+	a.conn.reportPanic("Request.MessageFor", err)
 	message.Method = cmp.Or(message.Method, r.Method)
 	return message, err
 }

@@ -16,9 +16,9 @@ func TestHooksThatAreNotThereCostNothing(t *testing.T) {
 		l, ctx := newLoop(c, context.Background()), t.Context()
 		notice := &Incoming{Method: "log"}
 		allocated := testing.AllocsPerRun(100, func() {
-			m := making{conn: c, id: 1}
+			m := attempts{conn: c, id: 1}
 			m.begin(ctx)
-			m.retried(Attempt{})
+			m.tellRetried(Attempt{})
 			if err := m.end(outcome{ending: ending{Answered, Sent, nil}}); err != nil || !m.began.IsZero() {
 				t.Fatalf("%s: %v, begun at %v", name, err, m.began)
 			}

@@ -189,7 +189,7 @@ func checkEnd(t *rapid.T, f *fated, result json.RawMessage, err error, told []co
 		t.Fatalf("%v ended with %#v, having told %v", last, err, told)
 	case conn.NotExecuted(err) == executed:
 		t.Fatalf("executed %t, and the caller is told %v", executed, err)
-	case failed.Cause != conn.PeerError && len(told) > 0 && !strings.Contains(err.Error(), fmt.Sprintf("%d attempts failed before", len(told))):
+	case failed.Cause != conn.PeerError && len(told) > 0 && !strings.Contains(err.Error(), fmt.Sprintf("%d failed attempts", len(told))):
 		t.Fatalf("the error is silent about %d attempts: %v", len(told), err)
 	}
 }

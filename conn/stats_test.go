@@ -106,7 +106,7 @@ func TestDepths(t *testing.T) {
 				f.wantDepths(t, conn.Depths{}) // a probe is nobody's call
 				f.everything(t)
 				f.wantDepths(t, conn.Depths{
-					Pending: 4 + 8, Tombstones: 3, Queued: 8, Serving: 2, Waiting: 5, Streams: 6, Notices: 7,
+					Pending: 4 + 8, Tombstones: 3, Queued: 8, Serving: 2, Waiting: 5, Streams: 6, Notifications: 7,
 				})
 				end(f)
 				<-f.ended

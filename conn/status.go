@@ -6,62 +6,62 @@ import (
 	"time"
 )
 
-// A Status is where a Conn is, and why, at one moment.
+// A Status is the state of a Conn at one moment, and why it is in that state.
 type Status struct {
 	State       State
-	Reason      Reason    // of the last transition; behind a Gate, what has become of the start since
+	Reason      Reason    // for the last transition, or Queued or Admitted while at a Gate
 	Since       time.Time // of the last transition
-	Epoch       uint64    // the incarnation; how many there have been so far
-	NextAttempt time.Time // in backoff: when it ends by itself
-	LastFailure Reason    // of the last incarnation that was lost; zero if none
+	Epoch       uint64    // of the present incarnation; 0 before the first
+	NextAttempt time.Time // in Backoff: when the Conn will try again
+	LastFailure Reason    // why the last incarnation failed; zero if none has
 
 	lost    uint64        // the last incarnation that was lost; 0 if none
 	changed chan struct{} // closed when the next status is published
 }
 
-// Status returns the present status. It may be outdated when it arrives.
+// Status returns the present status.
 func (c *Conn) Status() Status { return *c.status.Load() }
 
 // State returns the present state.
 func (c *Conn) State() State { return c.status.Load().State }
 
-// Changed returns a channel that is closed when the status after s is
-// published. States that pass quickly may be missed: look at Status again.
+// Changed returns a channel that is closed when the Conn has a newer status than
+// s. Call Status again then; the Conn may have passed through several states.
 func (s Status) Changed() <-chan struct{} { return s.changed }
 
-// publish makes a new status visible and wakes who waits for one.
+// publish makes a new status visible and closes the channel of the one before.
 func (c *Conn) publish(s Status) {
 	s.changed = make(chan struct{})
 	close(c.status.Swap(&s).changed)
 }
 
-// Stats are counts since the Conn was made.
+// Stats are counts since the Conn was created.
 type Stats struct {
-	Calls     uint64 // requests made, each once however often it was retried
-	Retries   uint64 // attempts beyond the first of each call
-	Settled   map[Cause]map[Delivery]uint64
-	Late      uint64 // answers to requests that had ended
-	Unknown   uint64 // answers to requests never made
-	Malformed uint64 // frames that were no message
-	Shed      uint64 // notifications dropped for want of room, or for a newer one
-	Stalls    uint64 // times that nothing was read from the link for a while
+	Calls     uint64                        // calls made, each counted once however often it was retried
+	Retries   uint64                        // attempts beyond the first of each call
+	Settled   map[Cause]map[Delivery]uint64 // calls that have ended
+	Late      uint64                        // answers to requests that had ended already
+	Unknown   uint64                        // answers to requests that were never made
+	Malformed uint64                        // frames that were not valid messages
+	Shed      uint64                        // notifications dropped because too many waited
+	Stalls    uint64                        // times that the Conn stopped reading from its link for a while
 
 	Depths Depths
 }
 
-// Depths are how much there is of what is bounded, as of the last thing that
-// has happened; all zero while no Run runs.
+// Depths are the present sizes of what is bounded. All are zero while the Conn
+// is not running.
 type Depths struct {
-	Pending    int // requests that have not ended
-	Tombstones int // requests that have ended without their answer, and are remembered
-	Queued     int // frames that a busy link has refused
-	Serving    int // the peer's requests being served
-	Waiting    int // and those that wait for a place
-	Streams    int // of the link, beside Main
-	Notices    int // notifications that wait for their handler
+	Pending       int // requests of ours that have not ended
+	Tombstones    int // requests that ended without an answer and are remembered
+	Queued        int // frames that wait because the link is busy
+	Serving       int // requests of the peer's being served
+	Waiting       int // requests of the peer's that wait to be served
+	Streams       int // streams of the link, not counting transport.Main
+	Notifications int // notifications that wait for the handler
 }
 
-// Ended is how many requests have ended. It equals Calls when none is pending.
+// Ended returns how many calls have ended. It equals Calls when none is pending.
 func (s Stats) Ended() uint64 {
 	var total uint64
 	for _, byDelivery := range s.Settled {
@@ -118,11 +118,11 @@ func (c *Conn) depths() Depths {
 	return Depths{
 		Pending: int(d.pending.Load()), Tombstones: int(d.tombstones.Load()), Queued: int(d.queued.Load()),
 		Serving: int(d.serving.Load()), Waiting: int(d.waiting.Load()), Streams: int(d.streams.Load()),
-		Notices: c.notifications.len(),
+		Notifications: c.notifications.len(),
 	}
 }
 
-// Stats returns the counts so far.
+// Stats returns the counts up to now.
 func (c *Conn) Stats() Stats {
 	s := Stats{
 		Calls:     c.counters.calls.Load(),

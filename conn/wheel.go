@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// A Wheel keeps the time of many Conns with one timer, for what need not be
-// exact. The zero value is ready to use, and holds nothing while no Conn is
-// ready. It is safe for concurrent use, and must not be copied.
+// A Wheel wakes many idle Conns with one timer, to the quarter of a second. Put
+// the same Wheel into the Options of all Conns that it is for; it times when their
+// peers are probed (Options.Liveness). The zero value is ready to use. A Wheel
+// must not be copied.
 type Wheel struct {
 	mu    sync.Mutex
 	began time.Time
