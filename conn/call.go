@@ -53,23 +53,24 @@ type Request struct {
 	// it, a call on a Conn that is not ready fails at once with a *StateError.
 	WaitForReady bool
 
-	// Retries is how many more times Call may send the request, each time under
-	// a new id, after its link or its stream was lost or while the Conn was not
-	// ready. Zero: none. Negative: as often as needed. Above 1,000: 1,000.
+	// Retries is how many more times Call may send the request after an attempt
+	// has failed because the link or its stream was lost, or because the Conn was
+	// not ready. Each attempt has a new id. A request that the peer may have
+	// executed is sent again only if it is Repeatable. Zero: Call sends the request
+	// once. Above 1,000: 1,000. Negative: there is no limit.
 	//
-	// Before each retry Call waits until the Conn is ready. Where the link is
-	// still the same, Call first waits by the delays of Options.BackoffMin and
-	// BackoffMax, which begin anew after a Streaming attempt that lasted
-	// Options.ProvenAfter. Only ctx bounds these waits.
+	// Before each retry, Call waits until the Conn is ready. If the link is still
+	// the same, Call first waits for a delay between Options.BackoffMin and
+	// BackoffMax, which grows with each retry. After a Streaming attempt that lasted
+	// for Options.ProvenAfter, the delays begin at BackoffMin again. Only ctx bounds
+	// these waits.
 	//
-	// A request that the peer may have executed is sent again only if it is
-	// Repeatable. An answer, an error of the peer's, a timeout, a cancellation
-	// and any other refusal end the call. Only a request that is Streaming,
-	// Repeatable and without a bound is kept open beyond those: Call sends it
-	// again after an answer, a refusal or a peer's error as well. Such a call
-	// ends with ctx, when the Conn closes, when MessageFor fails, and by the
-	// errors of the peer that no retry mends: method not found, invalid params
-	// and invalid request.
+	// Any other end of an attempt ends the call, with one exception: a request that
+	// is Streaming and Repeatable and has negative Retries is kept open. Call then
+	// sends it again after an answer, an error of the peer's or a refusal, too. It
+	// gives up only when ctx ends, the Conn closes, MessageFor fails, or the peer
+	// says that the request itself is wrong (method not found, invalid params,
+	// invalid request).
 	Retries int
 
 	// Repeatable declares that the peer may execute the request twice without

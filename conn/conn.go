@@ -32,7 +32,7 @@ type Conn struct {
 	stopping      atomic.Bool
 	done          chan struct{} // closed when the Conn is closed for good
 	epoch         uint64        // where the next Run continues
-	gap           *gap          // the loop's: since it was ready; nil while it is, and before it has been
+	gap           *gap          // the loop's; nil while the Conn is ready, and before it was
 }
 
 // New returns an initiator (a client). Once it runs, it opens a link through t,

@@ -9,9 +9,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A core is one connection as a pure state machine: no goroutine, lock,
+// A core is one connection as a pure state machine: it has no goroutine, lock,
 // channel, I/O, clock or randomness. Equal events at equal times give equal
-// effects, so that every failure replays (ADR-0001).
+// effects, so every failure can be replayed (ADR-0001).
 type core struct {
 	options *Options // with every default filled in; not changed
 	dialect Dialect
@@ -22,23 +22,23 @@ type core struct {
 	current  State    // changed by admit alone
 	reason   Reason
 	epoch    uint64 // of the current incarnation
-	place    place  // of the current incarnation, at the gate
+	place    place  // what the current incarnation has at the gate
 	linked   bool   // a link of this epoch is attached or being closed
 
 	initDue  instant    // when starting and initializing must be over
 	retryAt  instant    // when the next attempt is due
-	retryWhy ReasonKind // set: the next attempt waits for the old link to be gone
+	retryWhy ReasonKind // set: the next attempt is due, and waits until the old link is closed
 	readyAt  instant
-	unproven int       // losses in a row before the Conn had proved itself
-	schedule *schedule // nil until a link is lost, and anew when one has proved itself
+	unproven int       // losses in a row, none after ProvenAfter
+	schedule *schedule // of the backoff; nil until a link is lost, and after ProvenAfter
 
-	grace    time.Duration // what the link was given to close in
-	closeDue instant       // when a link that does not close is left behind
+	grace    time.Duration // how long the link may take to close
+	closeDue instant       // when the core no longer waits for the link to close
 
 	draining bool
 	ended    bool    // the peer will send nothing more
-	drainDue instant // when to close whatever is left
-	idleAt   instant // when to look again whether anything is left
+	drainDue instant // when to close although work is unfinished
+	idleAt   instant // when to look again whether work is unfinished
 
 	pending    pending
 	tombstones tombstones
@@ -47,7 +47,7 @@ type core struct {
 	streams    streams
 	flow       flow
 	liveness   liveness
-	counted    bool // the present link says how much it has heard
+	counted    bool // the present link counts the bytes it receives
 
 	malformedRun int // malformed frames in a row
 
@@ -69,8 +69,8 @@ func newCore(r role, m machines, o *Options, d Dialect) *core {
 	return c
 }
 
-// step applies ev at time now; the effects are to be performed in order, and
-// stay valid until the next step.
+// step applies an event at a time. The caller must perform the effects in order,
+// before the next step.
 func (c *core) step(now instant, ev *event) []effect {
 	c.clearEffects()
 	switch ev.kind {
@@ -93,7 +93,7 @@ func (c *core) step(now instant, ev *event) []effect {
 	case tick:
 		c.onTick(now, ev)
 	case crowded, eased:
-		c.flow.crowd(ev.kind == crowded)
+		c.flow.setCrowded(ev.kind == crowded)
 	case linkOpened:
 		c.onLinkOpened(ev)
 	default:
@@ -111,7 +111,7 @@ func (c *core) step(now instant, ev *event) []effect {
 	return c.out
 }
 
-// onLifecycle applies what the incarnation reports of itself.
+// onLifecycle applies an event of the incarnation.
 func (c *core) onLifecycle(now instant, ev *event) {
 	switch ev.kind {
 	case admitted:
@@ -129,14 +129,14 @@ func (c *core) onLifecycle(now instant, ev *event) {
 	}
 }
 
-// onTraffic applies what came in on the link, or did not go out.
+// onTraffic applies an event of the link: something came in, or did not go out.
 func (c *core) onTraffic(now instant, ev *event) {
 	if !c.attached() {
-		c.onAftermath(now, ev)
+		c.onLateTraffic(now, ev)
 		return
 	}
 	c.streams.consume(ev.stream, ev.frames, ev.last)
-	if ev.frames > 0 { // what this side does is no sign of the peer's life
+	if ev.frames > 0 { // the peer sent it
 		c.liveness.hear(now)
 	}
 	switch ev.kind {
@@ -173,10 +173,9 @@ func (c *core) onTraffic(now instant, ev *event) {
 	c.finishStream(now, ev.stream)
 }
 
-// onAftermath applies what is still reported when the incarnation is over: a
-// reply is counted as late, a caller is told of what did not go out, and
-// nothing is begun.
-func (c *core) onAftermath(now instant, ev *event) {
+// onLateTraffic applies an event of a link that is being closed: it counts a reply
+// as late and settles the caller of a notification that did not go out.
+func (c *core) onLateTraffic(now instant, ev *event) {
 	switch {
 	case ev.kind == replied:
 		c.onReplied(now, ev)
@@ -185,7 +184,7 @@ func (c *core) onAftermath(now instant, ev *event) {
 	}
 }
 
-// attached reports whether there is a link to talk on.
+// attached reports whether there is a link to send on.
 func (c *core) attached() bool {
 	state := c.state()
 	return state == Initializing || state == Ready
@@ -193,7 +192,7 @@ func (c *core) attached() bool {
 
 func (c *core) emit(fx effect) { c.out = append(c.out, fx) }
 
-// rest gives up what only work needs, when none is in sight.
+// park gives up the buffers that only a busy core needs.
 func (c *core) park() {
 	c.out = nil
 	c.pending.park()
@@ -201,7 +200,7 @@ func (c *core) park() {
 	c.streams.park()
 }
 
-// maxEffects is how many effects of capacity a step keeps for the next one.
+// maxEffects is how much capacity a step keeps for the effects of the next one.
 const maxEffects = 64
 
 func (c *core) clearEffects() {
@@ -221,7 +220,8 @@ func (c *core) onStarted(now instant, ev *event) {
 	c.begin(now)
 }
 
-// onLinkOpened attaches the link, or has it closed when nobody wants it any more.
+// onLinkOpened attaches the link, or closes it if the Conn does not want it any
+// more.
 func (c *core) onLinkOpened(ev *event) {
 	if ev.epoch != c.epoch || !c.admit(opened, Reason{Kind: LinkOpened}) {
 		c.emit(effect{kind: closeLink, epoch: ev.epoch, link: ev.link})
@@ -263,7 +263,7 @@ func (c *core) becomeReady(now instant, why Reason) {
 // onTick acts on every deadline that has passed.
 func (c *core) onTick(now instant, ev *event) {
 	if passed(now, c.closeDue) {
-		c.onLinkGone(now) // it is not, but nobody waits for it any longer
+		c.onLinkGone(now) // it is not closed, but has had its time
 	}
 	if passed(now, c.retryAt) && c.state() == Backoff {
 		c.retry(now, RetryDue)
@@ -272,7 +272,7 @@ func (c *core) onTick(now instant, ev *event) {
 		c.lose(now, Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.options.InitTimeout)}, ev.random, 0, nil)
 	}
 	if c.draining && passed(now, c.drainDue) {
-		c.end(now, Reason{Drained, fmt.Errorf("%d of our calls and %d of the peer's had not ended, and %d messages had not been sent, when the time was over", c.pending.awaited(c.liveness.probe), c.incoming.len(), len(c.outbound.queue))})
+		c.end(now, Reason{Drained, fmt.Errorf("cut short: %d calls of ours and %d of the peer's were unfinished, and %d messages unsent", c.pending.awaited(c.liveness.probe), c.incoming.len(), len(c.outbound.queue))})
 	}
 	c.expireRequests(now)
 	c.retrySends(now, ev)
@@ -285,8 +285,8 @@ func (c *core) onTick(now instant, ev *event) {
 
 func passed(now, deadline instant) bool { return deadline != 0 && deadline <= now }
 
-// deadline is when the core wants its next tick, 0 for never. It also wants one
-// at liveness.dueAt, or soon after.
+// deadline is when the core needs its next tick, 0 for never. It also needs one at
+// liveness.dueAt, or soon after.
 func (c *core) deadline() instant {
 	return earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.pending.deadline(), c.streams.deadline(),
 		c.flow.until, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
@@ -302,8 +302,8 @@ func earliest(deadlines ...instant) instant {
 	return first
 }
 
-// grantCredit ends a step: what its frames have used is given back, unless
-// there is a reason to withhold it.
+// grantCredit ends a step: it gives back the credit that the step's frames have
+// used, unless there is a reason to withhold it.
 func (c *core) grantCredit(now instant) {
 	if len(c.streams.owed) == 0 && c.flow.stall == 0 {
 		return
@@ -319,9 +319,9 @@ func (c *core) grantCredit(now instant) {
 	})
 }
 
-// stallReason says why what was used shall not be given back yet, or 0. To
-// pause is safe only while neither side waits for the other: an answer, or the
-// cancellation of a request, could be what is not read.
+// stallReason returns why to withhold credit, or 0. A pause is safe only while
+// neither side waits for the other: otherwise the answer that a caller waits for,
+// or the cancellation of a request, would not be read.
 func (c *core) stallReason(now instant) Stall {
 	switch {
 	case len(c.streams.owed) == 0:
@@ -335,7 +335,7 @@ func (c *core) stallReason(now instant) Stall {
 	}
 }
 
-// stallFor changes what credit is withheld for.
+// stallFor changes the reason for which credit is withheld.
 func (c *core) stallFor(now instant, why Stall) {
 	before, since := c.flow.stall, c.flow.since
 	if why == before {
@@ -343,7 +343,7 @@ func (c *core) stallFor(now instant, why Stall) {
 	}
 	if before != 0 {
 		c.emit(effect{kind: stallEnded, epoch: c.epoch, stall: before, at: now - since})
-		c.liveness.hear(now) // until now nothing could be
+		c.liveness.hear(now) // nothing could be heard until now
 	}
 	c.flow.change(now, why)
 	if why != 0 {
@@ -351,8 +351,8 @@ func (c *core) stallFor(now instant, why Stall) {
 	}
 }
 
-// watchPeer looks whether the peer was silent for too long. While nothing is
-// read from it, nothing can be heard.
+// watchPeer probes or gives up a peer that has been silent for too long. While
+// credit is withheld, nothing can be heard, and silence means nothing.
 func (c *core) watchPeer(now instant, ev *event) {
 	l := &c.liveness
 	if ev.heard || c.flow.stall != 0 {
@@ -368,16 +368,16 @@ func (c *core) watchPeer(now instant, ev *event) {
 	switch next {
 	case giveUp:
 		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.heardAt)}, ev.random, 0, nil)
-	case askForOne:
+	case sendProbe:
 		c.probePeer(now, ev.id)
 	}
 }
 
-// probePeer asks for a sign of life, in place of the probe before.
+// probePeer sends a probe. It replaces the one before.
 func (c *core) probePeer(now instant, id int64) {
 	c.forgetProbe(now)
 	probe := c.dialect.Probe()
-	if probe.Method == "" { // there is no way to ask
+	if probe.Method == "" { // the dialect has none
 		c.liveness = liveness{}
 		return
 	}

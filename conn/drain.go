@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// end is Stop: the one way out that asks nobody.
+// end stops the Conn, or hurries a drain that is closing the link already.
 func (c *core) end(now instant, why Reason) {
 	switch {
 	case c.state() != Closing:
@@ -48,14 +48,14 @@ func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []tra
 	}
 }
 
-// closeLink begins to close the link. One that takes longer than it may is
-// left behind, and holds nothing up.
+// closeLink begins to close the link. The core waits for that no longer than for
+// the grace and Options.StopGrace.
 func (c *core) closeLink(now instant, grace time.Duration) {
 	c.grace, c.closeDue = grace, now+grace+c.options.StopGrace
 	c.emit(effect{kind: closeLink, epoch: c.epoch, grace: grace})
 }
 
-// onLinkGone hears that the link is closed: what has waited for that goes on.
+// onLinkGone applies that the link is closed, and does what has waited for that.
 func (c *core) onLinkGone(now instant) {
 	if !c.linked {
 		return
@@ -69,9 +69,8 @@ func (c *core) onLinkGone(now instant) {
 	}
 }
 
-// onLinkEnded hears that the peer will send nothing more, so that no answer
-// can come: an acceptor finishes what it serves, an initiator waits for the
-// loss.
+// onLinkEnded applies that the peer will send nothing more, so no answer can come.
+// An acceptor finishes what it serves; an initiator waits for the loss.
 func (c *core) onLinkEnded(now instant) {
 	if c.role != acceptor || !c.attached() {
 		return
@@ -81,11 +80,11 @@ func (c *core) onLinkEnded(now instant) {
 	c.drain(now, now+c.options.DrainGrace)
 }
 
-// onDrainAsked stops taking new work of ours, and closes once what is in
-// flight has ended, or when the time is up.
+// onDrainAsked refuses new work of ours, and closes the Conn when the work in
+// flight has ended, or the time is up.
 func (c *core) onDrainAsked(now instant, ev *event) {
 	switch c.state() {
-	case Closing: // with all the grace it was given
+	case Closing: // it keeps the grace that it has
 	case Ready:
 		c.drain(now, now+ev.timeout)
 	default:
@@ -109,15 +108,14 @@ func (c *core) drain(now, due instant) {
 	}
 }
 
-// finishDrain closes a draining Conn that has nothing left to do. A frame
-// offered in this very step may come back from a busy link, so the step after
-// it decides.
+// finishDrain closes a draining Conn that has no more work. A frame that was
+// offered in this step may come back from a busy link, so the next step decides.
 func (c *core) finishDrain(now instant, ev *event) {
 	c.idleAt = 0
 	switch {
 	case !c.draining || c.state() != Ready:
 	case c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty():
-	case ev.kind == busy || ev.kind == failed: // what was offered behind it comes back as well
+	case ev.kind == busy || ev.kind == failed: // what was offered behind it comes back too
 		c.idleAt = now
 	case slices.ContainsFunc(c.out, func(fx effect) bool { return fx.kind == transmit }):
 		c.idleAt = now

@@ -52,7 +52,7 @@ func TestCloseTellsOfWhatWasCut(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, deadline)
 			}
 			defer cancel()
-			if err := c.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || deadline == 0 && !strings.Contains(err.Error(), "2 of our calls") {
+			if err := c.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || deadline == 0 && !strings.Contains(err.Error(), "2 calls of ours") {
 				t.Errorf("%s: Close returned %v", name, err)
 			}
 			if err := <-called; errors.Is(err, context.DeadlineExceeded) {

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// leave is the end of a loop: nothing refers to it any more.
+// leave ends the loop: after it nothing refers to the loop.
 func (l *loop) leave() {
 	c := l.conn
 	if l.unwatch != nil {
@@ -26,7 +26,7 @@ func (l *loop) leave() {
 	close(l.ended)
 }
 
-// close is the regular end of a Conn.
+// close ends a Conn whose core has finished, and returns what Run returns.
 func (l *loop) close() error {
 	for l.batch = l.mailbox.close(); len(l.batch) > 0; {
 		ev := &l.batch[0]
@@ -35,7 +35,7 @@ func (l *loop) close() error {
 			closeUnwanted(ev.link)
 			continue
 		}
-		l.step(ev) // the core is closing: callers are told so
+		l.step(ev) // the core is closing, and settles callers
 	}
 	stuck := l.stuck()
 	close(l.conn.done)
@@ -51,8 +51,8 @@ func (l *loop) close() error {
 	return errors.Join(err, stuck, l.closeErr)
 }
 
-// stuck gives notifications, background functions and hooks the time to finish,
-// and names what still runs.
+// stuck waits a while for notifications, background functions and hooks, and
+// returns a *StuckError if any code is still running.
 func (l *loop) stuck() error {
 	names, grace := l.tasks.names(), l.conn.options.StopGrace
 	shed, settled := l.conn.notifications.settle(grace)
@@ -72,7 +72,8 @@ func (l *loop) stuck() error {
 	return &StuckError{Tasks: names}
 }
 
-// endWith does what the end of Start's context asks for.
+// endWith stops or interrupts the loop, depending on the cause with which Start's
+// context has ended.
 func (l *loop) endWith(ctx context.Context) {
 	end := event{kind: stopAsked, err: context.Cause(ctx)}
 	if errors.Is(end.err, ErrInterrupted) {
@@ -88,14 +89,15 @@ func (l *loop) afterPanic(value any) error {
 	return l.breakOff(Reason{LinkBroken, panicked})
 }
 
-// isLast reports whether the Conn ends with this loop, whatever ends that.
+// isLast reports whether the Conn closes for good with this loop, however the loop
+// ends.
 func (l *loop) isLast() bool {
 	return l.conn.role == acceptor || l.conn.stopping.Load() || l.core.state() == Closing
 }
 
-// breakOff ends the loop without the core: it settles every caller and ends
-// everything that the loop has begun. Another Start of an initiator continues
-// the ids and epochs, unless the Conn was to stop anyway.
+// breakOff ends the loop without the core, after a panic or an interruption: it
+// settles every caller, ends everything that the loop has begun, and closes the
+// link. An initiator can be started again, unless it was stopping.
 func (l *loop) breakOff(why Reason) error {
 	c, to, grace := l.conn, Starting, l.conn.options.StopGrace
 	last := l.isLast()
@@ -120,20 +122,20 @@ func (l *loop) breakOff(why Reason) error {
 	return err
 }
 
-// settleCallers ends every call that this loop knows of: each may have been
-// executed, unless it surely never left.
+// settleCallers settles every call that the loop knows of. The delivery is Unknown
+// unless the request was certainly not sent.
 func (l *loop) settleCallers(why error) {
-	told := make(map[*call]bool) // who was told may be in use for another call already
+	done := make(map[*call]bool) // a settled call may be in use for another request already
 	end := func(id int64, c *call, o outcome) {
-		if c != nil && !told[c] && !c.settled {
-			told[c] = true
+		if c != nil && !done[c] && !c.settled {
+			done[c] = true
 			c.settle(o)
 			l.countLost(id, o.cause)
 		}
 	}
 	lost := func(d Delivery) outcome { return outcome{ending: ending{LinkLost, d, why}} }
 	effects := l.unperformed
-	if l.current != nil { // the core panicked: it has said this much
+	if l.current != nil { // the core panicked after these
 		effects = l.core.out
 	}
 	for _, fx := range effects {
@@ -160,8 +162,8 @@ func (l *loop) settleCallers(why error) {
 	}
 }
 
-// awaitTasks waits for the tasks, for at most the grace. What is posted
-// meanwhile comes too late.
+// awaitTasks waits for the tasks, for at most the grace. It discards whatever else
+// is posted meanwhile.
 func (l *loop) awaitTasks(why error, grace time.Duration) {
 	l.overdue = false
 	patience := time.AfterFunc(grace, func() { l.mailbox.post(event{kind: overdue}) })
@@ -177,7 +179,8 @@ func (l *loop) awaitTasks(why error, grace time.Duration) {
 	}
 }
 
-// discard goes through events that no core will see.
+// discard handles events that the core will not see: it settles their callers,
+// closes their links and removes their tasks.
 func (l *loop) discard(why error, events []event) {
 	for i := range events {
 		ev := &events[i]
@@ -202,7 +205,7 @@ func (l *loop) closeUnbound(link transport.Link) {
 	}
 }
 
-// closeUnwanted closes a link when nobody is left to be told how that went.
+// closeUnwanted closes a link that nobody waits for.
 func closeUnwanted(link transport.Link) {
 	_ = guard(func() error { return link.Close(0) })
 }

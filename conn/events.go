@@ -19,16 +19,16 @@ type event struct {
 	kind      eventKind
 	handshake bool // callMade, notificationMade: made by the handshake strategy
 	serving   bool // callMade, notificationMade: made by a handler of this Conn
-	silent    bool // callMade: the peer is never told of its abandonment
+	silent    bool // callMade: no cancellation is sent for it
 	tried     bool // busy: this very frame was offered to the link
 	moved     bool // busy, tick: the link has taken something since it was last busy
-	heard     bool // tick: bytes have come in since the last one, or the last frame
-	counted   bool // linkOpened: the link says how much it has heard
-	unsent    bool // failed: no byte of it left
+	heard     bool // tick: bytes have come in since the last frame or tick
+	counted   bool // linkOpened: the link counts the bytes it receives
+	unsent    bool // failed: the peer certainly has not got it
 	last      bool // nothing more comes on the stream
 	resumable bool // streamLost
-	streaming bool // callMade: the request stays until either side ends it
-	restarts  bool // callMade: progress begins its timeout anew
+	streaming bool // callMade: the request stays open until either side ends it
+	restarts  bool // callMade: progress restarts its timeout
 	frames    int  // credit used: 1, or 0 for all messages of a batch but the last
 	epoch     uint64
 	id        int64            // ours: callLeft, replied, progressed, streamOpened; tick: one for a probe, if it may be due
@@ -41,9 +41,9 @@ type event struct {
 	err       error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
 	reason    Reason           // openFailed, handshakeFailed, linkLost, streamLost
 	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
-	limit     time.Duration    // callMade: what its timeout may be prolonged to
+	limit     time.Duration    // callMade: what its timeout may be extended to
 	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, tick
-	tags      []transport.Tag  // linkLost: what surely never left
+	tags      []transport.Tag  // linkLost: what was certainly not sent
 	link      transport.Link   // started, linkOpened
 	task      *task            // whose last event this is; opaque to the core
 }
@@ -62,9 +62,9 @@ const (
 	drainAsked
 	stopAsked
 
-	// From the notifications that wait for their handler.
-	crowded // they are many
-	eased   // they are few again
+	// From the queue of notifications.
+	crowded // many wait
+	eased   // few wait again
 
 	// From the incarnation.
 	admitted // the gate has a place for it
@@ -97,7 +97,7 @@ const (
 
 	// The shell's own.
 	overdue     // tasks were waited for long enough
-	interrupted // the loop is to end, and the Conn to stay
+	interrupted // the loop ends without closing the Conn for good
 )
 
 // An effect is one thing the shell shall do, without blocking, in order.
@@ -150,5 +150,5 @@ const (
 	missed                   // nothing was heard after a probe
 	late                     // a reply to a request that has ended
 	unknown                  // a reply to a request never made
-	terminate                // nothing is left to do
+	terminate                // the core has no more work
 )

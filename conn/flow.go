@@ -6,8 +6,8 @@ import "time"
 
 // flow decides when the streams of the link may deliver (ADR-0004).
 type flow struct {
-	crowded bool          // many notifications wait for their handler
-	paused  time.Duration // how long their pauses were, but for the present one
+	crowded bool          // many notifications wait for the handler
+	paused  time.Duration // how long the link was paused for them, without the present pause
 	stall   Stall         // why credit is withheld; 0 when it is not
 	since   instant       // when that began
 	until   instant       // when a pause has to end; 0 unless there is one
@@ -27,16 +27,16 @@ var stallNames = [stalls]string{"", "replies wait", "notifications wait"}
 
 func (s Stall) String() string { return stallNames[s] }
 
-// maxPause is how long a crowd may keep a link from being read: less than it
-// takes until a peer that watches, or writes, thinks this side dead.
+// maxPause bounds how long a link is not read because of notifications. It is
+// shorter than the silence after which a peer takes this side for dead.
 const maxPause = 5 * time.Second
 
-// mayPause reports whether the crowd has some of its pause left.
+// mayPause reports whether the link may be paused (for longer).
 func (f *flow) mayPause(now instant) bool {
 	return f.crowded && f.pausedFor(now) < maxPause
 }
 
-// pausedFor is how long the crowd has kept the link from being read.
+// pausedFor is how long the link was paused since notifications became many.
 func (f *flow) pausedFor(now instant) time.Duration {
 	if f.stall == NotificationsWait {
 		return f.paused + now - f.since
@@ -44,7 +44,7 @@ func (f *flow) pausedFor(now instant) time.Duration {
 	return f.paused
 }
 
-// change notes what credit is withheld for from here on, 0 for nothing.
+// change changes the reason for which credit is withheld, 0 for none.
 func (f *flow) change(now instant, why Stall) {
 	f.paused = f.pausedFor(now)
 	f.stall, f.since, f.until = why, now, 0
@@ -53,5 +53,5 @@ func (f *flow) change(now instant, why Stall) {
 	}
 }
 
-// crowd notes that the notifications that wait have become many, or few.
-func (f *flow) crowd(crowded bool) { f.crowded, f.paused = crowded, 0 }
+// setCrowded notes that many notifications wait now, or few.
+func (f *flow) setCrowded(crowded bool) { f.crowded, f.paused = crowded, 0 }

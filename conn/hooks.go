@@ -51,8 +51,8 @@ func (q *hookQueue) next() func() {
 	return next
 }
 
-// settle waits until no hook runs, for at most the grace, and reports whether
-// that came about. If not, what still waits is dropped.
+// settle waits until no hook runs, for at most the grace. If that is too short, it
+// drops the calls that wait and reports false.
 func (q *hookQueue) settle(grace time.Duration) bool {
 	settled := q.Await(grace)
 	if !settled {
@@ -63,7 +63,7 @@ func (q *hookQueue) settle(grace time.Duration) bool {
 	return settled
 }
 
-// tell has a hook called off the loop, if there is one.
+// tell queues the call of a hook, if there is one.
 func tell[E any](l *loop, hook func(E), e E) {
 	if hook == nil {
 		return
@@ -77,14 +77,14 @@ func tell[E any](l *loop, hook func(E), e E) {
 	}
 }
 
-// tell calls a hook on this goroutine. One that panics loses its event only.
+// tell calls a hook on this goroutine. If the hook panics, it loses that event.
 func (c *Conn) tell(hook func()) {
 	if guard(func() error { hook(); return nil }) != nil {
 		c.counters.untold.Add(1)
 	}
 }
 
-// report counts what is not as it should be, and tells the hooks.
+// report counts an irregularity and tells the hooks.
 func (l *loop) report(fx *effect) {
 	c, hooks := l.conn, &l.conn.options.Hooks
 	reply := telemetry.Reply{Conn: c.options.Name, Epoch: fx.epoch, ID: fx.id, Cause: fx.cause.String()}
@@ -111,7 +111,7 @@ func (l *loop) report(fx *effect) {
 	}
 }
 
-// received tells the hooks of a notification that is on its way to the handler.
+// received tells the hooks of a notification for the handler.
 func (l *loop) received(in *Incoming) {
 	if hook := l.conn.options.Hooks.NotificationReceived; hook != nil {
 		tell(l, hook, telemetry.NotificationReceived{Conn: l.conn.options.Name, Epoch: in.Epoch, Method: in.Method, Size: len(in.Params)})
@@ -125,16 +125,16 @@ func (l *loop) shed(method string) {
 	tell(l, c.options.Hooks.Shed, telemetry.Shed{Conn: c.options.Name, Method: method})
 }
 
-// A gap is the time since an incarnation that was ready was lost.
+// A gap is the time from the loss of a ready incarnation until the next is ready.
 type gap struct {
 	lost  uint64 // that incarnation
 	why   Reason
 	since time.Time
-	calls int // that ended with it
+	calls int // that ended with the loss
 }
 
-// countLost counts a call that ends with the incarnation whose loss began the
-// gap. Notifications have no id, and are not counted.
+// countLost counts a call that ends because of the loss that began the gap.
+// Notifications have no id and are not counted.
 func (l *loop) countLost(id int64, cause Cause) {
 	if gap := l.conn.gap; gap != nil && id != 0 && cause == LinkLost && gap.lost == l.core.epoch {
 		gap.calls++

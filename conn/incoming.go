@@ -11,21 +11,21 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// incomingKey names a request of the peer's. Ids are unique per stream only.
+// incomingKey identifies a request of the peer's. Ids are unique per stream only.
 type incomingKey struct {
 	stream transport.Stream
 	id     jsonrpc.ID
 }
 
-// incoming holds the peer's requests: those being served, and those that wait
-// for a place. What was cancelled stays, unanswered, until its handler returns.
+// incoming holds the peer's requests that are being served or wait for that. A
+// cancelled request is kept until its handler returns, but is not answered.
 type incoming struct {
 	serving   map[incomingKey]*Incoming
-	silent    map[*Incoming]bool // being served, but nobody wants the answer
-	exclusive *Incoming          // being served, and all others wait for it
-	streaming []*Incoming        // of those being served, the ones that stay until a side ends them
+	silent    map[*Incoming]bool // cancelled, with a handler that still runs
+	exclusive *Incoming          // being served; all others wait for it
+	streaming []*Incoming        // being served, and open until either side ends them
 	waiting   []*Incoming
-	bytes     int // that all of them hold
+	bytes     int // held by all of them
 }
 
 func (in *incoming) len() int { return len(in.serving) + len(in.silent) + len(in.waiting) }
@@ -38,8 +38,8 @@ func (in *incoming) park() {
 
 func (in *incoming) clear() { *in = incoming{} }
 
-// fits reports whether a request can be held beside the others. One always can
-// be.
+// fits reports whether there is room for a request. For a single one there always
+// is.
 func (in *incoming) fits(request *Incoming, limit int) bool {
 	return in.bytes == 0 || in.bytes+request.size <= limit
 }
@@ -47,7 +47,7 @@ func (in *incoming) fits(request *Incoming, limit int) bool {
 // hold counts what a request holds.
 func (in *incoming) hold(request *Incoming) { in.bytes += request.size }
 
-// release gives back what a request that is over has held.
+// release gives back the bytes of a request that has ended.
 func (in *incoming) release(request *Incoming) { in.bytes -= request.size }
 
 // closed reports whether no further request can be served now.
@@ -67,8 +67,8 @@ func (in *incoming) find(key incomingKey) (*Incoming, bool) {
 	return nil, false
 }
 
-// named returns the request that a cancellation means. What comes on Main may
-// be of any stream; should several have that id, the earliest is meant.
+// named returns the request that a cancellation is for. A cancellation on Main may
+// be for any stream; if several requests have its id, it is for the earliest.
 func (in *incoming) named(key incomingKey) (*Incoming, bool) {
 	if request, ok := in.find(key); ok || key.stream != transport.Main {
 		return request, ok
@@ -107,7 +107,7 @@ const (
 	queueIt
 )
 
-// judge says whether a request is served now, waits, or is refused, and why.
+// judge decides whether a request is served now, waits, or is refused, and why.
 func (in *incoming) judge(request *Incoming, o *Options, draining bool) (verdict, *jsonrpc.Error) {
 	overloaded := func(format string, args ...any) (verdict, *jsonrpc.Error) {
 		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "overloaded: " + fmt.Sprintf(format, args...)}
@@ -145,8 +145,8 @@ func (in *incoming) serve(request *Incoming) {
 	}
 }
 
-// cancel takes a request whose answer nobody wants any more out, and reports
-// whether its handler runs.
+// cancel removes a request that is not to be answered any more. It reports whether
+// its handler runs.
 func (in *incoming) cancel(request *Incoming) (running bool) {
 	if in.serving[request.key] != request {
 		in.forget(request)
@@ -160,7 +160,7 @@ func (in *incoming) cancel(request *Incoming) (running bool) {
 	return true
 }
 
-// forget drops a request that waits.
+// forget removes a request that waits.
 func (in *incoming) forget(request *Incoming) {
 	if at := slices.Index(in.waiting, request); at >= 0 {
 		in.waiting = slices.Delete(in.waiting, at, at+1)
@@ -190,7 +190,8 @@ func (in *incoming) finish(request *Incoming) (answer, known bool) {
 	return answer, true
 }
 
-// next takes out the request that has waited longest, if one can be served now.
+// next removes and returns the request that has waited longest, or nil if none can
+// be served now.
 func (in *incoming) next(limit int) *Incoming {
 	if len(in.waiting) == 0 || in.closed(limit) {
 		return nil

@@ -22,7 +22,7 @@ const (
 	closed     trigger = "closed"
 )
 
-// lifecycle is the whole life of a Conn; nothing else changes its state.
+// lifecycle is the whole life of a Conn. Nothing else changes its state.
 var lifecycle = fsm.Events{
 	edge(opened, Initializing, Starting),
 	edge(handshaken, Ready, Initializing),
@@ -90,12 +90,12 @@ type place uint8
 
 const (
 	noPlace place = iota
-	awaited       // asked for; no link is, and no time runs
+	awaited       // asked for; InitTimeout does not run yet
 	given
 )
 
-// begin opens a link for a new incarnation: behind a gate, once that has a
-// place.
+// begin begins a new incarnation: it opens a link, or asks the gate for a place
+// first.
 func (c *core) begin(now instant) {
 	c.epoch++
 	c.retryAt, c.retryWhy = 0, ""
@@ -107,7 +107,8 @@ func (c *core) begin(now instant) {
 	c.emit(effect{kind: askPlace, epoch: c.epoch, reason: c.reason})
 }
 
-// onAdmitted hears that the gate has a place, which may be wanted no more.
+// onAdmitted applies that the gate has a place. The core may have left the gate
+// meanwhile.
 func (c *core) onAdmitted(now instant) {
 	if c.place == awaited {
 		c.place, c.reason = given, Reason{Kind: Admitted}
@@ -115,13 +116,13 @@ func (c *core) onAdmitted(now instant) {
 	}
 }
 
-// open asks for the link. From here on the time runs.
+// open asks for the link. InitTimeout starts here.
 func (c *core) open(now instant) {
 	c.initDue = now + c.options.InitTimeout
 	c.emit(effect{kind: openLink, epoch: c.epoch, reason: c.reason})
 }
 
-// leaveGate gives back the place, or the wait for one.
+// leaveGate gives back the place, or stops waiting for one.
 func (c *core) leaveGate() {
 	if c.place != noPlace {
 		c.place = noPlace
@@ -129,12 +130,12 @@ func (c *core) leaveGate() {
 	}
 }
 
-// lose ends the incarnation: every request is settled in this step, whatever
-// it serves is cancelled, the link is closed, and the next attempt is set, not
-// before the peer has asked for it.
+// lose ends the incarnation: it settles every request in this step, cancels what
+// is being served, closes the link, and schedules the next attempt, no earlier
+// than the peer has asked for. An acceptor closes instead.
 func (c *core) lose(now instant, why Reason, random float64, asked time.Duration, unsent []transport.Tag) {
 	if state := c.state(); state == Backoff || state == Closing {
-		return // this incarnation is over already
+		return // it has ended already
 	}
 	if c.role == acceptor || c.draining {
 		c.close(now, why, unsent, c.options.StopGrace)
@@ -150,8 +151,8 @@ func (c *core) lose(now instant, why Reason, random float64, asked time.Duration
 	c.endIncarnation(now, LinkLost, why, unsent, c.options.StopGrace)
 }
 
-// nextWait advances the schedule, and marks the reason of a third unproven
-// loss in a row.
+// nextWait draws the next delay. It changes the reason to CrashLooping at the third
+// unproven loss in a row.
 func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration {
 	if c.state() == Ready && now-c.readyAt >= c.options.ProvenAfter {
 		c.unproven = 0
@@ -171,7 +172,7 @@ func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration 
 	return c.schedule.next(random)
 }
 
-// crashLoop is how many unproven losses in a row make a crash loop.
+// crashLoop is how many unproven losses in a row are called crash-looping.
 const crashLoop = 3
 
 func (c *core) onWoken(now instant) {
@@ -180,8 +181,8 @@ func (c *core) onWoken(now instant) {
 	}
 }
 
-// retry begins the next attempt, as soon as the old link is gone: there is
-// never more than one.
+// retry begins the next attempt, as soon as the old link is closed: a Conn never
+// has two.
 func (c *core) retry(now instant, why ReasonKind) {
 	if c.linked {
 		c.retryAt, c.retryWhy = 0, why

@@ -78,15 +78,15 @@ func (l *loop) open(epoch uint64) {
 // errNoLink is that of a transport that returns neither a link nor an error.
 var errNoLink = errors.New("conn: the transport returned neither a link nor an error")
 
-// bind attaches the link: from here on its events come in. One that panics is
-// lost.
+// bind attaches the link, whose events come in from here on. If Bind panics, the
+// link is lost.
 func (l *loop) bind(link transport.Link, epoch uint64) {
 	if l.incarnation == nil { // an acceptor's
 		l.incarnate(epoch)
 	}
 	l.incarnation.link = link
 	l.hearing, _ = link.(transport.Hearing)
-	l.hears()
+	l.hasHeard()
 	err := guard(func() error {
 		link.Bind(&receiver{conn: l.conn, mailbox: &l.mailbox, epoch: epoch, dialect: l.core.dialect})
 		return nil
@@ -118,8 +118,7 @@ func handshakeReason(err error) Reason {
 	}
 }
 
-// askedDelay is how long the peer wants to be left alone; zero when it has not
-// said so.
+// askedDelay is the delay that the peer has asked for (Retry-After), or zero.
 func askedDelay(err error) time.Duration {
 	var status *transport.StatusError
 	if errors.As(err, &status) {
@@ -143,7 +142,7 @@ func lossReason(err error) Reason {
 	}
 }
 
-// An unbound is a link that could not be bound, and is only to be closed.
+// An unbound is a link that could not be bound. It can only be closed.
 type unbound struct{ transport.Link }
 
 func (unbound) Send(transport.Outbound) error { return transport.ErrClosed }
@@ -165,7 +164,7 @@ func (l *loop) handshake() {
 	})
 }
 
-// closeLink closes the link of an incarnation, or one that was never attached.
+// closeLink closes the given link, or that of the incarnation if it is nil.
 func (l *loop) closeLink(epoch uint64, link transport.Link, grace time.Duration) {
 	if link == nil && l.incarnation != nil && l.incarnation.epoch == epoch {
 		link = l.incarnation.link
@@ -312,8 +311,7 @@ func (r *receiver) Lost(loss transport.Loss) {
 	r.post(event{kind: linkLost, reason: lossReason(loss.Reason), timeout: askedDelay(loss.Reason), tags: loss.Unsent, random: random()})
 }
 
-// post hands an event to the loop. When no loop takes it any more, the Conn is
-// closed and nobody waits for it.
+// post hands an event to the loop. If the loop has ended, nobody needs the event.
 func (r *receiver) post(ev event) {
 	ev.epoch = r.epoch
 	r.mailbox.post(ev)

@@ -4,16 +4,15 @@ package conn
 
 import "time"
 
-// liveness tells a peer that is silent from one that is gone: after a while of
-// silence it is asked for a sign of life, and lost when it gives none, twice
-// (ADR-0025).
+// liveness tells a silent peer from one that is gone: after a while of silence it
+// is probed, and when it has missed two probes the link is lost (ADR-0025).
 type liveness struct {
-	every   time.Duration // how long a silence may be; 0 when it does not matter
-	heardAt instant       // of the last sign of life
+	every   time.Duration // how long the peer may be silent; 0 for ever
+	heardAt instant       // when the peer was last heard
 	dueAt   instant       // when to look again
 	probe   int64         // the last one; 0 before it
-	asked   bool          // nothing was heard since
-	missed  int           // probes in a row that nothing was heard after
+	asked   bool          // the peer has not been heard since the last probe
+	missed  int           // probes in a row after which the peer was not heard
 }
 
 const (
@@ -21,11 +20,10 @@ const (
 	missesToLose    = 2
 )
 
-// hear notes a sign of life.
+// hear notes that the peer was heard.
 func (l *liveness) hear(now instant) { l.heardAt, l.asked, l.missed = now, false, 0 }
 
-// begin watches a peer that has just become ready, for a silence that lasts so
-// long.
+// begin begins to watch a peer, which may be silent for so long.
 func (l *liveness) begin(now instant, every time.Duration) {
 	*l = liveness{every: every, heardAt: now}
 	if every > 0 {
@@ -33,21 +31,21 @@ func (l *liveness) begin(now instant, every time.Duration) {
 	}
 }
 
-// A sign is what to do about a peer that is silent.
-type sign uint8
+// A reaction is what to do about a peer that is silent.
+type reaction uint8
 
 const (
-	noSign sign = iota
-	askForOne
+	keepWaiting reaction = iota
+	sendProbe
 	giveUp
 )
 
-// watch looks whether the peer was silent for too long, and reports whether it
-// has missed another probe.
-func (l *liveness) watch(now instant) (next sign, missed bool) {
+// watch decides what to do at dueAt, and reports whether the peer has missed
+// another probe.
+func (l *liveness) watch(now instant) (next reaction, missed bool) {
 	if now-l.heardAt < l.every {
 		l.dueAt = l.heardAt + l.every
-		return noSign, false
+		return keepWaiting, false
 	}
 	if l.asked {
 		l.missed++
@@ -55,8 +53,8 @@ func (l *liveness) watch(now instant) (next sign, missed bool) {
 	if l.missed >= missesToLose {
 		return giveUp, l.asked
 	}
-	// A tick may come a little late, which does not add up, or much, which is no
-	// fault of the peer's.
+	// If the tick is a little late, the delays do not add up. If it is very late,
+	// the peer still gets most of its time.
 	l.dueAt = max(l.dueAt+l.every, now+l.every*3/4)
-	return askForOne, l.asked
+	return sendProbe, l.asked
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A mailbox carries events to a loop. Posting never blocks. Its bound is that
-// of its sources: callers hold a send slot each, streams deliver against
-// credit, and tasks report once.
+// A mailbox carries events to a loop. Posting never blocks. What posts is bounded:
+// callers hold a send slot each, streams deliver against credit, and a task posts
+// one event.
 type mailbox struct {
 	mu      sync.Mutex
 	events  []event
 	open    bool
-	running bool   // the loop will take what is posted, without being woken
-	wake    func() // wakes it; never blocks
+	running bool   // the loop is going to call take, so it need not be woken
+	wake    func() // wakes the loop; never blocks
 }
 
-// keepEvents is how many events of capacity a busy mailbox holds on to.
+// keepEvents is how much capacity a busy mailbox keeps.
 const keepEvents = 64
 
 // post adds an event, and wakes the loop if it does not run. It reports false
@@ -46,9 +46,9 @@ func (m *mailbox) add(ev *event) (added, wake bool) {
 	return true, wake
 }
 
-// take swaps the waiting events for a cleared slice. When it returns none, the
-// loop counts as not running: the next event wakes it, maybe before take has
-// returned.
+// take returns the waiting events, and takes a cleared slice for the next ones. If
+// there are none, the loop is no longer running: the next event wakes it, perhaps
+// on another goroutine and before take has returned.
 func (m *mailbox) take(cleared []event) []event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *mailbox) take(cleared []event) []event {
 	return taken
 }
 
-// park gives the memory of an empty mailbox up.
+// park gives up the memory of an empty mailbox.
 func (m *mailbox) park() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +78,7 @@ func (m *mailbox) start(wake func()) {
 	m.open, m.running, m.wake = true, true, wake
 }
 
-// close closes it, and returns what nobody has taken.
+// close closes the mailbox and returns the events that nobody has taken.
 func (m *mailbox) close() []event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,28 +87,28 @@ func (m *mailbox) close() []event {
 	return remaining
 }
 
-// lingering is how long a loop keeps its goroutine and its buffers after the
-// last event. In a conversation a new goroutine for each event would cost as
-// much as the call.
+// lingering is how long a loop keeps its goroutine and its buffers after the last
+// event. Without it, a conversation would pay for a new goroutine and new buffers
+// at each event, which costs as much as a call.
 const lingering = 100 * time.Millisecond
 
-// A loop is the shell around the core, from one Start of a Conn to its end. It
-// takes events from the mailbox, arms one timer, and performs effects. It never
-// blocks, and runs on one goroutine at a time: that waits for the next event for
-// a while, and then ends, which parks the loop. An event that comes to a parked
-// loop begins another goroutine.
+// A loop is the shell around the core, from Start to the end of that run. It takes
+// events from the mailbox, steps the core, performs the effects, and arms one
+// timer. It never blocks. One goroutine at a time runs it; nothing else touches its
+// fields. After an idle while that goroutine ends, and the loop is parked. An event
+// for a parked loop begins another goroutine.
 type loop struct {
 	conn      *Conn
 	core      *core
-	ctx       context.Context // of Start, without its end; handlers' contexts derive from it
-	over      func(error)     // Start's, called at the end
-	unwatch   func() bool     // ends the watch over Start's context; nil when it has no end
-	ended     chan struct{}   // closed when it is over
-	begun     chan error      // of Start: takes nil once the first event was stepped; nil then
-	cancelled error           // why the loop was to stop before it began
+	ctx       context.Context // Start's, without its end; the contexts of handlers derive from it
+	over      func(error)     // Start's; called at the end
+	unwatch   func() bool     // stops watching Start's context; nil if nothing does
+	ended     chan struct{}   // closed at the end
+	begun     chan error      // takes nil when the first event was stepped; nil after that
+	cancelled error           // set: the context had ended before the loop began
 
 	mailbox mailbox
-	woken   chan struct{} // ends the wait for the next event, capacity one; nil: the loop parks
+	woken   chan struct{} // wakes the goroutine that waits for an event, capacity one; nil: the loop parks
 	busyAt  instant       // of the last event that was no tick
 
 	incarnation *Incarnation // the present one; nil before the first
@@ -117,12 +117,12 @@ type loop struct {
 	hooks       *hookQueue // nil before the first event for a hook
 
 	timer   *time.Timer       // posts a tick; nil before the first deadline
-	armed   instant           // when it does; 0 when it does not
-	slotted instant           // when the wheel does; 0 when it does not
+	armed   instant           // when the timer fires; 0 if it does not run
+	slotted instant           // when the wheel posts a tick; 0 if it does not
 	slot    int64             // the wheel's
 	visit   *list.Element     // the gate's
-	hearing transport.Hearing // the present link; nil unless it counts what it has heard
-	heard   uint64            // bytes, when it was last asked
+	hearing transport.Hearing // the present link; nil unless it counts the bytes it receives
+	heard   uint64            // that count, when the loop last looked
 
 	batch       []event  // taken from the mailbox, not stepped yet
 	spare       []event  // for the mailbox to fill
@@ -132,14 +132,14 @@ type loop struct {
 	moved       bool     // the link has taken something since it was last busy
 	crowded     bool     // notifications that wait have become many in this step
 
-	interruption error       // set: the loop is to end, and the Conn to stay
-	finished     bool        // the core has nothing left to do
-	patience     *time.Timer // runs then
-	overdue      bool        // and tasks were waited for long enough
+	interruption error       // set: the loop ends without closing the Conn for good
+	finished     bool        // the core has no more work
+	patience     *time.Timer // bounds how long a finished loop waits for tasks
+	overdue      bool        // that time is up
 	closeErr     error       // of the link that was closed last
 }
 
-// sharedMachines are made when the first Conn runs, and not changed.
+// sharedMachines are created when the first Conn runs, and never changed.
 var sharedMachines = sync.OnceValue(newMachines)
 
 func newLoop(c *Conn, ctx context.Context) *loop {
@@ -154,7 +154,7 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 	return l
 }
 
-// watch has the end of a context stop or interrupt the loop.
+// watch stops or interrupts the loop when a context ends.
 func (l *loop) watch(ctx context.Context) {
 	if ctx.Done() == nil {
 		return
@@ -162,13 +162,13 @@ func (l *loop) watch(ctx context.Context) {
 	l.unwatch = context.AfterFunc(ctx, func() { l.endWith(ctx) })
 }
 
-// isFinal asks Options.Final. One that panics has called nothing final.
+// isFinal calls Options.Final.
 func (l *loop) isFinal(why Reason) (final bool) {
 	l.reportPanic("Options.Final", guard(func() error { final = l.conn.options.Final(why); return nil }))
 	return final
 }
 
-// random is the shell's one source of chance.
+// random is the only source of randomness.
 func random() float64 { return rand.Float64() }
 
 func stop(timer *time.Timer) {
@@ -177,7 +177,7 @@ func stop(timer *time.Timer) {
 	}
 }
 
-// run works until the loop parks or is over.
+// run works, and waits for more work, until the loop parks or ends.
 func (l *loop) run() {
 	for {
 		woken, over, err := l.work()
@@ -193,8 +193,8 @@ func (l *loop) run() {
 	}
 }
 
-// resume has a loop go on that has taken all events. The channel has room, since
-// that is asked for once each time.
+// resume wakes a loop whose mailbox was empty. The mailbox calls it once each time
+// that the loop has stopped running, so the channel has room.
 func (l *loop) resume() {
 	if l.woken == nil {
 		go l.run()
@@ -203,9 +203,10 @@ func (l *loop) resume() {
 	l.woken <- struct{}{}
 }
 
-// work steps through the mailbox until that is empty or the loop is over. In the
-// first case the loop may run on another goroutine already when work returns, so
-// the caller has nothing but next to go on with: nil if the loop is parked.
+// work steps through the mailbox until that is empty or the loop is over. If the
+// mailbox is empty, the loop may already run on another goroutine when work
+// returns, so the caller must not touch it. It may only wait for next, which is nil
+// if the loop is parked.
 func (l *loop) work() (next <-chan struct{}, over bool, err error) {
 	over = true // after a panic
 	defer func() {
@@ -230,8 +231,8 @@ func (l *loop) work() (next <-chan struct{}, over bool, err error) {
 	return nil, true, l.close()
 }
 
-// begin starts the core. A Conn that was stopped before opens no link, nor does
-// one whose context had ended.
+// begin starts the core. It opens no link if the Conn was stopped before, or the
+// context had ended.
 func (l *loop) begin() {
 	defer func(begun chan error) { begun <- nil }(l.begun)
 	l.begun = nil
@@ -244,7 +245,7 @@ func (l *loop) begin() {
 	}
 }
 
-// stepAll steps through a batch. What is behind an interruption is not stepped.
+// stepAll steps through a batch of events, or up to an interruption.
 func (l *loop) stepAll(events []event) {
 	for l.batch = events; len(l.batch) > 0; {
 		ev := &l.batch[0]
@@ -261,7 +262,7 @@ func (l *loop) stepAll(events []event) {
 	}
 }
 
-// park gives up what only a busy loop needs.
+// park gives up the memory that only a busy loop needs.
 func (l *loop) park() {
 	l.spare, l.batch = nil, nil
 	if l.core.deadline() == 0 {
@@ -276,9 +277,9 @@ func (l *loop) park() {
 	l.core.park()
 }
 
-// arm sets the timer to the core's deadline, or to when the loop may park. A
-// timer that would fire too early is left alone: that costs one idle tick, not a
-// reset per call. Liveness is left to the wheel.
+// arm sets the timer to the core's deadline, or to when the loop may park. It does
+// not move a timer that fires earlier: one idle tick costs less than a reset at
+// each call. The wheel posts the tick for liveness.
 func (l *loop) arm() {
 	if due := l.core.liveness.dueAt; due != l.slotted {
 		l.conn.options.Wheel.unset(l)
@@ -306,8 +307,8 @@ func (l *loop) tick() { l.mailbox.post(event{kind: tick}) }
 // until is how long it is to a deadline.
 func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.conn.now(), 0) }
 
-// step feeds the core one event and performs what it says. What the link did
-// not take goes back to the core at once, in the order it was offered.
+// step feeds the core one event and performs the effects. Frames that the link did
+// not take go back to the core at once, in the order in which they were offered.
 func (l *loop) step(ev *event) {
 	l.endTask(ev)
 	switch ev.kind {
@@ -330,11 +331,11 @@ func (l *loop) step(ev *event) {
 		}
 	case eased:
 		if l.conn.notifications.many() {
-			return // again, and the core knows
+			return // they have become many again, and the core knows
 		}
 	}
 	if ev.frames > 0 {
-		l.hears() // the frame says so itself
+		l.hasHeard() // the event tells the core
 	}
 	l.feed(ev)
 	if l.crowded {
@@ -346,11 +347,11 @@ func (l *loop) step(ev *event) {
 		l.returned = l.returned[1:]
 		l.feed(ev)
 	}
-	l.returned = nil // so that no frame is held
+	l.returned = nil // so that it holds no frame
 }
 
-// prepareTick has a loop park to which nothing has happened for a while, and
-// reports whether the tick is of concern to the core.
+// prepareTick lets a loop park that has been idle for long enough, and reports
+// whether the core needs the tick.
 func (l *loop) prepareTick(ev *event) bool {
 	now := l.conn.now()
 	l.armed = 0
@@ -364,11 +365,11 @@ func (l *loop) prepareTick(ev *event) bool {
 	if watching {
 		ev.id = l.conn.nextID() // for a probe
 	}
-	ev.random, ev.moved, ev.heard = random(), l.moved, l.hears()
+	ev.random, ev.moved, ev.heard = random(), l.moved, l.hasHeard()
 	return true
 }
 
-// endTask notes the end of the task whose last event this is.
+// endTask removes the task whose last event this is.
 func (l *loop) endTask(ev *event) {
 	if ev.task == nil {
 		return
@@ -380,8 +381,8 @@ func (l *loop) endTask(ev *event) {
 	}
 }
 
-// hears reports whether bytes have come in since it was last asked.
-func (l *loop) hears() bool {
+// hasHeard reports whether bytes have come in since the last time.
+func (l *loop) hasHeard() bool {
 	if l.hearing == nil {
 		return false
 	}

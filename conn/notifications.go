@@ -8,10 +8,10 @@ import (
 	"github.com/bowline-mcp/bowline/internal/ondemand"
 )
 
-// notifications are the peer's notifications on their way to the handler, which
-// takes them one at a time, in order, off the loop. Too many are shed by what
-// they mean: those that a newer one makes superfluous first, then the oldest of
-// those that may be dropped, then the one that comes (ADR-0006).
+// notifications are the peer's notifications that wait for the handler, which gets
+// them one at a time, in order, off the loop. If there are too many, it drops
+// first those that a newer one replaces, then the oldest droppable ones, then the
+// one that comes (ADR-0006).
 type notifications struct {
 	ondemand.Worker
 	handle    func(notification)
@@ -22,7 +22,7 @@ type notifications struct {
 	waiting     []notification
 	size        int
 	keys        map[string]int // how many of each key wait
-	superfluous int            // how many of them a newer one makes superfluous
+	superfluous int            // how many of them a newer one replaces
 	droppable   int
 	crowded     bool
 }
@@ -33,13 +33,13 @@ type notification struct {
 	ctx context.Context
 }
 
-// add takes a notification over. It returns those that are shed for it, which
-// may be the notification itself, and whether they have become many by it.
+// add queues a notification. It returns the notifications that are dropped for
+// that, which may include the new one, and whether they have become many.
 func (n *notifications) add(added notification) (shed []notification, crowded bool) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	if added.size > n.boundSize && len(n.waiting) > 0 {
-		return []notification{added}, false // whatever else were shed
+		return []notification{added}, false // dropping others would not help
 	}
 	n.waiting = append(n.waiting, added)
 	n.count(added, 1)
@@ -72,7 +72,7 @@ func (n *notifications) count(of notification, by int) {
 	}
 }
 
-// shedOne takes out the notification that is missed least.
+// shedOne removes the notification that matters least.
 func (n *notifications) shedOne() notification {
 	switch {
 	case n.superfluous > 0:
@@ -84,9 +84,9 @@ func (n *notifications) shedOne() notification {
 	}
 }
 
-// coalesce puts a newer notification in the place of the oldest one that it
-// makes superfluous. At the end of the queue one that comes again and again
-// would never be handled.
+// coalesce moves the newer of two notifications with the same key to the place of
+// the older, which it drops. If the newer one kept its place, a notification that
+// comes again and again would never be handled.
 func (n *notifications) coalesce() notification {
 	at := slices.IndexFunc(n.waiting, func(in notification) bool { return n.keys[in.coalescing] > 1 })
 	old := n.waiting[at]
@@ -145,8 +145,8 @@ func (n *notifications) len() int {
 	return len(n.waiting)
 }
 
-// settle waits until nothing is handled, for at most the grace, and reports
-// whether that came about. If not, what still waits is shed.
+// settle waits until the queue is empty, for at most the grace. If that is too
+// short, it drops the notifications that wait and returns them.
 func (n *notifications) settle(grace time.Duration) (shed []notification, settled bool) {
 	if n.Await(grace) {
 		return nil, true
@@ -159,7 +159,7 @@ func (n *notifications) settle(grace time.Duration) (shed []notification, settle
 	return shed, false
 }
 
-// notify puts a notification before the handler, off the loop.
+// notify queues a notification for the handler.
 func (l *loop) notify(in *Incoming) {
 	l.received(in)
 	shed, many := l.conn.notifications.add(notification{in, l.incarnation.ctx})

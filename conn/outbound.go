@@ -40,7 +40,7 @@ type outboundFrame struct {
 	id           int64 // of our request; 0 otherwise
 	stream       transport.Stream
 	frame        []byte
-	route        *transport.Route // what the link is told of the frame; opaque to the core
+	route        *transport.Route // for the link; opaque to the core
 	call         *call            // who waits for it, or nil; opaque to the core
 	notification bool             // its caller waits for the link to take it
 	reply        bool             // never dropped
@@ -49,29 +49,29 @@ type outboundFrame struct {
 	attempts     int              // how often the link has refused it
 }
 
-// outbound holds what the link had no room for, in order. It is empty unless
-// the link is busy, so the main path passes it by (ADR-0007).
+// outbound holds the frames that the link had no room for, in order. It is empty
+// unless the link is busy (ADR-0007).
 type outbound struct {
 	queue   []outboundFrame
 	retryAt instant // when to offer the queue again; 0 while it is empty
-	stuckAt instant // when to give the link up; 0 unless it has taken nothing since it was busy
+	stuckAt instant // when to give the link up; 0 unless it is busy and has taken nothing since
 }
 
-// Busy handling: a frame is offered again three times, 10 ms apart, give or
-// take half; a link that takes nothing for ten seconds has lost its peer.
+// A frame that a busy link refuses is offered three more times, 10 ms ± 50 % apart.
+// A link that takes nothing for ten seconds is lost.
 const (
 	busyRetries = 3
 	busyDelay   = 10 * time.Millisecond
 	busyJitter  = 0.5
 	stuckAfter  = 10 * time.Second
 
-	// repliesHigh is how many replies may wait before inbound credit does.
+	// repliesHigh is how many replies may wait before the Conn stops reading.
 	repliesHigh = 64
 )
 
 func (o *outbound) empty() bool { return len(o.queue) == 0 }
 
-// drop forgets a request that has ended before it was sent.
+// drop drops a request that has ended before it was sent.
 func (o *outbound) drop(id int64) {
 	o.queue = slices.DeleteFunc(o.queue, func(out outboundFrame) bool { return out.id == id })
 	if len(o.queue) == 0 {
@@ -79,8 +79,8 @@ func (o *outbound) drop(id int64) {
 	}
 }
 
-// withdraw forgets the notification of a caller who gave up, and reports
-// whether it was still here.
+// withdraw drops the notification of a caller who gave up. It reports whether the
+// notification was still queued.
 func (o *outbound) withdraw(caller *call) bool {
 	i := slices.IndexFunc(o.queue, func(out outboundFrame) bool { return out.notification && out.call == caller })
 	if i < 0 {
@@ -93,7 +93,7 @@ func (o *outbound) withdraw(caller *call) bool {
 	return true
 }
 
-// lastReply is the last answer that waits for a stream, or nil.
+// lastReply returns the last reply that is queued for a stream, or nil.
 func (o *outbound) lastReply(stream transport.Stream) *outboundFrame {
 	for i := len(o.queue) - 1; i >= 0; i-- {
 		if o.queue[i].reply && o.queue[i].stream == stream {
@@ -103,7 +103,7 @@ func (o *outbound) lastReply(stream transport.Stream) *outboundFrame {
 	return nil
 }
 
-// routed is what the link is told.
+// routed returns the route of the frame.
 func (o *outboundFrame) routed() transport.Route {
 	if o.route == nil {
 		return transport.Route{}
@@ -111,25 +111,25 @@ func (o *outboundFrame) routed() transport.Route {
 	return *o.route
 }
 
-// errorRoute is that of an error response.
+// errorRoute returns the route of an error response.
 func errorRoute(id jsonrpc.ID, code int64) *transport.Route {
 	return &transport.Route{Kind: jsonrpc.KindError, ID: id, Code: code}
 }
 
-// resultRoute is that of a result.
+// resultRoute returns the route of a result.
 func resultRoute(id jsonrpc.ID) *transport.Route {
 	return &transport.Route{Kind: jsonrpc.KindResult, ID: id}
 }
 
-// take empties the queue.
+// take empties the queue and returns what was in it.
 func (o *outbound) take() []outboundFrame {
 	queue := o.queue
 	o.queue, o.retryAt = nil, 0
 	return queue
 }
 
-// congested reports whether so many replies wait that more work would only
-// make it worse.
+// congested reports whether so many replies wait that the Conn should not read
+// further requests.
 func (o *outbound) congested() bool {
 	replies := 0
 	for i := range o.queue {
@@ -143,14 +143,15 @@ func (o *outbound) congested() bool {
 // add queues a frame behind those that wait.
 func (o *outbound) add(out outboundFrame) { o.queue = append(o.queue, out) }
 
-// retryLater queues a frame that the link had no room for, or did not send.
+// retryLater queues a frame, to be offered in about 10 ms.
 func (o *outbound) retryLater(out outboundFrame, now instant, random float64) {
 	o.add(out)
 	o.retryAt = now + busyWait(random)
 }
 
-// refused notes that a link was busy when a frame was offered to it, or behind
-// another, and reports whether that was once too often.
+// refused notes that the link was busy when a frame was offered (tried), or was
+// not offered because it is behind one that was refused. It reports whether to give
+// the frame up.
 func (o *outbound) refused(out *outboundFrame, now instant, tried, moved bool) (tooOften bool) {
 	if moved {
 		o.stuckAt = 0
@@ -168,8 +169,7 @@ func busyWait(random float64) time.Duration {
 	return time.Duration(float64(busyDelay) * (1 + busyJitter*(2*random-1)))
 }
 
-// failureCause tells a message that was refused from one whose way to the
-// peer, or back, has ended.
+// failureCause is how a request ends that the link could not send.
 func failureCause(err error, unsent bool) Cause {
 	if !unsent || errors.Is(err, transport.ErrClosed) {
 		return LinkLost

@@ -15,7 +15,7 @@ func (l *loop) perform(effects []effect) {
 		l.performOne(&effects[i])
 	}
 	l.unperformed = nil
-	clear(effects) // so that no payload is held until the next step
+	clear(effects) // so that they hold no payload until the next step
 }
 
 func (l *loop) performOne(fx *effect) {
@@ -67,8 +67,8 @@ func (l *loop) performOne(fx *effect) {
 	}
 }
 
-// transmit offers a frame to the link. Behind a frame that was refused nothing
-// else is offered, so that nothing overtakes.
+// transmit offers a frame to the link. If the link has refused a frame in this
+// step, it offers no further ones, so no frame overtakes another.
 func (l *loop) transmit(fx *effect) {
 	out := fx.out
 	if len(l.returned) > 0 {
@@ -90,7 +90,7 @@ func (l *loop) transmit(fx *effect) {
 	}
 }
 
-// taken lets the next caller send, and settles who waited for no more than this.
+// taken frees the caller's send slot, and settles the caller of a notification.
 func (l *loop) taken(out outboundFrame) {
 	l.moved = true
 	switch {

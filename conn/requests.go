@@ -10,33 +10,33 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A request is one call of ours that has not ended.
+// A request is one request of ours that has not ended.
 type request struct {
 	id        int64
 	call      *call
-	silent    bool             // the peer is never told that it was abandoned
+	silent    bool             // no cancellation is sent for it
 	sent      bool             // its frame was handed to the link
-	streaming bool             // it stays until either side ends it
-	stream    transport.Stream // that brings its answer
-	via       transport.Stream // that it was sent on, being part of what the peer has asked there; else Main
+	streaming bool             // it stays open until either side ends it
+	stream    transport.Stream // the stream of its answer
+	via       transport.Stream // the stream of the peer's request that it belongs to, else Main
 	deadline  instant          // 0 for never
-	timeout   time.Duration    // what progress begins anew; 0 when it does not
-	limit     instant          // when it is over whatever comes; 0 where there is no deadline
+	timeout   time.Duration    // restarted by progress; 0 if progress does not count
+	limit     instant          // the latest deadline; 0 without a deadline
 	remaining time.Duration    // what remained when the deadline was suspended
-	suspended bool             // the peer asks something for it, and is being served
-	probe     bool             // nobody waits for it: its answer is a sign of life
-	position  int              // in pending.byDeadline; -1 outside
+	suspended bool             // its timeout does not run while the peer is being served for its sake
+	probe     bool             // no caller waits for it
+	position  int              // in pending.byDeadline; -1 if it is not there
 }
 
-// brief reports whether somebody waits for the request, and not for ever.
-func (r *request) brief() bool { return !r.streaming && !r.probe }
+// isCall reports whether a caller waits for the request, and not for ever.
+func (r *request) isCall() bool { return !r.streaming && !r.probe }
 
 // pending holds the requests that have not ended, by id and by deadline.
 type pending struct {
 	byID       map[int64]*request
 	byDeadline requestHeap
 	free       []*request // at most maxFree, so that a call allocates nothing here
-	calls      int        // how many somebody waits for that will end by themselves
+	calls      int        // how many of them are calls, see request.isCall
 	lastID     int64      // the highest id ever accepted
 }
 
@@ -60,7 +60,7 @@ func (p *pending) add(added request) {
 	r.position = -1
 	p.byID[r.id] = r
 	p.lastID = max(p.lastID, r.id)
-	if r.brief() {
+	if r.isCall() {
 		p.calls++
 	}
 	if r.deadline != 0 {
@@ -95,7 +95,7 @@ func (p *pending) take(id int64) (request, bool) {
 		heap.Remove(&p.byDeadline, r.position)
 	}
 	taken := *r
-	if taken.brief() {
+	if taken.isCall() {
 		p.calls--
 	}
 	*r = request{}
@@ -105,7 +105,7 @@ func (p *pending) take(id int64) (request, bool) {
 	return taken, true
 }
 
-// ids lists what is pending in order, since map order is random.
+// ids lists the pending ids in order, since the order of a map is random.
 func (p *pending) ids() []int64 {
 	ids := make([]int64, 0, len(p.byID))
 	for id := range p.byID {
@@ -155,8 +155,8 @@ func (h *requestHeap) Pop() any {
 	return r
 }
 
-// progressed has the progress of a request begin its timeout anew, where that was
-// asked for. It returns nil when nobody waits for the request.
+// progressed restarts the timeout of a request that has made progress, if that was
+// asked for. It returns nil if no caller waits for the request.
 func (p *pending) progressed(id int64, now instant) *request {
 	r := p.byID[id]
 	switch {
@@ -171,9 +171,9 @@ func (p *pending) progressed(id int64, now instant) *request {
 	return r
 }
 
-// suspend has the requests of a stream wait for as long as the peer is being
-// served in what it asks for their sake, and no longer than their limit. On a
-// byte stream that may be any of them.
+// suspend stops the timeouts of the requests of a stream while the peer is being
+// served for their sake. Their limits still hold. On a byte stream the peer may
+// have asked for any of them.
 func (p *pending) suspend(stream transport.Stream, now instant) {
 	for _, r := range p.byID {
 		if r.stream == stream && r.sent && r.position >= 0 && !r.suspended {
@@ -183,7 +183,7 @@ func (p *pending) suspend(stream transport.Stream, now instant) {
 	}
 }
 
-// resume gives the requests of a stream the time that remained.
+// resume lets the timeouts of a stream's requests run on.
 func (p *pending) resume(stream transport.Stream, now instant) {
 	for _, r := range p.byID {
 		if r.stream == stream {
@@ -206,7 +206,7 @@ func (p *pending) markSent(id int64, sent bool) {
 	}
 }
 
-// awaited counts the requests that somebody waits for: all but the probe.
+// awaited counts the requests that a caller waits for: all but the probe.
 func (p *pending) awaited(probe int64) int {
 	if _, probing := p.byID[probe]; probing {
 		return len(p.byID) - 1
@@ -214,7 +214,7 @@ func (p *pending) awaited(probe int64) int {
 	return len(p.byID)
 }
 
-// unanswered says what became of a request whose answer will not come.
+// unanswered is the delivery of a request that will get no answer.
 func (r *request) unanswered() Delivery {
 	if r.sent {
 		return Unknown

@@ -10,14 +10,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A task is work that the loop has begun on another goroutine, whose last deed
-// is to post an event that names the task.
+// A task is work that the loop has begun on another goroutine. The last thing that
+// goroutine does is to post an event that names the task.
 type task struct {
 	name   string
 	cancel context.CancelCauseFunc
 }
 
-// tasks are those that run.
+// tasks are the tasks that run.
 type tasks map[*task]struct{}
 
 func (t *tasks) add(added *task) {
@@ -43,8 +43,8 @@ func (t tasks) names() []string {
 	return names
 }
 
-// do begins a task on a goroutine of its own. The event that report makes of its
-// end ends the task.
+// do runs work as a task, on a goroutine of its own. It posts the event that report
+// returns, which ends the task.
 func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error, report func(error) event) {
 	t := &task{name: name, cancel: cancel}
 	l.tasks.add(t)
@@ -57,8 +57,8 @@ func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error
 	}()
 }
 
-// A worker is a goroutine that runs handlers, one after the other. Its stack
-// stays as large as they need it.
+// A worker is a goroutine that runs one handler after the other. A new goroutine
+// for each would grow its stack each time, which costs up to a fourth of a call.
 type worker struct{ requests chan served } // capacity one
 
 // A served request and the context of its handler.
@@ -67,14 +67,13 @@ type served struct {
 	ctx context.Context
 }
 
-// workers are those that wait for a request. There are none while the loop is
-// parked.
+// workers are the workers that wait for a request. A parked loop has none.
 type workers struct{ idle []*worker }
 
-// maxIdleWorkers is how many of them wait at most.
+// maxIdleWorkers bounds how many workers wait.
 const maxIdleWorkers = 64
 
-// serve runs the handler of a request.
+// serve hands a request to a worker that waits, or to a new one.
 func (l *loop) serve(in *Incoming) {
 	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // the incarnation's would remember for good that it had children
 	in.serving = task{name: in.Method, cancel: cancel}
@@ -87,7 +86,7 @@ func (l *loop) serve(in *Incoming) {
 		in.worker = &worker{requests: make(chan served, 1)}
 		go l.serveAll(in.worker)
 	}
-	in.worker.requests <- served{in, ctx} // it waits for one
+	in.worker.requests <- served{in, ctx} // it has room, since the worker is idle
 }
 
 // serveAll serves requests until the worker is dismissed.
@@ -98,7 +97,7 @@ func (l *loop) serveAll(w *worker) {
 		in.task.cancel(nil)
 		out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
 		if !l.mailbox.post(event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: in.task}) {
-			return // nobody will dismiss it
+			return // the loop has ended, and will not dismiss the worker
 		}
 	}
 }
@@ -112,7 +111,7 @@ func (w *workers) add(idle *worker) {
 	w.idle = append(w.idle, idle)
 }
 
-// dismiss ends those that wait.
+// dismiss ends the workers that wait.
 func (w *workers) dismiss() {
 	for _, idle := range w.idle {
 		close(idle.requests)
@@ -170,8 +169,8 @@ func (c *Conn) refusal(in *Incoming, err error) []byte {
 	return jsonrpc.AppendError(nil, in.key.id, fault)
 }
 
-// asFault is what the peer is told of a handler's error. The text of a panic
-// stays here.
+// asFault returns the error to send to the peer for the error of a handler. It does
+// not reveal the text of a panic.
 func asFault(err error) *jsonrpc.Error {
 	var fault *jsonrpc.Error
 	switch {

@@ -9,25 +9,25 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A stream is one of the link: Main, or one that lasts until what was asked on it
-// has been answered (ADR-0019).
+// A stream is one stream of the link: Main, or one that lasts until the requests
+// on it are answered (ADR-0019).
 type stream struct {
 	number   transport.Stream
-	request  int64       // ours, whose answers it carries; 0 for Main and for what the peer has begun
-	withheld int         // frames processed, and not granted again yet
+	request  int64       // the request of ours that it answers; 0 for Main, and if the peer began it
+	withheld int         // frames that were processed and not granted again yet
 	complete bool        // the peer sends nothing more on it
-	requests []*Incoming // the peer's, in order, that have no answer yet; not kept for Main
-	nested   int         // of the peer's that belong to calls of ours, and have no answer yet
-	resumeAt instant     // when to take it up again; 0 unless it was cut
-	schedule *schedule   // of taking it up; nil unless it was cut since it last brought something
+	requests []*Incoming // unanswered requests of the peer's, in order; not kept for Main
+	nested   int         // how many of those belong to calls of ours
+	resumeAt instant     // when to resume it; 0 unless it was cut
+	schedule *schedule   // of resuming it; nil unless it was cut after its last frame
 }
 
-// streams are those of the present link. A byte stream has Main alone.
+// streams are the streams of the present link. A byte stream has only Main.
 type streams struct {
 	main   stream
 	others map[transport.Stream]*stream
 	owed   []*stream // those that credit is withheld from, oldest first
-	cut    []*stream // those to be taken up again
+	cut    []*stream // those to be resumed
 }
 
 func (s *streams) park() {
@@ -62,7 +62,7 @@ func (s *streams) drop(number transport.Stream) {
 	s.cut = slices.DeleteFunc(s.cut, func(other *stream) bool { return other == gone })
 }
 
-// deadline is when the next stream is to be taken up again.
+// deadline is when to resume the next stream.
 func (s *streams) deadline() instant {
 	var first instant
 	for _, cut := range s.cut {
@@ -71,8 +71,8 @@ func (s *streams) deadline() instant {
 	return first
 }
 
-// interrupt has a stream that was cut taken up again, not before the peer wants
-// it.
+// interrupt schedules when to resume a stream that was cut, no earlier than the
+// peer has asked for.
 func (s *streams) interrupt(cut *stream, now instant, o *Options, asked time.Duration, random float64) {
 	if cut.resumeAt != 0 {
 		return
@@ -84,7 +84,7 @@ func (s *streams) interrupt(cut *stream, now instant, o *Options, asked time.Dur
 	s.cut = append(s.cut, cut)
 }
 
-// resumable takes out the streams whose time to be taken up again has come.
+// resumable takes out the streams that are to be resumed now.
 func (s *streams) resumable(now instant) (due []transport.Stream) {
 	s.cut = slices.DeleteFunc(s.cut, func(cut *stream) bool {
 		if !passed(now, cut.resumeAt) {
@@ -101,7 +101,7 @@ func (s *streams) resumable(now instant) (due []transport.Stream) {
 // processed.
 func (s *streams) consume(number transport.Stream, frames int, last bool) {
 	used := s.find(number)
-	if used == nil || frames == 0 { // it is over, or more of the frame is to come
+	if used == nil || frames == 0 { // it has ended, or this is not the last message of the frame
 		return
 	}
 	used.schedule = nil
@@ -115,8 +115,8 @@ func (s *streams) consume(number transport.Stream, frames int, last bool) {
 	used.withheld += frames
 }
 
-// asked notes that a request of the peer's waits for its answer, and reports
-// whether calls of ours are to wait for that.
+// asked notes a request of the peer's that is to be answered. It reports whether
+// the timeouts of our calls on the stream are to be suspended meanwhile.
 func (s *streams) asked(request *Incoming) (suspend bool) {
 	on := s.find(request.key.stream)
 	if on == nil {
@@ -131,8 +131,8 @@ func (s *streams) asked(request *Incoming) (suspend bool) {
 	return request.nested
 }
 
-// answered notes that the answer is at hand, or will not be given, and reports
-// whether calls of ours need not wait for it any more.
+// answered notes that such a request is answered, or never will be. It reports
+// whether the timeouts run on.
 func (s *streams) answered(request *Incoming) (resume bool) {
 	on := s.find(request.key.stream)
 	if on == nil {
@@ -146,8 +146,7 @@ func (s *streams) answered(request *Incoming) (resume bool) {
 	return on.nested == 0
 }
 
-// isLastReply reports whether a reply is the last thing on its stream, which is
-// over then.
+// isLastReply reports whether a reply ends its stream, and drops the stream then.
 func (s *streams) isLastReply(number transport.Stream) bool {
 	on := s.others[number]
 	if on == nil || !on.complete || on.request != 0 || len(on.requests) > 0 {
@@ -157,7 +156,7 @@ func (s *streams) isLastReply(number transport.Stream) bool {
 	return true
 }
 
-// granted lists what each stream may deliver again, and counts it as granted.
+// granted calls yield with how many frames each stream may deliver again.
 func (s *streams) granted(yield func(transport.Stream, int)) {
 	for _, owed := range s.owed {
 		yield(owed.number, owed.withheld)

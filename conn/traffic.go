@@ -18,9 +18,9 @@ type ending struct {
 	err      error
 }
 
-// settle ends a request, and is the only way one ends: reply, deadline,
-// cancellation, loss, refusal and shutdown all come here, each with a request
-// that nobody else holds any more (ADR-0003).
+// settle ends a request that was taken out of pending. It is the only way in which
+// a request ends: reply, deadline, cancellation, loss, refusal and shutdown all
+// come here (ADR-0003).
 func (c *core) settle(now instant, r request, e ending, reply *event) {
 	fx := effect{kind: settle, id: r.id, call: r.call, cause: e.cause, delivery: e.delivery, err: e.err}
 	if reply != nil {
@@ -57,13 +57,13 @@ func (c *core) onNoticeMade(now instant, ev *event) {
 	c.send(ev.out)
 }
 
-// refusal says why new work cannot be taken now, or nil.
+// refusal returns why new work is not accepted now, or nil.
 func (c *core) refusal(ev *event) (Cause, error) {
 	state := c.state()
 	switch {
 	case state == Closing:
 		return ShutDown, c.reason
-	case c.draining && !c.lastWords(ev):
+	case c.draining && !c.finishesWork(ev):
 		return Refused, ErrDraining
 	case state != Ready && !(state == Initializing && ev.handshake):
 		return Refused, &StateError{State: state, Reason: c.reason}
@@ -76,14 +76,14 @@ func (c *core) refusal(ev *event) (Cause, error) {
 	}
 }
 
-// lastWords reports whether new work is part of a request still being served
-// while the Conn drains. A peer that has ended answers no more calls.
-func (c *core) lastWords(ev *event) bool {
+// finishesWork reports whether new work belongs to a request that is still being
+// served while the Conn drains. A peer that has ended answers no more calls.
+func (c *core) finishesWork(ev *event) bool {
 	return ev.serving && (ev.kind == notificationMade || !c.ended)
 }
 
 // onReplied settles the request that was answered. An answer to a request that
-// was not sent yet is a guess of the peer's.
+// was not sent yet counts as unknown.
 func (c *core) onReplied(now instant, ev *event) {
 	waiting, ok := c.pending.byID[ev.id]
 	switch {
@@ -95,7 +95,7 @@ func (c *core) onReplied(now instant, ev *event) {
 		}
 		c.settle(now, r, e, ev)
 		if r.stream != ev.stream || !ev.last {
-			c.endStream(r.stream) // it has done what it was for
+			c.endStream(r.stream) // it was there for the answer
 		}
 	case !ok && ev.id > 0 && ev.id <= c.pending.lastID:
 		c.emit(effect{kind: late, id: ev.id, epoch: c.epoch, cause: c.tombstones.look(ev.id, now)})
@@ -104,8 +104,8 @@ func (c *core) onReplied(now instant, ev *event) {
 	}
 }
 
-// onProgressed hands progress to the caller of a pending request, and drops
-// what comes too late.
+// onProgressed hands progress to the caller of a pending request. Progress that
+// comes too late is dropped.
 func (c *core) onProgressed(now instant, ev *event) {
 	if r := c.pending.progressed(ev.id, now); r != nil {
 		c.emit(effect{kind: progress, id: ev.id, call: r.call, method: ev.method, payload: ev.payload})
@@ -130,12 +130,12 @@ func (c *core) expireRequests(now instant) {
 	}
 }
 
-// abandon ends a request that nobody waits for any more, and tells the peer
-// once if the request may have reached it.
+// abandon ends a request for which nobody waits any more. If the request was sent,
+// the peer is told once.
 func (c *core) abandon(now instant, id int64, cause Cause, err error) {
 	r, ok := c.pending.take(id)
 	if !ok {
-		return // it has just ended otherwise
+		return // it has ended already
 	}
 	c.settle(now, r, ending{cause, r.unanswered(), err}, nil)
 	if !r.sent {
@@ -150,7 +150,8 @@ func (c *core) abandon(now instant, id int64, cause Cause, err error) {
 	c.endStream(r.stream)
 }
 
-// abandonStreaming ends the requests that would stay for ever.
+// abandonStreaming ends the requests that stay open, since a drain would wait for
+// them for ever.
 func (c *core) abandonStreaming(now instant) {
 	for _, id := range c.pending.ids() {
 		if c.pending.byID[id].streaming {
@@ -159,8 +160,7 @@ func (c *core) abandonStreaming(now instant) {
 	}
 }
 
-// settleAll ends every request, and every notification still queued, in this
-// one step.
+// settleAll ends every request, and every notification still queued, in one step.
 func (c *core) settleAll(now instant, cause Cause, why Reason, unsent []transport.Tag) {
 	c.settlePending(now, cause, why, unsent)
 	for _, out := range c.outbound.take() {
@@ -184,8 +184,8 @@ func (c *core) settlePending(now instant, cause Cause, why Reason, unsent []tran
 	}
 }
 
-// onStreamOpened gives a new stream its first credit. One for a request that
-// has ended meanwhile is ended too.
+// onStreamOpened gives a new stream its first credit. If the stream is for a
+// request that has ended meanwhile, it ends the stream.
 func (c *core) onStreamOpened(now instant, ev *event) {
 	if ev.id != 0 {
 		r, ok := c.pending.byID[ev.id]
@@ -194,14 +194,14 @@ func (c *core) onStreamOpened(now instant, ev *event) {
 			return
 		}
 		r.stream = ev.stream
-		c.pending.resumeOne(r, now) // what is asked elsewhere is not for its sake
+		c.pending.resumeOne(r, now) // what the peer asks on other streams is not for this request
 	}
 	c.streams.add(ev.stream, ev.id)
 	c.emit(effect{kind: grant, epoch: c.epoch, stream: ev.stream, frames: c.options.Credit})
 }
 
-// onStreamLost hears that a stream is over while the link lives on: it takes
-// along what belongs to it, and nothing else.
+// onStreamLost applies the end of a stream whose link goes on: the requests of the
+// stream end, and no others. If the stream can be resumed, they wait.
 func (c *core) onStreamLost(now instant, ev *event) {
 	s := c.streams.find(ev.stream)
 	switch {
@@ -215,8 +215,8 @@ func (c *core) onStreamLost(now instant, ev *event) {
 	}
 }
 
-// abandonStream ends what only this stream could have carried on: the request
-// that it was to answer, or those that nobody hears the answers of.
+// abandonStream ends the requests that need a stream which is over: the request of
+// ours that it would answer, or the peer's requests that it brought.
 func (c *core) abandonStream(now instant, s *stream, why Reason) {
 	if s.request != 0 {
 		if r, ok := c.pending.take(s.request); ok {
@@ -227,7 +227,7 @@ func (c *core) abandonStream(now instant, s *stream, why Reason) {
 	for _, request := range s.requests {
 		c.cancelIncoming(now, request)
 	}
-	for _, id := range c.pending.ids() { // what the handlers have asked in return
+	for _, id := range c.pending.ids() { // what their handlers have asked on this stream
 		if c.pending.byID[id].via == s.number {
 			r, _ := c.pending.take(id)
 			c.outbound.drop(id)
@@ -248,8 +248,8 @@ func (c *core) endStream(number transport.Stream) {
 	}
 }
 
-// finishStream ends a stream that brings nothing more, once nothing is owed on
-// it either.
+// finishStream ends a stream on which the peer sends nothing more, once all of the
+// peer's requests on it are answered.
 func (c *core) finishStream(now instant, number transport.Stream) {
 	s := c.streams.find(number)
 	switch {
@@ -259,7 +259,7 @@ func (c *core) finishStream(now instant, number transport.Stream) {
 		c.abandonStream(now, s, Reason{StreamLost, transport.ErrPeerClosed})
 	case len(s.requests) == 0:
 		if last := c.outbound.lastReply(number); last != nil {
-			last.last = true // the end must not overtake it
+			last.last = true // so that the end of the stream does not overtake it
 			c.streams.drop(number)
 			return
 		}
@@ -288,8 +288,8 @@ func (c *core) transmit(out outboundFrame) {
 	c.emit(effect{kind: transmit, epoch: c.epoch, out: out})
 }
 
-// onBusy takes a frame back that the link had no room for. The shell gives
-// everything behind it back too, in order, so nothing overtakes.
+// onBusy takes back a frame that the link had no room for. The shell gives back
+// everything behind it too, in order, so no frame overtakes another.
 func (c *core) onBusy(now instant, ev *event) {
 	out := ev.out
 	c.pending.markSent(out.id, false)
@@ -303,7 +303,7 @@ func (c *core) onBusy(now instant, ev *event) {
 func (c *core) refuseBusy(now instant, out outboundFrame) {
 	switch r, ok := c.pending.take(out.id); {
 	case ok && r.probe:
-		c.liveness.asked = false // the peer was not
+		c.liveness.asked = false // the peer did not get it
 	case ok:
 		c.settle(now, r, ending{Refused, NotSent, transport.ErrBusy}, nil)
 	case out.notification:
@@ -311,7 +311,8 @@ func (c *core) refuseBusy(now instant, out outboundFrame) {
 	}
 }
 
-// retrySends offers what waits again, or gives up a link that takes nothing.
+// retrySends offers the queue to the link again, or gives up a link that takes
+// nothing.
 func (c *core) retrySends(now instant, ev *event) {
 	if ev.moved {
 		c.outbound.stuckAt = 0
@@ -324,22 +325,23 @@ func (c *core) retrySends(now instant, ev *event) {
 	}
 }
 
-// onWritable hears that the link has room again.
+// onWritable offers the queue to a link that has room again.
 func (c *core) onWritable() {
 	c.outbound.stuckAt = 0
 	c.flush()
 }
 
-// flush offers everything that waits; what the link refuses comes straight
-// back by onBusy.
+// flush offers the whole queue to the link. What the link refuses comes back
+// through onBusy.
 func (c *core) flush() {
 	for _, out := range c.outbound.take() {
 		c.transmit(out)
 	}
 }
 
-// onFailed hears that a message did not go out although the link lives on. A
-// reply that cannot be sent, being too large, is replaced by an error.
+// onFailed applies that the link could not send a message, but goes on. A reply
+// that cannot be sent, for instance because it is too large, is replaced by an
+// error.
 func (c *core) onFailed(now instant, ev *event) {
 	r, ok := c.pending.take(ev.out.id)
 	switch {
@@ -351,7 +353,7 @@ func (c *core) onFailed(now instant, ev *event) {
 		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err, true), NotSent, ev.err}, nil)
 	case !ev.out.answers.IsZero() && !errors.Is(ev.err, transport.ErrNoRoute):
 		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
-		// What was offered behind it is about to come back, and must not overtake.
+		// What was offered behind it is about to come back, and must stay behind it.
 		c.outbound.retryLater(outboundFrame{
 			stream: ev.out.stream, reply: true, last: ev.out.last,
 			frame: jsonrpc.AppendError(nil, ev.out.answers, fault), route: errorRoute(ev.out.answers, fault.Code),
@@ -359,8 +361,7 @@ func (c *core) onFailed(now instant, ev *event) {
 	}
 }
 
-// onRequested serves a request, queues it, or refuses it: never all of them
-// at once, however many the peer sends.
+// onRequested serves, queues or refuses a request of the peer's.
 func (c *core) onRequested(now instant, ev *event) {
 	request := ev.incoming
 	next, fault := c.incoming.judge(request, c.options, c.draining)
@@ -388,8 +389,8 @@ func (c *core) serve(request *Incoming) {
 	}
 }
 
-// onCancelled hears that the peer has abandoned one of its requests, or ends a
-// streaming one of ours.
+// onCancelled applies that the peer has abandoned one of its requests, or ends a
+// streaming request of ours.
 func (c *core) onCancelled(now instant, ev *event) {
 	if request, ok := c.incoming.named(ev.incoming.key); ok {
 		c.cancelIncoming(now, request)
@@ -400,11 +401,11 @@ func (c *core) onCancelled(now instant, ev *event) {
 		r, _ := c.pending.take(id)
 		c.settle(now, r, ending{LinkLost, Unknown, Reason{PeerEnded, ErrPeerCancelled}}, nil)
 		c.endStream(r.stream)
-	} // else it is finished, or was never made: cancellation races are normal
+	} // else it has ended already: a cancellation may cross an answer
 }
 
-// cancelIncoming ends the context of a request being served, or forgets one
-// that waits. Its answer, if it still comes, is not sent.
+// cancelIncoming ends the context of a request that is being served, or drops one
+// that waits. If the handler still answers, the answer is not sent.
 func (c *core) cancelIncoming(now instant, request *Incoming) {
 	c.answered(now, request)
 	if c.incoming.cancel(request) {
@@ -413,16 +414,15 @@ func (c *core) cancelIncoming(now instant, request *Incoming) {
 	c.finishStream(now, request.key.stream)
 }
 
-// answered notes that the answer to a request of the peer's is at hand, or will
-// not be given.
+// answered notes that a request of the peer's is answered, or never will be.
 func (c *core) answered(now instant, request *Incoming) {
 	if c.streams.answered(request) {
 		c.pending.resume(request.key.stream, now)
 	}
 }
 
-// onHandled sends the answer of a handler that has returned, and gives its
-// place to those that wait.
+// onHandled sends the answer of a handler that has returned, and serves the next
+// requests that wait.
 func (c *core) onHandled(now instant, ev *event) {
 	answer, known := c.incoming.finish(ev.incoming)
 	if !known {
@@ -437,8 +437,8 @@ func (c *core) onHandled(now instant, ev *event) {
 	}
 }
 
-// onMalformed counts a frame that is no message, and gives up on a peer that
-// sends nothing else.
+// onMalformed counts a frame that is not a valid message. It gives the link up
+// after too many in a row.
 func (c *core) onMalformed(now instant, ev *event) {
 	c.emit(effect{kind: violation, epoch: c.epoch, err: ev.err})
 	c.malformedRun++
