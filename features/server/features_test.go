@@ -1,0 +1,567 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// An outcome is a result in short: its blocks by type and text, and its structured
+// content.
+func outcome(r *protocol.CallToolResult) string {
+	var blocks []string
+	for _, block := range r.Content {
+		blocks = append(blocks, strings.TrimPrefix(fmt.Sprintf("%T", block), "*protocol."))
+	}
+	return fmt.Sprintf("%v %s %s", blocks, r.Content.Text(), r.StructuredContent)
+}
+
+func addOut[Out any](s *server.Server, name string, out Out) {
+	server.AddTool(s, protocol.Tool{Name: name}, func(context.Context, struct{}) (Out, error) { return out, nil })
+}
+
+// Guarantees: G-0029.1
+func TestWhatAToolReturnsDecidesItsResult(t *testing.T) {
+	type celsius float64
+	make := func() *server.Server {
+		s := newServer(server.Options{})
+		addOut(s, "text", "hi")
+		addOut(s, "struct", user{"Ada"})
+		addOut(s, "map", map[string]int{"a": 1})
+		addOut(s, "list", []string{"a", "b"})
+		addOut(s, "number", celsius(1.5))
+		addOut(s, "bool", true)
+		addOut(s, "time", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+		addOut(s, "block", protocol.Image([]byte{1}, "image/png"))
+		addOut(s, "blocks", protocol.Contents{protocol.Text("a"), protocol.Text("b")})
+		addOut(s, "nothing", struct{}{})
+		addOut(s, "both", server.Result[user]{Value: user{"Ada"}, Content: protocol.Texts("it is Ada")})
+		addOut(s, "whole", &protocol.CallToolResult{Content: protocol.Texts("whole"), IsError: true})
+		return s
+	}
+	everywhere(t, make, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		for name, want := range map[string]string{
+			"text":    `[TextContent] hi `,
+			"struct":  `[TextContent] {"name":"Ada"} {"name":"Ada"}`,
+			"map":     `[TextContent] {"a":1} {"a":1}`,
+			"list":    `[TextContent] ["a","b"] {"result":["a","b"]}`,
+			"number":  `[TextContent] 1.5 {"result":1.5}`,
+			"bool":    `[TextContent] true {"result":true}`,
+			"time":    `[TextContent] "2026-01-02T03:04:05Z" {"result":"2026-01-02T03:04:05Z"}`,
+			"block":   `[ImageContent]  `,
+			"blocks":  "[TextContent TextContent] a\nb ",
+			"nothing": `[]  `,
+			"both":    `[TextContent] it is Ada {"name":"Ada"}`,
+			"whole":   `[TextContent] whole `,
+		} {
+			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if got := outcome(result); got != want || result.IsError != (name == "whole") {
+				t.Errorf("%s: got %q, want %q", name, got, want)
+			}
+		}
+		if n, err := client.Call[[]string](t.Context(), session, "list", nil); err != nil || !slices.Equal(n, []string{"a", "b"}) {
+			t.Errorf("a typed call: got %v, %v", n, err)
+		}
+	})
+}
+
+type style string
+
+func (style) EnumValues() []string { return []string{"short", "long"} }
+
+// Guarantees: G-0029.2
+func TestTagsDescribeAndFillIn(t *testing.T) {
+	type query struct {
+		City  string   `json:"city" jsonschema:"the city" minLength:"2" pattern:"^[A-Z]" title:"City"`
+		Unit  string   `json:"unit" enum:"celsius,fahrenheit" default:"celsius"`
+		Days  int      `json:"days" minimum:"1" maximum:"7" default:"3"`
+		Tags  []string `json:"tags,omitzero" enum:"a,b"`
+		Style style    `json:"style,omitempty"`
+		Where struct {
+			Zone string `json:"zone" default:"UTC"`
+		} `json:"where,omitzero"`
+		Mail *string `json:"mail" format:"email"`
+	}
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, in query) (string, error) {
+		return fmt.Sprint(in.City, " ", in.Unit, " ", in.Days, " ", in.Tags, " ", in.Style, " ", in.Where.Zone), nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	w.want(`"required":["city"]`, `"enum":["celsius","fahrenheit"]`, `"default":"celsius"`, `"minimum":1,`, `"maximum":7`, `"minLength":2`,
+		`"title":"City"`, `"pattern":"^[A-Z]"`, `"items":{"type":"string","enum":["a","b"]}`, `"enum":["short","long"]`, `"format":"email"`, `"description":"the city"`)
+	for arguments, want := range map[string]string{
+		`{"city":"Oslo"}`: "Oslo celsius 3 []  UTC",
+		`{"city":"Oslo","unit":"fahrenheit","days":1.0,"tags":["b"],"style":"long","where":{"zone":"CET"}}`: "Oslo fahrenheit 1 [b] long CET",
+		`{"city":"oslo"}`: "", `{"city":"O"}`: "", `{"city":"Oslo","unit":"kelvin"}`: "", `{"city":"Oslo","days":8}`: "",
+		`{"city":"Oslo","tags":["c"]}`: "", `{"city":"Oslo","style":"none"}`: "", `{}`: "",
+	} {
+		got := w.call("t", arguments)
+		if got.Result.IsError != (want == "") || want != "" && got.Result.Content.Text() != want {
+			t.Errorf("%s: got %q, want %q", arguments, got.Result.Content.Text(), want)
+		}
+	}
+	for name, add := range map[string]func(){
+		"default that does not fit": add[struct {
+			N int `json:"n" default:"many"`
+		}, string](protocol.Tool{Name: "x"}),
+		"minimum that is no number": add[struct {
+			N int `json:"n" minimum:"few"`
+		}, string](protocol.Tool{Name: "x"}),
+		"header of a list": add[struct {
+			N []int `json:"n" header:"N"`
+		}, string](protocol.Tool{Name: "x"}),
+		"header that is none": add[struct {
+			N int `json:"n" header:"a b"`
+		}, string](protocol.Tool{Name: "x"}),
+	} {
+		wantPanic(t, name, "tool", add)
+	}
+}
+
+type review struct {
+	File  string `json:"file" jsonschema:"what to read"`
+	Style string `json:"style,omitzero" enum:"short,thorough"`
+	Lines int    `json:"lines,omitzero"`
+}
+
+func reviewing() *server.Server {
+	s := newServer(server.Options{})
+	server.AddPrompt(s, protocol.Prompt{Name: "review", Description: "a review"}, func(_ context.Context, r review) (string, error) {
+		return fmt.Sprintf("a %s review of %s, %d lines", r.Style, r.File, r.Lines), nil
+	}, server.Completion{Argument: "file", Values: func(_ context.Context, typed string, known map[string]string) (all []string, _ error) {
+		for i := range 150 {
+			all = append(all, fmt.Sprint(typed, i, known["style"]))
+		}
+		return all, nil
+	}})
+	server.AddPrompt(s, protocol.Prompt{Name: "picture"}, func(context.Context, struct{}) (*protocol.ImageContent, error) {
+		return protocol.Image([]byte{1}, "image/png"), nil
+	})
+	server.AddPrompt(s, protocol.Prompt{Name: "fails"}, func(context.Context, map[string]string) (protocol.Messages, error) {
+		return nil, errors.New("out of ink")
+	})
+	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{style}", Name: "x"}, func(_ context.Context, in struct {
+		Style string `json:"style" enum:"short,thorough"`
+	}) (string, error) {
+		return in.Style, nil
+	})
+	return s
+}
+
+// Guarantees: G-0029.1
+func TestPromptsAreListedAndMade(t *testing.T) {
+	everywhere(t, reviewing, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		page, err := session.ListPrompts(t.Context(), nil)
+		if err != nil || len(page.Prompts) != 3 {
+			t.Fatalf("got %+v, %v", page, err)
+		}
+		if got := fmt.Sprint(page.Prompts[2].Arguments); got != "[{file  what to read true} {style   false} {lines   false}]" {
+			t.Errorf("the arguments are %s", got)
+		}
+		got, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "review", Arguments: map[string]string{"file": "a.go", "style": "short", "lines": "12"}})
+		if err != nil || got.Description != "a review" || len(got.Messages) != 1 || got.Messages[0].Role != protocol.RoleUser ||
+			got.Messages[0].Content.(*protocol.TextContent).Text != "a short review of a.go, 12 lines" {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		picture, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "picture"})
+		if err != nil || len(picture.Messages) != 1 {
+			t.Errorf("got %+v, %v", picture, err)
+		}
+		for _, bad := range []struct {
+			name      string
+			arguments map[string]string
+			code      int64
+		}{
+			{"none", nil, jsonrpc.CodeInvalidParams},
+			{"review", nil, jsonrpc.CodeInvalidParams},
+			{"review", map[string]string{"file": "a", "style": "rude"}, jsonrpc.CodeInvalidParams},
+			{"review", map[string]string{"file": "a", "lines": "many"}, jsonrpc.CodeInvalidParams},
+			{"review", map[string]string{"file": "a", "other": "b"}, jsonrpc.CodeInvalidParams},
+			{"fails", nil, jsonrpc.CodeInternalError},
+		} {
+			_, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: bad.name, Arguments: bad.arguments})
+			var fault *jsonrpc.Error
+			if !errors.As(err, &fault) || fault.Code != bad.code {
+				t.Errorf("%s %v: got %v", bad.name, bad.arguments, err)
+			}
+		}
+	})
+}
+
+// Guarantees: G-0029.6
+func TestArgumentsComplete(t *testing.T) {
+	everywhere(t, reviewing, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		prompt := protocol.CompleteReference{Type: protocol.ReferencePrompt, Name: "review"}
+		complete := func(ref protocol.CompleteReference, argument, typed string, known map[string]string) (protocol.Completion, error) {
+			result, err := session.Complete(t.Context(), &protocol.CompleteParams{
+				Ref: ref, Argument: protocol.CompleteArgument{Name: argument, Value: typed}, Context: &protocol.CompleteContext{Arguments: known},
+			})
+			if err != nil {
+				return protocol.Completion{}, err
+			}
+			return result.Completion, nil
+		}
+		if got, err := complete(prompt, "style", "th", nil); err != nil || !slices.Equal(got.Values, []string{"thorough"}) {
+			t.Errorf("an enum: got %+v, %v", got, err)
+		}
+		if got, err := complete(protocol.CompleteReference{Type: protocol.ReferenceResource, URI: "x://{style}"}, "style", "", nil); err != nil || len(got.Values) != 2 {
+			t.Errorf("a template: got %+v, %v", got, err)
+		}
+		got, err := complete(prompt, "file", "f", map[string]string{"style": "!"})
+		if err != nil || len(got.Values) != 100 || got.Values[7] != "f7!" || !got.HasMore || got.Total == nil || *got.Total != 150 {
+			t.Errorf("a function: got %+v, %v", got, err)
+		}
+		if got, err := complete(prompt, "lines", "", nil); err != nil || len(got.Values) != 0 {
+			t.Errorf("an argument without: got %+v, %v", got, err)
+		}
+		for _, ref := range []protocol.CompleteReference{{Type: protocol.ReferencePrompt, Name: "none"}, {Type: protocol.ReferenceResource, URI: "none"}, {Type: "ref/none"}} {
+			if _, err := complete(ref, "a", "", nil); err == nil {
+				t.Errorf("%+v was completed", ref)
+			}
+		}
+	})
+}
+
+func logging() *server.Server {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "logs"}, func(ctx context.Context, _ struct{}) (string, error) {
+		log := server.Logger(ctx).With("a", 1).WithGroup("g")
+		log.Debug("quiet")
+		log.Warn("loud", "b", errors.New("oh"), "d", time.Second)
+		slog.New(server.LogHandler(slog.DiscardHandler)).With("c", 2).ErrorContext(ctx, "both")
+		server.Logger(ctx).Log(ctx, slog.LevelError+12, "bare")
+		return "done", nil
+	})
+	return s
+}
+
+// Guarantees: G-0029.7
+func TestLogsGoToClientsThatWantThem(t *testing.T) {
+	messages := make(chan *client.LogMessage, 10)
+	o := client.Options{LogLevel: protocol.LogWarning, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+		if m, ok := e.(*client.LogMessage); ok {
+			messages <- m
+		}
+	}}
+	everywhere(t, logging, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		if session.Server().ProtocolVersion != protocol.Latest { // there the request says it
+			if err := session.SetLogLevel(t.Context(), protocol.LogWarning); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "logs"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			`warning {"a":1,"g":{"b":"oh","d":"1s"},"msg":"loud"}`,
+			`error {"c":2,"msg":"both"}`,
+			`emergency "bare"`,
+		} {
+			m := within(t, messages)
+			var data any
+			if err := json.Unmarshal(m.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+			sorted, err := json.Marshal(data)
+			if got := string(m.Level) + " " + string(sorted); err != nil || got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+	})
+	w := dial(t, logging())
+	w.initialize(protocol.Version20251125)
+	w.call("logs", `{}`) // the next frame is the answer: this client has not asked for any
+	w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`)
+	w.wantFault(jsonrpc.CodeInvalidParams, strings.Replace(modern(`1`, "tools/list", ``), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"loud",`, 1))
+	server.Logger(context.Background()).Error("nobody hears it")
+	server.Progress(context.Background(), 1, 2, "")
+	if err := server.Confirm(context.Background(), "Sure?"); !errors.Is(err, server.ErrNoRequest) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Middleware sees requests, notifications and questions, in both directions: the
+// first one is the outermost, and it is applied once.
+//
+// Guarantees: G-0029.8
+func TestMiddlewareWrapsBothDirections(t *testing.T) {
+	var mu sync.Mutex
+	var seen []string
+	var applied atomic.Int64
+	watch := func(name string) server.Middleware {
+		return func(next server.Handler) server.Handler {
+			applied.Add(1)
+			return func(ctx context.Context, r *server.Request) (any, error) {
+				mu.Lock()
+				seen = append(seen, fmt.Sprintf("%s %s %t %t", name, r.Method, r.Outgoing, r.Notification))
+				mu.Unlock()
+				if r.Client == nil || r.Origin == nil {
+					t.Errorf("%s has no client or no origin", r.Method)
+				}
+				return next(ctx, r)
+			}
+		}
+	}
+	make := func() *server.Server {
+		applied.Store(0)
+		seen = nil
+		s := newServer(server.Options{Middleware: []server.Middleware{watch("outer"), watch("inner")}})
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+			return "yes", server.Confirm(ctx, "Sure?")
+		}, server.Asks(server.Waits, forms))
+		return s
+	}
+	everywhere(t, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		for range 2 {
+			if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := session.Request(t.Context(), "no/such", nil); err == nil {
+			t.Error("an unknown method was served")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all := strings.Join(seen, "\n")
+		want := []string{"outer tools/call false false\ninner tools/call false false", "outer no/such false false"}
+		if session.Server().ProtocolVersion != protocol.Latest {
+			want = append(want, "outer elicitation/create true false\ninner elicitation/create true false", "notifications/initialized false true")
+		}
+		for _, one := range want {
+			if !strings.Contains(all, one) {
+				t.Errorf("there is no %s in\n%s", one, all)
+			}
+		}
+		if applied.Load() != 2 {
+			t.Errorf("the middleware was applied %d times", applied.Load())
+		}
+	})
+}
+
+// On is for one method, and may answer by itself, or change what goes on.
+//
+// Guarantees: G-0029.8
+func TestOnWrapsOneMethod(t *testing.T) {
+	s := newServer(server.Options{Middleware: []server.Middleware{
+		server.On(func(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
+			switch p.Name {
+			case "shell":
+				return nil, &jsonrpc.Error{Code: 403, Message: "not here"}
+			case "alias":
+				changed := *p
+				changed.Name = "a"
+				p = &changed
+			}
+			result, err := next(ctx, p)
+			if err == nil {
+				copied := *result
+				copied.Content = append(protocol.Texts("before"), result.Content...)
+				result = &copied
+			}
+			return result, err
+		}),
+		func(next server.Handler) server.Handler {
+			return func(ctx context.Context, r *server.Request) (any, error) {
+				if r.Method == "odd" {
+					return "no object", nil
+				}
+				return next(ctx, r)
+			}
+		},
+	}})
+	server.AddTool(s, protocol.Tool{Name: "a"}, func(context.Context, struct{}) (string, error) { return "a", nil })
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	if got := w.call("alias", `{}`).Result.Content.Text(); got != "before\na" {
+		t.Errorf("got %q", got)
+	}
+	if got := w.call("shell", `{}`); got.Error.Code != 403 {
+		t.Errorf("got %+v", got)
+	}
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	w.want(`"name":"a"`)
+}
+
+type phrase struct {
+	Text string `json:"text"`
+}
+
+// Guarantees: G-0029.9
+func TestOwnMethodsAndTheFallback(t *testing.T) {
+	told := make(chan string, 10)
+	make := func() *server.Server {
+		s := newServer(server.Options{Fallback: func(_ context.Context, r *server.Request) (any, error) {
+			raw, _ := r.Params.(json.RawMessage)
+			if r.Notification {
+				told <- r.Method
+				return nil, nil
+			}
+			return map[string]any{"fallback": r.Method, "params": strings.Contains(string(raw), "hi")}, nil
+		}})
+		server.AddMethod(s, "latin/translate", func(_ context.Context, in phrase) (phrase, error) { return phrase{"LATIN " + in.Text}, nil })
+		return s
+	}
+	everywhere(t, make, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		raw, err := session.Request(t.Context(), "latin/translate", phrase{"hi"})
+		if err != nil || string(raw) != `{"text":"LATIN hi"}` {
+			t.Errorf("got %s, %v", raw, err)
+		}
+		raw, err = session.Request(t.Context(), "no/such", phrase{"hi"})
+		if err != nil || !strings.Contains(string(raw), `"fallback":"no/such"`) || !strings.Contains(string(raw), `"params":true`) {
+			t.Errorf("got %s, %v", raw, err)
+		}
+		if session.Server().ProtocolVersion == protocol.Latest {
+			return // it has no notifications of clients over HTTP
+		}
+		if err := session.Notify(t.Context(), "notifications/odd", nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := within(t, told); got != "notifications/odd" {
+			t.Errorf("%s was told", got)
+		}
+	})
+	for _, name := range []string{"", "tools/call", "notifications/cancelled"} {
+		wantPanic(t, name, "method", func() {
+			server.AddMethod(newServer(server.Options{}), name, func(context.Context, phrase) (phrase, error) { return phrase{}, nil })
+		})
+	}
+}
+
+type userKey struct{}
+
+// authenticate is any middleware of net/http.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
+	})
+}
+
+// A bearer adds who asks to each request, and the user may change meanwhile.
+type bearer struct {
+	user *atomic.Value
+	next http.RoundTripper
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.user.Load().(string))
+	r.Header.Set("X-Region", "eu")
+	return b.next.RoundTrip(r)
+}
+
+// What middleware of net/http puts into the context of a request is in the context
+// of the handler of that very call.
+//
+// Guarantees: G-0029.10
+func TestHandlersKnowWhoCallsThem(t *testing.T) {
+	s := newServer(server.Options{SessionContext: func(ctx context.Context, session *server.Session) context.Context {
+		return context.WithValue(ctx, "session", session.ID()) //nolint:staticcheck // any key will do
+	}})
+	server.AddTool(s, protocol.Tool{Name: "whoami"}, func(ctx context.Context, _ struct{}) (string, error) {
+		r := server.RequestFrom(ctx)
+		id, _ := ctx.Value("session").(string)
+		if (r.Session != nil) != (id != "") || r.Session != nil && r.Session.ID() != id {
+			t.Errorf("the session is %v, and its context has %q", r.Session, id)
+		}
+		return ctx.Value(userKey{}).(string) + " " + r.Origin.Header("x-region") + " " + r.Client.Info.Name, nil
+	})
+	url := site(t, s, authenticate)
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		var name atomic.Value
+		name.Store("ada")
+		pool := &http.Transport{}
+		defer pool.CloseIdleConnections()
+		session := open(t, &streamable.Client{URL: url, HTTP: &http.Client{Transport: bearer{&name, pool}}}, client.Options{ProtocolVersion: version})
+		for _, user := range []string{"ada", "grace"} { // in one session
+			name.Store(user)
+			got, err := client.Call[string](t.Context(), session, "whoami", nil)
+			if err != nil || got != user+" eu c" {
+				t.Errorf("%s: got %q, %v", version, got, err)
+			}
+		}
+	}
+	if n := len(slices.Collect(s.Sessions())); n != 1 {
+		t.Errorf("there are %d legacy sessions", n)
+	}
+}
+
+// The context of a session ends with it.
+func TestSessionContextEndsWithItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		s := newServer(server.Options{SessionContext: func(ctx context.Context, session *server.Session) context.Context {
+			context.AfterFunc(ctx, func() { close(ended) })
+			if session.Client().ProtocolVersion != protocol.Version20250618 {
+				t.Errorf("the client is %+v", session.Client())
+			}
+			return ctx
+		}})
+		w := dial(t, s)
+		w.initialize(protocol.Version20250618)
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
+		w.want(`"result":{}`)
+		for session := range s.Sessions() {
+			session.Logger().Info("by itself")
+			w.want(`"method":"notifications/message"`, `"data":"by itself"`)
+			session.Close(t.Context())
+		}
+		<-ended
+	})
+}
+
+func TestRootsThatChangedAreReported(t *testing.T) {
+	changed := make(chan *server.Session, 1)
+	s := newServer(server.Options{OnRootsChanged: func(_ context.Context, session *server.Session) { changed <- session }})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	w.send(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
+	if within(t, changed) == nil {
+		t.Error("no session")
+	}
+}
+
+// Blocks that an old revision does not have are told as text.
+func TestOldClientsGetNoBlocksThatTheyDoNotKnow(t *testing.T) {
+	s := newServer(server.Options{})
+	addOut(s, "t", protocol.Contents{protocol.Audio([]byte{1}, "audio/wav"), &protocol.ResourceLink{URI: "x://a", Name: "a"}})
+	server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct{}) (protocol.Contents, error) {
+		return protocol.Contents{&protocol.ResourceLink{URI: "x://a", Name: "a"}}, nil
+	})
+	for version, want := range map[string]string{
+		protocol.Version20241105: "[TextContent TextContent] (audio/wav, 1 bytes)\na: x://a ",
+		protocol.Version20250326: "[AudioContent TextContent] a: x://a ",
+		protocol.Version20250618: "[AudioContent ResourceLink]  ",
+	} {
+		w := dial(t, s)
+		w.initialize(version)
+		got := w.call("t", `{}`).Result
+		if text := outcome(&got); text != want {
+			t.Errorf("%s: got %q", version, text)
+		}
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"p"}}`)
+		if frame := w.next(); strings.Contains(frame, "resource_link") != (version == protocol.Version20250618) {
+			t.Errorf("%s: got %s", version, frame)
+		}
+	}
+}
