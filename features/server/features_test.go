@@ -473,7 +473,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // What middleware of net/http puts into the context of a request is in the context
 // of the handler of that very call.
 //
-// Guarantees: G-0029.10
+// Guarantees: G-0028.2
 func TestHandlersKnowWhoCallsThem(t *testing.T) {
 	s := newServer(server.Options{SessionContext: func(ctx context.Context, session *server.Session) context.Context {
 		return context.WithValue(ctx, "session", session.ID()) //nolint:staticcheck // any key will do

@@ -271,3 +271,26 @@ func TestLegacyClientsAreToldOfWhatTheyWereOffered(t *testing.T) {
 		w.wantNothing()
 	})
 }
+
+// Guarantees: G-0029.4
+func TestChangesAreToldAtMostOnceInTenMilliseconds(t *testing.T) {
+	for name, begin := range map[string]func(*wire){
+		"modern": func(w *wire) { w.listen(`1`) },
+		"legacy": func(w *wire) { w.initialize(protocol.Version20251125) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := withTool()
+			w := dial(t, s)
+			begin(w)
+			synctest.Wait()
+			for range 100 { // in 100 ms
+				addNamed(s, "another")
+				pass(time.Millisecond)
+			}
+			pass(time.Second)
+			if n := len(w.frames); n < 9 || n > 10 {
+				t.Errorf("%s: %d messages", name, n)
+			}
+		})
+	}
+}
