@@ -83,6 +83,8 @@ func checkMediaTypes(header http.Header) *refusal {
 	switch {
 	case mediaType(header) != typeJSON:
 		return &refusal{status: http.StatusUnsupportedMediaType, text: "Content-Type must be " + typeJSON}
+	case header.Get("Content-Encoding") != "" && !strings.EqualFold(header.Get("Content-Encoding"), "identity"):
+		return &refusal{status: http.StatusUnsupportedMediaType, text: "Content-Encoding is not supported"}
 	case !accepts(header, typeJSON) || !accepts(header, typeEvents):
 		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + typeJSON + " and " + typeEvents}
 	default:

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A stream that was resumed can be resumed again, from where it was.
@@ -148,4 +150,37 @@ func TestAGetStreamThatIsRefusedForNow(t *testing.T) {
 			t.Errorf("%d: %+v", status, loss)
 		}
 	}
+}
+
+// A server that drains refuses connections while it finishes what it has begun:
+// the link lives on.
+//
+// Guarantees: G-0022.5
+func TestFailedDialsDoNotCountWhileAResponseIsOpen(t *testing.T) {
+	release := make(chan struct{})
+	drains := make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		stream(w, "data: "+notification("n")+"\n\n")
+		hold(req, release)
+		stream(w, "data: "+result(1)+"\n\n")
+	})
+	pool, refusing := transportOf(t), strings.TrimPrefix(closedPort(t), "http://")
+	pool.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if latch.IsRaised(drains) {
+			address = refusing
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
+	lasting := r.call(1, 5)
+	r.frame(0)
+	close(drains)
+	for n := range 3 {
+		r.call(2+n, 1)
+		if f := r.failure(n); !f.Unsent {
+			t.Errorf("%+v", f)
+		}
+	}
+	close(release)
+	r.wantFrame(1, lasting, result(1), true)
 }

@@ -12,6 +12,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
+// maxInitialize is the longest initialize, in bytes: a session keeps what its client
+// says of itself there.
+const maxInitialize = 64 << 10
+
 // serve serves a request, or returns why it was refused.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	expectBody(w, r)
@@ -102,7 +106,7 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	l, refused := h.sharedLink(a, b.ID)
+	l, refused := h.sharedLink(keyOf(a, b.origin), b.ID)
 	if refused != nil {
 		return refused
 	}
@@ -111,18 +115,18 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 	return refused
 }
 
-// sharedLink returns the link of an acceptor's messages without a session. It opens
+// sharedLink returns the link of a client's messages without a session. It opens
 // the link if there is none. The caller uses the link until it calls table.leave.
-func (h *Handler) sharedLink(a Acceptor, id jsonrpc.ID) (*serverLink, *refusal) {
-	if l := h.table.findShared(a); l != nil {
+func (h *Handler) sharedLink(key clientKey, id jsonrpc.ID) (*serverLink, *refusal) {
+	if l := h.table.findShared(key); l != nil {
 		return l, nil
 	}
 	h.table.making.Lock()
 	defer h.table.making.Unlock()
-	if l := h.table.findShared(a); l != nil {
+	if l := h.table.findShared(key); l != nil {
 		return l, nil
 	}
-	return h.openLink(&serverLink{acceptor: a}, id)
+	return h.openLink(&serverLink{key: key}, id)
 }
 
 // openLink has a new link accepted. The caller uses it until it calls table.leave.
@@ -141,7 +145,7 @@ func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal)
 			l.end(transport.ErrClosed, 0)
 		}
 	}()
-	l.acceptor.Accept(l)
+	l.key.acceptor.Accept(l)
 	if isOpen = l.told.Bound() && h.table.accepted(l); !isOpen {
 		return nil, shuttingDown(id)
 	}
@@ -166,6 +170,9 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body) *r
 	switch {
 	case b.initializes() && named:
 		return invalid(b.ID, "initialize begins a session: %s must not be sent", headerSession)
+	case b.initializes() && len(b.frame) > maxInitialize:
+		text := fmt.Sprintf("initialize is above the limit of %d bytes", maxInitialize)
+		return &refusal{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, id: b.ID, text: text}
 	case b.initializes():
 		return h.initialize(w, r, b)
 	case !named:
@@ -201,7 +208,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	l, refused := h.openLink(&serverLink{session: newSessionID(), acceptor: a, identity: b.origin.Identity}, b.ID)
+	l, refused := h.openLink(&serverLink{session: newSessionID(), key: clientKey{acceptor: a, identity: b.origin.Identity}}, b.ID)
 	if refused != nil {
 		return refused
 	}
@@ -259,7 +266,7 @@ func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (
 		return nil, sessionNotFound(id)
 	}
 	refused := checkLegacyVersion(r.Header, id)
-	if l.identity != identity {
+	if l.key.identity != identity {
 		refused = &refusal{status: http.StatusForbidden, text: "the session belongs to another identity"}
 	}
 	if refused != nil {

@@ -51,19 +51,23 @@ type HandlerOptions struct {
 	// checked only for requests that arrive on a loopback address.
 	AllowedHosts []string
 
-	// MaxFrame is the longest message in either direction, in bytes; default
-	// 16 MiB. A longer body is answered with 413.
+	// MaxBody is the longest body of a POST, in bytes; default 4 MiB. A longer one
+	// is answered with 413, as is an initialize above 64 KiB.
+	MaxBody int
+
+	// MaxFrame is the longest message to a client, in bytes; default 16 MiB. Send
+	// refuses a longer one with a *transport.OversizedError.
 	MaxFrame int
 
-	// MaxSessions is how many sessions there may be at a time; default 10,000. A
-	// new one replaces the session that is idle longest. If none is idle, the
-	// response is 503.
+	// MaxSessions is how many sessions there may be at a time; default 10,000. Each
+	// client without a session counts as one. A new one replaces the one that is
+	// idle longest. If none is idle, the response is 503.
 	MaxSessions int
 
 	// SessionIdle is how long a session lives without a request or an open GET
-	// stream; default 30 min. Later requests are answered with 404. The link that
-	// messages without a session share is closed after the same time, and opened
-	// again by the next message.
+	// stream; default 30 min. Later requests are answered with 404. The link of a
+	// client without a session is closed after the same time, and its next message
+	// opens another.
 	SessionIdle time.Duration
 
 	// MaxHeld bounds the bodies that were not delivered yet, in bytes; default
@@ -78,6 +82,7 @@ type HandlerOptions struct {
 }
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
+	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)
 	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), defaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
@@ -105,8 +110,11 @@ type Acceptor interface {
 // Every session is a link of its own. A session outlives the connections of its
 // client. It ends by DELETE (the link is lost with ErrPeerClosed), after
 // SessionIdle, when it makes room for a new one (both ErrSessionExpired), or by
-// Close. Messages of revisions without sessions share one link per Acceptor. On it
-// a client that leaves its request is a lost stream, with ErrPeerClosed.
+// Close. Messages without a session share one link per client, so that the bounds of
+// that link bind no other client. A client is an identity or, if anonymous, an IP
+// address: clients behind one proxy need an identity (Identify) to be told apart.
+// On such a link a client that leaves its request is a lost stream, with
+// ErrPeerClosed.
 //
 // Each message carries a transport.Origin: the address, headers and TLS state of
 // the HTTP request that brought it. A server's handler sees the values of that
@@ -141,7 +149,7 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	stopped := make(chan struct{})
 	return &Handler{
 		acceptor: a, options: o, stopped: stopped,
-		room:  newRoom(o.MaxFrame, o.MaxHeld, stopped),
+		room:  newRoom(o.MaxBody, o.MaxHeld, stopped),
 		table: newSessionTable(o.MaxSessions, o.SessionIdle),
 	}
 }

@@ -17,7 +17,7 @@ import (
 //
 // Guarantees: G-0022.13
 func TestBodyOfUnknownLengthIsBounded(t *testing.T) {
-	s := newSite(t, HandlerOptions{MaxFrame: 1000})
+	s := newSite(t, HandlerOptions{MaxBody: 1000})
 	for size, status := range map[int]int{900: 400, 1000: 400, 1001: 413, 1 << 20: 413} {
 		r := s.request(s.ctx, "POST", "", posting())
 		r.Body, r.ContentLength = http.NoBody, -1
@@ -66,7 +66,7 @@ func TestBodyThatStopsComing(t *testing.T) {
 // Guarantees: G-0022.13
 func TestSilentBodiesHoldLittle(t *testing.T) {
 	const clients, room = 16, 16 << 20
-	s := newSite(t, HandlerOptions{MaxFrame: room / clients, MaxHeld: room})
+	s := newSite(t, HandlerOptions{MaxBody: room / clients, MaxHeld: room})
 	for range clients {
 		conn := s.dial()
 		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", room/clients)
@@ -142,7 +142,7 @@ func TestBodyThatComesSlowly(t *testing.T) {
 		2 * time.Second: {408, 59 * time.Second},
 		time.Hour:       {408, 30 * time.Second},
 	} {
-		inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		inBubble(t, HandlerOptions{MaxBody: 16 << 20}, false, func(t *testing.T, b *bench) {
 			text := modernBody("echo", `"pad":"`+strings.Repeat("x", 100*pieceSize)+`",`)
 			begun := time.Now()
 			status := <-b.serveBody(&steadyBody{text: text, pace: pace})
@@ -217,4 +217,69 @@ func TestDeliveredMessageIsNotKept(t *testing.T) {
 	if in := p.take(); string(in.Frame) != echoBody || in.Message.Method != "echo" || p.frame != nil || p.Params != nil {
 		t.Errorf("took %+v, kept %q and %q", in, p.frame, p.Params)
 	}
+}
+
+// A request may be 4 MiB by default, whatever its server may answer.
+//
+// Guarantees: G-0022.13
+func TestARequestIsSmallerThanAResponse(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	session := s.initialize("2025-11-25")
+	padded := func(size int) string {
+		const head, tail = `{"jsonrpc":"2.0","id":5,"method":"echo","params":["`, `"]}`
+		return head + strings.Repeat("x", size-len(head+tail)) + tail
+	}
+	if r := s.post(padded(4<<20), session); r.status != 200 {
+		t.Errorf("4 MiB: %d", r.status)
+	}
+	s.post(padded(4<<20+1), session).wantError(t, 413, -32600, "")
+	p := s.peer(t, 0)
+	held := s.pending(s.ctx, `{"jsonrpc":"2.0","id":6,"method":"hold"}`, session)
+	p.awaitReceived(t, 3)
+	answer := `{"jsonrpc":"2.0","id":6,"result":"` + strings.Repeat("x", 15<<20) + `"}`
+	p.mustSend(t, answering(p.newest(), answer))
+	if r := s.receive(held); r.status != 200 || r.body != answer {
+		t.Errorf("15 MiB: %d, %d bytes", r.status, len(r.body))
+	}
+}
+
+// What a session keeps of its client is bounded by the size of its initialize.
+//
+// Guarantees: G-0022.12
+func TestInitializeIsSmall(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	padded := func(size int) string {
+		body := initializeBody("2025-11-25")
+		return strings.Replace(body, `"params":{`, `"params":{"pad":"`+strings.Repeat("x", size-len(body)-9)+`",`, 1)
+	}
+	if r := s.post(padded(64 << 10)); r.status != 200 {
+		t.Errorf("64 KiB: %+v", r)
+	}
+	s.post(padded(64<<10+1)).wantError(t, 413, -32600, "1")
+	if s.links() != 1 {
+		t.Errorf("%d links were accepted", s.links())
+	}
+}
+
+// Large bodies that stall leave room for small ones.
+//
+// Guarantees: G-0022.13
+func TestSmallBodiesDoNotWaitForLargeOnes(t *testing.T) {
+	inBubble(t, HandlerOptions{MaxHeld: 2 << 20}, false, func(t *testing.T, b *bench) {
+		large := modernBody("echo", `"pad":"`+strings.Repeat("x", 3<<20)+`",`)
+		var stalled []chan int
+		for range 5 {
+			stalled = append(stalled, b.serveBody(&steadyBody{text: large, pace: 2 * time.Second}))
+		}
+		pass(25 * time.Second) // more than MaxHeld was asked for
+		begun := time.Now()
+		w, done := b.serve(t.Context(), "POST", initializeBody("2025-11-25"))
+		<-done
+		if took := time.Since(begun); w.Code != 200 || took != 0 {
+			t.Errorf("initialize is answered %d after %v", w.Code, took)
+		}
+		for _, status := range stalled {
+			<-status
+		}
+	})
 }

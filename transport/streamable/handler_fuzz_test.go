@@ -33,7 +33,7 @@ func FuzzServeHTTP(f *testing.F) {
 				p.link.End(in.Stream) // whatever it was
 			}
 		})
-		h := NewHandler(a, HandlerOptions{MaxFrame: 1 << 20})
+		h := NewHandler(a, HandlerOptions{MaxBody: 1 << 20})
 		defer a.finish(t)
 		defer h.Close(0)
 		session := fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-03-26")).Header().Get("Mcp-Session-Id")

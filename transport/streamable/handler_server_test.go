@@ -145,7 +145,7 @@ func (r reply) wantError(t testing.TB, status int, code int64, id string) {
 		}
 	}
 	if err := json.Unmarshal([]byte(r.body), &body); err != nil || body.Error == nil {
-		t.Errorf("status %d, and no error in the body %q", r.status, r.body)
+		t.Errorf("status %d, and no error in the body %.200q", r.status, r.body)
 		return
 	}
 	if r.status != status || body.Error.Code != code || string(body.ID) != id {

@@ -17,7 +17,7 @@ const echoBody = `{"jsonrpc":"2.0","id":5,"method":"echo","params":{"a":1}}`
 // Guarantees: G-0022.8
 func TestRequestIsCheckedInOrder(t *testing.T) {
 	s := newSite(t, HandlerOptions{
-		MaxFrame:       1000,
+		MaxBody:        1000,
 		AllowedOrigins: []string{"https://app.example"},
 		AllowedHosts:   []string{"gate.example"},
 	})
@@ -57,6 +57,8 @@ func TestRequestIsCheckedInOrder(t *testing.T) {
 		{"options", "OPTIONS", header{}, "", 405, "method"},
 		{"no content type", "POST", header{"Accept: */*"}, big, 415, "application/json"},
 		{"content type", "POST", header{"Content-Type: text/plain", "Accept: text/html"}, big, 415, "application/json"},
+		{"compressed", "POST", with("Content-Encoding: gzip", session), echoBody, 415, "Content-Encoding"},
+		{"not compressed", "POST", with("Content-Encoding: identity", session), echoBody, 200, ""},
 		{"accept json only", "POST", header{"Content-Type: application/json", "Accept: application/json"}, big, 406, "text/event-stream"},
 		{"accept stream only", "POST", header{"Content-Type: application/json", "Accept: text/event-stream"}, big, 406, "application/json"},
 		{"accept not at all", "POST", header{"Content-Type: application/json", "Accept: */*;q=0.0"}, big, 406, "Accept"},

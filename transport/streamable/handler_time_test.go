@@ -34,7 +34,10 @@ func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.
 
 // serve has a request answered; the recorder may be read once done is closed.
 func (b *bench) serve(ctx context.Context, method, body string, lines ...string) (*httptest.ResponseRecorder, chan struct{}) {
-	r := newRequest(method, body, lines...).WithContext(ctx)
+	return b.serveRequest(newRequest(method, body, lines...).WithContext(ctx))
+}
+
+func (b *bench) serveRequest(r *http.Request) (*httptest.ResponseRecorder, chan struct{}) {
 	w, done := httptest.NewRecorder(), make(chan struct{})
 	go func() {
 		defer close(done)

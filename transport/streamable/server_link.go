@@ -18,14 +18,13 @@ import (
 // interrupted, before Close reports them as left behind.
 const forcedWait = 5 * time.Second
 
-// A serverLink is the link of one session, or one that messages without a session
-// share. It has no goroutine of its own: net/http's goroutines deliver what they
+// A serverLink is the link of one session, or of all messages without a session of
+// one client. It has no goroutine of its own: net/http's goroutines deliver what they
 // read and write what Send has queued.
 type serverLink struct {
 	session  string // the id; empty for a shared link
-	acceptor Acceptor
-	identity string // of the client that began the session
-	maxFrame int    // bytes
+	key      clientKey
+	maxFrame int // bytes
 	table    *sessionTable
 	use      use // guarded by table.mu
 

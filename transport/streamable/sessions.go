@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"crypto/rand"
 	"encoding/base64"
+	"net"
 	"sync"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 )
 
 // A sessionTable holds the links of one handler: those of sessions by id, those of
-// messages without a session by acceptor. One timer ends all that stay idle.
+// messages without a session by acceptor and client. One timer ends all that stay
+// idle.
 type sessionTable struct {
 	limit     int            // links
 	idleLimit time.Duration  // of each
@@ -20,13 +22,31 @@ type sessionTable struct {
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
-	shared   map[Acceptor]*serverLink
+	shared   map[clientKey]*serverLink
 	idle     list.List // of *serverLink, idle longest first
 	timer    *time.Timer
 	closed   bool
 	last     []*serverLink // those that close found
 
 	making sync.Mutex // of a shared link; never taken with mu held
+}
+
+// A clientKey is an acceptor and a client of it. Requests of one identity have one
+// client, as have those without an identity that come from one address.
+type clientKey struct {
+	acceptor          Acceptor
+	identity, address string
+}
+
+func keyOf(a Acceptor, from *transport.Origin) clientKey {
+	if from.Identity != "" {
+		return clientKey{acceptor: a, identity: from.Identity}
+	}
+	address := from.RemoteAddr
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	return clientKey{acceptor: a, address: address}
 }
 
 // A use is what the table knows of a link. Its table's mu guards it.
@@ -42,7 +62,7 @@ type use struct {
 func newSessionTable(limit int, idleLimit time.Duration) *sessionTable {
 	return &sessionTable{
 		limit: limit, idleLimit: idleLimit,
-		sessions: make(map[string]*serverLink), shared: make(map[Acceptor]*serverLink),
+		sessions: make(map[string]*serverLink), shared: make(map[clientKey]*serverLink),
 	}
 }
 
@@ -71,7 +91,7 @@ func (t *sessionTable) add(l *serverLink) (evicted *serverLink, ok bool) {
 		t.forget(evicted)
 	}
 	if l.isShared() {
-		t.shared[l.acceptor] = l
+		t.shared[l.key] = l
 	} else {
 		t.sessions[l.session] = l
 	}
@@ -103,12 +123,12 @@ func (t *sessionTable) find(session string) *serverLink {
 	return l
 }
 
-// findShared returns the link of an acceptor's messages without a session, or
-// nil. The caller uses the link until it calls leave.
-func (t *sessionTable) findShared(a Acceptor) *serverLink {
+// findShared returns the link of a client's messages without a session, or nil.
+// The caller uses the link until it calls leave.
+func (t *sessionTable) findShared(key clientKey) *serverLink {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.shared[a]
+	l := t.shared[key]
 	if l == nil || !l.use.accepted || latch.IsRaised(l.closing) {
 		return nil
 	}
@@ -162,8 +182,8 @@ func (t *sessionTable) forget(l *serverLink) {
 	if t.sessions[l.session] == l {
 		delete(t.sessions, l.session)
 	}
-	if t.shared[l.acceptor] == l {
-		delete(t.shared, l.acceptor)
+	if t.shared[l.key] == l {
+		delete(t.shared, l.key)
 	}
 	t.notIdle(l)
 }
