@@ -14,17 +14,18 @@ import (
 
 // A Message is the content of a request or notification.
 type Message struct {
-	Method  string
-	Params  json.RawMessage // an object or array; nil for none
-	Name    string          // for routing; see transport.Route
-	Version string          // for routing; see transport.Route
+	Method    string
+	Params    json.RawMessage      // an object or array; nil for none
+	Name      string               // for routing; see transport.Route
+	Arguments *transport.Arguments // for routing; see transport.Route
+	Version   string               // for routing; see transport.Route
 }
 
 // request returns the frame of a request, and writes its route to where the caller
 // keeps it.
 func (m *Message) request(id int64, route *transport.Route) outboundFrame {
 	name := jsonrpc.IntegerID(id)
-	*route = transport.Route{Kind: jsonrpc.KindRequest, Method: m.Method, ID: name, Name: m.Name, Version: m.Version}
+	*route = transport.Route{Kind: jsonrpc.KindRequest, Method: m.Method, ID: name, Name: m.Name, Arguments: m.Arguments, Version: m.Version}
 	return outboundFrame{id: id, frame: jsonrpc.AppendRequest(nil, name, m.Method, m.Params), route: route}
 }
 

@@ -26,6 +26,12 @@ type Checked interface {
 	Check() error
 }
 
+// A Mirror is a Transport whose links mirror Route.Arguments.
+type Mirror interface {
+	// MirrorsArguments reports whether they do.
+	MirrorsArguments() bool
+}
+
 // A Link is one live connection to a peer: a process, a socket, a pair of
 // queues, an HTTP session. It carries frames, one JSON-RPC message each, on one
 // stream or on many. Nothing in a link retries or reconnects.
@@ -151,6 +157,10 @@ type Route struct {
 	// mirrors it in the Mcp-Name header.
 	Name string
 
+	// Arguments holds arguments of a request by the name under which the link
+	// mirrors them: MCP over HTTP in Mcp-Param-* headers. It is nil for none.
+	Arguments *Arguments
+
 	// Version is the protocol revision that the message itself states. It is
 	// empty in protocols, and revisions, that agree on one beforehand.
 	Version string
@@ -158,6 +168,9 @@ type Route struct {
 	// Code is the error code of a response of kind jsonrpc.KindError.
 	Code int64
 }
+
+// Arguments are arguments of a request that travel beside it, by name.
+type Arguments map[string]string
 
 // Inbound is a frame that has come in. Exactly one of Frame and Err is set.
 type Inbound struct {

@@ -39,6 +39,9 @@ func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R,
 // for input.
 func (m *method[P, R, Q]) send(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
 	result, last, err := m.once(ctx, s, params)
+	if m.relists && s.mirrors && refusesHeaders(err) && s.relist(ctx) == nil {
+		result, last, err = m.once(ctx, s, params)
+	}
 	if err == nil && m.required != nil && m.required(result) != nil && last.peer.modern() && !s.options.ManualInput {
 		return m.rounds(ctx, s, params, result, last)
 	}
@@ -96,6 +99,9 @@ func (c *outgoing[P, R, Q]) encode(id int64, epoch uint64) (conn.Message, error)
 			params.SetMeta(protocol.MetaLogLevel, json.RawMessage(`"`+level+`"`))
 		}
 		m.Version = c.peer.server.ProtocolVersion
+		if c.method.arguments != nil && c.session.mirrors {
+			m.Arguments = c.method.arguments(c.session, params)
+		}
 	}
 	if c.method.name != nil {
 		m.Name = c.method.name(params)

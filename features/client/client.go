@@ -118,7 +118,7 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 			return nil, err
 		}
 	}
-	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient}
+	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient, mirrors: mirrors(t)}
 	s.restore.level = c.options.LogLevel
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: name}), true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A method describes one request that a session makes: its params P and its
@@ -38,6 +39,13 @@ type traits[P, R any] struct {
 	// adjust changes the options of one call. Nil: they stay.
 	adjust func(*session, *P, *CallOptions)
 
+	// arguments returns the arguments that the transport mirrors. Nil: none.
+	arguments func(*session, *P) *transport.Arguments
+
+	// relists says that a request whose headers the server refuses is made once more
+	// after the tools were listed again, which may have told which headers it wants.
+	relists bool
+
 	// learn keeps what a result says for later. Nil: nothing.
 	learn func(*session, *R)
 }
@@ -65,7 +73,7 @@ var (
 		repeatable: true,
 		check:      func(r *protocol.ListToolsResult) error { return present(r.Tools != nil, "tools") },
 		learn: func(s *session, r *protocol.ListToolsResult) {
-			s.tools.learn(r.Tools, s.client.options.TrustAnnotations)
+			s.listed(r)
 		},
 	})
 	callTool = row(protocol.MethodCallTool, traits[protocol.CallToolParams, protocol.CallToolResult]{
@@ -76,6 +84,10 @@ var (
 		input:    func(p *protocol.CallToolParams) *protocol.InputParams { return &p.InputParams },
 		required: func(r *protocol.CallToolResult) *protocol.InputRequired { return r.InputRequired },
 		adjust:   func(s *session, p *protocol.CallToolParams, o *CallOptions) { s.forTool(p.Name, o) },
+		arguments: func(s *session, p *protocol.CallToolParams) *transport.Arguments {
+			return s.mirroredArguments(p)
+		},
+		relists: true,
 	})
 
 	listResources = row(protocol.MethodListResources, traits[protocol.ListResourcesParams, protocol.ListResourcesResult]{

@@ -448,3 +448,62 @@ func TestErrorsMatch(t *testing.T) {
 		}
 	}
 }
+
+// Over HTTP a client mirrors the arguments that a tool wants mirrored, lists the tools
+// again when it does not know which, and offers no tool whose wish is not valid. Over
+// other transports there are no headers to be wrong.
+func TestMirroredArguments(t *testing.T) {
+	var headers []string
+	answer := func(f frame) []string {
+		if f.Method != protocol.MethodListTools {
+			return everything(protocol.Latest)(f)
+		}
+		return []string{f.result(`{"resultType":"complete","tools":[` +
+			`{"name":"good","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}},` +
+			`{"name":"bad","inputSchema":{"type":"object","properties":{"region":{"type":"number","x-mcp-header":"Region"}}}}]}`)}
+	}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var f frame
+		body, err := io.ReadAll(r.Body)
+		if err != nil || json.Unmarshal(body, &f) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		region, given := r.Header["Mcp-Param-Region"]
+		if f.Method == protocol.MethodCallTool {
+			headers = append(headers, fmt.Sprint(region, given))
+		}
+		if f.Method == protocol.MethodCallTool && !given {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, f.fault(protocol.CodeHeaderMismatch, `null`))
+			return
+		}
+		_, _ = io.WriteString(w, answer(f)[0])
+	}))
+	defer site.Close()
+	session, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.Latest}).Connect(guarded(t), &streamable.Client{URL: site.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	call := &protocol.CallToolParams{Name: "good", Arguments: json.RawMessage(`{"region":"Oslo "}`)}
+	for range 2 {
+		if _, err := session.CallTool(guarded(t), call); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := session.CallTool(guarded(t), &protocol.CallToolParams{Name: "good"}); !errors.Is(err, &jsonrpc.Error{Code: protocol.CodeHeaderMismatch}) {
+		t.Errorf("a call that the server refuses twice: %v", err)
+	}
+	if want := []string{"[] false", "[=?base64?T3NsbyA=?=] true", "[=?base64?T3NsbyA=?=] true", "[] false", "[] false"}; !slices.Equal(headers, want) {
+		t.Errorf("the headers were %q", headers)
+	}
+	if names, err := toolNames(t, session); err != nil || !slices.Equal(names, []string{"good"}) {
+		t.Errorf("over HTTP the tools are %q, %v", names, err)
+	}
+	elsewhere := openFake(t, &fakeServer{answer: answer}, client.Options{ProtocolVersion: protocol.Latest})
+	if names, err := toolNames(t, elsewhere); err != nil || !slices.Equal(names, []string{"good", "bad"}) {
+		t.Errorf("in memory the tools are %q, %v", names, err)
+	}
+}

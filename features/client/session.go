@@ -28,6 +28,7 @@ type session struct {
 	own        bool // the supervisor is this session's
 	child      *supervisor.Child
 	patient    bool                 // the program has it before there is a server
+	mirrors    bool                 // the transport mirrors arguments
 	given      atomic.Bool          // the program has it
 	peer       atomic.Pointer[peer] // the last; nil until the session has been ready
 	legacy     atomic.Bool          // the server was found to know no modern revision

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding"
@@ -8,12 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/go-json-experiment/json"
 )
 
@@ -122,7 +126,7 @@ func unwrap(raw stdjson.RawMessage) stdjson.RawMessage {
 const (
 	maxNotes       = 10_000  // tools
 	maxNotedName   = 256     // bytes of a name
-	maxNotedSchema = 4 << 20 // bytes of all output schemas
+	maxNotedSchema = 4 << 20 // bytes of all schemas
 )
 
 // toolNotes are what a server said of its tools when it listed them last.
@@ -135,27 +139,74 @@ type toolNotes struct {
 // A toolNote is what a tool is said to be.
 type toolNote struct {
 	mode       protocol.ToolMode
-	repeatable bool   // calling it twice does no harm
-	output     string // its output schema; "" for none
+	repeatable bool                         // calling it twice does no harm
+	output     *compiled[*schema.Validator] // its output schema; nil for none
+	mirrored   *compiled[[]mirrored]        // its input schema, if that wants arguments mirrored; nil for none
 }
 
-// learn notes what is said of the tools of a page. Annotations count only if the
-// server is trusted.
+func (n toolNote) size() int { return n.output.size() + n.mirrored.size() }
+
+// A compiled is a schema, and what is made of it when it is needed first.
+type compiled[T any] struct {
+	text string
+	get  func() (T, error)
+}
+
+// compiledFrom keeps what was made of the same schema before.
+func compiledFrom[T any](text stdjson.RawMessage, before *compiled[T], compile func(stdjson.RawMessage) (T, error)) *compiled[T] {
+	switch {
+	case len(text) == 0:
+		return nil
+	case before != nil && before.text == string(text):
+		return before
+	}
+	own := string(text)
+	return &compiled[T]{own, sync.OnceValues(func() (T, error) { return compile(stdjson.RawMessage(own)) })}
+}
+
+func (c *compiled[T]) size() int {
+	if c == nil {
+		return 0
+	}
+	return len(c.text)
+}
+
+// listed notes what a server says of the tools of a page. It takes out the tools that
+// must not be offered: over HTTP those whose arguments cannot be mirrored as they want
+// (2026-07-28 server/tools).
+func (s *session) listed(page *protocol.ListToolsResult) {
+	if p := s.peer.Load(); s.mirrors && p != nil && p.modern() {
+		page.Tools = slices.DeleteFunc(page.Tools, func(tool *protocol.Tool) bool {
+			_, err := mirroredIn(tool.InputSchema)
+			return err != nil
+		})
+	}
+	s.tools.learn(page.Tools, s.client.options.TrustAnnotations)
+}
+
+// learn notes what is said of some tools. Annotations count only if the server is
+// trusted.
 func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, tool := range tools {
-		n.note(tool.Name, toolNote{
-			mode: tool.Mode(), repeatable: trusted && isRepeatable(tool.Annotations), output: string(tool.OutputSchema),
-		})
+		before := n.tools[tool.Name]
+		said := toolNote{
+			mode: tool.Mode(), repeatable: trusted && isRepeatable(tool.Annotations),
+			output: compiledFrom(tool.OutputSchema, before.output, schema.Compile),
+		}
+		if bytes.Contains(tool.InputSchema, []byte(headerKeyword)) {
+			said.mirrored = compiledFrom(tool.InputSchema, before.mirrored, mirroredIn)
+		}
+		n.note(tool.Name, before, said)
 	}
 }
 
-func (n *toolNotes) note(tool string, said toolNote) {
-	before, known := n.tools[tool]
-	if said.output != before.output && n.schemaBytes-len(before.output)+len(said.output) > maxNotedSchema {
-		said.output = ""
+func (n *toolNotes) note(tool string, before, said toolNote) {
+	if grows := said.size() - before.size(); grows > 0 && n.schemaBytes+grows > maxNotedSchema {
+		said.output, said.mirrored = nil, nil
 	}
+	_, known := n.tools[tool]
 	switch {
 	case said == before:
 		return
@@ -169,7 +220,7 @@ func (n *toolNotes) note(tool string, said toolNote) {
 		}
 		n.tools[strings.Clone(tool)] = said
 	}
-	n.schemaBytes += len(said.output) - len(before.output)
+	n.schemaBytes += said.size() - before.size()
 }
 
 func isRepeatable(hints *protocol.ToolAnnotations) bool {
@@ -185,18 +236,48 @@ func (n *toolNotes) of(tool string) toolNote {
 // checkOutput checks a result against the output schema of its tool. A schema that
 // cannot be checked, for its dialect or its size, refuses nothing.
 func (n toolNote) checkOutput(ctx context.Context, result *protocol.CallToolResult) error {
-	if n.output == "" {
+	if n.output == nil {
 		return nil
 	}
 	if len(result.StructuredContent) == 0 {
 		return errors.New("the tool has an output schema, and the result no structured content")
 	}
-	validator, err := schema.Compile(stdjson.RawMessage(n.output))
+	validator, err := n.output.get()
 	if err != nil {
 		return nil
 	}
 	if err := validator.Validate(ctx, result.StructuredContent); err != nil {
 		return fmt.Errorf("the structured content does not fit the output schema: %w", err)
+	}
+	return nil
+}
+
+// mirroredArguments returns the arguments of a call that its tool wants mirrored.
+func (s *session) mirroredArguments(p *protocol.CallToolParams) *transport.Arguments {
+	said := s.tools.of(p.Name)
+	if said.mirrored == nil {
+		return nil
+	}
+	wanted, err := said.mirrored.get()
+	if err != nil {
+		return nil
+	}
+	found := values(wanted, p.Arguments)
+	return &found
+}
+
+// refusesHeaders reports whether a server refused a request for its headers.
+func refusesHeaders(err error) bool {
+	var fault *jsonrpc.Error
+	return errors.As(err, &fault) && fault.Code == protocol.CodeHeaderMismatch
+}
+
+// relist lists the tools again.
+func (s *Session) relist(ctx context.Context) error {
+	for _, err := range s.Tools(ctx) {
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

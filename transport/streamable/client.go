@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -94,6 +95,9 @@ func (c *Client) Check() error {
 	return err
 }
 
+// MirrorsArguments implements transport.Mirror.
+func (*Client) MirrorsArguments() bool { return true }
+
 func parseEndpoint(text string) (*url.URL, error) {
 	endpoint, err := url.Parse(text)
 	switch {
@@ -162,5 +166,10 @@ func strip(header, own http.Header) {
 	header.Del("Referer")
 	for _, name := range []string{headerSession, headerVersion, headerMethod, headerName, headerLastEventID} {
 		header.Del(name)
+	}
+	for name := range header {
+		if strings.HasPrefix(name, headerArgument) {
+			delete(header, name)
+		}
 	}
 }

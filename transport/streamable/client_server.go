@@ -121,6 +121,11 @@ func (m *remote) newPost(o *outgoing) *httpRequest {
 		if o.Route.Name != "" {
 			r.header.Set(headerName, encodeHeader(o.Route.Name))
 		}
+		if o.Route.Arguments != nil {
+			for name, value := range *o.Route.Arguments {
+				r.header.Set(headerArgument+name, encodeHeader(value))
+			}
+		}
 	case o.Route.Method != protocol.MethodInitialize:
 		r.joinSession()
 	}

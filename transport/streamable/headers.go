@@ -16,6 +16,7 @@ const (
 	headerSession     = "Mcp-Session-Id"
 	headerMethod      = "Mcp-Method"
 	headerName        = "Mcp-Name"
+	headerArgument    = "Mcp-Param-" // followed by the name of an argument
 	headerLastEventID = "Last-Event-ID"
 )
 

@@ -1,0 +1,103 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// The annotation is valid on a string, an integer or a boolean that is reached from the
+// root through properties alone, and once for each header (2026-07-28
+// basic/transports/streamable-http).
+func TestWhichAnnotationsAreValid(t *testing.T) {
+	property := func(schema string) string { return `{"type":"object","properties":{"a":` + schema + `}}` }
+	tooMany := new(strings.Builder)
+	for n := range maxMirrored + 1 {
+		fmt.Fprintf(tooMany, `,"p%d":{"type":"string","x-mcp-header":"H%d"}`, n, n)
+	}
+	for schema, valid := range map[string]bool{
+		property(`{"type":"string","x-mcp-header":"Region"}`):                                      true,
+		property(`{"type":"integer","x-mcp-header":"Region"}`):                                     true,
+		property(`{"type":"boolean","x-mcp-header":"Region"}`):                                     true,
+		property(`{"type":"object","properties":{"b":{"type":"string","x-mcp-header":"Region"}}}`): true,
+		`{"type":"object","properties":{"x-mcp-header":{"type":"string"}}}`:                        true,
+		property(`true`): true,
+		property(`{"type":"number","x-mcp-header":"Region"}`):                                                                false,
+		property(`{"type":"object","x-mcp-header":"Region"}`):                                                                false,
+		property(`{"type":"array","x-mcp-header":"Region"}`):                                                                 false,
+		property(`{"type":["string","null"],"x-mcp-header":"Region"}`):                                                       false,
+		property(`{"x-mcp-header":"Region"}`):                                                                                false,
+		property(`{"type":"string","x-mcp-header":""}`):                                                                      false,
+		property(`{"type":"string","x-mcp-header":7}`):                                                                       false,
+		property(`{"type":"string","x-mcp-header":"My Region"}`):                                                             false,
+		property(`{"type":"string","x-mcp-header":"Region:"}`):                                                               false,
+		property(`{"type":"string","x-mcp-header":"Ré"}`):                                                                    false,
+		property(`{"type":"string","x-mcp-header":"` + strings.Repeat("x", maxHeaderName+1) + `"}`):                          false,
+		property(`{"type":"array","items":{"type":"string","x-mcp-header":"Region"}}`):                                       false,
+		property(`{"anyOf":[{"type":"string","x-mcp-header":"Region"}]}`):                                                    false,
+		`{"type":"object","$defs":{"d":{"type":"string","x-mcp-header":"Region"}}}`:                                          false,
+		`{"type":"string","x-mcp-header":"Region"}`:                                                                          true, // no argument has that path: nothing is mirrored
+		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"R"},"b":{"type":"string","x-mcp-header":"r"}}}`: false,
+		`{"type":"object","properties":{` + tooMany.String()[1:] + `}}`:                                                      false,
+	} {
+		if all, err := mirroredIn(json.RawMessage(schema)); (err == nil) != valid {
+			t.Errorf("%.200s: %v, %v", schema, all, err)
+		}
+	}
+}
+
+func TestWhatIsMirrored(t *testing.T) {
+	all, err := mirroredIn(json.RawMessage(`{"type":"object","properties":{
+		"s":{"type":"string","x-mcp-header":"S"},"i":{"type":"integer","x-mcp-header":"I"},"b":{"type":"boolean","x-mcp-header":"B"},
+		"o":{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"Inner"}}},"not":{"type":"string"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for arguments, want := range map[string]map[string]string{
+		``:                                 {},
+		`{}`:                               {},
+		`{"s":"","not":"x"}`:               {"S": ""},
+		`{"s":" ü\t","i":42,"b":false}`:    {"S": " ü\t", "I": "42", "B": "false"},
+		`{"i":-1e3}`:                       {"I": "-1000"},
+		`{"i":1.5,"s":null,"b":null}`:      {},
+		`{"i":9007199254740991}`:           {"I": "9007199254740991"},
+		`{"i":9007199254740993}`:           {},
+		`{"i":1e999999999}`:                {},
+		`{"o":{"s":"deep"}}`:               {"Inner": "deep"},
+		`{"o":"s","s":{"s":1},"b":[true]}`: {},
+		`[1]`:                              {},
+	} {
+		if got := values(all, json.RawMessage(arguments)); !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", arguments, got, want)
+		}
+	}
+}
+
+// What is noted of schemas is bounded in bytes, and forgotten with its tool.
+//
+// Guarantees: G-0012.4
+func TestNotedSchemasAreBounded(t *testing.T) {
+	var n toolNotes
+	large := json.RawMessage(`{"type":"object","description":"` + strings.Repeat("x", 1<<20) + `"}`)
+	for i := range 10 {
+		n.learn([]*protocol.Tool{{Name: fmt.Sprint(i), OutputSchema: large}}, false)
+	}
+	if n.schemaBytes > maxNotedSchema || len(n.tools) != maxNotedSchema/len(large) {
+		t.Errorf("%d bytes of %d tools", n.schemaBytes, len(n.tools))
+	}
+	first := n.of("0")
+	n.learn([]*protocol.Tool{{Name: "0", OutputSchema: large}}, false)
+	if n.of("0") != first {
+		t.Error("the same schema was noted anew")
+	}
+	for i := range 10 {
+		n.learn([]*protocol.Tool{{Name: fmt.Sprint(i)}}, false)
+	}
+	if n.schemaBytes != 0 || len(n.tools) != 0 {
+		t.Errorf("%d bytes of %d tools are left", n.schemaBytes, len(n.tools))
+	}
+}
