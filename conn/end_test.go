@@ -1,215 +1,467 @@
-package conn
+package conn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// opener is a transport that gives out dead links.
-type opener struct{}
+// errRestart is what a supervisor would say.
+var errRestart = fmt.Errorf("the strategy restarts it: %w", conn.ErrInterrupted)
 
-func (opener) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
+// interruptible runs a Conn, and returns what interrupts its Run and waits for
+// the end of it.
+func interruptible(t *testing.T, c *conn.Conn) (r run, interrupt func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r = run{c, make(chan error, 1)}
+	go func() { r.ended <- c.Run(ctx) }()
+	synctest.Wait()
+	return r, func() error { cancel(errRestart); return <-r.ended }
+}
 
-// faulty makes the core panic with a call settled, and its caller not told yet.
-type faulty struct{ plain }
+func wantInterrupted(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, conn.ErrInterrupted) || !errors.Is(err, errRestart) {
+		t.Errorf("Run: %v", err)
+	}
+}
 
-func (faulty) Cancel(int64, error) Message { panic("cancel") }
-
-// Guarantees: G-0001.11
-func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := New(opener{}, Options{})
-		ended := make(chan error, 1)
-		l, err := c.enter(t.Context(), func(err error) { ended <- err })
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.core.dialect = faulty{}
-		l.begun = make(chan error, 1)
-		go l.run()
-		synctest.Wait()
-		results := make(chan error, 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		for _, ctx := range []context.Context{ctx, t.Context()} {
-			go func() {
-				_, err := c.Call(ctx, Request{Method: "m"})
-				results <- err
-			}()
-		}
-		synctest.Wait()
-		cancel()
-		for range 2 {
-			var failed *CallError
-			if err := <-results; !errors.As(err, &failed) || failed.Delivery != Unknown {
-				t.Errorf("got %v", err)
+// Calls end as lost, with what is known of their delivery; the handle waits for
+// its next Run, and goes on with its ids and epochs.
+//
+// Guarantees: G-0001.15
+func TestInterruptedConnRunsAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		began, links := time.Now(), []*script{}
+		c := conn.New(opening(func(context.Context) (transport.Link, error) {
+			links = append(links, &script{onSend: func(_ *script, o transport.Outbound) error {
+				if strings.Contains(string(o.Frame), "waits") {
+					return transport.ErrBusy
+				}
+				return nil
+			}})
+			return links[len(links)-1], nil
+		}), conn.Options{})
+		r, interrupt := interruptible(t, c)
+		sent, unsent := r.calling(t.Context(), conn.Request{Method: "m"}), r.calling(t.Context(), conn.Request{Method: "waits"})
+		awaits := r.calling(t.Context(), conn.Request{Method: "later", Retries: 1, Repeatable: true})
+		wantInterrupted(t, interrupt())
+		for call, delivery := range map[<-chan error]conn.Delivery{sent: conn.Unknown, unsent: conn.NotSent} {
+			err, why := <-call, conn.Reason{}
+			wantEnd(t, err, conn.LinkLost, delivery)
+			if !errors.As(err, &why) || why.Kind != conn.Interrupted || !errors.Is(err, errRestart) {
+				t.Errorf("a call was told: %v", err)
 			}
 		}
-		var panicked *PanicError
-		if err := <-ended; !errors.As(err, &panicked) {
-			t.Errorf("run: %v", err)
+		status := c.Status()
+		if status.State != conn.Starting || status.Reason.Kind != conn.Interrupted || status.LastFailure.Kind != conn.Interrupted {
+			t.Errorf("%s, %v, last failed: %v", status.State, status.Reason, status.LastFailure)
+		}
+		if links[0].closed() != 1 || !time.Now().Equal(began) {
+			t.Errorf("the link was closed %d times, after %v", links[0].closed(), time.Since(began))
+		}
+		if _, err := c.Call(t.Context(), conn.Request{Method: "m"}); !errors.Is(err, conn.ErrNotRunning) {
+			t.Errorf("a call between two Runs: %v", err)
+		}
+		ready := make(chan error, 1)
+		go func() { ready <- c.AwaitReady(t.Context()) }()
+		pass(time.Hour)
+		if len(ready) != 0 {
+			t.Errorf("who waits for the Conn was told: %v", <-ready)
+		}
+		again := start(c)
+		if err := <-ready; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if status := c.Status(); status.State != conn.Ready || status.Epoch != 2 || len(links) != 2 {
+			t.Errorf("%s in epoch %d", status.State, status.Epoch)
+		}
+		links[1].say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		synctest.Wait()
+		if frames := links[1].frames(); len(frames) != 1 || !strings.Contains(frames[0], `"id":5,`) {
+			t.Errorf("the next link was sent %q", frames)
+		}
+		links[1].say(`{"jsonrpc":"2.0","id":5,"result":{}}`)
+		if err := <-awaits; err != nil {
+			t.Error(err)
+		}
+		if stats := c.Stats(); stats.Late != 1 || stats.Calls != stats.Ended() {
+			t.Errorf("the books: %+v", stats)
+		}
+		again.Stop()
+		if err := <-again.ended; err != nil {
+			t.Error(err)
 		}
 	})
 }
 
-// closable counts how often it was closed.
-type closable struct {
-	deadLink
-	closes int
-}
-
-func (c *closable) Close(time.Duration) error { c.closes++; return nil }
-
-// What lies in the mailbox when a loop ends is seen to: a link is closed, a
-// caller is told.
+// In whichever state it is interrupted, what it has begun ends, and its next
+// Run begins another incarnation.
 //
-// Guarantees: G-0001.11, G-0009.2, G-0009.4
-func TestNothingIsLeftInTheMailbox(t *testing.T) {
-	for name, end := range map[string]func(*loop){
-		"regular end": func(l *loop) { l.close() },
-		"panic":       func(l *loop) { l.discard(errors.New("panic"), l.mailbox.close()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLoop(New(opener{}, Options{}), context.Background())
-			l.step(&event{kind: stopAsked})
-			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
-			l.mailbox.start(func() {})
-			l.mailbox.post(event{kind: linkOpened, link: link})
-			l.mailbox.post(event{kind: callMade, out: outboundFrame{id: 1, call: caller}})
-			end(l)
-			if link.closes != 1 {
-				t.Errorf("the link was closed %d times", link.closes)
-			}
-			select {
-			case o := <-caller.done:
-				if o.delivery != NotSent {
-					t.Errorf("the caller was told: %s", o.delivery)
-				}
-			default:
-				t.Error("the caller was not told")
-			}
-		})
-	}
-}
-
-// Wherever a panic finds them, a caller is told and a link is closed.
-//
-// Guarantees: G-0001.11, G-0009.4
-func TestPanicFindsWhatIsUnderWay(t *testing.T) {
-	for name, test := range map[string]struct {
-		place func(*loop, *call, transport.Link)
-		want  Delivery
+// Guarantees: G-0001.15
+func TestConnIsInterruptedInAnyState(t *testing.T) {
+	refused := func(context.Context) (transport.Link, error) { return nil, errors.New("refused") }
+	late := &script{}
+	for name, c := range map[string]struct {
+		open      opening
+		handshake func(context.Context, *conn.Incarnation) error
+		state     conn.State
 	}{
-		"the call of the event that is stepped": {func(l *loop, caller *call, link transport.Link) {
-			l.current = &event{kind: callMade, out: outboundFrame{id: 1, call: caller}, link: link}
-		}, NotSent},
-		"a notification that the link may have taken": {func(l *loop, caller *call, link transport.Link) {
-			l.unperformed = []effect{{out: outboundFrame{notification: true, call: caller}, link: link}}
-		}, Unknown},
-		"what the core had said when it panicked": {func(l *loop, caller *call, link transport.Link) {
-			l.current = &event{kind: callLeft, id: 1}
-			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, link: link}}
-		}, Sent},
-	} {
-		l := newLoop(New(opener{}, Options{}), context.Background())
-		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
-		test.place(l, caller, link)
-		l.settleCallers(errors.New("panic"))
-		select {
-		case o := <-caller.done:
-			if o.delivery != test.want || link.closes != 1 {
-				t.Errorf("%s: %s, and the link was closed %d times", name, o.delivery, link.closes)
-			}
-		default:
-			t.Errorf("%s: the caller was not told", name)
-		}
-	}
-}
-
-// readied is the loop of a Conn that is ready; the test has its turns.
-func readied(t *testing.T, c *Conn) *loop {
-	l := entered(t, c)
-	for c.State() != Ready {
-		l.work()
-		synctest.Wait()
-	}
-	return l
-}
-
-// What comes behind an interruption, in one turn with it, is not begun, and
-// nobody waits for it.
-//
-// Guarantees: G-0001.15
-func TestInterruptionEndsTheTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := New(opener{}, Options{})
-		l := readied(t, c)
-		defer l.leave()
-		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
-		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
-		l.mailbox.post(event{kind: linkOpened, epoch: 1, link: link})
-		l.mailbox.post(event{kind: callMade, epoch: 1, out: outboundFrame{id: 1, call: caller}})
-		if _, over, err := l.work(); !over || !errors.Is(err, ErrInterrupted) {
-			t.Errorf("over: %v, %v", over, err)
-		}
-		if o := <-caller.done; o.cause != LinkLost || o.delivery != NotSent || link.closes != 1 {
-			t.Errorf("the caller was told: %s, %s; the link was closed %d times", o.cause, o.delivery, link.closes)
-		}
-	})
-}
-
-// A Stop right behind an interruption closes the Conn for good.
-//
-// Guarantees: G-0001.15
-func TestStopBehindAnInterruption(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := New(opener{}, Options{})
-		l := readied(t, c)
-		defer l.leave()
-		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
-		c.Stop()
-		_, over, err := l.work()
-		for !over {
-			synctest.Wait()
-			_, over, err = l.work()
-		}
-		if err != nil || c.State() != Closing {
-			t.Errorf("%s: %v", c.State(), err)
-		}
-	})
-}
-
-// A Close right behind an interruption, or a panic, is not heard of by that
-// Run, but by the next.
-//
-// Guarantees: G-0001.11, G-0001.15, G-0009.1
-func TestCloseBehindTheEndOfARun(t *testing.T) {
-	for name, end := range map[string]event{
-		"interruption": {kind: interrupted, err: ErrInterrupted},
-		"panic":        {epoch: 1}, // there is no such event
+		"starting":               {func(ctx context.Context) (transport.Link, error) { return nil, lasts(ctx, time.Hour) }, nil, conn.Starting},
+		"starting, link is late": {func(ctx context.Context) (transport.Link, error) { <-ctx.Done(); return late, nil }, nil, conn.Starting},
+		"initializing":           {fresh, hanging, conn.Initializing},
+		"ready":                  {fresh, nil, conn.Ready},
+		"backoff":                {refused, nil, conn.Backoff},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, closing := New(opener{}, Options{}), make(chan error, 1)
-				l := readied(t, c)
-				l.mailbox.post(end)
-				go func() { closing <- c.Close(context.Background()) }()
+			bubble(t, func(t *testing.T) {
+				began, c := time.Now(), c
+				handle := conn.New(c.open, conn.Options{Handshake: c.handshake})
+				_, interrupt := interruptible(t, handle)
+				if before := handle.State(); before != c.state {
+					t.Fatalf("it is %s", before)
+				}
+				failed := handle.Status().LastFailure
+				wantInterrupted(t, interrupt())
+				status := handle.Status()
+				if status.State != conn.Starting || status.Reason.Kind != conn.Interrupted || !time.Now().Equal(began) {
+					t.Errorf("%s, %v, after %v", status.State, status.Reason, time.Since(began))
+				}
+				if failed.Kind != "" && status.LastFailure != failed {
+					t.Errorf("the last failure is %v", status.LastFailure)
+				}
+				again := start(handle)
 				synctest.Wait()
-				if _, over, err := l.work(); !over || err == nil || c.State() != Starting {
-					t.Errorf("over: %v, %s, %v", over, c.State(), err)
+				if status := handle.Status(); status.Epoch != 2 || status.State != c.state {
+					t.Errorf("run again, it is %s in epoch %d", status.State, status.Epoch)
 				}
-				l.leave()
-				if err := <-closing; !errors.Is(err, ErrNotRunning) {
-					t.Errorf("Close: %v", err)
-				}
-				if err := c.Run(t.Context()); err != nil || c.State() != Closing || c.Status().Epoch != 1 {
-					t.Errorf("run again: %v, %s in epoch %d", err, c.State(), c.Status().Epoch)
+				again.Stop()
+				if err := <-again.ended; err != nil {
+					t.Error(err)
 				}
 			})
 		})
 	}
+	if late.closed() == 0 {
+		t.Error("the link that was late is open")
+	}
+}
+
+// Guarantees: G-0001.15, G-0024.4, G-0024.5
+func TestInterruptionIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(story)
+		c := conn.New(opening(fresh), conn.Options{Hooks: s.hooks()})
+		r, interrupt := interruptible(t, c)
+		result := r.calling(t.Context(), conn.Request{Method: "m"})
+		wantInterrupted(t, interrupt())
+		wantEnd(t, <-result, conn.LinkLost, conn.Unknown)
+		pass(time.Minute)
+		again := start(c)
+		synctest.Wait()
+		again.Stop()
+		<-again.ended
+		want := []string{
+			"1 starting → initializing: link opened",
+			"1 initializing → ready: handshaken",
+			"1 ready → starting: interrupted",
+			"2 starting → initializing: link opened",
+			"2 initializing → ready: handshaken",
+			"gap from 1 to 2 of 1m0s, 1 calls, interrupted, interrupted: the strategy restarts it: conn: interrupted",
+			"2 ready → closing: stopped",
+		}
+		if !slices.Equal(s.conn, want) {
+			t.Errorf("told of %q", s.conn)
+		}
+	})
+}
+
+// Handlers' contexts end with the cause; one that ignores it is named, and the
+// Conn is interrupted all the same.
+//
+// Guarantees: G-0001.15, G-0009.2
+func TestInterruptionEndsHandlers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		causes, deaf := make(chan error, 1), make(chan struct{})
+		s := new(script)
+		c := conn.New(opens(s), conn.Options{StopGrace: time.Second, Handler: handler{
+			"heeds": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return nil, nil
+			},
+			"ignores": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-deaf; return nil, nil },
+		}})
+		_, interrupt := interruptible(t, c)
+		s.say(`{"jsonrpc":"2.0","id":1,"method":"heeds"}`)
+		s.say(`{"jsonrpc":"2.0","id":2,"method":"ignores"}`)
+		synctest.Wait()
+		began := time.Now()
+		err := interrupt()
+		wantInterrupted(t, err)
+		var stuck *conn.StuckError
+		if !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"ignores"}) || time.Since(began) > 2*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if cause := <-causes; !errors.Is(cause, errRestart) {
+			t.Errorf("the handler's context ended with %v", cause)
+		}
+		close(deaf)
+	})
+}
+
+// A link that does not close is left behind and named, one that fails to is
+// told of, and the Conn is interrupted all the same.
+//
+// Guarantees: G-0001.7, G-0001.15
+func TestInterruptionWaitsForNoLinkThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		closes := make(chan struct{})
+		c := conn.New(opens(&script{onClose: func() error { <-closes; return nil }}), conn.Options{StopGrace: time.Second})
+		_, interrupt := interruptible(t, c)
+		began, stuck := time.Now(), new(conn.StuckError)
+		err := interrupt()
+		wantInterrupted(t, err)
+		if !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"closing the link"}) || time.Since(began) != 2*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		close(closes)
+	})
+	bubble(t, func(t *testing.T) {
+		c := conn.New(opens(&script{onClose: func() error { return io.ErrClosedPipe }}), conn.Options{})
+		_, interrupt := interruptible(t, c)
+		err := interrupt()
+		wantInterrupted(t, err)
+		if !errors.Is(err, io.ErrClosedPipe) {
+			t.Error(err)
+		}
+	})
+}
+
+// An acceptor has nothing to go on with: it stops.
+//
+// Guarantees: G-0001.15
+func TestInterruptedAcceptorStops(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, interrupt := interruptible(t, conn.Accept(&script{}, conn.Options{}))
+		result := r.calling(t.Context(), conn.Request{Method: "m"})
+		if err := interrupt(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		wantEnd(t, <-result, conn.ShutDown, conn.Unknown)
+		wantClosed(t, r.Conn, conn.Stopped)
+	})
+}
+
+func wantClosed(t *testing.T, c *conn.Conn, why conn.ReasonKind) {
+	t.Helper()
+	<-c.Done()
+	if status := c.Status(); status.State != conn.Closing || status.Reason.Kind != why {
+		t.Errorf("it is %s: %v", status.State, status.Reason)
+	}
+	if err := c.Run(t.Context()); !errors.Is(err, conn.ErrNotRunning) {
+		t.Errorf("run again: %v", err)
+	}
+}
+
+// Guarantees: G-0001.15
+func TestStopAndInterruption(t *testing.T) {
+	for name, stops := range map[string]func(c *conn.Conn, interrupt func() error) error{
+		"at once": func(c *conn.Conn, interrupt func() error) error { c.Stop(); return interrupt() },
+		"before":  func(c *conn.Conn, interrupt func() error) error { c.Stop(); synctest.Wait(); return interrupt() },
+		"in order": func(c *conn.Conn, interrupt func() error) error {
+			go c.Close(context.Background())
+			synctest.Wait()
+			return interrupt()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r, interrupt := interruptible(t, conn.New(opening(fresh), conn.Options{}))
+				result := r.calling(t.Context(), conn.Request{Method: "m"}) // a drain waits for it
+				if err := stops(r.Conn, interrupt); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				wantEnd(t, <-result, conn.ShutDown, conn.Unknown)
+				wantClosed(t, r.Conn, conn.Stopped)
+			})
+		})
+	}
+	t.Run("after", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			opened := 0
+			c := conn.New(opening(func(context.Context) (transport.Link, error) { opened++; return new(script), nil }), conn.Options{})
+			_, interrupt := interruptible(t, c)
+			wantInterrupted(t, interrupt())
+			c.Stop()
+			if err := c.Run(t.Context()); err != nil || opened != 1 {
+				t.Errorf("run again: %v; it was opened %d times", err, opened)
+			}
+			wantClosed(t, c, conn.Stopped)
+		})
+	})
+}
+
+// A Conn that is closing for good goes on to do so.
+//
+// Guarantees: G-0001.15
+func TestInterruptionWhileItCloses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{onClose: func() error { return lasts(context.Background(), 50*time.Millisecond) }}
+		r, interrupt := interruptible(t, conn.New(opens(s), conn.Options{Final: func(conn.Reason) bool { return true }}))
+		s.lose(transport.Loss{Reason: io.EOF})
+		synctest.Wait()
+		if state := r.State(); state != conn.Closing {
+			t.Fatalf("it is %s", state)
+		}
+		if err := interrupt(); !errors.Is(err, io.EOF) || errors.Is(err, conn.ErrInterrupted) {
+			t.Errorf("Run: %v", err)
+		}
+		wantClosed(t, r.Conn, conn.LinkBroken)
+	})
+}
+
+// Close that comes while a Conn is being interrupted tells that it is not
+// running, and has the next Run close it, without a link.
+//
+// Guarantees: G-0001.15, G-0009.1
+func TestCloseDuringAnInterruption(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		opened := 0
+		c := conn.New(opening(func(context.Context) (transport.Link, error) {
+			opened++
+			return &script{onClose: func() error { return lasts(context.Background(), 50*time.Millisecond) }}, nil
+		}), conn.Options{})
+		_, interrupt := interruptible(t, c)
+		closing, interrupted := make(chan error, 1), make(chan error, 1)
+		go func() { interrupted <- interrupt() }()
+		synctest.Wait()
+		go func() { closing <- c.Close(context.Background()) }()
+		wantInterrupted(t, <-interrupted)
+		if err := <-closing; !errors.Is(err, conn.ErrNotRunning) {
+			t.Errorf("Close: %v", err)
+		}
+		if err := c.Run(t.Context()); err != nil || opened != 1 {
+			t.Errorf("run again: %v; it was opened %d times", err, opened)
+		}
+		wantClosed(t, c, conn.Stopped)
+	})
+}
+
+// Guarantees: G-0001.13, G-0001.15
+func TestStartedConnIsInterrupted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c, over := conn.New(opening(fresh), conn.Options{}), make(chan error, 1)
+		tell := func(err error) { over <- err }
+		if err := c.Start(ctx, tell); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		result := run{c, over}.calling(t.Context(), conn.Request{Method: "m"})
+		cancel(errRestart)
+		wantInterrupted(t, <-over)
+		wantEnd(t, <-result, conn.LinkLost, conn.Unknown)
+		if err := c.Start(t.Context(), tell); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if status := c.Status(); status.State != conn.Ready || status.Epoch != 2 {
+			t.Errorf("%s in epoch %d", status.State, status.Epoch)
+		}
+		c.Stop()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Any other cause of the end of Run's context means Stop.
+//
+// Guarantees: G-0001.15
+func TestAnotherCauseStops(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		r := run{conn.New(opening(fresh), conn.Options{}), make(chan error, 1)}
+		go func() { r.ended <- r.Run(ctx) }()
+		synctest.Wait()
+		cancel(errors.New("interrupted"))
+		if err := <-r.ended; err != nil {
+			t.Error(err)
+		}
+		wantClosed(t, r.Conn, conn.Stopped)
+	})
+}
+
+// A Run that is refused, because the Conn runs already, is of no concern to the
+// Run that there is, also when its own context has ended.
+//
+// Guarantees: G-0001.15
+func TestRefusedRunStopsNobody(t *testing.T) {
+	for name, cause := range map[string]error{"stop": errors.New("enough"), "interruption": errRestart} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c := conn.New(opening(func(context.Context) (transport.Link, error) { return &script{}, nil }), conn.Options{})
+				r := start(c)
+				synctest.Wait()
+				over, cancel := context.WithCancelCause(t.Context())
+				cancel(cause)
+				if err := c.Run(over); !errors.Is(err, conn.ErrRunning) {
+					t.Errorf("the second Run: %v", err)
+				}
+				synctest.Wait()
+				if status := c.Status(); status.State != conn.Ready || len(r.ended) != 0 {
+					t.Errorf("the first Run was ended by the second: %s, %v", status.State, status.Reason)
+				}
+				c.Stop()
+				<-r.ended
+			})
+		})
+	}
+}
+
+// A Run whose context has ended opens no link.
+func TestRunWithAnEndedContextOpensNothing(t *testing.T) {
+	for range 20 { // who is first differs
+		bubble(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			opened := 0
+			c := conn.New(opening(func(context.Context) (transport.Link, error) { opened++; return &script{}, nil }), conn.Options{})
+			if err := c.Run(ctx); err != nil || opened != 0 {
+				t.Errorf("Run: %v, %d links were opened", err, opened)
+			}
+		})
+	}
+}
+
+// A Conn that is started with a context that has ended opens no link, as one that
+// is run.
+func TestStartWithAnEndedContextOpensNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		opened := 0
+		c := conn.New(opening(func(context.Context) (transport.Link, error) { opened++; return &script{}, nil }), conn.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		over := make(chan error, 1)
+		if err := c.Start(ctx, func(err error) { over <- err }); err != nil {
+			t.Fatal(err)
+		}
+		<-over
+		if opened != 0 {
+			t.Errorf("%d links were opened", opened)
+		}
+	})
 }

@@ -3,9 +3,14 @@ package conn_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // What a handler has begun ends with it: its context is over by the time its
@@ -22,4 +27,90 @@ func TestHandlersContextEndsWithIt(t *testing.T) {
 	if ctx := <-served; ctx.Err() == nil {
 		t.Fatal("the context goes on")
 	}
+}
+
+type userKey struct{}
+
+// asker is a handler that asks the peer back before it answers.
+type asker struct {
+	got   chan *conn.Incoming
+	user  chan any
+	asked chan error
+}
+
+func (a asker) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	a.got <- in
+	a.user <- ctx.Value(userKey{})
+	result, err := in.Call(ctx, conn.Request{Method: "ask", Timeout: -1})
+	a.asked <- err
+	return result, err
+}
+
+func (asker) ServeNotification(context.Context, *conn.Incoming) {}
+
+// asking runs an acceptor whose peer has just sent a request on stream 3.
+func asking(t *testing.T) (*script, asker, run) {
+	t.Helper()
+	s := &script{}
+	a := asker{make(chan *conn.Incoming, 1), make(chan any, 1), make(chan error, 1)}
+	r := start(conn.Accept(s, conn.Options{Handler: a}))
+	synctest.Wait()
+	web := context.WithValue(context.Background(), userKey{}, "ada")
+	s.receiver.StreamOpened(3, 0)
+	s.receiver.Receive(transport.Inbound{
+		Stream: 3, Last: true, Frame: []byte(`{"jsonrpc":"2.0","id":"x","method":"m"}`),
+		Origin: &transport.Origin{RemoteAddr: "192.0.2.1:7", Value: web.Value},
+	})
+	synctest.Wait()
+	return s, a, r
+}
+
+// Guarantees: G-0019.6
+func TestHandlerAsksThePeerOnItsOwnStream(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, a, r := asking(t)
+		in := <-a.got
+		if in.Origin == nil || in.Origin.RemoteAddr != "192.0.2.1:7" {
+			t.Errorf("the origin is %+v", in.Origin)
+		}
+		if user := <-a.user; user != "ada" {
+			t.Errorf("the handler's context has %v", user)
+		}
+		question := s.outbound()[0]
+		if question.Stream != 3 || question.Last || question.Route.Kind != jsonrpc.KindRequest || question.Route.Method != "ask" {
+			t.Errorf("asked %+v", question)
+		}
+		id, _ := question.Route.ID.Int64()
+		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"yes":true}}`, id))
+		synctest.Wait()
+		if err := <-a.asked; err != nil {
+			t.Fatal(err)
+		}
+		answer := s.outbound()[1]
+		want := transport.Route{Kind: jsonrpc.KindResult, ID: jsonrpc.StringID("x")}
+		if answer.Stream != 3 || !answer.Last || answer.Route != want || string(answer.Frame) != `{"jsonrpc":"2.0","id":"x","result":{"yes":true}}` {
+			t.Errorf("answered %s, %+v", answer.Frame, answer)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// Guarantees: G-0019.6
+func TestCallOfAHandlerEndsWithItsStream(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, a, r := asking(t)
+		s.receiver.StreamLost(transport.StreamLoss{Stream: 3, Reason: transport.ErrPeerClosed})
+		synctest.Wait()
+		err := <-a.asked
+		var failed *conn.CallError
+		if !errors.As(err, &failed) || failed.Delivery != conn.Unknown {
+			t.Errorf("got %v", err)
+		}
+		if n := len(s.outbound()); n != 1 {
+			t.Errorf("%d frames were sent", n)
+		}
+		r.Stop()
+		<-r.ended
+	})
 }

@@ -1,344 +1,238 @@
-package conn
+package conn_test
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// watching is an initiator whose peer may be silent for five seconds.
-func watching(t *testing.T, o Options) *driver {
-	o.Dialect, o.Liveness = cancels{}, 5*time.Second
-	return driveReady(t, o)
+// A pipe is a script that says how much it has heard, as pipes and sockets do.
+type pipe struct {
+	*script
+	bytes atomic.Uint64
 }
 
-// look fires the timer with an id to use.
-func (d *driver) look(wait time.Duration, id int64) {
-	d.now += wait
-	d.step(event{kind: tick, random: 0.5, id: id})
+func (p *pipe) Heard() (uint64, bool) { return p.bytes.Load(), true }
+
+// A peer that hangs is lost within three silences, and another is opened.
+//
+// Guarantees: G-0025.1, G-0025.5
+func TestSilentPeerIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var opened []*pipe
+		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
+			opened = append(opened, &pipe{script: &script{}})
+			return opened[len(opened)-1], nil
+		}), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		pass(15*time.Second - 1)
+		if state := r.State(); state != conn.Ready {
+			t.Fatalf("in %s", state)
+		}
+		if got := opened[0].frames(); len(got) != 2 {
+			t.Fatalf("the peer was asked %q", got)
+		}
+		pass(time.Second / 4) // what the wheel rounds up to
+		if status := r.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.LivenessLost {
+			t.Fatalf("%s (%v)", status.State, status.Reason)
+		}
+		pass(2 * time.Second)
+		if len(opened) != 2 || r.State() != conn.Ready {
+			t.Fatalf("%d links, %s", len(opened), r.State())
+		}
+		r.Stop()
+		<-r.ended
+	})
 }
 
-// Guarantees: G-0025.1
-func TestSilentPeerIsAskedTwiceAndLost(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second-1, 1)
-	d.wantNothing("the silence is not long enough")
-	d.look(1, 2)
-	if out := d.wantTransmit(2); out.call != nil || out.notification {
-		t.Fatalf("the probe is %+v", out)
-	}
-	d.look(5*time.Second, 3)
-	if fx := d.want(missed); fx.frames != 1 {
-		t.Fatalf("%d missed", fx.frames)
-	}
-	d.wantTransmit(3)
-	d.look(5*time.Second-1, 4)
-	d.wantNothing("the second probe has time yet")
-	d.look(1, 5)
-	if fx := d.want(missed); fx.frames != 2 {
-		t.Fatalf("%d missed", fx.frames)
-	}
-	fx := d.wantTransition(Backoff, LivenessLost)
-	if got := fx.reason.Err.Error(); got != "no sign of life for 15s" {
-		t.Errorf("the reason is %q", got)
-	}
+// Bytes of a frame that is not complete are heard.
+//
+// Guarantees: G-0025.2
+func TestSlowFrameKeepsTheLink(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &pipe{script: &script{}}
+		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		for range 100 {
+			p.bytes.Add(1)
+			pass(time.Second)
+		}
+		if status := r.Status(); status.Epoch != 1 || len(p.frames()) != 0 {
+			t.Fatalf("%s (%v), asked %q", status.State, status.Reason, p.frames())
+		}
+		r.Stop()
+		<-r.ended
+	})
 }
 
-// Misses count in a row: a peer that is heard again has as much time as before.
+// A link that does not say how much it hears is left alone.
+//
+// Guarantees: G-0025.5
+func TestSilenceInMemoryMeansNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		r := scripted(t, s, conn.Options{Dialect: dialect{}})
+		pass(time.Hour)
+		if len(s.frames()) != 0 || r.State() != conn.Ready {
+			t.Fatalf("%s, asked %q", r.State(), s.frames())
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A peer that stops in the middle of a frame is lost too: what it has sent is
+// one sign of life, and not one for ever.
 //
 // Guarantees: G-0025.1, G-0025.2
-func TestMissIsForgottenOnceThePeerIsHeard(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.look(5*time.Second, 2)
-	d.look(2*time.Second, 3)
-	d.notify()
-	d.look(3*time.Second, 4)
-	d.forget()
-	d.look(2*time.Second, 5)
-	d.wantTransmit(5)
-	d.look(5*time.Second, 6)
-	if fx := d.want(missed); fx.frames != 1 {
-		t.Fatalf("%d missed", fx.frames)
-	}
-	d.wantTransmit(6)
-	d.wantState(Ready)
-}
-
-// A tick that brings no id to ask with was too early for the one who sent it:
-// the next asks.
-func TestPeerIsAskedAtATickThatBringsAnID(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 0)
-	d.wantNothing("there is no id for a probe")
-	d.look(0, 1)
-	d.wantTransmit(1)
-}
-
-// Guarantees: G-0025.2
-func TestAnySignOfLifeWillDo(t *testing.T) {
-	for name, sign := range map[string]func(*driver){
-		"the answer":           func(d *driver) { d.reply(1) },
-		"an error":             func(d *driver) { d.own(event{kind: replied, id: 1, frames: 1}) },
-		"a notification":       func(d *driver) { d.notify() },
-		"progress of anything": func(d *driver) { d.own(event{kind: progressed, id: 9, frames: 1}) },
-		"garbage":              func(d *driver) { d.own(event{kind: malformed, frames: 1}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := watching(t, Options{})
-			d.look(5*time.Second, 1)
-			d.look(4*time.Second, 2)
-			sign(d)
-			d.forget()
-			d.look(time.Second, 3)
-			d.wantNothing("it was heard a second ago")
-			d.look(4*time.Second, 4)
-			d.wantTransmit(4)
-			d.look(5*time.Second, 5)
-			if fx := d.want(missed); fx.frames != 1 {
-				t.Fatalf("%d missed: the count begins anew", fx.frames)
-			}
-		})
-	}
-}
-
-// Guarantees: G-0025.2
-func TestUnfinishedFrameIsASignOfLife(t *testing.T) {
-	d := watching(t, Options{})
-	for range 10 {
-		d.now += 5 * time.Second
-		d.step(event{kind: tick, id: 1, heard: true})
-		d.wantNothing("bytes come in")
-	}
-	d.look(5*time.Second, 2)
-	d.wantTransmit(2)
-}
-
-// Guarantees: G-0025.3
-func TestPeerThatIsNotReadIsNotJudged(t *testing.T) {
-	d := watching(t, Options{})
-	congest := func() {
-		for range repliesHigh {
-			d.busy(outboundFrame{reply: true})
+func TestPeerThatStopsInAFrameIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &pipe{script: &script{}}
+		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		pass(time.Second)
+		p.bytes.Add(40)
+		pass(19*time.Second - 1) // it is found out at 5 s that it was heard, and 15 more are to go by
+		if r.State() != conn.Ready || len(p.frames()) != 2 {
+			t.Fatalf("in %s, asked %q", r.State(), p.frames())
 		}
-		d.notify()
-		d.forget()
-	}
-	for range 10 {
-		congest()
-		d.now += 5 * time.Second
-		d.step(event{kind: tick, id: 1, moved: true})
-		if d.core.state() != Ready || d.core.pending.len() > 0 {
-			t.Fatal("the link was not read")
+		pass(time.Second)
+		if r.State() != conn.Backoff {
+			t.Fatalf("in %s, asked %q", r.State(), p.frames())
 		}
-	}
-	congest()
-	d.now += 4 * time.Second
-	d.own(event{kind: writable})
-	d.forget()
-	d.look(time.Second, 2)
-	d.wantNothing("the link was read for a second only")
-	d.look(4*time.Second, 3)
-	d.wantTransmit(3)
+		r.Stop()
+		<-r.ended
+	})
 }
 
-// Guarantees: G-0025.3
-func TestPeerIsNotWatchedWhileDraining(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.call(2, 0)
-	d.drain(time.Hour)
-	d.forget()
-	for range 10 {
-		d.look(5*time.Second, 3)
-	}
-	d.wantNothing("the deadline of the drain is all that counts")
-	d.reply(2)
-	d.wantSettled(2, Answered, Sent)
-	d.wantGrant(1)
-	d.wantTransition(Closing, Drained) // a probe without an answer does not hold it up
-}
+// A cover wraps another link, and cannot say how much that has heard.
+type cover struct{ *script }
 
-// Guarantees: G-0025.4
-func TestProbeIsNobodysCall(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.wantTransmit(1)
-	d.look(5*time.Second, 2)
-	d.want(missed)
-	d.wantTransmit(2)
-	d.reply(1) // of the probe that was given up
-	if fx := d.want(late); fx.cause != TimedOut {
-		t.Fatalf("it had ended as %v", fx.cause)
-	}
-	d.wantGrant(1)
-	d.reply(2)
-	d.wantGrant(1)
-	d.wantNothing("nobody waits for it")
-	d.look(5*time.Second, 3)
-	d.wantTransmit(3)
-	d.lost()
-	if d.count(settle) != 0 {
-		t.Fatal("the end of a probe was told to somebody")
-	}
-}
-
-// A probe that a busy link never takes is no miss of the peer's, which was not
-// asked, and nobody is told of its refusal.
-//
-// Guarantees: G-0025.4
-func TestProbeThatALinkDoesNotTake(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	probe := d.wantTransmit(1)
-	for range busyRetries {
-		d.busy(probe)
-		d.atDeadline()
-		probe = d.wantTransmit(1)
-	}
-	d.busy(probe)
-	d.wantNothing("nobody waits for it")
-	if d.core.pending.len() != 0 {
-		t.Fatal("it is pending still")
-	}
-	d.now = 6*time.Second + 5*time.Second // 5 s after it was due
-	d.step(event{kind: tick, id: 2, random: 0.5})
-	d.wantTransmit(2)
-}
+func (cover) Heard() (uint64, bool) { return 0, false }
 
 // Guarantees: G-0025.5
-func TestWhoIsWatched(t *testing.T) {
-	for name, c := range map[string]struct {
-		role     role
-		liveness time.Duration
-		counted  bool
-		want     time.Duration
-	}{
-		"a link that counts":                  {initiator, 0, true, defaultLiveness},
-		"a link that does not":                {initiator, 0, false, 0},
-		"a link that does not, when asked to": {initiator, time.Second, false, time.Second},
-		"never":                               {initiator, -1, true, 0},
-		"a client":                            {acceptor, time.Second, true, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancels{}})
-			d.start()
-			d.own(event{kind: linkOpened, link: deadLink{}, counted: c.counted})
-			d.handshaken()
-			if got := d.core.liveness.every; got != c.want || (d.core.liveness.dueAt != 0) != (c.want != 0) {
-				t.Fatalf("a silence of %v is allowed, and looked at at %v", got, d.core.liveness.dueAt)
-			}
-		})
-	}
+func TestLinkThatCannotSayWhatItHearsIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		r := start(conn.New(opens(cover{s}), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		pass(time.Hour)
+		if len(s.frames()) != 0 || r.State() != conn.Ready {
+			t.Fatalf("%s, asked %q", r.State(), s.frames())
+		}
+		r.Stop()
+		<-r.ended
+	})
 }
 
-// A dialect without a probe has no liveness.
-//
-// Guarantees: G-0025.5
-func TestNothingToAskEndsTheWatch(t *testing.T) {
-	d := driveReady(t, Options{Liveness: time.Second})
-	d.look(time.Second, 1)
-	d.wantNothing("there is nothing to ask")
-	if d.core.deadline() != 0 || d.core.liveness.dueAt != 0 {
-		t.Fatal("it is looked at again")
-	}
-}
-
-// What this side does of itself is no sign of the peer's life.
-//
-// Guarantees: G-0025.2
-func TestOwnDoingsAreNoSignOfLife(t *testing.T) {
-	for name, own := range map[string]event{
-		"the probe's own stream":   {kind: streamOpened, stream: 4},
-		"a stream that is cut":     {kind: streamLost, resumable: true},
-		"a link that has room":     {kind: writable},
-		"a frame that is too late": {kind: failed, unsent: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := watching(t, Options{})
-			for id := range int64(3) {
-				d.look(5*time.Second, id+1)
-				d.own(own)
-			}
-			d.wantState(Backoff)
-		})
-	}
-}
-
-// A sign of life that another deadline's tick brings is not lost.
-//
-// Guarantees: G-0025.2
-func TestSignOfLifeAtAnotherTick(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.forget()
-	d.now += time.Second
-	d.step(event{kind: tick, heard: true})
-	d.look(4*time.Second, 2)
-	d.wantNothing("it was heard four seconds ago")
-}
-
-// Whoever was heard at the very moment of a probe begins anew.
+// What the link before has heard is no sign of life on the next.
 //
 // Guarantees: G-0025.1
-func TestSignOfLifeForgivesWhatWasMissed(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.look(5*time.Second, 2) // one is missed
-	d.notify()
-	d.look(5*time.Second, 3)
-	d.look(5*time.Second, 4)
-	d.wantState(Ready)
-	d.look(5*time.Second, 5)
-	d.wantState(Backoff)
+func TestWhatAnotherLinkHasHeardDoesNotCount(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		first, second := &pipe{script: &script{}}, &pipe{script: &script{}}
+		second.bytes.Store(7) // of a greeting, say, that was read by its transport
+		links := []*pipe{first, second}
+		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
+			next := links[0]
+			links = links[1:]
+			return next, nil
+		}), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		first.bytes.Add(40)
+		first.lose(transport.Loss{Reason: transport.ErrPeerClosed})
+		status := r.Status()
+		for ; status.Epoch < 2 || status.State != conn.Ready; status = r.Status() {
+			<-status.Changed()
+		}
+		pass(15*time.Second + 2*time.Second/4) // a slot of the wheel to begin, and one to end with
+		if r.State() != conn.Backoff {
+			t.Fatalf("in %s, asked %q", r.State(), second.frames())
+		}
+		r.Stop()
+		<-r.ended
+	})
 }
 
-// The id of a probe is no call's: what claims to be its progress is dropped.
-//
-// Guarantees: G-0025.4
-func TestProgressOfAProbeIsDropped(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.wantTransmit(1)
-	d.own(event{kind: progressed, id: 1, frames: 1})
-	d.wantGrant(1)
-	d.wantNothing("nobody waits for it")
-}
-
-// A probe that was given up leaves neither a frame nor a stream behind.
-//
-// Guarantees: G-0025.4
-func TestProbeThatIsGivenUpLeavesNothing(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.own(event{kind: streamOpened, stream: 4, id: 1})
-	d.forget()
-	d.look(5*time.Second, 2)
-	d.want(missed)
-	if fx := d.want(endStream); fx.stream != 4 {
-		t.Fatalf("stream %d was ended", fx.stream)
-	}
-	probe := d.wantTransmit(2)
-	d.busy(probe)
-	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1})
-	d.forget()
-	d.now += 5 * time.Second
-	d.drain(time.Hour)
-	if !d.core.outbound.empty() {
-		t.Fatal("its frame waits still")
-	}
-}
-
-// A tick that comes much too late, since this process was held up, does not
-// shorten the time that the peer has to answer by more than a quarter.
+// The watch begins anew with the last byte, whenever the peer was looked at
+// before.
 //
 // Guarantees: G-0025.1
-func TestLateTickIsNoFaultOfThePeers(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(time.Hour, 1)
-	d.wantTransmit(1)
-	d.look(3*time.Second, 2)
-	d.wantNothing("it was asked three seconds ago")
-	if due := d.core.liveness.dueAt - d.now; due != 750*time.Millisecond {
-		t.Fatalf("due in %v", due)
+func TestSilentPeerIsLostInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &pipe{script: &script{}}
+		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		pass(4300 * time.Millisecond)
+		p.bytes.Add(40)
+		p.say(`{"jsonrpc":"2.0","method":"n"}`)
+		pass(15*time.Second - 1)
+		if r.State() != conn.Ready {
+			t.Fatalf("in %s", r.State())
+		}
+		pass(time.Second/4 + 1)
+		if r.State() != conn.Backoff {
+			t.Fatalf("in %s", r.State())
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A peer that tells of progress of the probe itself is no danger.
+//
+// Guarantees: G-0025.4
+func TestPeerThatTellsOfProgressOfAProbe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &pipe{script: &script{}}
+		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
+		synctest.Wait()
+		pass(6 * time.Second)
+		var probe struct{ ID int64 }
+		if err := json.Unmarshal([]byte(p.frames()[0]), &probe); err != nil {
+			t.Fatal(err)
+		}
+		p.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[%d,0]}`, probe.ID))
+		synctest.Wait()
+		r.Stop()
+		if err := <-r.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// A server that takes requests and answers none is found out, although each of
+// them opens a stream.
+//
+// Guarantees: G-0025.2
+func TestHangingHTTPServerIsLost(t *testing.T) {
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer server.Close()
+	defer close(release)
+	r := start(conn.New(&streamable.Client{URL: server.URL}, conn.Options{Dialect: dialect{}, Liveness: time.Second / 4}))
+	guard := time.NewTimer(30 * time.Second)
+	defer guard.Stop()
+	for status := r.Status(); status.LastFailure.Kind == ""; status = r.Status() {
+		select {
+		case <-status.Changed():
+		case <-guard.C:
+			t.Fatalf("%s (%v)", status.State, status.Reason)
+		}
 	}
+	if why := r.Status().LastFailure; why.Kind != conn.LivenessLost {
+		t.Errorf("lost for %v", why)
+	}
+	r.Stop()
+	<-r.ended
 }

@@ -1,432 +1,298 @@
 package conn_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// wantEnd checks how a call ended.
-func wantEnd(t *testing.T, err error, cause conn.Cause, delivery conn.Delivery) {
+// started starts an acceptor, and returns what its end will be told.
+func started(t *testing.T, ctx context.Context, link transport.Link, o conn.Options) (*conn.Conn, <-chan error) {
 	t.Helper()
-	var failed *conn.CallError
-	if !errors.As(err, &failed) || failed.Cause != cause || failed.Delivery != delivery {
-		t.Errorf("got %v, want %s, %s", err, cause, delivery)
+	c, over := conn.Accept(link, o), make(chan error, 1)
+	if err := c.Start(ctx, func(err error) { over <- err }); err != nil {
+		t.Fatal(err)
 	}
+	return c, over
 }
 
-// Guarantees: G-0001.3
-func TestHandshakeThatHangsTimesOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		hangs := func(ctx context.Context, _ *conn.Incarnation) error { <-ctx.Done(); return context.Cause(ctx) }
-		r := start(conn.New(opens(&script{}), conn.Options{Handshake: hangs}))
-		pass(10*time.Second - 1)
-		if state := r.State(); state != conn.Initializing {
-			t.Errorf("after almost 10 s the state is %s", state)
-		}
-		pass(1)
-		if status := r.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.InitTimedOut {
-			t.Errorf("after 10 s: %s, %v", status.State, status.Reason)
-		}
-		r.Stop()
-		<-r.ended
-	})
-}
-
-// Guarantees: G-0001.4
-func TestReconnectsAfterTheBackoff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var attempts atomic.Int32
-		refuses := opening(func(context.Context) (transport.Link, error) {
-			attempts.Add(1)
-			return nil, errors.New("refused")
-		})
-		r := start(conn.New(refuses, conn.Options{}))
-		for want, wait := int32(1), time.Duration(0); want <= 5; want++ {
-			pass(wait)
-			if got := attempts.Load(); got != want {
-				t.Errorf("%d attempts, want %d", got, want)
-			}
-			status := r.Status()
-			wait = time.Until(status.NextAttempt)
-			ideal := time.Second << (want - 1)
-			if wait < max(ideal*8/10, time.Second) || wait > ideal*12/10 {
-				t.Errorf("after attempt %d it waits %v", want, wait)
-			}
-			if looping := status.Reason.Kind == conn.CrashLooping; looping != (want >= 3) {
-				t.Errorf("after attempt %d the reason is %v", want, status.Reason)
-			}
-		}
-		r.Stop()
-		<-r.ended
-	})
-}
-
-// Guarantees: G-0001.4
-func TestWakeReconnectsAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := connect(t, handler{"echo": echo}, conn.Options{})
-		p.ready()
-		p.server().Stop()
-		synctest.Wait()
-		began := time.Now()
-		p.client.Wake()
-		p.ready()
-		if waited := time.Since(began); waited != 0 {
-			t.Errorf("it took %v", waited)
-		}
-		p.stop()
-	})
-}
-
-// Guarantees: G-0003.5
-func TestWaitForReadyEndsWithItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		never := opening(func(ctx context.Context) (transport.Link, error) { return nil, errors.New("refused") })
-		r := start(conn.New(never, conn.Options{}))
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		_, err := r.Call(ctx, conn.Request{Method: "m", WaitForReady: true})
-		wantEnd(t, err, conn.TimedOut, conn.NotSent)
-		waiting := r.calling(t.Context(), conn.Request{Method: "m", WaitForReady: true})
-		r.Stop()
-		wantEnd(t, <-waiting, conn.ShutDown, conn.NotSent)
-		<-r.ended
-	})
-}
-
-// Guarantees: G-0003.9
-func TestProgressComesBeforeTheAnswerOnTheCallersGoroutine(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := &script{}
-		r := scripted(t, s, conn.Options{Dialect: dialect{}})
-		var got []string // written by the caller's goroutine only: the race detector watches
-		done := make(chan error)
-		go func() {
-			_, err := r.Call(t.Context(), conn.Request{Method: "m", OnProgress: func(params json.RawMessage) { got = append(got, string(params)) }})
-			got = append(got, "answered")
-			done <- err
-		}()
-		synctest.Wait()
-		for i := range 3 {
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[1,%d]}`, i))
-			if i < 2 {
-				synctest.Wait()
-			}
-		}
-		s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if want := []string{"[1,0]", "[1,1]", "[1,2]", "answered"}; !slices.Equal(got, want) {
-			t.Errorf("got %q", got)
-		}
-		r.Stop()
-		<-r.ended
-	})
-}
-
-// Progress that came before the answer is not lost, though the caller was busy
-// when both arrived.
+// TestStartedConnHasNoGoroutineWhileIdle has many Conns serve a call, and
+// counts goroutines then.
 //
-// Guarantees: G-0003.9
-func TestLastProgressIsNotLostToTheAnswer(t *testing.T) {
-	for range 20 { // a select chooses by chance
-		bubble(t, func(t *testing.T) {
-			s, release, got := &script{}, make(chan struct{}), 0
-			r := scripted(t, s, conn.Options{Dialect: dialect{}})
-			result := r.calling(t.Context(), conn.Request{Method: "m", OnProgress: func(json.RawMessage) { <-release; got++ }})
-			s.say(`{"jsonrpc":"2.0","method":"progress","params":[1,1]}`)
-			synctest.Wait()
-			s.say(`{"jsonrpc":"2.0","method":"progress","params":[1,2]}`)
-			s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-			synctest.Wait()
-			close(release)
-			if err := <-result; err != nil || got != 2 {
-				t.Errorf("%d of 2 came, and %v", got, err)
+// Guarantees: G-0001.13
+func TestStartedConnHasNoGoroutineWhileIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 50
+		before := goroutines()
+		var ends []<-chan error
+		var links []transport.Link
+		for range many {
+			ours, theirs := inmem.Pipe(inmem.Options{})
+			_, over := started(t, t.Context(), theirs, conn.Options{Handler: handler{"m": echo}})
+			peer := &answers{frames: make(chan string, 1)}
+			ours.Bind(peer)
+			ours.Grant(transport.Main, 1)
+			if err := ours.Send(transport.Outbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":[7]}`)}); err != nil {
+				t.Fatal(err)
 			}
-			r.Stop()
-			<-r.ended
-		})
-	}
-}
-
-// Guarantees: G-0009.6
-func TestCloseWaitsForHandlers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := &script{}
-		serve := handler{"slow": func(context.Context, *conn.Incoming) (json.RawMessage, error) {
-			pass(3 * time.Second)
-			return json.RawMessage(`"done"`), nil
-		}}
-		r := scripted(t, s, conn.Options{Handler: serve})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"slow"}`)
-		began := time.Now()
-		if err := r.Close(t.Context()); err != nil || time.Since(began) != 3*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			if got, want := <-peer.frames, `{"jsonrpc":"2.0","id":1,"result":[7]}`; got != want {
+				t.Fatalf("the answer is %s", got)
+			}
+			ends, links = append(ends, over), append(links, ours)
 		}
-		if got := s.frames(); len(got) != 1 || !strings.Contains(got[0], `"done"`) {
-			t.Errorf("the peer got %q", got)
+		pass(110 * time.Millisecond)
+		if now := goroutines(); now != before {
+			t.Errorf("%d idle Conns have %d goroutines", many, now-before)
 		}
-		if err := <-r.ended; err != nil {
-			t.Errorf("Run: %v", err)
+		for i, link := range links {
+			link.Close(time.Second)
+			if err := <-ends[i]; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
 
-// Guarantees: G-0009.3
-func TestHandlerThatIgnoresItsContextIsNamed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s, release := &script{}, make(chan struct{})
-		serve := handler{"deaf": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }}
-		r := scripted(t, s, conn.Options{Handler: serve})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"deaf"}`)
-		s.say(`{"jsonrpc":"2.0","method":"deaf"}`)
-		synctest.Wait()
-		began := time.Now()
-		r.Stop()
-		var stuck *conn.StuckError
-		if err := <-r.ended; !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"deaf", "a notification handler"}) {
-			t.Errorf("Run: %v", err)
-		}
-		if took := time.Since(began); took != 200*time.Millisecond {
-			t.Errorf("it took %v", took)
-		}
-		close(release)
-	})
+// goroutines counts those of the bubble the test runs in. Others of the process
+// come and go.
+func goroutines() int {
+	stacks := make([]byte, 4<<20)
+	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("synctest bubble "))
 }
 
-func TestPanicOfAHandlerIsAnsweredAndTold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var told []string
-		s := &script{}
-		serve := handler{"bad": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("secret") }}
-		r := scripted(t, s, conn.Options{Handler: serve, Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) {
-			told = append(told, p.Where)
-			panic("the hook panics too")
-		}}})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"bad"}`)
-		synctest.Wait()
-		if got := s.frames(); len(got) != 1 || !strings.Contains(got[0], "-32603") || strings.Contains(got[0], "secret") {
-			t.Errorf("the peer got %q", got)
-		}
-		s.say(`{"jsonrpc":"2.0","method":"bad"}`)
-		synctest.Wait()
-		if !slices.Equal(told, []string{"bad", "bad"}) || r.State() != conn.Ready {
-			t.Errorf("told %q, the state is %s", told, r.State())
-		}
-		r.Stop()
-		<-r.ended
-	})
-}
+// answers keeps the frames that come.
+type answers struct{ frames chan string }
 
-// Guarantees: G-0004.5
-func TestFloodOfNotificationsIsShedAndCounted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s, release, served := &script{}, make(chan struct{}), 0
-		serve := handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; served++; return nil, nil }}
-		r := scripted(t, s, conn.Options{Handler: serve, MaxNotifications: 10})
-		for range 100 {
-			s.say(`{"jsonrpc":"2.0","method":"n"}`)
-			synctest.Wait()
-		}
-		if shed := r.Stats().Shed; shed != 89 {
-			t.Errorf("%d were shed, with one in the handler and ten waiting", shed)
-		}
-		close(release)
-		synctest.Wait()
-		if served != 11 {
-			t.Errorf("%d were served", served)
-		}
-		r.Stop()
-		<-r.ended
-	})
-}
+func (a *answers) Receive(in transport.Inbound)               { a.frames <- string(in.Frame) }
+func (*answers) StreamOpened(transport.Stream, transport.Tag) {}
+func (*answers) StreamLost(transport.StreamLoss)              {}
+func (*answers) Writable()                                    {}
+func (*answers) Failed(transport.Failure)                     {}
+func (*answers) Ended()                                       {}
+func (*answers) Lost(transport.Loss)                          {}
 
-// Guarantees: G-0004.6
-func TestFloodOfLargeNotificationsIsShedByTheirSize(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s, release := &script{}, make(chan struct{})
-		serve := handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }}
-		r := scripted(t, s, conn.Options{Handler: serve, MaxHeld: 1000})
-		for range 20 {
-			s.say(`{"jsonrpc":"2.0","method":"n","params":["` + strings.Repeat("a", 396) + `"]}`)
-			synctest.Wait()
+// A started Conn keeps its deadlines, without a goroutine to wait for them.
+//
+// Guarantees: G-0001.13
+func TestStartedConnKeepsItsDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(script)
+		c, over := started(t, t.Context(), s, conn.Options{})
+		_, err := c.Call(t.Context(), conn.Request{Method: "m", Timeout: time.Hour})
+		if !errors.Is(err, conn.ErrTimedOut) {
+			t.Errorf("the call: %v", err)
 		}
-		if shed := r.Stats().Shed; shed != 17 {
-			t.Errorf("%d were shed, with one of 400 bytes in the handler and two waiting", shed)
-		}
-		close(release)
-		r.Stop()
-		<-r.ended
-	})
-}
-
-// Guarantees: G-0004.4
-func TestFloodOfRequestsIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := &script{}
-		r := scripted(t, s, conn.Options{Handler: handler{"hang": hang}, MaxServing: 3, MaxWaiting: 4})
-		for i := range 100 {
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hang"}`, i))
-		}
-		synctest.Wait()
-		if n := len(s.frames()); n != 93 {
-			t.Errorf("%d were refused", n)
-		}
-		r.Stop()
-		if err := <-r.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-}
-
-// Guarantees: G-0009.1, G-0009.2
-func TestStopFromAnywhereAndAgain(t *testing.T) {
-	for name, reach := range map[string]func() *conn.Conn{
-		"starting": func() *conn.Conn {
-			return conn.New(opening(func(ctx context.Context) (transport.Link, error) { <-ctx.Done(); return nil, ctx.Err() }), conn.Options{})
-		},
-		"initializing": func() *conn.Conn {
-			return conn.New(opens(&script{}), conn.Options{Handshake: func(ctx context.Context, _ *conn.Incarnation) error { <-ctx.Done(); return ctx.Err() }})
-		},
-		"ready":    func() *conn.Conn { return conn.New(opens(&script{}), conn.Options{}) },
-		"acceptor": func() *conn.Conn { return conn.Accept(&script{}, conn.Options{}) },
-		"backoff": func() *conn.Conn {
-			return conn.New(opening(func(context.Context) (transport.Link, error) { return nil, errors.New("refused") }), conn.Options{})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := start(reach())
-				synctest.Wait()
-				began := time.Now()
-				for range 3 {
-					r.Stop()
-				}
-				if err := <-r.ended; err != nil || time.Since(began) != 0 || r.State() != conn.Closing {
-					t.Errorf("after %v in %s: %v", time.Since(began), r.State(), err)
-				}
-				<-r.Done()
-				r.Stop()
-				if err := r.Close(t.Context()); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-				_, err := r.Call(t.Context(), conn.Request{Method: "m"})
-				wantEnd(t, err, conn.ShutDown, conn.NotSent)
-				if err := r.Run(t.Context()); !errors.Is(err, conn.ErrNotRunning) {
-					t.Errorf("Run again: %v", err)
-				}
-			})
-		})
-	}
-}
-
-// Guarantees: G-0009.1
-func TestConnThatNeverRan(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		opened := 0
-		c := conn.New(opening(func(context.Context) (transport.Link, error) { opened++; return &script{}, nil }), conn.Options{})
-		_, err := c.Call(t.Context(), conn.Request{Method: "m"})
-		wantEnd(t, err, conn.Refused, conn.NotSent)
-		wantEnd(t, c.Notify(t.Context(), "m", nil), conn.Refused, conn.NotSent)
-		if err := c.Close(t.Context()); !errors.Is(err, conn.ErrNotRunning) {
-			t.Errorf("Close: %v", err)
-		}
-		if err := c.Run(t.Context()); err != nil || opened != 0 {
-			t.Errorf("Run: %v, with %d links opened", err, opened)
+		c.Stop()
+		if err := <-over; err != nil {
+			t.Error(err)
 		}
 		<-c.Done()
 	})
 }
 
-// Calls, notifications, Stop and Close from everywhere at once, over and over.
-//
-// Guarantees: G-0003.1, G-0009.1
-func TestStorm(t *testing.T) {
-	for range 20 {
-		p := connect(t, handler{"echo": echo, "hang": hang}, conn.Options{BackoffMin: time.Millisecond})
-		var callers sync.WaitGroup
-		for i := range 8 {
-			callers.Go(func() {
-				for range 20 {
-					method := []string{"echo", "hang"}[i%2]
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
-					p.client.Call(ctx, conn.Request{Method: method, Params: json.RawMessage("{}"), WaitForReady: i%3 == 0})
-					p.client.Notify(ctx, "echo", nil)
-					cancel()
-				}
-			})
+// Guarantees: G-0001.13
+func TestStartedConnStopsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c, over := started(t, ctx, new(script), conn.Options{})
+		if err := c.Start(t.Context(), func(error) {}); !errors.Is(err, conn.ErrRunning) {
+			t.Errorf("a second Start: %v", err)
 		}
-		callers.Go(func() { p.client.AwaitReady(t.Context()); p.server().Stop(); p.client.Wake() })
-		callers.Go(func() { p.client.AwaitReady(t.Context()); p.client.Close(t.Context()) })
-		callers.Go(func() { p.client.AwaitReady(t.Context()); p.client.Stop() })
-		callers.Wait()
-		<-p.client.Done()
-		if s := p.client.Stats(); s.Ended() != s.Calls {
-			t.Fatalf("the books do not balance: %+v", s)
+		cancel()
+		if err := <-over; err != nil {
+			t.Error(err)
 		}
-		p.stop()
-	}
-}
-
-// Guarantees: G-0009.6
-func TestHandlerMayCallOutDuringClose(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s, release := &script{}, make(chan struct{})
-		var r run
-		r = scripted(t, s, conn.Options{Handler: handler{"ask": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
-			<-release
-			return r.Call(ctx, conn.Request{Method: "elicit"})
-		}}})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"ask"}`)
-		closing := make(chan error, 1)
-		go func() { closing <- r.Close(t.Context()) }()
-		synctest.Wait()
-		_, err := r.Call(t.Context(), conn.Request{Method: "m"})
-		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.Is(err, conn.ErrDraining) {
-			t.Errorf("a call of nobody's handler: %v", err)
+		if err := c.Start(t.Context(), func(error) {}); !errors.Is(err, conn.ErrNotRunning) {
+			t.Errorf("a Start after the end: %v", err)
 		}
-		close(release)
-		synctest.Wait()
-		s.say(`{"jsonrpc":"2.0","id":2,"result":"yes"}`)
-		if err := <-closing; err != nil {
-			t.Errorf("Close: %v", err)
+		if err := c.Close(t.Context()); err != nil {
+			t.Errorf("Close after the end: %v", err)
 		}
-		if got := s.frames(); len(got) != 2 || !strings.Contains(got[1], `"yes"`) {
-			t.Errorf("the peer got %q", got)
-		}
-		<-r.ended
 	})
 }
 
-// Guarantees: G-0009.1, G-0009.7
-func TestCloseStopsAtTheEndOfItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := scripted(t, &script{}, conn.Options{})
-		result := r.calling(t.Context(), conn.Request{Method: "m"})
-		ctx, cancel := context.WithCancelCause(t.Context())
-		closing := make(chan error, 1)
-		go func() { closing <- r.Close(ctx) }()
-		pass(time.Second)
-		enough := errors.New("enough")
-		cancel(enough)
-		if err := <-closing; !errors.Is(err, enough) {
-			t.Errorf("Close: %v", err)
+// Guarantees: G-0001.11, G-0001.13
+func TestStartedConnSurvivesNoPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{onSend: func(*script, transport.Outbound) error { panic("send") }}
+		c, over := started(t, t.Context(), s, conn.Options{})
+		_, err := c.Call(t.Context(), conn.Request{Method: "m"})
+		if err == nil || conn.NotExecuted(err) {
+			t.Errorf("the call: %v", err)
 		}
-		wantEnd(t, <-result, conn.ShutDown, conn.Unknown)
-		<-r.ended
+		if panicked := new(conn.PanicError); !errors.As(<-over, &panicked) {
+			t.Error("the panic was not told")
+		}
+		<-c.Done()
+	})
+}
+
+// TestNotificationsOfARequestGoOnItsStream has a handler tell of its progress.
+//
+// Guarantees: G-0019.6
+func TestNotificationsOfARequestGoOnItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(script)
+		c, over := started(t, t.Context(), s, conn.Options{Handler: handler{"m": tell}})
+		s.receiver.StreamOpened(4, 0)
+		s.receiver.Receive(transport.Inbound{Stream: 4, Last: true, Frame: []byte(`{"jsonrpc":"2.0","id":"x","method":"m"}`)})
+		synctest.Wait()
+		want := []transport.Outbound{
+			{Stream: 4, Frame: []byte(`{"jsonrpc":"2.0","method":"told"}`)},
+			{Stream: 4, Last: true, Frame: []byte(`{"jsonrpc":"2.0","id":"x","result":null}`)},
+		}
+		for i, o := range s.outbound() {
+			if i >= len(want) || o.Stream != want[i].Stream || o.Last != want[i].Last || string(o.Frame) != string(want[i].Frame) {
+				t.Errorf("frame %d is %+v %s", i, o, o.Frame)
+			}
+		}
+		if len(s.outbound()) != len(want) {
+			t.Errorf("%d frames were sent", len(s.outbound()))
+		}
+		c.Stop()
+		<-over
+	})
+}
+
+func tell(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	return nil, in.Notify(ctx, "told", nil)
+}
+
+// A request that came before Start does not keep it: it is served beside.
+//
+// Guarantees: G-0001.13
+func TestStartDoesNotServeOnItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		ours.Bind(&answers{frames: make(chan string, 1)})
+		ours.Grant(transport.Main, 1)
+		if err := ours.Send(transport.Outbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)}); err != nil {
+			t.Fatal(err)
+		}
+		c, over := started(t, t.Context(), theirs, conn.Options{Handler: handler{"m": hang}})
+		synctest.Wait()
+		c.Stop()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Many requests at once are served beside one another, and the goroutines that
+// serve them end.
+//
+// Guarantees: G-0001.13
+func TestStartedConnServesSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 100
+		before, held := goroutines(), make(chan struct{})
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		wait := func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-held; return nil, nil }
+		_, over := started(t, t.Context(), theirs, conn.Options{Handler: handler{"m": wait}, Credit: many})
+		peer := &answers{frames: make(chan string, many)}
+		ours.Bind(peer)
+		ours.Grant(transport.Main, many)
+		for id := range many {
+			frame := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, id)
+			if err := ours.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if now := goroutines(); now-before > many+1 { // the loop's own
+			t.Errorf("%d goroutines serve %d requests", now-before, many)
+		}
+		close(held)
+		for range many {
+			<-peer.frames
+		}
+		pass(110 * time.Millisecond)
+		if now := goroutines(); now > before {
+			t.Errorf("%d goroutines are left", now-before)
+		}
+		ours.Close(time.Second)
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Guarantees: G-0001.16
+func TestRunHasOneGoroutineWhileIdle(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		before := goroutines()
+		p := connect(t, handler{"m": echo}, conn.Options{})
+		p.ready()
+		wantGoroutines := func(when string, want int) {
+			t.Helper()
+			if synctest.Wait(); goroutines()-before != want {
+				t.Errorf("%s: %d goroutines", when, goroutines()-before)
+			}
+		}
+		for range 3 {
+			for range 2 { // a conversation
+				pass(90 * time.Millisecond)
+				got, err := p.client.Call(t.Context(), conn.Request{Method: "m", Params: json.RawMessage(`[7]`)})
+				if err != nil || string(got) != `[7]` {
+					t.Fatalf("got %s, %v", got, err)
+				}
+				pass(90 * time.Millisecond)
+				wantGoroutines("90 ms after a call", 5) // one waits for the next request
+			}
+			pass(20 * time.Millisecond)
+			wantGoroutines("110 ms after a call", 2)
+			pass(time.Hour)
+			wantGoroutines("an hour later", 2)
+		}
+	})
+}
+
+// Guarantees: G-0001.16
+func TestRestingConnKeepsItsDeadlines(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		before := goroutines()
+		r := scripted(t, &script{}, conn.Options{})
+		began := time.Now()
+		_, err := r.Call(t.Context(), conn.Request{Method: "m", Timeout: time.Hour})
+		if !errors.Is(err, conn.ErrTimedOut) || time.Since(began) != time.Hour {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if synctest.Wait(); goroutines()-before != 1 {
+			t.Errorf("%d goroutines after the deadline", goroutines()-before)
+		}
+		r.Stop()
+		if err := <-r.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A context that has ended stops a Conn at any time: before Run, while it is
+// busy, and while it rests.
+func TestRunEndsWithItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, busy := range []time.Duration{0, time.Millisecond, time.Hour} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			c, ended, why := conn.New(opens(&script{}), conn.Options{}), make(chan error, 1), errors.New("enough")
+			if busy == 0 {
+				cancel(why)
+			}
+			go func() { ended <- c.Run(ctx) }()
+			pass(max(busy, 1))
+			cancel(why)
+			if err := <-ended; err != nil || !errors.Is(c.Status().Reason, why) {
+				t.Errorf("after %v: %v, %v", busy, err, c.Status().Reason)
+			}
+		}
 	})
 }

@@ -1,177 +1,208 @@
-package conn
+package conn_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+	"weak"
 
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/transport"
-	"pgregory.net/rapid"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// Guarantees: G-0007.1
-func TestBusyLinkIsTriedThreeTimesMore(t *testing.T) {
-	d := driveReady(t, Options{})
-	d.call(1, 0)
-	for range busyRetries {
-		d.busy(d.wantTransmit(1))
-		d.wantNothing("it is tried again later")
-		d.atDeadline()
-	}
-	d.busy(d.wantTransmit(1))
-	if fx := d.wantSettled(1, Refused, NotSent); !errors.Is(fx.err, transport.ErrBusy) {
-		t.Fatalf("the error is %v", fx.err)
-	}
-	if d.now != time.Second+busyRetries*busyDelay {
-		t.Fatalf("it took %v", d.now-time.Second)
-	}
+// deaf is a peer that never reads: it gives no credit.
+type deaf struct{}
+
+func (deaf) Receive(transport.Inbound)                    {}
+func (deaf) StreamOpened(transport.Stream, transport.Tag) {}
+func (deaf) StreamLost(transport.StreamLoss)              {}
+func (deaf) Writable()                                    {}
+func (deaf) Failed(transport.Failure)                     {}
+func (deaf) Ended()                                       {}
+func (deaf) Lost(transport.Loss)                          {}
+
+// reachDeaf runs a Conn to such a peer, over a link that queues so many frames.
+func reachDeaf(t *testing.T, queue int, o conn.Options) run {
+	t.Helper()
+	r := start(conn.New(inmem.New(func(link transport.Link) { link.Bind(deaf{}) }, inmem.Options{QueueFrames: queue}), o))
+	synctest.Wait()
+	return r
 }
 
-// Guarantees: G-0007.1
-func TestBusyWaitStaysWithinItsJitter(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		wait := busyWait(rapid.Float64Range(0, 1).Draw(t, "random"))
-		if wait < 5*time.Millisecond || wait > 15*time.Millisecond {
-			t.Fatalf("it waits %v", wait)
+// A returned call is its error, and when it came.
+type returned struct {
+	err error
+	at  time.Time
+}
+
+// crowd makes so many calls at once, each in a context of its own.
+func (r run) crowd(callers int, patience time.Duration) <-chan returned {
+	all := make(chan returned, callers)
+	for range callers {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			_, err := r.Call(ctx, conn.Request{Method: "m"})
+			all <- returned{err, time.Now()}
+		}()
+	}
+	synctest.Wait()
+	return all
+}
+
+// Those whose frames the link has taken wait until their context ends, and
+// nobody waits longer.
+//
+// Guarantees: G-0003.1, G-0003.2
+func TestCallEndsWithItsContextThoughThePeerNeverReads(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const queue, callers, patience = 4, 40, 200 * time.Millisecond
+		r := reachDeaf(t, queue, conn.Options{SendSlots: 8})
+		began := time.Now()
+		all := r.crowd(callers, patience)
+		inTime := 0
+		for range callers {
+			c := <-all
+			if took := c.at.Sub(began); took > patience {
+				t.Errorf("it took %v: %v", took, c.err)
+			}
+			if conn.NotExecuted(c.err) {
+				continue
+			}
+			wantEnd(t, c.err, conn.TimedOut, conn.Unknown)
+			if inTime++; c.at.Sub(began) != patience {
+				t.Errorf("a call that was taken ended after %v", c.at.Sub(began))
+			}
+		}
+		if inTime != queue {
+			t.Errorf("%d calls were taken", inTime)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// Stop ends those who are queued at the link, behind it, and those who wait to
+// be queued, in one moment.
+//
+// Guarantees: G-0009.2
+func TestStopSettlesEveryoneThoughThePeerNeverReads(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const queue, callers = 4, 40
+		r := reachDeaf(t, queue, conn.Options{SendSlots: 8})
+		all := r.crowd(callers, time.Hour)
+		began := time.Now()
+		r.Stop()
+		left := 0
+		for range callers {
+			c := <-all
+			if took := c.at.Sub(began); took != 0 {
+				t.Errorf("it took %v: %v", took, c.err)
+			}
+			if !conn.NotExecuted(c.err) {
+				wantEnd(t, c.err, conn.ShutDown, conn.Unknown)
+				left++
+			}
+		}
+		if left != queue {
+			t.Errorf("%d calls are said to have left", left)
+		}
+		<-r.ended
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("Run returned after %v", took)
 		}
 	})
 }
 
-// Guarantees: G-0007.2
-func TestNothingOvertakesBehindABusyLink(t *testing.T) {
-	d := driveReady(t, Options{})
-	d.call(1, 0)
-	d.busy(d.wantTransmit(1))
-	d.call(2, 0)
-	d.notice()
-	d.call(3, 0)
-	d.wantNothing("all of them wait behind the first")
-	d.own(event{kind: writable})
-	for _, id := range []int64{1, 2, 0, 3} {
-		d.wantTransmit(id)
+// A frame that the link had no room for is not kept once it is sent.
+func TestReturnedFrameIsForgotten(t *testing.T) {
+	var first atomic.Bool
+	first.Store(true)
+	var seen weak.Pointer[byte]
+	s := &script{onSend: func(s *script, o transport.Outbound) error {
+		if first.Swap(false) {
+			seen = weak.Make(&o.Frame[0])
+			return transport.ErrBusy
+		}
+		return answered.befall(s, o)
+	}}
+	r := start(conn.New(opens(s), conn.Options{}))
+	if err := r.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// Guarantees: G-0007.2
-func TestOrderSurvivesASecondRefusal(t *testing.T) {
-	d := driveReady(t, Options{})
-	d.call(1, 0)
-	d.busy(d.wantTransmit(1))
-	d.call(2, 0)
-	d.call(3, 0)
-	d.atDeadline()
-	d.wantTransmit(1)
-	second, third := d.wantTransmit(2), d.wantTransmit(3)
-	d.busy(second)
-	d.behind(third)
-	d.call(4, 0)
-	d.own(event{kind: writable})
-	for _, id := range []int64{2, 3, 4} {
-		d.wantTransmit(id)
+	if _, err := r.Call(t.Context(), conn.Request{Method: "m", Params: make([]byte, 1<<16)}); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// Guarantees: G-0007.4
-func TestLinkThatTakesNothingIsLost(t *testing.T) {
-	d := driveReady(t, Options{})
-	in := d.request(1)
-	d.handled(in)
-	d.forget()
-	d.busy(outboundFrame{reply: true})
-	busyAt := d.now
-	for d.core.state() == Ready {
-		d.atDeadline()
-		if d.core.state() == Ready {
-			d.busy(d.wantReply())
+	s.mu.Lock()
+	s.sent = nil
+	s.mu.Unlock()
+	for range 3 { // later calls, on a link with room
+		if _, err := r.Call(t.Context(), conn.Request{Method: "m"}); err != nil {
+			t.Fatal(err)
 		}
 	}
-	d.wantTransition(Backoff, PeerNotReading)
-	if d.now-busyAt != stuckAfter {
-		t.Fatalf("it was lost after %v", d.now-busyAt)
+	s.mu.Lock()
+	s.sent = nil
+	s.mu.Unlock()
+	runtime.GC()
+	runtime.GC()
+	if seen.Value() != nil {
+		t.Error("the frame is still held")
 	}
+	r.Stop()
+	<-r.ended
 }
 
-// Guarantees: G-0007.4
-func TestLinkThatTakesSomethingIsNotLost(t *testing.T) {
-	for name, relief := range map[string]func(*driver, outboundFrame){
-		"it says writable":         func(d *driver, _ outboundFrame) { d.own(event{kind: writable}) },
-		"it takes another frame":   func(d *driver, out outboundFrame) { d.own(event{kind: busy, out: out, tried: true, moved: true}) },
-		"it has taken all of them": func(d *driver, _ outboundFrame) { d.step(event{kind: tick, moved: true}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := driveReady(t, Options{})
-			reply := outboundFrame{reply: true}
-			d.busy(reply)
-			d.now += stuckAfter - time.Second
-			relief(d, reply)
-			d.forget()
-			d.after(2 * time.Second)
-			d.wantState(Ready)
-		})
-	}
-}
-
-// A frame that is queued only because one before it failed is no sign of a
-// busy link.
+// A reply that waits behind a call that fails is sent before a drain is over.
 //
-// Guarantees: G-0007.4
-func TestFailedFrameDoesNotMakeTheLinkBusy(t *testing.T) {
-	d := driveReady(t, Options{})
-	d.call(1, 0)
-	d.busy(d.wantTransmit(1))
-	d.call(2, 0)
-	d.own(event{kind: writable})
-	first, second := d.wantTransmit(1), d.wantTransmit(2)
-	d.own(event{kind: failed, out: first, unsent: true, err: &transport.OversizedError{}})
-	d.wantSettled(1, Refused, NotSent)
-	d.behind(second)
-	d.atDeadline()
-	d.wantTransmit(2)
-	d.after(stuckAfter)
-	d.wantState(Ready)
+// Guarantees: G-0007.5, G-0009.6
+func TestReplyBehindAFailureIsSent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		full := false
+		s := &script{}
+		s.onSend = func(_ *script, o transport.Outbound) error {
+			switch {
+			case full:
+				return transport.ErrBusy
+			case o.Tag != 0:
+				return errors.New("too large")
+			}
+			return nil
+		}
+		release := make(chan struct{})
+		r := start(conn.Accept(s, conn.Options{Handler: answersLater{release}}))
+		synctest.Wait()
+		s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		synctest.Wait()
+		full = true
+		call := r.calling(t.Context(), conn.Request{Method: "big"})
+		closed := make(chan error, 1)
+		go func() { closed <- r.Close(context.Background()) }()
+		close(release)
+		synctest.Wait()
+		full = false
+		s.receiver.Writable()
+		synctest.Wait()
+		<-call
+		<-closed
+		<-r.ended
+		if len(s.frames()) != 1 {
+			t.Errorf("sent %q: the reply is lost", s.frames())
+		}
+	})
 }
 
-// Guarantees: G-0007.3
-func TestNotificationIsWithdrawnByItsCaller(t *testing.T) {
-	d := driveReady(t, Options{})
-	d.busy(outboundFrame{reply: true})
-	caller := d.notice()
-	d.wantNothing("it waits")
-	leave := event{kind: callLeft, err: errors.New("gone"), out: outboundFrame{call: caller}}
-	d.step(leave)
-	if fx := d.wantSettled(0, Cancelled, NotSent); fx.call != caller {
-		t.Fatal("another caller was told")
-	}
-	d.step(leave)
-	d.wantNothing("it has ended")
-}
+// answersLater serves every request at once, then.
+type answersLater struct{ release chan struct{} }
 
-// Guarantees: G-0003.10
-func TestReplyThatCannotBeSentIsReplaced(t *testing.T) {
-	d := driveReady(t, Options{})
-	d.handled(d.request(7))
-	d.want(serve)
-	d.wantGrant(1)
-	reply := d.wantReply()
-	d.own(event{kind: failed, out: reply, unsent: true, err: &transport.OversizedError{Limit: 1, Size: 2}})
-	d.wantNothing("what was offered behind it is about to come back")
-	d.atDeadline()
-	replacement := d.wantReply()
-	m, err := jsonrpc.Decode(replacement.frame, jsonrpc.Limits{})
-	if id, _ := m.ID.Int64(); err != nil || id != 7 || m.Error == nil || m.Error.Code != jsonrpc.CodeInternalError {
-		t.Fatalf("the peer gets %s", replacement.frame)
-	}
-	d.own(event{kind: failed, out: replacement, unsent: true, err: errors.New("again")})
-	d.wantNothing("there is nothing smaller to say")
+func (w answersLater) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, error) {
+	<-w.release
+	return json.RawMessage(`{}`), nil
 }
-
-// Guarantees: G-0007.5
-func TestRepliesAreNeverDropped(t *testing.T) {
-	d := driveReady(t, Options{})
-	d.busy(outboundFrame{reply: true})
-	for range 100 {
-		d.atDeadline()
-		d.busy(d.wantReply())
-	}
-}
+func (answersLater) ServeNotification(context.Context, *conn.Incoming) {}

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bowline-mcp/bowline/transport"
 	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A world is a core among random events: callers, a peer, a link that is busy

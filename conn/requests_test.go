@@ -265,3 +265,194 @@ func TestProgressRestartsTheTimeoutUpToALimit(t *testing.T) {
 	d.after(time.Second)
 	d.wantSettled(2, TimedOut, Unknown)
 }
+
+// Guarantees: G-0003.13
+func TestProgressMovesOneDeadlineBehindAnother(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.calls[1] = new(call)
+	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: d.frame(1)})
+	d.call(2, 12*time.Second)
+	d.now += 5 * time.Second
+	d.own(event{kind: progressed, id: 1})
+	d.forget()
+	d.atDeadline()
+	d.wantSettled(2, TimedOut, Unknown)
+	d.wantNothing("the other has begun anew")
+	d.atDeadline()
+	d.wantSettled(1, TimedOut, Unknown)
+}
+
+// Guarantees: G-0003.13
+func TestProgressGivesNoTimeoutToACallWithoutOne(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.calls[1] = new(call)
+	d.own(event{kind: callMade, limit: time.Minute, restarts: true, out: d.frame(1)})
+	d.forget()
+	d.own(event{kind: progressed, id: 1})
+	d.want(progress)
+	if due := d.core.deadline(); due != 0 {
+		t.Fatalf("it is due at %v", due)
+	}
+}
+
+// Guarantees: G-0003.7
+func TestPeerIsNotToldOfWhatItHasNotGot(t *testing.T) {
+	d := driveReady(t, Options{Dialect: cancels{}})
+	d.call(1, 0)
+	d.busy(d.wantTransmit(1))
+	d.step(event{kind: callLeft, id: 1, err: context.Canceled})
+	d.wantSettled(1, Cancelled, NotSent)
+	d.own(event{kind: writable})
+	d.wantNothing("no byte of it left")
+}
+
+func TestWhatHasEndedIsNotKeptAlive(t *testing.T) {
+	d := driveReady(t, Options{})
+	for id := range int64(maxFree + 1) {
+		d.call(id+1, time.Minute)
+	}
+	for id := range int64(maxFree + 1) {
+		d.reply(id + 1)
+	}
+	p := &d.core.pending
+	if len(p.free) != maxFree {
+		t.Errorf("%d requests are spare, want %d", len(p.free), maxFree)
+	}
+	for _, spare := range p.free {
+		if *spare != (request{}) {
+			t.Fatalf("a spare request holds %+v", *spare)
+		}
+	}
+	for _, spare := range p.byDeadline[:cap(p.byDeadline)] {
+		if spare != nil {
+			t.Fatalf("request %d is still among the deadlines", spare.id)
+		}
+	}
+}
+
+// Guarantees: G-0005.1, G-0005.2
+func TestLateReplyIsCountedNotDelivered(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, time.Second)
+	d.atDeadline()
+	d.forget()
+	for range 2 {
+		d.reply(1)
+		if fx := d.want(late); fx.id != 1 || fx.cause != TimedOut {
+			t.Fatalf("got %+v", fx)
+		}
+		d.wantGrant(1)
+	}
+	d.reply(2)
+	if fx := d.want(unknown); fx.id != 2 {
+		t.Fatalf("got %+v", fx)
+	}
+}
+
+// Guarantees: G-0005.2
+func TestIdsNeverIssuedAreUnknown(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(5, 0)
+	d.forget()
+	for _, id := range []int64{0, -1, 6, 1 << 62} {
+		d.reply(id)
+		d.want(unknown)
+		d.wantGrant(1)
+	}
+}
+
+// Guarantees: G-0005.2
+func TestSecondAnswerIsLate(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	d.reply(1)
+	d.forget()
+	d.reply(1)
+	if fx := d.want(late); fx.cause != 0 {
+		t.Fatalf("what was answered left a tombstone: %+v", fx)
+	}
+}
+
+// Guarantees: G-0005.3
+func TestTombstoneDecays(t *testing.T) {
+	d := driveReady(t, Options{TombstoneSweep: time.Hour})
+	d.call(1, time.Second)
+	d.atDeadline()
+	d.forget()
+	for _, c := range []struct {
+		wait time.Duration
+		want Cause
+	}{{75*time.Second - 1, TimedOut}, {1, 0}} {
+		d.now += c.wait
+		d.reply(1)
+		if fx := d.want(late); fx.cause != c.want {
+			t.Fatalf("after %v it is remembered as %q", d.now, fx.cause)
+		}
+		d.forget()
+	}
+}
+
+// Guarantees: G-0005.3
+func TestSweepEmptiesTheGraveyard(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, time.Second)
+	d.atDeadline()
+	died := d.now
+	d.forget()
+	for range 2 {
+		d.atDeadline()
+	}
+	if swept := d.now - died; swept != 2*time.Minute {
+		t.Fatalf("it was swept after %v", swept)
+	}
+	if due := d.core.deadline(); due != 0 || d.core.tombstones.len() != 0 {
+		t.Fatalf("an empty graveyard wants a sweep at %v", due)
+	}
+	d.wantNothing("a sweep is nobody's business")
+}
+
+// Guarantees: G-0005.4
+func TestGraveyardIsBounded(t *testing.T) {
+	d := driveReady(t, Options{})
+	for id := range int64(maxTombstones + 10) {
+		d.call(id+1, 0)
+	}
+	d.lost()
+	if n := d.core.tombstones.len(); n != maxTombstones {
+		t.Fatalf("%d tombstones", n)
+	}
+	d.forget()
+	d.reply(10)
+	if fx := d.want(late); fx.cause != 0 {
+		t.Fatal("the oldest should have gone first")
+	}
+	d.reply(11)
+	if fx := d.want(late); fx.cause != LinkLost {
+		t.Fatal("the eleventh should be here still")
+	}
+}
+
+// bury leaves a tombstone.
+func (d *driver) bury(id int64) {
+	d.call(id, 0)
+	d.step(event{kind: callLeft, id: id, err: context.Canceled})
+	d.forget()
+}
+
+// Guarantees: G-0005.3
+func TestSweepIsNeitherEarlyNorPutOff(t *testing.T) {
+	d := driveReady(t, Options{TombstoneSweep: 75 * time.Second}) // as long as a tombstone lives
+	d.bury(1)
+	due := d.now + 75*time.Second
+	if got := d.core.deadline(); got != due {
+		t.Fatalf("the sweep is due at %v, want %v", got, due)
+	}
+	d.after(30 * time.Second) // a tick of another's
+	if got := d.core.deadline(); got != due {
+		t.Fatalf("after a tick the sweep is due at %v, want %v", got, due)
+	}
+	d.atDeadline()
+	if n := d.core.tombstones.len(); n != 0 || d.core.deadline() != 0 {
+		t.Fatalf("%d tombstones are left", n)
+	}
+}

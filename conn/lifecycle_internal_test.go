@@ -1,0 +1,426 @@
+package conn
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/looplab/fsm"
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/design/STATE_TRANSITIONS.md")
+
+var (
+	states   = []State{Starting, Initializing, Ready, Backoff, Closing}
+	triggers = []trigger{opened, handshaken, lost, retryDue, closed}
+)
+
+// TestEveryTriggerInEveryState holds the whole table against a second one,
+// written by hand: a state that is missing refuses the trigger.
+//
+// Guarantees: G-0001.1, G-0001.2
+func TestEveryTriggerInEveryState(t *testing.T) {
+	want := map[State]map[trigger]State{
+		Starting:     {opened: Initializing, lost: Backoff, closed: Closing},
+		Initializing: {handshaken: Ready, lost: Backoff, closed: Closing},
+		Ready:        {lost: Backoff, closed: Closing},
+		Backoff:      {retryDue: Starting, closed: Closing},
+		Closing:      {},
+	}
+	for _, from := range states {
+		for _, given := range triggers {
+			c := newCore(initiator, sharedMachines(), defaults(), plain{})
+			c.current = from
+			to, allowed := want[from][given]
+			if !allowed {
+				to = from
+			}
+			if got := c.admit(given, Reason{}); got != allowed || c.state() != to || len(c.out) > 0 != allowed {
+				t.Errorf("%s in %s: admitted %v, now %s with %d effects; want %v, %s", given, from, got, c.state(), len(c.out), allowed, to)
+			}
+		}
+	}
+}
+
+// TestMachinesMoveAsTheyAreAsked has machines of looplab/fsm make every move, and
+// holds against them what the shared ones say, which are never moved.
+//
+// Guarantees: G-0001.1
+func TestMachinesMoveAsTheyAreAsked(t *testing.T) {
+	for _, from := range states {
+		for _, given := range triggers {
+			moved := newMachine(from)
+			err := moved.Event(t.Context(), string(given))
+			to, ok := sharedMachines().next(from, given)
+			if ok != (err == nil) || to != State(moved.Current()) {
+				t.Errorf("%s in %s: said %v, %s; the machine moves to %s, %v", given, from, ok, to, moved.Current(), err)
+			}
+			if sharedMachines()[from].Current() != string(from) {
+				t.Errorf("the shared machine of %s was moved", from)
+			}
+		}
+	}
+}
+
+// TestTableHasNoRowTwice guards against looplab/fsm, where a later row for the
+// same trigger and source silently replaces an earlier one.
+func TestTableHasNoRowTwice(t *testing.T) {
+	seen := map[string]bool{}
+	for _, row := range lifecycle {
+		if seen[row.Name] {
+			t.Errorf("%s leads to two states", row.Name)
+		}
+		seen[row.Name] = true
+		for _, from := range row.Src {
+			key := row.Name + " in " + from
+			if seen[key] {
+				t.Errorf("%s has two rows", key)
+			}
+			seen[key] = true
+		}
+	}
+}
+
+// TestStateTransitionsPageIsFresh compares the page with the table. With
+// -update it rewrites it.
+//
+// Guarantees: G-0001.1
+func TestStateTransitionsPageIsFresh(t *testing.T) {
+	const file = "../docs/design/STATE_TRANSITIONS.md"
+	want := stateTransitionsPage(t)
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is stale; run make docs (-want +got):\n%s", file, diff)
+	}
+}
+
+func stateTransitionsPage(t *testing.T) string {
+	diagram, err := fsm.VisualizeForMermaidWithGraphType(newMachine(Starting), fsm.StateDiagram)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `# The states of a connection
+
+Generated from the table in conn/lifecycle.go; `+"`make docs`"+` rewrites it. What the states mean is
+decided in [ADR-0001](../adr/0001-state-machine.md). An initiator begins in %s, an acceptor, which
+is handed its link, in %s. %s is terminal.
+
+`+"```mermaid\n%s```\n\n", Starting, Initializing, Closing, diagram)
+	b.WriteString("Every trigger in every state. A dash: the trigger is refused and nothing changes.\n\n| State |")
+	for _, given := range triggers {
+		fmt.Fprintf(&b, " %s |", given)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(triggers)) + "\n")
+	for _, from := range states {
+		fmt.Fprintf(&b, "| %s |", from)
+		for _, given := range triggers {
+			fmt.Fprintf(&b, " %s |", destination(from, given))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\nWhat pulls each trigger:\n\n")
+	for _, given := range triggers {
+		fmt.Fprintf(&b, "- **%s**: %s\n", given, pulledBy[given])
+	}
+	b.WriteString(`
+Every event in every state, and what the core does of it, in order. A dash: nothing. In *starting, queued*
+the Conn waits for a place at its gate; elsewhere it has none ([ADR-0027](../adr/0027-bounded-starts.md)). In *ready* one call
+of ours is pending and one request of the peer's is being served; in *backoff* the old link is closed, in
+*closing* it is not yet. What is reported of an incarnation that is over changes nothing in any state; a
+link that opens too late is closed.
+
+`)
+	b.WriteString(eventTable(t))
+	return b.String()
+}
+
+func destination(from State, given trigger) string {
+	for _, row := range lifecycle {
+		if row.Name == string(given) && slices.Contains(row.Src, string(from)) {
+			return row.Dst
+		}
+	}
+	return "–"
+}
+
+var pulledBy = map[trigger]string{
+	opened:     "the transport has opened a link (an acceptor is handed one).",
+	handshaken: "the handshake strategy has returned without an error; an acceptor has none and is ready once attached.",
+	lost:       "an initiator's link could not be opened or was lost, its handshake failed or took longer than `InitTimeout` since starting, its frames were malformed, or its peer did not read for 10 s or gave no sign of life.",
+	retryDue:   "the delay has passed, or Wake was called, and the old link is closed.",
+	closed:     "Stop, Close with nothing left to do, the end of Run's context, a reason that is final, and for an acceptor any loss.",
+}
+
+// A stage is a core brought into a state, with as much going on as the state
+// allows: call 1 is pending, and request 7 of the peer's is being served.
+type stage struct {
+	name  string
+	role  role
+	reach func(d *driver)
+	gate  *Gate
+}
+
+var stages = []stage{
+	{"starting, queued", initiator, func(*driver) {}, new(Gate)},
+	{"starting", initiator, func(*driver) {}, nil},
+	{"initializing", initiator, (*driver).open, nil},
+	{"ready", initiator, (*driver).work, nil},
+	{"ready, draining", initiator, func(d *driver) { d.work(); d.drain(time.Hour) }, nil},
+	{"backoff", initiator, func(d *driver) { d.work(); d.lost(); d.gone() }, nil},
+	{"closing", initiator, func(d *driver) { d.work(); d.stop() }, nil},
+	{"ready (acceptor)", acceptor, (*driver).work, nil},
+}
+
+// work makes a core ready and has both sides ask something.
+func (d *driver) work() {
+	if d.core.role == initiator {
+		d.open()
+		d.handshaken()
+	}
+	d.call(1, time.Minute)
+	d.request(7)
+}
+
+// reached returns the core of a stage, and the request it serves or served.
+func (s stage) reached(t *testing.T) (*driver, *Incoming) {
+	d := drive(t, s.role, Options{Dialect: cancels{}, Gate: s.gate})
+	d.start()
+	s.reach(d)
+	served := incomingRequest(7)
+	for _, fx := range d.effects {
+		if fx.kind == serve {
+			served = fx.incoming
+		}
+	}
+	d.forget()
+	return d, served
+}
+
+// An occasion is an event, as one of its kind typically is.
+type occasion struct {
+	kind  eventKind
+	when  string
+	event event
+}
+
+var occasions = []occasion{
+	{callMade, "a call is made", event{timeout: time.Minute, out: outboundFrame{id: 2, call: new(call)}}},
+	{notificationMade, "a notification is made", event{out: outboundFrame{call: new(call), notification: true}}},
+	{callLeft, "the caller of a pending call gives up", event{id: 1}},
+	{woken, "Wake", event{}},
+	{drainAsked, "Close", event{timeout: time.Minute}},
+	{stopAsked, "Stop", event{}},
+	{crowded, "many notifications wait for their handler", event{}},
+	{eased, "few of them wait again", event{}},
+	{admitted, "the gate has a place", event{}},
+	{linkOpened, "a link is open", event{link: deadLink{}}},
+	{openFailed, "no link can be opened", event{reason: Reason{Kind: OpenFailed}}},
+	{handshakeDone, "the handshake is done", event{}},
+	{handshakeFailed, "the handshake has failed", event{reason: Reason{Kind: HandshakeFailed}}},
+	{linkEnded, "the peer will send nothing more", event{}},
+	{linkLost, "the link is lost", event{reason: Reason{Kind: LinkBroken}}},
+	{linkGone, "the link is closed", event{}},
+	{replied, "an answer", event{id: 1, frames: 1}},
+	{requested, "a request", event{incoming: incomingRequest(8), frames: 1}},
+	{notified, "a notification", event{incoming: &Incoming{}, frames: 1}},
+	{progressed, "progress of the call", event{id: 1, frames: 1}},
+	{cancelled, "the peer cancels its request", event{incoming: incomingRequest(7), frames: 1}},
+	{probed, "the peer probes", event{out: outboundFrame{reply: true}, frames: 1}},
+	{malformed, "a malformed frame", event{frames: 1}},
+	{streamOpened, "a stream is opened", event{stream: 4}},
+	{streamLost, "a stream is lost", event{reason: Reason{Kind: StreamLost}}},
+	{busy, "the link has refused the frame of the call", event{out: outboundFrame{id: 1}, tried: true}},
+	{failed, "the frame of the call was not sent", event{out: outboundFrame{id: 1}, unsent: true, err: errors.New("too large")}},
+	{writable, "the link has room again", event{}},
+	{handled, "the handler has returned", event{out: outboundFrame{reply: true, answers: jsonrpc.IntegerID(7)}}},
+	{tick, "the next deadline has passed", event{random: 0.5}},
+}
+
+// happens has an event happen at a stage, and says what comes of it.
+func (o occasion) happens(t *testing.T, s stage) string {
+	d, served := s.reached(t)
+	ev := o.event
+	ev.kind, ev.epoch = o.kind, d.core.epoch
+	if o.kind == handled {
+		ev.incoming = served
+	}
+	if o.kind == tick {
+		d.now = max(d.core.deadline(), d.now)
+	}
+	d.step(ev)
+	var said []string
+	for _, fx := range d.effects {
+		said = append(said, o.says(&fx))
+	}
+	if len(said) == 0 {
+		return "–"
+	}
+	return strings.Join(slices.Compact(said), ", ")
+}
+
+// says puts an effect in words.
+func (occasion) says(fx *effect) string {
+	switch fx.kind {
+	case transitioned:
+		return fmt.Sprintf("**%s**", fx.to)
+	case settle:
+		return fmt.Sprintf("settles: %s, %s", fx.cause, fx.delivery)
+	case transmit:
+		return "sends"
+	case grant:
+		return "gives credit"
+	case askPlace:
+		return "asks for a place"
+	case leaveGate:
+		return "leaves the gate"
+	case openLink:
+		return "opens a link"
+	case closeLink:
+		return "closes the link"
+	case endTasks:
+		return "ends what runs"
+	case cancelServing:
+		return "ends the handler's context"
+	case bind:
+		return "binds the link"
+	case progress, notify, serve:
+		return "hands it on"
+	case handshake:
+		return "shakes hands"
+	case violation, late, unknown:
+		return "reports it"
+	case endStream:
+		return "ends the stream"
+	case terminate:
+		return "ends"
+	default:
+		return effectNames[fx.kind]
+	}
+}
+
+// TestEveryEventIsInTheTable guards against a kind of event that the table
+// forgets. One begins a core, and two are the shell's own.
+//
+// Guarantees: G-0001.1
+func TestEveryEventIsInTheTable(t *testing.T) {
+	for kind := started + 1; kind < overdue; kind++ {
+		if !slices.ContainsFunc(occasions, func(o occasion) bool { return o.kind == kind }) {
+			t.Errorf("%s is not in the table", eventNames[kind])
+		}
+	}
+}
+
+// What is reported of an incarnation that is over changes nothing, in no state,
+// but for a link that has to be closed.
+//
+// Guarantees: G-0001.6
+func TestWhatIsOverChangesNothing(t *testing.T) {
+	for _, s := range stages {
+		for _, o := range occasions {
+			if o.kind < admitted || o.kind >= handled {
+				continue // not of an incarnation
+			}
+			d, _ := s.reached(t)
+			before := *d.core
+			ev := o.event
+			ev.kind, ev.epoch = o.kind, d.core.epoch-1
+			d.step(ev)
+			if o.kind == linkOpened && len(d.effects) == 1 && d.effects[0].kind == closeLink {
+				continue
+			}
+			if len(d.effects) > 0 || d.core.current != before.current || d.core.pending.len() != before.pending.len() || d.core.incoming.len() != before.incoming.len() {
+				t.Errorf("%s, in %s: %v", o.when, s.name, d.effects)
+			}
+		}
+	}
+}
+
+// eventTable is every event in every state, as the core takes it.
+func eventTable(t *testing.T) string {
+	var b strings.Builder
+	b.WriteString("| Event |")
+	for _, s := range stages {
+		fmt.Fprintf(&b, " %s |", s.name)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(stages)) + "\n")
+	for _, o := range occasions {
+		fmt.Fprintf(&b, "| %s |", o.when)
+		for _, s := range stages {
+			fmt.Fprintf(&b, " %s |", o.happens(t, s))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// Guarantees: G-0001.4
+func TestDelaysAreSpreadWithinTheirBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := Options{
+			BackoffMin:    time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "min")),
+			BackoffMax:    time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "max")),
+			BackoffJitter: rapid.Float64Range(0.01, 0.99).Draw(t, "jitter"),
+		}.withDefaults()
+		s := newSchedule(&o)
+		d := o.BackoffMin
+		for range 20 {
+			random := rapid.Float64Range(0, 1).Draw(t, "random")
+			wait := s.next(random)
+			low := max(float64(d)*(1-o.BackoffJitter), float64(o.BackoffMin))
+			high := min(float64(d)*(1+o.BackoffJitter), float64(o.BackoffMax))
+			if float64(wait) < low-1 || float64(wait) > high+1 {
+				t.Fatalf("the delay %v drawn for %v is not in [%v, %v]", wait, d, low, high)
+			}
+			d = min(2*d, o.BackoffMax)
+		}
+	})
+}
+
+// Clamping the interval and not the draw keeps first and capped delays apart.
+//
+// Guarantees: G-0001.4
+func TestFirstAndCappedDelaysDoNotPileUp(t *testing.T) {
+	first := func(random float64) time.Duration {
+		s := newSchedule(defaults())
+		return s.next(random)
+	}
+	capped := func(random float64) time.Duration {
+		s := newSchedule(defaults())
+		for range 10 {
+			s.next(0)
+		}
+		return s.next(random)
+	}
+	for name, c := range map[string]struct {
+		delay     func(float64) time.Duration
+		low, high time.Duration
+	}{
+		"first":  {first, time.Second, 1200 * time.Millisecond},
+		"capped": {capped, 24 * time.Second, 30 * time.Second},
+	} {
+		if low, high := c.delay(0), c.delay(1); low != c.low || high != c.high {
+			t.Errorf("%s: from %v to %v, want %v to %v", name, low, high, c.low, c.high)
+		}
+		if middle := c.delay(0.5); middle != (c.low+c.high)/2 {
+			t.Errorf("%s: the middle is %v", name, middle)
+		}
+	}
+}

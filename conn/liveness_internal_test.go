@@ -1,0 +1,344 @@
+package conn
+
+import (
+	"testing"
+	"time"
+)
+
+// watching is an initiator whose peer may be silent for five seconds.
+func watching(t *testing.T, o Options) *driver {
+	o.Dialect, o.Liveness = cancels{}, 5*time.Second
+	return driveReady(t, o)
+}
+
+// look fires the timer with an id to use.
+func (d *driver) look(wait time.Duration, id int64) {
+	d.now += wait
+	d.step(event{kind: tick, random: 0.5, id: id})
+}
+
+// Guarantees: G-0025.1
+func TestSilentPeerIsAskedTwiceAndLost(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second-1, 1)
+	d.wantNothing("the silence is not long enough")
+	d.look(1, 2)
+	if out := d.wantTransmit(2); out.call != nil || out.notification {
+		t.Fatalf("the probe is %+v", out)
+	}
+	d.look(5*time.Second, 3)
+	if fx := d.want(missed); fx.frames != 1 {
+		t.Fatalf("%d missed", fx.frames)
+	}
+	d.wantTransmit(3)
+	d.look(5*time.Second-1, 4)
+	d.wantNothing("the second probe has time yet")
+	d.look(1, 5)
+	if fx := d.want(missed); fx.frames != 2 {
+		t.Fatalf("%d missed", fx.frames)
+	}
+	fx := d.wantTransition(Backoff, LivenessLost)
+	if got := fx.reason.Err.Error(); got != "no sign of life for 15s" {
+		t.Errorf("the reason is %q", got)
+	}
+}
+
+// Misses count in a row: a peer that is heard again has as much time as before.
+//
+// Guarantees: G-0025.1, G-0025.2
+func TestMissIsForgottenOnceThePeerIsHeard(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.look(5*time.Second, 2)
+	d.look(2*time.Second, 3)
+	d.notify()
+	d.look(3*time.Second, 4)
+	d.forget()
+	d.look(2*time.Second, 5)
+	d.wantTransmit(5)
+	d.look(5*time.Second, 6)
+	if fx := d.want(missed); fx.frames != 1 {
+		t.Fatalf("%d missed", fx.frames)
+	}
+	d.wantTransmit(6)
+	d.wantState(Ready)
+}
+
+// A tick that brings no id to ask with was too early for the one who sent it:
+// the next asks.
+func TestPeerIsAskedAtATickThatBringsAnID(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 0)
+	d.wantNothing("there is no id for a probe")
+	d.look(0, 1)
+	d.wantTransmit(1)
+}
+
+// Guarantees: G-0025.2
+func TestAnySignOfLifeWillDo(t *testing.T) {
+	for name, sign := range map[string]func(*driver){
+		"the answer":           func(d *driver) { d.reply(1) },
+		"an error":             func(d *driver) { d.own(event{kind: replied, id: 1, frames: 1}) },
+		"a notification":       func(d *driver) { d.notify() },
+		"progress of anything": func(d *driver) { d.own(event{kind: progressed, id: 9, frames: 1}) },
+		"garbage":              func(d *driver) { d.own(event{kind: malformed, frames: 1}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := watching(t, Options{})
+			d.look(5*time.Second, 1)
+			d.look(4*time.Second, 2)
+			sign(d)
+			d.forget()
+			d.look(time.Second, 3)
+			d.wantNothing("it was heard a second ago")
+			d.look(4*time.Second, 4)
+			d.wantTransmit(4)
+			d.look(5*time.Second, 5)
+			if fx := d.want(missed); fx.frames != 1 {
+				t.Fatalf("%d missed: the count begins anew", fx.frames)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0025.2
+func TestUnfinishedFrameIsASignOfLife(t *testing.T) {
+	d := watching(t, Options{})
+	for range 10 {
+		d.now += 5 * time.Second
+		d.step(event{kind: tick, id: 1, heard: true})
+		d.wantNothing("bytes come in")
+	}
+	d.look(5*time.Second, 2)
+	d.wantTransmit(2)
+}
+
+// Guarantees: G-0025.3
+func TestPeerThatIsNotReadIsNotJudged(t *testing.T) {
+	d := watching(t, Options{})
+	congest := func() {
+		for range repliesHigh {
+			d.busy(outboundFrame{reply: true})
+		}
+		d.notify()
+		d.forget()
+	}
+	for range 10 {
+		congest()
+		d.now += 5 * time.Second
+		d.step(event{kind: tick, id: 1, moved: true})
+		if d.core.state() != Ready || d.core.pending.len() > 0 {
+			t.Fatal("the link was not read")
+		}
+	}
+	congest()
+	d.now += 4 * time.Second
+	d.own(event{kind: writable})
+	d.forget()
+	d.look(time.Second, 2)
+	d.wantNothing("the link was read for a second only")
+	d.look(4*time.Second, 3)
+	d.wantTransmit(3)
+}
+
+// Guarantees: G-0025.3
+func TestPeerIsNotWatchedWhileDraining(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.call(2, 0)
+	d.drain(time.Hour)
+	d.forget()
+	for range 10 {
+		d.look(5*time.Second, 3)
+	}
+	d.wantNothing("the deadline of the drain is all that counts")
+	d.reply(2)
+	d.wantSettled(2, Answered, Sent)
+	d.wantGrant(1)
+	d.wantTransition(Closing, Drained) // a probe without an answer does not hold it up
+}
+
+// Guarantees: G-0025.4
+func TestProbeIsNobodysCall(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.wantTransmit(1)
+	d.look(5*time.Second, 2)
+	d.want(missed)
+	d.wantTransmit(2)
+	d.reply(1) // of the probe that was given up
+	if fx := d.want(late); fx.cause != TimedOut {
+		t.Fatalf("it had ended as %v", fx.cause)
+	}
+	d.wantGrant(1)
+	d.reply(2)
+	d.wantGrant(1)
+	d.wantNothing("nobody waits for it")
+	d.look(5*time.Second, 3)
+	d.wantTransmit(3)
+	d.lost()
+	if d.count(settle) != 0 {
+		t.Fatal("the end of a probe was told to somebody")
+	}
+}
+
+// A probe that a busy link never takes is no miss of the peer's, which was not
+// asked, and nobody is told of its refusal.
+//
+// Guarantees: G-0025.4
+func TestProbeThatALinkDoesNotTake(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	probe := d.wantTransmit(1)
+	for range busyRetries {
+		d.busy(probe)
+		d.atDeadline()
+		probe = d.wantTransmit(1)
+	}
+	d.busy(probe)
+	d.wantNothing("nobody waits for it")
+	if d.core.pending.len() != 0 {
+		t.Fatal("it is pending still")
+	}
+	d.now = 6*time.Second + 5*time.Second // 5 s after it was due
+	d.step(event{kind: tick, id: 2, random: 0.5})
+	d.wantTransmit(2)
+}
+
+// Guarantees: G-0025.5
+func TestWhoIsWatched(t *testing.T) {
+	for name, c := range map[string]struct {
+		role     role
+		liveness time.Duration
+		counted  bool
+		want     time.Duration
+	}{
+		"a link that counts":                  {initiator, 0, true, defaultLiveness},
+		"a link that does not":                {initiator, 0, false, 0},
+		"a link that does not, when asked to": {initiator, time.Second, false, time.Second},
+		"never":                               {initiator, -1, true, 0},
+		"a client":                            {acceptor, time.Second, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancels{}})
+			d.start()
+			d.own(event{kind: linkOpened, link: deadLink{}, counted: c.counted})
+			d.handshaken()
+			if got := d.core.liveness.every; got != c.want || (d.core.liveness.dueAt != 0) != (c.want != 0) {
+				t.Fatalf("a silence of %v is allowed, and looked at at %v", got, d.core.liveness.dueAt)
+			}
+		})
+	}
+}
+
+// A dialect without a probe has no liveness.
+//
+// Guarantees: G-0025.5
+func TestNothingToAskEndsTheWatch(t *testing.T) {
+	d := driveReady(t, Options{Liveness: time.Second})
+	d.look(time.Second, 1)
+	d.wantNothing("there is nothing to ask")
+	if d.core.deadline() != 0 || d.core.liveness.dueAt != 0 {
+		t.Fatal("it is looked at again")
+	}
+}
+
+// What this side does of itself is no sign of the peer's life.
+//
+// Guarantees: G-0025.2
+func TestOwnDoingsAreNoSignOfLife(t *testing.T) {
+	for name, own := range map[string]event{
+		"the probe's own stream":   {kind: streamOpened, stream: 4},
+		"a stream that is cut":     {kind: streamLost, resumable: true},
+		"a link that has room":     {kind: writable},
+		"a frame that is too late": {kind: failed, unsent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := watching(t, Options{})
+			for id := range int64(3) {
+				d.look(5*time.Second, id+1)
+				d.own(own)
+			}
+			d.wantState(Backoff)
+		})
+	}
+}
+
+// A sign of life that another deadline's tick brings is not lost.
+//
+// Guarantees: G-0025.2
+func TestSignOfLifeAtAnotherTick(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.forget()
+	d.now += time.Second
+	d.step(event{kind: tick, heard: true})
+	d.look(4*time.Second, 2)
+	d.wantNothing("it was heard four seconds ago")
+}
+
+// Whoever was heard at the very moment of a probe begins anew.
+//
+// Guarantees: G-0025.1
+func TestSignOfLifeForgivesWhatWasMissed(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.look(5*time.Second, 2) // one is missed
+	d.notify()
+	d.look(5*time.Second, 3)
+	d.look(5*time.Second, 4)
+	d.wantState(Ready)
+	d.look(5*time.Second, 5)
+	d.wantState(Backoff)
+}
+
+// The id of a probe is no call's: what claims to be its progress is dropped.
+//
+// Guarantees: G-0025.4
+func TestProgressOfAProbeIsDropped(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.wantTransmit(1)
+	d.own(event{kind: progressed, id: 1, frames: 1})
+	d.wantGrant(1)
+	d.wantNothing("nobody waits for it")
+}
+
+// A probe that was given up leaves neither a frame nor a stream behind.
+//
+// Guarantees: G-0025.4
+func TestProbeThatIsGivenUpLeavesNothing(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(5*time.Second, 1)
+	d.own(event{kind: streamOpened, stream: 4, id: 1})
+	d.forget()
+	d.look(5*time.Second, 2)
+	d.want(missed)
+	if fx := d.want(endStream); fx.stream != 4 {
+		t.Fatalf("stream %d was ended", fx.stream)
+	}
+	probe := d.wantTransmit(2)
+	d.busy(probe)
+	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1})
+	d.forget()
+	d.now += 5 * time.Second
+	d.drain(time.Hour)
+	if !d.core.outbound.empty() {
+		t.Fatal("its frame waits still")
+	}
+}
+
+// A tick that comes much too late, since this process was held up, does not
+// shorten the time that the peer has to answer by more than a quarter.
+//
+// Guarantees: G-0025.1
+func TestLateTickIsNoFaultOfThePeers(t *testing.T) {
+	d := watching(t, Options{})
+	d.look(time.Hour, 1)
+	d.wantTransmit(1)
+	d.look(3*time.Second, 2)
+	d.wantNothing("it was asked three seconds ago")
+	if due := d.core.liveness.dueAt - d.now; due != 750*time.Millisecond {
+		t.Fatalf("due in %v", due)
+	}
+}

@@ -1,0 +1,243 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Guarantees: G-0007.1
+func TestBusyLinkIsTriedThreeTimesMore(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	for range busyRetries {
+		d.busy(d.wantTransmit(1))
+		d.wantNothing("it is tried again later")
+		d.atDeadline()
+	}
+	d.busy(d.wantTransmit(1))
+	if fx := d.wantSettled(1, Refused, NotSent); !errors.Is(fx.err, transport.ErrBusy) {
+		t.Fatalf("the error is %v", fx.err)
+	}
+	if d.now != time.Second+busyRetries*busyDelay {
+		t.Fatalf("it took %v", d.now-time.Second)
+	}
+}
+
+// Guarantees: G-0007.1
+func TestBusyWaitStaysWithinItsJitter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		wait := busyWait(rapid.Float64Range(0, 1).Draw(t, "random"))
+		if wait < 5*time.Millisecond || wait > 15*time.Millisecond {
+			t.Fatalf("it waits %v", wait)
+		}
+	})
+}
+
+// Guarantees: G-0007.2
+func TestNothingOvertakesBehindABusyLink(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	d.busy(d.wantTransmit(1))
+	d.call(2, 0)
+	d.notice()
+	d.call(3, 0)
+	d.wantNothing("all of them wait behind the first")
+	d.own(event{kind: writable})
+	for _, id := range []int64{1, 2, 0, 3} {
+		d.wantTransmit(id)
+	}
+}
+
+// Guarantees: G-0007.2
+func TestOrderSurvivesASecondRefusal(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	d.busy(d.wantTransmit(1))
+	d.call(2, 0)
+	d.call(3, 0)
+	d.atDeadline()
+	d.wantTransmit(1)
+	second, third := d.wantTransmit(2), d.wantTransmit(3)
+	d.busy(second)
+	d.behind(third)
+	d.call(4, 0)
+	d.own(event{kind: writable})
+	for _, id := range []int64{2, 3, 4} {
+		d.wantTransmit(id)
+	}
+}
+
+// Guarantees: G-0007.4
+func TestLinkThatTakesNothingIsLost(t *testing.T) {
+	d := driveReady(t, Options{})
+	in := d.request(1)
+	d.handled(in)
+	d.forget()
+	d.busy(outboundFrame{reply: true})
+	busyAt := d.now
+	for d.core.state() == Ready {
+		d.atDeadline()
+		if d.core.state() == Ready {
+			d.busy(d.wantReply())
+		}
+	}
+	d.wantTransition(Backoff, PeerNotReading)
+	if d.now-busyAt != stuckAfter {
+		t.Fatalf("it was lost after %v", d.now-busyAt)
+	}
+}
+
+// Guarantees: G-0007.4
+func TestLinkThatTakesSomethingIsNotLost(t *testing.T) {
+	for name, relief := range map[string]func(*driver, outboundFrame){
+		"it says writable":         func(d *driver, _ outboundFrame) { d.own(event{kind: writable}) },
+		"it takes another frame":   func(d *driver, out outboundFrame) { d.own(event{kind: busy, out: out, tried: true, moved: true}) },
+		"it has taken all of them": func(d *driver, _ outboundFrame) { d.step(event{kind: tick, moved: true}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := driveReady(t, Options{})
+			reply := outboundFrame{reply: true}
+			d.busy(reply)
+			d.now += stuckAfter - time.Second
+			relief(d, reply)
+			d.forget()
+			d.after(2 * time.Second)
+			d.wantState(Ready)
+		})
+	}
+}
+
+// A frame that is queued only because one before it failed is no sign of a
+// busy link.
+//
+// Guarantees: G-0007.4
+func TestFailedFrameDoesNotMakeTheLinkBusy(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.call(1, 0)
+	d.busy(d.wantTransmit(1))
+	d.call(2, 0)
+	d.own(event{kind: writable})
+	first, second := d.wantTransmit(1), d.wantTransmit(2)
+	d.own(event{kind: failed, out: first, unsent: true, err: &transport.OversizedError{}})
+	d.wantSettled(1, Refused, NotSent)
+	d.behind(second)
+	d.atDeadline()
+	d.wantTransmit(2)
+	d.after(stuckAfter)
+	d.wantState(Ready)
+}
+
+// Guarantees: G-0007.3
+func TestNotificationIsWithdrawnByItsCaller(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.busy(outboundFrame{reply: true})
+	caller := d.notice()
+	d.wantNothing("it waits")
+	leave := event{kind: callLeft, err: errors.New("gone"), out: outboundFrame{call: caller}}
+	d.step(leave)
+	if fx := d.wantSettled(0, Cancelled, NotSent); fx.call != caller {
+		t.Fatal("another caller was told")
+	}
+	d.step(leave)
+	d.wantNothing("it has ended")
+}
+
+// Guarantees: G-0003.10
+func TestReplyThatCannotBeSentIsReplaced(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.handled(d.request(7))
+	d.want(serve)
+	d.wantGrant(1)
+	reply := d.wantReply()
+	d.own(event{kind: failed, out: reply, unsent: true, err: &transport.OversizedError{Limit: 1, Size: 2}})
+	d.wantNothing("what was offered behind it is about to come back")
+	d.atDeadline()
+	replacement := d.wantReply()
+	m, err := jsonrpc.Decode(replacement.frame, jsonrpc.Limits{})
+	if id, _ := m.ID.Int64(); err != nil || id != 7 || m.Error == nil || m.Error.Code != jsonrpc.CodeInternalError {
+		t.Fatalf("the peer gets %s", replacement.frame)
+	}
+	d.own(event{kind: failed, out: replacement, unsent: true, err: errors.New("again")})
+	d.wantNothing("there is nothing smaller to say")
+}
+
+// Guarantees: G-0007.5
+func TestRepliesAreNeverDropped(t *testing.T) {
+	d := driveReady(t, Options{})
+	d.busy(outboundFrame{reply: true})
+	for range 100 {
+		d.atDeadline()
+		d.busy(d.wantReply())
+	}
+}
+
+// Guarantees: G-0007.1
+func TestBusyWaitGrowsWithItsDraw(t *testing.T) {
+	for random, want := range map[float64]time.Duration{0: 5, 0.5: 10, 1: 15} {
+		if wait := busyWait(random); wait != want*time.Millisecond {
+			t.Errorf("%v waits %v", random, wait)
+		}
+	}
+}
+
+// Guarantees: G-0007.3
+func TestOnlyTheNotificationOfTheCallerIsWithdrawn(t *testing.T) {
+	for _, leaves := range []int{0, 1} {
+		d := driveReady(t, Options{})
+		callers := []*call{d.notice(), nil}
+		d.busy(d.wantTransmit(0))
+		callers[1] = d.notice()
+		d.step(event{kind: callLeft, err: context.Canceled, out: outboundFrame{call: callers[leaves]}})
+		if fx := d.wantSettled(0, Cancelled, NotSent); fx.call != callers[leaves] {
+			t.Fatal("another caller was told")
+		}
+		d.own(event{kind: writable})
+		if out := d.wantTransmit(0); out.call != callers[1-leaves] {
+			t.Fatal("the notification of the caller who left is sent")
+		}
+		d.wantNothing("one of two has left")
+	}
+}
+
+// Guarantees: G-0003.2
+func TestNotificationThatCannotBeSentIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want Cause
+	}{
+		"too large":        {&transport.OversizedError{Limit: 1, Size: 2}, Refused},
+		"its way is ended": {transport.ErrClosed, LinkLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := driveReady(t, Options{})
+			d.notice()
+			d.own(event{kind: failed, out: d.wantTransmit(0), err: c.err})
+			d.wantSettled(0, c.want, NotSent)
+		})
+	}
+}
+
+// Where no error can be sent either, or nobody waits for one, nothing is.
+func TestWhatFailsIsNotAlwaysReplaced(t *testing.T) {
+	for name, ev := range map[string]event{
+		"a message that is no answer":       {out: outboundFrame{frame: []byte("cancel")}, err: errors.New("no")},
+		"one without a way":                 {out: outboundFrame{frame: []byte("cancel")}, err: transport.ErrNoRoute},
+		"an answer that has no way to go":   {out: outboundFrame{reply: true, answers: jsonrpc.IntegerID(1)}, err: transport.ErrNoRoute},
+		"an answer that is an error itself": {out: outboundFrame{reply: true}, err: errors.New("no")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := driveReady(t, Options{})
+			ev.kind, ev.unsent = failed, true
+			d.own(ev)
+			d.own(event{kind: writable})
+			d.wantNothing("there is nothing to say")
+		})
+	}
+}
