@@ -40,7 +40,7 @@ const (
 	_       Delivery = iota
 	NotSent          // it was certainly not sent: the peer has not executed it
 	Sent             // it was sent and answered
-	Unknown          // it was sent and not answered: the peer may have executed it
+	Unknown          // it may have been sent, and no answer came: the peer may have executed it
 	deliveries
 )
 

@@ -14,8 +14,8 @@ type Handler interface {
 	// in the error's chain is sent to the peer as it is; any other error, and a
 	// panic, is sent as an internal error.
 	//
-	// Each request is served on a goroutine of its own. The context ends, with a
-	// cause, when the peer cancels the request (ErrPeerCancelled), its incarnation
+	// Requests are served concurrently, up to Options.MaxServing. The context ends,
+	// with a cause, when the peer cancels the request (ErrPeerCancelled), its incarnation
 	// ends, or the Conn stops. The context of a Streaming request also ends when
 	// the Conn is closed (ErrDraining); its result is still sent then.
 	ServeRequest(context.Context, *Incoming) (json.RawMessage, error)
