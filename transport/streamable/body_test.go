@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -282,4 +283,53 @@ func TestSmallBodiesDoNotWaitForLargeOnes(t *testing.T) {
 			<-status
 		}
 	})
+}
+
+// POSTs wait for room for their bodies, in order, until they give up.
+//
+// Guarantees: G-0022.13
+func TestBodiesHeldAreBounded(t *testing.T) {
+	inBubble(t, HandlerOptions{MaxHeld: 400}, true, func(t *testing.T, b *bench) {
+		padded := modernBody("echo", `"pad":"`+strings.Repeat("x", 200)+`",`)
+		first, firstDone := b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
+		ctx, giveUp := context.WithCancel(t.Context())
+		second, secondDone := b.serve(ctx, "POST", padded, modernHeader("echo")...)
+		third, thirdDone := b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
+		p := b.peer(t, 0)
+		if opened := p.count(func(p *peer) int { return len(p.opened) }); opened != 1 {
+			t.Fatalf("%d streams are open", opened)
+		}
+		giveUp()
+		<-secondDone
+		synctest.Wait()
+		fourth, fourthDone := b.serve(t.Context(), "POST", padded, modernHeader("echo")...)
+		<-fourthDone // after a time
+		p.post(func() { p.link.Grant(1, 1); p.link.Grant(2, 1) })
+		<-firstDone
+		<-thirdDone
+		if first.Code != 200 || second.Code != 503 || third.Code != 200 || fourth.Code != 503 {
+			t.Errorf("statuses %d %d %d %d", first.Code, second.Code, third.Code, fourth.Code)
+		}
+		if free := b.handler.room.small.amount(); free != 400 {
+			t.Errorf("%d bytes are free when nothing is held", free)
+		}
+	})
+}
+
+// What is granted to one who has just given up is not lost.
+func TestBudgetKeepsWhatIsGivenUp(t *testing.T) {
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		var b budget
+		c := b.claim(3)
+		b.give(3)
+		want := 0
+		if !b.wait(given, nil, c) {
+			want = 3
+		}
+		if b.amount() != want {
+			t.Fatalf("%d are free, want %d", b.amount(), want)
+		}
+	}
 }

@@ -418,3 +418,149 @@ func TestWhatAServerAsksIsAnswered(t *testing.T) {
 	}
 	r.wantFrame(1, s, result(1), true)
 }
+
+// A stream that was resumed can be resumed again, from where it was.
+//
+// Guarantees: G-0022.4
+func TestAResumedStreamKeepsItsPlace(t *testing.T) {
+	resumed := make(chan string, 2)
+	s := &legacy{
+		call: func(w http.ResponseWriter, _ *http.Request) { stream(w, "id: a1\ndata:\n\n") },
+		get: func(w http.ResponseWriter, req *http.Request) {
+			if id := req.Header.Get(headerLastEventID); id != "" {
+				resumed <- id
+			}
+			stream(w, "retry: 10\n\n") // nothing that names a place
+		},
+	}
+	r := connect(t, s.ServeHTTP)
+	r.request(1, 1, request(1, "initialize", ""))
+	r.frame(0)
+	number := r.callLegacy(2, 5)
+	for n := range 3 {
+		if loss := r.streamLoss(n); loss.Stream != number || !loss.Resumable {
+			t.Fatalf("%+v", loss)
+		}
+		if n < 2 {
+			r.link.Resume(number)
+			if id := <-resumed; id != "a1" {
+				t.Fatalf("resumed at %q", id)
+			}
+		}
+	}
+}
+
+// Events of other types are keep-alives and the like, and no messages.
+//
+// Guarantees: G-0022.14
+func TestEventsOfOtherTypesAreNoMessages(t *testing.T) {
+	r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
+		stream(w, "event: ping\ndata: now\n\ndata: "+result(1)+"\n\n")
+	})
+	r.wantFrame(0, r.call(1, 5), result(1), true)
+}
+
+// A GET stream that is refused for now, or for who asks, is told; one that the
+// server does not have is not.
+//
+// Guarantees: G-0022.4
+func TestAGetStreamThatIsRefusedForNow(t *testing.T) {
+	for status, resumable := range map[int]bool{401: false, 403: false, 408: true, 429: true, 503: true} {
+		r := handshake(t, &legacy{get: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(status)
+		}})
+		loss := r.streamLoss(0)
+		if loss.Stream != transport.Main || loss.Resumable != resumable || resumable && loss.Delay.Seconds() != 7 {
+			t.Errorf("%d: %+v", status, loss)
+		}
+	}
+}
+
+// Guarantees: G-0022.4
+func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
+	more := make(chan struct{})
+	asked := make(chan string, 10)
+	s := &legacy{session: "s-1", get: func(w http.ResponseWriter, req *http.Request) {
+		asked <- req.Header.Get("Last-Event-ID")
+		if req.Header.Get("Last-Event-ID") == "" {
+			stream(w, "id: 5\nretry: 40\ndata: "+notification("n/1")+"\n\n")
+			hold(req, more)
+			return
+		}
+		stream(w, "data: "+notification("n/2")+"\n\n")
+		<-req.Context().Done()
+	}}
+	r := handshake(t, s)
+	r.wantFrame(1, r.request(2, 1, request(2, "ping", "")), result(2), true) // time for what should not come to come
+	r.link.Grant(transport.Main, 5)
+	r.wantFrame(2, transport.Main, notification("n/1"), false)
+	r.send(0, initialized) // it is opened once
+	r.wantFrame(3, r.request(3, 1, request(3, "ping", "")), result(3), true)
+	r.wantFrame(4, r.request(4, 1, request(4, "ping", "")), result(4), true)
+	if len(asked) != 1 {
+		t.Fatalf("asked %d times", len(asked))
+	}
+	close(more)
+	loss := r.streamLoss(0)
+	if loss.Stream != transport.Main || !loss.Resumable || loss.Delay != 40*time.Millisecond || !errors.Is(loss.Reason, transport.ErrPeerClosed) {
+		t.Fatalf("%+v", loss)
+	}
+	r.link.Resume(transport.Main)
+	r.link.Resume(transport.Main) // it is not lost now: void
+	r.wantFrame(5, transport.Main, notification("n/2"), false)
+	if first, second := <-asked, <-asked; first != "" || second != "5" || len(asked) > 0 {
+		t.Fatalf("asked for %q, then %q, and %d times more", first, second, len(asked))
+	}
+}
+
+func TestAServerNeedHaveNoGetStream(t *testing.T) {
+	for _, status := range []int{405, 404, 400, 202} {
+		s := &legacy{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }}
+		r := connect(t, s.ServeHTTP)
+		r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+		r.link.(*clientLink).main.listen() // returns when all is told
+		r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
+		r.wantQuiet(2)
+	}
+}
+
+// Guarantees: G-0022.4
+func TestAGetStreamThatCannotBeOpenedYet(t *testing.T) {
+	answers := make(chan int, 3)
+	answers <- 503
+	answers <- 0
+	answers <- 410
+	s := &legacy{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) {
+		if status := <-answers; status != 0 {
+			w.WriteHeader(status)
+			return
+		}
+		stream(w, ": hello\n\n")
+	}}
+	r := handshake(t, s)
+	r.link.Grant(transport.Main, 1)
+	for n, resumable := range []bool{true, true, false} {
+		if loss := r.streamLoss(n); loss.Stream != transport.Main || loss.Resumable != resumable {
+			t.Fatalf("loss %d: %+v", n, loss)
+		}
+		r.link.Resume(transport.Main)
+	}
+}
+
+func TestAnOversizedEventOnMainIsSkipped(t *testing.T) {
+	big := strings.Repeat("x", 4097)
+	s := &legacy{get: func(w http.ResponseWriter, req *http.Request) {
+		stream(w, "data: "+big+"\n\ndata: "+notification("n")+"\n\n")
+		<-req.Context().Done()
+	}}
+	r := open(t, &Client{URL: serve(t, s.ServeHTTP), MaxFrame: 4096})
+	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+	r.send(0, initialized)
+	r.link.Grant(transport.Main, 2)
+	var oversized *transport.OversizedError
+	if in := r.frame(1); !errors.As(in.Err, &oversized) || in.Frame != nil || in.Stream != transport.Main {
+		t.Fatalf("%+v", in)
+	}
+	r.wantFrame(2, transport.Main, notification("n"), false)
+}

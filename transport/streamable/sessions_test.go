@@ -1,18 +1,52 @@
 package streamable
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
+
+// The link of messages without a session is given up when it was idle for long
+// enough, and made again when it is needed.
+//
+// Guarantees: G-0022.12, G-0028.4
+func TestAnIdleModernLinkIsGivenUp(t *testing.T) {
+	inBubble(t, HandlerOptions{SessionIdle: time.Minute}, false, func(t *testing.T, b *bench) {
+		call := func() {
+			t.Helper()
+			if w, done := b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...); w.Code != 200 {
+				<-done
+				t.Errorf("status %d", w.Code)
+			}
+		}
+		call()
+		pass(59 * time.Second)
+		call()
+		pass(59 * time.Second)
+		synctest.Wait()
+		if n := b.peer(t, 0).count(func(p *peer) int { return len(p.losses) }); n != 0 {
+			t.Fatal("the link was given up early")
+		}
+		pass(2 * time.Second)
+		if loss := b.peer(t, 0).awaitLoss(t); loss.Reason != transport.ErrSessionExpired {
+			t.Errorf("lost for %v", loss.Reason)
+		}
+		call()
+		if b.links() != 2 {
+			t.Errorf("%d links", b.links())
+		}
+	})
+}
 
 // Guarantees: G-0022.12
 func TestSessionLife(t *testing.T) {
@@ -304,4 +338,49 @@ func TestClosedLinkAnswersItsRequests(t *testing.T) {
 		t.Errorf("Send returned %v", err)
 	}
 	s.post(echoBody, session).wantError(t, 404, -32600, "5")
+}
+
+// One timer ends each session when it was idle for long enough.
+//
+// Guarantees: G-0022.12
+func TestIdleSessionExpires(t *testing.T) {
+	inBubble(t, HandlerOptions{SessionIdle: time.Minute}, false, func(t *testing.T, b *bench) {
+		var sessions []string
+		for range 3 {
+			sessions = append(sessions, b.initialize())
+			pass(10 * time.Second)
+		}
+		listening, stop := context.WithCancel(t.Context())
+		_, left := b.serve(listening, "GET", "", sessions[2])
+		pass(29 * time.Second) // 59 s after the first
+		if w, done := b.serve(t.Context(), "POST", echoBody, sessions[0]); w.Code != 200 {
+			<-done
+			t.Errorf("a session expired early: %d", w.Code)
+		}
+		for _, want := range []struct {
+			after time.Duration
+			lost  [3]int
+		}{{10 * time.Second, [3]int{0, 0, 0}}, {2 * time.Second, [3]int{0, 1, 0}}, {46 * time.Second, [3]int{0, 1, 0}}, {3 * time.Second, [3]int{1, 1, 0}}, {time.Hour, [3]int{1, 1, 0}}} {
+			pass(want.after)
+			synctest.Wait()
+			for n := range sessions {
+				if got := b.peer(t, n).count(func(p *peer) int { return len(p.losses) }); got != want.lost[n] {
+					t.Errorf("session %d: %d losses, want %d", n, got, want.lost[n])
+				}
+			}
+		}
+		stop()
+		<-left
+		pass(61 * time.Second)
+		synctest.Wait()
+		for n := range sessions {
+			if loss := b.peer(t, n).awaitLoss(t); !errors.Is(loss.Reason, transport.ErrSessionExpired) {
+				t.Errorf("session %d was lost for %v", n, loss.Reason)
+			}
+		}
+		if w, done := b.serve(t.Context(), "POST", echoBody, sessions[0]); w.Code != 404 {
+			<-done
+			t.Errorf("an expired session answers %d", w.Code)
+		}
+	})
 }

@@ -67,82 +67,6 @@ func (b *bench) initialize() (session string) {
 	return "Mcp-Session-Id: " + w.Header().Get("Mcp-Session-Id")
 }
 
-// POSTs wait for room for their bodies, in order, until they give up.
-//
-// Guarantees: G-0022.13
-func TestBodiesHeldAreBounded(t *testing.T) {
-	inBubble(t, HandlerOptions{MaxHeld: 400}, true, func(t *testing.T, b *bench) {
-		padded := modernBody("echo", `"pad":"`+strings.Repeat("x", 200)+`",`)
-		first, firstDone := b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
-		ctx, giveUp := context.WithCancel(t.Context())
-		second, secondDone := b.serve(ctx, "POST", padded, modernHeader("echo")...)
-		third, thirdDone := b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
-		p := b.peer(t, 0)
-		if opened := p.count(func(p *peer) int { return len(p.opened) }); opened != 1 {
-			t.Fatalf("%d streams are open", opened)
-		}
-		giveUp()
-		<-secondDone
-		synctest.Wait()
-		fourth, fourthDone := b.serve(t.Context(), "POST", padded, modernHeader("echo")...)
-		<-fourthDone // after a time
-		p.post(func() { p.link.Grant(1, 1); p.link.Grant(2, 1) })
-		<-firstDone
-		<-thirdDone
-		if first.Code != 200 || second.Code != 503 || third.Code != 200 || fourth.Code != 503 {
-			t.Errorf("statuses %d %d %d %d", first.Code, second.Code, third.Code, fourth.Code)
-		}
-		if free := b.handler.room.small.amount(); free != 400 {
-			t.Errorf("%d bytes are free when nothing is held", free)
-		}
-	})
-}
-
-// One timer ends each session when it was idle for long enough.
-//
-// Guarantees: G-0022.12
-func TestIdleSessionExpires(t *testing.T) {
-	inBubble(t, HandlerOptions{SessionIdle: time.Minute}, false, func(t *testing.T, b *bench) {
-		var sessions []string
-		for range 3 {
-			sessions = append(sessions, b.initialize())
-			pass(10 * time.Second)
-		}
-		listening, stop := context.WithCancel(t.Context())
-		_, left := b.serve(listening, "GET", "", sessions[2])
-		pass(29 * time.Second) // 59 s after the first
-		if w, done := b.serve(t.Context(), "POST", echoBody, sessions[0]); w.Code != 200 {
-			<-done
-			t.Errorf("a session expired early: %d", w.Code)
-		}
-		for _, want := range []struct {
-			after time.Duration
-			lost  [3]int
-		}{{10 * time.Second, [3]int{0, 0, 0}}, {2 * time.Second, [3]int{0, 1, 0}}, {46 * time.Second, [3]int{0, 1, 0}}, {3 * time.Second, [3]int{1, 1, 0}}, {time.Hour, [3]int{1, 1, 0}}} {
-			pass(want.after)
-			synctest.Wait()
-			for n := range sessions {
-				if got := b.peer(t, n).count(func(p *peer) int { return len(p.losses) }); got != want.lost[n] {
-					t.Errorf("session %d: %d losses, want %d", n, got, want.lost[n])
-				}
-			}
-		}
-		stop()
-		<-left
-		pass(61 * time.Second)
-		synctest.Wait()
-		for n := range sessions {
-			if loss := b.peer(t, n).awaitLoss(t); !errors.Is(loss.Reason, transport.ErrSessionExpired) {
-				t.Errorf("session %d was lost for %v", n, loss.Reason)
-			}
-		}
-		if w, done := b.serve(t.Context(), "POST", echoBody, sessions[0]); w.Code != 404 {
-			<-done
-			t.Errorf("an expired session answers %d", w.Code)
-		}
-	})
-}
-
 // A stream of events that is quiet gets comments; a response that has not
 // begun stays open.
 func TestQuietStreamIsKeptAlive(t *testing.T) {
@@ -272,24 +196,6 @@ func TestBusyListenerWhoseWriteFails(t *testing.T) {
 		}
 		stuck.interrupted = make(chan struct{})
 	})
-}
-
-// What is granted to one who has just given up is not lost.
-func TestBudgetKeepsWhatIsGivenUp(t *testing.T) {
-	given, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 100 {
-		var b budget
-		c := b.claim(3)
-		b.give(3)
-		want := 0
-		if !b.wait(given, nil, c) {
-			want = 3
-		}
-		if b.amount() != want {
-			t.Fatalf("%d are free, want %d", b.amount(), want)
-		}
-	}
 }
 
 // serveStuck has a request answered to a client that takes nothing.

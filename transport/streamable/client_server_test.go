@@ -1,0 +1,262 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+)
+
+// A stream whose first event is not complete is heard.
+//
+// Guarantees: G-0025.2
+func TestBytesOfAnUnfinishedEventAreHeard(t *testing.T) {
+	const comment = ": alive\n\n"
+	release := make(chan struct{})
+	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", typeEvents)
+		w.Write([]byte(comment))
+		w.(http.Flusher).Flush()
+		hold(req, release)
+	})
+	hearing := r.link.(transport.Hearing)
+	if bytes, ok := hearing.Heard(); bytes != 0 || !ok {
+		t.Errorf("%d bytes before anything came in, counted: %v", bytes, ok)
+	}
+	r.call(1, 1)
+	guard := time.NewTimer(hangGuard)
+	defer guard.Stop()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for {
+		if bytes, _ := hearing.Heard(); bytes > uint64(len(comment)) { // the headers count too
+			break
+		}
+		select {
+		case <-look.C:
+		case <-guard.C:
+			t.Fatal("nothing was heard")
+		}
+	}
+	close(release)
+}
+
+// What comes on a stream between two failed dials is something received.
+//
+// Guarantees: G-0022.5
+func TestAnEventForgivesAFailedDial(t *testing.T) {
+	more, release := make(chan struct{}), make(chan struct{})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		io.ReadAll(req.Body)
+		stream(w, "data: "+notification("n")+"\n\n")
+		<-more
+		stream(w, "data: "+notification("n")+"\n\n")
+		hold(req, release)
+	}))
+	t.Cleanup(site.Close)
+	t.Cleanup(func() { close(release) })
+	r := open(t, &Client{URL: site.URL})
+	r.call(1, 5)
+	r.frame(0)
+	site.Listener.Close() // the stream lives, and no new connection is to be had
+	r.call(2, 5)
+	r.failure(0)
+	close(more)
+	r.frame(1)
+	r.call(3, 5)
+	if f := r.failure(1); !f.Unsent { // and not the loss of the link
+		t.Errorf("%+v", f)
+	}
+}
+
+// Who waits for a connection of a full pool has not dialled.
+//
+// Guarantees: G-0022.5
+func TestAFullPoolIsNoFailedDial(t *testing.T) {
+	release := make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		io.ReadAll(req.Body)
+		stream(w, "data: "+notification("n")+"\n\n")
+		hold(req, release)
+	})
+	t.Cleanup(func() { close(release) })
+	pool := transportOf(t)
+	pool.MaxConnsPerHost = 1
+	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
+	r.call(1, 5)
+	r.frame(0)
+	for n := range 2 { // each ends while it waits
+		r.link.End(r.call(2+n, 1))
+	}
+	a := &httpRequest{to: new(remote), handedOver: true}
+	a.waiting.Store(true)
+	if !a.unsent() || a.count(t.Context(), nil, net.ErrClosed) != nil || a.to.failedDials != 0 {
+		t.Errorf("unsent %v, %d misses", a.unsent(), a.to.failedDials)
+	}
+}
+
+// A server that drains refuses connections while it finishes what it has begun:
+// the link lives on.
+//
+// Guarantees: G-0022.5
+func TestFailedDialsDoNotCountWhileAResponseIsOpen(t *testing.T) {
+	release := make(chan struct{})
+	drains := make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		stream(w, "data: "+notification("n")+"\n\n")
+		hold(req, release)
+		stream(w, "data: "+result(1)+"\n\n")
+	})
+	pool, refusing := transportOf(t), strings.TrimPrefix(closedPort(t), "http://")
+	pool.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if latch.IsRaised(drains) {
+			address = refusing
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
+	lasting := r.call(1, 5)
+	r.frame(0)
+	close(drains)
+	for n := range 3 {
+		r.call(2+n, 1)
+		if f := r.failure(n); !f.Unsent {
+			t.Errorf("%+v", f)
+		}
+	}
+	close(release)
+	r.wantFrame(1, lasting, result(1), true)
+}
+
+// Guarantees: G-0022.5
+func TestAnExpiredSessionIsALoss(t *testing.T) {
+	body := `{"jsonrpc":"2.0","id":2,"error":{"code":-32001,"message":"no session"}}`
+	s := &legacy{session: "s-1", call: func(w http.ResponseWriter, req *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, body)
+	}}
+	r := handshake(t, s)
+	r.callLegacy(2, 1)
+	if loss := r.loss(); loss.Reason != transport.ErrSessionExpired || !slices.Equal(loss.Unsent, []transport.Tag{2}) {
+		t.Errorf("%+v", loss)
+	}
+	if err := r.link.Send(outbound(0, initialized)); err != transport.ErrClosed {
+		t.Errorf("Send after the loss: %v", err)
+	}
+}
+
+// Some servers say 400 of a session that they do not know, and mean no message
+// in particular. One such refusal fails its message, two in a row the link.
+//
+// Guarantees: G-0022.5
+func TestADisownedSessionIsALoss(t *testing.T) {
+	const unknown = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"no valid session"},"id":null}`
+	accepts := make(chan bool, 10)
+	r := handshake(t, &legacy{session: "s-1", call: func(w http.ResponseWriter, _ *http.Request) {
+		if <-accepts {
+			stream(w, "data: "+notification("n")+"\n\n")
+			return
+		}
+		w.Header().Set("Content-Type", typeJSON)
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, unknown)
+	}})
+	for n, accept := range []bool{false, true, false} {
+		accepts <- accept
+		if number := r.callLegacy(2+n, 5); accept {
+			r.wantFrame(1, number, notification("n"), false)
+		} else if f := r.failure(n / 2); !f.Unsent {
+			t.Fatalf("%+v", f)
+		}
+	}
+	accepts <- false
+	r.callLegacy(9, 5)
+	if loss := r.loss(); !errors.Is(loss.Reason, transport.ErrSessionExpired) {
+		t.Errorf("%+v", loss)
+	}
+}
+
+// Guarantees: G-0022.5
+func TestWithoutASession404IsOneFailure(t *testing.T) {
+	s := &legacy{call: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }}
+	r := handshake(t, s)
+	r.callLegacy(2, 1)
+	r.failure(0)
+	r.wantFrame(1, r.request(3, 1, request(3, "ping", "")), result(3), true)
+}
+
+// closedPort is an address where nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}
+
+// Guarantees: G-0022.5
+func TestTwoFailedDialsAreALoss(t *testing.T) {
+	r := open(t, &Client{URL: closedPort(t)})
+	r.call(1, 1)
+	if f := r.failure(0); f.Tag != 1 || !f.Unsent {
+		t.Fatalf("%+v", f)
+	}
+	r.call(2, 1)
+	var dial *net.OpError
+	if loss := r.loss(); !errors.As(loss.Reason, &dial) || dial.Op != "dial" || !slices.Equal(loss.Unsent, []transport.Tag{2}) {
+		t.Fatalf("%+v", loss)
+	}
+}
+
+// Guarantees: G-0022.5
+func TestAResponseForgivesAFailedDial(t *testing.T) {
+	var fail sync.Map // whether to fail the next dial
+	url := serve(t, answerJSON(result(0)))
+	pool := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if _, ok := fail.LoadAndDelete("next"); ok {
+			return nil, errors.New("no way")
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}
+	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
+	for turn := range 3 {
+		fail.Store("next", true)
+		r.call(2*turn+1, 1)
+		r.failure(turn)
+		r.call(2*turn+2, 1)
+		r.frame(turn)
+	}
+}
+
+// Guarantees: G-0022.5
+func TestAnExpiredSessionIsNoticedByTheGetStream(t *testing.T) {
+	answers := make(chan bool, 2)
+	answers <- true
+	answers <- false
+	s := &legacy{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) {
+		if <-answers {
+			stream(w, ": hello\n\n")
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}}
+	r := handshake(t, s)
+	r.link.Grant(transport.Main, 1)
+	r.streamLoss(0)
+	r.link.Resume(transport.Main)
+	if loss := r.loss(); loss.Reason != transport.ErrSessionExpired {
+		t.Fatalf("%+v", loss)
+	}
+}
