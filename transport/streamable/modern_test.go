@@ -17,8 +17,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A modern message is stateless whatever else it looks like, and all share one
-// link.
+// A modern message belongs to no session whatever it names, and all of one client
+// share one link.
 //
 // Guarantees: G-0022.11
 func TestModernMessagesShareALink(t *testing.T) {

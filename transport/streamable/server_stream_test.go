@@ -254,7 +254,7 @@ func TestCloseInterruptsAListenerThatWasCut(t *testing.T) {
 // A client that does not read its answer loses it, and nobody else waits: the
 // link is never busy because of it.
 //
-// Guarantees: G-0022.13
+// Guarantees: G-0022.13, G-0022.16
 func TestClientThatDoesNotRead(t *testing.T) {
 	for name, session := range map[string]bool{"with a session": true, "without a session": false} {
 		t.Run(name, func(t *testing.T) {

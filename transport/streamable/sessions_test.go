@@ -302,7 +302,7 @@ func TestDeleteRaces(t *testing.T) {
 	}
 }
 
-// Guarantees: G-0022.15
+// Guarantees: G-0022.15, G-0022.16
 func TestClosedLinkAnswersItsRequests(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")

@@ -1,0 +1,116 @@
+package streamable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// userKey is the context key of the user.
+type userKey struct{}
+
+// authenticate is ordinary net/http middleware: it puts the user of a request into
+// the request's context.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer token-of-")
+		if !ok {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
+	})
+}
+
+// newWhoAmI returns a server whose tool answers with its caller.
+func newWhoAmI() *server.Server {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "whoami"},
+		func(ctx context.Context, _ struct{}) (string, error) {
+			user, _ := ctx.Value(userKey{}).(string)
+			return "You are " + user + ".", nil
+		})
+	return s
+}
+
+// whoAmI calls the tool as a user, in a protocol revision.
+func whoAmI(ctx context.Context, url, user, version string) (string, error) {
+	to := &streamable.Client{
+		URL:    url,
+		Header: http.Header{"Authorization": {"Bearer token-of-" + user}},
+	}
+	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{ProtocolVersion: version})
+	session, err := c.Connect(ctx, to)
+	if err != nil {
+		return "", err
+	}
+	defer session.Close(ctx)
+	result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "whoami"})
+	if err != nil {
+		return "", err
+	}
+	if text, ok := result.Content[0].(*protocol.TextContent); ok {
+		return text.Text, nil
+	}
+	return "", errors.New("no text")
+}
+
+// A handler behind authentication. The tool finds the user in its context, and
+// nobody can use a session that somebody else began.
+func ExampleNewHandler() {
+	s := newWhoAmI()
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{
+		Identify: func(r *http.Request) string {
+			user, _ := r.Context().Value(userKey{}).(string)
+			return user
+		},
+	})
+	site := httptest.NewServer(authenticate(endpoint)) // a program has its http.Server
+	defer site.Close()
+	defer endpoint.Close(time.Second)
+	defer s.Close(context.Background())
+
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		for _, user := range []string{"Ada", "Grace"} {
+			fmt.Println(whoAmI(context.Background(), site.URL, user, version))
+		}
+	}
+	// Output:
+	// You are Ada. <nil>
+	// You are Grace. <nil>
+	// You are Ada. <nil>
+	// You are Grace. <nil>
+}
+
+// A client that sends a token with every request.
+func ExampleClient() {
+	s := newWhoAmI()
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+	site := httptest.NewServer(authenticate(endpoint))
+	defer site.Close()
+	defer endpoint.Close(time.Second)
+	defer s.Close(context.Background())
+
+	to := &streamable.Client{
+		URL:    site.URL,
+		Header: http.Header{"Authorization": {"Bearer token-of-Ada"}},
+	}
+	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{})
+	session, err := c.Connect(context.Background(), to)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(context.Background())
+	fmt.Println(session.Server().ProtocolVersion)
+	// Output: 2026-07-28
+}
