@@ -90,7 +90,7 @@ func TestALossBeforeBindIsToldAtBind(t *testing.T) {
 		t.Fatal(err)
 	}
 	link.Close(hangGuard)
-	r := &recorder{t: t, calls: make(chan struct{}, 1), changed: make(chan struct{})}
+	r := &testReceiver{t: t, calls: make(chan struct{}, 1), changed: make(chan struct{})}
 	link.Bind(r)
 	if loss := r.loss(); loss.Reason != transport.ErrClosed {
 		t.Fatalf("%+v", loss)

@@ -79,7 +79,7 @@ func (s *legacy) log() []string {
 const initializeResult = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`
 
 // handshake opens a legacy session: request 1, and notifications/initialized.
-func handshake(t *testing.T, s *legacy) *recorder {
+func handshake(t *testing.T, s *legacy) *testReceiver {
 	t.Helper()
 	r := connect(t, s.ServeHTTP)
 	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)

@@ -299,11 +299,11 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 func TestAStreamThatCannotBeResumed(t *testing.T) {
 	for name, c := range map[string]struct {
 		events string
-		call   func(*recorder, int, int) transport.Stream
+		call   func(*testReceiver, int, int) transport.Stream
 	}{
-		"a modern one":        {"id: 7\ndata:\n\n", (*recorder).call},
-		"one without an id":   {"data: " + notification("x") + "\n\n", (*recorder).callLegacy},
-		"an id no header has": {"id: \x01\ndata:\n\n", (*recorder).callLegacy},
+		"a modern one":        {"id: 7\ndata:\n\n", (*testReceiver).call},
+		"one without an id":   {"data: " + notification("x") + "\n\n", (*testReceiver).callLegacy},
+		"an id no header has": {"id: \x01\ndata:\n\n", (*testReceiver).callLegacy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := connect(t, func(w http.ResponseWriter, _ *http.Request) { stream(w, c.events) })

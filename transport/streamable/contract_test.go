@@ -28,15 +28,15 @@ func TestContractOfASessionUnderFaults(t *testing.T) {
 
 func openSession(t *testing.T) (client, server transport.Link) {
 	t.Helper()
-	client, server, err := newLobby(t).open()
+	client, server, err := newOpener(t).open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return client, server
 }
 
-// A lobby is where sessions are made, one at a time.
-type lobby struct {
+// An opener opens sessions, one at a time.
+type opener struct {
 	url      string
 	accepted chan transport.Link
 
@@ -44,11 +44,11 @@ type lobby struct {
 	listened map[string]chan struct{} // by session, closed when its GET stream is open
 }
 
-func newLobby(t *testing.T) *lobby {
+func newOpener(t *testing.T) *opener {
 	t.Helper()
-	l := &lobby{accepted: make(chan transport.Link, 1), listened: make(map[string]chan struct{})}
+	l := &opener{accepted: make(chan transport.Link, 1), listened: make(map[string]chan struct{})}
 	h := NewHandler(accepting(func(link transport.Link) {
-		link.Bind(&usher{link: link, answer: fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":%q}}`, protocol.LatestLegacy)})
+		link.Bind(&initializer{link: link, answer: fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":%q}}`, protocol.LatestLegacy)})
 		l.accepted <- link
 	}), HandlerOptions{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func newLobby(t *testing.T) *lobby {
 	return l
 }
 
-func (l *lobby) listener(session string) chan struct{} {
+func (l *opener) listener(session string) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.listened[session] == nil {
@@ -76,13 +76,13 @@ func (l *lobby) listener(session string) chan struct{} {
 
 // open returns both links of a session that is initialized and listened to, as
 // if they had not been bound yet.
-func (l *lobby) open() (client, server transport.Link, err error) {
+func (l *opener) open() (client, server transport.Link, err error) {
 	client, err = (&Client{URL: l.url}).Open(context.Background())
 	if err != nil {
 		return nil, nil, err
 	}
-	guest := &usher{link: client, answered: make(chan struct{})}
-	client.Bind(guest)
+	receiver := &initializer{link: client, answered: make(chan struct{})}
+	client.Bind(receiver)
 	for _, frame := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize"}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
@@ -90,9 +90,9 @@ func (l *lobby) open() (client, server transport.Link, err error) {
 		if err := client.Send(outbound(0, frame)); err != nil {
 			return nil, nil, err
 		}
-		if guest.answered != nil {
-			<-guest.answered
-			guest.answered = nil
+		if receiver.answered != nil {
+			<-receiver.answered
+			receiver.answered = nil
 		}
 	}
 	server = <-l.accepted
@@ -101,31 +101,31 @@ func (l *lobby) open() (client, server transport.Link, err error) {
 	return client, server, nil
 }
 
-// An usher sees a session through initialize, from either side.
-type usher struct {
+// An initializer takes a session through initialize, from either side.
+type initializer struct {
 	link     transport.Link
 	answer   string        // of the server's side
 	answered chan struct{} // of the client's side
 }
 
-func (u *usher) StreamOpened(stream transport.Stream, _ transport.Tag) {
-	go u.link.Grant(stream, 1)
+func (i *initializer) StreamOpened(stream transport.Stream, _ transport.Tag) {
+	go i.link.Grant(stream, 1)
 }
 
-func (u *usher) Receive(in transport.Inbound) {
+func (i *initializer) Receive(in transport.Inbound) {
 	switch {
-	case u.answer == "":
-		close(u.answered)
+	case i.answer == "":
+		close(i.answered)
 	case in.Stream != transport.Main:
-		go u.link.Send(answering(in.Stream, u.answer))
+		go i.link.Send(answering(in.Stream, i.answer))
 	}
 }
 
-func (*usher) StreamLost(transport.StreamLoss) {}
-func (*usher) Writable()                       {}
-func (*usher) Failed(transport.Failure)        {}
-func (*usher) Ended()                          {}
-func (*usher) Lost(transport.Loss)             {}
+func (*initializer) StreamLost(transport.StreamLoss) {}
+func (*initializer) Writable()                       {}
+func (*initializer) Failed(transport.Failure)        {}
+func (*initializer) Ended()                          {}
+func (*initializer) Lost(transport.Loss)             {}
 
 // flushed tells of the first flush of a response, unless another has.
 type flushed struct {

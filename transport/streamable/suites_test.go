@@ -35,7 +35,7 @@ func TestSuitesWithoutASession(t *testing.T) {
 // The server calls, and the client answers: over the GET stream of a session,
 // and by POSTs.
 func TestSuitesOfAServer(t *testing.T) {
-	runSuites(t, func(t *testing.T) transport.Transport { return calledBack{newLobby(t)} }, proptest.Options{})
+	runSuites(t, func(t *testing.T) transport.Transport { return calledBack{newOpener(t)} }, proptest.Options{})
 }
 
 func TestSoakOfASession(t *testing.T) {
@@ -122,10 +122,10 @@ func (leaving) Probe() conn.Message                  { return conn.Message{} }
 func (leaving) Batches() bool                        { return false }
 
 // calledBack is a transport of the server's links, whose peers are clients.
-type calledBack struct{ lobby *lobby }
+type calledBack struct{ opener *opener }
 
 func (c calledBack) Open(context.Context) (transport.Link, error) {
-	client, server, err := c.lobby.open()
+	client, server, err := c.opener.open()
 	if err != nil {
 		return nil, err
 	}

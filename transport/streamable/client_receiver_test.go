@@ -18,8 +18,8 @@ import (
 // measured by it.
 const hangGuard = 30 * time.Second
 
-// A recorder is a receiver that keeps what it is told.
-type recorder struct {
+// A testReceiver is a receiver that keeps what it is told.
+type testReceiver struct {
 	t       *testing.T
 	link    transport.Link
 	calls   chan struct{} // holds one: a call is under way
@@ -36,13 +36,13 @@ type recorder struct {
 }
 
 // open opens a link that records, and closes it at the end of the test.
-func open(t *testing.T, client *Client) *recorder {
+func open(t *testing.T, client *Client) *testReceiver {
 	t.Helper()
 	link, err := client.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &recorder{t: t, link: link, calls: make(chan struct{}, 1), changed: make(chan struct{}), opened: make(map[transport.Tag]transport.Stream)}
+	r := &testReceiver{t: t, link: link, calls: make(chan struct{}, 1), changed: make(chan struct{}), opened: make(map[transport.Tag]transport.Stream)}
 	t.Cleanup(func() {
 		if err := link.Close(0); err != nil {
 			t.Errorf("Close left something behind: %v", err)
@@ -59,7 +59,7 @@ func open(t *testing.T, client *Client) *recorder {
 }
 
 // connect opens a link to a server of that handler.
-func connect(t *testing.T, handler http.HandlerFunc) *recorder {
+func connect(t *testing.T, handler http.HandlerFunc) *testReceiver {
 	t.Helper()
 	return open(t, &Client{URL: serve(t, handler)})
 }
@@ -74,7 +74,7 @@ func serve(t testing.TB, handler http.HandlerFunc) string {
 }
 
 // send sends a frame whose tag is its id.
-func (r *recorder) send(tag transport.Tag, frame string) {
+func (r *testReceiver) send(tag transport.Tag, frame string) {
 	r.t.Helper()
 	if err := r.link.Send(outbound(tag, frame)); err != nil {
 		r.t.Fatalf("Send %s: %v", frame, err)
@@ -112,18 +112,18 @@ func answering(stream transport.Stream, frame string) transport.Outbound {
 }
 
 // call sends a modern request, grants its stream credit, and returns it.
-func (r *recorder) call(id int, credit int) transport.Stream {
+func (r *testReceiver) call(id int, credit int) transport.Stream {
 	r.t.Helper()
 	return r.request(id, credit, request(id, "tools/call", `"name":"echo",`+modernMeta))
 }
 
 // callLegacy does so with a legacy one.
-func (r *recorder) callLegacy(id int, credit int) transport.Stream {
+func (r *testReceiver) callLegacy(id int, credit int) transport.Stream {
 	r.t.Helper()
 	return r.request(id, credit, request(id, "tools/call", `"name":"echo"`))
 }
 
-func (r *recorder) request(id int, credit int, frame string) transport.Stream {
+func (r *testReceiver) request(id int, credit int, frame string) transport.Stream {
 	r.t.Helper()
 	r.send(transport.Tag(id), frame)
 	r.mu.Lock()
@@ -151,7 +151,7 @@ func result(id any) string {
 }
 
 // event records one call, which must come alone and before the loss.
-func (r *recorder) event(name string, record func()) {
+func (r *testReceiver) event(name string, record func()) {
 	select {
 	case r.calls <- struct{}{}:
 		defer func() { <-r.calls }()
@@ -168,34 +168,34 @@ func (r *recorder) event(name string, record func()) {
 	r.changed = make(chan struct{})
 }
 
-func (r *recorder) breach(text string) {
+func (r *testReceiver) breach(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.breaches = append(r.breaches, text)
 }
 
-func (r *recorder) Receive(in transport.Inbound) {
+func (r *testReceiver) Receive(in transport.Inbound) {
 	r.event("Receive", func() { r.received = append(r.received, in) })
 }
-func (r *recorder) StreamOpened(stream transport.Stream, tag transport.Tag) {
+func (r *testReceiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
 	r.event("StreamOpened", func() { r.opened[tag] = stream })
 }
-func (r *recorder) StreamLost(loss transport.StreamLoss) {
+func (r *testReceiver) StreamLost(loss transport.StreamLoss) {
 	r.event("StreamLost", func() { r.broken = append(r.broken, loss) })
 }
-func (r *recorder) Writable() { r.event("Writable", func() { r.writable++ }) }
-func (r *recorder) Failed(f transport.Failure) {
+func (r *testReceiver) Writable() { r.event("Writable", func() { r.writable++ }) }
+func (r *testReceiver) Failed(f transport.Failure) {
 	r.event("Failed", func() { r.failed = append(r.failed, f) })
 }
-func (r *recorder) Ended() {
+func (r *testReceiver) Ended() {
 	r.event("Ended", func() { r.breaches = append(r.breaches, "Ended was called") })
 }
-func (r *recorder) Lost(loss transport.Loss) {
+func (r *testReceiver) Lost(loss transport.Loss) {
 	r.event("Lost", func() { r.losses = append(r.losses, loss) })
 }
 
 // await waits until the record shows what it should.
-func (r *recorder) await(what string, reached func() bool) {
+func (r *testReceiver) await(what string, reached func() bool) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), hangGuard)
 	defer cancel()
@@ -217,7 +217,7 @@ func (r *recorder) await(what string, reached func() bool) {
 }
 
 // frame waits for the frame number n, from 0, and returns it.
-func (r *recorder) frame(n int) transport.Inbound {
+func (r *testReceiver) frame(n int) transport.Inbound {
 	r.t.Helper()
 	r.await(fmt.Sprintf("frame %d", n), func() bool { return len(r.received) > n })
 	r.mu.Lock()
@@ -226,14 +226,14 @@ func (r *recorder) frame(n int) transport.Inbound {
 }
 
 // wantFrame waits for frame number n, and compares it.
-func (r *recorder) wantFrame(n int, stream transport.Stream, want string, last bool) {
+func (r *testReceiver) wantFrame(n int, stream transport.Stream, want string, last bool) {
 	r.t.Helper()
 	if in := r.frame(n); string(in.Frame) != want || in.Stream != stream || in.Last != last || in.Err != nil {
 		r.t.Fatalf("frame %d is %q on stream %d, last %v, error %v; want %q on %d, last %v", n, in.Frame, in.Stream, in.Last, in.Err, want, stream, last)
 	}
 }
 
-func (r *recorder) failure(n int) transport.Failure {
+func (r *testReceiver) failure(n int) transport.Failure {
 	r.t.Helper()
 	r.await(fmt.Sprintf("failure %d", n), func() bool { return len(r.failed) > n })
 	r.mu.Lock()
@@ -241,7 +241,7 @@ func (r *recorder) failure(n int) transport.Failure {
 	return r.failed[n]
 }
 
-func (r *recorder) streamLoss(n int) transport.StreamLoss {
+func (r *testReceiver) streamLoss(n int) transport.StreamLoss {
 	r.t.Helper()
 	r.await(fmt.Sprintf("stream loss %d", n), func() bool { return len(r.broken) > n })
 	r.mu.Lock()
@@ -249,7 +249,7 @@ func (r *recorder) streamLoss(n int) transport.StreamLoss {
 	return r.broken[n]
 }
 
-func (r *recorder) loss() transport.Loss {
+func (r *testReceiver) loss() transport.Loss {
 	r.t.Helper()
 	r.await("Lost", func() bool { return len(r.losses) > 0 })
 	r.mu.Lock()
@@ -259,7 +259,7 @@ func (r *recorder) loss() transport.Loss {
 
 // wantQuiet closes the link and checks that nothing but frames, as many as
 // given, and the loss was told.
-func (r *recorder) wantQuiet(frames int) {
+func (r *testReceiver) wantQuiet(frames int) {
 	r.t.Helper()
 	r.link.Close(0)
 	r.mu.Lock()
