@@ -75,10 +75,10 @@ func requiresInput(err error) bool {
 // State reads the state that the handler returned in InputRequired. It reports
 // false in the first round.
 func (r *Request) State(into any) (bool, error) {
-	if r.call == nil || r.call.state == nil {
+	if r.call == nil || r.call.asked == nil || r.call.asked.state == nil {
 		return false, nil
 	}
-	return true, protocol.Unmarshal(r.call.state, into)
+	return true, protocol.Unmarshal(r.call.asked.state, into)
 }
 
 // CallID names the call of a feature that asks. It stays the same in all rounds of
@@ -90,10 +90,13 @@ func (r *Request) CallID() string {
 	}
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
-	if r.call.id == "" {
-		r.call.id = rand.Text()
+	if r.call.asked == nil {
+		r.call.asked = new(asked)
 	}
-	return r.call.id
+	if r.call.asked.id == "" {
+		r.call.asked.id = rand.Text()
+	}
+	return r.call.asked.id
 }
 
 // Confirm asks the user to agree. It returns nil if the user did, and for nothing
@@ -234,10 +237,10 @@ func askerFrom(ctx context.Context) (asker, error) {
 	switch {
 	case r == nil || r.call == nil:
 		return nil, ErrNoRequest
-	case r.call.asking == nil:
+	case r.call.asked == nil || r.call.asked.asker == nil:
 		return nil, ErrNotAsking
 	default:
-		return r.call.asking, nil
+		return r.call.asked.asker, nil
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 var forms = protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}
@@ -690,4 +693,93 @@ func TestEveryKindOfQuestionIsAsked(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A state belongs to whom it was given, and so does a call that waits.
+//
+// Guarantees: G-0031.4
+func TestStatesBelongToWhoAsked(t *testing.T) {
+	s := new(shop)
+	h := streamable.NewHandler(s.server(server.Options{}), streamable.HandlerOptions{
+		Identify: func(r *http.Request) string { return r.Header.Get("Authorization") },
+	})
+	defer h.Close(0)
+	web := httptest.NewServer(h)
+	defer web.Close()
+	pool := &http.Transport{}
+	defer pool.CloseIdleConnections()
+	var user atomic.Value
+	user.Store("ada")
+	session := open(t, &streamable.Client{URL: web.URL, HTTP: &http.Client{Transport: bearer{&user, pool}}},
+		client.Options{ProtocolVersion: protocol.Latest, Elicit: fillIn})
+	for _, name := range []string{"one waits", "one reruns", "explicit"} {
+		user.Store("ada")
+		raw, err := session.Request(t.Context(), "tools/call", map[string]any{"name": name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked struct {
+			RequestState string `json:"requestState"`
+		}
+		if err := json.Unmarshal(raw, &asked); err != nil || asked.RequestState == "" {
+			t.Fatalf("%s: got %s, %v", name, raw, err)
+		}
+		s.runs.Store(0)
+		for _, who := range []string{"eve", "ada"} {
+			user.Store(who)
+			_, err := session.Request(t.Context(), "tools/call", map[string]any{
+				"name": name, "requestState": asked.RequestState, "inputResponses": json.RawMessage(`{` + yes + `}`),
+			})
+			if (err == nil) != (who == "ada") || who == "eve" && s.runs.Load() != 0 {
+				t.Errorf("%s, %s: got %v, %d runs", name, who, err, s.runs.Load())
+			}
+		}
+	}
+}
+
+// An explicit handler keeps the name of its call in all rounds.
+func TestCallsKeepTheirName(t *testing.T) {
+	for _, how := range []server.Asking{0, server.Waits, server.Reruns} {
+		var mu sync.Mutex
+		ids := map[string]bool{}
+		make := func() *server.Server {
+			clear(ids)
+			s := newServer(server.Options{})
+			tool := func(ctx context.Context, _ struct{}) (string, error) {
+				r := server.RequestFrom(ctx)
+				mu.Lock()
+				ids[r.CallID()] = true
+				mu.Unlock()
+				if how != 0 {
+					err := server.Confirm(ctx, "Sure?")
+					mu.Lock()
+					ids[server.RequestFrom(ctx).CallID()] = true
+					mu.Unlock()
+					return "", err
+				}
+				if r.Answers == nil {
+					return "", &server.InputRequired{Requests: named("a")}
+				}
+				return "", nil
+			}
+			if how == 0 {
+				server.AddTool(s, protocol.Tool{Name: "t"}, tool)
+			} else {
+				server.AddTool(s, protocol.Tool{Name: "t"}, tool, server.Asks(how, forms))
+			}
+			return s
+		}
+		everywhere(t, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
+			for calls := 1; calls <= 2; calls++ {
+				if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t"}); err != nil || result.IsError {
+					t.Fatalf("got %+v, %v", result, err)
+				}
+				mu.Lock()
+				if len(ids) != calls || ids[""] {
+					t.Errorf("%d calls had the names %v", calls, ids)
+				}
+				mu.Unlock()
+			}
+		})
+	}
 }

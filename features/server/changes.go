@@ -1,10 +1,10 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -20,17 +20,81 @@ const changeInterval = 10 * time.Millisecond
 
 // A change is what a client may be told of: that a list changed, or one resource.
 type change struct {
-	method string // of the notification
-	uri    string // of the resource; empty for lists
+	list list   // zero for a resource
+	uri  string // of the resource; empty for lists
 }
 
-var (
-	toolsChanged     = change{method: protocol.NotificationToolsListChanged}
-	promptsChanged   = change{method: protocol.NotificationPromptsListChanged}
-	resourcesChanged = change{method: protocol.NotificationResourcesListChanged}
+// A list is one of those that can change. Several are a set.
+type list uint8
+
+const (
+	toolList list = 1 << iota
+	promptList
+	resourceList // templates included
 )
 
-func updated(uri string) change { return change{protocol.NotificationResourcesUpdated, uri} }
+var (
+	toolsChanged     = change{list: toolList}
+	promptsChanged   = change{list: promptList}
+	resourcesChanged = change{list: resourceList}
+)
+
+func updated(uri string) change { return change{uri: uri} }
+
+// method returns the method of the notification.
+func (c change) method() string {
+	switch c.list {
+	case toolList:
+		return protocol.NotificationToolsListChanged
+	case promptList:
+		return protocol.NotificationPromptsListChanged
+	case resourceList:
+		return protocol.NotificationResourcesListChanged
+	default:
+		return protocol.NotificationResourcesUpdated
+	}
+}
+
+// A changeSet is a set of changes. A set of lists alone takes no memory of its own.
+type changeSet struct {
+	lists list
+	uris  map[string]struct{}
+}
+
+func (s *changeSet) add(c change) {
+	if c.list != 0 {
+		s.lists |= c.list
+		return
+	}
+	if s.uris == nil {
+		s.uris = make(map[string]struct{})
+	}
+	s.uris[c.uri] = struct{}{}
+}
+
+func (s *changeSet) has(c change) bool {
+	if c.list != 0 {
+		return s.lists&c.list != 0
+	}
+	_, ok := s.uris[c.uri]
+	return ok
+}
+
+func (s *changeSet) len() int { return bits.OnesCount8(uint8(s.lists)) + len(s.uris) }
+
+// all returns the changes in order: lists first.
+func (s *changeSet) all() []change {
+	changes := make([]change, 0, s.len())
+	for _, c := range []change{toolsChanged, promptsChanged, resourcesChanged} {
+		if s.has(c) {
+			changes = append(changes, c)
+		}
+	}
+	for _, uri := range slices.Sorted(maps.Keys(s.uris)) {
+		changes = append(changes, updated(uri))
+	}
+	return changes
+}
 
 // params returns the params of the notification.
 func (c change) params(meta protocol.Meta) any {
@@ -84,8 +148,8 @@ type changes struct {
 	send func([]change) (unsent []change)
 
 	mu      sync.Mutex
-	wanted  map[change]struct{}
-	pending map[change]struct{}
+	wanted  changeSet
+	pending changeSet
 	begun   bool        // the client is ready to be told
 	ended   bool        // nothing is sent any more
 	timer   *time.Timer // nil: nothing is about to be sent
@@ -96,21 +160,15 @@ type changes struct {
 func (c *changes) offer(o *protocol.ServerCapabilities) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for list, offered := range map[change]bool{
-		toolsChanged: o.Tools != nil, promptsChanged: o.Prompts != nil, resourcesChanged: o.Resources != nil,
-	} {
-		if offered {
-			c.want(list)
-		}
+	if o.Tools != nil {
+		c.wanted.add(toolsChanged)
 	}
-}
-
-// want makes the client be told of one change. The caller holds the mutex.
-func (c *changes) want(w change) {
-	if c.wanted == nil {
-		c.wanted = make(map[change]struct{})
+	if o.Prompts != nil {
+		c.wanted.add(promptsChanged)
 	}
-	c.wanted[w] = struct{}{}
+	if o.Resources != nil {
+		c.wanted.add(resourcesChanged)
+	}
 }
 
 // begin lets the client be told: a legacy one when it says that it is initialized,
@@ -127,11 +185,8 @@ func (c *changes) add(changed ...change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range changed {
-		if _, ok := c.wanted[one]; ok {
-			if c.pending == nil {
-				c.pending = make(map[change]struct{})
-			}
-			c.pending[one] = struct{}{}
+		if c.wanted.has(one) {
+			c.pending.add(one)
 		}
 	}
 	c.schedule()
@@ -139,7 +194,7 @@ func (c *changes) add(changed ...change) {
 
 // schedule is called with the mutex held.
 func (c *changes) schedule() {
-	if c.begun && !c.ended && c.timer == nil && len(c.pending) > 0 {
+	if c.begun && !c.ended && c.timer == nil && c.pending.len() > 0 {
 		c.sending.Add(1)
 		c.timer = time.AfterFunc(changeInterval, c.fire)
 	}
@@ -148,10 +203,8 @@ func (c *changes) schedule() {
 func (c *changes) fire() {
 	defer c.sending.Done()
 	c.mu.Lock()
-	pending := slices.SortedFunc(maps.Keys(c.pending), func(a, b change) int {
-		return cmp.Or(cmp.Compare(a.method, b.method), cmp.Compare(a.uri, b.uri))
-	})
-	clear(c.pending)
+	pending := c.pending.all()
+	c.pending = changeSet{}
 	c.mu.Unlock()
 	unsent := c.send(pending)
 	c.mu.Lock()
@@ -165,12 +218,8 @@ func (c *changes) fire() {
 func (c *changes) end() (uris []string) {
 	c.mu.Lock()
 	c.ended = true
-	for w := range c.wanted {
-		if w.uri != "" {
-			uris = append(uris, w.uri)
-		}
-	}
-	clear(c.wanted)
+	uris = slices.Sorted(maps.Keys(c.wanted.uris))
+	c.wanted = changeSet{}
 	if c.timer != nil && c.timer.Stop() {
 		c.sending.Done()
 	}
@@ -183,7 +232,7 @@ func (c *changes) end() (uris []string) {
 // lists again when it wants to know.
 func (p *peer) sendChanges(all []change) (unsent []change) {
 	for _, one := range all {
-		if errors.Is(p.tell(context.Background(), one.method, one.params(nil)), transport.ErrBusy) {
+		if errors.Is(p.tell(context.Background(), one.method(), one.params(nil)), transport.ErrBusy) {
 			unsent = append(unsent, one) // the Conn gives up a link that stays busy
 		}
 	}
@@ -194,8 +243,8 @@ func (p *peer) sendChanges(all []change) (unsent []change) {
 func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
 	changes := &c.peer.changes
 	changes.mu.Lock()
-	_, known := changes.wanted[updated(params.URI)]
-	full := len(changes.wanted) >= protocol.MaxResourceURIs
+	known := changes.wanted.has(updated(params.URI))
+	full := len(changes.wanted.uris) >= protocol.MaxResourceURIs
 	changes.mu.Unlock()
 	switch {
 	case known:
@@ -211,7 +260,7 @@ func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) 
 	changes.mu.Lock()
 	ended := changes.ended
 	if !ended {
-		changes.want(updated(params.URI))
+		changes.wanted.add(updated(params.URI))
 	}
 	changes.mu.Unlock()
 	if ended {
@@ -223,11 +272,11 @@ func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) 
 func (c *call) unsubscribe(ctx context.Context, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
 	changes := &c.peer.changes
 	changes.mu.Lock()
-	_, known := changes.wanted[updated(params.URI)]
-	delete(changes.wanted, updated(params.URI))
-	delete(changes.pending, updated(params.URI))
+	known := changes.wanted.has(updated(params.URI))
+	delete(changes.wanted.uris, params.URI)
+	delete(changes.pending.uris, params.URI)
 	changes.mu.Unlock()
-	if known && params.URI != "" {
+	if known {
 		c.peer.server.unsubscribed(ctx, params.URI)
 	}
 	return &protocol.EmptyResult{}, nil
@@ -281,21 +330,22 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 	granted.ToolsListChanged = asked.ToolsListChanged && c.offered.Has("tools.listChanged")
 	granted.PromptsListChanged = asked.PromptsListChanged && c.offered.Has("prompts.listChanged")
 	granted.ResourcesListChanged = asked.ResourcesListChanged && c.offered.Has("resources.listChanged")
-	for list, ok := range map[change]bool{
-		toolsChanged: granted.ToolsListChanged, promptsChanged: granted.PromptsListChanged, resourcesChanged: granted.ResourcesListChanged,
-	} {
-		if ok {
-			mine.want(list)
+	for _, one := range []struct {
+		granted bool
+		change
+	}{{granted.ToolsListChanged, toolsChanged}, {granted.PromptsListChanged, promptsChanged}, {granted.ResourcesListChanged, resourcesChanged}} {
+		if one.granted {
+			mine.wanted.add(one.change)
 		}
 	}
 	if !c.offered.Has("resources.subscribe") {
 		return granted
 	}
 	for _, uri := range asked.ResourceSubscriptions {
-		if _, twice := mine.wanted[updated(uri)]; twice || uri == "" || c.peer.server.options.OnSubscribe(ctx, uri) != nil {
+		if mine.wanted.has(updated(uri)) || uri == "" || c.peer.server.options.OnSubscribe(ctx, uri) != nil {
 			continue // a client sees in the acknowledgement what it was granted
 		}
-		mine.want(updated(uri))
+		mine.wanted.add(updated(uri))
 		granted.ResourceSubscriptions = append(granted.ResourceSubscriptions, uri)
 	}
 	return granted
@@ -303,7 +353,7 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 
 func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta, broken chan<- error) (unsent []change) {
 	for _, one := range all {
-		switch err := c.tell(ctx, one.method, one.params(id)); {
+		switch err := c.tell(ctx, one.method(), one.params(id)); {
 		case errors.Is(err, transport.ErrBusy):
 			unsent = append(unsent, one)
 		case err != nil:

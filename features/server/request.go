@@ -67,17 +67,27 @@ type call struct {
 	modern  bool
 	level   protocol.LogLevel // of log messages that this modern request wants
 
-	asking asker  // answers the questions of the handler; nil: it may not ask
-	state  []byte // the handler's own, opened
+	asked *asked     // nil while neither the client nor the handler has asked anything
+	token jsonrpc.ID // under which the client wants to be told of progress
 
-	over     bool       // it has been answered
-	id       string     // of CallID, once somebody asked for it
-	token    jsonrpc.ID // under which the client wants to be told of progress
-	mu       sync.Mutex
-	unsent   []*protocol.ProgressParams // oldest first
-	reported float64                    // the highest progress so far
-	sends    bool                       // a goroutine sends what is unsent
-	sending  sync.WaitGroup             // for that goroutine
+	mu      sync.Mutex
+	over    bool      // it has been answered
+	reports *progress // nil before the first
+}
+
+// asked is what belongs to a call that asks.
+type asked struct {
+	asker asker  // answers the questions of the handler; nil: it may not ask
+	state []byte // the handler's own, opened
+	id    string // of CallID, once somebody asked for it
+}
+
+// progress is what a call has to report.
+type progress struct {
+	unsent  []*protocol.ProgressParams // oldest first
+	highest float64                    // so far
+	sends   bool                       // a goroutine sends what is unsent
+	sending sync.WaitGroup             // for that goroutine
 }
 
 func (p *peer) newCall(ctx context.Context, in *conn.Incoming) *call {
@@ -132,17 +142,21 @@ func Progress[N Number](ctx context.Context, done, total N, message string) {
 func (c *call) progress(done, total float64, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over || done <= c.reported {
+	if c.reports == nil {
+		c.reports = new(progress)
+	}
+	p := c.reports
+	if c.over || done <= p.highest {
 		return
 	}
-	c.reported = done
-	if len(c.unsent) == mostUnsent {
-		c.unsent = c.unsent[:mostUnsent-1]
+	p.highest = done
+	if len(p.unsent) == mostUnsent {
+		p.unsent = p.unsent[:mostUnsent-1]
 	}
-	c.unsent = append(c.unsent, &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message})
-	if !c.sends {
-		c.sends = true
-		c.sending.Go(c.sendProgress)
+	p.unsent = append(p.unsent, &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message})
+	if !p.sends {
+		p.sends = true
+		p.sending.Go(c.sendProgress)
 	}
 }
 
@@ -153,13 +167,13 @@ const mostUnsent = 16
 func (c *call) sendProgress() {
 	for {
 		c.mu.Lock()
-		if len(c.unsent) == 0 {
-			c.sends = false
+		if len(c.reports.unsent) == 0 {
+			c.reports.sends = false
 			c.mu.Unlock()
 			return
 		}
-		oldest := c.unsent[0]
-		c.unsent = c.unsent[1:]
+		oldest := c.reports.unsent[0]
+		c.reports.unsent = c.reports.unsent[1:]
 		c.mu.Unlock()
 		_ = c.tell(c, protocol.NotificationProgress, oldest) // a client that is gone misses nothing
 	}
@@ -169,8 +183,11 @@ func (c *call) sendProgress() {
 func (c *call) finish() {
 	c.mu.Lock()
 	c.over = true
+	reports := c.reports
 	c.mu.Unlock()
-	c.sending.Wait()
+	if reports != nil {
+		reports.sending.Wait()
+	}
 }
 
 // readProgressToken reads the token under which the client wants progress. There

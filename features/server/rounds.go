@@ -168,6 +168,9 @@ func (rs *rounds) close(ctx context.Context) error {
 // converse runs a feature whose handler may ask. It returns the handler's result,
 // or what the client has to answer first.
 func (c *call) converse(ctx context.Context, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
+	if c.asked == nil {
+		c.asked = new(asked)
+	}
 	if of.asks != nil {
 		if err := of.asks.can(c.Client); err != nil {
 			return nil, nil, err
@@ -196,11 +199,11 @@ func (c *call) converseLegacy(ctx context.Context, of *settings, run func(contex
 	var result any
 	var err error
 	if of.asks.how == Waits {
-		c.asking = &direct{call: c}
+		c.asked.asker = &direct{call: c}
 		result, err = run(ctx)
 	} else {
 		a := &rerun{call: c}
-		c.asking = a
+		c.asked.asker = a
 		questions := &direct{call: c}
 		for result, err = a.run(ctx, run); len(a.open) > 0; result, err = a.run(ctx, run) {
 			answers, err := questions.ask(ctx, a.open)
@@ -233,7 +236,7 @@ func (c *call) goOn(ctx context.Context, of *settings, result any, err error, ru
 			return nil, failed
 		}
 		c.Answers = answers
-		if c.state, failed = required.state(); failed != nil {
+		if c.asked.state, failed = required.state(); failed != nil {
 			return nil, failed
 		}
 		result, err = run(ctx)
@@ -267,7 +270,7 @@ func (c *call) converseModern(ctx context.Context, of *settings, given *protocol
 		if err := checkKinds(ctx, answers); err != nil {
 			return nil, nil, err
 		}
-		c.id = st.Call
+		c.asked.id = st.Call
 	}
 	waits := of.asks != nil && of.asks.how == Waits
 	switch {
@@ -284,11 +287,11 @@ func (c *call) converseModern(ctx context.Context, of *settings, given *protocol
 	}
 	a := &rerun{call: c, before: askedBefore{digests: st.Asked, answers: st.Answers}}
 	a.before.give(answers)
-	c.Answers, c.state = answers, st.Own
+	c.Answers, c.asked.state = answers, st.Own
 	var result any
 	var err error
 	if of.asks != nil && !waits {
-		c.asking = a
+		c.asked.asker = a
 		result, err = a.run(ctx, run)
 	} else {
 		result, err = run(ctx)

@@ -176,9 +176,8 @@ func (rs *rounds) handlerOver(w *waiting) {
 
 // join makes a request the present round.
 func (w *waiting) join(c *call) {
-	c.asking = w
 	c.mu.Lock()
-	c.id = w.id
+	c.asked.asker, c.asked.id = w, w.id
 	c.mu.Unlock()
 	w.round.Store(&c.Request)
 }
