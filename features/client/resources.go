@@ -3,8 +3,14 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -22,6 +28,135 @@ func (s *Session) GetPrompt(ctx context.Context, params *protocol.GetPromptParam
 // Complete asks how an argument of a prompt or a resource template may go on.
 func (s *Session) Complete(ctx context.Context, params *protocol.CompleteParams) (*protocol.CompleteResult, error) {
 	return complete.call(ctx, s, params)
+}
+
+// A subscription says who wants the updates of one resource.
+type subscription struct {
+	explicit bool                   // Session.Subscribe
+	watchers map[chan struct{}]bool // each has room for one token, which means: look again
+}
+
+// Subscribe asks the server to report changes of a resource: they come as
+// *ResourceUpdated events. The session asks every later server too, until Unsubscribe.
+// It is one method for both eras: resources/subscribe in the legacy revisions,
+// subscriptions/listen with all that the session wants in the modern ones.
+func (s *Session) Subscribe(ctx context.Context, params *protocol.SubscribeParams) error {
+	uri := copyOf(params).URI
+	return s.subscribeTo(ctx, uri, func(sub *subscription) { sub.explicit = true })
+}
+
+// subscribeTo adds to who wants the updates of a resource, and asks the server if
+// nobody wanted them before. If the server refuses, all is as before.
+func (s *Session) subscribeTo(ctx context.Context, uri string, add func(*subscription)) error {
+	if err := s.await(ctx, protocol.MethodSubscribe); err != nil {
+		return err
+	}
+	r, p := &s.restore, s.peer.Load()
+	if p == nil || s.conn.State() != conn.Ready {
+		return s.unavailable(protocol.MethodSubscribe)
+	}
+	if !p.server.Capabilities.Has("resources.subscribe") {
+		return refusedUnsent(protocol.MethodSubscribe, &CapabilityError{Capability: "resources.subscribe"})
+	}
+	r.watch(s.session, p, false)
+	r.mu.Lock()
+	sub, known := r.resources[uri]
+	if !known {
+		if r.resources == nil {
+			r.resources = make(map[string]*subscription)
+		}
+		sub = new(subscription)
+		r.resources[uri] = sub
+	}
+	if add(sub); !known && p.modern() {
+		r.listen(s.session, true)
+	}
+	r.mu.Unlock()
+	if known {
+		return nil
+	}
+	err := s.askFor(ctx, p, uri)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if delete(r.resources, uri); p.modern() {
+			r.listen(s.session, true)
+		}
+	}
+	return err
+}
+
+// askFor asks one server to report the changes of a resource.
+func (s *Session) askFor(ctx context.Context, p *peer, uri string) error {
+	if !p.modern() {
+		_, err := subscribe.call(ctx, s.boundTo(p), &protocol.SubscribeParams{URI: uri})
+		return err
+	}
+	if limit := s.timeout(); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrTimedOut)
+		defer cancel()
+	}
+	err := s.restore.awaitGrant(ctx, s, p, uri)
+	var failed *conn.CallError
+	if err == nil || errors.As(err, &failed) {
+		return err
+	}
+	cause := conn.Answered
+	switch {
+	case errors.Is(err, ErrTimedOut):
+		cause = conn.TimedOut
+	case ctx.Err() != nil:
+		cause = waitEnded(ctx)
+	case errors.Is(err, ErrStale):
+		cause = conn.LinkLost
+	}
+	return explain(&conn.CallError{Method: protocol.MethodListen, Cause: cause, Delivery: conn.Unknown, Err: err})
+}
+
+// timeout returns how long a request may take; negative: as long as its context.
+func (s *Session) timeout() time.Duration {
+	switch own := s.client.options.Conn.RequestTimeout; {
+	case s.options.Timeout != 0:
+		return s.options.Timeout
+	case own > 0:
+		return own
+	default:
+		return 30 * time.Second
+	}
+}
+
+// Unsubscribe ends what Subscribe began. A Watch of the resource goes on. If there is
+// no server at present, the next one is not asked for reports, and Unsubscribe
+// returns nil.
+func (s *Session) Unsubscribe(ctx context.Context, params *protocol.UnsubscribeParams) error {
+	uri := copyOf(params).URI
+	return s.unsubscribeFrom(ctx, uri, func(sub *subscription) { sub.explicit = false })
+}
+
+// unsubscribeFrom takes away from who wants the updates of a resource, and tells the
+// server if nobody is left.
+func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*subscription)) error {
+	r, p := &s.restore, s.peer.Load()
+	r.mu.Lock()
+	sub, known := r.resources[uri]
+	last := false
+	if known {
+		remove(sub)
+		last = !sub.explicit && len(sub.watchers) == 0
+	}
+	if last {
+		delete(r.resources, uri)
+		if p != nil && p.modern() {
+			r.listen(s.session, true)
+		}
+	}
+	r.mu.Unlock()
+	if !last || p == nil || p.modern() || !p.isCurrent(s.conn.Status()) {
+		return nil
+	}
+	_, err := unsubscribe.call(ctx, s.boundTo(p), &protocol.UnsubscribeParams{URI: uri})
+	return err
 }
 
 // Watch keeps a resource current. It subscribes to the resource and yields its
@@ -80,4 +215,51 @@ func (s *subscription) add(watcher chan struct{}) {
 		s.watchers = make(map[chan struct{}]bool)
 	}
 	s.watchers[watcher] = true
+}
+
+func restoreSubscriptions(ctx context.Context, s *Session, p *peer) (failures []error) {
+	if p.modern() {
+		return nil
+	}
+	for _, uri := range s.restore.uris() {
+		if _, err := subscribe.call(ctx, s, &protocol.SubscribeParams{URI: uri}); err != nil {
+			failures = append(failures, fmt.Errorf("subscription to %.200q: %w", uri, err))
+		}
+	}
+	return failures
+}
+
+// uris returns the resources that are subscribed to, in order.
+func (r *restorer) uris() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.resources))
+}
+
+// updated wakes the watchers of a resource and of those that contain it.
+func (r *restorer) updated(uri string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for watched, sub := range r.resources {
+		if strings.HasPrefix(uri, watched) {
+			sub.wake()
+		}
+	}
+}
+
+func (r *restorer) updatedAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, sub := range r.resources {
+		sub.wake()
+	}
+}
+
+func (s *subscription) wake() {
+	for watcher := range s.watchers {
+		select {
+		case watcher <- struct{}{}:
+		default: // it will look already
+		}
+	}
 }

@@ -1,0 +1,225 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A listening is one subscriptions/listen with all of its attempts. The Conn makes it
+// again whenever it ends (conn.Request.Retries).
+type listening struct {
+	version int // of what it asks for
+	cancel  context.CancelFunc
+
+	// Of the present attempt:
+	id      int64
+	epoch   uint64
+	granted *protocol.SubscriptionFilter // nil until acknowledged
+	failed  error                        // why it ended
+	over    bool                         // there is no other
+}
+
+// errNothingToReport ends a subscriptions/listen that would ask for nothing.
+var errNothingToReport = errors.New("client: the server reports no changes that the session wants")
+
+// listen sees that one subscriptions/listen asks for all that is wanted. While it
+// replaces another, the other goes on until the new one is acknowledged, so that
+// no change is missed. The lock is held.
+func (r *restorer) listen(s *session, changed bool) {
+	if changed {
+		r.version++
+	}
+	old := r.listening
+	switch {
+	case old != nil && !old.over && old.version == r.version:
+		return
+	case old == nil || old.over:
+	case old.granted != nil && r.replaced == nil:
+		r.replaced = old
+	default:
+		old.cancel()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &listening{version: r.version, cancel: cancel}
+	r.listening = l
+	if !s.conn.Go(protocol.MethodListen, func(session context.Context) {
+		defer cancel()
+		defer context.AfterFunc(session, cancel)()
+		r.keepListening(ctx, s, l)
+	}) {
+		cancel()
+	}
+}
+
+func (r *restorer) keepListening(ctx context.Context, s *session, l *listening) {
+	_, err := s.conn.Call(ctx, conn.Request{
+		Method: protocol.MethodListen, Streaming: true, Repeatable: true, WaitForReady: true, Retries: -1,
+		MessageFor: func(id int64, epoch uint64) (conn.Message, error) { return r.listenMessage(s, l, id, epoch) },
+		OnAttempt:  func(a conn.Attempt) { r.listenFailed(l, a.Err, false) },
+	})
+	r.listenFailed(l, explain(err), true)
+}
+
+// listenMessage asks the server that is there for all that is wanted and that it
+// offers.
+func (r *restorer) listenMessage(s *session, l *listening, id int64, epoch uint64) (m conn.Message, err error) {
+	p := s.peer.Load()
+	if p.incarnation.Epoch() != epoch {
+		return m, conn.ErrStale
+	}
+	uris := r.uris()
+	r.mu.Lock()
+	l.id, l.epoch, l.granted, l.failed = id, epoch, nil, nil
+	r.mu.Unlock()
+	params := &protocol.ListenParams{}
+	filter, offered := &params.Notifications, &p.server.Capabilities
+	if s.events.wanted() {
+		filter.ToolsListChanged = offered.Has("tools.listChanged")
+		filter.PromptsListChanged = offered.Has("prompts.listChanged")
+		filter.ResourcesListChanged = offered.Has("resources.listChanged")
+	}
+	if len(uris) > 0 && !offered.Has("resources.subscribe") {
+		err = &CapabilityError{Capability: "resources.subscribe"}
+	} else {
+		filter.ResourceSubscriptions = uris
+	}
+	lists := filter.ToolsListChanged || filter.PromptsListChanged || filter.ResourcesListChanged
+	switch {
+	case !p.modern(), !lists && len(uris) == 0:
+		return m, errNothingToReport
+	case !lists && err != nil:
+		return m, err
+	}
+	params.AddMeta(p.members)
+	m.Version = p.server.ProtocolVersion
+	m.Params, err = protocol.Marshal(params)
+	return m, err
+}
+
+// listenFailed notes why an attempt has ended, or all of it is over.
+func (r *restorer) listenFailed(l *listening, err error, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.granted, l.over = nil, over
+	if l.failed = err; err == nil {
+		l.failed = errors.New("client: the server ended the subscription")
+	}
+	r.signal()
+}
+
+// signal wakes those who wait for a change of the listening. The lock is held.
+func (r *restorer) signal() {
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// acknowledged takes what a server grants. Between a loss of the stream and the
+// acknowledgement something may have changed that nobody reported, so everything
+// that is granted counts as changed. A Restored says the same of a new server.
+func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
+	var params protocol.AcknowledgedParams
+	var id jsonrpc.ID
+	if protocol.Unmarshal(in.Params, &params) != nil || protocol.Unmarshal(params.Meta[protocol.MetaSubscriptionID], &id) != nil {
+		return
+	}
+	number, _ := id.Int64()
+	granted := params.Notifications
+	r.mu.Lock()
+	l := r.listening
+	if l == nil || l.id != number || l.epoch != in.Epoch {
+		r.mu.Unlock()
+		return // of one that was replaced
+	}
+	l.granted = &granted
+	seamless := false
+	if old := r.replaced; old != nil {
+		seamless = old.granted != nil && old.epoch == in.Epoch
+		old.cancel()
+		r.replaced = nil
+	}
+	seamless = seamless || r.known == nil || r.known.incarnation.Epoch() != in.Epoch // Restored will say so
+	r.signal()
+	r.mu.Unlock()
+	if seamless {
+		return
+	}
+	for _, list := range []struct {
+		granted bool
+		event   Event
+	}{
+		{granted.ToolsListChanged, &ToolsChanged{}},
+		{granted.PromptsListChanged, &PromptsChanged{}},
+		{granted.ResourcesListChanged, &ResourcesChanged{}},
+	} {
+		if list.granted {
+			s.events.push(list.event, false)
+		}
+	}
+	for _, uri := range granted.ResourceSubscriptions {
+		r.updated(uri)
+		s.events.push(&ResourceUpdated{URI: uri}, false)
+	}
+}
+
+// awaitGrant waits until the server p has acknowledged the newest listening, and
+// reports an error if it does not grant a resource. An empty uri asks for none.
+func (r *restorer) awaitGrant(ctx context.Context, s *Session, p *peer, uri string) error {
+	for {
+		status := s.conn.Status()
+		r.mu.Lock()
+		l := r.listening
+		if r.changed == nil {
+			r.changed = make(chan struct{})
+		}
+		changed, granted, failed := r.changed, l.granted, l.failed
+		if l.epoch != p.incarnation.Epoch() { // it was not put to this server yet
+			granted = nil
+			if !l.over {
+				failed = nil
+			}
+		}
+		r.mu.Unlock()
+		switch {
+		case granted != nil && (uri == "" || slices.Contains(granted.ResourceSubscriptions, uri)):
+			return nil
+		case granted != nil:
+			return fmt.Errorf("client: the server does not grant reports of %.200q", uri)
+		case !p.isCurrent(status):
+			return ErrStale
+		case failed != nil:
+			return failed
+		}
+		select {
+		case <-changed:
+		case <-status.Changed():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func restoreListening(ctx context.Context, s *Session, p *peer) []error {
+	r := &s.restore
+	if !p.modern() || !s.events.wanted() && len(r.uris()) == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	r.listen(s.session, false)
+	awaits := r.known != p // the Restored of p waits for the acknowledgement
+	r.mu.Unlock()
+	if !awaits {
+		return nil
+	}
+	if err := r.awaitGrant(ctx, s, p, ""); err != nil && !errors.Is(err, errNothingToReport) {
+		return []error{fmt.Errorf("reports of changes: %w", err)}
+	}
+	return nil
+}
