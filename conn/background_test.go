@@ -13,10 +13,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// What runs beside a Conn outlives its links and its Runs, and not the Conn.
+// A background function outlives its links and its Runs, and not the Conn.
 //
 // Guarantees: G-0009.9
-func TestCompanionEndsWithItsConn(t *testing.T) {
+func TestBackgroundFunctionEndsWithItsConn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var over atomic.Int64
 		c := conn.New(opening(fresh), conn.Options{})
@@ -41,14 +41,14 @@ func TestCompanionEndsWithItsConn(t *testing.T) {
 		if err := <-r.ended; err != nil || over.Load() != 2 {
 			t.Errorf("Run: %v, %d of 2 are over", err, over.Load())
 		}
-		if c.Go("late", func(context.Context) { t.Error("it runs beside a Conn that is closed") }) {
+		if c.Go("late", func(context.Context) { t.Error("it runs although the Conn is closed") }) {
 			t.Error("a Conn that is closed has taken it")
 		}
 	})
 }
 
 // Guarantees: G-0009.9
-func TestCompanionThatStaysIsNamed(t *testing.T) {
+func TestBackgroundFunctionThatGoesOnIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		release, began := make(chan struct{}), time.Now()
 		r := scripted(t, &script{}, conn.Options{})
@@ -68,7 +68,7 @@ func TestCompanionThatStaysIsNamed(t *testing.T) {
 }
 
 // Guarantees: G-0009.9
-func TestCompanionOfAConnWhoseLoopPanicsForGood(t *testing.T) {
+func TestBackgroundFunctionOfAConnThatPanicsForGood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		over := false
 		s := &script{onSend: func(*script, transport.Outbound) error { panic("send") }}
@@ -83,7 +83,7 @@ func TestCompanionOfAConnWhoseLoopPanicsForGood(t *testing.T) {
 }
 
 // Guarantees: G-0009.9
-func TestCompanionThatPanicsIsTold(t *testing.T) {
+func TestPanicOfABackgroundFunctionIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		told := panics{}
 		r := scripted(t, &script{}, conn.Options{Hooks: told.hooks()})
@@ -99,11 +99,11 @@ func TestCompanionThatPanicsIsTold(t *testing.T) {
 	})
 }
 
-// An interruption is no reason to wait for what runs beside the Conn, nor to name
+// An interruption is no reason to wait for background functions, nor to name
 // it.
 //
 // Guarantees: G-0009.9
-func TestInterruptionDoesNotNameCompanions(t *testing.T) {
+func TestInterruptionDoesNotNameBackgroundFunctions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := conn.New(opening(fresh), conn.Options{})
 		c.Go("watching", func(ctx context.Context) { <-ctx.Done() })

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -293,6 +294,35 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			if err := <-ended; err != nil || !errors.Is(c.Status().Reason, why) {
 				t.Errorf("after %v: %v, %v", busy, err, c.Status().Reason)
 			}
+		}
+	})
+}
+
+// Short bursts of calls come just when both loops park, over and over. Each call
+// is answered, and both Conns park again.
+//
+// Guarantees: G-0001.13, G-0001.16
+func TestCallsThatComeWhileTheLoopParks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		before := goroutines()
+		p := connect(t, handler{"m": echo}, conn.Options{})
+		p.ready()
+		for round := range 300 {
+			<-time.NewTimer(100*time.Millisecond + time.Duration(round%3-1)).C // the tick comes now, has come, or will come
+			var callers sync.WaitGroup
+			for range 1 + round%4 {
+				callers.Go(func() {
+					got, err := p.client.Call(t.Context(), conn.Request{Method: "m", Params: json.RawMessage(`[7]`)})
+					if err != nil || string(got) != `[7]` {
+						t.Errorf("round %d: got %s, %v", round, got, err)
+					}
+				})
+			}
+			callers.Wait()
+		}
+		pass(time.Second)
+		if now := goroutines() - before; now != 2 { // each waits in Run
+			t.Errorf("%d goroutines are left", now)
 		}
 	})
 }

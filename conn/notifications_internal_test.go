@@ -149,7 +149,7 @@ func TestTooLargeANotificationGoesItself(t *testing.T) {
 // each key the newest is handled, unless only it could be shed.
 //
 // Guarantees: G-0004.5, G-0006.2, G-0006.3
-func TestNoticesAgainstAModel(t *testing.T) {
+func TestNotificationsAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := queue(rt, rapid.IntRange(1, 6).Draw(rt, "bound"), rapid.IntRange(1, 20).Draw(rt, "bytes"))
 		newest, place := map[string]string{}, map[string]int{}
