@@ -20,7 +20,9 @@ func (l *loop) leave() {
 	c.options.Wheel.unset(l)
 	stop(l.timer)
 	stop(l.patience)
-	l.workers.dismiss()
+	if l.buffers != nil {
+		l.workers.dismiss()
+	}
 	c.counters.depths.clear()
 	c.running.Store(nil)
 	close(l.ended)
@@ -28,6 +30,7 @@ func (l *loop) leave() {
 
 // close ends a Conn whose core has finished, and returns what Run returns.
 func (l *loop) close() error {
+	l.unpark()
 	for l.batch = l.mailbox.close(); len(l.batch) > 0; {
 		ev := &l.batch[0]
 		l.batch = l.batch[1:]
@@ -99,6 +102,7 @@ func (l *loop) isLast() bool {
 // settles every caller, ends everything that the loop has begun, and closes the
 // link. An initiator can be started again, unless it was stopping.
 func (l *loop) breakOff(why Reason) error {
+	l.unpark()
 	c, to, grace := l.conn, Starting, l.conn.options.StopGrace
 	last := l.isLast()
 	if last {

@@ -113,7 +113,6 @@ type loop struct {
 
 	incarnation *Incarnation // the present one; nil before the first
 	tasks       tasks
-	workers     workers
 	hooks       *hookQueue // nil before the first event for a hook
 
 	timer   *time.Timer       // posts a tick; nil before the first deadline
@@ -124,13 +123,9 @@ type loop struct {
 	hearing transport.Hearing // the present link; nil unless it counts the bytes it receives
 	heard   uint64            // that count, when the loop last looked
 
-	batch       []event  // taken from the mailbox, not stepped yet
-	spare       []event  // for the mailbox to fill
-	current     *event   // being stepped; nil between steps
-	unperformed []effect // of the present step
-	returned    []event  // what the link did not take, for the core
-	moved       bool     // the link has taken something since it was last busy
-	crowded     bool     // notifications that wait have become many in this step
+	*buffers      // nil while the loop is parked
+	moved    bool // the link has taken something since it was last busy
+	crowded  bool // notifications that wait have become many in this step
 
 	interruption error       // set: the loop ends without closing the Conn for good
 	finished     bool        // the core has no more work
@@ -139,13 +134,38 @@ type loop struct {
 	closeErr     error       // of the link that was closed last
 }
 
+// buffers are what only a busy loop needs.
+type buffers struct {
+	batch       []event  // taken from the mailbox, not stepped yet
+	spare       []event  // for the mailbox to fill
+	current     *event   // being stepped; nil between steps
+	unperformed []effect // of the present step
+	returned    []event  // what the link did not take, for the core
+	workers     workers
+}
+
+// forMailbox returns the events that the mailbox may fill.
+func (b *buffers) forMailbox() []event {
+	if b == nil {
+		return nil
+	}
+	return b.spare
+}
+
+// unpark gives the loop its buffers back.
+func (l *loop) unpark() {
+	if l.buffers == nil {
+		l.buffers = new(buffers)
+	}
+}
+
 // sharedMachines are created when the first Conn runs, and never changed.
 var sharedMachines = sync.OnceValue(newMachines)
 
 func newLoop(c *Conn, ctx context.Context) *loop {
 	l := &loop{
 		conn: c, ctx: context.WithValue(context.WithoutCancel(ctx), servedBy{}, c),
-		ended: make(chan struct{}),
+		ended: make(chan struct{}), buffers: new(buffers),
 	}
 	l.core = newCore(c.role, sharedMachines(), &c.options, guarded{c.options.Dialect, l.reportPanic})
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
@@ -220,10 +240,11 @@ func (l *loop) work() (next <-chan struct{}, over bool, err error) {
 	for !l.finished || len(l.tasks) > 0 && !l.overdue {
 		l.arm()
 		woken := l.woken
-		events := l.mailbox.take(l.spare)
+		events := l.mailbox.take(l.forMailbox())
 		if len(events) == 0 {
 			return woken, false, nil
 		}
+		l.unpark()
 		if l.stepAll(events); l.interruption != nil {
 			return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
 		}
@@ -264,12 +285,12 @@ func (l *loop) stepAll(events []event) {
 
 // park gives up the memory that only a busy loop needs.
 func (l *loop) park() {
-	l.spare, l.batch = nil, nil
+	l.workers.dismiss()
+	l.buffers = nil
 	if l.core.deadline() == 0 {
 		stop(l.timer)
 		l.timer, l.armed = nil, 0
 	}
-	l.workers.dismiss()
 	if len(l.tasks) == 0 {
 		l.tasks = nil
 	}

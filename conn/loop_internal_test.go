@@ -24,11 +24,11 @@ func TestParkedLoopKeepsNothing(t *testing.T) {
 		for _, wait := range []time.Duration{2 * lingering, 10 * c.options.TombstoneSweep} {
 			pass(wait)
 			for name, kept := range map[string]bool{
-				"events":   l.spare != nil || l.batch != nil || l.mailbox.events != nil,
+				"events":   l.mailbox.events != nil,
+				"buffers":  l.buffers != nil,
 				"effects":  l.core.out != nil,
 				"requests": l.core.pending.byID != nil || l.core.pending.free != nil || l.core.incoming.serving != nil,
 				"tasks":    l.tasks != nil,
-				"workers":  l.workers.idle != nil,
 				"a wait":   l.woken != nil || l.mailbox.running,
 				"a timer":  l.timer != nil && l.core.tombstones.len() == 0,
 			} {

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -38,7 +39,9 @@ func openSession(b *testing.B, h http.Handler) {
 	}
 }
 
+// inUse waits until idle connections have parked, 100 ms after their last event.
 func inUse() (bytes, goroutines int) {
+	<-time.NewTimer(time.Second).C
 	runtime.GC()
 	runtime.GC()
 	var stats runtime.MemStats
