@@ -22,7 +22,8 @@ import (
 // received on the other, perhaps through other processes. It may be called
 // hundreds of times. LinkContract closes both links; when they are closed and
 // open's clean-ups have run, no goroutine may be left. Frames are JSON-RPC
-// notifications, sent on Main and to arrive there. A link must
+// notifications, sent on Main and to arrive there,
+// and one frame that is not JSON, which the peer may refuse. A link must
 // say that it is busy before 64 MiB were sent to a peer without credit.
 //
 // Guarantees: G-0014.1, G-0014.2, G-0014.3, G-0014.4, G-0014.5, G-0014.6,
