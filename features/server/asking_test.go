@@ -457,7 +457,8 @@ func TestWhatARerunReturnsWithoutAnAnswerIsDropped(t *testing.T) {
 	}, server.Asks(server.Reruns, forms))
 	var asked atomic.Int64
 	server.AddTool(s, protocol.Tool{Name: "changes"}, func(ctx context.Context, _ struct{}) (string, error) {
-		return "", server.Confirm(ctx, fmt.Sprint("It is number ", asked.Add(1)))
+		_ = server.Confirm(ctx, fmt.Sprint("It is number ", asked.Add(1)))
+		return "went on", nil
 	}, server.Asks(server.Reruns, forms))
 	server.AddTool(s, protocol.Tool{Name: "keys"}, func(ctx context.Context, _ struct{}) (string, error) {
 		if _, err := server.Ask(ctx, named("a")); err != nil {
@@ -546,6 +547,13 @@ func TestCallsThatWaitAreBounded(t *testing.T) {
 		}
 		if got := third.round("one waits", ""); got.Error != nil {
 			t.Errorf("a place is free again: got %+v", got.Error)
+		}
+		pass(11 * time.Minute) // all of them expire
+		synctest.Wait()
+		for _, w := range []*wire{one, other, third} {
+			if got := w.round("one waits", ""); got.Error != nil {
+				t.Errorf("places are free again: got %+v", got.Error)
+			}
 		}
 		srv.Close(context.Background())
 	})
@@ -780,6 +788,24 @@ func TestCallsKeepTheirName(t *testing.T) {
 				}
 				mu.Unlock()
 			}
+		})
+	}
+}
+
+// Guarantees: G-0031.4
+func TestStatesExpire(t *testing.T) {
+	for _, name := range []string{"one reruns", "explicit"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := new(shop)
+			srv := s.server(server.Options{})
+			w := dial(t, srv)
+			first := w.round(name, "")
+			pass(10*time.Minute + time.Second)
+			s.runs.Store(0)
+			if got := w.round(name, again(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "expired") || s.runs.Load() != 0 {
+				t.Errorf("%s: got %+v", name, got)
+			}
+			srv.Close(context.Background())
 		})
 	}
 }

@@ -80,7 +80,7 @@ func (c *call) checkHeaders(params []headerParam, arguments json.RawMessage) err
 		return nil
 	}
 	for _, p := range params {
-		value, present := argument(arguments, p.path)
+		value, isText, present := argument(arguments, p.path)
 		name := "Mcp-Param-" + p.header
 		sent := c.Origin.Header(name)
 		switch {
@@ -88,7 +88,7 @@ func (c *call) checkHeaders(params []headerParam, arguments json.RawMessage) err
 		case !present || sent == "":
 			return refuse(protocol.CodeHeaderMismatch, "%s: header and argument have to be there both", name)
 		default:
-			if text, ok := decodeHeader(sent); !ok || !sameValue(text, value) {
+			if text, ok := decodeHeader(sent); !ok || text != value && (isText || !sameNumber(text, value)) {
 				return refuse(protocol.CodeHeaderMismatch, "%s: the header differs from the argument", name)
 			}
 		}
@@ -98,23 +98,24 @@ func (c *call) checkHeaders(params []headerParam, arguments json.RawMessage) err
 
 // argument returns the text of an argument that is mirrored. One that is null
 // counts as absent.
-func argument(raw json.RawMessage, path []string) (text string, present bool) {
+func argument(raw json.RawMessage, path []string) (text string, isText, present bool) {
 	for _, name := range path {
 		var members map[string]json.RawMessage
 		if protocol.Unmarshal(raw, &members) != nil {
-			return "", false
+			return "", false, false
 		}
 		if raw, present = members[name]; !present {
-			return "", false
+			return "", false, false
 		}
 	}
 	switch jsontext.Value(raw).Kind() {
 	case '"':
-		return text, protocol.Unmarshal(raw, &text) == nil
+		err := protocol.Unmarshal(raw, &text)
+		return text, true, err == nil
 	case '0', 't', 'f':
-		return string(raw), true
+		return string(raw), false, true
 	default:
-		return "", false
+		return "", false, false
 	}
 }
 
@@ -131,11 +132,8 @@ func decodeHeader(sent string) (text string, ok bool) {
 	return string(raw), err == nil
 }
 
-// sameValue compares texts, and numbers by their value.
-func sameValue(header, value string) bool {
-	if header == value {
-		return true
-	}
+// sameNumber compares numbers by their value.
+func sameNumber(header, value string) bool {
 	a, errA := strconv.ParseFloat(header, 64)
 	b, errB := strconv.ParseFloat(value, 64)
 	return errA == nil && errB == nil && a == b

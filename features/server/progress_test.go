@@ -3,7 +3,9 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -35,4 +37,35 @@ func TestProgressGoesToThoseWhoAsk(t *testing.T) {
 			w.want(fragment)
 		}
 	}
+}
+
+// A handler's goroutine that outlives it reports to nobody.
+func TestNothingIsReportedAfterTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answered := make(chan struct{})
+		s := newServer(server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+			for i := range 100 { // in one go: some may be left out, and the last is not
+				server.Progress(ctx, i+1, 100, "")
+			}
+			server.Progress(ctx, 50, 100, "backwards")
+			go func() {
+				<-answered
+				server.Progress(ctx, 101, 0, "late")
+			}()
+			return "done", nil
+		})
+		w := dial(t, s)
+		w.initialize(protocol.Version20251125)
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":1}}}`)
+		frame, last := w.next(), ""
+		for ; !strings.Contains(frame, `"id":1`); frame = w.next() {
+			last = frame
+		}
+		if !strings.Contains(last, `"progress":100`) {
+			t.Errorf("the last report is %s", last)
+		}
+		close(answered)
+		w.wantNothing()
+	})
 }
