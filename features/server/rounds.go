@@ -4,16 +4,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
@@ -138,6 +134,62 @@ func (rs *rounds) spend(ctx context.Context, st *state) (bool, error) {
 	return true, nil
 }
 
+// enter takes a place. The oldest parked call of a client gives way to its newest.
+func (rs *rounds) enter(w *waiting) error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.ctx.Err() != nil {
+		return refuse(jsonrpc.CodeInternalError, "shutting down")
+	}
+	mine := 0
+	var oldest *waiting
+	for other := range rs.waiting {
+		if other.client != w.client {
+			continue
+		}
+		mine++
+		if other.parked && (oldest == nil || other.since < oldest.since) {
+			oldest = other
+		}
+	}
+	full := len(rs.waiting) >= rs.options.MaxWaiting || rs.bytes+w.size > rs.options.MaxWaitingBytes
+	if (full || mine >= rs.options.MaxWaitingPerClient) && oldest != nil {
+		rs.release(oldest)
+		oldest.cancel(fmt.Errorf("%w: newer calls of the client took its place", ErrUnanswered))
+		mine--
+		full = rs.bytes+w.size > rs.options.MaxWaitingBytes
+	}
+	if full || mine >= rs.options.MaxWaitingPerClient {
+		return refuse(jsonrpc.CodeInternalError, "overloaded: %d calls wait for their clients", len(rs.waiting))
+	}
+	rs.arrivals++
+	w.since = rs.arrivals
+	rs.waiting[w] = struct{}{}
+	rs.bytes += w.size
+	rs.running.Add(1)
+	return nil
+}
+
+// release gives a place back. The caller holds the mutex.
+func (rs *rounds) release(w *waiting) {
+	if w.over {
+		return
+	}
+	w.over = true
+	rs.unpark(w)
+	delete(rs.waiting, w)
+	rs.bytes -= w.size
+}
+
+// unpark makes a ticket void. The caller holds the mutex.
+func (rs *rounds) unpark(w *waiting) {
+	if w.parked {
+		w.parked = false
+		delete(rs.tickets, w.ticket)
+		w.timer.Stop()
+	}
+}
+
 // close ends all waiting, and waits for the handlers until ctx ends.
 func (rs *rounds) close(ctx context.Context) error {
 	rs.end(fmt.Errorf("%w: %w", ErrUnanswered, ErrClosed))
@@ -163,298 +215,4 @@ func (rs *rounds) close(ctx context.Context) error {
 		slices.Sort(names)
 		return &conn.StuckError{Tasks: names}
 	}
-}
-
-// converse runs a feature whose handler may ask. It returns the handler's result,
-// or what the client has to answer first.
-func (c *call) converse(ctx context.Context, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
-	if c.asked == nil {
-		c.asked = new(asked)
-	}
-	if of.asks != nil {
-		if err := of.asks.can(c.Client); err != nil {
-			return nil, nil, err
-		}
-	}
-	if c.modern {
-		return c.converseModern(ctx, of, given, about, run)
-	}
-	if of.asks == nil {
-		result, err := run(ctx)
-		if err == nil || !requiresInput(err) {
-			return result, nil, err
-		}
-		result, err = c.goOn(ctx, of, result, err, run)
-		return result, nil, err
-	}
-	result, err := c.converseLegacy(ctx, of, run)
-	return result, nil, err
-}
-
-// converseLegacy runs a feature in place: its questions are requests.
-func (c *call) converseLegacy(ctx context.Context, of *settings, run func(context.Context) (any, error)) (any, error) {
-	limit := c.peer.server.rounds.options.CallExpiry
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: the call took longer than %v", ErrUnanswered, limit))
-	defer cancel()
-	var result any
-	var err error
-	if of.asks.how == Waits {
-		c.asked.asker = &direct{call: c}
-		result, err = run(ctx)
-	} else {
-		a := &rerun{call: c}
-		c.asked.asker = a
-		questions := &direct{call: c}
-		for result, err = a.run(ctx, run); len(a.open) > 0; result, err = a.run(ctx, run) {
-			answers, err := questions.ask(ctx, a.open)
-			if err != nil {
-				return nil, err
-			}
-			a.before.give(answers)
-		}
-	}
-	if err != nil && requiresInput(err) {
-		return c.goOn(ctx, of, result, err, run)
-	}
-	return result, err
-}
-
-// goOn answers a legacy handler that returns InputRequired, and runs it again.
-func (c *call) goOn(ctx context.Context, of *settings, result any, err error, run func(context.Context) (any, error)) (any, error) {
-	questions := &direct{call: c}
-	for {
-		var required *InputRequired
-		if !errors.As(err, &required) {
-			return result, err
-		}
-		if len(required.Requests) == 0 {
-			return nil, errors.New("busy, try again")
-		}
-		questions.before = askedBefore{} // a key is another question's in the next round
-		answers, failed := questions.ask(ctx, required.Requests)
-		if failed != nil {
-			return nil, failed
-		}
-		c.Answers = answers
-		if c.asked.state, failed = required.state(); failed != nil {
-			return nil, failed
-		}
-		result, err = run(ctx)
-	}
-}
-
-// state returns the handler's own state; nil if there is none.
-func (r *InputRequired) state() (json.RawMessage, error) {
-	if r.State == nil {
-		return nil, nil
-	}
-	return protocol.Marshal(r.State)
-}
-
-// converseModern serves one round.
-func (c *call) converseModern(ctx context.Context, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
-	rs := &c.peer.server.rounds
-	st := &state{Round: 0, End: time.Now().Add(rs.options.CallExpiry).Unix()}
-	answers := given.InputResponses
-	if given.RequestState != nil {
-		var err error
-		if st, err = rs.sealer.open(c, about, *given.RequestState); err != nil {
-			return nil, nil, err
-		}
-		answers = make(protocol.InputResponses)
-		for key, answer := range given.InputResponses {
-			if _, asked := st.Asked[key]; asked && st.Answers[key] == nil {
-				answers[key] = answer
-			}
-		}
-		if err := checkKinds(ctx, answers); err != nil {
-			return nil, nil, err
-		}
-		c.asked.id = st.Call
-	}
-	waits := of.asks != nil && of.asks.how == Waits
-	switch {
-	case waits && given.RequestState == nil:
-		return rs.start(ctx, c, about, answers, run)
-	case st.Node != "" && (!waits || st.Node != rs.node):
-		return nil, nil, refuseState("the call waits on another node, or is over: make it anew")
-	case st.Node != "":
-		return rs.resume(ctx, c, about, st, answers)
-	case given.RequestState != nil:
-		if first, err := rs.spend(ctx, st); err != nil || !first {
-			return nil, nil, refuseState("the requestState was used: the call is over, make it anew")
-		}
-	}
-	a := &rerun{call: c, before: askedBefore{digests: st.Asked, answers: st.Answers}}
-	a.before.give(answers)
-	c.Answers, c.asked.state = answers, st.Own
-	var result any
-	var err error
-	if of.asks != nil && !waits {
-		c.asked.asker = a
-		result, err = a.run(ctx, run)
-	} else {
-		result, err = run(ctx)
-	}
-	next := &state{Call: c.CallID(), Round: st.Round, End: st.End}
-	var required *InputRequired
-	switch {
-	case errors.As(err, &required):
-		return c.require(about, next, required)
-	case len(a.open) > 0:
-		next.Asked, next.Answers = a.before.digests, a.answered()
-		return c.ask(about, next, a.open)
-	default:
-		return result, nil, err
-	}
-}
-
-// checkKinds refuses answers that fit no question at all, before a state is spent.
-func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
-	for key, answer := range answers {
-		switch answer := answer.(type) {
-		case *protocol.UnknownInputResponse:
-			return refuse(jsonrpc.CodeInvalidParams, "%v", &AnswerError{key, errors.New("it is no answer to any question")})
-		case *protocol.ElicitResult:
-			if err := checkElicited(ctx, &protocol.ElicitParams{}, answer); err != nil {
-				return refuse(jsonrpc.CodeInvalidParams, "%v", &AnswerError{key, err})
-			}
-		}
-	}
-	return nil
-}
-
-// require ends a round with what the handler returned.
-func (c *call) require(about subject, next *state, required *InputRequired) (any, *protocol.InputRequired, error) {
-	if len(required.Requests) == 0 && required.State == nil {
-		return nil, nil, refuse(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
-	}
-	if err := canBeAsked(c.Client, required.Requests); err != nil {
-		return nil, nil, err
-	}
-	asked := new(askedBefore)
-	if _, err := asked.take(required.Requests); err != nil {
-		return nil, nil, err
-	}
-	next.Asked = asked.digests
-	var err error
-	if next.Own, err = required.state(); err != nil {
-		return nil, nil, err
-	}
-	return c.ask(about, next, required.Requests)
-}
-
-// ask ends a round with questions.
-func (c *call) ask(about subject, next *state, open protocol.InputRequests) (any, *protocol.InputRequired, error) {
-	rs := &c.peer.server.rounds
-	if next.Round++; next.Round > rs.options.MaxRounds {
-		return nil, nil, refuse(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
-	}
-	if next.ID == nil {
-		next.ID = make([]byte, 16)
-		_, _ = rand.Read(next.ID) // never fails
-	}
-	next.Until = time.Now().Add(rs.options.Expiry).Unix()
-	sealed, err := rs.sealer.seal(c, about, next)
-	if err != nil {
-		return nil, nil, err
-	}
-	return nil, &protocol.InputRequired{InputRequests: open, RequestState: &sealed}, nil
-}
-
-// A rerun is an asker for one round of a feature that Reruns.
-type rerun struct {
-	call *call
-
-	mu     sync.Mutex
-	before askedBefore            // of all rounds
-	now    askedBefore            // of this run
-	number int                    // of questions in this run
-	open   protocol.InputRequests // asked in this run, not answered
-	broken error                  // ends the call, whatever the handler returns
-	end    context.CancelCauseFunc
-}
-
-// run runs the handler once, from its start.
-func (a *rerun) run(ctx context.Context, run func(context.Context) (any, error)) (any, error) {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	a.mu.Lock()
-	a.now, a.number, a.open, a.end = askedBefore{}, 0, nil, end
-	a.mu.Unlock()
-	result, err := run(ctx)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.broken != nil {
-		a.open = nil
-		return nil, a.broken
-	}
-	return result, err
-}
-
-func (a *rerun) nextKey() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.number++
-	return fmt.Sprint(a.number)
-}
-
-func (a *rerun) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.broken != nil || len(a.open) > 0 {
-		return nil, cmp.Or(a.broken, ErrInputRequired)
-	}
-	if err := canBeAsked(a.call.Client, asked); err != nil {
-		return nil, err
-	}
-	if _, err := a.now.take(asked); err != nil {
-		return nil, err
-	}
-	open, err := a.before.take(asked)
-	if err != nil { // in another round it was another question
-		return nil, a.stop(refuse(jsonrpc.CodeInternalError, "the handler asks differently when it runs again: %v", err))
-	}
-	for key, q := range asked {
-		if answer, ok := a.before.answers[key]; ok {
-			if err := checkAnswer(ctx, key, q, answer); err != nil {
-				return nil, a.stop(err)
-			}
-		}
-	}
-	if len(open) > 0 {
-		a.open = open
-		a.end(ErrInputRequired)
-		return nil, ErrInputRequired
-	}
-	return a.before.to(asked), nil
-}
-
-// stop ends the call with an error of its own.
-func (a *rerun) stop(err error) error {
-	a.broken = err
-	a.end(err)
-	return err
-}
-
-// answered returns the answers to what was asked, and no others.
-func (a *rerun) answered() protocol.InputResponses {
-	all := make(protocol.InputResponses)
-	for key := range a.before.digests {
-		if answer, ok := a.before.answers[key]; ok {
-			all[key] = answer
-		}
-	}
-	return all
-}
-
-// clientKey names the client of a modern call, as well as that is known.
-func (c *call) clientKey() any {
-	if c.Origin.Identity != "" {
-		return c.Origin.Identity
-	}
-	if host, _, err := net.SplitHostPort(c.Origin.RemoteAddr); err == nil {
-		return "address " + host
-	}
-	return c.peer
 }

@@ -107,62 +107,6 @@ func (rs *rounds) start(ctx context.Context, c *call, about subject, early proto
 	return w.await(ctx, c)
 }
 
-// enter takes a place. The oldest parked call of a client gives way to its newest.
-func (rs *rounds) enter(w *waiting) error {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if rs.ctx.Err() != nil {
-		return refuse(jsonrpc.CodeInternalError, "shutting down")
-	}
-	mine := 0
-	var oldest *waiting
-	for other := range rs.waiting {
-		if other.client != w.client {
-			continue
-		}
-		mine++
-		if other.parked && (oldest == nil || other.since < oldest.since) {
-			oldest = other
-		}
-	}
-	full := len(rs.waiting) >= rs.options.MaxWaiting || rs.bytes+w.size > rs.options.MaxWaitingBytes
-	if (full || mine >= rs.options.MaxWaitingPerClient) && oldest != nil {
-		rs.release(oldest)
-		oldest.cancel(fmt.Errorf("%w: newer calls of the client took its place", ErrUnanswered))
-		mine--
-		full = rs.bytes+w.size > rs.options.MaxWaitingBytes
-	}
-	if full || mine >= rs.options.MaxWaitingPerClient {
-		return refuse(jsonrpc.CodeInternalError, "overloaded: %d calls wait for their clients", len(rs.waiting))
-	}
-	rs.arrivals++
-	w.since = rs.arrivals
-	rs.waiting[w] = struct{}{}
-	rs.bytes += w.size
-	rs.running.Add(1)
-	return nil
-}
-
-// release gives a place back. The caller holds the mutex.
-func (rs *rounds) release(w *waiting) {
-	if w.over {
-		return
-	}
-	w.over = true
-	rs.unpark(w)
-	delete(rs.waiting, w)
-	rs.bytes -= w.size
-}
-
-// unpark makes a ticket void. The caller holds the mutex.
-func (rs *rounds) unpark(w *waiting) {
-	if w.parked {
-		w.parked = false
-		delete(rs.tickets, w.ticket)
-		w.timer.Stop()
-	}
-}
-
 // handlerOver notes that the handler has returned. If nobody waits for it, the
 // outcome is kept for the next round until the question expires.
 func (rs *rounds) handlerOver(w *waiting) {

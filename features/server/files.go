@@ -1,0 +1,158 @@
+package server
+
+import (
+	"context"
+	"io/fs"
+	"mime"
+	"net/url"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// FilesOptions configure AddFiles. The zero value of each field means its default.
+type FilesOptions struct {
+	MaxBytes int64                    // of one file; larger ones are not served; 8 MiB
+	Hidden   bool                     // serve also names that begin with a dot
+	MIMEType func(name string) string // nil: by the extension
+}
+
+// A folder is what AddFiles was given.
+type folder struct {
+	base    string // ends with a slash
+	files   fs.FS
+	options FilesOptions
+}
+
+// mostFiles bounds how many files of one folder are listed.
+const mostFiles = protocol.MaxPageItems
+
+// AddFiles offers every file of an fs.FS, such as an embed.FS or the FS of an
+// os.Root, as a resource whose URI is base and the file's path. The files are
+// looked up when a client lists or reads them, up to 10,000 of them. AddFiles
+// refuses os.DirFS, since that follows symbolic links out of its directory: use
+// os.OpenRoot. It panics when base is not an absolute URI.
+func (s *Server) AddFiles(base string, files fs.FS, o FilesOptions) {
+	defer prefix("files", base)
+	if parsed, err := url.Parse(base); err != nil || !parsed.IsAbs() {
+		panic("the base is not an absolute URI")
+	}
+	if files == nil || reflect.TypeOf(files).String() == "os.dirFS" {
+		panic("os.DirFS follows links out of its directory: use the FS of os.OpenRoot")
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 8 << 20
+	}
+	if o.MIMEType == nil {
+		o.MIMEType = func(name string) string { return mime.TypeByExtension(path.Ext(name)) }
+	}
+	added := &folder{strings.TrimSuffix(base, "/") + "/", files, o}
+	s.mu.Lock()
+	var folders []*folder
+	if old := s.folders.Load(); old != nil {
+		folders = slices.Clone(*old)
+	}
+	folders = append(folders, added)
+	s.folders.Store(&folders)
+	s.mu.Unlock()
+	s.resources.use()
+	s.listeners.changed(resourcesChanged)
+}
+
+// withFiles returns a catalog of resources and files.
+func withFiles(resources *catalog[*resource], folders []*folder) (*catalog[*resource], error) {
+	merged := &catalog[*resource]{byName: make(map[string]*resource)}
+	for _, f := range folders {
+		if err := f.walk(func(r *resource) { merged.byName[r.definition.URI] = r }); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range resources.all() {
+		merged.byName[r.definition.URI] = r
+	}
+	for uri := range merged.byName {
+		merged.names = append(merged.names, uri)
+	}
+	slices.Sort(merged.names)
+	return merged, nil
+}
+
+func (f *folder) walk(each func(*resource)) error {
+	found := 0
+	return fs.WalkDir(f.files, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name != "." && !f.options.Hidden && strings.HasPrefix(path.Base(name), "."):
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case !entry.Type().IsRegular():
+			return nil
+		case found == mostFiles:
+			return fs.SkipAll
+		}
+		info, err := entry.Info()
+		if err != nil || info.Size() > f.options.MaxBytes {
+			return nil // it is gone again, or is not served
+		}
+		found++
+		each(f.resource(name, info.Size()))
+		return nil
+	})
+}
+
+func (f *folder) resource(name string, size int64) *resource {
+	escaped := strings.Split(name, "/")
+	for i := range escaped {
+		escaped[i] = url.PathEscape(escaped[i])
+	}
+	r := &resource{definition: &protocol.Resource{
+		URI: f.base + strings.Join(escaped, "/"), Name: name, MIMEType: f.options.MIMEType(name), Size: &size,
+	}}
+	r.run = func(_ context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
+		raw, err := fs.ReadFile(f.files, name)
+		if err != nil {
+			return nil, ErrNotFound // the reason is the server's own
+		}
+		if int64(len(raw)) > f.options.MaxBytes {
+			return nil, refuse(jsonrpc.CodeInternalError, "the file is larger than %d bytes", f.options.MaxBytes)
+		}
+		contents := bytesOf(params.URI, r.definition.MIMEType, raw)
+		contents.MIMEType = r.definition.MIMEType
+		return &protocol.ReadResourceResult{Contents: protocol.ContentsOfResource{contents}}, nil
+	}
+	return r
+}
+
+// find finds the file of a URI. There is one way only to write each: names that
+// climb, hide a slash or differ in an escape are not found.
+func (f *folder) find(uri string) (*resource, error) {
+	rest, ok := strings.CutPrefix(uri, f.base)
+	if !ok {
+		return nil, ErrNotFound
+	}
+	name, err := url.PathUnescape(rest)
+	if err != nil || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\\x00") {
+		return nil, ErrNotFound
+	}
+	for element := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(element, ".") && !f.options.Hidden {
+			return nil, ErrNotFound
+		}
+	}
+	info, err := fs.Stat(f.files, name)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > f.options.MaxBytes || info.Name() != path.Base(name) {
+		return nil, ErrNotFound
+	}
+	r := f.resource(name, info.Size())
+	if r.definition.URI != uri {
+		return nil, ErrNotFound
+	}
+	return r, nil
+}

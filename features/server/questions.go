@@ -1,0 +1,365 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/protocol/schema"
+)
+
+// An asker stands behind the questions of one call.
+type asker interface {
+	// nextKey returns the number of the next question, as its key.
+	nextKey() string
+
+	// ask returns an answer for each question. Several calls wait for each other.
+	ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error)
+}
+
+func askerFrom(ctx context.Context) (asker, error) {
+	r := RequestFrom(ctx)
+	switch {
+	case r == nil || r.call == nil:
+		return nil, ErrNoRequest
+	case r.call.asked == nil || r.call.asked.asker == nil:
+		return nil, ErrNotAsking
+	default:
+		return r.call.asked.asker, nil
+	}
+}
+
+// askedBefore holds what a call has asked, and the answers that came.
+type askedBefore struct {
+	digests map[string]digest
+	answers protocol.InputResponses
+}
+
+// A digest tells questions apart.
+type digest [12]byte
+
+func digestOf(q protocol.InputRequest) (d digest, err error) {
+	raw, err := protocol.Marshal(q)
+	if err != nil {
+		return d, err
+	}
+	sum := sha256.Sum256(append(append([]byte(q.Method()), 0), raw...))
+	copy(d[:], sum[:])
+	return d, nil
+}
+
+// take notes questions, and returns those that have no answer yet. It fails with
+// ErrKeyUsed if a key belongs to another question.
+func (b *askedBefore) take(asked protocol.InputRequests) (open protocol.InputRequests, err error) {
+	if b.digests == nil {
+		b.digests = make(map[string]digest)
+	}
+	for key, q := range asked {
+		d, err := digestOf(q)
+		if err != nil {
+			return nil, err
+		}
+		if before, ok := b.digests[key]; ok && before != d {
+			return nil, fmt.Errorf("%w: %q", ErrKeyUsed, key)
+		}
+		b.digests[key] = d
+		if _, answered := b.answers[key]; !answered {
+			if open == nil {
+				open = make(protocol.InputRequests)
+			}
+			open[key] = q
+		}
+	}
+	return open, nil
+}
+
+// give notes answers.
+func (b *askedBefore) give(answers protocol.InputResponses) {
+	if b.answers == nil {
+		b.answers = make(protocol.InputResponses)
+	}
+	maps.Copy(b.answers, answers)
+}
+
+// to returns the answers to questions.
+func (b *askedBefore) to(asked protocol.InputRequests) protocol.InputResponses {
+	all := make(protocol.InputResponses, len(asked))
+	for key := range asked {
+		all[key] = b.answers[key]
+	}
+	return all
+}
+
+// checkAnswer reports what is wrong with an answer.
+func checkAnswer(ctx context.Context, key string, q protocol.InputRequest, answer protocol.InputResponse) error {
+	var problem error
+	switch q := q.(type) {
+	case *protocol.ElicitParams:
+		problem = checkElicited(ctx, q, answer)
+	case *protocol.CreateMessageParams:
+		if _, ok := answer.(*protocol.CreateMessageResult); !ok {
+			problem = errors.New("it is no message of a model")
+		}
+	case *protocol.ListRootsParams:
+		if _, ok := answer.(*protocol.ListRootsResult); !ok {
+			problem = errors.New("it is no list of roots")
+		}
+	}
+	if problem != nil {
+		return &AnswerError{key, problem}
+	}
+	return nil
+}
+
+func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protocol.InputResponse) error {
+	result, ok := answer.(*protocol.ElicitResult)
+	if !ok {
+		return errors.New("it is no answer to an elicitation")
+	}
+	switch result.Action {
+	case protocol.ElicitDecline, protocol.ElicitCancel:
+		return nil
+	case protocol.ElicitAccept:
+	default:
+		return fmt.Errorf("unknown action %q", shorten(result.Action, longestName))
+	}
+	if q.Mode == protocol.ElicitURL || len(q.RequestedSchema) == 0 {
+		return nil
+	}
+	form, err := schema.Compile(q.RequestedSchema)
+	if err != nil {
+		return err
+	}
+	if len(result.Content) == 0 {
+		result.Content = json.RawMessage("{}")
+	}
+	if err := form.Validate(ctx, result.Content); err != nil {
+		return errors.New(explain(err))
+	}
+	return nil
+}
+
+// canBeAsked reports with an UnsupportedError what the client lacks for a question.
+func canBeAsked(c *Client, asked protocol.InputRequests) error {
+	for _, q := range asked {
+		names := []string{"roots"}
+		switch q := q.(type) {
+		case *protocol.ElicitParams:
+			names = []string{"elicitation.form"}
+			if q.Mode == protocol.ElicitURL {
+				names = []string{"elicitation.url"}
+			}
+		case *protocol.CreateMessageParams:
+			names = []string{"sampling"}
+			if q.Tools != nil || q.ToolChoice != nil {
+				names = append(names, "sampling.tools")
+			}
+			if q.IncludeContext != "" && q.IncludeContext != "none" {
+				names = append(names, "sampling.context")
+			}
+		}
+		if err := hasAll(c, names); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// can reports with an UnsupportedError what the client lacks of what a feature
+// needs.
+func (a *asks) can(c *Client) error {
+	var names []string
+	if a.needs.Elicitation != nil {
+		if a.needs.Elicitation.CanForm() {
+			names = append(names, "elicitation.form")
+		}
+		if a.needs.Elicitation.CanURL() {
+			names = append(names, "elicitation.url")
+		}
+	}
+	for _, name := range []string{"sampling", "sampling.tools", "sampling.context", "roots"} {
+		if a.needs.Has(name) {
+			names = append(names, name)
+		}
+	}
+	for name := range a.needs.Extensions {
+		names = append(names, "extensions."+name)
+	}
+	return hasAll(c, names)
+}
+
+func hasAll(c *Client, names []string) error {
+	for _, name := range names {
+		if !c.Capabilities.Has(name) {
+			return &UnsupportedError{Capability: name, required: declaring(name)}
+		}
+	}
+	return nil
+}
+
+// declaring returns the capabilities of a client that declares just this.
+func declaring(name string) (c protocol.ClientCapabilities) {
+	here := &protocol.Capability{}
+	switch name {
+	case "elicitation.form":
+		c.Elicitation = &protocol.ElicitationCapability{Form: here}
+	case "elicitation.url":
+		c.Elicitation = &protocol.ElicitationCapability{URL: here}
+	case "sampling":
+		c.Sampling = &protocol.SamplingCapability{}
+	case "sampling.tools":
+		c.Sampling = &protocol.SamplingCapability{Tools: here}
+	case "sampling.context":
+		c.Sampling = &protocol.SamplingCapability{Context: here}
+	case "roots":
+		c.Roots = &protocol.RootsCapability{}
+	default:
+		c.Extensions = map[string]json.RawMessage{name[len("extensions."):]: json.RawMessage("{}")}
+	}
+	return c
+}
+
+// direct asks a legacy client by requests on the stream of the call.
+type direct struct {
+	call   *call
+	mu     sync.Mutex
+	number int
+	rounds int
+	before askedBefore
+}
+
+func (d *direct) nextKey() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.number++
+	return fmt.Sprint(d.number)
+}
+
+func (d *direct) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := canBeAsked(d.call.Client, asked); err != nil {
+		return nil, err
+	}
+	open, err := d.before.take(asked)
+	if err != nil {
+		return nil, err
+	}
+	if len(open) > 0 {
+		answers, err := d.put(ctx, open)
+		if err != nil {
+			return nil, err
+		}
+		d.before.give(answers)
+	}
+	return d.before.to(asked), nil
+}
+
+// put asks the client side by side, and waits for all answers. The first failure
+// ends the other questions.
+func (d *direct) put(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	s := d.call.peer.server
+	if d.rounds++; d.rounds > s.rounds.options.MaxRounds {
+		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, d.rounds-1)
+	}
+	if d.call.peer.questions.Add(int32(len(open))) > mostQuestions {
+		d.call.peer.questions.Add(-int32(len(open)))
+		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
+	}
+	defer d.call.peer.questions.Add(-int32(len(open)))
+	ctx, cancel := s.rounds.bound(ctx)
+	defer cancel(nil)
+	answers := make(protocol.InputResponses, len(open))
+	var first error
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for key, q := range open {
+		asking.Go(func() {
+			answer, err := d.call.put(ctx, key, q)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[key] = answer
+			if err != nil && first == nil {
+				first = err
+				cancel(err)
+			}
+		})
+	}
+	asking.Wait()
+	return answers, first
+}
+
+// mostQuestions bounds the questions that one legacy client has not answered.
+const mostQuestions = 32
+
+// put asks a legacy client one question, through the middleware.
+func (c *call) put(ctx context.Context, key string, q protocol.InputRequest) (protocol.InputResponse, error) {
+	if page, ok := q.(*protocol.ElicitParams); ok && page.Mode == protocol.ElicitURL && page.ElicitationID == "" {
+		copied := *page
+		copied.ElicitationID = rand.Text()
+		q = &copied
+	}
+	result, err := c.peer.server.handle(ctx, &Request{
+		Method: q.Method(), Params: q, Client: c.Client, Session: c.Session, Origin: c.Origin,
+		Outgoing: true, call: c, peer: c.peer,
+	})
+	if err != nil {
+		return nil, unanswered(ctx, err)
+	}
+	answer, ok := result.(protocol.InputResponse)
+	if !ok {
+		return nil, &AnswerError{key, fmt.Errorf("it is a %T", result)}
+	}
+	return answer, checkAnswer(ctx, key, q, answer)
+}
+
+// put is the innermost handler of a question.
+func (r *Request) put(ctx context.Context) (any, error) {
+	raw, err := protocol.Marshal(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Params: raw, Timeout: -1})
+	if err != nil {
+		return nil, err
+	}
+	var answer protocol.InputResponse
+	switch r.Params.(type) {
+	case *protocol.ElicitParams:
+		answer = new(protocol.ElicitResult)
+	case *protocol.CreateMessageParams:
+		answer = new(protocol.CreateMessageResult)
+	default:
+		answer = new(protocol.ListRootsResult)
+	}
+	if err := protocol.Unmarshal(reply, answer); err != nil {
+		return nil, &AnswerError{r.Method, errors.New(explain(err))}
+	}
+	return answer, nil
+}
+
+// unanswered says why a question has no answer: the client's error, or what ended
+// the wait.
+func unanswered(ctx context.Context, err error) error {
+	var fault *jsonrpc.Error
+	switch {
+	case errors.As(err, &fault) && fault.Code == protocol.CodeUserRejected:
+		return fmt.Errorf("%w: %s", ErrDeclined, shorten(fault.Message, longestMessage))
+	case errors.As(err, &fault): // the client's error is not the answer to the call
+		return fmt.Errorf("the client refused the question: %s (%d)", shorten(fault.Message, longestMessage), fault.Code)
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrUnanswered):
+		return fmt.Errorf("%w: %w", ErrUnanswered, context.Cause(ctx))
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		return err
+	}
+}
