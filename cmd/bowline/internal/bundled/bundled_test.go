@@ -121,3 +121,38 @@ func TestCrashExitsWithItsStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestFixturesAnswer: those that the conformance suite calls, each once.
+func TestFixturesAnswer(t *testing.T) {
+	session, end := connect(t, bundled.Options{Fixtures: true})
+	defer end()
+	names := map[string]bool{}
+	for tool, err := range session.Tools(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[tool.Name] = true
+		if tool.Description == "" {
+			t.Errorf("%s has no description", tool.Name)
+		}
+	}
+	for _, name := range []string{"test_simple_text", "test_image_content", "test_audio_content", "test_embedded_resource", "test_multiple_content_types",
+		"test_tool_with_progress", "test_tool_with_logging", "test_logging_tool", "test_trigger_tool_change", "test_trigger_prompt_change"} {
+		result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
+		if !names[name] || err != nil || result.IsError || len(result.Content) == 0 {
+			t.Errorf("%s: %+v, %v", name, result, err)
+		}
+	}
+	for uri, want := range map[string]string{
+		"test://static-text": "This is the content of the static text resource.", "test://template/123/data": `{"data":"Data for ID: 123","id":"123","templateTest":true}`,
+	} {
+		result, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: uri})
+		if err != nil || result.Text() != want {
+			t.Errorf("%s: %+v, %v", uri, result, err)
+		}
+	}
+	prompt, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "test_prompt_with_arguments", Arguments: map[string]string{"arg1": "a", "arg2": "b"}})
+	if err != nil || len(prompt.Messages) != 1 {
+		t.Errorf("%+v, %v", prompt, err)
+	}
+}
