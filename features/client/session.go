@@ -102,8 +102,8 @@ func (s *Session) Server() Server {
 	return Server{}
 }
 
-// Wait waits until the session is over. It returns nil after Close or Stop, and
-// otherwise why the session ended.
+// Wait waits until the session is over. It returns nil after Close or Stop, and if the
+// session ended because its server did in good order; otherwise why it ended.
 func (s *Session) Wait() error {
 	<-s.child.Done()
 	err := s.child.Err()

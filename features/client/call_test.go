@@ -1,0 +1,252 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+)
+
+type weather struct {
+	City string  `json:"city"`
+	Wind float64 `json:"wind,omitzero"`
+}
+
+// toolAnswering is a server whose only tool answers with a result, and says the output
+// schema that is given.
+func toolAnswering(result, schema string) *fakeServer {
+	return &fakeServer{answer: func(f frame) []string {
+		switch f.Method {
+		case protocol.MethodCallTool:
+			return []string{f.result(result)}
+		case protocol.MethodListTools:
+			return []string{f.result(`{"tools":[{"name":"t","inputSchema":{"type":"object"},"outputSchema":` + schema + `}]}`)}
+		default:
+			return everything(protocol.LatestLegacy)(f)
+		}
+	}}
+}
+
+// called calls the tool of a server for an Out, and returns that and the error.
+func called[Out any](t *testing.T, result string) (any, error) {
+	t.Helper()
+	return client.Call[Out](t.Context(), openFake(t, toolAnswering(result, `{}`), client.Options{}), "t", nil)
+}
+
+// What a tool answers is read as server.AddTool writes it, and as older servers did.
+func TestCallReadsResults(t *testing.T) {
+	oslo := weather{City: "Oslo", Wind: 1.5}
+	for name, test := range map[string]struct {
+		call   func(*testing.T, string) (any, error)
+		result string
+		want   any
+	}{
+		"text":                   {called[string], `{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`, "a\nb"},
+		"nothing":                {called[struct{}], `{"content":[]}`, struct{}{}},
+		"a struct":               {called[weather], `{"content":[],"structuredContent":{"city":"Oslo","wind":1.5}}`, oslo},
+		"a pointer to a struct":  {called[*weather], `{"content":[],"structuredContent":{"city":"Oslo","wind":1.5}}`, &oslo},
+		"a struct as text":       {called[weather], `{"content":[{"type":"text","text":"{\"city\":\"Oslo\",\"wind\":1.5}"}]}`, oslo},
+		"a map":                  {called[map[string]int], `{"content":[],"structuredContent":{"result":1}}`, map[string]int{"result": 1}},
+		"a wrapped list":         {called[[]int], `{"content":[],"structuredContent":{"result":[1,2]}}`, []int{1, 2}},
+		"a bare list":            {called[[]int], `{"content":[],"structuredContent":[1,2]}`, []int{1, 2}},
+		"a wrapped number":       {called[float64], `{"content":[],"structuredContent":{"result":2.5}}`, 2.5},
+		"a wrapped bool as text": {called[bool], `{"content":[{"type":"text","text":"{\"result\":true}"}]}`, true},
+		"a wrapped time":         {called[time.Time], `{"content":[],"structuredContent":{"result":"2026-11-22T09:00:00Z"}}`, time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)},
+		"a struct with one result": {called[struct {
+			Result int `json:"result"`
+		}], `{"content":[],"structuredContent":{"result":7}}`, struct {
+			Result int `json:"result"`
+		}{7}},
+	} {
+		if got, err := test.call(t, test.result); err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got %#v, %v", name, got, err)
+		}
+	}
+	whole, err := called[*protocol.CallToolResult](t, `{"content":[{"type":"text","text":"a"}],"_meta":{"m":1}}`)
+	if result, ok := whole.(*protocol.CallToolResult); err != nil || !ok || result.Meta["m"] == nil {
+		t.Errorf("the whole: got %#v, %v", whole, err)
+	}
+}
+
+// A tool that failed, and a result that cannot be read, are two things.
+func TestCallThatFails(t *testing.T) {
+	_, err := called[weather](t, `{"content":[{"type":"text","text":"which city?"}],"isError":true}`)
+	var failed *client.ToolError
+	if !errors.As(err, &failed) || failed.Tool != "t" || !strings.Contains(err.Error(), "which city?") || errors.As(err, new(*client.CallError)) {
+		t.Errorf("a tool that failed: %v", err)
+	}
+	for name, result := range map[string]string{
+		"neither":      `{"content":[]}`,
+		"another type": `{"content":[],"structuredContent":{"city":7}}`,
+		"no JSON":      `{"content":[{"type":"text","text":"rain"}]}`,
+	} {
+		_, err := called[weather](t, result)
+		var unread *client.ResultError
+		var call *client.CallError
+		if !errors.As(err, &unread) || !errors.As(err, &call) || call.Cause != conn.Answered || client.NotExecuted(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	session := openFake(t, toolAnswering(`{"content":[]}`, `{}`), client.Options{})
+	for name, args := range map[string]any{"a list": []int{1}, "no JSON": json.RawMessage(`{`), "a function": func() {}} {
+		if _, err := client.Call[string](t.Context(), session, "t", args); !client.NotExecuted(err) {
+			t.Errorf("arguments that are %s: %v", name, err)
+		}
+	}
+}
+
+// A result has to fit the schema that its tool was listed with.
+func TestCallChecksTheOutputSchema(t *testing.T) {
+	schema := `{"type":"object","properties":{"city":{"type":"string","minLength":3}},"required":["city"]}`
+	for result, fits := range map[string]bool{
+		`{"content":[],"structuredContent":{"city":"Oslo"}}`:                 true,
+		`{"content":[],"structuredContent":{"city":"O"}}`:                    false,
+		`{"content":[],"structuredContent":{}}`:                              false,
+		`{"content":[{"type":"text","text":"{\"city\":\"Oslo\"}"}]}`:         false,
+		`{"content":[{"type":"text","text":"no such city"}],"isError":true}`: true,
+	} {
+		session := openFake(t, toolAnswering(result, schema), client.Options{})
+		if _, err := toolNames(t, session); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Call[weather](t.Context(), session, "t", nil); errors.As(err, new(*client.ResultError)) == fits {
+			t.Errorf("%s: got %v", result, err)
+		}
+	}
+}
+
+// A pinned view calls one server session, and no other.
+//
+// Guarantees: G-0012.2
+func TestPin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		session := openFake(t, s, client.Options{Calls: client.CallOptions{WaitForReady: true, Retries: 3, Repeatable: true}})
+		pinned := session.Pin()
+		if _, err := callTool(t, pinned, "x", ""); err != nil {
+			t.Error(err)
+		}
+		s.cut()
+		synctest.Wait()
+		if _, err := callTool(t, session.Pin(), "x", ""); !client.NotExecuted(err) || !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrStale) {
+			t.Errorf("pinned while there is no server: %v", err)
+		}
+		if err := session.AwaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := callTool(t, pinned, "x", ""); !errors.Is(err, client.ErrStale) || !client.NotExecuted(err) {
+			t.Errorf("pinned to a server that is gone: %v", err)
+		}
+		if _, err := callTool(t, session, "x", ""); err != nil {
+			t.Error(err)
+		}
+		if calls := session.Calls(); calls.Retries != 3 || pinned.Calls().Epoch != 1 {
+			t.Errorf("the options are %+v and %+v", calls, pinned.Calls())
+		}
+	})
+}
+
+// A client finds its sessions by name, lists and reports them, and closes all.
+func TestSessionsOfAClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		defer s.close()
+		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Name: "same"}})
+		for _, name := range []string{"b", "a"} {
+			if _, err := c.Start(t.Context(), name, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Start(t.Context(), "a", s); !errors.As(err, new(*supervisor.DuplicateError)) {
+			t.Errorf("a name twice: %v", err)
+		}
+		for range 2 {
+			if _, err := c.Connect(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var names []string
+		for session := range c.Sessions() {
+			names = append(names, session.Name())
+		}
+		if !slices.Equal(names, []string{"a", "b", "same", "same-2"}) {
+			t.Errorf("the sessions are %q", names)
+		}
+		found, ok := c.Session("b")
+		if !ok || found.Name() != "b" {
+			t.Fatalf("found %v, %t", found, ok)
+		}
+		if report := c.Report(); len(report.Children) != 4 || !strings.Contains(report.String(), "same-2") {
+			t.Errorf("the report is\n%s", report)
+		}
+		if err := found.Close(t.Context()); err != nil || found.Wait() != nil {
+			t.Errorf("Close: %v, Wait: %v", err, found.Wait())
+		}
+		if _, ok := c.Session("b"); ok {
+			t.Error("a session that is closed is found")
+		}
+		if again, err := c.Start(t.Context(), "b", s); err != nil || again.Name() != "b" {
+			t.Errorf("its name cannot be had again: %v", err)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if rest := slices.Collect(maps.Keys(maps.Collect(sessionNames(c)))); len(rest) > 0 {
+			t.Errorf("%q are left", rest)
+		}
+		if _, err := c.Start(t.Context(), "late", s); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("a client that is closed: %v", err)
+		}
+	})
+}
+
+func sessionNames(c *client.Client) func(func(string, bool) bool) {
+	return func(yield func(string, bool) bool) {
+		for session := range c.Sessions() {
+			if !yield(session.Name(), true) {
+				return
+			}
+		}
+	}
+}
+
+// Wait tells why a session ended that nobody closed.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{answer: func(f frame) []string {
+			if f.Method == protocol.MethodInitialize && f.Link == 2 {
+				return []string{f.fault(-32603, `null`)}
+			}
+			return everything(protocol.LatestLegacy)(f)
+		}}
+		session := openFake(t, s, client.Options{Conn: conn.Options{Final: func(why conn.Reason) bool { return why.Kind == conn.HandshakeFailed }}})
+		if session.Status().State != conn.Ready {
+			t.Errorf("it is %v", session.Status())
+		}
+		s.cut()
+		var why client.Reason
+		if err := session.Wait(); !errors.As(err, &why) {
+			t.Errorf("Wait: %v", err)
+		}
+		if _, err := callTool(t, session, "x", ""); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("a call of a session that is over: %v", err)
+		}
+		session = openFake(t, &fakeServer{answer: everything(protocol.LatestLegacy)}, client.Options{})
+		session.Stop()
+		if err := session.Wait(); err != nil {
+			t.Errorf("Wait after Stop: %v", err)
+		}
+		_ = session.Close(context.Background())
+	})
+}
