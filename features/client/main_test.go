@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 		playServer()
 	case "grandchild":
 		playGrandchild()
+	case "features":
+		if err := featureServer().Serve(context.Background(), &stdio.Server{}); err != nil {
+			panic(err)
+		}
 	case "script":
 		playScript(os.Getenv(versionVariable))
 	default:
