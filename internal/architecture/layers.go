@@ -13,7 +13,7 @@ type layer struct {
 
 // stack is the house, lowest floor first.
 var stack = []layer{
-	{patterns: []string{"internal/ondemand"}},
+	{patterns: []string{"internal/ondemand", "internal/suggest"}, apart: true},
 	{patterns: []string{"telemetry"}},
 	{patterns: []string{"protocol/jsonrpc/..."}},
 	{patterns: []string{"protocol/..."}},
@@ -23,7 +23,7 @@ var stack = []layer{
 	{patterns: []string{"internal/ledger"}},
 	{patterns: []string{"supervisor/..."}},
 	{patterns: []string{"features/internal/..."}},
-	{patterns: []string{"features/..."}, apart: true},
+	{patterns: []string{"features/...", "mcpjson"}, apart: true},
 	{patterns: []string{"auth/..."}},
 	{patterns: []string{"gateway/..."}},
 	{patterns: []string{"cmd/..."}, apart: true},

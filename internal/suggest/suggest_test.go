@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bowline-mcp/bowline/cmd/bowline/internal/suggest"
+	"github.com/bowline-mcp/bowline/internal/suggest"
 	"go.uber.org/goleak"
 )
 

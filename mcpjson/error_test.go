@@ -1,4 +1,4 @@
-package mcpconfig
+package mcpjson
 
 import (
 	"errors"
@@ -12,10 +12,13 @@ import (
 // mistakes are the lines of the error that the text gives.
 func mistakes(t *testing.T, text string, env variables) string {
 	t.Helper()
-	config, err := Parse("m", []byte(text), env.lookUp)
+	f, err := parse("m", text, env)
+	if err == nil {
+		err = f.Check()
+	}
 	var wrong *Error
-	if !errors.As(err, &wrong) || config != nil {
-		t.Errorf("%.200s\ngives %+v, %v, want an *Error", text, config, err)
+	if !errors.As(err, &wrong) {
+		t.Errorf("%.200s\ngives %v, want an *Error", text, err)
 		return ""
 	}
 	return err.Error()
@@ -33,29 +36,32 @@ func TestMistakes(t *testing.T) {
 		{`{"mcpServers": 3}`, "m:1:16: mcpServers: expected an object, got a number"},
 		{`{"servers": {}, "servers": {}}`, "m:1:17: servers: the name is repeated"},
 		{`{"servers": {"a": null}}`, "m:1:19: servers.a: expected an object, got null"},
-		{`{"servers": {"a": {"command": "x"}, "\u0061": {"command": "x"}}}`, "m:1:37: servers.a: the name is repeated"},
-		{`{"servers": {"a": {"command": "x"}}, "mcpServers": {"a": {"command": "x"}}}`, "m:1:53: mcpServers.a: mcpServers and servers both name it"},
+		{`{"servers": {"a": {"command": "x"}, "\u0061": {"command": "x"}}}`, "m:1:37: servers.a: the name is repeated: rename or remove one of the two"},
+		{`{"servers": {"a": {"command": "x"}}, "mcpServers": {"a": {"command": "x"}}}`, "m:1:53: mcpServers.a: mcpServers and servers both name it: rename or remove one of the two"},
 		{`{"servers": {"": {"command": "x"}}}`, `m:1:14: servers[""]: the name is empty`},
 		{`{"servers": {"a\u001b": {"command": "x"}}}`, `m:1:14: servers["a\x1b"]: the name has a control character`},
-		{server(``), "m:2:1: servers.a: it has neither a command nor a url"},
-		{server(`"command": null`), "m:2:1: servers.a: it has neither a command nor a url"},
-		{server(`"command": "x", "url": "http://h"`), "m:2:1: servers.a: it has both a command and a url"},
+		{server(``), "m:2:1: servers.a: it has neither a command nor a url: give it one of them"},
+		{server(`"command": null`), "m:2:1: servers.a: it has neither a command nor a url: give it one of them"},
+		{server(`"command": "x", "url": "http://h"`), "m:2:1: servers.a: it has both a command and a url: remove one of them"},
 		{server(`"command": "x", "command": "y"`), "m:2:23: servers.a.command: the name is repeated"},
 		{server(`"command": ["x"]`), "m:2:18: servers.a.command: expected a string, got an array"},
 		{server(`"command": "${E}"`), "m:2:18: servers.a.command: the command is empty"},
-		{server(`"command": "x\u0000"`), "m:2:18: servers.a.command: a NUL character can be passed to nobody"},
+		{server(`"command": "x\u0000"`), "m:2:18: servers.a.command: it contains a NUL character, which no program can receive"},
 		{server(`"command": "x", "args": 1`), "m:2:31: servers.a.args: expected an array of strings, got a number"},
 		{server(`"command": "x", "args": ["-p", 8080]`), "m:2:38: servers.a.args[1]: expected a string, got a number"},
 		{server(`"command": "x", "args": [null]`), "m:2:32: servers.a.args[0]: expected a string, got null"},
 		{server(`"command": "x", "env": []`), "m:2:30: servers.a.env: expected an object, got an array"},
-		{server(`"command": "x", "env": {"PORT": 80}`), "m:2:39: servers.a.env.PORT: expected a string, got a number"},
+		{server(`"command": "x", "env": {"PORT": [80]}`), "m:2:39: servers.a.env.PORT: expected a string, a number or a boolean, got an array"},
 		{server(`"command": "x", "env": {"A=B": "c"}`), `m:2:31: servers.a.env["A=B"]: this cannot be the name of an environment variable`},
 		{server(`"command": "x", "env": {"": "c"}`), `m:2:31: servers.a.env[""]: this cannot be the name of an environment variable`},
 		{server(`"command": "x", "cwd": true`), "m:2:30: servers.a.cwd: expected a string, got a boolean"},
 		{server(`"command": "x", "disabled": "no"`), "m:2:35: servers.a.disabled: expected true or false, got a string"},
+		{server(`"command": "x", "enabled": 0`), "m:2:34: servers.a.enabled: expected true or false, got a number"},
+		{server(`"url": "http://h", "type": "SSE"`), "m:2:34: servers.a.type: HTTP+SSE is not supported: if the server has a streamable HTTP address too, give that, with the type http"},
+		{server(`"command": "x", "httpUrl": "http://h"`), "m:2:1: servers.a: it has both a command and a url: remove one of them"},
 		{server(`"command": "x", "disabled": {}`), "m:2:35: servers.a.disabled: expected true or false, got an object"},
-		{server(`"command": "x", "type": "docker"`), `m:2:31: servers.a.type: "docker" is none of stdio, http, streamable-http and sse`},
-		{server(`"command": "x", "type": "${S}"`), `m:2:31: servers.a.type: "${S}" is none of stdio, http, streamable-http and sse`},
+		{server(`"command": "x", "type": "docker"`), `m:2:31: servers.a.type: "docker" is none of stdio, http and streamable-http`},
+		{server(`"command": "x", "type": "${S}"`), `m:2:31: servers.a.type: "${S}" is none of stdio, http and streamable-http`},
 		{server(`"command": "x", "type": "http"`), "m:2:31: servers.a.type: a server of this type has a url, not a command"},
 		{server(`"url": "http://h", "type": "stdio"`), "m:2:34: servers.a.type: a server of this type has a command, not a url"},
 		{server(`"url": "ws://h"`), "m:2:14: servers.a.url: expected a URL of http or https, with a host"},
@@ -71,7 +77,7 @@ func TestMistakes(t *testing.T) {
 		{server(`"command": "x", "timeout": 2147483648`), "m:2:34: servers.a.timeout: expected a number of milliseconds above 0, of at most 2147483647"},
 		{server(`"command": "x", "timeout": 1e999`), "m:2:34: servers.a.timeout: expected a number of milliseconds above 0, of at most 2147483647"},
 		{server(`"command": "x", "bowline": "30s"`), "m:2:34: servers.a.bowline: expected an object, got a string"},
-		{server(`"command": "x", "bowline": {"inittimeout": "1s"}`), "m:2:35: servers.a.bowline.inittimeout: there are only initTimeout and requestTimeout here"},
+		{server(`"command": "x", "bowline": {"inittimeout": "1s"}`), "m:2:35: servers.a.bowline.inittimeout: unknown: there are only initTimeout and requestTimeout here"},
 		{server(`"command": "x", "bowline": {"initTimeout": 30}`), "m:2:50: servers.a.bowline.initTimeout: expected a string, got a number"},
 		{server(`"command": "x", "bowline": {"initTimeout": "30"}`), `m:2:50: servers.a.bowline.initTimeout: "30" is not a duration above zero, such as 30s or 2m`},
 		{server(`"command": "x", "bowline": {"requestTimeout": "-${S:-1s}"}`), `m:2:53: servers.a.bowline.requestTimeout: "-${S:-1s}" is not a duration above zero, such as 30s or 2m`},
@@ -103,8 +109,8 @@ func TestSyntax(t *testing.T) {
 		{"\uFEFF{\"a\": \"C:\\Users\"}", `m:1:7: invalid string: a control character, or a \ that escapes nothing; a \ itself is \\`},
 		{"{\"a\": \"\x1b]0;title\x07\"}", `m:1:7: invalid string: a control character, or a \ that escapes nothing; a \ itself is \\`},
 		{"{\"a\": \"", "m:1:8: parsing string: unexpected EOF"},
-		{"{\n\"a\": \"\xff\"}", "m:2:7: this is not UTF-8"},
-		{"\xff\xfe{\x00}\x00", "m:1:1: this is not UTF-8"},
+		{"{\n\"a\": \"\xff\"}", "m:2:7: this is not UTF-8: save the file as UTF-8"},
+		{"\xff\xfe{\x00}\x00", "m:1:1: this is not UTF-8: save the file as UTF-8"},
 	} {
 		if got := mistakes(t, c.text, nil); got != c.want {
 			t.Errorf("%q\ngives %s\nwant  %s", c.text, got, c.want)
@@ -133,20 +139,18 @@ func TestAllMistakesAtOnce(t *testing.T) {
     "off": {"disabled": true, "command": "${MISSING}", "args": 7},
     "web": {},
   },
-  "servers": []
 }`
-	want := `m:4:5: mcpServers["my.files"]: it has neither a command nor a url
+	want := `m:4:5: mcpServers["my.files"]: it has neither a command nor a url: give it one of them
 m:5:18: mcpServers["my.files"].timeout: expected a number of milliseconds, got a string
 m:6:16: mcpServers["my.files"].args[0]: expected a string, got a number
-m:6:19: mcpServers["my.files"].args[1]: the environment variable MISSING is not set, and there is no default
-m:6:19: mcpServers["my.files"].args[1]: "${input:key}" is for VS Code to ask its user: use an environment variable, ${NAME}
-m:7:37: mcpServers["my.files"].env.B: expected a string, got null
+m:6:19: mcpServers["my.files"].args[1]: the environment variable MISSING is not set, and there is no default: set it, or write ${MISSING:-default}
+m:6:19: mcpServers["my.files"].args[1]: "${input:key}": the file has no input of that id
+m:7:37: mcpServers["my.files"].env.B: expected a string, a number or a boolean, got null
 m:10:14: mcpServers.web.url: expected a URL of http or https, with a host
-m:11:15: mcpServers.web.type: "${TOKEN}" is none of stdio, http, streamable-http and sse
+m:11:15: mcpServers.web.type: "${TOKEN}" is none of stdio, http and streamable-http
 m:12:34: mcpServers.web.bowline.initTimeout: "${TOKEN}" is not a duration above zero, such as 30s or 2m
-m:12:46: mcpServers.web.bowline.retries: there are only initTimeout and requestTimeout here
-m:15:5: mcpServers.web: the name is repeated
-m:17:14: servers: expected an object, got an array`
+m:12:46: mcpServers.web.bowline.retries: unknown: there are only initTimeout and requestTimeout here
+m:15:5: mcpServers.web: the name is repeated: rename or remove one of the two`
 	if diff := cmp.Diff(want, mistakes(t, text, variables{"TOKEN": "s3cret"})); diff != "" {
 		t.Errorf("mistakes (-want +got):\n%s", diff)
 	}
@@ -154,10 +158,13 @@ m:17:14: servers: expected an object, got an array`
 
 // TestMistakesCanBeRead by a program.
 func TestMistakesCanBeRead(t *testing.T) {
-	_, err := Parse("dir/mcp.json", []byte(server(`"command": "x", "args": 1`)), nothing)
+	f, err := Parse("dir/mcp.json", []byte(server(`"command": "x", "args": 1`)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var wrong *Error
-	if !errors.As(err, &wrong) {
-		t.Fatalf("Parse: %v", err)
+	if _, err := f.Server("a"); !errors.As(err, &wrong) {
+		t.Fatalf("Server: %v", err)
 	}
 	want := &Error{"dir/mcp.json", []Mistake{{2, 31, "servers.a.args", "expected an array of strings, got a number"}}}
 	if diff := cmp.Diff(want, wrong); diff != "" {
@@ -178,7 +185,7 @@ func TestBounds(t *testing.T) {
 		"size":      {fits + " ", "m:1:1: the file is above the limit of 1048576 bytes"},
 		"depth":     {`{"servers": {}, "x": ` + strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999) + `}`, "m:1:1: the file has more than 10000 opening brackets"},
 		"open":      {strings.Repeat("[", 1<<20), "m:1:1: the file has more than 10000 opening brackets"},
-		"expansion": {server(`"command": "x", "args": ["${LONG}", "${LONG}${LONG}${LONG}", "${LONG}", "${LONG}"]`), "m:2:68: servers.a.args[2]: the variables of the file stand for more than 1048576 bytes"},
+		"expansion": {server(`"command": "x", "args": ["${LONG}", "${LONG}${LONG}${LONG}", "${LONG}", "${LONG}"]`), "m:2:68: servers.a.args[2]: the variables of the server stand for more than 1048576 bytes"},
 	} {
 		if got := mistakes(t, c.text, long); got != c.want {
 			t.Errorf("%s: %.300s\nwant %s", name, got, c.want)

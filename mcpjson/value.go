@@ -1,7 +1,8 @@
-package mcpconfig
+package mcpjson
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,16 +10,19 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// A reader takes one file apart, and goes on after a mistake.
+// A reader reads one server, or the outline of a file. It goes on after a
+// mistake, to find them all.
 type reader struct {
-	name string
-	text []byte
-	env  func(string) (string, bool)
+	file *File
 
 	added    int // bytes that variables stood for so far
 	findings []finding
 	ignored  []string // paths
 	notices  []string
+}
+
+func (r *reader) wrong(n node, format string, args ...any) {
+	r.findings = append(r.findings, finding{n.at, n.path, fmt.Sprintf(format, args...)})
 }
 
 // A node is a value and its place. The zero node is a value that is not there.
@@ -40,8 +44,8 @@ type member struct {
 // called is where the name stands rather than the value.
 func (m member) called() node { return node{path: m.path, at: m.nameAt} }
 
-// members are what an object holds, in file order. A name that comes twice is
-// a mistake, and the first counts.
+// members returns what an object holds, in file order. A name that comes twice
+// is a mistake, and the first counts.
 func (r *reader) members(n node) []member {
 	if n.absent() {
 		return nil
@@ -53,22 +57,31 @@ func (r *reader) members(n node) []member {
 	}
 	var members []member
 	seen := map[string]bool{}
-	for _, m := range object.Members {
-		name := m.Name.Value.(hujson.Literal).String() // the parser lets nothing else be a name
-		value := node{path: join(n.path, name), at: m.Value.StartOffset, value: m.Value.Value}
-		found := member{value, name, m.Name.StartOffset}
-		if seen[name] {
-			r.wrong(found.called(), "the name is repeated")
+	for m := range membersOf(n, object) {
+		if seen[m.name] {
+			r.wrong(m.called(), "the name is repeated")
 			continue
 		}
-		seen[name] = true
-		members = append(members, found)
+		seen[m.name] = true
+		members = append(members, m)
 	}
 	return members
 }
 
-// settings are the members of an object by name, but for those that are null.
-// Names that are not known go to other.
+func membersOf(n node, object *hujson.Object) iter.Seq[member] {
+	return func(yield func(member) bool) {
+		for _, m := range object.Members {
+			name := m.Name.Value.(hujson.Literal).String() // the parser lets nothing else be a name
+			value := node{path: join(n.path, name), at: m.Value.StartOffset, value: m.Value.Value}
+			if !yield(member{value, name, m.Name.StartOffset}) {
+				return
+			}
+		}
+	}
+}
+
+// settings returns the members of an object by name, without those that are
+// null. Names that are not known go to other.
 func (r *reader) settings(n node, other func(member), known ...string) map[string]node {
 	settings := map[string]node{}
 	for _, m := range r.members(n) {
@@ -84,22 +97,22 @@ func (r *reader) settings(n node, other func(member), known ...string) map[strin
 
 func (r *reader) ignore(m member) { r.ignored = append(r.ignored, m.path) }
 
-// boolean is false if it is absent.
-func (r *reader) boolean(n node) bool {
+// boolean returns the fallback if the value is absent or wrong.
+func (r *reader) boolean(n node, fallback bool) bool {
 	if n.absent() {
-		return false
+		return fallback
 	}
 	switch n.value.Kind() {
 	case 't', 'f':
 		return n.value.Kind() == 't'
 	default:
 		r.expected(n, "true or false")
-		return false
+		return fallback
 	}
 }
 
-// string is the value as the file has it and with its variables put in. It is
-// not ok if it is absent or was found wrong.
+// string returns the value as the file has it, and with its variables replaced.
+// It is not ok if it is absent or wrong.
 func (r *reader) string(n node) (written, expanded string, ok bool) {
 	if n.absent() {
 		return "", "", false
@@ -111,13 +124,13 @@ func (r *reader) string(n node) (written, expanded string, ok bool) {
 	written = n.value.(hujson.Literal).String()
 	expanded, ok = r.expand(n, written)
 	if ok && strings.ContainsRune(expanded, 0) {
-		r.wrong(n, "a NUL character can be passed to nobody")
+		r.wrong(n, "it contains a NUL character, which no program can receive")
 		return "", "", false
 	}
 	return written, expanded, ok
 }
 
-// strings are the elements of an array.
+// strings returns the elements of an array.
 func (r *reader) strings(n node) []string {
 	if n.absent() {
 		return nil

@@ -1,4 +1,4 @@
-package mcpconfig
+package mcpjson
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
@@ -37,22 +38,41 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		before := string(text)
-		config, err := Parse("m", text, variables{"TOOLS": "/opt", "API_KEY": "k"}.lookUp)
-		if string(text) != before {
-			t.Fatal("Parse changed the text")
-		}
-		if err == nil {
-			checkConfig(t, config)
+		config, err := parse("m", before, variables{"TOOLS": "/opt", "API_KEY": "k"})
+		if err != nil {
+			checkError(t, before, err)
 			return
 		}
-		var wrong *Error
-		if !errors.As(err, &wrong) || config != nil || len(wrong.Mistakes) == 0 {
-			t.Fatalf("Parse: %v, %v", config, err)
+		config.Ask = func(in Input) (string, error) { return in.Default, nil }
+		whole := config.Check()
+		if whole != nil {
+			checkError(t, before, whole)
 		}
-		for _, m := range wrong.Mistakes {
-			checkPlace(t, before, m)
+		mistaken := false
+		for _, name := range config.Names() {
+			server, err := config.Server(name)
+			if err != nil {
+				mistaken = true
+				checkError(t, before, err)
+				continue
+			}
+			checkServer(t, server)
+		}
+		if mistaken != (whole != nil) {
+			t.Fatalf("Check: %v, but a server with mistakes: %v", whole, mistaken)
 		}
 	})
+}
+
+func checkError(t *testing.T, text string, err error) {
+	t.Helper()
+	var wrong *Error
+	if !errors.As(err, &wrong) || len(wrong.Mistakes) == 0 {
+		t.Fatalf("%v is no *Error", err)
+	}
+	for _, m := range wrong.Mistakes {
+		checkPlace(t, strings.TrimPrefix(text, "\uFEFF"), m)
+	}
 }
 
 func checkPlace(t *testing.T, text string, m Mistake) {
@@ -66,20 +86,15 @@ func checkPlace(t *testing.T, text string, m Mistake) {
 	}
 }
 
-func checkConfig(t *testing.T, config *Config) {
+func checkServer(t *testing.T, s *Server) {
 	t.Helper()
-	names := map[string]bool{}
-	for _, s := range config.Servers {
-		switch {
-		case s.Name == "" || names[s.Name]:
-			t.Fatalf("the name %q is empty or comes twice", s.Name)
-		case s.Disabled:
-		case s.Kind == Stdio && (s.Command == "" || s.URL != ""), s.Kind != Stdio && (s.URL == "" || s.Command != ""):
-			t.Fatalf("%+v has not exactly a command or a url", s)
-		case s.Timeout < 0 || s.InitTimeout < 0 || strings.ContainsRune(s.Command+s.URL+s.Dir+strings.Join(s.Args, ""), 0):
-			t.Fatalf("%+v cannot be used", s)
-		}
-		names[s.Name] = true
+	said := flat(s)
+	if said.Name == "" || (said.Command == "") == (said.URL == "") || said.Timeout < 0 || said.Init < 0 ||
+		strings.ContainsRune(said.Command+said.URL+said.Dir+strings.Join(said.Args, ""), 0) {
+		t.Fatalf("%+v cannot be used", said)
+	}
+	if checked := s.Transport.(transport.Checked); checked.Check() != nil {
+		t.Fatalf("%+v: %v", said, checked.Check())
 	}
 }
 
@@ -89,7 +104,7 @@ func checkConfig(t *testing.T, config *Config) {
 // Guarantees: G-0018.2
 func TestDecorationsChangeNothing(t *testing.T) {
 	tokens := []string{`{`, `"servers"`, `:`, `{`, `"a"`, `:`, `{`, `"command"`, `:`, `"x//"`, `,`, `"args"`, `:`, `[`, `"1"`, `,`, `",/*"`, `]`, `}`, `}`, `}`}
-	want := mustParse(t, strings.Join(tokens, ""), nil)
+	want := all(t, mustParse(t, strings.Join(tokens, ""), nil))
 	between := rapid.SampledFrom([]string{"", " ", "\n", "\r\n", "\t", "// }\n", "/* ] */", "/**/", "/*\n//*/", "//\"\n"})
 	rapid.Check(t, func(t *rapid.T) {
 		var text strings.Builder
@@ -100,11 +115,15 @@ func TestDecorationsChangeNothing(t *testing.T) {
 			}
 			text.WriteString(token + between.Draw(t, fmt.Sprintf("after token %d", i)))
 		}
-		got, err := Parse("mcp.json", []byte(text.String()), nothing)
+		f, err := Parse("mcp.json", []byte(text.String()))
 		if err != nil {
 			t.Fatalf("%q: %v", text.String(), err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		got, err := f.Server("a")
+		if err != nil {
+			t.Fatalf("%q: %v", text.String(), err)
+		}
+		if diff := cmp.Diff(want, []settings{flat(got)}); diff != "" {
 			t.Fatalf("%q (-want +got):\n%s", text.String(), diff)
 		}
 	})
@@ -129,9 +148,12 @@ func TestMistakesDoNotHideEachOther(t *testing.T) {
 			}
 			text += fmt.Sprintf("\"s%d\": {%s},\n", i, settings)
 		}
-		_, err := Parse("m", []byte(text+"}}"), nothing)
+		f, err := parse("m", text+"}}", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var wrong *Error
-		if errors.As(err, &wrong) {
+		if errors.As(f.Check(), &wrong) {
 			for _, m := range wrong.Mistakes {
 				got = append(got, m.Line)
 			}

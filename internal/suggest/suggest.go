@@ -1,4 +1,4 @@
-// Package suggest helps who has mistyped a name.
+// Package suggest proposes names to somebody who mistyped one.
 package suggest
 
 import (
@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// most is how many names a message has room for.
+// most is how many names fit into a message.
 const most = 20
 
-// Among lists the names there are, those most like name first.
+// Among lists names for a message, those most like name first.
 func Among(name string, names []string) string {
 	if len(names) == 0 {
 		return "it has none"
@@ -27,7 +27,7 @@ func Among(name string, names []string) string {
 	return "it has: " + listed
 }
 
-// List joins names while there is room.
+// List joins the first names, and counts the rest.
 func List(names []string) string {
 	listed := strings.Join(names[:min(len(names), most)], ", ")
 	if more := len(names) - most; more > 0 {

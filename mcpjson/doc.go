@@ -1,0 +1,60 @@
+// Package mcpjson reads mcp.json, the file in which desktop hosts list MCP
+// servers: Claude Desktop, Claude Code, Cursor and Gemini CLI keep them under
+// mcpServers, VS Code under servers.
+//
+//	{
+//	  // comments and trailing commas are fine
+//	  "mcpServers": {
+//	    "files": {
+//	      "command": "npx",
+//	      "args": ["-y", "@modelcontextprotocol/server-filesystem", "${userHome}"],
+//	      "env": {"LEVEL": "${LEVEL:-info}", "PORT": 8080},
+//	      "timeout": 60000,
+//	      "bowline": {"initTimeout": "30s"},
+//	    },
+//	    "issues": {"type": "http", "url": "https://example.test/mcp"},
+//	    "old": {"command": "old-server", "disabled": true},
+//	  },
+//	}
+//
+// A server has a command, with args, env and cwd, or a url with headers. What a
+// key means:
+//
+//   - type is "stdio" with a command, and "http" with a url; "streamable-http"
+//     and "streamableHttp" mean "http". Letter case does not matter. Without a
+//     type it follows from the other keys. "sse", the HTTP+SSE transport of
+//     MCP 2024-11-05, is a mistake: it is not supported.
+//   - httpUrl means url, as in Gemini CLI. If both are given, url is ignored.
+//   - env holds strings, numbers and booleans.
+//   - cwd is the directory to start the command in. A relative one begins at the
+//     project's folder: the folder of the file, or the one around it if the file
+//     is in .vscode or .cursor. Without a cwd the command starts in the directory
+//     of this process.
+//   - timeout is how long to wait for an answer, a number of milliseconds as in
+//     Claude Code and Gemini CLI.
+//   - "disabled": true and "enabled": false switch a server off. Nothing else of
+//     it is looked at then.
+//   - bowline holds settings of this project: initTimeout and requestTimeout, as
+//     Go durations. requestTimeout takes precedence over timeout. An unknown key
+//     here is a mistake.
+//
+// A key whose value is null counts as absent. Other keys are ignored with a
+// notice, see Server.Notices.
+//
+// # Variables
+//
+// These are replaced in every string value of a server, and in no key:
+//
+//   - ${NAME} and ${env:NAME}: an environment variable. NAME has letters, digits
+//     and underscores. A variable that is set to nothing is set.
+//   - ${NAME:-default} and ${env:NAME:-default}: the same, or the default if the
+//     variable is not set. The default ends at the first brace.
+//   - ${workspaceFolder}: the absolute path of the project's folder.
+//   - ${userHome}: the home directory of the user.
+//   - ${input:ID}: an answer of the user, see File.Ask.
+//
+// Any other ${ is a mistake. A $ without a brace is itself, and so is $$. What
+// was put in is not looked at again, so that ${NONE:-$}{x} gives ${x}.
+//
+// See docs/adr/0018-mcp-json.md.
+package mcpjson

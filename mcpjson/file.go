@@ -1,0 +1,332 @@
+package mcpjson
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/bowline-mcp/bowline/internal/suggest"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/tailscale/hujson"
+)
+
+const (
+	maxSize     = 1 << 20 // bytes of a file, and of what variables may add to one server
+	maxBrackets = 10_000  // in a file; bounds the depth, for the parser recurses
+	maxMistakes = 100     // in one Error
+)
+
+var (
+	// ErrNotFound reports that the file has no server of that name.
+	ErrNotFound = errors.New("no such server")
+	// ErrDisabled reports that the file has the server, and disables it.
+	ErrDisabled = errors.New("the server is disabled")
+)
+
+// A File is an mcp.json. Its servers are checked one at a time, when somebody
+// asks for them: a mistake in one does not stand in the way of another. Set the
+// fields before the first server is asked for. A File is not safe for
+// concurrent use.
+type File struct {
+	Path string // as given to Load or Parse
+
+	// Env looks an environment variable up. Nil: os.LookupEnv.
+	Env func(name string) (value string, set bool)
+
+	// Ask asks the user for an ${input:ID}. It is called when a server needs the
+	// input, and once for each input that it answered. Nil: nobody can be asked, and
+	// an input is a mistake of the servers that need it.
+	Ask func(Input) (answer string, err error)
+
+	text    []byte
+	entries []*entry // in file order, the disabled ones too
+	inputs  node
+	answers map[string]string // of Ask, by the ID of the input
+	ignored []string          // keys beside the servers
+}
+
+// An entry is a server in the file. Its settings are still unchecked.
+type entry struct {
+	member
+	disabled bool
+	settings map[string]node
+	ignored  []string  // keys
+	findings []finding // of its name, its keys and the switches
+}
+
+// Load reads the file at path. If it cannot be read, the error is that of
+// package os. If it is not JSON, or has no list of servers, the error is an
+// *Error. Load blocks as long as reading does: for ever on a FIFO that nobody
+// writes to.
+func Load(path string) (*File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text)
+}
+
+// Parse reads text as Load reads a file. The path need not exist; relative
+// directories begin at its folder.
+func Parse(path string, text []byte) (*File, error) {
+	f := &File{Path: path, text: bytes.Clone(bytes.TrimPrefix(text, []byte("\uFEFF")))}
+	r := &reader{file: f}
+	if root, ok := r.parse(); ok {
+		f.readEntries(r, root)
+	}
+	if err := f.failure(r.findings); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Find returns the file of a project's folder: the first of .mcp.json (Claude
+// Code), mcp.json, .cursor/mcp.json and .vscode/mcp.json. Whoever wrote the
+// folder wrote the file: ask the user before you start what it names.
+func Find(dir string) (path string, ok bool) {
+	for _, name := range []string{".mcp.json", "mcp.json", ".cursor/mcp.json", ".vscode/mcp.json"} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// Names returns the names of the servers that are not disabled, in file order.
+func (f *File) Names() []string {
+	var names []string
+	for e := range f.enabled() {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+// Server returns the server of that name, newly read: the caller may change it.
+// No other server of the file is looked at. The error is an *Error with all
+// mistakes of the server, or matches ErrDisabled, or matches ErrNotFound and
+// lists the names there are.
+func (f *File) Server(name string) (*Server, error) {
+	names := make([]string, len(f.entries))
+	for i, e := range f.entries {
+		switch {
+		case e.name == name && e.disabled:
+			return nil, fmt.Errorf("%s: %w: %s", f.Path, ErrDisabled, quote(name))
+		case e.name == name:
+			return f.server(e)
+		}
+		names[i] = e.name
+	}
+	return nil, fmt.Errorf("%s: %w: %s: %s", f.Path, ErrNotFound, quote(name), suggest.Among(name, names))
+}
+
+// Transport returns the Transport of the Server of that name.
+func (f *File) Transport(name string) (transport.Transport, error) {
+	server, err := f.Server(name)
+	if err != nil {
+		return nil, err
+	}
+	return server.Transport, nil
+}
+
+// Transports ranges over the servers that are not disabled, in file order. A
+// server with mistakes comes too: its transport fails in Check and in Open, with
+// the *Error. So client.Connect and client.Start return it for that server
+// alone.
+func (f *File) Transports() iter.Seq2[string, transport.Transport] {
+	return func(yield func(string, transport.Transport) bool) {
+		for e := range f.enabled() {
+			var t transport.Transport
+			if server, err := f.server(e); err != nil {
+				t = mistaken{err}
+			} else {
+				t = server.Transport
+			}
+			if !yield(e.name, t) {
+				return
+			}
+		}
+	}
+}
+
+// Check looks at every server that is not disabled, and returns an *Error with
+// all mistakes of the file, in file order.
+func (f *File) Check() error {
+	var findings []finding
+	for e := range f.enabled() {
+		r := &reader{file: f}
+		r.server(e)
+		findings = append(findings, r.findings...)
+	}
+	return f.failure(findings)
+}
+
+// mistaken is the transport of a server that cannot be used.
+type mistaken struct{ err error }
+
+// Check implements transport.Checked.
+func (m mistaken) Check() error { return m.err }
+
+// Open implements transport.Transport.
+func (m mistaken) Open(context.Context) (transport.Link, error) { return nil, m.err }
+
+func (f *File) enabled() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for _, e := range f.entries {
+			if !e.disabled && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+func (f *File) server(e *entry) (*Server, error) {
+	r := &reader{file: f}
+	server := r.server(e)
+	if err := f.failure(r.findings); err != nil {
+		return nil, err
+	}
+	if ignored := slices.Concat(f.ignored, r.ignored); len(ignored) > 0 {
+		r.notices = append(r.notices, fmt.Sprintf("%s: ignored: %s", f.Path, suggest.List(ignored)))
+	}
+	server.Notices = r.notices
+	return server, nil
+}
+
+// folder is where relative paths begin.
+func (f *File) folder() string {
+	folder := filepath.Dir(f.Path)
+	if name := filepath.Base(folder); name == ".vscode" || name == ".cursor" {
+		return filepath.Dir(folder)
+	}
+	return folder
+}
+
+// readEntries finds the servers of the file. A mistake in an entry stays with
+// the entry.
+func (f *File) readEntries(r *reader, root node) {
+	var lists []member
+	for _, m := range r.members(root) {
+		switch {
+		case m.name == "inputs":
+			f.inputs = m.node
+		case m.name != "mcpServers" && m.name != "servers":
+			f.ignored = append(f.ignored, m.path)
+		case m.value.Kind() != 'n':
+			lists = append(lists, m)
+		}
+	}
+	if len(lists) == 0 && len(r.findings) == 0 {
+		r.wrong(root, "expected mcpServers or servers")
+	}
+	byName := map[string]*entry{}
+	for _, list := range lists {
+		object, ok := list.value.(*hujson.Object)
+		if !ok {
+			r.expected(list.node, "an object")
+			continue
+		}
+		for m := range membersOf(list.node, object) {
+			if e, ok := byName[m.name]; ok {
+				e.repeated(m)
+				continue
+			}
+			e := f.readEntry(m)
+			byName[m.name] = e
+			f.entries = append(f.entries, e)
+		}
+	}
+}
+
+func (e *entry) repeated(m member) {
+	message := "the name is repeated: rename or remove one of the two"
+	if m.path != e.path {
+		message = "mcpServers and servers both name it: rename or remove one of the two"
+	}
+	e.findings = append(e.findings, finding{m.nameAt, m.path, message})
+}
+
+func (f *File) readEntry(m member) *entry {
+	r := &reader{file: f}
+	switch {
+	case m.name == "":
+		r.wrong(m.called(), "the name is empty")
+	case strings.ContainsFunc(m.name, unicode.IsControl):
+		r.wrong(m.called(), "the name has a control character")
+	}
+	settings := r.settings(m.node, r.ignore, "type", "command", "args", "env", "cwd", "url", "httpUrl", "headers",
+		"timeout", "disabled", "enabled", "bowline")
+	disabled := r.boolean(settings["disabled"], false) || !r.boolean(settings["enabled"], true)
+	return &entry{member: m, disabled: disabled, settings: settings, ignored: r.ignored, findings: r.findings}
+}
+
+// parse returns the tree of the text, or reports why there is none.
+func (r *reader) parse() (root node, ok bool) {
+	text := r.file.text
+	if len(text) > maxSize {
+		r.wrong(root, "the file is above the limit of %d bytes", maxSize)
+		return root, false
+	}
+	if at, bad := invalidUTF8(text); bad {
+		r.wrong(node{at: at}, "this is not UTF-8: save the file as UTF-8")
+		return root, false
+	}
+	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) > maxBrackets {
+		r.wrong(root, "the file has more than %d opening brackets", maxBrackets)
+		return root, false
+	}
+	// A comment on the last line needs its end.
+	value, err := hujson.Parse(append(bytes.Clone(text), '\n'))
+	if err != nil {
+		at, message := syntax(text, err)
+		r.wrong(node{at: at}, "%s", message)
+		return root, false
+	}
+	return node{at: value.StartOffset, value: value.Value}, true
+}
+
+func invalidUTF8(text []byte) (at int, bad bool) {
+	for at < len(text) {
+		r, size := utf8.DecodeRune(text[at:])
+		if r == utf8.RuneError && size == 1 {
+			return at, true
+		}
+		at += size
+	}
+	return 0, false
+}
+
+// failure is the *Error of these findings, or nil if there are none.
+func (f *File) failure(findings []finding) error {
+	if len(findings) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.at, b.at) })
+	err := &Error{Path: f.Path}
+	for _, found := range findings[:min(len(findings), maxMistakes)] {
+		line, column := f.position(found.at)
+		err.Mistakes = append(err.Mistakes, Mistake{line, column, found.path, found.message})
+	}
+	return err
+}
+
+// position counts from 1.
+func (f *File) position(at int) (line, column int) {
+	before := f.text[:at]
+	return 1 + bytes.Count(before, []byte("\n")), at - bytes.LastIndexByte(before, '\n')
+}

@@ -1,0 +1,427 @@
+package mcpjson
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// variables is an environment.
+type variables map[string]string
+
+func (v variables) lookUp(name string) (string, bool) {
+	value, set := v[name]
+	return value, set
+}
+
+// parse is Parse with an environment of its own.
+func parse(path, text string, env variables) (*File, error) {
+	f, err := Parse(path, []byte(text))
+	if err == nil {
+		f.Env = env.lookUp
+	}
+	return f, err
+}
+
+func mustParse(t *testing.T, text string, env variables) *File {
+	t.Helper()
+	f, err := parse("mcp.json", text, env)
+	if err != nil {
+		t.Fatalf("Parse: %v", err)
+	}
+	return f
+}
+
+// settings are what a server of a file says.
+type settings struct {
+	Name, Command, Dir string
+	Args, Env          []string
+	URL                string
+	Header             http.Header
+	Timeout, Init      time.Duration
+}
+
+// all reads every enabled server of a file.
+func all(t *testing.T, f *File) []settings {
+	t.Helper()
+	var servers []settings
+	for _, name := range f.Names() {
+		s, err := f.Server(name)
+		if err != nil {
+			t.Fatalf("Server: %v", err)
+		}
+		servers = append(servers, flat(s))
+	}
+	return servers
+}
+
+func flat(s *Server) settings {
+	said := settings{Name: s.Name, Timeout: s.Timeout, Init: s.InitTimeout}
+	switch to := s.Transport.(type) {
+	case *stdio.Command:
+		said.Command, said.Args, said.Env, said.Dir = to.Path, to.Args, to.Env, to.Dir
+	case *streamable.Client:
+		said.URL, said.Header = to.URL, to.Header
+	}
+	return said
+}
+
+// TestFilesOfHosts reads files as four hosts keep them.
+//
+// Guarantees: G-0018.1, G-0018.2, G-0018.5, G-0018.7
+func TestFilesOfHosts(t *testing.T) {
+	env := variables{"TOOLS": "/opt/tools", "API_KEY": "k-1"}
+	for path, want := range map[string]struct {
+		servers []settings
+		notices []string // of the last server
+	}{
+		"testdata/claude_desktop.json": {
+			servers: []settings{
+				{Name: "filesystem", Command: "npx", Args: []string{
+					"-y", "@modelcontextprotocol/server-filesystem", `C:\Users\ada\Desktop`, "/Users/ada/Downloads"}},
+				{Name: "github", Command: "docker", Args: []string{
+					"run", "-i", "--rm", "-e", "GITHUB_PERSONAL_ACCESS_TOKEN", "ghcr.io/github/github-mcp-server"},
+					Env: []string{"GITHUB_PERSONAL_ACCESS_TOKEN=<your token>"}},
+			},
+			notices: []string{"testdata/claude_desktop.json: ignored: globalShortcut"},
+		},
+		"testdata/cursor.json": {
+			servers: []settings{
+				{Name: "remote", URL: "https://mcp.example.test/v1?team=a",
+					Header: http.Header{"Authorization": {"Bearer k-1"}}, Timeout: time.Minute},
+				{Name: "local", Command: "python", Args: []string{"/opt/tools/mcp-server.py"},
+					Env: []string{"API_KEY=k-1", "LEVEL=info"}},
+			},
+			notices: []string{"testdata/cursor.json: ignored: " +
+				"mcpServers.local.envFile, mcpServers.local.autoApprove, mcpServers.local.alwaysAllow"},
+		},
+		"testdata/gemini.json": {
+			servers: []settings{
+				{Name: "far", URL: "https://far.example.test/mcp", Timeout: 30 * time.Second},
+			},
+			notices: []string{"testdata/gemini.json: ignored: theme, mcpServers.far.trust, mcpServers.far.url"},
+		},
+		"testdata/vscode.json": {
+			servers: []settings{
+				{Name: "docs", URL: "https://docs.example.test/mcp"},
+				{Name: "playwright", Command: "npx", Args: []string{"-y", "@playwright/mcp@latest"}, Env: []string{"PORT=8931", "HEADLESS=true"},
+					Dir: filepath.FromSlash("testdata/web"), Init: 90 * time.Second, Timeout: 5 * time.Minute},
+			},
+			notices: []string{"testdata/vscode.json: ignored: servers.playwright.dev"},
+		},
+	} {
+		t.Run(path, func(t *testing.T) {
+			f, err := Load(path)
+			if err != nil {
+				t.Fatalf("Load: %v", err)
+			}
+			f.Env = env.lookUp
+			if diff := cmp.Diff(want.servers, all(t, f)); diff != "" {
+				t.Errorf("servers (-want +got):\n%s", diff)
+			}
+			last, err := f.Server(want.servers[len(want.servers)-1].Name)
+			if err != nil {
+				t.Fatalf("Server: %v", err)
+			}
+			if diff := cmp.Diff(want.notices, last.Notices); diff != "" {
+				t.Errorf("notices (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestServersOfBothMaps come in file order, whichever map they are in.
+//
+// Guarantees: G-0018.1
+func TestServersOfBothMaps(t *testing.T) {
+	f := mustParse(t, `{"servers": {"z": {"command": "a"}, "a": {"command": "b"}}, "mcpServers": {"m": {"url": "http://h"}}}`, nil)
+	if diff := cmp.Diff([]string{"z", "a", "m"}, f.Names()); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+// TestOneServerAlone: what is wrong with another server does not matter, and
+// Transports has every server that is not disabled.
+//
+// Guarantees: G-0018.12, G-0018.13
+func TestOneServerAlone(t *testing.T) {
+	f := mustParse(t, `{"servers": {
+		"asks": {"command": "x", "env": {"K": "${input:key}"}},
+		"unset": {"url": "http://h/${NO}"},
+		"wrong": 7,
+		"off": {"command": "x", "enabled": false},
+		"old": {"command": "x", "disabled": true, "enabled": true},
+		"sse": {"type": "sse", "url": "http://h"},
+		"good": {"command": "x", "enabled": true, "disabled": false}}}`, nil)
+	good, err := f.Transport("good")
+	if command, ok := good.(*stdio.Command); err != nil || !ok || command.Path != "x" {
+		t.Errorf("Transport is %+v, %v", good, err)
+	}
+	var usable, broken []string
+	for name, to := range f.Transports() {
+		checked, ok := to.(transport.Checked)
+		if !ok {
+			t.Fatalf("%s cannot be checked", name)
+		}
+		var wrong *Error
+		switch err := checked.Check(); {
+		case err == nil:
+			usable = append(usable, name)
+		case !errors.As(err, &wrong):
+			t.Errorf("%s: Check: %v, want an *Error", name, err)
+		default:
+			broken = append(broken, name)
+			if _, err := to.Open(t.Context()); !errors.As(err, &wrong) {
+				t.Errorf("%s: Open: %v, want an *Error", name, err)
+			}
+		}
+	}
+	if diff := cmp.Diff([][]string{{"good"}, {"asks", "unset", "wrong", "sse"}}, [][]string{usable, broken}); diff != "" {
+		t.Errorf("usable and broken (-want +got):\n%s", diff)
+	}
+}
+
+// TestText is what a file may be besides plain JSON.
+//
+// Guarantees: G-0018.2
+func TestText(t *testing.T) {
+	want := all(t, mustParse(t, `{"mcpServers": {"a": {"command": "x", "args": ["//", "/* */", ",]"]}}}`, nil))
+	for name, text := range map[string]string{
+		"byte order mark":  "\uFEFF" + `{"mcpServers": {"a": {"command": "x", "args": ["//", "/* */", ",]"]}}}`,
+		"comments":         "// {\n{/* [ */\"mcpServers\": {\"a\": {\"command\": \"x\", // \"\n\"args\": [\"//\", \"/* */\", /*/**/\",]\"]}}}",
+		"comment at end":   `{"mcpServers": {"a": {"command": "x", "args": ["//", "/* */", ",]"]}}} // the end`,
+		"trailing commas":  `{"mcpServers": {"a": {"command": "x", "args": ["//", "/* */", ",]",],},},}`,
+		"carriage returns": "{\r\n\"mcpServers\": {// a\r\n\"a\": {\"command\": \"x\", \"args\": [\"//\", \"/* */\", \",]\"]}}}\r\n",
+		"null settings":    `{"servers": null, "mcpServers": {"a": {"url": null, "type": null, "env": null, "timeout": null, "bowline": null, "command": "x", "args": ["//", "/* */", ",]"]}}}`,
+	} {
+		if diff := cmp.Diff(want, all(t, mustParse(t, text, nil))); diff != "" {
+			t.Errorf("%s: servers (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestParseLeavesTheTextAlone, and what follows it in its array.
+func TestParseLeavesTheTextAlone(t *testing.T) {
+	const whole = `{"servers": {}} and more`
+	text := []byte(whole)
+	if _, err := Parse("m", text[:15]); err != nil || string(text) != whole {
+		t.Errorf("Parse: %v, and the text became %q", err, text)
+	}
+}
+
+// TestKinds follow from command, url, httpUrl and type.
+func TestKinds(t *testing.T) {
+	for written, want := range map[string]settings{
+		`"command": "x"`:                                        {Command: "x"},
+		`"command": "x", "type": "stdio"`:                       {Command: "x"},
+		`"command": "x", "type": "STDIO"`:                       {Command: "x"},
+		`"url": "http://h"`:                                     {URL: "http://h"},
+		`"url": "http://h", "type": "http"`:                     {URL: "http://h"},
+		`"url": "http://h", "type": "HTTP"`:                     {URL: "http://h"},
+		`"url": "http://h", "type": "Streamable-Http"`:          {URL: "http://h"},
+		`"url": "http://h", "type": "streamableHttp"`:           {URL: "http://h"},
+		`"url": "https://h:1/p?q#f", "type": "http"`:            {URL: "https://h:1/p?q#f"},
+		`"url": "http://[::1]:80/", "type": "${T:-http}"`:       {URL: "http://[::1]:80/"},
+		`"url": "HTTPS://user:pw@h", "type": "${env:NO:-http}"`: {URL: "HTTPS://user:pw@h"},
+		`"httpUrl": "http://h"`:                                 {URL: "http://h"},
+		`"url": "http://sse", "httpUrl": "http://h"`:            {URL: "http://h"},
+		`"url": "http://h", "httpUrl": null`:                    {URL: "http://h"},
+	} {
+		want.Name = "a"
+		got := all(t, mustParse(t, `{"mcpServers": {"a": {`+written+`}}}`, nil))
+		if diff := cmp.Diff([]settings{want}, got); diff != "" {
+			t.Errorf("{%s} (-want +got):\n%s", written, diff)
+		}
+	}
+}
+
+// TestDir is relative to the project's folder.
+//
+// Guarantees: G-0018.6
+func TestDir(t *testing.T) {
+	absolute := t.TempDir()
+	for _, c := range []struct{ file, cwd, want string }{
+		{"mcp.json", "web", "web"},
+		{"p/.mcp.json", "./web/../api", "p/api"},
+		{"p/.mcp.json", "", ""},
+		{"p/.vscode/mcp.json", "web", "p/web"},
+		{"p/.cursor/mcp.json", "..", "."},
+		{"/p/.vscode/x/mcp.json", "web", "/p/.vscode/x/web"},
+		{"p/mcp.json", "${ROOT}", filepath.ToSlash(absolute)},
+	} {
+		text := `{"servers": {"a": {"command": "x", "cwd": "` + c.cwd + `"}}}`
+		f, err := parse(filepath.FromSlash(c.file), text, variables{"ROOT": absolute})
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+		} else if got := filepath.ToSlash(all(t, f)[0].Dir); got != c.want {
+			t.Errorf("%+v: Dir is %q", c, got)
+		}
+	}
+}
+
+// TestTimeouts are milliseconds from a host, durations from us.
+//
+// Guarantees: G-0018.8
+func TestTimeouts(t *testing.T) {
+	for _, c := range []struct {
+		settings      string
+		timeout, init time.Duration
+		notices       []string
+	}{
+		{settings: `"timeout": 1000`, timeout: time.Second},
+		{settings: `"timeout": 1500.5`, timeout: 1500*time.Millisecond + 500*time.Microsecond},
+		{settings: `"timeout": 2147483647`, timeout: 2147483647 * time.Millisecond},
+		{settings: `"timeout": 6e4, "bowline": {"requestTimeout": "2m"}`, timeout: 2 * time.Minute},
+		{settings: `"bowline": {"initTimeout": "${INIT:-10s}", "requestTimeout": null}`, init: 10 * time.Second},
+		{settings: `"timeout": 60`, timeout: 60 * time.Millisecond, notices: []string{
+			"mcp.json:1:47: servers.a.timeout: this is 60ms: the number is in milliseconds"}},
+	} {
+		s, err := mustParse(t, `{"servers": {"a": {"command": "x", `+c.settings+`}}}`, nil).Server("a")
+		if err != nil {
+			t.Fatalf("Server: %v", err)
+		}
+		if s.Timeout != c.timeout || s.InitTimeout != c.init {
+			t.Errorf("{%s}: Timeout is %v, InitTimeout %v", c.settings, s.Timeout, s.InitTimeout)
+		}
+		if diff := cmp.Diff(c.notices, s.Notices); diff != "" {
+			t.Errorf("{%s}: notices (-want +got):\n%s", c.settings, diff)
+		}
+	}
+}
+
+// TestIgnoredKeysAreOneNotice, those that only another kind uses among them.
+//
+// Guarantees: G-0018.7
+func TestIgnoredKeysAreOneNotice(t *testing.T) {
+	f := mustParse(t, `{"$schema": "s", "bowline": {}, "servers": {
+		"a b": {"command": "x", "headers": {}, "Command": "y"},
+		"c": {"url": "http://h", "env": {"K": "v"}, "args": [], "cwd": "", "disabledTools": []}}}`, nil)
+	for name, want := range map[string]string{
+		"a b": `mcp.json: ignored: ["$schema"], bowline, servers["a b"].Command, servers["a b"].headers`,
+		"c":   `mcp.json: ignored: ["$schema"], bowline, servers.c.disabledTools, servers.c.args, servers.c.env, servers.c.cwd`,
+	} {
+		if diff := cmp.Diff([]string{want}, notices(t, f, name)); diff != "" {
+			t.Errorf("notices of %q (-want +got):\n%s", name, diff)
+		}
+	}
+	many := `{"servers": {"a": {"command": "x"}}`
+	for i := range 30 {
+		many += fmt.Sprintf(`, "x%d": {}`, i)
+	}
+	if got := notices(t, mustParse(t, many+"}", nil), "a"); len(got) != 1 || !strings.HasSuffix(got[0], ", x19 and 10 more") {
+		t.Errorf("notices of 30 unknown keys: %q", got)
+	}
+}
+
+func notices(t *testing.T, f *File, name string) []string {
+	t.Helper()
+	s, err := f.Server(name)
+	if err != nil {
+		t.Fatalf("Server: %v", err)
+	}
+	return s.Notices
+}
+
+// TestLoad tells a file that cannot be read from one that is wrong, and uses
+// the environment of the process.
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Load(filepath.Join(dir, "none.json")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if _, err := Load(dir); err == nil {
+		t.Error("a folder was read")
+	}
+	path := filepath.Join(dir, "mcp.json")
+	write(t, path, `{"servers": {"a": {"command": "${BOWLINE_TEST_COMMAND}"}}}`)
+	f, err := Load(path)
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	var wrong *Error
+	if _, err := f.Server("a"); !errors.As(err, &wrong) || wrong.Path != path {
+		t.Errorf("an unset variable: %v", err)
+	}
+	t.Setenv("BOWLINE_TEST_COMMAND", "x")
+	if got := all(t, f); got[0].Command != "x" {
+		t.Errorf("with the variable set: %+v", got)
+	}
+}
+
+// TestFind takes the files of a folder in their order.
+//
+// Guarantees: G-0018.10
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	if path, ok := Find(dir); ok {
+		t.Errorf("an empty folder has %s", path)
+	}
+	for _, folder := range []string{".vscode", ".cursor", ".mcp.json"} {
+		if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{".vscode/mcp.json", ".cursor/mcp.json", "mcp.json", ".mcp.json"} {
+		want := filepath.Join(dir, name)
+		if name == ".mcp.json" {
+			os.Remove(want) // a folder of that name did not count
+		}
+		write(t, want, "{}")
+		if path, ok := Find(dir); !ok || path != want {
+			t.Errorf("after %s came: Find is %s, %v", name, path, ok)
+		}
+	}
+}
+
+// TestServer finds by name, or says what there is.
+//
+// Guarantees: G-0018.9
+func TestServer(t *testing.T) {
+	f := mustParse(t, `{"servers": {"files": {"command": "x"}, "git": {"command": "y"}, "old": {"disabled": true}, "off": {"enabled": false}}}`, nil)
+	first, err := f.Transport("git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.(*stdio.Command).Path = "mine"
+	if got := all(t, f); got[1].Command != "y" {
+		t.Error("a change of the transport returned changed the file")
+	}
+	for _, c := range []struct {
+		file *File
+		name string
+		kind error
+		want string
+	}{
+		{f, "flies", ErrNotFound, `mcp.json: no such server: "flies": did you mean files? It has: files, git, old, off`},
+		{f, "FILES", ErrNotFound, `mcp.json: no such server: "FILES": did you mean files? It has: files, git, old, off`},
+		{f, "postgres", ErrNotFound, `mcp.json: no such server: "postgres": it has: files, git, old, off`},
+		{f, "old", ErrDisabled, `mcp.json: the server is disabled: "old"`},
+		{f, "off", ErrDisabled, `mcp.json: the server is disabled: "off"`},
+		{&File{Path: "mcp.json"}, "a\x1b", ErrNotFound, `mcp.json: no such server: "a\x1b": it has none`},
+	} {
+		if _, err := c.file.Transport(c.name); !errors.Is(err, c.kind) || err.Error() != c.want {
+			t.Errorf("Transport(%q): %v\nwant %s", c.name, err, c.want)
+		}
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

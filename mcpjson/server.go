@@ -1,0 +1,242 @@
+package mcpjson
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/tailscale/hujson"
+)
+
+// A Server is one entry of a File.
+type Server struct {
+	Name string // not empty, without control characters
+
+	// Transport is a *stdio.Command or a *streamable.Client that nobody else has:
+	// change its fields as you like before the first Open.
+	Transport transport.Transport
+
+	Timeout     time.Duration // of a request; 0: not set
+	InitTimeout time.Duration // until the session is ready; 0: not set
+
+	// Notices are for the person who wrote the file, one line each: which keys were
+	// ignored, and what was perhaps meant otherwise.
+	Notices []string
+}
+
+// server reads an entry. The result is of use only if there are no findings.
+func (r *reader) server(e *entry) *Server {
+	r.findings, r.ignored = append(r.findings, e.findings...), append(r.ignored, e.ignored...)
+	s := &Server{Name: e.name}
+	if e.value.Kind() != '{' {
+		return s
+	}
+	set := e.settings
+	address := set["url"]
+	if !set["httpUrl"].absent() {
+		r.unused(set, "url")
+		address = set["httpUrl"]
+	}
+	command := r.command(set)
+	remote := r.remote(address, set)
+	if r.isRemote(e, address) {
+		s.Transport = remote
+		r.unused(set, "args", "env", "cwd")
+	} else {
+		s.Transport = command
+		r.unused(set, "headers")
+	}
+	r.timeouts(s, set)
+	return s
+}
+
+// isRemote reports whether a server has a URL. It follows from command and url,
+// and type must agree.
+func (r *reader) isRemote(e *entry, address node) bool {
+	command, remote := !e.settings["command"].absent(), !address.absent()
+	declared := r.declared(e.settings["type"], !command)
+	switch {
+	case !command && !remote:
+		r.wrong(e.called(), "it has neither a command nor a url: give it one of them")
+	case command && remote:
+		r.wrong(e.called(), "it has both a command and a url: remove one of them")
+	case !declared && !command:
+		r.wrong(e.settings["type"], "a server of this type has a command, not a url")
+	case declared && !remote:
+		r.wrong(e.settings["type"], "a server of this type has a url, not a command")
+	}
+	return declared
+}
+
+// declared reports whether type stands for a URL, or returns inferred if it says
+// nothing we know.
+func (r *reader) declared(n node, inferred bool) (remote bool) {
+	written, expanded, ok := r.string(n)
+	if !ok {
+		return inferred
+	}
+	switch strings.ToLower(expanded) {
+	case "stdio":
+		return false
+	case "http", "streamable-http", "streamablehttp":
+		return true
+	case "sse":
+		r.wrong(n, "HTTP+SSE is not supported: if the server has a streamable HTTP address too, give that, with the type http")
+	default:
+		r.wrong(n, "%s is none of stdio, http and streamable-http", quote(written))
+	}
+	return inferred
+}
+
+// unused notes settings that mean nothing to a server of this kind.
+func (r *reader) unused(set map[string]node, names ...string) {
+	for _, name := range names {
+		if n := set[name]; !n.absent() {
+			r.ignored = append(r.ignored, n.path)
+		}
+	}
+}
+
+func (r *reader) command(set map[string]node) *stdio.Command {
+	_, path, ok := r.string(set["command"])
+	if ok && path == "" {
+		r.wrong(set["command"], "the command is empty")
+	}
+	return &stdio.Command{
+		Path: path,
+		Args: r.strings(set["args"]),
+		Env:  r.environment(set["env"]),
+		Dir:  r.directory(set["cwd"]),
+	}
+}
+
+func (r *reader) environment(n node) []string {
+	var env []string
+	for _, m := range r.members(n) {
+		if m.name == "" || strings.ContainsAny(m.name, "=\x00") {
+			r.wrong(m.called(), "this cannot be the name of an environment variable")
+		}
+		env = append(env, m.name+"="+r.scalar(m.node))
+	}
+	return env
+}
+
+// scalar reads a string, or a number or boolean as it is written.
+func (r *reader) scalar(n node) string {
+	switch n.value.Kind() {
+	case '"':
+		_, value, _ := r.string(n)
+		return value
+	case '0', 't', 'f':
+		return string(n.value.(hujson.Literal))
+	default:
+		r.expected(n, "a string, a number or a boolean")
+		return ""
+	}
+}
+
+func (r *reader) directory(n node) string {
+	_, dir, ok := r.string(n)
+	if !ok || dir == "" || filepath.IsAbs(dir) {
+		return dir
+	}
+	return filepath.Join(r.file.folder(), dir)
+}
+
+func (r *reader) remote(n node, set map[string]node) *streamable.Client {
+	_, address, ok := r.string(n)
+	if ok && !isHTTP(address) {
+		r.wrong(n, "expected a URL of http or https, with a host")
+	}
+	return &streamable.Client{URL: address, Header: r.headers(set["headers"])}
+}
+
+func isHTTP(address string) bool {
+	parsed, err := url.Parse(address)
+	return err == nil && (parsed.Scheme == "http" || parsed.Scheme == "https") && parsed.Hostname() != ""
+}
+
+func (r *reader) headers(n node) http.Header {
+	if n.absent() {
+		return nil
+	}
+	headers := http.Header{}
+	for _, m := range r.members(n) {
+		_, value, _ := r.string(m.node)
+		switch {
+		case !isHeaderName(m.name):
+			r.wrong(m.called(), "this cannot be the name of a header")
+		case headers.Values(m.name) != nil:
+			r.wrong(m.called(), "the header is repeated: case does not matter")
+		case !isHeaderValue(value):
+			r.wrong(m.node, "a header cannot hold a line break or control character")
+		default:
+			headers.Set(m.name, value)
+		}
+	}
+	return headers
+}
+
+// isHeaderName reports whether a text can be the name of an HTTP header.
+func isHeaderName(name string) bool { return name != "" && !strings.ContainsFunc(name, notOfToken) }
+
+// isHeaderValue reports whether a text can be the value of an HTTP header.
+func isHeaderValue(value string) bool {
+	return !strings.ContainsFunc(value, func(c rune) bool { return unicode.IsControl(c) && c != '\t' })
+}
+
+// notOfToken is by RFC 9110, section 5.6.2.
+func notOfToken(c rune) bool { return unusual(c) && !strings.ContainsRune("!#$%&'*+.^`|~", c) }
+
+func (r *reader) timeouts(s *Server, set map[string]node) {
+	own := r.settings(set["bowline"], func(m member) {
+		r.wrong(m.called(), "unknown: there are only initTimeout and requestTimeout here")
+	}, "initTimeout", "requestTimeout")
+	s.InitTimeout = r.duration(own["initTimeout"])
+	s.Timeout = cmp.Or(r.duration(own["requestTimeout"]), r.milliseconds(set["timeout"]))
+}
+
+func (r *reader) duration(n node) time.Duration {
+	written, expanded, ok := r.string(n)
+	if !ok {
+		return 0
+	}
+	d, err := time.ParseDuration(expanded)
+	if err != nil || d <= 0 {
+		r.wrong(n, "%s is not a duration above zero, such as 30s or 2m", quote(written))
+		return 0
+	}
+	return d
+}
+
+// milliseconds reads a timeout, of at most what a timer of JavaScript can hold.
+// Some hosts count seconds, and nobody means 60 ms: that gives a notice.
+func (r *reader) milliseconds(n node) time.Duration {
+	if n.absent() {
+		return 0
+	}
+	if n.value.Kind() != '0' {
+		r.expected(n, "a number of milliseconds")
+		return 0
+	}
+	count := n.value.(hujson.Literal).Float()
+	d := time.Duration(min(count, math.MaxInt32) * float64(time.Millisecond))
+	if d <= 0 || count > math.MaxInt32 {
+		r.wrong(n, "expected a number of milliseconds above 0, of at most %d", math.MaxInt32)
+		return 0
+	}
+	if d < time.Second {
+		line, column := r.file.position(n.at)
+		r.notices = append(r.notices, fmt.Sprintf("%s:%d:%d: %s: this is %v: the number is in milliseconds", r.file.Path, line, column, n.path, d))
+	}
+	return d
+}
