@@ -2,23 +2,26 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	jsonschema "github.com/bowline-mcp/bowline/protocol/schema"
 )
 
-// largestInput is how many bytes of arguments standard input may hold: what
-// one frame can carry.
+// largestInput bounds the arguments that come from standard input, in bytes. One
+// frame carries no more.
 const largestInput = 16 << 20
 
-// arguments are what the command line says a tool shall be called with: one
-// object, or pairs that become one when the tool's schema is known.
+// arguments holds the arguments of a tool as the command line gives them: one
+// object, or pairs that become one when the schema of the tool is known.
 type arguments struct {
 	whole json.RawMessage
 	pairs []pair
@@ -46,32 +49,39 @@ func readArguments(ctx context.Context, args []string, stdin io.Reader) (argumen
 	}
 }
 
-// readInput reads all of standard input. When the context ends it leaves the
-// read behind: the process ends with it.
+// readInput reads all of standard input.
 func readInput(ctx context.Context, stdin io.Reader) ([]byte, error) {
-	type input struct {
-		raw []byte
-		err error
+	raw, err := await(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(stdin, largestInput+1)) })
+	if len(raw) > largestInput {
+		return nil, fmt.Errorf("above the limit of %d bytes", largestInput)
 	}
-	read := make(chan input, 1)
+	return raw, err
+}
+
+// await returns what read returns, or the cause of the context once that ends.
+// It then leaves read behind on its goroutine, which ends with the process:
+// nothing else interrupts the reading of a terminal, a pipe or a FIFO.
+func await[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	ended := make(chan outcome, 1)
 	go func() {
-		raw, err := io.ReadAll(io.LimitReader(stdin, largestInput+1))
-		read <- input{raw, err}
+		value, err := read()
+		ended <- outcome{value, err}
 	}()
 	select {
-	case in := <-read:
-		if len(in.raw) > largestInput {
-			return nil, fmt.Errorf("above the limit of %d bytes", largestInput)
-		}
-		return in.raw, in.err
+	case o := <-ended:
+		return o.value, o.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return *new(T), context.Cause(ctx)
 	}
 }
 
 func readObject(where string, raw []byte) (arguments, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return arguments{}, fmt.Errorf("%s is empty: it shall be a JSON object", where)
+		return arguments{}, fmt.Errorf("%s is empty: give a JSON object", where)
 	}
 	var value any
 	if err := protocol.Unmarshal(raw, &value); err != nil {
@@ -103,8 +113,8 @@ func readPairs(args []string) (arguments, error) {
 	return given, nil
 }
 
-// fit makes the arguments what the tool's schema wants, or says what is wrong
-// with them.
+// fit returns the arguments as one object that fits the schema of the tool. Its
+// error says what is wrong, and how the tool is called.
 func (a arguments) fit(ctx context.Context, tool *protocol.Tool) (json.RawMessage, error) {
 	schema := readSchema(tool.InputSchema)
 	whole := a.whole
@@ -128,7 +138,8 @@ func (a arguments) fit(ctx context.Context, tool *protocol.Tool) (json.RawMessag
 	return whole, nil
 }
 
-// typed is the value as JSON: text where the schema takes text or does not say.
+// typed returns the value as JSON: as a string where the schema takes strings or
+// does not say.
 func (p pair) typed(types []string) (json.RawMessage, error) {
 	switch {
 	case p.json:
@@ -142,7 +153,7 @@ func (p pair) typed(types []string) (json.RawMessage, error) {
 	}
 }
 
-// isOfType reports whether a JSON text is of a type of JSON Schema.
+// isOfType reports whether a JSON text has a type of JSON Schema.
 func isOfType(text, name string) bool {
 	var value any
 	if protocol.Unmarshal([]byte(text), &value) != nil {
@@ -162,4 +173,131 @@ func isOfType(text, name string) bool {
 	default:
 		return false
 	}
+}
+
+// A schema is the input schema of a tool, or of a question, as far as it can be
+// read here. The server judges the rest.
+type schema struct {
+	root      object
+	order     []string              // of the properties, as they were written
+	validator *jsonschema.Validator // nil: not checked here
+}
+
+type object = map[string]any
+
+func readSchema(raw json.RawMessage) schema {
+	var root object
+	if protocol.Unmarshal(raw, &root) != nil {
+		return schema{}
+	}
+	validator, err := jsonschema.Compile(raw)
+	if err != nil {
+		validator = nil // the server judges
+	}
+	return schema{root: root, order: propertyOrder(raw), validator: validator}
+}
+
+// propertyOrder returns the names of the properties of a schema, in its order.
+func propertyOrder(raw json.RawMessage) []string {
+	var outer struct {
+		Properties json.RawMessage `json:"properties"`
+	}
+	if protocol.Unmarshal(raw, &outer) != nil {
+		return nil
+	}
+	var names []string
+	decoder := json.NewDecoder(bytes.NewReader(outer.Properties))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
+		return nil
+	}
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil || decoder.Decode(new(json.RawMessage)) != nil {
+			return nil
+		}
+		names = append(names, name.(string))
+	}
+	return names
+}
+
+// validate reports what is wrong with arguments, as far as that can be seen here.
+func (s schema) validate(ctx context.Context, arguments json.RawMessage) error {
+	if s.validator == nil {
+		return nil
+	}
+	return s.validator.Validate(ctx, arguments)
+}
+
+// properties returns the members that the schema names.
+func (s schema) properties() object {
+	properties, _ := s.root["properties"].(object)
+	return properties
+}
+
+// types returns the JSON types that a property may have: none if the schema does
+// not say.
+func (s schema) types(property string) []string {
+	types := s.typesOf(s.properties()[property], make(map[string]bool))
+	slices.Sort(types)
+	return slices.Compact(types)
+}
+
+// typesOf follows each reference once: once is enough, and more may never end.
+func (s schema) typesOf(value any, followed map[string]bool) []string {
+	sub, _ := value.(object)
+	if types := named(sub["type"]); len(types) > 0 {
+		return types
+	}
+	if ref, ok := sub["$ref"].(string); ok && !followed[ref] {
+		followed[ref] = true
+		target, _ := jsonschema.Resolve(s.root, ref)
+		return s.typesOf(target, followed)
+	}
+	var types []string
+	for _, keyword := range []string{"anyOf", "oneOf"} {
+		alternatives, _ := sub[keyword].([]any)
+		for _, alternative := range alternatives {
+			types = append(types, s.typesOf(alternative, followed)...)
+		}
+	}
+	return types
+}
+
+// named reads the keyword type: one name, or several.
+func named(value any) []string {
+	switch v := value.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		var types []string
+		for _, name := range v {
+			if name, ok := name.(string); ok {
+				types = append(types, name)
+			}
+		}
+		return types
+	default:
+		return nil
+	}
+}
+
+// requires reports whether a property must be given.
+func (s schema) requires(property string) bool {
+	required, _ := s.root["required"].([]any)
+	return slices.Contains(required, any(property))
+}
+
+// synopsis shows how the tool is called: its keys with their types, optional
+// ones in brackets.
+func (s schema) synopsis(tool string) string {
+	words := []string{"It takes: bowline call " + line(tool)}
+	for _, key := range slices.Sorted(maps.Keys(s.properties())) {
+		kind := cmp.Or(strings.ToUpper(strings.Join(s.types(key), "|")), "VALUE")
+		word := fmt.Sprintf("%s=%s", line(key), line(kind))
+		if !s.requires(key) {
+			word = "[" + word + "]"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
 }

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"time"
+	"io"
 
-	"github.com/bowline-mcp/bowline/cmd/bowline/internal/suggest"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/suggest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/spf13/cobra"
 )
@@ -21,13 +22,12 @@ KEY:=JSON is JSON whatever the schema says. All are checked against the schema
 before the server is asked.
 
 Text goes to standard output as it is, other content in a readable form, and
-structured content when there is no text. With --json the whole result is one
-JSON document. Progress goes to standard error. If the tool fails, its message
-goes to standard error and the exit status is 1.
+structured content when there is no text. On a terminal, characters that could
+drive it are replaced. With --json the whole result is one JSON document.
+Progress goes to standard error. If the tool fails, its message goes to standard
+error and the exit status is 1.
 
-Ctrl-C cancels the call at the server.
-
-` + configHelp
+Ctrl-C cancels the call at the server.`
 
 const callExample = `  # Arguments by name; numbers are numbers because the schema says so
   bowline call add a=1 b=2.5 --command 'bowline serve --stdio'
@@ -44,45 +44,27 @@ const callExample = `  # Arguments by name; numbers are numbers because the sche
   # A slow tool: no timeout, progress on standard error
   bowline call slow seconds=90 --timeout 0 --command 'bowline serve --stdio'`
 
-// completionPatience bounds how long a shell waits for names.
-const completionPatience = 10 * time.Second
-
 func newCall() *cobra.Command {
-	var server target
-	var asJSON bool
-	command := &cobra.Command{
+	return talking(&cobra.Command{
 		Use:     "call TOOL [JSON | - | KEY=VALUE ...]",
 		Short:   "Call a tool of a server",
 		Long:    callLong,
 		Example: callExample,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("name the tool to call")
-			}
-			return nil
-		},
-		ValidArgsFunction: server.completeTool,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			given, err := readArguments(cmd.Context(), args[1:], cmd.InOrStdin())
+		Args:    atLeast("the tool to call"),
+	}, toolNames, func(cmd *cobra.Command, args []string) (conversation, error) {
+		given, err := readArguments(cmd.Context(), args[1:], cmd.InOrStdin())
+		return func(ctx context.Context, v *visit) error {
+			result, err := callTool(ctx, v, args[0], given)
 			if err != nil {
-				return usageFailure(err)
+				return err
 			}
-			return server.talk(cmd, func(ctx context.Context, session *client.Session) error {
-				result, err := callTool(ctx, cmd, session, args[0], given)
-				if err != nil {
-					return err
-				}
-				return printResult(cmd.OutOrStdout(), args[0], result, asJSON)
-			})
-		},
-	}
-	server.addFlags(command)
-	command.Flags().BoolVar(&asJSON, "json", false, "print the whole result as JSON")
-	return command
+			return printResult(v, args[0], result)
+		}, err
+	})
 }
 
-func callTool(ctx context.Context, cmd *cobra.Command, session *client.Session, name string, given arguments) (*protocol.CallToolResult, error) {
-	tool, err := findTool(ctx, session, name)
+func callTool(ctx context.Context, v *visit, name string, given arguments) (*protocol.CallToolResult, error) {
+	tool, err := findTool(ctx, v.session, name)
 	if err != nil {
 		return nil, err
 	}
@@ -90,16 +72,16 @@ func callTool(ctx context.Context, cmd *cobra.Command, session *client.Session, 
 	if err != nil {
 		return nil, &failure{status: exitUsage, err: err}
 	}
-	progress := newProgress(cmd.ErrOrStderr())
+	progress := newProgress(v.err)
 	defer progress.end()
 	options := client.CallOptions{Timeout: -1, OnProgress: progress.show}
-	return session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
+	return v.session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
 }
 
-// findTool looks through all pages, and fails with the names it has found.
+// findTool looks through all pages. Its error lists the names it has found.
 func findTool(ctx context.Context, session *client.Session, name string) (*protocol.Tool, error) {
 	var names []string
-	for tool, err := range session.Tools(ctx) {
+	for tool, err := range bounded(session.Tools(ctx)) {
 		if err != nil {
 			return nil, err
 		}
@@ -111,24 +93,97 @@ func findTool(ctx context.Context, session *client.Session, name string) (*proto
 	return nil, &failure{status: exitUsage, err: fmt.Errorf("the server has no tool %q; %s", name, suggest.Among(name, names))}
 }
 
-// completeTool completes the tool's name when flags say whom to ask: no server
-// is started because a file happens to lie in the working directory.
-func (t *target) completeTool(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 || t.command == "" && t.url == "" && t.configPath == "" {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	t.timeout, t.initTimeout = completionPatience, completionPatience
-	var names []cobra.Completion
-	err := t.talk(cmd, func(ctx context.Context, session *client.Session) error {
-		tools, err := allTools(ctx, session)
-		for _, tool := range tools {
-			names = append(names, cobra.CompletionWithDesc(line(tool.Name), summary(tool)))
+// printResult prints what a tool has answered. If the tool failed, that is an
+// error.
+func printResult(v *visit, tool string, result *protocol.CallToolResult) error {
+	if v.json {
+		if err := printJSON(v.out, result); err != nil {
+			return err
 		}
-		return err
-	})
-	if err != nil {
-		cobra.CompErrorln(err.Error())
-		return nil, cobra.ShellCompDirectiveError
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	var text bytes.Buffer
+	writeResult(&text, result)
+	if result.IsError {
+		return &failure{status: exitToolFailed, err: fmt.Errorf("tool %q failed: %s", tool, bytes.TrimSpace(text.Bytes()))}
+	}
+	if v.json {
+		return nil
+	}
+	_, err := text.WriteTo(v.out)
+	return err
+}
+
+// writeResult writes a result for people: the blocks, and the structured
+// content when no text says the same.
+func writeResult(out *bytes.Buffer, result *protocol.CallToolResult) {
+	hasText := false
+	for _, block := range result.Content {
+		if _, ok := block.(*protocol.TextContent); ok {
+			hasText = true
+		}
+		writeLine(out, describe(block))
+	}
+	if !hasText && len(result.StructuredContent) > 0 {
+		writeLine(out, compact(result.StructuredContent))
+	}
+}
+
+// writeLine writes text as it is, and ends its last line.
+func writeLine(out *bytes.Buffer, text string) {
+	out.WriteString(text)
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		out.WriteByte('\n')
+	}
+}
+
+// describe returns a block of content in a readable form. Bytes are only
+// counted: --json has them.
+func describe(block protocol.Content) string {
+	switch b := block.(type) {
+	case *protocol.TextContent:
+		return b.Text
+	case *protocol.ImageContent:
+		return flat(fmt.Sprintf("[image: %s, %d bytes]", b.MIMEType, len(b.Data)))
+	case *protocol.AudioContent:
+		return flat(fmt.Sprintf("[audio: %s, %d bytes]", b.MIMEType, len(b.Data)))
+	case *protocol.EmbeddedResource:
+		return describeResource(&b.Resource)
+	case *protocol.ResourceLink:
+		return flat(fmt.Sprintf("[resource link: %s, %s]", b.Name, b.URI))
+	case *protocol.UnknownContent:
+		return compact(b.Raw)
+	default:
+		return fmt.Sprintf("[%T]", block)
+	}
+}
+
+func describeResource(r *protocol.ResourceContents) string {
+	if r.Text == nil {
+		return flat(fmt.Sprintf("[resource: %s, %s, %d bytes]", r.URI, r.MIMEType, len(r.Blob)))
+	}
+	return flat(fmt.Sprintf("[resource: %s, %s]", r.URI, r.MIMEType)) + "\n" + *r.Text
+}
+
+// compact returns JSON in one line.
+func compact(raw json.RawMessage) string {
+	var line bytes.Buffer
+	if err := json.Compact(&line, raw); err != nil {
+		return string(raw) // it was decoded before, so this is JSON
+	}
+	return line.String()
+}
+
+// printJSON prints one document, indented.
+func printJSON(out io.Writer, value any) error {
+	raw, err := protocol.Marshal(value)
+	if err != nil {
+		return err
+	}
+	var document bytes.Buffer
+	if err := json.Indent(&document, raw, "", "  "); err != nil {
+		return err
+	}
+	document.WriteByte('\n')
+	_, err = document.WriteTo(out)
+	return err
 }

@@ -49,12 +49,54 @@ func TestOnlyServerOfAConfigNeedsNoName(t *testing.T) {
 	bowline(t, "", "call", "add", "a=1", "b=2", "--mcp-config", path).want(t, 0, `{"sum":3}`, "")
 }
 
-func TestConfigOfTheWorkingDirectoryIsUsedAndNamed(t *testing.T) {
+// TestOtherEntriesDoNotMatter: only the chosen server is read.
+//
+// Guarantees: G-0018.12
+func TestOtherEntriesDoNotMatter(t *testing.T) {
+	path := writeConfig(t, "mcp.json", `{"servers": {
+		"bad": {"command": "${BOWLINE_TEST_UNSET} ${input:x}"},
+		"good": {"command": "$SELF", "args": ["serve", "--stdio"]}}}`)
+	bowline(t, "", "call", "echo", "message=hi", "--mcp-config", path, "--server", "good").want(t, 0, "hi\n", "")
+}
+
+// TestConfigOfTheWorkingDirectoryNeedsConsent: without a terminal it starts
+// nothing, and says what to do. Consent is good for one content of one file.
+//
+// Guarantees: G-0018.16
+func TestConfigOfTheWorkingDirectoryNeedsConsent(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("AppData", t.TempDir())
 	for _, name := range []string{".mcp.json", "mcp.json", ".cursor/mcp.json", ".vscode/mcp.json"} {
 		path := writeConfig(t, name, `{"mcpServers": {"bundled": {"command": "$SELF", "args": ["serve", "--stdio"]}}}`)
-		directory := strings.TrimSuffix(path, filepath.FromSlash(name))
+		directory, name := strings.TrimSuffix(path, filepath.FromSlash(name)), filepath.FromSlash(name)
 		o := bowlineIn(t, directory, "call", "echo", "message=found")
-		o.want(t, 0, "found\n", "bowline: using "+filepath.FromSlash(name))
+		o.want(t, exitUsage, "", "bowline: "+name+" of the working directory may start any program")
+		o.want(t, exitUsage, "", "Name it with --mcp-config "+name)
+		bowlineIn(t, directory, "call", "echo", "message=found", "--mcp-config", name).want(t, 0, "found\n", "")
+
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := consentTo(path, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, record, "")
+		bowlineIn(t, directory, "call", "echo", "message=found").want(t, 0, "found\n", "bowline: using "+name)
+		write(t, path, string(text)+" ")
+		bowlineIn(t, directory, "tools").want(t, exitUsage, "", "nobody has agreed to it")
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -67,11 +109,13 @@ func TestWrongConfig(t *testing.T) {
 		{"several servers", twoServers, nil, []string{"several servers: say which with --server: bundled, other, remote"}},
 		{"unknown server", twoServers, []string{"--server", "bundle"}, []string{"no such server", "did you mean bundled?"}},
 		{"disabled server", twoServers, []string{"--server", "off"}, []string{"is disabled"}},
-		{"remote server", twoServers, []string{"--server", "remote"}, []string{"HTTP+SSE, which is not supported"}},
+		{"remote server", twoServers, []string{"--server", "remote"}, []string{"HTTP+SSE is not supported"}},
 		{"with a command", twoServers, []string{"--command", "x"}, []string{"--mcp-config and --server do not go with them"}},
 		{"no servers", `{"mcpServers": {}}`, nil, []string{"has no server that is not disabled"}},
-		{"all mistakes at once", "{\"mcpServers\": {\n\"a\": {\"command\": 7},\n\"b\": {\"command\": \"${BOWLINE_TEST_UNSET}\"}\n}}", nil,
+		{"all mistakes of a server at once", "{\"mcpServers\": {\"a\": {\n\"command\": 7,\n\"cwd\": \"${BOWLINE_TEST_UNSET}\"\n}}}", nil,
 			[]string{"mcp.json:2:", "mcp.json:3:", "BOWLINE_TEST_UNSET"}},
+		{"an input that nobody can be asked for", `{"inputs": [{"id": "k", "type": "promptString"}], "servers": {"a": {"command": "${input:k}"}}}`, nil,
+			[]string{`"${input:k}" has no answer: standard input and standard error are not a terminal`}},
 		{"no JSON", "{\n  what\n}", nil, []string{"mcp.json:2:"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

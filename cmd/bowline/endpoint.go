@@ -1,13 +1,21 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
+	"time"
+	"unicode"
 
-	"github.com/bowline-mcp/bowline/cmd/bowline/internal/mcpconfig"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -15,14 +23,85 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// An endpoint is a server to connect to, and what to call it.
-type endpoint struct {
-	transport.Transport
-	name   string
-	remote bool // reached over HTTP, and not started by us
+// configHelp explains which server a command talks to.
+const configHelp = `Which server: --command starts one, --url reaches one over streamable HTTP, and
+--mcp-config names an mcp.json as desktop hosts keep it, with --server for the
+entry if there are several. With none of these, .mcp.json, mcp.json,
+.cursor/mcp.json or .vscode/mcp.json of the working directory is used, once you
+have agreed to it on a terminal.
+
+If the server asks you something, you are asked on the terminal. Without a
+terminal the answer is no.`
+
+// A target is the server to talk to, as flags describe it.
+type target struct {
+	command     string
+	url         string
+	headers     []string
+	configPath  string // of an mcp.json
+	name        string // of the entry in it
+	env         []string
+	dir         string
+	revision    string
+	timeout     time.Duration // 0: none
+	initTimeout time.Duration
+	verbose     bool
+
+	user    *user
+	secrets []string // that no message may show
 }
 
-// endpoint checks the flags, and says how to reach the server.
+// An endpoint is a way to reach a server, and what to call the server.
+type endpoint struct {
+	transport.Transport
+	name          string
+	remote        bool // reached over HTTP, and not started by us
+	authenticated bool // by a header of ours
+}
+
+func (t *target) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&t.command, "command", "", "`command` that starts the server: split into words as a shell does, but nothing is expanded")
+	flags.StringVar(&t.url, "url", "", "`URL` of a server that is reached over HTTP")
+	flags.StringArrayVar(&t.headers, "header", nil, "send `NAME:VALUE` with every HTTP request, for instance 'Authorization: Bearer ...' (repeatable)")
+	flags.StringVar(&t.configPath, "mcp-config", "", "mcp.json `file` that has the server")
+	flags.StringVar(&t.name, "server", "", "`name` of the server in the mcp.json")
+	flags.StringArrayVar(&t.env, "env", nil, "add `NAME=VALUE` to the server's environment (repeatable)")
+	flags.StringVar(&t.dir, "cwd", "", "`directory` to start the server in")
+	flags.StringVar(&t.revision, "revision", "", "protocol `revision` to speak, for instance 2025-11-25; default: the newest that the server speaks")
+	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long to wait for answers once the session is ready; 0 for ever")
+	flags.DurationVar(&t.initTimeout, "init-timeout", time.Minute, "how long to wait for the session to be ready")
+	flags.BoolVar(&t.verbose, "verbose", false, "show what the server writes to standard error, each line marked by |")
+	completions := map[string]cobra.CompletionFunc{
+		"server":   t.completeServer,
+		"revision": cobra.FixedCompletions(protocol.Versions(), cobra.ShellCompDirectiveNoFileComp),
+	}
+	for flag, complete := range completions {
+		if err := command.RegisterFlagCompletionFunc(flag, complete); err != nil {
+			panic(err) // the flags stand above
+		}
+	}
+}
+
+func (t *target) check() error {
+	for _, variable := range t.env {
+		if strings.Index(variable, "=") < 1 {
+			return fmt.Errorf("--env %q is not NAME=VALUE", variable)
+		}
+	}
+	if info, err := os.Stat(cmp.Or(t.dir, ".")); err != nil || !info.IsDir() {
+		return fmt.Errorf("--cwd %q is not a directory", t.dir)
+	}
+	if t.timeout < 0 || t.initTimeout <= 0 {
+		return errors.New("--timeout must not be negative, and --init-timeout must be above zero")
+	}
+	if t.revision != "" && !slices.Contains(protocol.Versions(), t.revision) {
+		return fmt.Errorf("--revision %q is none of %s", t.revision, strings.Join(protocol.Versions(), ", "))
+	}
+	return nil
+}
+
+// endpoint checks the flags, and returns how to reach the server.
 func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -34,7 +113,7 @@ func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 	case (command || remote) && (t.configPath != "" || t.name != ""):
 		return nil, errors.New("--command and --url say all: --mcp-config and --server do not go with them")
 	case remote:
-		return t.remote(t.url, nil)
+		return t.remote(&streamable.Client{URL: t.url})
 	case command:
 		words, err := split(t.command)
 		if err != nil {
@@ -46,47 +125,80 @@ func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 	}
 }
 
-// process is a server that we start.
+// process completes a server that we start.
 func (t *target) process(cmd *cobra.Command, server *stdio.Command) (*endpoint, error) {
 	if len(t.headers) > 0 {
 		return nil, errors.New("--header is for a server that is reached by --url")
 	}
 	server.Env = append(server.Env, t.env...)
-	if t.dir != "" {
-		server.Dir = t.dir
-	}
+	server.Dir = cmp.Or(t.dir, server.Dir)
 	if t.verbose {
-		server.Stderr = cmd.ErrOrStderr()
+		server.Stderr = serverLog(cmd.ErrOrStderr())
 	}
 	return &endpoint{Transport: server, name: server.Path}, nil
 }
 
-// remote is a server that is reached over HTTP. What the flags say prevails
-// over the header given here.
-func (t *target) remote(address string, header http.Header) (*endpoint, error) {
+// remote completes a server that is reached over HTTP. Headers of flags prevail
+// over those of a file.
+func (t *target) remote(server *streamable.Client) (*endpoint, error) {
 	if len(t.env) > 0 || t.dir != "" {
 		return nil, errors.New("--env and --cwd are for a server that is started, not for one that is reached over HTTP")
 	}
-	if header = header.Clone(); header == nil {
-		header = make(http.Header)
+	if server.Header == nil {
+		server.Header = make(http.Header)
 	}
 	for _, given := range t.headers {
 		name, value, err := readHeader(given)
 		if err != nil {
 			return nil, err
 		}
-		header.Set(name, value)
+		server.Header.Set(name, value)
 	}
-	client := &streamable.Client{URL: address, Header: header}
-	if err := client.Check(); err != nil {
+	if err := server.Check(); err != nil {
 		var wrong *streamable.URLError
 		errors.As(err, &wrong)
 		return nil, fmt.Errorf("the URL is none such as http://127.0.0.1:8080/mcp: %w", wrong.Err)
 	}
-	return &endpoint{Transport: client, name: withoutSecrets(address), remote: true}, nil
+	t.hide(server)
+	return &endpoint{
+		Transport: server, name: withoutSecrets(server.URL), remote: true, authenticated: server.Header.Get("Authorization") != "",
+	}, nil
 }
 
-// withoutSecrets is what of an address can be shown: user and query may hold
+// hide remembers the credentials that go to a server, so that no error repeats
+// them: headers, user and query of the URL.
+func (t *target) hide(server *streamable.Client) {
+	for _, values := range server.Header {
+		for _, value := range values {
+			t.secrets = append(t.secrets, value)
+			if _, token, ok := strings.Cut(value, " "); ok {
+				t.secrets = append(t.secrets, token) // after the scheme, such as Bearer
+			}
+		}
+	}
+	if parsed, err := url.Parse(server.URL); err == nil {
+		password, _ := parsed.User.Password()
+		t.secrets = append(t.secrets, password, parsed.User.Username(), parsed.RawQuery)
+		for _, values := range parsed.Query() {
+			t.secrets = append(t.secrets, values...)
+		}
+	}
+}
+
+// redact replaces credentials of ours in a text. What is shorter than four
+// characters is no secret, and stands in many words.
+func (t *target) redact(text string) string {
+	hidden := slices.DeleteFunc(slices.Clone(t.secrets), func(s string) bool { return len(s) < 4 })
+	slices.SortFunc(hidden, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, secret := range hidden {
+		for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
+			text = strings.ReplaceAll(text, form, "[redacted]")
+		}
+	}
+	return text
+}
+
+// withoutSecrets is what of an address can be shown: user and query may be
 // secrets.
 func withoutSecrets(address string) string {
 	parsed, err := url.Parse(address)
@@ -96,21 +208,24 @@ func withoutSecrets(address string) string {
 	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
 }
 
-// readHeader takes a header as curl does. What is wrong is said without the
-// value, which may be a secret.
+// readHeader reads a header as curl does. Its errors do not show the value, which
+// may be a secret.
 func readHeader(given string) (name, value string, err error) {
 	name, value, found := strings.Cut(given, ":")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+	token := func(c rune) bool {
+		return c > ' ' && c <= unicode.MaxASCII && !strings.ContainsRune(`"(),/:;<=>?@[\]{}`+"\x7f", c)
+	}
 	switch {
-	case !found || !mcpconfig.IsHeaderName(name):
+	case !found || name == "" || strings.TrimFunc(name, token) != "":
 		return "", "", errors.New("--header is not 'Name: value'")
-	case !mcpconfig.IsHeaderValue(value):
+	case strings.ContainsFunc(value, func(c rune) bool { return unicode.IsControl(c) && c != '\t' }):
 		return "", "", fmt.Errorf("--header %s: the value holds a line break or control character", name)
 	}
 	return name, value, nil
 }
 
-// split reads a command as a shell would, without running anything.
+// split splits a command into words as a shell does, without running anything.
 func split(command string) ([]string, error) {
 	parser := shellwords.NewParser()
 	parser.ParseEnv, parser.ParseBacktick, parser.ParseComment = false, false, false
@@ -124,4 +239,101 @@ func split(command string) ([]string, error) {
 		return nil, fmt.Errorf("--command %q holds no command", command)
 	}
 	return words, nil
+}
+
+// configured returns the entry of the mcp.json that the flags mean. Flags
+// prevail over the file.
+func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
+	ctx := cmd.Context()
+	file, text, err := t.config(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name, err := t.choose(file)
+	if err != nil {
+		return nil, err
+	}
+	if t.configPath == "" {
+		if err := t.user.agree(ctx, file.Path, text); err != nil {
+			return nil, err
+		}
+		cmd.PrintErrln(message("using " + file.Path))
+	}
+	file.Ask = func(in mcpjson.Input) (string, error) {
+		answer, err := t.user.input(ctx, in)
+		if in.Password {
+			t.secrets = append(t.secrets, answer)
+		}
+		return answer, err
+	}
+	server, err := file.Server(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, notice := range server.Notices {
+		cmd.PrintErrln(message(flat(notice)))
+	}
+	if flags := cmd.Flags(); server.Timeout > 0 && !flags.Changed("timeout") {
+		t.timeout = server.Timeout
+	}
+	if flags := cmd.Flags(); server.InitTimeout > 0 && !flags.Changed("init-timeout") {
+		t.initTimeout = server.InitTimeout
+	}
+	if remote, ok := server.Transport.(*streamable.Client); ok {
+		return t.remote(remote)
+	}
+	return t.process(cmd, server.Transport.(*stdio.Command))
+}
+
+// config reads the file that the flags mean. The text is exactly what was read.
+func (t *target) config(ctx context.Context) (file *mcpjson.File, text []byte, err error) {
+	path := t.configPath
+	if path == "" {
+		found, ok := mcpjson.Find(".")
+		if !ok {
+			return nil, nil, errors.New("say which server: start one with --command, for example --command 'bowline serve --stdio', reach one with --url, or name an mcp.json with --mcp-config")
+		}
+		path = found
+	}
+	if text, err = await(ctx, func() ([]byte, error) { return readConfig(path) }); err != nil {
+		return nil, nil, err
+	}
+	file, err = mcpjson.Parse(path, text)
+	return file, text, err
+}
+
+// choose returns the name of the entry that --server means, or of the only one.
+func (t *target) choose(file *mcpjson.File) (string, error) {
+	if t.name != "" {
+		return t.name, nil
+	}
+	switch names := file.Names(); len(names) {
+	case 0:
+		return "", fmt.Errorf("%s has no server that is not disabled", file.Path)
+	case 1:
+		return names[0], nil
+	default:
+		return "", fmt.Errorf("%s has several servers: say which with --server: %s", file.Path, flat(strings.Join(names, ", ")))
+	}
+}
+
+// completeServer completes --server from the file that the flags mean.
+func (t *target) completeServer(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	file, _, err := t.config(cmd.Context())
+	if err != nil {
+		cobra.CompErrorln(err.Error())
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return file.Names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// readConfig reads a file whose beginning is enough to refuse it when it is too
+// long.
+func readConfig(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, 2<<20))
 }

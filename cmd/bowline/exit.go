@@ -1,13 +1,23 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/spf13/cobra"
 )
 
-// The exit statuses, as the root's help explains them.
+// The exit statuses, as `bowline --help` explains them.
 const (
 	exitToolFailed  = 1
 	exitUsage       = 2
@@ -20,19 +30,19 @@ const (
 type failure struct {
 	status int
 	err    error
-	usage  bool // the command line is wrong: say how it is meant
+	usage  bool // the command line is wrong: show how it is meant
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// usageFailure is a command line that cannot be understood.
+// usageFailure reports a command line that cannot be understood.
 func usageFailure(err error) error {
 	return &failure{status: exitUsage, err: err, usage: true}
 }
 
-// report tells of an error on standard error and returns the exit status. An
-// interrupt explains whatever failed after it.
+// report prints an error on standard error and returns the exit status. After an
+// interrupt it prints only that: everything else followed from it.
 func report(cmd *cobra.Command, err error) int {
 	if err == nil {
 		return 0
@@ -41,10 +51,191 @@ func report(cmd *cobra.Command, err error) int {
 		cmd.PrintErrln("bowline: interrupted")
 		return exitInterrupted
 	}
-	cmd.PrintErrln("bowline: " + printable(err.Error()))
+	cmd.PrintErrln(message(err.Error()))
 	failed := &failure{status: exitCallFailed}
 	if errors.As(err, &failed) && failed.usage {
 		cmd.PrintErrln(fmt.Sprintf("Usage: %s\nMore: %s --help", cmd.UseLine(), cmd.CommandPath()))
 	}
 	return failed.status
 }
+
+// garbage counts the lines of a server's standard output that were no JSON-RPC.
+type garbage struct {
+	mu    sync.Mutex
+	lines int
+	last  error
+}
+
+// add is a telemetry hook.
+func (g *garbage) add(violation telemetry.Violation) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var refused *jsonrpc.DecodeError
+	if errors.As(violation.Err, &refused) {
+		g.lines++
+		g.last = refused.Err
+	}
+}
+
+// String is empty if there was none.
+func (g *garbage) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lines == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Lines of its standard output that were not JSON-RPC: %d. The last one: %v.", g.lines, g.last)
+}
+
+const (
+	adviceMissing  = "Is the program installed and in PATH? A path works as well."
+	adviceExited   = "Run the command by itself to see what it needs."
+	adviceSilent   = "Is it an MCP server that speaks on standard input and output? If it only needs longer, raise --init-timeout."
+	adviceGarbage  = "An MCP server writes nothing but messages to standard output. Is it in a mode for people, or does it log there?"
+	adviceRefused  = "Is it an MCP server? Perhaps a release that speaks another revision of the protocol."
+	adviceRemote   = "Is the address right, and the server running?"
+	adviceEndpoint = "Is that the path of its MCP endpoint? It often is /mcp. A server that speaks HTTP+SSE only is not supported."
+	adviceAccess   = "The server wants to know who asks: --header 'Authorization: Bearer ...'."
+	adviceRefresh  = "The server does not accept the Authorization header that it was given. Is the token still valid, and meant for this server?"
+	adviceFailing  = "The server failed by itself. Try again later, or look into its log."
+	adviceTrust    = "Its certificate is not trusted here. Add the authority that issued it to the system's, for instance with SSL_CERT_FILE."
+	adviceVersions = "Look for a release of the server, or of bowline, that shares a protocol version with the other."
+)
+
+// explainConnect explains why there is no session, and what to try.
+func explainConnect(err error, server *endpoint, patience time.Duration, garbage *garbage) error {
+	var reason conn.Reason
+	if !errors.As(err, &reason) {
+		return err
+	}
+	lines := []string{whatHappened(reason, server.name, patience)}
+	advice := adviceFor(reason.Kind)
+	if server.remote {
+		lines, advice = []string{whatHappenedThere(reason, server.name, patience)}, adviceThere(reason, server)
+	}
+	if said := garbage.String(); said != "" {
+		lines, advice = append(lines, said), adviceGarbage
+	}
+	return &explained{strings.Join(append(lines, advice), "\n"), err}
+}
+
+func whatHappened(reason conn.Reason, command string, patience time.Duration) string {
+	switch reason.Kind {
+	case conn.ExecutableMissing, conn.OpenFailed:
+		return fmt.Sprintf("%q cannot be started: %v", command, cause(reason.Err))
+	case conn.Exited:
+		return fmt.Sprintf("%q has not become ready: %s", command, ending(reason.Err))
+	case conn.PeerEnded:
+		return fmt.Sprintf("%q closed its standard output before the session was ready", command)
+	case conn.InitTimedOut:
+		return fmt.Sprintf("%q has not answered initialize within %v", command, patience)
+	case conn.Malformed:
+		return fmt.Sprintf("%q does not speak JSON-RPC", command)
+	case conn.HandshakeFailed, conn.AuthRequired:
+		return fmt.Sprintf("%q has refused the session: %v", command, reason.Err)
+	case conn.Incompatible:
+		return fmt.Sprintf("%q speaks another protocol version: %v", command, reason.Err)
+	default:
+		return fmt.Sprintf("the connection to %q was lost before the session was ready: %v", command, reason)
+	}
+}
+
+func adviceFor(kind conn.ReasonKind) string {
+	switch kind {
+	case conn.ExecutableMissing, conn.OpenFailed:
+		return adviceMissing
+	case conn.InitTimedOut:
+		return adviceSilent
+	case conn.Malformed, conn.Oversized:
+		return adviceGarbage
+	case conn.HandshakeFailed:
+		return adviceRefused
+	case conn.Incompatible:
+		return adviceVersions
+	default:
+		return adviceExited
+	}
+}
+
+// whatHappenedThere is whatHappened for a server that we have not started.
+func whatHappenedThere(reason conn.Reason, url string, patience time.Duration) string {
+	answered := errors.As(reason, new(*transport.StatusError)) || errors.As(reason, new(*jsonrpc.Error)) || errors.As(reason, new(*client.ResultError))
+	switch {
+	case reason.Kind == conn.InitTimedOut, reason.Kind == conn.Incompatible, answered:
+		return whatHappened(reason, url, patience)
+	default:
+		return fmt.Sprintf("%q cannot be reached: %v", url, cause(reason.Err))
+	}
+}
+
+func adviceThere(reason conn.Reason, server *endpoint) string {
+	var status *transport.StatusError
+	switch {
+	case errors.As(reason, new(*tls.CertificateVerificationError)):
+		return adviceTrust
+	case reason.Kind == conn.Incompatible:
+		return adviceVersions
+	case reason.Kind == conn.InitTimedOut:
+		return adviceRemote + " If it only needs longer, raise --init-timeout."
+	case !errors.As(reason, &status):
+		return adviceRemote
+	case status.Denied() && server.authenticated:
+		return adviceRefresh
+	case status.Denied():
+		return adviceAccess
+	case status.Status >= http.StatusInternalServerError:
+		return adviceFailing
+	default:
+		return adviceEndpoint
+	}
+}
+
+// cause returns what the operating system said.
+func cause(err error) error {
+	var start *transport.StartError
+	if errors.As(err, &start) {
+		return start.Err
+	}
+	return err
+}
+
+// ending describes how a process ended.
+func ending(err error) string {
+	var exit *transport.ExitError
+	if !errors.As(err, &exit) {
+		return err.Error()
+	}
+	how := fmt.Sprintf("the server exited with status %d", exit.Status)
+	if exit.Signal != "" {
+		how = "the server was ended by signal: " + exit.Signal
+	}
+	if tail := strings.TrimSpace(exit.Stderr); tail != "" {
+		how += "; its standard error ends:\n" + indented(tail)
+	}
+	return how
+}
+
+// explainCall explains how a call failed, and whether the server may have run it.
+func explainCall(err error) error {
+	var call *conn.CallError
+	if !errors.As(err, &call) {
+		return err
+	}
+	what := fmt.Sprintf("%s failed: %s", call.Method, ending(call.Err))
+	switch call.Delivery {
+	case conn.NotSent:
+		what += "\nThe server has not been asked."
+	case conn.Unknown:
+		what += "\nThe server may have done what it was asked."
+	}
+	return &explained{what, err}
+}
+
+// An explained error reads well and still matches what is behind it.
+type explained struct {
+	message string
+	err     error
+}
+
+func (e *explained) Error() string { return e.message }
+func (e *explained) Unwrap() error { return e.err }

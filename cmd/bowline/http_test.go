@@ -76,7 +76,7 @@ func TestHeadersAreSent(t *testing.T) {
 	path := writeConfig(t, "mcp.json", `{"mcpServers": {"far": {"url": "`+site.URL+`", "headers": {"Authorization": "of the file", "X-Team": "knots"}}}}`)
 	o := bowline(t, "", "tools", "--mcp-config", path, "--header", "authorization: Bearer of the flag")
 	o.want(t, exitNoSession, "", "HTTP status 401")
-	o.want(t, exitNoSession, "", adviceAccess)
+	o.want(t, exitNoSession, "", adviceRefresh)
 	header := <-seen
 	if header.Get("Authorization") != "Bearer of the flag" || header.Get("X-Team") != "knots" {
 		t.Errorf("the server saw %v", header)

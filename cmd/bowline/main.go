@@ -1,11 +1,55 @@
+// Command bowline talks to MCP servers from a terminal or a script: it lists and
+// calls tools, reads resources, gets prompts and inspects servers. It is also a
+// small MCP server itself. `bowline --help` explains it with examples.
+//
+// Each file is a chapter: main (the command line), arguments (of a tool, fitted
+// to its schema), endpoint (which server the flags mean), consent (to a file of
+// the working directory), session (one conversation with a server), questions
+// (what servers ask the user), call, lists (all other questions to a server),
+// serve, demo, exit (statuses, and what errors say), terminal (what may be
+// printed).
 package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
+	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 )
+
+const rootLong = `bowline talks to MCP servers: it starts them as child processes or reaches them
+over HTTP, in whichever revision of the protocol they speak.
+
+Exit status:
+    0   it worked
+    1   the tool was called, and failed
+    2   wrong usage: flags, an unknown tool, arguments that fail the tool's schema
+    3   no session: the server cannot be started, ends at once, never answers,
+        or does not speak MCP
+    4   the call failed: the connection was lost, the time ran out, or the
+        server answered with a protocol error
+  130   interrupted`
+
+const rootExample = `  # What is this server?
+  bowline inspect --command 'npx -y @modelcontextprotocol/server-everything'
+
+  # What tools does it offer?
+  bowline tools --command 'npx -y @modelcontextprotocol/server-everything'
+
+  # Call one of them
+  bowline call echo message=hello --command 'npx -y @modelcontextprotocol/server-everything'
+
+  # Read a resource of a server that is reached over HTTP
+  bowline read file:///notes.txt --url https://example.com/mcp --header "Authorization: Bearer $TOKEN"
+
+  # Be a server
+  bowline serve --stdio`
 
 func main() {
 	os.Exit(runUntilSignal(os.Args[1:]))
@@ -18,4 +62,116 @@ func runUntilSignal(args []string) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	return run(ctx, args)
+}
+
+// run runs the command line and returns its exit status.
+func run(ctx context.Context, args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	return report(cmd, err)
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "bowline",
+		Short:         "Talk to MCP servers",
+		Long:          rootLong,
+		Example:       rootExample,
+		Version:       version(),
+		Args:          knownCommand,
+		RunE:          showHelp,
+		SilenceErrors: true, // report prints them
+		SilenceUsage:  true,
+
+		SuggestionsMinimumDistance: 2,
+	}
+	root.AddCommand(newInspect(), newTools(), newCall(), newResources(), newRead(), newPrompts(), newPrompt(), newComplete(),
+		newServe(), newDemo(), newVersion())
+	root.InitDefaultCompletionCmd()
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageFailure(err) })
+	checkArguments(root)
+	return root
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Long:  "Print the version of this command, as its build recorded it.",
+		Example: `  bowline version
+  bowline --version`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "bowline version "+version())
+			return err
+		},
+	}
+}
+
+// version is the module's version, or the commit it was built from if that is
+// all that the build recorded.
+func version() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok || build.Main.Version == "" {
+		return "(devel)"
+	}
+	for _, setting := range build.Settings {
+		if setting.Key == "vcs.revision" && build.Main.Version == "(devel)" {
+			return "(devel) " + setting.Value
+		}
+	}
+	return build.Main.Version
+}
+
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// knownCommand refuses anything that is no command of the root, with
+// suggestions.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	problem := fmt.Sprintf("unknown command %q", args[0])
+	if close := cmd.SuggestionsFor(args[0]); len(close) > 0 {
+		problem += fmt.Sprintf("; did you mean %s?", strings.Join(close, " or "))
+	}
+	return errors.New(problem)
+}
+
+// noArguments is for commands that take flags only.
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// atLeast is for commands whose first arguments have these names.
+func atLeast(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return fmt.Errorf("name %s", names[len(args)])
+		}
+		return nil
+	}
+}
+
+// checkArguments makes wrong arguments a usage failure, in every command. A
+// command that does nothing by itself shows its help.
+func checkArguments(cmd *cobra.Command) {
+	if !cmd.Runnable() {
+		cmd.RunE = showHelp
+	}
+	if valid := cmd.Args; valid != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := valid(cmd, args); err != nil {
+				return usageFailure(err)
+			}
+			return nil
+		}
+	}
+	for _, child := range cmd.Commands() {
+		checkArguments(child)
+	}
 }

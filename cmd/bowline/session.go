@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
+	"io"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -16,67 +14,93 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// endGrace is how long a server has to end after its input was closed.
-const endGrace = 2 * time.Second
+const (
+	endGrace           = 2 * time.Second  // for a server to end after its input was closed
+	completionPatience = 10 * time.Second // for a shell that waits for names
+)
 
-// A target is the server to talk to, as flags describe it.
-type target struct {
-	command     string
-	url         string
-	headers     []string
-	configPath  string // of an mcp.json
-	name        string // of the entry in it
-	env         []string
-	dir         string
-	timeout     time.Duration // 0: none
-	initTimeout time.Duration
-	verbose     bool
+// A visit is one conversation with a server.
+type visit struct {
+	session *client.Session
+	out     io.Writer // for results
+	err     io.Writer // for progress
+	json    bool
 }
 
-func (t *target) addFlags(command *cobra.Command) {
-	flags := command.Flags()
-	flags.StringVar(&t.command, "command", "", "`command` that starts the server: split into words as a shell does, but nothing is expanded")
-	flags.StringVar(&t.url, "url", "", "`URL` of a server that is reached over HTTP")
-	flags.StringArrayVar(&t.headers, "header", nil, "send `NAME:VALUE` with every HTTP request, for instance 'Authorization: Bearer ...' (repeatable)")
-	flags.StringVar(&t.configPath, "mcp-config", "", "mcp.json `file` that has the server")
-	flags.StringVar(&t.name, "server", "", "`name` of the server in the mcp.json")
-	flags.StringArrayVar(&t.env, "env", nil, "add `NAME=VALUE` to the server's environment (repeatable)")
-	flags.StringVar(&t.dir, "cwd", "", "`directory` to start the server in")
-	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long to wait for answers once the session is ready; 0 for ever")
-	flags.DurationVar(&t.initTimeout, "init-timeout", time.Minute, "how long to wait for the session to be ready")
-	flags.BoolVar(&t.verbose, "verbose", false, "show what the server writes to standard error")
-	if err := command.RegisterFlagCompletionFunc("server", t.completeServer); err != nil {
-		panic(err) // the flag stands above
+// A conversation talks to a server until it has what it wants, and prints it.
+type conversation func(ctx context.Context, v *visit) error
+
+// A lookup finds the names that complete an argument in a shell.
+type lookup func(ctx context.Context, session *client.Session) ([]cobra.Completion, error)
+
+// talking completes a command that talks to one server. Prepare checks the
+// arguments before there is a server. Names completes the first argument; nil:
+// nothing does.
+func talking(command *cobra.Command, names lookup, prepare func(cmd *cobra.Command, args []string) (conversation, error)) *cobra.Command {
+	var server target
+	var asJSON bool
+	command.Long += "\n\n" + configHelp
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		talk, err := prepare(cmd, args)
+		if err != nil {
+			return usageFailure(err)
+		}
+		return server.visit(cmd, func(ctx context.Context, v *visit) error {
+			v.json = asJSON
+			return talk(ctx, v)
+		})
 	}
+	command.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if names == nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return server.complete(cmd, names)
+	}
+	server.addFlags(command)
+	command.Flags().BoolVar(&asJSON, "json", false, "print the whole answer as one JSON document")
+	return command
 }
 
-// talk has a conversation with the server, and ends the server after it.
-func (t *target) talk(cmd *cobra.Command, conversation func(context.Context, *client.Session) error) error {
-	server, err := t.endpoint(cmd)
+// complete finds names when flags say which server to ask. It starts none
+// because a file happens to be in the working directory.
+func (t *target) complete(cmd *cobra.Command, names lookup) (found []cobra.Completion, directive cobra.ShellCompDirective) {
+	if t.command == "" && t.url == "" && t.configPath == "" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	t.timeout, t.initTimeout = completionPatience, completionPatience
+	err := t.visit(cmd, func(ctx context.Context, v *visit) (err error) {
+		found, err = names(ctx, v.session)
+		return err
+	})
 	if err != nil {
-		return usageFailure(err)
+		cobra.CompErrorln(err.Error())
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
+}
+
+// visit has a conversation with the server, and ends the session after it. No
+// error shows credentials of ours.
+func (t *target) visit(cmd *cobra.Command, talk conversation) error {
+	t.user = newUser(cmd.InOrStdin(), cmd.ErrOrStderr())
+	server, err := t.endpoint(cmd)
+	if errors.As(err, new(*failure)) {
+		return err
+	}
+	if err != nil {
+		return usageFailure(errors.New(t.redact(err.Error())))
 	}
 	session, err := t.connect(cmd.Context(), server)
 	if err != nil {
-		return &failure{status: exitNoSession, err: err}
+		return &failure{status: exitNoSession, err: &explained{t.redact(err.Error()), err}}
 	}
-	defer end(cmd, session)
+	defer t.end(cmd, session)
 	ctx, cancel := t.bound(cmd.Context())
 	defer cancel()
-	return explainCall(conversation(ctx, session))
-}
-
-func (t *target) check() error {
-	for _, variable := range t.env {
-		if strings.Index(variable, "=") < 1 {
-			return fmt.Errorf("--env %q is not NAME=VALUE", variable)
-		}
-	}
-	if info, err := os.Stat(cmp.Or(t.dir, ".")); err != nil || !info.IsDir() {
-		return fmt.Errorf("--cwd %q is not a directory", t.dir)
-	}
-	if t.timeout < 0 || t.initTimeout <= 0 {
-		return errors.New("--timeout must not be negative, and --init-timeout must be above zero")
+	err = talk(ctx, &visit{session: session, out: screen(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
+	if err != nil {
+		err = explainCall(err)
+		return &explained{t.redact(err.Error()), err}
 	}
 	return nil
 }
@@ -84,7 +108,10 @@ func (t *target) check() error {
 func (t *target) connect(ctx context.Context, server *endpoint) (*client.Session, error) {
 	garbage := new(garbage)
 	options := client.Options{
-		FailFast: true,
+		FailFast:        true,
+		ProtocolVersion: t.revision,
+		Elicit:          t.user.elicit,
+		ElicitURL:       t.user.elicitURL,
 		Conn: conn.Options{
 			Name:        server.name,
 			InitTimeout: t.initTimeout,
@@ -107,12 +134,12 @@ func (t *target) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, t.timeout, fmt.Errorf("no answer within --timeout %v", t.timeout))
 }
 
-// end closes the session even when the command was interrupted. What goes
-// wrong now does not change how the conversation went.
-func end(cmd *cobra.Command, session *client.Session) {
+// end closes the session even when the command was interrupted. What goes wrong
+// now does not change how the conversation went.
+func (t *target) end(cmd *cobra.Command, session *client.Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), endGrace)
 	defer cancel()
 	if err := session.Close(ctx); err != nil {
-		cmd.PrintErrln("bowline: warning: the server has not ended in good order: " + printable(err.Error()))
+		cmd.PrintErrln(message(t.redact("warning: the server has not ended in good order: " + err.Error())))
 	}
 }

@@ -25,7 +25,7 @@ func TestInterruptCancelsTheCall(t *testing.T) {
 }
 
 func TestInterruptEndsConnecting(t *testing.T) {
-	interrupted(t, os.Interrupt, "started", withPeer(t, "mute", "tools", "--verbose")...).
+	interrupted(t, os.Interrupt, "| started", withPeer(t, "mute", "tools", "--verbose")...).
 		want(t, exitInterrupted, "", "bowline: interrupted\n")
 }
 

@@ -35,6 +35,10 @@ func TestWrongUsage(t *testing.T) {
 		{"shell operator", []string{"tools", "--command", "a | b"}, "no shell runs this"},
 		{"variable without a value", call("echo", "--env", "NAME"), `--env "NAME" is not NAME=VALUE`},
 		{"variable without a name", call("echo", "--env", "=x"), `--env "=x" is not NAME=VALUE`},
+		{"unknown revision", call("echo", "--revision", "2025-13-01"), `--revision "2025-13-01" is none of`},
+		{"no resource", []string{"read"}, "name the URI of the resource"},
+		{"no prompt", []string{"prompt"}, "name the prompt"},
+		{"nothing typed", []string{"complete", "greeting"}, "name the argument, as KEY=TYPED"},
 		{"missing directory", call("echo", "--cwd", "/does/not/exist"), "is not a directory"},
 		{"no tool", call(), "name the tool to call"},
 		{"unknown tool", call("ecko", "message=hi"), `no tool "ecko"; did you mean echo? It has: echo, `},
@@ -76,7 +80,7 @@ func TestNoSession(t *testing.T) {
 		stderr []string
 	}{
 		{"missing binary", []string{"tools", "--command", "bowline-is-not-installed"}, []string{"cannot be started", adviceMissing}},
-		{"ends at once", tools("gone"), []string{"exited with status 7; its standard error ends:\n  no licence found", adviceExited}},
+		{"ends at once", tools("gone"), []string{"exited with status 7; its standard error ends:\n    no licence found", adviceExited}},
 		{"ends with garbage", tools("closed"), []string{"exited with status 0", "not JSON-RPC: 2.", adviceGarbage}},
 		{"never answers", tools("mute", "--init-timeout", "100ms"), []string{"has not answered initialize within 100ms", adviceSilent}},
 		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"has not answered", "not JSON-RPC: 3.", adviceGarbage}},

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// An mcp.json that lies in the working directory was written by whoever wrote
+// the directory, and names programs to run as the user. It is used only after
+// the user has agreed to this very content of this very file (ADR-0018).
+
+// agree returns nil if the user has agreed to the file, now or earlier.
+func (u *user) agree(ctx context.Context, path string, text []byte) error {
+	record, err := consentTo(path, text)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(record); err == nil {
+		return nil
+	}
+	if !u.present() {
+		return refusal("%s of the working directory may start any program, and nobody has agreed to it.\nName it with --mcp-config %s, or run this once on a terminal, where you are asked.", flat(path), flat(path))
+	}
+	yes, err := u.confirm(ctx, fmt.Sprintf("%s is in the working directory. Its servers are:\n%s\nDo you trust this file? The answer is remembered until the file changes.", path, preview(path, text)))
+	switch {
+	case err != nil:
+		return err
+	case !yes:
+		return refusal("%s is not used", flat(path))
+	}
+	if err := os.MkdirAll(filepath.Dir(record), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(record, []byte(path+"\n"), 0o600)
+}
+
+func refusal(format string, args ...any) error {
+	return &failure{status: exitUsage, err: fmt.Errorf(format, args...)}
+}
+
+// consentTo returns the path whose existence means that the user has agreed to
+// the file.
+func consentTo(path string, text []byte) (string, error) {
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no place to remember consent: %w; use --mcp-config %s", err, path)
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if absolute, err = filepath.EvalSymlinks(absolute); err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%s\x00%s", absolute, text)
+	return filepath.Join(config, "bowline", "consent", fmt.Sprintf("%x", hash.Sum(nil))), nil
+}
+
+// preview describes the servers of a file, one a line. Variables stand for
+// themselves: their names say more than their values, which may be secrets.
+func preview(path string, text []byte) string {
+	written, err := mcpjson.Parse(path, text)
+	if err != nil {
+		return indented(err.Error())
+	}
+	written.Env = func(name string) (string, bool) { return "${" + name + "}", true }
+	written.Ask = func(in mcpjson.Input) (string, error) { return "${input:" + in.ID + "}", nil }
+	var lines []string
+	for name, to := range written.Transports() {
+		what := "(cannot be shown: read the file)"
+		switch to := to.(type) {
+		case *stdio.Command:
+			words := append([]string{to.Path}, to.Args...)
+			what = strings.Join(words, " ")
+			if len(to.Env) > 0 {
+				what += fmt.Sprintf("  with %s", strings.Join(to.Env, " "))
+			}
+			if to.Dir != "" {
+				what += "  in " + to.Dir
+			}
+		case *streamable.Client:
+			what = to.URL
+		}
+		lines = append(lines, fmt.Sprintf("  %s: %s", flat(name), flat(what)))
+	}
+	return cmp.Or(strings.Join(lines, "\n"), "  none")
+}
+
+// flat makes a text one printable line, and hides nothing of it.
+func flat(text string) string {
+	return printable(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(text))
+}
+
+// errNoTerminal is the reason why a user cannot be asked.
+var errNoTerminal = errors.New("standard input and standard error are not a terminal: use environment variables, ${NAME}, in place of inputs")
+
+// input asks for an input of an mcp.json.
+func (u *user) input(ctx context.Context, in mcpjson.Input) (string, error) {
+	if !u.present() {
+		return "", errNoTerminal
+	}
+	return u.value(ctx, field{
+		name: in.ID, about: in.Description, fallback: in.Default, options: in.Options, secret: in.Password, required: true,
+	})
+}

@@ -1,0 +1,465 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/suggest"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/spf13/cobra"
+)
+
+// largestList bounds what a list may hold, in bytes of JSON: a server can page
+// for ever.
+const largestList = 64 << 20
+
+func newTools() *cobra.Command {
+	return talking(&cobra.Command{
+		Use:   "tools",
+		Short: "List the tools of a server",
+		Long: `List the tools of a server: the name and the first line of the description.
+
+With --json the list is one JSON document on standard output, as the protocol
+has it: names, descriptions, schemas and annotations.`,
+		Example: `  # The tools of the reference server
+  bowline tools --command 'npx -y @modelcontextprotocol/server-everything'
+
+  # The tools of a server in .mcp.json of this directory
+  bowline tools --mcp-config .mcp.json --server filesystem
+
+  # The input schema of one tool
+  bowline tools --json --command 'bowline serve --stdio' | jq '.tools[] | select(.name == "add").inputSchema'`,
+		Args: noArguments,
+	}, nil, listing(func(ctx context.Context, v *visit) error {
+		tools, err := all(v.session.Tools(ctx))
+		if err != nil {
+			return err
+		}
+		return v.print(protocol.ListToolsResult{Tools: tools}, func(table io.Writer) {
+			for _, tool := range tools {
+				row(table, tool.Name, cmp.Or(tool.Description, tool.DisplayName()))
+			}
+		})
+	}))
+}
+
+func newResources() *cobra.Command {
+	return talking(&cobra.Command{
+		Use:   "resources",
+		Short: "List the resources of a server",
+		Long: `List the resources of a server and then its resource templates: the URI and the
+first line of the description. Replace what stands in braces in a template to
+read such a resource.
+
+With --json both lists are one JSON document on standard output.`,
+		Example: `  # The resources of the reference server
+  bowline resources --command 'npx -y @modelcontextprotocol/server-everything'
+
+  # Their URIs alone
+  bowline resources --json --url http://127.0.0.1:8080/mcp | jq -r '.resources[].uri'`,
+		Args: noArguments,
+	}, nil, listing(func(ctx context.Context, v *visit) error {
+		resources, err := all(v.session.Resources(ctx))
+		if err != nil {
+			return err
+		}
+		templates, err := all(v.session.ResourceTemplates(ctx))
+		if err != nil {
+			return err
+		}
+		document := struct {
+			Resources protocol.Resources         `json:"resources"`
+			Templates protocol.ResourceTemplates `json:"resourceTemplates"`
+		}{resources, templates}
+		return v.print(document, func(table io.Writer) {
+			for _, r := range resources {
+				row(table, r.URI, cmp.Or(r.Description, r.Title, r.Name))
+			}
+			for _, t := range templates {
+				row(table, t.URITemplate, cmp.Or(t.Description, t.Title, t.Name))
+			}
+		})
+	}))
+}
+
+func newRead() *cobra.Command {
+	return talking(&cobra.Command{
+		Use:   "read URI",
+		Short: "Read a resource of a server",
+		Long: `Read a resource and write its contents to standard output: text and bytes as
+they are. On a terminal, characters that could drive it are replaced, and bytes
+are only counted. With --json the whole result is one JSON document.`,
+		Example: `  # A text
+  bowline read file:///notes.txt --command 'notes-server'
+
+  # A picture
+  bowline read image://logo --url http://127.0.0.1:8080/mcp > logo.png`,
+		Args: cobra.MatchAll(atLeast("the URI of the resource"), cobra.MaximumNArgs(1)),
+	}, resourceURIs, func(cmd *cobra.Command, args []string) (conversation, error) {
+		terminal := isTerminal(cmd.OutOrStdout())
+		return func(ctx context.Context, v *visit) error {
+			result, err := v.session.ReadResource(ctx, &protocol.ReadResourceParams{URI: args[0]})
+			if err != nil {
+				return err
+			}
+			if v.json {
+				return printJSON(v.out, result)
+			}
+			var contents bytes.Buffer
+			for _, part := range result.Contents {
+				switch {
+				case part.Text != nil && terminal:
+					writeLine(&contents, *part.Text)
+				case part.Text != nil:
+					contents.WriteString(*part.Text)
+				case terminal:
+					writeLine(&contents, describeResource(&part))
+				default:
+					contents.Write(part.Blob)
+				}
+			}
+			_, err = contents.WriteTo(v.out)
+			return err
+		}, nil
+	})
+}
+
+func newPrompts() *cobra.Command {
+	return talking(&cobra.Command{
+		Use:   "prompts",
+		Short: "List the prompts of a server",
+		Long: `List the prompts of a server: the name, the arguments (optional ones in
+brackets) and the first line of the description.
+
+With --json the list is one JSON document on standard output.`,
+		Example: `  bowline prompts --command 'npx -y @modelcontextprotocol/server-everything'`,
+		Args:    noArguments,
+	}, nil, listing(func(ctx context.Context, v *visit) error {
+		prompts, err := all(v.session.Prompts(ctx))
+		if err != nil {
+			return err
+		}
+		return v.print(protocol.ListPromptsResult{Prompts: prompts}, func(table io.Writer) {
+			for _, p := range prompts {
+				row(table, usageOf(p), cmp.Or(p.Description, p.Title))
+			}
+		})
+	}))
+}
+
+func newPrompt() *cobra.Command {
+	return talking(&cobra.Command{
+		Use:   "prompt NAME [KEY=VALUE ...]",
+		Short: "Get a prompt of a server",
+		Long: `Get a prompt with these arguments and print its messages: who speaks on a line
+of its own, and what. Arguments of prompts are always text.
+
+With --json the whole result is one JSON document.`,
+		Example: `  bowline prompt review language=go --command 'review-server'
+
+  # The text alone
+  bowline prompt review language=go --json --command 'review-server' | jq -r '.messages[].content.text'`,
+		Args: atLeast("the prompt"),
+	}, promptNames, func(_ *cobra.Command, args []string) (conversation, error) {
+		arguments, err := textPairs(args[1:])
+		return func(ctx context.Context, v *visit) error {
+			if err := checkPrompt(ctx, v.session, args[0], arguments); err != nil {
+				return err
+			}
+			result, err := v.session.GetPrompt(ctx, &protocol.GetPromptParams{Name: args[0], Arguments: arguments})
+			if err != nil {
+				return err
+			}
+			if v.json {
+				return printJSON(v.out, result)
+			}
+			var text bytes.Buffer
+			for _, m := range result.Messages {
+				writeLine(&text, flat(string(m.Role))+":\n"+indented(strings.TrimRight(describe(m.Content), "\n")))
+			}
+			_, err = text.WriteTo(v.out)
+			return err
+		}, err
+	})
+}
+
+func newComplete() *cobra.Command {
+	return talking(&cobra.Command{
+		Use:   "complete PROMPT|TEMPLATE KEY=TYPED [KEY=VALUE ...]",
+		Short: "Ask a server how an argument may go on",
+		Long: `Ask a server for values of an argument of a prompt, or of a resource template,
+of which the user has typed the beginning. Further pairs are arguments whose
+values are known already. The values come one a line, best first.
+
+A name with a brace or :// in it is a template, any other a prompt. With --json
+the whole result is one JSON document.`,
+		Example: `  bowline complete review language=py --command 'review-server'
+
+  # An argument that depends on another
+  bowline complete 'repo://{owner}/{name}' name=bow owner=bowline-mcp --url http://127.0.0.1:8080/mcp`,
+		Args: atLeast("the prompt or the resource template", "the argument, as KEY=TYPED"),
+	}, promptNames, func(_ *cobra.Command, args []string) (conversation, error) {
+		known, err := textPairs(args[1:])
+		key, typed, _ := strings.Cut(args[1], "=")
+		delete(known, key)
+		params := &protocol.CompleteParams{
+			Ref:      protocol.CompleteReference{Type: protocol.ReferencePrompt, Name: args[0]},
+			Argument: protocol.CompleteArgument{Name: key, Value: typed},
+		}
+		if strings.Contains(args[0], "{") || strings.Contains(args[0], "://") {
+			params.Ref = protocol.CompleteReference{Type: protocol.ReferenceResource, URI: args[0]}
+		}
+		if len(known) > 0 {
+			params.Context = &protocol.CompleteContext{Arguments: known}
+		}
+		return func(ctx context.Context, v *visit) error {
+			result, err := v.session.Complete(ctx, params)
+			if err != nil {
+				return err
+			}
+			return v.print(result, func(out io.Writer) {
+				for _, value := range result.Completion.Values {
+					fmt.Fprintln(out, flat(value))
+				}
+			})
+		}, err
+	})
+}
+
+func newInspect() *cobra.Command {
+	return talking(&cobra.Command{
+		Use:   "inspect",
+		Short: "Print what a server is",
+		Long: `Print what a server is: the revision of the protocol that it speaks with this
+client, its name and version, its capabilities, how many tools, resources,
+resource templates and prompts it lists, and its instructions.
+
+With --json this is one JSON document.`,
+		Example: `  bowline inspect --command 'npx -y @modelcontextprotocol/server-everything'
+
+  # Does it also speak an older revision?
+  bowline inspect --revision 2025-06-18 --url http://127.0.0.1:8080/mcp`,
+		Args: noArguments,
+	}, nil, listing(inspect))
+}
+
+// A profile is what inspect prints.
+type profile struct {
+	Revision     string                      `json:"protocolVersion"`
+	Info         protocol.Implementation     `json:"serverInfo"`
+	Capabilities protocol.ServerCapabilities `json:"capabilities"`
+	Instructions string                      `json:"instructions,omitzero"`
+	Counts       map[string]int              `json:"counts"`
+}
+
+func inspect(ctx context.Context, v *visit) error {
+	server := v.session.Server()
+	p := profile{server.ProtocolVersion, server.Info, server.Capabilities, server.Instructions, map[string]int{}}
+	lists := []struct {
+		name, capability string
+		count            func() (int, error)
+	}{
+		{"tools", "tools", func() (int, error) { return count(v.session.Tools(ctx)) }},
+		{"resources", "resources", func() (int, error) { return count(v.session.Resources(ctx)) }},
+		{"resourceTemplates", "resources", func() (int, error) { return count(v.session.ResourceTemplates(ctx)) }},
+		{"prompts", "prompts", func() (int, error) { return count(v.session.Prompts(ctx)) }},
+	}
+	for _, list := range lists {
+		if !p.Capabilities.Has(list.capability) {
+			continue
+		}
+		n, err := list.count()
+		if err != nil {
+			return err
+		}
+		p.Counts[list.name] = n
+	}
+	capabilities, err := capabilityNames(p.Capabilities)
+	if err != nil {
+		return err
+	}
+	err = v.print(p, func(table io.Writer) {
+		row(table, "server", strings.TrimSpace(p.Info.Name+" "+p.Info.Version))
+		if p.Info.Title != "" {
+			row(table, "title", p.Info.Title)
+		}
+		row(table, "revision", p.Revision)
+		row(table, "capabilities", cmp.Or(strings.Join(capabilities, ", "), "none"))
+		for _, list := range lists {
+			if n, ok := p.Counts[list.name]; ok {
+				row(table, list.name, fmt.Sprint(n))
+			}
+		}
+	})
+	if err == nil && !v.json && p.Instructions != "" {
+		_, err = fmt.Fprintf(v.out, "\ninstructions\n%s\n", indented(strings.TrimSpace(p.Instructions)))
+	}
+	return err
+}
+
+// capabilityNames returns what a server has declared, with the parts of a
+// capability that are switched on: "resources (subscribe)".
+func capabilityNames(declared protocol.ServerCapabilities) ([]string, error) {
+	raw, err := protocol.Marshal(declared)
+	if err != nil {
+		return nil, err
+	}
+	var byName map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &byName); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		var parts map[string]any
+		var on []string
+		if json.Unmarshal(byName[name], &parts) == nil { // anything else has no parts
+			for _, part := range slices.Sorted(maps.Keys(parts)) {
+				if off, isBool := parts[part].(bool); !isBool || off {
+					on = append(on, part)
+				}
+			}
+		}
+		if len(on) > 0 {
+			name += " (" + strings.Join(on, ", ") + ")"
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// listing is the preparation of a command without arguments.
+func listing(talk conversation) func(*cobra.Command, []string) (conversation, error) {
+	return func(*cobra.Command, []string) (conversation, error) { return talk, nil }
+}
+
+// print prints a document with --json, and otherwise the table that text writes.
+func (v *visit) print(document any, text func(table io.Writer)) error {
+	if v.json {
+		return printJSON(v.out, document)
+	}
+	table := tabwriter.NewWriter(v.out, 0, 0, 2, ' ', 0)
+	text(table)
+	return table.Flush()
+}
+
+func row(table io.Writer, name, about string) {
+	fmt.Fprintf(table, "%s\t%s\n", line(name), line(about))
+}
+
+// bounded ends a list with an error when it is too large.
+func bounded[T any](list iter.Seq2[*T, error]) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		size := 0
+		for one, err := range list {
+			if err == nil {
+				var raw json.RawMessage
+				raw, err = protocol.Marshal(one)
+				if size += len(raw); err == nil && size > largestList {
+					err = fmt.Errorf("the list of the server is larger than %d MiB", largestList>>20)
+				}
+			}
+			if !yield(one, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func all[T any](list iter.Seq2[*T, error]) ([]*T, error) {
+	var found []*T
+	for one, err := range bounded(list) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, one)
+	}
+	return found, nil
+}
+
+func count[T any](list iter.Seq2[*T, error]) (n int, err error) {
+	for _, err := range bounded(list) {
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// names returns a list as completions for a shell.
+func names[T any](list iter.Seq2[*T, error], describe func(*T) (name, about string)) ([]cobra.Completion, error) {
+	found, err := all(list)
+	completions := make([]cobra.Completion, len(found))
+	for i, one := range found {
+		name, about := describe(one)
+		completions[i] = cobra.CompletionWithDesc(line(name), line(about))
+	}
+	return completions, err
+}
+
+func toolNames(ctx context.Context, s *client.Session) ([]cobra.Completion, error) {
+	return names(s.Tools(ctx), func(t *protocol.Tool) (string, string) { return t.Name, cmp.Or(t.Description, t.DisplayName()) })
+}
+
+func resourceURIs(ctx context.Context, s *client.Session) ([]cobra.Completion, error) {
+	return names(s.Resources(ctx), func(r *protocol.Resource) (string, string) { return r.URI, cmp.Or(r.Description, r.Name) })
+}
+
+func promptNames(ctx context.Context, s *client.Session) ([]cobra.Completion, error) {
+	return names(s.Prompts(ctx), func(p *protocol.Prompt) (string, string) { return p.Name, p.Description })
+}
+
+// usageOf shows how a prompt is got.
+func usageOf(p *protocol.Prompt) string {
+	words := []string{line(p.Name)}
+	for _, argument := range p.Arguments {
+		word := line(argument.Name) + "=TEXT"
+		if !argument.Required {
+			word = "[" + word + "]"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+// checkPrompt reports a prompt that the server does not list, and required
+// arguments that are missing.
+func checkPrompt(ctx context.Context, s *client.Session, name string, given map[string]string) error {
+	var known []string
+	for p, err := range bounded(s.Prompts(ctx)) {
+		if err != nil {
+			return err
+		}
+		known = append(known, line(p.Name))
+		if p.Name != name {
+			continue
+		}
+		for _, argument := range p.Arguments {
+			if _, ok := given[argument.Name]; argument.Required && !ok {
+				return &failure{status: exitUsage, err: fmt.Errorf("argument %q is missing\nIt takes: bowline prompt %s", argument.Name, usageOf(p))}
+			}
+		}
+		return nil
+	}
+	return &failure{status: exitUsage, err: fmt.Errorf("the server has no prompt %q; %s", name, suggest.Among(name, known))}
+}
+
+// textPairs reads arguments whose values are text.
+func textPairs(args []string) (map[string]string, error) {
+	given, err := readPairs(args)
+	values := make(map[string]string, len(given.pairs))
+	for _, p := range given.pairs {
+		values[p.key] = p.value
+	}
+	return values, err
+}
