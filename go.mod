@@ -14,10 +14,9 @@ require (
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.28.0
 	golang.org/x/sys v0.38.0
+	golang.org/x/term v0.37.0
 	pgregory.net/rapid v1.3.0
 )
-
-require golang.org/x/term v0.37.0 // indirect
 
 require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect

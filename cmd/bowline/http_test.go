@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -100,4 +101,38 @@ func TestNoSessionOverHTTP(t *testing.T) {
 		t.Errorf("secrets are printed: %s", o.stderr)
 	}
 	o.want(t, exitNoSession, "", adviceRemote)
+}
+
+// TestErrorsDoNotRepeatCredentials that the server sends back.
+func TestErrorsDoNotRepeatCredentials(t *testing.T) {
+	answers := map[string]http.HandlerFunc{
+		"echo": func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "not you: "+r.Header.Get("Authorization")+" "+r.URL.RawQuery, http.StatusUnauthorized)
+		},
+		"failure": func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "oops: "+r.URL.String(), http.StatusInternalServerError)
+		},
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://elsewhere.test/?"+r.URL.RawQuery, http.StatusFound)
+		},
+		"error": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":%q}}`, r.URL.String())
+		},
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			site := httptest.NewServer(answer)
+			defer site.Close()
+			address := strings.Replace(site.URL, "://", "://ada:HUNTER2@", 1) + "/mcp?key=S3CR%20T"
+			o := bowline(t, "", "tools", "--init-timeout", "5s", "--url", address, "--header", "Authorization: Bearer T0KEN")
+			o.want(t, exitNoSession, "", "bowline: ")
+			for _, secret := range []string{"HUNTER2", "S3CR", "T0KEN"} {
+				if strings.Contains(o.stderr, secret) {
+					t.Errorf("%s is printed:\n%s", secret, o.stderr)
+				}
+			}
+			t.Log(o.stderr)
+		})
+	}
 }

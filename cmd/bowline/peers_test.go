@@ -36,7 +36,9 @@ func peers() map[string]func() int {
 		"toolless": func() int {
 			return answer(`"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`)
 		},
-		"odd": func() int { return serveTools(addOddTools) },
+		"odd":          func() int { return serveTools(addOddTools) },
+		"library":      library,
+		"endless list": endlessList,
 	}
 }
 
@@ -84,6 +86,80 @@ func withTool(schema string) int {
 		`"result":{"tools":[{"name":"tool","inputSchema":`+schema+`}]}`,
 		`"result":{"content":[{"type":"text","text":"called"}]}`,
 	)
+}
+
+// library is a server with everything but tools that a list can show.
+func library() int {
+	s := server.New(protocol.Implementation{Name: "library", Version: "2"}, server.Options{
+		Instructions: "Ask the \x1b[31mlibrarian\nfirst.",
+	})
+	server.AddResource(s, protocol.Resource{URI: "book://moby", Name: "moby", Description: "a whale\nand more"},
+		func(context.Context) (string, error) { return "Call me \x1b[31mIshmael", nil })
+	server.AddResource(s, protocol.Resource{URI: "book://cover", Name: "cover", MIMEType: "image/png"},
+		func(context.Context) ([]byte, error) { return []byte{0x89, 'P', 0, 0xff}, nil })
+	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "book://shelf/{n}", Name: "shelf"},
+		func(_ context.Context, in struct {
+			N string `json:"n"`
+		}) (string, error) {
+			return "shelf " + in.N, nil
+		})
+	server.AddPrompt(s, protocol.Prompt{Name: "greeting", Description: "greets"},
+		func(_ context.Context, in greeting) (string, error) {
+			return "Hello " + in.Name + "\nin " + in.Language, nil
+		},
+		server.Completion{Argument: "language", Values: func(_ context.Context, typed string, known map[string]string) ([]string, error) {
+			return []string{typed + "nglish", known["name"]}, nil
+		}})
+	ask := server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}})
+	server.AddTool(s, protocol.Tool{Name: "register"}, func(ctx context.Context, _ struct{}) (string, error) {
+		m, err := server.Elicit[member](ctx, "Who are you?\nbowline: forged \x1b]52;c;aGk=\x07")
+		return fmt.Sprintf("%+v", m), err
+	}, ask)
+	server.AddTool(s, protocol.Tool{Name: "visit"}, func(ctx context.Context, _ struct{}) (string, error) {
+		return "visited", server.ElicitURL(ctx, "Look at this.", "https://library.test/?a=1#b")
+	}, server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{URL: &protocol.Capability{}}}))
+	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+		return 1
+	}
+	return 0
+}
+
+type greeting struct {
+	Name     string `json:"name"`
+	Language string `json:"language,omitempty"`
+}
+
+type member struct {
+	Name  string `json:"name" jsonschema:"your name"`
+	Age   int    `json:"age" minimum:"18"`
+	Kind  string `json:"kind" enum:"reader,writer" default:"reader"`
+	Agree bool   `json:"agree"`
+}
+
+// endlessList answers every page of tools with a large tool and another cursor.
+func endlessList() int {
+	input := bufio.NewReader(os.Stdin)
+	for n := 0; ; n++ {
+		frame, err := input.ReadBytes('\n')
+		if err != nil {
+			return 0
+		}
+		m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+		if err != nil {
+			return 1
+		}
+		result := `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`
+		switch {
+		case m.Kind != jsonrpc.KindRequest:
+			continue
+		case m.Method == protocol.MethodDiscover:
+			os.Stdout.Write(append(jsonrpc.AppendError(nil, m.ID, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}), '\n'))
+			continue
+		case m.Method == "tools/list":
+			result = fmt.Sprintf(`{"tools":[{"name":"t%d","description":%q,"inputSchema":{"type":"object"}}],"nextCursor":"%d"}`, n, strings.Repeat("x", 8<<20), n)
+		}
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", m.ID.Append(nil), result)
+	}
 }
 
 func serveTools(add func(*server.Server)) int {

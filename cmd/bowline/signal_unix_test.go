@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +28,32 @@ func TestInterruptCancelsTheCall(t *testing.T) {
 func TestInterruptEndsConnecting(t *testing.T) {
 	interrupted(t, os.Interrupt, "| started", withPeer(t, "mute", "tools", "--verbose")...).
 		want(t, exitInterrupted, "", "bowline: interrupted\n")
+}
+
+// TestInterruptEndsReadingAConfig that nobody writes: a FIFO.
+func TestInterruptEndsReadingAConfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, "tools", "--mcp-config", path)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// The writer gets hold of the FIFO once the command has opened it to read.
+	writer, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if status := exitStatus(t, cmd.Wait()); status != exitInterrupted {
+		t.Errorf("status %d: %s", status, stderr.String())
+	}
 }
 
 // interrupted runs the command, and sends it a signal when a line of its

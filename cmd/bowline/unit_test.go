@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"slices"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 func TestSplit(t *testing.T) {
@@ -65,5 +67,42 @@ func TestProgressOnATerminalIsOneLine(t *testing.T) {
 	p.end()
 	if want := "\r\x1b[Kprogress: 1 of 2\r\x1b[Kprogress: 1.5: half\r\x1b[K"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// TestPrintableLeavesNoTricks of direction or separation.
+func TestPrintableLeavesNoTricks(t *testing.T) {
+	if got, want := printable("a\u202eb\u2066c\u200fd\u2028e\u061cf é👩‍🚀"), "a\uFFFDb\uFFFDc\uFFFDd\uFFFDe\uFFFDf é👩‍🚀"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestServerLogMarksEveryLine, however it is cut.
+func TestServerLogMarksEveryLine(t *testing.T) {
+	text := "one\nbowline: tw\x1bo é\n\nend"
+	for size := 1; size <= len(text); size++ {
+		var out bytes.Buffer
+		log := serverLog(&out)
+		for chunk := range slices.Chunk([]byte(text), size) {
+			if _, err := log.Write(chunk); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := "| one\n| bowline: tw\uFFFDo é\n| \n| end"; out.String() != want {
+			t.Errorf("in pieces of %d: %q, want %q", size, out.String(), want)
+		}
+	}
+}
+
+// TestCredentialsAreRedacted wherever an error repeats them.
+func TestCredentialsAreRedacted(t *testing.T) {
+	var tg target
+	tg.hide(&streamable.Client{
+		URL:    "https://ada:hunter2@h.test/mcp?key=s3cr%20t&n=1",
+		Header: http.Header{"Authorization": {"Bearer tok-en"}, "X-Short": {"abc"}},
+	})
+	said := "got https://h.test/?key=s3cr%20t&n=1, key s3cr t, s3cr+t, hunter2, Bearer tok-en, tok-en, abc, 1"
+	if got, want := tg.redact(said), "got https://h.test/?[redacted], key [redacted], [redacted], [redacted], [redacted], [redacted], abc, 1"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"golang.org/x/sys/unix"
+)
+
+// An exchange is what a person at a terminal waits for, and then types.
+type exchange struct{ sees, types string }
+
+// onTerminal runs the command with a terminal for all its streams, and a person
+// who holds this dialogue. It returns what stands on the terminal in the end.
+func onTerminal(t *testing.T, directory string, dialogue []exchange, args ...string) (screen string, status int) {
+	t.Helper()
+	cmd := command(t, args...)
+	cmd.Dir = directory
+	terminal := attach(t, cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Stdin.(*os.File).Close(); err != nil { // the child has it
+		t.Fatal(err)
+	}
+	seen, buffer := 0, make([]byte, 4096)
+	for {
+		n, err := terminal.Read(buffer)
+		screen += strings.ReplaceAll(string(buffer[:n]), "\r\n", "\n")
+		for len(dialogue) > 0 {
+			at := strings.Index(screen[seen:], dialogue[0].sees)
+			if at < 0 {
+				break
+			}
+			seen += at + len(dialogue[0].sees)
+			if _, err := terminal.WriteString(dialogue[0].types); err != nil {
+				t.Fatal(err)
+			}
+			dialogue = dialogue[1:]
+		}
+		if err != nil {
+			break // nobody has the other side any more
+		}
+	}
+	status = exitStatus(t, cmd.Wait())
+	if len(dialogue) > 0 {
+		t.Errorf("the person has not seen %q:\n%s", dialogue[0].sees, screen)
+	}
+	return screen, status
+}
+
+// attach makes a new terminal the standard streams of the command.
+func attach(t *testing.T, cmd *exec.Cmd) (controller *os.File) {
+	t.Helper()
+	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { controller.Close() })
+	if err := unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(controller.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	return controller
+}
+
+func wantOnScreen(t *testing.T, screen string, fragments ...string) {
+	t.Helper()
+	for _, fragment := range fragments {
+		if !strings.Contains(screen, fragment) {
+			t.Errorf("%q is not on the terminal:\n%s", fragment, screen)
+		}
+	}
+}
+
+// TestQuestionsAreAskedOnATerminal, in both eras: answers are checked, and the
+// question cannot pass for a message of the command.
+func TestQuestionsAreAskedOnATerminal(t *testing.T) {
+	for _, revision := range []string{protocol.Latest, "2025-11-25"} {
+		screen, status := onTerminal(t, "", []exchange{
+			{"Do you want to answer? [y/N] ", "y\n"},
+			{"name - your name\n", ""}, {"> ", "\n"},
+			{"An answer is required", ""}, {"> ", "Ada\n"},
+			{"age", ""}, {"> ", "old\n"},
+			{`argument "age": expected integer, got "old"`, ""}, {"> ", "36\n"},
+			{"2. writer", ""}, {"[reader] > ", "2\n"},
+			{"agree", ""}, {"> ", "yes\n"},
+		}, withPeer(t, "library", "call", "register", "--revision", revision)...)
+		if status != 0 {
+			t.Errorf("status %d", status)
+		}
+		wantOnScreen(t, screen, "asks:\n  Who are you?\n  bowline: forged \uFFFD]52;c;aGk=\uFFFD\n", "{Name:Ada Age:36 Kind:writer Agree:true}")
+	}
+}
+
+func TestQuestionsCanBeDeclinedAndDismissed(t *testing.T) {
+	for types, want := range map[string]string{"\n": "the user declined", "n\n": "the user declined", "\x04": "the user gave no answer"} {
+		screen, status := onTerminal(t, "", []exchange{{"[y/N] ", types}}, withPeer(t, "library", "call", "register")...)
+		if status != exitToolFailed {
+			t.Errorf("status %d", status)
+		}
+		wantOnScreen(t, screen, `tool "register" failed: `+want)
+	}
+}
+
+// TestPagesAreShownWhole, and the user opens them.
+func TestPagesAreShownWhole(t *testing.T) {
+	screen, status := onTerminal(t, "", []exchange{{"https://library.test/?a=1#b", ""}, {"[y/N] ", "y\n"}}, withPeer(t, "library", "call", "visit")...)
+	if status != 0 {
+		t.Errorf("status %d", status)
+	}
+	wantOnScreen(t, screen, "visited\n")
+}
+
+// TestConsentOnATerminal is asked for once for each content of a file, and shows
+// what the file starts.
+//
+// Guarantees: G-0018.16
+func TestConsentOnATerminal(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	path := writeConfig(t, ".mcp.json", `{"servers": {"bundled": {"command": "$SELF", "args": ["serve", "--stdio"], "env": {"KEY": "${HOME}"}}}}`)
+	directory := filepath.Dir(path)
+	call := []string{"call", "echo", "message=hi"}
+	screen, status := onTerminal(t, directory, []exchange{{"[y/N] ", "n\n"}}, call...)
+	if status != exitUsage {
+		t.Errorf("after a no: status %d", status)
+	}
+	wantOnScreen(t, screen, "bundled: ", " serve --stdio  with KEY=${HOME}\n", "bowline: .mcp.json is not used")
+	screen, status = onTerminal(t, directory, []exchange{{"[y/N] ", "y\n"}}, call...)
+	if status != 0 {
+		t.Errorf("after a yes: status %d", status)
+	}
+	wantOnScreen(t, screen, "hi\n")
+	if _, status = onTerminal(t, directory, nil, call...); status != 0 {
+		t.Errorf("after an earlier yes: status %d", status)
+	}
+	bowlineIn(t, directory, call...).want(t, 0, "hi\n", "")
+}
+
+// TestInputsAreAskedOnATerminal; a password does not appear.
+func TestInputsAreAskedOnATerminal(t *testing.T) {
+	path := writeConfig(t, "mcp.json", `{"inputs": [
+		{"id": "word", "type": "promptString", "description": "a word"},
+		{"id": "key", "type": "promptString", "password": true}],
+		"servers": {"a": {"command": "$SELF", "env": {"GREETING": "${input:word} ${input:key}", "`+role+`": "odd"}}}}`)
+	screen, status := onTerminal(t, "", []exchange{{"word - a word\n", ""}, {"> ", "hello\n"}, {"key\n", ""}, {"> ", "HUNTER2\n"}},
+		"call", "arguments", "--mcp-config", path)
+	if status != 0 || strings.Contains(screen, "HUNTER2") {
+		t.Errorf("status %d:\n%s", status, screen)
+	}
+	screen, _ = onTerminal(t, "", []exchange{{"> ", "hello\n"}, {"> ", "there\n"}}, "call", "surroundings", "--mcp-config", path)
+	wantOnScreen(t, screen, " hello there\n")
+}
+
+// TestServersCannotDriveATerminal by what they answer.
+func TestServersCannotDriveATerminal(t *testing.T) {
+	for _, args := range [][]string{{"read", "book://moby"}, {"inspect"}, {"inspect", "--json"}} {
+		screen, status := onTerminal(t, "", nil, withPeer(t, "library", args...)...)
+		if status != 0 || strings.Contains(screen, "\x1b") {
+			t.Errorf("%v: status %d, the terminal got %q", args, status, screen)
+		}
+	}
+	screen, _ := onTerminal(t, "", nil, withPeer(t, "library", "read", "book://cover")...)
+	wantOnScreen(t, screen, "[resource: book://cover, image/png, 4 bytes]\n")
+}
