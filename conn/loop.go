@@ -123,15 +123,15 @@ type loop struct {
 	hearing transport.Hearing // the present link; nil unless it counts the bytes it receives
 	heard   uint64            // that count, when the loop last looked
 
-	*buffers      // nil while the loop is parked
-	moved    bool // the link has taken something since it was last busy
-	crowded  bool // notifications that wait have become many in this step
+	*buffers // nil while the loop is parked
 
 	interruption error       // set: the loop ends without closing the Conn for good
-	finished     bool        // the core has no more work
-	patience     *time.Timer // bounds how long a finished loop waits for tasks
-	overdue      bool        // that time is up
 	closeErr     error       // of the link that was closed last
+	patience     *time.Timer // bounds how long a finished loop waits for tasks
+	finished     bool        // the core has no more work
+	overdue      bool        // patience has run out
+	moved        bool        // the link has taken something since it was last busy
+	crowded      bool        // notifications that wait have become many in this step
 }
 
 // buffers are what only a busy loop needs.

@@ -94,21 +94,21 @@ func (c *counters) settled() *endings {
 
 // depths are written by the loop after each turn.
 type depths struct {
-	pending, tombstones, queued, serving, waiting, streams atomic.Int64
+	pending, tombstones, queued, serving, waiting, streams atomic.Int32
 }
 
 func (d *depths) measure(c *core) {
-	d.pending.Store(int64(c.pending.awaited(c.liveness.probe)))
-	d.tombstones.Store(int64(c.tombstones.len()))
-	d.queued.Store(int64(len(c.outbound.queue)))
-	d.serving.Store(int64(len(c.incoming.serving) + len(c.incoming.silent)))
-	d.waiting.Store(int64(len(c.incoming.waiting)))
-	d.streams.Store(int64(len(c.streams.others)))
+	d.pending.Store(int32(c.pending.awaited(c.liveness.probe)))
+	d.tombstones.Store(int32(c.tombstones.len()))
+	d.queued.Store(int32(len(c.outbound.queue)))
+	d.serving.Store(int32(len(c.incoming.serving) + len(c.incoming.silent)))
+	d.waiting.Store(int32(len(c.incoming.waiting)))
+	d.streams.Store(int32(len(c.streams.others)))
 }
 
 // clear is for a Conn whose loop is over.
 func (d *depths) clear() {
-	for _, depth := range [...]*atomic.Int64{&d.pending, &d.tombstones, &d.queued, &d.serving, &d.waiting, &d.streams} {
+	for _, depth := range [...]*atomic.Int32{&d.pending, &d.tombstones, &d.queued, &d.serving, &d.waiting, &d.streams} {
 		depth.Store(0)
 	}
 }
