@@ -454,3 +454,32 @@ func TestWatchEnds(t *testing.T) {
 		}
 	})
 }
+
+// Each time without a server is told once: also when the next server dies before
+// everything was asked of it.
+//
+// Guarantees: G-0030.2
+func TestEachGapIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told events
+		s := &fakeServer{}
+		s.answer = func(f frame) []string {
+			if f.Method == protocol.MethodSetLogLevel && f.Link == 4 {
+				go s.cut()
+				return nil
+			}
+			return everything(protocol.LatestLegacy)(f)
+		}
+		session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: told.on})
+		for _, gap := range []string{"the first gap", "the second gap"} {
+			reconnect(t, s, session)
+			told.want(t, gap, "lost", "restored but for 0")
+		}
+		s.cut()
+		pass(time.Minute)
+		told.want(t, "a gap of two servers", "lost", "restored but for 0")
+		if epoch := session.Status().Epoch; epoch != 5 {
+			t.Errorf("there were %d servers", epoch)
+		}
+	})
+}
