@@ -278,3 +278,32 @@ func TestErasOfClientAndServer(t *testing.T) {
 		})
 	}
 }
+
+// A server that refuses the revision that it names as supported is asked once more, and
+// not initialized (2026-07-28 basic/versioning).
+func TestServerThatRefusesItsOwnRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		s := probedServer(func(f frame) []string {
+			if n++; n == 1 {
+				return []string{f.fault(protocol.CodeUnsupportedVersion, `{"supported":["2026-07-28"],"requested":"2026-07-28"}`)}
+			}
+			return []string{f.result(discovered)}
+		})
+		session, err := connect(t, s, client.Options{FailFast: true}, time.Second)
+		wantEra(t, "refusing once", session, err, s, []string{"server/discover", "server/discover"})
+	})
+}
+
+// The first revision has completion without a capability for it.
+func TestCompletionOfTheFirstRevision(t *testing.T) {
+	s := &fakeServer{answer: func(f frame) []string {
+		if f.Method == protocol.MethodInitialize {
+			return f.initialized(protocol.Version20241105, `{}`)
+		}
+		return everything(protocol.Version20241105)(f)
+	}}
+	if _, err := openFake(t, s, client.Options{}).Complete(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
