@@ -573,11 +573,17 @@ func TestStuckHandlersAreNamed(t *testing.T) {
 		w.round("t", "")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		var stuck *conn.StuckError
-		if err := s.Close(ctx); !errors.As(err, &stuck) || !strings.Contains(fmt.Sprint(stuck.Tasks), "tools/call t") {
-			t.Errorf("got %v", err)
+		for _, ctx := range []context.Context{ctx, context.Background()} {
+			var stuck *conn.StuckError
+			if err := s.Close(ctx); !errors.As(err, &stuck) || !strings.Contains(fmt.Sprint(stuck.Tasks), "tools/call t") {
+				t.Errorf("got %v", err)
+			}
 		}
 		close(release)
+		synctest.Wait()
+		if err := s.Close(context.Background()); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
 		synctest.Wait()
 	})
 }

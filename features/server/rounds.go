@@ -56,6 +56,7 @@ type rounds struct {
 
 	mu       sync.Mutex
 	waiting  map[*waiting]struct{} // each holds a place
+	handlers map[*waiting]struct{} // those whose handler runs
 	tickets  map[[16]byte]*waiting // those that wait for their client
 	bytes    int                   // of all of them
 	arrivals uint64
@@ -90,6 +91,7 @@ func (rs *rounds) init(audience string, o AskingOptions) {
 	rs.options, rs.sealer, rs.node = o, sealer, rand.Text()
 	rs.ctx, rs.end = context.WithCancelCause(context.Background())
 	rs.waiting = make(map[*waiting]struct{})
+	rs.handlers = make(map[*waiting]struct{})
 	rs.tickets = make(map[[16]byte]*waiting)
 	rs.spent = make(map[[16]byte]time.Time)
 }
@@ -165,6 +167,7 @@ func (rs *rounds) enter(w *waiting) error {
 	rs.arrivals++
 	w.since = rs.arrivals
 	rs.waiting[w] = struct{}{}
+	rs.handlers[w] = struct{}{}
 	rs.bytes += w.size
 	rs.running.Add(1)
 	return nil
@@ -190,19 +193,27 @@ func (rs *rounds) unpark(w *waiting) {
 	}
 }
 
-// close ends all waiting, and waits for the handlers until ctx ends.
-func (rs *rounds) close(ctx context.Context) error {
+// stop makes all questions that wait fail, and lets nobody ask any more.
+func (rs *rounds) stop() {
 	rs.end(fmt.Errorf("%w: %w", ErrUnanswered, ErrClosed))
 	rs.mu.Lock()
-	var names []string
+	defer rs.mu.Unlock()
 	for w := range rs.waiting {
-		names = append(names, w.name)
 		if w.parked {
 			rs.release(w)
 			w.cancel(context.Cause(rs.ctx))
 		}
 	}
-	rs.mu.Unlock()
+}
+
+// wait waits for the handlers of calls that were waiting, until ctx ends, or for
+// the grace if ctx has no deadline. It names those that are still running.
+func (rs *rounds) wait(ctx context.Context, grace time.Duration) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, grace)
+		defer cancel()
+	}
 	over := make(chan struct{})
 	go func() { // it ends with the last handler, however long that takes
 		rs.running.Wait()
@@ -212,7 +223,16 @@ func (rs *rounds) close(ctx context.Context) error {
 	case <-over:
 		return nil
 	case <-ctx.Done():
-		slices.Sort(names)
-		return &conn.StuckError{Tasks: names}
 	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	var names []string
+	for w := range rs.handlers {
+		names = append(names, w.name)
+	}
+	if len(names) == 0 {
+		return nil // the last one has just returned
+	}
+	slices.Sort(names)
+	return &conn.StuckError{Tasks: names}
 }

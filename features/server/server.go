@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -236,12 +237,16 @@ func (s *Server) Sessions() iter.Seq[*Session] {
 	}
 }
 
+// defaultStopGrace is that of conn.Options.
+const defaultStopGrace = 100 * time.Millisecond
+
 // Close serves nobody new, lets what is being served finish, and ends every
 // session. It returns when all are over. What has not finished at the deadline of
 // ctx, or after Options.Conn.DrainGrace if ctx has none, is stopped, and at the
 // end of ctx all that is left. A handler that waits for an answer of its client is
-// told at once that none will come. Close returns what conn.Conn.Close returned
-// for the first session that did not end in good order.
+// told at once that none will come; one that does not return is named in a
+// *conn.StuckError. Otherwise Close returns what conn.Conn.Close returned for the
+// first session that did not end in good order.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -255,11 +260,12 @@ func (s *Server) Close(ctx context.Context) error {
 		})
 	}
 	s.mu.Unlock()
-	if err := s.rounds.close(ctx); err != nil {
-		first.CompareAndSwap(nil, &err)
-	}
+	s.rounds.stop()
 	closing.Wait()
 	s.gone.Wait()
+	if err := s.rounds.wait(ctx, cmp.Or(s.options.Conn.StopGrace, defaultStopGrace)); err != nil {
+		first.CompareAndSwap(nil, &err)
+	}
 	if err := first.Load(); err != nil {
 		return *err
 	}

@@ -115,6 +115,7 @@ func (rs *rounds) handlerOver(w *waiting) {
 	if w.ctx.Err() != nil && w.parked {
 		rs.release(w) // it expired, or was evicted
 	}
+	delete(rs.handlers, w)
 	close(w.done)
 }
 
