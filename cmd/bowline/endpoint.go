@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +40,8 @@ type target struct {
 	command     string
 	url         string
 	headers     []string
+	authorities string // a file of certificates
+	insecure    bool
 	configPath  string // of an mcp.json
 	name        string // of the entry in it
 	env         []string
@@ -64,6 +68,8 @@ func (t *target) addFlags(command *cobra.Command) {
 	flags.StringVar(&t.command, "command", "", "`command` that starts the server: split into words as a shell does, but nothing is expanded")
 	flags.StringVar(&t.url, "url", "", "`URL` of a server that is reached over HTTP")
 	flags.StringArrayVar(&t.headers, "header", nil, "send `NAME:VALUE` with every HTTP request, for instance 'Authorization: Bearer ...' (repeatable)")
+	flags.StringVar(&t.authorities, "cacert", "", "PEM `file` with the authorities that the HTTP server's certificate may come from, beside the system's")
+	flags.BoolVar(&t.insecure, "insecure", false, "take any certificate of the HTTP server: whoever is in between can read and change everything")
 	flags.StringVar(&t.configPath, "mcp-config", "", "mcp.json `file` that has the server")
 	flags.StringVar(&t.name, "server", "", "`name` of the server in the mcp.json")
 	flags.StringArrayVar(&t.env, "env", nil, "add `NAME=VALUE` to the server's environment (repeatable)")
@@ -127,8 +133,8 @@ func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 
 // process completes a server that we start.
 func (t *target) process(cmd *cobra.Command, server *stdio.Command) (*endpoint, error) {
-	if len(t.headers) > 0 {
-		return nil, errors.New("--header is for a server that is reached by --url")
+	if len(t.headers) > 0 || t.authorities != "" || t.insecure {
+		return nil, errors.New("--header, --cacert and --insecure are for a server that is reached over HTTP")
 	}
 	server.Env = append(server.Env, t.env...)
 	server.Dir = cmp.Or(t.dir, server.Dir)
@@ -154,6 +160,9 @@ func (t *target) remote(server *streamable.Client) (*endpoint, error) {
 		}
 		server.Header.Set(name, value)
 	}
+	if err := t.secure(server); err != nil {
+		return nil, err
+	}
 	if err := server.Check(); err != nil {
 		var wrong *streamable.URLError
 		errors.As(err, &wrong)
@@ -163,6 +172,31 @@ func (t *target) remote(server *streamable.Client) (*endpoint, error) {
 	return &endpoint{
 		Transport: server, name: withoutSecrets(server.URL), remote: true, authenticated: server.Header.Get("Authorization") != "",
 	}, nil
+}
+
+// secure makes the server's certificate be checked as --cacert and --insecure
+// say.
+func (t *target) secure(server *streamable.Client) error {
+	if t.authorities == "" && !t.insecure {
+		return nil
+	}
+	trusted, err := x509.SystemCertPool()
+	if err != nil {
+		trusted = x509.NewCertPool() // a system without authorities
+	}
+	if t.authorities != "" {
+		raw, err := os.ReadFile(t.authorities)
+		if err != nil {
+			return fmt.Errorf("--cacert: %w", err)
+		}
+		if !trusted.AppendCertsFromPEM(raw) {
+			return fmt.Errorf("--cacert %s holds no certificate in PEM", t.authorities)
+		}
+	}
+	carrier := http.DefaultTransport.(*http.Transport).Clone()
+	carrier.TLSClientConfig = &tls.Config{RootCAs: trusted, InsecureSkipVerify: t.insecure}
+	server.HTTP = &http.Client{Transport: carrier}
+	return nil
 }
 
 // hide remembers the credentials that go to a server, so that no error repeats

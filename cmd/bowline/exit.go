@@ -77,14 +77,10 @@ func (g *garbage) add(violation telemetry.Violation) {
 	}
 }
 
-// String is empty if there was none.
-func (g *garbage) String() string {
+func (g *garbage) seen() (lines int, last error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.lines == 0 {
-		return ""
-	}
-	return fmt.Sprintf("Lines of its standard output that were not JSON-RPC: %d. The last one: %v.", g.lines, g.last)
+	return g.lines, g.last
 }
 
 const (
@@ -98,7 +94,7 @@ const (
 	adviceAccess   = "The server wants to know who asks: --header 'Authorization: Bearer ...'."
 	adviceRefresh  = "The server does not accept the Authorization header that it was given. Is the token still valid, and meant for this server?"
 	adviceFailing  = "The server failed by itself. Try again later, or look into its log."
-	adviceTrust    = "Its certificate is not trusted here. Add the authority that issued it to the system's, for instance with SSL_CERT_FILE."
+	adviceTrust    = "Its certificate is not trusted here: --cacert names a file with the authority that issued it, and --insecure trusts anybody."
 	adviceVersions = "Look for a release of the server, or of bowline, that shares a protocol version with the other."
 )
 
@@ -108,13 +104,17 @@ func explainConnect(err error, server *endpoint, patience time.Duration, garbage
 	if !errors.As(err, &reason) {
 		return err
 	}
-	lines := []string{whatHappened(reason, server.name, patience)}
-	advice := adviceFor(reason.Kind)
+	lines, advice := []string{whatHappened(reason, server.name, patience)}, adviceFor(reason.Kind)
+	lastGarbage := "Lines of its standard output that were not JSON-RPC: %d. The last one: %v."
 	if server.remote {
 		lines, advice = []string{whatHappenedThere(reason, server.name, patience)}, adviceThere(reason, server)
+		lastGarbage = "Answers of it that were not JSON-RPC: %d. The last one: %v."
 	}
-	if said := garbage.String(); said != "" {
-		lines, advice = append(lines, said), adviceGarbage
+	if n, last := garbage.seen(); n > 0 {
+		lines = append(lines, fmt.Sprintf(lastGarbage, n, last))
+		if !server.remote {
+			advice = adviceGarbage
+		}
 	}
 	return &explained{strings.Join(append(lines, advice), "\n"), err}
 }
@@ -163,6 +163,8 @@ func whatHappenedThere(reason conn.Reason, url string, patience time.Duration) s
 	switch {
 	case reason.Kind == conn.InitTimedOut, reason.Kind == conn.Incompatible, answered:
 		return whatHappened(reason, url, patience)
+	case errors.Is(reason, transport.ErrPeerClosed):
+		return fmt.Sprintf("%q has answered, but not to what it was asked", url)
 	default:
 		return fmt.Sprintf("%q cannot be reached: %v", url, cause(reason.Err))
 	}
@@ -177,6 +179,8 @@ func adviceThere(reason conn.Reason, server *endpoint) string {
 		return adviceVersions
 	case reason.Kind == conn.InitTimedOut:
 		return adviceRemote + " If it only needs longer, raise --init-timeout."
+	case errors.Is(reason, transport.ErrPeerClosed):
+		return adviceEndpoint
 	case !errors.As(reason, &status):
 		return adviceRemote
 	case status.Denied() && server.authenticated:

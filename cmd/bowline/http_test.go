@@ -2,12 +2,20 @@ package main
 
 import (
 	"bufio"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // served runs `bowline serve --http` for the length of a test, and returns its
@@ -103,6 +111,52 @@ func TestNoSessionOverHTTP(t *testing.T) {
 	o.want(t, exitNoSession, "", adviceRemote)
 }
 
+// TestCertificates: one that is not trusted is refused, with what to do about it.
+func TestCertificates(t *testing.T) {
+	library := server.New(protocol.Implementation{Name: "safe", Version: "1"}, server.Options{})
+	handler := streamable.NewHandler(library, streamable.HandlerOptions{})
+	site := httptest.NewUnstartedServer(handler)
+	site.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	site.StartTLS()
+	defer func() {
+		if err := errors.Join(library.Close(t.Context()), handler.Close(0)); err != nil {
+			t.Error(err)
+		}
+		site.Close()
+	}()
+	authority := filepath.Join(t.TempDir(), "authority.pem")
+	write(t, authority, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: site.Certificate().Raw})))
+	o := bowline(t, "", "inspect", "--url", site.URL)
+	o.want(t, exitNoSession, "", "cannot be reached")
+	o.want(t, exitNoSession, "", adviceTrust)
+	bowline(t, "", "inspect", "--url", site.URL, "--cacert", authority).want(t, 0, "safe 1", "")
+	bowline(t, "", "inspect", "--url", site.URL, "--insecure").want(t, 0, "safe 1", "")
+}
+
+// TestAnswersThatAreNotMCP: the advice fits what was answered.
+func TestAnswersThatAreNotMCP(t *testing.T) {
+	for body, want := range map[string][]string{
+		`{"hello": "world"}`: {"has answered, but not to what it was asked", "Answers of it that were not JSON-RPC: ", adviceEndpoint},
+		`{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}`: {"has answered, but not to what it was asked", adviceEndpoint},
+		"<html>":      {"HTTP status 200", adviceEndpoint},
+		"unavailable": {"HTTP status 503", adviceFailing},
+	} {
+		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if body == "unavailable" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			} else if body[0] == '{' {
+				w.Header().Set("Content-Type", "application/json")
+			}
+			fmt.Fprint(w, body)
+		}))
+		o := bowline(t, "", "tools", "--url", site.URL)
+		for _, fragment := range want {
+			o.want(t, exitNoSession, "", fragment)
+		}
+		site.Close()
+	}
+}
+
 // TestErrorsDoNotRepeatCredentials that the server sends back.
 func TestErrorsDoNotRepeatCredentials(t *testing.T) {
 	answers := map[string]http.HandlerFunc{
@@ -132,7 +186,6 @@ func TestErrorsDoNotRepeatCredentials(t *testing.T) {
 					t.Errorf("%s is printed:\n%s", secret, o.stderr)
 				}
 			}
-			t.Log(o.stderr)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -25,7 +26,9 @@ func TestWrongUsage(t *testing.T) {
 		{"two servers", []string{"tools", "--command", "a", "--url", "http://127.0.0.1/"}, "give one of them"},
 		{"no URL", []string{"tools", "--url", "127.0.0.1:80"}, "the URL is none such as http://"},
 		{"no header", []string{"tools", "--url", "http://127.0.0.1/", "--header", "secret"}, "--header is not 'Name: value'"},
-		{"header of a process", call("echo", "--header", "A: b"), "--header is for a server that is reached by --url"},
+		{"header of a process", call("echo", "--header", "A: b"), "--header, --cacert and --insecure are for a server that is reached over HTTP"},
+		{"certificates of a process", call("echo", "--insecure"), "are for a server that is reached over HTTP"},
+		{"no certificates", []string{"tools", "--url", "https://127.0.0.1/", "--cacert", os.DevNull}, "holds no certificate in PEM"},
 		{"environment of a URL", []string{"tools", "--url", "http://127.0.0.1/", "--env", "A=b"}, "--env and --cwd are for a server that is started"},
 		{"no address", []string{"serve", "--http", "8080"}, "is no address such as :8080"},
 		{"both ways to serve", []string{"serve", "--http", ":0", "--stdio"}, "say how to serve"},
