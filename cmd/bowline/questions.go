@@ -28,6 +28,8 @@ type user struct {
 	// pending is a line that a question has not waited for: reading a terminal
 	// cannot be interrupted.
 	pending chan typed
+
+	patience patience // with the server, which waits for the answer
 }
 
 type typed struct {
@@ -57,7 +59,11 @@ func (u *user) begin(ctx context.Context) (end func(), err error) {
 		u.pending = nil
 	default:
 	}
-	return func() { u.turn <- struct{}{} }, nil
+	u.patience.pause()
+	return func() {
+		u.patience.resume()
+		u.turn <- struct{}{}
+	}, nil
 }
 
 // elicit answers a form of a server. Without a terminal it declines.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -95,7 +96,7 @@ func (t *target) visit(cmd *cobra.Command, talk conversation) error {
 		return &failure{status: exitNoSession, err: &explained{t.redact(err.Error()), err}}
 	}
 	defer t.end(cmd, session)
-	ctx, cancel := t.bound(cmd.Context())
+	ctx, cancel := t.user.patience.bound(cmd.Context(), t.timeout)
 	defer cancel()
 	err = talk(ctx, &visit{session: session, out: screen(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
 	if err != nil {
@@ -126,12 +127,45 @@ func (t *target) connect(ctx context.Context, server *endpoint) (*client.Session
 	return session.With(client.CallOptions{Timeout: -1}), nil // the context bounds calls
 }
 
-// bound ends the conversation at its timeout.
-func (t *target) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if t.timeout == 0 {
-		return context.WithCancel(ctx)
+// A patience ends a conversation when the server has had its time. While the
+// user is asked, the time stands still.
+type patience struct {
+	mu    sync.Mutex
+	left  time.Duration
+	since time.Time   // when the timer was started last
+	timer *time.Timer // nil: there is no limit
+}
+
+// bound returns a context that ends at the timeout, unless the timeout is zero.
+func (p *patience) bound(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if timeout > 0 {
+		p.left, p.since = timeout, time.Now()
+		p.timer = time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no answer within --timeout %v", timeout)) })
 	}
-	return context.WithTimeoutCause(ctx, t.timeout, fmt.Errorf("no answer within --timeout %v", t.timeout))
+	return ctx, func() {
+		p.pause()
+		cancel(nil)
+	}
+}
+
+func (p *patience) pause() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil && p.timer.Stop() {
+		p.left -= time.Since(p.since)
+	}
+}
+
+func (p *patience) resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil {
+		p.since = time.Now()
+		p.timer.Reset(p.left)
+	}
 }
 
 // end closes the session even when the command was interrupted. What goes wrong

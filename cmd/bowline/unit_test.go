@@ -7,7 +7,10 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -105,4 +108,90 @@ func TestCredentialsAreRedacted(t *testing.T) {
 	if got, want := tg.redact(said), "got https://h.test/?[redacted], key [redacted], [redacted], [redacted], [redacted], [redacted], abc, 1"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
+}
+
+// TestPatienceStandsStillWhileTheUserIsAsked, and is otherwise what --timeout
+// says.
+func TestPatienceStandsStillWhileTheUserIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUser(strings.NewReader(""), io.Discard)
+		began := time.Now()
+		ctx, cancel := u.patience.bound(t.Context(), time.Minute)
+		defer cancel()
+		time.Sleep(20 * time.Second)
+		end, err := u.begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		end()
+		<-ctx.Done()
+		if took := time.Since(began); took != time.Hour+time.Minute {
+			t.Errorf("the conversation has ended after %v", took)
+		}
+		if cause := context.Cause(ctx).Error(); cause != "no answer within --timeout 1m0s" {
+			t.Errorf("the cause is %s", cause)
+		}
+	})
+}
+
+// TestPatienceWithoutALimit has none, also after a question.
+func TestPatienceWithoutALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p patience
+		ctx, cancel := p.bound(t.Context(), 0)
+		p.pause()
+		p.resume()
+		time.Sleep(1000 * time.Hour)
+		if ctx.Err() != nil {
+			t.Errorf("it has ended: %v", context.Cause(ctx))
+		}
+		cancel()
+	})
+}
+
+// TestALateLineAnswersNothing: what was typed after a question was dropped does
+// not answer the next one.
+func TestALateLineAnswersNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, keyboard := io.Pipe()
+		u := newUser(in, io.Discard)
+		ctx, drop := context.WithCancel(t.Context())
+		go func() {
+			synctest.Wait()
+			drop()
+		}()
+		if _, err := u.confirm(ctx, "first?"); !errors.Is(err, context.Canceled) {
+			t.Fatalf("the error is %v", err)
+		}
+		io.WriteString(keyboard, "y\n")
+		synctest.Wait()
+		go func() {
+			synctest.Wait()
+			io.WriteString(keyboard, "n\n")
+		}()
+		if yes, err := u.confirm(t.Context(), "second?"); yes || err != nil {
+			t.Errorf("the answer is %v, %v", yes, err)
+		}
+	})
+}
+
+// TestOneQuestionAtATime: the next one waits for its turn, or its context.
+func TestOneQuestionAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUser(strings.NewReader("y\n"), io.Discard)
+		end, err := u.begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, drop := context.WithCancel(t.Context())
+		drop()
+		if _, err := u.confirm(ctx, "second?"); !errors.Is(err, context.Canceled) {
+			t.Errorf("the error is %v", err)
+		}
+		end()
+		if yes, err := u.confirm(t.Context(), "third?"); !yes || err != nil {
+			t.Errorf("the answer is %v, %v", yes, err)
+		}
+	})
 }
