@@ -3,6 +3,7 @@ package mcpjson
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -190,6 +191,12 @@ func TestBounds(t *testing.T) {
 		if got := mistakes(t, c.text, long); got != c.want {
 			t.Errorf("%s: %.300s\nwant %s", name, got, c.want)
 		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	mistakes(t, server(`"command": "`+strings.Repeat("${LONG}", 1000)+`"`), long)
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 64<<20 {
+		t.Errorf("variables of 250 MiB took %d bytes", after.TotalAlloc-before.TotalAlloc)
 	}
 	many := mistakes(t, server(`"command": "x", "args": [`+strings.Repeat("1, ", 1000)+`]`), nil)
 	lines := strings.Split(many, "\n")

@@ -59,7 +59,7 @@ func TestPrompt(t *testing.T) {
 
 func TestComplete(t *testing.T) {
 	o := bowline(t, "", withPeer(t, "library", "complete", "greeting", "language=e", "name=dutch")...)
-	if o.want(t, 0, "", ""); o.stdout != "english\ndutch\n" {
+	if o.want(t, 0, "", ""); o.stdout != "english\ndutch\n1\n" {
 		t.Errorf("standard output is %q", o.stdout)
 	}
 	bowline(t, "", withPeer(t, "library", "complete", "greeting", "language=e", "--json")...).want(t, 0, `"values": [`, "")

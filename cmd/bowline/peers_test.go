@@ -108,7 +108,7 @@ func library() int {
 			return "Hello " + in.Name + "\nin " + in.Language, nil
 		},
 		server.Completion{Argument: "language", Values: func(_ context.Context, typed string, known map[string]string) ([]string, error) {
-			return []string{typed + "nglish", known["name"]}, nil
+			return []string{typed + "nglish", known["name"], fmt.Sprint(len(known))}, nil
 		}})
 	ask := server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}})
 	server.AddTool(s, protocol.Tool{Name: "register"}, func(ctx context.Context, _ struct{}) (string, error) {
