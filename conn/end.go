@@ -112,6 +112,9 @@ func (l *loop) breakOff(why Reason) error {
 	c.options.Gate.leave(l)
 	l.move(to, why, c.epoch, time.Time{})
 	l.settleCallers(why)
+	for i := range l.batch { // nobody steps these, but their tasks have ended
+		l.endTask(&l.batch[i])
+	}
 	l.cancelAll(why)
 	l.closeErr = nil
 	if l.incarnation != nil {

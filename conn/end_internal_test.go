@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -161,6 +162,44 @@ func TestInterruptionEndsTheTurn(t *testing.T) {
 		}
 	})
 }
+
+// A handler that returns right behind an interruption, in one turn with it, is
+// not waited for, and leaves no goroutine.
+//
+// Guarantees: G-0001.15
+func TestHandlerReturnsBehindAnInterruption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		finish := make(chan struct{})
+		c := New(opener{}, Options{Handler: handles(func() { <-finish })})
+		l := readied(t, c)
+		in := incomingRequest(1)
+		in.conn, in.Epoch = c, 1
+		l.mailbox.post(event{kind: requested, epoch: 1, incoming: in, frames: 1})
+		l.work()
+		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
+		close(finish)
+		synctest.Wait()
+		before := time.Now()
+		_, over, err := l.work()
+		if stuck := new(StuckError); !over || !errors.Is(err, ErrInterrupted) || errors.As(err, &stuck) {
+			t.Errorf("over: %v, %v", over, err)
+		}
+		if waited := time.Since(before); waited != 0 {
+			t.Errorf("it waited for %v", waited)
+		}
+		l.leave() // synctest reports a worker that is left
+	})
+}
+
+// handles is a Handler that calls a function for each request.
+type handles func()
+
+func (f handles) ServeRequest(context.Context, *Incoming) (json.RawMessage, error) {
+	f()
+	return nil, nil
+}
+
+func (handles) ServeNotification(context.Context, *Incoming) {}
 
 // A Stop right behind an interruption closes the Conn for good.
 //
