@@ -111,8 +111,9 @@ type Acceptor interface {
 // client. It ends by DELETE (the link is lost with ErrPeerClosed), after
 // SessionIdle, when it makes room for a new one (both ErrSessionExpired), or by
 // Close. Messages without a session share one link per client, so that the bounds of
-// that link bind no other client. A client is an identity or, if anonymous, an IP
-// address: clients behind one proxy need an identity (Identify) to be told apart.
+// that link bind no other client. A client is an identity or, if anonymous, an IPv4
+// address or the /64 network of an IPv6 address: clients behind one proxy need an
+// identity (Identify) to be told apart.
 // On such a link a client that leaves its request is a lost stream, with
 // ErrPeerClosed.
 //

@@ -252,6 +252,12 @@ func TestModernClientsDoNotShareTheirBounds(t *testing.T) {
 			func(r *http.Request) { r.RemoteAddr = "192.0.2.2:1"; r.Header.Set("Authorization", "a") }, true},
 		"one address, two ports": {HandlerOptions{},
 			func(r *http.Request) { r.RemoteAddr = "[2001:db8::1]:1" }, func(r *http.Request) { r.RemoteAddr = "[2001:db8::1]:2" }, true},
+		"one IPv6 network, two addresses": {HandlerOptions{},
+			func(r *http.Request) { r.RemoteAddr = "[2001:db8::1]:1" }, func(r *http.Request) { r.RemoteAddr = "[2001:db8::ffff:2]:1" }, true},
+		"two IPv6 networks": {HandlerOptions{},
+			func(r *http.Request) { r.RemoteAddr = "[2001:db8::1]:1" }, func(r *http.Request) { r.RemoteAddr = "[2001:db8:0:1::1]:1" }, false},
+		"IPv4 in IPv6": {HandlerOptions{},
+			func(r *http.Request) { r.RemoteAddr = "[::ffff:192.0.2.1]:1" }, func(r *http.Request) { r.RemoteAddr = "[::ffff:192.0.2.2]:1" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -32,7 +33,7 @@ type sessionTable struct {
 }
 
 // A clientKey is an acceptor and a client of it. Requests of one identity have one
-// client, as have those without an identity that come from one address.
+// client, as have those without an identity that come from one network.
 type clientKey struct {
 	acceptor          Acceptor
 	identity, address string
@@ -42,11 +43,22 @@ func keyOf(a Acceptor, from *transport.Origin) clientKey {
 	if from.Identity != "" {
 		return clientKey{acceptor: a, identity: from.Identity}
 	}
-	address := from.RemoteAddr
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		address = host
+	return clientKey{acceptor: a, address: networkOf(from.RemoteAddr)}
+}
+
+// networkOf returns the address without its port. Of an IPv6 address it keeps the
+// first 64 bits, since one host can use all addresses behind them.
+func networkOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
 	}
-	return clientKey{acceptor: a, address: address}
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.Unmap().Is4() {
+		return host
+	}
+	network, _ := ip.WithZone("").Prefix(64) // 64 bits are never too many
+	return network.String()
 }
 
 // A use is what the table knows of a link. Its table's mu guards it.
