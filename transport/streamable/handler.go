@@ -60,8 +60,9 @@ type HandlerOptions struct {
 	MaxFrame int
 
 	// MaxSessions is how many sessions there may be at a time; default 10,000. Each
-	// client without a session counts as one. A new one replaces the one that is
-	// idle longest. If none is idle, the response is 503.
+	// client without a session counts as one. A new one replaces the client
+	// without a session that is idle longest, or else the session that is idle
+	// longest. If none is idle, the response is 503.
 	MaxSessions int
 
 	// SessionIdle is how long a session lives without a request or an open GET

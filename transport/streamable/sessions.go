@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"cmp"
 	"container/list"
 	"crypto/rand"
 	"encoding/base64"
@@ -24,7 +25,7 @@ type sessionTable struct {
 	mu       sync.Mutex
 	sessions map[string]*serverLink
 	shared   map[clientKey]*serverLink
-	idle     list.List // of *serverLink, idle longest first
+	idle     struct{ sessions, shared list.List } // of *serverLink, idle longest first
 	timer    *time.Timer
 	closed   bool
 	last     []*serverLink // those that close found
@@ -85,9 +86,10 @@ func newSessionID() string {
 	return base64.RawURLEncoding.EncodeToString(bits[:])
 }
 
-// add takes a new link in. If the table is full, the link that is idle longest
-// makes room, and the caller ends it. add reports false if no link is idle, or if
-// the table was closed.
+// add takes a new link in. If the table is full, the shared link that is idle
+// longest makes room, since its client loses nothing; else the session that is idle
+// longest. The caller ends it. add reports false if no link is idle, or if the table
+// was closed.
 func (t *sessionTable) add(l *serverLink) (evicted *serverLink, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,11 +97,9 @@ func (t *sessionTable) add(l *serverLink) (evicted *serverLink, ok bool) {
 		return nil, false
 	}
 	if len(t.sessions)+len(t.shared) >= t.limit {
-		oldest := t.idle.Front()
-		if oldest == nil {
+		if evicted = cmp.Or(front(&t.idle.shared), front(&t.idle.sessions)); evicted == nil {
 			return nil, false
 		}
-		evicted = oldest.Value.(*serverLink)
 		t.forget(evicted)
 	}
 	if l.isShared() {
@@ -155,9 +155,34 @@ func (t *sessionTable) enter(l *serverLink) {
 
 func (t *sessionTable) notIdle(l *serverLink) {
 	if l.use.place != nil {
-		t.idle.Remove(l.use.place)
+		t.idleLike(l).Remove(l.use.place)
 		l.use.place = nil
 	}
+}
+
+// idleLike returns the list that holds a link while it is idle.
+func (t *sessionTable) idleLike(l *serverLink) *list.List {
+	if l.isShared() {
+		return &t.idle.shared
+	}
+	return &t.idle.sessions
+}
+
+// front returns the link that is idle longest of a list, or nil.
+func front(idle *list.List) *serverLink {
+	if oldest := idle.Front(); oldest != nil {
+		return oldest.Value.(*serverLink)
+	}
+	return nil
+}
+
+// oldest returns the link that is idle longest, or nil.
+func (t *sessionTable) oldest() *serverLink {
+	session, shared := front(&t.idle.sessions), front(&t.idle.shared)
+	if session == nil || shared != nil && shared.use.since.Before(session.use.since) {
+		return shared
+	}
+	return session
 }
 
 // leave ends the use of a link by one request.
@@ -171,7 +196,7 @@ func (t *sessionTable) leave(l *serverLink) {
 	case l.use.unused != nil:
 		close(l.use.unused)
 	case !l.use.removed:
-		l.use.since, l.use.place = time.Now(), t.idle.PushBack(l)
+		l.use.since, l.use.place = time.Now(), t.idleLike(l).PushBack(l)
 		t.arm()
 	}
 }
@@ -202,12 +227,12 @@ func (t *sessionTable) forget(l *serverLink) {
 
 // arm sets the timer for the link that is idle longest.
 func (t *sessionTable) arm() {
-	oldest := t.idle.Front()
+	oldest := t.oldest()
 	if t.timer != nil || oldest == nil || t.closed {
 		return
 	}
 	t.expiring.Add(1)
-	t.timer = time.AfterFunc(time.Until(oldest.Value.(*serverLink).use.since.Add(t.idleLimit)), t.expire)
+	t.timer = time.AfterFunc(time.Until(oldest.use.since.Add(t.idleLimit)), t.expire)
 }
 
 // expire ends the links that were idle for too long.
@@ -222,8 +247,7 @@ func (t *sessionTable) takeExpired() (expired []*serverLink) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.timer = nil
-	for oldest := t.idle.Front(); oldest != nil; oldest = t.idle.Front() {
-		l := oldest.Value.(*serverLink)
+	for l := t.oldest(); l != nil; l = t.oldest() {
 		if time.Since(l.use.since) < t.idleLimit {
 			break
 		}

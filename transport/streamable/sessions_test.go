@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -255,6 +256,23 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 	s.post(echoBody, first)
 	s.post(echoBody, third).wantError(t, 404, -32600, "5")
+}
+
+// Clients without a session make room for each other first: they lose nothing by
+// that, as a session does.
+//
+// Guarantees: G-0022.12
+func TestManyClientsEndNoSession(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxSessions: 2, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
+	session := s.initialize("2025-06-18")
+	for n := range 5 {
+		if r := s.modern("echo", "", fmt.Sprint("X-User: ", n)); r.status != 200 {
+			t.Fatalf("client %d: %+v", n, r)
+		}
+	}
+	if r := s.post(echoBody, session); r.status != 200 {
+		t.Errorf("the session: %+v", r)
+	}
 }
 
 // Guarantees: G-0022.12
