@@ -114,3 +114,47 @@ func TestCallOfAHandlerEndsWithItsStream(t *testing.T) {
 		<-r.ended
 	})
 }
+
+// listener passes on the user of a notification, and why its context ended.
+type listener chan any
+
+func (listener) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, error) {
+	return nil, nil
+}
+
+func (l listener) ServeNotification(ctx context.Context, _ *conn.Incoming) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l <- ctx.Value(userKey{})
+	<-ctx.Done()
+	l <- context.Cause(ctx)
+}
+
+// The handler of a notification sees the values of the HTTP request that brought
+// it, and not that request's end.
+//
+// Guarantees: G-0028.2
+func TestNotificationHasTheValuesOfItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, seen := &script{}, make(listener, 2)
+		r := start(conn.Accept(s, conn.Options{Handler: seen}))
+		synctest.Wait()
+		web, left := context.WithCancel(context.WithValue(context.Background(), userKey{}, "ada"))
+		s.receiver.Receive(transport.Inbound{
+			Frame: []byte(`{"jsonrpc":"2.0","method":"n"}`), Origin: &transport.Origin{Value: web.Value},
+		})
+		if user := <-seen; user != "ada" {
+			t.Errorf("the user is %v", user)
+		}
+		left()
+		synctest.Wait()
+		if len(seen) > 0 {
+			t.Error("the context ended with the request")
+		}
+		r.Stop()
+		if why, stopped := (<-seen).(conn.Reason); !stopped || why.Kind != conn.Stopped {
+			t.Errorf("the context ended for %v", why)
+		}
+		<-r.ended
+	})
+}

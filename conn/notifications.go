@@ -162,7 +162,7 @@ func (n *notifications) settle(grace time.Duration) (shed []notification, settle
 // notify queues a notification for the handler.
 func (l *loop) notify(in *Incoming) {
 	l.received(in)
-	shed, many := l.conn.notifications.add(notification{in, l.incarnation.ctx})
+	shed, many := l.conn.notifications.add(notification{in, withValues(l.incarnation.ctx, in.Origin)})
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}
