@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/guarantees.md and the index of docs/adr/README.md")
+var update = flag.Bool("update", false, "rewrite docs/guarantees.md, docs/features.md and the index of docs/adr/README.md")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

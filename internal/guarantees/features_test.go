@@ -1,0 +1,235 @@
+package guarantees
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+const featuresPreamble = `# Features
+
+Every request and notification of MCP, by protocol revision, and whether Bowline's client and server offer it. A side
+offers a message if it can send it, or can serve the one that the other side sends.
+
+- **both**: the client and the server offer it; **client**, **server**: that side alone does.
+- **in results**: in this revision the question is no request of its own. The server returns it as the result of the
+  call that it belongs to, and the client calls again with the answer. Both sides offer that.
+- **no**: neither side offers it. A program can still send such a request with ` + "`client.Session.Request`" + `, and serve a
+  request that the protocol does not know with ` + "`server.AddMethod`" + `.
+- **–**: the revision does not have it.
+
+This page is generated from the methods that the code of ` + "`features/client` and `features/server`" + ` names: ` + "`make docs`" + `
+rewrites it, and a test fails when it is stale. A second test sends every request to a server and compares.
+`
+
+// TestFeaturesPageIsFresh compares docs/features.md with the code. With -update it
+// rewrites the page.
+func TestFeaturesPageIsFresh(t *testing.T) {
+	constants := methodConstants(t)
+	shared := namedMethods(t, constants, "features/internal/dialect")
+	client := append(namedMethods(t, constants, "features/client"), shared...)
+	server := append(namedMethods(t, constants, "features/server"), shared...)
+
+	var page strings.Builder
+	page.WriteString(featuresPreamble)
+	for _, part := range []struct {
+		title         string
+		notifications bool
+	}{{"Requests", false}, {"Notifications", true}} {
+		fmt.Fprintf(&page, "\n## %s\n\n| Method | Sent by | %s |\n| --- | --- |%s\n", part.title,
+			strings.Join(protocol.Versions(), " | "), strings.Repeat(" --- |", len(protocol.Versions())))
+		for _, m := range protocol.Methods() {
+			if m.Notification != part.notifications {
+				continue
+			}
+			fmt.Fprintf(&page, "| `%s` | %s |", m.Name, sender(m))
+			for _, version := range protocol.Versions() {
+				fmt.Fprintf(&page, " %s |", offer(m, version, slices.Contains(client, m.Name), slices.Contains(server, m.Name)))
+			}
+			page.WriteString("\n")
+		}
+	}
+	checkPage(t, "docs/features.md", func(string) (string, error) { return page.String(), nil })
+}
+
+func sender(m protocol.Method) string {
+	return map[protocol.Sender]string{protocol.ByClient: "client", protocol.ByServer: "server", protocol.ByBoth: "either"}[m.Sender]
+}
+
+// offer is one cell of the page.
+func offer(m protocol.Method, version string, client, server bool) string {
+	questions := []string{protocol.MethodElicit, protocol.MethodCreateMessage, protocol.MethodListRoots} // see protocol.InputRequest
+	switch {
+	case slices.Contains(questions, m.Name) && protocol.IsModern(version) && client && server:
+		return "in results"
+	case !m.In(version):
+		return "–"
+	case client && server:
+		return "both"
+	case client:
+		return "client"
+	case server:
+		return "server"
+	default:
+		return "no"
+	}
+}
+
+// methodConstants returns the names of methods by the names of their constants.
+func methodConstants(t *testing.T) map[string]string {
+	t.Helper()
+	constants := map[string]string{}
+	ast.Inspect(parse(t, filepath.Join(root, "protocol", "method.go")), func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 {
+			return true
+		}
+		if literal, ok := spec.Values[0].(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			name, err := strconv.Unquote(literal.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			constants[spec.Names[0].Name] = name
+		}
+		return true
+	})
+	for _, m := range protocol.Methods() {
+		if !slices.Contains(slices.Collect(maps.Values(constants)), m.Name) {
+			t.Fatalf("protocol/method.go has no constant for %s", m.Name)
+		}
+	}
+	return constants
+}
+
+// namedMethods returns the methods whose constants the code of a package names:
+// those of its tables, and those that it deals with beside them.
+func namedMethods(t *testing.T, constants map[string]string, folder string) (methods []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		ast.Inspect(parse(t, file), func(n ast.Node) bool {
+			if selector, ok := n.(*ast.SelectorExpr); ok {
+				if from, ok := selector.X.(*ast.Ident); ok && from.Name == "protocol" {
+					if method, ok := constants[selector.Sel.Name]; ok {
+						methods = append(methods, method)
+					}
+				}
+			}
+			return true
+		})
+	}
+	if len(methods) == 0 {
+		t.Fatalf("%s names no method: the wrong folder was read", folder)
+	}
+	return methods
+}
+
+func parse(t *testing.T, file string) *ast.File {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+// TestServerOffersWhatThePageSays sends every request that a client can send to a
+// server with one feature of each kind, in every revision. The server answers
+// "method not found" exactly where docs/features.md does not list it.
+func TestServerOffersWhatThePageSays(t *testing.T) {
+	constants := methodConstants(t)
+	named := append(namedMethods(t, constants, "features/server"), namedMethods(t, constants, "features/internal/dialect")...)
+	s := server.New(protocol.Implementation{Name: "everything", Version: "1.0"}, server.Options{
+		OnSubscribe: func(context.Context, string) error { return nil },
+	})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) { return "", nil })
+	server.AddResource(s, protocol.Resource{URI: "a://b", Name: "r"}, func(context.Context) (string, error) { return "", nil })
+	server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct {
+		Style string `json:"style" enum:"short,long"`
+	}) (string, error) {
+		return "", nil
+	})
+	defer s.Close(context.Background())
+
+	for _, m := range protocol.Methods() {
+		if m.Notification || m.Sender&protocol.ByClient == 0 {
+			continue
+		}
+		for _, version := range protocol.Versions() {
+			want := m.In(version) && slices.Contains(named, m.Name)
+			if got := offers(t, s, m.Name, version); got != want {
+				t.Errorf("%s in %s: the server offers it: %v, want %v", m.Name, version, got, want)
+			}
+		}
+	}
+}
+
+// offers reports whether a server answers a request otherwise than with "method not
+// found".
+func offers(t *testing.T, s *server.Server, method, version string) bool {
+	t.Helper()
+	peer, link := inmem.Pipe(inmem.Options{})
+	s.Accept(link)
+	frames := make(receiver, 10)
+	peer.Bind(frames)
+	peer.Grant(transport.Main, 10)
+	defer peer.Close(0)
+	send := func(frame string) jsonrpc.Message {
+		if err := peer.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
+			t.Fatal(err)
+		}
+		guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		select {
+		case frame := <-frames:
+			m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		case <-guard.Done():
+			t.Fatalf("%s in %s: there was no answer", method, version)
+			return jsonrpc.Message{}
+		}
+	}
+	params := "{}"
+	if protocol.IsModern(version) {
+		params = fmt.Sprintf(`{"_meta":{%q:%q,%q:{}}}`, protocol.MetaProtocolVersion, version, protocol.MetaClientCapabilities)
+	} else if method != protocol.MethodInitialize {
+		send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`, version))
+	}
+	answer := send(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":%q,"params":%s}`, method, params))
+	return answer.Error == nil || answer.Error.Code != jsonrpc.CodeMethodNotFound
+}
+
+// A receiver hands over the frames that it receives.
+type receiver chan []byte
+
+func (r receiver) Receive(in transport.Inbound)               { r <- in.Frame }
+func (receiver) Writable()                                    {}
+func (receiver) StreamOpened(transport.Stream, transport.Tag) {}
+func (receiver) StreamLost(transport.StreamLoss)              {}
+func (receiver) Failed(transport.Failure)                     {}
+func (receiver) Ended()                                       {}
+func (receiver) Lost(transport.Loss)                          {}
