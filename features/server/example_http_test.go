@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -53,4 +54,41 @@ func ExampleServer_Accept() {
 	// Output:
 	// 200 OK <nil>
 	// true
+}
+
+// A tool that knows who calls it. The middleware of net/http puts the subject of the
+// Authorization header into the context of the request, and that context's values are
+// in the context of the handler: those of this very call, in both eras.
+func ExampleRequestFrom() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "whoami"}, func(ctx context.Context, _ struct{}) (string, error) {
+		subject, _ := ctx.Value(userKey{}).(string)
+		return subject + " from " + server.RequestFrom(ctx).Origin.Header("X-Region"), nil
+	})
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+	defer endpoint.Close(0)
+	defer s.Close(context.Background())
+	site := httptest.NewServer(authenticate(endpoint)) // a program has its http.Server
+	defer site.Close()
+
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		for _, subject := range []string{"ada", "grace"} {
+			c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{ProtocolVersion: version})
+			session, err := c.Connect(context.Background(), &streamable.Client{
+				URL:    site.URL,
+				Header: http.Header{"Authorization": {"Bearer " + subject}, "X-Region": {"eu"}},
+			})
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			who, err := client.Call[string](context.Background(), session, "whoami", nil)
+			fmt.Println(version, who, err, session.Close(context.Background()))
+		}
+	}
+	// Output:
+	// 2025-11-25 ada from eu <nil> <nil>
+	// 2025-11-25 grace from eu <nil> <nil>
+	// 2026-07-28 ada from eu <nil> <nil>
+	// 2026-07-28 grace from eu <nil> <nil>
 }

@@ -1,0 +1,80 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// The files of a directory as resources. An os.Root keeps links from leading out of
+// the directory; an embed.FS does as well.
+func ExampleServer_AddFiles() {
+	dir, err := os.MkdirTemp("", "docs")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, "intro.md"), []byte("# Welcome"), 0o600); err != nil {
+		fmt.Println(err)
+		return
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer root.Close()
+
+	s := server.New(protocol.Implementation{Name: "docs", Version: "1.0"}, server.Options{})
+	s.AddFiles("file:///docs/", root.FS(), server.FilesOptions{})
+
+	use(s, client.Options{}, func(ctx context.Context, session *client.Session) error {
+		for file, err := range session.Resources(ctx) {
+			if err != nil {
+				return err
+			}
+			contents, err := session.ReadResource(ctx, &protocol.ReadResourceParams{URI: file.URI})
+			if err != nil {
+				return err
+			}
+			fmt.Println(file.URI, contents.Text())
+		}
+		return nil
+	})
+	// Output: file:///docs/intro.md # Welcome
+}
+
+// A resource that changes, and a client that keeps it current.
+func ExampleServer_ResourceUpdated() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{
+		OnSubscribe: func(context.Context, string) error { return nil }, // everybody may subscribe
+	})
+	colours := make(chan string, 2)
+	colours <- "blue"
+	server.AddResource(s, protocol.Resource{URI: "config://app", Name: "config"},
+		func(context.Context) (string, error) { return "colour: " + <-colours, nil })
+
+	use(s, client.Options{}, func(ctx context.Context, session *client.Session) error {
+		for config, err := range session.Watch(ctx, "config://app") {
+			if err != nil {
+				return err
+			}
+			fmt.Println(config.Text())
+			if config.Text() == "colour: green" {
+				break
+			}
+			colours <- "green"
+			s.ResourceUpdated("config://app")
+		}
+		return nil
+	})
+	// Output:
+	// colour: blue
+	// colour: green
+}

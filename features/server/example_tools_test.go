@@ -1,0 +1,134 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// Five tools: one with an enum and a default, one that fails, one that returns an
+// image, one that reports its progress, and one that ends when its caller leaves.
+func ExampleAddTool() {
+	s := server.New(protocol.Implementation{Name: "weather", Version: "1.0"}, server.Options{})
+	type query struct {
+		City string `json:"city" jsonschema:"the city"`
+		Unit string `json:"unit" enum:"celsius,fahrenheit" default:"celsius"`
+	}
+	type weather struct {
+		Degrees int    `json:"degrees"`
+		Unit    string `json:"unit"`
+	}
+	server.AddTool(s, protocol.Tool{Name: "forecast"}, func(_ context.Context, q query) (weather, error) {
+		return weather{Degrees: 21, Unit: q.Unit}, nil
+	})
+	server.AddTool(s, protocol.Tool{Name: "tides"}, func(_ context.Context, q query) (weather, error) {
+		return weather{}, errors.New(q.City + " is not at the sea") // the model reads it
+	})
+	server.AddTool(s, protocol.Tool{Name: "radar"}, func(context.Context, struct{}) (*protocol.ImageContent, error) {
+		return protocol.Image([]byte("\x89PNG…"), "image/png"), nil
+	})
+	server.AddTool(s, protocol.Tool{Name: "index"}, func(ctx context.Context, in struct {
+		Files []string `json:"files"`
+	}) (int, error) {
+		for i, name := range in.Files {
+			server.Progress(ctx, i+1, len(in.Files), name)
+		}
+		return len(in.Files), nil
+	})
+	server.AddTool(s, protocol.Tool{Name: "wait"}, func(ctx context.Context, _ struct{}) (string, error) {
+		server.Progress(ctx, 1, 2, "waiting")
+		<-ctx.Done() // the caller has cancelled the call, or is gone
+		return "", context.Cause(ctx)
+	})
+
+	use(s, client.Options{}, func(ctx context.Context, session *client.Session) error {
+		oslo := map[string]any{"city": "Oslo"}
+		today, err := client.Call[weather](ctx, session, "forecast", oslo)
+		fmt.Println(today, err)
+
+		_, err = client.Call[weather](ctx, session, "forecast", map[string]any{"city": "Oslo", "unit": "kelvin"})
+		fmt.Println("a unit that does not exist is refused:", errors.As(err, new(*client.ToolError)))
+
+		_, err = client.Call[weather](ctx, session, "tides", oslo)
+		fmt.Println(err)
+
+		picture, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "radar"})
+		if err != nil {
+			return err
+		}
+		fmt.Println(picture.Content[0].(*protocol.ImageContent).MIMEType)
+
+		reporting := session.With(client.CallOptions{OnProgress: func(p *protocol.ProgressParams) { fmt.Println(p.Message) }})
+		files, err := client.Call[int](ctx, reporting, "index", map[string]any{"files": []string{"notes.md"}})
+		fmt.Println(files, err)
+
+		leaving, leave := context.WithCancel(ctx)
+		impatient := session.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) { leave() }})
+		_, err = client.Call[string](leaving, impatient, "wait", nil)
+		fmt.Println("cancelled:", errors.Is(err, context.Canceled))
+		return nil
+	})
+	// Output:
+	// {21 celsius} <nil>
+	// a unit that does not exist is refused: true
+	// client: tool "tides" failed: Oslo is not at the sea
+	// image/png
+	// notes.md
+	// 1 <nil>
+	// cancelled: true
+}
+
+// A method of the program's own, and a client that calls it.
+func ExampleAddMethod() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	type phrase struct {
+		Text string `json:"text"`
+	}
+	server.AddMethod(s, "latin/translate", func(_ context.Context, p phrase) (phrase, error) {
+		return phrase{Text: "salve, " + p.Text}, nil
+	})
+
+	use(s, client.Options{ProtocolVersion: protocol.LatestLegacy}, func(ctx context.Context, session *client.Session) error {
+		raw, err := session.Request(ctx, "latin/translate", phrase{Text: "munde"})
+		fmt.Println(string(raw))
+		return err
+	})
+	// Output: {"text":"salve, munde"}
+}
+
+// One logger for the program's own log and for the client that is being served.
+func ExampleLogHandler() {
+	own := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})
+	log := slog.New(server.LogHandler(own))
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "clone"}, func(ctx context.Context, _ struct{}) (string, error) {
+		log.WarnContext(ctx, "large", "repo", "linux") // without the context only the program's own log gets it
+		return "cloned", nil
+	})
+
+	messages := make(chan string, 1)
+	o := client.Options{LogLevel: protocol.LogInfo, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+		if m, ok := e.(*client.LogMessage); ok {
+			messages <- string(m.Data)
+		}
+	}}
+	use(s, o, func(ctx context.Context, session *client.Session) error {
+		_, err := client.Call[string](ctx, session, "clone", nil)
+		fmt.Println("the client got", <-messages)
+		return err
+	})
+	// Output:
+	// level=WARN msg=large repo=linux
+	// the client got {"msg":"large","repo":"linux"}
+}
