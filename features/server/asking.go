@@ -15,7 +15,7 @@ import (
 // Asking says how a feature goes on after it has asked its client. In the legacy
 // revisions a question is a request on the stream of the call. In 2026-07-28 the
 // call ends with the question and comes back with the answer, as a new round.
-// Either way means the same in both (ADR-0031).
+// Waits and Reruns each mean the same in both eras (ADR-0031).
 type Asking uint8
 
 const (
@@ -75,9 +75,9 @@ func (r *Request) State(into any) (bool, error) {
 	return true, protocol.Unmarshal(r.call.asked.state, into)
 }
 
-// CallID names the call of a feature that asks. It stays the same in all rounds of
-// the call, and is another one when the client begins anew: an idempotency key for
-// what the handler calls.
+// CallID names the call of a feature that asks. It stays the same in all rounds
+// of the call. A client that begins the call again gets another one. Use it as an
+// idempotency key for what the handler calls.
 func (r *Request) CallID() string {
 	if r.call == nil {
 		return ""
@@ -145,10 +145,11 @@ func Roots(ctx context.Context) ([]protocol.Root, error) {
 	return result.Roots, nil
 }
 
-// Ask asks several questions at once, each under a key that is its own within the
-// call. It returns an answer for each of them. The same question under the same
-// key is not asked twice; another one fails with ErrKeyUsed. A user who declines
-// has answered.
+// Ask asks several questions at once and returns the answers, under the same
+// keys. Choose the keys yourself: each names one question of the call. Asking the
+// same question under the same key again returns the same answer; a different
+// question under that key fails with ErrKeyUsed. A user who declines has
+// answered, too: see the Action of an ElicitResult.
 func Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	a, err := askerFrom(ctx)
 	if err != nil {

@@ -16,11 +16,11 @@
 // and Logger report to the client, and Confirm, Elicit, ElicitURL, Sample, Roots
 // and Ask ask it something. Middleware wraps all of it.
 //
-// Each request is served beside the others. Its context ends, with a cause, when
-// the client cancels the request or is gone. The context's values are those of the
-// HTTP request that brought this very call, so whatever middleware of net/http put
-// there is there. A panic is answered as an internal error, and the server lives
-// on.
+// Requests are served concurrently. The context of a request ends, with a cause,
+// when the client cancels the request or is gone. The context's values are those
+// of the HTTP request that brought this very call, so whatever middleware of
+// net/http put there is there. A panic is answered as an internal error, and the
+// server lives on.
 //
 // The same features serve both eras: clients that open a session by initialize,
 // and those of 2026-07-28, whose requests each stand alone (ADR-0020).

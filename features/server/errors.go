@@ -38,16 +38,16 @@ var (
 	// ErrDismissed means that the user gave no answer.
 	ErrDismissed = errors.New("the user gave no answer")
 
-	// ErrUnanswered means that no answer came, and that none will: it took too
-	// long, other calls of the client took the place, or the server is closing. The
-	// cause follows in the text.
+	// ErrUnanswered means that no answer came and none will: the time was up,
+	// newer calls of the same client took the place of this one, or the server is
+	// closing. The text of the error says which.
 	ErrUnanswered = errors.New("the question was not answered")
 
 	// ErrKeyUsed means that a call asked two different questions under one key.
 	ErrKeyUsed = errors.New("server: the key belongs to another question of this call")
 
-	// ErrInputRequired is the cause with which the context of a feature that Reruns
-	// ends when it has asked: the answer comes with the next run.
+	// ErrInputRequired is why the context of a handler that Reruns ends after a
+	// new question. The handler runs again when the client has answered.
 	ErrInputRequired = errors.New("server: the client has to answer first")
 )
 

@@ -71,7 +71,7 @@ func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context
 	s.listeners.changed(promptsChanged)
 }
 
-// RemovePrompts removes prompts. Names that there are not are ignored.
+// RemovePrompts removes prompts. Unknown names are ignored.
 func (s *Server) RemovePrompts(names ...string) {
 	if s.prompts.remove(names) {
 		s.listeners.changed(promptsChanged)

@@ -70,25 +70,26 @@ func AddResource[Out any](s *Server, r protocol.Resource, f func(context.Context
 	s.listeners.changed(resourcesChanged)
 }
 
-// RemoveResources removes resources. URIs that there are not are ignored.
+// RemoveResources removes resources. Unknown URIs are ignored.
 func (s *Server) RemoveResources(uris ...string) {
 	if s.resources.remove(uris) {
 		s.listeners.changed(resourcesChanged)
 	}
 }
 
-// AddTemplate offers all resources whose URIs a template makes (RFC 6570), and
-// reads them with one function. In is a struct or a pointer to one, with a field
-// for each variable of the template, parsed from its text: see AddTool for tags. A
-// map[string]string takes all variables, and *protocol.ReadResourceParams the URI
-// as it came. What the function returns is described at AddResource. Variables
-// that have an enum complete by themselves; a Completion completes others.
+// AddTemplate offers every resource whose URI fits a template (RFC 6570), and
+// reads all of them with one function. In is a struct or a pointer to one, with a
+// field for each variable of the template, parsed from its text: see AddTool for
+// tags. A map[string]string takes all variables, and *protocol.ReadResourceParams
+// the URI as it came. What the function returns is described at AddResource.
+// Variables that have an enum complete by themselves; a Completion completes
+// others.
 //
-// A resource of AddResource goes before a template. Of several templates that fit
-// a URI the first one by its text is taken. A template of the same text is
-// replaced. AddTemplate panics when f is nil, when there is no name, when the
-// template is not valid or its variables are not the fields of In, for other
-// types, and for a Completion of no variable.
+// If a URI belongs to a resource of AddResource and fits a template as well, the
+// resource is read. If it fits several templates, the one whose text sorts first
+// is used. A template of the same text is replaced. AddTemplate panics when f is
+// nil, when there is no name, when the template is not valid or its variables are
+// not the fields of In, for other types, and for a Completion of no variable.
 func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(context.Context, In) (Out, error), o ...FeatureOption) {
 	defer prefix("template", t.URITemplate)
 	if f == nil || t.Name == "" {
@@ -119,7 +120,7 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 	s.listeners.changed(resourcesChanged)
 }
 
-// RemoveTemplates removes templates. Those that there are not are ignored.
+// RemoveTemplates removes templates, by their text. Unknown ones are ignored.
 func (s *Server) RemoveTemplates(texts ...string) {
 	if s.templates.remove(texts) {
 		s.listeners.changed(resourcesChanged)

@@ -17,16 +17,17 @@ import (
 // means its default.
 type AskingOptions struct {
 	// Secrets seal the states that travel through clients, each of at least 32
-	// random bytes. The first one seals, all of them open: to replace one, put the
-	// new one behind the old on every node, then before it, then leave the old one
-	// out after Expiry. Default: one that is random for each process.
+	// random bytes. The first one seals new states; any of them opens a state. To
+	// replace a secret while calls go on: add the new one at the end on every
+	// node, then move it to the front on every node, and remove the old one when
+	// Expiry has passed. Default: a random one for each process.
 	Secrets [][]byte
 
 	// Fleet says that any of several nodes may get the next round of a call. It
 	// needs Secrets, and refuses features that wait.
 	Fleet bool
 
-	// Spent remembers the states that were used, for all nodes. Default: this node's
+	// Spent remembers for all nodes which states were used. Default: this node's
 	// memory, of the latest 65,536.
 	Spent Spent
 
@@ -38,7 +39,7 @@ type AskingOptions struct {
 	MaxWaitingBytes     int           // of the requests of all of them; 64 MiB
 }
 
-// Spent remembers the states that were used, so that each is good once.
+// Spent remembers which states were used, so that no state is used twice.
 type Spent interface {
 	// Spend reports whether this is the first time that the state is used. It may
 	// forget it at the given time. An error refuses the state.

@@ -59,8 +59,9 @@ type Options struct {
 	// OnRootsChanged is told when the roots of a legacy client have changed.
 	OnRootsChanged func(ctx context.Context, s *Session)
 
-	// ListTTL is how long modern clients may keep the lists of features: their own
-	// only if Visible is set. 0: not at all.
+	// ListTTL is how long modern clients may cache the lists of features. If
+	// Visible is set, a cached list is only for the client that asked for it. 0:
+	// lists are not cached.
 	ListTTL time.Duration
 
 	// Asking bounds the calls of features that ask their client.
@@ -241,12 +242,13 @@ func (s *Server) Sessions() iter.Seq[*Session] {
 const defaultStopGrace = 100 * time.Millisecond
 
 // Close serves nobody new, lets what is being served finish, and ends every
-// session. It returns when all are over. What has not finished at the deadline of
-// ctx, or after Options.Conn.DrainGrace if ctx has none, is stopped, and at the
-// end of ctx all that is left. A handler that waits for an answer of its client is
-// told at once that none will come; one that does not return is named in a
-// *conn.StuckError. Otherwise Close returns what conn.Conn.Close returned for the
-// first session that did not end in good order.
+// session. It returns when all are over. Requests that have not finished at the
+// deadline of ctx, or after Options.Conn.DrainGrace if ctx has none, are
+// cancelled. If ctx ends for another reason, all of them are cancelled at once. A
+// handler that waits for an answer of its client is told at once that none will
+// come; one that does not return is named in a *conn.StuckError. Otherwise Close
+// returns what conn.Conn.Close returned for the first session that did not end in
+// good order.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

@@ -40,7 +40,8 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 //     block of its JSON, with an inferred output schema unless t.OutputSchema is
 //     set;
 //   - a slice, number, bool or type with a text of its own, such as time.Time,
-//     becomes the same, wrapped as {"result": …};
+//     becomes structured content of the form {"result": …}, and a text block of
+//     its JSON alone;
 //   - a block such as *protocol.ImageContent, and protocol.Contents, are sent as
 //     they are;
 //   - a Result has structured content and blocks of its own;
@@ -60,12 +61,12 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 //	default:"celsius"   // fills in what the caller left out
 //	header:"Region"     // mirrored to the HTTP header Mcp-Param-Region
 //
-// A type with a method EnumValues() []string is an enum wherever it is used. Types
-// with JSON of their own may be anything in an inferred schema, types with text of
-// their own are strings. Numbers such as 1.0 and 1e3 are read as integers if they
-// are below 2^53. A tool with an output schema must answer with structured content
-// that fits it, or with IsError set: anything else is answered as an internal
-// error.
+// A type with a method EnumValues() []string is an enum wherever it is used. In
+// an inferred schema a type that marshals itself to JSON may be anything, and a
+// type that marshals itself to text is a string. Numbers such as 1.0 and 1e3 are
+// read as integers if they are below 2^53. A tool with an output schema must
+// answer with structured content that fits it, or with IsError set: anything else
+// is answered as an internal error.
 //
 // A tool of the same name is replaced. AddTool panics when f is nil, and when the
 // name or a schema is not valid or a schema cannot be inferred: types and schemas
@@ -104,7 +105,7 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	s.listeners.changed(toolsChanged)
 }
 
-// RemoveTools removes tools. Names that there are not are ignored.
+// RemoveTools removes tools. Unknown names are ignored.
 func (s *Server) RemoveTools(names ...string) {
 	if s.tools.remove(names) {
 		s.listeners.changed(toolsChanged)
@@ -143,8 +144,8 @@ func toolInput[In any](t *protocol.Tool) func(*protocol.CallToolParams) (In, err
 	return func(params *protocol.CallToolParams) (In, error) { return decode(params.Arguments) }
 }
 
-// A Result is the output of a tool that chooses its blocks itself beside
-// structured content. T is what AddTool takes for structured content.
+// A Result is what a tool returns to choose both its structured content and its
+// content blocks. T is any type that AddTool makes structured content of.
 type Result[T any] struct {
 	Value   T                 // structured content
 	Content protocol.Contents // nil: a text block of the JSON of Value
