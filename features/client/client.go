@@ -56,9 +56,9 @@ func New(info protocol.Implementation, o Options) *Client {
 	}
 }
 
-// Connect starts a session over t and returns when it is ready. It fails at the end
-// of ctx, with the last reason in the error, or at a reason that is final; it then
-// leaves nothing running, except a registry.Store that ignores its context. The
+// Connect starts a session over t and returns when it is ready. It fails when ctx
+// ends, and then names the last reason in its error, or when a failure is final.
+// Nothing is left running then, except a registry.Store that ignores its context. The
 // context bounds connecting only. If the transport knows that it cannot work
 // (transport.Checked), Connect fails before it tries. A nil transport is a panic.
 //
@@ -82,15 +82,16 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 
 // Start runs a session over t under a name of its own. It does not wait for the
 // server, which may come later: until then calls fail, or wait with
-// CallOptions.WaitForReady. Session.AwaitReady only waits. The session ends when
-// somebody calls Close or Stop, or its Supervisor or Options.Conn.Final or FailFast
-// ends it. The first event of OnEvent is the Restored of the first server.
+// CallOptions.WaitForReady. Session.AwaitReady waits for the server. The session ends
+// when somebody calls Close or Stop, or its Supervisor or Options.Conn.Final or
+// FailFast ends it. The first event of OnEvent is the Restored of the first server.
 //
 // Start fails with a *supervisor.DuplicateError if another session of the Client or
 // the Supervisor has the name, with the error of the Supervisor's Registry, and if
 // the transport knows that it cannot work (transport.Checked). The context bounds
-// the wait for the Registry and, if the Supervisor's Strategy has children depend
-// on each other, for those that start. A nil transport is a panic.
+// only how long Start itself waits: for the Registry and, under a Strategy in which
+// children depend on each other, for children that are starting. A nil transport is a
+// panic.
 func (c *Client) Start(ctx context.Context, name string, t transport.Transport) (*Session, error) {
 	if c.isTaken(name) {
 		return nil, fmt.Errorf("client: start: %w", &supervisor.DuplicateError{ID: name})

@@ -16,8 +16,8 @@
 // A Session has one method for each request of the specification, in every revision.
 // They fail with a *CallError, which says how the call ended and whether the server
 // can have executed it: compare it with ErrLost, ErrTimedOut, ErrUnsupported and the
-// others, and ask NotExecuted whether the call may be made again. A tool that itself
-// failed is a result with IsError set, or a *ToolError of Call.
+// others, and ask NotExecuted whether the call may be made again. If a tool itself
+// failed, CallTool returns a result with IsError set, and Call a *ToolError.
 //
 // # The server asks and tells
 //

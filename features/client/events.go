@@ -26,11 +26,11 @@ type Lost struct {
 	Next   time.Time // when the session tries again; zero if it tries already
 }
 
-// Restored says that a server is there again, after everything was asked of it again
-// that the session had asked of the one before: its log level, its subscriptions and
-// the changes it reports. It may be another process, another version or another
-// server. Whatever the program knows of its lists and resources may be outdated; no
-// single change of the time between is reported.
+// Restored says that a server is there again. The session has already asked it for
+// what it had asked the one before: the log level, subscriptions, and reports of
+// changes. The server may be another process, another version or another program.
+// Whatever the program knows of lists and resources may be outdated: changes of the
+// time between are not reported one by one.
 //
 // A session of Client.Start also begins with one. A session of Client.Connect does if
 // something could not be asked of its first server.
@@ -39,7 +39,10 @@ type Restored struct {
 	Failures []error       // what could not be asked again, one error each
 }
 
-// ToolsChanged says that the list of tools may have changed.
+// ToolsChanged says that the list of tools may have changed. It also comes when a
+// modern server begins to report changes to a session that has used it already, after
+// Connect for instance, because a change before that was not reported. The same holds
+// for PromptsChanged and ResourcesChanged.
 type ToolsChanged struct{}
 
 // PromptsChanged says that the list of prompts may have changed.
@@ -48,8 +51,8 @@ type PromptsChanged struct{}
 // ResourcesChanged says that the lists of resources and templates may have changed.
 type ResourcesChanged struct{}
 
-// ResourceUpdated says that a resource may have changed that the session subscribed
-// to, or one within it.
+// ResourceUpdated says that a resource that the session subscribed to, or one below
+// it, may have changed.
 type ResourceUpdated struct{ URI string }
 
 // LogMessage is a message of the server's log.

@@ -173,10 +173,10 @@ type Handler func(ctx context.Context, r *Request) (result any, err error)
 // Middleware wraps a Handler. It may change the request, answer it without calling
 // next, call next more than once, or change the result.
 //
-// All calls of a session and all questions and notifications of its server pass
-// the same middleware: see Request.Incoming. A call passes once, however often it
-// is retried or asked for more input. What a session does by itself does not pass:
-// the handshake, signs of life, subscriptions/listen, and cancellation.
+// All calls of a session and all questions and notifications of its server pass the
+// same middleware: see Request.Incoming. A call passes once, however often it is
+// retried or asked for more input. What a session does by itself does not pass: the
+// handshake, probes of its liveness, subscriptions/listen, and cancellation.
 type Middleware func(next Handler) Handler
 
 // On returns middleware for the requests of one method, told by the type of their

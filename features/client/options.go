@@ -50,10 +50,10 @@ type Options struct {
 	// that sends more than the program takes is slowed down or loses messages as
 	// ADR-0006 says.
 	//
-	// OnEvent may call the server, and Session.Stop. It must not call Session.Close,
-	// which waits for it, for at most Options.Conn.StopGrace: a *conn.StuckError
-	// names it then. Its context ends with the session. It may run before Connect has
-	// returned. A panic costs that event alone and is reported to
+	// OnEvent may call the server, and Session.Stop. It must not call Session.Close:
+	// Close would wait for it until Options.Conn.StopGrace has passed, and then name
+	// it in a *conn.StuckError. Its context ends with the session. It may run before
+	// Connect has returned. A panic costs that event alone and is reported to
 	// Options.Conn.Hooks.Panic.
 	//
 	// If OnEvent is nil, a modern server is not asked to report changes of its lists.
@@ -104,8 +104,8 @@ type Options struct {
 	Supervisor *supervisor.Supervisor
 
 	// Conn configures the connection of each session: timeouts, backoff, bounds,
-	// hooks. The client sets Dialect, Handler, Handshake and Owner itself, and asks
-	// Final beside its own rules: see Connect.
+	// hooks. The client sets Dialect, Handler, Handshake and Owner itself, and
+	// consults Final in addition to its own rules: see Connect.
 	//
 	// Connect names a session Conn.Name, with a suffix if another session has that
 	// name: "search", "search-2". Start is given a name for each.
@@ -136,10 +136,11 @@ type CallOptions struct {
 	// at once while there is none.
 	WaitForReady bool
 
-	// Epoch binds the calls to one server session, as conn.Status.Epoch numbers them:
-	// in any other they fail with ErrStale, not sent, also when they wait or are
-	// retried. Session.Pin sets it. Zero: whichever session there is. A call of a
-	// stateful tool is then bound to the session that is ready when it is made.
+	// Epoch binds the calls to one server session, by its number (conn.Status.Epoch).
+	// When that session is over they fail with ErrStale and are not sent, even if
+	// they wait or are retried. Session.Pin sets Epoch. Zero: calls go to whichever
+	// session there is, except that a call of a stateful tool is bound to the session
+	// that is ready when the call is made.
 	Epoch uint64
 
 	// Retries is how many more times a call is made when its connection was lost. A
@@ -148,8 +149,8 @@ type CallOptions struct {
 	// so. See Options.TrustAnnotations and conn.Request.Retries.
 	Retries int
 
-	// Repeatable says that calling these tools twice does no harm. It does not count
-	// for stateful tools.
+	// Repeatable says that calling these tools twice does no harm. It has no effect
+	// on stateful tools.
 	Repeatable bool
 
 	// ManualInput hands out a result that asks for input instead of answering it from

@@ -162,7 +162,7 @@ func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*
 // Watch keeps a resource current. It subscribes to the resource and yields its
 // contents: first as they are now, then after each update, and again whenever a new
 // server has taken the place of the one before. While there is no server it waits.
-// Updates that come while the program works on the contents before are one.
+// Updates that come while the program still works on earlier contents count as one.
 //
 // The range ends after an error that waiting does not mend: the server does not
 // offer subscriptions, refuses this one, or cannot read the resource. It also ends

@@ -83,14 +83,14 @@ func (s *Session) Pin() *Session {
 // Name returns the name of the session.
 func (s *Session) Name() string { return s.conn.Name() }
 
-// Status returns the present status. It may be outdated when it arrives.
+// Status returns the present status. It may be outdated by the time Status returns.
 func (s *Session) Status() Status { return s.conn.Status() }
 
 // AwaitReady waits until there is a server. It fails when the session ends, and
 // with the cause of ctx when that ends first.
 func (s *Session) AwaitReady(ctx context.Context) error { return s.conn.AwaitReady(ctx) }
 
-// Conn returns the connection underneath, for its counts.
+// Conn returns the connection underneath, for its counts and for experts.
 func (s *Session) Conn() *conn.Conn { return s.conn }
 
 // Server describes the server that was there last. It is the zero Server before the
@@ -154,8 +154,8 @@ func (s *session) release() error {
 }
 
 // Ping asks the server for a sign of life: by ping in the legacy revisions, by
-// server/discover in the modern ones, which have no ping. The question is for the
-// server that is there, and is not put to the next one.
+// server/discover in the modern ones, which have no ping. If that server is lost,
+// Ping fails; it does not ask the next one.
 func (s *Session) Ping(ctx context.Context) error {
 	if err := s.await(ctx, protocol.MethodPing); err != nil {
 		return err

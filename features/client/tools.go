@@ -25,10 +25,10 @@ import (
 // set, not an error. A block of content that cannot be read is a
 // *protocol.UnknownContent.
 //
-// A tool is stateless or stateful, see Options.ToolModes. A call of a stateful one is
-// for the server session that is ready when it is made, or that of CallOptions.Epoch,
-// and fails, not sent, rather than run in another: it neither waits for a server nor
-// follows to the next one.
+// A tool is stateless or stateful, see Options.ToolModes. A call of a stateful tool
+// belongs to the server session that is ready when the call is made, or to that of
+// CallOptions.Epoch. Without that session the call fails and is not sent: it does not
+// wait for a server, and is not retried on the next one.
 func (s *Session) CallTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	return callTool.call(ctx, s, params)
 }
@@ -44,8 +44,8 @@ func (s *Session) CallTool(ctx context.Context, params *protocol.CallToolParams)
 //     wrapped as {"result": …}.
 //
 // If the tool failed the error is a *ToolError. If the result cannot be read as Out,
-// or does not fit the output schema that the server gave when it listed the tool last,
-// a *ResultError is behind the *CallError.
+// or does not fit the output schema that the server gave when it listed the tool
+// last, the error is a *CallError that wraps a *ResultError.
 func Call[Out any](ctx context.Context, s *Session, tool string, args any) (Out, error) {
 	var out Out
 	arguments, err := marshalParams(protocol.MethodCallTool, args)
