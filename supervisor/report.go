@@ -48,7 +48,8 @@ type ChildReport struct {
 }
 
 // Changed returns a channel that is closed at the next change in the tree after
-// the snapshot. The state of a Conn is not part of that: watch conn.Conn.Changed.
+// the snapshot. The state of a Conn is not part of that: use
+// conn.Status.Changed for that.
 func (r Report) Changed() <-chan struct{} { return r.changed }
 
 // Report takes a snapshot of the supervisor and everything below it. It takes

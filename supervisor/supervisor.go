@@ -246,9 +246,9 @@ func (s *Supervisor) stop(keeps bool) *lifetime {
 //
 // Children with a Drain, which Conns and nested supervisors have, are drained:
 // all at once under OneForOne, otherwise one after another in reverse start
-// order. Children without a Drain are stopped in reverse order. When nine tenths
-// of the time have passed, all that still run are stopped at once; each level of
-// nested supervisors has one hundredth less.
+// order. Children without a Drain are stopped in reverse order. When nine
+// tenths of the time have passed, all that still run are stopped at once. For
+// this a nested supervisor has one hundredth less time than the one above it.
 //
 // Close returns what Stop returns, and the errors of Drain. What Stop says of
 // nested supervisors holds for Close, too. A second Close waits for the first
