@@ -72,9 +72,10 @@ type HandlerOptions struct {
 	SessionIdle time.Duration
 
 	// MaxHeld bounds the bodies that were not delivered yet, in bytes; default
-	// 128 MiB. It counts the first 64 KiB of every body on their own, and the
-	// rest on its own, so that small bodies never wait for large ones. Beyond it
-	// a request waits, and is answered with 503 after 30 s.
+	// 128 MiB. There are two such bounds, one for the first 64 KiB of every
+	// body and one for the rest, so that small bodies never wait for large
+	// ones. A request beyond a bound waits, and is answered with 503 after 30
+	// s.
 	MaxHeld int
 
 	// KeepAlive is the silence after which an event stream sends a comment, so
@@ -97,8 +98,8 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 type Acceptor interface {
 	// Accept serves a link, and returns without waiting for the link's end. It
 	// binds the link before it returns. If it closes the link instead, or does
-	// not bind it, the request that opened the link is answered with 503. The
-	// acceptor closes the link once that is lost.
+	// not bind it, the request that opened the link is answered with 503. When
+	// the link is lost, the acceptor closes it.
 	Accept(link transport.Link)
 
 	// Close ends all that the acceptor serves, and waits for it.
