@@ -168,7 +168,7 @@ func (l *loop) reportPanic(where string, err error) {
 
 // panicOf is what the hooks are told of a panic, if the error is one.
 func (c *Conn) panicOf(where string, err error) (e telemetry.Panic, ok bool) {
-	panicked, ok := err.(*PanicError)
+	panicked, ok := err.(*PanicError) //nolint:errorlint // one that is wrapped was reported where it happened
 	if !ok {
 		return e, false
 	}

@@ -40,7 +40,7 @@ const serveExample = `  # List the tools of this server with this command
 // endpointPath is where the server is found.
 const endpointPath = "/mcp"
 
-// finishGrace is how long an HTTP server finishes what it was asked.
+// finishGrace is how long a server finishes what it was asked.
 const finishGrace = 5 * time.Second
 
 func newServe() *cobra.Command {
@@ -92,21 +92,17 @@ func serveHTTP(cmd *cobra.Command, address string, fixtures bool) error {
 		return usageFailure(err)
 	}
 	tools := bundled.New(bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures})
-	endpoint := streamable.NewHandler(tools, streamable.HandlerOptions{})
+	endpoint := streamable.NewHandler(tools, streamable.HandlerOptions{
+		ShutdownGrace: finishGrace / 4 * 5, // calls have four fifths of it
+	})
 	mux := http.NewServeMux()
 	mux.Handle(endpointPath, endpoint)
-	listening := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
-	ended := make(chan error, 1)
-	go func() { ended <- listening.Serve(listener) }()
-	select {
-	case err = <-ended: // the listener has failed
-		err = fmt.Errorf("serve %s: %w", address, err)
-	case <-cmd.Context().Done():
-		defer func() { <-ended }() //nolint:errcheck // how it ended is returned below, or matters no more
+	err = endpoint.Serve(cmd.Context(), &http.Server{Handler: mux}, listener)
+	if cmd.Context().Err() != nil {
+		return nil // what had to be given up is no failure of the server
 	}
-	finish(tools.Close)
-	return errors.Join(err, endpoint.Close(0), listening.Close())
+	return fmt.Errorf("serve %s: %w", address, err)
 }
 
 // listen opens the address: of this machine alone when it names no host.

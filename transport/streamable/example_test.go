@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/signal"
 	"strings"
 	"time"
 
@@ -90,6 +92,19 @@ func ExampleNewHandler() {
 	// You are Grace. <nil>
 	// You are Ada. <nil>
 	// You are Grace. <nil>
+}
+
+// A program that serves until it is interrupted. Then it lets its calls finish, and
+// ends.
+func ExampleHandler_ListenAndServe() {
+	mux := http.NewServeMux()
+	endpoint := streamable.NewHandler(newWhoAmI(), streamable.HandlerOptions{})
+	mux.Handle("/mcp", authenticate(endpoint))
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	time.AfterFunc(10*time.Millisecond, stop) // in place of Ctrl-C
+	fmt.Println(endpoint.ListenAndServe(ctx, &http.Server{Addr: "127.0.0.1:0", Handler: mux}))
+	// Output: <nil>
 }
 
 // A client that sends a token with every request.

@@ -81,6 +81,11 @@ type HandlerOptions struct {
 	// KeepAlive is the silence after which an event stream sends a comment, so
 	// that proxies keep the connection; default 15 s.
 	KeepAlive time.Duration
+
+	// ShutdownGrace is how long Serve and ListenAndServe take at most to shut down
+	// after their context has ended; default 10 s. Calls in flight have four fifths
+	// of it to finish.
+	ShutdownGrace time.Duration
 }
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
@@ -90,6 +95,7 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
 	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 128<<20)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
+	o.ShutdownGrace = cmp.Or(max(o.ShutdownGrace, 0), 10*time.Second)
 	return o
 }
 
@@ -102,7 +108,9 @@ type Acceptor interface {
 	// the link is lost, the acceptor closes it.
 	Accept(link transport.Link)
 
-	// Close ends all that the acceptor serves, and waits for it.
+	// Close lets the calls that are being served finish until ctx ends, and ends
+	// all that the acceptor serves. It waits for that. Links that are accepted
+	// later are closed at once. Handler.Serve calls it, Handler.Close does not.
 	Close(ctx context.Context) error
 }
 
@@ -160,11 +168,12 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 // Close refuses new requests with 503 and closes all links, each within the grace:
 // what is queued for open responses is written, other requests are answered with
 // 503. Later calls wait for the first; a shorter grace shortens it. The error names
-// what was left behind. Close does not close the Acceptor: close that first, so
-// that its handlers can finish.
+// what was left behind.
 //
-// http.Server.Shutdown waits for open GET streams and does not end them: call
-// Close before it, or register Close with http.Server.RegisterOnShutdown.
+// Close is for programs that call neither Serve nor ListenAndServe, which shut down
+// in the right order. Close the Acceptor before the handler, so that calls in
+// flight can finish, and call http.Server.Shutdown after it, which waits for open
+// GET streams and does not end them.
 func (h *Handler) Close(grace time.Duration) error {
 	h.once.Do(func() { close(h.stopped) })
 	used, idle := h.table.close()

@@ -27,6 +27,7 @@ type sessionTable struct {
 	shared   map[clientKey]*serverLink
 	idle     struct{ sessions, shared list.List } // of *serverLink, idle longest first
 	timer    *time.Timer
+	full     bool // drain or close was called: no more links are taken in
 	closed   bool
 	last     []*serverLink // those that close found
 
@@ -89,11 +90,11 @@ func newSessionID() string {
 // add takes a new link in. If the table is full, the shared link that is idle
 // longest makes room, since its client loses nothing; else the session that is idle
 // longest. The caller ends it. add reports false if no link is idle, or if the table
-// was closed.
+// takes no more in.
 func (t *sessionTable) add(l *serverLink) (evicted *serverLink, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed {
+	if t.full {
 		return nil, false
 	}
 	if len(t.sessions)+len(t.shared) >= t.limit {
@@ -258,12 +259,27 @@ func (t *sessionTable) takeExpired() (expired []*serverLink) {
 	return expired
 }
 
+// drain takes no more links in. It returns the acceptors of those that are there.
+func (t *sessionTable) drain() map[Acceptor]struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.full = true
+	acceptors := make(map[Acceptor]struct{})
+	for _, l := range t.sessions {
+		acceptors[l.key.acceptor] = struct{}{}
+	}
+	for _, l := range t.shared {
+		acceptors[l.key.acceptor] = struct{}{}
+	}
+	return acceptors
+}
+
 // close takes no more links in. It returns those that the first close found.
 func (t *sessionTable) close() (used, idle []*serverLink) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed {
-		t.closed = true
+		t.full, t.closed = true, true
 		for _, l := range t.sessions {
 			t.last = append(t.last, l)
 		}

@@ -1,0 +1,148 @@
+package streamable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+)
+
+const (
+	// headerPatience is how long the headers of a request may take.
+	headerPatience = 10 * time.Second
+
+	// idleConnection is how long a connection without a request is kept. Clients in
+	// Go give theirs up after 90 s: who gives it up second meets no race.
+	idleConnection = 2 * time.Minute
+)
+
+// ListenAndServe listens on srv.Addr, ":http" if empty, and then does what Serve
+// does. If it cannot listen it returns the error and closes nothing.
+func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
+	listener, err := net.Listen("tcp", cmp.Or(srv.Addr, ":http"))
+	if err != nil {
+		return fmt.Errorf("streamable: %w", err)
+	}
+	return h.Serve(ctx, srv, listener)
+}
+
+// Serve serves HTTP on the listener until ctx ends, and then shuts down. It returns
+// nil after all work has finished. If srv fails or is closed before ctx ends, Serve
+// shuts down as well and returns the error of srv among others.
+//
+// Shutting down takes at most HandlerOptions.ShutdownGrace:
+//
+//  1. The acceptors are closed: the one given to NewHandler, and those that serve a
+//     client now. Calls in flight finish, while new sessions are answered with 503.
+//     The context of Acceptor.Close ends after 80 % of the grace.
+//  2. The handler is closed, as by Close, which ends what is open of its streams.
+//  3. srv.Shutdown closes the listener, and waits for the requests of other handlers.
+//
+// What has not finished in its time is cut off, and the error says what. An
+// Acceptor whose Close does not return is left behind.
+//
+// If srv.Handler is nil, Serve sets it to h, which then serves at every path.
+// Otherwise your own handler has to pass requests on to h. If srv has no timeout
+// for headers, Serve sets ReadHeaderTimeout to 10 s, and if it has none for idle
+// connections, IdleTimeout to 2 min. A negative value means no timeout.
+//
+// For TLS give Serve a listener of crypto/tls. It serves HTTP/2 if its
+// tls.Config.NextProtos has "h2".
+func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.Listener) error {
+	if srv.Handler == nil {
+		srv.Handler = h
+	}
+	if srv.ReadTimeout == 0 { // net/http uses it in place of these
+		srv.ReadHeaderTimeout = cmp.Or(srv.ReadHeaderTimeout, headerPatience)
+		srv.IdleTimeout = cmp.Or(srv.IdleTimeout, idleConnection)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(listener) }()
+	select {
+	case err := <-served:
+		return errors.Join(fmt.Errorf("streamable: serve: %w", err), h.shutDown(srv))
+	case <-ctx.Done():
+		err := h.shutDown(srv)
+		<-served // it says that srv was closed
+		return err
+	}
+}
+
+// shutDown closes the acceptors, the handler and srv within the grace, in this
+// order, and cuts off what has not ended in time.
+func (h *Handler) shutDown(srv *http.Server) error {
+	begun, grace := time.Now(), h.options.ShutdownGrace
+	after := func(percent time.Duration) time.Time { return begun.Add(grace * percent / 100) }
+	var left []error
+	if err := closeAll(h.acceptorsToClose(), after(80), after(90)); err != nil {
+		left = append(left, fmt.Errorf("streamable: shut down: %w", err))
+	}
+	closed := inBackground(func() error { return h.Close(grace / 20) })
+	if err := closed.await("an HTTP request", after(95)); err != nil {
+		left = append(left, fmt.Errorf("streamable: shut down: %w", err))
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), begun.Add(grace))
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		left = append(left, fmt.Errorf("streamable: shut down: HTTP connections are cut off: %w", err), srv.Close())
+	}
+	return errors.Join(left...)
+}
+
+// acceptorsToClose lets no more links begin, and returns the acceptors that may
+// have some.
+func (h *Handler) acceptorsToClose() []Acceptor {
+	acceptors := h.table.drain()
+	if !isNil(h.acceptor) {
+		acceptors[h.acceptor] = struct{}{}
+	}
+	all := make([]Acceptor, 0, len(acceptors))
+	for a := range acceptors {
+		all = append(all, a)
+	}
+	return all
+}
+
+// closeAll closes acceptors. Their work has to finish by the first time, and they
+// have to return by the second.
+func closeAll(acceptors []Acceptor, finish, giveUp time.Time) error {
+	ctx, cancel := context.WithDeadline(context.Background(), finish)
+	defer cancel()
+	failed := make([]error, len(acceptors))
+	var closing sync.WaitGroup
+	for n, a := range acceptors {
+		closed := inBackground(func() error { return a.Close(ctx) })
+		closing.Go(func() { failed[n] = closed.await(fmt.Sprintf("an Acceptor of type %T", a), giveUp) })
+	}
+	closing.Wait()
+	return errors.Join(failed...)
+}
+
+// A background is a function that runs, and is waited for as long as there is time.
+type background struct {
+	done chan struct{} // closed with the result
+	err  error
+}
+
+func inBackground(f func() error) *background {
+	b := &background{done: make(chan struct{})}
+	go func() {
+		defer close(b.done)
+		b.err = f()
+	}()
+	return b
+}
+
+// await returns the function's error, or one that says what has not ended in time.
+func (b *background) await(what string, until time.Time) error {
+	if !latch.Within(b.done, time.Until(until)) {
+		return fmt.Errorf("%s has not ended: %w", what, context.DeadlineExceeded)
+	}
+	return b.err
+}
