@@ -232,3 +232,24 @@ func TestAcceptMayRefuse(t *testing.T) {
 		})
 	}
 }
+
+// An acceptor that cannot be compared is refused where it comes in, and never
+// reaches the table of links, where it would panic.
+//
+// Guarantees: G-0028.4
+func TestAnAcceptorThatCannotBeCompared(t *testing.T) {
+	func() {
+		defer func() {
+			err, ok := recover().(error)
+			if !ok || !strings.Contains(err.Error(), "streamable.acceptFunc cannot be compared") {
+				t.Errorf("NewHandler panicked with %v", err)
+			}
+		}()
+		NewHandler(acceptFunc(func(transport.Link) {}), HandlerOptions{})
+	}()
+	s := newSite(t, HandlerOptions{Choose: func(*http.Request) Acceptor {
+		return acceptFunc(func(transport.Link) { t.Error("it was given a link") })
+	}})
+	s.modern("echo", "").wantError(t, 500, jsonrpc.CodeInternalError, "7")
+	s.post(initializeBody("2025-11-25")).wantError(t, 500, jsonrpc.CodeInternalError, "1")
+}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -20,7 +22,8 @@ type HandlerOptions struct {
 	// 404. Default: the Acceptor given to NewHandler.
 	//
 	// The handler compares Acceptors with ==. Return the same pointer each time
-	// you mean the same server.
+	// you mean the same server. If the result cannot be compared, the response is
+	// 500.
 	Choose func(*http.Request) Acceptor
 
 	// Identify returns the identity of the client, as your authentication has
@@ -154,8 +157,12 @@ type Handler struct {
 }
 
 // NewHandler returns a handler that passes every new link to a, in the goroutine
-// of the request that opened the link.
+// of the request that opened the link. NewHandler panics with an error if a cannot
+// be compared with ==.
 func NewHandler(a Acceptor, o HandlerOptions) *Handler {
+	if !reflect.ValueOf(a).Comparable() {
+		panic(fmt.Errorf("streamable: NewHandler: an Acceptor of type %T cannot be compared with ==: use a pointer", a))
+	}
 	o = o.withDefaults()
 	stopped := make(chan struct{})
 	return &Handler{
