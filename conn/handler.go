@@ -21,7 +21,9 @@ type Handler interface {
 	ServeRequest(context.Context, *Incoming) (json.RawMessage, error)
 
 	// ServeNotification takes a notification. Notifications are served one at a
-	// time, in the order in which they arrived.
+	// time, in the order in which they arrived. The context ends with the
+	// incarnation. Over HTTP, the contexts of requests and notifications have the
+	// values of the HTTP request that brought the message.
 	ServeNotification(context.Context, *Incoming)
 }
 

@@ -96,6 +96,40 @@ func TestHandlerAsksThePeerOnItsOwnStream(t *testing.T) {
 	})
 }
 
+// A notification has the values of the HTTP request that brought it, and the
+// lifetime of its incarnation.
+//
+// Guarantees: G-0028.2
+func TestNotificationHasTheValuesOfItsOwnHTTPRequest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		served := make(chan context.Context, 2)
+		s := &script{}
+		r := start(conn.Accept(s, conn.Options{Handler: handler{"n": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+			served <- ctx
+			return nil, nil
+		}}}))
+		synctest.Wait()
+		for _, name := range []string{"ada", "grace"} {
+			web, leave := context.WithCancel(context.WithValue(context.Background(), userKey{}, name))
+			s.receiver.Receive(transport.Inbound{Frame: []byte(`{"jsonrpc":"2.0","method":"n"}`), Origin: &transport.Origin{Value: web.Value}})
+			leave()
+			synctest.Wait()
+		}
+		ada, grace := <-served, <-served
+		if ada.Value(userKey{}) != "ada" || grace.Value(userKey{}) != "grace" {
+			t.Errorf("the handlers' contexts have %v and %v", ada.Value(userKey{}), grace.Value(userKey{}))
+		}
+		if ada.Err() != nil {
+			t.Errorf("the context has ended with the HTTP request: %v", ada.Err())
+		}
+		r.Stop()
+		<-r.ended
+		if ada.Err() == nil {
+			t.Error("the context outlives its incarnation")
+		}
+	})
+}
+
 // Guarantees: G-0019.6
 func TestCallOfAHandlerEndsWithItsStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
