@@ -22,7 +22,7 @@ race: ## every test under the race detector, shuffled
 bench: ## every benchmark (BENCHTIME=1s)
 	BENCHTIME=$${BENCHTIME:-1s} .ci/run bench
 
-conformance: ## the command against the reference MCP server, and the official suite against the command (installs both with npm)
+conformance: ## the official suite against server and client, and the command against the reference server (npm)
 	.ci/run conformance
 
 fuzz: ## every fuzz target (FUZZTIME=20000x)
