@@ -41,7 +41,7 @@ func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
 //  1. The acceptors are closed: the one given to NewHandler, and those that serve a
 //     client now. Calls in flight finish, while new sessions are answered with 503.
 //     The context of Acceptor.Close ends after 80 % of the grace.
-//  2. The handler is closed, as by Close, which ends what is open of its streams.
+//  2. The handler is closed, as by Close, which ends the streams that are open.
 //  3. srv.Shutdown closes the listener, and waits for the requests of other handlers.
 //
 // What has not finished in its time is cut off, and the error says what. An
