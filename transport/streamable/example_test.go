@@ -131,52 +131,34 @@ func ExampleClient() {
 	// Output: 2026-07-28
 }
 
-// A server that shuts down in good order: the MCP server lets its calls finish, the
-// handler ends the open streams, and then the http.Server has nothing to wait for.
-func ExampleHandler_Close() {
+// A server that shuts down in good order: a call that is being served when the
+// program is interrupted still gets its answer.
+func ExampleHandler_Serve() {
+	ctx, interrupt := context.WithCancel(context.Background()) // a program uses signal.NotifyContext
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
-	started, finish := make(chan bool), make(chan bool)
 	server.AddTool(s, protocol.Tool{Name: "slow"}, func(context.Context, struct{}) (string, error) {
-		close(started)
-		<-finish
-		return "finished", nil
+		interrupt()
+		return "finished all the same", nil
 	})
-	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
-	site := &http.Server{Handler: endpoint}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	ctx, interrupt := context.WithCancel(context.Background()) // a program uses signal.NotifyContext
-	over := make(chan error, 1)
-	go func() {
-		<-ctx.Done()
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		over <- errors.Join(s.Close(closing), endpoint.Close(time.Second), site.Shutdown(closing))
-	}()
-	go func() {
-		<-started
-		interrupt() // while the call is being served
-		close(finish)
-	}()
-	called := make(chan error, 1)
-	go func() {
-		c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{FailFast: true})
-		session, err := c.Connect(context.Background(), &streamable.Client{URL: "http://" + listener.Addr().String()})
-		if err != nil {
-			called <- err
-			return
-		}
-		text, err := client.Call[string](context.Background(), session, "slow", nil)
-		fmt.Println(text)
-		called <- errors.Join(err, session.Close(context.Background()))
-	}()
+	served := make(chan error, 1)
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+	go func() { served <- endpoint.Serve(ctx, &http.Server{}, listener) }()
 
-	err = site.Serve(listener) // until Shutdown
-	fmt.Println(<-called, <-over, err)
+	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{FailFast: true})
+	session, err := c.Connect(context.Background(), &streamable.Client{URL: "http://" + listener.Addr().String()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(context.Background())
+	fmt.Println(client.Call[string](context.Background(), session, "slow", nil))
+	fmt.Println(<-served)
 	// Output:
-	// finished
-	// <nil> <nil> http: Server closed
+	// finished all the same <nil>
+	// <nil>
 }
