@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -34,7 +35,8 @@ offers a message if it can send it, or can serve the one that the other side sen
 - **–**: the revision does not have it.
 
 This page is generated from the methods that the code of ` + "`features/client` and `features/server`" + ` names: ` + "`make docs`" + `
-rewrites it, and a test fails when it is stale. A second test sends every request to a server and compares.
+rewrites it, and a test fails when it is stale. Two more tests send every request to a server and to a client, and
+compare.
 `
 
 // TestFeaturesPageIsFresh compares docs/features.md with the code. With -update it
@@ -42,8 +44,8 @@ rewrites it, and a test fails when it is stale. A second test sends every reques
 func TestFeaturesPageIsFresh(t *testing.T) {
 	constants := methodConstants(t)
 	shared := namedMethods(t, constants, "features/internal/dialect")
-	client := append(namedMethods(t, constants, "features/client"), shared...)
-	server := append(namedMethods(t, constants, "features/server"), shared...)
+	byClient := append(namedMethods(t, constants, "features/client"), shared...)
+	byServer := append(namedMethods(t, constants, "features/server"), shared...)
 
 	var page strings.Builder
 	page.WriteString(featuresPreamble)
@@ -59,7 +61,7 @@ func TestFeaturesPageIsFresh(t *testing.T) {
 			}
 			fmt.Fprintf(&page, "| `%s` | %s |", m.Name, sender(m))
 			for _, version := range protocol.Versions() {
-				fmt.Fprintf(&page, " %s |", offer(m, version, slices.Contains(client, m.Name), slices.Contains(server, m.Name)))
+				fmt.Fprintf(&page, " %s |", offer(m, version, slices.Contains(byClient, m.Name), slices.Contains(byServer, m.Name)))
 			}
 			page.WriteString("\n")
 		}
@@ -191,36 +193,112 @@ func offers(t *testing.T, s *server.Server, method, version string) bool {
 	t.Helper()
 	peer, link := inmem.Pipe(inmem.Options{})
 	s.Accept(link)
-	frames := make(receiver, 10)
-	peer.Bind(frames)
-	peer.Grant(transport.Main, 10)
+	w := newWire(peer)
 	defer peer.Close(0)
-	send := func(frame string) jsonrpc.Message {
-		if err := peer.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
-			t.Fatal(err)
-		}
-		guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		select {
-		case frame := <-frames:
-			m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return m
-		case <-guard.Done():
-			t.Fatalf("%s in %s: there was no answer", method, version)
-			return jsonrpc.Message{}
-		}
-	}
 	params := "{}"
 	if protocol.IsModern(version) {
 		params = fmt.Sprintf(`{"_meta":{%q:%q,%q:{}}}`, protocol.MetaProtocolVersion, version, protocol.MetaClientCapabilities)
 	} else if method != protocol.MethodInitialize {
-		send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`, version))
+		w.send(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`, version)
+		w.next(t)
 	}
-	answer := send(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":%q,"params":%s}`, method, params))
+	w.send(t, `{"jsonrpc":"2.0","id":2,"method":%q,"params":%s}`, method, params)
+	return found(w.next(t))
+}
+
+// TestClientOffersWhatThePageSays sends every request that a server can send to a
+// client with all handlers, in every revision that has such requests.
+func TestClientOffersWhatThePageSays(t *testing.T) {
+	constants := methodConstants(t)
+	named := append(namedMethods(t, constants, "features/client"), namedMethods(t, constants, "features/internal/dialect")...)
+	c := client.New(protocol.Implementation{Name: "everything", Version: "1.0"}, client.Options{
+		FailFast: true,
+		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return client.Decline()
+		},
+		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			return new(protocol.CreateMessageResult), nil
+		},
+		Roots: func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
+	})
+	defer c.Close(context.Background())
+	for _, version := range protocol.LegacyVersions() {
+		w := connect(t, c, version)
+		for _, m := range protocol.Methods() {
+			if m.Notification || m.Sender&protocol.ByServer == 0 || !m.In(version) {
+				continue
+			}
+			w.send(t, `{"jsonrpc":"2.0","id":"q","method":%q,"params":{}}`, m.Name)
+			if got, want := found(w.next(t)), slices.Contains(named, m.Name); got != want {
+				t.Errorf("%s in %s: the client offers it: %v, want %v", m.Name, version, got, want)
+			}
+		}
+	}
+}
+
+// connect connects the client to a server that speaks one legacy revision, and
+// returns the server's end.
+func connect(t *testing.T, c *client.Client, version string) *wire {
+	t.Helper()
+	accepted := make(chan *wire, 1)
+	network := inmem.New(func(link transport.Link) { accepted <- newWire(link) }, inmem.Options{})
+	if _, err := c.Start(context.Background(), version, network); err != nil { // it does not wait for the server
+		t.Fatal(err)
+	}
+	w := <-accepted
+	for {
+		switch m := w.next(t); m.Method {
+		case protocol.MethodDiscover:
+			w.send(t, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"method not found"}}`, m.ID.Append(nil))
+		case protocol.MethodInitialize:
+			w.send(t, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":%q,"capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`, m.ID.Append(nil), version)
+		case protocol.NotificationInitialized:
+			return w
+		}
+	}
+}
+
+// found reports whether an answer is another than "method not found".
+func found(answer jsonrpc.Message) bool {
 	return answer.Error == nil || answer.Error.Code != jsonrpc.CodeMethodNotFound
+}
+
+// A wire is a link whose frames the test reads and writes.
+type wire struct {
+	link   transport.Link
+	frames receiver
+}
+
+func newWire(link transport.Link) *wire {
+	w := &wire{link, make(receiver, 100)}
+	link.Bind(w.frames)
+	link.Grant(transport.Main, cap(w.frames))
+	return w
+}
+
+func (w *wire) send(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if err := w.link.Send(transport.Outbound{Frame: fmt.Appendf(nil, format, args...)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// next returns the next message, and fails the test if none comes.
+func (w *wire) next(t *testing.T) jsonrpc.Message {
+	t.Helper()
+	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	select {
+	case frame := <-w.frames:
+		m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	case <-guard.Done():
+		t.Fatal("no message came")
+		return jsonrpc.Message{}
+	}
 }
 
 // A receiver hands over the frames that it receives.
