@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,7 +111,11 @@ func (u *user) input(ctx context.Context, in mcpjson.Input) (string, error) {
 	if !u.present() {
 		return "", errNoTerminal
 	}
-	return u.value(ctx, field{
+	answer, err := u.value(ctx, field{
 		name: in.ID, about: in.Description, fallback: in.Default, options: in.Options, secret: in.Password, required: true,
 	})
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the user gave none")
+	}
+	return answer, err
 }

@@ -227,8 +227,7 @@ func (u *user) value(ctx context.Context, f field) (string, error) {
 
 // yesOrNo takes nothing but a yes for a yes.
 func (u *user) yesOrNo(ctx context.Context, question string) (bool, error) {
-	fmt.Fprintf(u.out, "  %s [y/N] ", question)
-	text, err := u.read(ctx, false)
+	text, err := u.read(ctx, fmt.Sprintf("  %s [y/N] ", question), false)
 	return slices.Contains([]string{"y", "yes"}, strings.ToLower(text)), err
 }
 
@@ -250,8 +249,7 @@ func (u *user) ask(ctx context.Context, f field) (string, error) {
 		case !f.required:
 			prompt = "  (optional) > "
 		}
-		fmt.Fprint(u.out, prompt)
-		text, err := u.read(ctx, f.secret)
+		text, err := u.read(ctx, prompt, f.secret)
 		if err != nil {
 			return "", err
 		}
@@ -267,23 +265,36 @@ func (u *user) ask(ctx context.Context, f field) (string, error) {
 	}
 }
 
-// read reads a line from the terminal.
-func (u *user) read(ctx context.Context, secret bool) (string, error) {
+// read shows a prompt and reads a line from the terminal. What is typed of a
+// secret is not shown, from before the prompt appears.
+func (u *user) read(ctx context.Context, prompt string, secret bool) (string, error) {
+	readLine := u.readLine
+	if file, ok := u.in.(*os.File); ok && secret {
+		state, err := term.MakeRaw(int(file.Fd()))
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = term.Restore(int(file.Fd()), state) }() // also when the reading is left behind
+		screen := struct {
+			io.Reader
+			io.Writer
+		}{u.in, u.out}
+		readLine = func() (string, error) { return term.NewTerminal(screen, "").ReadPassword(prompt) }
+	} else {
+		fmt.Fprint(u.out, prompt)
+	}
 	if u.pending == nil {
 		pending := make(chan typed, 1)
 		u.pending = pending
-		if secret {
-			defer u.restore()()
-		}
 		go func() {
-			line, err := u.readLine(secret)
+			line, err := readLine()
 			pending <- typed{line, err}
 		}()
 	}
 	select {
 	case got := <-u.pending:
 		u.pending = nil
-		if got.err != nil || secret {
+		if got.err != nil {
 			fmt.Fprintln(u.out)
 		}
 		return strings.TrimSpace(got.line), got.err
@@ -293,26 +304,8 @@ func (u *user) read(ctx context.Context, secret bool) (string, error) {
 	}
 }
 
-// restore returns a function that shows again what is typed, for a secret whose
-// reading was left behind.
-func (u *user) restore() func() {
-	file, ok := u.in.(*os.File)
-	if !ok {
-		return func() {}
-	}
-	state, err := term.GetState(int(file.Fd()))
-	if err != nil {
-		return func() {}
-	}
-	return func() { _ = term.Restore(int(file.Fd()), state) } // without it the user types blindly, and knows how to mend that
-}
-
 // readLine reads byte by byte: what follows belongs to the next question.
-func (u *user) readLine(secret bool) (string, error) {
-	if file, ok := u.in.(*os.File); ok && secret {
-		raw, err := term.ReadPassword(int(file.Fd()))
-		return string(raw), err
-	}
+func (u *user) readLine() (string, error) {
 	var text bytes.Buffer
 	for one := make([]byte, 1); ; {
 		n, err := u.in.Read(one)

@@ -157,12 +157,19 @@ func TestInputsAreAskedOnATerminal(t *testing.T) {
 		{"id": "word", "type": "promptString", "description": "a word"},
 		{"id": "key", "type": "promptString", "password": true}],
 		"servers": {"a": {"command": "$SELF", "env": {"GREETING": "${input:word} ${input:key}", "`+role+`": "odd"}}}}`)
-	screen, status := onTerminal(t, "", []exchange{{"word - a word\n", ""}, {"> ", "hello\n"}, {"key\n", ""}, {"> ", "HUNTER2\n"}},
+	screen, status := onTerminal(t, "", []exchange{{"word - a word\n", ""}, {"> ", "hello\n"}, {"key\n", ""}, {"> ", "HUNTER2\r"}},
 		"call", "arguments", "--mcp-config", path)
 	if status != 0 || strings.Contains(screen, "HUNTER2") {
 		t.Errorf("status %d:\n%s", status, screen)
 	}
-	screen, _ = onTerminal(t, "", []exchange{{"> ", "hello\n"}, {"> ", "there\n"}}, "call", "surroundings", "--mcp-config", path)
+	for _, leave := range []string{"\x03", "\x04"} { // Ctrl-C and Ctrl-D, while nothing is shown
+		screen, status = onTerminal(t, "", []exchange{{"> ", "hello\n"}, {"> ", leave}}, "tools", "--mcp-config", path)
+		if status != exitUsage {
+			t.Errorf("status %d after leaving", status)
+		}
+		wantOnScreen(t, screen, `"${input:key}" has no answer: the user gave none`)
+	}
+	screen, _ = onTerminal(t, "", []exchange{{"> ", "hello\n"}, {"> ", "there\r"}}, "call", "surroundings", "--mcp-config", path)
 	wantOnScreen(t, screen, " hello there\n")
 }
 
