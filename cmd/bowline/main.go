@@ -5,8 +5,8 @@
 // Each file is a chapter: main (the command line), arguments (of a tool, fitted
 // to its schema), endpoint (which server the flags mean), consent (to a file of
 // the working directory), session (one conversation with a server), questions
-// (what servers ask the user), call, lists (all other questions to a server),
-// serve, demo, exit (statuses, and what errors say), terminal (what may be
+// (what servers ask the user), call, lists (of tools, resources and prompts, and
+// what they name), inspect, serve, demo, exit (statuses, and what errors say), terminal (what may be
 // printed).
 package main
 
