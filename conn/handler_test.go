@@ -41,7 +41,7 @@ type asker struct {
 func (a asker) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	a.got <- in
 	a.user <- ctx.Value(userKey{})
-	result, err := in.Call(ctx, conn.Request{Method: "ask", Timeout: -1})
+	result, err := in.Call(ctx, conn.Request{Method: "ask", Timeout: -1, Retries: 1, Repeatable: true}) // no use: it is never retried
 	a.asked <- err
 	return result, err
 }
@@ -138,7 +138,7 @@ func TestCallOfAHandlerEndsWithItsStream(t *testing.T) {
 		synctest.Wait()
 		err := <-a.asked
 		var failed *conn.CallError
-		if !errors.As(err, &failed) || failed.Delivery != conn.Unknown {
+		if !errors.As(err, &failed) || failed.Cause != conn.LinkLost || failed.Delivery != conn.Unknown {
 			t.Errorf("got %v", err)
 		}
 		if n := len(s.outbound()); n != 1 {

@@ -82,3 +82,21 @@ func TestMailboxLosesNoEvent(t *testing.T) {
 		t.Error("a closed mailbox took an event")
 	}
 }
+
+// A burst of requests leaves a bounded number of workers waiting.
+func TestIdleWorkersAreBounded(t *testing.T) {
+	var idle workers
+	for range maxIdleWorkers {
+		idle.add(&worker{requests: make(chan served, 1)})
+	}
+	surplus := &worker{requests: make(chan served, 1)}
+	idle.add(surplus)
+	if len(idle.idle) != maxIdleWorkers {
+		t.Errorf("%d workers wait", len(idle.idle))
+	}
+	select {
+	case <-surplus.requests: // closed, so that its goroutine ends
+	default:
+		t.Error("a worker too many waits on")
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,6 +99,37 @@ func TestStartedConnKeepsItsDeadlines(t *testing.T) {
 			t.Error(err)
 		}
 		<-c.Done()
+	})
+}
+
+// A watchedContext counts who waits for its end.
+type watchedContext struct {
+	context.Context
+	watchers atomic.Int32
+}
+
+func (*watchedContext) Value(any) any { return nil }
+
+func (w *watchedContext) AfterFunc(ended func()) (stop func() bool) {
+	w.watchers.Add(1)
+	return func() bool { w.watchers.Add(-1); return true }
+}
+
+// A Conn that has ended is not kept by a context that goes on.
+//
+// Guarantees: G-0001.13
+func TestEndedConnLeavesItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := &watchedContext{Context: t.Context()}
+		c, over := started(t, ctx, new(script), conn.Options{})
+		if n := ctx.watchers.Load(); n != 1 {
+			t.Errorf("%d watch the context of a started Conn", n)
+		}
+		c.Stop()
+		<-over
+		if n := ctx.watchers.Load(); n != 0 {
+			t.Errorf("%d watch the context of an ended Conn", n)
+		}
 	})
 }
 
