@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // policies are the ways in which a call may be carried over a loss.
@@ -164,6 +166,23 @@ func TestCallOfAHandshakeIsForItsIncarnation(t *testing.T) {
 			if _, err := first.Call(t.Context(), request); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) || len(f.ids) != sent {
 				t.Errorf("%s: got %v", name, err)
 			}
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// Guarantees: G-0014.18
+func TestNotificationHasItsRoute(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		r := scripted(t, s, conn.Options{})
+		if err := r.Notify(t.Context(), "changed", nil); err != nil {
+			t.Fatal(err)
+		}
+		want := transport.Route{Kind: jsonrpc.KindNotification, Method: "changed"}
+		if got := s.outbound()[0].Route; got != want {
+			t.Errorf("the link was given %+v", got)
 		}
 		r.Stop()
 		<-r.ended

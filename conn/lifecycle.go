@@ -59,7 +59,7 @@ func newMachine(state State) *fsm.FSM { return fsm.NewFSM(string(state), lifecyc
 // next returns the state that a trigger leads to, or reports that the machine
 // refuses it.
 func (m machines) next(from State, t trigger) (to State, ok bool) {
-	if machine := m[from]; machine == nil || !machine.Can(string(t)) {
+	if !m[from].Can(string(t)) {
 		return from, false
 	}
 	for _, row := range lifecycle {

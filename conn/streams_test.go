@@ -472,3 +472,26 @@ func TestAnswerThatEndsAnotherStreamEndsItsOwn(t *testing.T) {
 	d.wantEnded(6)
 	d.wantEnded(7)
 }
+
+// A call that a handler has made on a stream, and that the link had no room for, is
+// not sent once that stream is over.
+//
+// Guarantees: G-0019.6
+func TestCallThatWaitsForTheLinkEndsWithItsStream(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.ask(3, 7)
+	d.forget()
+	d.calls[1] = new(call)
+	out := d.frame(1)
+	out.stream = 3
+	d.own(event{kind: callMade, serving: true, out: out})
+	d.busy(d.wantTransmit(1))
+	d.streamLost(3)
+	d.want(cancelServing)
+	d.wantSettled(1, LinkLost, NotSent)
+	d.forget()
+	d.own(event{kind: writable})
+	if d.count(transmit) > 0 {
+		t.Error("it was sent all the same")
+	}
+}

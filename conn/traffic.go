@@ -270,7 +270,7 @@ func (c *core) finishStream(now instant, number transport.Stream) {
 // reply sends an answer to the peer. The last one ends a stream that the peer
 // has begun.
 func (c *core) reply(out outboundFrame) {
-	out.last = out.last || c.streams.isLastReply(out.stream)
+	out.last = c.streams.isLastReply(out.stream)
 	c.send(out)
 }
 

@@ -254,6 +254,10 @@ func TestDepthLimitIsExact(t *testing.T) {
 	if _, err := decode(strings.Repeat("[", 1<<20)); !errors.Is(err, jsonrpc.ErrTooDeep) {
 		t.Errorf("a million brackets: %v", err)
 	}
+	long := append(nested(4, "[", "]"), strings.Repeat(" ", 1000)...)
+	if _, err := jsonrpc.Decode(long, jsonrpc.Limits{MaxDepth: 3, MaxValues: 100}); !errors.Is(err, jsonrpc.ErrTooDeep) {
+		t.Errorf("a frame long enough for too many values: %v, want too deep", err)
+	}
 	wide := `{"jsonrpc":"2.0","id":1,"result":[` + strings.Repeat(`{},`, 5000) + `[]]}`
 	if _, err := decode(wide); err != nil {
 		t.Errorf("a wide frame: %v", err)
