@@ -118,7 +118,11 @@ func closeAll(acceptors []Acceptor, finish, giveUp time.Time) error {
 	var closing sync.WaitGroup
 	for n, a := range acceptors {
 		closed := inBackground(func() error { return a.Close(ctx) })
-		closing.Go(func() { failed[n] = closed.await(fmt.Sprintf("an Acceptor of type %T", a), giveUp) })
+		closing.Go(func() {
+			if err := closed.await("it", giveUp); err != nil {
+				failed[n] = fmt.Errorf("close an Acceptor of type %T: %w", a, err)
+			}
+		})
 	}
 	closing.Wait()
 	return errors.Join(failed...)

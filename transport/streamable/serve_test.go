@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -21,6 +23,16 @@ import (
 type closing struct {
 	*server.Server
 	begun, ended chan struct{}
+	late         atomic.Int32 // links that came while it was being closed
+}
+
+func (c *closing) Accept(link transport.Link) {
+	select {
+	case <-c.begun:
+		c.late.Add(1)
+	default:
+	}
+	c.Server.Accept(link)
 }
 
 func (c *closing) Close(ctx context.Context) error {
@@ -48,7 +60,9 @@ func serving(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.Se
 	s := &served{
 		t: t, http: srv, entered: make(chan struct{}, 10), released: make(chan struct{}), ended: make(chan error, 1),
 		acceptor: &closing{
-			server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{}), make(chan struct{}), make(chan struct{})},
+			Server: server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{}),
+			begun:  make(chan struct{}), ended: make(chan struct{}),
+		},
 	}
 	server.AddTool(s.acceptor.Server, protocol.Tool{Name: "wait"}, func(ctx context.Context, _ struct{}) (string, error) {
 		s.entered <- struct{}{}
@@ -193,6 +207,9 @@ func TestServeFinishesItsCalls(t *testing.T) {
 		if status := initializing(t, s.url); status != http.StatusServiceUnavailable {
 			t.Errorf("a new session: status %d", status)
 		}
+		if n := s.acceptor.late.Load(); n != 0 {
+			t.Errorf("%d links came while the acceptor was being closed", n)
+		}
 		closed := httptest.NewRecorder()
 		s.handler.ServeHTTP(closed, httptest.NewRequest(http.MethodPut, "/", nil))
 		if closed.Code != http.StatusMethodNotAllowed {
@@ -221,8 +238,8 @@ func TestServeCutsOffWhatDoesNotFinish(t *testing.T) {
 		obeys bool
 		want  string
 	}{
-		"a call":                     {true, "conn: "},
-		"an acceptor":                {false, "an Acceptor of type *streamable_test.closing has not ended"},
+		"a call":                     {true, "close an Acceptor of type *streamable_test.closing"},
+		"an acceptor":                {false, "closing: it has not ended"},
 		"a handler of the program's": {true, "HTTP connections are cut off"},
 	} {
 		t.Run(name, func(t *testing.T) {
