@@ -65,7 +65,8 @@ func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMe
 
 // Call makes a request of the peer that belongs to this request: it is sent on the
 // stream that will carry the answer. Call it from the handler, while it runs. It
-// is never retried, and ends as LinkLost when that stream ends. Otherwise it is
+// is never retried, and ends as LinkLost when that stream ends. A link may keep a
+// stream whose peer has disconnected, so bound the call with ctx. Otherwise it is
 // Conn.Call.
 func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 	return in.conn.call(ctx, r, sender{serving: in})
