@@ -118,12 +118,12 @@ func TestPatienceStandsStillWhileTheUserIsAsked(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := u.patience.bound(t.Context(), time.Minute)
 		defer cancel()
-		time.Sleep(20 * time.Second)
+		<-time.NewTimer(20 * time.Second).C
 		end, err := u.begin(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour)
+		<-time.NewTimer(time.Hour).C
 		end()
 		<-ctx.Done()
 		if took := time.Since(began); took != time.Hour+time.Minute {
@@ -142,7 +142,7 @@ func TestPatienceWithoutALimit(t *testing.T) {
 		ctx, cancel := p.bound(t.Context(), 0)
 		p.pause()
 		p.resume()
-		time.Sleep(1000 * time.Hour)
+		<-time.NewTimer(1000 * time.Hour).C
 		if ctx.Err() != nil {
 			t.Errorf("it has ended: %v", context.Cause(ctx))
 		}

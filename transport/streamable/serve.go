@@ -69,7 +69,9 @@ func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.List
 		return errors.Join(fmt.Errorf("streamable: serve: %w", err), h.shutDown(srv))
 	case <-ctx.Done():
 		err := h.shutDown(srv)
-		<-served // it says that srv was closed
+		if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+			err = errors.Join(fmt.Errorf("streamable: serve: %w", ended), err)
+		}
 		return err
 	}
 }
