@@ -104,3 +104,15 @@ func (e *StatusError) Unwrap() error {
 	}
 	return e.Fault
 }
+
+// A URLError reports a URL that cannot be the address of an endpoint.
+type URLError struct {
+	URL string // without its password; empty if it cannot be parsed
+	Err error
+}
+
+func (e *URLError) Error() string {
+	return fmt.Sprintf("transport: endpoint %q: %v", e.URL, e.Err)
+}
+
+func (e *URLError) Unwrap() error { return e.Err }

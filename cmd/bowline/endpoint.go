@@ -164,7 +164,7 @@ func (t *target) remote(server *streamable.Client) (*endpoint, error) {
 		return nil, err
 	}
 	if err := server.Check(); err != nil {
-		var wrong *streamable.URLError
+		var wrong *transport.URLError
 		errors.As(err, &wrong)
 		return nil, fmt.Errorf("the URL is none such as http://127.0.0.1:8080/mcp: %w", wrong.Err)
 	}

@@ -20,9 +20,9 @@ func TestTransportThatCanNeverBeOpened(t *testing.T) {
 		want      any
 	}{
 		"no command":      {&stdio.Command{}, new(*transport.StartError)},
-		"no URL":          {&streamable.Client{}, new(*streamable.URLError)},
-		"no scheme":       {&streamable.Client{URL: "localhost:80"}, new(*streamable.URLError)},
-		"no URL's syntax": {&streamable.Client{URL: "http://[::1"}, new(*streamable.URLError)},
+		"no URL":          {&streamable.Client{}, new(*transport.URLError)},
+		"no scheme":       {&streamable.Client{URL: "localhost:80"}, new(*transport.URLError)},
+		"no URL's syntax": {&streamable.Client{URL: "http://[::1"}, new(*transport.URLError)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)

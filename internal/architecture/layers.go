@@ -18,6 +18,7 @@ var stack = []layer{
 	{patterns: []string{"protocol/jsonrpc/..."}},
 	{patterns: []string{"protocol/..."}},
 	{patterns: []string{"transport", "transport/internal/..."}},
+	{patterns: []string{"transport/sse/..."}}, // streamable falls back to it
 	{patterns: []string{"transport/..."}, apart: true},
 	{patterns: []string{"conn/..."}},
 	{patterns: []string{"internal/ledger"}},

@@ -2,86 +2,29 @@ package streamable
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // checkSource refuses what a page of another site, or a rebound host name, has a
 // browser send (HandlerOptions.AllowedOrigins, AllowedHosts).
 func (o *HandlerOptions) checkSource(r *http.Request) *refusal {
-	switch {
-	case !o.originAllowed(r):
-		return &refusal{status: http.StatusForbidden, text: "origin not allowed"}
-	case (isLoopback(r) || len(o.AllowedHosts) > 0) && !o.hostAllowed(r.Host):
-		return &refusal{status: http.StatusForbidden, text: "host not allowed"}
-	default:
-		return nil
+	allowed := web.Allowed{Origins: o.AllowedOrigins, Hosts: o.AllowedHosts}
+	if err := allowed.Check(r); err != nil {
+		return &refusal{status: http.StatusForbidden, text: err.Error()}
 	}
-}
-
-func (o *HandlerOptions) originAllowed(r *http.Request) bool {
-	origins := r.Header["Origin"]
-	if len(origins) == 0 {
-		return true
-	}
-	if len(origins) > 1 {
-		return false
-	}
-	same := func(allowed string) bool { return strings.EqualFold(allowed, origins[0]) }
-	if slices.ContainsFunc(o.AllowedOrigins, same) {
-		return true
-	}
-	origin, err := url.Parse(origins[0])
-	return err == nil && o.isOwn(origin, r)
-}
-
-// isOwn reports whether an origin is this server's. A page from the host that it
-// now calls proves that only if TLS has proved the name, or if the name is known
-// to be the server's: otherwise somebody may have rebound it to this address.
-func (o *HandlerOptions) isOwn(origin *url.URL, r *http.Request) bool {
-	if origin.Host == "" || !strings.EqualFold(origin.Host, r.Host) {
-		return false
-	}
-	if r.TLS != nil {
-		return origin.Scheme == "https"
-	}
-	return origin.Scheme == "http" && o.hostAllowed(r.Host)
-}
-
-// isLoopback reports whether the request arrived on a loopback address.
-func isLoopback(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && local.IP.IsLoopback()
-}
-
-// hostAllowed reports whether a host is localhost, a loopback address, or one of
-// AllowedHosts.
-func (o *HandlerOptions) hostAllowed(host string) bool {
-	name := host
-	if bare, _, err := net.SplitHostPort(host); err == nil {
-		name = bare
-	}
-	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
-	if address, err := netip.ParseAddr(name); err == nil && address.Unmap().IsLoopback() {
-		return true
-	}
-	return strings.EqualFold(name, "localhost") || slices.ContainsFunc(o.AllowedHosts, func(allowed string) bool {
-		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
-	})
+	return nil
 }
 
 // checkMediaTypes checks the type of a POSTed body, and the types that the client
 // accepts in return.
 func checkMediaTypes(header http.Header) *refusal {
 	switch {
-	case mediaType(header) != typeJSON:
+	case web.MediaType(header) != typeJSON:
 		return &refusal{status: http.StatusUnsupportedMediaType, text: "Content-Type must be " + typeJSON}
 	case header.Get("Content-Encoding") != "" && !strings.EqualFold(header.Get("Content-Encoding"), "identity"):
 		return &refusal{status: http.StatusUnsupportedMediaType, text: "Content-Encoding is not supported"}

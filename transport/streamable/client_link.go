@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/delivery"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // postPatience is how long the server may take to accept a message that is no
@@ -173,7 +174,7 @@ func (l *clientLink) post(m *outgoing) {
 	response, err := r.do(ctx)
 	unsent := r.unsent()
 	if err == nil {
-		unsent = isRefusal(response.StatusCode)
+		unsent = web.IsRefusal(response.StatusCode)
 		err = accepted(response)
 	}
 	var refused *transport.StatusError
@@ -197,9 +198,9 @@ func (l *clientLink) post(m *outgoing) {
 func accepted(response *http.Response) error {
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
-		return newStatusError(response, excerptOf(response))
+		return web.NewStatusError(response, web.Excerpt(response))
 	}
-	io.CopyN(io.Discard, response.Body, maxErrorBody) // only so that the connection can be used again
+	io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be used again
 	return nil
 }
 

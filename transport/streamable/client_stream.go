@@ -12,12 +12,10 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 const (
-	// maxDelay is the longest wait that a server can ask for.
-	maxDelay = time.Hour
-
 	// maxEventID is the longest event id that is sent back, in bytes.
 	maxEventID = 1 << 10
 
@@ -116,7 +114,7 @@ func (s *clientStream) post(m *outgoing) {
 	switch {
 	case err == nil && r.fatal != nil:
 		response.Body.Close()
-		s.link.abandon(m, isRefusal(response.StatusCode))
+		s.link.abandon(m, web.IsRefusal(response.StatusCode))
 	case err == nil:
 		s.read(r, response)
 	case s.ctx.Err() != nil, r.fatal != nil:
@@ -131,7 +129,7 @@ func (s *clientStream) post(m *outgoing) {
 func (s *clientStream) read(r *httpRequest, response *http.Response) {
 	defer response.Body.Close()
 	s.session = response.Header.Get(headerSession)
-	switch kind := mediaType(response.Header); {
+	switch kind := web.MediaType(response.Header); {
 	case response.StatusCode/100 != 2:
 		s.refused(r, response)
 	case kind == typeJSON:
@@ -141,7 +139,7 @@ func (s *clientStream) read(r *httpRequest, response *http.Response) {
 	case kind == "" || response.StatusCode != http.StatusOK:
 		s.fail(&transport.StatusError{Status: response.StatusCode, Body: "a request was answered without a message"}, false)
 	default:
-		body := fmt.Sprintf("a request was answered with %q, which is neither JSON nor an event stream", printable(kind, maxKind))
+		body := fmt.Sprintf("a request was answered with %q, which is neither JSON nor an event stream", web.Printable(kind, maxKind))
 		s.fail(&transport.StatusError{Status: response.StatusCode, Body: body}, false)
 	}
 }
@@ -170,8 +168,8 @@ func (s *clientStream) readJSON(response *http.Response) {
 // refused reads a response whose status refuses the request. A JSON-RPC response
 // in its body is delivered, except under a 401 or 403: there the status matters.
 func (s *clientStream) refused(r *httpRequest, response *http.Response) {
-	body := excerptOf(response)
-	failed := newStatusError(response, body)
+	body := web.Excerpt(response)
+	failed := web.NewStatusError(response, body)
 	r.countRefused(failed)
 	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
 	switch answers := err == nil && s.isAnswer(&m); {
@@ -184,7 +182,7 @@ func (s *clientStream) refused(r *httpRequest, response *http.Response) {
 		}
 		return
 	}
-	s.fail(failed, isRefusal(response.StatusCode))
+	s.fail(failed, web.IsRefusal(response.StatusCode))
 }
 
 // readEvents delivers the events of a body until it ends.
@@ -227,7 +225,7 @@ func (s *clientStream) note(e eventstream.Event) {
 		s.eventID = ""
 	}
 	if e.Retry > 0 {
-		s.retry = min(e.Retry, maxDelay)
+		s.retry = min(e.Retry, web.MaxDelay)
 	}
 }
 
@@ -236,7 +234,7 @@ func (s *clientStream) note(e eventstream.Event) {
 func (s *clientStream) awaitEnd(body io.Reader) {
 	timer := time.AfterFunc(closeTime, s.cancel)
 	defer timer.Stop()
-	io.CopyN(io.Discard, body, maxErrorBody)
+	io.CopyN(io.Discard, body, web.MaxErrorBody)
 	s.cancel()
 }
 
@@ -345,13 +343,13 @@ func (s *clientStream) listen() {
 
 func (s *clientStream) readListened(r *httpRequest, response *http.Response) {
 	defer response.Body.Close()
-	if response.StatusCode == http.StatusOK && mediaType(response.Header) == typeEvents {
+	if response.StatusCode == http.StatusOK && web.MediaType(response.Header) == typeEvents {
 		s.listened = true
 		s.readEvents(response.Body)
 		return
 	}
-	refused := newStatusError(response, excerptOf(response))
-	passing := isPassing(refused.Status)
+	refused := web.NewStatusError(response, web.Excerpt(response))
+	passing := web.IsPassing(refused.Status)
 	switch {
 	case s.isMain() && !s.listened && !refused.Denied() && !passing:
 		r.fatal = nil // a server need not have this stream

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // maxInitialize is the longest initialize, in bytes: a session keeps what its client
@@ -43,7 +44,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
 	if refused := checkMediaTypes(r.Header); refused != nil {
 		return refused
 	}
-	b, refused := h.room.read(w, r, h.originOf(r))
+	b, refused := h.room.read(w, r, web.OriginOf(r, h.identify(r)))
 	if refused != nil {
 		return refused
 	}
@@ -52,15 +53,6 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
 		return h.postModern(w, r, b)
 	}
 	return h.postLegacy(w, r, b)
-}
-
-// originOf says who sent a request.
-func (h *Handler) originOf(r *http.Request) *transport.Origin {
-	origin := &transport.Origin{RemoteAddr: r.RemoteAddr, Headers: r.Header, Identity: h.identify(r), Value: r.Context().Value}
-	if r.TLS != nil {
-		origin.TLS = r.TLS
-	}
-	return origin
 }
 
 func (h *Handler) identify(r *http.Request) string {

@@ -60,12 +60,6 @@ func excludes(parameters string) bool {
 	return false
 }
 
-// mediaType returns the media type of a body, without parameters, in lower case.
-func mediaType(header http.Header) string {
-	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
-	return strings.ToLower(strings.TrimSpace(kind))
-}
-
 // firstModern is the first revision without sessions.
 const firstModern = protocol.Version20260728
 

@@ -1,0 +1,82 @@
+package web
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Allowed lists the origins and hosts that a server accepts besides its own, as
+// streamable.HandlerOptions.AllowedOrigins and AllowedHosts explain them.
+type Allowed struct {
+	Origins []string
+	Hosts   []string
+}
+
+// Check refuses what a page of another site, or a rebound host name, has a browser
+// send.
+func (a Allowed) Check(r *http.Request) error {
+	switch {
+	case !a.originAllowed(r):
+		return errors.New("origin not allowed")
+	case (isLoopback(r) || len(a.Hosts) > 0) && !a.hostAllowed(r.Host):
+		return errors.New("host not allowed")
+	default:
+		return nil
+	}
+}
+
+func (a Allowed) originAllowed(r *http.Request) bool {
+	origins := r.Header["Origin"]
+	if len(origins) == 0 {
+		return true
+	}
+	if len(origins) > 1 {
+		return false
+	}
+	same := func(allowed string) bool { return strings.EqualFold(allowed, origins[0]) }
+	if slices.ContainsFunc(a.Origins, same) {
+		return true
+	}
+	origin, err := url.Parse(origins[0])
+	return err == nil && a.isOwn(origin, r)
+}
+
+// isOwn reports whether an origin is this server's. A page from the host that it
+// now calls proves that only if TLS has proved the name, or if the name is known
+// to be the server's: otherwise somebody may have rebound it to this address.
+func (a Allowed) isOwn(origin *url.URL, r *http.Request) bool {
+	if origin.Host == "" || !strings.EqualFold(origin.Host, r.Host) {
+		return false
+	}
+	if r.TLS != nil {
+		return origin.Scheme == "https"
+	}
+	return origin.Scheme == "http" && a.hostAllowed(r.Host)
+}
+
+// isLoopback reports whether the request arrived on a loopback address.
+func isLoopback(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && local.IP.IsLoopback()
+}
+
+// hostAllowed reports whether a host is localhost, a loopback address, or one of
+// Hosts.
+func (a Allowed) hostAllowed(host string) bool {
+	name := host
+	if bare, _, err := net.SplitHostPort(host); err == nil {
+		name = bare
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	if address, err := netip.ParseAddr(name); err == nil && address.Unmap().IsLoopback() {
+		return true
+	}
+	return strings.EqualFold(name, "localhost") || slices.ContainsFunc(a.Hosts, func(allowed string) bool {
+		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
+	})
+}

@@ -1,0 +1,104 @@
+// Package web is what the transports over HTTP have in common: the address of an
+// endpoint, the client that calls it, what a status means, and which pages may call
+// a server.
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// maxRedirects is how many redirects of one request are followed.
+const maxRedirects = 3
+
+// ParseEndpoint returns the address of an endpoint, or a *transport.URLError.
+func ParseEndpoint(text string) (*url.URL, error) {
+	endpoint, err := url.Parse(text)
+	switch {
+	case err != nil:
+		var parsing *url.Error // its own text quotes the URL, perhaps with a password
+		if errors.As(err, &parsing) {
+			err = parsing.Err
+		}
+		return nil, &transport.URLError{Err: err}
+	case endpoint.Scheme != "http" && endpoint.Scheme != "https":
+		err = fmt.Errorf("the scheme is %q, not http or https", endpoint.Scheme)
+	case endpoint.Hostname() == "":
+		err = errors.New("the host is missing")
+	default:
+		return endpoint, nil
+	}
+	return nil, &transport.URLError{URL: endpoint.Redacted(), Err: err}
+}
+
+// A Pool keeps the HTTP connections of one transport whose user gives no
+// http.Client. The zero value is ready to use.
+type Pool struct {
+	once sync.Once
+	own  *http.Transport
+}
+
+// Client returns the http.Client of one link. It has the Transport, Jar and
+// CheckRedirect of theirs, which may be nil, and no Timeout, because streams last.
+// Without a CheckRedirect it follows only redirects 307 and 308 to the host of the
+// endpoint. With one, header and MCP's own headers are sent to no other host.
+func (p *Pool) Client(theirs *http.Client, endpoint *url.URL, header http.Header) *http.Client {
+	if theirs == nil {
+		p.once.Do(func() { p.own = newTransport() })
+		return &http.Client{Transport: p.own, CheckRedirect: followSameHost}
+	}
+	check, own := followSameHost, header.Clone()
+	if given := theirs.CheckRedirect; given != nil {
+		check = func(next *http.Request, via []*http.Request) error {
+			if !SameHost(next.URL, endpoint) {
+				strip(next.Header, own)
+			}
+			return given(next, via)
+		}
+	}
+	return &http.Client{Transport: theirs.Transport, Jar: theirs.Jar, CheckRedirect: check}
+}
+
+func newTransport() *http.Transport {
+	pool := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	if standard, ok := http.DefaultTransport.(*http.Transport); ok {
+		pool = standard.Clone()
+	}
+	pool.MaxIdleConnsPerHost = pool.MaxIdleConns // there is one host
+	return pool
+}
+
+// followSameHost is the CheckRedirect of a Client without one.
+func followSameHost(next *http.Request, via []*http.Request) error {
+	status := next.Response.StatusCode
+	keeps := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
+	if !keeps || len(via) > maxRedirects || !SameHost(next.URL, via[0].URL) {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// SameHost reports whether two addresses have one origin.
+func SameHost(a, b *url.URL) bool { return a.Scheme == b.Scheme && a.Host == b.Host }
+
+// strip removes what is for the endpoint alone: the given headers, however they are
+// spelt, MCP's own, and the endpoint's address, which may hold a secret.
+func strip(header, own http.Header) {
+	for name := range own {
+		delete(header, name)
+		header.Del(name)
+	}
+	header.Del("Referer")
+	header.Del("Last-Event-ID")
+	for name := range header {
+		if strings.HasPrefix(name, "Mcp-") {
+			delete(header, name)
+		}
+	}
+}
