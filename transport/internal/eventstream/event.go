@@ -18,7 +18,7 @@ type Event struct {
 
 // Append appends an event to the buffer. It leaves out a type that is empty or
 // "message", and an id and a retry that are zero. No field except Data may contain
-// a line break.
+// a line break; there, a reader gets a line feed for each.
 func Append(to []byte, e Event) []byte {
 	if e.Type != "" && e.Type != "message" {
 		to = append(append(append(to, "event: "...), e.Type...), '\n')
@@ -29,8 +29,26 @@ func Append(to []byte, e Event) []byte {
 	if e.Retry > 0 {
 		to = append(strconv.AppendInt(append(to, "retry: "...), e.Retry.Milliseconds(), 10), '\n')
 	}
-	for line := range bytes.SplitSeq(e.Data, []byte("\n")) {
-		to = append(append(append(to, "data: "...), line...), '\n')
+	line := e.Data
+	for {
+		end := lineEnd(line)
+		to = append(append(append(to, "data: "...), line[:end]...), '\n')
+		if end == len(line) {
+			return append(to, '\n')
+		}
+		line = line[end+1:]
 	}
-	return append(to, '\n')
+}
+
+// lineEnd returns where the first line of a text ends. IndexByte is much quicker
+// than IndexAny.
+func lineEnd(text []byte) int {
+	end := len(text)
+	if i := bytes.IndexByte(text, '\n'); i >= 0 {
+		end = i
+	}
+	if i := bytes.IndexByte(text[:end], '\r'); i >= 0 {
+		end = i
+	}
+	return end
 }

@@ -102,3 +102,13 @@ func strip(header, own http.Header) {
 		}
 	}
 }
+
+// Do sends a request. Its error does not quote the address, which may hold secrets.
+func Do(client *http.Client, request *http.Request) (*http.Response, error) {
+	response, err := client.Do(request)
+	var detail *url.Error
+	if errors.As(err, &detail) {
+		err = detail.Err
+	}
+	return response, err
+}

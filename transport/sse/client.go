@@ -1,0 +1,163 @@
+package sse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+const (
+	defaultMaxFrame = 16 << 20
+
+	// maxQuoted is how much of what a server sent an error repeats, in bytes.
+	maxQuoted = 200
+
+	typeJSON   = "application/json"
+	typeEvents = "text/event-stream"
+)
+
+// A Client is a [transport.Transport] to one MCP endpoint over HTTP+SSE. Its links
+// read the fields; do not change them after the first Open.
+//
+// A link queues 256 messages and 16 MiB that are not posted yet (one always fits);
+// beyond, Send returns transport.ErrBusy. It posts messages in order, each once the
+// server has accepted or refused the one before. A server may be slow to accept:
+// after one second the link posts the next message beside a request, and after 10 s
+// it fails any other message. The link is lost when the stream of events ends, and by
+// an event longer than MaxFrame (*transport.OversizedError).
+//
+// An idle link has one goroutine, which reads the stream.
+type Client struct {
+	// URL is the address of the stream of events; http or https. It often ends in
+	// /sse.
+	URL string
+
+	// HTTP sends the requests. A link uses its Transport, Jar and CheckRedirect,
+	// and ignores its Timeout, because the stream lasts. Default: a connection pool
+	// of this Client, with the proxy and time limits of http.DefaultTransport.
+	//
+	// If HTTP has no CheckRedirect, a link follows only redirects 307 and 308 to
+	// the scheme and host of URL, at most three in a row. If HTTP has one, it may
+	// lead to other hosts; Header is not sent there.
+	HTTP *http.Client
+
+	// Header is sent with every request: Authorization, for instance.
+	Header http.Header
+
+	// MaxFrame is the longest message in either direction, in bytes; zero and
+	// less mean the default of 16 MiB. Send refuses a longer message with a
+	// *transport.OversizedError.
+	MaxFrame int
+
+	pool web.Pool
+}
+
+// An EndpointError reports a server that names no address to post messages to, or
+// one of another origin than its own. The link is not opened: the messages, and the
+// credentials that go with them, would reach somebody else.
+type EndpointError struct {
+	Endpoint string // as the server wrote it; shortened
+	Err      error
+}
+
+func (e *EndpointError) Error() string {
+	return fmt.Sprintf("sse: the endpoint %q that the server names: %v", e.Endpoint, e.Err)
+}
+
+func (e *EndpointError) Unwrap() error { return e.Err }
+
+// Check implements transport.Checked. It returns what is wrong with the URL, as a
+// *transport.URLError.
+func (c *Client) Check() error {
+	_, err := web.ParseEndpoint(c.URL)
+	return err
+}
+
+// Open begins a session: it sends the GET request and waits until the server has
+// named its endpoint. Open fails with a *transport.URLError; with a
+// *transport.StatusError if the response is no stream of events; with an
+// *EndpointError; or when ctx ends.
+func (c *Client) Open(ctx context.Context) (transport.Link, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	address, err := web.ParseEndpoint(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	l := newClientLink(c.pool.Client(c.HTTP, address, c.Header), c.Header.Clone(), c.MaxFrame)
+	if c.HTTP == nil {
+		l.release = l.client.CloseIdleConnections
+	}
+	stop := context.AfterFunc(ctx, l.cancel)
+	err = l.begin(address)
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		l.abandon()
+		return nil, err
+	}
+	l.start()
+	return l, nil
+}
+
+// begin opens the stream of events and learns the endpoint.
+func (l *clientLink) begin(address *url.URL) error {
+	request, err := l.newRequest(l.ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Accept", typeEvents)
+	request.Header.Set("Cache-Control", "no-store")
+	response, err := web.Do(l.client, request)
+	if err != nil {
+		return fmt.Errorf("sse: open the stream: %w", err)
+	}
+	l.body = response.Body
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("sse: open the stream: %w", web.NewStatusError(response, web.Excerpt(response)))
+	}
+	if kind := web.MediaType(response.Header); kind != typeEvents {
+		body := fmt.Sprintf("a GET was answered with %q, which is no event stream", web.Printable(kind, maxQuoted))
+		return fmt.Errorf("sse: open the stream: %w", &transport.StatusError{Status: response.StatusCode, Body: body})
+	}
+	l.events = eventstream.NewReader(l.heard.Reader(response.Body), l.limit)
+	first, err := l.events.Next()
+	switch {
+	case err == io.EOF:
+		return fmt.Errorf("sse: the stream ended before its first event: %w", transport.ErrPeerClosed)
+	case err != nil:
+		return fmt.Errorf("sse: read the stream: %w", err)
+	}
+	l.endpoint, err = endpointOf(first, address)
+	return err
+}
+
+// endpointOf reads the event that names the endpoint.
+func endpointOf(first eventstream.Event, address *url.URL) (*url.URL, error) {
+	failed := &EndpointError{Endpoint: web.Printable(string(first.Data), maxQuoted)}
+	if first.Type != "endpoint" {
+		failed.Err = fmt.Errorf("the first event is of type %q, not endpoint", web.Printable(first.Type, maxQuoted))
+		return nil, failed
+	}
+	reference, err := url.Parse(string(first.Data))
+	if err != nil {
+		failed.Err = errors.New("it cannot be parsed")
+		return nil, failed
+	}
+	endpoint := address.ResolveReference(reference)
+	if !web.SameHost(endpoint, address) {
+		failed.Err = fmt.Errorf("it is not of the origin %s://%s", address.Scheme, address.Host)
+		return nil, failed
+	}
+	endpoint.Fragment = ""
+	return endpoint, nil
+}

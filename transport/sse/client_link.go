@@ -1,0 +1,383 @@
+package sse
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/credit"
+	"github.com/bowline-mcp/bowline/transport/internal/delivery"
+	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+	"github.com/bowline-mcp/bowline/transport/internal/heard"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+const (
+	// orderPatience is how long the POST of a request holds up the message behind
+	// it. Some servers answer the POST only when they have served the request.
+	orderPatience = time.Second
+
+	// maxBeside is how many such POSTs there may be.
+	maxBeside = 64
+
+	// postPatience is how long a server may take to accept any other message.
+	postPatience = 10 * time.Second
+
+	// cancelPatience is how long a cancelled HTTP request may take to return
+	// before Close reports it as left behind.
+	cancelPatience = 5 * time.Second
+)
+
+// A clientLink is the link of a Client. One goroutine reads the stream of events.
+// Another posts messages; it exists while there are any.
+type clientLink struct {
+	client   *http.Client
+	header   http.Header
+	limit    int      // bytes of a frame
+	endpoint *url.URL // where messages are posted
+	body     io.ReadCloser
+	events   *eventstream.Reader
+	release  func() // called at the end
+
+	told   delivery.Delivery
+	heard  heard.Counter
+	credit *credit.Credit
+
+	ctx     context.Context // ends when nothing is exchanged any more
+	cancel  context.CancelFunc
+	forced  *latch.Latch  // what is queued is not waited for any longer
+	flushed *latch.Latch  // nothing is queued, after ending
+	idle    *latch.Latch  // no goroutine runs, after over
+	gone    *latch.Latch  // the loss was reported
+	left    error         // what Close left behind; set before gone
+	beside  chan struct{} // holds one for each request whose POST others overtake
+
+	mu      sync.Mutex
+	queue   queue.Queue
+	begun   int // messages taken out of the queue
+	posting bool
+	running int  // goroutines
+	ending  bool // nothing more is accepted
+	over    bool // nothing more is started
+	unsent  []numbered
+}
+
+// A numbered message is one that has left the queue.
+type numbered struct {
+	transport.Outbound
+	number int // in the order of Send
+}
+
+func newClientLink(client *http.Client, header http.Header, limit int) *clientLink {
+	if limit <= 0 {
+		limit = defaultMaxFrame
+	}
+	l := &clientLink{
+		client: client, header: header, limit: limit, release: func() {}, credit: credit.New(),
+		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(),
+		beside: make(chan struct{}, maxBeside),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+func (l *clientLink) newRequest(ctx context.Context, method string, to *url.URL, frame io.Reader) (*http.Request, error) {
+	request, err := http.NewRequestWithContext(ctx, method, to.String(), frame)
+	if err == nil && l.header != nil {
+		request.Header = l.header.Clone()
+	}
+	return request, err
+}
+
+// start begins to read the stream.
+func (l *clientLink) start() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.run(func() { l.end(l.read()) })
+}
+
+// abandon ends a link that was never opened.
+func (l *clientLink) abandon() {
+	l.cancel()
+	if l.body != nil {
+		l.body.Close()
+	}
+	l.release()
+}
+
+// read delivers the messages of the stream until it ends, and returns why.
+func (l *clientLink) read() error {
+	defer l.body.Close()
+	for l.credit.Take(l.ctx.Done(), nil) {
+		frame, err := l.next()
+		switch {
+		case err == io.EOF:
+			return fmt.Errorf("sse: the stream ended: %w", transport.ErrPeerClosed)
+		case err != nil:
+			return fmt.Errorf("sse: read the stream: %w", err)
+		}
+		l.told.Tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame}) })
+	}
+	return transport.ErrClosed
+}
+
+// next returns the data of the next event that is a message.
+func (l *clientLink) next() ([]byte, error) {
+	for {
+		e, err := l.events.Next()
+		if err != nil || e.Type == "message" && len(e.Data) > 0 {
+			return e.Data, err
+		}
+	}
+}
+
+// Bind implements transport.Link.
+func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
+
+// Heard implements transport.Hearing.
+func (l *clientLink) Heard() (bytes uint64, ok bool) { return l.heard.Bytes(), true }
+
+// Grant implements transport.Link.
+func (l *clientLink) Grant(stream transport.Stream, frames int) {
+	if stream == transport.Main {
+		l.credit.Grant(frames)
+	}
+}
+
+// Resume implements transport.Link. Main is never lost while the link lives.
+func (l *clientLink) Resume(transport.Stream) {}
+
+// End implements transport.Link. There is no stream but Main.
+func (l *clientLink) End(transport.Stream) {}
+
+// Send implements transport.Link. There is no stream but Main.
+func (l *clientLink) Send(o transport.Outbound) error {
+	if o.Stream != transport.Main {
+		return fmt.Errorf("sse: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
+	}
+	if len(o.Frame) > l.limit {
+		return &transport.OversizedError{Limit: l.limit, Size: len(o.Frame)}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.ending:
+		return transport.ErrClosed
+	case !l.queue.Push(o):
+		return transport.ErrBusy
+	case !l.posting:
+		l.posting = true
+		l.run(l.postAll)
+	}
+	return nil
+}
+
+// postAll posts messages until none is queued.
+func (l *clientLink) postAll() {
+	for m, ok := l.take(); ok; m, ok = l.take() {
+		if m.Route.Kind == jsonrpc.KindRequest {
+			l.postRequest(m)
+		} else {
+			ctx, cancel := context.WithTimeout(l.ctx, postPatience)
+			l.post(ctx, m)
+			cancel()
+		}
+	}
+}
+
+// take takes the oldest message out of the queue.
+func (l *clientLink) take() (m numbered, ok bool) {
+	l.mu.Lock()
+	if l.queue.Len() == 0 || l.over {
+		l.posting = false
+		l.check()
+		l.mu.Unlock()
+		return m, false
+	}
+	l.begun++
+	m = numbered{l.queue.At(0), l.begun}
+	l.queue.Drop(1)
+	relieved := l.queue.Relieved()
+	l.mu.Unlock()
+	if relieved {
+		l.told.Tell(transport.Receiver.Writable)
+	}
+	return m, true
+}
+
+// postRequest posts a request, and waits for the server to accept it as long as the
+// message behind it can wait.
+func (l *clientLink) postRequest(m numbered) {
+	select {
+	case l.beside <- struct{}{}:
+	case <-l.ctx.Done():
+		l.settle(m, context.Cause(l.ctx), true)
+		return
+	}
+	posted := make(chan struct{})
+	post := func() {
+		defer func() { <-l.beside }()
+		defer close(posted)
+		l.post(l.ctx, m)
+	}
+	l.mu.Lock()
+	started := l.run(post)
+	l.mu.Unlock()
+	if !started {
+		<-l.beside
+		l.settle(m, transport.ErrClosed, true)
+		return
+	}
+	latch.Within(posted, orderPatience)
+}
+
+// post posts one message and tells the receiver if it failed.
+func (l *clientLink) post(ctx context.Context, m numbered) {
+	var waiting, connected atomic.Bool
+	trace := &httptrace.ClientTrace{
+		GetConn: func(string) { waiting.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	}
+	request, err := l.newRequest(httptrace.WithClientTrace(ctx, trace), http.MethodPost, l.endpoint, bytes.NewReader(m.Frame))
+	if err != nil {
+		l.settle(m, err, true)
+		return
+	}
+	request.Header.Set("Content-Type", typeJSON)
+	response, err := web.Do(l.client, request)
+	if err != nil {
+		l.settle(m, err, waiting.Load() && !connected.Load()) // a RoundTripper that does not trace leaves it open
+		return
+	}
+	defer response.Body.Close()
+	l.heard.Add(1) // the status
+	if response.StatusCode/100 == 2 {
+		io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be used again
+		return
+	}
+	l.settle(m, web.NewStatusError(response, web.Excerpt(response)), web.IsRefusal(response.StatusCode))
+}
+
+// settle tells the receiver that a message has failed. One that ends with the link
+// is reported with its loss.
+func (l *clientLink) settle(m numbered, err error, unsent bool) {
+	if l.ctx.Err() != nil {
+		if unsent {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.unsent = append(l.unsent, m)
+		}
+		return
+	}
+	if m.Tag != 0 { // else nobody asks after it
+		err = fmt.Errorf("sse: post %s: %w", cmp.Or(m.Route.Method, "a response"), err)
+		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
+	}
+}
+
+// Close implements transport.Link. It posts what is queued within 70 % of the grace,
+// and then ends the stream.
+func (l *clientLink) Close(grace time.Duration) error {
+	l.end(transport.ErrClosed)
+	if grace <= 0 || !latch.Within(l.gone.Raised, grace/10*7) {
+		l.forced.Raise()
+	}
+	<-l.gone.Raised
+	return l.left
+}
+
+// end begins the end of the link. The first reason counts; a later one other than
+// ErrClosed ends the flushing.
+func (l *clientLink) end(reason error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if reason != transport.ErrClosed {
+		l.forced.Raise()
+	}
+	if l.ending {
+		return
+	}
+	l.ending = true
+	l.check()
+	go l.finish(reason)
+}
+
+// finish ends all that the link owns, and reports the loss.
+func (l *clientLink) finish(reason error) {
+	defer l.gone.Raise()
+	if reason == transport.ErrClosed {
+		select {
+		case <-l.flushed.Raised:
+		case <-l.forced.Raised:
+		}
+	}
+	l.stop()
+	if !latch.Within(l.idle.Raised, cancelPatience) {
+		l.left = errors.New("sse: an HTTP request has not returned")
+	}
+	l.release()
+	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
+}
+
+// stop cancels what is under way, and lets nothing more start.
+func (l *clientLink) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	l.cancel()
+	l.check()
+}
+
+// unsentTags lists what was accepted and never left, in the order of Send.
+func (l *clientLink) unsentTags() (tags []transport.Tag) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.SortFunc(l.unsent, func(a, b numbered) int { return cmp.Compare(a.number, b.number) })
+	for _, m := range l.unsent {
+		if m.Tag != 0 {
+			tags = append(tags, m.Tag)
+		}
+	}
+	return append(tags, l.queue.Tags()...)
+}
+
+// run starts a goroutine that the end of the link waits for, unless nothing more is
+// started. The caller holds mu.
+func (l *clientLink) run(work func()) (started bool) {
+	if l.over {
+		return false
+	}
+	l.running++
+	go func() {
+		work()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.running--
+		l.check()
+	}()
+	return true
+}
+
+// check raises the latches that the end waits for. The caller holds mu.
+func (l *clientLink) check() {
+	if l.ending && l.queue.Len() == 0 && !l.posting {
+		l.flushed.Raise()
+	}
+	if l.over && l.running == 0 {
+		l.idle.Raise()
+	}
+}

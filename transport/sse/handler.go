@@ -1,0 +1,293 @@
+package sse
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+// HandlerOptions configures a Handler. The zero value means the defaults. In the
+// numbers, zero and less mean the default.
+type HandlerOptions struct {
+	// Endpoint is the address to which clients POST: an absolute path, or a URL of
+	// the origin of the handler. Set it when a proxy changes paths. Default: the path
+	// of the GET request.
+	Endpoint string
+
+	// Identify returns the identity of the client, as your authentication has
+	// established it: a user id for instance, or "" for an anonymous client.
+	// Handlers read it as transport.Origin.Identity. A session belongs to the
+	// identity that began it: a POST of another identity is answered with 403.
+	// Default: every client is anonymous.
+	Identify func(*http.Request) string
+
+	// AllowedOrigins lists the values of the Origin header, such as
+	// "https://app.example.com", that browsers may send in addition to the
+	// server's own origin. Another origin is answered with 403.
+	AllowedOrigins []string
+
+	// AllowedHosts lists the host names, with or without a port, under which
+	// clients may call the server in addition to localhost and loopback
+	// addresses. Another Host header is answered with 403, since it may be an
+	// attack by DNS rebinding. If AllowedHosts is empty, the Host header is
+	// checked only for requests that arrive on a loopback address.
+	AllowedHosts []string
+
+	// MaxBody is the longest body of a POST, in bytes; default 4 MiB. A longer one
+	// is answered with 413, as is an initialize above 64 KiB.
+	MaxBody int
+
+	// MaxFrame is the longest message to a client, in bytes; default 16 MiB. Send
+	// refuses a longer one with a *transport.OversizedError.
+	MaxFrame int
+
+	// MaxSessions is how many sessions there may be at a time; default 1,000. When
+	// there are so many, a GET is answered with 503.
+	MaxSessions int
+
+	// KeepAlive is the silence after which a stream sends a comment, so that
+	// proxies keep the connection; default 15 s.
+	KeepAlive time.Duration
+}
+
+func (o HandlerOptions) withDefaults() HandlerOptions {
+	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)
+	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), defaultMaxFrame)
+	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 1000)
+	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
+	return o
+}
+
+// An Acceptor serves links. A *server.Server is one.
+type Acceptor interface {
+	// Accept serves a link, and returns without waiting for the link's end. It
+	// binds the link before it returns. If it closes the link instead, or does
+	// not bind it, the request that opened the link is answered with 503. When
+	// the link is lost, the acceptor closes it.
+	Accept(link transport.Link)
+}
+
+// A Handler is an http.Handler that serves one MCP endpoint over HTTP+SSE: GET opens
+// the stream of a session, and POST sends it a message. It is safe for concurrent
+// use.
+//
+// Every session is a link of its own. It ends when its client closes the stream
+// (ErrPeerClosed), or by Close. The handler delivers the messages of a session one
+// at a time, in the order in which they came; it answers a POST with 202 once the
+// message was delivered.
+//
+// Each message carries a transport.Origin: the address, headers and TLS state of the
+// POST that brought it. A server's handler sees the values of that request's context
+// in its own context. Authenticate in ordinary middleware, GET and POST alike.
+//
+// A session queues 256 frames and 16 MiB to its client (one frame always fits);
+// beyond, Send returns transport.ErrBusy. A client that takes less than 64 KiB in
+// 30 s is disconnected. The bodies that the handler holds take at most 64 KiB for
+// each session, and 32 × MaxBody for all that are longer. A body that arrives more
+// slowly than 64 KiB/s after its first 30 s is answered with 408.
+//
+// To shut down, close the Acceptor first, so that calls in flight finish, then the
+// handler, and then call http.Server.Shutdown.
+type Handler struct {
+	acceptor Acceptor
+	options  HandlerOptions
+	large    chan struct{} // holds one for each large body
+
+	mu       sync.Mutex
+	sessions map[string]*serverLink
+	stopped  bool
+}
+
+// NewHandler returns a handler that passes every new link to a, in the goroutine of
+// the request that opened the link.
+func NewHandler(a Acceptor, o HandlerOptions) *Handler {
+	return &Handler{
+		acceptor: a, options: o.withDefaults(), large: make(chan struct{}, maxLarge),
+		sessions: make(map[string]*serverLink),
+	}
+}
+
+// Close refuses new requests with 503 and closes all links, each within the grace.
+// The error names what was left behind.
+func (h *Handler) Close(grace time.Duration) error {
+	h.mu.Lock()
+	h.stopped = true
+	links := make([]*serverLink, 0, len(h.sessions))
+	for _, l := range h.sessions {
+		links = append(links, l)
+	}
+	h.mu.Unlock()
+	left := make([]error, len(links))
+	var closing sync.WaitGroup
+	for i, l := range links {
+		closing.Go(func() { left[i] = l.Close(grace) })
+	}
+	closing.Wait()
+	return errors.Join(left...)
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	allowed := web.Allowed{Origins: h.options.AllowedOrigins, Hosts: h.options.AllowedHosts}
+	if err := allowed.Check(r); err != nil {
+		refuse(w, r, http.StatusForbidden, err.Error())
+		return
+	}
+	switch r.Method {
+	case http.MethodGet:
+		h.get(w, r)
+	case http.MethodPost:
+		h.post(w, r)
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		refuse(w, r, http.StatusMethodNotAllowed, "method not allowed")
+	}
+}
+
+// refuse answers a request that reaches no session. A body that was not read must
+// not be waited for: that takes a connection which is closed afterwards.
+func refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
+	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+	http.Error(w, text, status)
+}
+
+// get begins a session and serves its stream.
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
+	if !canFlush(w) {
+		refuse(w, r, http.StatusInternalServerError, "the ResponseWriter cannot flush, which a stream of events requires")
+		return
+	}
+	if r.ContentLength != 0 { // net/http would wait for the end of it
+		refuse(w, r, http.StatusBadRequest, "a GET has no body")
+		return
+	}
+	l := newServerLink(w, h.identify(r), h.options.MaxFrame)
+	if !h.add(l) {
+		refuse(w, r, http.StatusServiceUnavailable, "no more sessions are possible now")
+		return
+	}
+	reason := error(transport.ErrClosed)
+	defer func() {
+		h.remove(l)
+		l.leave()
+		l.end(reason, 0)
+	}()
+	h.acceptor.Accept(l)
+	if !l.told.Bound() || l.isOver() {
+		refuse(w, r, http.StatusServiceUnavailable, "shutting down")
+		return
+	}
+	reason = transport.ErrPeerClosed // also when the ResponseWriter panics
+	reason = l.serve(r.Context(), h.endpointOf(r, l.id), h.options.KeepAlive)
+}
+
+func (h *Handler) identify(r *http.Request) string {
+	if h.options.Identify == nil {
+		return ""
+	}
+	return h.options.Identify(r)
+}
+
+// add takes a new session in. It reports false if there are too many.
+func (h *Handler) add(l *serverLink) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped || len(h.sessions) >= h.options.MaxSessions {
+		return false
+	}
+	l.id = rand.Text() // 130 random bits
+	h.sessions[l.id] = l
+	return true
+}
+
+func (h *Handler) remove(l *serverLink) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, l.id)
+}
+
+func (h *Handler) find(id string) *serverLink {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sessions[id]
+}
+
+// sessionParameter names the session in the address that clients POST to.
+const sessionParameter = "sessionId"
+
+// endpointOf returns the address that the client of a session POSTs to. The path is
+// the one that the client has sent, whatever prefix middleware has stripped.
+func (h *Handler) endpointOf(r *http.Request, id string) string {
+	address := h.options.Endpoint
+	if address == "" {
+		address, _, _ = strings.Cut(r.RequestURI, "?")
+		if sent, err := url.Parse(r.RequestURI); err == nil {
+			address = sent.EscapedPath()
+		}
+	}
+	separator := "?"
+	if strings.Contains(address, "?") {
+		separator = "&"
+	}
+	return fmt.Sprintf("%s%s%s=%s", address, separator, sessionParameter, id)
+}
+
+// post takes one message to its session.
+func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
+	if web.MediaType(r.Header) != typeJSON {
+		refuse(w, r, http.StatusUnsupportedMediaType, "Content-Type must be "+typeJSON)
+		return
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		refuse(w, r, http.StatusUnsupportedMediaType, "Content-Encoding is not supported")
+		return
+	}
+	id := r.URL.Query().Get(sessionParameter)
+	l, identity := h.find(id), h.identify(r)
+	switch {
+	case id == "":
+		refuse(w, r, http.StatusBadRequest, sessionParameter+" is missing: GET names the address to POST to")
+	case l == nil:
+		refuse(w, r, http.StatusNotFound, "session not found")
+	case l.identity != identity:
+		refuse(w, r, http.StatusForbidden, "the session belongs to another identity")
+	default:
+		h.deliver(l, w, r, identity)
+	}
+}
+
+// deliver delivers the message of a POST, after those that came before it.
+func (h *Handler) deliver(l *serverLink, w http.ResponseWriter, r *http.Request, identity string) {
+	if refused := l.enter(r.Context()); refused != nil {
+		refuse(w, r, refused.status, refused.text)
+		return
+	}
+	defer l.leave()
+	defer l.next()
+	frame, refused := h.read(w, r, l)
+	if refused == nil {
+		refused = l.deliver(r.Context(), frame, web.OriginOf(r, identity))
+	}
+	if refused != nil {
+		refuse(w, r, refused.status, refused.text)
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// A refusal is the response to a POST that was not delivered.
+type refusal struct {
+	status int
+	text   string
+}

@@ -1,0 +1,376 @@
+package sse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/credit"
+	"github.com/bowline-mcp/bowline/transport/internal/delivery"
+	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/queue"
+)
+
+const (
+	// writeSize is how many bytes of queued frames go out in one write. A longer
+	// frame takes several.
+	writeSize = 64 << 10
+
+	// writePatience is how long one write may take.
+	writePatience = 30 * time.Second
+
+	// forcedWait is how long HTTP requests may take to end after they were
+	// interrupted, before Close reports them as left behind.
+	forcedWait = 5 * time.Second
+
+	// maxWaiting is how many POSTs of one session may wait for each other.
+	maxWaiting = 1024
+
+	// maxInitialize is the longest initialize, in bytes: a session keeps what its
+	// client says of itself there.
+	maxInitialize = 64 << 10
+)
+
+var sessionNotFound = &refusal{http.StatusNotFound, "session not found"}
+
+// A serverLink is the link of one session. It has no goroutine of its own: the one of
+// the GET request writes the stream, and those of the POSTs deliver messages.
+type serverLink struct {
+	id, identity string
+	maxFrame     int // bytes
+	w            http.ResponseWriter
+	control      *http.ResponseController
+
+	told    delivery.Delivery
+	credit  *credit.Credit
+	turn    chan struct{} // holds one while a POST is being delivered
+	wake    chan struct{} // holds one: the goroutine of the GET looks again
+	closing chan struct{} // closed with the reason
+	unused  chan struct{} // closed when no request uses the link, after the reason
+	gone    chan struct{} // closed when all has ended
+
+	mu      sync.Mutex
+	queue   queue.Queue
+	uses    int   // HTTP requests that use the link now
+	reason  error // why the link is over
+	forced  bool  // nothing more is written
+	writing bool
+	reading *http.ResponseController // of the POST whose body is being read; nil for none
+	left    error                    // what has not ended; set before gone is closed
+}
+
+// newServerLink returns a link that its GET request uses.
+func newServerLink(w http.ResponseWriter, identity string, maxFrame int) *serverLink {
+	return &serverLink{
+		identity: identity, maxFrame: maxFrame, w: w, control: http.NewResponseController(w),
+		credit: credit.New(), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		closing: make(chan struct{}), unused: make(chan struct{}), gone: make(chan struct{}), uses: 1,
+	}
+}
+
+// Bind implements transport.Link.
+func (l *serverLink) Bind(to transport.Receiver) { l.told.Bind(to) }
+
+// Send implements transport.Link. There is no stream but Main.
+func (l *serverLink) Send(o transport.Outbound) error {
+	if o.Stream != transport.Main {
+		return fmt.Errorf("sse: send on stream %d: %w", o.Stream, transport.ErrNoRoute)
+	}
+	if len(o.Frame) > l.maxFrame {
+		return &transport.OversizedError{Limit: l.maxFrame, Size: len(o.Frame)}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.reason != nil:
+		return transport.ErrClosed
+	case !l.queue.Push(o):
+		return transport.ErrBusy
+	}
+	l.signal()
+	return nil
+}
+
+// signal makes the goroutine of the GET look again.
+func (l *serverLink) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// Grant implements transport.Link.
+func (l *serverLink) Grant(stream transport.Stream, frames int) {
+	if stream == transport.Main {
+		l.credit.Grant(frames)
+	}
+}
+
+// Resume implements transport.Link. Main is never lost while the link lives.
+func (l *serverLink) Resume(transport.Stream) {}
+
+// End implements transport.Link. There is no stream but Main.
+func (l *serverLink) End(transport.Stream) {}
+
+// enter makes a POST use the link, and waits for its turn. After it, the caller calls
+// next and leave.
+func (l *serverLink) enter(ctx context.Context) *refusal {
+	l.mu.Lock()
+	switch {
+	case l.reason != nil:
+		l.mu.Unlock()
+		return sessionNotFound
+	case l.uses > maxWaiting:
+		l.mu.Unlock()
+		return &refusal{http.StatusServiceUnavailable, "too many messages of the session are waiting"}
+	}
+	l.uses++
+	l.mu.Unlock()
+	refused := sessionNotFound
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-l.closing:
+	case <-ctx.Done():
+	}
+	l.leave()
+	return refused
+}
+
+// next gives the turn to the POST that is next.
+func (l *serverLink) next() { <-l.turn }
+
+// leave ends the use of the link by one request.
+func (l *serverLink) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.uses--; l.uses == 0 && l.reason != nil {
+		close(l.unused)
+	}
+}
+
+// deliver delivers one message for one credit. The receiver judges a frame that
+// cannot be decoded.
+func (l *serverLink) deliver(ctx context.Context, frame []byte, origin *transport.Origin) *refusal {
+	in := transport.Inbound{Frame: frame, Origin: origin}
+	if m, err := jsonrpc.Decode(frame, jsonrpc.Limits{}); err == nil {
+		if m.Method == protocol.MethodInitialize && len(frame) > maxInitialize {
+			return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("initialize is above the limit of %d bytes", maxInitialize)}
+		}
+		in.Message = &m
+	}
+	if !l.credit.Take(ctx.Done(), l.closing) || !l.told.Tell(func(to transport.Receiver) { to.Receive(in) }) {
+		return sessionNotFound
+	}
+	return nil
+}
+
+// serve writes the stream until the client leaves or the link is over, and returns
+// why.
+func (l *serverLink) serve(ctx context.Context, endpoint string, keepAlive time.Duration) error {
+	header := l.w.Header()
+	header.Set("Content-Type", typeEvents)
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no")
+	l.w.WriteHeader(http.StatusOK)
+	text, frames := eventstream.Append(nil, eventstream.Event{Type: "endpoint", Data: []byte(endpoint)}), 0
+	quiet := time.NewTimer(keepAlive)
+	defer quiet.Stop()
+	for {
+		if err := l.write(text, frames); err != nil {
+			return err
+		}
+		quiet.Reset(keepAlive)
+		var err error
+		if text, frames, err = l.await(ctx, quiet.C); err != nil {
+			return err
+		}
+	}
+}
+
+// comment keeps a quiet stream open.
+const comment = ":\n\n"
+
+// await waits for frames, and returns them as events, and how many they are. It
+// returns a comment when quiet fires.
+func (l *serverLink) await(ctx context.Context, quiet <-chan time.Time) (text []byte, frames int, err error) {
+	for {
+		text, frames, over := l.collect()
+		switch {
+		case frames > 0:
+			return text, frames, nil
+		case over:
+			return nil, 0, transport.ErrClosed
+		}
+		select {
+		case <-l.wake:
+		case <-l.closing:
+		case <-ctx.Done():
+			return nil, 0, transport.ErrPeerClosed
+		case <-quiet:
+			return []byte(comment), 0, nil
+		}
+	}
+}
+
+// collect returns the oldest frames, as many as go out in one write. They stay in the
+// queue until they are written.
+func (l *serverLink) collect() (text []byte, frames int, over bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for size := 0; frames < l.queue.Len() && !l.forced; frames++ {
+		frame := l.queue.At(frames).Frame
+		if size += len(frame); size > writeSize && frames > 0 {
+			break
+		}
+		text = eventstream.Append(text, eventstream.Event{Data: frame})
+	}
+	return text, frames, l.reason != nil
+}
+
+// write writes the text of so many frames piece by piece: a client that is slow but
+// steady has time for all of a long frame.
+func (l *serverLink) write(text []byte, frames int) error {
+	for piece := range slices.Chunk(text, writeSize) {
+		if !l.beginWrite(frames) {
+			return transport.ErrClosed
+		}
+		frames = 0
+		_, err := l.w.Write(piece)
+		if err == nil {
+			err = l.control.Flush()
+		}
+		l.endWrite()
+		if err != nil {
+			return fmt.Errorf("sse: write the stream: %w", transport.ErrPeerClosed)
+		}
+	}
+	return nil
+}
+
+// beginWrite takes the frames that are written now out of the queue, unless nothing is
+// written any more.
+func (l *serverLink) beginWrite(frames int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.forced {
+		return false
+	}
+	if l.queue.Drop(frames); l.queue.Relieved() {
+		defer l.told.Tell(transport.Receiver.Writable)
+	}
+	l.writing = true
+	l.control.SetWriteDeadline(time.Now().Add(writePatience)) // a writer that cannot set one does not block
+	return true
+}
+
+// endWrite takes the deadline back: HTTP/2 would reset a quiet stream at the deadline
+// of its last write.
+func (l *serverLink) endWrite() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writing = false; !l.forced {
+		l.control.SetWriteDeadline(time.Time{})
+	}
+}
+
+// Close implements transport.Link. What is queued is written within 70 % of the
+// grace. There is nobody to ask: the client sees the end of the stream.
+func (l *serverLink) Close(grace time.Duration) error { return l.end(transport.ErrClosed, grace) }
+
+// end ends the link. The first reason counts.
+func (l *serverLink) end(reason error, grace time.Duration) error {
+	if !l.setReason(reason) {
+		l.endWithin(l.gone, grace)
+		<-l.gone
+		return l.left
+	}
+	if !l.endWithin(l.unused, grace) {
+		l.left = errors.New("sse: an HTTP request has not ended")
+	}
+	l.mu.Lock()
+	unsent := l.queue.Tags()
+	l.mu.Unlock()
+	l.told.Lose(transport.Loss{Reason: reason, Unsent: unsent})
+	close(l.gone)
+	return l.left
+}
+
+func (l *serverLink) setReason(reason error) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reason != nil {
+		return false
+	}
+	l.reason = reason
+	close(l.closing)
+	if l.uses == 0 {
+		close(l.unused)
+	}
+	return true
+}
+
+func (l *serverLink) isOver() bool { return latch.IsRaised(l.closing) }
+
+// endWithin waits for done, and interrupts all writing after 70 % of the grace.
+func (l *serverLink) endWithin(done <-chan struct{}, grace time.Duration) bool {
+	if latch.IsRaised(done) || grace > 0 && latch.Within(done, grace/10*7) {
+		return true
+	}
+	l.force()
+	return latch.Within(done, forcedWait)
+}
+
+func (l *serverLink) force() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forced = true
+	if l.writing {
+		l.control.SetWriteDeadline(time.Unix(0, 1))
+	}
+	if l.reading != nil {
+		l.reading.SetReadDeadline(time.Unix(0, 1))
+	}
+	l.signal()
+}
+
+// setReadDeadline sets the deadline of the body that is being read, unless reading
+// was interrupted.
+func (l *serverLink) setReadDeadline(body *http.ResponseController, deadline time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reading = body; !l.forced {
+		body.SetReadDeadline(deadline) // a writer that cannot set one has none
+	}
+}
+
+// bodyDone says that no body is being read.
+func (l *serverLink) bodyDone(body *http.ResponseController) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reading = nil
+	body.SetReadDeadline(time.Time{})
+}
+
+// canFlush reports whether events can reach the client before the response is
+// complete. It looks where http.ResponseController looks.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}

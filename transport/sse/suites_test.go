@@ -1,0 +1,116 @@
+package sse
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/proptest"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+)
+
+// An acceptFunc is an Acceptor that is a function.
+type acceptFunc func(transport.Link)
+
+func (f acceptFunc) Accept(link transport.Link) { f(link) }
+
+// serve serves a handler over a real socket, and returns its address.
+func serve(t *testing.T, h *Handler) (url string) {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		if err := h.Close(0); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	})
+	return s.URL + "/sse"
+}
+
+// openSession returns both links of a session.
+func openSession(t *testing.T) (client, server transport.Link) {
+	t.Helper()
+	accepted := make(chan transport.Link, 1)
+	h := NewHandler(acceptFunc(func(link transport.Link) {
+		link.Bind(nobody{}) // the handler wants it bound; LinkContract binds it again
+		accepted <- link
+	}), HandlerOptions{})
+	client, err := (&Client{URL: serve(t, h)}).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, <-accepted
+}
+
+// nobody is the receiver of a link before there is one.
+type nobody struct{}
+
+func (nobody) Receive(transport.Inbound)                    {}
+func (nobody) StreamOpened(transport.Stream, transport.Tag) {}
+func (nobody) StreamLost(transport.StreamLoss)              {}
+func (nobody) Writable()                                    {}
+func (nobody) Failed(transport.Failure)                     {}
+func (nobody) Ended()                                       {}
+func (nobody) Lost(transport.Loss)                          {}
+
+// A session over a real socket keeps the contract in both directions.
+func TestContract(t *testing.T) { proptest.LinkContract(t, openSession) }
+
+// The same under package fault, with nothing going wrong.
+func TestContractUnderFaults(t *testing.T) {
+	proptest.LinkContract(t, func(t *testing.T) (client, server transport.Link) {
+		client, server = openSession(t)
+		return fault.Wrap(client, fault.Plan{}), fault.Wrap(server, fault.Plan{})
+	})
+}
+
+// The suites over a real socket, against a server that faults interrupt.
+func TestSuites(t *testing.T) {
+	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
+		"Correlation":      proptest.Correlation,
+		"NoLeaks":          proptest.NoLeaks,
+		"CancelIdempotent": proptest.CancelIdempotent,
+		"StopAnywhere":     proptest.StopAnywhere,
+		"Restart":          proptest.Restart,
+	} {
+		t.Run(name, func(t *testing.T) {
+			suite(t, &Client{URL: serveWith(t, proptest.EchoHandler(), nil)}, atWork(proptest.Options{}))
+		})
+	}
+}
+
+func TestSoak(t *testing.T) {
+	o := atWork(proptest.Options{})
+	o.Calls, o.Window, o.Conn.RequestTimeout = 500, 50*time.Millisecond, 500*time.Millisecond
+	proptest.Soak(t, func(t *testing.T, h conn.Handler) transport.Transport {
+		return &Client{URL: serveWith(t, h, nil)}
+	}, o)
+}
+
+// atWork are options for a real socket, whose answers come soon or never.
+func atWork(o proptest.Options) proptest.Options {
+	o.RealTime, o.Iterations, o.Concurrent, o.Window = true, 1, 10, 5*time.Millisecond
+	o.Conn.RequestTimeout = 100 * time.Millisecond
+	return o
+}
+
+func serveWith(t *testing.T, handler conn.Handler, through func(http.Handler) http.Handler) (url string) {
+	t.Helper()
+	h := NewHandler(acceptFunc(func(link transport.Link) {
+		c := conn.Accept(link, conn.Options{Handler: handler})
+		c.Start(context.Background(), func(error) {})
+	}), HandlerOptions{})
+	if through == nil {
+		return serve(t, h)
+	}
+	s := httptest.NewServer(through(h))
+	t.Cleanup(func() {
+		h.Close(time.Second)
+		s.Close()
+	})
+	return s.URL
+}
