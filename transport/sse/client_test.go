@@ -1,0 +1,389 @@
+package sse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// hangLimit ends a test that waits for what never comes.
+const hangLimit = 30 * time.Second
+
+// A recorder is a receiver that records.
+type recorder struct {
+	mu      sync.Mutex
+	frames  []transport.Inbound
+	failed  []transport.Failure
+	lost    []transport.Loss
+	changed chan struct{}
+}
+
+func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
+
+func (r *recorder) note(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+	select {
+	case r.changed <- struct{}{}:
+	default: // the test will look anyway
+	}
+}
+
+func (r *recorder) Receive(in transport.Inbound)                 { r.note(func() { r.frames = append(r.frames, in) }) }
+func (r *recorder) Failed(f transport.Failure)                   { r.note(func() { r.failed = append(r.failed, f) }) }
+func (r *recorder) Lost(l transport.Loss)                        { r.note(func() { r.lost = append(r.lost, l) }) }
+func (r *recorder) StreamLost(transport.StreamLoss)              {}
+func (r *recorder) Writable()                                    {}
+func (r *recorder) Ended()                                       {}
+func (r *recorder) StreamOpened(transport.Stream, transport.Tag) {}
+
+// await waits until reached.
+func (r *recorder) await(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+	defer cancel()
+	for {
+		r.mu.Lock()
+		ok := reached()
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-r.changed:
+		case <-ctx.Done():
+			t.Fatalf("%s: it did not come", what)
+		}
+	}
+}
+
+func (r *recorder) awaitLoss(t *testing.T) transport.Loss {
+	t.Helper()
+	r.await(t, "the loss", func() bool { return len(r.lost) > 0 })
+	return r.lost[0]
+}
+
+func (r *recorder) awaitFailure(t *testing.T) transport.Failure {
+	t.Helper()
+	r.await(t, "the failure", func() bool { return len(r.failed) > 0 })
+	return r.failed[0]
+}
+
+// A stage is a server whose GET and POST a test writes.
+type stage struct {
+	get  func(w http.ResponseWriter, r *http.Request)
+	post http.HandlerFunc
+}
+
+func (s stage) serve(t *testing.T) (url string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			s.post(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", typeEvents)
+		s.get(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// says sends text and keeps the stream open.
+func says(text string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, text)
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+}
+
+const endpoint = "event: endpoint\ndata: /messages?sessionId=1\n\n"
+
+// open opens a link, bound to a recorder, and closes it with the test.
+func open(t *testing.T, c *Client) (transport.Link, *recorder) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+	defer cancel()
+	link, err := c.Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRecorder()
+	link.Bind(r)
+	t.Cleanup(func() {
+		if err := link.Close(0); err != nil {
+			t.Error(err)
+		}
+	})
+	return link, r
+}
+
+func request(tag transport.Tag) transport.Outbound {
+	return transport.Outbound{Tag: tag, Frame: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, tag),
+		Route: transport.Route{Kind: jsonrpc.KindRequest, Method: "m"}}
+}
+
+func notification(tag transport.Tag) transport.Outbound {
+	return transport.Outbound{Tag: tag, Frame: []byte(`{"jsonrpc":"2.0","method":"n"}`),
+		Route: transport.Route{Kind: jsonrpc.KindNotification, Method: "n"}}
+}
+
+// Nothing is posted anywhere but to the origin that was asked.
+//
+// Guarantees: G-0034.1
+func TestEndpointIsOfTheSameOrigin(t *testing.T) {
+	for name, test := range map[string]struct{ first, want string }{
+		"another host":     {"event: endpoint\ndata: http://evil.example/m\n\n", "is not of the origin"},
+		"no scheme":        {"event: endpoint\ndata: //evil.example/m\n\n", "is not of the origin"},
+		"another scheme":   {"event: endpoint\ndata: javascript:alert(1)\n\n", "is not of the origin"},
+		"another port":     {"event: endpoint\ndata: http://127.0.0.1:1/m\n\n", "is not of the origin"},
+		"no address":       {"event: endpoint\ndata: http://[::1\n\n", "cannot be parsed"},
+		"no endpoint":      {"data: {}\n\n", `of type "message", not endpoint`},
+		"control sequence": {"event: endpoint\ndata: http://\x1b[31mevil/\n\n", "cannot be parsed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := (&Client{URL: stage{get: says(test.first)}.serve(t)}).Open(t.Context())
+			var wrong *EndpointError
+			if !errors.As(err, &wrong) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\x1b") {
+				t.Fatalf("%v", err)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0034.1
+func TestEndpointIsResolved(t *testing.T) {
+	for reference, want := range map[string]string{
+		"/messages?sessionId=1": "/messages?sessionId=1",
+		"messages?sessionId=1":  "/mcp/messages?sessionId=1",
+		"?sessionId=1":          "/mcp/sse?sessionId=1",
+		"$/m":                   "/m",
+	} {
+		posted := make(chan string, 1)
+		var address string
+		s := stage{
+			get: func(w http.ResponseWriter, r *http.Request) {
+				says("event: endpoint\ndata: "+strings.ReplaceAll(reference, "$", address)+"\n\n")(w, r)
+			},
+			post: func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusAccepted)
+				posted <- r.RequestURI
+			},
+		}
+		address = s.serve(t)
+		link, _ := open(t, &Client{URL: address + "/mcp/sse"})
+		if err := link.Send(notification(0)); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-posted; got != want {
+			t.Errorf("%s: posted to %s, want %s", reference, got, want)
+		}
+	}
+}
+
+// Guarantees: G-0034.2
+func TestOpenSaysWhatIsThere(t *testing.T) {
+	status := func(code int, body string) stage {
+		return stage{get: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, body, code)
+		}}
+	}
+	for name, test := range map[string]struct {
+		stage stage
+		want  int
+	}{
+		"not found": {status(404, "nothing here"), 404},
+		"denied":    {status(401, "who are you?"), 401},
+		"a page":    {status(200, "<html>"), 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := (&Client{URL: test.stage.serve(t)}).Open(t.Context())
+			var refused *transport.StatusError
+			if !errors.As(err, &refused) || refused.Status != test.want {
+				t.Fatalf("%v", err)
+			}
+		})
+	}
+	t.Run("the stream ends", func(t *testing.T) {
+		_, err := (&Client{URL: stage{get: func(http.ResponseWriter, *http.Request) {}}.serve(t)}).Open(t.Context())
+		if !errors.Is(err, transport.ErrPeerClosed) {
+			t.Fatal(err)
+		}
+	})
+	t.Run("too long", func(t *testing.T) {
+		_, err := (&Client{URL: stage{get: says("data: " + strings.Repeat("x", 100))}.serve(t), MaxFrame: 64}).Open(t.Context())
+		if !errors.As(err, new(*transport.OversizedError)) {
+			t.Fatal(err)
+		}
+	})
+	t.Run("silence", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		enough := errors.New("enough")
+		s := stage{get: func(w http.ResponseWriter, r *http.Request) {
+			http.NewResponseController(w).Flush()
+			cancel(enough)
+			<-r.Context().Done()
+		}}
+		if _, err := (&Client{URL: s.serve(t)}).Open(ctx); !errors.Is(err, enough) {
+			t.Fatal(err)
+		}
+	})
+	t.Run("no URL", func(t *testing.T) {
+		_, err := (&Client{URL: "localhost:80"}).Open(t.Context())
+		if !errors.As(err, new(*transport.URLError)) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// The end of the stream is the end of the session, whatever ends it.
+//
+// Guarantees: G-0034.3
+func TestEndOfTheStreamLosesTheLink(t *testing.T) {
+	for name, test := range map[string]struct {
+		then func(w http.ResponseWriter)
+		want func(error) bool
+	}{
+		"in good order": {func(http.ResponseWriter) {}, func(err error) bool { return errors.Is(err, transport.ErrPeerClosed) }},
+		"broken off":    {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
+		"an event above the limit": {func(w http.ResponseWriter) { io.WriteString(w, "data: "+strings.Repeat("x", 1025)) },
+			func(err error) bool { return errors.As(err, new(*transport.OversizedError)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stage{get: func(w http.ResponseWriter, _ *http.Request) {
+				io.WriteString(w, endpoint+": comment\n\nevent: other\ndata: 1\n\ndata:\n\nid: 7\ndata: {\ndata: }\n\n")
+				http.NewResponseController(w).Flush()
+				test.then(w)
+			}}
+			link, r := open(t, &Client{URL: s.serve(t), MaxFrame: 1024})
+			link.Grant(transport.Main, 2)
+			if loss := r.awaitLoss(t); !test.want(loss.Reason) {
+				t.Errorf("lost: %v", loss.Reason)
+			}
+			if len(r.frames) != 1 || string(r.frames[0].Frame) != "{\n}" {
+				t.Errorf("received %v", r.frames)
+			}
+		})
+	}
+}
+
+// A POST that fails, fails one message and says whether it was executed.
+//
+// Guarantees: G-0034.4
+func TestFailedPostFailsOneMessage(t *testing.T) {
+	for status, unsent := range map[int]bool{400: true, 401: true, 404: true, 413: true, 429: true, 500: false, 503: false} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			posts := 0
+			s := stage{get: says(endpoint), post: func(w http.ResponseWriter, _ *http.Request) {
+				if posts++; posts == 1 {
+					http.Error(w, "no", status)
+				}
+			}}
+			link, r := open(t, &Client{URL: s.serve(t)})
+			for tag := range transport.Tag(2) {
+				if err := link.Send(request(tag + 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			failed := r.awaitFailure(t)
+			var refused *transport.StatusError
+			if !errors.As(failed.Err, &refused) || refused.Status != status || failed.Tag != 1 || failed.Unsent != unsent {
+				t.Fatalf("%+v", failed)
+			}
+			if err := link.Close(hangLimit); err != nil {
+				t.Fatal(err)
+			}
+			if len(r.failed) != 1 || len(r.lost[0].Unsent) > 0 || posts != 2 {
+				t.Errorf("%d posts, failed %v, lost %v", posts, r.failed, r.lost)
+			}
+		})
+	}
+}
+
+// Some servers answer the POST of a request only when they have served it.
+//
+// Guarantees: G-0034.5
+func TestSlowPostOfARequestIsOvertaken(t *testing.T) {
+	served, cancelled := make(chan struct{}), make(chan struct{})
+	s := stage{get: says(endpoint), post: func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), `"id"`) {
+			<-cancelled
+			close(served)
+			return
+		}
+		close(cancelled)
+	}}
+	link, _ := open(t, &Client{URL: s.serve(t)})
+	for _, o := range []transport.Outbound{request(1), notification(2)} {
+		if err := link.Send(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-served
+}
+
+// Headers go with every request, and to no other host.
+//
+// Guarantees: G-0034.1
+func TestHeadersAndRedirects(t *testing.T) {
+	seen := make(chan string, 4)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		seen <- "elsewhere " + r.Header.Get("X-Key")
+	}))
+	defer elsewhere.Close()
+	s := stage{
+		get: func(w http.ResponseWriter, r *http.Request) {
+			seen <- r.Method + " " + r.Header.Get("X-Key") + " " + r.Header.Get("Accept")
+			says(endpoint)(w, r)
+		},
+		post: func(w http.ResponseWriter, r *http.Request) {
+			seen <- r.Method + " " + r.Header.Get("X-Key") + " " + r.Header.Get("Content-Type")
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+		},
+	}
+	link, r := open(t, &Client{URL: s.serve(t), Header: http.Header{"X-Key": {"secret"}}})
+	if err := link.Send(request(1)); err != nil {
+		t.Fatal(err)
+	}
+	var refused *transport.StatusError
+	if failed := r.awaitFailure(t); !errors.As(failed.Err, &refused) || refused.Status != 307 || failed.Unsent {
+		t.Errorf("%+v", failed)
+	}
+	for _, want := range []string{"GET secret text/event-stream", "POST secret application/json"} {
+		if got := <-seen; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if len(seen) > 0 {
+		t.Errorf("%q", <-seen)
+	}
+}
+
+// No error shows the query of the address, which may hold a key.
+func TestErrorsShowNoQuery(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	s.Close()
+	address, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address.RawQuery = "key=secret"
+	if _, err := (&Client{URL: address.String()}).Open(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Fatal(err)
+	}
+}

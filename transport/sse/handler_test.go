@@ -1,0 +1,400 @@
+package sse
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+)
+
+// A site is a handler behind a real HTTP server, whose links are bound to recorders.
+type site struct {
+	t       *testing.T
+	handler *Handler
+	url     string
+	ctx     context.Context
+
+	mu        sync.Mutex
+	links     []transport.Link
+	recorders []*recorder
+}
+
+func newSite(t *testing.T, o HandlerOptions) *site {
+	s := &site{t: t}
+	s.handler = NewHandler(s, o)
+	s.url = serve(t, s.handler)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+	t.Cleanup(cancel)
+	s.ctx = ctx
+	return s
+}
+
+func (s *site) Accept(link transport.Link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := newRecorder()
+	link.Bind(r)
+	s.links, s.recorders = append(s.links, link), append(s.recorders, r)
+}
+
+// session is the link and the recorder of session n, from 0.
+func (s *site) session(n int) (transport.Link, *recorder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.links[n], s.recorders[n]
+}
+
+// A visitor is a client of a site.
+type visitor struct {
+	*site
+	endpoint string
+	events   *eventstream.Reader
+	leave    context.CancelFunc
+}
+
+func (s *site) do(ctx context.Context, method, url, body string, lines ...string) *http.Response {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if method == "POST" {
+		r.Header.Set("Content-Type", typeJSON)
+	}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		if r.Header.Set(name, value); name == "Host" {
+			r.Host = value
+		}
+	}
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { response.Body.Close() })
+	return response
+}
+
+// visit opens a session.
+func (s *site) visit(lines ...string) *visitor {
+	s.t.Helper()
+	ctx, leave := context.WithCancel(s.ctx)
+	s.t.Cleanup(leave)
+	response := s.do(ctx, "GET", s.url, "", lines...)
+	if response.StatusCode != 200 || response.Header.Get("Content-Type") != typeEvents {
+		s.t.Fatalf("%v", response)
+	}
+	v := &visitor{site: s, events: eventstream.NewReader(response.Body, 1<<20), leave: leave}
+	first, err := v.events.Next()
+	if err != nil || first.Type != "endpoint" {
+		s.t.Fatalf("%+v, %v", first, err)
+	}
+	v.endpoint = strings.TrimSuffix(s.url, "/sse") + string(first.Data)
+	return v
+}
+
+// post posts a message, and returns the status.
+func (v *visitor) post(body string, lines ...string) int {
+	v.t.Helper()
+	return v.do(v.ctx, "POST", v.endpoint, body, lines...).StatusCode
+}
+
+const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+
+// Guarantees: G-0034.6
+func TestSessionsCannotBeGuessed(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	a, b := s.visit(), s.visit()
+	_, id, _ := strings.Cut(a.endpoint, "/sse?sessionId=")
+	if len(id) < 26 || a.endpoint == b.endpoint { // of 5 bits each
+		t.Errorf("%s, %s", a.endpoint, b.endpoint)
+	}
+	for endpoint, want := range map[string]int{
+		s.url:                            400,
+		s.url + "?sessionId=":            400,
+		s.url + "?sessionId=" + id[1:]:   404,
+		s.url + "?sessionId=" + id + "x": 404,
+	} {
+		if got := s.do(s.ctx, "POST", endpoint, ping).StatusCode; got != want {
+			t.Errorf("%s: %d, want %d", endpoint, got, want)
+		}
+	}
+}
+
+// Guarantees: G-0034.6
+func TestSessionBelongsToItsIdentity(t *testing.T) {
+	s := newSite(t, HandlerOptions{Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
+	v := s.visit("X-User: ada")
+	link, r := s.session(0)
+	link.Grant(transport.Main, 1)
+	if got := v.post(ping, "X-User: eve"); got != 403 {
+		t.Errorf("eve: %d", got)
+	}
+	if got := v.post(ping, "X-User: ada"); got != 202 {
+		t.Errorf("ada: %d", got)
+	}
+	if len(r.frames) != 1 || r.frames[0].Origin.Identity != "ada" || r.frames[0].Origin.Header("x-user") != "ada" {
+		t.Errorf("%+v", r.frames)
+	}
+}
+
+// What a page of another site, or a rebound name, has a browser send reaches nobody.
+//
+// Guarantees: G-0034.6
+func TestForeignRequestsAreRefused(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxBody: 100})
+	v := s.visit()
+	large := ping + strings.Repeat(" ", 100)
+	for name, test := range map[string]struct {
+		method string
+		body   string
+		line   string
+		want   int
+	}{
+		"a page":          {"POST", ping, "Origin: http://evil.example", 403},
+		"a rebound name":  {"POST", ping, "Host: evil.example", 403},
+		"a form":          {"POST", ping, "Content-Type: text/plain", 415},
+		"a packed body":   {"POST", ping, "Content-Encoding: gzip", 415},
+		"no body":         {"POST", "", "X-A: b", 400},
+		"a large body":    {"POST", large, "X-A: b", 413},
+		"another method":  {"DELETE", "", "X-A: b", 405},
+		"a stream, asked": {"GET", "", "Origin: http://evil.example", 403},
+		"a GET with body": {"GET", ping, "X-A: b", 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := s.do(s.ctx, test.method, v.endpoint, test.body, test.line).StatusCode; got != test.want {
+				t.Errorf("%d, want %d", got, test.want)
+			}
+		})
+	}
+	if got := s.do(s.ctx, "POST", v.endpoint, "", "Transfer-Encoding: chunked").StatusCode; got != 400 {
+		t.Errorf("no body of unknown length: %d", got)
+	}
+	link, r := s.session(0)
+	link.Grant(transport.Main, 1)
+	if got := v.post(ping); got != 202 || len(r.frames) != 1 {
+		t.Errorf("afterwards: %d, received %d", got, len(r.frames))
+	}
+}
+
+// A body of unknown length is bounded as well.
+//
+// Guarantees: G-0034.7
+func TestBodyWithoutALength(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxBody: 1000})
+	v := s.visit()
+	link, r := s.session(0)
+	link.Grant(transport.Main, 2)
+	for size, want := range map[int]int{1000: 202, 1001: 413} {
+		body := struct{ io.Reader }{strings.NewReader(strings.Repeat(" ", size))}
+		request, err := http.NewRequestWithContext(s.ctx, "POST", v.endpoint, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", typeJSON)
+		response, err := http.DefaultTransport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%d bytes: %d", size, response.StatusCode)
+		}
+	}
+	if len(r.frames) != 1 {
+		t.Errorf("received %d", len(r.frames))
+	}
+}
+
+// Guarantees: G-0034.7
+func TestInitializeIsBounded(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	v := s.visit()
+	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pad":"` + strings.Repeat("x", maxInitialize) + `"}}`
+	if got := v.post(body); got != 413 {
+		t.Errorf("%d", got)
+	}
+}
+
+// Guarantees: G-0034.7
+func TestSessionsAreBounded(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxSessions: 2})
+	a := s.visit()
+	s.visit()
+	if got := s.do(s.ctx, "GET", s.url, "").StatusCode; got != 503 {
+		t.Errorf("the third: %d", got)
+	}
+	a.leave()
+	_, r := s.session(0)
+	if loss := r.awaitLoss(t); !errors.Is(loss.Reason, transport.ErrPeerClosed) {
+		t.Errorf("lost: %v", loss.Reason)
+	}
+	s.visit()
+}
+
+// A POST waits for credit, and one that its client gives up is not delivered.
+//
+// Guarantees: G-0034.5
+func TestPostWaitsForCredit(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	v := s.visit()
+	link, r := s.session(0)
+	ctx, cancel := context.WithCancel(s.ctx)
+	request, err := http.NewRequestWithContext(ctx, "POST", v.endpoint, strings.NewReader(`{"jsonrpc":"2.0","method":"given up"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", typeJSON)
+	given := make(chan error, 1)
+	go func() {
+		_, err := http.DefaultTransport.RoundTrip(request) //nolint:bodyclose // it fails
+		given <- err
+	}()
+	serverLink := link.(*serverLink)
+	for len(serverLink.turn) == 0 {
+		if runtime.Gosched(); s.ctx.Err() != nil {
+			t.Fatal("the POST did not come")
+		}
+	}
+	cancel()
+	if err := <-given; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	for len(serverLink.turn) > 0 {
+		if runtime.Gosched(); s.ctx.Err() != nil {
+			t.Fatal("the turn was kept")
+		}
+	}
+	link.Grant(transport.Main, 1)
+	if got := v.post(ping); got != 202 {
+		t.Fatal(got)
+	}
+	if len(r.frames) != 1 || string(r.frames[0].Frame) != ping {
+		t.Errorf("%+v", r.frames)
+	}
+}
+
+// A quiet stream is kept open by comments.
+func TestKeepAlive(t *testing.T) {
+	s := newSite(t, HandlerOptions{KeepAlive: time.Millisecond})
+	response := s.do(s.ctx, "GET", s.url, "")
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		if lines.Text() == ":" {
+			return
+		}
+	}
+	t.Error(lines.Err())
+}
+
+// A client that reads nothing holds Close up for no longer than the grace, and what
+// was not written is unsent.
+//
+// Guarantees: G-0034.8
+func TestCloseWhileTheClientReadsNothing(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	s.visit()
+	link, r := s.session(0)
+	for tag := transport.Tag(1); ; tag++ {
+		o := transport.Outbound{Tag: tag, Frame: fmt.Appendf(nil, `{"pad":"%s"}`, strings.Repeat("x", 1<<20))}
+		if err := link.Send(o); err != nil {
+			break
+		}
+	}
+	if err := s.handler.Close(10 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if loss := r.awaitLoss(t); loss.Reason != transport.ErrClosed || len(loss.Unsent) == 0 {
+		t.Errorf("%v, %d unsent", loss.Reason, len(loss.Unsent))
+	}
+	if got := s.do(s.ctx, "GET", s.url, "").StatusCode; got != 503 {
+		t.Errorf("after Close: %d", got)
+	}
+}
+
+// Close does not wait for a body that does not arrive.
+//
+// Guarantees: G-0034.8
+func TestCloseWhileABodyArrives(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	v := s.visit()
+	body, more := io.Pipe()
+	request, err := http.NewRequestWithContext(s.ctx, "POST", v.endpoint, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", typeJSON)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if response, err := http.DefaultTransport.RoundTrip(request); err == nil {
+			response.Body.Close()
+		}
+	}()
+	if _, err := io.WriteString(more, ping); err != nil {
+		t.Fatal(err)
+	}
+	link, _ := s.session(0)
+	for len(link.(*serverLink).turn) == 0 {
+		if runtime.Gosched(); s.ctx.Err() != nil {
+			t.Fatal("the POST did not come")
+		}
+	}
+	if err := s.handler.Close(time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	more.Close()
+	<-done
+}
+
+// A handler below a prefix, and one behind a proxy, name the address that their
+// clients can reach.
+func TestEndpointOption(t *testing.T) {
+	for endpoint, want := range map[string]string{"": "/api/sse?sessionId=", "/public/m": "/public/m?sessionId=", "/m?v=1": "/m?v=1&sessionId="} {
+		h := NewHandler(acceptFunc(func(link transport.Link) { link.Bind(nobody{}) }), HandlerOptions{Endpoint: endpoint})
+		server := httptest.NewServer(http.StripPrefix("/api", h))
+		response, err := http.Get(server.URL + "/api/sse?key=secret")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := eventstream.NewReader(response.Body, 1000).Next()
+		if err != nil || !strings.HasPrefix(string(first.Data), want) {
+			t.Errorf("%q: %s, %v", endpoint, first.Data, err)
+		}
+		response.Body.Close()
+		if err := h.Close(0); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	}
+}
+
+// An acceptor that takes no link is busy or shutting down.
+func TestAcceptorThatRefuses(t *testing.T) {
+	for name, accept := range map[string]acceptFunc{
+		"binds nothing": func(transport.Link) {},
+		"closes": func(link transport.Link) {
+			link.Bind(nobody{})
+			go link.Close(0)
+			<-link.(*serverLink).closing
+		},
+	} {
+		h := NewHandler(accept, HandlerOptions{})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/sse", nil))
+		if w.Code != 503 || len(h.sessions) > 0 {
+			t.Errorf("%s: %d, %d sessions", name, w.Code, len(h.sessions))
+		}
+	}
+}
