@@ -1,0 +1,160 @@
+package transcript
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A Kind says what an Entry reports.
+type Kind uint8
+
+// The kinds of entries, as the methods of transport.Link and transport.Receiver
+// say them.
+const (
+	Opened       Kind = iota // a link was opened
+	Sent                     // a frame is about to be sent
+	Refused                  // the link did not accept the frame of the last Sent of its goroutine
+	Failed                   // a frame that was accepted did not go out
+	Received                 // a frame came in
+	Skipped                  // a frame came in and was refused by the link
+	StreamOpened             // a stream other than Main began
+	StreamLost               // a stream is over or broken off
+	Ended                    // the peer sends nothing more
+	Lost                     // the link is over
+)
+
+var kinds = [...]string{"opened", "sent", "refused", "failed", "received", "skipped", "stream opened", "stream lost", "ended", "lost"}
+
+func (k Kind) String() string { return kinds[k] }
+
+// An Entry is one frame, or one event, of a link.
+type Entry struct {
+	Kind   Kind
+	Link   int // counted from 1, in the order in which the links were opened
+	Stream transport.Stream
+	Frame  []byte          // of Sent, Refused and Received; not to be kept or changed by who observes
+	Err    error           // why; nil for frames and for Opened, StreamOpened and Ended
+	Unsent []transport.Tag // of Failed and Lost: the frames that surely never left
+	Tag    transport.Tag   // of Sent and Refused
+}
+
+// Tap returns a transport that passes everything on to inner and reports to observe
+// what passes: a frame that is sent before the link may deliver it, everything else
+// before the receiver gets it. The entries of one stream and direction come in
+// order. Otherwise observe may be called from several goroutines at once. It must
+// not call the link, and the link waits for it.
+func Tap(inner transport.Transport, observe func(Entry)) transport.Transport {
+	return &tap{inner: inner, observe: observe}
+}
+
+type tap struct {
+	inner   transport.Transport
+	observe func(Entry)
+	links   atomic.Int64
+}
+
+func (t *tap) Open(ctx context.Context) (transport.Link, error) {
+	link, err := t.inner.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return TapLink(link, int(t.links.Add(1)), t.observe), nil
+}
+
+// Check implements transport.Checked.
+func (t *tap) Check() error {
+	if checked, ok := t.inner.(transport.Checked); ok {
+		return checked.Check()
+	}
+	return nil
+}
+
+// MirrorsArguments implements transport.Mirror.
+func (t *tap) MirrorsArguments() bool {
+	mirror, ok := t.inner.(transport.Mirror)
+	return ok && mirror.MirrorsArguments()
+}
+
+// TapLink is Tap for one link, an acceptor's for instance, whose entries carry the
+// given number.
+func TapLink(inner transport.Link, number int, observe func(Entry)) transport.Link {
+	observe(Entry{Kind: Opened, Link: number})
+	return &tapped{Link: inner, number: number, observe: observe}
+}
+
+// A tapped link stands between a link and who uses it.
+type tapped struct {
+	transport.Link
+	number   int
+	observe  func(Entry)
+	receiver transport.Receiver
+}
+
+func (l *tapped) Bind(r transport.Receiver) {
+	l.receiver = r
+	l.Link.Bind((*receiving)(l))
+}
+
+func (l *tapped) Send(o transport.Outbound) error {
+	e := Entry{Kind: Sent, Link: l.number, Stream: o.Stream, Tag: o.Tag, Frame: o.Frame}
+	l.observe(e)
+	err := l.Link.Send(o)
+	if err != nil { // the frame is still the caller's
+		e.Kind, e.Err = Refused, err
+		l.observe(e)
+	}
+	return err
+}
+
+// Heard implements transport.Hearing.
+func (l *tapped) Heard() (bytes uint64, ok bool) {
+	if hearing, ok := l.Link.(transport.Hearing); ok {
+		return hearing.Heard()
+	}
+	return 0, false
+}
+
+// receiving is a tapped link as the receiver of the link behind it.
+type receiving tapped
+
+func (l *receiving) Receive(in transport.Inbound) {
+	e := Entry{Kind: Received, Link: l.number, Stream: in.Stream, Frame: in.Frame, Err: in.Err}
+	if in.Err != nil {
+		e.Kind = Skipped
+	}
+	l.observe(e)
+	l.receiver.Receive(in)
+}
+
+func (l *receiving) StreamOpened(s transport.Stream, tag transport.Tag) {
+	l.observe(Entry{Kind: StreamOpened, Link: l.number, Stream: s, Tag: tag})
+	l.receiver.StreamOpened(s, tag)
+}
+
+func (l *receiving) StreamLost(loss transport.StreamLoss) {
+	l.observe(Entry{Kind: StreamLost, Link: l.number, Stream: loss.Stream, Err: loss.Reason})
+	l.receiver.StreamLost(loss)
+}
+
+func (l *receiving) Writable() { l.receiver.Writable() }
+
+func (l *receiving) Failed(f transport.Failure) {
+	e := Entry{Kind: Failed, Link: l.number, Tag: f.Tag, Err: f.Err}
+	if f.Unsent {
+		e.Unsent = []transport.Tag{f.Tag}
+	}
+	l.observe(e)
+	l.receiver.Failed(f)
+}
+
+func (l *receiving) Ended() {
+	l.observe(Entry{Kind: Ended, Link: l.number})
+	l.receiver.Ended()
+}
+
+func (l *receiving) Lost(loss transport.Loss) {
+	l.observe(Entry{Kind: Lost, Link: l.number, Err: loss.Reason, Unsent: loss.Unsent})
+	l.receiver.Lost(loss)
+}
