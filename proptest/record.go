@@ -80,14 +80,12 @@ func (l *record) settle(params, result string, err error) {
 // outside observes what passes between the Conn and the faults.
 type outside struct{ *record }
 
-func (l outside) opened() (number int) {
-	l.note(func() { l.links++; number = l.links })
-	return number
-}
+func (l outside) opened() { l.note(func() { l.links++ }) }
 
-func (l outside) sent(_ int, m *jsonrpc.Message) (undo func()) {
-	return l.count(m, func(a *account) *int { return &a.accepted })
-}
+func (l outside) sent(_ int, m *jsonrpc.Message)    { l.count(m, 1, accepted) }
+func (l outside) refused(_ int, m *jsonrpc.Message) { l.count(m, -1, accepted) }
+
+func accepted(a *account) *int { return &a.accepted }
 
 func (l outside) received(m *jsonrpc.Message, err error) {
 	l.note(func() {
@@ -107,23 +105,21 @@ func (outside) notSent(int, ...transport.Tag) {}
 // inside observes what passes between the faults and the transport.
 type inside struct{ *record }
 
-func (inside) opened() int { return 0 }
+func (inside) opened() {}
 
-func (l inside) sent(_ int, m *jsonrpc.Message) (undo func()) {
-	return l.count(m, func(a *account) *int { return &a.handed })
-}
+func (l inside) sent(_ int, m *jsonrpc.Message)    { l.count(m, 1, handed) }
+func (l inside) refused(_ int, m *jsonrpc.Message) { l.count(m, -1, handed) }
+
+func handed(a *account) *int { return &a.handed }
 
 func (inside) received(*jsonrpc.Message, error) {}
 func (inside) notSent(int, ...transport.Tag)    {}
 
 // count counts a request of a caller's on its way.
-func (l *record) count(m *jsonrpc.Message, of func(*account) *int) (undo func()) {
-	if m.Kind != jsonrpc.KindRequest || m.Method != method {
-		return func() {}
+func (l *record) count(m *jsonrpc.Message, by int, of func(*account) *int) {
+	if m.Kind == jsonrpc.KindRequest && m.Method == method {
+		l.note(func() { *of(l.of(string(m.Params))) += by })
 	}
-	params := string(m.Params)
-	l.note(func() { *of(l.of(params))++ })
-	return func() { l.note(func() { *of(l.of(params))-- }) }
 }
 
 // executing is the peer's handler. One request in eight takes its time.

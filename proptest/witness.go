@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/fault"
+	"github.com/bowline-mcp/bowline/transport/transcript"
 )
 
 // A witness writes down what passes. One stands between the Conn and the faults,
@@ -48,13 +49,12 @@ func newWitness() *witness {
 	}
 }
 
-func (w *witness) opened() (number int) {
+func (w *witness) opened() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.links++; w.links == 2 {
 		close(w.reopened)
 	}
-	return w.links
 }
 
 // passages lists where the request with these params was accepted and not said
@@ -106,43 +106,45 @@ func (w *witness) passed() frames {
 	return w.frames
 }
 
-func (w *witness) sent(link int, m *jsonrpc.Message) (undo func()) {
+func (w *witness) sent(link int, m *jsonrpc.Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.frames[fault.Outbound]++
+	if m.Kind == jsonrpc.KindRequest {
+		w.requests = append(w.requests, sightingOf(link, m))
+	}
+	if id, ok := cancelledBy(m); ok {
+		w.cancelled[id]++
+	}
+}
+
+func (w *witness) refused(link int, m *jsonrpc.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if id, ok := cancelledBy(m); ok {
+		w.cancelled[id]--
+	}
+	if m.Kind != jsonrpc.KindRequest {
+		return
+	}
+	if i := slices.Index(w.requests, sightingOf(link, m)); i >= 0 {
+		w.requests = slices.Delete(w.requests, i, i+1)
+	}
+}
+
+func sightingOf(link int, m *jsonrpc.Message) sighting {
 	id, _ := m.ID.Int64()
-	switch {
-	case m.Kind == jsonrpc.KindRequest:
-		s := sighting{passage{link, id}, m.Method, string(m.Params)}
-		w.requests = append(w.requests, s)
-		return func() { w.forget(s) }
-	case m.Method == cancelMethod:
-		var params struct {
-			ID int64 `json:"id"`
-		}
-		if json.Unmarshal(m.Params, &params) == nil {
-			w.cancelled[params.ID]++
-			return func() { w.uncancel(params.ID) }
-		}
-	}
-	return func() {}
+	return sighting{passage{link, id}, m.Method, string(m.Params)}
 }
 
-func (w *witness) forget(s sighting) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := len(w.requests) - 1; i >= 0; i-- {
-		if w.requests[i] == s {
-			w.requests = slices.Delete(w.requests, i, i+1)
-			return
-		}
+// cancelledBy returns the id of the request that a message announces to be
+// cancelled.
+func cancelledBy(m *jsonrpc.Message) (id int64, ok bool) {
+	var params struct {
+		ID int64 `json:"id"`
 	}
-}
-
-func (w *witness) uncancel(id int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cancelled[id]--
+	ok = m.Method == cancelMethod && json.Unmarshal(m.Params, &params) == nil
+	return params.ID, ok
 }
 
 func (w *witness) received(m *jsonrpc.Message, err error) {
@@ -173,12 +175,12 @@ func (w *witness) notSent(link int, tags ...transport.Tag) {
 // An observer is told what passes through a transport. Its methods may be
 // called from several goroutines at once.
 type observer interface {
-	// opened numbers a link, from 1.
-	opened() (number int)
+	opened()
 
-	// sent notes a message before the link may deliver it, and returns what
-	// takes that back, should the link not accept it.
-	sent(link int, m *jsonrpc.Message) (undo func())
+	// sent notes a message before the link may deliver it, and refused takes that
+	// back, should the link not accept it.
+	sent(link int, m *jsonrpc.Message)
+	refused(link int, m *jsonrpc.Message)
 
 	// received notes a frame before it is delivered; err is why it is no message.
 	received(m *jsonrpc.Message, err error)
@@ -189,12 +191,23 @@ type observer interface {
 
 // watch returns a transport that tells an observer what passes.
 func watch(inner transport.Transport, by observer) transport.Transport {
-	return opening(func(ctx context.Context) (transport.Link, error) {
-		link, err := inner.Open(ctx)
-		if err != nil {
-			return nil, err
+	return transcript.Tap(inner, func(e transcript.Entry) {
+		m, err := jsonrpc.Message{}, e.Err
+		if e.Kind == transcript.Sent || e.Kind == transcript.Refused || e.Kind == transcript.Received {
+			m, err = jsonrpc.Decode(e.Frame, jsonrpc.Limits{})
 		}
-		return &watched{Link: link, by: by, number: by.opened()}, nil
+		switch {
+		case e.Kind == transcript.Opened:
+			by.opened()
+		case e.Kind == transcript.Sent && err == nil:
+			by.sent(e.Link, &m)
+		case e.Kind == transcript.Refused && err == nil:
+			by.refused(e.Link, &m)
+		case e.Kind == transcript.Received || e.Kind == transcript.Skipped:
+			by.received(&m, err)
+		case len(e.Unsent) > 0:
+			by.notSent(e.Link, e.Unsent...)
+		}
 	})
 }
 
@@ -202,60 +215,3 @@ func watch(inner transport.Transport, by observer) transport.Transport {
 type opening func(context.Context) (transport.Link, error)
 
 func (o opening) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }
-
-// A watched link tells its observer what passes.
-type watched struct {
-	transport.Link
-	by       observer
-	number   int
-	receiver transport.Receiver
-}
-
-func (l *watched) Bind(r transport.Receiver) {
-	l.receiver = r
-	l.Link.Bind((*watching)(l))
-}
-
-func (l *watched) Send(o transport.Outbound) error {
-	m, decodeErr := jsonrpc.Decode(o.Frame, jsonrpc.Limits{}) // before the frame is the link's
-	undo := func() {}
-	if decodeErr == nil {
-		undo = l.by.sent(l.number, &m)
-	}
-	err := l.Link.Send(o)
-	if err != nil {
-		undo()
-	}
-	return err
-}
-
-// watching is a watched link as the receiver of the one behind it.
-type watching watched
-
-func (l *watching) Receive(in transport.Inbound) {
-	m, err := jsonrpc.Message{}, in.Err
-	if err == nil {
-		m, err = jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
-	}
-	l.by.received(&m, err)
-	l.receiver.Receive(in)
-}
-
-func (l *watching) Failed(f transport.Failure) {
-	if f.Unsent {
-		l.by.notSent(l.number, f.Tag)
-	}
-	l.receiver.Failed(f)
-}
-
-func (l *watching) Lost(loss transport.Loss) {
-	l.by.notSent(l.number, loss.Unsent...)
-	l.receiver.Lost(loss)
-}
-
-func (l *watching) StreamOpened(s transport.Stream, tag transport.Tag) {
-	l.receiver.StreamOpened(s, tag)
-}
-func (l *watching) StreamLost(loss transport.StreamLoss) { l.receiver.StreamLost(loss) }
-func (l *watching) Writable()                            { l.receiver.Writable() }
-func (l *watching) Ended()                               { l.receiver.Ended() }
