@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -35,12 +36,7 @@ func TestMethodsAreThoseOfThePublishedSchemas(t *testing.T) {
 func publishedMethods(t *testing.T, version string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	root := oracle(t, version).Schema()
-	definitions := root.Defs
-	if root.Definitions != nil {
-		definitions = root.Definitions
-	}
-	for name, definition := range definitions {
+	for name, definition := range specification.Of(version).Definitions() {
 		method := definition.Properties["method"]
 		if method == nil || method.Const == nil || (definition.Properties["jsonrpc"] == nil && protocol.IsModern(version)) {
 			continue

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -145,7 +146,7 @@ func minimalModernMessages(t *testing.T) map[string]any {
 
 func TestModernMessagesFitThePublishedSchemas(t *testing.T) {
 	for _, version := range protocol.ModernVersions() {
-		published := oracle(t, version)
+		published := specification.Of(version)
 		testsEveryMessage(t, published, version, fullModernMessages(t))
 		for _, all := range []map[string]any{fullModernMessages(t), minimalModernMessages(t)} {
 			for name, message := range all {
@@ -160,7 +161,7 @@ func TestModernMessagesFitThePublishedSchemas(t *testing.T) {
 
 // Without its context or stamp no message is modern: the oracle knows.
 func TestTheOracleRefusesLegacyMessages(t *testing.T) {
-	published := oracle(t, protocol.Latest)
+	published := specification.Of(protocol.Latest)
 	for definition, message := range map[string]any{
 		"DiscoverRequest":               request(protocol.MethodDiscover, protocol.DiscoverParams{}),
 		"DiscoverResult":                protocol.DiscoverResult{},

@@ -2,48 +2,19 @@ package protocol_test
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// oracle is the published schema of one revision, for an object that has a
-// message under the name of its definition.
-func oracle(t *testing.T, version string) *jsonschema.Resolved {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", "schema", version+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := new(jsonschema.Schema)
-	if err := json.Unmarshal(raw, root); err != nil {
-		t.Fatal(err)
-	}
-	place, definitions := "#/$defs/", root.Defs
-	if root.Definitions != nil {
-		place, definitions = "#/definitions/", root.Definitions
-	}
-	root.Properties = map[string]*jsonschema.Schema{}
-	for definition := range definitions {
-		root.Properties[definition] = &jsonschema.Schema{Ref: place + definition}
-	}
-	resolved, err := root.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resolved
-}
-
 // fits reports why a value does not fit a definition, or nil.
-func fits(t *testing.T, published *jsonschema.Resolved, definition string, value any) error {
+func fits(t *testing.T, published *specification.Revision, definition string, value any) error {
 	t.Helper()
-	if published.Schema().Properties[definition] == nil {
+	if published.Definitions()[definition] == nil {
 		t.Fatalf("%s is not defined", definition)
 	}
 	raw, err := protocol.Marshal(value)
@@ -54,7 +25,7 @@ func fits(t *testing.T, published *jsonschema.Resolved, definition string, value
 	if err := json.Unmarshal(raw, &instance); err != nil {
 		t.Fatal(err)
 	}
-	return published.Validate(map[string]any{definition: instance})
+	return published.Check(definition, instance)
 }
 
 func request(method string, params any) map[string]any {
@@ -263,7 +234,7 @@ func legacyTaskMessages(t *testing.T, all map[string]any) {
 
 func TestMessagesFitThePublishedSchemas(t *testing.T) {
 	for _, version := range protocol.LegacyVersions() {
-		published := oracle(t, version)
+		published := specification.Of(version)
 		all := legacyMessages(t, version)
 		for name, message := range all {
 			definition, _, _ := strings.Cut(name, " ")
@@ -277,7 +248,7 @@ func TestMessagesFitThePublishedSchemas(t *testing.T) {
 
 // testsEveryMessage fails unless there is a message for each request,
 // notification and result that a revision defines.
-func testsEveryMessage(t *testing.T, published *jsonschema.Resolved, version string, all map[string]any) {
+func testsEveryMessage(t *testing.T, published *specification.Revision, version string, all map[string]any) {
 	t.Helper()
 	tested := map[string]bool{}
 	for name := range all {
@@ -286,7 +257,7 @@ func testsEveryMessage(t *testing.T, published *jsonschema.Resolved, version str
 	}
 	general := regexp.MustCompile(`^(JSONRPC.*|Client.*|Server.*|Paginated.*|Cacheable.*|Input.*|Request|Notification|Result)$`)
 	message := regexp.MustCompile(`(Request|Notification|Result)$`)
-	for definition := range published.Schema().Properties {
+	for definition := range published.Definitions() {
 		if message.MatchString(definition) && !general.MatchString(definition) && !tested[definition] {
 			t.Errorf("%s: no test sends a %s", version, definition)
 		}
@@ -296,7 +267,7 @@ func testsEveryMessage(t *testing.T, published *jsonschema.Resolved, version str
 // The oracle refuses what does not fit: a test that cannot fail proves nothing.
 func TestTheOracleRefuses(t *testing.T) {
 	for _, version := range protocol.Versions() {
-		if fits(t, oracle(t, version), "CallToolResult", map[string]any{"content": "text"}) == nil {
+		if fits(t, specification.Of(version), "CallToolResult", map[string]any{"content": "text"}) == nil {
 			t.Errorf("%s: content that is a string was accepted", version)
 		}
 	}

@@ -1,0 +1,227 @@
+package specification
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/transcript"
+)
+
+// A Checker checks the messages that pass through a transport against the schema
+// of the revision in force. Its Observe is for transcript.Tap.
+type Checker struct {
+	Client      bool // the transport is the client's; false: it is the server's
+	Ours        bool // check what this end sends
+	Theirs      bool // check what the other end sends
+	OnViolation func(error)
+
+	mu    sync.Mutex
+	links map[int]*conversation
+}
+
+// A conversation is what has to be known of a link to judge its messages.
+type conversation struct {
+	version string // that initialize has negotiated
+	asked   map[question]request
+}
+
+// A question is a request that is not answered yet. A server over HTTP hears ids of
+// many clients on one link, each on a stream of its own.
+type question struct {
+	id       string
+	stream   transport.Stream
+	byClient bool
+}
+
+type request struct {
+	method, version string
+	task            bool // 2025-11-25: it asks for a task
+}
+
+// A message is any message.
+type message struct {
+	ID     any            `json:"id"`
+	Method string         `json:"method"`
+	Params map[string]any `json:"params"`
+	Result map[string]any `json:"result"`
+	Error  map[string]any `json:"error"`
+}
+
+// Observe checks the frame of an entry.
+func (c *Checker) Observe(e transcript.Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch e.Kind {
+	case transcript.Opened:
+		if c.links == nil {
+			c.links = make(map[int]*conversation)
+		}
+		c.links[e.Link] = &conversation{asked: make(map[question]request)}
+	case transcript.Lost:
+		delete(c.links, e.Link)
+	case transcript.Sent, transcript.Received:
+		link, sent := c.links[e.Link], e.Kind == transcript.Sent
+		if link == nil {
+			return
+		}
+		frames := []json.RawMessage{e.Frame}
+		_ = json.Unmarshal(e.Frame, &frames) // a batch
+		for _, frame := range frames {
+			err := link.check(e.Stream, frame, sent == c.Client, c.Client)
+			if err != nil && (sent && c.Ours || !sent && c.Theirs) {
+				c.OnViolation(fmt.Errorf("%w\n%.2000s", err, frame))
+			}
+		}
+	}
+}
+
+// check judges one message, and learns from it.
+func (c *conversation) check(stream transport.Stream, frame []byte, byClient, atClient bool) error {
+	if atClient {
+		stream = transport.Main // ids of one client, whatever stream an answer comes on
+	}
+	var m message
+	var whole map[string]any
+	if err := errors.Join(json.Unmarshal(frame, &whole), json.Unmarshal(frame, &m)); err != nil {
+		return err
+	}
+	id, hasID := whole["id"]
+	switch {
+	case m.Method != "" && hasID:
+		r := request{method: m.Method, version: c.versionOf(&m), task: m.Params["task"] != nil}
+		c.asked[question{idOf(id), stream, byClient}] = r
+		return checkRequest(r, whole, byClient)
+	case m.Method != "":
+		return checkNotification(c.versionOf(&m), m.Method, whole, byClient)
+	}
+	asked := question{idOf(id), stream, !byClient}
+	r, known := c.asked[asked]
+	delete(c.asked, asked)
+	switch {
+	case m.Error != nil && !known:
+		r.version = protocol.LatestLegacy
+		return checkError(r, &m, whole)
+	case m.Error != nil:
+		return checkError(r, &m, whole)
+	case !known:
+		return errors.New("specification: it answers no request")
+	}
+	if version, ok := m.Result["protocolVersion"].(string); ok && r.method == protocol.MethodInitialize && protocol.IsLegacy(version) {
+		c.version, r.version = version, version
+	}
+	return checkResult(r, m.Result)
+}
+
+func idOf(id any) string { return fmt.Sprintf("%T %v", id, id) }
+
+// versionOf returns the revision of a request or notification.
+func (c *conversation) versionOf(m *message) string {
+	meta, _ := m.Params["_meta"].(map[string]any)
+	stated, modern := meta[protocol.MetaProtocolVersion].(string)
+	_, listens := meta[protocol.MetaSubscriptionID]
+	asked, _ := m.Params["protocolVersion"].(string)
+	switch {
+	case modern && protocol.IsModern(stated):
+		return stated
+	case modern || listens:
+		return protocol.Latest
+	case m.Method == protocol.MethodInitialize && protocol.IsLegacy(asked):
+		return asked
+	case c.version != "":
+		return c.version
+	case strings.HasPrefix(m.Method, "notifications/") && m.Method != protocol.NotificationInitialized:
+		return protocol.Latest
+	default:
+		return protocol.LatestLegacy
+	}
+}
+
+// checkMethod fails if a revision does not have a method, or the other side sends
+// it. It reports whether the schema of the revision defines it.
+func checkMethod(version, method string, byClient bool) (defined bool, err error) {
+	info, known := protocol.MethodInfo(method)
+	sender := protocol.ByServer
+	if byClient {
+		sender = protocol.ByClient
+	}
+	switch {
+	case !known: // a method of the program's own
+		return false, nil
+	case !info.In(version):
+		return false, fmt.Errorf("specification: %s has no %s", version, method)
+	case info.Sender&sender == 0:
+		return false, fmt.Errorf("specification: %s comes from the wrong side", method)
+	}
+	return Of(version).methods[method] != "", nil
+}
+
+func checkRequest(r request, whole map[string]any, byClient bool) error {
+	defined, err := checkMethod(r.version, r.method, byClient)
+	switch {
+	case err != nil:
+		return err
+	case defined:
+		return Of(r.version).Check(Of(r.version).methods[r.method], whole)
+	default:
+		return Of(r.version).Check("JSONRPCRequest", whole)
+	}
+}
+
+func checkNotification(version, method string, whole map[string]any, byClient bool) error {
+	defined, err := checkMethod(version, method, byClient)
+	switch {
+	case err != nil:
+		return err
+	case defined:
+		return Of(version).Check(Of(version).methods[method], whole)
+	default:
+		return Of(version).Check("JSONRPCNotification", whole)
+	}
+}
+
+func checkResult(r request, result map[string]any) error {
+	of := Of(r.version)
+	definition := strings.TrimSuffix(of.methods[r.method], "Request") + "Result"
+	switch kind := result["resultType"]; {
+	case protocol.IsModern(r.version) && kind == protocol.ResultInputRequired:
+		return of.Check("InputRequiredResult", result)
+	case protocol.IsModern(r.version) && kind != protocol.ResultComplete:
+		definition = "Result" // of an extension
+	case r.task && result["task"] != nil:
+		definition = "CreateTaskResult"
+	case of.Definitions()[definition] == nil:
+		definition = "Result"
+	}
+	return of.Check(definition, result)
+}
+
+// errorsOf are the definitions of errors that say more than a code and a text.
+var errorsOf = map[string]map[float64]string{
+	protocol.Version20251125: {protocol.CodeURLElicitationRequired: "URLElicitationRequiredError"},
+	protocol.Version20260728: {
+		protocol.CodeHeaderMismatch:     "HeaderMismatchError",
+		protocol.CodeMissingCapability:  "MissingRequiredClientCapabilityError",
+		protocol.CodeUnsupportedVersion: "UnsupportedProtocolVersionError",
+	},
+}
+
+func checkError(r request, m *message, whole map[string]any) error {
+	of := Of(r.version)
+	if m.ID == nil { // JSON-RPC's answer to what has no id that can be read
+		delete(whole, "id")
+		of = Of(protocol.LatestLegacy) // which knows it
+	}
+	code, _ := m.Error["code"].(float64)
+	if definition, ok := errorsOf[r.version][code]; ok {
+		return of.Check(definition, whole)
+	}
+	if of.Definitions()["JSONRPCErrorResponse"] != nil {
+		return of.Check("JSONRPCErrorResponse", whole)
+	}
+	return of.Check("JSONRPCError", whole)
+}

@@ -1,0 +1,101 @@
+// Package specification has the published JSON schemas of the protocol's revisions,
+// and checks the messages of a conversation against them. It is for tests.
+//
+// The schemas in the folder schema are those of the MCP project, unchanged (MIT
+// licence, see schema/README.md).
+package specification
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+//go:embed schema/*.json
+var files embed.FS
+
+// A Revision is the schema of one revision of the protocol.
+type Revision struct {
+	Version  string
+	resolved *jsonschema.Resolved
+	methods  map[string]string // the definition of a request or notification, by its method
+}
+
+// Of returns the schema of a revision, which must be one of protocol.Versions.
+func Of(version string) *Revision {
+	revision := revisions[version]
+	if revision == nil {
+		panic(fmt.Sprintf("specification: %q is no revision", version))
+	}
+	return revision()
+}
+
+// revisions compiles each schema when it is needed first.
+var revisions = compileLater()
+
+func compileLater() map[string]func() *Revision {
+	all := make(map[string]func() *Revision)
+	for _, version := range protocol.Versions() {
+		all[version] = sync.OnceValue(func() *Revision { return compile(version) })
+	}
+	return all
+}
+
+// compile reads a schema, as one of an object that has a message under the name of
+// its definition. The files are part of the program, so that what is wrong with
+// them is the programmer's mistake.
+func compile(version string) *Revision {
+	raw, err := files.ReadFile("schema/" + version + ".json")
+	if err != nil {
+		panic(err)
+	}
+	root := new(jsonschema.Schema)
+	if err := json.Unmarshal(raw, root); err != nil {
+		panic(err)
+	}
+	place, definitions := "#/$defs/", root.Defs
+	if root.Definitions != nil {
+		place, definitions = "#/definitions/", root.Definitions
+	}
+	r := &Revision{Version: version, methods: make(map[string]string)}
+	root.Properties = make(map[string]*jsonschema.Schema)
+	for name, definition := range definitions {
+		root.Properties[name] = &jsonschema.Schema{Ref: place + name}
+		of := definition.Properties["method"]
+		if of == nil || of.Const == nil || strings.HasPrefix(name, "Client") || strings.HasPrefix(name, "Server") {
+			continue
+		}
+		r.methods[(*of.Const).(string)] = name
+	}
+	if r.resolved, err = root.Resolve(nil); err != nil {
+		panic(err)
+	}
+	r.methods[protocol.NotificationCancelled] = "CancelledNotification" // an alias in 2026-07-28
+	return r
+}
+
+// Definitions are what the schema defines, by name.
+func (r *Revision) Definitions() map[string]*jsonschema.Schema {
+	root := r.resolved.Schema()
+	if root.Definitions != nil {
+		return root.Definitions
+	}
+	return root.Defs
+}
+
+// Check reports why a value, as encoding/json decodes it, does not fit a
+// definition.
+func (r *Revision) Check(definition string, value any) error {
+	if r.Definitions()[definition] == nil {
+		return fmt.Errorf("specification: %s has no %s", r.Version, definition)
+	}
+	if err := r.resolved.Validate(map[string]any{definition: value}); err != nil {
+		return fmt.Errorf("specification: it is no %s of %s: %w", definition, r.Version, err)
+	}
+	return nil
+}
