@@ -36,6 +36,7 @@ var stack = []layer{
 const (
 	sinks    = "telemetry/..." // the package telemetry itself is in the stack
 	suites   = "proptest/..."
+	kit      = "mcptest/..."
 	tooling  = "internal/..." // except what is in the stack
 	commands = "cmd/..."
 	shown    = "examples/..."
@@ -84,7 +85,7 @@ func isSink(pkg string) bool { return pkg != "telemetry" && matches(sinks, pkg) 
 
 // placed reports whether a package stands in the stack or beside it.
 func placed(pkg string) bool {
-	return floor(pkg) >= 0 || isSink(pkg) || matches(suites, pkg) || isTooling(pkg)
+	return floor(pkg) >= 0 || isSink(pkg) || matches(suites, pkg) || matches(kit, pkg) || isTooling(pkg)
 }
 
 func isAgnostic(pkg string) bool { return anyMatches(agnostic, pkg) && !anyMatches(mcpAware, pkg) }
@@ -104,7 +105,9 @@ func forbidden(from, to string) string {
 	switch {
 	case matches(suites, to) && !matches(suites, from):
 		return "property suites are for tests; a program must not carry them"
-	case isTooling(to) && !isTooling(from) && !matches(commands, from):
+	case matches(kit, to) && !matches(kit, from):
+		return "the test kit is for tests; a program must not carry it"
+	case isTooling(to) && !isTooling(from) && !matches(commands, from) && !matches(kit, from):
 		return "tooling is for tests and commands, not for a library"
 	case isTooling(from):
 		return ""
@@ -116,7 +119,7 @@ func forbidden(from, to string) string {
 		return "every user would compile the sink's library"
 	case matches(suites, from) && low > floor("supervisor"):
 		return "the suites check runtimes, so they reach up to supervisor and no further"
-	case matches(suites, from):
+	case matches(suites, from), matches(kit, from):
 		return ""
 	case high < 0:
 		return "" // the rule place reports it

@@ -1,10 +1,12 @@
 package fault
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -74,6 +76,33 @@ func ExpectFrame(frame string) Step {
 	}}
 }
 
+// ExpectMessage waits for a frame that is the same JSON value as message.
+func ExpectMessage(message string) Step {
+	return Step{"expect " + message, func(ctx context.Context, p *peer) error {
+		if err := p.receive(ctx); err != nil {
+			return err
+		}
+		if !sameJSON(p.frame, []byte(message)) {
+			return fmt.Errorf("got %s", p.frame)
+		}
+		return nil
+	}}
+}
+
+// sameJSON reports whether two texts are the same JSON value: the order of members
+// and white space do not count.
+func sameJSON(a, b []byte) bool {
+	var values [2]any
+	for i, text := range [][]byte{a, b} {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		if d.Decode(&values[i]) != nil || d.More() {
+			return bytes.Equal(a, b)
+		}
+	}
+	return reflect.DeepEqual(values[0], values[1])
+}
+
 // Answer sends a result, any JSON text, for the last request that was expected.
 func Answer(result string) Step {
 	return Step{"answer " + result, func(ctx context.Context, p *peer) error {
@@ -131,6 +160,24 @@ func AwaitLoss() Step {
 	}}
 }
 
+// ExpectLoss waits until the other side has closed the link, and fails if a frame
+// comes first.
+func ExpectLoss() Step {
+	return Step{"expect loss", func(ctx context.Context, p *peer) error {
+		switch err := p.receive(ctx); {
+		case err == nil:
+			return fmt.Errorf("got %s", p.frame)
+		case errors.Is(err, errLost):
+			return nil
+		default:
+			return err
+		}
+	}}
+}
+
+// errLost says that the link was lost while the peer waited.
+var errLost = errors.New("the link was lost")
+
 // A peer is the receiver of the link that a script serves.
 type peer struct {
 	link     transport.Link
@@ -144,21 +191,28 @@ type peer struct {
 	request jsonrpc.Message // the last request expected
 }
 
-// next receives one frame, for one credit.
+// next receives one frame, for one credit, and decodes it.
 func (p *peer) next(ctx context.Context) (jsonrpc.Message, error) {
+	if err := p.receive(ctx); err != nil {
+		return jsonrpc.Message{}, err
+	}
+	return jsonrpc.Decode(p.frame, jsonrpc.Limits{})
+}
+
+func (p *peer) receive(ctx context.Context) error {
 	p.link.Grant(transport.Main, 1)
 	select {
 	case p.frame = <-p.frames:
-		return jsonrpc.Decode(p.frame, jsonrpc.Limits{})
+		return nil
 	default:
 	}
 	select {
 	case p.frame = <-p.frames:
-		return jsonrpc.Decode(p.frame, jsonrpc.Limits{})
+		return nil
 	case <-p.lost:
-		return jsonrpc.Message{}, fmt.Errorf("the link was lost: %w", p.reason)
+		return fmt.Errorf("%w: %w", errLost, p.reason)
 	case <-ctx.Done():
-		return jsonrpc.Message{}, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 }
 
@@ -172,7 +226,7 @@ func (p *peer) send(ctx context.Context, frame []byte) error {
 		select {
 		case <-p.writable:
 		case <-p.lost:
-			return fmt.Errorf("the link was lost: %w", p.reason)
+			return fmt.Errorf("%w: %w", errLost, p.reason)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -1,0 +1,165 @@
+package mcptest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+	"github.com/bowline-mcp/bowline/transport/transcript"
+)
+
+// updateVariable makes Record write its file.
+const updateVariable = "MCPTEST_UPDATE"
+
+// Record returns a transport that passes everything on to inner, and compares the
+// transcript with the file golden when the test is over. A difference fails the
+// test. To write the file, run the test with MCPTEST_UPDATE=1 in the environment.
+//
+// Members of objects are ordered by name, and what differs from run to run is
+// replaced: the states of calls that ask by state-1, state-2, the ids of tasks by
+// task-1, and their times by 2000-01-01T00:00:00Z. Calls that run at the same time
+// may be recorded in another order each time.
+func Record(t testing.TB, inner transport.Transport, golden string) transport.Transport {
+	t.Helper()
+	var text bytes.Buffer
+	w := transcript.NewWriter(&text, transcript.Options{Rewrite: new(masks).rewrite})
+	t.Cleanup(func() {
+		if os.Getenv(updateVariable) != "" {
+			if err := os.WriteFile(golden, text.Bytes(), 0o644); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Errorf("mcptest: %v; run the test with %s=1 to write it", err, updateVariable)
+			return
+		}
+		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text.String(), "\n")); diff != "" {
+			t.Errorf("mcptest: the conversation is not that of %s; if it should be, run the test with %s=1:\n%s", golden, updateVariable, diff)
+		}
+	})
+	return transcript.Tap(inner, w.Observe)
+}
+
+// masks replace what differs from run to run.
+type masks struct{ names map[string]string }
+
+var masked = regexp.MustCompile(`"(requestState|taskId|createdAt|lastUpdatedAt)"\s*:\s*"((?:[^"\\]|\\.)*)"`)
+
+// rewrite is called for one frame at a time.
+func (m *masks) rewrite(frame []byte) []byte {
+	ordered := jsontext.Value(slices.Clone(frame))
+	if ordered.Format(jsontext.ReorderRawObjects(true)) == nil {
+		frame = ordered
+	}
+	return masked.ReplaceAllFunc(frame, func(member []byte) []byte {
+		parts := masked.FindSubmatch(member)
+		key, value := string(parts[1]), string(parts[2])
+		switch key {
+		case "createdAt", "lastUpdatedAt":
+			value = "2000-01-01T00:00:00Z"
+		case "taskId":
+			value = m.name("task", value)
+		default:
+			value = m.name("state", value)
+		}
+		return fmt.Appendf(nil, `"%s":"%s"`, key, value)
+	})
+}
+
+// name returns the same name for the same value.
+func (m *masks) name(kind, value string) string {
+	if m.names == nil {
+		m.names = make(map[string]string)
+	}
+	id := kind + " " + value
+	if m.names[id] == "" {
+		count := 1
+		for other := range m.names {
+			if strings.HasPrefix(other, kind+" ") {
+				count++
+			}
+		}
+		m.names[id] = fmt.Sprintf("%s-%d", kind, count)
+	}
+	return m.names[id]
+}
+
+// Script returns a transport whose links are served by a peer that plays a
+// transcript: it sends what was received, after it got what was sent, and ends a link
+// where its end was recorded. What the client sends has to be the same JSON, in the
+// same order. It fails the test if something else comes, and if the transcript was
+// not played to its end when the test is over.
+func Script(t testing.TB, file string) transport.Transport {
+	t.Helper()
+	text, err := os.Open(file)
+	if err != nil {
+		t.Fatalf("mcptest: %v", err)
+	}
+	defer text.Close()
+	entries, err := transcript.Read(text)
+	if err != nil {
+		t.Fatalf("mcptest: %s: %v", file, err)
+	}
+	scripts := stepsOf(entries)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var playing sync.WaitGroup
+	played := 0
+	t.Cleanup(func() {
+		cancel(errors.New("the test is over"))
+		playing.Wait()
+		if played < len(scripts) {
+			t.Errorf("mcptest: %s has %d connections, and %d came", file, len(scripts), played)
+		}
+	})
+	return inmem.New(func(link transport.Link) {
+		played++ // a client opens one at a time
+		number, script := played, fault.Script(nil)
+		if number <= len(scripts) {
+			script = scripts[number-1]
+		}
+		playing.Go(func() {
+			if err := script.Serve(ctx, link); err != nil {
+				t.Errorf("mcptest: %s, connection %d: %v", file, number, err)
+			}
+		})
+	}, inmem.Options{})
+}
+
+// stepsOf returns the script of each link.
+func stepsOf(entries []transcript.Entry) []fault.Script {
+	var all []fault.Script
+	for _, e := range entries {
+		for len(all) < e.Link {
+			all = append(all, nil)
+		}
+		script := &all[e.Link-1]
+		switch e.Kind {
+		case transcript.Sent:
+			*script = append(*script, fault.ExpectMessage(string(e.Frame)))
+		case transcript.Received:
+			*script = append(*script, fault.Say(string(e.Frame)))
+		case transcript.Lost, transcript.Ended:
+			end := fault.Lose()
+			if e.Err != nil && e.Err.Error() == transport.ErrClosed.Error() { // the client did
+				end = fault.ExpectLoss()
+			}
+			*script = append(*script, end)
+		}
+	}
+	return all
+}
