@@ -1,0 +1,76 @@
+// Fleet keeps sessions with several servers, by name.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// open starts a session with each server and waits for none of them: one that is away
+// does not hold up the others.
+func open(ctx context.Context, c *client.Client) error {
+	servers := map[string]transport.Transport{
+		"weather": &stdio.Command{Path: "weather"},
+		"tools":   &stdio.Command{Path: "bowline", Args: []string{"serve", "--stdio"}},
+		"search":  &streamable.Client{URL: "http://127.0.0.1:1/mcp"}, // nobody is there
+	}
+	for name, t := range servers {
+		if _, err := c.Start(ctx, name, t); err != nil {
+			return fmt.Errorf("start %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// list prints the tools of every server that is there, or comes soon.
+func list(ctx context.Context, c *client.Client) {
+	for session := range c.Sessions() { // in the order of their names
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		if err := session.AwaitReady(ctx); err != nil {
+			fmt.Printf("%s: %s\n", session.Name(), session.Status().State)
+			cancel()
+			continue
+		}
+		tools := 0
+		for _, err := range session.Tools(ctx) {
+			if err != nil {
+				fmt.Printf("%s: %v\n", session.Name(), err)
+				break
+			}
+			tools++
+		}
+		fmt.Printf("%s: %s, %d tools\n", session.Name(), session.Status().State, tools)
+		cancel()
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	c := client.New(protocol.Implementation{Name: "fleet", Version: "1.0"}, client.Options{})
+	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
+	if err := open(ctx, c); err != nil {
+		return err
+	}
+	list(ctx, c)
+	if session, found := c.Session("weather"); found {
+		answer, err := client.Call[map[string]any](ctx, session, "forecast", map[string]string{"city": "Rome"})
+		fmt.Println("Rome:", answer["sky"], err)
+	}
+	return nil
+}
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,74 @@
+// Survive is a client whose server crashes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+// report logs what happens to the session. A program may show it to its user, or read
+// its lists again after a Restored.
+func report(_ context.Context, s *client.Session, e client.Event) {
+	switch e := e.(type) {
+	case *client.Lost:
+		slog.Warn("lost", "server", s.Name(), "why", e.Reason)
+	case *client.Restored:
+		slog.Info("restored", "server", s.Name(), "away", e.Away.Round(time.Second))
+	}
+}
+
+// call shows the outcomes of a call that a program tells apart.
+func call(ctx context.Context, session *client.Session, tool string, arguments map[string]string) {
+	text, err := client.Call[string](ctx, session, tool, arguments)
+	var failed *client.ToolError
+	switch {
+	case err == nil:
+		fmt.Println(tool, "answered:", text)
+	case errors.As(err, &failed):
+		fmt.Println(tool, "ran and failed:", failed)
+	case client.NotExecuted(err):
+		fmt.Println(tool, "did not run, so calling again is safe:", err)
+	case errors.Is(err, client.ErrLost):
+		fmt.Println(tool, "may have run: the server was lost before it answered")
+	default:
+		fmt.Println(tool, "may have run:", err)
+	}
+}
+
+func run(ctx context.Context) error {
+	c := client.New(protocol.Implementation{Name: "survive", Version: "1.0"}, client.Options{
+		Calls: client.CallOptions{
+			WaitForReady: true,             // while the server is away, calls wait for it
+			Retries:      3,                // calls that were lost are made again, if that is safe
+			Timeout:      10 * time.Second, // of each attempt
+		},
+		OnEvent: report,
+	})
+	defer c.Close(context.WithoutCancel(ctx))
+
+	session, err := c.Connect(ctx, &stdio.Command{Path: "bowline", Args: []string{"serve", "--stdio"}})
+	if err != nil {
+		return err
+	}
+	call(ctx, session, "echo", map[string]string{"message": "before"})
+	call(ctx, session, "crash", nil)
+	call(ctx, session, "echo", map[string]string{"message": "after"})
+	call(ctx, session, "fail", map[string]string{"message": "on purpose"})
+	return nil
+}
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}

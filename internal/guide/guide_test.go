@@ -1,0 +1,134 @@
+//go:build unix
+
+package guide
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "copy the code anew into the pages of docs/guide")
+
+const root = "../.."
+
+// The test binary is also the command that waits for a server, see run.
+func TestMain(m *testing.M) {
+	if address := os.Getenv("GUIDE_WAIT_FOR"); address != "" {
+		for {
+			if c, err := net.Dial("tcp", address); err == nil {
+				c.Close()
+				os.Exit(0)
+			}
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func pages(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "docs", "guide", "*.md"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	return files
+}
+
+// TestCodeIsFresh compares the code on the pages with the programs. With -update it
+// rewrites the pages.
+func TestCodeIsFresh(t *testing.T) {
+	for _, file := range pages(t) {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh, err := Update(root, string(page))
+		switch {
+		case err != nil:
+			t.Errorf("%s: %v", file, err)
+		case fresh == string(page):
+		case *update:
+			if err := os.WriteFile(file, []byte(fresh), 0o600); err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Errorf("%s shows other code than its program has; go test ./internal/guide -update copies it", file)
+		}
+	}
+}
+
+// TestCommandsDoWhatThePagesSay runs the commands of every page in a shell, with the
+// programs of examples/guide and bowline in its path.
+func TestCommandsDoWhatThePagesSay(t *testing.T) {
+	programs := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "./cmd/bowline", "./examples/guide/...")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, file := range pages(t) {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, console := range Consoles(string(page)) {
+			t.Run(fmt.Sprintf("%s:%d", filepath.Base(file), console.Line), func(t *testing.T) {
+				t.Parallel()
+				run(t, programs, console)
+			})
+		}
+	}
+}
+
+// run runs one block. A page says port 8080; the test takes one that is free, and
+// waits until a server that was started in the background listens there.
+func run(t *testing.T, programs string, console Console) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	port := freePort(t)
+	var script strings.Builder
+	for line := range strings.Lines(strings.ReplaceAll(console.Commands, "8080", port)) {
+		script.WriteString(line)
+		if strings.Contains(line, " & ") {
+			fmt.Fprintf(&script, "GUIDE_WAIT_FOR=127.0.0.1:%s %s\n", port, os.Args[0])
+		}
+	}
+	shell := exec.CommandContext(ctx, "sh", "-e", "-c", script.String())
+	shell.Dir = t.TempDir()
+	shell.Env = append(os.Environ(), "PATH="+programs+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) }
+	shell.WaitDelay = 10 * time.Second
+	var out, errors bytes.Buffer
+	shell.Stdout, shell.Stderr = &out, &errors
+	err := shell.Run()
+	got := strings.ReplaceAll(out.String(), port, "8080")
+	if err != nil || !Matches(console.Output, got) {
+		t.Errorf("%v\nprinted\n%s\nthe page shows\n%s\nstandard error\n%s", err, got, console.Output, &errors)
+	}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
