@@ -25,9 +25,10 @@ type core struct {
 	place    place  // what the current incarnation has at the gate
 	linked   bool   // a link of this epoch is attached or being closed
 
-	initDue  instant    // when starting and initializing must be over
-	retryAt  instant    // when the next attempt is due
-	retryWhy ReasonKind // set: the next attempt is due, and waits until the old link is closed
+	initDue  instant       // when starting and initializing must be over
+	initTime time.Duration // how long they may take; doubled by each timeout, and Options.InitTimeout again once ready
+	retryAt  instant       // when the next attempt is due
+	retryWhy ReasonKind    // set: the next attempt is due, and waits until the old link is closed
 	readyAt  instant
 	unproven int       // losses in a row, none after ProvenAfter
 	schedule *schedule // of the backoff; nil until a link is lost, and after ProvenAfter
@@ -49,7 +50,7 @@ type core struct {
 	liveness   liveness
 	counted    bool // the present link counts the bytes it receives
 
-	malformedRun int // malformed frames in a row
+	malformed malformedRun
 
 	out []effect
 }
@@ -62,7 +63,7 @@ const (
 )
 
 func newCore(r role, m machines, o *Options, d Dialect) *core {
-	c := &core{options: o, dialect: d, final: o.Final, role: r, machines: m}
+	c := &core{options: o, dialect: d, final: o.Final, role: r, machines: m, initTime: o.InitTimeout}
 	if c.current = Starting; r == acceptor {
 		c.current = Initializing
 	}
@@ -168,7 +169,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 		panic(fmt.Sprintf("conn: unhandled event %d", ev.kind))
 	}
 	if ev.frames > 0 && ev.kind != malformed {
-		c.malformedRun = 0
+		c.malformed = malformedRun{}
 	}
 	c.finishStream(now, ev.stream)
 }
@@ -246,7 +247,7 @@ func (c *core) livenessEvery() time.Duration {
 
 func (c *core) attach(link transport.Link) {
 	c.linked, c.closeDue = true, 0
-	c.malformedRun = 0
+	c.malformed = malformedRun{}
 	c.emit(effect{kind: bind, link: link, epoch: c.epoch})
 	c.emit(effect{kind: grant, stream: transport.Main, frames: c.options.Credit})
 }
@@ -254,7 +255,7 @@ func (c *core) attach(link transport.Link) {
 func (c *core) becomeReady(now instant, why Reason) {
 	if c.admit(handshaken, why) {
 		c.leaveGate()
-		c.initDue = 0
+		c.initDue, c.initTime = 0, c.options.InitTimeout
 		c.readyAt = now
 		c.liveness.begin(now, c.livenessEvery())
 	}
@@ -269,7 +270,9 @@ func (c *core) onTick(now instant, ev *event) {
 		c.retry(now, RetryDue)
 	}
 	if passed(now, c.initDue) {
-		c.lose(now, Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.options.InitTimeout)}, ev.random, 0, nil)
+		why := Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.initTime)}
+		c.initTime = max(min(2*c.initTime, longestInit), c.initTime)
+		c.lose(now, why, ev.random, 0, nil)
 	}
 	if c.draining && passed(now, c.drainDue) {
 		c.end(now, Reason{Drained, fmt.Errorf("cut short: %d calls of ours and %d of the peer's were unfinished, and %d messages unsent", c.pending.awaited(c.liveness.probe), c.incoming.len(), len(c.outbound.queue))})
@@ -282,6 +285,10 @@ func (c *core) onTick(now instant, ev *event) {
 	c.watchPeer(now, ev)
 	c.tombstones.sweep(now, c.options.TombstoneSweep)
 }
+
+// longestInit is how far timeouts extend the time of the next attempt. A peer that
+// installs itself first, as with npx, is slow and not dead.
+const longestInit = 2 * time.Minute
 
 func passed(now, deadline instant) bool { return deadline != 0 && deadline <= now }
 

@@ -72,6 +72,51 @@ func TestInitTimeoutCoversStartingAndInitializing(t *testing.T) {
 	}
 }
 
+// A peer that needs 70 s to begin is ready at the fourth attempt, and a later
+// loss finds the time as it was.
+//
+// Guarantees: G-0001.3, G-0001.17
+func TestInitTimeoutDoublesUntilReady(t *testing.T) {
+	d := drive(t, initiator, Options{})
+	d.start()
+	for _, want := range []time.Duration{10, 20, 40, 80, 120, 120} {
+		began := d.now
+		d.forget()
+		d.atDeadline()
+		d.wantState(Backoff)
+		if took := d.now - began; took != want*time.Second {
+			t.Fatalf("an attempt took %v, want %v s", took, want)
+		}
+		d.wake()
+	}
+	d.open()
+	d.handshaken()
+	d.lost()
+	d.gone()
+	d.wake()
+	if due := d.core.initDue - d.now; due != 10*time.Second {
+		t.Fatalf("after it was ready, an attempt may take %v", due)
+	}
+}
+
+// Only the timeout extends the time: a peer that refuses is not slow.
+//
+// Guarantees: G-0001.17
+func TestOnlyATimeoutExtendsTheNextAttempt(t *testing.T) {
+	d := drive(t, initiator, Options{InitTimeout: 3 * time.Minute})
+	d.start()
+	d.own(event{kind: openFailed, reason: Reason{Kind: OpenFailed}})
+	d.wake()
+	if due := d.core.initDue - d.now; due != 3*time.Minute {
+		t.Fatalf("after a refusal, an attempt may take %v", due)
+	}
+	d.atDeadline()
+	d.wake()
+	if due := d.core.initDue - d.now; due != 3*time.Minute {
+		t.Fatalf("beyond 2 min, an attempt may take %v", due)
+	}
+}
+
 // A link that arrives when its incarnation is over is closed, whatever the
 // state is by then.
 //

@@ -30,6 +30,7 @@ type event struct {
 	streaming bool // callMade: the request stays open until either side ends it
 	restarts  bool // callMade: progress restarts its timeout
 	frames    int  // credit used: 1, or 0 for all messages of a batch but the last
+	size      int  // malformed: bytes of the frame, 0 for all messages of a batch but the last
 	epoch     uint64
 	id        int64            // ours: callLeft, replied, progressed, streamOpened; tick: one for a probe, if it may be due
 	stream    transport.Stream // where it came in

@@ -157,9 +157,10 @@ func (w *scene) proven() instant {
 
 func (f *form) core(w *scene) {
 	c := w.core
-	f.byte(byte(c.place), c.state()[0], c.state()[1], byte(c.epoch), byte(min(c.unproven, crashLoop)), byte(c.malformedRun), byte(c.pending.lastID))
+	f.byte(byte(c.place), c.state()[0], c.state()[1], byte(c.epoch), byte(min(c.unproven, crashLoop)), byte(c.malformed.frames), byte(c.pending.lastID))
 	f.flags(c.linked, c.draining, c.ended, c.retryWhy != "", c.grace > c.options.StopGrace)
 	f.schedule(c.schedule)
+	f.byte(byte(c.initTime / c.options.InitTimeout))
 	for _, t := range [...]instant{c.initDue, c.retryAt, w.proven(), c.closeDue, c.drainDue, c.idleAt,
 		c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt} {
 		f.at(t)

@@ -174,14 +174,14 @@ func TestAnswerOfAnOldIncarnationIsNotSent(t *testing.T) {
 }
 
 // Guarantees: G-0001.12
-func TestHundredMalformedFramesLoseTheLink(t *testing.T) {
-	bad := event{kind: malformed, frames: 1, err: errors.New("bad")}
+func TestTenThousandMalformedFramesLoseTheLink(t *testing.T) {
+	bad := event{kind: malformed, frames: 1, size: 100, err: errors.New("bad")}
 	d := driveReady(t, Options{})
-	for range 99 {
+	for range 9999 {
 		d.own(bad)
 	}
 	d.own(event{kind: notified, frames: 1, incoming: &Incoming{}})
-	for range 99 {
+	for range 9999 {
 		d.own(bad)
 	}
 	d.wantState(Ready)
@@ -189,6 +189,23 @@ func TestHundredMalformedFramesLoseTheLink(t *testing.T) {
 	d.own(bad)
 	d.want(violation)
 	d.wantTransition(Backoff, Malformed)
+}
+
+// Guarantees: G-0001.12
+func TestSixteenMebibytesOfMalformedFramesLoseTheLink(t *testing.T) {
+	bad := event{kind: malformed, frames: 1, size: 4 << 20, err: errors.New("bad")}
+	d := driveReady(t, Options{})
+	for range 3 {
+		d.own(bad)
+	}
+	d.own(event{kind: notified, frames: 1, incoming: &Incoming{}})
+	for range 3 {
+		d.own(bad)
+	}
+	d.own(event{kind: malformed, frames: 1, size: 4<<20 - 1, err: errors.New("bad")})
+	d.wantState(Ready)
+	d.own(event{kind: malformed, frames: 1, size: 1, err: errors.New("bad")})
+	d.wantState(Backoff)
 }
 
 func TestMalformedRequestIsAnswered(t *testing.T) {

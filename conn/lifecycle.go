@@ -116,9 +116,9 @@ func (c *core) onAdmitted(now instant) {
 	}
 }
 
-// open asks for the link. InitTimeout starts here.
+// open asks for the link. The time for that and the handshake starts here.
 func (c *core) open(now instant) {
-	c.initDue = now + c.options.InitTimeout
+	c.initDue = now + c.initTime
 	c.emit(effect{kind: openLink, epoch: c.epoch, reason: c.reason})
 }
 

@@ -187,7 +187,7 @@ type receiver struct {
 }
 
 func (r *receiver) Receive(in transport.Inbound) {
-	came := event{stream: in.Stream, last: in.Last, frames: 1}
+	came := event{stream: in.Stream, last: in.Last, frames: 1, size: len(in.Frame)}
 	switch {
 	case in.Err != nil:
 		r.malformed(came, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})

@@ -44,7 +44,8 @@ type Options struct {
 	RequestTimeout time.Duration
 
 	// InitTimeout bounds opening a link and its handshake together. Time spent
-	// waiting at a Gate does not count. Default: 10 s.
+	// waiting at a Gate does not count. Each time it expires, the next attempt has
+	// twice as long, up to 2 min, until the Conn is ready. Default: 10 s.
 	InitTimeout time.Duration
 
 	// BackoffMin is the delay before the first reconnection. Each further delay
@@ -117,8 +118,9 @@ type Options struct {
 	// size is always accepted. Default: 64 MiB.
 	MaxHeld int
 
-	// MaxMalformed is how many malformed frames in a row end the link.
-	// Default: 100.
+	// MaxMalformed is how many malformed frames in a row end the link: lines that
+	// a child prints on its standard output, for instance. Whatever it is, 16 MiB of
+	// them in a row end the link too. Default: 10,000.
 	MaxMalformed int
 }
 
@@ -139,7 +141,7 @@ func (o Options) withDefaults() Options {
 	o.MaxWaiting = positive(o.MaxWaiting, 1024)
 	o.MaxNotifications = positive(o.MaxNotifications, 1024)
 	o.MaxHeld = positive(o.MaxHeld, 64<<20)
-	o.MaxMalformed = positive(o.MaxMalformed, 100)
+	o.MaxMalformed = positive(o.MaxMalformed, 10_000)
 	if o.Dialect == nil {
 		o.Dialect = plain{}
 	}

@@ -31,12 +31,12 @@ const (
 	AuthRequired      ReasonKind = "auth required"      // the peer denied access (*transport.StatusError)
 	HandshakeFailed   ReasonKind = "handshake failed"   // the handshake returned an error
 	Incompatible      ReasonKind = "incompatible"       // peer and program share no protocol (ErrIncompatible)
-	InitTimedOut      ReasonKind = "init timed out"     // starting and initializing took longer than Options.InitTimeout
+	InitTimedOut      ReasonKind = "init timed out"     // starting and initializing took too long; see Options.InitTimeout
 	LinkBroken        ReasonKind = "link broken"        // the link ended
 	Exited            ReasonKind = "exited"             // the peer's process ended (*transport.ExitError)
 	StreamLost        ReasonKind = "stream lost"        // the stream that would carry the answer ended; the link did not
 	CrashLooping      ReasonKind = "crash-looping"      // three losses in a row, none after Options.ProvenAfter
-	Malformed         ReasonKind = "malformed"          // Options.MaxMalformed malformed frames in a row
+	Malformed         ReasonKind = "malformed"          // Options.MaxMalformed malformed frames in a row, or 16 MiB of them
 	Oversized         ReasonKind = "oversized"          // a frame was larger than allowed (*transport.OversizedError)
 	LivenessLost      ReasonKind = "liveness lost"      // the peer was silent and did not react to probes
 	PeerNotReading    ReasonKind = "peer not reading"   // nothing could be written for 10 s

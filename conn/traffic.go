@@ -437,13 +437,22 @@ func (c *core) onHandled(now instant, ev *event) {
 	}
 }
 
+// A malformedRun counts the malformed frames since the last valid one.
+type malformedRun struct{ frames, bytes int }
+
+// maxMalformedBytes is how many bytes of malformed frames in a row lose the link.
+const maxMalformedBytes = 16 << 20
+
 // onMalformed counts a frame that is not a valid message. It gives the link up
-// after too many in a row.
+// after too many in a row: a child may print a banner or logs, but a peer that
+// prints nothing else speaks no JSON-RPC.
 func (c *core) onMalformed(now instant, ev *event) {
 	c.emit(effect{kind: violation, epoch: c.epoch, err: ev.err})
-	c.malformedRun++
-	if c.malformedRun >= c.options.MaxMalformed {
-		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames in a row, the last: %w", c.malformedRun, ev.err)}, ev.random, 0, nil)
+	run := &c.malformed
+	run.frames++
+	run.bytes += ev.size
+	if run.frames >= c.options.MaxMalformed || run.bytes >= maxMalformedBytes {
+		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames (%d bytes) in a row, the last: %w", run.frames, run.bytes, ev.err)}, ev.random, 0, nil)
 		return
 	}
 	if ev.out.frame != nil {

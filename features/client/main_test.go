@@ -30,6 +30,8 @@ func TestMain(m *testing.M) {
 		if err := featureServer().Serve(context.Background(), &stdio.Server{}); err != nil {
 			panic(err)
 		}
+	case "banner":
+		playBanner()
 	case "script":
 		playScript(os.Getenv(versionVariable))
 	default:
