@@ -3,6 +3,7 @@ package conn_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -183,6 +184,62 @@ func TestNotificationHasItsRoute(t *testing.T) {
 		want := transport.Route{Kind: jsonrpc.KindNotification, Method: "changed"}
 		if got := s.outbound()[0].Route; got != want {
 			t.Errorf("the link was given %+v", got)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// An answer that is not valid ends its call at once: no other will come.
+//
+// Guarantees: G-0003.16
+func TestMalformedAnswerEndsItsCall(t *testing.T) {
+	for _, members := range []string{
+		`"id":%d,"result":{},"error":null`,
+		`"id":%d,"result":{},"error":{"code":1,"message":"m"}`,
+		`"id":%d`,
+		`"id":%d,"error":{"code":1.5,"message":"m"}`,
+		`"id":%d,"result":{},"result":{}`,
+	} {
+		for _, frame := range []string{`{"jsonrpc":"2.0",%s}`, `[{"jsonrpc":"2.0",%s},{"jsonrpc":"2.0","method":"n"}]`, `{%s}`} {
+			bubble(t, func(t *testing.T) {
+				s := &script{}
+				r := scripted(t, s, conn.Options{Dialect: dialect{}})
+				ended := r.calling(t.Context(), conn.Request{Method: "m"})
+				s.say(fmt.Sprintf(fmt.Sprintf(frame, members), 1))
+				synctest.Wait()
+				select {
+				case err := <-ended:
+					var failed *conn.CallError
+					var invalid *jsonrpc.DecodeError
+					if !errors.As(err, &failed) || failed.Cause != conn.PeerError || failed.Delivery != conn.Sent || !errors.As(err, &invalid) {
+						t.Errorf("%s in %s: %v", members, frame, err)
+					}
+				default:
+					t.Errorf("%s in %s: the call waits", members, frame)
+				}
+				if stats := r.Stats(); stats.Malformed != 1 || stats.Late != 0 {
+					t.Errorf("%s in %s: %+v", members, frame, stats)
+				}
+				r.Stop()
+				<-r.ended
+			})
+		}
+	}
+}
+
+// A request of the peer's that is not valid ends no call, whatever its id.
+//
+// Guarantees: G-0003.16
+func TestMalformedRequestEndsNoCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		r := scripted(t, s, conn.Options{})
+		ended := r.calling(t.Context(), conn.Request{Method: "m"})
+		s.say(`{"jsonrpc":"2.0","id":1,"method":7}`)
+		s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 		r.Stop()
 		<-r.ended

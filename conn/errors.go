@@ -15,7 +15,7 @@ type Cause uint8
 const (
 	_         Cause = iota
 	Answered        // the peer sent a result
-	PeerError       // the peer sent a JSON-RPC error
+	PeerError       // the peer sent a JSON-RPC error, or an answer that is not valid
 	Cancelled       // the caller's context was cancelled
 	TimedOut        // the timeout, or the deadline of the caller's context, passed
 	LinkLost        // the link, or the stream that would carry the answer, ended first
@@ -88,8 +88,8 @@ var (
 )
 
 // A CallError is the error of a failed Call or Notify. It unwraps to what caused
-// it: the peer's *jsonrpc.Error, the cause of the context's end, a Reason, or a
-// *StateError.
+// it: the peer's *jsonrpc.Error, a *jsonrpc.DecodeError if the peer's answer is not
+// valid, the cause of the context's end, a Reason, or a *StateError.
 type CallError struct {
 	Method   string
 	ID       int64     // of the last attempt; 0 for a notification

@@ -32,7 +32,7 @@ type event struct {
 	frames    int  // credit used: 1, or 0 for all messages of a batch but the last
 	size      int  // malformed: bytes of the frame, 0 for all messages of a batch but the last
 	epoch     uint64
-	id        int64            // ours: callLeft, replied, progressed, streamOpened; tick: one for a probe, if it may be due
+	id        int64            // ours: callLeft, replied, progressed, streamOpened; malformed: what it was meant to answer, or 0; tick: one for a probe, if it may be due
 	stream    transport.Stream // where it came in
 	incoming  *Incoming        // requested, notified, cancelled, handled; opaque but for its key
 	payload   []byte           // replied: the result; progressed: the params

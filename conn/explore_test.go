@@ -149,6 +149,7 @@ const (
 	takesBack
 	endsOurs
 	sendsGarbage
+	garbles
 	returns
 	fills
 	empties
@@ -206,7 +207,7 @@ func plans() []*plan {
 	lanes := some(opensLane, losesLane)
 	list := []*plan{
 		{
-			name: "life", role: initiator, credit: 1, epochs: 3,
+			name: "life", full: 2_000_000, role: initiator, credit: 1, epochs: 3,
 			events: incarnations | ways | some(lapses, endsInput, sendsGarbage),
 		},
 		{
@@ -223,7 +224,7 @@ func plans() []*plan {
 		},
 		{
 			name: "calls", role: acceptor, credit: 1, epochs: 1, calls: []callPlan{prolonged, untimed, stays},
-			events: ours | ways | some(faults, progresses, lapses, losesLink, closesLink, endsOurs),
+			events: ours | ways | some(faults, garbles, progresses, lapses, losesLink, closesLink, endsOurs),
 		},
 		{
 			name: "calls on a busy link", role: acceptor, credit: 1, epochs: 1, calls: []callPlan{timed, untimed},
@@ -235,7 +236,7 @@ func plans() []*plan {
 		},
 		{
 			name: "calls on streams", full: wide, role: acceptor, credit: 1, epochs: 1, calls: []callPlan{timed, stays},
-			events: ours | lanes | some(fires, losesLink, drains, fails, endsOurs),
+			events: ours | lanes | some(fires, losesLink, drains, fails, endsOurs, garbles),
 		},
 		{
 			name: "a stream that is cut", full: wide, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{prolonged},
@@ -342,7 +343,7 @@ func (c choice) String() string {
 		return fmt.Sprintf("the handler of question %d returns", c.a)
 	case empties, isWritable:
 		return fmt.Sprintf("%s (%s)", choiceNames[c.kind], [...]string{"none", "one frame", "any"}[c.a])
-	case replies, faults, progresses:
+	case replies, faults, garbles, progresses:
 		return fmt.Sprintf("%s %d on stream %d%s", choiceNames[c.kind], id, lane, last)
 	case notifies, sendsGarbage:
 		return fmt.Sprintf("%s on stream %d%s", choiceNames[c.kind], lane, last)
@@ -373,7 +374,7 @@ func (c choice) String() string {
 
 var choiceNames = [choiceKinds]string{
 	notes: "a notification is made", noteLeaves: "the notification's caller leaves",
-	replies: "an answer to", faults: "an error for", progresses: "progress of", notifies: "a notification", sendsGarbage: "a malformed frame",
+	replies: "an answer to", faults: "an error for", garbles: "a malformed answer to", progresses: "progress of", notifies: "a notification", sendsGarbage: "a malformed frame",
 	fills: "the link is full", empties: "the link has room", isWritable: "the link says writable, with room",
 	oversizes: "the next frame is too large", severs: "the link can send nothing more",
 	opensLane: "the link opens stream", losesLane: "the link loses stream",

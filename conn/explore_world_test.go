@@ -167,6 +167,10 @@ func (w *scene) applyLane(c choice) {
 		ev.kind, ev.id, ev.fault = replied, int64(c.b>>1), &jsonrpc.Error{}
 		l.answered = l.answered || c.a == c.b>>1
 		w.frame(ev)
+	case garbles:
+		ev.kind, ev.id, ev.err = malformed, int64(c.b>>1), errGone
+		l.answered = l.answered || c.a == c.b>>1
+		w.frame(ev)
 	case progresses:
 		ev.kind, ev.id = progressed, int64(c.b>>1)
 		w.frame(ev)
@@ -495,6 +499,7 @@ func (w *scene) frameChoices(to []choice, lane uint8) []choice {
 			if id := uint8(i + 1); lane == 0 || lane == id {
 				to = w.may(to, replies, lane, id<<1|last)
 				to = w.may(to, faults, lane, id<<1|last)
+				to = w.may(to, garbles, lane, id<<1|last)
 				to = w.may(to, progresses, lane, id<<1)
 			}
 		}

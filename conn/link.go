@@ -277,10 +277,13 @@ func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size in
 	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
 }
 
-// malformed reports a frame that is no message. Only acceptors answer, and
-// only what may have been a request.
+// malformed reports a frame that is no message. If it was meant as a response, it
+// names the request. Only acceptors answer, and only what may have been a request.
 func (r *receiver) malformed(ev event, err *jsonrpc.DecodeError) {
 	ev.kind, ev.err, ev.random = malformed, err, random()
+	if err.IsResponse() {
+		ev.id, _ = err.ID.Int64()
+	}
 	if r.conn.role == acceptor && err.ReplyDue() {
 		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
 		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault), route: errorRoute(err.ID, err.Code)}

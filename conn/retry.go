@@ -107,6 +107,8 @@ func (r *Request) mayReopen(o outcome) bool {
 	case errors.As(o.err, &fault):
 		return r.Repeatable && fault.Code != jsonrpc.CodeMethodNotFound &&
 			fault.Code != jsonrpc.CodeInvalidParams && fault.Code != jsonrpc.CodeInvalidRequest
+	case o.cause == PeerError: // the answer was not valid
+		return r.Repeatable
 	case errors.Is(o.err, ErrDraining) || errors.As(o.err, new(*messageError)):
 		return false
 	default:

@@ -40,7 +40,7 @@ func TestStreamIsKeptOpen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const lasted = 30 * time.Second
 		for name, passing := range map[string]fate{
-			"answered": answered, "peer error": faulted, "stream lost": streamLost, "failed": failedUnsent, "refused": refused,
+			"answered": answered, "peer error": faulted, "malformed": garbled, "stream lost": streamLost, "failed": failedUnsent, "refused": refused,
 		} {
 			r, f := fatedRun(t, conn.Options{}, passing, passing, passing, after(lasted, passing), passing, silence)
 			ctx, cancel := context.WithCancel(t.Context())

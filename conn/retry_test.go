@@ -40,6 +40,10 @@ var (
 		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"error":{"code":-32000,"message":"no"}}`, o.Tag))
 		return nil
 	}, conn.PeerError, true, false}
+	garbled = fate{"malformed answer", func(s *script, o transport.Outbound) error {
+		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{},"error":null}`, o.Tag))
+		return nil
+	}, conn.PeerError, true, false}
 	silence = fate{"silence", func(*script, transport.Outbound) error { return nil }, conn.TimedOut, true, false}
 	lost    = fate{"link lost", func(s *script, _ transport.Outbound) error {
 		s.lose(transport.Loss{Reason: io.EOF})
@@ -65,7 +69,7 @@ var (
 	noRoute  = fate{"no route", func(*script, transport.Outbound) error { return transport.ErrNoRoute }, conn.Refused, false, false}
 	linkBusy = fate{"busy", func(*script, transport.Outbound) error { return transport.ErrBusy }, conn.Refused, false, false}
 
-	fates = []fate{answered, faulted, silence, lost, lostUnsent, streamLost, failedUnsent, refused, noRoute, linkBusy}
+	fates = []fate{answered, faulted, garbled, silence, lost, lostUnsent, streamLost, failedUnsent, refused, noRoute, linkBusy}
 )
 
 // A fated transport deals a fate to each request, in order, and answers what

@@ -85,23 +85,31 @@ func (c *core) finishesWork(ev *event) bool {
 // onReplied settles the request that was answered. An answer to a request that
 // was not sent yet counts as unknown.
 func (c *core) onReplied(now instant, ev *event) {
-	waiting, ok := c.pending.byID[ev.id]
-	switch {
-	case ok && waiting.sent:
-		r, _ := c.pending.take(ev.id)
-		e := ending{Answered, Sent, nil}
-		if ev.fault != nil {
-			e = ending{PeerError, Sent, ev.fault}
-		}
-		c.settle(now, r, e, ev)
-		if r.stream != ev.stream || !ev.last {
-			c.endStream(r.stream) // it was there for the answer
-		}
-	case !ok && ev.id > 0 && ev.id <= c.pending.lastID:
+	e := ending{Answered, Sent, nil}
+	if ev.fault != nil {
+		e = ending{PeerError, Sent, ev.fault}
+	}
+	switch _, pending := c.pending.byID[ev.id]; {
+	case c.settleAnswered(now, ev, e):
+	case !pending && ev.id > 0 && ev.id <= c.pending.lastID:
 		c.emit(effect{kind: late, id: ev.id, epoch: c.epoch, cause: c.tombstones.look(ev.id, now)})
 	default:
 		c.emit(effect{kind: unknown, id: ev.id, epoch: c.epoch})
 	}
+}
+
+// settleAnswered ends the request that an event names, if that was sent. It reports
+// whether it was.
+func (c *core) settleAnswered(now instant, ev *event, e ending) bool {
+	if waiting, ok := c.pending.byID[ev.id]; !ok || !waiting.sent {
+		return false
+	}
+	r, _ := c.pending.take(ev.id)
+	c.settle(now, r, e, ev)
+	if r.stream != ev.stream || !ev.last {
+		c.endStream(r.stream) // it was there for the answer
+	}
+	return true
 }
 
 // onProgressed hands progress to the caller of a pending request. Progress that
@@ -455,7 +463,9 @@ func (c *core) onMalformed(now instant, ev *event) {
 		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames (%d bytes) in a row, the last: %w", run.frames, run.bytes, ev.err)}, ev.random, 0, nil)
 		return
 	}
-	if ev.out.frame != nil {
+	switch {
+	case c.settleAnswered(now, ev, ending{PeerError, Sent, ev.err}): // it gets no other answer
+	case ev.out.frame != nil:
 		c.reply(ev.out)
 	}
 }

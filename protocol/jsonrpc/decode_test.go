@@ -379,3 +379,47 @@ func TestDefaultValueLimit(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What can only have been meant as a response is told apart from the request of a
+// peer that happens to use the same id.
+//
+// Guarantees: G-0017.10
+func TestMalformedResponseNamesItsRequest(t *testing.T) {
+	for frame, want := range map[string]bool{
+		`{"jsonrpc":"2.0","id":1,"result":{},"error":null}`:                                             true,
+		`{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"m"}}`:                         true,
+		`{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1,"message":"m"}}`:                       true,
+		`{"jsonrpc":"2.0","id":1}`:                                                                      true,
+		`{"jsonrpc":"2.0","id":1,"Result":{}}`:                                                          true,
+		`{"jsonrpc":"2.0","id":1,"error":null}`:                                                         true,
+		`{"jsonrpc":"2.0","id":1,"error":"no"}`:                                                         true,
+		`{"jsonrpc":"2.0","id":1,"error":{}}`:                                                           true,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":"1","message":"m"}}`:                                   true,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":1}}`:                                                   true,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":1,"code":1,"message":"m"}}`:                            true,
+		`{"jsonrpc":"2.0","id":1,"result":{},"result":{}}`:                                              true,
+		`{"jsonrpc":"1.0","id":1,"result":{}}`:                                                          true,
+		`{"id":1,"result":{}}`:                                                                          true,
+		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\"}":                                            true,
+		`{"jsonrpc":"2.0","id":1,"result":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`: true,
+		`{"jsonrpc":"2.0","id":null,"result":{}}`:                                                       false,
+		`{"jsonrpc":"2.0","id":1,"id":1,"result":{}}`:                                                   false,
+		`{"jsonrpc":"2.0","id":1,"method":"m","result":{}}`:                                             false,
+		`{"jsonrpc":"2.0","id":1,"method":1}`:                                                           false,
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":1}`:                                              false,
+		`{"jsonrpc":"2.0","id":1,"result":{}`:                                                           false,
+		`{"jsonrpc":"2.0","id":1,"result":{}}}`:                                                         false,
+		`{"jsonrpc":"2.0","id":1,"result":{]}`:                                                          false,
+		`[{"jsonrpc":"2.0","id":1,"result":{}}]`:                                                        false,
+		`{"jsonrpc":"2.0","result":{}}`:                                                                 false,
+		`{"jsonrpc":"2.0","id":` + strings.Repeat("1", 100) + `,"result":{}}`:                           false,
+	} {
+		_, err := jsonrpc.Decode([]byte(frame), jsonrpc.Limits{})
+		var refused *jsonrpc.DecodeError
+		if !errors.As(err, &refused) {
+			t.Errorf("%.80s: %v", frame, err)
+		} else if refused.IsResponse() != want {
+			t.Errorf("%.80s: is meant as a response: %v, want %v (%v)", frame, !want, want, err)
+		}
+	}
+}

@@ -54,7 +54,7 @@ func (e *envelope) kind() Kind {
 
 // describe adds to refused what could be read of the message.
 func (e *envelope) describe(refused *DecodeError) {
-	refused.Kind = e.kind()
+	refused.Kind, refused.hasMethod = e.kind(), e.method != nil
 	if id, err := parseID(e.id); err == nil {
 		refused.ID = id
 	}

@@ -94,6 +94,8 @@ type DecodeError struct {
 	Kind Kind
 	// Err is the reason. It may quote a few characters of the frame.
 	Err error
+
+	hasMethod bool
 }
 
 func (e *DecodeError) Error() string {
@@ -106,6 +108,11 @@ func (e *DecodeError) Error() string {
 
 // Unwrap returns the reason.
 func (e *DecodeError) Unwrap() error { return e.Err }
+
+// IsResponse reports whether the message can only have been meant as the response
+// to the request ID: the id could be read, and there is no method. That request gets
+// no other response.
+func (e *DecodeError) IsResponse() bool { return !e.ID.IsZero() && !e.hasMethod }
 
 // ReplyDue reports whether to answer with an error response, under ID. Do not
 // answer a notification or a response.
