@@ -72,6 +72,7 @@ type plan struct {
 	prologue  []choice // what has happened when the search begins
 	full      int      // states to visit in the full search
 	liveness  time.Duration
+	patience  time.Duration // InitTimeout, which is not doubled beyond longestInit; 0: the default
 	gated     bool
 	options   Options
 	callers   [lanes]*call // of each call; the first is the notification's
@@ -207,7 +208,7 @@ func plans() []*plan {
 	lanes := some(opensLane, losesLane)
 	list := []*plan{
 		{
-			name: "life", full: 2_000_000, role: initiator, credit: 1, epochs: 3,
+			name: "life", role: initiator, credit: 1, epochs: 3, patience: longestInit,
 			events: incarnations | ways | some(lapses, endsInput, sendsGarbage),
 		},
 		{
@@ -303,7 +304,7 @@ func plans() []*plan {
 		}
 		p.options = Options{
 			Credit: p.credit, MaxServing: 1, MaxStreaming: 1, MaxWaiting: 1, MaxMalformed: 2, Dialect: cancels{}, BackoffMax: 2 * time.Second,
-			Liveness: p.liveness,
+			Liveness: p.liveness, InitTimeout: p.patience,
 		}.withDefaults()
 		if p.gated {
 			p.options.Gate = new(Gate) // it is the scene's to keep
