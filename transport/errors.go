@@ -24,6 +24,10 @@ var (
 	// know any more.
 	ErrSessionExpired = errors.New("transport: the session has expired")
 
+	// ErrUntrusted is wrapped by the error of a peer that does not prove who it is:
+	// its certificate is not trusted, or it does not speak TLS where it should.
+	ErrUntrusted = errors.New("transport: the peer is not trusted")
+
 	// ErrPeerClosed is the reason of a link whose peer ended it in good order.
 	ErrPeerClosed = errors.New("transport: peer closed the link")
 )

@@ -56,24 +56,32 @@ func New(info protocol.Implementation, o Options) *Client {
 	}
 }
 
-// Connect starts a session over t and returns when it is ready. It fails when ctx
-// ends, and then names the last reason in its error, or when a failure is final.
-// Nothing is left running then, except a registry.Store that ignores its context. The
-// context bounds connecting only. If the transport knows that it cannot work
-// (transport.Checked), Connect fails before it tries. A nil transport is a panic.
+// Connect starts a session over t and returns when it is ready. Until then a failure
+// that waiting does not mend ends Connect at once: the child process exited, the
+// executable is missing, access is denied (401, 403), the certificate is not trusted,
+// what answers is no MCP endpoint, or there is no revision in common. Any other
+// failure, such as a refused connection, a 5xx status or a timeout, is tried again with
+// backoff until ctx ends. If ctx has no deadline, Connect gives up after a minute, or
+// after twice Options.Conn.InitTimeout if that is longer.
 //
-// Until the session has been ready once, conn.ExecutableMissing and
-// conn.Incompatible are final: waiting does not help. After that the session
-// outlives them. A reason for which Options.Conn.Final reports true is always final.
+// Connect fails with a *ConnectError, which says how often it tried, since when, and
+// why the last attempt failed. If the transport knows that it cannot work
+// (transport.Checked), or ctx has ended, Connect fails before it tries. After a failure
+// nothing is left running, except a registry.Store that ignores its context. The
+// context bounds connecting only. A nil transport is a panic.
+//
+// A session that has been ready once outlives all of these failures. A reason for
+// which Options.Conn.Final reports true is always final. Use Start for a server that
+// may come later.
 func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, error) {
 	s, err := c.begin(ctx, t)
 	if err != nil {
 		return nil, fmt.Errorf("client: connect: %w", err)
 	}
-	if err := s.conn.AwaitReady(ctx); err != nil {
+	if err := s.awaitFirst(ctx); err != nil {
 		s.Stop()
 		_ = s.release()
-		return nil, fmt.Errorf("client: connect: %w", err)
+		return nil, err
 	}
 	s.restore.begin(s.session, s.peer.Load())
 	s.given.Store(true)

@@ -73,6 +73,14 @@ const probeTimeout = 5 * time.Second
 // Any other answer except a modern error, and silence, comes from a legacy one. What
 // was found holds until it fails.
 func (s *session) handshake(ctx context.Context, incarnation *conn.Incarnation) error {
+	err := s.agree(ctx, incarnation)
+	if errors.Is(err, transport.ErrClosed) { // the link ends: how is about to be known, and says more
+		<-ctx.Done()
+	}
+	return err
+}
+
+func (s *session) agree(ctx context.Context, incarnation *conn.Incarnation) error {
 	wanted := s.client.options.ProtocolVersion
 	if protocol.IsLegacy(wanted) {
 		return s.initialize(ctx, incarnation, wanted)
@@ -286,40 +294,4 @@ func isLegacy(outcome error) bool {
 func endedUnanswered(outcome error) bool {
 	var why conn.Reason
 	return errors.As(outcome, &why) && why.Kind == conn.StreamLost && errors.Is(why, transport.ErrPeerClosed)
-}
-
-// final is conn.Options.Final. While Connect waits for a server that was never
-// there, a missing executable and a server without a common revision are final. A
-// server that was there before may be in the middle of an update.
-func (s *session) final(why conn.Reason) bool {
-	hopeless := why.Kind == conn.ExecutableMissing || why.Kind == conn.Incompatible
-	switch own := s.client.options.Conn.Final; {
-	case s.diedOfProbe(why):
-		return false
-	case s.client.options.FailFast:
-		return true
-	case hopeless && s.peer.Load() == nil && !s.patient:
-		return true
-	default:
-		return own != nil && own(why)
-	}
-}
-
-// diedOfProbe reports whether an incarnation was lost because its server could not
-// stand server/discover, or did not answer it in time. The next attempt does without.
-// A server that was modern before died of something else.
-func (s *session) diedOfProbe(why conn.Reason) bool {
-	if why.Kind == conn.CrashLooping {
-		errors.As(why.Err, &why)
-	}
-	switch why.Kind {
-	case conn.Exited, conn.LinkBroken, conn.PeerEnded, conn.InitTimedOut:
-	default:
-		return false
-	}
-	if latest := s.peer.Load(); latest != nil && latest.modern() || !s.probing.CompareAndSwap(true, false) {
-		return false
-	}
-	s.legacy.Store(true)
-	return true
 }

@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 		}
 	case "banner":
 		playBanner()
+	case "crash":
+		playCrash()
+	case "echo":
+		playEcho()
 	case "script":
 		playScript(os.Getenv(versionVariable))
 	default:

@@ -33,6 +33,7 @@ type session struct {
 	peer       atomic.Pointer[peer] // the last; nil until the session has been ready
 	legacy     atomic.Bool          // the server was found to know no modern revision
 	probing    atomic.Bool          // that is being found out
+	again      atomic.Bool          // a server died of that, and Connect need not wait to try again
 	tools      toolNotes
 	events     eventQueue
 	restore    restorer
@@ -44,6 +45,9 @@ type Status = conn.Status
 
 // A Reason says why a connection is in its state, or why it was lost.
 type Reason = conn.Reason
+
+// A ReasonKind is a Reason as a value to switch on.
+type ReasonKind = conn.ReasonKind
 
 // SessionOf returns the session that a Conn belongs to, with Options.Calls: for
 // those who find the Conn by its name, in a registry.Registry for instance. It

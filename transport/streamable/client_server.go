@@ -3,6 +3,7 @@ package streamable
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -163,6 +164,9 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	var detail *url.Error
 	if errors.As(err, &detail) {
 		err = detail.Err // the address may hold secrets
+	}
+	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrSchemeMismatch) {
+		err = fmt.Errorf("%w: %w", transport.ErrUntrusted, err)
 	}
 	r.fatal = r.count(ctx, response, err)
 	if err == nil {

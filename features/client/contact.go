@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A ConnectError reports that Connect found no server. It matches ErrUnavailable, and
+// unwraps to Err and to Last: errors.Is and errors.As find a *transport.ExitError, for
+// instance, or exec.ErrNotFound.
+type ConnectError struct {
+	Name     string    // of the session
+	Attempts int       // how many times the session tried to connect
+	Since    time.Time // when it began
+	Last     Reason    // why the last attempt failed; zero if none has failed yet
+	Err      error     // why Connect gave up: Last, or the cause of the context's end
+}
+
+func (e *ConnectError) Error() string {
+	var text strings.Builder
+	text.WriteString("client: connect: ")
+	if e.Attempts > 1 {
+		fmt.Fprintf(&text, "%d attempts since %s: ", e.Attempts, e.Since.Format(time.TimeOnly))
+	}
+	text.WriteString(e.Err.Error())
+	switch final := errors.As(e.Err, new(Reason)); {
+	case final:
+	case e.Last.Kind == "":
+		text.WriteString("; no attempt has failed yet")
+	default:
+		text.WriteString("; the last attempt failed: " + e.Last.Error())
+	}
+	return text.String()
+}
+
+// Unwrap returns Err and Last.
+func (e *ConnectError) Unwrap() []error { return []error{e.Err, e.Last} }
+
+// Is reports whether target is ErrUnavailable.
+func (e *ConnectError) Is(target error) bool { return target == ErrUnavailable }
+
+// connectPatience bounds Connect if its context has no deadline.
+const connectPatience = time.Minute
+
+// errNoDeadline ends a Connect whose context has no deadline.
+type errNoDeadline struct{ after time.Duration }
+
+func (e errNoDeadline) Error() string { return fmt.Sprintf("no server within %v", e.after) }
+
+// Is makes the error match context.DeadlineExceeded, as that of a deadline would.
+func (errNoDeadline) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// awaitFirst waits for the first server. Without a deadline it waits for a minute, or
+// for two attempts if these may take longer.
+func (s *session) awaitFirst(ctx context.Context) error {
+	began := time.Now()
+	if _, ok := ctx.Deadline(); !ok {
+		patience := max(connectPatience, 2*s.client.options.Conn.InitTimeout)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, patience, errNoDeadline{patience})
+		defer cancel()
+	}
+	for {
+		status := s.conn.Status()
+		failed := &ConnectError{Name: s.conn.Name(), Attempts: int(status.Epoch), Since: began, Last: status.LastFailure}
+		switch status.State {
+		case conn.Ready:
+			return nil
+		case conn.Closing:
+			failed.Last, failed.Err = status.Reason, status.Reason
+			return failed
+		case conn.Backoff:
+			if s.again.CompareAndSwap(true, false) {
+				s.conn.Wake()
+			}
+		}
+		select {
+		case <-status.Changed():
+		case <-ctx.Done():
+			failed.Err = context.Cause(ctx)
+			return failed
+		}
+	}
+}
+
+// final is conn.Options.Final. While Connect waits for a server that was never there,
+// every failure that waiting does not mend is final (ADR-0037). A server that was
+// there before may be in the middle of an update.
+func (s *session) final(why conn.Reason) bool {
+	switch own := s.client.options.Conn.Final; {
+	case s.diedOfProbe(why):
+		return false
+	case s.client.options.FailFast:
+		return true
+	case !s.patient && s.peer.Load() == nil && isHopeless(why):
+		return true
+	default:
+		return own != nil && own(why)
+	}
+}
+
+// isHopeless reports whether a server that could not be reached will not be there
+// however long the program waits.
+func isHopeless(why conn.Reason) bool {
+	if why.Kind == conn.CrashLooping {
+		errors.As(why.Err, &why)
+	}
+	switch why.Kind {
+	case conn.ExecutableMissing, conn.Incompatible, conn.AuthRequired, conn.Exited, conn.Malformed, conn.Oversized:
+		return true
+	}
+	var fault *jsonrpc.Error
+	var status *transport.StatusError
+	switch {
+	case errors.As(why.Err, &status):
+		return !mayPass(status.Status)
+	case errors.As(why.Err, &fault): // initialize was refused
+		return fault.Code == jsonrpc.CodeMethodNotFound || fault.Code == jsonrpc.CodeInvalidParams || fault.Code == jsonrpc.CodeInvalidRequest
+	case errors.As(why.Err, new(*transport.StartError)):
+		var passing interface{ Temporary() bool }
+		return !errors.As(why.Err, &passing) || !passing.Temporary()
+	default:
+		return errors.Is(why.Err, transport.ErrUntrusted) || errors.As(why.Err, new(*ResultError)) || endedUnanswered(why.Err)
+	}
+}
+
+// mayPass reports whether an HTTP server that answers with a status may become a
+// server of MCP: it is overloaded, starting or failing.
+func mayPass(status int) bool {
+	switch status {
+	case 408, 425, 429:
+		return true
+	case 501, 505: // it knows no POST, or not our HTTP
+		return false
+	default:
+		return status >= 500
+	}
+}
+
+// diedOfProbe reports whether an incarnation was lost because its server could not
+// stand server/discover, or did not answer it in time. The next attempt does without,
+// and Connect does not wait for it. A server that was modern before died of something
+// else.
+func (s *session) diedOfProbe(why conn.Reason) bool {
+	if why.Kind == conn.CrashLooping {
+		errors.As(why.Err, &why)
+	}
+	switch why.Kind {
+	case conn.Exited, conn.LinkBroken, conn.PeerEnded, conn.InitTimedOut:
+	default:
+		return false
+	}
+	if latest := s.peer.Load(); latest != nil && latest.modern() || !s.probing.CompareAndSwap(true, false) {
+		return false
+	}
+	s.legacy.Store(true)
+	s.again.Store(true)
+	return true
+}

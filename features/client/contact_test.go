@@ -1,0 +1,258 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// playCrash is a server that cannot start.
+func playCrash() {
+	fmt.Fprintln(os.Stderr, "loading the configuration")
+	fmt.Fprintln(os.Stderr, "crash: no API key")
+	os.Exit(3)
+}
+
+// playEcho is a program that is no server: it prints, and exits.
+func playEcho() { fmt.Println("hi there") }
+
+func role(t *testing.T, name string) *stdio.Command {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &stdio.Command{Path: self, Env: []string{roleVariable + "=" + name}}
+}
+
+// responds answers every request in the same way.
+func responds(status int, contentType, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}
+}
+
+// Connect tells at once what waiting does not mend: its context has no deadline, and
+// the backoff is an hour.
+//
+// Guarantees: G-0037.1, G-0037.3
+func TestConnectFailsAtOnceOnWhatWaitingDoesNotMend(t *testing.T) {
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	for name, test := range map[string]struct {
+		over  transport.Transport
+		serve http.HandlerFunc
+		kind  client.ReasonKind
+		is    func(error) bool
+	}{
+		"a child that exits": {over: role(t, "crash"), kind: conn.Exited, is: func(err error) bool {
+			exit := new(transport.ExitError)
+			return errors.As(err, &exit) && exit.Status == 3
+		}},
+		"a program that is no server": {over: role(t, "echo"), kind: conn.Exited},
+		"a program that is missing":   {over: &stdio.Command{Path: "no-such-program"}, kind: conn.ExecutableMissing},
+		"a file that is no program":   {over: &stdio.Command{Path: text(t)}, kind: conn.OpenFailed},
+		"an unknown certificate":      {over: &streamable.Client{URL: secure.URL}, kind: conn.HandshakeFailed, is: is(transport.ErrUntrusted)},
+		"https where http is spoken":  {serve: responds(200, "text/html", "hello"), over: &streamable.Client{URL: "https"}, kind: conn.HandshakeFailed, is: is(transport.ErrUntrusted)},
+		"401":                         {serve: responds(401, "text/plain", "who?"), kind: conn.AuthRequired, is: isStatus(401)},
+		"403":                         {serve: responds(403, "text/plain", "no"), kind: conn.AuthRequired, is: isStatus(403)},
+		"404":                         {serve: responds(404, "text/plain", "not found"), kind: conn.HandshakeFailed, is: isStatus(404)},
+		"405":                         {serve: responds(405, "text/plain", ""), kind: conn.HandshakeFailed, is: isStatus(405)},
+		"501":                         {serve: responds(501, "text/html", "Unsupported method"), kind: conn.HandshakeFailed, is: isStatus(501)},
+		"a web page":                  {serve: responds(200, "text/html", "<html>"), kind: conn.HandshakeFailed, is: isStatus(200)},
+		"JSON that is no JSON-RPC":    {serve: responds(200, "application/json", `{"hello":"world"}`), kind: conn.HandshakeFailed},
+		"a redirect":                  {serve: http.RedirectHandler("https://elsewhere.invalid/", http.StatusFound).ServeHTTP, kind: conn.HandshakeFailed, is: isStatus(302)},
+		"another revision":            {serve: answersInitialize("1999-01-01"), kind: conn.Incompatible, is: is(conn.ErrIncompatible)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			over := test.over
+			if test.serve != nil {
+				site := httptest.NewServer(test.serve)
+				defer site.Close()
+				to := &streamable.Client{URL: site.URL}
+				if over != nil {
+					to.URL = strings.Replace(site.URL, "http:", "https:", 1)
+				}
+				over = to
+			}
+			ctx, cancel := context.WithCancel(t.Context()) // no deadline, and no patience
+			defer cancel()
+			hang := time.AfterFunc(20*time.Second, cancel)
+			defer hang.Stop()
+			_, err := client.New(clientInfo, client.Options{Conn: conn.Options{BackoffMin: time.Hour}}).Connect(ctx, over)
+			failed := new(client.ConnectError)
+			if !errors.As(err, &failed) || failed.Last.Kind != test.kind || failed.Attempts < 1 || failed.Since.IsZero() {
+				t.Fatalf("Connect returned %v (%+v)", err, failed)
+			}
+			if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, context.Canceled) || test.is != nil && !test.is(err) {
+				t.Errorf("Connect returned %v", err)
+			}
+		})
+	}
+}
+
+func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+
+func isStatus(status int) func(error) bool {
+	return func(err error) bool {
+		refused := new(transport.StatusError)
+		return errors.As(err, &refused) && refused.Status == status
+	}
+}
+
+// text is an executable file that holds no program.
+func text(t *testing.T) string {
+	t.Helper()
+	path := t.TempDir() + "/text"
+	if err := os.WriteFile(path, []byte{0, 1, 2, 3}, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// answersInitialize is a legacy server that speaks one revision over HTTP.
+func answersInitialize(version string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if !strings.Contains(string(body), protocol.MethodInitialize) {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		id := strings.Split(strings.SplitN(string(body), `"id":`, 2)[1], ",")[0]
+		responds(200, "application/json", `{"jsonrpc":"2.0","id":`+id+`,"result":{"protocolVersion":"`+version+`","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}`)(w, r)
+	}
+}
+
+// What may mend is tried again: a server that refuses, fails and is overloaded is
+// waited for.
+//
+// Guarantees: G-0037.2
+func TestConnectWaitsForWhatMayMend(t *testing.T) {
+	real := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{})
+	defer real.Close(0)
+	var asked atomic.Int64
+	site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch asked.Add(1) {
+		case 1:
+			responds(502, "text/html", "bad gateway")(w, r)
+		case 2:
+			responds(503, "text/plain", "starting")(w, r)
+		case 3:
+			responds(429, "text/plain", "slowly")(w, r)
+		default:
+			real.ServeHTTP(w, r)
+		}
+	}))
+	defer site.Close()
+	address := site.Listener.Addr().String()
+	site.Listener.Close() // refused at first
+	var refusals int
+	hooks := telemetry.Hooks{Transition: func(e telemetry.Transition) {
+		if e.To != string(conn.Backoff) || refusals > 1 {
+			return
+		}
+		if refusals++; refusals == 2 {
+			listener, err := net.Listen("tcp", address)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			site.Listener = listener
+			site.Start()
+		}
+	}}
+	o := client.Options{Conn: conn.Options{BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, Hooks: hooks}}
+	session, err := client.New(clientInfo, o).Connect(guarded(t), &streamable.Client{URL: "http://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	if epoch := session.Status().Epoch; epoch < 4 { // two were refused, and each of the others asks twice
+		t.Errorf("it was ready in attempt %d", epoch)
+	}
+}
+
+// The context bounds how long Connect waits, and a minute does if it has no deadline.
+//
+// Guarantees: G-0037.2, G-0037.3
+func TestConnectGivesUp(t *testing.T) {
+	refused := opener(func(context.Context) (transport.Link, error) { return nil, syscall.ECONNREFUSED })
+	for name, test := range map[string]struct {
+		deadline, init, want time.Duration
+		over                 transport.Transport
+		text                 string
+	}{
+		"no deadline":        {want: time.Minute, over: refused, text: "attempts since 00:00:00: no server within 1m0s; the last attempt failed: "},
+		"a slow first start": {want: 6 * time.Minute, init: 3 * time.Minute, over: refused, text: "no server within 6m0s"},
+		"a deadline":         {want: 5 * time.Second, deadline: 5 * time.Second, over: refused, text: "context deadline exceeded; the last attempt failed: "},
+		"no failure yet": {
+			want: time.Second, deadline: time.Second, over: &fakeServer{answer: func(frame) []string { return nil }},
+			text: "client: connect: context deadline exceeded; no attempt has failed yet",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if silent, ok := test.over.(*fakeServer); ok {
+					defer silent.close()
+				}
+				ctx, cancel, began := t.Context(), context.CancelFunc(func() {}), time.Now()
+				if test.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, test.deadline)
+				}
+				defer cancel()
+				_, err := client.New(clientInfo, client.Options{Conn: conn.Options{InitTimeout: test.init}}).Connect(ctx, test.over)
+				if took := time.Since(began); took != test.want {
+					t.Errorf("it took %v", took)
+				}
+				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), test.text) {
+					t.Errorf("Connect returned %v", err)
+				}
+				failed := new(client.ConnectError)
+				if !errors.As(err, &failed) || !failed.Since.Equal(began) || test.over == nil && !errors.Is(err, syscall.ECONNREFUSED) {
+					t.Errorf("Connect returned %+v", failed)
+				}
+			})
+		})
+	}
+}
+
+// Want of descriptors passes; what the system says of the program does not.
+//
+// Guarantees: G-0037.1, G-0037.2
+func TestConnectWaitsForResources(t *testing.T) {
+	for failure, hopeless := range map[error]bool{syscall.EMFILE: false, syscall.EAGAIN: false, syscall.ENOEXEC: true} {
+		synctest.Test(t, func(t *testing.T) {
+			_, err := client.New(clientInfo, client.Options{}).Connect(t.Context(), opener(func(context.Context) (transport.Link, error) {
+				return nil, &transport.StartError{Command: "x", Err: failure}
+			}))
+			if errors.Is(err, context.DeadlineExceeded) == hopeless || !errors.Is(err, failure) {
+				t.Errorf("%v: Connect returned %v", failure, err)
+			}
+		})
+	}
+}
