@@ -249,14 +249,10 @@ func TestARequestIsSmallerThanAResponse(t *testing.T) {
 // Guarantees: G-0022.12
 func TestInitializeIsSmall(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
-	padded := func(size int) string {
-		body := initializeBody("2025-11-25")
-		return strings.Replace(body, `"params":{`, `"params":{"pad":"`+strings.Repeat("x", size-len(body)-9)+`",`, 1)
-	}
-	if r := s.post(padded(64 << 10)); r.status != 200 {
+	if r := s.post(paddedInitialize(64 << 10)); r.status != 200 {
 		t.Errorf("64 KiB: %+v", r)
 	}
-	s.post(padded(64<<10+1)).wantError(t, 413, -32600, "1")
+	s.post(paddedInitialize(64<<10+1)).wantError(t, 413, -32600, "1")
 	if s.links() != 1 {
 		t.Errorf("%d links were accepted", s.links())
 	}

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -107,7 +108,7 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	l, refused := h.sharedLink(keyOf(a, b.origin), b.ID)
+	l, refused := h.sharedLink(r.Context(), keyOf(a, b.origin), b.ID)
 	if refused != nil {
 		return refused
 	}
@@ -118,24 +119,30 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 
 // sharedLink returns the link of a client's messages without a session. It opens
 // the link if there is none. The caller uses the link until it calls table.leave.
-func (h *Handler) sharedLink(key clientKey, id jsonrpc.ID) (*serverLink, *refusal) {
-	if l := h.table.findShared(key); l != nil {
-		return l, nil
+func (h *Handler) sharedLink(ctx context.Context, key clientKey, id jsonrpc.ID) (*serverLink, *refusal) {
+	for {
+		l, opening := h.table.findShared(key)
+		if l != nil {
+			return l, nil
+		}
+		if opening == nil {
+			defer h.table.opened(key)
+			return h.openLink(&serverLink{key: key}, id)
+		}
+		select {
+		case <-opening:
+		case <-ctx.Done():
+			return nil, unavailable(id, "the client has left")
+		}
 	}
-	h.table.making.Lock()
-	defer h.table.making.Unlock()
-	if l := h.table.findShared(key); l != nil {
-		return l, nil
-	}
-	return h.openLink(&serverLink{key: key}, id)
 }
 
 // openLink has a new link accepted. The caller uses it until it calls table.leave.
 func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
 	l.maxFrame, l.table, l.closing = h.options.MaxFrame, h.table, make(chan struct{})
 	evicted, ok := h.table.add(l)
-	if evicted != nil {
-		evicted.end(transport.ErrSessionExpired, 0)
+	for _, idle := range evicted {
+		idle.end(transport.ErrSessionExpired, 0)
 	}
 	if !ok {
 		return nil, unavailable(id, "no more sessions are possible now")
@@ -209,7 +216,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	l, refused := h.openLink(&serverLink{session: newSessionID(), key: clientKey{acceptor: a, identity: b.origin.Identity}}, b.ID)
+	l, refused := h.openLink(&serverLink{session: newSessionID(), key: keyOf(a, b.origin), size: len(b.frame)}, b.ID)
 	if refused != nil {
 		return refused
 	}
@@ -274,6 +281,7 @@ func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (
 		h.table.leave(l)
 		return nil, refused
 	}
+	h.table.confirm(l)
 	return l, nil
 }
 

@@ -63,10 +63,21 @@ type HandlerOptions struct {
 	MaxFrame int
 
 	// MaxSessions is how many sessions there may be at a time; default 10,000. Each
-	// client without a session counts as one. A new one replaces the client
-	// without a session that is idle longest, or else the session that is idle
-	// longest. If none is idle, the response is 503.
+	// client without a session counts as one. A new one replaces an idle one: a
+	// session whose client has never used its id, or else a client without a
+	// session, or else a session; of these, the one that is idle longest. If none is
+	// idle, the response is 503. All sessions together keep at most 4 KiB for each of
+	// MaxSessions, but at least 1 MiB, counted as the bytes of their initialize; a
+	// session beyond that replaces idle ones in the same way.
 	MaxSessions int
+
+	// MaxClientSessions is how many of the sessions one client may have, and a
+	// quarter of all bytes is what they may keep. A new one replaces an idle one of
+	// the same client; if none is idle, the response is 503. A client is an identity
+	// or, if anonymous, a network address, see Handler: raise MaxClientSessions if
+	// anonymous clients come through one proxy. Default: a quarter of MaxSessions,
+	// but at least 16.
+	MaxClientSessions int
 
 	// SessionIdle is how long a session lives without a request or an open GET
 	// stream; default 30 min. Later requests are answered with 404. The link of a
@@ -95,6 +106,7 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)
 	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), defaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
+	o.MaxClientSessions = min(cmp.Or(max(o.MaxClientSessions, 0), max(o.MaxSessions/4, 16)), o.MaxSessions)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
 	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 128<<20)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
@@ -168,7 +180,7 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	return &Handler{
 		acceptor: a, options: o, stopped: stopped,
 		room:  newRoom(o.MaxBody, o.MaxHeld, stopped),
-		table: newSessionTable(o.MaxSessions, o.SessionIdle),
+		table: newSessionTable(&o),
 	}
 }
 

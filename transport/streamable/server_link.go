@@ -24,6 +24,7 @@ const forcedWait = 5 * time.Second
 type serverLink struct {
 	session  string // the id; empty for a shared link
 	key      clientKey
+	size     int // bytes of the initialize
 	maxFrame int // bytes
 	table    *sessionTable
 	use      use // guarded by table.mu

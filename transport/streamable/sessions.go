@@ -1,7 +1,6 @@
 package streamable
 
 import (
-	"cmp"
 	"container/list"
 	"crypto/rand"
 	"encoding/base64"
@@ -18,34 +17,36 @@ import (
 // messages without a session by acceptor and client. One timer ends all that stay
 // idle.
 type sessionTable struct {
-	limit     int            // links
-	idleLimit time.Duration  // of each
-	expiring  sync.WaitGroup // the timer, armed or running
+	most, mostOfOne share          // that all clients may have, and one of them
+	idleLimit       time.Duration  // of each
+	expiring        sync.WaitGroup // the timer, armed or running
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
 	shared   map[clientKey]*serverLink
-	idle     struct{ sessions, shared list.List } // of *serverLink, idle longest first
+	opening  map[clientKey]chan struct{} // closed when the shared link was accepted, or was not
+	links    population                  // all of them
+	clients  map[client]*population      // the sessions of each
 	timer    *time.Timer
 	full     bool // drain or close was called: no more links are taken in
 	closed   bool
 	last     []*serverLink // those that close found
-
-	making sync.Mutex // of a shared link; never taken with mu held
 }
 
-// A clientKey is an acceptor and a client of it. Requests of one identity have one
-// client, as have those without an identity that come from one network.
+// A client is an identity or, if anonymous, the network that it calls from.
+type client struct{ identity, address string }
+
+// A clientKey is an acceptor and a client of it.
 type clientKey struct {
-	acceptor          Acceptor
-	identity, address string
+	acceptor Acceptor
+	client
 }
 
 func keyOf(a Acceptor, from *transport.Origin) clientKey {
 	if from.Identity != "" {
-		return clientKey{acceptor: a, identity: from.Identity}
+		return clientKey{a, client{identity: from.Identity}}
 	}
-	return clientKey{acceptor: a, address: networkOf(from.RemoteAddr)}
+	return clientKey{a, client{address: networkOf(from.RemoteAddr)}}
 }
 
 // networkOf returns the address without its port. Of an IPv6 address it keeps the
@@ -65,20 +66,99 @@ func networkOf(address string) string {
 
 // A use is what the table knows of a link. Its table's mu guards it.
 type use struct {
-	requests int           // HTTP requests that use the link now
-	accepted bool          // it was bound, so that requests may use it
-	removed  bool          // no further request may use it
-	unused   chan struct{} // closed when a removed link is used by none; made by remove
-	place    *list.Element // among the idle links; nil while it is used
-	since    time.Time     // when it became idle
+	requests  int           // HTTP requests that use the link now
+	accepted  bool          // it was bound, so that requests may use it
+	confirmed bool          // the client of the session has used the id that it was given
+	removed   bool          // no further request may use it
+	unused    chan struct{} // closed when a removed link is used by none; made by remove
+	since     time.Time     // when it became idle
+
+	// Among the idle links of the table, and of the client; nil while it is used.
+	place, clientPlace *list.Element
 }
 
-func newSessionTable(limit int, idleLimit time.Duration) *sessionTable {
-	return &sessionTable{
-		limit: limit, idleLimit: idleLimit,
-		sessions: make(map[string]*serverLink), shared: make(map[clientKey]*serverLink),
+// A share is an amount of links, and of bytes that they keep: those of the
+// initialize of a session, which holds what the client says of itself.
+type share struct{ links, bytes int }
+
+// A population is some of the links of a table, with those of them that are idle,
+// idle longest first.
+type population struct {
+	share
+	idle struct{ unconfirmed, shared, sessions list.List } // of *serverLink
+}
+
+// exceeds reports whether one more link is too much.
+func (p *population) exceeds(most share, l *serverLink) bool {
+	return p.links >= most.links || p.bytes+l.size > most.bytes
+}
+
+func (p *population) add(l *serverLink, n int) {
+	p.links += n
+	p.bytes += n * l.size
+}
+
+// idleLike returns the list that holds a link while it is idle.
+func (p *population) idleLike(l *serverLink) *list.List {
+	switch {
+	case l.isShared():
+		return &p.idle.shared
+	case !l.use.confirmed:
+		return &p.idle.unconfirmed
+	default:
+		return &p.idle.sessions
 	}
 }
+
+// dispensable returns the idle link to end before others: a session that its client
+// has never used, then a shared link, whose client loses nothing, then the session
+// that is idle longest. It returns nil if no link is idle.
+func (p *population) dispensable() *serverLink {
+	for _, idle := range []*list.List{&p.idle.unconfirmed, &p.idle.shared, &p.idle.sessions} {
+		if l := front(idle); l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// oldest returns the link that is idle longest, or nil.
+func (p *population) oldest() (oldest *serverLink) {
+	for _, idle := range []*list.List{&p.idle.unconfirmed, &p.idle.shared, &p.idle.sessions} {
+		if l := front(idle); l != nil && (oldest == nil || l.use.since.Before(oldest.use.since)) {
+			oldest = l
+		}
+	}
+	return oldest
+}
+
+// front returns the link that is idle longest of a list, or nil.
+func front(idle *list.List) *serverLink {
+	if oldest := idle.Front(); oldest != nil {
+		return oldest.Value.(*serverLink)
+	}
+	return nil
+}
+
+func newSessionTable(o *HandlerOptions) *sessionTable {
+	bytes := max(o.MaxSessions*bytesPerSession, minSessionBytes)
+	return &sessionTable{
+		most:      share{o.MaxSessions, bytes},
+		mostOfOne: share{o.MaxClientSessions, max(bytes/4, minSessionBytes)},
+		idleLimit: o.SessionIdle,
+		sessions:  make(map[string]*serverLink), shared: make(map[clientKey]*serverLink),
+		opening: make(map[clientKey]chan struct{}), clients: make(map[client]*population),
+	}
+}
+
+const (
+	// bytesPerSession is how long the initialize of each session may be if there are
+	// as many sessions as there may be. Most are shorter than 1 KiB.
+	bytesPerSession = 4 << 10
+
+	// minSessionBytes is how much all sessions of a table may keep in any case.
+	minSessionBytes = 1 << 20
+)
 
 // newSessionID returns 256 random bits as visible ASCII.
 func newSessionID() string {
@@ -87,28 +167,56 @@ func newSessionID() string {
 	return base64.RawURLEncoding.EncodeToString(bits[:])
 }
 
-// add takes a new link in. If the table is full, the shared link that is idle
-// longest makes room, since its client loses nothing; else the session that is idle
-// longest. The caller ends it. add reports false if no link is idle, or if the table
-// takes no more in.
-func (t *sessionTable) add(l *serverLink) (evicted *serverLink, ok bool) {
+// add takes a new link in. If its client has as many sessions as one client may
+// have, another session of this client makes room; if the table is full, a link of
+// any client. The caller ends the evicted ones. add reports false if no link is
+// idle that could make room, or if the table takes no more in.
+func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.full {
 		return nil, false
 	}
-	if len(t.sessions)+len(t.shared) >= t.limit {
-		if evicted = cmp.Or(front(&t.idle.shared), front(&t.idle.sessions)); evicted == nil {
-			return nil, false
+	if !l.isShared() {
+		if evicted, ok = t.makeRoom(t.clientOf(l), t.mostOfOne, l); !ok {
+			return evicted, false
 		}
-		t.forget(evicted)
 	}
+	more, ok := t.makeRoom(&t.links, t.most, l)
+	if evicted = append(evicted, more...); !ok {
+		return evicted, false
+	}
+	t.links.add(l, 1)
 	if l.isShared() {
 		t.shared[l.key] = l
-	} else {
-		t.sessions[l.session] = l
+		return evicted, true
+	}
+	of := t.clientOf(l)
+	of.add(l, 1)
+	t.clients[l.key.client] = of
+	t.sessions[l.session] = l
+	return evicted, true
+}
+
+// makeRoom forgets idle links until one more is not too much.
+func (t *sessionTable) makeRoom(among *population, most share, l *serverLink) (evicted []*serverLink, ok bool) {
+	for among.exceeds(most, l) {
+		idle := among.dispensable()
+		if idle == nil {
+			return evicted, false
+		}
+		t.forget(idle)
+		evicted = append(evicted, idle)
 	}
 	return evicted, true
+}
+
+// clientOf returns the sessions of the client of a session.
+func (t *sessionTable) clientOf(l *serverLink) *population {
+	if of := t.clients[l.key.client]; of != nil {
+		return of
+	}
+	return new(population)
 }
 
 // accepted makes the caller the first user of a new link, unless it has ended
@@ -136,17 +244,38 @@ func (t *sessionTable) find(session string) *serverLink {
 	return l
 }
 
-// findShared returns the link of a client's messages without a session, or nil.
-// The caller uses the link until it calls leave.
-func (t *sessionTable) findShared(key clientKey) *serverLink {
+// confirm notes that the client of a session has used its id. The caller uses the
+// link.
+func (t *sessionTable) confirm(l *serverLink) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.shared[key]
-	if l == nil || !l.use.accepted || latch.IsRaised(l.closing) {
-		return nil
+	l.use.confirmed = true
+}
+
+// findShared returns the link of a client's messages without a session; the caller
+// uses the link until it calls leave. If another request opens that link now,
+// findShared returns a channel that is closed when it has. If nobody does, findShared
+// returns neither, and the caller opens the link and then calls opened.
+func (t *sessionTable) findShared(key clientKey) (*serverLink, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if opening, ok := t.opening[key]; ok {
+		return nil, opening
 	}
-	t.enter(l)
-	return l
+	if l := t.shared[key]; l != nil && l.use.accepted && !latch.IsRaised(l.closing) {
+		t.enter(l)
+		return l, nil
+	}
+	t.opening[key] = make(chan struct{})
+	return nil, nil
+}
+
+// opened ends what findShared began.
+func (t *sessionTable) opened(key clientKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.opening[key])
+	delete(t.opening, key)
 }
 
 func (t *sessionTable) enter(l *serverLink) {
@@ -155,35 +284,22 @@ func (t *sessionTable) enter(l *serverLink) {
 }
 
 func (t *sessionTable) notIdle(l *serverLink) {
-	if l.use.place != nil {
-		t.idleLike(l).Remove(l.use.place)
-		l.use.place = nil
+	if l.use.place == nil {
+		return
 	}
+	t.links.idleLike(l).Remove(l.use.place)
+	if !l.isShared() {
+		t.clientOf(l).idleLike(l).Remove(l.use.clientPlace)
+	}
+	l.use.place, l.use.clientPlace = nil, nil
 }
 
-// idleLike returns the list that holds a link while it is idle.
-func (t *sessionTable) idleLike(l *serverLink) *list.List {
-	if l.isShared() {
-		return &t.idle.shared
+func (t *sessionTable) nowIdle(l *serverLink) {
+	l.use.since, l.use.place = time.Now(), t.links.idleLike(l).PushBack(l)
+	if !l.isShared() {
+		l.use.clientPlace = t.clientOf(l).idleLike(l).PushBack(l)
 	}
-	return &t.idle.sessions
-}
-
-// front returns the link that is idle longest of a list, or nil.
-func front(idle *list.List) *serverLink {
-	if oldest := idle.Front(); oldest != nil {
-		return oldest.Value.(*serverLink)
-	}
-	return nil
-}
-
-// oldest returns the link that is idle longest, or nil.
-func (t *sessionTable) oldest() *serverLink {
-	session, shared := front(&t.idle.sessions), front(&t.idle.shared)
-	if session == nil || shared != nil && shared.use.since.Before(session.use.since) {
-		return shared
-	}
-	return session
+	t.arm()
 }
 
 // leave ends the use of a link by one request.
@@ -197,8 +313,7 @@ func (t *sessionTable) leave(l *serverLink) {
 	case l.use.unused != nil:
 		close(l.use.unused)
 	case !l.use.removed:
-		l.use.since, l.use.place = time.Now(), t.idleLike(l).PushBack(l)
-		t.arm()
+		t.nowIdle(l)
 	}
 }
 
@@ -217,18 +332,24 @@ func (t *sessionTable) remove(l *serverLink) (unused <-chan struct{}) {
 
 func (t *sessionTable) forget(l *serverLink) {
 	l.use.removed = true
-	if t.sessions[l.session] == l {
-		delete(t.sessions, l.session)
-	}
-	if t.shared[l.key] == l {
-		delete(t.shared, l.key)
-	}
 	t.notIdle(l)
+	switch {
+	case t.shared[l.key] == l:
+		delete(t.shared, l.key)
+		t.links.add(l, -1)
+	case t.sessions[l.session] == l:
+		delete(t.sessions, l.session)
+		t.links.add(l, -1)
+		of := t.clientOf(l)
+		if of.add(l, -1); of.links == 0 {
+			delete(t.clients, l.key.client)
+		}
+	}
 }
 
 // arm sets the timer for the link that is idle longest.
 func (t *sessionTable) arm() {
-	oldest := t.oldest()
+	oldest := t.links.oldest()
 	if t.timer != nil || oldest == nil || t.closed {
 		return
 	}
@@ -248,7 +369,7 @@ func (t *sessionTable) takeExpired() (expired []*serverLink) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.timer = nil
-	for l := t.oldest(); l != nil; l = t.oldest() {
+	for l := t.links.oldest(); l != nil; l = t.links.oldest() {
 		if time.Since(l.use.since) < t.idleLimit {
 			break
 		}

@@ -265,6 +265,7 @@ func TestSessionsAreBounded(t *testing.T) {
 func TestManyClientsEndNoSession(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 2, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
 	session := s.initialize("2025-06-18")
+	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, session)
 	for n := range 5 {
 		if r := s.modern("echo", "", fmt.Sprint("X-User: ", n)); r.status != 200 {
 			t.Fatalf("client %d: %+v", n, r)
@@ -356,6 +357,43 @@ func TestClosedLinkAnswersItsRequests(t *testing.T) {
 		t.Errorf("Send returned %v", err)
 	}
 	s.post(echoBody, session).wantError(t, 404, -32600, "5")
+}
+
+// Links of all kinds expire when they were idle for long enough, in the order in
+// which they became idle.
+//
+// Guarantees: G-0022.12
+func TestIdleLinksExpireInOrder(t *testing.T) {
+	kinds := map[string]func(*testing.T, *bench){
+		"used": func(t *testing.T, b *bench) {
+			session := b.initialize()
+			_, done := b.serve(t.Context(), "POST", echoBody, session)
+			<-done
+		},
+		"never used": func(_ *testing.T, b *bench) { b.initialize() },
+		"shared": func(t *testing.T, b *bench) {
+			_, done := b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
+			<-done
+		},
+	}
+	for _, order := range [][]string{{"used", "never used", "shared"}, {"shared", "used", "never used"}, {"never used", "shared", "used"}} {
+		inBubble(t, HandlerOptions{SessionIdle: time.Minute}, false, func(t *testing.T, b *bench) {
+			for _, kind := range order {
+				kinds[kind](t, b)
+				pass(10 * time.Second)
+			}
+			pass(29 * time.Second) // 59 s after the first
+			for ended := range 4 {
+				synctest.Wait()
+				for n := range order {
+					if losses := b.peer(t, n).count(func(p *peer) int { return len(p.losses) }); losses != min(1, max(0, ended-n)) {
+						t.Errorf("%v: %d of number %d when %d should have expired", order, losses, n, ended)
+					}
+				}
+				pass(10 * time.Second)
+			}
+		})
+	}
 }
 
 // One timer ends each session when it was idle for long enough.

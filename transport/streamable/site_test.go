@@ -105,9 +105,9 @@ func posting() header {
 }
 
 // initialize begins a session and returns the header line that names it.
-func (s *site) initialize(version string) (session string) {
+func (s *site) initialize(version string, lines ...string) (session string) {
 	s.t.Helper()
-	r := s.post(initializeBody(version))
+	r := s.post(initializeBody(version), lines...)
 	id := r.header.Get("Mcp-Session-Id")
 	if r.status != 200 || id == "" {
 		s.t.Fatalf("initialize: %+v", r)
@@ -180,9 +180,9 @@ func (s *site) listen(method, body string, lines header) *listening {
 	return l
 }
 
-func (s *site) get(session string) *listening {
+func (s *site) get(session string, lines ...string) *listening {
 	s.t.Helper()
-	l := s.listen("GET", "", header{"Accept: text/event-stream", session})
+	l := s.listen("GET", "", append(header{"Accept: text/event-stream", session}, lines...))
 	l.wantComment()
 	return l
 }
