@@ -156,7 +156,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 	case cancelled:
 		c.onCancelled(now, ev)
 	case probed:
-		c.reply(ev.out)
+		c.reply(ev.out, ev.batch)
 	case malformed:
 		c.onMalformed(now, ev)
 	case busy:
@@ -170,6 +170,9 @@ func (c *core) onTraffic(now instant, ev *event) {
 	}
 	if ev.frames > 0 && ev.kind != malformed {
 		c.malformed = malformedRun{}
+	}
+	if ev.frames > 0 {
+		c.leaveBatch(ev.batch, ev.stream)
 	}
 	c.finishStream(now, ev.stream)
 }

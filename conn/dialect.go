@@ -35,6 +35,10 @@ type Class struct {
 	// the newest with the same key is kept. Empty: the notification replaces none.
 	Key string
 
+	// Batches marks a request from whose arrival on the peer may send batches, also
+	// ahead of the answer (Dialect.Batches).
+	Batches bool
+
 	// Droppable marks a notification that may be dropped when too many wait. The
 	// oldest go first.
 	Droppable bool

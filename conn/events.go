@@ -47,6 +47,7 @@ type event struct {
 	tags      []transport.Tag  // linkLost: what was certainly not sent
 	link      transport.Link   // started, linkOpened
 	task      *task            // whose last event this is; opaque to the core
+	batch     *batch           // what it came in, if that is not a frame of its own
 }
 
 type eventKind uint8

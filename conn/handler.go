@@ -45,6 +45,7 @@ type Incoming struct {
 
 	coalescing string // Class.Key
 
+	batch   *batch // that it came in, or nil
 	key     incomingKey
 	conn    *Conn
 	reply   transport.Route // of the response

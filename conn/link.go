@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os/exec"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -184,6 +185,7 @@ type receiver struct {
 	mailbox *mailbox
 	epoch   uint64
 	dialect Dialect
+	batches atomic.Bool // a request has come that opens a session with batches
 }
 
 func (r *receiver) Receive(in transport.Inbound) {
@@ -191,7 +193,7 @@ func (r *receiver) Receive(in transport.Inbound) {
 	switch {
 	case in.Err != nil:
 		r.malformed(came, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
-	case r.dialect.Batches() && jsonrpc.IsBatch(in.Frame):
+	case (r.dialect.Batches() || r.batches.Load()) && jsonrpc.IsBatch(in.Frame):
 		r.receiveBatch(came, in.Frame, in.Origin)
 	case in.Message != nil:
 		r.receiveOne(came, in.Message, len(in.Frame), in.Origin, nil)
@@ -209,8 +211,15 @@ func (r *receiver) receiveBatch(came event, frame []byte, from *transport.Origin
 		r.receiveOne(came, nil, 0, from, err)
 		return
 	}
+	answers := &batch{due: 1}
 	for i := range items {
-		part := event{stream: came.stream}
+		if items[i].Message.Kind == jsonrpc.KindRequest || items[i].Err != nil && r.answers(items[i].Err) {
+			answers.due++
+		}
+	}
+	came.batch = answers
+	for i := range items {
+		part := event{stream: came.stream, batch: answers}
 		if i == len(items)-1 {
 			part = came
 		}
@@ -248,6 +257,9 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *tran
 
 func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
 	class := r.dialect.Classify(m)
+	if class.Batches {
+		r.batches.Store(true)
+	}
 	if class.Kind == Probe {
 		ev.kind = probed
 		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer), route: resultRoute(m.ID)}
@@ -255,7 +267,7 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transp
 	}
 	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m, size, from)
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
-	ev.incoming.nested = class.Kind == Nested
+	ev.incoming.nested, ev.incoming.batch = class.Kind == Nested, ev.batch
 }
 
 func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
@@ -284,11 +296,16 @@ func (r *receiver) malformed(ev event, err *jsonrpc.DecodeError) {
 	if err.IsResponse() {
 		ev.id, _ = err.ID.Int64()
 	}
-	if r.conn.role == acceptor && err.ReplyDue() {
+	if r.answers(err) {
 		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
 		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault), route: errorRoute(err.ID, err.Code)}
 	}
 	r.post(ev)
+}
+
+// answers reports whether a malformed message is answered.
+func (r *receiver) answers(err *jsonrpc.DecodeError) bool {
+	return r.conn.role == acceptor && err.ReplyDue()
 }
 
 func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {

@@ -275,9 +275,13 @@ func (c *core) finishStream(now instant, number transport.Stream) {
 	}
 }
 
-// reply sends an answer to the peer. The last one ends a stream that the peer
-// has begun.
-func (c *core) reply(out outboundFrame) {
+// reply sends an answer to the peer, or adds it to those of its batch. The last one
+// ends a stream that the peer has begun.
+func (c *core) reply(out outboundFrame, b *batch) {
+	if b != nil {
+		c.gather(out, b)
+		return
+	}
 	out.last = c.streams.isLastReply(out.stream)
 	c.send(out)
 }
@@ -375,7 +379,7 @@ func (c *core) onRequested(now instant, ev *event) {
 	next, fault := c.incoming.judge(request, c.options, c.draining)
 	if next == refuseIt {
 		frame := jsonrpc.AppendError(nil, request.key.id, fault)
-		c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, fault.Code), reply: true})
+		c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, fault.Code), reply: true}, request.batch)
 		return
 	}
 	c.incoming.hold(request)
@@ -419,6 +423,7 @@ func (c *core) cancelIncoming(now instant, request *Incoming) {
 	if c.incoming.cancel(request) {
 		c.emit(effect{kind: cancelServing, incoming: request, err: ErrPeerCancelled})
 	}
+	c.leaveBatch(request.batch, request.key.stream)
 	c.finishStream(now, request.key.stream)
 }
 
@@ -438,7 +443,7 @@ func (c *core) onHandled(now instant, ev *event) {
 	}
 	if answer {
 		c.answered(now, ev.incoming)
-		c.reply(ev.out)
+		c.reply(ev.out, ev.incoming.batch)
 	}
 	for next := c.incoming.next(c.options.MaxServing); next != nil; next = c.incoming.next(c.options.MaxServing) {
 		c.serve(next)
@@ -466,6 +471,6 @@ func (c *core) onMalformed(now instant, ev *event) {
 	switch {
 	case c.settleAnswered(now, ev, ending{PeerError, Sent, ev.err}): // it gets no other answer
 	case ev.out.frame != nil:
-		c.reply(ev.out)
+		c.reply(ev.out, ev.batch)
 	}
 }

@@ -222,11 +222,38 @@ func TestBatchesAreReadWhereTheRevisionHasThem(t *testing.T) {
 	w := dial(t, echoServer())
 	w.initialize(protocol.Version20250326)
 	w.send(`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":2,"method":"ping"},7]`)
-	w.want(`"id":1`, `"result":{}`)
-	w.want(`"id":2`, `"result":{}`)
-	w.want(`-32600`)
+	w.want(`[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":2,"result":{}},{`, `-32600`)
 	w.send(`[]`)
 	w.want(`-32600`)
+	w.send(`[{"jsonrpc":"2.0","method":"x"}]`, `{"jsonrpc":"2.0","id":3,"method":"ping"}`)
+	w.want(`"id":3`) // and nothing before it
+}
+
+// A client need not wait for the answer to initialize.
+//
+// Guarantees: G-0019.9
+func TestABatchRightBehindInitialize(t *testing.T) {
+	const batch = `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"message":"at once"}}}]`
+	for range 100 {
+		w := dial(t, echoServer())
+		w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20250326, 1), batch)
+		w.want(`"id":"init"`, `"protocolVersion":"2025-03-26"`)
+		w.want(`[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":2,"result":`, `at once`)
+	}
+	for _, version := range []string{protocol.Version20241105, protocol.Version20250618} {
+		w := dial(t, echoServer())
+		w.send(strings.Replace(initializeFrame, "VERSION", version, 1), batch)
+		first, second := w.next(), w.next()
+		if !strings.Contains(first+second, `-32600`) || !strings.Contains(first+second, version) {
+			t.Errorf("%s: %s %s", version, first, second)
+		}
+	}
+	only := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{ProtocolVersions: []string{protocol.Version20250618}})
+	w := dial(t, only)
+	w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20250326, 1), batch)
+	if frames := w.next() + w.next(); !strings.Contains(frames, `-32600`) || !strings.Contains(frames, protocol.Version20250618) {
+		t.Error(frames)
+	}
 }
 
 // pass lets time pass in a bubble.

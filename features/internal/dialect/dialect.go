@@ -16,6 +16,10 @@ import (
 // message is of is told by the message. The zero value is ready to use, and
 // safe for concurrent use.
 type Dialect struct {
+	// Batching says that this side is a server that speaks the revision with
+	// batches. It is set before use.
+	Batching bool
+
 	batches  atomic.Bool
 	discover atomic.Pointer[conn.Message] // server/discover; nil where there is a ping
 }
@@ -47,7 +51,7 @@ func (d *Dialect) Batches() bool { return d.batches.Load() }
 func (d *Dialect) Classify(m *jsonrpc.Message) conn.Class {
 	switch {
 	case m.Kind == jsonrpc.KindRequest:
-		return classifyRequest(m)
+		return d.classifyRequest(m)
 	case m.Method == protocol.NotificationProgress:
 		return classifyProgress(m.Params)
 	case m.Method == protocol.NotificationCancelled:
@@ -86,7 +90,7 @@ func subject(params json.RawMessage) string {
 	return " " + changed.URI + " " + string(changed.Meta.Subscription)
 }
 
-func classifyRequest(m *jsonrpc.Message) conn.Class {
+func (d *Dialect) classifyRequest(m *jsonrpc.Message) conn.Class {
 	switch m.Method {
 	case protocol.MethodPing:
 		if !modern(m) {
@@ -94,7 +98,7 @@ func classifyRequest(m *jsonrpc.Message) conn.Class {
 		}
 	case protocol.MethodInitialize:
 		if !modern(m) { // what a client sends right behind it belongs to the session it opens
-			return conn.Class{Kind: conn.Exclusive}
+			return conn.Class{Kind: conn.Exclusive, Batches: d.Batching && asksForBatches(m)}
 		}
 	case protocol.MethodListen:
 		return conn.Class{Kind: conn.Streaming}
@@ -102,6 +106,15 @@ func classifyRequest(m *jsonrpc.Message) conn.Class {
 		return conn.Class{Kind: conn.Nested} // a server asks these only in order to answer (ADR-0003)
 	}
 	return conn.Class{}
+}
+
+// asksForBatches reports whether an initialize asks for the revision with batches. A
+// server that speaks this revision agrees.
+func asksForBatches(m *jsonrpc.Message) bool {
+	var params struct {
+		Version string `json:"protocolVersion"`
+	}
+	return protocol.Unmarshal(m.Params, &params) == nil && params.Version == protocol.Version20250326
 }
 
 // modern reports whether a request says by itself which revision it speaks.
