@@ -22,7 +22,7 @@ type event struct {
 	silent    bool // callMade: no cancellation is sent for it
 	tried     bool // busy: this very frame was offered to the link
 	moved     bool // busy, tick: the link has taken something since it was last busy
-	heard     bool // tick: bytes have come in since the last frame or tick
+	heard     bool // tick: bytes have come in since the last frame or tick; streamLost: the stream has brought something since it was last resumed
 	counted   bool // linkOpened: the link counts the bytes it receives
 	unsent    bool // failed: the peer certainly has not got it
 	last      bool // nothing more comes on the stream

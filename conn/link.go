@@ -315,7 +315,7 @@ func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
 func (r *receiver) StreamLost(loss transport.StreamLoss) {
 	r.post(event{
 		kind: streamLost, stream: loss.Stream, reason: Reason{StreamLost, loss.Reason},
-		resumable: loss.Resumable, timeout: loss.Delay, random: random(),
+		resumable: loss.Resumable, heard: loss.Advanced, timeout: loss.Delay, random: random(),
 	})
 }
 

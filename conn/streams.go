@@ -4,7 +4,6 @@ package conn
 
 import (
 	"slices"
-	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -19,7 +18,7 @@ type stream struct {
 	requests []*Incoming // unanswered requests of the peer's, in order; not kept for Main
 	nested   int         // how many of those belong to calls of ours
 	resumeAt instant     // when to resume it; 0 unless it was cut
-	schedule *schedule   // of resuming it; nil unless it was cut after its last frame
+	schedule *schedule   // of resuming it; nil unless it was cut and has brought nothing since
 }
 
 // streams are the streams of the present link. A byte stream has only Main.
@@ -71,16 +70,24 @@ func (s *streams) deadline() instant {
 	return first
 }
 
-// interrupt schedules when to resume a stream that was cut, no earlier than the
-// peer has asked for.
-func (s *streams) interrupt(cut *stream, now instant, o *Options, asked time.Duration, random float64) {
+// interrupt schedules when to resume a stream that was cut: after the delay that
+// the peer has asked for. If it has asked for none, or the last attempt to resume
+// brought nothing, not before the stream's own backoff either.
+func (s *streams) interrupt(cut *stream, now instant, o *Options, ev *event) {
 	if cut.resumeAt != 0 {
 		return
 	}
-	if cut.schedule == nil {
+	if ev.heard {
+		cut.schedule = nil
+	}
+	wait, fruitless := ev.timeout, cut.schedule != nil
+	if !fruitless {
 		cut.schedule = newSchedule(o)
 	}
-	cut.resumeAt = now + max(asked, cut.schedule.next(random))
+	if fruitless || wait == 0 {
+		wait = max(wait, cut.schedule.next(ev.random))
+	}
+	cut.resumeAt = now + wait
 	s.cut = append(s.cut, cut)
 }
 

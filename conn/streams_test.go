@@ -418,6 +418,31 @@ func TestStreamThatIsOverIsOwedNoCredit(t *testing.T) {
 	}
 }
 
+// A server that ends its streams on purpose says when to come back. That counts as
+// long as it brings something each time.
+//
+// Guarantees: G-0019.3
+func TestCutStreamIsTakenUpWhenThePeerSays(t *testing.T) {
+	const asked = 50 * time.Millisecond
+	d := driveReady(t, Options{BackoffMin: time.Second})
+	cut := func(brought bool, want time.Duration) {
+		t.Helper()
+		d.own(event{kind: streamLost, resumable: true, heard: brought, timeout: asked, random: 0.5})
+		if got := d.core.streams.deadline() - d.now; got != want {
+			t.Fatalf("the stream is taken up after %v, want %v", got, want)
+		}
+		d.atDeadline()
+		d.want(resumeStream)
+	}
+	cut(false, asked)
+	for range 3 {
+		cut(true, asked)
+	}
+	cut(false, 1100*time.Millisecond) // drawn from [1 s, 1.2 s]
+	cut(false, 2*time.Second)
+	cut(true, asked)
+}
+
 // Main has no end: what a transport calls its last frame is a frame like any.
 //
 // Guarantees: G-0019.1

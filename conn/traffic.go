@@ -215,7 +215,7 @@ func (c *core) onStreamLost(now instant, ev *event) {
 	switch {
 	case s == nil:
 	case ev.resumable:
-		c.streams.interrupt(s, now, c.options, ev.timeout, ev.random)
+		c.streams.interrupt(s, now, c.options, ev)
 	case s == &c.streams.main: // nothing belongs to it
 	default:
 		c.streams.drop(s.number)

@@ -242,6 +242,10 @@ type StreamLoss struct {
 	// the delay that the peer has asked for, if it has.
 	Resumable bool
 	Delay     time.Duration
+
+	// Advanced says that the stream has brought something since it was opened or
+	// last resumed, even if that was no frame: resuming it works.
+	Advanced bool
 }
 
 // A Failure is one outbound message that did not go out, or was refused. A

@@ -21,7 +21,7 @@ func peers() map[string]func() int {
 	return map[string]func() int{
 		"mute":    mute,
 		"chatty":  func() int { fmt.Print("one\ntwo\nthree\n"); return mute() },
-		"babbler": func() int { fmt.Print(strings.Repeat("babble\n", 500)); return mute() },
+		"babbler": func() int { fmt.Print(strings.Repeat("babble\n", 12_000)); return mute() },
 		"gone":    func() int { fmt.Fprintln(os.Stderr, "no licence found"); return 7 },
 		"closed":  func() int { fmt.Print("bye\n"); return 0 },
 		"refuser": func() int { return answer(`"error":{"code":-32603,"message":"not \u001b[31mtoday"}`) },

@@ -87,7 +87,7 @@ func TestNoSession(t *testing.T) {
 		{"ends with garbage", tools("closed"), []string{"exited with status 0", "not JSON-RPC: 2.", adviceGarbage}},
 		{"never answers", tools("mute", "--init-timeout", "100ms"), []string{"has not answered initialize within 100ms", adviceSilent}},
 		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"has not answered", "not JSON-RPC: 3.", adviceGarbage}},
-		{"much garbage", tools("babbler"), []string{"does not speak JSON-RPC", "not JSON-RPC: 100.", adviceGarbage}},
+		{"much garbage", tools("babbler"), []string{"does not speak JSON-RPC", "not JSON-RPC: ", adviceGarbage}},
 		{"refuses", tools("refuser"), []string{"has refused the session", "not \uFFFD[31mtoday", adviceRefused}},
 		{"another revision", tools("ancient"), []string{`"1999-01-01"`, adviceVersions}},
 	} {

@@ -22,6 +22,10 @@ import (
 // request. The messages behind it wait.
 const postPatience = 10 * time.Second
 
+// listenPatience is how long the messages behind notifications/initialized wait
+// for the server to accept the GET stream of the session.
+const listenPatience = time.Second
+
 // A clientLink is the link of a Client. Each request has a goroutine, and they run
 // side by side. One goroutine posts all other messages, in order; it exists while
 // there are any.
@@ -36,11 +40,12 @@ type clientLink struct {
 	ctx    context.Context // ends when nothing is exchanged any more
 	cancel context.CancelFunc
 
-	forced  *latch.Latch // what is queued is not waited for any longer
-	flushed *latch.Latch // nothing is queued, after ending
-	idle    *latch.Latch // no goroutine runs, after over
-	gone    *latch.Latch // the loss was reported
-	left    error        // what Close left behind; set before gone
+	forced   *latch.Latch // what is queued is not waited for any longer
+	flushed  *latch.Latch // nothing is queued, after ending
+	idle     *latch.Latch // no goroutine runs, after over
+	gone     *latch.Latch // the loss was reported
+	answered *latch.Latch // the server has answered the GET request of Main, or need not
+	left     error        // what Close left behind; set before gone
 
 	mu        sync.Mutex
 	queue     clientQueue
@@ -59,7 +64,7 @@ type clientLink struct {
 func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, limit int) *clientLink {
 	l := &clientLink{
 		remote: &remote{endpoint: endpoint, client: client, header: header}, limit: limit, release: func() {},
-		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(),
+		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(), answered: latch.New(),
 		streams: make(map[transport.Stream]*clientStream),
 	}
 	l.life, l.expire = context.WithCancel(context.Background())
@@ -184,6 +189,7 @@ func (l *clientLink) post(m *outgoing) {
 	switch {
 	case err == nil && m.Route.Method == protocol.NotificationInitialized:
 		l.listen()
+		l.awaitListening()
 	case err == nil, m.Tag == 0: // nobody asks after it
 	case l.ctx.Err() != nil, r.fatal != nil:
 		l.abandon(m, unsent)
@@ -204,13 +210,29 @@ func accepted(response *http.Response) error {
 	return nil
 }
 
-// listen opens the GET stream of a session, once.
+// listen opens the GET stream of a session, once. It does not wait for it.
 func (l *clientLink) listen() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.remote.currentSession().begun && !l.listening {
+	switch {
+	case !l.remote.currentSession().begun:
+		l.answered.Raise() // there is no such stream
+	case !l.listening:
 		l.listening = true
 		l.run(l.main.listen)
+	}
+}
+
+// awaitListening waits until the server has answered the GET request, for a while.
+// What the server sends on that stream because of a later message is lost if the
+// stream is not open yet, and some servers take a GET request that comes in the
+// middle of a call for the one that resumes the call's stream.
+func (l *clientLink) awaitListening() {
+	ctx, cancel := context.WithTimeout(l.ctx, listenPatience)
+	defer cancel()
+	select {
+	case <-l.answered.Raised:
+	case <-ctx.Done():
 	}
 }
 

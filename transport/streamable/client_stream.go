@@ -16,6 +16,10 @@ import (
 )
 
 const (
+	// minDelay is the shortest wait before a stream is resumed that a server can ask
+	// for; web.MaxDelay is the longest.
+	minDelay = 50 * time.Millisecond
+
 	// maxEventID is the longest event id that is sent back, in bytes.
 	maxEventID = 1 << 10
 
@@ -46,6 +50,7 @@ type clientStream struct {
 	eventID  string        // of the last event; "" if that had none
 	retry    time.Duration // that the server asked for
 	listened bool          // a GET request has opened it once
+	advanced bool          // an event has come since it was opened or last resumed
 
 	broken bool // Resume may take it up; guarded by link.mu
 	over   bool // nothing more is told of it; guarded by link.told
@@ -203,6 +208,7 @@ func (s *clientStream) readEvents(body io.Reader) {
 			return
 		}
 		s.link.remote.alive()
+		s.advanced = true
 		if s.note(e); len(e.Data) == 0 || e.Type != "message" { // MCP has no other type
 			continue
 		}
@@ -225,7 +231,7 @@ func (s *clientStream) note(e eventstream.Event) {
 		s.eventID = ""
 	}
 	if e.Retry > 0 {
-		s.retry = min(e.Retry, web.MaxDelay)
+		s.retry = max(minDelay, min(e.Retry, web.MaxDelay))
 	}
 }
 
@@ -293,22 +299,23 @@ func (s *clientStream) ended(err error) {
 		err = transport.ErrPeerClosed
 	}
 	if s.isMain() {
-		s.lost(fmt.Errorf("streamable: the GET stream of the session ended: %w", err), true)
+		s.lost(fmt.Errorf("streamable: the GET stream of the session ended: %w", err), true, s.retry)
 		return
 	}
 	resumable := s.eventID != "" && !s.modern && !s.initializes // without an event id the server cannot know from where
-	s.lost(fmt.Errorf("streamable: the stream of a request ended before its response: %w", err), resumable)
+	s.lost(fmt.Errorf("streamable: the stream of a request ended before its response: %w", err), resumable, s.retry)
 }
 
-// lost reports that the stream broke off. A stream that this side has ended is
-// not reported.
-func (s *clientStream) lost(reason error, resumable bool) {
+// lost reports that the stream broke off, and how long to wait before it is
+// resumed. A stream that this side has ended is not reported.
+func (s *clientStream) lost(reason error, resumable bool, delay time.Duration) {
 	if s.ctx.Err() != nil {
 		return
 	}
 	loss := transport.StreamLoss{Stream: s.number, Reason: reason, Resumable: resumable}
 	if resumable {
-		loss.Delay = s.retry
+		loss.Delay, loss.Advanced = delay, s.advanced
+		s.advanced = false
 		s.link.mu.Lock()
 		s.broken = true // from here on the stream belongs to the goroutine that resumes it
 		s.link.mu.Unlock()
@@ -333,8 +340,11 @@ func (s *clientStream) listen() {
 		r.header.Set(headerLastEventID, s.eventID)
 	}
 	response, err := r.do(s.ctx)
+	if s.isMain() {
+		s.link.answered.Raise()
+	}
 	if err != nil {
-		s.lost(fmt.Errorf("streamable: open the event stream: %w", err), true)
+		s.lost(fmt.Errorf("streamable: open the event stream: %w", err), true, s.retry)
 	} else {
 		s.readListened(r, response)
 	}
@@ -355,8 +365,7 @@ func (s *clientStream) readListened(r *httpRequest, response *http.Response) {
 		r.fatal = nil // a server need not have this stream
 	case r.fatal != nil: // the loss of the link says it
 	default:
-		s.retry = max(s.retry, refused.RetryAfter)
-		s.lost(fmt.Errorf("streamable: open the event stream: %w", refused), passing)
+		s.lost(fmt.Errorf("streamable: open the event stream: %w", refused), passing, max(s.retry, refused.RetryAfter))
 	}
 }
 

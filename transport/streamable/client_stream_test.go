@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // answerJSON is a server whose every answer is that body.
@@ -270,7 +272,7 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 			r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 				switch {
 				case req.Method == http.MethodPost:
-					stream(w, "id: 7\nretry: 30\ndata: "+progress+"\n\n")
+					stream(w, "id: 7\nretry: 60\ndata: "+progress+"\n\n")
 					cut()
 				case req.Header.Get("Last-Event-ID") == "7" && req.Header.Get("Accept") == typeEvents:
 					stream(w, "data: "+result(1)+"\n\n")
@@ -280,7 +282,7 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 			})
 			s := r.callLegacy(1, 10)
 			r.wantFrame(0, s, progress, false)
-			want := transport.StreamLoss{Stream: s, Resumable: true, Delay: 30 * time.Millisecond}
+			want := transport.StreamLoss{Stream: s, Resumable: true, Advanced: true, Delay: 60 * time.Millisecond}
 			loss := r.streamLoss(0)
 			if name == "ended" != errors.Is(loss.Reason, transport.ErrPeerClosed) {
 				t.Errorf("the reason is %v", loss.Reason)
@@ -291,6 +293,34 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 			r.link.Resume(s)
 			r.wantFrame(1, s, result(1), true)
 			r.link.Resume(s) // it is over: void
+		})
+	}
+}
+
+// The server says how long to wait, within bounds, and whether it has come further.
+//
+// Guarantees: G-0022.4
+func TestAStreamIsResumedWhenTheServerSays(t *testing.T) {
+	for retry, want := range map[string]time.Duration{
+		"50": 50 * time.Millisecond, "2000": 2 * time.Second, "0": minDelay, "1": minDelay, "999999999": web.MaxDelay, "99999999999999999999": web.MaxDelay,
+		"x": 0, "": 0,
+	} {
+		t.Run(retry, func(t *testing.T) {
+			r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+				if req.Method == http.MethodPost {
+					stream(w, "id: 7\nretry: "+retry+"\ndata:\n\n")
+					return
+				}
+				stream(w, ": nothing\n\n")
+			})
+			s := r.callLegacy(1, 10)
+			if loss := r.streamLoss(0); loss.Delay != want || !loss.Advanced {
+				t.Fatalf("after a priming event: %+v, want a delay of %v", loss, want)
+			}
+			r.link.Resume(s)
+			if loss := r.streamLoss(1); loss.Delay != want || loss.Advanced {
+				t.Fatalf("after a comment: %+v, want a delay of %v", loss, want)
+			}
 		})
 	}
 }
@@ -484,7 +514,7 @@ func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
 	s := &legacy{session: "s-1", get: func(w http.ResponseWriter, req *http.Request) {
 		asked <- req.Header.Get("Last-Event-ID")
 		if req.Header.Get("Last-Event-ID") == "" {
-			stream(w, "id: 5\nretry: 40\ndata: "+notification("n/1")+"\n\n")
+			stream(w, "id: 5\nretry: 80\ndata: "+notification("n/1")+"\n\n")
 			hold(req, more)
 			return
 		}
@@ -503,7 +533,7 @@ func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
 	}
 	close(more)
 	loss := r.streamLoss(0)
-	if loss.Stream != transport.Main || !loss.Resumable || loss.Delay != 40*time.Millisecond || !errors.Is(loss.Reason, transport.ErrPeerClosed) {
+	if loss.Stream != transport.Main || !loss.Resumable || loss.Delay != 80*time.Millisecond || !errors.Is(loss.Reason, transport.ErrPeerClosed) {
 		t.Fatalf("%+v", loss)
 	}
 	r.link.Resume(transport.Main)
@@ -512,6 +542,44 @@ func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
 	if first, second := <-asked, <-asked; first != "" || second != "5" || len(asked) > 0 {
 		t.Fatalf("asked for %q, then %q, and %d times more", first, second, len(asked))
 	}
+}
+
+// A request is not sent while the server has not answered the GET request: what the
+// server would send on the standalone stream is not lost, and no server takes that
+// request for one that resumes the stream of a call.
+//
+// Guarantees: G-0022.2
+func TestTheGetStreamIsOpenBeforeTheFirstRequest(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var opened atomic.Bool
+	s := &legacy{
+		get: func(w http.ResponseWriter, req *http.Request) {
+			close(asked)
+			hold(req, answer)
+			opened.Store(true)
+			stream(w, ": hello\n\n")
+			<-req.Context().Done()
+		},
+		call: func(w http.ResponseWriter, req *http.Request) {
+			if !opened.Load() {
+				t.Error("the request has overtaken the GET request")
+			}
+			answerJSON(result(2))(w, req)
+		},
+	}
+	r := handshake(t, s)
+	number := r.callLegacy(2, 1)
+	wait(t, "the GET request", asked)
+	close(answer)
+	r.wantFrame(1, number, result(2), true)
+}
+
+// A server that does not answer the GET request does not stop the session.
+//
+// Guarantees: G-0022.2
+func TestAGetRequestWithoutAnAnswerHoldsNothingUp(t *testing.T) {
+	r := handshake(t, &legacy{get: func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }})
+	r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
 }
 
 func TestAServerNeedHaveNoGetStream(t *testing.T) {

@@ -33,8 +33,8 @@ type scenario func(context.Context, *client.Session) error
 var scenarios = map[string]scenario{
 	"initialize":                          listTools,
 	"tools_call":                          callNumbers,
-	"elicitation-sep1034-client-defaults": onceListening(calls("test_client_elicitation_defaults")),
-	"sse-retry":                           onceListening(calls("test_reconnection")),
+	"elicitation-sep1034-client-defaults": calls("test_client_elicitation_defaults"),
+	"sse-retry":                           calls("test_reconnection"),
 	"request-metadata":                    listTools,
 	"sep-2322-client-request-state":       askedInRounds,
 	"http-standard-headers":               everyName,
@@ -65,22 +65,6 @@ func run(ctx context.Context, url string) error {
 	session.Stop()
 	_ = session.Wait()
 	return failed
-}
-
-// onceListening plays a scenario whose server asks, or answers, on the standalone
-// stream. What it sends there before the stream is open is lost, and nothing tells when
-// it is. So the client pings for a while first: a server that answers has taken what
-// was sent before, however slow it is.
-func onceListening(play scenario) scenario {
-	return func(ctx context.Context, s *client.Session) error {
-		for range 5 {
-			if err := s.Ping(ctx); err != nil {
-				break // one of these servers knows no ping
-			}
-			<-time.NewTimer(100 * time.Millisecond).C
-		}
-		return play(ctx, s)
-	}
 }
 
 func listTools(ctx context.Context, s *client.Session) error {

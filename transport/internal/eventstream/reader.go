@@ -18,7 +18,8 @@ const (
 	// type or delay needs as much.
 	maxLine = 1 << 10
 
-	// maxRetry is the longest delay that Next returns.
+	// minRetry and maxRetry bound the delay that Next returns.
+	minRetry = time.Millisecond
 	maxRetry = 24 * time.Hour
 )
 
@@ -28,7 +29,7 @@ const (
 //
 // It differs from a browser in three ways. It also returns an event that has an
 // id or a delay and no data. It ignores a line of more than 1 KiB that has no
-// data. It limits a delay to one day.
+// data. A delay is at least one millisecond and at most one day.
 type Reader struct {
 	from  *bufio.Reader
 	limit int // bytes of one event's data
@@ -219,7 +220,7 @@ func digits(value []byte) (time.Duration, bool) {
 	if err != nil || ms > maxRetry.Milliseconds() {
 		return maxRetry, true
 	}
-	return time.Duration(ms) * time.Millisecond, true
+	return max(minRetry, time.Duration(ms)*time.Millisecond), true
 }
 
 // piece returns as much of the present line as has been read, and whether the line

@@ -67,6 +67,7 @@ func TestReaderFollowsTheText(t *testing.T) {
 		"a delay alone":                   {"retry: 20\n\n", []Event{{Type: "message", Retry: 20 * time.Millisecond}}},
 		"a delay is digits":               {"retry: -1\nretry: 1.5\nretry:\nretry: 0x1\ndata: a\n\n", []Event{message("", "a")}},
 		"a delay is at most a day":        {"retry: 99999999999999999999999\n\n", []Event{{Type: "message", Retry: 24 * time.Hour}}},
+		"a delay of nothing":              {"retry: 0\n\n", []Event{{Type: "message", Retry: time.Millisecond}}},
 		"a delay is one event's":          {"retry: 20\n\ndata: a\n\n", []Event{{Type: "message", Retry: 20 * time.Millisecond}, message("", "a")}},
 		"an unfinished event":             {"data: a\n\ndata: b\n", []Event{message("", "a")}},
 		"an unfinished line":              {"data: a\n\ndata: b", []Event{message("", "a")}},
@@ -280,7 +281,7 @@ func reference(stream []byte, limit int) (outcomes []outcome) {
 			ms := strings.TrimLeft(value, "0")
 			if retry = 24 * time.Hour; len(ms) <= 9 {
 				d, _ := time.ParseDuration("0" + ms + "ms")
-				retry = min(retry, d)
+				retry = max(time.Millisecond, min(retry, d))
 			}
 			worth = true
 		}
