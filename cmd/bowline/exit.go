@@ -59,11 +59,12 @@ func report(cmd *cobra.Command, err error) int {
 	return failed.status
 }
 
-// garbage counts the lines of a server's standard output that were no JSON-RPC.
+// garbage remembers the last line of a server's standard output that was no
+// JSON-RPC. How many there were depends on how many attempts there were, and is
+// not told.
 type garbage struct {
-	mu    sync.Mutex
-	lines int
-	last  error
+	mu   sync.Mutex
+	last error
 }
 
 // add is a telemetry hook.
@@ -72,15 +73,14 @@ func (g *garbage) add(violation telemetry.Violation) {
 	defer g.mu.Unlock()
 	var refused *jsonrpc.DecodeError
 	if errors.As(violation.Err, &refused) {
-		g.lines++
 		g.last = refused.Err
 	}
 }
 
-func (g *garbage) seen() (lines int, last error) {
+func (g *garbage) seen() (last error, found bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.lines, g.last
+	return g.last, g.last != nil
 }
 
 const (
@@ -105,13 +105,13 @@ func explainConnect(err error, server *endpoint, patience time.Duration, garbage
 		return err
 	}
 	lines, advice := []string{whatHappened(reason, server.name, patience)}, adviceFor(reason.Kind)
-	lastGarbage := "Lines of its standard output that were not JSON-RPC: %d. The last one: %v."
+	lastGarbage := "Its standard output has lines that are not JSON-RPC. The last one: %v."
 	if server.remote {
 		lines, advice = []string{whatHappenedThere(reason, server.name, patience)}, adviceThere(reason, server)
-		lastGarbage = "Answers of it that were not JSON-RPC: %d. The last one: %v."
+		lastGarbage = "It gave answers that are not JSON-RPC. The last one: %v."
 	}
-	if n, last := garbage.seen(); n > 0 {
-		lines = append(lines, fmt.Sprintf(lastGarbage, n, last))
+	if last, found := garbage.seen(); found {
+		lines = append(lines, fmt.Sprintf(lastGarbage, last))
 		if !server.remote {
 			advice = adviceGarbage
 		}

@@ -136,7 +136,7 @@ func TestCertificates(t *testing.T) {
 // TestAnswersThatAreNotMCP: the advice fits what was answered.
 func TestAnswersThatAreNotMCP(t *testing.T) {
 	for body, want := range map[string][]string{
-		`{"hello": "world"}`: {"has answered, but not to what it was asked", "Answers of it that were not JSON-RPC: ", adviceEndpoint},
+		`{"hello": "world"}`: {"has answered, but not to what it was asked", "gave answers that are not JSON-RPC", adviceEndpoint},
 		`{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}`: {"has answered, but not to what it was asked", adviceEndpoint},
 		"<html>":      {"HTTP status 200", adviceEndpoint},
 		"unavailable": {"HTTP status 503", adviceFailing},

@@ -1,9 +1,16 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // TestWrongUsage: status 2, a message, and nothing on standard output.
@@ -84,10 +91,10 @@ func TestNoSession(t *testing.T) {
 	}{
 		{"missing binary", []string{"tools", "--command", "bowline-is-not-installed"}, []string{"cannot be started", adviceMissing}},
 		{"ends at once", tools("gone"), []string{"exited with status 7; its standard error ends:\n    no licence found", adviceExited}},
-		{"ends with garbage", tools("closed"), []string{"exited with status 0", "not JSON-RPC: 2.", adviceGarbage}},
+		{"ends with garbage", tools("closed"), []string{"exited with status 0", "has lines that are not JSON-RPC", adviceGarbage}},
 		{"never answers", tools("mute", "--init-timeout", "100ms"), []string{"has not answered initialize within 100ms", adviceSilent}},
-		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"has not answered", "not JSON-RPC: 3.", adviceGarbage}},
-		{"much garbage", tools("babbler"), []string{"does not speak JSON-RPC", "not JSON-RPC: ", adviceGarbage}},
+		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"has not answered", "has lines that are not JSON-RPC", adviceGarbage}},
+		{"much garbage", tools("babbler"), []string{"does not speak JSON-RPC", "has lines that are not JSON-RPC", adviceGarbage}},
 		{"refuses", tools("refuser"), []string{"has refused the session", "not \uFFFD[31mtoday", adviceRefused}},
 		{"another revision", tools("ancient"), []string{`"1999-01-01"`, adviceVersions}},
 	} {
@@ -97,6 +104,23 @@ func TestNoSession(t *testing.T) {
 				o.want(t, exitNoSession, "", fragment)
 			}
 		})
+	}
+}
+
+// TestOneDiagnosisHoweverOftenItWasTried: whether the first question reached a
+// program that ends at once decides how often it is started.
+func TestOneDiagnosisHoweverOftenItWasTried(t *testing.T) {
+	exited := conn.Reason{Kind: conn.Exited, Err: &transport.ExitError{Command: "echo"}}
+	line := telemetry.Violation{Err: &jsonrpc.DecodeError{Err: errors.New("invalid character 'h'")}}
+	explain := func(attempts int) string {
+		seen := new(garbage)
+		for range attempts {
+			seen.add(line)
+		}
+		return explainConnect(exited, &endpoint{name: "echo"}, time.Second, seen).Error()
+	}
+	if once, twice := explain(1), explain(2); once != twice || !strings.Contains(once, adviceGarbage) {
+		t.Errorf("started once:\n%s\nstarted twice:\n%s", once, twice)
 	}
 }
 
