@@ -26,6 +26,11 @@
 //     MCP 2024-11-05, is a mistake: it is not supported.
 //   - httpUrl means url, as in Gemini CLI. If both are given, url is ignored.
 //   - env holds strings, numbers and booleans.
+//   - envFile, as in VS Code, names a file of variables. What env says prevails. A
+//     relative path begins at the project's folder. Each line is NAME=value, empty,
+//     or a comment after #; export may come first. A value in quotes may span lines
+//     and hold #; between double quotes \n, \r, \t, \" and \\ are escapes. Nothing
+//     is expanded.
 //   - cwd is the directory to start the command in. A relative one begins at the
 //     project's folder: the folder of the file, or the one around it if the file
 //     is in .vscode or .cursor. Without a cwd the command starts in the directory

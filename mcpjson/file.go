@@ -43,6 +43,10 @@ type File struct {
 	// Env looks an environment variable up. Nil: os.LookupEnv.
 	Env func(name string) (value string, set bool)
 
+	// ReadFile reads an envFile. Nil: the file must be a regular one of at most
+	// 1 MiB, so that reading does not block.
+	ReadFile func(path string) ([]byte, error)
+
 	// Ask asks the user for an ${input:ID}. It is called when a server needs the
 	// input, and once for each input that it answered. Nil: nobody can be asked, and
 	// an input is a mistake of the servers that need it.
@@ -269,7 +273,7 @@ func (f *File) readEntry(m member) *entry {
 	case strings.ContainsFunc(m.name, unicode.IsControl):
 		r.wrong(m.called(), "the name has a control character")
 	}
-	settings := r.settings(m.node, r.ignore, "type", "command", "args", "env", "cwd", "url", "httpUrl", "headers",
+	settings := r.settings(m.node, r.ignore, "type", "command", "args", "env", "envFile", "cwd", "url", "httpUrl", "headers",
 		"timeout", "disabled", "enabled", "bowline")
 	disabled := r.boolean(settings["disabled"], false) || !r.boolean(settings["enabled"], true)
 	return &entry{member: m, disabled: disabled, settings: settings, ignored: r.ignored, findings: r.findings}

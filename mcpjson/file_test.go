@@ -104,10 +104,10 @@ func TestFilesOfHosts(t *testing.T) {
 				{Name: "remote", URL: "https://mcp.example.test/v1?team=a",
 					Header: http.Header{"Authorization": {"Bearer k-1"}}, Timeout: time.Minute},
 				{Name: "local", Command: "python", Args: []string{"/opt/tools/mcp-server.py"},
-					Env: []string{"API_KEY=k-1", "LEVEL=info"}},
+					Env: []string{"API_KEY=of-the-file", "TRACE=1", "API_KEY=k-1", "LEVEL=info"}},
 			},
 			notices: []string{"testdata/cursor.json: ignored: " +
-				"mcpServers.local.envFile, mcpServers.local.autoApprove, mcpServers.local.alwaysAllow"},
+				"mcpServers.local.autoApprove, mcpServers.local.alwaysAllow"},
 		},
 		"testdata/gemini.json": {
 			servers: []settings{

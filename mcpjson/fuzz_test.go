@@ -43,6 +43,7 @@ func FuzzParse(f *testing.F) {
 			checkError(t, before, err)
 			return
 		}
+		config.ReadFile = func(path string) ([]byte, error) { return []byte("P='" + path + "'"), nil }
 		config.Ask = func(in Input) (string, error) { return in.Default, nil }
 		whole := config.Check()
 		if whole != nil {

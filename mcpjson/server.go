@@ -50,7 +50,7 @@ func (r *reader) server(e *entry) *Server {
 	remote := r.remote(address, set)
 	if r.isRemote(e, address) {
 		s.Transport = remote
-		r.unused(set, "args", "env", "cwd")
+		r.unused(set, "args", "env", "envFile", "cwd")
 	} else {
 		s.Transport = command
 		r.unused(set, "headers")
@@ -114,8 +114,8 @@ func (r *reader) command(set map[string]node) *stdio.Command {
 	return &stdio.Command{
 		Path: path,
 		Args: r.strings(set["args"]),
-		Env:  r.environment(set["env"]),
-		Dir:  r.directory(set["cwd"]),
+		Env:  append(r.envFile(set["envFile"]), r.environment(set["env"])...),
+		Dir:  r.path(set["cwd"]),
 	}
 }
 
@@ -144,12 +144,13 @@ func (r *reader) scalar(n node) string {
 	}
 }
 
-func (r *reader) directory(n node) string {
-	_, dir, ok := r.string(n)
-	if !ok || dir == "" || filepath.IsAbs(dir) {
-		return dir
+// path reads a path, which begins at the project's folder.
+func (r *reader) path(n node) string {
+	_, path, ok := r.string(n)
+	if !ok || path == "" || filepath.IsAbs(path) {
+		return path
 	}
-	return filepath.Join(r.file.folder(), dir)
+	return filepath.Join(r.file.folder(), path)
 }
 
 func (r *reader) remote(n node, set map[string]node) *streamable.Client {

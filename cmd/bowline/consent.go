@@ -77,6 +77,11 @@ func preview(path string, text []byte) string {
 	}
 	written.Env = func(name string) (string, bool) { return "${" + name + "}", true }
 	written.Ask = func(in mcpjson.Input) (string, error) { return "${input:" + in.ID + "}", nil }
+	var files []string // of variables, of the server that comes next
+	written.ReadFile = func(path string) ([]byte, error) {
+		files = append(files, path)
+		return nil, nil
+	}
 	var lines []string
 	for name, to := range written.Transports() {
 		what := "(cannot be shown: read the file)"
@@ -84,8 +89,8 @@ func preview(path string, text []byte) string {
 		case *stdio.Command:
 			words := append([]string{to.Path}, to.Args...)
 			what = strings.Join(words, " ")
-			if len(to.Env) > 0 {
-				what += fmt.Sprintf("  with %s", strings.Join(to.Env, " "))
+			if env := append(files, to.Env...); len(env) > 0 {
+				what += fmt.Sprintf("  with %s", strings.Join(env, " "))
 			}
 			if to.Dir != "" {
 				what += "  in " + to.Dir
@@ -93,7 +98,7 @@ func preview(path string, text []byte) string {
 		case *streamable.Client:
 			what = to.URL
 		}
-		lines = append(lines, fmt.Sprintf("  %s: %s", flat(name), flat(what)))
+		lines, files = append(lines, fmt.Sprintf("  %s: %s", flat(name), flat(what))), nil
 	}
 	return cmp.Or(strings.Join(lines, "\n"), "  none")
 }

@@ -132,14 +132,18 @@ func TestPagesAreShownWhole(t *testing.T) {
 // Guarantees: G-0018.16
 func TestConsentOnATerminal(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	path := writeConfig(t, ".mcp.json", `{"servers": {"bundled": {"command": "$SELF", "args": ["serve", "--stdio"], "env": {"KEY": "${HOME}"}}}}`)
+	path := writeConfig(t, ".mcp.json", `{"servers": {"bundled": {"command": "$SELF", "args": ["serve", "--stdio"], "envFile": ".env", "env": {"KEY": "${HOME}"}}}}`)
 	directory := filepath.Dir(path)
+	write(t, filepath.Join(directory, ".env"), "SECRET=HUNTER2\n")
 	call := []string{"call", "echo", "message=hi"}
 	screen, status := onTerminal(t, directory, []exchange{{"[y/N] ", "n\n"}}, call...)
 	if status != exitUsage {
 		t.Errorf("after a no: status %d", status)
 	}
-	wantOnScreen(t, screen, "bundled: ", " serve --stdio  with KEY=${HOME}\n", "bowline: .mcp.json is not used")
+	wantOnScreen(t, screen, "bundled: ", " serve --stdio  with .env KEY=${HOME}\n", "bowline: .mcp.json is not used")
+	if strings.Contains(screen, "HUNTER2") {
+		t.Errorf("a value is shown:\n%s", screen)
+	}
 	screen, status = onTerminal(t, directory, []exchange{{"[y/N] ", "y\n"}}, call...)
 	if status != 0 {
 		t.Errorf("after a yes: status %d", status)
