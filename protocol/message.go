@@ -13,6 +13,9 @@ import (
 // Bytes that are not UTF-8 become U+FFFD, as in encoding/json, so that one stray
 // byte in a tool's output does not cost the whole result.
 func Marshal(value any) (stdjson.RawMessage, error) {
+	if p, ok := value.(*CallToolParams); ok {
+		value = p.written()
+	}
 	if p, ok := value.(plain); ok {
 		if raw, ok := p.appendPlain(nil); ok {
 			return raw, nil
@@ -36,6 +39,9 @@ func Unmarshal(raw []byte, into any) error {
 	}
 	if err := json.Unmarshal(raw, into, jsontext.AllowInvalidUTF8(true)); err != nil {
 		return fmt.Errorf("protocol: decode %T: %w", into, err)
+	}
+	if p, ok := into.(*CallToolParams); ok && isNull(p.Arguments) {
+		p.Arguments = nil
 	}
 	return nil
 }

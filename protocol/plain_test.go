@@ -21,7 +21,7 @@ func TestPlainIsGeneral(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		params := &CallToolParams{Name: anyText().Draw(t, "name"), Arguments: anyRaw().Draw(t, "arguments")}
 		params.Meta = anyMeta().Draw(t, "_meta")
-		sameEncoding(t, params.Meta, params, (*generalParams)(params))
+		sameEncoding(t, params.Meta, params, (*generalParams)(params.written()))
 		result := &CallToolResult{
 			Content:           anyContents().Draw(t, "content"),
 			StructuredContent: anyRaw().Draw(t, "structured content"),
@@ -175,7 +175,7 @@ func FuzzPlainRaw(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, a, b []byte, rt, text, m string) {
 		p := &CallToolParams{Name: name, Arguments: a}
 		p.Meta = Meta{m: b}
-		sameEncoding(t, p.Meta, p, (*generalParams)(p))
+		sameEncoding(t, p.Meta, p, (*generalParams)(p.written()))
 		r := &CallToolResult{Content: Contents{&TextContent{Text: text}}, StructuredContent: json.RawMessage(b)}
 		r.ResultType = rt
 		sameEncoding(t, nil, r, (*generalResult)(r))

@@ -105,13 +105,25 @@ type ListToolsResult struct {
 	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
 }
 
-// CallToolParams calls a tool.
+// CallToolParams calls a tool. Arguments that are null were sent as absent:
+// Unmarshal reads them as nil. Marshal writes arguments that hold nothing, but are
+// not nil, as an empty object.
 type CallToolParams struct {
 	RequestParams
 	InputParams
 	Name      string          `json:"name"`
 	Arguments json.RawMessage `json:"arguments,omitzero"` // an object
 	Task      *TaskMetadata   `json:"task,omitzero"`      // 2025-11-25: make it a task
+}
+
+// written returns the params as Marshal writes them.
+func (p *CallToolParams) written() *CallToolParams {
+	if p == nil || p.Arguments == nil || len(p.Arguments) > 0 && !isNull(p.Arguments) {
+		return p
+	}
+	copied := *p
+	copied.Arguments = json.RawMessage("{}")
+	return &copied
 }
 
 // CallToolResult is the answer of a tool. If the tool itself failed, IsError is

@@ -80,3 +80,30 @@ func TestDisplayNamePrefersTitles(t *testing.T) {
 		}
 	}
 }
+
+// Empty and null arguments are none, for whoever sends them and whoever receives
+// them.
+func TestArgumentsThatHoldNothing(t *testing.T) {
+	for given, want := range map[string]string{
+		``: `{"name":"t","arguments":{}}`, `null`: `{"name":"t","arguments":{}}`, ` null `: `{"name":"t","arguments":{}}`,
+		`{}`: `{"name":"t","arguments":{}}`, `[]`: `{"name":"t","arguments":[]}`,
+	} {
+		for _, task := range []*protocol.TaskMetadata{nil, {}} { // the short and the general way
+			params := &protocol.CallToolParams{Name: "t", Arguments: json.RawMessage(given), Task: task}
+			got, err := protocol.Marshal(params)
+			if task != nil {
+				want = strings.TrimSuffix(want, "}") + `,"task":{}}`
+			}
+			if err != nil || string(got) != want || string(params.Arguments) != given {
+				t.Errorf("%q: got %s, %v, want %s", given, got, err, want)
+			}
+		}
+	}
+	if got, err := protocol.Marshal(&protocol.CallToolParams{Name: "t"}); err != nil || string(got) != `{"name":"t"}` {
+		t.Errorf("without arguments: got %s, %v", got, err)
+	}
+	var params protocol.CallToolParams
+	if err := protocol.Unmarshal([]byte(`{"name":"t","arguments": null }`), &params); err != nil || params.Arguments != nil {
+		t.Errorf("null was read as %q, %v", params.Arguments, err)
+	}
+}

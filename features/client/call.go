@@ -252,7 +252,8 @@ func (s *Session) notify(ctx context.Context, r *Request) error {
 	return explain(s.conn.Notify(ctx, r.Method, raw))
 }
 
-// marshalParams encodes params, which must be an object or nothing.
+// marshalParams encodes params, which must be an object or nothing. It returns nil
+// for nothing.
 func marshalParams(method string, params any) (json.RawMessage, error) {
 	raw, isRaw := params.(json.RawMessage)
 	if !isRaw && params != nil {
@@ -261,7 +262,10 @@ func marshalParams(method string, params any) (json.RawMessage, error) {
 			return nil, refusedUnsent(method, err)
 		}
 	}
-	if len(raw) > 0 && !isObject(raw) {
+	switch text := bytes.TrimSpace(raw); {
+	case len(text) == 0, string(text) == "null": // of a nil pointer, say
+		return nil, nil
+	case !isObject(text):
 		return nil, refusedUnsent(method, errors.New("the params are no object"))
 	}
 	return raw, nil

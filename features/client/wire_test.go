@@ -303,3 +303,27 @@ func TestBatchesAreReadWhereTheRevisionHasThem(t *testing.T) {
 		})
 	}
 }
+
+// However a program says that there are no arguments, the call is made.
+func TestCallsWithArgumentsThatHoldNothing(t *testing.T) {
+	for name, arguments := range map[string]any{
+		"nothing": nil, "no bytes": json.RawMessage{}, "null": json.RawMessage("null"),
+		"a nil map": map[string]any(nil), "a nil pointer": (*struct{})(nil), "an empty struct": struct{}{},
+	} {
+		s := answering(map[string]string{protocol.MethodCallTool: `{"content":[]}`})
+		session := openFake(t, s, client.Options{})
+		if _, err := client.Call[struct{}](t.Context(), session, "x", arguments); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if raw, ok := arguments.(json.RawMessage); ok {
+			if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x", Arguments: raw}); err != nil {
+				t.Errorf("%s: CallTool: %v", name, err)
+			}
+		}
+		for _, f := range s.received(protocol.MethodCallTool) {
+			if got := string(f.Params); got != `{"name":"x"}` && got != `{"name":"x","arguments":{}}` {
+				t.Errorf("%s: sent %s", name, got)
+			}
+		}
+	}
+}

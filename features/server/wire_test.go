@@ -262,3 +262,42 @@ func pass(d time.Duration) {
 	defer timer.Stop()
 	<-timer.C
 }
+
+// A peer that writes null for what it leaves out, and numbers as floating point, is
+// served as any other.
+func TestNullIsAbsentAndNumbersAreEqual(t *testing.T) {
+	seesNone := func(next server.Handler) server.Handler {
+		return func(ctx context.Context, r *server.Request) (any, error) {
+			if p, ok := r.Params.(*protocol.CallToolParams); ok && p.Arguments != nil {
+				t.Errorf("middleware sees the arguments %s", p.Arguments)
+			}
+			return next(ctx, r)
+		}
+	}
+	s := newServer(server.Options{Middleware: []server.Middleware{seesNone}})
+	server.AddTool(s, protocol.Tool{Name: "raw", InputSchema: anyObject}, func(_ context.Context, p *protocol.CallToolParams) (string, error) {
+		return "got " + string(p.Arguments), nil
+	})
+	server.AddTool(s, protocol.Tool{Name: "typed"}, func(_ context.Context, in struct {
+		Name string `json:"name,omitempty" default:"nobody"`
+	}) (string, error) {
+		return "got " + in.Name, nil
+	})
+	server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(_ context.Context, p *protocol.GetPromptParams) (string, error) {
+		return "prompt", nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	for request, want := range map[string]string{
+		`"method":"ping","params":null`:                                                             `"result":{}`,
+		`"method":"tools/list","params":null`:                                                       `"name":"raw"`,
+		`"method":"tools/list","params":{"cursor":null,"_meta":null}`:                               `"name":"raw"`,
+		`"method":"tools/call","params":{"name":"raw","arguments":null}`:                            `"got {}"`,
+		`"method":"tools/call","params":{"name":"typed","arguments":null,"_meta":null,"task":null}`: `"got `,
+		`"method":"prompts/get","params":{"name":"p","arguments":null}`:                             `"prompt"`,
+		`"method":"no/method","params":null`:                                                        `-32601`,
+	} {
+		w.send(`{"jsonrpc":"2.0","id":70e-1,` + request + `}`)
+		w.want(`"id":7,`, want)
+	}
+}

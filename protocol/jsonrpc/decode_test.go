@@ -65,6 +65,10 @@ func TestDecode(t *testing.T) {
 		{"request", `{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}}`, request(`{"a":1}`)},
 		{"positional params", `{"jsonrpc":"2.0","id":1,"method":"m","params":[1, 2]}`, request(`[1, 2]`)},
 		{"absent params", `{"jsonrpc":"2.0","id":1,"method":"m"}`, request("")},
+		{"null params", `{"jsonrpc":"2.0","id":1,"method":"m","params": null }`, request("")},
+		{"null params of a notification", `{"jsonrpc":"2.0","method":"m","params":null}`, jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: "m"}},
+		{"ids as floating point", `{"jsonrpc":"2.0","id":1.0,"result":{}}`, result(`{}`)},
+		{"codes as floating point", `{"jsonrpc":"2.0","id":10e-1,"error":{"code":-5.0,"message":"no"}}`, failure(id, "")},
 		{"any order and white space", "\r\n\t {\"params\" \r\n\t :\r\n\t { } \r\n\t ,\r\n\t \"method\":\"m\" , \"id\" : 1, \"jsonrpc\":\"2.0\"} \n", request(`{ }`)},
 		{"escaped names and values", `{"\u006asonrpc":"2\u002e0","i\u0064":1,"method":"\u006d"}`, request("")},
 		{"names of another case", `{"jsonrpc":"2.0","id":1,"method":"m","Method":"x","ID":2,"PARAMS":[1],"JSONRPC":"1.0"}`, request("")},
@@ -164,8 +168,6 @@ func TestDecodeRefusesWhatIsNoMessage(t *testing.T) {
 
 		{`{"jsonrpc":"2.0","id":null,"method":"m"}`, none, jsonrpc.KindRequest},
 		{`{"jsonrpc":"2.0","id":1.5,"method":"m"}`, none, jsonrpc.KindRequest},
-		{`{"jsonrpc":"2.0","id":1.0,"method":"m"}`, none, jsonrpc.KindRequest},
-		{`{"jsonrpc":"2.0","id":1e3,"method":"m"}`, none, jsonrpc.KindRequest},
 		{`{"jsonrpc":"2.0","id":true,"method":"m"}`, none, jsonrpc.KindRequest},
 		{`{"jsonrpc":"2.0","id":{},"method":"m"}`, none, jsonrpc.KindRequest},
 		{`{"jsonrpc":"2.0","id":[1],"method":"m"}`, none, jsonrpc.KindRequest},
@@ -175,7 +177,6 @@ func TestDecodeRefusesWhatIsNoMessage(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":null}`, one, unknown},
 		{`{"jsonrpc":"2.0","id":1,"Method":"m"}`, one, unknown},
 		{`{"jsonrpc":"2.0","id":1,"method":"\udc00"}`, one, jsonrpc.KindRequest},
-		{`{"jsonrpc":"2.0","id":1,"method":"m","params":null}`, one, jsonrpc.KindRequest},
 		{`{"jsonrpc":"2.0","id":1,"method":"m","params":"p"}`, one, jsonrpc.KindRequest},
 		{`{"jsonrpc":"2.0","method":"m","params":1}`, none, jsonrpc.KindNotification},
 
@@ -193,8 +194,8 @@ func TestDecodeRefusesWhatIsNoMessage(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"error":{"message":""}}`, one, jsonrpc.KindError},
 		{`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":null}}`, one, jsonrpc.KindError},
 		{`{"jsonrpc":"2.0","id":1,"error":{"code":1,"Message":""}}`, one, jsonrpc.KindError},
-		{`{"jsonrpc":"2.0","id":1,"error":{"code":1.0,"message":""}}`, one, jsonrpc.KindError},
-		{`{"jsonrpc":"2.0","id":1,"error":{"code":1e0,"message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1.0,"error":{"code":1.5,"message":""}}`, one, jsonrpc.KindError},
+		{`{"jsonrpc":"2.0","id":1e0,"error":{"code":1e99,"message":""}}`, one, jsonrpc.KindError},
 		{`{"jsonrpc":"2.0","id":1,"error":{"code":"1","message":""}}`, one, jsonrpc.KindError},
 		{`{"jsonrpc":"2.0","id":1,"error":{"code":9223372036854775808,"message":""}}`, one, jsonrpc.KindError},
 

@@ -12,8 +12,8 @@
 //   - Member names are case-sensitive. Members this package does not know are
 //     ignored; a member it knows may not be repeated, nor may those of an error
 //     object.
-//   - An id is a string or an exact integer, and keeps its type and every digit.
-//   - Absent and null are told apart.
+//   - An id is a string or an exact integer, and keeps its type and value.
+//   - Absent and null are told apart, but for params and the id of an error.
 //
 // Decoding is linear in the length of the frame, and allocates only what the
 // frame holds, never what it claims.

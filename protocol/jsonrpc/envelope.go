@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 )
 
 // An envelope holds the raw members of a message; nil is absent.
@@ -90,6 +89,9 @@ func (e *envelope) checkVersion() error {
 
 // call reads a request or a notification.
 func (e *envelope) call(kind Kind) (Message, error) {
+	if isNull(e.params) {
+		e.params = nil
+	}
 	m := Message{Kind: kind, Params: e.params}
 	var err error
 	if kind == KindRequest {
@@ -111,7 +113,7 @@ func (e *envelope) response(kind Kind) (Message, error) {
 	}
 	m := Message{Kind: kind, Result: e.result}
 	var err error
-	if unread := e.id == nil || string(e.id) == "null"; kind == KindResult || !unread {
+	if unread := e.id == nil || isNull(e.id); kind == KindResult || !unread {
 		if m.ID, err = parseID(e.id); err != nil {
 			return Message{}, err
 		}
@@ -167,11 +169,12 @@ func parseError(raw []byte) (*Error, error) {
 }
 
 func parseCode(raw []byte) (int64, error) {
-	code, err := strconv.ParseInt(string(raw), 10, 64) // takes no fraction or exponent, nor other values
-	if err != nil {
-		return 0, errors.New("code of the error is not a 64-bit integer")
+	if kindOf(raw) == '0' {
+		if id, err := parseIntegerID(raw); err == nil && id.kind == idInteger {
+			return id.integer, nil
+		}
 	}
-	return code, nil
+	return 0, errors.New("code of the error is not a 64-bit integer")
 }
 
 // stringMember returns the text of the string member that has the given name.

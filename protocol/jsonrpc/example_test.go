@@ -24,7 +24,7 @@ func Example() {
 	}
 	for _, frame := range []string{
 		`{"jsonrpc":"2.0","id":18446744073709551615,"method":"echo","params":{"a":1}}`,
-		`{"jsonrpc":"2.0","id":"x","method":"echo","params":null}`,
+		`{"jsonrpc":"2.0","id":"x","method":"echo","params":3}`,
 		`{"jsonrpc":"2.0","method":"log","params":{"text":"nobody answers this"}}`,
 		`{"jsonrpc":"2.0","id":3,"method":"echo"`,
 	} {

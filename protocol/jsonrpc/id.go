@@ -18,11 +18,11 @@ const (
 
 // An ID is a request id: a string or an integer. IDs are comparable, and equal
 // exactly when they have the same JSON type and value, so an ID can be a map
-// key. The zero ID is no id at all.
+// key: 1.0 and 1e0 are the id 1. The zero ID is no id at all.
 type ID struct {
 	kind    idKind
 	integer int64
-	text    string // a string id, or the literal of an integer beyond int64
+	text    string // a string id, or the digits of an integer beyond int64
 }
 
 type idKind uint8
@@ -42,10 +42,11 @@ func IntegerID(n int64) ID { return ID{kind: idInteger, integer: n} }
 // wire.
 func StringID(s string) ID { return ID{kind: idString, text: strings.ToValidUTF8(s, "\uFFFD")} }
 
-// ParseID reads the JSON text of an id. It accepts an integer of at most 64
-// bytes written without fraction or exponent, and a string of at most 1024 bytes
-// once unescaped. It refuses everything else, null and strings with the escape
-// of a lone surrogate included.
+// ParseID reads the JSON text of an id. It accepts a number that is an integer,
+// however it is written, and a string of at most 1024 bytes once unescaped. The
+// number takes at most 64 bytes, also when it is written without fraction and
+// exponent. ParseID refuses everything else, null and strings with the escape of
+// a lone surrogate included.
 func ParseID(raw []byte) (ID, error) {
 	raw = bytes.Trim(raw, " \t\r\n")
 	if !jsontext.Value(raw).IsValid() {
@@ -84,10 +85,43 @@ func parseIntegerID(raw []byte) (ID, error) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return IntegerID(n), nil
 	}
-	if !isInteger(raw) {
-		return ID{}, errors.New("id is not an integer")
+	digits, err := integerDigits(raw)
+	if err != nil {
+		return ID{}, fmt.Errorf("id %w", err)
 	}
-	return ID{kind: idBigInteger, text: string(raw)}, nil
+	if n, err := strconv.ParseInt(digits, 10, 64); err == nil {
+		return IntegerID(n), nil
+	}
+	return ID{kind: idBigInteger, text: digits}, nil
+}
+
+// integerDigits writes a number of at most 64 bytes without fraction and exponent.
+// Some languages have no other numbers than floating point, and write 1.0 for 1.
+func integerDigits(raw []byte) (string, error) {
+	number, sign := string(raw), ""
+	if number[0] == '-' {
+		number, sign = number[1:], "-"
+	}
+	exponent := 0
+	if i := strings.IndexAny(number, "eE"); i >= 0 {
+		exponent, _ = strconv.Atoi(number[i+1:]) // the largest or smallest int if it is beyond
+		exponent = min(max(exponent, -2*maxIDDigits), 2*maxIDDigits)
+		number = number[:i]
+	}
+	whole, fraction, _ := strings.Cut(number, ".")
+	all := strings.TrimLeft(whole+fraction, "0")
+	if all == "" {
+		return "0", nil
+	}
+	digits := strings.TrimRight(all, "0")
+	zeros := exponent - len(fraction) + len(all) - len(digits)
+	if zeros < 0 {
+		return "", errors.New("is not an integer")
+	}
+	if len(sign)+len(digits)+zeros > maxIDDigits {
+		return "", fmt.Errorf("has more than %d digits", maxIDDigits)
+	}
+	return sign + digits + strings.Repeat("0", zeros), nil
 }
 
 // IsZero reports whether there is no id. Both encoding/json and
@@ -126,7 +160,7 @@ func (id ID) MarshalJSON() ([]byte, error) { return id.Append(nil), nil }
 // UnmarshalJSON reads what [ParseID] accepts, and null as no id: optional fields
 // such as a progress token are sent as null by some peers.
 func (id *ID) UnmarshalJSON(raw []byte) error {
-	if string(raw) == "null" {
+	if isNull(raw) {
 		*id = ID{}
 		return nil
 	}

@@ -33,7 +33,7 @@ func TestIDKeepsItsTypeAndEveryDigit(t *testing.T) {
 func TestParseIDRefuses(t *testing.T) {
 	for _, literal := range []string{
 		``, ` `, `null`, `true`, `false`, `{}`, `[]`, `[1]`,
-		`1.5`, `1.0`, `1e3`, `1E3`, `-1e-3`, `01`, `+1`, `0x1`, `1_0`, `NaN`, `-`,
+		`1.5`, `-1e-3`, `1.05e1`, `1e64`, `-1e63`, `1e999999999999999999999`, `1e-999999999999999999999`, `1.`, `1e`, `01`, `+1`, `0x1`, `1_0`, `NaN`, `-`,
 		`"`, `"a`, `a"`, `1 2`, `"a""b"`, `"\ud800"`, "\"\xff\"", "\"\n\"",
 		strings.Repeat("9", 65), `"` + strings.Repeat("x", 1025) + `"`,
 		`"` + strings.Repeat(`\u0041`, 1025) + `"`,
@@ -42,6 +42,32 @@ func TestParseIDRefuses(t *testing.T) {
 			t.Errorf("ParseID(%q) = %v, want an error", literal, id)
 		} else if !id.IsZero() {
 			t.Errorf("ParseID(%q) failed with id %v", literal, id)
+		}
+	}
+}
+
+// Guarantees: G-0017.13
+func TestIDsOfEqualNumbersAreEqual(t *testing.T) {
+	for digits, literals := range map[string][]string{
+		`0`:    {`-0`, `0.0`, `-0.00`, `0e0`, `0e999999999999999999999`, `0.0e-7`},
+		`1`:    {`1.0`, `1.000`, `1e0`, `1E0`, `1.0e+0`, `10e-1`, `0.1e1`, `0.001E3`},
+		`-7`:   {`-7.0`, `-70e-1`, `-0.7e1`},
+		`1200`: {`12e2`, `1.2e3`, `1200.0`, `120000e-2`},
+
+		`9007199254740993`:     {`9007199254740993.0`, `9.007199254740993e15`},
+		`18446744073709551616`: {`18446744073709551616.0`, `1.8446744073709551616e19`},
+
+		`1` + strings.Repeat("0", 63): {`1e63`, `0.1e64`},
+	} {
+		want, err := jsonrpc.ParseID([]byte(digits))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, literal := range literals {
+			got, err := jsonrpc.ParseID([]byte(literal))
+			if err != nil || got != want || string(got.Append(nil)) != digits {
+				t.Errorf("ParseID(%s) = %v, %v, want %s", literal, got, err, digits)
+			}
 		}
 	}
 }

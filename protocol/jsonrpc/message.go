@@ -40,7 +40,7 @@ type Message struct {
 	Kind   Kind
 	ID     ID              // zero in a notification, and in an error whose id is null or absent
 	Method string          // may be empty: the grammar allows it, no method has that name
-	Params json.RawMessage // an object or an array; nil when absent
+	Params json.RawMessage // an object or an array; nil when absent or null
 	Result json.RawMessage // any value, null included
 	Error  *Error
 }

@@ -179,9 +179,8 @@ func (r *reader) end() error {
 // kindOf returns the kind of the valid JSON value raw, zero if it is empty.
 func kindOf(raw []byte) jsontext.Kind { return jsontext.Value(raw).Kind() }
 
-// isInteger reports whether the valid JSON number raw is written without
-// fraction or exponent.
-func isInteger(raw []byte) bool { return !bytes.ContainsAny(raw, ".eE") }
+// isNull reports whether the JSON value raw is null.
+func isNull(raw []byte) bool { return kindOf(raw) == 'n' }
 
 // unquote returns the text of the valid JSON string raw. Text that is no Unicode,
 // from bytes that are not UTF-8 or the escape of a lone surrogate, is an error;
