@@ -34,9 +34,11 @@ type Request struct {
 	Epoch uint64
 
 	// Timeout bounds each attempt. If it expires, the call ends as TimedOut. It
-	// starts when an attempt has a send slot, and again on each retry. Waiting for
-	// a slot, for the Conn to be ready or between attempts does not count; only
-	// ctx bounds that. Zero: Options.RequestTimeout. Negative: no timeout.
+	// starts when an attempt has a send slot, and again on each retry. Before that
+	// it bounds, separately, how long the attempt waits for a slot and for room on
+	// the link. Waiting for the Conn to be ready or between attempts does not
+	// count; only ctx bounds that. Zero: Options.RequestTimeout. Negative: no
+	// timeout.
 	Timeout time.Duration
 
 	// ProgressRestarts restarts the timeout with each progress notification for
@@ -270,15 +272,17 @@ func leavingCause(ctx context.Context) Cause {
 }
 
 // Notify sends a notification. It returns nil once the link has accepted it,
-// which does not mean that the peer has received it. If the link has no room,
-// Notify waits until ctx ends. Every error is a *CallError.
+// which does not mean that the peer has received it. Notify waits for a send slot
+// until ctx ends. Unlike a call, it fails with transport.ErrBusy if the link has
+// refused it four times, for about 30 ms, because notifications soon are out of
+// date. Every error is a *CallError.
 func (c *Conn) Notify(ctx context.Context, method string, params json.RawMessage) error {
 	return c.notify(ctx, method, params, sender{})
 }
 
 func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage, by sender) error {
-	if err := c.acquireSlot(ctx); err != nil {
-		return &CallError{Method: method, Cause: leavingCause(ctx), Delivery: NotSent, Err: err}
+	if o := c.acquireSlot(ctx, 0); o.cause != 0 {
+		return &CallError{Method: method, Cause: o.cause, Delivery: o.delivery, Err: o.err}
 	}
 	waiting := c.newCall()
 	m := Message{Method: method, Params: params}
@@ -312,20 +316,30 @@ func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 	}
 }
 
-func (c *Conn) acquireSlot(ctx context.Context) error {
+// acquireSlot waits for a send slot until ctx ends or, unless it is zero, the
+// patience is over. It returns the outcome of a caller who gets none.
+func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome {
 	if ctx.Err() != nil { // nothing is sent for a caller who has left
-		return context.Cause(ctx)
+		return outcome{ending: ending{leavingCause(ctx), NotSent, context.Cause(ctx)}}
 	}
 	select {
 	case c.slots <- struct{}{}:
-		return nil
+		return outcome{}
 	default:
 	}
+	var over <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
 	case c.slots <- struct{}{}:
-		return nil
+		return outcome{}
+	case <-over:
+		return outcome{ending: ending{TimedOut, NotSent, ErrTimedOut}}
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return outcome{ending: ending{leavingCause(ctx), NotSent, context.Cause(ctx)}}
 	}
 }
 

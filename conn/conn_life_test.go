@@ -293,6 +293,39 @@ func TestFloodOfRequestsIsRefused(t *testing.T) {
 	})
 }
 
+// A burst of small requests is served to the last, in order, however slow the
+// handlers are. What waits is bounded by its bytes first.
+//
+// Guarantees: G-0004.6, G-0004.10
+func TestBurstOfSmallRequestsIsServed(t *testing.T) {
+	const burst = 5000
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		slow := func(context.Context, *conn.Incoming) (json.RawMessage, error) {
+			<-time.NewTimer(100 * time.Millisecond).C
+			return json.RawMessage(`{}`), nil
+		}
+		r := scripted(t, s, conn.Options{Handler: handler{"m": slow}, MaxHeld: 1 << 20})
+		for i := range burst {
+			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, i))
+		}
+		synctest.Wait()
+		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"large","method":"m","params":[%q]}`, strings.Repeat("x", 1<<20)))
+		pass((burst/128 + 1) * 100 * time.Millisecond)
+		refused := 0
+		for _, frame := range s.frames() {
+			if !strings.Contains(frame, `"result"`) {
+				refused++
+			}
+		}
+		if n := len(s.frames()); n != burst+1 || refused != 1 {
+			t.Errorf("%d were answered, %d refused", n, refused)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
 // Guarantees: G-0009.1, G-0009.2
 func TestStopFromAnywhereAndAgain(t *testing.T) {
 	for name, reach := range map[string]func() *conn.Conn{

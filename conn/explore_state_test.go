@@ -25,6 +25,7 @@ func (c *core) clone() *core {
 	twin.tombstones.byID, twin.tombstones.order = maps.Clone(c.tombstones.byID), slices.Clone(c.tombstones.order)
 	twin.incoming.serving, twin.incoming.silent = maps.Clone(c.incoming.serving), maps.Clone(c.incoming.silent)
 	twin.incoming.streaming, twin.incoming.waiting = slices.Clone(c.incoming.streaming), slices.Clone(c.incoming.waiting)
+	twin.incoming.waits = maps.Clone(c.incoming.waits)
 	twin.outbound.queue = slices.Clone(c.outbound.queue)
 	twin.streams = streams{main: c.streams.main.clone()}
 	if c.streams.others != nil {

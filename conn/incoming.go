@@ -21,11 +21,12 @@ type incomingKey struct {
 // cancelled request is kept until its handler returns, but is not answered.
 type incoming struct {
 	serving   map[incomingKey]*Incoming
-	silent    map[*Incoming]bool // cancelled, with a handler that still runs
-	exclusive *Incoming          // being served; all others wait for it
-	streaming []*Incoming        // being served, and open until either side ends them
-	waiting   []*Incoming
-	bytes     int // held by all of them
+	silent    map[*Incoming]bool        // cancelled, with a handler that still runs
+	exclusive *Incoming                 // being served; all others wait for it
+	streaming []*Incoming               // being served, and open until either side ends them
+	waiting   []*Incoming               // oldest first
+	waits     map[incomingKey]*Incoming // those of waiting, since there may be thousands
+	bytes     int                       // held by all of them
 }
 
 func (in *incoming) len() int { return len(in.serving) + len(in.silent) + len(in.waiting) }
@@ -59,12 +60,8 @@ func (in *incoming) find(key incomingKey) (*Incoming, bool) {
 	if request, ok := in.serving[key]; ok {
 		return request, true
 	}
-	for _, request := range in.waiting {
-		if request.key == key {
-			return request, true
-		}
-	}
-	return nil, false
+	request, ok := in.waits[key]
+	return request, ok
 }
 
 // named returns the request that a cancellation is for. A cancellation on Main may
@@ -145,6 +142,14 @@ func (in *incoming) serve(request *Incoming) {
 	}
 }
 
+// queue notes that a request waits.
+func (in *incoming) queue(request *Incoming) {
+	if in.waits == nil {
+		in.waits = make(map[incomingKey]*Incoming)
+	}
+	in.waiting, in.waits[request.key] = append(in.waiting, request), request
+}
+
 // cancel removes a request that is not to be answered any more. It reports whether
 // its handler runs.
 func (in *incoming) cancel(request *Incoming) (running bool) {
@@ -164,6 +169,7 @@ func (in *incoming) cancel(request *Incoming) (running bool) {
 func (in *incoming) forget(request *Incoming) {
 	if at := slices.Index(in.waiting, request); at >= 0 {
 		in.waiting = slices.Delete(in.waiting, at, at+1)
+		delete(in.waits, request.key)
 		in.release(request)
 	}
 }
@@ -197,6 +203,8 @@ func (in *incoming) next(limit int) *Incoming {
 		return nil
 	}
 	next := in.waiting[0]
+	in.waiting[0] = nil
 	in.waiting = in.waiting[1:]
+	delete(in.waits, next.key)
 	return next
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,78 @@ func TestBusyLinkRefusesAfterThreeRetries(t *testing.T) {
 		s := &script{onSend: func(*script, transport.Outbound) error { offered++; return transport.ErrBusy }}
 		r := scripted(t, s, conn.Options{})
 		began := time.Now()
-		_, err := r.Call(t.Context(), conn.Request{Method: "m"})
-		wantEnd(t, err, conn.Refused, conn.NotSent)
+		err := r.Notify(t.Context(), "m", nil)
+		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.Is(err, transport.ErrBusy) {
+			t.Errorf("got %v", err)
+		}
 		if took := time.Since(began); offered != 4 || took < 15*time.Millisecond || took > 45*time.Millisecond {
 			t.Errorf("it was offered %d times in %v", offered, took)
 		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A crowd of callers meets a link that takes a frame now and then: none of them is
+// refused, and each gets its own answer.
+//
+// Guarantees: G-0007.6
+func TestCallersWaitForABusyLink(t *testing.T) {
+	for name, slots := range map[string]int{"with slots for few": 8, "with slots for all": 1000} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var taken atomic.Int64 // the link takes 100 frames every 200 ms
+				began := time.Now()
+				s := &script{onSend: func(s *script, o transport.Outbound) error {
+					if taken.Load() >= 100*int64(time.Since(began)/(200*time.Millisecond)) {
+						return transport.ErrBusy
+					}
+					taken.Add(1)
+					return answered.befall(s, o)
+				}}
+				r := scripted(t, s, conn.Options{SendSlots: slots})
+				all := r.crowd(1000, time.Minute)
+				for range cap(all) {
+					if c := <-all; c.err != nil {
+						t.Fatalf("after %v: %v", c.at.Sub(began), c.err)
+					}
+				}
+				if stats := r.Stats(); stats.Calls != 1000 || stats.Retries != 0 {
+					t.Errorf("%+v", stats)
+				}
+				r.Stop()
+				<-r.ended
+			})
+		})
+	}
+}
+
+// A caller waits for its turn no longer than its timeout, be it for a slot or for a
+// link that takes other frames only, and is told why.
+//
+// Guarantees: G-0007.6
+func TestCallerWaitsNoLongerThanItsTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
+		r := scripted(t, s, conn.Options{SendSlots: 1})
+		began := time.Now()
+		first := r.calling(t.Context(), conn.Request{Method: "m", Timeout: time.Second})
+		synctest.Wait()
+		second := r.calling(t.Context(), conn.Request{Method: "m", Timeout: 20 * time.Millisecond})
+		err := <-second
+		if wantEnd(t, err, conn.TimedOut, conn.NotSent); !errors.Is(err, conn.ErrTimedOut) || time.Since(began) != 20*time.Millisecond {
+			t.Errorf("without a slot, after %v: %v", time.Since(began), err)
+		}
+		err = <-first
+		if wantEnd(t, err, conn.TimedOut, conn.NotSent); !errors.Is(err, conn.ErrTimedOut) || !errors.Is(err, transport.ErrBusy) {
+			t.Errorf("behind a busy link: %v", err)
+		}
+		if took := time.Since(began); took < time.Second || took > time.Second+45*time.Millisecond {
+			t.Errorf("behind a busy link it took %v", took)
+		}
+		third := r.calling(t.Context(), conn.Request{Method: "m", Timeout: -1})
+		err = <-third
+		wantEnd(t, err, conn.LinkLost, conn.NotSent) // a link that is stuck is given up
 		r.Stop()
 		<-r.ended
 	})

@@ -106,7 +106,8 @@ type Options struct {
 	MaxStreaming int
 
 	// MaxWaiting is how many of the peer's requests wait when MaxServing are
-	// being served. Further ones are refused. Default: 1024.
+	// being served. Further ones are refused. Default: 16,384; a peer with larger
+	// requests meets MaxHeld first.
 	MaxWaiting int
 
 	// MaxNotifications is how many notifications wait for the handler. Beyond
@@ -138,7 +139,7 @@ func (o Options) withDefaults() Options {
 	o.SendSlots = positive(o.SendSlots, 256)
 	o.MaxServing = positive(o.MaxServing, 128)
 	o.MaxStreaming = positive(o.MaxStreaming, 1024)
-	o.MaxWaiting = positive(o.MaxWaiting, 1024)
+	o.MaxWaiting = positive(o.MaxWaiting, 16_384)
 	o.MaxNotifications = positive(o.MaxNotifications, 1024)
 	o.MaxHeld = positive(o.MaxHeld, 64<<20)
 	o.MaxMalformed = positive(o.MaxMalformed, 10_000)

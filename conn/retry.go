@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // An Attempt records one failed try of a call that was then retried.
@@ -30,13 +31,14 @@ type attempts struct {
 	hookCtx context.Context // what Hooks.RequestStarted returned
 	began   time.Time       // zero without Hooks.RequestStopped
 
-	id      int64     // of the present attempt
-	epoch   uint64    // the incarnation it is for
-	started time.Time // when it began; only for a Streaming request
-	retries int       // how many attempts came before it
-	unknown bool      // one of those may have been executed
-	earlier []Attempt // the newest of those
-	delays  *schedule // between attempts on one link; nil until needed
+	id      int64         // of the present attempt
+	epoch   uint64        // the incarnation it is for
+	started time.Time     // when it began; only for a Streaming request
+	retries int           // how many attempts came before it
+	waited  time.Duration // how long the present attempt has been kept from the link
+	unknown bool          // one of those may have been executed
+	earlier []Attempt     // the newest of those
+	delays  *schedule     // between attempts on one link; nil until needed
 }
 
 // run makes attempts until one ends the call. The peer may have executed an
@@ -54,7 +56,17 @@ func (a *attempts) repeat(ctx context.Context) outcome {
 		if a.request.Streaming {
 			a.started = time.Now()
 		}
+		began := a.conn.now()
 		o := a.attempt(ctx)
+		if o.cause == Refused && errors.Is(o.err, transport.ErrBusy) {
+			if a.waited += a.conn.now() - began; !a.isPatient() {
+				o.cause, o.err = TimedOut, fmt.Errorf("%w: %w", ErrTimedOut, o.err)
+				return o
+			}
+			a.id = a.conn.nextID() // the attempt begins anew, and nobody is told
+			continue
+		}
+		a.waited = 0
 		gone := a.request.Epoch != 0 && a.conn.gone(a.request.Epoch)
 		switch {
 		case gone && isTransient(o) && !errors.Is(o.err, ErrStale):
@@ -76,6 +88,12 @@ func (a *attempts) repeat(ctx context.Context) outcome {
 			return o
 		}
 	}
+}
+
+// isPatient reports whether the attempt may still wait for room on the link.
+func (a *attempts) isPatient() bool {
+	timeout := a.conn.timeout(&a.request)
+	return timeout == 0 || a.waited < timeout
 }
 
 // keptOpen reports whether the peer cannot end the request by answering it.
@@ -270,8 +288,12 @@ func (a *attempts) total() int {
 // its outcome.
 func (a *attempts) attempt(ctx context.Context) outcome {
 	c, r := a.conn, &a.request
-	if err := c.acquireSlot(ctx); err != nil {
-		return outcome{ending: ending{leavingCause(ctx), NotSent, err}}
+	patience := c.timeout(r)
+	if patience > 0 {
+		patience -= a.waited
+	}
+	if o := c.acquireSlot(ctx, patience); o.cause != 0 {
+		return o
 	}
 	waiting := c.newCall()
 	ev, refused := a.encode(ctx, waiting)

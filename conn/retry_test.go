@@ -67,7 +67,7 @@ var (
 		return nil
 	}, conn.Refused, false, false}
 	noRoute  = fate{"no route", func(*script, transport.Outbound) error { return transport.ErrNoRoute }, conn.Refused, false, false}
-	linkBusy = fate{"busy", func(*script, transport.Outbound) error { return transport.ErrBusy }, conn.Refused, false, false}
+	linkBusy = fate{"busy", func(*script, transport.Outbound) error { return transport.ErrBusy }, 0, false, false} // it is no attempt
 
 	fates = []fate{answered, faulted, garbled, silence, lost, lostUnsent, streamLost, failedUnsent, refused, noRoute, linkBusy}
 )
@@ -106,6 +106,18 @@ func (f *fated) dealt(n int) fate {
 	return answered
 }
 
+// forgetBusy forgets the times when the link was busy.
+func (f *fated) forgetBusy() {
+	var ids []int64
+	var fates []fate
+	for i, id := range f.ids {
+		if dealt := f.dealt(i); dealt.name != linkBusy.name {
+			ids, fates = append(ids, id), append(fates, dealt)
+		}
+	}
+	f.ids, f.fates = ids, fates
+}
+
 // fatedRun runs an initiator whose requests have these fates until it is ready.
 func fatedRun(t failing, o conn.Options, fates ...fate) (run, *fated) {
 	f := &fated{fates: fates}
@@ -139,6 +151,7 @@ func TestRetriesKeepTheirPromises(t *testing.T) {
 			result, err := r.Call(context.Background(), request)
 			r.Stop()
 			<-r.ended
+			f.forgetBusy()
 			checkAttempts(rt, f, request)
 			checkEnd(rt, f, result, err, told)
 			stats := r.Stats()

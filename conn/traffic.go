@@ -389,7 +389,7 @@ func (c *core) onRequested(now instant, ev *event) {
 	if next == serveIt {
 		c.serve(request)
 	} else {
-		c.incoming.waiting = append(c.incoming.waiting, request)
+		c.incoming.queue(request)
 	}
 }
 

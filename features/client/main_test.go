@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		playCrash()
 	case "echo":
 		playEcho()
+	case "crowd":
+		playCrowd()
 	case "script":
 		playScript(os.Getenv(versionVariable))
 	default:
