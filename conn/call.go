@@ -56,14 +56,15 @@ type Request struct {
 	WaitForReady bool
 
 	// Retries is how many more times Call may send the request after an attempt
-	// has failed because the link or its stream was lost, or because the Conn was
-	// not ready. Each attempt has a new id. A request that the peer may have
+	// has failed because the link or its stream was lost, because the Conn was not
+	// ready, or because the peer was overloaded (transport.StatusError). Each attempt
+	// has a new id. A request that the peer may have
 	// executed is sent again only if it is Repeatable. Zero: Call sends the request
 	// once. Above 1,000: 1,000. Negative: there is no limit.
 	//
 	// Before each retry, Call waits until the Conn is ready. If the link is still
-	// the same, Call first waits for a delay between Options.BackoffMin and
-	// BackoffMax, which grows with each retry. After a Streaming attempt that lasted
+	// the same, Call first waits for the delay that the peer has asked for, or else
+	// for one between Options.BackoffMin and BackoffMax, which grows with each retry. After a Streaming attempt that lasted
 	// for Options.ProvenAfter, the delays begin at BackoffMin again. Only ctx bounds
 	// these waits.
 	//

@@ -152,16 +152,21 @@ func (c *core) lose(now instant, why Reason, random float64, asked time.Duration
 }
 
 // nextWait draws the next delay. It changes the reason to CrashLooping at the third
-// unproven loss in a row.
+// unproven loss in a row. A peer that was well and has forgotten the session gets a
+// new one at once. If it forgets that one before it is proven, there is a delay.
 func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration {
-	if c.state() == Ready && now-c.readyAt >= c.options.ProvenAfter {
+	proven := c.state() == Ready && now-c.readyAt >= c.options.ProvenAfter
+	if proven {
 		c.unproven = 0
 		c.schedule = nil
 	} else {
 		c.unproven++
 	}
-	if !why.isTemporary() {
+	switch {
+	case !why.isTemporary():
 		return c.options.BackoffMax
+	case proven && why.Kind == SessionExpired:
+		return 0
 	}
 	if c.unproven >= crashLoop {
 		*why = Reason{CrashLooping, *why}

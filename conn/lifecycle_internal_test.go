@@ -424,3 +424,48 @@ func TestFirstAndCappedDelaysDoNotPileUp(t *testing.T) {
 		}
 	}
 }
+
+// Guarantees: G-0001.18
+func TestAnExpiredSessionIsReplacedAtOnceAndOnce(t *testing.T) {
+	d := driveReady(t, Options{BackoffJitter: 1e-9})
+	again := func(ready time.Duration) time.Duration {
+		d.now += ready
+		d.own(event{kind: linkLost, reason: Reason{Kind: SessionExpired}, random: 0.5})
+		began := d.now
+		d.gone()
+		d.atDeadline()
+		waited := d.now - began
+		d.wantState(Starting)
+		d.open()
+		d.handshaken()
+		return waited.Round(time.Millisecond)
+	}
+	const proven = 30 * time.Second
+	for i, c := range []struct{ ready, want time.Duration }{
+		{proven - 1, time.Second}, {proven, 0}, {proven - 1, time.Second}, {0, 2 * time.Second}, {proven, 0}, {proven, 0},
+	} {
+		if got := again(c.ready); got != c.want {
+			t.Fatalf("loss %d, after %v of being ready: waited %v, want %v", i+1, c.ready, got, c.want)
+		}
+	}
+}
+
+// A peer that says when it will be back is not asked before, whatever its losses are
+// called.
+//
+// Guarantees: G-0001.14
+func TestACrashLoopHonoursTheDelayAskedFor(t *testing.T) {
+	const asked = 10 * time.Minute
+	d := drive(t, initiator, Options{})
+	d.start()
+	for _, want := range []ReasonKind{HandshakeFailed, HandshakeFailed, CrashLooping, CrashLooping} {
+		d.open()
+		d.forget()
+		d.own(event{kind: handshakeFailed, reason: Reason{Kind: HandshakeFailed}, timeout: asked, random: 0.5})
+		if fx := d.wantTransition(Backoff, want); fx.at < d.now+asked {
+			t.Fatalf("%s: the next attempt is due after %v, want %v", want, fx.at-d.now, asked)
+		}
+		d.gone()
+		d.atDeadline()
+	}
+}

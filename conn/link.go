@@ -138,6 +138,8 @@ func lossReason(err error) Reason {
 		return Reason{Oversized, err}
 	case errors.Is(err, transport.ErrPeerClosed):
 		return Reason{PeerEnded, err}
+	case errors.Is(err, transport.ErrSessionExpired):
+		return Reason{SessionExpired, err}
 	default:
 		return Reason{LinkBroken, err}
 	}

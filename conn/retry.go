@@ -110,8 +110,14 @@ func (a *attempts) mayRepeat(o outcome) bool {
 	case r.keptOpen():
 		return r.mayReopen(o)
 	default:
-		return isTransient(o)
+		return isTransient(o) || isOverloaded(o)
 	}
+}
+
+// isOverloaded reports whether the peer has refused an attempt for now.
+func isOverloaded(o outcome) bool {
+	var status *transport.StatusError
+	return o.delivery == NotSent && errors.As(o.err, &status) && status.Overloaded()
 }
 
 // mayReopen reports whether to send a request that is kept open again after an
@@ -173,9 +179,9 @@ const (
 	maxRemembered = 16
 )
 
-// pause reports an attempt that has ended, and waits until the next may begin:
-// until the Conn is ready, which its backoff delays, and if the link is still the
-// same, first by a backoff of the call's own.
+// pause reports an attempt that has ended, and waits until the next may begin: as
+// long as the peer has asked for, then, if the link is still the same, for a backoff
+// of the call's own, and until the Conn is ready.
 func (a *attempts) pause(ctx context.Context, o outcome) error {
 	over := Attempt{ID: a.id, Epoch: a.epoch, Cause: o.cause, Delivery: o.delivery, Err: o.err}
 	if a.request.Retries < 0 && len(a.earlier) == maxRemembered {
@@ -187,6 +193,9 @@ func (a *attempts) pause(ctx context.Context, o outcome) error {
 	a.tellRetried(over)
 	if a.request.OnAttempt != nil {
 		a.request.OnAttempt(over)
+	}
+	if wait := askedDelay(o.err); wait > 0 && a.by.handshake == nil {
+		return a.waitAsked(ctx, wait)
 	}
 	if status := a.conn.Status(); (status.State == Ready || a.by.handshake != nil) && status.Epoch == a.epoch {
 		a.delay(ctx, status)
@@ -210,6 +219,26 @@ func (a *attempts) awaitReady(ctx context.Context) error {
 		}
 	}
 	return a.conn.AwaitReady(ctx)
+}
+
+// waitAsked waits as long as the peer has asked for, even if the link is lost
+// meanwhile, and then until the Conn is ready.
+func (a *attempts) waitAsked(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for bound := a.request.Epoch; ; {
+		status := a.conn.Status()
+		if status.State == Closing || bound != 0 && a.conn.gone(bound) {
+			return a.awaitReady(ctx)
+		}
+		select {
+		case <-status.Changed():
+		case <-timer.C:
+			return a.awaitReady(ctx)
+		case <-ctx.Done():
+			return a.awaitReady(ctx)
+		}
+	}
 }
 
 // delay waits for the next delay of the schedule to pass, or for the status of

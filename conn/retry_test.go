@@ -31,6 +31,9 @@ type fate struct {
 
 func (f fate) String() string { return f.name }
 
+// askedFor is the delay that an overloaded peer asks for.
+const askedFor = 7 * time.Minute
+
 var (
 	answered = fate{"answered", func(s *script, o transport.Outbound) error {
 		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":[%d]}`, o.Tag, o.Tag))
@@ -66,10 +69,14 @@ var (
 		s.receiver.Failed(transport.Failure{Tag: o.Tag, Err: errors.New("denied"), Unsent: true})
 		return nil
 	}, conn.Refused, false, false}
+	overloaded = fate{"overloaded", func(s *script, o transport.Outbound) error {
+		s.receiver.Failed(transport.Failure{Tag: o.Tag, Err: &transport.StatusError{Status: 503, RetryAfter: askedFor}, Unsent: true})
+		return nil
+	}, conn.Refused, false, true}
 	noRoute  = fate{"no route", func(*script, transport.Outbound) error { return transport.ErrNoRoute }, conn.Refused, false, false}
 	linkBusy = fate{"busy", func(*script, transport.Outbound) error { return transport.ErrBusy }, 0, false, false} // it is no attempt
 
-	fates = []fate{answered, faulted, garbled, silence, lost, lostUnsent, streamLost, failedUnsent, refused, noRoute, linkBusy}
+	fates = []fate{answered, faulted, garbled, silence, lost, lostUnsent, streamLost, failedUnsent, refused, overloaded, noRoute, linkBusy}
 )
 
 // A fated transport deals a fate to each request, in order, and answers what

@@ -33,6 +33,7 @@ const (
 	Incompatible      ReasonKind = "incompatible"       // peer and program share no protocol (ErrIncompatible)
 	InitTimedOut      ReasonKind = "init timed out"     // starting and initializing took too long; see Options.InitTimeout
 	LinkBroken        ReasonKind = "link broken"        // the link ended
+	SessionExpired    ReasonKind = "session expired"    // the peer does not know the link's session any more (transport.ErrSessionExpired)
 	Exited            ReasonKind = "exited"             // the peer's process ended (*transport.ExitError)
 	StreamLost        ReasonKind = "stream lost"        // the stream that would carry the answer ended; the link did not
 	CrashLooping      ReasonKind = "crash-looping"      // three losses in a row, none after Options.ProvenAfter

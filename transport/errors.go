@@ -99,6 +99,13 @@ func (e *StatusError) Error() string {
 	}
 }
 
+// Overloaded reports whether the server has refused the message for now, and asks to
+// send it again later: status 429, or 503 with a Retry-After header. It has not
+// executed the message.
+func (e *StatusError) Overloaded() bool {
+	return e.Status == 429 || e.Status == 503 && e.RetryAfter > 0
+}
+
 // Denied reports whether the status is about who asks, and not what.
 func (e *StatusError) Denied() bool { return e.Status == 401 || e.Status == 403 }
 

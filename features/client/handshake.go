@@ -278,8 +278,8 @@ func isLegacy(outcome error) bool {
 	switch {
 	case outcome == nil:
 		return false
-	case errors.As(outcome, &status) && status.Denied():
-		return false // the server does not say what is there before it knows who asks
+	case errors.As(outcome, &status) && (status.Denied() || status.Overloaded()):
+		return false // the server does not say what is there, to this client or at present
 	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
 		return true
 	case errors.As(outcome, &fault):

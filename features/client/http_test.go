@@ -1,11 +1,15 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,6 +141,82 @@ func TestKilledSiteIsSurvived(t *testing.T) {
 		}
 		if stats := session.Conn().Stats(); stats.Calls != stats.Ended() {
 			t.Errorf("the books do not balance: %+v", stats)
+		}
+	})
+}
+
+// A server that has forgotten the session, but is there, gets a new one without any
+// delay.
+//
+// Guarantees: G-0001.18
+func TestAForgottenSessionIsReplacedAtOnce(t *testing.T) {
+	s := newServer(server.Options{})
+	var handler atomic.Pointer[streamable.Handler]
+	forget := func() {
+		if before := handler.Swap(streamable.NewHandler(s, streamable.HandlerOptions{})); before != nil {
+			before.Close(0)
+		}
+	}
+	forget()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.Load().ServeHTTP(w, r) }))
+	t.Cleanup(site.Close)
+	t.Cleanup(forget)
+	options := client.Options{
+		ProtocolVersion: protocol.Version20251125,
+		Conn:            conn.Options{ProvenAfter: 1, BackoffMin: time.Hour},
+	}
+	session, err := client.New(clientInfo, options).Connect(guarded(t), &streamable.Client{URL: site.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	forget()
+	persistent := session.With(client.CallOptions{WaitForReady: true, Retries: 1})
+	if _, err := persistent.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"}); err != nil || session.Conn().Status().Epoch != 2 {
+		t.Fatalf("in incarnation %d: %v", session.Conn().Status().Epoch, err)
+	}
+	if why := session.Conn().Status().LastFailure.Kind; why != conn.SessionExpired {
+		t.Errorf("the first was lost because of %q", why)
+	}
+}
+
+// An overloaded server is asked again when it says.
+//
+// Guarantees: G-0023.11
+func TestAnOverloadedServerIsAskedAgain(t *testing.T) {
+	s := newServer(server.Options{})
+	handler := streamable.NewHandler(s, streamable.HandlerOptions{})
+	var refuse atomic.Bool
+	var refused atomic.Int64
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte(protocol.MethodCallTool)) && refuse.CompareAndSwap(true, false) {
+			refused.Add(1)
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(site.Close)
+	t.Cleanup(func() { handler.Close(0) })
+	overHTTP(t, func(t *testing.T, version string) {
+		before := refused.Load()
+		session, err := client.New(clientInfo, client.Options{ProtocolVersion: version}).Connect(guarded(t), &streamable.Client{URL: site.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close(context.Background())
+		refuse.Store(true)
+		_, err = session.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
+		if !client.NotExecuted(err) {
+			t.Errorf("without retries: %v", err)
+		}
+		refuse.Store(true)
+		_, err = session.With(client.CallOptions{Retries: 1}).CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
+		if err != nil || refused.Load() != before+2 {
+			t.Errorf("after %d refusals: %v", refused.Load()-before, err)
 		}
 	})
 }

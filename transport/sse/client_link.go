@@ -269,7 +269,7 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 		io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be used again
 		return
 	}
-	l.settle(m, web.NewStatusError(response, web.Excerpt(response)), web.IsRefusal(response.StatusCode))
+	l.settle(m, web.NewStatusError(response, web.Excerpt(response)), web.IsRefusal(response))
 }
 
 // settle tells the receiver that a message has failed. One that ends with the link

@@ -179,7 +179,7 @@ func (l *clientLink) post(m *outgoing) {
 	response, err := r.do(ctx)
 	unsent := r.unsent()
 	if err == nil {
-		unsent = web.IsRefusal(response.StatusCode)
+		unsent = web.IsRefusal(response)
 		err = accepted(response)
 	}
 	var refused *transport.StatusError

@@ -119,7 +119,7 @@ func (s *clientStream) post(m *outgoing) {
 	switch {
 	case err == nil && r.fatal != nil:
 		response.Body.Close()
-		s.link.abandon(m, web.IsRefusal(response.StatusCode))
+		s.link.abandon(m, web.IsRefusal(response))
 	case err == nil:
 		s.read(r, response)
 	case s.ctx.Err() != nil, r.fatal != nil:
@@ -171,14 +171,15 @@ func (s *clientStream) readJSON(response *http.Response) {
 }
 
 // refused reads a response whose status refuses the request. A JSON-RPC response
-// in its body is delivered, except under a 401 or 403: there the status matters.
+// in its body is delivered, unless the status says more: that access is denied, or that
+// the server is overloaded.
 func (s *clientStream) refused(r *httpRequest, response *http.Response) {
 	body := web.Excerpt(response)
 	failed := web.NewStatusError(response, body)
 	r.countRefused(failed)
 	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
 	switch answers := err == nil && s.isAnswer(&m); {
-	case answers && failed.Denied():
+	case answers && (failed.Denied() || failed.Overloaded()):
 		failed.Fault = m.Error
 	case answers:
 		if s.await() {
@@ -187,7 +188,7 @@ func (s *clientStream) refused(r *httpRequest, response *http.Response) {
 		}
 		return
 	}
-	s.fail(failed, web.IsRefusal(response.StatusCode))
+	s.fail(failed, web.IsRefusal(response))
 }
 
 // readEvents delivers the events of a body until it ends.

@@ -158,7 +158,10 @@ func TestAStatusThatFailsTheRequest(t *testing.T) {
 		"too many":                {429, http.Header{"Retry-After": {"7"}}, "", transport.StatusError{Status: 429, RetryAfter: 7 * time.Second}, true},
 		"too many, too long":      {429, http.Header{"Retry-After": {"99999999999999999999"}}, "", transport.StatusError{Status: 429, RetryAfter: time.Hour}, true},
 		"a wait that is none":     {503, http.Header{"Retry-After": {"-7"}}, "", transport.StatusError{Status: 503}, false},
-		"a far date":              {503, http.Header{"Retry-After": {"Fri, 01 Jan 2300 00:00:00 GMT"}}, "", transport.StatusError{Status: 503, RetryAfter: time.Hour}, false},
+		"a far date":              {503, http.Header{"Retry-After": {"Fri, 01 Jan 2300 00:00:00 GMT"}}, "", transport.StatusError{Status: 503, RetryAfter: time.Hour}, true},
+		"overloaded":              {503, http.Header{"Retry-After": {"7"}}, "", transport.StatusError{Status: 503, RetryAfter: 7 * time.Second}, true},
+		"bad gateway":             {502, http.Header{"Retry-After": {"7"}}, "", transport.StatusError{Status: 502, RetryAfter: 7 * time.Second}, false},
+		"gateway timeout":         {504, http.Header{"Retry-After": {"7"}}, "", transport.StatusError{Status: 504, RetryAfter: 7 * time.Second}, false},
 		"a past date":             {503, http.Header{"Retry-After": {"Fri, 01 Jan 1999 00:00:00 GMT"}}, "", transport.StatusError{Status: 503}, false},
 		"internal":                {500, nil, "a\x1b[31m\x00\xffb\n", transport.StatusError{Status: 500, Body: "a [31m b"}, false},
 		"elsewhere":               {302, http.Header{"Location": {"https://example.com/mcp"}}, "", transport.StatusError{Status: 302, Body: "it redirects to https://example.com/mcp"}, false},
@@ -197,6 +200,26 @@ func TestAnErrorsBodyIsCutShort(t *testing.T) {
 	var status *transport.StatusError
 	if f := r.failure(0); !errors.As(f.Err, &status) || status.Body != strings.Repeat("€", 170) || !utf8.ValidString(status.Body) {
 		t.Fatalf("%+v", f)
+	}
+}
+
+// What an overloaded server says in the body is no answer: the request was not
+// executed, and can be sent again.
+//
+// Guarantees: G-0022.1
+func TestAnOverloadedServerHasNotAnswered(t *testing.T) {
+	answer := `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"try later"}}`
+	for _, status := range []int{429, 503} {
+		r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(status)
+			io.WriteString(w, answer)
+		})
+		r.call(1, 1)
+		var refused *transport.StatusError
+		if f := r.failure(0); !f.Unsent || !errors.As(f.Err, &refused) || !refused.Overloaded() || refused.Fault == nil {
+			t.Errorf("%d: %+v", status, f)
+		}
 	}
 }
 

@@ -29,10 +29,12 @@ func MediaType(header http.Header) string {
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// IsRefusal reports whether a status says that the server did not execute the
+// IsRefusal reports whether a response says that the server did not execute the
 // message.
-func IsRefusal(status int) bool {
-	switch status {
+func IsRefusal(response *http.Response) bool {
+	switch response.StatusCode {
+	case http.StatusServiceUnavailable:
+		return retryAfter(response.Header.Get("Retry-After")) > 0
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
 		http.StatusNotAcceptable, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusTooManyRequests:
 		return true

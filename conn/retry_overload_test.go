@@ -1,0 +1,76 @@
+package conn_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+)
+
+// Guarantees: G-0023.11
+func TestAnOverloadedPeerIsAskedAgainWhenItSays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := fatedRun(t, conn.Options{}, overloaded, overloaded, answered, lostUnsent)
+		buy := conn.Request{Method: "buy", Retries: 2}
+		first := r.calling(t.Context(), buy)
+		pass(time.Second)
+		if other, err := r.Call(t.Context(), conn.Request{Method: "buy"}); other != nil || !conn.NotExecuted(err) {
+			t.Fatalf("without retries: %s, %v", other, err)
+		}
+		if err := <-first; err != nil || r.Status().Epoch != 1 {
+			t.Fatalf("in incarnation %d got %v", r.Status().Epoch, err)
+		}
+		if waited := f.sent[2].Sub(f.sent[0]); waited != askedFor {
+			t.Errorf("it waited %v, want %v", waited, askedFor)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// The next link leads to the same peer.
+//
+// Guarantees: G-0023.11
+func TestALossDoesNotShortenTheDelayAskedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := fatedRun(t, conn.Options{}, overloaded, lostUnsent)
+		first := r.calling(t.Context(), conn.Request{Method: "buy", Retries: 1})
+		if _, err := r.Call(t.Context(), conn.Request{Method: "buy"}); !conn.NotExecuted(err) {
+			t.Fatal(err)
+		}
+		if err := <-first; err != nil || r.Status().Epoch != 2 || f.sent[len(f.sent)-1].Sub(f.sent[0]) != askedFor {
+			t.Fatalf("in incarnation %d got %v, sent %v", r.Status().Epoch, err, f.sent)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// Guarantees: G-0023.6, G-0023.11
+func TestTheDelayAskedForEndsWithContextAndConn(t *testing.T) {
+	for name, c := range map[string]struct {
+		end   func(run, context.CancelFunc)
+		cause conn.Cause
+	}{
+		"cancelled": {func(_ run, cancel context.CancelFunc) { cancel() }, conn.Cancelled},
+		"stopped":   {func(r run, _ context.CancelFunc) { r.Stop() }, conn.ShutDown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r, f := fatedRun(t, conn.Options{}, overloaded)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				result := r.calling(ctx, conn.Request{Method: "buy", Retries: -1})
+				c.end(r, cancel)
+				var failed *conn.CallError
+				if err := <-result; !errors.As(err, &failed) || failed.Cause != c.cause || failed.Delivery != conn.NotSent || len(f.ids) != 1 {
+					t.Errorf("%v after %d requests", err, len(f.ids))
+				}
+				r.Stop()
+				<-r.ended
+			})
+		})
+	}
+}
