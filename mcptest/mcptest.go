@@ -21,7 +21,6 @@ import (
 	"context"
 	"io"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
@@ -74,7 +73,7 @@ func (o *Options) check(t testing.TB, inner transport.Transport, c *specificatio
 	if o.AnyMessage {
 		return inner
 	}
-	return check(t, inner, c)
+	return specification.Watch(t, inner, c)
 }
 
 // Eras runs f twice, each time in a subtest and with a client of its own: one that
@@ -116,19 +115,7 @@ func Serve(t testing.TB, s *server.Server) transport.Transport {
 // force fails the test.
 func Check(t testing.TB, inner transport.Transport) transport.Transport {
 	t.Helper()
-	return check(t, inner, &specification.Checker{Ours: true, Theirs: true})
-}
-
-func check(t testing.TB, inner transport.Transport, c *specification.Checker) transport.Transport {
-	var over atomic.Bool
-	t.Cleanup(func() { over.Store(true) })
-	c.Client = true
-	c.OnViolation = func(err error) {
-		if !over.Load() { // a link that somebody left open
-			t.Errorf("mcptest: %v", err)
-		}
-	}
-	return transcript.Tap(inner, c.Observe)
+	return specification.Watch(t, inner, &specification.Checker{Ours: true, Theirs: true})
 }
 
 // Log returns a transport that passes everything on to inner, and writes every frame

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
@@ -37,7 +38,7 @@ func TestServerThatPrintsABannerConnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := &stdio.Command{Path: self, Env: []string{roleVariable + "=banner"}}
-	session, err := client.New(clientInfo, client.Options{}).Connect(ctx, command)
+	session, err := client.New(clientInfo, client.Options{}).Connect(ctx, specification.WatchClient(t, command))
 	if err != nil {
 		t.Fatal(err)
 	}

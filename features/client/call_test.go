@@ -14,6 +14,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
@@ -164,7 +165,7 @@ func TestSessionsOfAClient(t *testing.T) {
 		defer s.close()
 		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Name: "same"}})
 		for _, name := range []string{"b", "a"} {
-			if _, err := c.Start(t.Context(), name, s); err != nil {
+			if _, err := c.Start(t.Context(), name, specification.WatchClient(t, s)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -172,7 +173,7 @@ func TestSessionsOfAClient(t *testing.T) {
 			t.Errorf("a name twice: %v", err)
 		}
 		for range 2 {
-			if _, err := c.Connect(t.Context(), s); err != nil {
+			if _, err := c.Connect(t.Context(), specification.WatchClient(t, s)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -64,7 +65,7 @@ func connect(t *testing.T, to transport.Transport, o client.Options, within time
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	session, err := client.New(clientInfo, o).Connect(ctx, to)
+	session, err := client.New(clientInfo, o).Connect(ctx, specification.WatchClient(t, to))
 	if err == nil {
 		t.Cleanup(func() { session.Close(context.Background()) })
 	}
@@ -570,7 +571,7 @@ func TestSlowModernServerIsAskedAgain(t *testing.T) {
 			}
 		}}
 		t.Cleanup(s.close)
-		session, err := client.New(clientInfo, client.Options{FailFast: true}).Connect(t.Context(), s)
+		session, err := client.New(clientInfo, client.Options{FailFast: true}).Connect(t.Context(), specification.WatchClient(t, s))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -178,7 +179,7 @@ func connectFake(t *testing.T, s *fakeServer, o client.Options) (*client.Session
 	}
 	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return client.New(clientInfo, o).Connect(guard, s)
+	return client.New(clientInfo, o).Connect(guard, specification.WatchClient(t, s))
 }
 
 // toolNames ranges over all tools, and returns how that ended.

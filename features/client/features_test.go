@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -73,7 +74,7 @@ func TestFeaturesOfOwnServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			to := &stdio.Command{Path: self, Env: append(os.Environ(), roleVariable+"=features")}
-			session, err := client.New(clientInfo, o).Connect(guarded(t), to)
+			session, err := client.New(clientInfo, o).Connect(guarded(t), specification.WatchClient(t, to))
 			if err != nil {
 				t.Fatal(err)
 			}

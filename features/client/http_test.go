@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -63,7 +64,7 @@ func (w *site) kill() {
 func (w *site) open(o client.Options) *client.Session {
 	w.t.Helper()
 	o.Conn.BackoffMin = time.Millisecond
-	session, err := client.New(clientInfo, o).Connect(guarded(w.t), &streamable.Client{URL: "http://" + w.address})
+	session, err := client.New(clientInfo, o).Connect(guarded(w.t), specification.WatchClient(w.t, &streamable.Client{URL: "http://" + w.address}))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -77,7 +78,7 @@ func openProcess(ctx context.Context, t *testing.T, address string, started func
 		Env:     []string{roleVariable + "=server", addressVariable + "=" + address},
 		Started: started,
 	}
-	session, err := client.New(clientInfo, client.Options{}).Connect(ctx, command)
+	session, err := client.New(clientInfo, client.Options{}).Connect(ctx, specification.WatchClient(t, command))
 	if err != nil {
 		t.Fatal(err)
 	}

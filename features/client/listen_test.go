@@ -355,7 +355,7 @@ func TestNoChangeIsMissed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(server.Options{})
 			var known atomic.Pointer[[]string]
-			n := &network{server: s}
+			n := &network{t: t, server: s}
 			defer n.close()
 			session, err := connect(t, n.transport(), client.Options{ProtocolVersion: version, OnEvent: onTools(func(ctx context.Context, session *client.Session) {
 				var names []string

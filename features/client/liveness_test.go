@@ -9,6 +9,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -86,7 +87,7 @@ func TestSessionsOfAClientShareAWheel(t *testing.T) {
 				s := legacyUntilReady()
 				servers = append(servers, s)
 				t.Cleanup(s.close)
-				session, err := c.Connect(t.Context(), s)
+				session, err := c.Connect(t.Context(), specification.WatchClient(t, s))
 				if err != nil {
 					t.Fatal(err)
 				}

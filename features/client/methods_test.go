@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -132,7 +133,7 @@ func overBoth(t *testing.T, o client.Options, test func(t *testing.T, session *c
 				}
 				o := o
 				o.ProtocolVersion = version
-				session, err := client.New(clientInfo, o).Connect(guarded(t), to)
+				session, err := client.New(clientInfo, o).Connect(guarded(t), specification.WatchClient(t, to))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -179,7 +180,7 @@ func TestEveryMethod(t *testing.T) {
 		if err != nil || len(prompt.Messages) != 1 {
 			t.Errorf("GetPrompt: %+v, %v", prompt, err)
 		}
-		if got, err := s.Complete(ctx, &protocol.CompleteParams{}); err != nil || len(got.Completion.Values) != 2 {
+		if got, err := s.Complete(ctx, &protocol.CompleteParams{Ref: protocol.CompleteReference{Name: "p"}}); err != nil || len(got.Completion.Values) != 2 {
 			t.Errorf("Complete: %+v, %v", got, err)
 		}
 		if err := s.SetLogLevel(ctx, protocol.LogWarning); err != nil {
@@ -216,7 +217,7 @@ func TestEveryMethod(t *testing.T) {
 // does not know.
 func TestNamesAreMirrored(t *testing.T) {
 	to, names := scriptedSite(t, protocol.Latest)
-	s, err := client.New(clientInfo, client.Options{}).Connect(guarded(t), to)
+	s, err := client.New(clientInfo, client.Options{}).Connect(guarded(t), specification.WatchClient(t, to))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -482,7 +483,7 @@ func TestMirroredArguments(t *testing.T) {
 		_, _ = io.WriteString(w, answer(f)[0])
 	}))
 	defer site.Close()
-	session, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.Latest}).Connect(guarded(t), &streamable.Client{URL: site.URL})
+	session, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.Latest}).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -258,7 +258,7 @@ func TestErasOfClientAndServer(t *testing.T) {
 		{protocol.LatestLegacy, modern, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			n := &network{server: newServer(server.Options{ProtocolVersions: test.speaks})}
+			n := &network{t: t, server: newServer(server.Options{ProtocolVersions: test.speaks})}
 			defer n.close()
 			session, err := connect(t, n.transport(), client.Options{ProtocolVersion: test.asked, FailFast: true}, time.Minute)
 			if test.want == "" {
@@ -303,7 +303,7 @@ func TestCompletionOfTheFirstRevision(t *testing.T) {
 		}
 		return everything(protocol.Version20241105)(f)
 	}}
-	if _, err := openFake(t, s, client.Options{}).Complete(t.Context(), nil); err != nil {
+	if _, err := openFake(t, s, client.Options{}).Complete(t.Context(), &protocol.CompleteParams{Ref: protocol.CompleteReference{Name: "p"}}); err != nil {
 		t.Error(err)
 	}
 }

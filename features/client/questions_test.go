@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
@@ -213,7 +214,7 @@ func TestRootsChanged(t *testing.T) {
 	defer s.close()
 	c := client.New(clientInfo, answers(new(atomic.Int64)))
 	for name, to := range map[string]*fakeServer{"legacy": s, "modern": modern} {
-		session, err := c.Start(t.Context(), name, to)
+		session, err := c.Start(t.Context(), name, specification.WatchClient(t, to))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,9 +25,18 @@ func (s *Session) GetPrompt(ctx context.Context, params *protocol.GetPromptParam
 	return getPrompt.call(ctx, s, params)
 }
 
-// Complete asks how an argument of a prompt or a resource template may go on.
+// Complete asks how an argument of a prompt or a resource template may go on. An
+// empty Ref.Type is that of a resource if Ref has a URI, and else that of a prompt.
 func (s *Session) Complete(ctx context.Context, params *protocol.CompleteParams) (*protocol.CompleteResult, error) {
-	return complete.call(ctx, s, params)
+	typed := copyOf(params)
+	switch {
+	case typed.Ref.Type != "":
+	case typed.Ref.URI != "":
+		typed.Ref.Type = protocol.ReferenceResource
+	default:
+		typed.Ref.Type = protocol.ReferencePrompt
+	}
+	return complete.call(ctx, s, typed)
 }
 
 // A subscription says who wants the updates of one resource.

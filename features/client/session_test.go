@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -62,6 +63,7 @@ func newServer(o server.Options) *server.Server {
 
 // A network connects clients to a server, and can cut them off.
 type network struct {
+	t       testing.TB // whose messages are checked; nil: of a measurement
 	server  *server.Server
 	serving sync.WaitGroup
 	mu      sync.Mutex
@@ -69,12 +71,16 @@ type network struct {
 }
 
 func (n *network) transport() transport.Transport {
+	watch := func(link transport.Link) transport.Link { return link }
+	if n.t != nil {
+		watch = specification.WatchServer(n.t)
+	}
 	return inmem.New(func(link transport.Link) {
 		ctx, cancel := context.WithCancel(context.Background())
 		n.mu.Lock()
 		n.cut = append(n.cut, cancel)
 		n.mu.Unlock()
-		n.serving.Go(func() { n.server.ServeLink(ctx, link) })
+		n.serving.Go(func() { n.server.ServeLink(ctx, watch(link)) })
 	}, inmem.Options{})
 }
 
@@ -95,8 +101,8 @@ func (n *network) close() {
 // open connects a client to a server for the length of a test.
 func open(t *testing.T, s *server.Server, o client.Options) (*client.Session, *network) {
 	t.Helper()
-	n := &network{server: s}
-	session, err := client.New(clientInfo, o).Connect(t.Context(), n.transport())
+	n := &network{t: t, server: s}
+	session, err := client.New(clientInfo, o).Connect(t.Context(), specification.WatchClient(t, n.transport()))
 	if err != nil {
 		t.Fatal(err)
 	}

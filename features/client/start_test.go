@@ -10,6 +10,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
@@ -158,7 +159,7 @@ func TestStartTellsOfAFastServer(t *testing.T) {
 			}}},
 			OnEvent: onTools(func(context.Context, *client.Session) { told++ }),
 		})
-		session, err := c.Start(slowly{t.Context(), ready}, "search", s)
+		session, err := c.Start(slowly{t.Context(), ready}, "search", specification.WatchClient(t, s))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
@@ -32,7 +33,7 @@ func TestStoppedServerIsSurvived(t *testing.T) {
 		Started: func(pid int) { pids <- pid },
 	}
 	impatient := client.Options{Conn: conn.Options{Liveness: 250 * time.Millisecond, BackoffMin: time.Millisecond}}
-	session, err := client.New(clientInfo, impatient).Connect(ctx, command)
+	session, err := client.New(clientInfo, impatient).Connect(ctx, specification.WatchClient(t, command))
 	if err != nil {
 		t.Fatal(err)
 	}

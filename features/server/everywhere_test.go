@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -40,7 +41,7 @@ func open(t *testing.T, to transport.Transport, o client.Options) *client.Sessio
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	o.FailFast = true
-	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).Connect(ctx, to)
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).Connect(ctx, specification.WatchClient(t, to))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +60,9 @@ func overPipes(t *testing.T, s *server.Server) transport.Transport {
 	if err != nil {
 		t.Fatal(err)
 	}
+	watched := specification.Watch(t, &stdio.Server{In: theirIn, Out: theirOut}, &specification.Checker{Server: true, Ours: true})
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(context.Background(), &stdio.Server{In: theirIn, Out: theirOut}) }()
+	go func() { served <- s.Serve(context.Background(), watched) }()
 	t.Cleanup(func() {
 		// A client that leaves closes both pipes, while the server may be writing.
 		if err := <-served; err != nil && !errors.Is(err, syscall.EPIPE) {
@@ -79,7 +81,7 @@ func overHTTP(t *testing.T, s *server.Server) transport.Transport {
 // site serves a server over HTTP, behind a middleware of net/http.
 func site(t *testing.T, s *server.Server, wrap func(http.Handler) http.Handler) (url string) {
 	t.Helper()
-	h := streamable.NewHandler(s, streamable.HandlerOptions{})
+	h := streamable.NewHandler(&watched{s, specification.WatchServer(t)}, streamable.HandlerOptions{})
 	web := httptest.NewServer(wrap(h))
 	t.Cleanup(func() {
 		s.Close(context.Background())
@@ -88,6 +90,14 @@ func site(t *testing.T, s *server.Server, wrap func(http.Handler) http.Handler) 
 	})
 	return web.URL
 }
+
+// A watched server fails the test for what it sends against the published schemas.
+type watched struct {
+	*server.Server
+	watch func(transport.Link) transport.Link
+}
+
+func (w *watched) Accept(link transport.Link) { w.Server.Accept(w.watch(link)) }
 
 // within returns what comes next, and fails the test if nothing does.
 func within[T any](t *testing.T, c <-chan T) (value T) {

@@ -144,14 +144,34 @@ func (m *method) when(offered func(*call) bool) *method {
 // encode encodes a result. It changes a modern one first, see
 // protocol.ModernResult.
 func encode(c *call, result any) (json.RawMessage, error) {
-	if modern, ok := result.(protocol.ModernResult); ok && c.modern {
+	modern, stamped := result.(protocol.ModernResult)
+	if stamped && c.modern {
 		modern.Stamp(c.peer.server.rawInfo)
 	}
 	raw, err := protocol.Marshal(result)
 	if err != nil {
 		return nil, refuse(jsonrpc.CodeInternalError, "%s: the result cannot be encoded: %s", c.Method, explain(err))
 	}
+	if c.modern && !stamped {
+		raw = complete(raw)
+	}
 	return raw, nil
+}
+
+// complete adds to the result of a method of the program's own that it is complete,
+// as each result says in 2026-07-28, unless it says what it is.
+func complete(result json.RawMessage) json.RawMessage {
+	var says struct {
+		ResultType json.RawMessage `json:"resultType"`
+	}
+	if len(result) < 2 || result[0] != '{' || protocol.Unmarshal(result, &says) != nil || says.ResultType != nil {
+		return result
+	}
+	const member = `{"resultType":"` + protocol.ResultComplete + `"`
+	if string(result) == "{}" {
+		return json.RawMessage(member + "}")
+	}
+	return append(json.RawMessage(member+","), result[1:]...)
 }
 
 // find returns the row of the method of a call, or nil if the server does not
@@ -168,7 +188,8 @@ func (c *call) find() *method {
 // AddMethod adds a method of the program's own, in every revision. Params are
 // decoded into an In: a struct or map, a pointer to one, json.RawMessage for the
 // text as it came, or struct{} for nothing. Out is encoded as it is; it has to be
-// an object in JSON. A method of the same name is replaced. AddMethod panics for
+// an object in JSON. Clients of 2026-07-28 get "resultType": "complete" with it,
+// unless it has another. A method of the same name is replaced. AddMethod panics for
 // a method of the protocol.
 func AddMethod[In, Out any](s *Server, name string, f func(context.Context, In) (Out, error)) {
 	if _, known := protocol.MethodInfo(name); known || name == "" || f == nil {

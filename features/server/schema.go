@@ -136,6 +136,9 @@ func describeFields(t reflect.Type, s *jsonschema.Schema) error {
 		if property == nil {
 			continue
 		}
+		if reflect.ValueOf(*property).IsZero() { // it would be written as true, and MCP wants an object
+			property.Types = anything().Types
+		}
 		if err := describeField(field, property); err != nil {
 			return fmt.Errorf("field %q: %w", name, err)
 		}

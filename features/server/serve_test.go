@@ -10,6 +10,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -22,7 +23,7 @@ func accept(t *testing.T, s *server.Server) *wire {
 	w := &wire{t: t, link: ours, frames: make(chan string, 100)}
 	ours.Bind(w)
 	ours.Grant(transport.Main, cap(w.frames))
-	s.Accept(theirs)
+	s.Accept(specification.WatchServer(t)(theirs))
 	return w
 }
 

@@ -73,7 +73,7 @@ func TestFailureOfAToolIsToldApartFromOneOfTheProtocol(t *testing.T) {
 	if got := w.call("t", `{}`); !got.Result.IsError || got.Result.Content.Text() != "out of paper" {
 		t.Errorf("a failure of the tool: got %+v", got)
 	}
-	fault := &jsonrpc.Error{Code: -32042, Message: "sign in first"}
+	fault := &jsonrpc.Error{Code: -32050, Message: "sign in first"}
 	w = serving(t, protocol.Tool{}, answering(nil, fmt.Errorf("outer: %w", fault)))
 	if got := w.call("t", `{}`); got.Error.Code != fault.Code || got.Error.Message != fault.Message {
 		t.Errorf("a failure of the protocol: got %+v", got)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -39,8 +40,8 @@ func dial(t *testing.T, s *server.Server) *wire {
 // dialOn is dial over a given link. The server may send nothing yet.
 func dialOn(t *testing.T, s *server.Server, ours, theirs transport.Link) *wire {
 	t.Helper()
-	served := make(chan error, 1)
-	go func() { served <- s.ServeLink(context.Background(), theirs) }()
+	served, watched := make(chan error, 1), specification.WatchServer(t)(theirs)
+	go func() { served <- s.ServeLink(context.Background(), watched) }()
 	w := &wire{t: t, link: ours, frames: make(chan string, 100)}
 	ours.Bind(w)
 	t.Cleanup(func() {
@@ -300,4 +301,11 @@ func TestNullIsAbsentAndNumbersAreEqual(t *testing.T) {
 		w.send(`{"jsonrpc":"2.0","id":70e-1,` + request + `}`)
 		w.want(`"id":7,`, want)
 	}
+}
+
+func TestCompletionOfNothingKnownIsRefused(t *testing.T) {
+	w := dial(t, reviewing())
+	w.initialize(protocol.Version20251125)
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/none"},"argument":{"name":"a","value":""}}}`)
+	w.want(`"id":1`, `-32602`)
 }

@@ -15,7 +15,7 @@ import (
 // A Checker checks the messages that pass through a transport against the schema
 // of the revision in force. Its Observe is for transcript.Tap.
 type Checker struct {
-	Client      bool // the transport is the client's; false: it is the server's
+	Server      bool // the transport is the server's; false: it is the client's
 	Ours        bool // check what this end sends
 	Theirs      bool // check what the other end sends
 	OnViolation func(error)
@@ -69,10 +69,12 @@ func (c *Checker) Observe(e transcript.Entry) {
 		if link == nil {
 			return
 		}
-		frames := []json.RawMessage{e.Frame}
-		_ = json.Unmarshal(e.Frame, &frames) // a batch
+		var frames []json.RawMessage
+		if json.Unmarshal(e.Frame, &frames) != nil { // no batch
+			frames = []json.RawMessage{e.Frame}
+		}
 		for _, frame := range frames {
-			err := link.check(e.Stream, frame, sent == c.Client, c.Client)
+			err := link.check(e.Stream, frame, sent != c.Server, !c.Server)
 			if err != nil && (sent && c.Ours || !sent && c.Theirs) {
 				c.OnViolation(fmt.Errorf("%w\n%.2000s", err, frame))
 			}

@@ -9,6 +9,7 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -63,6 +64,7 @@ func compile(version string) *Revision {
 		place, definitions = "#/definitions/", root.Definitions
 	}
 	r := &Revision{Version: version, methods: make(map[string]string)}
+	mendNumbers(definitions)
 	root.Properties = make(map[string]*jsonschema.Schema)
 	for name, definition := range definitions {
 		root.Properties[name] = &jsonschema.Schema{Ref: place + name}
@@ -77,6 +79,27 @@ func compile(version string) *Revision {
 	}
 	r.methods[protocol.NotificationCancelled] = "CancelledNotification" // an alias in 2026-07-28
 	return r
+}
+
+// mendNumbers mends a slip of the published files: the specification's source says
+// number for what a form and a JSON value hold, and they say integer.
+func mendNumbers(definitions map[string]*jsonschema.Schema) {
+	mend := func(s *jsonschema.Schema) {
+		if i := slices.Index(s.Types, "integer"); i >= 0 {
+			s.Types[i] = "number"
+		}
+	}
+	if result := definitions["ElicitResult"]; result != nil {
+		content := result.Properties["content"].AdditionalProperties
+		for _, s := range append(content.AnyOf, content) {
+			mend(s)
+		}
+	}
+	if value := definitions["JSONValue"]; value != nil {
+		for _, s := range value.AnyOf {
+			mend(s)
+		}
+	}
 }
 
 // Definitions are what the schema defines, by name.

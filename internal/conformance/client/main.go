@@ -6,13 +6,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/bowline-mcp/bowline/transport/transcript"
 )
 
 // deadline is below the suite's own, which leaves processes behind.
@@ -57,14 +61,34 @@ func run(ctx context.Context, url string) error {
 		}
 	}
 	c := client.New(protocol.Implementation{Name: "bowline-everything-client", Version: "1.0.0"}, options)
-	session, err := c.Connect(ctx, &streamable.Client{URL: url})
+	var against violations
+	checker := &specification.Checker{Ours: true, OnViolation: against.add}
+	session, err := c.Connect(ctx, transcript.Tap(&streamable.Client{URL: url}, checker.Observe))
 	if err != nil {
 		return err
 	}
 	failed := play(ctx, session)
 	session.Stop()
 	_ = session.Wait()
-	return failed
+	return errors.Join(failed, against.all())
+}
+
+// violations are the messages of the client's that do not fit the published schemas.
+type violations struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (v *violations) add(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.errs = append(v.errs, err)
+}
+
+func (v *violations) all() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return errors.Join(v.errs...)
 }
 
 func listTools(ctx context.Context, s *client.Session) error {

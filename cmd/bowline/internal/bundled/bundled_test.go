@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/mcptest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -28,7 +29,7 @@ func connect(t *testing.T, o bundled.Options) (session *client.Session, end func
 		go func() { served <- bundled.New(o).ServeLink(context.Background(), link) }()
 	}
 	c := client.New(protocol.Implementation{Name: "test", Version: "1"}, client.Options{FailFast: true})
-	session, err := c.Connect(t.Context(), inmem.New(accept, inmem.Options{}))
+	session, err := c.Connect(t.Context(), mcptest.Check(t, inmem.New(accept, inmem.Options{})))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,49 @@
+package specification
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/transcript"
+)
+
+// WatchClient returns a transport for a client that passes everything on to inner.
+// Each message of the client's that does not fit the schema of the revision in force
+// fails the test.
+func WatchClient(t testing.TB, inner transport.Transport) transport.Transport {
+	t.Helper()
+	return Watch(t, inner, &Checker{Ours: true})
+}
+
+// WatchServer returns what wraps the links of one server, before it gets them. Each
+// message of the server's that does not fit the schema of the revision in force fails
+// the test.
+func WatchServer(t testing.TB) func(transport.Link) transport.Link {
+	t.Helper()
+	c := &Checker{Server: true, Ours: true}
+	c.reportTo(t)
+	var links atomic.Int64
+	return func(link transport.Link) transport.Link {
+		return transcript.TapLink(link, int(links.Add(1)), c.Observe)
+	}
+}
+
+// Watch is WatchClient with a checker that says whose messages are checked, and
+// whether the transport is a server's.
+func Watch(t testing.TB, inner transport.Transport, c *Checker) transport.Transport {
+	t.Helper()
+	c.reportTo(t)
+	return transcript.Tap(inner, c.Observe)
+}
+
+// reportTo fails a test for each violation, as long as it runs.
+func (c *Checker) reportTo(t testing.TB) {
+	var over atomic.Bool
+	t.Cleanup(func() { over.Store(true) })
+	c.OnViolation = func(err error) {
+		if !over.Load() { // a link that somebody left open
+			t.Errorf("against the schema: %v", err)
+		}
+	}
+}

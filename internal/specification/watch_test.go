@@ -1,0 +1,68 @@
+package specification_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A trial is a test whose failures are looked at.
+type trial struct {
+	testing.TB
+	failures []string
+}
+
+func (*trial) Helper()        {}
+func (*trial) Cleanup(func()) {}
+func (t *trial) Errorf(format string, args ...any) {
+	t.failures = append(t.failures, fmt.Sprintf(format, args...))
+}
+
+type frames []string
+
+func (f *frames) Receive(in transport.Inbound)               { *f = append(*f, string(in.Frame)) }
+func (*frames) Writable()                                    {}
+func (*frames) StreamOpened(transport.Stream, transport.Tag) {}
+func (*frames) StreamLost(transport.StreamLoss)              {}
+func (*frames) Failed(transport.Failure)                     {}
+func (*frames) Ended()                                       {}
+func (*frames) Lost(transport.Loss)                          {}
+
+// What a server sends is judged message by message, also in a batch, and goes out as
+// it is.
+func TestWatchServer(t *testing.T) {
+	for name, test := range map[string]struct{ frame, fault string }{
+		"a good message":          {`{"jsonrpc":"2.0","id":1,"method":"ping"}`, ""},
+		"a good batch":            {`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, ""},
+		"a method of the client":  {`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "wrong side"},
+		"one bad one in a batch":  {`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"elicitation/create"}]`, "ElicitRequest"},
+		"an answer to nothing":    {`{"jsonrpc":"2.0","id":1,"result":{}}`, "answers no request"},
+		"what is no JSON":         {`{`, "unexpected end"},
+		"a number with fractions": {`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, "PingRequest"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trial, got := &trial{TB: t}, new(frames)
+			ours, theirs := inmem.Pipe(inmem.Options{})
+			defer ours.Close(0)
+			ours.Bind(got)
+			ours.Grant(transport.Main, 1)
+			watched := specification.WatchServer(trial)(theirs)
+			watched.Bind(new(frames))
+			if err := watched.Send(transport.Outbound{Frame: []byte(test.frame)}); err != nil {
+				t.Fatal(err)
+			}
+			ours.Close(0)
+			failed := strings.Join(trial.failures, "\n")
+			if (test.fault == "") != (failed == "") || !strings.Contains(failed, test.fault) {
+				t.Errorf("want %q, got %q", test.fault, failed)
+			}
+			if len(*got) != 1 || (*got)[0] != test.frame {
+				t.Errorf("got %s", *got)
+			}
+		})
+	}
+}
