@@ -8,7 +8,10 @@ import (
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A trial is a test whose failures are looked at.
 type trial struct {
