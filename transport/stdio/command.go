@@ -32,6 +32,10 @@ import (
 // SIGKILL. The child is always reaped. A descendant that left the process group
 // and holds a pipe delays Close by up to 100 ms, a Stderr writer that blocks by
 // up to a second.
+//
+// On Linux and Windows the tree is killed also when this process ends without a
+// Close, be it by SIGKILL. On Linux the child has one more descriptor for that,
+// a socket after its standard streams; it is not to be read or written.
 type Command struct {
 	Path string   // the program, looked up as by exec.LookPath
 	Args []string // its arguments, without the name of the program

@@ -14,6 +14,7 @@ func (p *process) wait() (*os.ProcessState, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reaped = true
+	p.watch.close()
 	syscall.Kill(-p.child.Pid, syscall.SIGKILL)
 	return state, err
 }

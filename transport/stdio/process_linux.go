@@ -15,5 +15,6 @@ func (p *process) wait() (*os.ProcessState, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reaped = true
+	p.watch.close()
 	return p.child.Wait()
 }

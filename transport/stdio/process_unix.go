@@ -13,6 +13,7 @@ import (
 // leaves the group (setsid) is not owned any more.
 type process struct {
 	child *os.Process
+	watch *parentWatch
 
 	mu     sync.Mutex
 	asked  bool
@@ -21,10 +22,16 @@ type process struct {
 
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	watch, err := watchParent(cmd)
+	if err != nil {
 		return nil, err
 	}
-	return &process{child: cmd.Process}, nil
+	if err := cmd.Start(); err != nil {
+		watch.close()
+		return nil, err
+	}
+	watch.arm(cmd.Process.Pid)
+	return &process{child: cmd.Process, watch: watch}, nil
 }
 
 // ask sends SIGTERM to the group, once.

@@ -49,6 +49,7 @@ func playRole(role string) {
 		"never reads":       neverReads,
 		"parent":            parent,
 		"orphan":            orphan,
+		"grandparent":       grandparent,
 		"flood stderr":      floodStderr,
 		"endless line":      endlessLine,
 		"close stdout":      closeStdout,
@@ -117,6 +118,15 @@ func parent() {
 	}
 	waitForInput()
 	os.Exit(7)
+}
+
+// grandparent owns a parent by a link, and is killed by the test.
+func grandparent() {
+	_, err := (&Command{Path: os.Args[0], Env: []string{roleVariable + "=parent"}}).Open(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	waitForever()
 }
 
 func orphan() {

@@ -1,0 +1,67 @@
+package stdio
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNobodyOutlivesAProcessThatWasKilled: it had no time to end its child, whose
+// own child ignores SIGTERM and does not read its input.
+//
+// Guarantees: G-0014.19
+func TestNobodyOutlivesAProcessThatWasKilled(t *testing.T) {
+	socket := listen(t)
+	command := roleCommand(t, "grandparent", socket.variable())
+	cmd := exec.Command(command.Path)
+	cmd.Env = append(os.Environ(), command.Env...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	orphan := socket.accept(t)
+	pid := peerOf(t, orphan)
+	defer syscall.Kill(-groupOf(t, pid), syscall.SIGKILL)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if err := orphan.SetReadDeadline(time.Now().Add(hangGuard)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := orphan.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Fatalf("process %d lives on: %v", pid, err)
+	}
+}
+
+// peerOf returns the process at the other end of a socket.
+func peerOf(t *testing.T, conn interface {
+	SyscallConn() (syscall.RawConn, error)
+}) (pid int) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var credentials *unix.Ucred
+	if e := raw.Control(func(fd uintptr) {
+		credentials, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+	return int(credentials.Pid)
+}
+
+func groupOf(t *testing.T, pid int) int {
+	t.Helper()
+	group, err := syscall.Getpgid(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return group
+}
