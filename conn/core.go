@@ -48,7 +48,7 @@ type core struct {
 	streams    streams
 	flow       flow
 	liveness   liveness
-	counted    bool // the present link counts the bytes it receives
+	hearing    bool // the present link says when bytes come in
 
 	malformed malformedRun
 
@@ -231,7 +231,7 @@ func (c *core) onLinkOpened(ev *event) {
 		c.emit(effect{kind: closeLink, epoch: ev.epoch, link: ev.link})
 		return
 	}
-	c.counted = ev.counted
+	c.hearing = ev.hearing
 	c.attach(ev.link)
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }
@@ -239,7 +239,7 @@ func (c *core) onLinkOpened(ev *event) {
 // livenessEvery is how long the peer may be silent, 0 for ever.
 func (c *core) livenessEvery() time.Duration {
 	every := c.options.Liveness
-	if every == 0 && c.counted {
+	if every == 0 && c.hearing {
 		every = defaultLiveness
 	}
 	if c.role == acceptor {
@@ -365,8 +365,10 @@ func (c *core) stallFor(now instant, why Stall) {
 // credit is withheld, nothing can be heard, and silence means nothing.
 func (c *core) watchPeer(now instant, ev *event) {
 	l := &c.liveness
-	if ev.heard || c.flow.stall != 0 {
+	if c.flow.stall != 0 {
 		l.hear(now)
+	} else if ev.heardAt > l.heardAt {
+		l.hear(ev.heardAt)
 	}
 	if !passed(now, l.dueAt) || ev.id == 0 || c.state() != Ready {
 		return

@@ -147,7 +147,7 @@ func TestHooksAreToldOfEveryPanic(t *testing.T) {
 
 type panickingHeard struct{ *script }
 
-func (panickingHeard) Heard() (uint64, bool) { panic("heard") }
+func (panickingHeard) Heard() (time.Time, bool) { panic("heard") }
 
 // Guarantees: G-0009.4
 func TestLinkWhoseHeardPanicsIsClosed(t *testing.T) {

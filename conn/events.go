@@ -22,8 +22,8 @@ type event struct {
 	silent    bool // callMade: no cancellation is sent for it
 	tried     bool // busy: this very frame was offered to the link
 	moved     bool // busy, tick: the link has taken something since it was last busy
-	heard     bool // tick: bytes have come in since the last frame or tick; streamLost: the stream has brought something since it was last resumed
-	counted   bool // linkOpened: the link counts the bytes it receives
+	heard     bool // streamLost: the stream has brought something since it was last resumed
+	hearing   bool // linkOpened: the link says when bytes come in
 	unsent    bool // failed: the peer certainly has not got it
 	last      bool // nothing more comes on the stream
 	resumable bool // streamLost
@@ -41,6 +41,7 @@ type event struct {
 	out       outboundFrame    // callMade, notificationMade, handled, probed, malformed, busy, failed; callLeft: whose notification
 	err       error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
 	reason    Reason           // openFailed, handshakeFailed, linkLost, streamLost
+	heardAt   instant          // tick: when bytes have come in last, 0 if none since the last frame or tick
 	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
 	limit     time.Duration    // callMade: what its timeout may be extended to
 	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, tick

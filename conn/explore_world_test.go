@@ -298,10 +298,11 @@ func (w *scene) pass(c choice) {
 	if c.kind == lapses {
 		return
 	}
+	var heardAt instant
 	if c.b == 1 {
-		w.heardAt = w.now
+		w.heardAt, heardAt = w.now, w.now
 	}
-	w.happen(event{kind: tick, random: 0.5, moved: w.moved, heard: c.b == 1, id: firstProbe + int64(w.probes)})
+	w.happen(event{kind: tick, random: 0.5, moved: w.moved, heardAt: heardAt, id: firstProbe + int64(w.probes)})
 	w.checkTicked()
 }
 

@@ -62,7 +62,7 @@ func (l *loop) open(epoch uint64) {
 			return errNoLink
 		}
 		if hearing, ok := ev.link.(transport.Hearing); ok && err == nil {
-			_, ev.counted = hearing.Heard()
+			_, ev.hearing = hearing.Heard()
 		}
 		return err
 	}, func(err error) event {
@@ -87,7 +87,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	}
 	l.incarnation.link = link
 	l.hearing, _ = link.(transport.Hearing)
-	l.hasHeard()
+	l.lastHeard()
 	err := guard(func() error {
 		link.Bind(&receiver{conn: l.conn, mailbox: &l.mailbox, epoch: epoch, dialect: l.core.dialect})
 		return nil

@@ -106,7 +106,7 @@ func TestUnfinishedFrameIsASignOfLife(t *testing.T) {
 	d := watching(t, Options{})
 	for range 10 {
 		d.now += 5 * time.Second
-		d.step(event{kind: tick, id: 1, heard: true})
+		d.step(event{kind: tick, id: 1, heardAt: d.now})
 		d.wantNothing("bytes come in")
 	}
 	d.look(5*time.Second, 2)
@@ -210,10 +210,10 @@ func TestWhoIsWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		role     role
 		liveness time.Duration
-		counted  bool
+		hearing  bool
 		want     time.Duration
 	}{
-		"a link that counts":                  {initiator, 0, true, defaultLiveness},
+		"a link that says so":                 {initiator, 0, true, defaultLiveness},
 		"a link that does not":                {initiator, 0, false, 0},
 		"a link that does not, when asked to": {initiator, time.Second, false, time.Second},
 		"never":                               {initiator, -1, true, 0},
@@ -222,7 +222,7 @@ func TestWhoIsWatched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancels{}})
 			d.start()
-			d.own(event{kind: linkOpened, link: deadLink{}, counted: c.counted})
+			d.own(event{kind: linkOpened, link: deadLink{}, hearing: c.hearing})
 			d.handshaken()
 			if got := d.core.liveness.every; got != c.want || (d.core.liveness.dueAt != 0) != (c.want != 0) {
 				t.Fatalf("a silence of %v is allowed, and looked at at %v", got, d.core.liveness.dueAt)
@@ -272,7 +272,7 @@ func TestSignOfLifeAtAnotherTick(t *testing.T) {
 	d.look(5*time.Second, 1)
 	d.forget()
 	d.now += time.Second
-	d.step(event{kind: tick, heard: true})
+	d.step(event{kind: tick, heardAt: d.now})
 	d.look(4*time.Second, 2)
 	d.wantNothing("it was heard four seconds ago")
 }

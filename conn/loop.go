@@ -120,8 +120,8 @@ type loop struct {
 	slotted instant           // when the wheel posts a tick; 0 if it does not
 	slot    int64             // the wheel's
 	visit   *list.Element     // the gate's
-	hearing transport.Hearing // the present link; nil unless it counts the bytes it receives
-	heard   uint64            // that count, when the loop last looked
+	hearing transport.Hearing // the present link; nil unless it says when bytes come in
+	heard   time.Time         // what it said when the loop last looked
 
 	*buffers // nil while the loop is parked
 
@@ -356,7 +356,7 @@ func (l *loop) step(ev *event) {
 		}
 	}
 	if ev.frames > 0 {
-		l.hasHeard() // the event tells the core
+		l.lastHeard() // the event tells the core
 	}
 	l.feed(ev)
 	if l.crowded {
@@ -386,7 +386,7 @@ func (l *loop) prepareTick(ev *event) bool {
 	if watching {
 		ev.id = l.conn.nextID() // for a probe
 	}
-	ev.random, ev.moved, ev.heard = random(), l.moved, l.hasHeard()
+	ev.random, ev.moved, ev.heardAt = random(), l.moved, l.lastHeard()
 	return true
 }
 
@@ -402,14 +402,17 @@ func (l *loop) endTask(ev *event) {
 	}
 }
 
-// hasHeard reports whether bytes have come in since the last time.
-func (l *loop) hasHeard() bool {
+// lastHeard returns when bytes have come in last, or 0 if none have since it was
+// last called.
+func (l *loop) lastHeard() instant {
 	if l.hearing == nil {
-		return false
+		return 0
 	}
 	before := l.heard
-	l.heard, _ = l.hearing.Heard()
-	return l.heard != before
+	if l.heard, _ = l.hearing.Heard(); !l.heard.After(before) {
+		return 0
+	}
+	return l.heard.Sub(l.conn.born)
 }
 
 func (l *loop) feed(ev *event) {

@@ -68,7 +68,7 @@ type Options struct {
 	// Conn sends a probe (Dialect.Probe), and another after as long again. If
 	// nothing at all has come in after a third such time, the link is lost
 	// (LivenessLost). Rounded up to a quarter of a second. Zero: 5 s if the link
-	// counts the bytes it receives (transport.Hearing), as pipes and sockets do;
+	// says when bytes come in (transport.Hearing), as pipes and sockets do;
 	// otherwise the peer is not probed. Negative: the peer is never probed.
 	Liveness time.Duration
 

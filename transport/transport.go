@@ -74,15 +74,15 @@ type Link interface {
 	Close(grace time.Duration) error
 }
 
-// Hearing is a Link that says how much has come in, so that a peer that takes
-// long over a large frame is not mistaken for one that is gone. The peer of a
+// Hearing is a Link that says when bytes came in, so that a peer that takes long
+// over a large frame is not mistaken for one that is gone. The peer of a
 // link that does not say is asked for a sign of life only if the program wants
 // that (ADR-0025). Who uses the link may call Heard from any goroutine, at any
 // time.
 type Hearing interface {
-	// Heard is the number of bytes that have come in on all streams so far. It is
-	// not counted where ok is false, as on a link that wraps another.
-	Heard() (bytes uint64, ok bool)
+	// Heard is when bytes have come in last, on any stream: the zero time if none
+	// have. The link does not know where ok is false, as on one that wraps another.
+	Heard() (last time.Time, ok bool)
 }
 
 // A Receiver is told what happens on a link. Its methods never block and never

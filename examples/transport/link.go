@@ -36,8 +36,8 @@ type socket interface {
 type link struct {
 	socket   socket
 	receiver receiver
-	heard    atomic.Uint64 // bytes
-	gone     chan struct{} // closed when nothing of the link is left
+	heard    atomic.Pointer[time.Time] // when bytes came in last; nil: never
+	gone     chan struct{}             // closed when nothing of the link is left
 
 	mu      sync.Mutex
 	changed sync.Cond            // of what follows
@@ -96,7 +96,7 @@ func (l *link) end(reason error) {
 // discards what still comes: a socket that is closed with something unread in
 // it resets the connection, and the peer may lose what was flushed to it.
 func (l *link) read() error {
-	from := bufio.NewReaderSize(counted{l}, readAhead)
+	from := bufio.NewReaderSize(heard{l}, readAhead)
 	for {
 		frame, err := readFrame(from)
 		switch {
@@ -238,14 +238,21 @@ func (l *link) Close(grace time.Duration) error {
 
 // Heard implements transport.Hearing: without it a peer that hangs would not be
 // found out, unless conn.Options.Liveness asks for it.
-func (l *link) Heard() (bytes uint64, ok bool) { return l.heard.Load(), true }
+func (l *link) Heard() (last time.Time, ok bool) {
+	if heard := l.heard.Load(); heard != nil {
+		last = *heard
+	}
+	return last, true
+}
 
-// counted is the socket of a link, to read from.
-type counted struct{ *link }
+// heard is the socket of a link, to read from.
+type heard struct{ *link }
 
-func (c counted) Read(p []byte) (int, error) {
-	n, err := c.socket.Read(p)
-	c.heard.Add(uint64(n))
+func (h heard) Read(p []byte) (int, error) {
+	n, err := h.socket.Read(p)
+	if now := time.Now(); n > 0 {
+		h.link.heard.Store(&now)
+	}
 	return n, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,8 +131,47 @@ func TestOversizedFrame(t *testing.T) {
 	if loss := <-link.lost; !errors.As(loss.Reason, &oversized) {
 		t.Errorf("lost for %v", loss.Reason)
 	}
-	if heard, ok := link.Link.(transport.Hearing).Heard(); !ok || heard <= maxFrame || heard > maxFrame+2*readAhead {
-		t.Errorf("heard %d bytes", heard)
+	if last, ok := link.Link.(transport.Hearing).Heard(); !ok || last.IsZero() {
+		t.Errorf("heard at %v, %v", last, ok)
+	}
+}
+
+// A counting socket counts what is read from it.
+type countingSocket struct {
+	*net.TCPConn
+	read atomic.Int64
+}
+
+func (s *countingSocket) Read(p []byte) (int, error) {
+	n, err := s.TCPConn.Read(p)
+	s.read.Add(int64(n))
+	return n, err
+}
+
+func TestNoMoreIsReadThanAFrameMayHold(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	peer, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := &countingSocket{TCPConn: accepted.(*net.TCPConn)}
+	link := &recorder{Link: NewLink(socket), frames: make(chan string, 1), lost: make(chan transport.Loss, 1)}
+	defer link.Close(0)
+	link.Bind(link)
+	link.Grant(transport.Main, 1)
+	go peer.Write(bytes.Repeat([]byte("1"), maxFrame+readAhead))
+	<-link.lost
+	if read := socket.read.Load(); read <= maxFrame || read > maxFrame+2*readAhead {
+		t.Errorf("%d bytes were read", read)
 	}
 }
 

@@ -22,7 +22,7 @@ type link struct {
 	in  inbound
 
 	halfOpen atomic.Bool
-	heard    atomic.Uint64 // bytes, when last asked while not half open
+	heard    atomic.Pointer[time.Time] // when last asked while not half open; nil: never
 	closing  atomic.Bool
 	bound    atomic.Bool
 	death    atomic.Pointer[InjectedError] // the fault that has ended the link; nil: none
@@ -148,17 +148,20 @@ func (a *innerReceiver) Failed(f transport.Failure) { a.queue(arrival{kind: fail
 func (a *innerReceiver) Ended()                     { a.queue(arrival{kind: ended}) }
 func (a *innerReceiver) Lost(loss transport.Loss)   { a.queue(arrival{kind: lost, loss: loss}) }
 
-// Heard implements transport.Hearing if the wrapped link does. The count stands
-// still while the link is half open.
-func (l *link) Heard() (bytes uint64, ok bool) {
+// Heard implements transport.Hearing if the wrapped link does. Time stands still
+// while the link is half open.
+func (l *link) Heard() (last time.Time, ok bool) {
 	hearing, ok := l.inner.(transport.Hearing)
 	if !ok {
-		return 0, false
+		return time.Time{}, false
 	}
-	if bytes, ok = hearing.Heard(); ok && !l.halfOpen.Load() {
-		l.heard.Store(bytes)
+	if last, ok = hearing.Heard(); ok && !l.halfOpen.Load() {
+		l.heard.Store(&last)
 	}
-	return l.heard.Load(), ok
+	if heard := l.heard.Load(); heard != nil {
+		return *heard, ok
+	}
+	return time.Time{}, ok
 }
 
 // An arrival is one call of the wrapped link to its receiver, or an End or Resume

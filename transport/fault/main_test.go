@@ -2,6 +2,7 @@ package fault_test
 
 import (
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -20,26 +21,27 @@ func TestLinkContractWithoutFaults(t *testing.T) {
 	})
 }
 
-// hearing is a link that counts the bytes it has received.
+// hearing is a link that says when it has received something.
 type hearing struct {
 	transport.Link
-	bytes uint64
+	last time.Time
 }
 
-func (h *hearing) Heard() (uint64, bool) { return h.bytes, true }
+func (h *hearing) Heard() (time.Time, bool) { return h.last, true }
 
 func TestHalfOpenLinkHearsNothing(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
-	inner := &hearing{Link: a, bytes: 5}
+	before := time.Now()
+	inner := &hearing{Link: a, last: before}
 	link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{{Kind: fault.HalfOpen, Direction: fault.Outbound, At: []int{1}}}})
 	link.Bind(new(told))
-	if bytes, ok := link.Heard(); bytes != 5 || !ok {
-		t.Errorf("%d bytes, counted: %v", bytes, ok)
+	if last, ok := link.Heard(); last != before || !ok {
+		t.Errorf("heard at %v, %v", last, ok)
 	}
 	link.Send(transport.Outbound{Tag: 1, Frame: []byte("x")})
-	inner.bytes = 7
-	if bytes, _ := link.Heard(); bytes != 5 {
-		t.Errorf("it has heard %d bytes", bytes)
+	inner.last = before.Add(1)
+	if last, _ := link.Heard(); last != before {
+		t.Errorf("it has heard something at %v", last)
 	}
 	link.Close(0)
 	b.Close(0)
@@ -49,7 +51,7 @@ func TestLinkHearsWhatItWraps(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
 	link := fault.Wrap(a, fault.Plan{})
 	if _, ok := link.Heard(); ok {
-		t.Error("a link in memory counts nothing")
+		t.Error("a link in memory hears nothing")
 	}
 	link.Close(0)
 	b.Close(0)

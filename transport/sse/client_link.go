@@ -54,7 +54,7 @@ type clientLink struct {
 	release  func() // called at the end
 
 	told   delivery.Delivery
-	heard  heard.Counter
+	heard  heard.Time
 	credit *credit.Credit
 
 	ctx     context.Context // ends when nothing is exchanged any more
@@ -149,7 +149,7 @@ func (l *clientLink) next() ([]byte, error) {
 func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
 // Heard implements transport.Hearing.
-func (l *clientLink) Heard() (bytes uint64, ok bool) { return l.heard.Bytes(), true }
+func (l *clientLink) Heard() (last time.Time, ok bool) { return l.heard.Last(), true }
 
 // Grant implements transport.Link.
 func (l *clientLink) Grant(stream transport.Stream, frames int) {
@@ -264,7 +264,7 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 		return
 	}
 	defer response.Body.Close()
-	l.heard.Add(1) // the status
+	l.heard.Note() // the status
 	if response.StatusCode/100 == 2 {
 		io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be used again
 		return

@@ -24,7 +24,7 @@ var errStopped = errors.New("stdio: reading stopped")
 // Lose.
 type wire struct {
 	delivery.Delivery
-	heard   heard.Counter
+	heard   heard.Time
 	in      io.ReadCloser
 	out     io.WriteCloser
 	skips   bool // an oversized line is skipped, and the wire goes on
@@ -55,7 +55,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, maxFrame int) *wire {
 }
 
 // Heard implements transport.Hearing.
-func (w *wire) Heard() (bytes uint64, ok bool) { return w.heard.Bytes(), true }
+func (w *wire) Heard() (last time.Time, ok bool) { return w.heard.Last(), true }
 
 // Send implements transport.Link. There is no stream but Main.
 func (w *wire) Send(o transport.Outbound) error {

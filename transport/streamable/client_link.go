@@ -77,7 +77,7 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
 // Heard implements transport.Hearing.
-func (l *clientLink) Heard() (bytes uint64, ok bool) { return l.remote.heard.Bytes(), true }
+func (l *clientLink) Heard() (last time.Time, ok bool) { return l.remote.heard.Last(), true }
 
 // Send implements transport.Link. A client has one way to send, the POST, whatever
 // stream a request of the server came on.

@@ -36,7 +36,7 @@ type remote struct {
 	endpoint *url.URL
 	client   *http.Client
 	header   http.Header
-	heard    heard.Counter
+	heard    heard.Time
 
 	mu          sync.Mutex
 	session     session
@@ -170,7 +170,7 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	}
 	r.fatal = r.count(ctx, response, err)
 	if err == nil {
-		r.to.heard.Add(1) // the headers
+		r.to.heard.Note() // the headers
 		response.Body = &countedBody{Reader: r.to.heard.Reader(response.Body), body: response.Body, from: r.to}
 	}
 	return response, err

@@ -3,6 +3,7 @@ package transcript
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -109,11 +110,11 @@ func (l *tapped) Send(o transport.Outbound) error {
 }
 
 // Heard implements transport.Hearing.
-func (l *tapped) Heard() (bytes uint64, ok bool) {
+func (l *tapped) Heard() (last time.Time, ok bool) {
 	if hearing, ok := l.Link.(transport.Hearing); ok {
 		return hearing.Heard()
 	}
-	return 0, false
+	return time.Time{}, false
 }
 
 // receiving is a tapped link as the receiver of the link behind it.

@@ -1,30 +1,46 @@
-// Package heard counts what comes in on a link.
+// Package heard notes when a link has received something.
 package heard
 
 import (
 	"io"
-	"sync/atomic"
+	"sync"
+	"time"
 )
 
-// A Counter counts the bytes that a link has received; see transport.Hearing.
-type Counter struct{ bytes atomic.Uint64 }
+// A Time is when a link has received bytes last; see transport.Hearing. The zero
+// Time is ready to use.
+type Time struct {
+	mu   sync.Mutex
+	last time.Time
+}
 
-// Bytes returns the count so far.
-func (c *Counter) Bytes() uint64 { return c.bytes.Load() }
+// Last returns when bytes have come in last: the zero time if none have.
+func (t *Time) Last() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
 
-// Add counts bytes that did not come through a Reader.
-func (c *Counter) Add(bytes int) { c.bytes.Add(uint64(bytes)) }
+// Note notes bytes that come in now, but not through a Reader.
+func (t *Time) Note() {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = now
+}
 
-// Reader returns a reader that counts what is read from the stream.
-func (c *Counter) Reader(from io.Reader) io.Reader { return reader{from, c} }
+// Reader returns a reader that notes what is read from the stream.
+func (t *Time) Reader(from io.Reader) io.Reader { return reader{from, t} }
 
 type reader struct {
-	from    io.Reader
-	counter *Counter
+	from io.Reader
+	time *Time
 }
 
 func (r reader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
-	r.counter.Add(n)
+	if n > 0 {
+		r.time.Note()
+	}
 	return n, err
 }
