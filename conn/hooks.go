@@ -1,6 +1,9 @@
 package conn
 
 import (
+	"fmt"
+	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/ondemand"
@@ -152,17 +155,36 @@ func (l *loop) endGap(epoch uint64, now time.Time) {
 	tell(l, c.options.Hooks.Gap, over)
 }
 
-// reportPanic tells the hooks of a panic in code that was handed in.
+// ReportPanic tells Hooks.Panic, and the log, of a panic in code that the program
+// handed to somebody who uses the Conn, on this goroutine. The Conn does so itself
+// for what was handed to it.
+func (c *Conn) ReportPanic(where string, panicked *PanicError) { c.reportPanic(where, panicked) }
+
+// reportPanic tells the hooks and the log of a panic in code that was handed in.
 func (c *Conn) reportPanic(where string, err error) {
-	if e, ok := c.panicOf(where, err); ok && c.options.Hooks.Panic != nil {
-		c.tell(func() { c.options.Hooks.Panic(e) })
+	e, ok := c.panicOf(where, err)
+	if !ok {
+		return
+	}
+	hook := c.options.Hooks.Panic
+	if hook != nil {
+		c.tell(func() { hook(e) })
+	}
+	if log := c.log(hook != nil); log != nil {
+		c.tell(func() { logPanic(log, e) })
 	}
 }
 
 // reportPanic is that of the Conn, off the goroutine that panicked.
 func (l *loop) reportPanic(where string, err error) {
-	if e, ok := l.conn.panicOf(where, err); ok {
-		tell(l, l.conn.options.Hooks.Panic, e)
+	e, ok := l.conn.panicOf(where, err)
+	if !ok {
+		return
+	}
+	hook := l.conn.options.Hooks.Panic
+	tell(l, hook, e)
+	if log := l.conn.log(hook != nil); log != nil {
+		tell(l, func(e telemetry.Panic) { logPanic(log, e) }, e)
 	}
 }
 
@@ -173,4 +195,49 @@ func (c *Conn) panicOf(where string, err error) (e telemetry.Panic, ok bool) {
 		return e, false
 	}
 	return telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack}, true
+}
+
+// log returns where to log what a hook may take as well, or nil.
+func (c *Conn) log(hooked bool) *slog.Logger {
+	if c.options.Log != nil || hooked {
+		return c.options.Log
+	}
+	return slog.Default()
+}
+
+func logPanic(log *slog.Logger, e telemetry.Panic) {
+	log.Error("bowline: panic", named(e.Conn), "where", e.Where, "panic", shorten(fmt.Sprint(e.Value)), "stack", string(e.Stack))
+}
+
+// logFailure logs that the Conn waits for its next attempt to connect.
+func (l *loop) logFailure(from State, why Reason, next time.Time) {
+	log := l.conn.log(l.conn.options.Hooks.Transition != nil)
+	if log == nil {
+		return
+	}
+	message := "bowline: connecting failed"
+	if from == Ready {
+		message = "bowline: connection lost"
+	}
+	tell(l, func(why Reason) {
+		log.Warn(message, named(l.conn.options.Name), "reason", shorten(why.Error()), "next", next.Round(time.Millisecond))
+	}, why)
+}
+
+// named is the attribute that names a connection; a connection without a name has
+// none.
+func named(conn string) slog.Attr {
+	if conn == "" {
+		return slog.Attr{}
+	}
+	return slog.String("conn", conn)
+}
+
+// shorten cuts a text that may come from a peer.
+func shorten(text string) string {
+	const most = 1024
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }

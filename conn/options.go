@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -39,6 +40,13 @@ type Options struct {
 
 	// Hooks receive telemetry events.
 	Hooks telemetry.Hooks
+
+	// Log receives what a program that has no hooks would never learn: a panic of
+	// code that was handed in, as an error, and each connection that was lost or
+	// could not be made and will be tried again, as a warning. Nil: slog.Default(),
+	// for a panic unless there is Hooks.Panic, and for connections unless there is
+	// Hooks.Transition. slog.New(slog.DiscardHandler) keeps the Conn silent.
+	Log *slog.Logger
 
 	// RequestTimeout bounds each attempt of a call. Default: 30 s.
 	RequestTimeout time.Duration

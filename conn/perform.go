@@ -135,6 +135,9 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 			Dropped: c.counters.untold.Load(),
 		})
 	}
+	if to == Backoff {
+		l.logFailure(before.State, why, next)
+	}
 	if to == Closing {
 		c.background.Load().end(why)
 	}

@@ -1,9 +1,11 @@
 package proptest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -182,6 +184,7 @@ func newSoaked(o Options, chance *rand.Rand, peer func(conn.Handler) transport.T
 	s.faults = fault.New(watch(peer(executing{s.record, o.Window / 4}), inside{s.record}), stormy(o, chance))
 	o.Conn.Handler = noticing{s.record}
 	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, s.record.Hooks(func(called string) bool { return called == method }))
+	o.Conn.Log = cmp.Or(o.Conn.Log, slog.New(slog.DiscardHandler))
 	s.conn = conn.New(watch(s.faults, outside{s.record}), o.Conn)
 	return s
 }

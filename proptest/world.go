@@ -1,9 +1,11 @@
 package proptest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
@@ -42,6 +44,7 @@ func newWorld(t rapid.TB, o Options, from transport.Transport, plan fault.Plan) 
 			w.others.Add(1)
 		}
 	}})
+	o.Conn.Log = cmp.Or(o.Conn.Log, slog.New(slog.DiscardHandler)) // it fails on purpose, thousands of times
 	w.conn = conn.New(watch(w.faults, w.outer), o.Conn)
 	go func() {
 		defer close(w.ran)

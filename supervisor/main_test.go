@@ -2,6 +2,7 @@ package supervisor_test
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,7 +13,11 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain keeps silent what fails on purpose.
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	goleak.VerifyTestMain(m)
+}
 
 // A script is a child that ends each Run as the test says.
 type script struct {

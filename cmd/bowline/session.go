@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -118,6 +119,7 @@ func (t *target) connect(ctx context.Context, server *endpoint) (*client.Session
 			InitTimeout: t.initTimeout,
 			Liveness:    -1, // whoever waits at a terminal decides, and a server may be busy with the call
 			Hooks:       telemetry.Hooks{Violation: garbage.add},
+			Log:         slog.New(slog.DiscardHandler), // the command says itself what failed
 		},
 	}
 	session, err := client.New(protocol.Implementation{Name: "bowline", Version: version()}, options).Connect(ctx, server)

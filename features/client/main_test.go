@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -41,6 +42,7 @@ func TestMain(m *testing.M) {
 	case "script":
 		playScript(os.Getenv(versionVariable))
 	default:
+		slog.SetDefault(slog.New(slog.DiscardHandler)) // what fails on purpose
 		goleak.VerifyTestMain(m)
 	}
 }

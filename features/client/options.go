@@ -104,7 +104,9 @@ type Options struct {
 	Supervisor *supervisor.Supervisor
 
 	// Conn configures the connection of each session: timeouts, backoff, bounds,
-	// hooks. The client sets Dialect, Handler, Handshake and Owner itself, and
+	// hooks, log. Attempts to connect that fail, lost connections, and panics of the
+	// program's code are logged through slog.Default(), unless Conn.Log or Conn.Hooks
+	// takes them; see conn.Options.Log for how to silence that. The client sets Dialect, Handler, Handshake and Owner itself, and
 	// consults Final in addition to its own rules: see Connect.
 	//
 	// Connect names a session Conn.Name, with a suffix if another session has that

@@ -15,7 +15,6 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
-	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/go-json-experiment/json"
 )
 
@@ -276,10 +275,9 @@ func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest
 		if value == nil && returned {
 			return
 		}
-		err = &conn.PanicError{Value: value, Stack: debug.Stack()}
-		if report := s.client.options.Conn.Hooks.Panic; report != nil {
-			report(telemetry.Panic{Conn: s.Name(), Where: question.Method(), Value: value, Stack: debug.Stack()})
-		}
+		panicked := &conn.PanicError{Value: value, Stack: debug.Stack()}
+		s.conn.ReportPanic(question.Method(), panicked)
+		err = panicked
 	}()
 	result, err := s.ask(ctx, question.Method(), question)
 	returned = true

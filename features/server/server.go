@@ -20,8 +20,10 @@ import (
 
 // Options configure a Server. The zero value of each field means its default.
 type Options struct {
-	// Conn configures the connection of each peer: bounds, timeouts, hooks. The
-	// server sets its Dialect and Handler.
+	// Conn configures the connection of each peer: bounds, timeouts, hooks, log. A
+	// panic of a tool, or of other code of the program's, is logged through
+	// slog.Default(), unless Conn.Log or Conn.Hooks.Panic takes it; see
+	// conn.Options.Log for how to silence that. The server sets Dialect and Handler.
 	Conn conn.Options
 
 	// Instructions tell a model how to use the server.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -95,6 +96,7 @@ func newSoak(out io.Writer, seed uint64, o childrenOptions, executed string) (*s
 			BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second, ProvenAfter: time.Second,
 			InitTimeout: unhurried, RequestTimeout: unhurried, Liveness: unhurried, // only kills end a process
 			Hooks: telemetry.Tee(s.ledger.Hooks(byCallers), telemetry.Hooks{Gap: s.onGap}),
+			Log:   slog.New(slog.DiscardHandler), // children are killed all the time
 		},
 	})
 	environment := []string{markVariable + "=" + s.mark, executedVariable + "=" + executed, "GORACE=atexit_sleep_ms=0"}

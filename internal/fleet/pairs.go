@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -59,6 +60,7 @@ func newFleet(out io.Writer, seed uint64, o pairsOptions) *fleet {
 		Conn: conn.Options{
 			BackoffMin: o.backoff, RequestTimeout: unhurried, InitTimeout: unhurried,
 			Hooks: f.ledger.Hooks(byCallers),
+			Log:   slog.New(slog.DiscardHandler), // links are cut all the time
 		},
 	})
 	f.pairs = make([]*pair, o.pairs)

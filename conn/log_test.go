@@ -1,0 +1,130 @@
+package conn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A record keeps log lines.
+type record struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (*record) Enabled(context.Context, slog.Level) bool { return true }
+func (r *record) WithAttrs([]slog.Attr) slog.Handler     { return r }
+func (r *record) WithGroup(string) slog.Handler          { return r }
+
+func (r *record) Handle(_ context.Context, line slog.Record) error {
+	text := line.Level.String() + " " + line.Message
+	line.Attrs(func(a slog.Attr) bool {
+		if a.Key == "stack" {
+			a.Value = slog.StringValue("present")
+		}
+		if a.Key != "next" && a.Key != "" {
+			text += " " + a.String()
+		}
+		return true
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, text)
+	return nil
+}
+
+// byDefault makes the record the default log for the length of a test.
+func (r *record) byDefault(t *testing.T) *record {
+	before := slog.Default()
+	slog.SetDefault(slog.New(r))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return r
+}
+
+// What a program without hooks would never learn is logged, to slog.Default unless
+// it says otherwise: a handler that panics, and connections that fail.
+//
+// Guarantees: G-0024.7
+func TestFailuresAreLogged(t *testing.T) {
+	const (
+		panicked = `ERROR bowline: panic conn=search where=m panic=oops stack=present`
+		refused  = `WARN bowline: connecting failed conn=search reason=open failed: refused`
+		lost     = `WARN bowline: connection lost conn=search reason=link broken: cable`
+	)
+	silent := slog.New(slog.DiscardHandler)
+	hooks := telemetry.Hooks{Panic: func(telemetry.Panic) {}, Transition: func(telemetry.Transition) {}}
+	for name, c := range map[string]struct {
+		o    conn.Options
+		want []string
+	}{
+		"by default":                   {conn.Options{}, []string{refused, panicked, lost}},
+		"silenced":                     {conn.Options{Log: silent}, nil},
+		"with hooks that take it":      {conn.Options{Hooks: hooks}, nil},
+		"with a hook that takes panic": {conn.Options{Hooks: telemetry.Hooks{Panic: hooks.Panic}}, []string{refused, lost}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := new(record).byDefault(t)
+			logFailures(t, c.o)
+			if !slices.Equal(log.lines, c.want) {
+				t.Errorf("logged %q, want %q", log.lines, c.want)
+			}
+		})
+	}
+	t.Run("to a log of its own", func(t *testing.T) {
+		other, own := new(record).byDefault(t), new(record)
+		logFailures(t, conn.Options{Hooks: hooks, Log: slog.New(own)})
+		if want := []string{refused, panicked, lost}; len(other.lines) > 0 || !slices.Equal(own.lines, want) {
+			t.Errorf("logged %q, and %q by default", own.lines, other.lines)
+		}
+	})
+}
+
+// logFailures has a connection fail, a handler panic, and the connection fail again.
+func logFailures(t *testing.T, o conn.Options) {
+	bubble(t, func(t *testing.T) {
+		o.Name, o.Handler = "search", handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("oops") }}
+		s, attempts := &script{}, 0
+		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
+			if attempts++; attempts != 2 {
+				return nil, errors.New("refused")
+			}
+			return s, nil
+		}), o))
+		pass(2 * time.Second)
+		s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		synctest.Wait()
+		s.lose(transport.Loss{Reason: errors.New("cable")})
+		synctest.Wait()
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A text that came from a peer is cut before it is logged.
+//
+// Guarantees: G-0024.7
+func TestLoggedTextIsCut(t *testing.T) {
+	own := new(record)
+	bubble(t, func(t *testing.T) {
+		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
+			return nil, errors.New(strings.Repeat("é", 4096))
+		}), conn.Options{Log: slog.New(own)}))
+		synctest.Wait()
+		r.Stop()
+		<-r.ended
+	})
+	if len(own.lines) != 1 || len(own.lines[0]) > 1200 || !strings.HasSuffix(own.lines[0], "é…") {
+		t.Errorf("logged %.2000q", own.lines)
+	}
+}

@@ -1,0 +1,81 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// A logbook is what a log wrote.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logbook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logbook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// logByDefault makes slog.Default write to a logbook for the length of a test.
+func logByDefault(t *testing.T) *logbook {
+	b, before := new(logbook), slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(b, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return b
+}
+
+// A tool that panics, and a server that cannot be reached, leave a trace although the
+// program has set up nothing.
+//
+// Guarantees: G-0024.7
+func TestFailuresLeaveATrace(t *testing.T) {
+	for name, c := range map[string]struct {
+		o      conn.Options
+		traces int
+	}{
+		"by default": {conn.Options{}, 1},
+		"silenced":   {conn.Options{Log: slog.New(slog.DiscardHandler)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := logByDefault(t)
+			s := server.New(serverInfo, server.Options{Conn: c.o})
+			server.AddTool(s, protocol.Tool{Name: "oops"}, func(context.Context, struct{}) (string, error) { panic("no such table") })
+			w := newSite(t, s)
+			session := w.open(client.Options{Conn: c.o})
+			if _, err := session.CallTool(guarded(t), &protocol.CallToolParams{Name: "oops"}); err == nil || strings.Contains(err.Error(), "no such table") {
+				t.Errorf("the call: %v", err)
+			}
+			if n := strings.Count(log.String(), `"bowline: panic" where=tools/call panic="no such table"`); n != c.traces {
+				t.Errorf("the panic is logged %d times: %s", n, log)
+			}
+			w.kill()
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			if _, err := client.New(clientInfo, client.Options{Conn: c.o}).Connect(ctx, &streamable.Client{URL: "http://" + w.address}); err == nil {
+				t.Error("it connected")
+			}
+			if n := strings.Count(log.String(), `"bowline: connecting failed"`); n != c.traces {
+				t.Errorf("the attempt is logged %d times: %s", n, log)
+			}
+			w.start()
+		})
+	}
+}
