@@ -95,7 +95,8 @@ type Receiver interface {
 
 	// StreamOpened says that a stream other than Main has begun, before
 	// anything else is said of it. It waits for credit. What answers the
-	// message of that tag comes on it; with tag zero the peer has begun it.
+	// message of that tag comes on it, or on Main if the link turns out to have
+	// no other stream; with tag zero the peer has begun it.
 	StreamOpened(stream Stream, tag Tag)
 
 	// StreamLost says that a stream is over, or broken off, while the link

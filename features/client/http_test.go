@@ -18,6 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -220,6 +221,45 @@ func TestAnOverloadedServerIsAskedAgain(t *testing.T) {
 			t.Errorf("after %d refusals: %v", refused.Load()-before, err)
 		}
 	})
+}
+
+// A server that has nothing but HTTP+SSE is found, used, and found again when it is
+// back.
+//
+// Guarantees: G-0034.9
+func TestAnOlderServerIsFound(t *testing.T) {
+	s := newServer(server.Options{})
+	var handler atomic.Pointer[sse.Handler]
+	forget := func() {
+		if before := handler.Swap(sse.NewHandler(s, sse.HandlerOptions{})); before != nil {
+			before.Close(0)
+		}
+	}
+	forget()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.Load().ServeHTTP(w, r) }))
+	t.Cleanup(site.Close)
+	t.Cleanup(forget)
+	for _, version := range []string{"", protocol.Version20241105} {
+		t.Run(version, func(t *testing.T) {
+			options := client.Options{ProtocolVersion: version, Conn: conn.Options{BackoffMin: time.Millisecond}}
+			session, err := client.New(clientInfo, options).Connect(guarded(t), &streamable.Client{URL: site.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close(context.Background())
+			for epoch := range uint64(2) {
+				progress := 0
+				view := session.With(client.CallOptions{
+					WaitForReady: true, Retries: 3, Repeatable: true, OnProgress: func(*protocol.ProgressParams) { progress++ },
+				})
+				result, err := view.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
+				if err != nil || result.IsError || progress == 0 || session.Conn().Status().Epoch < epoch+1 {
+					t.Fatalf("%+v, %v, told of progress %d times, in incarnation %d", result, err, progress, session.Conn().Status().Epoch)
+				}
+				forget()
+			}
+		})
+	}
 }
 
 // A call that is left is cancelled at the server, and nothing else is.

@@ -15,6 +15,12 @@ const defaultMaxFrame = 16 << 20
 // every revision. Its links read the fields; do not change them after the first
 // Open.
 //
+// A server that refuses initialize with 400, 404 or 405, and without a JSON-RPC
+// response, may speak nothing but HTTP+SSE (2024-11-05). The link then sends a GET
+// request to URL. If an event of type endpoint comes within 5 s, the link carries
+// everything over HTTP+SSE, as a link of package sse does. Otherwise the answer to
+// initialize counts, or a 401 or 403 to the GET request.
+//
 // A link queues 256 messages and 16 MiB that are not written yet (one always
 // fits); beyond, Send returns transport.ErrBusy. It holds one inbound frame and
 // 4 KiB of read-ahead per stream. An idle link has no goroutine. Every request

@@ -23,6 +23,10 @@ func (l *clientLink) Close(grace time.Duration) error {
 		l.expire()
 	}
 	l.end(transport.ErrClosed)
+	var left error
+	if older := l.fellBack(); older != nil {
+		left = older.Close(grace)
+	}
 	flush := grace / 10 * 7
 	if !latch.Within(l.gone.Raised, flush) {
 		l.forced.Raise()
@@ -31,7 +35,7 @@ func (l *clientLink) Close(grace time.Duration) error {
 		l.expire()
 	}
 	<-l.gone.Raised
-	return l.left
+	return errors.Join(l.left, left)
 }
 
 // endIf ends the link if there is a reason.
@@ -65,11 +69,12 @@ func (l *clientLink) finish(reason error) {
 		l.flush()
 	}
 	l.stop()
+	l.left = l.endOlder(reason)
 	if reason == transport.ErrClosed {
 		l.deleteSession()
 	}
 	if !latch.Within(l.idle.Raised, cancelPatience) {
-		l.left = errors.New("streamable: an HTTP request has not returned")
+		l.left = errors.Join(l.left, errors.New("streamable: an HTTP request has not returned"))
 	}
 	l.expire()
 	l.release()
@@ -117,7 +122,7 @@ func (l *clientLink) unsentTags() (tags []transport.Tag) {
 			tags = append(tags, m.Tag)
 		}
 	}
-	return tags
+	return append(tags, l.olderUnsent...)
 }
 
 // run starts a goroutine that the end of the link waits for. The caller holds mu.

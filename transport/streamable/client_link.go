@@ -40,12 +40,13 @@ type clientLink struct {
 	ctx    context.Context // ends when nothing is exchanged any more
 	cancel context.CancelFunc
 
-	forced   *latch.Latch // what is queued is not waited for any longer
-	flushed  *latch.Latch // nothing is queued, after ending
-	idle     *latch.Latch // no goroutine runs, after over
-	gone     *latch.Latch // the loss was reported
-	answered *latch.Latch // the server has answered the GET request of Main, or need not
-	left     error        // what Close left behind; set before gone
+	forced    *latch.Latch // what is queued is not waited for any longer
+	flushed   *latch.Latch // nothing is queued, after ending
+	idle      *latch.Latch // no goroutine runs, after over
+	gone      *latch.Latch // the loss was reported
+	answered  *latch.Latch // the server has answered the GET request of Main, or need not
+	olderGone *latch.Latch // the loss of older was reported
+	left      error        // what Close left behind; set before gone
 
 	mu        sync.Mutex
 	queue     clientQueue
@@ -59,12 +60,15 @@ type clientLink struct {
 	ending    bool        // nothing more is accepted
 	over      bool        // nothing more is started
 	unsent    []*outgoing // started, and ended with the link before a byte was written
+
+	older       transport.Link // carries everything since the link has fallen back to HTTP+SSE; else nil
+	olderUnsent []transport.Tag
 }
 
 func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, limit int) *clientLink {
 	l := &clientLink{
 		remote: &remote{endpoint: endpoint, client: client, header: header}, limit: limit, release: func() {},
-		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(), answered: latch.New(),
+		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(), answered: latch.New(), olderGone: latch.New(),
 		streams: make(map[transport.Stream]*clientStream),
 	}
 	l.life, l.expire = context.WithCancel(context.Background())
@@ -77,7 +81,15 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
 // Heard implements transport.Hearing.
-func (l *clientLink) Heard() (last time.Time, ok bool) { return l.remote.heard.Last(), true }
+func (l *clientLink) Heard() (last time.Time, ok bool) {
+	last = l.remote.heard.Last()
+	if older, ok := l.fellBack().(transport.Hearing); ok {
+		if heard, _ := older.Heard(); heard.After(last) {
+			last = heard
+		}
+	}
+	return last, true
+}
 
 // Send implements transport.Link. A client has one way to send, the POST, whatever
 // stream a request of the server came on.
@@ -91,6 +103,8 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	switch {
 	case l.ending:
 		return transport.ErrClosed
+	case l.older != nil:
+		return l.older.Send(o)
 	case o.Route.Method == protocol.NotificationCancelled && !l.cancels(o.Route.ID):
 		return nil
 	case !l.queue.push(m):
@@ -254,7 +268,9 @@ func (l *clientLink) wasEnded(m *outgoing) bool {
 func (l *clientLink) Grant(stream transport.Stream, frames int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s := l.find(stream); s != nil {
+	if l.older != nil {
+		l.older.Grant(stream, frames)
+	} else if s := l.find(stream); s != nil {
 		s.grant(frames)
 	}
 }

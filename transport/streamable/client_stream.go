@@ -121,7 +121,7 @@ func (s *clientStream) post(m *outgoing) {
 		response.Body.Close()
 		s.link.abandon(m, web.IsRefusal(response))
 	case err == nil:
-		s.read(r, response)
+		s.read(m, r, response)
 	case s.ctx.Err() != nil, r.fatal != nil:
 		s.link.abandon(m, r.unsent())
 	default:
@@ -131,12 +131,12 @@ func (s *clientStream) post(m *outgoing) {
 }
 
 // read reads the response to the POST.
-func (s *clientStream) read(r *httpRequest, response *http.Response) {
+func (s *clientStream) read(m *outgoing, r *httpRequest, response *http.Response) {
 	defer response.Body.Close()
 	s.session = response.Header.Get(headerSession)
 	switch kind := web.MediaType(response.Header); {
 	case response.StatusCode/100 != 2:
-		s.refused(r, response)
+		s.refused(m, r, response)
 	case kind == typeJSON:
 		s.readJSON(response)
 	case kind == typeEvents:
@@ -173,10 +173,19 @@ func (s *clientStream) readJSON(response *http.Response) {
 // refused reads a response whose status refuses the request. A JSON-RPC response
 // in its body is delivered, unless the status says more: that access is denied, or that
 // the server is overloaded.
-func (s *clientStream) refused(r *httpRequest, response *http.Response) {
+func (s *clientStream) refused(request *outgoing, r *httpRequest, response *http.Response) {
 	body := web.Excerpt(response)
 	failed := web.NewStatusError(response, body)
 	r.countRefused(failed)
+	if s.mayBeOlder(response.StatusCode, body) {
+		response.Body.Close() // the next request may need the connection
+		if err := s.fallBack(request, failed); s.link.ctx.Err() != nil {
+			s.link.abandon(request, true)
+		} else if err != nil {
+			s.fail(err, true)
+		}
+		return
+	}
 	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
 	switch answers := err == nil && s.isAnswer(&m); {
 	case answers && (failed.Denied() || failed.Overloaded()):

@@ -1,0 +1,135 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/sse"
+)
+
+// fallbackPatience is how long a server may take to show that it speaks HTTP+SSE.
+const fallbackPatience = 5 * time.Second
+
+// mayBeOlder reports whether a server that refuses initialize may have nothing but
+// HTTP+SSE (2025-11-25 basic/transports, backwards compatibility). A server that
+// answers with a JSON-RPC response knows what a POST is.
+func (s *clientStream) mayBeOlder(status int, body []byte) bool {
+	if !s.initializes || status != http.StatusBadRequest && status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
+		return false
+	}
+	m, err := jsonrpc.Decode(body, jsonrpc.Limits{})
+	return err != nil || m.Kind != jsonrpc.KindResult && m.Kind != jsonrpc.KindError
+}
+
+// fallBack looks whether a server that has refused initialize speaks HTTP+SSE. If so,
+// the link speaks that from here on, beginning with initialize. Otherwise fallBack
+// returns how initialize has failed: as it was refused, unless the GET request was
+// denied, since then the server has not said yet what is there.
+func (s *clientStream) fallBack(initialize *outgoing, refused *transport.StatusError) error {
+	l := s.link
+	ctx, cancel := context.WithTimeout(s.ctx, fallbackPatience)
+	defer cancel()
+	older, err := (&sse.Client{URL: l.remote.endpoint.String(), HTTP: l.remote.client, Header: l.remote.header, MaxFrame: l.limit}).Open(ctx)
+	var status *transport.StatusError
+	switch {
+	case err == nil:
+		return s.speakOlder(older, initialize)
+	case errors.As(err, &status) && status.Denied():
+		return fmt.Errorf("streamable: %w", err)
+	case status != nil && status.Status/100 != 2:
+		return refused
+	default:
+		return fmt.Errorf("%w (and no HTTP+SSE: %v)", refused, err)
+	}
+}
+
+// speakOlder makes a link over HTTP+SSE carry everything from here on, first the
+// request to initialize, then what is queued. The stream of the request is over: its
+// answer comes on Main.
+func (s *clientStream) speakOlder(older transport.Link, initialize *outgoing) error {
+	older.Bind(&olderReceiver{s.link})
+	if !s.handOver(older, initialize) {
+		return errors.Join(transport.ErrClosed, older.Close(0))
+	}
+	s.silence()
+	s.cancel()
+	return nil
+}
+
+// handOver reports false if the link, or the request, has ended meanwhile.
+func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool {
+	l := s.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ending || s.ctx.Err() != nil {
+		return false
+	}
+	l.older = older
+	delete(l.streams, s.number)
+	older.Grant(transport.Main, l.main.credit)
+	waiting, busy := append([]*outgoing{initialize}, l.queue.waiting...), l.queue.busy
+	l.queue.waiting, l.queue.busy = nil, false
+	for _, m := range waiting {
+		l.queue.release(m)
+		if err := older.Send(m.Outbound); err != nil && m.Tag != 0 {
+			l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: true}) })
+		}
+	}
+	if busy {
+		l.told.Tell(transport.Receiver.Writable)
+	}
+	return true
+}
+
+// An olderReceiver passes on what a link over HTTP+SSE reports. That has one stream.
+type olderReceiver struct{ link *clientLink }
+
+func (r *olderReceiver) Receive(in transport.Inbound) {
+	r.link.told.Tell(func(to transport.Receiver) { to.Receive(in) })
+}
+
+func (r *olderReceiver) Failed(f transport.Failure) {
+	r.link.told.Tell(func(to transport.Receiver) { to.Failed(f) })
+}
+
+func (r *olderReceiver) Writable() { r.link.told.Tell(transport.Receiver.Writable) }
+
+func (r *olderReceiver) StreamOpened(transport.Stream, transport.Tag) {}
+func (r *olderReceiver) StreamLost(transport.StreamLoss)              {}
+func (r *olderReceiver) Ended()                                       {}
+
+func (r *olderReceiver) Lost(loss transport.Loss) {
+	l := r.link
+	l.mu.Lock()
+	l.olderUnsent = loss.Unsent
+	l.mu.Unlock()
+	l.end(loss.Reason)
+	l.olderGone.Raise()
+}
+
+// fellBack returns the link over HTTP+SSE, or nil.
+func (l *clientLink) fellBack() transport.Link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.older
+}
+
+// endOlder ends the link over HTTP+SSE, if there is one. Where Close has begun the
+// end, Close closes it, within its grace.
+func (l *clientLink) endOlder(reason error) error {
+	older := l.fellBack()
+	if older == nil {
+		return nil
+	}
+	var left error
+	if reason != transport.ErrClosed {
+		left = older.Close(0)
+	}
+	<-l.olderGone.Raised
+	return left
+}
