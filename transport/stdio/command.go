@@ -1,6 +1,7 @@
 package stdio
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,10 @@ import (
 //     *transport.ExitError;
 //   - the child closes its standard output and lives on: the tree is ended as by
 //     Close with a grace of 100 ms, and the reason is transport.ErrPeerClosed;
-//   - a line is longer than MaxFrame: the tree is killed at once, and the reason
-//     is a *transport.OversizedError.
+//   - a frame is longer than MaxFrame: the tree is killed at once, and the reason
+//     is a *transport.OversizedError;
+//   - a header of ContentLength framing is wrong: the tree is ended as above, and
+//     the reason is a *HeaderError.
 //
 // Close writes what is queued and closes the child's standard input. After 30 %
 // of the grace it sends SIGTERM (Ctrl-Break on Windows) to the tree, after 70 %
@@ -42,12 +45,23 @@ type Command struct {
 	Env  []string // "key=value", in addition to os.Environ
 	Dir  string   // the working directory; default: that of this process
 
+	// Cmd gives the settings of each child in place of Path and Args, which are
+	// empty then: Path, Args, Dir, ExtraFiles, SysProcAttr, Env, which replaces
+	// os.Environ, and Stderr. Env, Dir and Stderr of the Command, if set, are added
+	// or take precedence. The Cmd itself is never started, and its context, Cancel
+	// and WaitDelay have no effect. The child leads a process group or session of
+	// its own whatever SysProcAttr says. Default: none.
+	Cmd *exec.Cmd
+
 	// Stderr receives the child's standard error, every byte in order, on a
 	// goroutine of the link. Links that overlap share the writer. A writer that is
 	// 64 KiB behind delays the child, for at most a second: then, or after its
 	// first error, it receives nothing more from that child. Default: standard
 	// error is discarded except for the end, which goes into ExitError.
 	Stderr io.Writer
+
+	// Framing is how frames are told apart. Default: Lines, which is MCP's.
+	Framing Framing
 
 	// MaxFrame is the size of the longest frame in either direction, in bytes.
 	// Default: 16 MiB.
@@ -61,13 +75,60 @@ type Command struct {
 // errNoPath wraps exec.ErrNotFound, like the error for a Path that is not found.
 var errNoPath = fmt.Errorf("no command is given: %w", exec.ErrNotFound)
 
+var (
+	errBoth    = errors.New("both a Cmd and a Path or Args are given")
+	errUsedCmd = errors.New("the Cmd has been started, or has a Stdin or Stdout: these are the link's")
+)
+
 // Check implements transport.Checked. It returns a *transport.StartError when
-// Path is empty.
+// Path is empty and there is no Cmd, and when the Cmd cannot be used.
 func (c *Command) Check() error {
-	if c.Path == "" {
+	switch {
+	case c.Cmd == nil && c.Path == "":
 		return &transport.StartError{Err: errNoPath}
+	case c.Cmd == nil:
+		return nil
+	case c.Path != "" || len(c.Args) > 0:
+		return &transport.StartError{Command: c.name(), Err: errBoth}
+	case c.Cmd.Process != nil || c.Cmd.Stdin != nil || c.Cmd.Stdout != nil:
+		return &transport.StartError{Command: c.name(), Err: errUsedCmd}
+	case c.Cmd.Path == "":
+		return &transport.StartError{Err: errNoPath}
+	default:
+		return nil
 	}
-	return nil
+}
+
+func (c *Command) name() string {
+	if c.Cmd != nil {
+		return c.Cmd.Path
+	}
+	return c.Path
+}
+
+// command returns a Cmd for one child, which is changed further.
+func (c *Command) command() *exec.Cmd {
+	if c.Cmd == nil {
+		cmd := exec.Command(c.Path, c.Args...)
+		cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
+		return cmd
+	}
+	cmd := &exec.Cmd{
+		Path: c.Cmd.Path, Args: c.Cmd.Args, Err: c.Cmd.Err, Dir: cmp.Or(c.Dir, c.Cmd.Dir),
+		Env: append(c.Cmd.Environ(), c.Env...), ExtraFiles: c.Cmd.ExtraFiles,
+	}
+	if c.Cmd.SysProcAttr != nil {
+		attributes := *c.Cmd.SysProcAttr
+		cmd.SysProcAttr = &attributes
+	}
+	return cmd
+}
+
+func (c *Command) stderr() io.Writer {
+	if c.Stderr == nil && c.Cmd != nil {
+		return c.Cmd.Stderr
+	}
+	return c.Stderr
 }
 
 // Open starts the child. It fails when ctx has ended; otherwise ctx has no
@@ -83,7 +144,7 @@ func (c *Command) Open(ctx context.Context) (transport.Link, error) {
 	}
 	child, err := c.start()
 	if err != nil {
-		return nil, &transport.StartError{Command: c.Path, Err: err}
+		return nil, &transport.StartError{Command: c.name(), Err: err}
 	}
 	return child, nil
 }
@@ -91,9 +152,7 @@ func (c *Command) Open(ctx context.Context) (transport.Link, error) {
 // start starts the process with pipes of our own. With other streams, package
 // exec would copy in goroutines that a grandchild can hold up.
 func (c *Command) start() (*child, error) {
-	cmd := exec.Command(c.Path, c.Args...)
-	cmd.Env = append(os.Environ(), c.Env...)
-	cmd.Dir = c.Dir
+	cmd := c.command()
 	var p pipes
 	defer closeAll(p.theirs[:])
 	if err := p.open(); err != nil {
@@ -163,10 +222,10 @@ type child struct {
 
 func newChild(c *Command, process *process, p *pipes) *child {
 	l := &child{
-		wire:      newWire(p.ours[1], p.ours[0], c.MaxFrame),
-		command:   c.Path,
+		wire:      newWire(p.ours[1], p.ours[0], c.Framing, c.MaxFrame),
+		command:   c.name(),
 		process:   process,
-		stderr:    newStderr(p.ours[2], c.Stderr),
+		stderr:    newStderr(p.ours[2], c.stderr()),
 		exited:    make(chan struct{}),
 		abandoned: latch.New(),
 		gone:      make(chan struct{}),

@@ -367,7 +367,7 @@ func deadChild(t *testing.T) (l *child, output net.Conn) {
 	errors, errorsEnd := mustPipe(t)
 	errorsEnd.Close()
 	l = &child{
-		wire:      newWire(in, out, 0),
+		wire:      newWire(in, out, Lines, 0),
 		stderr:    newStderr(errors, nil),
 		exit:      &transport.ExitError{},
 		exited:    make(chan struct{}),

@@ -6,9 +6,12 @@ import (
 	"context"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -94,4 +97,40 @@ func (p *peer) wantReaped() {
 	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
 		p.t.Fatalf("process %d is still there: %v", pid, err)
 	}
+}
+
+// A child that leads a session of its own is owned all the same, and what the
+// caller gave stays as it was.
+//
+// Guarantees: G-0014.10, G-0014.20
+func TestChildThatLeadsASession(t *testing.T) {
+	socket := listen(t)
+	self := roleCommand(t, "parent", socket.variable())
+	cmd := exec.Command(self.Path)
+	cmd.Env = append(os.Environ(), self.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setpgid: true}
+	r, w := mustPipe(t)
+	cmd.ExtraFiles = []*os.File{w}
+	p := open(t, &Command{Cmd: cmd})
+	orphan := socket.accept(t)
+	if pid := p.Link.(*child).process.child.Pid; sessionOf(pid) != pid {
+		t.Errorf("process %d is in session %d", pid, sessionOf(pid))
+	}
+	w.Close()
+	p.close(brokenGrace)
+	if said, err := io.ReadAll(orphan); err != nil || len(said) > 0 {
+		t.Errorf("the descendant said %q, %v", said, err)
+	}
+	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 { // its end was in the child
+		t.Errorf("the extra file has %q, %v", rest, err)
+	}
+	r.Close()
+	if len(cmd.ExtraFiles) != 1 || !cmd.SysProcAttr.Setpgid {
+		t.Errorf("the Cmd was changed: %+v", cmd)
+	}
+}
+
+func sessionOf(pid int) int {
+	session, _ := unix.Getsid(pid)
+	return session
 }

@@ -21,7 +21,11 @@ type process struct {
 }
 
 func startProcess(cmd *exec.Cmd) (*process, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	// The leader of a session leads a group already, and cannot begin another.
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pgid = !cmd.SysProcAttr.Setsid, 0
 	watch, err := watchParent(cmd)
 	if err != nil {
 		return nil, err

@@ -59,6 +59,7 @@ func playRole(role string) {
 		"writing server":    writingServer,
 		"closing server":    closingServer,
 		"echo server":       echoServer,
+		"language server":   languageServer,
 	}[role]
 	if !known {
 		panic("unknown role " + role)

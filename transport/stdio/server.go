@@ -17,7 +17,8 @@ import (
 // has one link at a time.
 //
 // At the end of In the link calls Receiver.Ended and stays writable. A failed
-// write loses the link. A line longer than MaxFrame is skipped in bounded memory
+// write loses the link, and so does a header of ContentLength framing that is
+// wrong. A frame longer than MaxFrame is skipped in bounded memory
 // and delivered, for one credit, as Inbound.Err with a
 // *transport.OversizedError.
 //
@@ -35,6 +36,7 @@ import (
 type Server struct {
 	In       io.ReadCloser  // default: os.Stdin
 	Out      io.WriteCloser // default: os.Stdout
+	Framing  Framing        // how frames are told apart; default: Lines, which is MCP's
 	MaxFrame int            // the longest frame in either direction, in bytes; default: 16 MiB
 
 	mu   sync.Mutex
@@ -71,24 +73,16 @@ func (s *Server) open() (*session, error) {
 	if s.Out != nil {
 		out = s.Out
 	}
-	if f, ok := in.(*os.File); ok {
-		own, err := ownFile(f)
-		if err != nil {
-			return nil, err
-		}
-		in = own
+	onStdout := out == io.WriteCloser(os.Stdout)
+	in, out, err := own(in, out)
+	if err != nil {
+		return nil, err
 	}
 	restore := func() {}
-	if f, ok := out.(*os.File); ok {
-		own, err := ownFile(f)
-		if err != nil {
-			return nil, errors.Join(err, in.Close())
-		}
-		if out = own; f == os.Stdout {
-			restore = protectStdout()
-		}
+	if onStdout {
+		restore = protectStdout()
 	}
-	return newSession(newWire(in, out, s.MaxFrame), restore), nil
+	return newSession(newWire(in, out, s.Framing, s.MaxFrame), ofServer, restore), nil
 }
 
 // protectStdout sends what others print to standard error, until restore.
@@ -104,19 +98,20 @@ func isStandard(f *os.File) bool { return f == os.Stdin || f == os.Stdout || f =
 // before Close reports it.
 const interruptWait = time.Second
 
-// A session is the link of a Server. Its goroutines are the two of the wire, and
+// A session is the link of a Server, or of Streams. Its goroutines are the two of the wire, and
 // supervise, which ends last and reports the loss.
 type session struct {
 	*wire
+	role    role
 	restore func()        // gives standard output back
 	forced  *latch.Latch  // the time for writing what is queued is up
 	gone    chan struct{} // everything has ended
 	left    error         // what has not; set before gone is closed
 }
 
-func newSession(w *wire, restore func()) *session {
-	w.skips = true
-	l := &session{wire: w, restore: restore, forced: latch.New(), gone: make(chan struct{})}
+func newSession(w *wire, role role, restore func()) *session {
+	w.skips = role == ofServer
+	l := &session{wire: w, role: role, restore: restore, forced: latch.New(), gone: make(chan struct{})}
 	l.wire.start()
 	go l.supervise()
 	return l
@@ -154,8 +149,7 @@ func (l *session) supervise() {
 	l.Lose(transport.Loss{Reason: reason, Unsent: l.writer.unsent()})
 }
 
-// firstEnd waits for the end of the link and returns its reason. The end of the
-// input does not end the link.
+// firstEnd waits for the end of the link and returns its reason.
 func (l *session) firstEnd() error {
 	reading := l.readDone
 	for {
@@ -165,8 +159,8 @@ func (l *session) firstEnd() error {
 		case <-l.writeDone:
 			return fmt.Errorf("stdio: write: %w", l.writeErr)
 		case <-reading:
-			if l.readErr != io.EOF {
-				return fmt.Errorf("stdio: read: %w", l.readErr)
+			if reason, over := l.role.ended(l.readErr); over {
+				return reason
 			}
 			l.Tell(transport.Receiver.Ended)
 			reading = nil

@@ -27,9 +27,9 @@ type wire struct {
 	heard   heard.Time
 	in      io.ReadCloser
 	out     io.WriteCloser
-	skips   bool // an oversized line is skipped, and the wire goes on
+	skips   bool // an oversized frame is skipped, and the wire goes on
 	credit  *credit
-	reader  reader
+	reader  frameReader
 	writer  *writer
 	closing *latch.Latch // Close was called
 
@@ -37,7 +37,7 @@ type wire struct {
 	readErr, writeErr   error         // why; set before
 }
 
-func newWire(in io.ReadCloser, out io.WriteCloser, maxFrame int) *wire {
+func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int) *wire {
 	if maxFrame <= 0 {
 		maxFrame = defaultMaxFrame
 	}
@@ -45,12 +45,12 @@ func newWire(in io.ReadCloser, out io.WriteCloser, maxFrame int) *wire {
 		in:        in,
 		out:       out,
 		credit:    newCredit(),
-		writer:    newWriter(out, maxFrame),
+		writer:    newWriter(out, framing, maxFrame),
 		closing:   latch.New(),
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
-	w.reader = reader{from: w.heard.Reader(in), limit: maxFrame}
+	w.reader = framing.reader(w.heard.Reader(in), maxFrame)
 	return w
 }
 

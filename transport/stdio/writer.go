@@ -10,15 +10,16 @@ import (
 )
 
 // batchSize is how many bytes of queued frames one write takes. A frame of that
-// size or more is written by itself, without a copy.
+// size or more is written by itself; a line, without a copy.
 const batchSize = 64 << 10
 
-// A writer writes queued frames, each followed by a newline, in as few writes as
+// A writer writes queued frames, as their framing says, in as few writes as
 // possible. A frame stays in the queue until the operating system has accepted a
 // byte of it. So the frames left in the queue at the end are unsent.
 type writer struct {
-	to    io.Writer
-	limit int // the longest frame, in bytes
+	to      io.Writer
+	framing Framing
+	limit   int // the longest frame, in bytes
 
 	mu       sync.Mutex
 	wake     sync.Cond
@@ -33,8 +34,8 @@ type writer struct {
 	owed   int    // length of the newline that a long frame before them still needs
 }
 
-func newWriter(to io.Writer, limit int) *writer {
-	w := &writer{to: to, limit: limit}
+func newWriter(to io.Writer, framing Framing, limit int) *writer {
+	w := &writer{to: to, framing: framing, limit: limit}
 	w.wake.L = &w.mu
 	return w
 }
@@ -51,7 +52,9 @@ func (w *writer) send(o transport.Outbound) error {
 	if !w.queue.Push(o) {
 		return transport.ErrBusy
 	}
-	flatten(o.Frame)
+	if w.framing == Lines {
+		flatten(o.Frame)
+	}
 	w.wake.Signal()
 	return nil
 }
@@ -98,11 +101,14 @@ func (w *writer) collect() bool {
 		if len(w.text)+len(frame) >= batchSize {
 			if len(w.text) == 0 {
 				w.frames, w.text = 1, frame
+				if before := w.framing.before(frame); before != "" {
+					w.text = append([]byte(before), frame...)
+				}
 				return true
 			}
 			break
 		}
-		w.text = append(append(w.text, frame...), '\n')
+		w.text = append(append(append(w.text, w.framing.before(frame)...), frame...), w.framing.after()...)
 		w.frames++
 	}
 	w.batch = w.text
@@ -116,7 +122,8 @@ func (w *writer) settle(n int) (relieved bool) {
 	defer w.mu.Unlock()
 	sent := 0
 	for start := w.owed; sent < w.frames && start < n; sent++ {
-		start += len(w.queue.At(sent).Frame) + len("\n")
+		frame := w.queue.At(sent).Frame
+		start += len(w.framing.before(frame)) + len(frame) + len(w.framing.after())
 	}
 	if w.owed = 0; w.frames == 1 && len(w.text) == len(w.queue.At(0).Frame) {
 		w.owed = len("\n")

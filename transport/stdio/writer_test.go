@@ -3,6 +3,7 @@ package stdio
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"testing"
@@ -18,14 +19,15 @@ import (
 // Guarantees: G-0014.6
 func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
+		framing := rapid.SampledFrom([]Framing{Lines, ContentLength}).Draw(t, "framing")
 		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 2*batchSize)), 1, 20).Draw(t, "sizes")
 		total := 0
 		for _, size := range sizes {
-			total += size + len("\n")
+			total += len(framed(framing, bytes.Repeat([]byte("x"), size)))
 		}
 		accepted := rapid.IntRange(0, total).Draw(t, "accepted")
 		pipe := &limitedPipe{room: accepted}
-		w := newWriter(pipe, 4*batchSize)
+		w := newWriter(pipe, framing, 4*batchSize)
 		var stream []byte
 		var unsent []transport.Tag
 		for i, size := range sizes {
@@ -33,7 +35,7 @@ func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 				unsent = append(unsent, transport.Tag(i+1))
 			}
 			frame := bytes.Repeat([]byte{'a' + byte(i)}, size)
-			stream = append(append(stream, frame...), '\n')
+			stream = append(stream, framed(framing, frame)...)
 			if err := w.send(transport.Outbound{Tag: transport.Tag(i + 1), Frame: frame}); err != nil {
 				t.Fatal(err)
 			}
@@ -49,6 +51,14 @@ func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 			t.Fatalf("unsent are %v, want %v", got, unsent)
 		}
 	})
+}
+
+// framed is a frame on its stream.
+func framed(framing Framing, frame []byte) string {
+	if framing == ContentLength {
+		return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(frame), frame)
+	}
+	return string(frame) + "\n"
 }
 
 // limitedPipe takes some bytes and then fails, as a pipe whose reader is gone.
@@ -71,7 +81,7 @@ func (p *limitedPipe) Write(b []byte) (int, error) {
 
 func TestQueuedFramesGoOutInOneWrite(t *testing.T) {
 	pipe := &limitedPipe{room: 1 << 20}
-	w := newWriter(pipe, 1000)
+	w := newWriter(pipe, Lines, 1000)
 	for range 200 {
 		if err := w.send(transport.Outbound{Frame: []byte("1")}); err != nil {
 			t.Fatal(err)
@@ -90,7 +100,7 @@ func TestWritableComesWithTheRoom(t *testing.T) {
 		w := newWriter(writerFunc(func(b []byte) (int, error) {
 			written <- bytes.Clone(b)
 			return len(b), nil
-		}), 1<<20)
+		}), Lines, 1<<20)
 		writable := 0
 		ended := make(chan error)
 		go func() { ended <- w.run(func() { writable++ }) }()

@@ -1,0 +1,188 @@
+package stdio
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A Framing is how frames are told apart on a byte stream.
+type Framing int
+
+const (
+	// Lines is MCP's framing, and the default: a frame is a line.
+	Lines Framing = iota
+
+	// ContentLength is the framing of the Language Server Protocol: a header with a
+	// Content-Length, in bytes, comes before each frame. Other fields of the header
+	// are ignored. A header holds at most 4 KiB. A frame without bytes is none.
+	ContentLength
+)
+
+// A HeaderError is a header of a ContentLength stream that does not tell where
+// its frame ends. What follows cannot be read: the link is lost.
+type HeaderError struct {
+	Header  string // the line that is wrong, or its beginning; empty if a line is missing
+	Problem string
+}
+
+func (e *HeaderError) Error() string {
+	if e.Header == "" {
+		return "stdio: frame header: " + e.Problem
+	}
+	return fmt.Sprintf("stdio: frame header %q: %s", e.Header, e.Problem)
+}
+
+// errCutOff is the end of a stream in the middle of a frame.
+var errCutOff = fmt.Errorf("stdio: the stream has ended within a frame: %w", io.ErrUnexpectedEOF)
+
+// A frameReader cuts a stream into frames: next returns the next one, which the
+// caller owns. An *OversizedError is one frame, after which next goes on; any
+// other error is the end of the stream.
+type frameReader interface{ next() ([]byte, error) }
+
+func (f Framing) reader(from io.Reader, limit int) frameReader {
+	if f == ContentLength {
+		return &headerReader{from: bufio.NewReaderSize(from, maxHeader), limit: limit}
+	}
+	return &reader{from: from, limit: limit}
+}
+
+// before is what the writer puts before a frame, and after what it puts behind.
+func (f Framing) before(frame []byte) string {
+	if f == ContentLength {
+		return contentLength + ": " + strconv.Itoa(len(frame)) + "\r\n\r\n"
+	}
+	return ""
+}
+
+func (f Framing) after() string {
+	if f == ContentLength {
+		return ""
+	}
+	return "\n"
+}
+
+const (
+	contentLength = "Content-Length"
+	maxHeader     = 4 << 10
+	maxDigits     = 15 // of a length; more cannot be counted in an int64 with ease
+)
+
+// A headerReader reads frames whose length stands before them. It allocates as
+// bytes arrive, and what a peer only claims costs nothing.
+type headerReader struct {
+	from  *bufio.Reader
+	limit int   // the longest frame, in bytes
+	skip  int64 // bytes of a frame that was refused, which come next
+}
+
+func (r *headerReader) next() ([]byte, error) {
+	for {
+		if err := r.discard(); err != nil {
+			return nil, err
+		}
+		length, err := r.header()
+		switch {
+		case err != nil:
+			return nil, err
+		case length > int64(r.limit):
+			r.skip = length
+			return nil, &transport.OversizedError{Limit: r.limit, Size: int(min(length, 1<<31-1))}
+		case length > 0:
+			return r.body(int(length))
+		}
+	}
+}
+
+// discard drops a frame that was refused.
+func (r *headerReader) discard() error {
+	for r.skip > 0 {
+		n, err := r.from.Discard(int(min(r.skip, readAhead)))
+		if r.skip -= int64(n); err != nil {
+			return cutOff(err)
+		}
+	}
+	return nil
+}
+
+// header reads up to the empty line that ends a header, and returns the length of
+// the frame. Empty lines before the header are dropped.
+func (r *headerReader) header() (length int64, err error) {
+	length = -1
+	for read, fields := 0, 0; ; {
+		raw, err := r.from.ReadSlice('\n')
+		line := strings.TrimRight(string(raw[:min(len(raw), maxHeader)]), "\r\n")
+		read += len(raw)
+		switch {
+		case read > maxHeader || errors.Is(err, bufio.ErrBufferFull):
+			return 0, &HeaderError{beginning(line), fmt.Sprintf("a header has at most %d bytes", maxHeader)}
+		case err == io.EOF && read == 0:
+			return 0, io.EOF
+		case err != nil:
+			return 0, cutOff(err)
+		case line == "" && fields == 0:
+			continue
+		case line == "" && length < 0:
+			return 0, &HeaderError{"", "it has no " + contentLength}
+		case line == "":
+			return length, nil
+		}
+		fields++
+		name, value, found := strings.Cut(line, ":")
+		name = strings.TrimSpace(name)
+		switch {
+		case !found || name == "" || strings.ContainsFunc(name, notOfName):
+			return 0, &HeaderError{beginning(line), "expected NAME: VALUE"}
+		case !strings.EqualFold(name, contentLength):
+			continue
+		case length >= 0:
+			return 0, &HeaderError{beginning(line), "the length is given twice"}
+		}
+		if length, err = lengthOf(strings.TrimSpace(value)); err != nil {
+			return 0, &HeaderError{beginning(line), err.Error()}
+		}
+	}
+}
+
+// notOfName finds out a peer that writes something else, such as lines of JSON.
+func notOfName(c rune) bool { return c != '-' && !unicode.IsLetter(c) && !unicode.IsDigit(c) }
+
+func lengthOf(digits string) (int64, error) {
+	if digits == "" || len(digits) > maxDigits || strings.Trim(digits, "0123456789") != "" {
+		return 0, fmt.Errorf("expected a length of at most %d digits", maxDigits)
+	}
+	return strconv.ParseInt(digits, 10, 64)
+}
+
+func beginning(line string) string { return line[:min(len(line), 80)] }
+
+// body reads so many bytes. Its buffer doubles as they arrive.
+func (r *headerReader) body(length int) ([]byte, error) {
+	frame := make([]byte, 0, min(length, readAhead))
+	for len(frame) < length {
+		if len(frame) == cap(frame) {
+			grown := make([]byte, len(frame), min(length, 2*cap(frame)))
+			copy(grown, frame)
+			frame = grown
+		}
+		n, err := r.from.Read(frame[len(frame):cap(frame)])
+		if frame = frame[:len(frame)+n]; err != nil && len(frame) < length {
+			return nil, cutOff(err)
+		}
+	}
+	return frame, nil
+}
+
+func cutOff(err error) error {
+	if err == io.EOF {
+		return errCutOff
+	}
+	return err
+}

@@ -1,0 +1,100 @@
+package stdio
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/proptest"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// dialled is a Streams.Dial that returns one stream for both directions.
+func dialled(s io.ReadWriteCloser) func(context.Context) (io.ReadCloser, io.WriteCloser, error) {
+	return func(context.Context) (io.ReadCloser, io.WriteCloser, error) { return s, s, nil }
+}
+
+// Each link is a TCP connection to a server.
+func TestSuitesOfStreams(t *testing.T) {
+	for name, framing := range map[string]Framing{"Lines": Lines, "ContentLength": ContentLength} {
+		t.Run(name, func(t *testing.T) {
+			runSuites(t, func(t *testing.T) transport.Transport {
+				listener, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { listener.Close() })
+				go func() {
+					for {
+						conn, err := listener.Accept()
+						if err != nil {
+							return
+						}
+						link, err := (&Server{In: conn, Out: conn, Framing: framing}).Open(context.Background())
+						if err != nil {
+							panic(err)
+						}
+						go proptest.Echo(link)
+					}
+				}()
+				return &Streams{Framing: framing, Dial: func(ctx context.Context) (io.ReadCloser, io.WriteCloser, error) {
+					conn, err := new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+					return conn, conn, err
+				}}
+			})
+		})
+	}
+}
+
+func TestServerContractWithContentLength(t *testing.T) {
+	quarterTheCases(t)
+	proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
+		inA, outB := mustPipe(t)
+		inB, outA := mustPipe(t)
+		return mustOpen(t, &Server{In: inA, Out: outA, Framing: ContentLength}), mustOpen(t, &Server{In: inB, Out: outB, Framing: ContentLength})
+	})
+}
+
+// The end of the stream, and a write that fails, lose the link.
+func TestTheEndOfAStreamLosesItsLink(t *testing.T) {
+	in, theirOut := mustPipe(t)
+	theirIn, out := mustPipe(t)
+	p := open(t, Pair(in, out))
+	theirOut.WriteString("1\n2")
+	theirOut.Close()
+	p.want("1")
+	p.want("2")
+	if loss := p.waitLoss(); loss.Reason != transport.ErrPeerClosed {
+		t.Errorf("lost with %v", loss.Reason)
+	}
+	if rest, err := io.ReadAll(theirIn); err != nil || len(rest) > 0 {
+		t.Errorf("the peer read %q, %v", rest, err)
+	}
+	theirIn.Close()
+}
+
+func TestAPairServesOneLink(t *testing.T) {
+	near, far := net.Pipe()
+	pair := Pair(near, near)
+	open(t, pair).close(hangGuard)
+	if _, err := pair.Open(t.Context()); !errors.Is(err, ErrPairUsed) {
+		t.Errorf("the second link: %v", err)
+	}
+	far.Close()
+}
+
+func TestDialThatFails(t *testing.T) {
+	for want, dial := range map[string]func(context.Context) (io.ReadCloser, io.WriteCloser, error){
+		os.ErrPermission.Error(): func(context.Context) (io.ReadCloser, io.WriteCloser, error) { return nil, nil, os.ErrPermission },
+		"stdio: Dial returned no streams": func(context.Context) (io.ReadCloser, io.WriteCloser, error) {
+			return nil, nil, nil
+		},
+	} {
+		if _, err := (&Streams{Dial: dial}).Open(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
