@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -61,21 +62,54 @@ type ExitError struct {
 	Command string
 	Status  int    // exit status; -1 when a signal ended it
 	Signal  string // for instance "killed"; empty when it exited
-	Stderr  string // the tail of its standard error
+	Stderr  string // the tail of its standard error, at most 4 KiB
 }
 
+// Error returns one line: how the process ended, and the last line of its standard
+// error that speaks of an error, or else the last line.
 func (e *ExitError) Error() string {
-	var b strings.Builder
+	how := fmt.Sprintf("exited with status %d", e.Status)
 	if e.Signal != "" {
-		fmt.Fprintf(&b, "transport: %q was ended by signal: %s", e.Command, e.Signal)
-	} else {
-		fmt.Fprintf(&b, "transport: %q exited with status %d", e.Command, e.Status)
+		how = "was ended by signal: " + e.Signal
 	}
-	if tail := strings.TrimSpace(e.Stderr); tail != "" {
-		fmt.Fprintf(&b, "; its standard error ends:\n%s", tail)
+	text := fmt.Sprintf("transport: %q %s", e.Command, how)
+	if line := e.complaint(); line != "" {
+		text += ": " + line
 	}
-	return b.String()
+	return text
 }
+
+// complaint returns the line of Stderr that tells most.
+func (e *ExitError) complaint() (line string) {
+	speaks := false
+	for candidate := range strings.Lines(e.Stderr) {
+		candidate = strings.TrimSpace(candidate)
+		lower := strings.ToLower(candidate)
+		spoke := strings.Contains(lower, "error") || strings.Contains(lower, "panic") || strings.Contains(lower, "fatal")
+		if candidate != "" && (spoke || !speaks) {
+			line, speaks = candidate, speaks || spoke
+		}
+	}
+	if len(line) > longestComplaint {
+		line = line[:longestComplaint] + "…"
+	}
+	return strings.Map(printable, strings.ToValidUTF8(line, ""))
+}
+
+// printable drops control characters, since a terminal would obey them.
+func printable(r rune) rune {
+	switch {
+	case r == '\t':
+		return ' '
+	case unicode.IsControl(r):
+		return -1
+	default:
+		return r
+	}
+}
+
+// longestComplaint is how much of a line is quoted, in bytes.
+const longestComplaint = 256
 
 // A StatusError is an HTTP response that answers no message. It unwraps to the
 // JSON-RPC error in its body, if there is one.

@@ -26,6 +26,13 @@ type Checked interface {
 	Check() error
 }
 
+// Named is a Transport that can name its peer in a word, for people and for logs: by
+// its command, or its host. The name reveals no credentials, and need not be unique.
+type Named interface {
+	// Name returns the name, or "" if there is none.
+	Name() string
+}
+
 // A Mirror is a Transport whose links mirror Route.Arguments.
 type Mirror interface {
 	// MirrorsArguments reports whether they do.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -26,9 +25,8 @@ type Client struct {
 	options Options
 	chain   Handler // nil without middleware
 
-	suffix atomic.Int64 // the last that was given to a name
-
 	mu       sync.Mutex
+	suffixes map[string]int64      // the last that was given to each name
 	sessions map[*session]struct{} // that are not over, and some that are
 	names    map[string]*session   // of those with a name
 	sweepAt  int                   // how many there are when add looks for those that are over
@@ -148,32 +146,36 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	return &Session{session: s, options: c.options.Calls}, nil
 }
 
-// begin has a connection run under the client's name or, if another session has
-// that, with a suffix.
+// begin has a connection run under the client's name, or else that of its transport.
+// If another session has that, the name gets a suffix.
 func (c *Client) begin(ctx context.Context, t transport.Transport) (s *Session, err error) {
-	if name := c.options.Conn.Name; name == "" || !c.isTaken(name) {
+	name := c.options.Conn.Name
+	if named, ok := t.(transport.Named); ok && name == "" {
+		name = named.Name()
+	}
+	if !c.isTaken(name) {
 		s, err = c.run(ctx, name, t, false)
 		if !errors.As(err, new(*supervisor.DuplicateError)) {
 			return s, err
 		}
 	}
 	for {
-		s, err = c.run(ctx, c.suffixed(), t, false)
+		s, err = c.run(ctx, c.suffixed(name), t, false)
 		if !errors.As(err, new(*supervisor.DuplicateError)) && !errors.As(err, new(*registry.TakenError)) {
 			return s, err
 		}
 	}
 }
 
-// suffixed returns the client's name with a suffix that no child of its supervisor
-// and no session of its own has. Other clients may have given many: so it skips what
-// is taken in ever longer steps, and halves the way back.
-func (c *Client) suffixed() string {
-	name := func(suffix int64) string { return fmt.Sprintf("%s-%d", c.options.Conn.Name, suffix) }
+// suffixed returns a name with a suffix that no child of the client's supervisor and
+// no session of its own has. Other clients may have given many: so it skips what is
+// taken in ever longer steps, and halves the way back.
+func (c *Client) suffixed(base string) string {
+	name := func(suffix int64) string { return fmt.Sprintf("%s-%d", base, suffix) }
 	taken := func(suffix int64) bool {
 		return isRun(c.options.Supervisor, name(suffix)) || c.isTaken(name(suffix))
 	}
-	free, step := max(c.suffix.Add(1), 2), int64(1)
+	free, step := c.nextSuffix(base), int64(1)
 	for ; taken(free); step *= 2 {
 		free += step
 	}
@@ -182,8 +184,21 @@ func (c *Client) suffixed() string {
 			free -= below
 		}
 	}
-	c.suffix.Store(free)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.suffixes[base] = max(c.suffixes[base], free)
 	return name(free)
+}
+
+// nextSuffix returns the suffix after the last that was given to a name.
+func (c *Client) nextSuffix(base string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.suffixes == nil {
+		c.suffixes = make(map[string]int64)
+	}
+	c.suffixes[base] = max(c.suffixes[base]+1, 2)
+	return c.suffixes[base]
 }
 
 // isRun reports whether a child has that name and is not over.
@@ -204,7 +219,8 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// add lists a session. It forgets those that ended by themselves.
+// add lists a session, unless another has its name. It forgets those that ended by
+// themselves.
 func (c *Client) add(s *session) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,8 +238,11 @@ func (c *Client) add(s *session) error {
 		}
 		c.sweepAt = max(16, 2*len(c.sessions))
 	}
-	c.sessions[s] = struct{}{}
-	c.names[s.conn.Name()] = s
+	name := s.conn.Name()
+	if holder := c.names[name]; name != "" && holder != nil && !holder.isOver() {
+		return &supervisor.DuplicateError{ID: name}
+	}
+	c.sessions[s], c.names[name] = struct{}{}, s
 	return nil
 }
 

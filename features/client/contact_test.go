@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -254,5 +256,47 @@ func TestConnectWaitsForResources(t *testing.T) {
 				t.Errorf("%v: Connect returned %v", failure, err)
 			}
 		})
+	}
+}
+
+// Sessions of Connect are named without being told to: by their command or their
+// host, each by a name of its own.
+func TestSessionsAreNamedByTheirTransport(t *testing.T) {
+	w := newSite(t, newServer(server.Options{}))
+	c := client.New(clientInfo, client.Options{})
+	t.Cleanup(func() { c.Close(context.Background()) })
+	names := make(chan string, 8)
+	var connecting sync.WaitGroup
+	for range cap(names) {
+		connecting.Go(func() {
+			session, err := c.Connect(guarded(t), &streamable.Client{URL: "http://user:secret@" + w.address + "/mcp?key=secret"})
+			if err != nil {
+				t.Error(err)
+				names <- ""
+				return
+			}
+			names <- session.Name()
+		})
+	}
+	connecting.Wait()
+	close(names)
+	given := make(map[string]bool)
+	for name := range names {
+		given[name] = true
+		if name != w.address && !strings.HasPrefix(name, w.address+"-") {
+			t.Errorf("a session is named %q", name)
+		}
+	}
+	if len(given) != cap(names) || !given[w.address] {
+		t.Errorf("the sessions are %v", given)
+	}
+	if _, ok := c.Session(w.address); !ok {
+		t.Error("the session is not found by its name")
+	}
+
+	_, err := c.Connect(guarded(t), role(t, "crash"))
+	var failed *client.ConnectError
+	if self, _ := os.Executable(); !errors.As(err, &failed) || failed.Name != filepath.Base(self) {
+		t.Errorf("the session that failed is %+v", failed)
 	}
 }

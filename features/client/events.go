@@ -90,9 +90,10 @@ type eventQueue struct {
 	mu      sync.Mutex
 	waiting []queuedEvent
 	running bool
-	lost    uint64    // the newest epoch that is known to be lost
-	away    bool      // the program was told of a loss, and of no Restored since
-	since   time.Time // when it was told
+	lost    uint64        // the newest epoch that is known to be lost
+	away    bool          // the program was told of a loss, and of no Restored since
+	since   time.Time     // when it was told
+	told    chan struct{} // closed when the queue changes; nil unless somebody settles
 }
 
 type queuedEvent struct {
@@ -127,6 +128,11 @@ func (q *eventQueue) push(e Event, fromServer bool) <-chan struct{} {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.add(e, fromServer)
+}
+
+// add is push with the mutex held.
+func (q *eventQueue) add(e Event, fromServer bool) <-chan struct{} {
 	if key := e.key(); key != "" && slices.ContainsFunc(q.waiting, func(w queuedEvent) bool { return w.key() == key }) {
 		return nil
 	}
@@ -170,13 +176,58 @@ func (q *eventQueue) pushLost(epoch uint64, why Reason, next time.Time) {
 // pushRestored ends what pushLost or begin began.
 func (q *eventQueue) pushRestored(failures []error) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	e := &Restored{Failures: failures}
 	if q.away {
 		e.Away = time.Since(q.since)
 	}
-	q.away = false
-	q.mu.Unlock()
-	q.push(e, false)
+	if q.away = false; q.wanted() {
+		q.add(e, false)
+	}
+	q.tell()
+}
+
+// settle waits until the program has got what the session has to tell: the events
+// that wait, and the Restored of a server that is there. It waits until ctx ends or
+// the session is over, not for OnEvent to return, and reports whether it had to.
+func (q *eventQueue) settle(ctx context.Context) (waited bool) {
+	for q.wanted() && ctx.Err() == nil {
+		status := q.session.conn.Status()
+		told := q.unsettled(status)
+		if told == nil || status.State == conn.Closing {
+			break
+		}
+		waited = true
+		select {
+		case <-told:
+		case <-status.Changed():
+		case <-ctx.Done():
+		}
+	}
+	return waited
+}
+
+// unsettled returns a channel that is closed when the queue changes, or nil if the
+// program has got all.
+func (q *eventQueue) unsettled(status Status) <-chan struct{} {
+	behind := q.session.restore.isBehind(status, q.session.peer.Load())
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 && !behind && !(q.away && status.State == conn.Ready) {
+		return nil
+	}
+	if q.told == nil {
+		q.told = make(chan struct{})
+	}
+	return q.told
+}
+
+// tell wakes those who settle. The mutex is held.
+func (q *eventQueue) tell() {
+	if q.told != nil {
+		close(q.told)
+		q.told = nil
+	}
 }
 
 // run hands events over until none waits. If the program ends the goroutine, by a
@@ -205,6 +256,7 @@ func (q *eventQueue) run(ctx context.Context) {
 func (q *eventQueue) next(ctx context.Context) Event {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	defer q.tell()
 	if len(q.waiting) == 0 || ctx.Err() != nil {
 		q.waiting, q.running = nil, false
 		return nil

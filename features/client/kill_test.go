@@ -85,13 +85,13 @@ func openProcess(ctx context.Context, t *testing.T, address string, started func
 	return session
 }
 
-// awaitPending waits until so many calls have been made and have not ended.
+// awaitPending waits until the link has so many calls that have not ended.
 func awaitPending(ctx context.Context, t *testing.T, s *client.Session, calls uint64) {
 	t.Helper()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for {
-		if stats := s.Conn().Stats(); stats.Calls-stats.Ended() >= calls {
+		if stats := s.Conn().Stats(); stats.Calls-stats.Ended() >= calls && stats.Depths.Pending >= int(calls) && stats.Depths.Queued == 0 {
 			return
 		}
 		select {

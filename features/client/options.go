@@ -109,8 +109,9 @@ type Options struct {
 	// takes them; see conn.Options.Log for how to silence that. The client sets Dialect, Handler, Handshake and Owner itself, and
 	// consults Final in addition to its own rules: see Connect.
 	//
-	// Connect names a session Conn.Name, with a suffix if another session has that
-	// name: "search", "search-2". Start is given a name for each.
+	// Connect names a session Conn.Name or, if that is empty, by its command or host
+	// (transport.Named): "bowline", "mcp.example.com". If another session has that
+	// name, it gets a suffix: "bowline-2". Start is given a name for each.
 	//
 	// The sessions of one Client share a Wheel and a Gate. If Conn has none, the
 	// Client makes them with their defaults.

@@ -89,6 +89,13 @@ func (r *restorer) run(ctx context.Context, s *session) {
 	}
 }
 
+// isBehind reports whether a server is there of which the program was not told.
+func (r *restorer) isBehind(status conn.Status, now *peer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.watching && now != nil && now.isCurrent(status) && now != r.known
+}
+
 // isCurrent reports whether the server is there still.
 func (p *peer) isCurrent(status conn.Status) bool {
 	return status.State == conn.Ready && status.Epoch == p.incarnation.Epoch()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
@@ -84,7 +85,7 @@ func (s *Session) Pin() *Session {
 	return view
 }
 
-// Name returns the name of the session.
+// Name returns the name of the session: see Options.Conn.
 func (s *Session) Name() string { return s.conn.Name() }
 
 // Status returns the present status. It may be outdated by the time Status returns.
@@ -123,7 +124,16 @@ func (s *Session) Wait() error {
 // context.DeadlineExceeded. When ctx ends otherwise, Close ends the session at once
 // and returns the context's cause. Code of the program's that ignores the end of
 // its context is named in a *conn.StuckError.
+//
+// Events that wait for OnEvent, and the Restored of a server that has just come back,
+// are delivered first, within the same time.
 func (s *Session) Close(ctx context.Context) error {
+	grace := cmp.Or(max(s.client.options.Conn.DrainGrace, 0), 5*time.Second)
+	settling, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if waited := s.events.settle(settling); waited {
+		ctx = settling
+	}
 	err := s.conn.Close(ctx)
 	if errors.Is(err, conn.ErrNotRunning) { // its supervisor will run it again: nothing is in flight
 		err = nil

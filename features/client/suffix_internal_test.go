@@ -26,12 +26,12 @@ func TestSuffixes(t *testing.T) {
 			}
 		}
 		c := New(protocol.Implementation{}, Options{Supervisor: s, Conn: conn.Options{Name: "n"}})
-		c.suffix.Store(test.last)
-		if got := c.suffixed(); got != test.want {
+		c.suffixes = map[string]int64{"n": test.last}
+		if got := c.suffixed("n"); got != test.want {
 			t.Errorf("after %d comes %s, want %s", test.taken, got, test.want)
 		}
 		var first, next int
-		if _, err := fmt.Sscanf(test.want+" "+c.suffixed(), "n-%d n-%d", &first, &next); err != nil || next != first+1 {
+		if _, err := fmt.Sscanf(test.want+" "+c.suffixed("n"), "n-%d n-%d", &first, &next); err != nil || next != first+1 {
 			t.Errorf("after %s comes n-%d, which the client had not given yet: %v", test.want, next, err)
 		}
 		if err := s.Stop(context.Background()); err != nil {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -129,6 +131,15 @@ func (c *Command) stderr() io.Writer {
 		return c.Cmd.Stderr
 	}
 	return c.Stderr
+}
+
+// Name implements transport.Named. It is the name of the program, without its
+// directory and without ".exe".
+func (c *Command) Name() string {
+	if c.Path == "" {
+		return ""
+	}
+	return strings.TrimSuffix(filepath.Base(c.Path), ".exe")
 }
 
 // Open starts the child. It fails when ctx has ended; otherwise ctx has no

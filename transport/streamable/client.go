@@ -72,6 +72,16 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	return l, nil
 }
 
+// Name implements transport.Named. It is the host of the URL, with its port if the
+// URL has one.
+func (c *Client) Name() string {
+	endpoint, err := web.ParseEndpoint(c.URL)
+	if err != nil {
+		return ""
+	}
+	return endpoint.Host
+}
+
 // Check implements transport.Checked. It returns what is wrong with the URL, as a
 // *transport.URLError.
 func (c *Client) Check() error {

@@ -72,6 +72,14 @@ func (t *tap) Check() error {
 	return nil
 }
 
+// Name implements transport.Named.
+func (t *tap) Name() string {
+	if named, ok := t.inner.(transport.Named); ok {
+		return named.Name()
+	}
+	return ""
+}
+
 // MirrorsArguments implements transport.Mirror.
 func (t *tap) MirrorsArguments() bool {
 	mirror, ok := t.inner.(transport.Mirror)

@@ -1,0 +1,40 @@
+package transport_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// The error of a process that ended is one line, however much the process had to
+// say, and quotes what tells most.
+func TestExitErrorIsOneLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		exit transport.ExitError
+		want string
+	}{
+		"silent":        {transport.ExitError{Command: "a", Status: 3}, `transport: "a" exited with status 3`},
+		"blank":         {transport.ExitError{Command: "a", Status: 3, Stderr: " \n\n"}, `transport: "a" exited with status 3`},
+		"by a signal":   {transport.ExitError{Command: "a", Status: -1, Signal: "killed", Stderr: "one\ntwo"}, `transport: "a" was ended by signal: killed: two`},
+		"the last line": {transport.ExitError{Command: "a", Status: 3, Stderr: "loading\r\nno API key\n"}, `transport: "a" exited with status 3: no API key`},
+		"node": {
+			transport.ExitError{Command: "node", Status: 1, Stderr: "  throw err;\n  ^\n\nError: Cannot find module 'x'\n    at Module._load\n\nNode.js v22.1.0\n"},
+			`transport: "node" exited with status 1: Error: Cannot find module 'x'`,
+		},
+		"python": {
+			transport.ExitError{Command: "python", Status: 1, Stderr: "Traceback (most recent call last):\n  File \"x\"\nModuleNotFoundError: No module named 'y'\n"},
+			`transport: "python" exited with status 1: ModuleNotFoundError: No module named 'y'`,
+		},
+		"go":             {transport.ExitError{Command: "a", Status: 2, Stderr: "panic: oops\n\ngoroutine 1 [running]:\nexit status 2\n"}, `transport: "a" exited with status 2: panic: oops`},
+		"a long line":    {transport.ExitError{Command: "a", Status: 1, Stderr: strings.Repeat("é", 1000)}, `transport: "a" exited with status 1: ` + strings.Repeat("é", 128) + "…"},
+		"control codes":  {transport.ExitError{Command: "a", Status: 1, Stderr: "\x1b]52;c;x\x07no\tkey"}, `transport: "a" exited with status 1: ]52;c;xno key`},
+		"bytes, no text": {transport.ExitError{Command: "a", Status: 1, Stderr: "\xff\xfekey"}, `transport: "a" exited with status 1: key`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.exit.Error(); got != c.want {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
