@@ -99,7 +99,10 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 }
 
 func openReason(err error) Reason {
+	var status *transport.StatusError
 	switch {
+	case errors.As(err, &status) && status.Denied():
+		return Reason{AuthRequired, err}
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return Reason{ExecutableMissing, err}
 	default:

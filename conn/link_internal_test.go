@@ -20,6 +20,8 @@ func TestReasonsAreRecognised(t *testing.T) {
 		{openReason, &transport.StartError{Err: exec.ErrNotFound}, ExecutableMissing},
 		{openReason, &transport.StartError{Err: fs.ErrPermission}, ExecutableMissing},
 		{openReason, errors.New("refused"), OpenFailed},
+		{openReason, &transport.StatusError{Status: 401}, AuthRequired},
+		{openReason, &transport.StatusError{Status: 404}, OpenFailed},
 		{handshakeReason, fmt.Errorf("revision: %w", ErrIncompatible), Incompatible},
 		{handshakeReason, errors.New("no answer"), HandshakeFailed},
 		{handshakeReason, &transport.StatusError{Status: 401}, AuthRequired},
@@ -28,6 +30,7 @@ func TestReasonsAreRecognised(t *testing.T) {
 		{lossReason, &transport.ExitError{Status: 1}, Exited},
 		{lossReason, &transport.OversizedError{}, Oversized},
 		{lossReason, transport.ErrPeerClosed, PeerEnded},
+		{lossReason, transport.ErrSessionExpired, SessionExpired},
 		{lossReason, errors.New("broken pipe"), LinkBroken},
 	} {
 		if got := c.classify(c.err); got.Kind != c.want || !errors.Is(got, c.err) {

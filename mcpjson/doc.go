@@ -22,8 +22,9 @@
 //
 //   - type is "stdio" with a command, and "http" with a url; "streamable-http"
 //     and "streamableHttp" mean "http". Letter case does not matter. Without a
-//     type it follows from the other keys. "sse", the HTTP+SSE transport of
-//     MCP 2024-11-05, is a mistake: it is not supported.
+//     type it follows from the other keys. "sse" with a url is the HTTP+SSE
+//     transport of MCP 2024-11-05; a server of type "http" may speak it too, and
+//     is then found by its answer.
 //   - httpUrl means url, as in Gemini CLI. If both are given, url is ignored.
 //   - env holds strings, numbers and booleans.
 //   - envFile, as in VS Code, names a file of variables. What env says prevails. A

@@ -58,11 +58,11 @@ func TestMistakes(t *testing.T) {
 		{server(`"command": "x", "cwd": true`), "m:2:30: servers.a.cwd: expected a string, got a boolean"},
 		{server(`"command": "x", "disabled": "no"`), "m:2:35: servers.a.disabled: expected true or false, got a string"},
 		{server(`"command": "x", "enabled": 0`), "m:2:34: servers.a.enabled: expected true or false, got a number"},
-		{server(`"url": "http://h", "type": "SSE"`), "m:2:34: servers.a.type: HTTP+SSE is not supported: if the server has a streamable HTTP address too, give that, with the type http"},
+		{server(`"command": "x", "type": "SSE"`), "m:2:31: servers.a.type: a server of this type has a url, not a command"},
 		{server(`"command": "x", "httpUrl": "http://h"`), "m:2:1: servers.a: it has both a command and a url: remove one of them"},
 		{server(`"command": "x", "disabled": {}`), "m:2:35: servers.a.disabled: expected true or false, got an object"},
-		{server(`"command": "x", "type": "docker"`), `m:2:31: servers.a.type: "docker" is none of stdio, http and streamable-http`},
-		{server(`"command": "x", "type": "${S}"`), `m:2:31: servers.a.type: "${S}" is none of stdio, http and streamable-http`},
+		{server(`"command": "x", "type": "docker"`), `m:2:31: servers.a.type: "docker" is none of stdio, http, streamable-http and sse`},
+		{server(`"command": "x", "type": "${S}"`), `m:2:31: servers.a.type: "${S}" is none of stdio, http, streamable-http and sse`},
 		{server(`"command": "x", "type": "http"`), "m:2:31: servers.a.type: a server of this type has a url, not a command"},
 		{server(`"url": "http://h", "type": "stdio"`), "m:2:34: servers.a.type: a server of this type has a command, not a url"},
 		{server(`"url": "ws://h"`), "m:2:14: servers.a.url: expected a URL of http or https, with a host"},
@@ -148,7 +148,7 @@ m:6:19: mcpServers["my.files"].args[1]: the environment variable MISSING is not 
 m:6:19: mcpServers["my.files"].args[1]: "${input:key}": the file has no input of that id
 m:7:37: mcpServers["my.files"].env.B: expected a string, a number or a boolean, got null
 m:10:14: mcpServers.web.url: expected a URL of http or https, with a host
-m:11:15: mcpServers.web.type: "${TOKEN}" is none of stdio, http and streamable-http
+m:11:15: mcpServers.web.type: "${TOKEN}" is none of stdio, http, streamable-http and sse
 m:12:34: mcpServers.web.bowline.initTimeout: "${TOKEN}" is not a duration above zero, such as 30s or 2m
 m:12:46: mcpServers.web.bowline.retries: unknown: there are only initTimeout and requestTimeout here
 m:15:5: mcpServers.web: the name is repeated: rename or remove one of the two`

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/google/go-cmp/cmp"
@@ -51,6 +52,7 @@ type settings struct {
 	Name, Command, Dir string
 	Args, Env          []string
 	URL                string
+	SSE                bool
 	Header             http.Header
 	Timeout, Init      time.Duration
 }
@@ -76,6 +78,8 @@ func flat(s *Server) settings {
 		said.Command, said.Args, said.Env, said.Dir = to.Path, to.Args, to.Env, to.Dir
 	case *streamable.Client:
 		said.URL, said.Header = to.URL, to.Header
+	case *sse.Client:
+		said.URL, said.Header, said.SSE = to.URL, to.Header, true
 	}
 	return said
 }
@@ -165,7 +169,7 @@ func TestOneServerAlone(t *testing.T) {
 		"wrong": 7,
 		"off": {"command": "x", "enabled": false},
 		"old": {"command": "x", "disabled": true, "enabled": true},
-		"sse": {"type": "sse", "url": "http://h"},
+		"sse": {"type": "sse", "url": "http://h/${NO}"},
 		"good": {"command": "x", "enabled": true, "disabled": false}}}`, nil)
 	good, err := f.Transport("good")
 	if command, ok := good.(*stdio.Command); err != nil || !ok || command.Path != "x" {
@@ -226,20 +230,21 @@ func TestParseLeavesTheTextAlone(t *testing.T) {
 // TestKinds follow from command, url, httpUrl and type.
 func TestKinds(t *testing.T) {
 	for written, want := range map[string]settings{
-		`"command": "x"`:                                        {Command: "x"},
-		`"command": "x", "type": "stdio"`:                       {Command: "x"},
-		`"command": "x", "type": "STDIO"`:                       {Command: "x"},
-		`"url": "http://h"`:                                     {URL: "http://h"},
-		`"url": "http://h", "type": "http"`:                     {URL: "http://h"},
-		`"url": "http://h", "type": "HTTP"`:                     {URL: "http://h"},
-		`"url": "http://h", "type": "Streamable-Http"`:          {URL: "http://h"},
-		`"url": "http://h", "type": "streamableHttp"`:           {URL: "http://h"},
-		`"url": "https://h:1/p?q#f", "type": "http"`:            {URL: "https://h:1/p?q#f"},
-		`"url": "http://[::1]:80/", "type": "${T:-http}"`:       {URL: "http://[::1]:80/"},
-		`"url": "HTTPS://user:pw@h", "type": "${env:NO:-http}"`: {URL: "HTTPS://user:pw@h"},
-		`"httpUrl": "http://h"`:                                 {URL: "http://h"},
-		`"url": "http://sse", "httpUrl": "http://h"`:            {URL: "http://h"},
-		`"url": "http://h", "httpUrl": null`:                    {URL: "http://h"},
+		`"command": "x"`:                                          {Command: "x"},
+		`"command": "x", "type": "stdio"`:                         {Command: "x"},
+		`"command": "x", "type": "STDIO"`:                         {Command: "x"},
+		`"url": "http://h"`:                                       {URL: "http://h"},
+		`"url": "http://h", "type": "http"`:                       {URL: "http://h"},
+		`"url": "http://h", "type": "HTTP"`:                       {URL: "http://h"},
+		`"url": "http://h", "type": "Streamable-Http"`:            {URL: "http://h"},
+		`"url": "http://h", "type": "streamableHttp"`:             {URL: "http://h"},
+		`"url": "https://h:1/p?q#f", "type": "http"`:              {URL: "https://h:1/p?q#f"},
+		`"url": "http://[::1]:80/", "type": "${T:-http}"`:         {URL: "http://[::1]:80/"},
+		`"url": "HTTPS://user:pw@h", "type": "${env:NO:-http}"`:   {URL: "HTTPS://user:pw@h"},
+		`"url": "http://h", "type": "SSE", "headers": {"A": "b"}`: {URL: "http://h", SSE: true, Header: http.Header{"A": {"b"}}},
+		`"httpUrl": "http://h"`:                                   {URL: "http://h"},
+		`"url": "http://sse", "httpUrl": "http://h"`:              {URL: "http://h"},
+		`"url": "http://h", "httpUrl": null`:                      {URL: "http://h"},
 	} {
 		want.Name = "a"
 		got := all(t, mustParse(t, `{"mcpServers": {"a": {`+written+`}}}`, nil))

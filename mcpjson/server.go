@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/tailscale/hujson"
@@ -21,8 +22,8 @@ import (
 type Server struct {
 	Name string // not empty, without control characters
 
-	// Transport is a *stdio.Command or a *streamable.Client that nobody else has:
-	// change its fields as you like before the first Open.
+	// Transport is a *stdio.Command, a *streamable.Client or a *sse.Client that
+	// nobody else has: change its fields as you like before the first Open.
 	Transport transport.Transport
 
 	Timeout     time.Duration // of a request; 0: not set
@@ -48,10 +49,14 @@ func (r *reader) server(e *entry) *Server {
 	}
 	command := r.command(set)
 	remote := r.remote(address, set)
-	if r.isRemote(e, address) {
+	switch r.kind(e, address) {
+	case overHTTP:
 		s.Transport = remote
 		r.unused(set, "args", "env", "envFile", "cwd")
-	} else {
+	case overSSE:
+		s.Transport = &sse.Client{URL: remote.URL, Header: remote.Header}
+		r.unused(set, "args", "env", "envFile", "cwd")
+	default:
 		s.Transport = command
 		r.unused(set, "headers")
 	}
@@ -59,42 +64,54 @@ func (r *reader) server(e *entry) *Server {
 	return s
 }
 
-// isRemote reports whether a server has a URL. It follows from command and url,
-// and type must agree.
-func (r *reader) isRemote(e *entry, address node) bool {
+// A kind is how a server is reached.
+type kind int
+
+const (
+	overPipes kind = iota
+	overHTTP
+	overSSE
+)
+
+// kind follows from command and url, and type must agree.
+func (r *reader) kind(e *entry, address node) kind {
 	command, remote := !e.settings["command"].absent(), !address.absent()
-	declared := r.declared(e.settings["type"], !command)
+	inferred := overHTTP
+	if command {
+		inferred = overPipes
+	}
+	declared := r.declared(e.settings["type"], inferred)
 	switch {
 	case !command && !remote:
 		r.wrong(e.called(), "it has neither a command nor a url: give it one of them")
 	case command && remote:
 		r.wrong(e.called(), "it has both a command and a url: remove one of them")
-	case !declared && !command:
+	case declared == overPipes && !command:
 		r.wrong(e.settings["type"], "a server of this type has a command, not a url")
-	case declared && !remote:
+	case declared != overPipes && !remote:
 		r.wrong(e.settings["type"], "a server of this type has a url, not a command")
 	}
 	return declared
 }
 
-// declared reports whether type stands for a URL, or returns inferred if it says
-// nothing we know.
-func (r *reader) declared(n node, inferred bool) (remote bool) {
+// declared returns the kind that type stands for, or inferred if it says nothing we
+// know.
+func (r *reader) declared(n node, inferred kind) kind {
 	written, expanded, ok := r.string(n)
 	if !ok {
 		return inferred
 	}
 	switch strings.ToLower(expanded) {
 	case "stdio":
-		return false
+		return overPipes
 	case "http", "streamable-http", "streamablehttp":
-		return true
+		return overHTTP
 	case "sse":
-		r.wrong(n, "HTTP+SSE is not supported: if the server has a streamable HTTP address too, give that, with the type http")
+		return overSSE
 	default:
-		r.wrong(n, "%s is none of stdio, http and streamable-http", quote(written))
+		r.wrong(n, "%s is none of stdio, http, streamable-http and sse", quote(written))
+		return inferred
 	}
-	return inferred
 }
 
 // unused notes settings that mean nothing to a server of this kind.

@@ -26,7 +26,8 @@ var (
 	ErrSessionExpired = errors.New("transport: the session has expired")
 
 	// ErrUntrusted is wrapped by the error of a peer that does not prove who it is:
-	// its certificate is not trusted, or it does not speak TLS where it should.
+	// its certificate is not trusted, it does not speak TLS where it should, or it
+	// sends this side to another origin.
 	ErrUntrusted = errors.New("transport: the peer is not trusted")
 
 	// ErrPeerClosed is the reason of a link whose peer ended it in good order.

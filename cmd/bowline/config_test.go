@@ -109,7 +109,7 @@ func TestWrongConfig(t *testing.T) {
 		{"several servers", twoServers, nil, []string{"several servers: say which with --server: bundled, other, remote"}},
 		{"unknown server", twoServers, []string{"--server", "bundle"}, []string{"no such server", "did you mean bundled?"}},
 		{"disabled server", twoServers, []string{"--server", "off"}, []string{"is disabled"}},
-		{"remote server", twoServers, []string{"--server", "remote"}, []string{"HTTP+SSE is not supported"}},
+		{"remote server", twoServers, []string{"--server", "remote", "--cwd", "."}, []string{"not for one that is reached over HTTP"}},
 		{"with a command", twoServers, []string{"--command", "x"}, []string{"--mcp-config and --server do not go with them"}},
 		{"no servers", `{"mcpServers": {}}`, nil, []string{"has no server that is not disabled"}},
 		{"all mistakes of a server at once", "{\"mcpServers\": {\"a\": {\n\"command\": 7,\n\"cwd\": \"${BOWLINE_TEST_UNSET}\"\n}}}", nil,

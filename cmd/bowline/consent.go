@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -96,6 +97,8 @@ func preview(path string, text []byte) string {
 				what += "  in " + to.Dir
 			}
 		case *streamable.Client:
+			what = to.URL
+		case *sse.Client:
 			what = to.URL
 		}
 		lines, files = append(lines, fmt.Sprintf("  %s: %s", flat(name), flat(what))), nil

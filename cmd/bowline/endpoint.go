@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/mattn/go-shellwords"
@@ -174,6 +175,18 @@ func (t *target) remote(server *streamable.Client) (*endpoint, error) {
 	}, nil
 }
 
+// older completes a server that is reached over HTTP+SSE, as remote does.
+func (t *target) older(server *sse.Client) (*endpoint, error) {
+	complete := &streamable.Client{URL: server.URL, Header: server.Header}
+	to, err := t.remote(complete)
+	if err != nil {
+		return nil, err
+	}
+	server.HTTP, server.Header = complete.HTTP, complete.Header
+	to.Transport = server
+	return to, nil
+}
+
 // secure makes the server's certificate be checked as --cacert and --insecure
 // say.
 func (t *target) secure(server *streamable.Client) error {
@@ -313,10 +326,14 @@ func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 	if flags := cmd.Flags(); server.InitTimeout > 0 && !flags.Changed("init-timeout") {
 		t.initTimeout = server.InitTimeout
 	}
-	if remote, ok := server.Transport.(*streamable.Client); ok {
-		return t.remote(remote)
+	switch server := server.Transport.(type) {
+	case *streamable.Client:
+		return t.remote(server)
+	case *sse.Client:
+		return t.older(server)
+	default:
+		return t.process(cmd, server.(*stdio.Command))
 	}
-	return t.process(cmd, server.Transport.(*stdio.Command))
 }
 
 // config reads the file that the flags mean. The text is exactly what was read.

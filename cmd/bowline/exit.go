@@ -90,7 +90,7 @@ const (
 	adviceGarbage  = "An MCP server writes nothing but messages to standard output. Is it in a mode for people, or does it log there?"
 	adviceRefused  = "Is it an MCP server? Perhaps a release that speaks another revision of the protocol."
 	adviceRemote   = "Is the address right, and the server running?"
-	adviceEndpoint = "Is that the path of its MCP endpoint? It often is /mcp. A server that speaks HTTP+SSE only is not supported."
+	adviceEndpoint = "Is that the path of its MCP endpoint? It often is /mcp, or /sse."
 	adviceAccess   = "The server wants to know who asks: --header 'Authorization: Bearer ...'."
 	adviceRefresh  = "The server does not accept the Authorization header that it was given. Is the token still valid, and meant for this server?"
 	adviceFailing  = "The server failed by itself. Try again later, or look into its log."
@@ -161,6 +161,8 @@ func adviceFor(kind conn.ReasonKind) string {
 func whatHappenedThere(reason conn.Reason, url string, patience time.Duration) string {
 	answered := errors.As(reason, new(*transport.StatusError)) || errors.As(reason, new(*jsonrpc.Error)) || errors.As(reason, new(*client.ResultError))
 	switch {
+	case reason.Kind == conn.OpenFailed && answered:
+		return whatHappened(conn.Reason{Kind: conn.HandshakeFailed, Err: reason.Err}, url, patience)
 	case reason.Kind == conn.InitTimedOut, reason.Kind == conn.Incompatible, answered:
 		return whatHappened(reason, url, patience)
 	case errors.Is(reason, transport.ErrPeerClosed):

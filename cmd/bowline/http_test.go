@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -109,6 +110,45 @@ func TestNoSessionOverHTTP(t *testing.T) {
 		t.Errorf("secrets are printed: %s", o.stderr)
 	}
 	o.want(t, exitNoSession, "", adviceRemote)
+}
+
+// TestHTTPSSE: a server of 2024-11-05 is reached by its type, or found by its answer.
+//
+// Guarantees: G-0034.9
+func TestHTTPSSE(t *testing.T) {
+	library := server.New(protocol.Implementation{Name: "old", Version: "1"}, server.Options{})
+	handler := sse.NewHandler(library, sse.HandlerOptions{})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/sse":
+			http.NotFound(w, r)
+		case r.Header.Get("Authorization") != "Bearer mine":
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			handler.ServeHTTP(w, r)
+		}
+	}))
+	defer func() {
+		if err := errors.Join(library.Close(t.Context()), handler.Close(0)); err != nil {
+			t.Error(err)
+		}
+		site.Close()
+	}()
+	const header = "Authorization: Bearer mine"
+	bowline(t, "", "inspect", "--url", site.URL+"/sse", "--header", header).want(t, 0, "old 1", "")
+	config := func(path string) string {
+		return writeConfig(t, "mcp.json", `{"servers": {"a": {"type": "sse", "url": "`+site.URL+path+`"}}}`)
+	}
+	bowline(t, "", "inspect", "--mcp-config", config("/sse"), "--header", header).want(t, 0, "old 1", "")
+	for path, want := range map[string][]string{
+		"/sse":   {"has refused the session", "HTTP status 401", adviceAccess},
+		"/other": {"has refused the session", "HTTP status 404", adviceEndpoint},
+	} {
+		o := bowline(t, "", "inspect", "--mcp-config", config(path))
+		for _, fragment := range want {
+			o.want(t, exitNoSession, "", fragment)
+		}
+	}
 }
 
 // TestCertificates: one that is not trusted is refused, with what to do about it.

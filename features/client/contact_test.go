@@ -25,6 +25,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -80,6 +81,7 @@ func TestConnectFailsAtOnceOnWhatWaitingDoesNotMend(t *testing.T) {
 		"a program that is missing":   {over: &stdio.Command{Path: "no-such-program"}, kind: conn.ExecutableMissing},
 		"a file that is no program":   {over: &stdio.Command{Path: text(t)}, kind: conn.OpenFailed},
 		"an unknown certificate":      {over: &streamable.Client{URL: secure.URL}, kind: conn.HandshakeFailed, is: is(transport.ErrUntrusted)},
+		"the same, by HTTP+SSE":       {over: &sse.Client{URL: secure.URL}, kind: conn.OpenFailed, is: is(transport.ErrUntrusted)},
 		"https where http is spoken":  {serve: responds(200, "text/html", "hello"), over: &streamable.Client{URL: "https"}, kind: conn.HandshakeFailed, is: is(transport.ErrUntrusted)},
 		"401":                         {serve: responds(401, "text/plain", "who?"), kind: conn.AuthRequired, is: isStatus(401)},
 		"403":                         {serve: responds(403, "text/plain", "no"), kind: conn.AuthRequired, is: isStatus(403)},

@@ -60,7 +60,8 @@ type Client struct {
 }
 
 // An EndpointError reports a server that names no address to post messages to, or
-// one of another origin than its own. The link is not opened: the messages, and the
+// one of another origin than its own (it then wraps transport.ErrUntrusted). The link
+// is not opened: the messages, and the
 // credentials that go with them, would reach somebody else.
 type EndpointError struct {
 	Endpoint string // as the server wrote it; shortened
@@ -165,7 +166,7 @@ func endpointOf(first eventstream.Event, address *url.URL) (*url.URL, error) {
 	}
 	endpoint := address.ResolveReference(reference)
 	if !web.SameHost(endpoint, address) {
-		failed.Err = fmt.Errorf("it is not of the origin %s://%s", address.Scheme, address.Host)
+		failed.Err = fmt.Errorf("%w: it is not of the origin %s://%s", transport.ErrUntrusted, address.Scheme, address.Host)
 		return nil, failed
 	}
 	endpoint.Fragment = ""

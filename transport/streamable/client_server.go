@@ -3,7 +3,6 @@ package streamable
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/heard"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 const (
@@ -160,14 +160,7 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	}
 	request.Header = r.header
 	r.handedOver = true
-	response, err := r.to.client.Do(request)
-	var detail *url.Error
-	if errors.As(err, &detail) {
-		err = detail.Err // the address may hold secrets
-	}
-	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrSchemeMismatch) {
-		err = fmt.Errorf("%w: %w", transport.ErrUntrusted, err)
-	}
+	response, err := web.Do(r.to.client, request)
 	r.fatal = r.count(ctx, response, err)
 	if err == nil {
 		r.to.heard.Note() // the headers

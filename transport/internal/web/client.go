@@ -4,6 +4,7 @@
 package web
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -103,12 +104,16 @@ func strip(header, own http.Header) {
 	}
 }
 
-// Do sends a request. Its error does not quote the address, which may hold secrets.
+// Do sends a request. Its error does not quote the address, which may hold secrets,
+// and wraps transport.ErrUntrusted if the peer does not prove who it is.
 func Do(client *http.Client, request *http.Request) (*http.Response, error) {
 	response, err := client.Do(request)
 	var detail *url.Error
 	if errors.As(err, &detail) {
 		err = detail.Err
+	}
+	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrSchemeMismatch) {
+		err = fmt.Errorf("%w: %w", transport.ErrUntrusted, err)
 	}
 	return response, err
 }
