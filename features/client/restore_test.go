@@ -251,6 +251,7 @@ func TestSubscriptionThatIsNotGranted(t *testing.T) {
 			if !errors.As(err, &failed) || test.want != nil && !errors.Is(err, test.want) {
 				t.Errorf("%s: got %v", name, err)
 			}
+			synctest.Wait() // what it gave up is cancelled
 			before := s.count()
 			reconnect(t, s, session)
 			synctest.Wait()
