@@ -222,6 +222,25 @@ type Origin struct {
 	// message, as context.Context does. The handler of the message sees these
 	// values in its own context. Nil: there are none.
 	Value func(key any) any
+
+	// Exchange is the HTTP exchange that brought the request. It is nil for other
+	// messages, and on other links.
+	Exchange Exchange
+}
+
+// An Exchange is what a server can ask of the response to a request. Its methods do
+// not block, and may be called from any goroutine until the request was answered.
+type Exchange interface {
+	// Events has the response begin now, as a stream of events. Otherwise it begins
+	// with the first message, and is JSON if that is the answer. Events returns false
+	// if it cannot be a stream of events.
+	Events() bool
+
+	// Poll ends the connection on which the client waits. The client comes back for
+	// the answer after the delay. What is sent meanwhile is kept. Poll returns false,
+	// and does nothing, if the revision of the client does not have that, or if the
+	// client is away already.
+	Poll(after time.Duration) bool
 }
 
 // Header returns the first value of a header, or "" if there is none. Case does

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -121,6 +122,32 @@ func (c *call) Value(key any) any {
 func RequestFrom(ctx context.Context) *Request {
 	r, _ := ctx.Value(requestKey{}).(*Request)
 	return r
+}
+
+// Poll ends the connection on which the client waits for the answer, and has the
+// client come back for it after the delay: a long call then holds no connection.
+// What the handler sends meanwhile is kept for the client. Poll returns false, and
+// does nothing, where that is not possible: it needs Streamable HTTP of 2025-11-25,
+// and a client that is there.
+func Poll(ctx context.Context, after time.Duration) bool {
+	x := exchangeFrom(ctx)
+	return x != nil && x.Poll(after)
+}
+
+// Stream has the response begin now, as a stream of events. Otherwise it begins with
+// the first message that the handler sends, and is plain JSON if that is the answer.
+// Stream returns false if the transport has no such choice.
+func Stream(ctx context.Context) bool {
+	x := exchangeFrom(ctx)
+	return x != nil && x.Events()
+}
+
+func exchangeFrom(ctx context.Context) transport.Exchange {
+	r := RequestFrom(ctx)
+	if r == nil || r.Origin == nil {
+		return nil
+	}
+	return r.Origin.Exchange
 }
 
 // A Number is any type of number.

@@ -139,7 +139,7 @@ func (h *Handler) sharedLink(ctx context.Context, key clientKey, id jsonrpc.ID) 
 
 // openLink has a new link accepted. The caller uses it until it calls table.leave.
 func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
-	l.maxFrame, l.table, l.closing = h.options.MaxFrame, h.table, make(chan struct{})
+	l.maxFrame, l.events, l.table, l.closing = h.options.MaxFrame, h.options.EventStore, h.table, make(chan struct{})
 	evicted, ok := h.table.add(l)
 	for _, idle := range evicted {
 		idle.end(transport.ErrSessionExpired, 0)
@@ -166,10 +166,7 @@ func (h *Handler) answer(l *serverLink, w http.ResponseWriter, r *http.Request, 
 	if !ok {
 		return s, l.refusal(s.id)
 	}
-	if err := s.serve(r.Context(), b); err != nil {
-		return s, s.refusal(err)
-	}
-	return s, nil
+	return s, s.serve(r.Context(), b)
 }
 
 // postLegacy serves a message of a revision with sessions.
@@ -248,7 +245,18 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if !accepts(r.Header, typeEvents) {
 		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + typeEvents}
 	}
-	return l.listen(w, r, &h.options)
+	last := r.Header.Get(headerLastEventID)
+	id, ok := parseEventID(last)
+	switch {
+	case last == "":
+		return l.listen(w, r, &h.options, nil)
+	case !ok:
+		return &refusal{status: http.StatusBadRequest, text: headerLastEventID + " is no event id of this server"}
+	case id.stream == transport.Main:
+		return l.listen(w, r, &h.options, &id)
+	default:
+		return l.resume(w, r, &h.options, id)
+	}
 }
 
 // delete ends a session for its client.

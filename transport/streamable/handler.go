@@ -96,6 +96,15 @@ type HandlerOptions struct {
 	// that proxies keep the connection; default 15 s.
 	KeepAlive time.Duration
 
+	// EventStore keeps the events of sessions, so that a client whose connection broke
+	// gets what it missed. Give each handler a store of its own. Default: a
+	// MemoryStore with its default bounds.
+	EventStore EventStore
+
+	// Retry is how long clients of 2025-11-25 are told to wait before they come back
+	// for a stream that broke off; default 1 s.
+	Retry time.Duration
+
 	// ShutdownGrace is how long Serve and ListenAndServe take at most to shut down
 	// after their context has ended; default 10 s. Calls in flight have four fifths
 	// of it to finish.
@@ -110,6 +119,10 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
 	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 128<<20)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
+	o.Retry = cmp.Or(max(o.Retry, 0), time.Second)
+	if o.EventStore == nil {
+		o.EventStore = new(MemoryStore)
+	}
 	o.ShutdownGrace = cmp.Or(max(o.ShutdownGrace, 0), 10*time.Second)
 	return o
 }
@@ -150,6 +163,9 @@ type Acceptor interface {
 // kilobyte. The goroutines of net/http write the responses. A client that takes
 // less than 64 KiB of its response in 30 s is disconnected, as is a client that
 // sends its body more slowly than 64 KiB/s after the first 30 s.
+//
+// The events of sessions are numbered and kept (HandlerOptions.EventStore): a client
+// whose connection breaks comes back for what it has missed, as ADR-0033 says.
 //
 // The GET stream of a session queues 256 frames and 16 MiB (one frame always
 // fits); beyond, Send returns transport.ErrBusy. The response to a request queues

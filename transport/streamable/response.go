@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
 )
@@ -37,17 +36,20 @@ type response struct {
 	keepAlive time.Duration
 	wake      chan struct{} // holds one
 	begun     bool          // the status is out; only the request's goroutine uses it
+	numbered  *numbering    // of the events that it writes; nil: they have no ids
 
 	// Guarded by link.mu.
 	queue   *sendQueue
-	over    bool  // no more frames are accepted; what is queued is still written
-	cut     error // why no more frames are taken from the queue
+	asked   bool          // events are wanted now, also if there is no frame yet
+	over    bool          // no more frames are accepted; what is queued is still written
+	cut     error         // why no more frames are taken from the queue
+	after   time.Duration // when the client should come back; with errPolled
 	writing bool
 	stopped bool // nothing more is written, not even the rest of a frame
 }
 
-func newResponse(l *serverLink, w http.ResponseWriter, keepAlive time.Duration, frames *sendQueue) response {
-	return response{link: l, w: w, control: http.NewResponseController(w), keepAlive: keepAlive, wake: make(chan struct{}, 1), queue: frames}
+func newResponse(l *serverLink, w http.ResponseWriter, keepAlive time.Duration, frames *sendQueue) *response {
+	return &response{link: l, w: w, control: http.NewResponseController(w), keepAlive: keepAlive, wake: make(chan struct{}, 1), queue: frames}
 }
 
 // signal makes the request's goroutine look again.
@@ -68,13 +70,14 @@ func (r *response) interrupt() {
 	r.signal()
 }
 
-// next waits for frames to write. It returns none when quiet fires. Its error is
+// next waits for frames to write. It returns none when quiet fires, and when events
+// are asked for. Its error is
 // io.EOF at the end of the stream, ErrPeerClosed when the client has left,
 // ErrClosed when the link is over, or the reason of a cut.
 func (r *response) next(ctx context.Context, quiet <-chan time.Time) ([]transport.Outbound, error) {
 	for {
-		frames, err := r.take()
-		if len(frames) > 0 || err != nil {
+		frames, asked, err := r.take()
+		if len(frames) > 0 || asked || err != nil {
 			return frames, err
 		}
 		select {
@@ -88,12 +91,13 @@ func (r *response) next(ctx context.Context, quiet <-chan time.Time) ([]transpor
 	}
 }
 
-func (r *response) take() (frames []transport.Outbound, err error) {
+func (r *response) take() (frames []transport.Outbound, asked bool, err error) {
 	l := r.link
 	l.mu.Lock()
 	relieved := false
-	if r.cut == nil && !l.forced {
+	if (r.cut == nil || r.cut == errPolled) && !l.forced {
 		frames, relieved = r.queue.take()
+		r.numbered.taken(len(frames))
 	}
 	switch {
 	case len(frames) > 0:
@@ -103,17 +107,20 @@ func (r *response) take() (frames []transport.Outbound, err error) {
 		err = io.EOF
 	case l.reason != nil:
 		err = transport.ErrClosed
+	case r.asked:
+		r.asked, asked = false, true
 	}
 	l.mu.Unlock()
 	if relieved {
 		l.told.Tell(transport.Receiver.Writable)
 	}
-	return frames, err
+	return frames, asked, err
 }
 
 // json writes a whole response of one frame. The last write keeps its deadline,
 // under which net/http flushes it.
 func (r *response) json(status int, o transport.Outbound) error {
+	r.numbered = nil
 	return r.put([]transport.Outbound{o}, o.Frame, func(piece []byte) error {
 		if !r.begun {
 			r.begun = true
@@ -142,25 +149,42 @@ func (r *response) stream(ctx context.Context, frames []transport.Outbound, note
 	quiet := time.NewTimer(r.keepAlive)
 	defer quiet.Stop()
 	defer func() { r.setDeadline(time.Now().Add(writePatience)) }() // for what net/http writes at the end
+	opened := r.numbered.isOpened()
+	text := r.numbered.opening(len(frames))
 	for {
 		note(frames)
-		err := r.put(frames, eventsOf(frames), func(piece []byte) error {
-			if _, err := r.w.Write(piece); err != nil {
-				return err
-			}
-			return r.control.Flush()
-		})
-		if err != nil {
+		if text = r.numbered.appendEvents(text, frames); len(text) == 0 && !opened {
+			text = append(text, comment...)
+		}
+		opened = false
+		if err := r.writeEvents(frames, text); err != nil {
 			return err
 		}
 		r.setDeadline(time.Time{}) // HTTP/2 would reset a quiet stream at the deadline of its last write
 		quiet.Reset(r.keepAlive)
-		if frames, err = r.next(ctx, quiet.C); err == io.EOF {
+		var err error
+		frames, err = r.next(ctx, quiet.C)
+		switch err {
+		case nil:
+			text = nil
+		case io.EOF:
 			return nil
-		} else if err != nil {
+		case errPolled:
+			return r.writeEvents(nil, r.numbered.goodbye(r.after))
+		default:
 			return err
 		}
 	}
+}
+
+// writeEvents writes the text of frames, and whatever net/http holds back.
+func (r *response) writeEvents(frames []transport.Outbound, text []byte) error {
+	return r.put(frames, text, func(piece []byte) error {
+		if _, err := r.w.Write(piece); err != nil {
+			return err
+		}
+		return r.control.Flush()
+	})
 }
 
 // put writes the text of frames, piece by piece: a client that is slow but steady
@@ -236,6 +260,9 @@ func (r *response) setDeadline(deadline time.Time) {
 // lost reports frames that were taken to be written and perhaps were not. Those
 // that surely were not, because the link is over, are reported with its loss.
 func (r *response) lost(frames []transport.Outbound, err error) {
+	if r.numbered != nil && !r.isGivenUp() {
+		return // they are kept, and the client may come for them
+	}
 	for _, o := range frames {
 		switch {
 		case o.Tag == 0:
@@ -246,6 +273,13 @@ func (r *response) lost(frames []transport.Outbound, err error) {
 			r.link.failed(o.Tag, err, false)
 		}
 	}
+}
+
+// isGivenUp reports whether the stream ends with this response.
+func (r *response) isGivenUp() bool {
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	return r.cut == ErrNotReading
 }
 
 // canFlush reports whether events can reach the client before the response is
@@ -261,22 +295,6 @@ func (r *response) canFlush() bool {
 			return false
 		}
 	}
-}
-
-// eventsOf returns frames as events, or a comment if there are none.
-func eventsOf(frames []transport.Outbound) []byte {
-	size := len(comment)
-	for _, o := range frames {
-		size += len("data: \n\n") + len(o.Frame)
-	}
-	text := make([]byte, 0, size)
-	for _, o := range frames {
-		text = eventstream.Append(text, eventstream.Event{Data: oneLine(o.Frame)})
-	}
-	if len(frames) == 0 {
-		text = append(text, comment...)
-	}
-	return text
 }
 
 // comment keeps a quiet event stream open.

@@ -1,7 +1,6 @@
 package streamable
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -67,8 +66,8 @@ func (b *bench) initialize() (session string) {
 	return "Mcp-Session-Id: " + w.Header().Get("Mcp-Session-Id")
 }
 
-// A stream of events that is quiet gets comments; a response that has not
-// begun stays open.
+// A stream of events that is quiet gets comments, and a response that has not begun
+// becomes one.
 func TestQuietStreamIsKeptAlive(t *testing.T) {
 	inBubble(t, HandlerOptions{KeepAlive: time.Minute}, false, func(t *testing.T, b *bench) {
 		held, heldDone := b.serve(t.Context(), "POST", modernBody("hold", ""), modernHeader("hold")...)
@@ -87,8 +86,8 @@ func TestQuietStreamIsKeptAlive(t *testing.T) {
 		if got, want := begun.Body.String(), event(1)+":\n\n:\n\n"+event(2)+event(3); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		if held.Header().Get("Content-Type") != "application/json" || !bytes.Equal(held.Body.Bytes(), notice(3)) {
-			t.Errorf("a quiet response is %q", held.Body)
+		if got, want := held.Body.String(), ":\n\n:\n\n:\n\n"+event(3); got != want {
+			t.Errorf("a quiet response is %q, want %q", got, want)
 		}
 	})
 }
@@ -191,8 +190,8 @@ func TestBusyListenerWhoseWriteFails(t *testing.T) {
 		if n := p.count(func(p *peer) int { return p.writable }); n != 1 {
 			t.Errorf("Writable came %d times", n)
 		}
-		if err := p.send(t, transport.Outbound{Frame: frame}); !errors.Is(err, transport.ErrNoRoute) {
-			t.Errorf("Send returned %v", err)
+		if err := p.send(t, transport.Outbound{Frame: frame}); err != nil {
+			t.Errorf("Send returned %v", err) // the client may come back for it
 		}
 		stuck.interrupted = make(chan struct{})
 	})

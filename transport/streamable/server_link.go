@@ -26,6 +26,7 @@ type serverLink struct {
 	key      clientKey
 	size     int // bytes of the initialize
 	maxFrame int // bytes
+	events   EventStore
 	table    *sessionTable
 	use      use // guarded by table.mu
 
@@ -34,7 +35,7 @@ type serverLink struct {
 	closing chan struct{} // closed with the reason
 
 	mu      sync.Mutex
-	batches bool             // the revision of the session has batches
+	version string           // of the session, once it was negotiated
 	opened  transport.Stream // the last one
 	streams map[transport.Stream]*requestStream
 	main    mainStream
@@ -61,7 +62,7 @@ func (l *serverLink) Send(o transport.Outbound) error {
 		return transport.ErrClosed
 	}
 	if o.Stream == transport.Main {
-		return l.main.push(o)
+		return l.pushMain(o)
 	}
 	if s := l.streams[o.Stream]; s == nil || !s.push(o) {
 		return noRoute(o.Stream)
@@ -82,8 +83,9 @@ func (l *serverLink) Grant(stream transport.Stream, frames int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.streams[stream]; s != nil {
-		s.credit += frames
-		s.signal()
+		if s.credit += frames; s.to != nil {
+			s.to.signal()
+		}
 	}
 }
 
@@ -95,8 +97,7 @@ func (l *serverLink) End(stream transport.Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.streams[stream]; s != nil {
-		s.over = true
-		s.signal()
+		s.end()
 	}
 }
 
@@ -123,23 +124,25 @@ func (l *serverLink) refusal(id jsonrpc.ID) *refusal {
 	return sessionNotFound(id)
 }
 
-// negotiated learns from the response to initialize whether the session has
-// batches.
+// negotiated learns from the response to initialize which revision the session
+// has.
 func (l *serverLink) negotiated(response []byte) {
 	var result struct {
 		Version string `json:"protocolVersion"`
 	}
 	m, err := jsonrpc.Decode(response, jsonrpc.Limits{})
-	batches := err == nil && decode(m.Result, &result) && result.Version == protocol.Version20250326
+	if err != nil || !decode(m.Result, &result) {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.batches = batches
+	l.version = result.Version
 }
 
 func (l *serverLink) takesBatches() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.batches
+	return l.version == protocol.Version20250326
 }
 
 func (l *serverLink) failed(tag transport.Tag, err error, unsent bool) {
@@ -160,6 +163,9 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 	}
 	if !l.endWithin(l.table.remove(l), grace) {
 		l.left = errors.New("streamable: an HTTP request has not ended")
+	}
+	if !l.isShared() {
+		l.events.Forget(l.session)
 	}
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.collectUnsent()})
 	close(l.gone)
@@ -191,7 +197,9 @@ func (l *serverLink) force() {
 	defer l.mu.Unlock()
 	l.forced = true
 	for _, s := range l.streams {
-		s.interrupt()
+		if s.to != nil {
+			s.to.interrupt()
+		}
 	}
 	for _, w := range l.main.listeners {
 		w.interrupt()
@@ -213,7 +221,7 @@ func (l *serverLink) collectUnsent() []transport.Tag {
 		unsent = append(unsent, l.main.queue.Tags()...)
 	}
 	for _, s := range l.streams {
-		unsent = append(unsent, s.queue.Tags()...)
+		unsent = append(unsent, s.frames.Tags()...)
 	}
 	return unsent
 }

@@ -1,12 +1,13 @@
 package streamable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"math"
 	"net/http"
-	"slices"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -22,30 +23,44 @@ var ErrNotReading = errors.New("streamable: the client does not read its respons
 const streamFrames = 16 << 10
 
 // A requestStream is the stream of one POSTed request. It keeps what the status of
-// the response depends on; the request itself goes to the receiver.
+// the response depends on; the request itself goes to the receiver. If its events
+// are kept it outlives the connection of its client, who can take it up again.
 type requestStream struct {
-	response
+	link      *serverLink
 	number    transport.Stream
-	credit    int       // guarded by link.mu
-	frames    sendQueue // guarded by link.mu
-	delivered bool      // the receiver has the request
+	id        jsonrpc.ID
+	delivered bool // the receiver has the request
+	keepsAll  bool // its events are numbered and kept
 
-	id          jsonrpc.ID
 	lacksMeta   bool // the request lacks what a modern one must have
 	initializes bool // it begins the session
 	established bool // and was answered with a result
 	rejected    bool // or with an error
+
+	// Guarded by link.mu.
+	credit int
+	frames *sendQueue
+	to     *response // that writes the frames; nil while the client is away
+	head   uint64    // index of the last event that was kept
+	issued bool      // the client may know the id of an event
+	over   bool      // no more frames are accepted
+	cut    error     // why the stream was given up
+}
+
+func newFrames() *sendQueue {
+	q := new(sendQueue)
+	q.Frames = streamFrames
+	return q
 }
 
 // openStream opens the stream of a request. It reports false if the link is over.
 func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOptions) (*requestStream, bool) {
 	s := &requestStream{
-		id:          b.requestID(),
+		link: l, id: b.requestID(), frames: newFrames(),
 		lacksMeta:   len(b.meta.Version) == 0 || len(b.meta.Capabilities) == 0,
 		initializes: !l.isShared() && b.initializes(),
 	}
-	s.response = newResponse(l, w, o.KeepAlive, &s.frames)
-	s.frames.Frames = streamFrames
+	s.to = newResponse(l, w, o.KeepAlive, s.frames)
 	l.mu.Lock()
 	if l.reason != nil {
 		l.mu.Unlock()
@@ -57,6 +72,9 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	l.opened++
 	s.number = l.opened
 	l.streams[s.number] = s
+	if s.keepsAll = !l.isShared() && !s.initializes; s.keepsAll {
+		s.to.numbered = &numbering{stream: s.number, primes: primed(l.version), retry: o.Retry}
+	}
 	l.mu.Unlock()
 	l.told.Tell(func(to transport.Receiver) { to.StreamOpened(s.number, 0) })
 	return s, true
@@ -64,19 +82,29 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 
 // serve delivers the request and writes the response. It gives the stream up
 // whatever happens, also when the ResponseWriter panics.
-func (s *requestStream) serve(ctx context.Context, b *body) (err error) {
-	err = transport.ErrPeerClosed
-	defer func() { err = s.retire(err) }()
-	return s.run(ctx, b)
+func (s *requestStream) serve(ctx context.Context, b *body) *refusal {
+	to, err := s.to, transport.ErrPeerClosed
+	defer func() { s.retire(to, err) }()
+	if err = s.run(ctx, to, b); err == nil {
+		return nil
+	}
+	return s.refusal(to, s.reasonOf(err))
+}
+
+// reasonOf returns what has ended the stream: err, unless it was cut.
+func (s *requestStream) reasonOf(err error) error {
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	return cmp.Or(s.cut, err)
 }
 
 // refusal is what becomes of a response that was not completed. One that has begun
 // is aborted, so that the client does not take it for complete.
-func (s *requestStream) refusal(err error) *refusal {
+func (s *requestStream) refusal(to *response, err error) *refusal {
 	switch {
-	case s.begun && err == transport.ErrPeerClosed: // nobody is there
+	case to.begun && err == transport.ErrPeerClosed: // nobody is there
 		return nil
-	case s.begun:
+	case to.begun:
 		return &refusal{abort: true}
 	case err == errCannotFlush:
 		return cannotFlush(s.id)
@@ -87,35 +115,89 @@ func (s *requestStream) refusal(err error) *refusal {
 	}
 }
 
-func (s *requestStream) run(ctx context.Context, b *body) error {
-	if err := s.deliver(ctx, b); err != nil && err != io.EOF {
+func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
+	if err := s.deliver(ctx, to, b); err != nil && err != io.EOF {
 		return err
 	}
-	frames, err := s.next(ctx, nil)
+	frames, err := s.first(ctx, to)
 	switch {
 	case err == io.EOF: // the stream was ended, and nothing was sent on it
-		s.begin()
+		to.begin()
 		return nil
-	case err != nil:
+	case err == errPolled && to.canFlush():
+		to.begin()
+		return to.writeEvents(nil, to.numbered.goodbye(to.after))
+	case err != nil && err != errPolled:
 		return err
-	case !frames[0].Last && !s.canFlush():
-		s.lost(frames, errCannotFlush)
+	}
+	asJSON := len(frames) > 0 && frames[0].Last && !s.isIssued()
+	if !asJSON && !to.canFlush() {
+		to.lost(frames, errCannotFlush)
 		return errCannotFlush
 	}
 	s.note(frames)
 	if s.initializes && !s.rejected {
-		s.w.Header().Set(headerSession, s.link.session)
+		to.w.Header().Set(headerSession, s.link.session)
 	}
-	if frames[0].Last {
-		return s.json(s.status(frames[0].Route), frames[0])
+	if asJSON {
+		return to.json(s.status(frames[0].Route), frames[0])
 	}
-	s.begin()
-	return s.stream(ctx, frames, s.note)
+	to.begin()
+	return to.stream(ctx, frames, s.note)
+}
+
+// first waits for the first frames. It returns none if the response has to become a
+// stream of events before: because the handler wants that, because its client can
+// then come back for it, or to keep the connection.
+func (s *requestStream) first(ctx context.Context, to *response) ([]transport.Outbound, error) {
+	patience := to.keepAlive
+	if to.numbered != nil && to.numbered.primes {
+		patience = min(patience, eventsAfter)
+	}
+	quiet := time.NewTimer(patience)
+	defer quiet.Stop()
+	frames, err := to.next(ctx, quiet.C)
+	if len(frames) == 0 && err == nil && !to.canFlush() {
+		frames, err = to.next(ctx, nil)
+	}
+	if len(frames) > 0 || err != nil {
+		s.begins(frames)
+		return frames, err
+	}
+	return s.beginsEmpty(to), nil
+}
+
+// begins notes that the client may know where it is, unless the response is one
+// frame that was not kept.
+func (s *requestStream) begins(frames []transport.Outbound) {
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	s.issued = s.issued || s.keepsAll && len(frames) > 0 && !frames[0].Last
+}
+
+// beginsEmpty has the response begin without a frame, unless there is one now.
+func (s *requestStream) beginsEmpty(to *response) (frames []transport.Outbound) {
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	if to.cut == nil && s.frames.Len() > 0 {
+		frames, _ = s.frames.take()
+		to.numbered.taken(len(frames))
+		s.issued = s.issued || s.keepsAll && !frames[0].Last
+		return frames
+	}
+	s.issued = s.issued || to.numbered != nil && to.numbered.primes
+	return nil
+}
+
+func (s *requestStream) isIssued() bool {
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	return s.issued
 }
 
 // deliver delivers the request for one credit of the stream. Its error is io.EOF
 // if the stream was ended first.
-func (s *requestStream) deliver(ctx context.Context, b *body) error {
+func (s *requestStream) deliver(ctx context.Context, to *response, b *body) error {
 	for {
 		granted, err := s.takeCredit()
 		if err != nil {
@@ -124,11 +206,12 @@ func (s *requestStream) deliver(ctx context.Context, b *body) error {
 		if granted {
 			in := b.take()
 			in.Stream, in.Last = s.number, true
+			in.Origin.Exchange = exchange{s}
 			s.delivered = s.link.told.Tell(func(to transport.Receiver) { to.Receive(in) })
 			return nil // if the link was lost just now, next notices
 		}
 		select {
-		case <-s.wake:
+		case <-to.wake:
 		case <-s.link.closing:
 		case <-ctx.Done():
 			return transport.ErrPeerClosed
@@ -160,17 +243,47 @@ func (s *requestStream) push(o transport.Outbound) bool {
 	if s.over || s.cut != nil {
 		return false
 	}
+	if s.keepsAll && (s.issued || s.head > 0 || !o.Last) {
+		s.head++
+		s.link.keep(s.number, s.head, o)
+	}
+	if s.over = o.Last; s.to == nil { // its client comes back for it
+		if s.over {
+			delete(s.link.streams, s.number)
+		}
+		return true
+	}
 	if o.Last {
 		s.frames.Frames, s.frames.Bytes = math.MaxInt, math.MaxInt
 	}
 	if !s.frames.push(o) {
-		s.cut = ErrNotReading
-		s.interrupt()
+		s.cut, s.to.cut = ErrNotReading, ErrNotReading
+		s.to.interrupt()
 		return false
 	}
-	s.over = o.Last
-	s.signal()
+	s.to.over = o.Last
+	s.to.signal()
 	return true
+}
+
+// end ends the stream from this side: what is queued still goes out. The caller
+// holds link.mu.
+func (s *requestStream) end() {
+	if s.over = true; s.to == nil {
+		delete(s.link.streams, s.number)
+		return
+	}
+	s.to.over = true
+	s.to.signal()
+}
+
+// leave takes the stream off its connection, if it has one. The caller holds
+// link.mu.
+func (s *requestStream) leave(why error) {
+	if to := s.to; to != nil {
+		s.to, to.cut = nil, why
+		to.signal()
+	}
 }
 
 // note learns how initialize was answered, before the client does.
@@ -209,26 +322,36 @@ func (s *requestStream) status(route transport.Route) int {
 	return http.StatusOK
 }
 
-// retire gives the stream up and reports what was lost with it. A client that
-// leaves a modern request has cancelled it. One that leaves a request of its
-// session has not, if the receiver has the request already. retire returns what
-// ended the stream: err, unless the stream was cut.
-func (s *requestStream) retire(err error) error {
+// retire gives a connection of the stream up and, unless its client can come back,
+// the stream with what was lost with it. A client that leaves a modern request has
+// cancelled it. One that leaves a request of its session has not, if the receiver
+// has the request already.
+func (s *requestStream) retire(to *response, err error) {
 	l := s.link
 	l.mu.Lock()
+	if s.to != to { // the stream goes on without it
+		l.mu.Unlock()
+		return
+	}
+	s.to = nil
+	closing := l.reason != nil
+	if err != nil && s.issued && s.cut == nil && !closing {
+		if s.frames = newFrames(); s.over { // all of it is kept
+			delete(l.streams, s.number)
+		}
+		l.mu.Unlock()
+		return
+	}
 	delete(l.streams, s.number)
 	unsent := s.frames.Tags()
-	closing := l.reason != nil
 	if closing {
 		l.unsent = append(l.unsent, unsent...)
 	}
-	if s.cut != nil {
-		err = s.cut
-	}
+	err = cmp.Or(s.cut, err)
 	isLost := err != nil && !s.over && (l.isShared() || s.cut != nil || !s.delivered)
 	l.mu.Unlock()
 	if closing {
-		return err
+		return
 	}
 	for _, tag := range unsent {
 		l.failed(tag, transport.ErrNoRoute, true)
@@ -236,91 +359,34 @@ func (s *requestStream) retire(err error) error {
 	if isLost {
 		l.told.Tell(func(to transport.Receiver) { to.StreamLost(transport.StreamLoss{Stream: s.number, Reason: err}) })
 	}
-	return err
 }
 
-// A mainStream is Main of a link: it leads to the GET request that the client of
-// the session has opened. The link's mu guards it.
-type mainStream struct {
-	queue     *sendQueue  // nil while nothing is queued and nobody listens
-	listeners []*response // the last one is in use, earlier ones are being cut
-}
+// An exchange is what the handler of a request can ask of its response.
+type exchange struct{ stream *requestStream }
 
-// listener returns the GET stream in use, or nil.
-func (m *mainStream) listener() *response {
-	if n := len(m.listeners); n > 0 && m.listeners[n-1].cut == nil {
-		return m.listeners[n-1]
-	}
-	return nil
-}
-
-// push queues a frame. The stream can be busy: it has one client.
-func (m *mainStream) push(o transport.Outbound) error {
-	w := m.listener()
-	if w == nil {
-		return noRoute(transport.Main)
-	}
-	if !m.queue.push(o) {
-		return transport.ErrBusy
-	}
-	w.signal()
-	return nil
-}
-
-// add makes a GET stream the one in use. It cuts the one before, whose client may
-// not know yet that its connection is dead. Frames that wait go out on the new one.
-func (m *mainStream) add(w *response) {
-	if old := m.listener(); old != nil {
-		old.cut = io.EOF
-		old.signal()
-	}
-	if m.queue == nil {
-		m.queue = new(sendQueue)
-	}
-	w.queue = m.queue
-	m.listeners = append(m.listeners, w)
-}
-
-// remove takes a GET stream out. It reports whether Writable is due: the refused
-// frame leads to nobody now. Streams that were cut may end in any order.
-func (m *mainStream) remove(w *response) (writableDue bool) {
-	m.listeners = slices.DeleteFunc(m.listeners, func(other *response) bool { return other == w })
-	if m.listener() != nil || m.queue == nil {
+// Events implements transport.Exchange.
+func (e exchange) Events() bool {
+	s := e.stream
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	if s.over || s.to == nil || !s.to.canFlush() {
 		return false
 	}
-	writableDue = m.queue.writableDue()
-	if m.queue.Len() == 0 {
-		m.queue = nil
-	}
-	return writableDue
+	s.to.asked = true
+	s.to.signal()
+	return true
 }
 
-// listen serves a GET request until its stream ends.
-func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOptions) *refusal {
-	s := newResponse(l, w, o.KeepAlive, nil)
-	if !s.canFlush() {
-		return cannotFlush(jsonrpc.ID{})
+// Poll implements transport.Exchange.
+func (e exchange) Poll(after time.Duration) bool {
+	s := e.stream
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	to := s.to
+	if s.over || to == nil || to.numbered == nil || !to.numbered.primes || s.link.reason != nil || !to.canFlush() {
+		return false
 	}
-	l.mu.Lock()
-	isOver := l.reason != nil
-	if !isOver {
-		l.main.add(&s)
-	}
-	l.mu.Unlock()
-	if isOver {
-		return l.refusal(jsonrpc.ID{})
-	}
-	defer l.stopListening(&s)
-	s.begin()
-	s.stream(r.Context(), nil, func([]transport.Outbound) {}) // nobody hears of its end: Send finds no listener
-	return nil
-}
-
-func (l *serverLink) stopListening(w *response) {
-	l.mu.Lock()
-	due := l.main.remove(w) && l.reason == nil
-	l.mu.Unlock()
-	if due {
-		l.told.Tell(transport.Receiver.Writable)
-	}
+	s.issued, s.frames, to.after = true, newFrames(), after
+	s.leave(errPolled)
+	return true
 }

@@ -162,6 +162,8 @@ type listening struct {
 	body   io.ReadCloser
 	lines  *bufio.Reader
 	cancel context.CancelFunc
+
+	id, retry string // the last ones that an event had
 }
 
 // listen begins a request that is answered with events.
@@ -192,7 +194,8 @@ func (l *listening) leave() {
 	l.body.Close()
 }
 
-// next returns the next block of lines, or "" at a clean end.
+// next returns the next block of lines without its id and retry, or "" at a clean
+// end. An event that has only those is a comment.
 func (l *listening) next() string {
 	l.t.Helper()
 	var block bytes.Buffer
@@ -204,10 +207,20 @@ func (l *listening) next() string {
 		if err != nil {
 			l.t.Fatalf("events break off after %q: %v", block.String()+line, err)
 		}
-		if line == "\n" {
+		id, isID := strings.CutPrefix(line, "id: ")
+		retry, isRetry := strings.CutPrefix(line, "retry: ")
+		switch {
+		case isID:
+			l.id = strings.TrimSpace(id)
+		case isRetry:
+			l.retry = strings.TrimSpace(retry)
+		case line == "\n" && block.String() == "data: \n":
+			return ":\n"
+		case line == "\n":
 			return block.String()
+		default:
+			block.WriteString(line)
 		}
-		block.WriteString(line)
 	}
 }
 

@@ -89,6 +89,13 @@ func addContentFixtures(s *server.Server) {
 		}
 		return "Tool with logging completed", nil
 	})
+	server.AddTool(s, tool("test_reconnection", "Has its client come back for the answer."), func(ctx context.Context, _ nothing) (string, error) {
+		server.Poll(ctx, 50*time.Millisecond) // a client that cannot waits
+		if err := pause(ctx); err != nil {
+			return "", err
+		}
+		return "Reconnection test completed", nil
+	})
 	server.AddTool(s, tool("test_logging_tool", "Logs to a client that asks for it."), func(ctx context.Context, _ nothing) (string, error) {
 		server.Logger(ctx).Info("logging as asked")
 		return "logged", nil

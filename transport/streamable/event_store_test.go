@@ -1,0 +1,86 @@
+package streamable
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+func stored(stream transport.Stream, index uint64, size int) StoredEvent {
+	return StoredEvent{Stream: stream, Index: index, Data: make([]byte, size-eventOverhead)}
+}
+
+func indexes(t *testing.T, m *MemoryStore, session string, stream transport.Stream, after uint64) string {
+	t.Helper()
+	events, err := m.After(t.Context(), session, stream, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []uint64
+	for _, e := range events {
+		got = append(got, e.Index)
+	}
+	return fmt.Sprint(got)
+}
+
+// Guarantees: G-0033.3
+func TestStoreKeepsStreamsApart(t *testing.T) {
+	m := new(MemoryStore)
+	for n := range uint64(3) {
+		m.Append("a", stored(1, n+1, 200))
+		m.Append("a", stored(2, n+1, 200))
+		m.Append("b", stored(1, n+1, 200))
+	}
+	if got := indexes(t, m, "a", 1, 1); got != "[2 3]" {
+		t.Errorf("after 1: %s", got)
+	}
+	if got := indexes(t, m, "c", 1, 0); got != "[]" {
+		t.Errorf("a session that has none: %s", got)
+	}
+	m.Forget("a")
+	if got := indexes(t, m, "a", 2, 0) + indexes(t, m, "b", 1, 0); got != "[][1 2 3]" {
+		t.Errorf("after Forget: %s", got)
+	}
+	m.Forget("a")
+	m.Forget("b")
+	if m.bytes != 0 || len(m.sessions) != 0 || m.byAge.Len() != 0 {
+		t.Errorf("%d bytes, %d sessions are left", m.bytes, len(m.sessions))
+	}
+}
+
+// Guarantees: G-0033.4
+func TestStoreIsBounded(t *testing.T) {
+	m := &MemoryStore{MaxBytes: 10_000, MaxSessionBytes: 2_000}
+	for n := range uint64(100) {
+		m.Append("a", stored(1, n+1, 500))
+	}
+	if got := indexes(t, m, "a", 1, 0); got != "[97 98 99 100]" {
+		t.Errorf("the bound of a session leaves %s", got)
+	}
+	m.Append("a", stored(1, 101, 3_000))
+	if got := indexes(t, m, "a", 1, 0); got != "[]" || m.bytes != 0 {
+		t.Errorf("an event above the bound leaves %s, %d bytes", got, m.bytes)
+	}
+}
+
+// One session that sends much takes nothing away from others that send little, and
+// many sessions take from those that are quiet for longest.
+//
+// Guarantees: G-0033.4
+func TestStoreIsShared(t *testing.T) {
+	m := &MemoryStore{MaxBytes: 10_000, MaxSessionBytes: 9_500}
+	m.Append("good", stored(1, 1, 500))
+	for n := range uint64(1_000) {
+		m.Append("hostile", stored(1, n+1, 500))
+	}
+	if got := indexes(t, m, "good", 1, 0); got != "[1]" {
+		t.Errorf("the other session has %s left", got)
+	}
+	for n := range 1_000 {
+		m.Append(fmt.Sprint(n), stored(1, 1, 500))
+	}
+	if m.bytes > 10_000 || len(m.sessions) > 20 {
+		t.Errorf("%d bytes of %d sessions are held", m.bytes, len(m.sessions))
+	}
+}

@@ -1,0 +1,132 @@
+package streamable
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A mainStream is Main of a link: it leads to the GET request that the client of
+// the session has opened. The link's mu guards it.
+type mainStream struct {
+	queue     *sendQueue  // nil while nothing is queued and nobody listens
+	listeners []*response // the last one is in use, earlier ones are being cut
+	head      uint64      // index of the last event that was kept
+	taken     uint64      // and of the last one that a listener was given
+	issued    bool        // the client may know the id of an event
+	left      time.Time   // when the last listener has gone
+}
+
+// listener returns the GET stream in use, or nil.
+func (m *mainStream) listener() *response {
+	if n := len(m.listeners); n > 0 && m.listeners[n-1].cut == nil {
+		return m.listeners[n-1]
+	}
+	return nil
+}
+
+// pushMain queues a frame, or keeps it for a client whose GET stream has broken
+// off. The stream can be busy: it has one client. The caller holds l.mu.
+func (l *serverLink) pushMain(o transport.Outbound) error {
+	m := &l.main
+	w := m.listener()
+	switch {
+	case w == nil && (!m.issued || time.Since(m.left) > awayTime):
+		return noRoute(transport.Main)
+	case w != nil && !m.queue.push(o):
+		return transport.ErrBusy
+	}
+	m.head++
+	o.Last = false // Main has no end
+	l.keep(transport.Main, m.head, o)
+	if w != nil {
+		m.issued = true
+		w.signal()
+	}
+	return nil
+}
+
+// add makes a GET stream the one in use. It cuts the one before, whose client may
+// not know yet that its connection is dead.
+func (m *mainStream) add(w *response) {
+	if old := m.listener(); old != nil {
+		old.cut = errReplaced
+		old.signal()
+	}
+	m.queue = new(sendQueue)
+	w.queue = m.queue
+	m.issued = m.issued || w.numbered.primes
+	m.listeners = append(m.listeners, w)
+}
+
+// remove takes a GET stream out. It reports whether Writable is due: a frame that
+// was refused is now kept, or leads to nobody. Streams that were cut may end in any
+// order.
+func (m *mainStream) remove(w *response) (writableDue bool) {
+	m.listeners = slices.DeleteFunc(m.listeners, func(other *response) bool { return other == w })
+	if m.listener() != nil || m.queue == nil {
+		return false
+	}
+	writableDue = m.queue.writableDue()
+	m.queue, m.left = nil, time.Now()
+	return writableDue
+}
+
+// listen serves a GET request until its stream ends. It goes on behind the event
+// that the client names or, if it names none, behind the last one that a listener
+// was given. Events that are not kept any more are left out.
+func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOptions, from *eventID) *refusal {
+	s := newResponse(l, w, o.KeepAlive, nil)
+	if !s.canFlush() {
+		return cannotFlush(jsonrpc.ID{})
+	}
+	l.mu.Lock()
+	isOver, head := l.reason != nil, l.main.head
+	s.numbered = &numbering{at: l.main.taken, primes: primed(l.version), retry: o.Retry}
+	if from != nil {
+		s.numbered.at = min(from.index, head)
+	}
+	if !isOver {
+		l.main.add(s)
+	}
+	l.mu.Unlock()
+	if isOver {
+		return l.refusal(jsonrpc.ID{})
+	}
+	defer l.stopListening(s)
+	s.begin()
+	if s.catchUpMain(r.Context(), head) == nil {
+		s.stream(r.Context(), nil, func([]transport.Outbound) {}) // nobody hears of its end: the client may come back
+	}
+	return nil
+}
+
+// catchUpMain writes what is kept of Main, up to an index behind which the queue
+// goes on.
+func (r *response) catchUpMain(ctx context.Context, head uint64) error {
+	missed, err := r.missed(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.replay(upTo(head, missed)); err != nil {
+		return err
+	}
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	r.numbered.at, r.numbered.main = head, &r.link.main
+	r.link.main.taken = max(r.link.main.taken, head)
+	return nil
+}
+
+func (l *serverLink) stopListening(w *response) {
+	l.mu.Lock()
+	due := l.main.remove(w) && l.reason == nil
+	l.mu.Unlock()
+	if due {
+		l.told.Tell(transport.Receiver.Writable)
+	}
+}

@@ -1,0 +1,345 @@
+package streamable
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A brokenCall is a call of a session whose client has read some of its events and
+// then lost its connection.
+type brokenCall struct {
+	session string
+	stream  transport.Stream
+	id      string // of the last event that was read
+}
+
+// breakCall makes a call and breaks its connection behind the first event.
+func (s *site) breakCall(p *peer, session string) brokenCall {
+	s.t.Helper()
+	begun := s.startHeld(p, session)
+	stream := p.newest()
+	p.mustSend(s.t, transport.Outbound{Stream: stream, Frame: notice(0)})
+	events := <-begun
+	events.want(noticeLine(0))
+	events.leave()
+	if events.id == "" {
+		s.t.Fatal("the event has no id")
+	}
+	return brokenCall{session, stream, events.id}
+}
+
+func (s *site) resume(c brokenCall) *listening {
+	s.t.Helper()
+	return s.listen("GET", "", header{"Accept: text/event-stream", c.session, "Last-Event-ID: " + c.id})
+}
+
+const heldAnswer = `{"jsonrpc":"2.0","id":5,"result":{}}`
+
+// Guarantees: G-0033.1
+func TestAnswerIsNotLostWithItsConnection(t *testing.T) {
+	for _, version := range []string{"2025-03-26", "2025-06-18", "2025-11-25"} {
+		for name, early := range map[string]bool{"answered before the client is back": true, "answered after": false} {
+			t.Run(version+" "+name, func(t *testing.T) {
+				s := newSite(t, HandlerOptions{})
+				session := s.initialize(version)
+				p := s.peer(t, 0)
+				c := s.breakCall(p, session)
+				p.mustSend(t, transport.Outbound{Stream: c.stream, Frame: notice(1)})
+				if early {
+					p.mustSend(t, answering(c.stream, heldAnswer))
+				}
+				events := s.resume(c)
+				events.want(noticeLine(1))
+				if !early {
+					p.mustSend(t, answering(c.stream, heldAnswer))
+				}
+				events.want(heldAnswer)
+				events.wantEnd()
+				again := s.resume(c)
+				again.want(noticeLine(1))
+				again.want(heldAnswer)
+				again.wantEnd()
+				if n := p.count(func(p *peer) int { return len(p.lost) + len(p.failed) }); n != 0 {
+					t.Errorf("%d losses were told", n)
+				}
+			})
+		}
+	}
+}
+
+// The connection breaks again and again, and each event comes once, in order.
+//
+// Guarantees: G-0033.1, G-0033.2
+func TestResumingAgainAndAgain(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	p, session := s.begin1125(t)
+	c := s.breakCall(p, session)
+	ids := map[string]bool{c.id: true}
+	for n := range 50 {
+		p.mustSend(t, transport.Outbound{Stream: c.stream, Frame: notice(n + 1)})
+		events := s.resume(c)
+		events.want(noticeLine(n + 1))
+		if events.leave(); ids[events.id] {
+			t.Fatalf("the id %s came twice", events.id)
+		}
+		ids[events.id], c.id = true, events.id
+	}
+}
+
+func (s *site) begin1125(t *testing.T) (*peer, string) {
+	session := s.initialize("2025-11-25")
+	return s.peer(t, s.links()-1), session
+}
+
+// Guarantees: G-0033.1
+func TestNotificationIsNotLostWithItsConnection(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	p, session := s.begin1125(t)
+	listener := s.get(session)
+	p.mustSend(t, transport.Outbound{Frame: notice(1)})
+	listener.want(noticeLine(1))
+	listener.leave()
+	for n := range 20 {
+		p.mustSend(t, transport.Outbound{Frame: notice(n + 2)})
+	}
+	again := s.get(session, "Last-Event-ID: "+listener.id)
+	for n := range 20 {
+		again.want(noticeLine(n + 2))
+	}
+	p.mustSend(t, transport.Outbound{Frame: notice(22)})
+	again.want(noticeLine(22))
+}
+
+// Guarantees: G-0033.1
+func TestNobodyKeepsForAClientThatStaysAway(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		ctx, leave := context.WithCancel(t.Context())
+		_, done := b.serve(ctx, "GET", "", session)
+		p := b.peer(t, 0)
+		leave()
+		<-done
+		p.mustSend(t, transport.Outbound{Frame: notice(1)})
+		pass(awayTime + time.Second)
+		if err := p.send(t, transport.Outbound{Frame: notice(2)}); err == nil {
+			t.Error("a message was accepted for a client that is away for good")
+		}
+	})
+}
+
+// A session never gets what was sent to another, whatever id it names.
+//
+// Guarantees: G-0033.3
+func TestAnotherSessionsStreamIsNeverRead(t *testing.T) {
+	s := newSite(t, HandlerOptions{Identify: byUser})
+	victim := s.initialize("2025-11-25", as("victim"))
+	p := s.peer(t, 0)
+	begun := s.pending(s.ctx, holdBody, victim, as("victim"))
+	p.await(t, "the request", func(p *peer) bool { return len(p.opened) > 1 })
+	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(1)})
+	p.mustSend(t, answering(2, heldAnswer))
+	if r := s.receive(begun); !strings.Contains(r.body, "id: 2-1\n") {
+		t.Fatalf("%+v", r)
+	}
+	hostile := s.initialize("2025-11-25", as("hostile"))
+	accept := "Accept: text/event-stream"
+	for _, id := range []string{"2-0", "2-1", "1-0", "3-0"} {
+		r := s.do("GET", "", header{accept, hostile, as("hostile"), "Last-Event-ID: " + id})
+		if r.status != 410 || strings.Contains(r.body, "result") {
+			t.Errorf("%s: %+v", id, r)
+		}
+		if r := s.do("GET", "", header{accept, victim, as("hostile"), "Last-Event-ID: " + id}); r.status != 403 {
+			t.Errorf("%s with the session of the other: %+v", id, r)
+		}
+	}
+	if r := s.do("GET", "", header{accept, victim, as("victim"), "Last-Event-ID: 2-1"}); !strings.Contains(r.body, heldAnswer) {
+		t.Errorf("the session itself gets %+v", r)
+	}
+}
+
+// Guarantees: G-0033.4
+func TestPurgedReplayIsRefused(t *testing.T) {
+	s := newSite(t, HandlerOptions{EventStore: &MemoryStore{MaxSessionBytes: 10_000}})
+	p, session := s.begin1125(t)
+	c := s.breakCall(p, session)
+	for n := range 100 {
+		p.mustSend(t, transport.Outbound{Stream: c.stream, Frame: notice(n + 1)})
+	}
+	for _, last := range []bool{false, true} {
+		if last {
+			p.mustSend(t, answering(c.stream, heldAnswer))
+		}
+		r := s.do("GET", "", header{"Accept: text/event-stream", session, "Last-Event-ID: " + c.id})
+		if r.status != 410 {
+			t.Errorf("a replay with a gap: %+v", r)
+		}
+	}
+	events := s.resume(brokenCall{session, c.stream, fmt.Sprintf("%d-%d", c.stream, 101)})
+	events.want(heldAnswer)
+	events.wantEnd()
+	for _, wrong := range []string{"x", "2", "-", "1-2-3", "0x1-1", "01-1", "1-18446744073709551616", strings.Repeat("9", 5000)} {
+		if r := s.do("GET", "", header{"Accept: text/event-stream", session, "Last-Event-ID: " + wrong}); r.status != 400 {
+			t.Errorf("Last-Event-ID %.20s: %+v", wrong, r)
+		}
+	}
+}
+
+// Who has heard nothing yet can come back, too, from 2025-11-25 on. Earlier clients
+// would try to read the empty event.
+//
+// Guarantees: G-0033.5
+func TestPriming(t *testing.T) {
+	for version, primed := range map[string]bool{"2025-03-26": false, "2025-06-18": false, "2025-11-25": true} {
+		s := newSite(t, HandlerOptions{Retry: 1500 * time.Millisecond, KeepAlive: 20 * time.Millisecond})
+		session := s.initialize(version)
+		p := s.peer(t, 0)
+		events := <-s.startHeld(p, session)
+		if events.wantComment(); (events.id != "") != primed || (events.retry == "1500") != primed {
+			t.Errorf("%s: the stream begins with the id %q, retry %q", version, events.id, events.retry)
+		}
+		if !primed {
+			continue
+		}
+		events.leave()
+		p.mustSend(t, answering(p.newest(), heldAnswer))
+		again := s.resume(brokenCall{session, p.newest(), events.id})
+		again.want(heldAnswer)
+		again.wantEnd()
+	}
+}
+
+// Quick answers stay JSON.
+//
+// Guarantees: G-0033.5
+func TestQuickAnswerIsNoStream(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		for _, slow := range []bool{false, true} {
+			w, done := b.serve(t.Context(), "POST", holdBody, session)
+			p := b.peer(t, 0)
+			synctest.Wait()
+			if slow {
+				pass(eventsAfter + time.Millisecond)
+			}
+			p.mustSend(t, answering(p.newest(), heldAnswer))
+			<-done
+			want := heldAnswer
+			if slow {
+				want = "id: 3-0\nretry: 1000\ndata: \n\nid: 3-1\ndata: " + heldAnswer + "\n\n"
+			}
+			if got := strings.Replace(w.Body.String(), comment, "", 1); got != want {
+				t.Errorf("slow: %t: got %q, want %q", slow, got, want)
+			}
+		}
+	})
+}
+
+// A handler sends its client away, and the client comes back for the answer.
+//
+// Guarantees: G-0033.6
+func TestPolling(t *testing.T) {
+	for name, sent := range map[string]int{"before anything was sent": 0, "after events": 3} {
+		t.Run(name, func(t *testing.T) {
+			polled := make(chan bool, 1)
+			s := newScriptedSite(t, HandlerOptions{}, newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
+				if m.Method != "hold" {
+					respond(p, in, m)
+					return
+				}
+				for n := range sent {
+					p.link.Send(transport.Outbound{Stream: in.Stream, Frame: notice(n)})
+				}
+				polled <- in.Origin.Exchange.Poll(40 * time.Millisecond)
+				if in.Origin.Exchange.Poll(time.Second) || in.Origin.Exchange.Events() {
+					p.note(func() { p.breaches = append(p.breaches, "a client that is away was sent away again") })
+				}
+			}))
+			p, session := s.begin1125(t)
+			events := s.listen("POST", holdBody, append(posting(), session))
+			for n := range sent {
+				events.want(noticeLine(n))
+			}
+			events.wantEnd()
+			if !<-polled || events.retry != "40" {
+				t.Errorf("the stream ends with retry %q", events.retry)
+			}
+			p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(7)})
+			again := s.resume(brokenCall{session, 2, events.id})
+			again.want(noticeLine(7))
+			p.mustSend(t, answering(2, heldAnswer))
+			again.want(heldAnswer)
+			again.wantEnd()
+		})
+	}
+}
+
+// Guarantees: G-0033.6
+func TestNoPollingBefore20251125(t *testing.T) {
+	said := make(chan bool, 1)
+	s := newScriptedSite(t, HandlerOptions{}, newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
+		if m.Method == "echo" {
+			said <- in.Origin.Exchange.Poll(time.Second)
+		}
+		respond(p, in, m)
+	}))
+	session := s.initialize("2025-06-18")
+	if r := s.post(echoBody, session); r.status != 200 || <-said {
+		t.Errorf("%+v", r)
+	}
+	if r := s.modern("echo", ""); r.status != 200 || <-said {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Guarantees: G-0033.7
+func TestEventsOnDemand(t *testing.T) {
+	s := newScriptedSite(t, HandlerOptions{}, newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
+		if m.Method == "hold" && !in.Origin.Exchange.Events() {
+			p.note(func() { p.breaches = append(p.breaches, "no events") })
+		}
+		respond(p, in, m)
+	}))
+	for n, version := range []string{"2025-06-18", "2025-11-25"} {
+		session := s.initialize(version)
+		events := s.listen("POST", holdBody, append(posting(), session))
+		events.wantComment()
+		s.peer(t, n).mustSend(t, answering(2, heldAnswer))
+		events.want(heldAnswer)
+		events.wantEnd()
+	}
+	events := s.listen("POST", modernBody("hold", ""), append(posting(), modernHeader("hold")...))
+	events.wantComment()
+	s.peer(t, 2).mustSend(t, answering(1, heldAnswer))
+	events.want(heldAnswer)
+	events.wantEnd()
+}
+
+// A client that opens a second connection for a stream, since it takes the first
+// for dead, gets all on the second.
+//
+// Guarantees: G-0033.2
+func TestOneMessageGoesOutOnOneConnection(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	p, session := s.begin1125(t)
+	begun := s.startHeld(p, session)
+	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(0)})
+	first := <-begun
+	first.want(noticeLine(0))
+	second := s.resume(brokenCall{session, 2, first.id})
+	if rest, _ := io.ReadAll(first.lines); strings.Contains(string(rest), "data: {") {
+		t.Errorf("the first connection brings %q", rest)
+	}
+	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(1)})
+	second.want(noticeLine(1))
+	p.mustSend(t, answering(2, heldAnswer))
+	second.want(heldAnswer)
+	second.wantEnd()
+}
