@@ -139,7 +139,8 @@ func (h *Handler) sharedLink(ctx context.Context, key clientKey, id jsonrpc.ID) 
 
 // openLink has a new link accepted. The caller uses it until it calls table.leave.
 func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
-	l.maxFrame, l.events, l.table, l.closing = h.options.MaxFrame, h.options.EventStore, h.table, make(chan struct{})
+	l.maxFrame, l.events, l.unread = h.options.MaxFrame, h.options.EventStore, h.unread
+	l.table, l.closing = h.table, make(chan struct{})
 	evicted, ok := h.table.add(l)
 	for _, idle := range evicted {
 		idle.end(transport.ErrSessionExpired, 0)

@@ -92,6 +92,12 @@ type HandlerOptions struct {
 	// s.
 	MaxHeld int
 
+	// MaxUnread bounds the messages that wait to be written to clients, in bytes;
+	// default 128 MiB. One client may have a quarter of it, but one message of
+	// MaxFrame in any case. There are two such bounds, one for messages up to 64 KiB
+	// and one for larger ones. A response beyond a bound is aborted.
+	MaxUnread int
+
 	// KeepAlive is the silence after which an event stream sends a comment, so
 	// that proxies keep the connection; default 15 s.
 	KeepAlive time.Duration
@@ -118,6 +124,7 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxClientSessions = min(cmp.Or(max(o.MaxClientSessions, 0), max(o.MaxSessions/4, 16)), o.MaxSessions)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
 	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 128<<20)
+	o.MaxUnread = cmp.Or(max(o.MaxUnread, 0), 128<<20)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
 	o.Retry = cmp.Or(max(o.Retry, 0), time.Second)
 	if o.EventStore == nil {
@@ -169,8 +176,8 @@ type Acceptor interface {
 //
 // The GET stream of a session queues 256 frames and 16 MiB (one frame always
 // fits); beyond, Send returns transport.ErrBusy. The response to a request queues
-// 16,384 frames and 16 MiB; the last frame always fits. Beyond, the stream is lost
-// with ErrNotReading and the response aborted.
+// 16,384 frames and 16 MiB; the last frame always fits. All that waits is bounded by
+// MaxUnread. Beyond, the stream is lost with ErrNotReading and the response aborted.
 //
 // Event streams need a ResponseWriter that can flush (http.ResponseController).
 // Without it they are answered with 500.
@@ -178,6 +185,7 @@ type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
 	room     *room
+	unread   *unread
 	table    *sessionTable
 
 	once    sync.Once
@@ -195,8 +203,9 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	stopped := make(chan struct{})
 	return &Handler{
 		acceptor: a, options: o, stopped: stopped,
-		room:  newRoom(o.MaxBody, o.MaxHeld, stopped),
-		table: newSessionTable(&o),
+		room:   newRoom(o.MaxBody, o.MaxHeld, stopped),
+		unread: newUnread(&o),
+		table:  newSessionTable(&o),
 	}
 }
 

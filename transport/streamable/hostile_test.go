@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -168,4 +169,51 @@ func TestASlowAcceptHoldsUpNobodyElse(t *testing.T) {
 	if n := a.links(); n != 2 {
 		t.Errorf("%d links for two clients", n)
 	}
+}
+
+// Clients that do not read what they asked for, all together and one alone. What
+// waits for them is bounded, and what is cut off never ends in good order.
+//
+// Guarantees: G-0038.3
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	const each, size, most = 40, 1 << 20, 32 << 20
+	answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"result":%q}`, strings.Repeat("x", size))
+	inBubble(t, HandlerOptions{MaxUnread: most, MaxFrame: 4 << 20, Identify: byUser}, false, func(t *testing.T, b *bench) {
+		var unread []*stuckWriter
+		var served []chan struct{}
+		for n := range 5 {
+			lines := append(modernHeader("hold"), as(fmt.Sprint("hostile ", n)))
+			for range each {
+				w, done := b.serveStuck("POST", modernBody("hold", ""), lines...)
+				p := b.peer(t, n)
+				_ = p.send(t, answering(p.newest(), answer)) // the link says that some are cut off
+				synctest.Wait()
+				unread, served = append(unread, w), append(served, done)
+			}
+			if held := b.handler.unread.large.held; held > most || n == 0 && held > most/4 {
+				t.Errorf("%d bytes wait for %d clients", held, n+1)
+			}
+		}
+		w, done := b.serve(t.Context(), "POST", modernBody("echo", ""), append(modernHeader("echo"), as("good"))...)
+		if <-done; w.Code != 200 {
+			t.Errorf("another client gets %d", w.Code)
+		}
+		kept := 0
+		for n, w := range unread {
+			close(w.released)
+			<-served[n]
+			switch {
+			case w.status == 200 && !w.aborted && w.writes >= size/writeSize:
+				kept++
+			case w.status == 200 && !w.aborted:
+				t.Errorf("a response that was cut off ends in good order after %d writes", w.writes)
+			}
+		}
+		if kept == 0 || kept > most/size {
+			t.Errorf("%d answers were kept", kept)
+		}
+		if held := b.handler.unread.large.held; held != 0 {
+			t.Errorf("%d bytes are charged at the end", held)
+		}
+	})
 }

@@ -37,8 +37,15 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 	switch {
 	case w == nil && (!m.issued || time.Since(m.left) > awayTime):
 		return noRoute(transport.Main)
-	case w != nil && !m.queue.push(o):
+	case w == nil: // the client comes back for it
+	case m.queue.push(o):
+	case m.queue.Len() > 0:
 		return transport.ErrBusy
+	default: // others leave so much unread that not even one frame fits
+		m.queue.refused = false
+		w.cut = ErrNotReading
+		w.interrupt()
+		w = nil
 	}
 	m.head++
 	o.Last = false // Main has no end
@@ -52,13 +59,12 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 
 // add makes a GET stream the one in use. It cuts the one before, whose client may
 // not know yet that its connection is dead.
-func (m *mainStream) add(w *response) {
+func (m *mainStream) add(w *response, queue *sendQueue) {
 	if old := m.listener(); old != nil {
 		old.cut = errReplaced
 		old.signal()
 	}
-	m.queue = new(sendQueue)
-	w.queue = m.queue
+	m.queue, w.queue = queue, queue
 	m.issued = m.issued || w.numbered.primes
 	m.listeners = append(m.listeners, w)
 }
@@ -67,6 +73,7 @@ func (m *mainStream) add(w *response) {
 // was refused is now kept, or leads to nobody. Streams that were cut may end in any
 // order.
 func (m *mainStream) remove(w *response) (writableDue bool) {
+	defer w.queue.drop()
 	m.listeners = slices.DeleteFunc(m.listeners, func(other *response) bool { return other == w })
 	if m.listener() != nil || m.queue == nil {
 		return false
@@ -91,7 +98,7 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 		s.numbered.at = min(from.index, head)
 	}
 	if !isOver {
-		l.main.add(s)
+		l.main.add(s, l.newQueue())
 	}
 	l.mu.Unlock()
 	if isOver {

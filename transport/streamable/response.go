@@ -193,7 +193,7 @@ func (r *response) writeEvents(frames []transport.Outbound, text []byte) error {
 func (r *response) put(frames []transport.Outbound, text []byte, write func([]byte) error) (err error) {
 	err = transport.ErrPeerClosed
 	defer func() {
-		if err != nil {
+		if r.queue.written(frames); err != nil {
 			r.lost(frames, err)
 		}
 	}()
@@ -311,21 +311,29 @@ func oneLine(frame []byte) []byte {
 	return frame
 }
 
-// A sendQueue holds the frames of a stream until they are written. The link's mu
-// guards it.
+// A sendQueue holds the frames of a stream until they are written, and has them
+// charged to their client. The link's mu guards it.
 type sendQueue struct {
 	queue.Queue
+	unread  *unread
+	client  client
 	refused bool // Writable is due
 }
 
+// push queues a frame, unless the queue or the account of the client is full.
 func (q *sendQueue) push(o transport.Outbound) bool {
-	fits := q.Push(o)
+	account, bytes := q.unread.account(o.Frame)
+	fits := account.charge(q.client, bytes)
+	if fits && !q.Push(o) {
+		account.credit(q.client, bytes)
+		fits = false
+	}
 	q.refused = q.refused || !fits
 	return fits
 }
 
-// take removes the oldest frames, as many as go out in one write. It reports
-// whether a refused frame fits now.
+// take removes the oldest frames, as many as go out in one write, and reports
+// whether a refused frame may fit now. The caller returns them to written.
 func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
 	for size := 0; q.Len() > 0; q.Drop(1) {
 		o := q.At(0)
@@ -334,7 +342,22 @@ func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
 		}
 		frames = append(frames, o)
 	}
-	return frames, q.Relieved() && q.writableDue()
+	return frames, (q.Relieved() || q.Len() == 0) && q.writableDue()
+}
+
+// written gives back what frames were charged. It needs no lock.
+func (q *sendQueue) written(frames []transport.Outbound) {
+	for _, o := range frames {
+		account, bytes := q.unread.account(o.Frame)
+		account.credit(q.client, bytes)
+	}
+}
+
+// drop forgets all frames.
+func (q *sendQueue) drop() {
+	for ; q.Len() > 0; q.Drop(1) {
+		q.written([]transport.Outbound{q.At(0)})
+	}
 }
 
 // writableDue reports, once per refusal, that Writable is due.

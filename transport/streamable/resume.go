@@ -165,7 +165,7 @@ func (l *serverLink) attach(to *response, id eventID, missed []StoredEvent) (s *
 		s.to.interrupt()
 	}
 	s.leave(errReplaced)
-	s.frames = newFrames()
+	s.frames = l.newFrames()
 	s.to, to.queue, to.over = to, s.frames, s.over
 	return s, s.head
 }

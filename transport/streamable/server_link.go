@@ -27,6 +27,7 @@ type serverLink struct {
 	size     int // bytes of the initialize
 	maxFrame int // bytes
 	events   EventStore
+	unread   *unread
 	table    *sessionTable
 	use      use // guarded by table.mu
 

@@ -47,8 +47,10 @@ type requestStream struct {
 	cut    error     // why the stream was given up
 }
 
-func newFrames() *sendQueue {
-	q := new(sendQueue)
+func (l *serverLink) newQueue() *sendQueue { return &sendQueue{unread: l.unread, client: l.key.client} }
+
+func (l *serverLink) newFrames() *sendQueue {
+	q := l.newQueue()
 	q.Frames = streamFrames
 	return q
 }
@@ -56,7 +58,7 @@ func newFrames() *sendQueue {
 // openStream opens the stream of a request. It reports false if the link is over.
 func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOptions) (*requestStream, bool) {
 	s := &requestStream{
-		link: l, id: b.requestID(), frames: newFrames(),
+		link: l, id: b.requestID(), frames: l.newFrames(),
 		lacksMeta:   len(b.meta.Version) == 0 || len(b.meta.Capabilities) == 0,
 		initializes: !l.isShared() && b.initializes(),
 	}
@@ -132,6 +134,7 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 	}
 	asJSON := len(frames) > 0 && frames[0].Last && !s.isIssued()
 	if !asJSON && !to.canFlush() {
+		to.queue.written(frames)
 		to.lost(frames, errCannotFlush)
 		return errCannotFlush
 	}
@@ -236,9 +239,10 @@ func (s *requestStream) takeCredit() (granted bool, err error) {
 }
 
 // push queues a frame. It reports false when the stream leads to nobody. The
-// stream is never busy, since the clients of a shared link would wait for each
-// other: a stream whose client does not read is cut. The last frame always fits.
-// The caller holds link.mu.
+// stream is never busy, since the requests of a client would wait for each other: a
+// stream whose client does not read is cut. The last frame fits however many there
+// are, unless the client leaves too much unread on all its streams. The caller holds
+// link.mu.
 func (s *requestStream) push(o transport.Outbound) bool {
 	if s.over || s.cut != nil {
 		return false
@@ -330,20 +334,22 @@ func (s *requestStream) retire(to *response, err error) {
 	l := s.link
 	l.mu.Lock()
 	if s.to != to { // the stream goes on without it
+		to.queue.drop()
 		l.mu.Unlock()
 		return
 	}
 	s.to = nil
+	unsent := s.frames.Tags()
+	s.frames.drop()
 	closing := l.reason != nil
 	if err != nil && s.issued && s.cut == nil && !closing {
-		if s.frames = newFrames(); s.over { // all of it is kept
+		if s.over { // all of it is kept
 			delete(l.streams, s.number)
 		}
 		l.mu.Unlock()
 		return
 	}
 	delete(l.streams, s.number)
-	unsent := s.frames.Tags()
 	if closing {
 		l.unsent = append(l.unsent, unsent...)
 	}
@@ -386,7 +392,7 @@ func (e exchange) Poll(after time.Duration) bool {
 	if s.over || to == nil || to.numbered == nil || !to.numbered.primes || s.link.reason != nil || !to.canFlush() {
 		return false
 	}
-	s.issued, s.frames, to.after = true, newFrames(), after
+	s.issued, s.frames, to.after = true, s.link.newFrames(), after
 	s.leave(errPolled)
 	return true
 }

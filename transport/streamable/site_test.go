@@ -38,6 +38,9 @@ func newScriptedSite(t testing.TB, o HandlerOptions, a *acceptor) *site {
 		cancel()
 		s.server.Close()
 		a.finish(t)
+		if small, large := h.unread.small.held, h.unread.large.held; small != 0 || large != 0 {
+			t.Errorf("%d and %d bytes are charged, and nothing is unread", small, large)
+		}
 	})
 	return s
 }
