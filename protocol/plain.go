@@ -37,7 +37,7 @@ func (p *CallToolParams) appendPlain(dst []byte) (_ []byte, ok bool) {
 
 // appendPlain regards content as plain if it is text alone.
 func (r *CallToolResult) appendPlain(dst []byte) (_ []byte, ok bool) {
-	if r == nil || r.InputRequired != nil || len(r.Others) > 0 {
+	if r == nil || r.InputRequired != nil || r.Task != nil || len(r.Others) > 0 {
 		return nil, false
 	}
 	dst = append(slices.Grow(dst, 64+r.Content.plainSize()+len(r.StructuredContent)), '{')

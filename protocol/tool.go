@@ -127,13 +127,15 @@ func (p *CallToolParams) written() *CallToolParams {
 }
 
 // CallToolResult is the answer of a tool. If the tool itself failed, IsError is
-// set. Unknown members are kept.
+// set. Unknown members are kept. While Task is set, it is encoded as the
+// CreateTaskResult of the tasks extension; decoding never sets Task.
 type CallToolResult struct {
 	Result
 	Content           Contents        `json:"content"`                    // nil when absent; not sent while InputRequired is set
 	StructuredContent json.RawMessage `json:"structuredContent,omitzero"` // since 2025-06-18
 	IsError           bool            `json:"isError,omitzero"`
 	InputRequired     *InputRequired  `json:",inline"` // the server asks; nil in a complete result
+	Task              *Task           `json:"-"`       // the call became a task; nil in a complete result
 
 	Others map[string]json.RawMessage `json:",unknown"`
 }
@@ -141,6 +143,9 @@ type CallToolResult struct {
 // Stamp implements ModernResult.
 func (r *CallToolResult) Stamp(serverInfo json.RawMessage) {
 	r.InputRequired.stampType(&r.Result)
+	if r.Task != nil && r.ResultType == "" {
+		r.ResultType = ResultTask
+	}
 	r.Result.Stamp(serverInfo)
 }
 
@@ -151,6 +156,9 @@ type completeToolResult CallToolResult // without methods
 func (r *CallToolResult) MarshalJSONTo(to *jsontext.Encoder) error {
 	if r.InputRequired != nil {
 		return r.InputRequired.marshalAs(to, r.Result, r.Others)
+	}
+	if r.Task != nil {
+		return marshalTo(to, &CreateTaskResult{r.Result, *r.Task})
 	}
 	return marshalTo(to, (*completeToolResult)(r))
 }

@@ -18,10 +18,12 @@ import (
 // changeInterval is the time between two messages about the same change.
 const changeInterval = 10 * time.Millisecond
 
-// A change is what a client may be told of: that a list changed, or one resource.
+// A change is what a client may be told of: that a list changed, one resource, or
+// one task.
 type change struct {
-	list list   // zero for a resource
-	uri  string // of the resource; empty for lists
+	list list   // zero for a resource or a task
+	uri  string // of the resource; else empty
+	task string // the id of the task; else empty
 }
 
 // A list is one of those that can change. Several are a set.
@@ -43,13 +45,15 @@ func updated(uri string) change { return change{uri: uri} }
 
 // method returns the method of the notification.
 func (c change) method() string {
-	switch c.list {
-	case toolList:
+	switch {
+	case c.list == toolList:
 		return protocol.NotificationToolsListChanged
-	case promptList:
+	case c.list == promptList:
 		return protocol.NotificationPromptsListChanged
-	case resourceList:
+	case c.list == resourceList:
 		return protocol.NotificationResourcesListChanged
+	case c.task != "":
+		return protocol.NotificationTask
 	default:
 		return protocol.NotificationResourcesUpdated
 	}
@@ -59,6 +63,15 @@ func (c change) method() string {
 type changeSet struct {
 	lists list
 	uris  map[string]struct{}
+	tasks map[string]struct{}
+}
+
+// of returns the map for a change that is none of a list, and its key in there.
+func (s *changeSet) of(c change) (in *map[string]struct{}, key string) {
+	if c.task != "" {
+		return &s.tasks, c.task
+	}
+	return &s.uris, c.uri
 }
 
 func (s *changeSet) add(c change) {
@@ -66,21 +79,23 @@ func (s *changeSet) add(c change) {
 		s.lists |= c.list
 		return
 	}
-	if s.uris == nil {
-		s.uris = make(map[string]struct{})
+	in, key := s.of(c)
+	if *in == nil {
+		*in = make(map[string]struct{})
 	}
-	s.uris[c.uri] = struct{}{}
+	(*in)[key] = struct{}{}
 }
 
 func (s *changeSet) has(c change) bool {
 	if c.list != 0 {
 		return s.lists&c.list != 0
 	}
-	_, ok := s.uris[c.uri]
+	in, key := s.of(c)
+	_, ok := (*in)[key]
 	return ok
 }
 
-func (s *changeSet) len() int { return bits.OnesCount8(uint8(s.lists)) + len(s.uris) }
+func (s *changeSet) len() int { return bits.OnesCount8(uint8(s.lists)) + len(s.uris) + len(s.tasks) }
 
 // all returns the changes in order: lists first.
 func (s *changeSet) all() []change {
@@ -92,6 +107,9 @@ func (s *changeSet) all() []change {
 	}
 	for _, uri := range slices.Sorted(maps.Keys(s.uris)) {
 		changes = append(changes, updated(uri))
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.tasks)) {
+		changes = append(changes, change{task: id})
 	}
 	return changes
 }
@@ -293,6 +311,9 @@ func (s *Server) unsubscribed(ctx context.Context, uri string) {
 // basic/patterns/subscriptions).
 func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*protocol.ListenResult, error) {
 	s := c.peer.server
+	if err := c.allowed(); len(params.Notifications.TaskIDs) > 0 && s.tasks.on && err != nil {
+		return nil, err
+	}
 	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
 	mine := new(changes)
 	granted := c.grant(ctx, mine, &params.Notifications)
@@ -338,6 +359,13 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 			mine.wanted.add(one.change)
 		}
 	}
+	for _, id := range asked.TaskIDs {
+		one := change{task: id}
+		if _, _, err := c.peer.server.tasks.find(ctx, c, id); err == nil && !mine.wanted.has(one) {
+			mine.wanted.add(one)
+			granted.TaskIDs = append(granted.TaskIDs, id)
+		}
+	}
 	if !c.offered.Has("resources.subscribe") {
 		return granted
 	}
@@ -353,7 +381,15 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 
 func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta, broken chan<- error) (unsent []change) {
 	for _, one := range all {
-		switch err := c.tell(ctx, one.method(), one.params(id)); {
+		params := one.params(id)
+		if one.task != "" {
+			r, _, err := c.peer.server.tasks.find(ctx, c, one.task)
+			if err != nil {
+				continue // it has expired
+			}
+			params = &protocol.TaskParams{NotificationParams: protocol.NotificationParams{Meta: id}, DetailedTask: r.Task}
+		}
+		switch err := c.tell(ctx, one.method(), params); {
 		case errors.Is(err, transport.ErrBusy):
 			unsent = append(unsent, one)
 		case err != nil:

@@ -90,6 +90,9 @@ func table() map[string]*method {
 		row(protocol.MethodComplete, (*call).complete).when((*call).offersCompletion),
 		row(protocol.MethodSetLogLevel, (*call).setLogLevel),
 		row(protocol.MethodListen, (*call).listen),
+		anyRow(protocol.MethodGetTask, (*call).getTask).when((*call).offersTasks),
+		anyRow(protocol.MethodUpdateTask, (*call).updateTask).when((*call).offersTasks),
+		anyRow(protocol.MethodCancelTask, (*call).cancelTask).when((*call).offersTasks),
 	}
 	methods := make(map[string]*method, len(rows))
 	for _, m := range rows {
@@ -132,6 +135,21 @@ func row[P, R any](name string, run func(c *call, ctx context.Context, params *P
 			return encode(c, result)
 		},
 	}
+}
+
+// anyRow makes a row for a method whose result is of another type in each era. No
+// result is shared.
+func anyRow[P any](name string, run func(c *call, ctx context.Context, params *P) (any, error)) *method {
+	m := row(name, func(*call, context.Context, *P) (*struct{}, error) { return nil, nil })
+	m.run = func(ctx context.Context, r *Request) (any, error) {
+		params, ok := r.Params.(*P)
+		if !ok {
+			return nil, refuse(jsonrpc.CodeInternalError, "%s: params of type %T, want %T", name, r.Params, params)
+		}
+		return run(r.call, ctx, params)
+	}
+	m.encode = encode
+	return m
 }
 
 // when restricts a row to the calls for which offered is true, in place of the

@@ -70,6 +70,7 @@ type call struct {
 
 	asked *asked     // nil while neither the client nor the handler has asked anything
 	token jsonrpc.ID // under which the client wants to be told of progress
+	task  *task      // whose handler sees it; nil for the request itself
 
 	mu      sync.Mutex
 	over    bool      // it has been answered
@@ -158,11 +159,22 @@ type Number interface {
 // Progress reports how far the request has come, if the client asked for that.
 // Done has to grow: other values are dropped. Total is 0 when it is unknown.
 // Progress never blocks: while the connection is busy 16 reports wait, and then the
-// newest replaces the one before it. All of them are sent ahead of the answer.
-// Outside of a request Progress does nothing.
+// newest replaces the one before it. All of them are sent ahead of the answer. In a
+// task it becomes the status message. Outside of a request Progress does nothing.
 func Progress[N Number](ctx context.Context, done, total N, message string) {
-	if r := RequestFrom(ctx); r != nil && r.call != nil && !r.call.token.IsZero() {
-		r.call.progress(float64(done), float64(total), message)
+	r := RequestFrom(ctx)
+	if r == nil || r.call == nil {
+		return
+	}
+	c := r.call
+	if c.task != nil {
+		if c.task.progress(float64(done), float64(total), message) {
+			return
+		}
+		c = c.task.first
+	}
+	if !c.token.IsZero() {
+		c.progress(float64(done), float64(total), message)
 	}
 }
 
@@ -231,8 +243,11 @@ func (c *call) readProgressToken(meta protocol.Meta) error {
 }
 
 // tell sends a notification that belongs to the call, on the stream that will
-// carry its answer.
+// carry its answer. Once the call has become a task there is no such stream.
 func (c *call) tell(ctx context.Context, method string, params any) error {
+	if c.task != nil && c.task.hasBegun() {
+		return nil
+	}
 	_, err := c.peer.server.handle(ctx, &Request{
 		Method: method, Params: params, Client: c.Client, Session: c.Session, Origin: c.Origin,
 		Outgoing: true, Notification: true, call: c, peer: c.peer,

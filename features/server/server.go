@@ -66,6 +66,9 @@ type Options struct {
 	// lists are not cached.
 	ListTTL time.Duration
 
+	// Tasks let calls of tools become tasks. Nil: there are none.
+	Tasks *TaskOptions
+
 	// Asking bounds the calls of features that ask their client.
 	Asking AskingOptions
 
@@ -95,6 +98,7 @@ type Server struct {
 	handle  Handler // the middleware, and behind it innermost
 	nowhere transport.Origin
 	rounds  rounds
+	tasks   tasks
 
 	methods    atomic.Pointer[map[string]*method] // copied when it changes
 	tools      catalog[*tool]
@@ -136,6 +140,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	}
 	s := &Server{info: info, rawInfo: raw, options: o, live: make(map[*peer]struct{})}
 	s.rounds.init(info.Name, o.Asking)
+	s.tasks.init(s, o.Tasks)
 	methods := table()
 	s.methods.Store(&methods)
 	s.handle = s.wrap(o.Middleware)
@@ -157,6 +162,7 @@ func (s *Server) offers(modern bool) *protocol.ServerCapabilities {
 	if s.resources.used() || s.templates.used() || s.options.OnSubscribe != nil {
 		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: s.options.OnSubscribe != nil}
 	}
+	s.tasks.offer(&c, modern)
 	if s.completion.Load() {
 		c.Completions = &protocol.Capability{}
 	}
@@ -248,7 +254,8 @@ const defaultStopGrace = 100 * time.Millisecond
 // deadline of ctx, or after Options.Conn.DrainGrace if ctx has none, are
 // cancelled. If ctx ends for another reason, all of them are cancelled at once. A
 // handler that waits for an answer of its client is told at once that none will
-// come; one that does not return is named in a *conn.StuckError. Otherwise Close
+// come. Tasks are cancelled when the last session is over, and fail. A handler that
+// does not return is named in a *conn.StuckError. Otherwise Close
 // returns what conn.Conn.Close returned for the first session that did not end in
 // good order.
 func (s *Server) Close(ctx context.Context) error {
@@ -267,7 +274,12 @@ func (s *Server) Close(ctx context.Context) error {
 	s.rounds.stop()
 	closing.Wait()
 	s.gone.Wait()
-	if err := s.rounds.wait(ctx, cmp.Or(s.options.Conn.StopGrace, defaultStopGrace)); err != nil {
+	s.tasks.stop()
+	grace := cmp.Or(s.options.Conn.StopGrace, defaultStopGrace)
+	if err := s.rounds.wait(ctx, grace); err != nil {
+		first.CompareAndSwap(nil, &err)
+	}
+	if err := s.tasks.wait(ctx, grace); err != nil {
 		first.CompareAndSwap(nil, &err)
 	}
 	if err := first.Load(); err != nil {

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -20,7 +22,11 @@ type tool struct {
 	input      *schema.Validator
 	output     *schema.Validator // nil: nothing is promised
 	headers    []headerParam
-	run        func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)
+
+	taskSupport protocol.TaskSupport
+	modern      *protocol.Tool // the definition in 2026-07-28, which tells nothing of tasks
+
+	run func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)
 }
 
 func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t.definition} }
@@ -82,6 +88,16 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(t.InputSchema), headers: mustHeaders(t.InputSchema)}
 	if len(t.OutputSchema) > 0 {
 		added.output = mustCompile(t.OutputSchema)
+	}
+	added.modern, added.taskSupport = &t, protocol.TaskForbidden
+	if t.Execution != nil {
+		added.taskSupport = cmp.Or(t.Execution.TaskSupport, protocol.TaskForbidden)
+		modern := t
+		modern.Execution = nil
+		added.modern = &modern
+	}
+	if !slices.Contains([]protocol.TaskSupport{protocol.TaskForbidden, protocol.TaskOptional, protocol.TaskRequired}, added.taskSupport) {
+		panic(fmt.Sprintf("unknown task support %q", added.taskSupport))
 	}
 	added.run = func(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 		in, err := read(params)
@@ -252,7 +268,9 @@ func (c *call) listTools(ctx context.Context, params *protocol.ListToolsParams) 
 	}
 	result := &protocol.ListToolsResult{Tools: make([]*protocol.Tool, len(page)), NextCursor: next}
 	for i := range page {
-		result.Tools[i] = page[i].definition
+		if result.Tools[i] = page[i].definition; !c.offered.Has("tasks") {
+			result.Tools[i] = page[i].modern
+		}
 	}
 	c.cacheable(&result.CacheableResult)
 	return result, nil
@@ -290,7 +308,24 @@ func (c *call) callTool(ctx context.Context, params *protocol.CallToolParams) (*
 	if err := t.input.Validate(ctx, params.Arguments); err != nil {
 		return c.toolFailure(&argumentError{err})
 	}
-	result, err := c.runTool(ctx, t, params)
+	mayBeTask, err := c.mayBeTask(t, params)
+	if err != nil {
+		return nil, err
+	}
+	var result *protocol.CallToolResult
+	if mayBeTask {
+		result, err = c.runAsTask(ctx, t, params)
+	} else {
+		result, err = c.runTool(ctx, t, params)
+	}
+	if err == nil && result != nil && result.Task != nil {
+		return result, nil
+	}
+	return c.answer(ctx, t, result, err)
+}
+
+// answer is the answer to a call whose handler has returned.
+func (c *call) answer(ctx context.Context, t *tool, result *protocol.CallToolResult, err error) (*protocol.CallToolResult, error) {
 	if err != nil {
 		return c.toolFailure(err)
 	}

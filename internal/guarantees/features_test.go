@@ -163,7 +163,7 @@ func TestServerOffersWhatThePageSays(t *testing.T) {
 	constants := methodConstants(t)
 	named := append(namedMethods(t, constants, "features/server"), namedMethods(t, constants, "features/internal/dialect")...)
 	s := server.New(protocol.Implementation{Name: "everything", Version: "1.0"}, server.Options{
-		OnSubscribe: func(context.Context, string) error { return nil },
+		OnSubscribe: func(context.Context, string) error { return nil }, Tasks: &server.TaskOptions{Legacy: true},
 	})
 	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) { return "", nil })
 	server.AddResource(s, protocol.Resource{URI: "a://b", Name: "r"}, func(context.Context) (string, error) { return "", nil })

@@ -1,0 +1,566 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// A task is a call that is a task, or may become one: its handler runs once, on a
+// goroutine of its own, which outlives the request. It is an asker.
+type task struct {
+	tasks  *tasks
+	tool   *tool
+	client any    // whom MaxRunningPerClient counts it for
+	owner  string // who may see it
+	first  *call  // the request that began it
+	ttl    time.Duration
+	call   *call // what the handler sees
+
+	ctx    context.Context // of the handler
+	cancel context.CancelCauseFunc
+
+	making sync.Mutex    // held while the call becomes a task
+	made   bool          // it has. Guarded by making
+	over   bool          // it has not, and never will. Guarded by making
+	begun  chan struct{} // closed when it has become a task
+	done   chan struct{} // closed when the handler has returned and it is none
+
+	result *protocol.CallToolResult
+	err    error
+	panics any // what the handler panicked with
+
+	queue   chan struct{} // of one: a question is being asked
+	number  atomic.Int64  // of questions without a key of their own
+	inRound asker         // asks while it is a call; nil for a handler that Waits
+	before  askedBefore   // guarded by queue once it is a task
+	early   protocol.InputResponses
+	used    map[string]bool // keys that questions had. Guarded by queue
+	asks    int             // how often it has asked. Guarded by queue
+
+	saving sync.Mutex // held while it is being saved, so that the store gets its states in order
+
+	mu      sync.Mutex
+	state   TaskRecord
+	asked   *exchange         // what the client is to answer
+	names   map[string]string // the handler's key of each key in asked
+	unsaved bool              // the store does not have its outcome
+	changed chan struct{}     // closed at the next change
+	timer   *time.Timer       // ends it with its TTL
+}
+
+// A taskContext is the context of a handler that may be a task: it has the values
+// of the first request, and ends with the task.
+type taskContext struct {
+	context.Context
+	first context.Context
+	task  *task
+}
+
+func (c taskContext) Value(key any) any {
+	if key == (requestKey{}) {
+		return &c.task.call.Request
+	}
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.first.Value(key)
+}
+
+func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) *task {
+	t := &task{
+		tasks: ts, tool: tl, client: c.clientKey(), owner: c.Origin.Identity, first: c,
+		begun: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
+		ttl:   ts.options.TTL,
+		queue: make(chan struct{}, 1), used: make(map[string]bool), early: params.InputResponses,
+	}
+	if asked := params.Task; !c.modern && asked != nil && asked.TTL != nil && *asked.TTL > 0 {
+		t.ttl = time.Duration(min(*asked.TTL, t.ttl.Milliseconds())) * time.Millisecond
+	}
+	own, cancel := context.WithCancelCause(context.Background())
+	t.cancel = cancel
+	t.ctx = taskContext{own, context.WithoutCancel(ctx), t}
+	t.call = &call{
+		Context: t.ctx, Request: c.Request, in: c.in, method: c.method, offered: c.offered, modern: c.modern, level: c.level, task: t,
+		asked: &asked{id: c.CallID()},
+	}
+	t.call.Request.call = t.call
+	if c.asked != nil {
+		t.inRound, t.call.asked.state = c.asked.asker, c.asked.state
+	}
+	if tl.asks != nil {
+		t.call.asked.asker = t
+	}
+	return t
+}
+
+// now is the time as tasks tell it.
+func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// make makes a task of the call: it is saved first. It does nothing if it has been
+// made, and fails if it is over.
+func (t *task) make() error {
+	t.making.Lock()
+	defer t.making.Unlock()
+	if t.made || t.over {
+		if t.over {
+			return ErrUnanswered
+		}
+		return nil
+	}
+	o, ttl := &t.tasks.options, t.ttl
+	created, stamp := time.Now(), now()
+	kept, interval := ttl.Milliseconds(), o.PollInterval.Milliseconds()
+	client, _ := t.client.(string)
+	r := TaskRecord{
+		Tool: t.tool.definition.Name, Owner: t.owner, Client: client, Created: created, Expires: created.Add(ttl),
+		Task: protocol.DetailedTask{Task: protocol.Task{
+			TaskID: rand.Text(), Status: protocol.TaskWorking, CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,
+		}},
+	}
+	if err := t.tasks.save(&r); err != nil {
+		return refuse(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
+	}
+	if again, ok := t.inRound.(*rerun); ok { // what was answered in rounds stays answered
+		again.mu.Lock()
+		t.before.digests = maps.Clone(again.before.digests)
+		t.before.give(again.before.answers)
+		t.number.Store(int64(again.number))
+		again.mu.Unlock()
+	}
+	t.mu.Lock()
+	t.state = r
+	t.timer = time.AfterFunc(ttl, t.expire)
+	t.mu.Unlock()
+	t.tasks.mu.Lock()
+	t.tasks.live[r.Task.TaskID] = t
+	t.tasks.mu.Unlock()
+	t.made = true
+	close(t.begun)
+	return nil
+}
+
+// giveUp ends the handler of a call whose client is gone. It reports false if the
+// call has become a task meanwhile.
+func (t *task) giveUp(why error) bool {
+	t.making.Lock()
+	defer t.making.Unlock()
+	if t.made {
+		return false
+	}
+	t.over = true
+	t.cancel(why)
+	return true
+}
+
+// created is the answer to a call that has become a task.
+func (t *task) created() *protocol.CallToolResult {
+	r := t.record()
+	created := r.Task.Task
+	created.Status, created.StatusMessage = protocol.TaskWorking, "" // as it was when it became one
+	created.LastUpdatedAt = created.CreatedAt
+	return &protocol.CallToolResult{Task: &created}
+}
+
+// outcome is what the handler of a call has returned that became no task.
+func (t *task) outcome() (any, error) {
+	if t.panics != nil {
+		panic(t.panics)
+	}
+	return t.result, t.err
+}
+
+// run runs the handler, and again while it returns InputRequired.
+func (t *task) run(params *protocol.CallToolParams) {
+	defer t.tasks.leave(t)
+	defer t.cancel(nil)
+	for {
+		t.runOnce(params)
+		var required *InputRequired
+		if t.panics != nil || !errors.As(t.err, &required) || t.settleAsCall() {
+			break
+		}
+		if err := t.requireInTask(required); err != nil {
+			t.result, t.err = nil, err
+			break
+		}
+	}
+	if t.settleAsCall() {
+		close(t.done)
+		return
+	}
+	t.end(t.finished(), nil)
+}
+
+// settleAsCall reports whether the call became no task. Then it never will.
+func (t *task) settleAsCall() bool {
+	t.making.Lock()
+	defer t.making.Unlock()
+	t.over = !t.made
+	return t.over
+}
+
+func (t *task) runOnce(params *protocol.CallToolParams) {
+	t.result, t.err = nil, errors.New("server: the handler has ended its goroutine")
+	defer func() {
+		if t.panics = recover(); t.panics != nil {
+			t.reportPanic()
+		}
+	}()
+	t.result, t.err = t.tool.run(t.ctx, params)
+}
+
+// reportPanic tells the hooks of a panic that no request is there to report.
+func (t *task) reportPanic() {
+	hook := t.tasks.server.options.Conn.Hooks.Panic
+	if hook != nil && t.hasBegun() {
+		hook(telemetry.Panic{Where: "task of " + t.tool.definition.Name, Value: t.panics, Stack: debug.Stack()})
+	}
+}
+
+// requireInTask asks what a handler requires by itself, and lets it find the
+// answers.
+func (t *task) requireInTask(required *InputRequired) error {
+	var err error
+	if t.call.asked.state, err = required.state(); err != nil {
+		return err
+	}
+	if len(required.Requests) == 0 {
+		return errors.New("server: a handler of a task that requires input has to ask for some")
+	}
+	t.before = askedBefore{} // a key is another question's in the next round
+	t.call.Answers, err = t.askInTask(t.ctx, required.Requests)
+	return err
+}
+
+// finished is how the handler has ended its task.
+func (t *task) finished() *protocol.DetailedTask {
+	if t.panics != nil {
+		return failedTask(refuse(jsonrpc.CodeInternalError, "internal error"))
+	}
+	result, err := t.call.answer(t.ctx, t.tool, t.result, t.err)
+	var raw json.RawMessage
+	if err == nil {
+		raw, err = encode(t.call, copyResult(result))
+	}
+	if err != nil {
+		var fault *jsonrpc.Error
+		if err = t.call.fault(err); !errors.As(err, &fault) {
+			fault = refuse(jsonrpc.CodeInternalError, "%v", err)
+		}
+		return failedTask(fault)
+	}
+	return &protocol.DetailedTask{Task: protocol.Task{Status: protocol.TaskCompleted}, FinalResult: raw}
+}
+
+func copyResult(r *protocol.CallToolResult) *protocol.CallToolResult {
+	copied := *r
+	return &copied
+}
+
+func failedTask(fault *jsonrpc.Error) *protocol.DetailedTask {
+	return &protocol.DetailedTask{
+		Task:  protocol.Task{Status: protocol.TaskFailed, StatusMessage: shorten(fault.Message, longestName)},
+		Error: &protocol.TaskError{Code: fault.Code, Message: fault.Message, Data: fault.Data},
+	}
+}
+
+// end ends the task, once: whatever comes later changes nothing. Why is what ends
+// the handler, if it still runs.
+func (t *task) end(outcome *protocol.DetailedTask, why error) {
+	t.mu.Lock()
+	if t.state.Task.Status.Ended() {
+		t.mu.Unlock()
+		return
+	}
+	t.setOutcome(outcome)
+	t.mu.Unlock()
+	t.cancel(why)
+	t.save()
+	t.tell()
+}
+
+// setOutcome is called with the mutex held.
+func (t *task) setOutcome(outcome *protocol.DetailedTask) {
+	kept := &t.state.Task
+	kept.Status, kept.StatusMessage, kept.LastUpdatedAt = outcome.Status, outcome.StatusMessage, now()
+	kept.InputRequests, kept.FinalResult, kept.Error = nil, outcome.FinalResult, outcome.Error
+	t.asked, t.unsaved = nil, true
+	t.wake()
+}
+
+// expire ends the task with its TTL, and forgets it.
+func (t *task) expire() {
+	t.end(failedTask(refuse(jsonrpc.CodeInternalError, "%v", ErrTaskExpired)), ErrTaskExpired)
+	t.forget()
+	ctx, cancel := storing()
+	defer cancel()
+	_ = t.tasks.options.Store.Delete(ctx, t.state.Task.TaskID) // it expires there as well
+}
+
+// forget leaves the task to the store.
+func (t *task) forget() {
+	t.tasks.mu.Lock()
+	delete(t.tasks.live, t.state.Task.TaskID)
+	t.tasks.mu.Unlock()
+}
+
+// record is the task as it stands.
+func (t *task) record() *TaskRecord {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.state
+	r.Task.InputRequests = maps.Clone(r.Task.InputRequests)
+	return &r
+}
+
+// save saves the task as it stands. When the store has its outcome, the task is
+// left to it. A result that is too large for the store fails the task.
+func (t *task) save() {
+	t.saving.Lock()
+	defer t.saving.Unlock()
+	r := t.record()
+	err := t.tasks.save(r)
+	if err != nil && r.Task.Status == protocol.TaskCompleted && errors.Is(err, ErrTaskStoreFull) {
+		t.mu.Lock()
+		t.setOutcome(failedTask(refuse(jsonrpc.CodeInternalError, "the result of the task cannot be kept: %v", err)))
+		t.mu.Unlock()
+		r = t.record()
+		err = t.tasks.save(r)
+	}
+	if err == nil && r.Task.Status.Ended() {
+		t.mu.Lock()
+		t.unsaved = false
+		t.timer.Stop()
+		t.mu.Unlock()
+		t.forget()
+	}
+}
+
+// saveAgain saves an outcome that could not be saved before.
+func (t *task) saveAgain() {
+	t.mu.Lock()
+	unsaved := t.unsaved
+	t.mu.Unlock()
+	if unsaved {
+		t.save()
+	}
+}
+
+// tell tells those who listen that the task has changed.
+func (t *task) tell() { t.tasks.server.listeners.changed(change{task: t.state.Task.TaskID}) }
+
+// wake wakes those who wait for a change. The mutex is held.
+func (t *task) wake() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// hasBegun reports whether the call has become a task.
+func (t *task) hasBegun() bool {
+	select {
+	case <-t.begun:
+		return true
+	default:
+		return false
+	}
+}
+
+// progress makes a report the status message, and reports whether it has: while the
+// call is no task it is progress of the call.
+func (t *task) progress(done, total float64, message string) bool {
+	if !t.hasBegun() {
+		return false
+	}
+	text := fmt.Sprint(done)
+	if total > 0 {
+		text = fmt.Sprintf("%v of %v", done, total)
+	}
+	if message != "" {
+		text = fmt.Sprintf("%s (%s)", shorten(message, longestMessage), text)
+	}
+	t.mu.Lock()
+	if !t.state.Task.Status.Ended() {
+		t.state.Task.StatusMessage, t.state.Task.LastUpdatedAt = text, now()
+		t.wake()
+	}
+	t.mu.Unlock()
+	t.tell()
+	return true
+}
+
+func (t *task) nextKey() string { return fmt.Sprint(t.number.Add(1)) }
+
+// ask implements asker. It runs on goroutines of the handler's.
+func (t *task) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
+	if answers, err, done := t.askInRound(ctx, asked); done {
+		return answers, err
+	}
+	return t.askInTask(ctx, asked)
+}
+
+// askInRound asks while the call is no task. A handler that Waits becomes one.
+func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ protocol.InputResponses, _ error, done bool) {
+	if t.inRound == nil {
+		if err := t.make(); err != nil {
+			return nil, err, true
+		}
+		return nil, nil, false
+	}
+	t.making.Lock()
+	defer t.making.Unlock()
+	if t.made {
+		return nil, nil, false
+	}
+	answers, err := t.inRound.ask(ctx, asked)
+	t.over = t.over || err != nil // the round ends, and the call with it
+	return answers, err, true
+}
+
+// askInTask asks by way of the task, and waits for the answers.
+func (t *task) askInTask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
+	select {
+	case t.queue <- struct{}{}:
+		defer func() { <-t.queue }()
+	case <-ctx.Done():
+		return nil, unansweredBy(ctx)
+	}
+	if err := canBeAsked(t.call.Client, asked); err != nil {
+		return nil, err
+	}
+	open, err := t.before.take(asked)
+	if err != nil {
+		return nil, err
+	}
+	for key, q := range open {
+		if answer, ok := t.early[key]; ok {
+			if err := checkAnswer(ctx, key, q, answer); err != nil {
+				return nil, err
+			}
+			t.before.give(protocol.InputResponses{key: answer})
+			delete(open, key)
+		}
+	}
+	t.early = nil // they were for the first question
+	if len(open) > 0 {
+		answers, err := t.exchange(ctx, open)
+		if err != nil {
+			return nil, err
+		}
+		t.before.give(answers)
+	}
+	return t.before.to(asked), nil
+}
+
+// exchange shows questions to the client, under keys that no question of the task
+// has had, and waits for all answers.
+func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	if t.asks++; t.asks > t.tasks.server.rounds.options.MaxRounds {
+		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, t.asks-1)
+	}
+	asked := &exchange{make(protocol.InputRequests, len(open)), make(protocol.InputResponses), make(chan protocol.InputResponses, 1)}
+	names := make(map[string]string, len(open))
+	for name, q := range open {
+		key := name
+		for n := 2; t.used[key]; n++ {
+			key = fmt.Sprintf("%s-%d", name, n)
+		}
+		t.used[key] = true
+		asked.open[key], names[key] = q, name
+	}
+	t.mu.Lock()
+	if t.state.Task.Status.Ended() {
+		t.mu.Unlock()
+		return nil, unansweredBy(t.ctx)
+	}
+	t.asked, t.names = asked, names
+	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskInputRequired, maps.Clone(asked.open), now()
+	t.wake()
+	t.mu.Unlock()
+	t.save()
+	t.tell()
+	select {
+	case answers := <-asked.answers:
+		return answers, nil
+	case <-ctx.Done():
+	case <-t.ctx.Done():
+		ctx = t.ctx
+	}
+	t.mu.Lock()
+	if t.asked == asked {
+		t.goOn()
+	}
+	t.mu.Unlock()
+	t.save()
+	t.tell()
+	return nil, unansweredBy(ctx)
+}
+
+// goOn notes that nothing is asked any more. The mutex is held.
+func (t *task) goOn() {
+	t.asked = nil
+	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskWorking, nil, now()
+	t.wake()
+}
+
+// update takes answers to questions that are open, and ignores others. If one of
+// them does not fit its question, none is taken.
+func (t *task) update(ctx context.Context, answers protocol.InputResponses) error {
+	t.mu.Lock()
+	if t.asked == nil {
+		t.mu.Unlock()
+		return nil
+	}
+	for key, answer := range answers {
+		if q, open := t.asked.open[key]; open {
+			if err := checkAnswer(ctx, key, q, answer); err != nil {
+				t.mu.Unlock()
+				return refuse(jsonrpc.CodeInvalidParams, "%v", err)
+			}
+		}
+	}
+	taken := false
+	for key, answer := range answers {
+		if _, open := t.asked.open[key]; open {
+			taken = true
+			delete(t.asked.open, key)
+			t.asked.got[t.names[key]] = answer
+		}
+	}
+	switch {
+	case !taken:
+		t.mu.Unlock()
+		return nil
+	case len(t.asked.open) == 0:
+		t.asked.answers <- t.asked.got
+		t.goOn()
+	default:
+		t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = maps.Clone(t.asked.open), now()
+		t.wake()
+	}
+	t.mu.Unlock()
+	t.save()
+	t.tell()
+	return nil
+}
+
+// unansweredBy says why a question has no answer: what has ended ctx.
+func unansweredBy(ctx context.Context) error {
+	why := cmp.Or(context.Cause(ctx), ErrTaskExpired)
+	if errors.Is(why, ErrUnanswered) {
+		return why
+	}
+	return fmt.Errorf("%w: %w", ErrUnanswered, why)
+}

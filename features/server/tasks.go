@@ -1,0 +1,407 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// TaskOptions let calls of tools become tasks: a call that its client need not wait
+// for, and that outlives the connection it came in on (the tasks extension of
+// 2026-07-28, ADR-0032). The zero value of each field means its default.
+//
+// A tool takes part if its Execution.TaskSupport is protocol.TaskOptional or
+// protocol.TaskRequired. Its handler is an ordinary one. It runs once, in this
+// process. Its context ends when the client cancels the task, when the TTL is over,
+// and when the server is closed; the client's leaving does not end it. Progress of
+// the handler becomes the status message of the task, and its questions are asked by
+// way of the task. Clients that did not declare the extension are served as usual,
+// but for TaskRequired: in 2026-07-28 they are told what they lack.
+//
+// Who began a task, by the Identity of their Origin, may see it, and nobody else.
+// Where nobody is authenticated, the id of a task is the secret that opens it.
+type TaskOptions struct {
+	// After is how long a call is served as any other before it becomes a task. A
+	// call that is over sooner is answered at once. 0: it becomes a task before its
+	// handler begins. A call of a tool that Reruns stays a call for one second at
+	// least, so that it can ask in rounds first. One of a tool that Waits becomes a
+	// task with its first question.
+	After time.Duration
+
+	TTL                 time.Duration // of a task, from its creation; what still runs then is cancelled. 24 hours
+	PollInterval        time.Duration // after which clients are to look again; 1 second
+	MaxRunning          int           // handlers that run at once; 1,024
+	MaxRunningPerClient int           // of them, those of one client; 100
+
+	// Store keeps the tasks. Default: a new MemoryTaskStore.
+	Store TaskStore
+
+	// Legacy serves the experimental tasks of 2025-11-25 as well. There the client
+	// decides which call becomes a task.
+	Legacy bool
+}
+
+var (
+	// ErrTaskCancelled is why the context of a handler ends when the client has
+	// cancelled its task.
+	ErrTaskCancelled = errors.New("server: the client has cancelled the task")
+
+	// ErrTaskExpired is why the context of a handler ends when the TTL of its task
+	// is over.
+	ErrTaskExpired = errors.New("server: the time of the task is over")
+)
+
+// asksFirst is how long a call of a tool that Reruns stays a call.
+const asksFirst = time.Second
+
+// tasks are the tasks of a server.
+type tasks struct {
+	options TaskOptions
+	on      bool
+	server  *Server
+	ctx     context.Context // ends when the server has been closed
+	end     context.CancelCauseFunc
+	running sync.WaitGroup // of handlers
+
+	mu        sync.Mutex
+	handlers  map[*task]struct{} // those that run
+	perClient map[any]int        // of them
+	live      map[string]*task   // what has not ended, or is not saved
+}
+
+func (ts *tasks) init(s *Server, o *TaskOptions) {
+	ts.server = s
+	ts.ctx, ts.end = context.WithCancelCause(context.Background())
+	if o == nil {
+		return
+	}
+	ts.on, ts.options = true, *o
+	ts.options.After = max(o.After, 0)
+	ts.options.TTL = cmp.Or(max(o.TTL, 0), 24*time.Hour)
+	ts.options.PollInterval = cmp.Or(max(o.PollInterval, 0), time.Second)
+	ts.options.MaxRunning = cmp.Or(max(o.MaxRunning, 0), 1024)
+	ts.options.MaxRunningPerClient = cmp.Or(max(o.MaxRunningPerClient, 0), 100)
+	if o.Store == nil {
+		ts.options.Store = new(MemoryTaskStore)
+	}
+	ts.handlers, ts.perClient, ts.live = make(map[*task]struct{}), make(map[any]int), make(map[string]*task)
+}
+
+// offer adds what a server with tasks says of itself.
+func (ts *tasks) offer(c *protocol.ServerCapabilities, modern bool) {
+	switch {
+	case !ts.on:
+	case modern:
+		c.Extensions = withExtension(c.Extensions, protocol.ExtensionTasks, json.RawMessage("{}"))
+	case ts.options.Legacy:
+		c.Tasks = &protocol.TasksCapability{
+			Cancel:   &protocol.Capability{},
+			Requests: map[string]map[string]protocol.Capability{"tools": {"call": {}}},
+		}
+	}
+}
+
+// withExtension adds an extension to a map that may be shared. What is there wins.
+func withExtension(all map[string]json.RawMessage, name string, settings json.RawMessage) map[string]json.RawMessage {
+	with := map[string]json.RawMessage{name: settings}
+	for key, value := range all {
+		with[key] = value
+	}
+	return with
+}
+
+// mayBeTask reports whether a call becomes a task, or may. It fails if the client
+// has to be able to take a task, and is not.
+func (c *call) mayBeTask(t *tool, params *protocol.CallToolParams) (bool, error) {
+	ts := &c.peer.server.tasks
+	support := t.taskSupport
+	switch {
+	case !ts.on || c.Client.ProtocolVersion < protocol.Version20251125:
+		return false, nil
+	case c.modern && support == protocol.TaskForbidden:
+		return false, nil
+	case c.modern:
+		declared := c.Client.Capabilities.Has("extensions." + protocol.ExtensionTasks)
+		if !declared && support == protocol.TaskRequired {
+			return false, c.needsTasks()
+		}
+		return declared, nil
+	case !ts.options.Legacy:
+		return false, nil
+	case params.Task != nil && support == protocol.TaskForbidden:
+		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q cannot be called as a task", shorten(params.Name, longestName))
+	case params.Task == nil && support == protocol.TaskRequired && c.Client.Capabilities.Tasks != nil:
+		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q has to be called as a task", shorten(params.Name, longestName))
+	default:
+		return params.Task != nil, nil
+	}
+}
+
+// needsTasks refuses a modern client that did not declare the extension.
+func (c *call) needsTasks() error {
+	name := "extensions." + protocol.ExtensionTasks
+	return c.fault(&UnsupportedError{Capability: name, required: declaring(name)})
+}
+
+// runAsTask serves a call that may become a task.
+func (c *call) runAsTask(ctx context.Context, t *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	ts := &c.peer.server.tasks
+	waits := t.asks != nil && t.asks.how == Waits
+	serve := func(ctx context.Context) (any, error) { return ts.serve(ctx, c, t, params) }
+	switch {
+	case c.modern && waits && params.RequestState != nil: // it began as a call that waits, and goes on as one
+		return c.runTool(ctx, t, params)
+	case c.modern && !waits:
+		return c.askingTool(ctx, t, params, serve)
+	}
+	if t.asks != nil {
+		if err := t.asks.can(c.Client); err != nil {
+			return nil, err
+		}
+	}
+	result, err := serve(ctx)
+	typed, _ := result.(*protocol.CallToolResult)
+	return typed, err
+}
+
+// serve runs the handler. It returns what the handler has returned, or the task
+// that the call has become.
+func (ts *tasks) serve(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) (any, error) {
+	t := ts.newTask(ctx, c, tl, params)
+	if err := ts.enter(t); err != nil {
+		return nil, err
+	}
+	after := ts.options.After
+	switch {
+	case !c.modern:
+		after = 0
+	case tl.asks != nil && tl.asks.how == Reruns:
+		after = max(after, asksFirst)
+	}
+	if after == 0 {
+		if err := t.make(); err != nil {
+			t.over = true
+			ts.leave(t)
+			return nil, err
+		}
+		go t.run(params)
+		return t.created(), nil
+	}
+	go t.run(params)
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	for late := timer.C; ; {
+		select {
+		case <-late:
+			late = nil
+			_ = t.make() // without room for a task it stays a call
+		case <-t.begun:
+			return t.created(), nil
+		case <-t.done:
+			return t.outcome()
+		case <-ctx.Done():
+			if t.giveUp(context.Cause(ctx)) {
+				<-t.done // its outcome is the answer, if that is still wanted
+				return t.outcome()
+			}
+		}
+	}
+}
+
+// storing returns a context for what is saved whether or not anybody waits for it.
+func storing() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 10*time.Second)
+}
+
+func (ts *tasks) save(r *TaskRecord) error {
+	ctx, cancel := storing()
+	defer cancel()
+	return ts.options.Store.Save(ctx, r)
+}
+
+// enter takes a place for a handler.
+func (ts *tasks) enter(t *task) error {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	switch {
+	case ts.ctx.Err() != nil:
+		return refuse(jsonrpc.CodeInternalError, "shutting down")
+	case len(ts.handlers) >= ts.options.MaxRunning, ts.perClient[t.client] >= ts.options.MaxRunningPerClient:
+		return refuse(jsonrpc.CodeInternalError, "overloaded: %d tasks are running", len(ts.handlers))
+	}
+	ts.handlers[t] = struct{}{}
+	ts.perClient[t.client]++
+	ts.running.Add(1)
+	return nil
+}
+
+// leave gives the place of a handler back.
+func (ts *tasks) leave(t *task) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	delete(ts.handlers, t)
+	if ts.perClient[t.client]--; ts.perClient[t.client] == 0 {
+		delete(ts.perClient, t.client)
+	}
+	ts.running.Done()
+}
+
+// stop ends all handlers, and lets none begin. Their tasks fail.
+func (ts *tasks) stop() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	why := fmt.Errorf("%w: %w", ErrUnanswered, ErrClosed)
+	ts.end(why)
+	for t := range ts.handlers {
+		t.cancel(why)
+	}
+}
+
+// wait waits for the handlers until ctx ends, or for the grace if ctx has no
+// deadline. It names those that are still running.
+func (ts *tasks) wait(ctx context.Context, grace time.Duration) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, grace)
+		defer cancel()
+	}
+	over := make(chan struct{})
+	go func() { // it ends with the last handler, however long that takes
+		ts.running.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	var names []string
+	for t := range ts.handlers {
+		names = append(names, "task of "+shorten(t.tool.definition.Name, longestName))
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return &conn.StuckError{Tasks: names}
+}
+
+// find returns a task as it stands, if the client of a call may see it, and the
+// running task if it runs here.
+func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *task, error) {
+	unknown := refuse(jsonrpc.CodeInvalidParams, "unknown task %q", shorten(id, longestName))
+	if !ts.on {
+		return nil, nil, unknown
+	}
+	ts.mu.Lock()
+	t := ts.live[id]
+	ts.mu.Unlock()
+	if t != nil {
+		if t.owner != c.Origin.Identity {
+			return nil, nil, unknown
+		}
+		t.saveAgain()
+		return t.record(), t, nil
+	}
+	r, err := ts.options.Store.Load(ctx, id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, nil, unknown
+	case err != nil:
+		return nil, nil, refuse(jsonrpc.CodeInternalError, "the task cannot be looked up: %v", err)
+	case r.Owner != c.Origin.Identity || !time.Now().Before(r.Expires):
+		return nil, nil, unknown
+	}
+	return r, nil, nil
+}
+
+// offersTasks reports whether the methods of tasks are there.
+func (c *call) offersTasks() bool {
+	ts := &c.peer.server.tasks
+	return ts.on && (c.modern || c.offered.Has("tasks"))
+}
+
+// allowed refuses modern clients that did not declare the extension, whatever they
+// ask for.
+func (c *call) allowed() error {
+	if c.modern && !c.Client.Capabilities.Has("extensions."+protocol.ExtensionTasks) {
+		return c.needsTasks()
+	}
+	return nil
+}
+
+func (c *call) getTask(ctx context.Context, params *protocol.GetTaskParams) (any, error) {
+	if err := c.allowed(); err != nil {
+		return nil, err
+	}
+	r, _, err := c.peer.server.tasks.find(ctx, c, params.TaskID)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.modern:
+		return &protocol.GetTaskResult{DetailedTask: r.Task}, nil
+	default:
+		return &protocol.LegacyTaskResult{LegacyTask: legacyTask(r)}, nil
+	}
+}
+
+func (c *call) updateTask(ctx context.Context, params *protocol.UpdateTaskParams) (any, error) {
+	if err := c.allowed(); err != nil {
+		return nil, err
+	}
+	_, t, err := c.peer.server.tasks.find(ctx, c, params.TaskID)
+	if err == nil && t != nil { // one that has ended asks nothing, and one elsewhere cannot be told
+		err = t.update(ctx, params.InputResponses)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &protocol.EmptyResult{}, nil
+}
+
+func (c *call) cancelTask(ctx context.Context, params *protocol.CancelTaskParams) (any, error) {
+	if err := c.allowed(); err != nil {
+		return nil, err
+	}
+	r, t, err := c.peer.server.tasks.find(ctx, c, params.TaskID)
+	switch {
+	case err != nil:
+		return nil, err
+	case !c.modern && r.Task.Status.Ended():
+		return nil, refuse(jsonrpc.CodeInvalidParams, "the task has ended: it is %s", r.Task.Status)
+	case t != nil:
+		t.end(&protocol.DetailedTask{Task: protocol.Task{Status: protocol.TaskCancelled, StatusMessage: "cancelled by the client"}}, ErrTaskCancelled)
+		r = t.record()
+	}
+	if !c.modern {
+		return &protocol.LegacyTaskResult{LegacyTask: legacyTask(r)}, nil
+	}
+	return &protocol.EmptyResult{}, nil
+}
+
+// legacyTask is a task as 2025-11-25 tells it. There a tool that failed has failed
+// its task.
+func legacyTask(r *TaskRecord) protocol.LegacyTask {
+	t := protocol.LegacyTask{
+		TaskID: r.Task.TaskID, Status: r.Task.Status, StatusMessage: r.Task.StatusMessage,
+		CreatedAt: r.Task.CreatedAt, LastUpdatedAt: r.Task.LastUpdatedAt, TTL: r.Task.TTLMs, PollInterval: r.Task.PollIntervalMs,
+	}
+	var result struct {
+		IsError bool `json:"isError"`
+	}
+	if t.Status == protocol.TaskCompleted && protocol.Unmarshal(r.Task.FinalResult, &result) == nil && result.IsError {
+		t.Status = protocol.TaskFailed
+	}
+	return t
+}

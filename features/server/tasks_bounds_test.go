@@ -1,0 +1,337 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// Guarantees: G-0032.5
+func TestTasksAreBounded(t *testing.T) {
+	store := &server.MemoryTaskStore{MaxTasksPerClient: 5}
+	bubble(t, server.TaskOptions{TTL: time.Hour, MaxRunning: 3, MaxRunningPerClient: 2, Store: store}, func(t *testing.T, s *workshop) {
+		w, other, third := dialAs(t, s.Server, "ada"), dialAs(t, s.Server, "bob"), dialAs(t, s.Server, "eve")
+		overloaded := func(w *wire, tool, why string) {
+			t.Helper()
+			if got := w.ask(withTasks(`1`, "tools/call", `"name":"`+tool+`"`)); !got.Error.is(jsonrpc.CodeInternalError, why) {
+				t.Errorf("got %s, %v", got.Result, got.Error)
+			}
+		}
+		deaf := w.begin("deaf")
+		w.begin("work")
+		overloaded(w, "work", "overloaded") // two of ada's run
+		other.begin("work")
+		overloaded(third, "work", "overloaded") // three run
+		w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+deaf+`"`))
+		overloaded(w, "work", "overloaded") // its handler still runs
+		s.deaf <- struct{}{}
+		s.goOn <- struct{}{}
+		s.goOn <- struct{}{}
+		synctest.Wait()
+		for range 3 {
+			w.begin("fails")
+			synctest.Wait()
+		}
+		overloaded(w, "fails", "5 tasks of this client")
+		other.begin("fails") // another has room
+		pass(time.Hour)
+		w.begin("fails") // and so has ada when hers are over
+	})
+}
+
+// A faulty store fails as often as it is told to.
+type faultyStore struct {
+	server.MemoryTaskStore
+	saves, loads atomic.Int64 // that fail from here on
+}
+
+var errStore = errors.New("the disk is full")
+
+func (f *faultyStore) Save(ctx context.Context, r *server.TaskRecord) error {
+	if f.saves.Add(-1) >= 0 {
+		return errStore
+	}
+	return f.MemoryTaskStore.Save(ctx, r)
+}
+
+func (f *faultyStore) Load(ctx context.Context, id string) (*server.TaskRecord, error) {
+	if f.loads.Add(-1) >= 0 {
+		return nil, errStore
+	}
+	return f.MemoryTaskStore.Load(ctx, id)
+}
+
+// Guarantees: G-0032.6
+func TestAFaultyStoreLosesNoOutcome(t *testing.T) {
+	store := new(faultyStore)
+	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		store.saves.Store(1)
+		if got := w.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeInternalError, "disk is full") {
+			t.Errorf("a task that cannot be saved: got %s, %v", got.Result, got.Error)
+		}
+		id := w.begin("work") // hence the place was given back, and no handler ran
+		store.saves.Store(2)  // its outcome is kept here
+		s.goOn <- struct{}{}
+		synctest.Wait()
+		for range 3 {
+			if got := w.look(id); got.Status != protocol.TaskCompleted {
+				t.Errorf("got %+v", got)
+			}
+		}
+		if r, err := store.MemoryTaskStore.Load(t.Context(), id); err != nil || r.Task.Status != protocol.TaskCompleted {
+			t.Errorf("the store has %+v, %v", r, err)
+		}
+		store.loads.Store(1)
+		if got := w.look(id); !got.Fault.is(jsonrpc.CodeInternalError, "disk is full") {
+			t.Errorf("got %+v", got)
+		}
+		if got := w.look(id); got.Status != protocol.TaskCompleted {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// Guarantees: G-0032.5
+func TestAResultThatIsTooLargeForTheStoreFailsItsTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(server.Options{Tasks: &server.TaskOptions{Store: &server.MemoryTaskStore{MaxBytes: 4096}}})
+		server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(context.Context, struct{}) (string, error) { return strings.Repeat("a", 5000), nil })
+		w := dial(t, s)
+		id := w.begin("work")
+		synctest.Wait()
+		if got := w.look(id); got.Status != protocol.TaskFailed || got.Error == nil || !strings.Contains(got.Error.Message, "cannot be kept") {
+			t.Errorf("got %+v", got)
+		}
+		s.Close(t.Context())
+	})
+}
+
+// A store outlives the server, and another one tells of its tasks.
+//
+// Guarantees: G-0032.2
+func TestAStoreOutlivesTheServer(t *testing.T) {
+	store := new(server.MemoryTaskStore)
+	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		ended, running := w.begin("fails"), w.begin("work")
+		synctest.Wait()
+		w.link.Close(0)
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		<-s.causes
+		next := newWorkshop(server.TaskOptions{Store: store})
+		w = dial(t, next.Server)
+		if got := w.look(ended); got.Status != protocol.TaskCompleted {
+			t.Errorf("got %+v", got)
+		}
+		if got := w.look(running); got.Status != protocol.TaskFailed && got.Status != protocol.TaskCompleted {
+			t.Errorf("got %+v", got)
+		}
+		next.Close(t.Context())
+	})
+}
+
+// Guarantees: G-0032.7
+func TestTasksAskByTheWayOfTheTask(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		update := func(id, answers string) *fault {
+			t.Helper()
+			got := w.ask(withTasks(`3`, "tasks/update", `"taskId":"`+id+`","inputResponses":{`+answers+`}`))
+			if got.Error == nil && (string(got.Result["resultType"]) != `"complete"` || len(got.Result) != 2) {
+				t.Errorf("got %s", got.Result)
+			}
+			return got.Error
+		}
+		open := func(id string) string {
+			t.Helper()
+			synctest.Wait()
+			got := w.look(id)
+			raw, _ := json.Marshal(keysOf(got.InputRequests))
+			return string(got.Status) + string(raw)
+		}
+		id := w.begin("waits")
+		steps := []struct{ answers, refused, want string }{
+			{``, "", `input_required["a","b"]`},
+			{`"unknown":{"action":"accept"}`, "", `input_required["a","b"]`},
+			{`"a":{"action":"accept","content":{"a":7}},"b":{"action":"accept","content":{"b":"y"}}`, `"a"`, `input_required["a","b"]`},
+			{`"a":7`, `"a"`, `input_required["a","b"]`},
+			{`"a":{"action":"accept","content":{"a":"x"}}`, "", `input_required["b"]`},
+			{`"a":{"action":"accept","content":{"a":"z"}},"b":{"action":"accept","content":{"b":"y"}}`, "", `completed[]`},
+			{`"a":{"action":"accept","content":{"a":"z"}}`, "", `completed[]`},
+		}
+		for _, step := range steps {
+			if got := update(id, step.answers); (got != nil) != (step.refused != "") || got != nil && !got.is(jsonrpc.CodeInvalidParams, step.refused) {
+				t.Errorf("%s: got %v", step.answers, got)
+			}
+			if got := open(id); got != step.want {
+				t.Errorf("%s: got %s, want %s", step.answers, got, step.want)
+			}
+		}
+		if got := w.look(id); !strings.Contains(string(got.FinalResult), `"text":"xy"`) || s.runs.Load() != 1 {
+			t.Errorf("got %s after %d runs", got.FinalResult, s.runs.Load())
+		}
+		id = w.begin("explicit") // it uses a key twice: on the wire it is another
+		if got := open(id); got != `input_required["a"]` {
+			t.Errorf("got %s", got)
+		}
+		update(id, `"a":{"action":"accept","content":{"a":"x"}}`)
+		if got := open(id); got != `input_required["a-2"]` {
+			t.Errorf("got %s", got)
+		}
+		update(id, `"a":{"action":"accept","content":{"a":"stale"}}`)
+		update(id, `"a-2":{"action":"accept","content":{"a":"y"}}`)
+		if got := open(id); got != `completed[]` || !strings.Contains(string(w.look(id).FinalResult), "x+y") {
+			t.Errorf("got %s: %s", got, w.look(id).FinalResult)
+		}
+	})
+}
+
+func keysOf(all protocol.InputRequests) []string {
+	keys := []string{}
+	for _, key := range []string{"a", "a-2", "b"} {
+		if all[key] != nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// A handler that Reruns asks in rounds as long as its call is no task.
+//
+// Guarantees: G-0032.7
+func TestRoundsComeBeforeTheTask(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		got := w.ask(withTasks(`1`, "tools/call", `"name":"reruns"`))
+		if string(got.Result["resultType"]) != `"input_required"` || got.Result["taskId"] != nil {
+			t.Fatalf("got %s, %v", got.Result, got.Error)
+		}
+		var state string
+		if err := json.Unmarshal(got.Result["requestState"], &state); err != nil {
+			t.Fatal(err)
+		}
+		w.send(withTasks(`1`, "tools/call", `"name":"reruns"`+again(state, `"a":{"action":"accept","content":{"a":"x"}}`)))
+		var second response
+		w.read(&second) // when it has run for a second
+		var id string
+		if err := json.Unmarshal(second.Result["taskId"], &id); err != nil || second.Result["requestState"] != nil {
+			t.Fatalf("got %s, %v", second.Result, second.Error)
+		}
+		s.goOn <- struct{}{}
+		synctest.Wait()
+		if got := w.look(id); !strings.Contains(string(got.FinalResult), `"text":"xdone"`) || s.runs.Load() != 2 {
+			t.Errorf("got %+v after %d runs", got, s.runs.Load())
+		}
+	})
+}
+
+// Guarantees: G-0032.8
+func TestCallsThatAreOverSoonBecomeNoTask(t *testing.T) {
+	bubble(t, server.TaskOptions{After: time.Minute}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		for tool, want := range map[string]string{"fails": "it broke", "refuses": "no", "panics": "internal error"} {
+			got := w.ask(withTasks(`1`, "tools/call", `"name":"`+tool+`"`))
+			if got.Result["taskId"] != nil || !strings.Contains(string(got.Result["content"]), want) && (got.Error == nil || got.Error.Message != want) {
+				t.Errorf("%s: got %s, %v", tool, got.Result, got.Error)
+			}
+		}
+		w.send(withTasks(`"gone"`, "tools/call", `"name":"work"`))
+		pass(time.Second)
+		w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"gone"}}`)
+		<-s.causes // as any call that is cancelled
+		w.send(withTasks(`1`, "tools/call", `"name":"work"`))
+		pass(time.Minute - time.Millisecond)
+		w.wantNothing()
+		pass(time.Millisecond)
+		w.want(`"resultType":"task"`)
+		w.begin("waits") // at once: a question makes it one
+	})
+}
+
+// Guarantees: G-0032.8
+func TestClientsThatTakeNoTasksAreServedAsUsual(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		for _, request := range []string{
+			modern(`1`, "tools/call", `"name":"fails"`),
+			modern(`1`, "tools/call", `"name":"fails","task":{"ttl":1}`),
+			withTasks(`1`, "tools/call", `"name":"unknown"`),
+		} {
+			if got := w.ask(request); got.Result["taskId"] != nil {
+				t.Errorf("%s: got %s", request, got.Result)
+			}
+		}
+		for _, request := range []string{
+			modern(`1`, "tools/call", `"name":"must"`),
+			modern(`1`, "tasks/get", `"taskId":"a"`),
+			modern(`1`, "tasks/update", `"taskId":"a","inputResponses":{}`),
+			modern(`1`, "tasks/cancel", `"taskId":"a"`),
+			modern(`1`, "subscriptions/listen", `"notifications":{"taskIds":["a"]}`),
+		} {
+			if got := w.wantFault(protocol.CodeMissingCapability, request); !strings.Contains(string(got.Data), `{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`) {
+				t.Errorf("%s: got %s", request, got.Data)
+			}
+		}
+		for _, method := range []string{"tasks/result", "tasks/list"} {
+			w.wantFault(jsonrpc.CodeMethodNotFound, withTasks(`1`, method, `"taskId":"a"`))
+		}
+		if got := w.ask(modern(`1`, "tools/list", ``)); strings.Contains(string(got.Result["tools"]), "taskSupport") {
+			t.Errorf("got %s", got.Result)
+		}
+		legacy := dial(t, s.Server)
+		legacy.initialize(protocol.Version20251125)
+		go func() { s.goOn <- struct{}{} }()
+		if got := legacy.call("must", `{}`); got.Result.Content.Text() != "done" {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// Guarantees: G-0032.9
+func TestListenersAreToldOfTasks(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		w, listener := dial(t, s.Server), dial(t, s.Server)
+		id := w.begin("tells")
+		synctest.Wait()
+		if got := w.look(id); got.StatusMessage != "a quarter (1 of 4)" {
+			t.Errorf("got %+v", got)
+		}
+		w.wantNothing() // neither progress nor log messages
+		listener.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["`+id+`","unknown"]}`))
+		listener.want(`"notifications":{"taskIds":["` + id + `"]}`)
+		s.goOn <- struct{}{}
+		listener.want(`"method":"notifications/tasks"`, subscriptionID(`"l"`), `"taskId":"`+id+`"`, `"status":"completed"`, `"text":"done"`)
+		listener.wantNothing()
+	})
+}
+
+// Guarantees: G-0032.1
+func TestCloseEndsTasks(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		w.begin("work")
+		w.begin("waits")
+		synctest.Wait()
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for range 2 {
+			if cause := <-s.causes; !errors.Is(cause, server.ErrClosed) {
+				t.Errorf("got %v", cause)
+			}
+		}
+	})
+}

@@ -1,0 +1,330 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// withTasks is a modern request of a client that takes tasks and answers forms.
+func withTasks(id, method, params string) string {
+	return strings.Replace(modern(id, method, params), `clientCapabilities":{}`,
+		`clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`, 1)
+}
+
+// begin calls a tool and returns the id of the task that comes of it.
+func (w *wire) begin(tool string) string {
+	w.t.Helper()
+	got := w.ask(withTasks(`1`, "tools/call", `"name":"`+tool+`"`))
+	var id string
+	if err := json.Unmarshal(got.Result["taskId"], &id); err != nil || string(got.Result["resultType"]) != `"task"` || string(got.Result["status"]) != `"working"` {
+		w.t.Fatalf("%s: got %s, %v", tool, got.Result, got.Error)
+	}
+	for _, member := range []string{"task", "result", "error", "inputRequests", "requestState", "ttl", "content"} {
+		if got.Result[member] != nil {
+			w.t.Errorf("%s: got %s", tool, got.Result)
+		}
+	}
+	return id
+}
+
+// look asks for a task.
+func (w *wire) look(id string) (r struct {
+	protocol.GetTaskResult
+	Fault *fault
+}) {
+	w.t.Helper()
+	w.send(withTasks(`2`, "tasks/get", `"taskId":"`+id+`"`))
+	var answer struct {
+		Result json.RawMessage `json:"result"`
+		Error  *fault          `json:"error"`
+	}
+	w.read(&answer)
+	if r.Fault = answer.Error; r.Fault == nil {
+		if err := protocol.Unmarshal(answer.Result, &r.GetTaskResult); err != nil || r.ResultType != protocol.ResultComplete {
+			w.t.Fatalf("%s: %v", answer.Result, err)
+		}
+	}
+	return r
+}
+
+// A workshop is a server with tools that become tasks.
+type workshop struct {
+	*server.Server
+	goOn   chan struct{} // a handler that works goes on
+	runs   atomic.Int64
+	causes chan error // why handlers ended that were cancelled
+	deaf   chan struct{}
+	panics chan telemetry.Panic
+}
+
+func newWorkshop(o server.TaskOptions) *workshop {
+	s := &workshop{goOn: make(chan struct{}), causes: make(chan error, 100), panics: make(chan telemetry.Panic, 1), deaf: make(chan struct{})}
+	s.Server = newServer(server.Options{Tasks: &o, Conn: conn.Options{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { s.panics <- p }}}})
+	add := func(name string, support protocol.TaskSupport, f func(context.Context, struct{}) (string, error), o ...server.FeatureOption) {
+		server.AddTool(s.Server, protocol.Tool{Name: name, Execution: &protocol.ToolExecution{TaskSupport: support}}, f, o...)
+	}
+	add("work", protocol.TaskOptional, s.work)
+	add("must", protocol.TaskRequired, s.work)
+	add("plain", protocol.TaskForbidden, s.work)
+	add("fails", protocol.TaskOptional, func(context.Context, struct{}) (string, error) { return "", errors.New("it broke") })
+	add("refuses", protocol.TaskOptional, func(context.Context, struct{}) (string, error) {
+		return "", &jsonrpc.Error{Code: 7, Message: "no", Data: json.RawMessage(`{"a":1}`)}
+	})
+	add("panics", protocol.TaskOptional, func(context.Context, struct{}) (string, error) { panic("at the disco") })
+	add("deaf", protocol.TaskOptional, func(context.Context, struct{}) (string, error) { <-s.deaf; return "late", nil })
+	add("tells", protocol.TaskOptional, func(ctx context.Context, in struct{}) (string, error) {
+		server.Progress(ctx, 1, 4, "a quarter")
+		server.Logger(ctx).Error("nobody hears this")
+		return s.work(ctx, in)
+	})
+	ask := func(ctx context.Context, _ struct{}) (string, error) {
+		s.runs.Add(1)
+		answers, err := server.Ask(ctx, protocol.InputRequests{"a": named("a")["a"], "b": named("b")["b"]})
+		if err != nil {
+			s.causes <- err
+			return "", err
+		}
+		return textOf(answers, "a") + textOf(answers, "b"), nil
+	}
+	add("waits", protocol.TaskOptional, ask, server.Asks(server.Waits, forms))
+	add("reruns", protocol.TaskOptional, func(ctx context.Context, in struct{}) (string, error) {
+		s.runs.Add(1)
+		answers, err := server.Ask(ctx, named("a"))
+		if err != nil {
+			return "", err
+		}
+		done, err := s.work(ctx, in)
+		return textOf(answers, "a") + done, err
+	}, server.Asks(server.Reruns, forms))
+	add("explicit", protocol.TaskOptional, func(ctx context.Context, _ struct{}) (string, error) {
+		r := server.RequestFrom(ctx)
+		var said []string
+		if _, err := r.State(&said); err != nil {
+			return "", err
+		}
+		if text := textOf(r.Answers, "a"); text != "" {
+			said = append(said, text)
+		}
+		if len(said) < 2 {
+			return "", &server.InputRequired{Requests: named("a"), State: said}
+		}
+		return strings.Join(said, "+"), nil
+	})
+	return s
+}
+
+func (s *workshop) work(ctx context.Context, _ struct{}) (string, error) {
+	select {
+	case <-s.goOn:
+		return "done", nil
+	case <-ctx.Done():
+		s.causes <- context.Cause(ctx)
+		return "", context.Cause(ctx)
+	}
+}
+
+// bubble runs a test with a clock of its own. Its server is closed at the end.
+func bubble(t *testing.T, o server.TaskOptions, f func(*testing.T, *workshop)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorkshop(o)
+		f(t, s)
+		close(s.deaf)
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Guarantees: G-0032.1
+func TestATaskHasOneOutcome(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		for tool, want := range map[string]string{
+			"work":    `completed "done" `,
+			"must":    `completed "done" `,
+			"fails":   `completed error "it broke" `,
+			"refuses": `failed 7 no {"a":1}`,
+			"panics":  `failed -32603 internal error `,
+		} {
+			id := w.begin(tool)
+			if got := w.look(id); tool == "work" && got.Status != protocol.TaskWorking {
+				t.Errorf("%s: got %+v", tool, got)
+			}
+			if tool == "work" || tool == "must" {
+				s.goOn <- struct{}{}
+			}
+			synctest.Wait()
+			for range 2 {
+				got := w.look(id)
+				text := string(got.Status)
+				if got.FinalResult != nil {
+					var result protocol.CallToolResult
+					if err := protocol.Unmarshal(got.FinalResult, &result); err != nil {
+						t.Fatal(err)
+					}
+					if result.IsError {
+						text += " error"
+					}
+					text += fmt.Sprintf(" %q ", result.Content.Text())
+				}
+				if got.Error != nil {
+					text += fmt.Sprintf(" %d %s %s", got.Error.Code, got.Error.Message, got.Error.Data)
+				}
+				if text != want {
+					t.Errorf("%s: got %s, want %s", tool, text, want)
+				}
+				w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+id+`"`)) // changes nothing any more
+			}
+		}
+		if p := <-s.panics; p.Value != "at the disco" || p.Where != "task of panics" {
+			t.Errorf("got %+v", p)
+		}
+	})
+}
+
+// Guarantees: G-0032.1
+func TestACancelledTaskStaysCancelled(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		for _, tool := range []string{"work", "deaf", "waits"} {
+			id := w.begin(tool)
+			synctest.Wait()
+			for range 2 {
+				if got := w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+id+`"`)); string(got.Result["resultType"]) != `"complete"` || len(got.Result) != 2 {
+					t.Errorf("%s: got %s, %v", tool, got.Result, got.Error)
+				}
+			}
+			if tool == "deaf" {
+				s.deaf <- struct{}{} // it ends all the same
+			} else if cause := <-s.causes; !errors.Is(cause, server.ErrTaskCancelled) {
+				t.Errorf("%s: got %v", tool, cause)
+			}
+			synctest.Wait()
+			if got := w.look(id); got.Status != protocol.TaskCancelled || got.FinalResult != nil || got.Error != nil || got.InputRequests != nil {
+				t.Errorf("%s: got %+v", tool, got)
+			}
+		}
+	})
+}
+
+// Guarantees: G-0032.2
+func TestATaskOutlivesTheConnectionItCameInOn(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		first := dial(t, s.Server)
+		id, asking := first.begin("work"), first.begin("waits")
+		first.link.Close(0)
+		synctest.Wait()
+		w := dial(t, s.Server)
+		if got := w.look(id); got.Status != protocol.TaskWorking {
+			t.Errorf("got %+v", got)
+		}
+		if got := w.look(asking); got.Status != protocol.TaskInputRequired || len(got.InputRequests) != 2 {
+			t.Errorf("got %+v", got)
+		}
+		s.goOn <- struct{}{}
+		w.ask(withTasks(`3`, "tasks/update", `"taskId":"`+asking+`","inputResponses":{`+
+			`"a":{"action":"accept","content":{"a":"x"}},"b":{"action":"accept","content":{"b":"y"}}}`))
+		synctest.Wait()
+		for id, want := range map[string]string{id: "done", asking: "xy"} {
+			if got := w.look(id); got.Status != protocol.TaskCompleted || !strings.Contains(string(got.FinalResult), `"text":"`+want+`"`) {
+				t.Errorf("got %+v", got)
+			}
+		}
+	})
+}
+
+// Guarantees: G-0032.3
+func TestNothingIsKeptBeyondItsTTL(t *testing.T) {
+	bubble(t, server.TaskOptions{TTL: time.Hour}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		running, ended, deaf := w.begin("work"), w.begin("fails"), w.begin("deaf")
+		pass(time.Hour - time.Second)
+		for _, id := range []string{running, ended, deaf} {
+			if got := w.look(id); got.Fault != nil || *got.TTLMs != time.Hour.Milliseconds() {
+				t.Errorf("got %+v", got)
+			}
+		}
+		pass(time.Second)
+		synctest.Wait()
+		if cause := <-s.causes; !errors.Is(cause, server.ErrTaskExpired) {
+			t.Errorf("got %v", cause)
+		}
+		for _, id := range []string{running, ended, deaf} {
+			if got := w.look(id); !got.Fault.is(jsonrpc.CodeInvalidParams, "unknown task") {
+				t.Errorf("got %+v", got)
+			}
+		}
+	})
+}
+
+// Guarantees: G-0032.4
+func TestATaskIsSeenByItsOwnerAlone(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		wires := map[string]*wire{}
+		for _, who := range []string{"ada", "bob", ""} {
+			wires[who] = dialAs(t, s.Server, who)
+		}
+		for owner, w := range wires {
+			id := w.begin("work")
+			for other, w := range wires {
+				for method, more := range map[string]string{"tasks/get": "", "tasks/update": `,"inputResponses":{}`, "tasks/cancel": ""} {
+					got := w.ask(withTasks(`3`, method, `"taskId":"`+id+`"`+more))
+					if refused := got.Error.is(jsonrpc.CodeInvalidParams, "unknown task"); refused != (owner != other) {
+						t.Errorf("%s of %q for %q: got %s, %v", method, owner, other, got.Result, got.Error)
+					}
+				}
+				w.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["`+id+`"]}`))
+				if owner == other {
+					w.want(`"notifications":{"taskIds":["` + id + `"]}`)
+				} else {
+					w.want(`"notifications":{}`)
+				}
+				w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"l"}}`)
+				synctest.Wait()
+			}
+		}
+	})
+}
+
+// dialAs is dial for a peer that was authenticated.
+func dialAs(t *testing.T, s *server.Server, identity string) *wire {
+	t.Helper()
+	ours, theirs := inmem.Pipe(inmem.Options{})
+	w := dialOn(t, s, ours, &identified{Link: theirs, origin: &transport.Origin{Identity: identity, RemoteAddr: "192.0.2.1:7"}})
+	ours.Grant(transport.Main, cap(w.frames))
+	return w
+}
+
+// An identified link knows who sends its frames.
+type identified struct {
+	transport.Link
+	origin *transport.Origin
+}
+
+func (l *identified) Bind(r transport.Receiver) { l.Link.Bind(&identifying{r, l.origin}) }
+
+type identifying struct {
+	transport.Receiver
+	origin *transport.Origin
+}
+
+func (r *identifying) Receive(in transport.Inbound) {
+	in.Origin = r.origin
+	r.Receiver.Receive(in)
+}
