@@ -48,6 +48,7 @@ func New(o Options) *server.Server {
 	}
 	if o.Fixtures {
 		options.OnSubscribe = func(context.Context, string) error { return nil }
+		options.Tasks = new(server.TaskOptions)
 	}
 	s := server.New(protocol.Implementation{
 		Name:    "bowline",

@@ -18,6 +18,7 @@ func addFixtures(s *server.Server) {
 	addContentFixtures(s)
 	addLegacyQuestions(s)
 	addRoundFixtures(s)
+	addTaskFixtures(s)
 	addChangeFixtures(s)
 	addPromptFixtures(s)
 	addResourceFixtures(s)
@@ -131,16 +132,7 @@ func addContentFixtures(s *server.Server) {
 }
 
 // pause takes the time that the suite wants between two messages.
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(50 * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func pause(ctx context.Context) error { return wait(ctx, 50*time.Millisecond) }
 
 // What a client has to be able to do for the questions below.
 var (
