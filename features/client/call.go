@@ -43,7 +43,10 @@ func (m *method[P, R, Q]) send(ctx context.Context, s *Session, params *P) (*R, 
 		result, last, err = m.once(ctx, s, params)
 	}
 	if err == nil && m.required != nil && m.required(result) != nil && last.peer.modern() && !s.options.ManualInput {
-		return m.rounds(ctx, s, params, result, last)
+		result, last, err = m.rounds(ctx, s, params, result, last)
+	}
+	if err == nil && m.await != nil {
+		result, err = m.await(ctx, s, result)
 	}
 	return result, last, err
 }
@@ -59,7 +62,7 @@ func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, 
 	if err != nil {
 		return nil, c.attempt, explain(err)
 	}
-	result, err := m.decode(raw, c.peer.modern())
+	result, err := m.decode(raw, c.peer.modern(), c.asTask || c.peer.modern() && s.client.options.Tasks)
 	if err != nil {
 		return nil, c.attempt, answered(m.Name, c.id, err)
 	}
@@ -75,6 +78,7 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 	session *session
 	params  *P // the caller's, which nobody changes
 	options CallOptions
+	asTask  bool // the last attempt has asked a legacy server for a task
 	attempt
 }
 
@@ -103,6 +107,9 @@ func (c *outgoing[P, R, Q]) encode(id int64, epoch uint64) (conn.Message, error)
 			m.Arguments = c.method.arguments(c.session, params)
 		}
 	}
+	if c.method.asTask != nil && !c.peer.modern() {
+		c.asTask = c.method.asTask(params, c.options.startsTask && c.peer.makesTasks())
+	}
 	if c.method.name != nil {
 		m.Name = c.method.name(params)
 	}
@@ -111,11 +118,19 @@ func (c *outgoing[P, R, Q]) encode(id int64, epoch uint64) (conn.Message, error)
 	return m, err
 }
 
-// decode reads a result and fails with a *ResultError.
-func (m *method[P, R, Q]) decode(raw json.RawMessage, modern bool) (*R, error) {
+// decode reads a result and fails with a *ResultError. Tasks says that the result may
+// be a task.
+func (m *method[P, R, Q]) decode(raw json.RawMessage, modern, tasks bool) (*R, error) {
 	result := new(R)
 	if err := unmarshalResult(raw, result); err != nil {
 		return nil, err
+	}
+	if tasks && m.task != nil {
+		if became, err := m.task(result, raw, modern); err != nil {
+			return nil, &ResultError{err}
+		} else if became {
+			return result, nil
+		}
 	}
 	if modern { // the legacy revisions have no types of results
 		var asks *protocol.InputRequired

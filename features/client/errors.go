@@ -27,8 +27,12 @@ var (
 	ErrUnsupported = errors.New("client: the server does not offer this")       // a *CapabilityError, or the server's "method not found"
 	ErrNotFound    = errors.New("client: the server has no such resource")      // of ReadResource and Watch
 	ErrTooMany     = errors.New("client: the server asked for input too often") // more than Options.MaxRounds
+	ErrNoTask      = errors.New("client: the server has no such task")          // or no longer
 	ErrTimedOut    = conn.ErrTimedOut                                           // CallOptions.Timeout has passed
 	ErrStale       = conn.ErrStale                                              // the server session that the call was bound to is over
+
+	// ErrTaskCancelled is the outcome of a task that somebody has cancelled.
+	ErrTaskCancelled = errors.New("client: the task was cancelled")
 
 	// ErrRepeatedCursor ends a list whose next cursor is the one just used: the list
 	// would never end.
@@ -120,6 +124,8 @@ func kindsOf(failed *conn.CallError) (kinds []error) {
 	case !errors.As(failed.Err, &fault):
 	case fault.Code == jsonrpc.CodeMethodNotFound:
 		kinds = append(kinds, ErrUnsupported)
+	case fault.Code == jsonrpc.CodeInvalidParams && failed.Method == protocol.MethodGetTask:
+		kinds = append(kinds, ErrNoTask)
 	case failed.Method == protocol.MethodReadResource && isNotFound(fault):
 		kinds = append(kinds, ErrNotFound)
 	}

@@ -41,11 +41,26 @@ func (p *peer) offers(m *protocol.Method) error {
 		return fmt.Errorf("%w: revision %s has no %s", ErrUnsupported, version, m.Name)
 	case m.Name == protocol.MethodComplete && version == protocol.Version20241105:
 		return nil // there it needs no capability
+	case p.modern() && m.Extension != "":
+		if extension := "extensions." + m.Extension; !p.server.Capabilities.Has(extension) {
+			return &CapabilityError{Capability: extension}
+		}
+		return nil
 	case !p.server.Capabilities.Has(m.ServerCapability):
 		return &CapabilityError{Capability: m.ServerCapability}
 	default:
 		return nil
 	}
+}
+
+// makesTasks reports whether a legacy server makes tasks of calls of tools.
+func (p *peer) makesTasks() bool {
+	tasks := p.server.Capabilities.Tasks
+	if tasks == nil || p.server.ProtocolVersion < protocol.Version20251125 {
+		return false
+	}
+	_, ok := tasks.Requests["tools"]["call"]
+	return ok
 }
 
 // establish keeps the peer of a handshake that has succeeded, unless its

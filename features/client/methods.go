@@ -46,6 +46,13 @@ type traits[P, R any] struct {
 	// after the tools were listed again, which may have told which headers it wants.
 	relists bool
 
+	// task notes the task that a call has become, and reports whether it has. AsTask
+	// makes params ask a legacy server for a task if that is wanted, and reports whether
+	// they do. Await waits for the task. Nil: no task can come of the method.
+	task   func(r *R, raw json.RawMessage, modern bool) (became bool, err error)
+	asTask func(p *P, wanted bool) bool
+	await  func(context.Context, *Session, *R) (*R, error)
+
 	// learn keeps what a result says for later. Nil: nothing.
 	learn func(*session, *R)
 }
@@ -77,10 +84,8 @@ var (
 		},
 	})
 	callTool = row(protocol.MethodCallTool, traits[protocol.CallToolParams, protocol.CallToolResult]{
-		name: func(p *protocol.CallToolParams) string { return p.Name },
-		check: func(r *protocol.CallToolResult) error { // some servers send structured content alone
-			return present(r.Content != nil || len(r.StructuredContent) > 0, "content")
-		},
+		name:     func(p *protocol.CallToolParams) string { return p.Name },
+		check:    hasContent,
 		input:    func(p *protocol.CallToolParams) *protocol.InputParams { return &p.InputParams },
 		required: func(r *protocol.CallToolResult) *protocol.InputRequired { return r.InputRequired },
 		adjust:   func(s *session, p *protocol.CallToolParams, o *CallOptions) { s.forTool(p.Name, o) },
@@ -88,6 +93,17 @@ var (
 			return s.mirroredArguments(p)
 		},
 		relists: true,
+		task: func(r *protocol.CallToolResult, raw json.RawMessage, modern bool) (_ bool, err error) {
+			r.Task, err = becameTask(raw, modern, r.Type())
+			return r.Task != nil, err
+		},
+		asTask: func(p *protocol.CallToolParams, wanted bool) bool {
+			if wanted && p.Task == nil {
+				p.Task = new(protocol.TaskMetadata)
+			}
+			return p.Task != nil
+		},
+		await: awaitTask,
 	})
 
 	listResources = row(protocol.MethodListResources, traits[protocol.ListResourcesParams, protocol.ListResourcesResult]{
@@ -137,8 +153,14 @@ var requests = map[string]interface {
 	ping.Name: ping, discover.Name: discover,
 	listTools.Name: listTools, callTool.Name: callTool,
 	listResources.Name: listResources, listResourceTemplates.Name: listResourceTemplates, readResource.Name: readResource,
+	getTask.Name: getTask, updateTask.Name: updateTask, cancelTask.Name: cancelTask, taskResult.Name: taskResult, listTasks.Name: listTasks,
 	subscribe.Name: subscribe, unsubscribe.Name: unsubscribe,
 	listPrompts.Name: listPrompts, getPrompt.Name: getPrompt, complete.Name: complete, setLogLevel.Name: setLogLevel,
+}
+
+// hasContent takes structured content alone, which some servers send.
+func hasContent(r *protocol.CallToolResult) error {
+	return present(r.Content != nil || len(r.StructuredContent) > 0, "content")
 }
 
 func present(ok bool, member string) error {

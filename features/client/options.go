@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -69,8 +71,15 @@ type Options struct {
 	// is the outermost.
 	Middleware []Middleware
 
+	// Tasks lets modern servers make tasks of calls of tools: they need not hold a
+	// connection for a call that takes long. CallTool and Call wait for a task as for
+	// any other call, through losses of the connection; the end of their context
+	// cancels it. CallOptions.Timeout is then for each request alone. StartTool hands
+	// the task out.
+	Tasks bool
+
 	// MaxRounds bounds how often a server may ask for input before it answers one
-	// call (2026-07-28 basic/patterns/mrtr). Zero: 10.
+	// call (2026-07-28 basic/patterns/mrtr), or before a task has ended. Zero: 10.
 	MaxRounds int
 
 	// Capabilities are advertised beside those that follow from the handlers above:
@@ -161,6 +170,8 @@ type CallOptions struct {
 	// the call again itself, with InputParams.
 	ManualInput bool
 
+	startsTask bool // hand out the task that a call becomes
+
 	// OnAttempt is called for each attempt that failed and will be followed by
 	// another, on the calling goroutine, before the method returns.
 	OnAttempt func(conn.Attempt)
@@ -193,6 +204,13 @@ func (o *CallOptions) request(method string, encode func(int64, uint64) (conn.Me
 // capabilities returns what the client advertises.
 func (o *Options) capabilities(legacy bool) protocol.ClientCapabilities {
 	all := o.Capabilities
+	if o.Tasks && !legacy {
+		all.Extensions = maps.Clone(all.Extensions)
+		if all.Extensions == nil {
+			all.Extensions = make(map[string]json.RawMessage)
+		}
+		all.Extensions[protocol.ExtensionTasks] = json.RawMessage("{}")
+	}
 	if o.Elicit != nil || o.ElicitURL != nil {
 		all.Elicitation = new(protocol.ElicitationCapability)
 		if o.Elicit != nil {

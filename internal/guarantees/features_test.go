@@ -229,7 +229,8 @@ func TestClientOffersWhatThePageSays(t *testing.T) {
 				continue
 			}
 			w.send(t, `{"jsonrpc":"2.0","id":"q","method":%q,"params":{}}`, m.Name)
-			if got, want := found(w.next(t)), slices.Contains(named, m.Name); got != want {
+			want := slices.Contains(named, m.Name) && !strings.HasPrefix(m.Name, "tasks/") // the client makes no task of a question
+			if got := found(w.next(t)); got != want {
 				t.Errorf("%s in %s: the client offers it: %v, want %v", m.Name, version, got, want)
 			}
 		}

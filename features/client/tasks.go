@@ -1,0 +1,375 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A Task is a call of a tool that a server goes on with by itself, and that outlives
+// the connection, the session and the program (the tasks extension of 2026-07-28,
+// and the experimental tasks of 2025-11-25). It is safe for concurrent use.
+type Task struct {
+	session *Session
+	id      string
+	known   *protocol.CallToolResult // the answer to the call, where no task came of it
+	polled  time.Duration            // the interval that the server asked for; 0 if it is not known
+}
+
+// StartTool calls a tool and does not wait for a task that comes of it. If the server
+// answered the call at once, the Task has no ID, and its Wait returns that answer.
+// A server makes a task of a call only if Options.Tasks is set, or if it offers the
+// tasks of 2025-11-25.
+//
+// StartTool can fail after the server has begun the task, when the connection is
+// lost just then (ErrLost). Then nobody knows the task's ID.
+func (s *Session) StartTool(ctx context.Context, params *protocol.CallToolParams) (*Task, error) {
+	view := s.With(s.options)
+	view.options.startsTask = true
+	result, err := callTool.call(ctx, view, params)
+	if err != nil {
+		return nil, err
+	}
+	if result.Task == nil {
+		return &Task{session: s, known: result}, nil
+	}
+	return s.taskOf(result.Task), nil
+}
+
+// Task returns the task of an ID, which may be from an earlier session or an earlier
+// run of the program. It asks the server nothing.
+func (s *Session) Task(id string) *Task { return &Task{session: s, id: id} }
+
+func (s *Session) taskOf(created *protocol.Task) *Task {
+	return &Task{session: s, id: created.TaskID, polled: interval(created.PollIntervalMs)}
+}
+
+// Tasks ranges over the tasks of this client that the server has, as Session.Tools
+// does over the tools. Only 2025-11-25 has such a list, and only servers that know
+// who their clients are offer it: otherwise the error is ErrUnsupported.
+func (s *Session) Tasks(ctx context.Context) iter.Seq2[*protocol.Task, error] {
+	return taskList.all(ctx, s)
+}
+
+// ID names the task, for Session.Task. It is a secret unless the server knows who its
+// clients are. It is empty if no task came of the call.
+func (t *Task) ID() string { return t.id }
+
+// Status asks the server how the task stands.
+func (t *Task) Status(ctx context.Context) (*protocol.DetailedTask, error) {
+	if t.known != nil {
+		raw, err := protocol.Marshal(t.known)
+		return &protocol.DetailedTask{Task: protocol.Task{Status: protocol.TaskCompleted}, FinalResult: raw}, err
+	}
+	result, err := getTask.call(ctx, t.session, &protocol.GetTaskParams{TaskID: t.id})
+	if err != nil {
+		return nil, err
+	}
+	return &result.DetailedTask, nil
+}
+
+// Cancel asks the server to cancel the task, and returns when the server has taken
+// note. A task may end otherwise all the same: see Wait.
+func (t *Task) Cancel(ctx context.Context) error {
+	if t.known != nil {
+		return nil
+	}
+	_, err := cancelTask.call(ctx, t.session, &protocol.CancelTaskParams{TaskID: t.id})
+	return err
+}
+
+// Answer answers questions of the task, by the keys in InputRequests of its Status.
+// Wait does that from the handlers of Options, unless CallOptions.ManualInput is set.
+// Tasks of 2025-11-25 ask while Wait waits, and their answers take no other way.
+func (t *Task) Answer(ctx context.Context, answers protocol.InputResponses) error {
+	_, err := updateTask.call(ctx, t.session, &protocol.UpdateTaskParams{TaskID: t.id, InputResponses: answers})
+	return err
+}
+
+// Wait waits until the task has ended and returns what the tool has returned. It asks
+// the server in the interval that the server wants, between 100 ms and a minute, goes
+// on when the connection was lost, and answers the task's questions. The end of ctx
+// ends the wait, not the task. CallOptions.Timeout is for each request alone.
+//
+// A task that failed has the error that the call would have had. A task that was
+// cancelled is ErrTaskCancelled, and one that the server does not have, or no longer,
+// ErrNoTask.
+func (t *Task) Wait(ctx context.Context) (*protocol.CallToolResult, error) {
+	if t.known != nil {
+		return t.known, nil
+	}
+	w := taskWait{Task: t, view: t.session.With(t.session.options), answered: make(map[string]bool)}
+	w.view.options.WaitForReady = true
+	w.view.options.OnProgress, w.view.options.ProgressRestarts = nil, false
+	return w.run(ctx)
+}
+
+// awaitTask waits for the task that a call has become. If ctx ends, or nobody answers
+// its questions, the task is cancelled.
+func awaitTask(ctx context.Context, s *Session, result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
+	if result.Task == nil || s.options.startsTask {
+		return result, nil
+	}
+	t := s.taskOf(result.Task)
+	final, err := t.Wait(ctx)
+	if err != nil && (ctx.Err() != nil || errors.As(err, new(*InputError)) || errors.Is(err, ErrTooMany)) {
+		s.conn.Go(protocol.MethodCancelTask, func(ctx context.Context) {
+			_ = t.Cancel(ctx) // CallOptions.Timeout bounds it; nobody waits for it
+		})
+	}
+	return final, err
+}
+
+const (
+	pollMin     = 100 * time.Millisecond
+	pollMax     = time.Minute
+	pollDefault = time.Second
+
+	// mostFailedPolls is how often in a row a server that is there may fail to tell how
+	// a task stands.
+	mostFailedPolls = 10
+)
+
+func interval(ms *int64) time.Duration {
+	if ms == nil {
+		return pollDefault
+	}
+	return min(max(time.Duration(min(max(*ms, 0), pollMax.Milliseconds()))*time.Millisecond, pollMin), pollMax)
+}
+
+// A taskWait is one Wait.
+type taskWait struct {
+	*Task
+	view     *Session
+	answered map[string]bool // the keys of questions
+	rounds   int
+	failures int // in a row
+}
+
+func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
+	delay := w.polled // of a task that has just begun: it has not ended yet
+	for {
+		if delay > 0 {
+			if err := pauseFor(ctx, delay); err != nil {
+				return nil, interrupted(ctx, protocol.MethodGetTask, 0, err)
+			}
+		}
+		state, last, err := getTask.trace(ctx, w.view, &protocol.GetTaskParams{TaskID: w.id})
+		delay = pollDefault
+		switch {
+		case err != nil:
+			if !w.goesOn(ctx, err) {
+				return nil, err
+			}
+			continue
+		case last.peer != nil && !last.peer.modern() && state.Status != protocol.TaskWorking:
+			result, err := taskResult.call(ctx, w.patient(), &protocol.GetTaskResultParams{TaskID: w.id})
+			if err == nil || !w.goesOn(ctx, err) {
+				return result, w.cancelled(state, last, err)
+			}
+			continue
+		case state.Status.Ended():
+			return w.outcome(state, last)
+		}
+		w.failures = 0
+		delay = max(interval(state.PollIntervalMs), legacyInterval(state))
+		if state.Status == protocol.TaskInputRequired && !w.view.options.ManualInput {
+			if err := w.answer(ctx, state.InputRequests, last); err != nil && !w.goesOn(ctx, err) {
+				return nil, err
+			}
+		}
+	}
+}
+
+func legacyInterval(state *getTaskResult) time.Duration {
+	if state.PollInterval == nil {
+		return 0
+	}
+	return interval(state.PollInterval)
+}
+
+// patient is the view for a request that the server answers when the task has ended.
+func (w *taskWait) patient() *Session {
+	view := w.view.With(w.view.options)
+	view.options.Timeout = -1
+	return view
+}
+
+// goesOn reports whether a failure to ask the server is no reason to give up: the
+// task goes on without the connection.
+func (w *taskWait) goesOn(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.As(err, new(*jsonrpc.Error)) || errors.As(err, new(*ResultError)) ||
+		errors.As(err, new(*InputError)) || errors.Is(err, ErrTooMany) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrStale) {
+		return false
+	}
+	if !errors.Is(err, ErrLost) && !errors.Is(err, ErrUnavailable) {
+		w.failures++
+	}
+	return w.failures < mostFailedPolls
+}
+
+// answer answers what the task asks and this Wait has not answered.
+func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last attempt) error {
+	open := maps.Clone(all)
+	maps.DeleteFunc(open, func(key string, _ protocol.InputRequest) bool { return w.answered[key] })
+	if len(open) == 0 {
+		return nil
+	}
+	if w.rounds++; w.rounds > w.session.client.options.MaxRounds {
+		return answered(protocol.MethodGetTask, last.id, ErrTooMany)
+	}
+	if err := w.view.canAnswer(&protocol.InputRequired{InputRequests: open}); err != nil {
+		return answered(protocol.MethodGetTask, last.id, &ResultError{err})
+	}
+	answers, err := w.view.answerAll(ctx, open)
+	if err != nil {
+		return interrupted(ctx, protocol.MethodGetTask, last.id, err)
+	}
+	for {
+		if _, err = updateTask.call(ctx, w.view, &protocol.UpdateTaskParams{TaskID: w.id, InputResponses: answers}); err == nil {
+			break
+		} else if !w.goesOn(ctx, err) { // the server ignores answers that it has already
+			return err
+		}
+		if err := pauseFor(ctx, pollDefault); err != nil {
+			return interrupted(ctx, protocol.MethodUpdateTask, last.id, err)
+		}
+	}
+	for key := range open {
+		w.answered[key] = true
+	}
+	return nil
+}
+
+// outcome is what has come of a task that has ended.
+func (w *taskWait) outcome(state *getTaskResult, last attempt) (*protocol.CallToolResult, error) {
+	switch {
+	case state.Status == protocol.TaskCancelled:
+		return nil, w.cancelled(state, last, nil)
+	case state.Status == protocol.TaskFailed && state.Error != nil:
+		fault := &jsonrpc.Error{Code: state.Error.Code, Message: state.Error.Message, Data: state.Error.Data}
+		return nil, explain(answered(protocol.MethodCallTool, last.id, fault))
+	case state.Status != protocol.TaskCompleted || len(state.FinalResult) == 0:
+		return nil, answered(protocol.MethodGetTask, last.id, &ResultError{fmt.Errorf("the task is %s, and has no outcome", state.Status)})
+	}
+	result, err := taskResult.decode(state.FinalResult, true, false)
+	if err != nil {
+		return nil, answered(protocol.MethodGetTask, last.id, err)
+	}
+	if result.InputRequired != nil {
+		return nil, answered(protocol.MethodGetTask, last.id, &ResultError{errors.New("the result of the task asks for input")})
+	}
+	return result, nil
+}
+
+// cancelled is the error of a task that was cancelled, and otherwise err.
+func (w *taskWait) cancelled(state *getTaskResult, last attempt, err error) error {
+	if state.Status != protocol.TaskCancelled {
+		return err
+	}
+	return answered(protocol.MethodGetTask, last.id, fmt.Errorf("%w: %.200q", ErrTaskCancelled, state.StatusMessage))
+}
+
+// getTaskResult is the state of a task in both eras.
+type getTaskResult struct {
+	protocol.GetTaskResult
+	PollInterval *int64 `json:"pollInterval"` // of 2025-11-25
+}
+
+// The rows of the table that are about tasks.
+var (
+	getTask = row(protocol.MethodGetTask, traits[protocol.GetTaskParams, getTaskResult]{
+		repeatable: true,
+		name:       func(p *protocol.GetTaskParams) string { return p.TaskID },
+		check:      func(r *getTaskResult) error { return checkTask(&r.Task) },
+	})
+	updateTask = row(protocol.MethodUpdateTask, traits[protocol.UpdateTaskParams, protocol.EmptyResult]{
+		repeatable: true,
+		name:       func(p *protocol.UpdateTaskParams) string { return p.TaskID },
+	})
+	cancelTask = row(protocol.MethodCancelTask, traits[protocol.CancelTaskParams, protocol.EmptyResult]{
+		repeatable: true,
+		name:       func(p *protocol.CancelTaskParams) string { return p.TaskID },
+	})
+	taskResult = row(protocol.MethodGetTaskResult, traits[protocol.GetTaskResultParams, protocol.CallToolResult]{
+		repeatable: true,
+		check:      hasContent,
+	})
+	listTasks = row(protocol.MethodListTasks, traits[protocol.ListTasksParams, protocol.ListTasksResult]{
+		repeatable: true,
+		check:      func(r *protocol.ListTasksResult) error { return present(r.Tasks != nil, "tasks") },
+	})
+	taskList = list[protocol.ListTasksParams, protocol.ListTasksResult, *protocol.Task, *protocol.ListTasksParams]{
+		listTasks,
+		func(p *protocol.ListTasksParams) **string { return &p.Cursor },
+		func(r *protocol.ListTasksResult) (page []*protocol.Task, next *string) {
+			for _, one := range r.Tasks {
+				page = append(page, fromLegacy(one))
+			}
+			return page, r.NextCursor
+		},
+	}
+)
+
+func checkTask(t *protocol.Task) error {
+	statuses := []protocol.TaskStatus{protocol.TaskWorking, protocol.TaskInputRequired, protocol.TaskCompleted, protocol.TaskFailed, protocol.TaskCancelled}
+	switch {
+	case t.TaskID == "":
+		return present(false, "taskId")
+	case !slices.Contains(statuses, t.Status):
+		return fmt.Errorf("the task is of the unknown status %.100q", t.Status)
+	default:
+		return nil
+	}
+}
+
+func fromLegacy(t *protocol.LegacyTask) *protocol.Task {
+	return &protocol.Task{
+		TaskID: t.TaskID, Status: t.Status, StatusMessage: t.StatusMessage,
+		CreatedAt: t.CreatedAt, LastUpdatedAt: t.LastUpdatedAt, TTLMs: t.TTL, PollIntervalMs: t.PollInterval,
+	}
+}
+
+// becameTask returns the task that a call has become, or nil.
+func becameTask(raw json.RawMessage, modern bool, resultType string) (*protocol.Task, error) {
+	var task *protocol.Task
+	if modern {
+		if resultType != protocol.ResultTask {
+			return nil, nil
+		}
+		var created protocol.CreateTaskResult
+		if err := protocol.Unmarshal(raw, &created); err != nil {
+			return nil, err
+		}
+		task = &created.Task
+	} else {
+		var created struct {
+			Task *protocol.LegacyTask `json:"task"`
+		}
+		if err := protocol.Unmarshal(raw, &created); err != nil || created.Task == nil {
+			return nil, err
+		}
+		task = fromLegacy(created.Task)
+	}
+	return task, checkTask(task)
+}
+
+// pauseFor waits as long as a server asked for, which is not for this client to vary.
+func pauseFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,283 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/fault"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A factory is a server whose tools work for a while, as tasks if they may.
+type factory struct {
+	*server.Server
+	mu     sync.Mutex
+	runs   map[string]int // by job
+	causes []error        // why jobs ended that were cancelled
+}
+
+type job struct {
+	Name    string `json:"name"`
+	Seconds int    `json:"seconds"`
+}
+
+func newFactory(o server.TaskOptions) *factory {
+	f := &factory{runs: make(map[string]int)}
+	f.Server = server.New(protocol.Implementation{Name: "factory", Version: "1"}, server.Options{Tasks: &o})
+	execution := &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}
+	server.AddTool(f.Server, protocol.Tool{Name: "make", Execution: execution}, f.make)
+	server.AddTool(f.Server, protocol.Tool{Name: "break", Execution: execution}, func(context.Context, struct{}) (string, error) {
+		return "", &jsonrpc.Error{Code: 7, Message: "broken"}
+	})
+	server.AddTool(f.Server, protocol.Tool{Name: "ask", Execution: execution}, func(ctx context.Context, in job) (string, error) {
+		if err := server.Confirm(ctx, "Make "+in.Name+"?"); err != nil {
+			f.mu.Lock()
+			f.causes = append(f.causes, err)
+			f.mu.Unlock()
+			return "", err
+		}
+		return f.make(ctx, in)
+	}, server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}))
+	return f
+}
+
+func (f *factory) make(ctx context.Context, in job) (string, error) {
+	f.mu.Lock()
+	f.runs[in.Name]++
+	f.mu.Unlock()
+	timer := time.NewTimer(time.Duration(in.Seconds) * time.Second)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return "made " + in.Name, nil
+	case <-ctx.Done():
+		f.mu.Lock()
+		f.causes = append(f.causes, context.Cause(ctx))
+		f.mu.Unlock()
+		return "", context.Cause(ctx)
+	}
+}
+
+// visit connects a client for the length of a bubble, over a link with faults.
+func (f *factory) visit(t *testing.T, o client.Options, plan fault.Plan, test func(*client.Session)) {
+	t.Helper()
+	o.Tasks = true
+	o.Conn.BackoffMin, o.Conn.BackoffMax = 10*time.Millisecond, 50*time.Millisecond
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, o)
+	session, err := c.Connect(t.Context(), fault.New(inmem.New(f.Accept, inmem.Options{}), plan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	test(session)
+	synctest.Wait()
+	c.Close(context.Background())
+	f.Close(context.Background())
+}
+
+func agree(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+	return client.Accept(nil)
+}
+
+// Guarantees: G-0032.10
+func TestACallThatBecomesATaskIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory(server.TaskOptions{PollInterval: 7 * time.Second})
+		var seen int
+		o := client.Options{Elicit: agree, Middleware: []client.Middleware{client.On(
+			func(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
+				r, err := next(ctx, p)
+				if err == nil && r.Content.Text() != "" && r.Task == nil {
+					seen++ // middleware sees the result, not the task
+				}
+				return r, err
+			})}}
+		f.visit(t, o, fault.Plan{}, func(s *client.Session) {
+			began := time.Now()
+			got, err := client.Call[string](t.Context(), s, "make", job{"a", 3600})
+			if took := time.Since(began); got != "made a" || err != nil || took < time.Hour || took > time.Hour+7*time.Second {
+				t.Errorf("got %q, %v after %v", got, err, took)
+			}
+			if got, err := client.Call[string](t.Context(), s, "ask", job{"b", 60}); got != "made b" || err != nil {
+				t.Errorf("got %q, %v", got, err)
+			}
+			var fault *jsonrpc.Error
+			if _, err := client.Call[string](t.Context(), s, "break", nil); !errors.As(err, &fault) || fault.Code != 7 || !errors.As(err, new(*client.CallError)) {
+				t.Errorf("got %v", err)
+			}
+		})
+		if seen != 2 {
+			t.Errorf("middleware has seen %d results", seen)
+		}
+	})
+}
+
+// Guarantees: G-0032.11
+func TestTheEndOfACallCancelsItsTask(t *testing.T) {
+	for name, o := range map[string]client.Options{
+		"the context ends": {Elicit: agree},
+		"nobody answers": {Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return nil, errors.New("not now")
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFactory(server.TaskOptions{})
+			f.visit(t, o, fault.Plan{}, func(s *client.Session) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err := client.Call[string](ctx, s, "ask", job{"a", 3600})
+				if name == "the context ends" && !errors.Is(err, context.DeadlineExceeded) || name != "the context ends" && !errors.As(err, new(*client.InputError)) {
+					t.Errorf("%s: got %v", name, err)
+				}
+				synctest.Wait()
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if len(f.causes) != 1 || !errors.Is(f.causes[0], server.ErrTaskCancelled) {
+					t.Errorf("%s: the handler has seen %v", name, f.causes)
+				}
+			})
+		})
+	}
+}
+
+// Guarantees: G-0032.11
+func TestATaskIsHandedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory(server.TaskOptions{After: time.Second})
+		f.visit(t, client.Options{Elicit: agree}, fault.Plan{}, func(s *client.Session) {
+			start := func(tool string, in job) *client.Task {
+				t.Helper()
+				task, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: tool, Arguments: mustMarshal(in)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return task
+			}
+			quick := start("make", job{"a", 0})
+			if r, err := quick.Wait(t.Context()); quick.ID() != "" || err != nil || r.Content.Text() != "made a" {
+				t.Errorf("got %v, %v", r, err)
+			}
+			if state, err := quick.Status(t.Context()); err != nil || state.Status != protocol.TaskCompleted || quick.Cancel(t.Context()) != nil {
+				t.Errorf("got %+v, %v", state, err)
+			}
+			slow := start("make", job{"b", 3600})
+			if state, err := slow.Status(t.Context()); err != nil || state.Status != protocol.TaskWorking {
+				t.Errorf("got %+v, %v", state, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := slow.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			var waiting sync.WaitGroup // the wait has ended, not the task: others wait on
+			for range 2 {
+				waiting.Go(func() {
+					if r, err := s.Task(slow.ID()).Wait(t.Context()); err != nil || r.Content.Text() != "made b" {
+						t.Errorf("got %v, %v", r, err)
+					}
+				})
+			}
+			waiting.Wait()
+			cancelled := start("make", job{"c", 3600})
+			if err := cancelled.Cancel(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := cancelled.Wait(t.Context()); !errors.Is(err, client.ErrTaskCancelled) {
+				t.Errorf("got %v", err)
+			}
+			if _, err := s.Task("unknown").Wait(t.Context()); !errors.Is(err, client.ErrNoTask) {
+				t.Errorf("got %v", err)
+			}
+			manual := s.With(client.CallOptions{ManualInput: true})
+			asking := start("ask", job{"d", 0})
+			for state := new(protocol.DetailedTask); state.Status != protocol.TaskInputRequired; {
+				var err error
+				if state, err = manual.Task(asking.ID()).Status(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := asking.Answer(t.Context(), protocol.InputResponses{"1": &protocol.ElicitResult{Action: protocol.ElicitAccept}}); err != nil {
+				t.Error(err)
+			}
+			if r, err := manual.Task(asking.ID()).Wait(t.Context()); err != nil || r.Content.Text() != "made d" {
+				t.Errorf("got %v, %v", r, err)
+			}
+			for _, err := range s.Tasks(t.Context()) {
+				if !errors.Is(err, client.ErrUnsupported) {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	})
+}
+
+func mustMarshal(value any) []byte {
+	raw, err := protocol.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// A call has one outcome, whatever the connection does. Once its task has begun, that
+// is what the tool has made. No job runs twice.
+//
+// Guarantees: G-0032.10
+func TestTasksSurviveABadConnection(t *testing.T) {
+	const jobs = 20
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFactory(server.TaskOptions{})
+			plan := fault.Plan{Seed: seed, Faults: []fault.Fault{
+				{Kind: fault.Die, Direction: fault.Inbound, Probability: 0.03, After: 2},
+				{Kind: fault.Die, Direction: fault.Outbound, Probability: 0.03, After: 2},
+				{Kind: fault.Drop, Direction: fault.Inbound, Probability: 0.02, After: 2},
+				{Kind: fault.Drop, Direction: fault.Outbound, Probability: 0.02, After: 2},
+			}}
+			o := client.Options{Elicit: agree, Calls: client.CallOptions{WaitForReady: true, Timeout: 2 * time.Second}, Conn: conn.Options{}}
+			f.visit(t, o, plan, func(s *client.Session) {
+				var calling sync.WaitGroup
+				made := make([]bool, jobs)
+				for i := range jobs {
+					calling.Go(func() {
+						tool := []string{"make", "ask"}[i%2]
+						name := fmt.Sprint(i)
+						task, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: tool, Arguments: mustMarshal(job{name, 10})})
+						if err != nil {
+							if !errors.Is(err, client.ErrLost) && !errors.Is(err, client.ErrTimedOut) {
+								t.Errorf("seed %d: %s: got %v", seed, name, err)
+							}
+							return
+						}
+						r, err := task.Wait(t.Context())
+						if err != nil || r.Content.Text() != "made "+name {
+							t.Errorf("seed %d: %s: got %v, %v", seed, name, r, err)
+						}
+						made[i] = true
+					})
+				}
+				calling.Wait()
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				for i, ok := range made {
+					if n := f.runs[fmt.Sprint(i)]; n > 1 || ok && n != 1 {
+						t.Errorf("seed %d: job %d ran %d times", seed, i, n)
+					}
+				}
+				if seed == 0 && !strings.Contains(fmt.Sprint(made), "true") {
+					t.Errorf("no job was made")
+				}
+			})
+		})
+	}
+}
