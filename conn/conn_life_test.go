@@ -198,7 +198,7 @@ func TestHandlerThatIgnoresItsContextIsNamed(t *testing.T) {
 		began := time.Now()
 		r.Stop()
 		var stuck *conn.StuckError
-		if err := <-r.ended; !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"deaf", "a notification handler"}) {
+		if err := <-r.ended; !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"deaf", "notification deaf"}) {
 			t.Errorf("Run: %v", err)
 		}
 		if took := time.Since(began); took != 200*time.Millisecond {
@@ -206,6 +206,57 @@ func TestHandlerThatIgnoresItsContextIsNamed(t *testing.T) {
 		}
 		close(release)
 	})
+}
+
+// Handlers that return in time are not stuck, however many notifications wait for
+// them when the Conn closes. What has waited for too long is shed.
+//
+// Guarantees: G-0009.3
+func TestCloseWhileNotificationsWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes time.Duration // each but the last
+		stuck []string
+		took  time.Duration // how long the Conn takes to end
+	}{
+		"all in time":                 {8 * time.Millisecond, nil, 80 * time.Millisecond},
+		"too many":                    {40 * time.Millisecond, nil, 120 * time.Millisecond},
+		"too many, and one is stuck":  {55 * time.Millisecond, []string{"notification stuck"}, 155 * time.Millisecond},
+		"the first alone is too slow": {150 * time.Millisecond, []string{"notification slow"}, 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				release := make(chan struct{})
+				s, serve := new(script), handler{
+					"slow":  func(context.Context, *conn.Incoming) (json.RawMessage, error) { pass(c.takes); return nil, nil },
+					"stuck": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil },
+				}
+				r := scripted(t, s, conn.Options{Handler: serve})
+				s.say(`{"jsonrpc":"2.0","method":"slow"}`)
+				second := "slow"
+				if len(c.stuck) > 0 {
+					second = "stuck"
+				}
+				s.say(`{"jsonrpc":"2.0","method":"` + second + `"}`)
+				for range 8 {
+					s.say(`{"jsonrpc":"2.0","method":"slow"}`)
+				}
+				synctest.Wait()
+				began := time.Now()
+				r.Stop()
+				err := <-r.ended
+				took := time.Since(began)
+				var stuck *conn.StuckError
+				if errors.As(err, &stuck) != (c.stuck != nil) || stuck != nil && !slices.Equal(stuck.Tasks, c.stuck) {
+					t.Errorf("Run: %v, want %q", err, c.stuck)
+				}
+				if took != c.took {
+					t.Errorf("it took %v, want %v", took, c.took)
+				}
+				close(release)
+				pass(time.Second)
+			})
+		})
+	}
 }
 
 func TestPanicOfAHandlerIsAnsweredAndTold(t *testing.T) {

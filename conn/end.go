@@ -58,12 +58,12 @@ func (l *loop) close() error {
 // returns a *StuckError if any code is still running.
 func (l *loop) stuck() error {
 	names, grace := l.tasks.names(), l.conn.options.StopGrace
-	shed, settled := l.conn.notifications.settle(grace)
+	shed, stuck := l.conn.notifications.settle(grace)
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}
-	if !settled {
-		names = append(names, "a notification handler")
+	if stuck != "" {
+		names = append(names, "notification "+stuck)
 	}
 	names = append(names, l.conn.background.Load().await(grace)...)
 	if l.hooks != nil && !l.hooks.settle(grace) {

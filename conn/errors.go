@@ -141,7 +141,9 @@ func (e *StateError) Unwrap() error { return e.Reason.Err }
 // A StuckError names the code that was handed to the Conn and is still running
 // after its context has ended. Go cannot stop it. Nothing of the Conn's own runs.
 type StuckError struct {
-	Tasks []string // the methods of requests, names given to Conn.Go, or for instance "a telemetry hook"
+	// Tasks are methods of requests, names given to Conn.Go, "notification" and the
+	// method of one, or for instance "a telemetry hook".
+	Tasks []string
 }
 
 func (e *StuckError) Error() string {

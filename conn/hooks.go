@@ -51,19 +51,21 @@ func (q *hookQueue) next() func() {
 	next := q.waiting[0]
 	q.waiting[0] = nil
 	q.waiting = q.waiting[1:]
+	q.Begin()
 	return next
 }
 
 // settle waits until no hook runs, for at most the grace. If that is too short, it
-// drops the calls that wait and reports false.
+// drops the calls that wait. It reports false if a call that runs then does not
+// return within the grace.
 func (q *hookQueue) settle(grace time.Duration) bool {
-	settled := q.Await(grace)
-	if !settled {
-		q.Mu.Lock()
-		q.waiting = nil
-		q.Mu.Unlock()
+	if q.Await(grace) {
+		return true
 	}
-	return settled
+	q.Mu.Lock()
+	q.waiting = nil
+	q.Mu.Unlock()
+	return q.AwaitLast(grace)
 }
 
 // tell queues the call of a hook, if there is one.

@@ -360,3 +360,25 @@ func TestBusyRetriesAreTold(t *testing.T) {
 		<-r.ended
 	})
 }
+
+// A hook that returns in time is not stuck, however many events wait for it when
+// the Conn closes.
+//
+// Guarantees: G-0009.3
+func TestCloseWhileEventsWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		told, s := 0, new(script)
+		r := scripted(t, s, conn.Options{Handler: handler{}, Hooks: telemetry.Hooks{
+			NotificationReceived: func(telemetry.NotificationReceived) { pass(40 * time.Millisecond); told++ },
+		}})
+		for range 10 {
+			s.say(`{"jsonrpc":"2.0","method":"n"}`)
+		}
+		synctest.Wait()
+		began := time.Now()
+		r.Stop()
+		if err, took := <-r.ended, time.Since(began); err != nil || told != 3 || took != 120*time.Millisecond {
+			t.Errorf("Run: %v after %v; %d events were told", err, took, told)
+		}
+	})
+}

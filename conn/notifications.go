@@ -20,6 +20,7 @@ type notifications struct {
 	boundSize int    // bytes of all that wait; one always fits
 
 	waiting     []notification
+	handled     string // the method of the one that was taken last
 	size        int
 	keys        map[string]int // how many of each key wait
 	superfluous int            // how many of them a newer one replaces
@@ -128,6 +129,8 @@ func (n *notifications) next() (next notification, more, eased bool) {
 	next = n.waiting[0]
 	n.waiting[0] = notification{}
 	n.waiting = n.waiting[1:]
+	n.handled = next.Method
+	n.Begin()
 	n.count(next, -1)
 	return next, true, eased
 }
@@ -146,17 +149,26 @@ func (n *notifications) len() int {
 }
 
 // settle waits until the queue is empty, for at most the grace. If that is too
-// short, it drops the notifications that wait and returns them.
-func (n *notifications) settle(grace time.Duration) (shed []notification, settled bool) {
+// short, it drops the notifications that wait and returns them. A handler that runs
+// then is stuck, and its method returned, if it does not return within the grace.
+func (n *notifications) settle(grace time.Duration) (shed []notification, stuck string) {
 	if n.Await(grace) {
-		return nil, true
+		return nil, ""
 	}
+	shed, running := n.clear()
+	if n.AwaitLast(grace) {
+		return shed, ""
+	}
+	return shed, running
+}
+
+func (n *notifications) clear() (shed []notification, running string) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	shed = n.waiting
 	n.waiting, n.keys = nil, nil
 	n.size, n.superfluous, n.droppable, n.crowded = 0, 0, 0, false
-	return shed, false
+	return shed, n.handled
 }
 
 // notify queues a notification for the handler.

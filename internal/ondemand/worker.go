@@ -14,6 +14,7 @@ import (
 type Worker struct {
 	Mu    sync.Mutex
 	ended chan struct{} // closed when the goroutine ends; nil while there is none
+	began time.Time     // the last item; see Begin
 }
 
 // Start starts the goroutine unless it runs already. The goroutine calls next
@@ -42,6 +43,9 @@ func run(ended chan struct{}, next func() (more bool)) {
 	finished = true
 }
 
+// Begin may be called by next, holding Mu, when it has taken an item; see AwaitLast.
+func (w *Worker) Begin() { w.began = time.Now() }
+
 // End is called by next, holding Mu, when the queue is empty and next is about
 // to return false. What is added after End needs another Start.
 func (w *Worker) End() { w.ended = nil }
@@ -61,6 +65,20 @@ func (w *Worker) Await(grace time.Duration) bool {
 	case <-ended:
 		return true
 	case <-timer.C:
+	}
+	select {
+	case <-ended:
+		return true
+	default:
 		return false
 	}
+}
+
+// AwaitLast is Await for a queue that was emptied: it waits for the item that runs
+// until the grace is over, counted from the Begin of that item.
+func (w *Worker) AwaitLast(grace time.Duration) bool {
+	w.Mu.Lock()
+	remaining := grace - time.Since(w.began)
+	w.Mu.Unlock()
+	return w.Await(remaining)
 }

@@ -66,3 +66,19 @@ func TestWorker(t *testing.T) {
 }
 
 func pause(d time.Duration) { <-time.NewTimer(d).C }
+
+// TestAwaitLast counts the grace from when the last item began, not from the call.
+func TestAwaitLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := new(queue)
+		q.add(func() { q.Mu.Lock(); q.Begin(); q.Mu.Unlock(); pause(time.Second) })
+		pause(time.Second / 2)
+		began := time.Now()
+		if q.AwaitLast(time.Second*3/4) || time.Since(began) != time.Second/4 {
+			t.Errorf("waited for %v, and not until the grace was over", time.Since(began))
+		}
+		if !q.AwaitLast(2*time.Second) || time.Since(began) != time.Second/2 {
+			t.Errorf("waited for %v, and not until the item ended", time.Since(began))
+		}
+	})
+}
