@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -28,6 +29,9 @@ var causeNames = [causes]string{"", "answered", "peer error", "cancelled", "time
 
 func (c Cause) String() string { return causeNames[c] }
 
+// MarshalText makes a Cause a word in JSON.
+func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
 // Causes lists every Cause in order.
 func Causes() []Cause {
 	return []Cause{Answered, PeerError, Cancelled, TimedOut, LinkLost, Refused, ShutDown}
@@ -47,6 +51,9 @@ const (
 var deliveryNames = [deliveries]string{"", "not sent", "sent", "unknown"}
 
 func (d Delivery) String() string { return deliveryNames[d] }
+
+// MarshalText makes a Delivery a word in JSON.
+func (d Delivery) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // Deliveries lists every Delivery in order.
 func Deliveries() []Delivery { return []Delivery{NotSent, Sent, Unknown} }
@@ -113,6 +120,18 @@ func (e *CallError) Error() string {
 
 func (e *CallError) Unwrap() error { return e.Err }
 
+// MarshalJSON writes the error's text, and its fields in words.
+func (e *CallError) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Error    string    `json:"error"`
+		Method   string    `json:"method"`
+		ID       int64     `json:"id,omitzero"`
+		Cause    Cause     `json:"cause"`
+		Delivery Delivery  `json:"delivery"`
+		Attempts []Attempt `json:"attempts,omitempty"`
+	}{e.Error(), e.Method, e.ID, e.Cause, e.Delivery, e.Attempts})
+}
+
 // Is makes a call that ended as TimedOut match context.DeadlineExceeded, whether
 // its timeout or its context's deadline passed.
 func (e *CallError) Is(target error) bool {
@@ -138,6 +157,9 @@ func (e *StateError) Error() string {
 
 func (e *StateError) Unwrap() error { return e.Reason.Err }
 
+// MarshalText makes the error its text in JSON.
+func (e *StateError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
 // A StuckError names the code that was handed to the Conn and is still running
 // after its context has ended. Go cannot stop it. Nothing of the Conn's own runs.
 type StuckError struct {
@@ -158,6 +180,9 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("conn: panic: %v", e.Value) }
+
+// MarshalText makes the error its text in JSON.
+func (e *PanicError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // guard runs code that was handed in, and turns its panic into an error.
 func guard(f func() error) (err error) {

@@ -23,6 +23,17 @@ type Attempt struct {
 	Err      error    // nil after an answer
 }
 
+// MarshalJSON writes the fields in words.
+func (a Attempt) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		ID       int64    `json:"id"`
+		Epoch    uint64   `json:"epoch"`
+		Cause    Cause    `json:"cause"`
+		Delivery Delivery `json:"delivery"`
+		Error    string   `json:"error,omitempty"`
+	}{a.ID, a.Epoch, a.Cause, a.Delivery, textOf(a.Err)})
+}
+
 // attempts are one call on its caller's goroutine (ADR-0023).
 type attempts struct {
 	conn    *Conn

@@ -2,7 +2,10 @@
 
 package conn
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // A State is a stage in the life of a Conn (ADR-0001).
 type State string
@@ -65,6 +68,22 @@ func (r Reason) Error() string {
 }
 
 func (r Reason) Unwrap() error { return r.Err }
+
+// MarshalJSON writes the kind, and the text of what caused it.
+func (r Reason) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Kind  ReasonKind `json:"kind"`
+		Error string     `json:"error,omitempty"`
+	}{r.Kind, textOf(r.Err)})
+}
+
+// textOf is the text of an error, or "" if there is none.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
 
 // isTemporary reports whether waiting a little may help. After any other reason
 // the Conn tries again at the longest delay only.

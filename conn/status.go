@@ -8,12 +8,12 @@ import (
 
 // A Status is the state of a Conn at one moment, and why it is in that state.
 type Status struct {
-	State       State
-	Reason      Reason    // for the last transition, or Queued or Admitted while at a Gate
-	Since       time.Time // of the last transition
-	Epoch       uint64    // of the present incarnation; 0 before the first
-	NextAttempt time.Time // in Backoff: when the Conn will try again
-	LastFailure Reason    // why the last incarnation failed; zero if none has
+	State       State     `json:"state"`
+	Reason      Reason    `json:"reason"`               // for the last transition, or Queued or Admitted while at a Gate
+	Since       time.Time `json:"since"`                // of the last transition
+	Epoch       uint64    `json:"epoch"`                // of the present incarnation; 0 before the first
+	NextAttempt time.Time `json:"nextAttempt,omitzero"` // in Backoff: when the Conn will try again
+	LastFailure Reason    `json:"lastFailure,omitzero"` // why the last incarnation failed; zero if none has
 
 	lost    uint64        // the last incarnation that was lost; 0 if none
 	changed chan struct{} // closed when the next status is published
@@ -37,28 +37,28 @@ func (c *Conn) publish(s Status) {
 
 // Stats are counts since the Conn was created.
 type Stats struct {
-	Calls     uint64                        // calls made, each counted once however often it was retried
-	Retries   uint64                        // attempts beyond the first of each call
-	Settled   map[Cause]map[Delivery]uint64 // calls that have ended
-	Late      uint64                        // answers to requests that had ended already
-	Unknown   uint64                        // answers to requests that were never made
-	Malformed uint64                        // frames that were not valid messages
-	Shed      uint64                        // notifications dropped because too many waited
-	Stalls    uint64                        // times that the Conn stopped reading from its link for a while
+	Calls     uint64                        `json:"calls"`     // calls made, each counted once however often it was retried
+	Retries   uint64                        `json:"retries"`   // attempts beyond the first of each call
+	Settled   map[Cause]map[Delivery]uint64 `json:"settled"`   // calls that have ended
+	Late      uint64                        `json:"late"`      // answers to requests that had ended already
+	Unknown   uint64                        `json:"unknown"`   // answers to requests that were never made
+	Malformed uint64                        `json:"malformed"` // frames that were not valid messages
+	Shed      uint64                        `json:"shed"`      // notifications dropped because too many waited
+	Stalls    uint64                        `json:"stalls"`    // times that the Conn stopped reading from its link for a while
 
-	Depths Depths
+	Depths Depths `json:"depths"`
 }
 
 // Depths are the present sizes of what is bounded. All are zero while the Conn
 // is not running.
 type Depths struct {
-	Pending       int // requests of ours that have not ended
-	Tombstones    int // requests that ended without an answer and are remembered
-	Queued        int // frames that wait because the link is busy
-	Serving       int // requests of the peer's being served
-	Waiting       int // requests of the peer's that wait to be served
-	Streams       int // streams of the link, not counting transport.Main
-	Notifications int // notifications that wait for the handler
+	Pending       int `json:"pending"`       // requests of ours that have not ended
+	Tombstones    int `json:"tombstones"`    // requests that ended without an answer and are remembered
+	Queued        int `json:"queued"`        // frames that wait because the link is busy
+	Serving       int `json:"serving"`       // requests of the peer's being served
+	Waiting       int `json:"waiting"`       // requests of the peer's that wait to be served
+	Streams       int `json:"streams"`       // streams of the link, not counting transport.Main
+	Notifications int `json:"notifications"` // notifications that wait for the handler
 }
 
 // Ended returns how many calls have ended. It equals Calls when none is pending.

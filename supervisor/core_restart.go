@@ -17,6 +17,9 @@ const (
 	Temporary                // never
 )
 
+// MarshalText makes a Restart a word in JSON.
+func (r Restart) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 func (r Restart) String() string {
 	switch r {
 	case Permanent:
@@ -44,6 +47,9 @@ const (
 	OneForAll                  // all: the children need each other
 	RestForOne                 // those started after it: each child needs those before it
 )
+
+// MarshalText makes a Strategy a word in JSON.
+func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 func (s Strategy) String() string {
 	switch s {

@@ -53,6 +53,9 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
+// MarshalText makes the error its text in JSON.
+func (e *PanicError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
 // A StuckError names the children that were told to stop and still run.
 type StuckError struct {
 	Supervisor string   // Options.Name
@@ -86,6 +89,9 @@ func (e *IntensityError) Error() string {
 }
 
 func (e *IntensityError) Unwrap() error { return e.Err }
+
+// MarshalText makes the error its text in JSON.
+func (e *IntensityError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // A stoppedError is ErrStopped with its reason: the supervisor has given up, or,
 // if gaveUp is nil, the child is being stopped.

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -33,13 +34,26 @@ type Event struct {
 	Dropped uint64
 }
 
+// MarshalJSON writes the fields in words, and the error as its text.
+func (e Event) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Kind       EventKind `json:"kind"`
+		Supervisor string    `json:"supervisor"`
+		Child      string    `json:"child"`
+		Restarts   int       `json:"restarts"`
+		Error      string    `json:"error,omitempty"`
+		At         time.Time `json:"at"`
+		Dropped    uint64    `json:"dropped,omitzero"`
+	}{e.Kind, e.Supervisor, e.Child, e.Restarts, textOf(e.Err), e.At, e.Dropped})
+}
+
 // String formats the event on one line.
 func (e Event) String() string {
 	text := fmt.Sprintf("%s: %s: %s", title(e.Supervisor), plain(e.Child), e.Kind)
 	if e.Err == nil {
 		return text
 	}
-	return text + ": " + firstLine(e.Err)
+	return text + ": " + oneLine(e.Err)
 }
 
 const (

@@ -28,8 +28,8 @@ func TestEvents(t *testing.T) {
 			"supervisor tree: stuck: child started",
 			"supervisor tree: a: child started",
 			"supervisor tree: a: child restarted: broken",
-			"supervisor tree: a: gave up: supervisor tree: gave up: child \"a\" needed more than 1 restarts within 5s: panic: boom",
-			"supervisor tree: a: child failed: panic: boom",
+			"supervisor tree: a: gave up: supervisor tree: gave up: child \"a\" needed more than 1 restarts within 5s: panic: boom; and more",
+			"supervisor tree: a: child failed: panic: boom; and more",
 			"supervisor tree: stuck: child stuck: supervisor tree: still running after being stopped: stuck",
 		}
 		close(release)

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -12,39 +13,65 @@ import (
 // A Report is a snapshot of a supervisor and everything below it. Its String
 // method prints the tree.
 type Report struct {
-	At             time.Time // when the snapshot was taken
-	Name           string    // Options.Name
-	Strategy       Strategy
-	State          State     // Running, Draining, Stopping or Stopped
-	Since          time.Time // when the supervisor entered that state
-	RecentRestarts int       // restarts within the last Period
-	Intensity      int       // how many of them are allowed
-	Period         time.Duration
-	GaveUp         error // an *IntensityError if the supervisor gave up; else nil
+	At             time.Time     `json:"at"`   // when the snapshot was taken
+	Name           string        `json:"name"` // Options.Name
+	Strategy       Strategy      `json:"strategy"`
+	State          State         `json:"state"`          // Running, Draining, Stopping or Stopped
+	Since          time.Time     `json:"since"`          // when the supervisor entered that state
+	RecentRestarts int           `json:"recentRestarts"` // restarts within the last Period
+	Intensity      int           `json:"intensity"`      // how many of them are allowed
+	Period         time.Duration `json:"-"`
+	GaveUp         error         `json:"-"` // an *IntensityError if the supervisor gave up; else nil
 
 	// Children, in start order: all that have not terminated, and the last 128
 	// that have.
-	Children []ChildReport
-
-	changed <-chan struct{}
+	Children []ChildReport `json:"children"`
+	changed  <-chan struct{}
 }
 
 // A ChildReport is a snapshot of one child.
 type ChildReport struct {
-	ID            string
-	Restart       Restart
-	State         State
-	StopRequested bool      // it was told to stop
-	Stuck         bool      // Stopping: it has ignored that for its Shutdown
-	WillRestart   bool      // Stopping: it runs again once it has returned
-	Since         time.Time // when it entered the state
-	Restarts      int       // how often it was restarted, whichever child had failed
-	Failures      int       // how often its Init, Run or Drain has failed
-	LastFailure   error     // nil if it has never failed
-	FailedAt      time.Time // when it failed last
+	ID            string    `json:"id"`
+	Restart       Restart   `json:"restart"`
+	State         State     `json:"state"`
+	StopRequested bool      `json:"stopRequested"`     // it was told to stop
+	Stuck         bool      `json:"stuck"`             // Stopping: it has ignored that for its Shutdown
+	WillRestart   bool      `json:"willRestart"`       // Stopping: it runs again once it has returned
+	Since         time.Time `json:"since"`             // when it entered the state
+	Restarts      int       `json:"restarts"`          // how often it was restarted, whichever child had failed
+	Failures      int       `json:"failures"`          // how often its Init, Run or Drain has failed
+	LastFailure   error     `json:"-"`                 // nil if it has never failed
+	FailedAt      time.Time `json:"failedAt,omitzero"` // when it failed last
 
-	Connection *conn.Status // of a Conn; else nil
-	Supervisor *Report      // of a nested supervisor; else nil
+	Connection *conn.Status `json:"connection,omitempty"` // of a Conn; else nil
+	Supervisor *Report      `json:"supervisor,omitempty"` // of a nested supervisor; else nil
+}
+
+// MarshalJSON writes the fields in words, and the error as its text.
+func (r Report) MarshalJSON() ([]byte, error) {
+	type fields Report
+	return json.Marshal(struct {
+		fields
+		Period string `json:"period"`
+		GaveUp string `json:"gaveUp,omitempty"`
+	}{fields(r), r.Period.String(), textOf(r.GaveUp)})
+}
+
+// MarshalJSON writes the fields in words, and the error as its text.
+func (r ChildReport) MarshalJSON() ([]byte, error) {
+	type fields ChildReport
+	return json.Marshal(struct {
+		fields
+		LastFailure string `json:"lastFailure,omitempty"`
+	}{fields(r), textOf(r.LastFailure)})
+}
+
+// textOf is the text of an error, or "" if there is none.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // Changed returns a channel that is closed at the next change in the tree after

@@ -30,7 +30,7 @@ func (r Report) String() string {
 // summary counts the children and the restarts of a supervisor.
 func (r *Report) summary() string {
 	if r.GaveUp != nil {
-		return firstLine(r.GaveUp)
+		return oneLine(r.GaveUp)
 	}
 	text := "no child"
 	if len(r.Children) > 0 {
@@ -116,7 +116,7 @@ func (c ChildReport) String() string {
 		parts = append(parts, "restarted "+counted(c.Restarts, "time", "times"))
 	}
 	if c.Failures > 0 {
-		parts = append(parts, fmt.Sprintf("failed %s, last at %s: %s", counted(c.Failures, "time", "times"), clock(c.FailedAt), firstLine(c.LastFailure)))
+		parts = append(parts, fmt.Sprintf("failed %s, last at %s: %s", counted(c.Failures, "time", "times"), clock(c.FailedAt), oneLine(c.LastFailure)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -163,7 +163,7 @@ func describeConn(s *conn.Status) string {
 		text += fmt.Sprintf(", attempt %d at %s", s.Epoch+1, clock(s.NextAttempt))
 	}
 	if s.LastFailure.Kind != "" {
-		text += ", last failure: " + firstLine(s.LastFailure)
+		text += ", last failure: " + oneLine(s.LastFailure)
 	}
 	return text
 }
@@ -202,10 +202,22 @@ func counted(n int, one, many string) string {
 
 func clock(t time.Time) string { return t.Format(time.TimeOnly) }
 
-// firstLine is the first line of an error: a report has one line for each child.
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return plain(line)
+// longestPrinted is how much of an error a report prints, in bytes.
+const longestPrinted = 1024
+
+// oneLine is an error on one line, since a report has one for each child.
+func oneLine(err error) string {
+	var parts []string
+	for line := range strings.Lines(err.Error()) {
+		if line = strings.TrimSpace(line); line != "" {
+			parts = append(parts, line)
+		}
+	}
+	text := strings.Join(parts, "; ")
+	if len(text) > longestPrinted {
+		text = strings.ToValidUTF8(text[:longestPrinted], "") + "…"
+	}
+	return plain(text)
 }
 
 // plain quotes a text that does not print as it is: text from outside could pass

@@ -58,6 +58,9 @@ func (e *StartError) Error() string {
 
 func (e *StartError) Unwrap() error { return e.Err }
 
+// MarshalText makes the error its text in JSON.
+func (e *StartError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
 // An ExitError is a peer process that ended.
 type ExitError struct {
 	Command string
@@ -162,3 +165,6 @@ func (e *URLError) Error() string {
 }
 
 func (e *URLError) Unwrap() error { return e.Err }
+
+// MarshalText makes the error its text in JSON.
+func (e *URLError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -42,6 +43,17 @@ func (e *ConnectError) Error() string {
 
 // Unwrap returns Err and Last.
 func (e *ConnectError) Unwrap() []error { return []error{e.Err, e.Last} }
+
+// MarshalJSON writes the error's text, and its fields in words.
+func (e *ConnectError) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Error    string    `json:"error"`
+		Name     string    `json:"name,omitempty"`
+		Attempts int       `json:"attempts"`
+		Since    time.Time `json:"since"`
+		Last     Reason    `json:"last,omitzero"`
+	}{e.Error(), e.Name, e.Attempts, e.Since, e.Last})
+}
 
 // Is reports whether target is ErrUnavailable.
 func (e *ConnectError) Is(target error) bool { return target == ErrUnavailable }

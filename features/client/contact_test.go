@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -300,5 +301,28 @@ func TestSessionsAreNamedByTheirTransport(t *testing.T) {
 	var failed *client.ConnectError
 	if self, _ := os.Executable(); !errors.As(err, &failed) || failed.Name != filepath.Base(self) {
 		t.Errorf("the session that failed is %+v", failed)
+	}
+}
+
+// The error of Connect in JSON is its text, and what it consists of in words.
+func TestConnectErrorInJSON(t *testing.T) {
+	_, err := client.New(clientInfo, client.Options{}).Connect(guarded(t), role(t, "crash"))
+	raw, failed := json.Marshal(err)
+	var got struct {
+		Error    string
+		Name     string
+		Attempts int
+		Since    time.Time
+		Last     struct{ Kind, Error string }
+	}
+	if failed != nil || json.Unmarshal(raw, &got) != nil {
+		t.Fatalf("%s, %v", raw, failed)
+	}
+	exited := `exited with status 3: crash: no API key`
+	if got.Error != err.Error() || got.Name == "" || got.Attempts < 1 || got.Since.IsZero() || got.Last.Kind != "exited" || !strings.HasSuffix(got.Last.Error, exited) {
+		t.Errorf("got %s", raw)
+	}
+	if strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), exited) {
+		t.Errorf("the error is %q", err)
 	}
 }

@@ -53,6 +53,9 @@ func (e *ResultError) Error() string {
 
 func (e *ResultError) Unwrap() error { return e.Err }
 
+// MarshalText makes the error its text in JSON.
+func (e *ResultError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
 // A CapabilityError refuses a request that needs a capability which the server
 // does not have. It was not sent. It matches ErrUnsupported.
 type CapabilityError struct{ Capability string }
@@ -89,6 +92,9 @@ func (e *InputError) Error() string {
 }
 
 func (e *InputError) Unwrap() error { return e.Err }
+
+// MarshalText makes the error its text in JSON.
+func (e *InputError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // explain makes the error of a call match the errors of this package. The CallError
 // stays the outermost error.

@@ -1,0 +1,49 @@
+package conn_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+)
+
+// What a program writes to a log or to a status page consists of words and texts.
+func TestWordsInJSON(t *testing.T) {
+	failed := conn.Reason{Kind: conn.Exited, Err: errors.New("status 3")}
+	at := time.Date(2026, 11, 22, 19, 0, 0, 0, time.UTC)
+	lost := conn.Attempt{ID: 6, Epoch: 1, Cause: conn.LinkLost, Delivery: conn.Unknown, Err: failed}
+	for name, c := range map[string]struct {
+		value any
+		want  string
+	}{
+		"a reason":       {failed, `{"kind":"exited","error":"status 3"}`},
+		"a reason alone": {conn.Reason{Kind: conn.Stopped}, `{"kind":"stopped"}`},
+		"a status": {
+			conn.Status{State: conn.Backoff, Reason: failed, Since: at, Epoch: 2, NextAttempt: at, LastFailure: failed},
+			`{"state":"backoff","reason":{"kind":"exited","error":"status 3"},"since":"2026-11-22T19:00:00Z","epoch":2,` +
+				`"nextAttempt":"2026-11-22T19:00:00Z","lastFailure":{"kind":"exited","error":"status 3"}}`,
+		},
+		"a status without a failure": {conn.Status{State: conn.Ready, Since: at}, `{"state":"ready","reason":{"kind":""},"since":"2026-11-22T19:00:00Z","epoch":0}`},
+		"stats": {
+			conn.Stats{Calls: 3, Settled: map[conn.Cause]map[conn.Delivery]uint64{conn.PeerError: {conn.Sent: 2}, conn.TimedOut: {conn.NotSent: 1}}},
+			`{"calls":3,"retries":0,"settled":{"peer error":{"sent":2},"timed out":{"not sent":1}},"late":0,"unknown":0,"malformed":0,"shed":0,"stalls":0,` +
+				`"depths":{"pending":0,"tombstones":0,"queued":0,"serving":0,"waiting":0,"streams":0,"notifications":0}}`,
+		},
+		"a call": {
+			&conn.CallError{Method: "tools/call", ID: 7, Cause: conn.LinkLost, Delivery: conn.Unknown, Err: failed, Attempts: []conn.Attempt{lost}},
+			`{"error":"tools/call: link lost (unknown) after 1 failed attempts: exited: status 3","method":"tools/call","id":7,"cause":"link lost","delivery":"unknown",` +
+				`"attempts":[{"id":6,"epoch":1,"cause":"link lost","delivery":"unknown","error":"exited: status 3"}]}`,
+		},
+		"a state error": {&conn.StateError{State: conn.Backoff, Reason: failed}, `"conn: not ready: backoff (exited: status 3)"`},
+		"a panic":       {&conn.PanicError{Value: func() {}}, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := json.Marshal(c.value)
+			if err != nil || c.want != "" && string(got) != c.want {
+				t.Errorf("%v\ngot  %s\nwant %s", err, got, c.want)
+			}
+		})
+	}
+}
