@@ -41,7 +41,7 @@ type remote struct {
 	mu          sync.Mutex
 	session     session
 	failedDials int // since anything was received
-	open        int // responses that have begun and are not closed
+	alive       int // exchanges that have a connection and are not over
 	disowned    int // refusals that name no message, since anything was accepted
 }
 
@@ -75,8 +75,8 @@ func (m *remote) begin(id string, response *jsonrpc.Message) error {
 	return nil
 }
 
-// alive notes that something was received.
-func (m *remote) alive() {
+// received notes that something was received.
+func (m *remote) received() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failedDials = 0
@@ -96,6 +96,25 @@ type httpRequest struct {
 	dialing    atomic.Bool // a new one is being made
 	connected  atomic.Bool
 	fatal      error // why the link is over with it
+
+	alive bool // to counts it; guarded by to.mu
+	over  bool // it has no response and gets none, or has closed it; guarded by to.mu
+}
+
+// begin counts the request as alive, unless it is over or counted already.
+func (r *httpRequest) begin() {
+	if !r.over && !r.alive {
+		r.alive = true
+		r.to.alive++
+	}
+}
+
+// end counts the request as over.
+func (r *httpRequest) end() {
+	if r.over = true; r.alive {
+		r.alive = false
+		r.to.alive--
+	}
 }
 
 func (m *remote) newRequest(method, accept string) *httpRequest {
@@ -164,25 +183,22 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	r.fatal = r.count(ctx, response, err)
 	if err == nil {
 		r.to.heard.Note() // the headers
-		response.Body = &countedBody{Reader: r.to.heard.Reader(response.Body), body: response.Body, from: r.to}
+		response.Body = &countedBody{Reader: r.to.heard.Reader(response.Body), body: response.Body, of: r}
 	}
 	return response, err
 }
 
-// A countedBody counts its bytes, and itself while it is open.
+// A countedBody counts its bytes. Its request is over when it is closed.
 type countedBody struct {
 	io.Reader
 	body io.Closer
-	from *remote
-	once sync.Once
+	of   *httpRequest
 }
 
 func (b *countedBody) Close() error {
-	b.once.Do(func() {
-		b.from.mu.Lock()
-		defer b.from.mu.Unlock()
-		b.from.open--
-	})
+	b.of.to.mu.Lock()
+	b.of.end()
+	b.of.to.mu.Unlock()
 	return b.body.Close()
 }
 
@@ -192,13 +208,20 @@ func (r *httpRequest) trace() *httptrace.ClientTrace {
 		GetConn:      func(string) { r.waiting.Store(true) },
 		DNSStart:     func(httptrace.DNSStartInfo) { r.dialing.Store(true) },
 		ConnectStart: func(string, string) { r.dialing.Store(true) },
-		GotConn:      func(httptrace.GotConnInfo) { r.connected.Store(true) },
+		GotConn:      func(httptrace.GotConnInfo) { r.gotConnection() },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if r.written != nil && info.Err == nil {
 				r.written()
 			}
 		},
 	}
+}
+
+func (r *httpRequest) gotConnection() {
+	r.connected.Store(true)
+	r.to.mu.Lock()
+	defer r.to.mu.Unlock()
+	r.begin()
 }
 
 // unsent reports whether surely no byte of the request left. A RoundTripper that
@@ -208,15 +231,18 @@ func (r *httpRequest) unsent() bool {
 }
 
 // count counts how the request went, and returns why the link is over with it. A
-// failed dial says little while responses are open: a server that drains refuses
-// connections, and finishes what it has begun.
+// failed dial says little while another exchange is alive: a server that drains
+// refuses connections, and finishes what it has begun.
 func (r *httpRequest) count(ctx context.Context, response *http.Response, err error) error {
 	m := r.to
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err != nil {
+		r.end()
+	}
 	switch {
 	case err == nil:
-		m.open++
+		r.begin() // also if the RoundTripper does not trace
 		m.failedDials = 0
 		if response.StatusCode/100 == 2 {
 			m.disowned = 0
@@ -224,7 +250,7 @@ func (r *httpRequest) count(ctx context.Context, response *http.Response, err er
 		if r.inSession && response.StatusCode == http.StatusNotFound {
 			return transport.ErrSessionExpired
 		}
-	case r.dialing.Load() && !r.connected.Load() && !errors.Is(ctx.Err(), context.Canceled) && m.open == 0:
+	case r.dialing.Load() && !r.connected.Load() && !errors.Is(ctx.Err(), context.Canceled) && m.alive == 0:
 		if m.failedDials++; m.failedDials >= maxFailedDials {
 			return fmt.Errorf("streamable: %s cannot be reached: %w", m.endpoint.Host, err)
 		}

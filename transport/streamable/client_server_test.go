@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
@@ -145,6 +147,145 @@ func TestFailedDialsDoNotCountWhileAResponseIsOpen(t *testing.T) {
 	}
 	close(release)
 	r.wantFrame(1, lasting, result(1), true)
+}
+
+// A call whose response has not begun is as much alive as a stream: a server that
+// answers in JSON says nothing before it is done.
+//
+// Guarantees: G-0022.5
+func TestFailedDialsDoNotCountWhileARequestWaits(t *testing.T) {
+	const waiting = 20
+	arrived, release, drains := make(chan struct{}, waiting), make(chan struct{}), make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		io.Copy(io.Discard, req.Body) // so that the end of the request is seen
+		arrived <- struct{}{}
+		hold(req, release)
+		answerJSON(result(0))(w, req)
+	})
+	pool, refusing := transportOf(t), strings.TrimPrefix(closedPort(t), "http://")
+	pool.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if latch.IsRaised(drains) {
+			address = refusing
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
+	for n := range waiting {
+		r.call(n, 1)
+		wait(t, "a call", arrived)
+	}
+	close(drains)
+	for n := range 3 {
+		r.call(100+n, 1)
+		if f := r.failure(n); !f.Unsent {
+			t.Errorf("%+v", f)
+		}
+	}
+	close(release)
+	r.frame(waiting - 1)
+	pool.CloseIdleConnections()
+	for n := range 2 { // nothing is alive now, and what failed before does not count
+		r.call(200+n, 1)
+	}
+	if loss := r.loss(); !strings.Contains(loss.Reason.Error(), "cannot be reached") {
+		t.Errorf("%+v", loss)
+	}
+}
+
+// However a request ends, it is not alive for ever.
+//
+// Guarantees: G-0022.5
+func TestRequestsThatHaveEndedAreNotAlive(t *testing.T) {
+	arrived := make(chan struct{}, 10)
+	url := serve(t, func(_ http.ResponseWriter, req *http.Request) {
+		io.Copy(io.Discard, req.Body)
+		arrived <- struct{}{}
+		if req.Header.Get("Mcp-Method") == "ping" {
+			panic(http.ErrAbortHandler)
+		}
+		<-req.Context().Done()
+	})
+	pool := transportOf(t)
+	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
+	left := r.call(1, 1)
+	wait(t, "a call", arrived)
+	r.link.End(left)
+	r.request(2, 1, request(2, "ping", modernMeta))
+	r.failure(0)
+	r.link.(*clientLink).awaitNoneAlive(t)
+}
+
+// awaitNoneAlive waits until no exchange of the link counts as alive.
+func (l *clientLink) awaitNoneAlive(t *testing.T) {
+	t.Helper()
+	look, guard := time.NewTicker(time.Millisecond), time.NewTimer(hangGuard)
+	defer look.Stop()
+	defer guard.Stop()
+	for {
+		l.remote.mu.Lock()
+		alive := l.remote.alive
+		l.remote.mu.Unlock()
+		if alive == 0 {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-guard.C:
+			t.Fatalf("%d exchanges are alive, though all have ended", alive)
+		}
+	}
+}
+
+// One POST that fails, however it fails, is one call that fails.
+//
+// Guarantees: G-0022.1, G-0022.5
+func TestOneFailedPostFailsOneCall(t *testing.T) {
+	const calls = 30
+	for name, fail := range map[string]http.HandlerFunc{
+		"hung up":    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"status 500": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"status 502": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) },
+		"cut in JSON": func(w http.ResponseWriter, req *http.Request) {
+			answerJSON(`{"jsonrpc"`)(w, req)
+			panic(http.ErrAbortHandler)
+		},
+		"cut in event": func(w http.ResponseWriter, _ *http.Request) { stream(w, "data: {"); panic(http.ErrAbortHandler) },
+		"a page":       func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var arrived sync.WaitGroup
+			arrived.Add(calls)
+			s := &legacy{session: "s-1"}
+			r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+				body, _ := io.ReadAll(req.Body)
+				m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
+				if m.Method != "tools/call" {
+					req.Body = io.NopCloser(bytes.NewReader(body))
+					s.ServeHTTP(w, req)
+					return
+				}
+				arrived.Done()
+				arrived.Wait() // all are under way
+				if id, _ := m.ID.Int64(); id == 10+calls/2 {
+					fail(w, req)
+					return
+				}
+				answerJSON(result(m.ID))(w, req)
+			})
+			r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+			r.send(0, initialized)
+			for n := range calls {
+				r.callLegacy(10+n, 1)
+			}
+			r.frame(calls - 1) // initialize, and all but one
+			r.await("the failure", func() bool { return len(r.failed)+len(r.broken) == 1 })
+			r.request(100, 1, request(100, "ping", ""))
+			r.frame(calls)
+			if len(r.losses) > 0 {
+				t.Errorf("lost: %+v", r.losses)
+			}
+		})
+	}
 }
 
 // Guarantees: G-0022.5

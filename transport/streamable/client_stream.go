@@ -217,7 +217,7 @@ func (s *clientStream) readEvents(body io.Reader) {
 			s.ended(err)
 			return
 		}
-		s.link.remote.alive()
+		s.link.remote.received()
 		s.advanced = true
 		if s.note(e); len(e.Data) == 0 || e.Type != "message" { // MCP has no other type
 			continue

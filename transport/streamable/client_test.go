@@ -158,6 +158,39 @@ func (r *counting) StreamOpened(stream transport.Stream, _ transport.Tag) { r.st
 func (r *counting) Receive(transport.Inbound)                             { r.answers <- struct{}{} }
 func (r *counting) Lost(transport.Loss)                                   {}
 
+// Guarantees: G-0022.7
+func TestTheSessionStaysHere(t *testing.T) {
+	const id = "session-that-nobody-else-knows"
+	seen := make(chan http.Header, 2)
+	other := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		seen <- req.Header
+		answerJSON(result(2))(w, req)
+	})
+	s := &legacy{session: id, call: func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, other+"/mcp", http.StatusTemporaryRedirect)
+	}}
+	for name, client := range map[string]*Client{
+		"as it comes": {},
+		"redirected":  {HTTP: &http.Client{Transport: transportOf(t), CheckRedirect: func(*http.Request, []*http.Request) error { return nil }}},
+	} {
+		client.URL = serve(t, s.ServeHTTP)
+		r := open(t, client)
+		r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+		r.send(0, initialized)
+		r.callLegacy(2, 1)
+		r.await("an end of the call", func() bool { return len(r.received)+len(r.failed) > 1 })
+		r.link.Close(hangGuard)
+		if went := len(seen) > 0; went != (client.HTTP != nil) {
+			t.Fatalf("%s: it went to the other host: %v", name, went)
+		}
+	}
+	for name, values := range <-seen {
+		if slices.Contains(values, id) || strings.HasPrefix(name, "Mcp-") {
+			t.Errorf("%s: %v was given to another host", name, values)
+		}
+	}
+}
+
 // However a header is spelt, and whatever the address holds, another host does
 // not get it.
 //
