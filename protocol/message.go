@@ -4,6 +4,7 @@ import (
 	stdjson "encoding/json"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -158,6 +159,10 @@ type CacheableResult struct {
 	Result
 	TTLMs      *int64 `json:"ttlMs,omitzero"`      // lifetime in milliseconds from receipt; nil and negative mean 0
 	CacheScope string `json:"cacheScope,omitzero"` // CachePrivate or CachePublic
+
+	// Received says when a client got the result, if it kept it from an earlier call.
+	// It is zero for a result of this call, and does not travel.
+	Received time.Time `json:"-"`
 }
 
 // Stamp implements ModernResult.

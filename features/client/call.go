@@ -14,8 +14,11 @@ import (
 
 // An attempt is the last try of a call: its id, and the server that it was for.
 type attempt struct {
-	id   int64
-	peer *peer
+	id    int64
+	peer  *peer
+	raw   json.RawMessage // the result; nil without one
+	asked bool            // it took more than one round
+	kept  bool            // the result comes from the cache
 }
 
 // call makes a request: through the middleware, if there is any, on the calling
@@ -35,15 +38,24 @@ func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R,
 	return result, *r.last, err
 }
 
-// send makes a request, and makes it again with the answers while the server asks
-// for input.
+// send makes a request, unless its result is kept from one before.
 func (m *method[P, R, Q]) send(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
+	if m.cached != nil {
+		return m.recall(ctx, s, params)
+	}
+	return m.ask(ctx, s, params)
+}
+
+// ask makes a request, and makes it again with the answers while the server asks
+// for input.
+func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
 	result, last, err := m.once(ctx, s, params)
 	if m.relists && s.mirrors && refusesHeaders(err) && s.relist(ctx) == nil {
 		result, last, err = m.once(ctx, s, params)
 	}
 	if err == nil && m.required != nil && m.required(result) != nil && last.peer.modern() && !s.options.ManualInput {
 		result, last, err = m.rounds(ctx, s, params, result, last)
+		last.asked = true
 	}
 	if err == nil && m.await != nil {
 		result, err = m.await(ctx, s, result)
@@ -62,14 +74,21 @@ func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, 
 	if err != nil {
 		return nil, c.attempt, explain(err)
 	}
-	result, err := m.decode(raw, c.peer.modern(), c.asTask || c.peer.modern() && s.client.options.Tasks)
+	c.raw = raw
+	result, err := m.read(s.session, raw, c.peer, c.asTask || c.peer.modern() && s.client.options.Tasks)
 	if err != nil {
 		return nil, c.attempt, answered(m.Name, c.id, err)
 	}
-	if m.learn != nil {
-		m.learn(s.session, result)
-	}
 	return result, c.attempt, nil
+}
+
+// read decodes what a server has answered, which may be a task, and learns from it.
+func (m *method[P, R, Q]) read(s *session, raw json.RawMessage, from *peer, tasks bool) (*R, error) {
+	result, err := m.decode(raw, from.modern(), tasks)
+	if err == nil && m.learn != nil {
+		m.learn(s, result)
+	}
+	return result, err
 }
 
 // An outgoing is one request on its way.
@@ -85,7 +104,7 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 // encode makes the message of one attempt, for the server that is there now. That
 // server may speak another era than the server of the attempt before.
 func (c *outgoing[P, R, Q]) encode(id int64, epoch uint64) (conn.Message, error) {
-	c.attempt = attempt{id, c.session.peer.Load()}
+	c.attempt = attempt{id: id, peer: c.session.peer.Load()}
 	if c.peer.incarnation.Epoch() != epoch {
 		return conn.Message{}, conn.ErrStale // it was replaced just now
 	}

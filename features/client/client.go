@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,6 +128,7 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	}
 	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient, mirrors: mirrors(t)}
 	s.restore.level = c.options.LogLevel
+	s.cache.limit = cmp.Or(c.options.CacheBytes, defaultCacheBytes)
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: name}), true
 	}

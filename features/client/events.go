@@ -281,6 +281,7 @@ func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 		s.restore.acknowledged(s, in)
 		return
 	}
+	s.cache.told(in)
 	r := &Request{Method: in.Method, Params: in.Params, Session: s.view(), Incoming: true, Notification: true}
 	if known, ok := notifications[in.Method]; ok {
 		r.Params = known.params()

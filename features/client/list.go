@@ -10,8 +10,11 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// MaxPages is how many pages one range over a list fetches.
-const MaxPages = 1000
+// How much one range over a list fetches. A server may send pages without an end.
+const (
+	MaxPages     = 1000
+	MaxListBytes = 64 << 20
+)
 
 // A list is a method that returns one page of items.
 type list[P, R, E any, Q requestParams[P]] struct {
@@ -50,8 +53,12 @@ var (
 // Tools ranges over the tools of all pages. It fetches each page when the range
 // reaches it, and ends after the first error, a *CallError. Behind that is
 // ErrStaleCursor when the server was replaced between two pages, ErrRepeatedCursor
-// when a cursor leads back to its page, and a *protocol.LimitError beyond MaxPages.
-// So do Resources, ResourceTemplates and Prompts.
+// when a cursor leads back to its page, and a *protocol.LimitError beyond MaxPages or
+// MaxListBytes. So do Resources, ResourceTemplates and Prompts.
+//
+// If all pages are kept from before and may be used (Options.CacheBytes,
+// CallOptions.MaxStale), the range is over those. A list of which one page is missing
+// is asked for anew.
 func (s *Session) Tools(ctx context.Context) iter.Seq2[*protocol.Tool, error] {
 	return tools.all(ctx, s)
 }
@@ -97,7 +104,9 @@ func (s *Session) ListPrompts(ctx context.Context, params *protocol.ListPromptsP
 // all ranges over the items of all pages of one server session.
 func (l list[P, R, E, Q]) all(ctx context.Context, s *Session) iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
-		w := walk[P, R, E, Q]{list: l, session: s, params: new(P)}
+		view := s.With(s.options)
+		view.options.pages = s.keptPages(l.Name)
+		w := walk[P, R, E, Q]{list: l, session: view, params: new(P)}
 		for more := true; more; {
 			page, err := w.fetch(ctx)
 			if err != nil {
@@ -124,6 +133,7 @@ type walk[P, R, E any, Q requestParams[P]] struct {
 	session *Session // from the second page on, bound to the server that gave the first
 	params  *P
 	fetched int
+	bytes   int64
 	lastID  int64 // of the request for the last page
 }
 
@@ -131,8 +141,15 @@ func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
 	page, last, err := w.list.trace(ctx, w.session, w.params)
 	w.fetched++
 	w.lastID = last.id
+	w.bytes += int64(len(last.raw))
+	if w.fetched == 1 {
+		w.session.options.pages = w.session.options.pages.begun(last.kept)
+	}
 	var failed *conn.CallError
 	switch {
+	case err == nil && w.bytes > MaxListBytes:
+		return nil, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "bytes of " + w.list.Name, Limit: MaxListBytes})
+	case last.kept: // what comes next does not come from the server
 	case w.fetched == 1 && err == nil && last.peer != nil:
 		w.session = w.session.boundTo(last.peer)
 	case w.fetched > 1 && errors.Is(err, conn.ErrStale) && errors.As(err, &failed):

@@ -151,6 +151,7 @@ func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
 	if seamless {
 		return
 	}
+	s.cache.granted(&granted)
 	for _, list := range []struct {
 		granted bool
 		event   Event

@@ -55,6 +55,9 @@ type traits[P, R any] struct {
 
 	// learn keeps what a result says for later. Nil: nothing.
 	learn func(*session, *R)
+
+	// cached says what of a result may be kept and used again. Nil: nothing.
+	cached *cached[P, R]
 }
 
 // requestParams are params that carry _meta.
@@ -81,6 +84,11 @@ var (
 		check:      func(r *protocol.ListToolsResult) error { return present(r.Tools != nil, "tools") },
 		learn: func(s *session, r *protocol.ListToolsResult) {
 			s.listed(r)
+		},
+		cached: &cached[protocol.ListToolsParams, protocol.ListToolsResult]{
+			about: func(p *protocol.ListToolsParams) (string, protocol.Meta) { return textOf(p.Cursor), p.Meta },
+			hints: func(r *protocol.ListToolsResult) *protocol.CacheableResult { return &r.CacheableResult },
+			next:  func(r *protocol.ListToolsResult) *string { return r.NextCursor },
 		},
 	})
 	callTool = row(protocol.MethodCallTool, traits[protocol.CallToolParams, protocol.CallToolResult]{
@@ -109,11 +117,21 @@ var (
 	listResources = row(protocol.MethodListResources, traits[protocol.ListResourcesParams, protocol.ListResourcesResult]{
 		repeatable: true,
 		check:      func(r *protocol.ListResourcesResult) error { return present(r.Resources != nil, "resources") },
+		cached: &cached[protocol.ListResourcesParams, protocol.ListResourcesResult]{
+			about: func(p *protocol.ListResourcesParams) (string, protocol.Meta) { return textOf(p.Cursor), p.Meta },
+			hints: func(r *protocol.ListResourcesResult) *protocol.CacheableResult { return &r.CacheableResult },
+			next:  func(r *protocol.ListResourcesResult) *string { return r.NextCursor },
+		},
 	})
 	listResourceTemplates = row(protocol.MethodListResourceTemplates, traits[protocol.ListResourceTemplatesParams, protocol.ListResourceTemplatesResult]{
 		repeatable: true,
 		check: func(r *protocol.ListResourceTemplatesResult) error {
 			return present(r.ResourceTemplates != nil, "resourceTemplates")
+		},
+		cached: &cached[protocol.ListResourceTemplatesParams, protocol.ListResourceTemplatesResult]{
+			about: func(p *protocol.ListResourceTemplatesParams) (string, protocol.Meta) { return textOf(p.Cursor), p.Meta },
+			hints: func(r *protocol.ListResourceTemplatesResult) *protocol.CacheableResult { return &r.CacheableResult },
+			next:  func(r *protocol.ListResourceTemplatesResult) *string { return r.NextCursor },
 		},
 	})
 	readResource = row(protocol.MethodReadResource, traits[protocol.ReadResourceParams, protocol.ReadResourceResult]{
@@ -122,6 +140,10 @@ var (
 		check:      func(r *protocol.ReadResourceResult) error { return present(r.Contents != nil, "contents") },
 		input:      func(p *protocol.ReadResourceParams) *protocol.InputParams { return &p.InputParams },
 		required:   func(r *protocol.ReadResourceResult) *protocol.InputRequired { return r.InputRequired },
+		cached: &cached[protocol.ReadResourceParams, protocol.ReadResourceResult]{
+			about: func(p *protocol.ReadResourceParams) (string, protocol.Meta) { return p.URI, p.Meta },
+			hints: func(r *protocol.ReadResourceResult) *protocol.CacheableResult { return &r.CacheableResult },
+		},
 	})
 	subscribe   = row(protocol.MethodSubscribe, traits[protocol.SubscribeParams, protocol.EmptyResult]{repeatable: true})
 	unsubscribe = row(protocol.MethodUnsubscribe, traits[protocol.UnsubscribeParams, protocol.EmptyResult]{repeatable: true})
@@ -129,6 +151,11 @@ var (
 	listPrompts = row(protocol.MethodListPrompts, traits[protocol.ListPromptsParams, protocol.ListPromptsResult]{
 		repeatable: true,
 		check:      func(r *protocol.ListPromptsResult) error { return present(r.Prompts != nil, "prompts") },
+		cached: &cached[protocol.ListPromptsParams, protocol.ListPromptsResult]{
+			about: func(p *protocol.ListPromptsParams) (string, protocol.Meta) { return textOf(p.Cursor), p.Meta },
+			hints: func(r *protocol.ListPromptsResult) *protocol.CacheableResult { return &r.CacheableResult },
+			next:  func(r *protocol.ListPromptsResult) *string { return r.NextCursor },
+		},
 	})
 	getPrompt = row(protocol.MethodGetPrompt, traits[protocol.GetPromptParams, protocol.GetPromptResult]{
 		repeatable: true,
@@ -161,6 +188,13 @@ var requests = map[string]interface {
 // hasContent takes structured content alone, which some servers send.
 func hasContent(r *protocol.CallToolResult) error {
 	return present(r.Content != nil || len(r.StructuredContent) > 0, "content")
+}
+
+func textOf(cursor *string) string {
+	if cursor == nil {
+		return ""
+	}
+	return *cursor
 }
 
 func present(ok bool, member string) error {

@@ -78,6 +78,15 @@ type Options struct {
 	// the task out.
 	Tasks bool
 
+	// CacheBytes bounds what each session keeps of results that its server allows to
+	// be used again: lists and the contents of resources, with ttlMs (2026-07-28
+	// server/utilities/caching). What was used longest ago goes first. A result is
+	// used until its lifetime is over, which is 24 h at most, until the server reports
+	// a change of it, or until the session has another server. Another session, even
+	// of the same Client, never gets it. See CallOptions.Fresh, CallOptions.MaxStale
+	// and Session.ClearCache. Zero: 16 MiB. Negative: nothing is kept.
+	CacheBytes int64
+
 	// MaxRounds bounds how often a server may ask for input before it answers one
 	// call (2026-07-28 basic/patterns/mrtr), or before a task has ended. Zero: 10.
 	MaxRounds int
@@ -172,6 +181,18 @@ type CallOptions struct {
 
 	startsTask bool // hand out the task that a call becomes
 
+	// Fresh asks the server even if a result is kept that it allows to be used again:
+	// see Options.CacheBytes.
+	Fresh bool
+
+	// MaxStale says that while the server is away a list, or the contents of a
+	// resource, is better than none if the server gave it at most so long ago: its
+	// Received says when. Calls do not wait for the server then. What a call with
+	// MaxStale gets is kept for that long, even if the server allows it no lifetime.
+	// The bound of Options.CacheBytes holds, and 24 h at most. A call that is bound to
+	// one server session gets nothing from another.
+	MaxStale time.Duration
+
 	// OnAttempt is called for each attempt that failed and will be followed by
 	// another, on the calling goroutine, before the method returns.
 	OnAttempt func(conn.Attempt)
@@ -183,6 +204,8 @@ type CallOptions struct {
 	// the method returns. While it runs only the newest progress is kept. Malformed
 	// progress is ignored. Nil: the call asks for no progress.
 	OnProgress func(*protocol.ProgressParams)
+
+	pages *keptPages // of a range over the pages of a list; nil: it is none
 }
 
 func (o *CallOptions) wantsProgress() bool { return o.OnProgress != nil || o.ProgressRestarts }

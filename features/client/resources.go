@@ -181,6 +181,7 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 	return func(yield func(*protocol.ReadResourceResult, error) bool) {
 		view := s.With(s.options)
 		view.options.WaitForReady, view.options.Retries = true, -1
+		view.options.Fresh, view.options.MaxStale = true, 0
 		changed := make(chan struct{}, 1)
 		for {
 			err := view.subscribeTo(ctx, uri, func(sub *subscription) { sub.add(changed) })

@@ -38,6 +38,7 @@ type session struct {
 	tools      toolNotes
 	events     eventQueue
 	restore    restorer
+	cache      cache
 }
 
 // Status says where the connection of a session is: its state, why, since when, and
@@ -70,7 +71,11 @@ func SessionOf(c *conn.Conn) (*Session, bool) {
 func (s *Session) With(o CallOptions) *Session { return &Session{session: s.session, options: o} }
 
 // Calls returns the options of this view, for With.
-func (s *Session) Calls() CallOptions { return s.options }
+func (s *Session) Calls() CallOptions {
+	o := s.options
+	o.pages = nil
+	return o
+}
 
 // Pin returns a view of the same session whose calls are bound to the server session
 // that is there now. Once that is over they fail with ErrStale, not sent. Without a
@@ -153,6 +158,7 @@ func (s *session) isOver() bool { return isClosed(s.conn.Done()) }
 // still running.
 func (s *session) release() error {
 	defer s.client.remove(s)
+	defer s.cache.clear()
 	err := s.child.Stop(context.Background())
 	if errors.As(err, new(*supervisor.StuckError)) {
 		return err

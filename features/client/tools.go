@@ -274,7 +274,9 @@ func refusesHeaders(err error) bool {
 
 // relist lists the tools again.
 func (s *Session) relist(ctx context.Context) error {
-	for _, err := range s.Tools(ctx) {
+	now := s.With(s.options)
+	now.options.Fresh, now.options.MaxStale = true, 0
+	for _, err := range now.Tools(ctx) {
 		if err != nil {
 			return err
 		}

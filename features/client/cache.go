@@ -1,0 +1,382 @@
+package client
+
+import (
+	linked "container/list"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// What a cache holds is bounded in bytes and in time, whatever a server allows.
+const (
+	defaultCacheBytes = 16 << 20
+	maxLifetime       = 24 * time.Hour
+	entryBytes        = 512 // that an entry costs beside its key and its result
+)
+
+// A cache keeps results of one session (ADR-0035). It keeps them as they came, so
+// that each caller gets values of its own.
+type cache struct {
+	limit int64 // in bytes; none if it is negative
+
+	mu      sync.Mutex
+	bytes   int64
+	entries map[cacheKey]*linked.Element // of *kept
+	recent  linked.List                  // the one used last comes first
+	sweepAt int                          // how many entries there are when those that are over are looked for
+	changes map[string]*changes          // by method
+}
+
+// A cacheKey is a request whose result may be kept: the method, and the cursor or
+// the URI. All else that a request says does not change its result.
+type cacheKey struct{ method, about string }
+
+// changes counts what was reported of one method.
+type changes struct {
+	all  uint64 // times that every result may have changed
+	some uint64 // times that any may have
+}
+
+// A kept is a result.
+type kept struct {
+	key      cacheKey
+	raw      json.RawMessage
+	next     *string // the cursor of the next page
+	peer     *peer   // the server that sent it
+	received time.Time
+	fresh    time.Time // until when the server allows it to be used
+	until    time.Time // when it is of no use to anybody
+	change   uint64    // changes.all when it was asked for
+	outdated bool      // a change of this one was reported
+}
+
+func (k *kept) size() int64 {
+	return int64(len(k.raw)+2*len(k.key.about)+len(k.key.method)) + entryBytes
+}
+
+// begin is what keep wants to know from before a request.
+func (c *cache) begin(method string) changes {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *c.of(method)
+}
+
+// of returns the changes of a method. The lock is held.
+func (c *cache) of(method string) *changes {
+	if c.changes[method] == nil {
+		if c.changes == nil {
+			c.changes = make(map[string]*changes)
+		}
+		c.changes[method] = new(changes)
+	}
+	return c.changes[method]
+}
+
+// keep keeps a result for its lifetime, and at least for as long as stale, unless a
+// change was reported since begin.
+func (c *cache) keep(key cacheKey, begun changes, said *protocol.CacheableResult, next *string, from attempt, stale time.Duration) {
+	var lifetime time.Duration
+	if said.TTLMs != nil && from.peer.modern() { // no other revision has it
+		lifetime = time.Duration(min(max(*said.TTLMs, 0), maxLifetime.Milliseconds())) * time.Millisecond
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(key) // the new result takes its place, or says that nothing is to be kept
+	now := time.Now()
+	e := &kept{
+		key: key, raw: from.raw, next: next, peer: from.peer, change: begun.all,
+		received: now, fresh: now.Add(lifetime), until: now.Add(max(lifetime, min(stale, maxLifetime))),
+	}
+	if !e.until.After(now) || e.size() > c.limit || begun != *c.of(key.method) {
+		return
+	}
+	if c.entries == nil {
+		c.entries = make(map[cacheKey]*linked.Element)
+	}
+	if len(c.entries) >= c.sweepAt {
+		for key, e := range c.entries {
+			if !now.Before(e.Value.(*kept).until) {
+				c.drop(key)
+			}
+		}
+		c.sweepAt = max(64, 2*len(c.entries))
+	}
+	c.entries[key] = c.recent.PushFront(e)
+	c.bytes += e.size()
+	for c.bytes > c.limit {
+		c.drop(c.recent.Back().Value.(*kept).key)
+	}
+}
+
+// drop forgets a result. The lock is held.
+func (c *cache) drop(key cacheKey) {
+	if e, ok := c.entries[key]; ok {
+		c.bytes -= c.recent.Remove(e).(*kept).size()
+		delete(c.entries, key)
+	}
+}
+
+// find returns a result of the present server that may still be used, or, if stale
+// is positive, any that is at most that old.
+func (c *cache) find(key cacheKey, now *peer, stale time.Duration) *kept {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.look(key, now, stale)
+	if e != nil {
+		c.recent.MoveToFront(c.entries[key])
+	}
+	return e
+}
+
+// look is find, with the lock held.
+func (c *cache) look(key cacheKey, present *peer, stale time.Duration) *kept {
+	element, ok := c.entries[key]
+	if !ok {
+		return nil
+	}
+	e, now := element.Value.(*kept), time.Now()
+	switch {
+	case !now.Before(e.until):
+		c.drop(key)
+		return nil
+	case stale > 0 && now.Sub(e.received) <= stale:
+		return e
+	case stale > 0 || !now.Before(e.fresh) || e.peer != present || e.outdated || e.change != c.of(key.method).all:
+		return nil
+	}
+	return e
+}
+
+// whole returns what find finds for every page of a list, by cursor, or nil if one
+// of them is not there.
+func (c *cache) whole(method string, present *peer, stale time.Duration) map[string]*kept {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pages, key := make(map[string]*kept), cacheKey{method: method}
+	for range MaxPages {
+		e := c.look(key, present, stale)
+		if e == nil {
+			return nil
+		}
+		if pages[key.about] = e; e.next == nil {
+			return pages
+		}
+		key.about = *e.next
+	}
+	return nil
+}
+
+// forget drops all pages of a list whose cursor is not good any more.
+func (c *cache) forget(method string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key := range maps.Clone(c.entries) {
+		if key.method == method {
+			c.drop(key)
+		}
+	}
+}
+
+// clear drops everything, also what is on its way.
+func (c *cache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries, c.bytes = nil, 0
+	c.recent.Init()
+	for _, changes := range c.changes {
+		changes.all++
+	}
+}
+
+// changed takes the report of a server that the results of some methods may have
+// changed. They stay for calls that take stale ones.
+func (c *cache) changed(methods ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, method := range methods {
+		c.of(method).all++
+	}
+}
+
+// updated takes the report that a resource, or one below it, has changed.
+func (c *cache) updated(uri string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of(protocol.MethodReadResource).some++
+	outdate := func(uri string) {
+		if e, ok := c.entries[cacheKey{protocol.MethodReadResource, uri}]; ok {
+			e.Value.(*kept).outdated = true
+		}
+	}
+	for outdate(uri); ; outdate(uri) {
+		slash := strings.LastIndexByte(uri, '/')
+		if slash < 0 {
+			return
+		}
+		outdate(uri[:slash+1])
+		uri = uri[:slash]
+	}
+}
+
+// listed are the methods whose results a notification says have changed.
+var listed = map[string][]string{
+	protocol.NotificationToolsListChanged:     {protocol.MethodListTools},
+	protocol.NotificationPromptsListChanged:   {protocol.MethodListPrompts},
+	protocol.NotificationResourcesListChanged: {protocol.MethodListResources, protocol.MethodListResourceTemplates, protocol.MethodReadResource},
+}
+
+// ClearCache forgets all results that the session keeps, see Options.CacheBytes.
+// Call it when the session goes on with the credentials of somebody else.
+func (s *Session) ClearCache() { s.cache.clear() }
+
+// told takes a notification of the server's.
+func (c *cache) told(in *conn.Incoming) {
+	if methods, ok := listed[in.Method]; ok {
+		c.changed(methods...)
+		return
+	}
+	var updated protocol.ResourceUpdatedParams
+	if in.Method == protocol.NotificationResourcesUpdated && protocol.Unmarshal(in.Params, &updated) == nil {
+		c.updated(updated.URI)
+	}
+}
+
+// granted takes what a server reports from now on, and has not reported before.
+func (c *cache) granted(granted *protocol.SubscriptionFilter) {
+	for notification, reports := range map[string]bool{
+		protocol.NotificationToolsListChanged:     granted.ToolsListChanged,
+		protocol.NotificationPromptsListChanged:   granted.PromptsListChanged,
+		protocol.NotificationResourcesListChanged: granted.ResourcesListChanged,
+	} {
+		if reports {
+			c.changed(listed[notification]...)
+		}
+	}
+	for _, uri := range granted.ResourceSubscriptions {
+		c.updated(uri)
+	}
+}
+
+// cached says what is kept of the results of a method.
+type cached[P, R any] struct {
+	about func(*P) (string, protocol.Meta) // what the result depends on
+	hints func(*R) *protocol.CacheableResult
+	next  func(*R) *string // the cursor of the next page; nil for what is no list
+}
+
+// recall takes a result that is kept, or makes the request and keeps its result.
+func (m *method[P, R, Q]) recall(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
+	asked, c := copyOf(params), &s.cache
+	about, meta := m.cached.about(asked)
+	input := m.input != nil && (m.input(asked).InputResponses != nil || m.input(asked).RequestState != nil)
+	if c.limit < 0 || len(meta) > 0 || input || s.isOver() || s.conn.State() == conn.Closing {
+		return m.ask(ctx, s, params)
+	}
+	key := cacheKey{m.Name, about}
+	if result, last, ok := m.fresh(s, key); ok {
+		return result, last, nil
+	}
+	if s.conn.State() != conn.Ready {
+		if result, last, ok := m.stale(s, key); ok {
+			return result, last, nil
+		}
+	}
+	begun := c.begin(m.Name)
+	result, last, err := m.ask(ctx, s, params)
+	switch {
+	case err == nil && (last.asked || m.required != nil && m.required(result) != nil):
+	case err == nil:
+		var next *string
+		if m.cached.next != nil {
+			next = m.cached.next(result)
+		}
+		c.keep(key, begun, m.cached.hints(result), next, last, s.options.MaxStale)
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrLost):
+		if result, last, ok := m.stale(s, key); ok {
+			return result, last, nil
+		}
+	case m.cached.next != nil && about != "" && errors.As(err, new(*jsonrpc.Error)): // the cursor is not good any more
+		c.forget(m.Name)
+	}
+	return result, last, err
+}
+
+// fresh finds a result that the server allows to be used now.
+func (m *method[P, R, Q]) fresh(s *Session, key cacheKey) (*R, attempt, bool) {
+	e, pages := (*kept)(nil), s.options.pages
+	switch {
+	case pages != nil && pages.all != nil:
+		e = pages.all[key.about]
+	case s.options.Fresh:
+	case pages != nil:
+		e = pages.fresh[key.about]
+	default:
+		e = s.cache.find(key, s.peer.Load(), 0)
+	}
+	if e == nil || s.options.Epoch != 0 && e.peer.incarnation.Epoch() != s.options.Epoch {
+		return nil, attempt{}, false
+	}
+	return m.reuse(s, e)
+}
+
+// stale finds a result for a caller that takes an old one while the server is away.
+func (m *method[P, R, Q]) stale(s *Session, key cacheKey) (*R, attempt, bool) {
+	e, pages := (*kept)(nil), s.options.pages
+	switch {
+	case s.options.MaxStale <= 0, s.options.Epoch != 0:
+	case pages != nil:
+		e = pages.stale[key.about]
+	default:
+		e = s.cache.find(key, nil, s.options.MaxStale)
+	}
+	if e == nil {
+		return nil, attempt{}, false
+	}
+	return m.reuse(s, e)
+}
+
+func (m *method[P, R, Q]) reuse(s *Session, e *kept) (*R, attempt, bool) {
+	result, err := m.read(s.session, e.raw, e.peer, false)
+	if err != nil {
+		return nil, attempt{}, false
+	}
+	m.cached.hints(result).Received = e.received
+	return result, attempt{peer: e.peer, raw: e.raw, kept: true}, true
+}
+
+// A range over a list takes all of its pages from the cache or none, since pages of
+// different times do not fit together.
+type keptPages struct {
+	fresh, stale map[string]*kept // by cursor; nil if a page is missing
+	all          map[string]*kept // those that the range has begun with; nil: none, or it has not begun
+}
+
+// keptPages finds all pages of a list.
+func (s *Session) keptPages(method string) *keptPages {
+	pages := &keptPages{fresh: s.cache.whole(method, s.peer.Load(), 0)}
+	if s.options.MaxStale > 0 {
+		pages.stale = s.cache.whole(method, nil, s.options.MaxStale)
+	}
+	return pages
+}
+
+// begun returns those that a range goes on with. Its first page was one of them, or
+// the server sent it.
+func (p *keptPages) begun(kept bool) *keptPages {
+	switch {
+	case !kept:
+		return new(keptPages)
+	case p.stale != nil:
+		return &keptPages{all: p.stale}
+	default:
+		return &keptPages{all: p.fresh}
+	}
+}

@@ -1,0 +1,70 @@
+package client
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// Whatever is kept, found, dropped and outdated, the books are right and the bound
+// holds, and what nobody can use goes by itself.
+//
+// Guarantees: G-0035.4
+func TestTheBooksOfACache(t *testing.T) {
+	for seed := range uint64(50) {
+		synctest.Test(t, func(t *testing.T) {
+			random, c, p := rand.New(rand.NewPCG(seed, 0)), &cache{limit: 20_000}, &peer{members: protocol.Meta{}}
+			for range 500 {
+				key := cacheKey{protocol.MethodReadResource, fmt.Sprintf("x://%d/%d", random.IntN(5), random.IntN(40))}
+				switch random.IntN(8) {
+				case 0:
+					c.updated(key.about)
+				case 1:
+					c.changed(key.method)
+				case 2:
+					c.find(key, p, time.Duration(random.IntN(3))*time.Second)
+				case 3:
+					c.whole(key.method, p, 0)
+				case 4:
+					if random.IntN(20) == 0 {
+						c.forget(key.method)
+					}
+				default:
+					ttl := random.Int64N(10_000)
+					c.keep(key, c.begin(key.method), &protocol.CacheableResult{TTLMs: &ttl}, nil, attempt{peer: p, raw: make([]byte, random.IntN(2000))}, time.Duration(random.IntN(9))*time.Second)
+				}
+				timer := time.NewTimer(time.Duration(random.IntN(300)) * time.Millisecond)
+				<-timer.C
+				var sum int64
+				for _, e := range c.entries {
+					sum += e.Value.(*kept).size()
+				}
+				if sum != c.bytes || sum > c.limit || len(c.entries) != c.recent.Len() {
+					t.Fatalf("seed %d: %d bytes in %d entries, %d in the list; the books say %d", seed, sum, len(c.entries), c.recent.Len(), c.bytes)
+				}
+			}
+			if c.clear(); c.bytes != 0 || len(c.entries) != 0 || c.recent.Len() != 0 {
+				t.Errorf("seed %d: something is left", seed)
+			}
+		})
+	}
+}
+
+func TestWhatIsOverIsSwept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p, second := &cache{limit: 1 << 30}, &peer{members: protocol.Meta{}}, int64(1000)
+		for i := range 10_000 {
+			key := cacheKey{protocol.MethodReadResource, fmt.Sprint(i)}
+			c.keep(key, c.begin(key.method), &protocol.CacheableResult{TTLMs: &second}, nil, attempt{peer: p}, 0)
+			timer := time.NewTimer(100 * time.Millisecond)
+			<-timer.C
+		}
+		if n := len(c.entries); n > 100 {
+			t.Errorf("%d results are there, and ten of use", n)
+		}
+	})
+}

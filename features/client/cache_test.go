@@ -1,0 +1,483 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// keeping is a modern server whose answers say how they may be kept. Each of them
+// has the number of those before it in it.
+type keeping struct {
+	*fakeServer
+	hints  string                   // members of each result
+	pages  int                      // of each list
+	asked  map[string]int           // requests by method
+	away   atomic.Bool              // it takes no connection
+	refuse func(method string) bool // answered by an error
+}
+
+func newKeeping(hints string) *keeping {
+	k := &keeping{hints: hints, pages: 1, asked: make(map[string]int)}
+	k.fakeServer = &fakeServer{answer: k.serve}
+	return k
+}
+
+// Open implements transport.Transport.
+func (k *keeping) Open(ctx context.Context) (transport.Link, error) {
+	if k.away.Load() {
+		return nil, errors.New("nobody is there")
+	}
+	return k.fakeServer.Open(ctx)
+}
+
+const discoveredAll = `{"resultType":"complete","supportedVersions":["2026-07-28"],"ttlMs":0,"cacheScope":"private","capabilities":` +
+	`{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true}}}`
+
+func (k *keeping) serve(f frame) []string {
+	if f.Method == protocol.MethodDiscover {
+		return []string{f.result(discoveredAll)}
+	}
+	if f.Method == protocol.MethodListen {
+		return []string{f.grants()}
+	}
+	k.asked[f.Method]++
+	if k.refuse != nil && k.refuse(f.Method) {
+		return []string{f.fault(-32602, `null`)}
+	}
+	n := k.asked[f.Method]
+	var p struct {
+		Cursor string `json:"cursor"`
+	}
+	_ = protocol.Unmarshal(f.Params, &p)
+	page, next := 1, ""
+	_, _ = fmt.Sscan(p.Cursor, &page)
+	if page < k.pages {
+		next = fmt.Sprintf(`,"nextCursor":"%d"`, page+1)
+	}
+	head := `{"resultType":"complete",` + k.hints + next
+	name := fmt.Sprintf("%d-%d", page, n)
+	switch f.Method {
+	case protocol.MethodListTools:
+		return []string{f.result(head + `,"tools":[{"name":"` + name + `","inputSchema":{"type":"object"}}]}`)}
+	case protocol.MethodListPrompts:
+		return []string{f.result(head + `,"prompts":[{"name":"` + name + `"}]}`)}
+	case protocol.MethodListResources:
+		return []string{f.result(head + `,"resources":[{"name":"` + name + `","uri":"file:///a"}]}`)}
+	case protocol.MethodListResourceTemplates:
+		return []string{f.result(head + `,"resourceTemplates":[{"name":"` + name + `","uriTemplate":"x://{y}"}]}`)}
+	case protocol.MethodReadResource:
+		return []string{f.result(head + `,"contents":[{"uri":"file:///a","text":"` + name + `"}]}`)}
+	default:
+		return nil
+	}
+}
+
+const forAMinute = `"ttlMs":60000,"cacheScope":"private"`
+
+// cacheable asks for everything that may be kept, and returns what came.
+var cacheable = map[string]func(context.Context, *client.Session) (string, error){
+	protocol.MethodListTools: func(ctx context.Context, s *client.Session) (string, error) {
+		r, err := s.ListTools(ctx, nil)
+		if err != nil {
+			return "", err
+		}
+		return r.Tools[0].Name, nil
+	},
+	protocol.MethodListPrompts: func(ctx context.Context, s *client.Session) (string, error) {
+		r, err := s.ListPrompts(ctx, nil)
+		if err != nil {
+			return "", err
+		}
+		return r.Prompts[0].Name, nil
+	},
+	protocol.MethodListResources: func(ctx context.Context, s *client.Session) (string, error) {
+		r, err := s.ListResources(ctx, nil)
+		if err != nil {
+			return "", err
+		}
+		return r.Resources[0].Name, nil
+	},
+	protocol.MethodListResourceTemplates: func(ctx context.Context, s *client.Session) (string, error) {
+		r, err := s.ListResourceTemplates(ctx, nil)
+		if err != nil {
+			return "", err
+		}
+		return r.ResourceTemplates[0].Name, nil
+	},
+	protocol.MethodReadResource: func(ctx context.Context, s *client.Session) (string, error) {
+		r, err := s.ReadResource(ctx, &protocol.ReadResourceParams{URI: "file:///a"})
+		if err != nil {
+			return "", err
+		}
+		return r.Text(), nil
+	},
+}
+
+// wantKept asks for everything, and checks which answer of the server's came.
+func wantKept(t *testing.T, what string, s *client.Session, answer int, methods ...string) {
+	t.Helper()
+	for method, ask := range cacheable {
+		if len(methods) > 0 && !strings.Contains(strings.Join(methods, " ")+" ", method+" ") {
+			continue
+		}
+		if got, err := ask(t.Context(), s); err != nil || got != fmt.Sprintf("1-%d", answer) {
+			t.Errorf("%s: %s: got %q, %v; want answer %d", what, method, got, err, answer)
+		}
+	}
+}
+
+func openKeeping(t *testing.T, k *keeping, o client.Options) *client.Session {
+	t.Helper()
+	o.ProtocolVersion = protocol.Latest
+	t.Cleanup(k.close)
+	s, err := connect(t, k, o, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Guarantees: G-0035.1
+func TestResultsAreKeptAsTheServerAllows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(forAMinute)
+		s := openKeeping(t, k, client.Options{})
+		wantKept(t, "first", s, 1)
+		pass(59 * time.Second)
+		wantKept(t, "within its lifetime", s, 1)
+		if r, err := s.ListTools(t.Context(), nil); err != nil || time.Since(r.Received) != 59*time.Second {
+			t.Errorf("received at %v, %v", r.Received, err)
+		}
+		wantKept(t, "fresh", s.With(client.CallOptions{Fresh: true}), 2)
+		pass(30 * time.Second)
+		wantKept(t, "after a fresh one", s, 2)
+		pass(31 * time.Second)
+		wantKept(t, "past its lifetime", s, 3)
+		if r, err := s.ListTools(t.Context(), &protocol.ListToolsParams{RequestParams: protocol.RequestParams{Meta: protocol.Meta{"x": []byte("1")}}}); err != nil || r.Tools[0].Name != "1-4" {
+			t.Errorf("a request that says more: got %+v, %v", r, err)
+		}
+		if r, err := s.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "file:///b"}); err != nil || r.Text() != "1-4" {
+			t.Errorf("another resource: got %+v, %v", r, err)
+		}
+		r, err := s.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Tools[0].Name = "changed by the program"
+		wantKept(t, "each caller has values of its own", s, 3, protocol.MethodListTools)
+		s.ClearCache()
+		wantKept(t, "cleared", s, 4, protocol.MethodListPrompts, protocol.MethodListResources)
+	})
+}
+
+// Guarantees: G-0035.1
+func TestResultsWithoutALifetimeAreNotKept(t *testing.T) {
+	for name, hints := range map[string]string{
+		"none":           `"cacheScope":"public"`,
+		"zero":           `"ttlMs":0,"cacheScope":"private"`,
+		"negative":       `"ttlMs":-1,"cacheScope":"private"`,
+		"of another era": forAMinute,
+		"asked for none": forAMinute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, o := newKeeping(hints), client.Options{}
+			if name == "asked for none" {
+				o.CacheBytes = -1
+			}
+			var s *client.Session
+			if name == "of another era" {
+				inner := k.fakeServer.answer
+				k.fakeServer.answer = func(f frame) []string {
+					if f.Method == protocol.MethodInitialize {
+						return f.initialized(protocol.LatestLegacy, `{"tools":{},"resources":{},"prompts":{}}`)
+					}
+					return inner(f)
+				}
+				s = openFake(t, k.fakeServer, o)
+			} else {
+				s = openKeeping(t, k, o)
+			}
+			wantKept(t, "first", s, 1)
+			wantKept(t, "second", s, 2)
+		})
+	}
+}
+
+// Guarantees: G-0035.2
+func TestChangesEndWhatIsKept(t *testing.T) {
+	for notification, ended := range map[string][]string{
+		`notifications/tools/list_changed"`:                               {protocol.MethodListTools},
+		`notifications/prompts/list_changed"`:                             {protocol.MethodListPrompts},
+		`notifications/resources/list_changed"`:                           {protocol.MethodListResources, protocol.MethodListResourceTemplates, protocol.MethodReadResource},
+		`notifications/resources/updated","params":{"uri":"file:///a"}`:   {protocol.MethodReadResource},
+		`notifications/resources/updated","params":{"uri":"file:///a/b"}`: {protocol.MethodReadResource},
+		`notifications/resources/updated","params":{"uri":"file:///b"}`:   {},
+	} {
+		t.Run(notification, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(forAMinute)
+				s := openKeeping(t, k, client.Options{})
+				wantKept(t, "first", s, 1)
+				k.say(`{"jsonrpc":"2.0","method":"` + notification + `}`)
+				synctest.Wait()
+				for method := range cacheable {
+					want := 1
+					if strings.Contains(strings.Join(ended, " ")+" ", method+" ") {
+						want = 2
+					}
+					wantKept(t, "then", s, want, method)
+				}
+			})
+		})
+	}
+}
+
+// Guarantees: G-0035.2
+func TestAnAnswerThatAChangeOvertookIsNotKept(t *testing.T) {
+	for method, notification := range map[string]string{
+		protocol.MethodListTools:    `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
+		protocol.MethodReadResource: `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k := newKeeping(forAMinute)
+			s := openKeeping(t, k, client.Options{})
+			k.refuse = nil
+			answers := make(chan string)
+			inner := k.fakeServer.answer
+			k.fakeServer.answer = func(f frame) []string {
+				if f.Method == method {
+					k.say(notification)
+					answers <- "" // the change is known
+				}
+				return inner(f)
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				wantKept(t, "first", s, 1, method)
+			}()
+			synctest.Wait()
+			<-answers
+			<-done
+			go func() { <-answers }()
+			wantKept(t, "second", s, 2, method)
+		})
+	}
+}
+
+// Guarantees: G-0035.2, G-0035.5
+func TestAnotherServerEndsWhatIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(forAMinute)
+		s := openKeeping(t, k, client.Options{})
+		pinned := s.Pin()
+		wantKept(t, "first", pinned, 1)
+		wantKept(t, "pinned", pinned, 1)
+		k.cut()
+		synctest.Wait()
+		wantKept(t, "away, and still allowed", s, 1)
+		if err := s.AwaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, err := pinned.With(client.CallOptions{Epoch: pinned.Calls().Epoch, MaxStale: time.Hour}).ListTools(t.Context(), nil); !errors.Is(err, client.ErrStale) {
+			t.Errorf("pinned: got %v", err)
+		}
+		wantKept(t, "then", s, 2)
+		if _, err := pinned.ListTools(t.Context(), nil); !errors.Is(err, client.ErrStale) {
+			t.Errorf("pinned, and kept from another server: got %v", err)
+		}
+	})
+}
+
+// Guarantees: G-0035.5
+func TestOldListsAreThereWhileTheServerIsAway(t *testing.T) {
+	for name, hints := range map[string]string{"kept": forAMinute, "without a lifetime": `"ttlMs":0,"cacheScope":"private"`} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(hints)
+				k.pages = 3
+				patient := client.CallOptions{MaxStale: time.Hour, WaitForReady: true}
+				s := openKeeping(t, k, client.Options{Calls: patient})
+				names := func(o client.CallOptions) (string, error) {
+					names, err := toolNames(t, s.With(o))
+					return strings.Join(names, " "), err
+				}
+				if got, err := names(patient); err != nil || got != "1-1 2-2 3-3" {
+					t.Fatalf("got %s, %v", got, err)
+				}
+				k.away.Store(true)
+				k.cut()
+				pass(59 * time.Minute)
+				if got, err := names(patient); err != nil || got != "1-1 2-2 3-3" {
+					t.Errorf("away: got %s, %v", got, err)
+				}
+				r, err := s.ListTools(t.Context(), nil)
+				if err != nil || time.Since(r.Received) != 59*time.Minute {
+					t.Errorf("got %+v, %v", r, err)
+				}
+				if _, err := names(client.CallOptions{}); !errors.Is(err, client.ErrUnavailable) {
+					t.Errorf("without MaxStale: got %v", err)
+				}
+				if _, err := names(client.CallOptions{MaxStale: 58 * time.Minute}); !errors.Is(err, client.ErrUnavailable) {
+					t.Errorf("too old: got %v", err)
+				}
+				pass(2 * time.Minute)
+				if _, err := names(client.CallOptions{MaxStale: 100 * time.Hour}); !errors.Is(err, client.ErrUnavailable) {
+					t.Errorf("kept too long: got %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Guarantees: G-0035.5
+func TestAServerThatAnswersIsBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(`"ttlMs":0,"cacheScope":"private"`)
+		s := openKeeping(t, k, client.Options{Calls: client.CallOptions{MaxStale: time.Hour}})
+		wantKept(t, "first", s, 1)
+		k.refuse = func(string) bool { return true }
+		if r, err := s.ListTools(t.Context(), nil); err == nil {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+// Pages of different times do not fit together.
+//
+// Guarantees: G-0035.3
+func TestAListIsKeptWholeOrNotAtAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(forAMinute)
+		k.pages = 3
+		s := openKeeping(t, k, client.Options{})
+		want := func(what, want string) {
+			t.Helper()
+			if got, err := toolNames(t, s); err != nil || strings.Join(got, " ") != want {
+				t.Errorf("%s: got %s, %v", what, got, err)
+			}
+		}
+		for range s.Tools(t.Context()) {
+			break // the first page alone is kept
+		}
+		pass(30 * time.Second)
+		want("begun before", "1-2 2-3 3-4")
+		want("again", "1-2 2-3 3-4")
+		for tool, err := range s.Tools(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tool.Name == "1-2" {
+				pass(2 * time.Minute) // what a range has begun with does not change under it
+			} else if !strings.HasSuffix(tool.Name, "-3") && !strings.HasSuffix(tool.Name, "-4") {
+				t.Errorf("got %s", tool.Name)
+			}
+		}
+		want("past its lifetime", "1-5 2-6 3-7")
+		k.refuse = func(method string) bool { return k.asked[method] == 8 }
+		cursor := "2"
+		if _, err := s.With(client.CallOptions{Fresh: true}).ListTools(t.Context(), &protocol.ListToolsParams{Cursor: &cursor}); err == nil {
+			t.Error("the cursor was refused")
+		}
+		want("after a cursor that is not good any more", "1-9 2-10 3-11")
+	})
+}
+
+// Guarantees: G-0035.4
+func TestWhatIsKeptIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(`"ttlMs":9223372036854775807,"cacheScope":"public"`)
+		inner := k.fakeServer.answer
+		k.fakeServer.answer = func(f frame) []string {
+			if f.Method != protocol.MethodReadResource {
+				return inner(f)
+			}
+			k.asked[f.Method]++
+			return []string{f.result(`{"resultType":"complete",` + k.hints + `,"contents":[{"uri":"x","text":"` + strings.Repeat("x", 1000) + `"}]}`)}
+		}
+		s := openKeeping(t, k, client.Options{CacheBytes: 64 << 10})
+		read := func(i int) {
+			t.Helper()
+			if _, err := s.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: fmt.Sprintf("file:///%d", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 100 {
+			read(0) // the one that is used most
+			read(i)
+		}
+		if asked := k.asked[protocol.MethodReadResource]; asked != 100 {
+			t.Errorf("%d of 100 were asked for", asked)
+		}
+		for i := range 100 {
+			read(99 - i)
+		}
+		if again := k.asked[protocol.MethodReadResource] - 100; again < 60 || again > 80 {
+			t.Errorf("64 KiB kept %d of 100 results of 1 kB", 100-again)
+		}
+		before := k.asked[protocol.MethodReadResource]
+		pass(24*time.Hour + time.Second)
+		if read(0); k.asked[protocol.MethodReadResource] != before+1 {
+			t.Error("it was kept for more than a day")
+		}
+	})
+}
+
+// A server that sends pages without an end costs a bounded number of bytes.
+//
+// Guarantees: G-0035.6
+func TestListsAreBoundedInBytes(t *testing.T) {
+	page := strings.Repeat("x", 8<<20)
+	n := 0
+	fake := &fakeServer{answer: func(f frame) []string {
+		switch f.Method {
+		case protocol.MethodInitialize:
+			return f.initialized(protocol.LatestLegacy, withTools)
+		case protocol.MethodListTools:
+			n++
+			return []string{f.result(fmt.Sprintf(`{"nextCursor":"%d","tools":[{"name":"t%d","description":"%s","inputSchema":{"type":"object"}}]}`, n, n, page))}
+		default:
+			return nil
+		}
+	}}
+	names, err := toolNames(t, openFake(t, fake, client.Options{}))
+	var limit *protocol.LimitError
+	if !errors.As(err, &limit) || limit.Limit != client.MaxListBytes || !strings.Contains(err.Error(), "bytes of tools/list") || len(names) != 7 {
+		t.Errorf("%d pages, and %v", len(names), err)
+	}
+}
+
+// Guarantees: G-0035.3
+func TestResultsOfCallsThatAskAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(forAMinute)
+		inner := k.fakeServer.answer
+		k.fakeServer.answer = func(f frame) []string {
+			if f.Method == protocol.MethodReadResource && !strings.Contains(string(f.Params), "requestState") {
+				return []string{f.result(`{"resultType":"input_required","requestState":"s",` + forAMinute + `}`)}
+			}
+			return inner(f)
+		}
+		s := openKeeping(t, k, client.Options{})
+		wantKept(t, "first", s, 1, protocol.MethodReadResource)
+		wantKept(t, "second", s, 2, protocol.MethodReadResource)
+		state := "mine"
+		for want := 3; want < 5; want++ {
+			r, err := s.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "file:///a", InputParams: protocol.InputParams{RequestState: &state}})
+			if err != nil || r.Text() != fmt.Sprintf("1-%d", want) {
+				t.Errorf("got %+v, %v", r, err)
+			}
+		}
+	})
+}
