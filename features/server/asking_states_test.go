@@ -1,0 +1,298 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// withForms is a modern request of a client that can be asked.
+func withForms(id, method, params string) string {
+	return strings.Replace(modern(id, method, params), `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}}`, 1)
+}
+
+// A round is the answer to a call that asks.
+type round struct {
+	Keys  []string
+	State string
+	Text  string
+	Error *fault
+}
+
+// round makes a call and reads the answer.
+func (w *wire) round(tool, more string) (r round) {
+	w.t.Helper()
+	got := w.ask(withForms(`1`, "tools/call", `"name":"`+tool+`"`+more))
+	if r.Error = got.Error; r.Error != nil {
+		return r
+	}
+	var requests map[string]json.RawMessage
+	json.Unmarshal(got.Result["inputRequests"], &requests)
+	for key := range requests {
+		r.Keys = append(r.Keys, key)
+	}
+	json.Unmarshal(got.Result["requestState"], &r.State)
+	if asks := string(got.Result["resultType"]) == `"input_required"`; asks != (len(requests) > 0) || asks && got.Result["content"] != nil {
+		w.t.Errorf("got %s", got.Result)
+	}
+	r.Text = string(got.Result["content"])
+	return r
+}
+
+// again is what a retry adds.
+func again(state, answers string) string {
+	return fmt.Sprintf(`,"requestState":%q,"inputResponses":{%s}`, state, answers)
+}
+
+const yes = `"1":{"action":"accept","content":{}}`
+
+func (f *fault) is(code int64, text string) bool {
+	return f != nil && f.Code == code && strings.Contains(f.Message+string(f.Data), text)
+}
+
+// Guarantees: G-0031.4
+func TestStatesAreGoodOnceAndForOneCall(t *testing.T) {
+	s := new(shop)
+	secret := make([]byte, 32)
+	srv := s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{secret}}})
+	w := dial(t, srv)
+	for _, name := range []string{"one waits", "one reruns"} {
+		first := w.round(name, "")
+		if len(first.Keys) != 1 || first.State == "" {
+			t.Fatalf("%s: got %+v", name, first)
+		}
+		s.runs.Store(0)
+		for i := 2; i < len(first.State); i++ { // one character is another
+			other := byte('A')
+			if first.State[i] == 'A' {
+				other = 'B'
+			}
+			w.link.Grant(transport.Main, 1) // for each answer one
+			changed := first.State[:i] + string(other) + first.State[i+1:]
+			if got := w.round(name, again(changed, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+				t.Fatalf("%s: character %d: got %+v", name, i, got)
+			}
+		}
+		for what, got := range map[string]round{
+			"cut":             w.round(name, again(first.State[:40], yes)),
+			"empty":           w.round(name, again("", yes)),
+			"too large":       w.round(name, again("1."+strings.Repeat("A", 65<<10), yes)),
+			"of another tool": w.round("explicit", again(first.State, yes)),
+		} {
+			if !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+				t.Errorf("%s, %s: got %+v", name, what, got)
+			}
+		}
+		if n := s.runs.Load(); n != 0 {
+			t.Errorf("%s ran %d times for states that are not its own", name, n)
+		}
+		if got := w.round(name, again(first.State, yes)); !strings.Contains(got.Text, "confirmed") {
+			t.Errorf("%s: got %+v", name, got)
+		}
+		s.runs.Store(0)
+		if got := w.round(name, again(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "anew") || s.runs.Load() != 0 {
+			t.Errorf("%s: used: got %+v, %d runs", name, got, s.runs.Load())
+		}
+	}
+}
+
+// Of a hundred clients with one state, one gets on.
+//
+// Guarantees: G-0031.4
+func TestOneOfManyRetriesPasses(t *testing.T) {
+	for _, name := range []string{"one waits", "one reruns"} {
+		s := new(shop)
+		srv := s.server(server.Options{})
+		state := dial(t, srv).round(name, "").State
+		s.runs.Store(0)
+		var passed, refused atomic.Int64
+		var racing sync.WaitGroup
+		for range 20 {
+			w := dial(t, srv)
+			racing.Go(func() {
+				w.send(withForms(`1`, "tools/call", `"name":"`+name+`"`+again(state, yes)))
+				if frame := <-w.frames; strings.Contains(frame, "confirmed") {
+					passed.Add(1)
+				} else if strings.Contains(frame, "invalid_request_state") {
+					refused.Add(1)
+				}
+			})
+		}
+		racing.Wait()
+		if passed.Load() != 1 || refused.Load() != 19 || s.runs.Load() > 1 {
+			t.Errorf("%s: %d passed, %d were refused, %d runs", name, passed.Load(), refused.Load(), s.runs.Load())
+		}
+	}
+}
+
+// Arguments are the same in any order and form.
+func TestStatesGoWithTheArgumentsWhateverTheirForm(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, in struct {
+		A float64 `json:"a"`
+		B string  `json:"b"`
+	}) (string, error) {
+		return fmt.Sprint(in.A, in.B), server.Confirm(ctx, "Sure?")
+	}, server.Asks(server.Reruns, forms))
+	w := dial(t, s)
+	first := w.round("t", `,"arguments":{"a":10,"b":"é"}`)
+	for _, arguments := range []string{`{"a":10,"b":"f"}`, `{"a":11,"b":"é"}`} {
+		if got := w.round("t", `,"arguments":`+arguments+again(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+			t.Errorf("%s: got %+v", arguments, got)
+		}
+	}
+	if got := w.round("t", `,"arguments":{ "b":"\u00e9", "a":1e1}`+again(first.State, yes)); !strings.Contains(got.Text, "10é") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Guarantees: G-0031.5
+func TestRetriesGoToAnyNodeOfAFleet(t *testing.T) {
+	old, young := make([]byte, 32), make([]byte, 32)
+	young[0] = 1
+	node := func(s *shop, secrets ...[]byte) *wire {
+		return dial(t, s.server(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: secrets}}))
+	}
+	s := new(shop)
+	states := map[string]string{}
+	a := node(s, old)
+	states["old"] = a.round("one reruns", "").State
+	b := node(s, old, young)
+	for what, w := range map[string]*wire{"another node": b, "the new secret behind": node(s, old, young), "the new secret before": node(s, young, old)} {
+		if got := w.round("one reruns", again(states["old"], yes)); !strings.Contains(got.Text, "confirmed") {
+			t.Errorf("%s: got %+v", what, got)
+		}
+	}
+	if got := node(s, young).round("one reruns", again(states["old"], yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+		t.Errorf("a retired secret: got %+v", got)
+	}
+	wantPanic(t, "no secrets", "Secrets", func() { newServer(server.Options{Asking: server.AskingOptions{Fleet: true}}) })
+	wantPanic(t, "short secret", "32", func() { newServer(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{{1}}}}) })
+	wantPanic(t, "waits in a fleet", "Fleet", func() {
+		server.AddTool(newServer(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: [][]byte{old}}}), protocol.Tool{Name: "t"}, s.one, server.Asks(server.Waits, forms))
+	})
+	// A call that waits is known to wait elsewhere.
+	one := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{old}}}))
+	other := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{old}}}))
+	waiting := one.round("one waits", "")
+	s.runs.Store(0)
+	if got := other.round("one waits", again(waiting.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "another node") || s.runs.Load() != 0 {
+		t.Errorf("got %+v", got)
+	}
+	if got := one.round("one waits", again(waiting.State, yes)); !strings.Contains(got.Text, "confirmed") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Guarantees: G-0031.6
+func TestAnswersAreChecked(t *testing.T) {
+	for _, name := range []string{"two waits", "two reruns"} {
+		w := dial(t, new(shop).server(server.Options{}))
+		first := w.round(name, "")
+		answer := func(text string) round { return w.round(name, again(first.State, text)) }
+		for _, bad := range []string{`"1":12345`, `"1":{"action":"maybe"}`, `"1":{}`} {
+			if got := answer(bad); !got.Error.is(jsonrpc.CodeInvalidParams, `"1"`) {
+				t.Errorf("%s: %s: got %+v", name, bad, got)
+			}
+		}
+		// Nothing of that has spent the state. A missing answer is asked for again.
+		missing := answer(`"other":{"action":"accept","content":{}}`)
+		if len(missing.Keys) != 1 || missing.Keys[0] != "1" || missing.State == first.State {
+			t.Fatalf("%s: got %+v", name, missing)
+		}
+		if got := answer(yes); !got.Error.is(jsonrpc.CodeInvalidParams, "anew") {
+			t.Errorf("%s: a void state: got %+v", name, got)
+		}
+		first = missing
+		second := answer(`"1":{"action":"accept","content":{"size":"large"}}`)
+		if len(second.Keys) != 1 || second.Keys[0] != "large" {
+			t.Fatalf("%s: got %+v", name, second)
+		}
+		first = second
+		if got := answer(`"large":{"action":"accept","content":{"large":"yes"}},"1":{"action":"decline"}`); !strings.Contains(got.Text, "large yes") {
+			t.Errorf("%s: got %+v", name, got)
+		}
+		// Without a state, what is asked for is taken, and the rest ignored.
+		if got := w.round(name, `,"inputResponses":{"1":{"action":"accept","content":{"size":"small"}},"small":{"action":"accept","content":{"small":"s"}},"x":7}`); !strings.Contains(got.Text, "small s") {
+			t.Errorf("%s: without a state: got %+v", name, got)
+		}
+		if got := w.round(name, `,"inputResponses":{"1":{"action":"accept","content":{"size":"huge"}}}`); !got.Error.is(jsonrpc.CodeInvalidParams, `"1"`) {
+			t.Errorf("%s: not in the enum: got %+v", name, got)
+		}
+	}
+}
+
+// A state belongs to whom it was given, and so does a call that waits.
+//
+// Guarantees: G-0031.4
+func TestStatesBelongToWhoAsked(t *testing.T) {
+	s := new(shop)
+	h := streamable.NewHandler(s.server(server.Options{}), streamable.HandlerOptions{
+		Identify: func(r *http.Request) string { return r.Header.Get("Authorization") },
+	})
+	defer h.Close(0)
+	web := httptest.NewServer(h)
+	defer web.Close()
+	pool := &http.Transport{}
+	defer pool.CloseIdleConnections()
+	var user atomic.Value
+	user.Store("ada")
+	session := open(t, &streamable.Client{URL: web.URL, HTTP: &http.Client{Transport: bearer{&user, pool}}},
+		client.Options{ProtocolVersion: protocol.Latest, Elicit: fillIn})
+	for _, name := range []string{"one waits", "one reruns", "explicit"} {
+		user.Store("ada")
+		raw, err := session.Request(t.Context(), "tools/call", map[string]any{"name": name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked struct {
+			RequestState string `json:"requestState"`
+		}
+		if err := json.Unmarshal(raw, &asked); err != nil || asked.RequestState == "" {
+			t.Fatalf("%s: got %s, %v", name, raw, err)
+		}
+		s.runs.Store(0)
+		for _, who := range []string{"eve", "ada"} {
+			user.Store(who)
+			_, err := session.Request(t.Context(), "tools/call", map[string]any{
+				"name": name, "requestState": asked.RequestState, "inputResponses": json.RawMessage(`{` + yes + `}`),
+			})
+			if (err == nil) != (who == "ada") || who == "eve" && s.runs.Load() != 0 {
+				t.Errorf("%s, %s: got %v, %d runs", name, who, err, s.runs.Load())
+			}
+		}
+	}
+}
+
+// Guarantees: G-0031.4
+func TestStatesExpire(t *testing.T) {
+	for _, name := range []string{"one reruns", "explicit"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := new(shop)
+			srv := s.server(server.Options{})
+			w := dial(t, srv)
+			first := w.round(name, "")
+			pass(10*time.Minute + time.Second)
+			s.runs.Store(0)
+			if got := w.round(name, again(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "expired") || s.runs.Load() != 0 {
+				t.Errorf("%s: got %+v", name, got)
+			}
+			srv.Close(context.Background())
+		})
+	}
+}

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// What was sealed opens again, for its own call alone, and nothing else opens.
+//
+// Guarantees: G-0031.4
+func FuzzSeal(f *testing.F) {
+	sealer, err := newSealer("server", [][]byte{[]byte(strings.Repeat("s", 32))})
+	if err != nil {
+		f.Fatal(err)
+	}
+	madeBy := func(user, method string) *call {
+		return &call{Request: Request{Method: method, Origin: &transport.Origin{Identity: user}}}
+	}
+	made := madeBy("ada", protocol.MethodCallTool)
+	sealed, err := sealer.seal(made, subject{"t", json.RawMessage(`{"a":1}`)}, &state{Own: json.RawMessage(`"own"`), End: 1 << 40, Until: 1 << 40})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sealed, "ada", "t", `{"a":1}`)
+	f.Add(sealed, "ada", "t", `{ "a" : 1.0 }`)
+	f.Add(sealed, "eve", "t", `{"a":1}`)
+	f.Add(sealed[:20], "", "", ``)
+	f.Add("1.", "", "", `null`)
+	f.Add("1."+strings.Repeat("A", 400), "ada", "u", `[`)
+	f.Fuzz(func(t *testing.T, text, user, name, arguments string) {
+		made, about := madeBy(user, protocol.MethodCallTool), subject{name, json.RawMessage(arguments)}
+		if st, err := sealer.open(made, about, text); err == nil && (user != "ada" || name != "t" || string(st.Own) != `"own"` || st.End != 1<<40) { // another process may have sealed it
+			t.Fatalf("%q opened for %s, %s", text, user, name)
+		}
+		own, err := protocol.Marshal(arguments)
+		if err != nil {
+			return
+		}
+		later := time.Now().Add(time.Hour).Unix()
+		mine, err := sealer.seal(made, about, &state{Own: own, Call: "c", Until: later, End: later})
+		if err != nil {
+			return // the arguments are no JSON, or too many
+		}
+		if st, err := sealer.open(made, about, mine); err != nil || string(st.Own) != string(own) || st.Call != "c" {
+			t.Fatalf("%q does not open: %+v, %v", mine, st, err)
+		}
+		for what, open := range map[string]func() (*state, error){
+			"another user":   func() (*state, error) { return sealer.open(madeBy(user+"x", protocol.MethodCallTool), about, mine) },
+			"another method": func() (*state, error) { return sealer.open(madeBy(user, protocol.MethodGetPrompt), about, mine) },
+			"another name":   func() (*state, error) { return sealer.open(made, subject{name + "x", about.arguments}, mine) },
+			"other arguments": func() (*state, error) {
+				return sealer.open(made, subject{name, json.RawMessage(`{"of":"another call"}`)}, mine)
+			},
+		} {
+			if _, err := open(); err == nil && (what != "other arguments" || !strings.Contains(arguments, "another call")) {
+				t.Fatalf("%q opened for %s", mine, what)
+			}
+		}
+	})
+}
