@@ -107,7 +107,7 @@ const (
 // judge decides whether a request is served now, waits, or is refused, and why.
 func (in *incoming) judge(request *Incoming, o *Options, draining bool) (verdict, *jsonrpc.Error) {
 	overloaded := func(format string, args ...any) (verdict, *jsonrpc.Error) {
-		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "overloaded: " + fmt.Sprintf(format, args...)}
+		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "overloaded: " + fmt.Sprintf(format, args...)}
 	}
 	_, known := in.find(request.key)
 	switch {

@@ -43,7 +43,7 @@ func TestRandomRoundsHaveNoEffectTwice(t *testing.T) {
 					tool := []string{"three", "one reruns"}[random.IntN(2)]
 					if r := w.round(tool, ""); r.Error == nil {
 						calls = append(calls, &pending{tool: tool, state: r.State, expires: time.Now().Add(time.Minute)})
-					} else if !r.Error.is(jsonrpc.CodeInternalError, "overloaded") {
+					} else if !r.Error.is(jsonrpc.CodeOverloaded, "overloaded") {
 						t.Fatalf("seed %d: got %+v", seed, r.Error)
 					}
 					continue
@@ -109,7 +109,7 @@ func TestLargeCallsThatWaitAreBounded(t *testing.T) {
 		}
 		mine := ada.round("t", arguments("ada", 10))
 		for range 20 {
-			if r := eve.round("t", arguments("eve", 200<<10)); r.Error != nil && !r.Error.is(jsonrpc.CodeInternalError, "overloaded") {
+			if r := eve.round("t", arguments("eve", 200<<10)); r.Error != nil && !r.Error.is(jsonrpc.CodeOverloaded, "overloaded") {
 				t.Fatalf("got %+v", r.Error)
 			}
 		}

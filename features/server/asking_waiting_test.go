@@ -73,7 +73,7 @@ func TestCallsThatWaitAreBounded(t *testing.T) {
 		one.round("one waits", "")
 		mine := other.round("one waits", "")
 		runs := s.runs.Load()
-		if got := third.round("one waits", ""); !got.Error.is(jsonrpc.CodeInternalError, "overloaded") || s.runs.Load() != runs {
+		if got := third.round("one waits", ""); !got.Error.is(jsonrpc.CodeOverloaded, "overloaded") || s.runs.Load() != runs {
 			t.Errorf("got %+v", got)
 		}
 		one.round("one waits", "") // in place of its oldest

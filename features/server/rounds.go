@@ -163,7 +163,7 @@ func (rs *rounds) enter(w *waiting) error {
 		full = rs.bytes+w.size > rs.options.MaxWaitingBytes
 	}
 	if full || mine >= rs.options.MaxWaitingPerClient {
-		return refuse(jsonrpc.CodeInternalError, "overloaded: %d calls wait for their clients", len(rs.waiting))
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d calls wait for their clients", len(rs.waiting))
 	}
 	rs.arrivals++
 	w.since = rs.arrivals

@@ -54,6 +54,10 @@ const (
 	CodeInternalError  = -32603 // the receiver failed
 )
 
+// CodeOverloaded is Bowline's own code: the receiver has too much to do for now, and
+// has not executed the request.
+const CodeOverloaded = -32050
+
 // IsReservedCode reports whether JSON-RPC reserves the code: -32768 to -32000.
 // An application chooses its own codes outside that range.
 func IsReservedCode(code int64) bool { return -32768 <= code && code <= -32000 }

@@ -2,8 +2,8 @@ package streamable
 
 import "sync"
 
-// smallSize is the size up to which a body or a message is charged to a bound of
-// its own, so that none of them is held up by large ones.
+// smallSize is the size up to which a message is charged to a bound of its own, so
+// that none of them is refused for large ones.
 const smallSize = 64 << 10
 
 // frameOverhead is what a queued message counts beside its bytes.
@@ -19,10 +19,13 @@ type accounts struct {
 	of   map[client]int
 }
 
-// newAccounts lets one client have a quarter of all, but at least one piece.
 func newAccounts(most, piece int) *accounts {
-	return &accounts{most: most, mostOfOne: min(most, max(most/4, piece)), of: make(map[client]int)}
+	return &accounts{most: most, mostOfOne: shareOf(most, piece), of: make(map[client]int)}
 }
+
+// shareOf is how much one client may have: a quarter of all, but one piece in any
+// case.
+func shareOf(most, piece int) int { return min(most, max(most/4, piece)) }
 
 // charge holds so many bytes more, unless that is too much.
 func (a *accounts) charge(c client, bytes int) bool {

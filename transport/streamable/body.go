@@ -23,7 +23,11 @@ const (
 	bodyPatience = 30 * time.Second
 	pieceSize    = 64 << 10
 
-	// roomPatience is how long the reading of one body may wait for room.
+	// stallPatience is how long each further piece may take.
+	stallPatience = 10 * time.Second
+
+	// roomPatience is how long the reading of one body may wait for room, and how long
+	// a message that is no request waits for those before it.
 	roomPatience = 30 * time.Second
 
 	// smallBody is the size up to which a body needs no room among the large ones.
@@ -38,7 +42,8 @@ type body struct {
 	asks            bool // it holds a request, so that a response is due
 	frame           []byte
 	origin          *transport.Origin
-	small, large    holding // what it takes of a room
+	room            *room   // nil once it holds nothing any more
+	small, large    holding // what it takes of the room
 }
 
 // meta are the members of _meta that make a message a modern one. A member of
@@ -76,7 +81,12 @@ func (b *body) take() transport.Inbound {
 	return in
 }
 
-func (b *body) release() { b.keep(0) }
+func (b *body) release() {
+	if b.keep(0); b.room != nil {
+		b.room.leave(clientOf(b.origin))
+		b.room = nil
+	}
+}
 
 // keep gives back the room of all but the first n bytes.
 func (b *body) keep(n int) {
@@ -149,7 +159,11 @@ func expectBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
 	}
-	http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyPatience)) // a writer that cannot set one has none
+	deadline := bodyPatience
+	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && srv.ReadTimeout > 0 {
+		deadline = min(deadline, srv.ReadTimeout)
+	}
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(deadline)) // a writer that cannot set one has none
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
@@ -168,10 +182,46 @@ type room struct {
 	maxBody      int // bytes of one body
 	small, large budget
 	stopped      <-chan struct{} // the handler was closed
+
+	mu sync.Mutex
+	of map[client]*clientRoom // of clients that have a body here
+}
+
+// A clientRoom is what one client may have of a room.
+type clientRoom struct {
+	small, large budget
+	bodies       int // that use it; guarded by room.mu
+}
+
+// enter returns what a client may have. The caller calls leave once.
+func (m *room) enter(c client) *clientRoom {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	own := m.of[c]
+	if own == nil {
+		share := shareOf(m.large.limit, m.maxBody)
+		own = &clientRoom{small: budget{free: share, limit: share}, large: budget{free: share, limit: share}}
+		m.of[c] = own
+	}
+	own.bodies++
+	return own
+}
+
+func (m *room) leave(c client) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if own := m.of[c]; own.bodies > 1 {
+		own.bodies--
+	} else {
+		delete(m.of, c)
+	}
 }
 
 func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
-	return &room{maxBody: maxBody, small: budget{free: maxHeld, limit: maxHeld}, large: budget{free: maxHeld, limit: maxHeld}, stopped: stopped}
+	return &room{
+		maxBody: maxBody, stopped: stopped, of: make(map[client]*clientRoom),
+		small: budget{free: maxHeld, limit: maxHeld}, large: budget{free: maxHeld, limit: maxHeld},
+	}
 }
 
 // read reads and decodes the body of a request. The caller releases it.
@@ -179,8 +229,12 @@ func (m *room) read(w http.ResponseWriter, r *http.Request, origin *transport.Or
 	if r.ContentLength > int64(m.maxBody) {
 		return nil, m.tooLarge()
 	}
-	b := &body{origin: origin, small: holding{from: &m.small}, large: holding{from: &m.large}}
-	reader := bodyReader{body: b, room: m, begun: time.Now(), control: http.NewResponseController(w)}
+	own := m.enter(clientOf(origin))
+	b := &body{origin: origin, room: m, small: holding{&m.small, &own.small, 0}, large: holding{&m.large, &own.large, 0}}
+	reader := bodyReader{body: b, begun: time.Now(), control: http.NewResponseController(w)}
+	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && srv.ReadTimeout > 0 {
+		reader.until = reader.begun.Add(srv.ReadTimeout)
+	}
 	refused := reader.readAll(w, r)
 	if refused == nil {
 		refused = b.decode()
@@ -202,9 +256,11 @@ func (m *room) tooLarge() *refusal {
 // piece that arrives gives the body more time.
 type bodyReader struct {
 	*body
-	room    *room
 	begun   time.Time
+	until   time.Time     // what http.Server.ReadTimeout allows; zero: it has none
 	waited  time.Duration // for room
+	pieces  int           // that are complete
+	latest  time.Time     // when the last of them was, or had room
 	control *http.ResponseController
 }
 
@@ -213,15 +269,11 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.ContentLength >= 0 {
 		limit = int(r.ContentLength) + 1 // one more, to meet the end
 	}
-	patience := bodyPatience
 	for {
 		if len(b.frame) == cap(b.frame) && !b.grow(r.Context(), limit) {
-			return unavailable(jsonrpc.ID{}, "too much is waiting to be served")
+			return overloaded(jsonrpc.ID{}, "too much is waiting to be served")
 		}
-		if earned := b.patience(); earned > patience {
-			patience = earned
-			b.control.SetReadDeadline(b.begun.Add(patience))
-		}
+		b.allow()
 		n, err := r.Body.Read(b.frame[len(b.frame):cap(b.frame)])
 		b.frame = b.frame[:len(b.frame)+n]
 		switch {
@@ -237,10 +289,27 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 }
 
-// patience is how long the body may take, from its beginning, until more of it
-// arrives.
-func (b *bodyReader) patience() time.Duration {
-	return bodyPatience + b.waited + time.Duration(len(b.frame)/pieceSize)*time.Second
+// allow gives the body more time when another piece has come.
+func (b *bodyReader) allow() {
+	pieces := len(b.frame) / pieceSize
+	if pieces == b.pieces && !b.latest.IsZero() {
+		return
+	}
+	b.pieces, b.latest = pieces, time.Now()
+	deadline := b.begun.Add(bodyPatience + b.waited + time.Duration(pieces)*time.Second)
+	if stalled := b.latest.Add(stallPatience); pieces > 0 && stalled.Before(deadline) {
+		deadline = stalled
+	}
+	b.setDeadline(deadline)
+}
+
+// setDeadline sets until when more must come. The server's own ReadTimeout holds in
+// any case.
+func (b *bodyReader) setDeadline(deadline time.Time) {
+	if !b.until.IsZero() && b.until.Before(deadline) {
+		deadline = b.until
+	}
+	b.control.SetReadDeadline(deadline) // a writer that cannot set one has none
 }
 
 // grow makes room for more of the body.
@@ -262,17 +331,32 @@ func (b *bodyReader) claim(ctx context.Context, h *holding, bytes int) bool {
 	if more <= 0 {
 		return true
 	}
-	if c := h.from.claim(more); c != nil {
-		begun := time.Now()
-		b.control.SetReadDeadline(begun.Add(roomPatience + bodyPatience)) // meanwhile the body need not arrive
-		ctx, cancel := context.WithTimeout(ctx, roomPatience-b.waited)
-		defer cancel()
-		if !h.from.wait(ctx, b.room.stopped, c) {
-			return false
-		}
-		b.waited += time.Since(begun)
+	if !b.await(ctx, h.own, min(more, h.own.limit)) {
+		return false
+	}
+	if !b.await(ctx, h.from, more) {
+		h.own.give(min(more, h.own.limit))
+		return false
 	}
 	h.bytes += more
+	return true
+}
+
+// await waits until a budget grants so much.
+func (b *bodyReader) await(ctx context.Context, from *budget, n int) bool {
+	c := from.claim(n)
+	if c == nil {
+		return true
+	}
+	begun := time.Now()
+	b.setDeadline(begun.Add(roomPatience + bodyPatience)) // meanwhile the body need not arrive
+	ctx, cancel := context.WithTimeout(ctx, roomPatience-b.waited)
+	defer cancel()
+	if !from.wait(ctx, b.room.stopped, c) {
+		return false
+	}
+	b.waited += time.Since(begun)
+	b.latest = time.Time{}
 	return true
 }
 
@@ -290,14 +374,15 @@ func (b *bodyReader) unreadable(err error) *refusal {
 
 // A holding is what one body has taken of a budget.
 type holding struct {
-	from  *budget
-	bytes int
+	from, own *budget // of the room, and of the client
+	bytes     int
 }
 
 // keep gives back all but n bytes.
 func (h *holding) keep(n int) {
 	if unused := h.bytes - max(0, n); unused > 0 {
 		h.from.give(unused)
+		h.own.give(unused)
 		h.bytes -= unused
 	}
 }

@@ -154,6 +154,63 @@ func TestBodyThatComesSlowly(t *testing.T) {
 	}
 }
 
+// A body that has come in part is cut off soon after it stalls, and gives its room
+// back.
+//
+// Guarantees: G-0022.13
+func TestStalledBody(t *testing.T) {
+	inBubble(t, HandlerOptions{MaxBody: 16 << 20}, false, func(t *testing.T, b *bench) {
+		text := modernBody("echo", `"pad":"`+strings.Repeat("x", 15<<20)+`",`)
+		begun := time.Now()
+		status := <-b.serveBody(&steadyBody{text: text, pace: time.Millisecond, stalls: 8 << 20})
+		if took := time.Since(begun); status != 408 || took > 11*time.Second {
+			t.Errorf("%d after %v", status, took)
+		}
+	})
+}
+
+// What the program has set for its http.Server holds, too.
+//
+// Guarantees: G-0022.13
+func TestReadTimeoutOfTheServerHolds(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		b.server = &http.Server{ReadTimeout: 5 * time.Second}
+		text := modernBody("echo", `"pad":"`+strings.Repeat("x", 20*pieceSize)+`",`)
+		begun := time.Now()
+		status := <-b.serveBody(&steadyBody{text: text, pace: time.Second})
+		if took := time.Since(begun); status != 408 || took != 5*time.Second {
+			t.Errorf("%d after %v", status, took)
+		}
+	})
+}
+
+// One client that sends large bodies, and stalls, takes no room from others.
+//
+// Guarantees: G-0038.4
+func TestBodiesOfOneClientLeaveRoomForOthers(t *testing.T) {
+	inBubble(t, HandlerOptions{MaxHeld: 16 << 20, Identify: byUser}, false, func(t *testing.T, b *bench) {
+		large := modernBody("echo", `"pad":"`+strings.Repeat("x", 3<<20)+`",`)
+		var stalled []chan int
+		for range 18 {
+			stalled = append(stalled, b.serveBody(&steadyBody{text: large, pace: time.Millisecond, stalls: 2 << 20}))
+		}
+		pass(time.Second)
+		begun := time.Now()
+		w, done := b.serve(t.Context(), "POST", large, append(modernHeader("echo"), as("good"))...)
+		if <-done; w.Code != 200 || time.Since(begun) != 0 {
+			t.Errorf("another client is answered %d after %v", w.Code, time.Since(begun))
+		}
+		for _, status := range stalled {
+			if got := <-status; got != 408 && got != 503 {
+				t.Errorf("a body that stalls is answered %d", got)
+			}
+		}
+		if n := len(b.handler.room.of); n != 0 {
+			t.Errorf("%d clients hold something when there is no body", n)
+		}
+	})
+}
+
 // serveBody has a request with that body answered, and tells its status.
 func (b *bench) serveBody(body *steadyBody) chan int {
 	body.ResponseRecorder = httptest.NewRecorder()
@@ -162,6 +219,9 @@ func (b *bench) serveBody(body *steadyBody) chan int {
 	for _, line := range append(posting(), modernHeader("echo")...) {
 		name, value, _ := strings.Cut(line, ": ")
 		r.Header.Add(name, value)
+	}
+	if b.server != nil {
+		r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, b.server))
 	}
 	status := make(chan int, 1)
 	go func() {
@@ -181,6 +241,8 @@ type steadyBody struct {
 	deadline time.Time
 	next     time.Time // when the piece comes that is not here yet
 	here     int       // bytes of that piece that were not read yet
+	stalls   int       // bytes behind which nothing comes any more; 0: it does not stall
+	came     int
 }
 
 func (b *steadyBody) SetReadDeadline(deadline time.Time) error {
@@ -196,7 +258,9 @@ func (b *steadyBody) Read(p []byte) (int, error) {
 		if b.next.IsZero() {
 			b.next = time.Now()
 		}
-		b.next = b.next.Add(b.pace)
+		if b.next = b.next.Add(b.pace); b.stalls > 0 && b.came >= b.stalls {
+			b.next = b.next.Add(time.Hour)
+		}
 		if b.deadline.Before(b.next) {
 			pass(time.Until(b.deadline))
 			return 0, os.ErrDeadlineExceeded
@@ -205,13 +269,13 @@ func (b *steadyBody) Read(p []byte) (int, error) {
 		b.here = min(pieceSize, len(b.text))
 	}
 	n := copy(p, b.text[:b.here])
-	b.text, b.here = b.text[n:], b.here-n
+	b.text, b.here, b.came = b.text[n:], b.here-n, b.came+n
 	return n, nil
 }
 
 // What was handed over is not held for as long as its answer takes.
 func TestDeliveredMessageIsNotKept(t *testing.T) {
-	p := &body{frame: []byte(echoBody), small: holding{from: new(budget)}, large: holding{from: new(budget)}}
+	p := &body{frame: []byte(echoBody), small: holding{from: new(budget), own: new(budget)}, large: holding{from: new(budget), own: new(budget)}}
 	if refused := p.decode(); refused != nil {
 		t.Fatal(refused.text)
 	}

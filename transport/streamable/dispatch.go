@@ -146,7 +146,7 @@ func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal)
 		idle.end(transport.ErrSessionExpired, 0)
 	}
 	if !ok {
-		return nil, unavailable(id, "no more sessions are possible now")
+		return nil, overloaded(id, "no more sessions are possible now")
 	}
 	isOpen := false
 	defer func() {
@@ -299,10 +299,14 @@ type refusal struct {
 	abort  bool // the response has begun and is aborted; all else is zero
 	status int
 	allow  string     // methods, with status 405
+	again  bool       // the message was not executed, and may be sent again soon
 	code   int64      // of the JSON-RPC error in the body; 0: the body is plain text
 	id     jsonrpc.ID // of the refused request; zero if it is not known
 	text   string
 }
+
+// soon is when a message that was refused for now may be sent again, in seconds.
+const soon = "1"
 
 func (f *refusal) write(w http.ResponseWriter) {
 	if f.abort {
@@ -315,6 +319,9 @@ func (f *refusal) write(w http.ResponseWriter) {
 	header := w.Header()
 	if f.allow != "" {
 		header.Set("Allow", f.allow)
+	}
+	if f.again {
+		header.Set("Retry-After", soon)
 	}
 	header.Set("Content-Type", mediaType)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
@@ -336,7 +343,16 @@ func sessionNotFound(id jsonrpc.ID) *refusal {
 	return &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "session not found"}
 }
 
-func shuttingDown(id jsonrpc.ID) *refusal { return unavailable(id, "shutting down") }
+func shuttingDown(id jsonrpc.ID) *refusal {
+	refused := unavailable(id, "shutting down")
+	refused.again = true
+	return refused
+}
+
+// overloaded refuses a message for now.
+func overloaded(id jsonrpc.ID, text string) *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, again: true, code: jsonrpc.CodeOverloaded, id: id, text: "overloaded: " + text}
+}
 
 func unavailable(id jsonrpc.ID, text string) *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, code: jsonrpc.CodeInternalError, id: id, text: text}

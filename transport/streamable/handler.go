@@ -89,7 +89,8 @@ type HandlerOptions struct {
 	// 128 MiB. There are two such bounds, one for the first 64 KiB of every
 	// body and one for the rest, so that small bodies never wait for large
 	// ones. A request beyond a bound waits, and is answered with 503 after 30
-	// s.
+	// s. One client may hold a quarter of each, but one MaxBody in any case: its own
+	// requests then wait for each other.
 	MaxHeld int
 
 	// MaxUnread bounds the messages that wait to be written to clients, in bytes;
@@ -169,7 +170,11 @@ type Acceptor interface {
 // A link has no goroutine of its own, and an idle session costs less than a
 // kilobyte. The goroutines of net/http write the responses. A client that takes
 // less than 64 KiB of its response in 30 s is disconnected, as is a client that
-// sends its body more slowly than 64 KiB/s after the first 30 s.
+// sends its body more slowly than 64 KiB/s after the first 30 s, or none of the next
+// 64 KiB for 10 s. Timeouts of http.Server hold as well.
+//
+// A request that is refused for want of room has not been executed. It is answered
+// with 503, Retry-After, and jsonrpc.CodeOverloaded.
 //
 // The events of sessions are numbered and kept (HandlerOptions.EventStore): a client
 // whose connection breaks comes back for what it has missed, as ADR-0033 says.

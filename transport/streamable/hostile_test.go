@@ -7,7 +7,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -94,7 +96,7 @@ func TestSessionsInUseAreBoundedPerClient(t *testing.T) {
 	for range 3 {
 		s.get(s.initialize("2025-11-25", as("hostile")), as("hostile"))
 	}
-	s.post(initializeBody("2025-11-25"), as("hostile")).wantError(t, 503, -32603, "1")
+	s.post(initializeBody("2025-11-25"), as("hostile")).wantError(t, 503, -32050, "1")
 	s.initialize("2025-11-25", as("good"))
 }
 
@@ -216,4 +218,37 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			t.Errorf("%d bytes are charged at the end", held)
 		}
 	})
+}
+
+// A message that nobody takes in time does not wait for ever, and a server that is
+// overloaded says so.
+//
+// Guarantees: G-0038.4, G-0038.5
+func TestOverload(t *testing.T) {
+	inBubble(t, HandlerOptions{}, true, func(t *testing.T, b *bench) {
+		p := make(chan *peer, 1)
+		go func() {
+			of := b.peer(t, 0)
+			of.await(t, "a stream", func(p *peer) bool { return len(p.opened) > 0 })
+			of.post(func() { of.link.Grant(1, 1) })
+			p <- of
+		}()
+		session := b.initialize()
+		<-p
+		begun := time.Now()
+		w, done := b.serve(t.Context(), "POST", `{"jsonrpc":"2.0","method":"n"}`, session)
+		if <-done; w.Code != 503 || time.Since(begun) != roomPatience || w.Header().Get("Retry-After") != soon {
+			t.Errorf("a notification that is not taken: %d after %v", w.Code, time.Since(begun))
+		}
+	})
+	s := newSite(t, HandlerOptions{})
+	session := s.initialize("2025-11-25")
+	r := s.post(`{"jsonrpc":"2.0","id":3,"method":"fail","params":{"code":-32050}}`, session)
+	if r.wantError(t, 200, jsonrpc.CodeOverloaded, "3"); r.header.Get("Retry-After") != "" {
+		t.Errorf("in a session: %+v", r)
+	}
+	r = s.modern("fail", `"code":-32050,`)
+	if r.wantError(t, 503, jsonrpc.CodeOverloaded, "7"); r.header.Get("Retry-After") != soon {
+		t.Errorf("without a session: %+v", r)
+	}
 }

@@ -124,6 +124,9 @@ func (r *response) json(status int, o transport.Outbound) error {
 	return r.put([]transport.Outbound{o}, o.Frame, func(piece []byte) error {
 		if !r.begun {
 			r.begun = true
+			if status == http.StatusServiceUnavailable {
+				r.w.Header().Set("Retry-After", soon)
+			}
 			r.w.Header().Set("Content-Type", typeJSON)
 			r.w.Header().Set("Content-Length", strconv.Itoa(len(o.Frame)))
 			r.w.WriteHeader(status)

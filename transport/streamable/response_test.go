@@ -18,6 +18,7 @@ type bench struct {
 	t       *testing.T
 	handler *Handler
 	*acceptor
+	server *http.Server // of requests with a body; nil: they have none
 }
 
 func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.T, b *bench)) {

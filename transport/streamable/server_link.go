@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -104,7 +105,12 @@ func (l *serverLink) End(stream transport.Stream) {
 
 // deliver delivers a message that is no request, for one credit of Main.
 func (l *serverLink) deliver(w http.ResponseWriter, r *http.Request, b *body) *refusal {
-	if !l.credit.take(r.Context(), l.closing, 1) {
+	ctx, cancel := context.WithTimeout(r.Context(), roomPatience)
+	defer cancel()
+	if !l.credit.take(ctx, l.closing, 1) {
+		if ctx.Err() != nil && !latch.IsRaised(l.closing) {
+			return overloaded(jsonrpc.ID{}, "the messages before it are not taken")
+		}
 		return l.refusal(jsonrpc.ID{})
 	}
 	in := b.take()

@@ -315,6 +315,8 @@ func (s *requestStream) status(route transport.Route) int {
 	switch route.Code {
 	case jsonrpc.CodeMethodNotFound:
 		return http.StatusNotFound
+	case jsonrpc.CodeOverloaded:
+		return http.StatusServiceUnavailable
 	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest,
 		protocol.CodeHeaderMismatch, protocol.CodeMissingCapability, protocol.CodeUnsupportedVersion:
 		return http.StatusBadRequest

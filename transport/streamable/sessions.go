@@ -42,11 +42,13 @@ type clientKey struct {
 	client
 }
 
-func keyOf(a Acceptor, from *transport.Origin) clientKey {
+func keyOf(a Acceptor, from *transport.Origin) clientKey { return clientKey{a, clientOf(from)} }
+
+func clientOf(from *transport.Origin) client {
 	if from.Identity != "" {
-		return clientKey{a, client{identity: from.Identity}}
+		return client{identity: from.Identity}
 	}
-	return clientKey{a, client{address: networkOf(from.RemoteAddr)}}
+	return client{address: networkOf(from.RemoteAddr)}
 }
 
 // networkOf returns the address without its port. Of an IPv6 address it keeps the

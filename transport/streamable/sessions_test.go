@@ -241,7 +241,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 	s.get(first)
 	listener := s.get(third)
-	s.post(initializeBody("2025-06-18")).wantError(t, 503, -32603, "1")
+	s.post(initializeBody("2025-06-18")).wantError(t, 503, -32050, "1")
 	if s.links() != 3 {
 		t.Errorf("%d links were accepted", s.links())
 	}
