@@ -176,9 +176,13 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body) *r
 	switch {
 	case b.initializes() && named:
 		return invalid(b.ID, "initialize begins a session: %s must not be sent", headerSession)
+	case h.options.Stateless && named:
+		return sessionNotFound(b.requestID())
 	case b.initializes() && len(b.frame) > maxInitialize:
 		text := fmt.Sprintf("initialize is above the limit of %d bytes", maxInitialize)
 		return &refusal{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, id: b.ID, text: text}
+	case h.options.Stateless:
+		return h.postStateless(w, r, b)
 	case b.initializes():
 		return h.initialize(w, r, b)
 	case !named:
@@ -232,7 +236,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 
 // get serves the stream on which the client of a session listens.
 func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
-	if r.Header.Get(headerSession) == "" || namesModern(r.Header) {
+	if r.Header.Get(headerSession) == "" || namesModern(r.Header) || h.options.Stateless {
 		return notAllowed("POST")
 	}
 	if r.ContentLength != 0 { // net/http would wait for the end of it
@@ -249,6 +253,8 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	last := r.Header.Get(headerLastEventID)
 	id, ok := parseEventID(last)
 	switch {
+	case h.options.NoListening && (last == "" || ok && id.stream == transport.Main):
+		return notAllowed("POST, DELETE")
 	case last == "":
 		return l.listen(w, r, &h.options, nil)
 	case !ok:
@@ -262,7 +268,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 
 // delete ends a session for its client.
 func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
-	if r.Header.Get(headerSession) == "" || namesModern(r.Header) {
+	if r.Header.Get(headerSession) == "" || namesModern(r.Header) || h.options.Stateless {
 		return notAllowed("POST")
 	}
 	l, refused := h.findSession(r, jsonrpc.ID{}, h.identify(r))

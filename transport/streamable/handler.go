@@ -79,6 +79,18 @@ type HandlerOptions struct {
 	// but at least 16.
 	MaxClientSessions int
 
+	// Stateless serves clients of the revisions with sessions without keeping one:
+	// initialize gives no session id, and each request is served by a session of its
+	// own, in the revision that its header names. So any node can serve any request.
+	// Such clients cannot be asked or told anything, nor come back for a response;
+	// GET and DELETE are answered with 405. Clients of 2026-07-28 see no difference.
+	Stateless bool
+
+	// NoListening answers the GET request with 405 by which clients of sessions open
+	// a stream for notifications and questions that belong to no request of theirs.
+	// Each such stream costs a connection. Clients can still come back for responses.
+	NoListening bool
+
 	// SessionIdle is how long a session lives without a request or an open GET
 	// stream; default 30 min. Later requests are answered with 404. The link of a
 	// client without a session is closed after the same time, and its next message

@@ -343,3 +343,23 @@ func TestOneMessageGoesOutOnOneConnection(t *testing.T) {
 	second.want(heldAnswer)
 	second.wantEnd()
 }
+
+// The stream for what belongs to no request can be switched off; a client can still
+// come back for a response.
+//
+// Guarantees: G-0022.19
+func TestNoListening(t *testing.T) {
+	s := newSite(t, HandlerOptions{NoListening: true})
+	p, session := s.begin1125(t)
+	c := s.breakCall(p, session)
+	for _, id := range []string{"", "0-0"} {
+		r := s.do("GET", "", header{"Accept: text/event-stream", session, "Last-Event-ID: " + id})
+		if r.status != 405 || r.header.Get("Allow") != "POST, DELETE" {
+			t.Errorf("%+v", r)
+		}
+	}
+	p.mustSend(t, answering(c.stream, heldAnswer))
+	events := s.resume(c)
+	events.want(heldAnswer)
+	events.wantEnd()
+}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -324,4 +326,62 @@ func TestServeKeepsWhatTheProgramHasSet(t *testing.T) {
 			t.Errorf("%T, headers %v, idle %v", c.given.Handler, c.given.ReadHeaderTimeout, c.given.IdleTimeout)
 		}
 	}
+}
+
+// A server that shuts down with a thousand open streams of every kind takes its
+// grace and no more, and ends every one of them.
+//
+// Guarantees: G-0022.17
+func TestShutdownWithAThousandStreams(t *testing.T) {
+	const streams = 1000
+	grace := 20 * time.Second
+	s := serving(t, true, streamable.HandlerOptions{ShutdownGrace: grace, MaxClientSessions: streams}, new(http.Server))
+	transport := &http.Transport{MaxIdleConnsPerHost: streams}
+	defer transport.CloseIdleConnections()
+	web := &http.Client{Transport: transport}
+	post := func(session, body string) *http.Response {
+		r, err := http.NewRequest("POST", s.url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			r.Header.Set("Mcp-Session-Id", session)
+		}
+		response, err := web.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	var ending sync.WaitGroup
+	var open atomic.Int32
+	for range streams {
+		begun := post("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`)
+		begun.Body.Close()
+		session := begun.Header.Get("Mcp-Session-Id")
+		post(session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`).Body.Close()
+		r, _ := http.NewRequest("GET", s.url, nil)
+		r.Header.Set("Accept", "text/event-stream")
+		r.Header.Set("Mcp-Session-Id", session)
+		response, err := web.Do(r)
+		if err != nil || response.StatusCode != 200 {
+			t.Fatalf("a stream: %v", err)
+		}
+		open.Add(1)
+		ending.Go(func() {
+			defer response.Body.Close()
+			_, _ = io.Copy(io.Discard, response.Body) // it ends, or breaks off
+			open.Add(-1)
+		})
+	}
+	if n := open.Load(); n != streams {
+		t.Fatalf("%d streams are open", n)
+	}
+	s.stop()
+	if err := within(t, s.ended); err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+	ending.Wait()
 }

@@ -32,6 +32,8 @@ type serverLink struct {
 	table    *sessionTable
 	use      use // guarded by table.mu
 
+	stateless bool // it serves one request, and its client knows of no session
+
 	told    delivery.Delivery
 	credit  budget        // of Main
 	closing chan struct{} // closed with the reason
@@ -144,6 +146,12 @@ func (l *serverLink) negotiated(response []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.version = result.Version
+}
+
+func (l *serverLink) hasVersion() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.version != ""
 }
 
 func (l *serverLink) takesBatches() bool {

@@ -74,7 +74,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	l.opened++
 	s.number = l.opened
 	l.streams[s.number] = s
-	if s.keepsAll = !l.isShared() && !s.initializes; s.keepsAll {
+	if s.keepsAll = !l.isShared() && !l.stateless && !s.initializes; s.keepsAll {
 		s.to.numbered = &numbering{stream: s.number, primes: primed(l.version), retry: o.Retry}
 	}
 	l.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 		return errCannotFlush
 	}
 	s.note(frames)
-	if s.initializes && !s.rejected {
+	if s.initializes && !s.rejected && !s.link.stateless {
 		to.w.Header().Set(headerSession, s.link.session)
 	}
 	if asJSON {

@@ -1,0 +1,86 @@
+package streamable
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// postStateless serves a message of a revision with sessions, without keeping one.
+// A request has a session of its own, which the handler begins and ends in place of
+// the client. A message that is no request has nobody to reach.
+func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body) *refusal {
+	if refused := checkLegacyVersion(r.Header, b.requestID()); refused != nil {
+		return refused
+	}
+	version := r.Header.Get(headerVersion)
+	if version == "" {
+		version = protocol.Version20250326
+	}
+	if b.batch {
+		if version != protocol.Version20250326 {
+			return invalid(jsonrpc.ID{}, "%v", jsonrpc.ErrBatch)
+		}
+		if refused := b.decodeBatch(); refused != nil {
+			return refused
+		}
+	}
+	if !b.asks {
+		w.WriteHeader(http.StatusAccepted)
+		return nil
+	}
+	a, refused := h.choose(r, b.requestID())
+	if refused != nil {
+		return refused
+	}
+	key := keyOf(a, b.origin)
+	l, refused := h.openLink(&serverLink{session: newSessionID(), key: key, size: min(len(b.frame), maxInitialize), stateless: true}, b.requestID())
+	if refused != nil {
+		return refused
+	}
+	defer l.end(transport.ErrPeerClosed, 0)
+	defer h.table.leave(l)
+	if !b.initializes() && !h.begin(l, r, b.origin, version) {
+		return unavailable(b.requestID(), "the server does not serve this revision")
+	}
+	_, refused = h.answer(l, w, r, b)
+	return refused
+}
+
+// begin takes a link through initialize.
+func (h *Handler) begin(l *serverLink, r *http.Request, from *transport.Origin, version string) (ready bool) {
+	initialize := fmt.Sprintf(`{"jsonrpc":"2.0","id":0,"method":%q,"params":{"protocolVersion":%q,"capabilities":{},`+
+		`"clientInfo":{"name":"stateless","version":"0"}}}`, protocol.MethodInitialize, version)
+	answer := &ignored{header: http.Header{}}
+	_, refused := h.answer(l, answer, r, own(initialize, from))
+	if refused != nil || answer.status != http.StatusOK || !l.hasVersion() {
+		return false
+	}
+	initialized := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q}`, protocol.NotificationInitialized)
+	return l.deliver(answer, r, own(initialized, from)) == nil
+}
+
+// own is a message of the handler, in the name of a client.
+func own(text string, from *transport.Origin) *body {
+	origin := *from
+	b := &body{frame: []byte(text), origin: &origin}
+	b.decode() // it is a message
+	return b
+}
+
+// An ignored is a response that nobody gets.
+type ignored struct {
+	header http.Header
+	status int
+}
+
+func (i *ignored) Header() http.Header { return i.header }
+
+func (i *ignored) WriteHeader(status int) { i.status = status }
+
+func (i *ignored) Write(text []byte) (int, error) { return len(text), nil }
+
+func (i *ignored) Flush() {}
