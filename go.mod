@@ -13,6 +13,7 @@ require (
 	github.com/tailscale/hujson v0.0.0-20250605163823-992244df8c5a
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.28.0
+	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/sys v0.38.0
 	golang.org/x/term v0.37.0
 	pgregory.net/rapid v1.3.0

@@ -102,7 +102,7 @@ type ReadDirectoryParams struct {
 
 // ReadDirectoryResult is one page of a directory.
 type ReadDirectoryResult struct {
-	Result
+	CacheableResult
 	Resources  Resources `json:"resources"`           // nil when absent
 	NextCursor *string   `json:"nextCursor,omitzero"` // nil on the last page
 }

@@ -180,6 +180,7 @@ var requests = map[string]interface {
 	ping.Name: ping, discover.Name: discover,
 	listTools.Name: listTools, callTool.Name: callTool,
 	listResources.Name: listResources, listResourceTemplates.Name: listResourceTemplates, readResource.Name: readResource,
+	listSkills.Name: listSkills, getSkill.Name: getSkill, readDirectory.Name: readDirectory,
 	getTask.Name: getTask, updateTask.Name: updateTask, cancelTask.Name: cancelTask, taskResult.Name: taskResult, listTasks.Name: listTasks,
 	subscribe.Name: subscribe, unsubscribe.Name: unsubscribe,
 	listPrompts.Name: listPrompts, getPrompt.Name: getPrompt, complete.Name: complete, setLogLevel.Name: setLogLevel,

@@ -26,6 +26,7 @@ type folder struct {
 	base    string // ends with a slash
 	files   fs.FS
 	options FilesOptions
+	skills  *skills // nil: every file is served, as it is
 }
 
 // mostFiles bounds how many files of one folder are listed.
@@ -50,7 +51,10 @@ func (s *Server) AddFiles(base string, files fs.FS, o FilesOptions) {
 	if o.MIMEType == nil {
 		o.MIMEType = func(name string) string { return mime.TypeByExtension(path.Ext(name)) }
 	}
-	added := &folder{strings.TrimSuffix(base, "/") + "/", files, o}
+	s.addFolder(&folder{base: strings.TrimSuffix(base, "/") + "/", files: files, options: o})
+}
+
+func (s *Server) addFolder(added *folder) {
 	s.mu.Lock()
 	var folders []*folder
 	if old := s.folders.Load(); old != nil {
@@ -98,7 +102,7 @@ func (f *folder) walk(each func(*resource)) error {
 			return fs.SkipAll
 		}
 		info, err := entry.Info()
-		if err != nil || info.Size() > f.options.MaxBytes {
+		if err != nil || info.Size() > f.options.MaxBytes || f.skills != nil && !f.skills.has(name) {
 			return nil // it is gone again, or is not served
 		}
 		found++
@@ -107,14 +111,21 @@ func (f *folder) walk(each func(*resource)) error {
 	})
 }
 
-func (f *folder) resource(name string, size int64) *resource {
+func (f *folder) uriOf(name string) string {
 	escaped := strings.Split(name, "/")
 	for i := range escaped {
 		escaped[i] = url.PathEscape(escaped[i])
 	}
+	return f.base + strings.Join(escaped, "/")
+}
+
+func (f *folder) resource(name string, size int64) *resource {
 	r := &resource{definition: &protocol.Resource{
-		URI: f.base + strings.Join(escaped, "/"), Name: name, MIMEType: f.options.MIMEType(name), Size: &size,
+		URI: f.uriOf(name), Name: name, MIMEType: f.options.MIMEType(name), Size: &size,
 	}}
+	if f.skills != nil {
+		f.skills.describe(name, r.definition)
+	}
 	r.run = func(_ context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
 		raw, err := fs.ReadFile(f.files, name)
 		if err != nil {
@@ -147,7 +158,8 @@ func (f *folder) find(uri string) (*resource, error) {
 		}
 	}
 	info, err := fs.Stat(f.files, name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > f.options.MaxBytes || info.Name() != path.Base(name) {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > f.options.MaxBytes || info.Name() != path.Base(name) ||
+		f.skills != nil && !f.skills.has(name) {
 		return nil, ErrNotFound
 	}
 	r := f.resource(name, info.Size())

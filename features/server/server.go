@@ -163,6 +163,9 @@ func (s *Server) offers(modern bool) *protocol.ServerCapabilities {
 		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: s.options.OnSubscribe != nil}
 	}
 	s.tasks.offer(&c, modern)
+	if modern && len(s.skills()) > 0 {
+		c.Extensions = withExtension(c.Extensions, protocol.ExtensionSkills, json.RawMessage(`{"directoryRead":true}`))
+	}
 	if s.completion.Load() {
 		c.Completions = &protocol.Capability{}
 	}

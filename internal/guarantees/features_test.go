@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
@@ -172,6 +173,10 @@ func TestServerOffersWhatThePageSays(t *testing.T) {
 	}) (string, error) {
 		return "", nil
 	})
+	skill := fstest.MapFS{"a/SKILL.md": {Data: []byte("---\nname: a\ndescription: b\n---\n")}}
+	if err := s.AddSkills(skill); err != nil {
+		t.Fatal(err)
+	}
 	defer s.Close(context.Background())
 
 	for _, m := range protocol.Methods() {

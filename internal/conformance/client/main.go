@@ -46,6 +46,10 @@ var scenarios = map[string]scenario{
 	"http-invalid-tool-headers":           callWhatIsListed,
 	"json-schema-ref-no-deref":            listTools,
 	"json-schema-2020-12-preservation":    echoSchema,
+	"sep-2640-client-no-prefetch":         listSkills,
+	"sep-2640-client-verify-digest":       loadSkills,
+	"sep-2640-client-verify-size":         loadSkills,
+	"sep-2640-client-verify-frontmatter":  loadSkills,
 }
 
 func run(ctx context.Context, url string) error {
@@ -205,4 +209,31 @@ func echoSchema(ctx context.Context, s *client.Session) error {
 		return err
 	}
 	return fmt.Errorf("the tool with the schema is not listed")
+}
+
+func listSkills(ctx context.Context, s *client.Session) error {
+	for _, err := range s.Skills(ctx) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadSkills reads all files of the skills whose SKILL.md passes.
+func loadSkills(ctx context.Context, s *client.Session) error {
+	for skill, err := range s.Skills(ctx) {
+		if err != nil {
+			return err
+		}
+		if _, err := s.ReadSkill(ctx, skill, skill.URI); err != nil {
+			return err
+		}
+		for _, file := range skill.Resources.Files {
+			if _, err := s.ReadSkill(ctx, skill, file.URI); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -2,10 +2,12 @@ package bundled
 
 import (
 	"context"
+	"embed"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
@@ -19,6 +21,7 @@ func addFixtures(s *server.Server) {
 	addLegacyQuestions(s)
 	addRoundFixtures(s)
 	addTaskFixtures(s)
+	addSkillFixtures(s)
 	addChangeFixtures(s)
 	addPromptFixtures(s)
 	addResourceFixtures(s)
@@ -326,6 +329,19 @@ func addPromptFixtures(s *server.Server) {
 		}
 		return said(answers["user_context"])
 	}, server.Asks(server.Reruns, forms))
+}
+
+//go:embed all:skills
+var skillFiles embed.FS
+
+func addSkillFixtures(s *server.Server) {
+	skills, err := fs.Sub(skillFiles, "skills")
+	if err == nil {
+		err = s.AddSkills(skills)
+	}
+	if err != nil { // they are part of the program
+		panic(err)
+	}
 }
 
 func addResourceFixtures(s *server.Server) {

@@ -1,0 +1,137 @@
+package client_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+const refunds = "---\nname: refunds\ndescription: Refund an order.\nmetadata: {level: 2}\n---\nRead more.md\n"
+
+// Guarantees: G-0042.4
+func TestSkillsOfOwnServerAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(server.Options{})
+		files := fstest.MapFS{"refunds/SKILL.md": {Data: []byte(refunds)}, "refunds/more.bin": {Data: []byte{0xff, 0}}}
+		if err := s.AddSkills(files); err != nil {
+			t.Fatal(err)
+		}
+		session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{}).Connect(t.Context(), inmem.New(s.Accept, inmem.Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close(t.Context())
+		for skill, err := range session.Skills(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range skill.Resources.Files {
+				raw, err := session.ReadSkill(t.Context(), skill, file.URI)
+				if want := files[strings.TrimPrefix(file.URI, "skill://")].Data; err != nil || string(raw) != string(want) {
+					t.Errorf("%s: got %q, %v", file.URI, raw, err)
+				}
+			}
+			if got, err := session.GetSkill(t.Context(), &protocol.GetSkillParams{URI: skill.URI}); err != nil || fmt.Sprint(got.Skill) != fmt.Sprint(*skill) {
+				t.Errorf("got %v, %v", got, err)
+			}
+			files["refunds/SKILL.md"] = &fstest.MapFile{Data: []byte(refunds + "and then\n")} // the entry is stale now
+			if raw, err := session.ReadSkill(t.Context(), skill, skill.URI); raw != nil || !errors.Is(err, client.ErrSkill) {
+				t.Errorf("got %q, %v", raw, err)
+			}
+		}
+		if got, err := session.ReadDirectory(t.Context(), &protocol.ReadDirectoryParams{URI: "skill://refunds"}); err != nil || len(got.Resources) != 2 {
+			t.Errorf("got %v, %v", got, err)
+		}
+	})
+}
+
+// Guarantees: G-0042.4
+func TestSkillsThatAreNotWhatTheirEntrySaysAreNotRead(t *testing.T) {
+	const uri = "skill://refunds/SKILL.md"
+	digest := func(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
+	entry := func(text string) *protocol.Skill {
+		return &protocol.Skill{
+			URI: uri, Frontmatter: []byte(`{"metadata":{"level":2.0},"description":"Refund an order.","name":"refunds"}`),
+			Resources: protocol.SkillResources{Files: []protocol.SkillFile{{URI: uri, Digest: digest(text), Size: int64(len(text))}}},
+		}
+	}
+	dynamic := entry("")
+	dynamic.Resources = protocol.SkillResources{Dynamic: true}
+	moved := entry(refunds)
+	moved.URI, moved.Resources.Files[0].URI = "skill://other/SKILL.md", "skill://other/SKILL.md"
+	upper := entry(refunds)
+	upper.Resources.Files[0].Digest = strings.ToUpper(upper.Resources.Files[0].Digest)
+	evil := strings.Replace(refunds, "Refund", "Steal!", 1)
+	for name, step := range map[string]struct {
+		skill      *protocol.Skill
+		file, sent string
+		want       string // of the error; empty: it is read
+		reads      int
+	}{
+		"as it is":                 {entry(refunds), uri, refunds, "", 1},
+		"dynamic":                  {dynamic, uri, refunds, "", 1},
+		"other bytes":              {entry(refunds), uri, evil, "digest", 1},
+		"longer":                   {entry(refunds), uri, refunds + "x", "bytes", 1},
+		"other frontmatter":        {entry(evil), uri, evil, "frontmatter", 1},
+		"dynamic, and other":       {dynamic, uri, evil, "frontmatter", 1},
+		"no frontmatter":           {entry("text"), uri, "text", "frontmatter", 1},
+		"not listed":               {entry(refunds), "skill://refunds/more.md", refunds, "does not list", 0},
+		"of another directory":     {moved, moved.URI, refunds, "another name", 1},
+		"a digest in upper case":   {upper, uri, refunds, "digest", 1},
+		"another file is answered": {entry(refunds), uri, "", "another file", 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			content := fmt.Sprintf(`{"uri":%q,"text":%q}`, step.file, step.sent)
+			if step.sent == "" {
+				content = `{"uri":"skill://refunds/other.md","text":"x"}`
+			}
+			s := modernServer(map[string]string{
+				protocol.MethodReadResource: `{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[` + content + `]}`,
+				protocol.MethodDiscover:     strings.Replace(discovered, `"capabilities":{`, `"capabilities":{"resources":{},`, 1),
+			})
+			session, err := connect(t, s, client.Options{}, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw, err := session.ReadSkill(t.Context(), step.skill, step.file)
+			var failed *client.SkillError
+			switch {
+			case step.want == "" && (err != nil || string(raw) != step.sent):
+				t.Errorf("%s: got %q, %v", name, raw, err)
+			case step.want != "" && (raw != nil || !errors.As(err, &failed) || failed.File != step.file || !strings.Contains(err.Error(), step.want)):
+				t.Errorf("%s: got %q, %v", name, raw, err)
+			}
+			if n := len(s.received(protocol.MethodReadResource)); n != step.reads {
+				t.Errorf("%s: %d reads", name, n)
+			}
+		})
+	}
+}
+
+func TestServersWithoutSkills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := modernServer(nil)
+		session, err := connect(t, s, client.Options{}, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range session.Skills(t.Context()) {
+			if !errors.Is(err, client.ErrUnsupported) {
+				t.Errorf("got %v", err)
+			}
+		}
+		if _, err := session.ReadDirectory(t.Context(), &protocol.ReadDirectoryParams{URI: "skill://a"}); !errors.Is(err, client.ErrUnsupported) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

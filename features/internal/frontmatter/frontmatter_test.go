@@ -1,0 +1,58 @@
+package frontmatter_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/internal/frontmatter"
+)
+
+func TestParse(t *testing.T) {
+	for file, want := range map[string]string{
+		"---\nname: a\ndescription: b\n---\nbody": `{"name":"a","description":"b"}`,
+		"---\r\nname: a\r\n---\r\n":               `{"name":"a"}`,
+		"---\nname: a\n---":                       `{"name":"a"}`,
+		"---\nn: 7\nf: 1.50\nb: true\nz: null\nd: 2026-11-22\nq: \"7\"\n---\n": `{"n":7,"f":1.5,"b":true,"z":null,"d":"2026-11-22","q":"7"}`,
+		"---\nmetadata:\n  a: [x, y]\ntext: >\n  folded\n  text\n---\n":        `{"metadata":{"a":["x","y"]},"text":"folded text\n"}`,
+	} {
+		got, err := frontmatter.Parse([]byte(file))
+		if err != nil || !frontmatter.Equal(got, json.RawMessage(want)) {
+			t.Errorf("%q: got %s, %v", file, got, err)
+		}
+	}
+}
+
+func TestWhatIsNotTaken(t *testing.T) {
+	for file, want := range map[string]string{
+		"":                           "begin",
+		"name: a":                    "begin",
+		"---\nname: a\n":             "ends",
+		"---\n- a\n---\n":            "no mapping",
+		"---\n---\n":                 "no mapping",
+		"---\na: &x 1\nb: *x\n---\n": "anchors",
+		"---\na: 1\na: 2\n---\n":     "twice",
+		"---\n7: a\n---\n":           "no text",
+		"---\na: !own b\n---\n":      "tag",
+		"---\na: .inf\n---\n":        "",
+		"---\na: [\n---\n":           "",
+		"---\na: " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "\n---\n": "deeper",
+		"---\na: " + strings.Repeat("a", 70_000) + "\n---\n":                         "larger",
+	} {
+		if got, err := frontmatter.Parse([]byte(file)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: got %s, %v", file, got, err)
+		}
+	}
+	if frontmatter.Equal(json.RawMessage(`{"a":1}`), json.RawMessage(`{"a":2}`)) || frontmatter.Equal(nil, nil) {
+		t.Error("what differs is equal")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("---\nname: a\nmetadata: {a: [1, b]}\n---\n"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		if raw, err := frontmatter.Parse(file); err == nil && !json.Valid(raw) {
+			t.Errorf("got %s", raw)
+		}
+	})
+}

@@ -1,0 +1,374 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/url"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/internal/frontmatter"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// What a skill may hold: every host has to take that much, and none more (SEP-2640).
+const (
+	mostSkillFiles = 512
+	mostSkillBytes = 16 << 20
+	mostSkills     = 1_000
+)
+
+const (
+	skillFile     = "SKILL.md"
+	directoryType = "inode/directory"
+)
+
+// skills are what AddSkills was given: a skill is a directory with a SKILL.md.
+type skills struct {
+	folder *folder
+
+	mu   sync.Mutex
+	seen map[string]seenFile // by name
+}
+
+// A seenFile is a file whose digest is known. It is good as long as the file has
+// neither changed its size nor its time.
+type seenFile struct {
+	size     int64
+	modified time.Time
+	digest   string
+	front    json.RawMessage // of a SKILL.md
+	problem  error           // that it has no frontmatter
+}
+
+// A skill is one that is listed.
+type skill struct {
+	definition *protocol.Skill
+	resource   *resource // its SKILL.md
+}
+
+func (s *skill) feature() Feature { return s.resource.feature() }
+
+// AddSkills offers every skill below an fs.FS, such as an embed.FS or the FS of an
+// os.Root: the directories that have a SKILL.md, and all files in them (SEP-2640).
+// The URI of a file is skill:// and its path. Clients of 2026-07-28 list skills with
+// digests of their files and read directories; to all others the files are
+// resources. Names that begin with a dot are left out.
+//
+// AddSkills fails, and adds nothing, when a SKILL.md has no frontmatter with a name,
+// which is that of its directory, and a description, and when a skill has more than
+// 512 files or 16 MiB. Files are looked up when a client asks, so they may change; a
+// skill that breaks a rule later is no longer listed. It panics for os.DirFS, which
+// follows symbolic links out of its directory: use os.OpenRoot.
+func (s *Server) AddSkills(files fs.FS) error {
+	if files == nil || reflect.TypeOf(files).String() == "os.dirFS" {
+		panic("server: AddSkills: os.DirFS follows links out of its directory: use the FS of os.OpenRoot")
+	}
+	added := &folder{base: "skill://", files: files, options: FilesOptions{MaxBytes: mostSkillBytes, MIMEType: skillType}}
+	added.skills = &skills{folder: added, seen: make(map[string]seenFile)}
+	names, err := added.skills.names()
+	if err != nil {
+		return fmt.Errorf("server: skills: %w", err)
+	}
+	var failed []error
+	for _, name := range names {
+		if _, err := added.skills.skill(name); err != nil {
+			failed = append(failed, fmt.Errorf("server: skill %q: %w", name, err))
+		}
+	}
+	if len(failed) > 0 {
+		return errors.Join(failed...)
+	}
+	s.addFolder(added)
+	return nil
+}
+
+// skillType is the MIME type of a file. The tables of a machine may not know Markdown.
+func skillType(name string) string {
+	if path.Ext(name) == ".md" {
+		return "text/markdown"
+	}
+	return mime.TypeByExtension(path.Ext(name))
+}
+
+// names returns the directories that are skills.
+func (sk *skills) names() (names []string, err error) {
+	err = fs.WalkDir(sk.folder.files, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name != "." && strings.HasPrefix(entry.Name(), "."):
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+		case entry.Name() == skillFile && entry.Type().IsRegular() && path.Dir(name) != ".":
+			if names = append(names, path.Dir(name)); len(names) > mostSkills {
+				return fmt.Errorf("there are more than %d", mostSkills)
+			}
+		}
+		return nil
+	})
+	return names, err
+}
+
+// has reports whether a file belongs to a skill.
+func (sk *skills) has(name string) bool {
+	for within := path.Dir(name); within != "."; within = path.Dir(within) {
+		if info, err := fs.Stat(sk.folder.files, within+"/"+skillFile); err == nil && info.Mode().IsRegular() {
+			return true
+		}
+	}
+	return false
+}
+
+// describe gives the resource of a SKILL.md the name and description that its
+// frontmatter has.
+func (sk *skills) describe(name string, r *protocol.Resource) {
+	r.Name = path.Base(name)
+	if path.Base(name) != skillFile {
+		return
+	}
+	seen, err := sk.look(name)
+	var front struct {
+		Name        string `json:"name"`
+		Description string `json:"description"`
+	}
+	if err == nil && protocol.Unmarshal(seen.front, &front) == nil && front.Name != "" {
+		r.Name, r.Description = front.Name, front.Description
+	}
+}
+
+// look returns the digest of a file, and the frontmatter of a SKILL.md.
+func (sk *skills) look(name string) (seenFile, error) {
+	info, err := fs.Stat(sk.folder.files, name)
+	if err != nil {
+		return seenFile{}, err
+	}
+	sk.mu.Lock()
+	before, known := sk.seen[name]
+	sk.mu.Unlock()
+	if known && before.size == info.Size() && before.modified.Equal(info.ModTime()) {
+		return before, nil
+	}
+	file, err := sk.folder.files.Open(name)
+	if err != nil {
+		return seenFile{}, err
+	}
+	defer file.Close()
+	raw, err := io.ReadAll(io.LimitReader(file, mostSkillBytes+1))
+	if err != nil {
+		return seenFile{}, err
+	}
+	if len(raw) > mostSkillBytes {
+		return seenFile{}, fmt.Errorf("%s is larger than %d bytes", name, mostSkillBytes)
+	}
+	now := seenFile{size: int64(len(raw)), modified: info.ModTime(), digest: fmt.Sprintf("sha256:%x", sha256.Sum256(raw))}
+	if path.Base(name) == skillFile {
+		now.front, now.problem = frontmatter.Parse(raw)
+	}
+	sk.mu.Lock()
+	defer sk.mu.Unlock()
+	if len(sk.seen) >= mostFiles {
+		clear(sk.seen) // of files that are gone
+	}
+	sk.seen[name] = now
+	return now, nil
+}
+
+// skill describes the skill of a directory.
+func (sk *skills) skill(directory string) (*skill, error) {
+	seen, err := sk.look(directory + "/" + skillFile)
+	if err := errors.Join(err, seen.problem); err != nil {
+		return nil, err
+	}
+	if err := checkFrontmatter(directory, seen.front); err != nil {
+		return nil, err
+	}
+	own := sk.folder.resource(directory+"/"+skillFile, seen.size)
+	described := &protocol.Skill{URI: own.definition.URI, Frontmatter: seen.front}
+	var bytes int64
+	err = fs.WalkDir(sk.folder.files, directory, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case strings.HasPrefix(entry.Name(), "."):
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		seen, err := sk.look(name)
+		if err != nil {
+			return err
+		}
+		bytes += seen.size
+		if len(described.Resources.Files) == mostSkillFiles || bytes > mostSkillBytes {
+			return fmt.Errorf("it has more than %d files, or %d bytes", mostSkillFiles, mostSkillBytes)
+		}
+		described.Resources.Files = append(described.Resources.Files, protocol.SkillFile{
+			URI: sk.folder.resource(name, seen.size).definition.URI, Digest: seen.digest, Size: seen.size,
+		})
+		return nil
+	})
+	return &skill{described, own}, err
+}
+
+// checkFrontmatter holds the rules of agentskills.io/specification.
+func checkFrontmatter(directory string, raw json.RawMessage) error {
+	var front struct {
+		Name        string `json:"name"`
+		Description string `json:"description"`
+	}
+	if err := protocol.Unmarshal(raw, &front); err != nil {
+		return fmt.Errorf("frontmatter: %s", explain(err))
+	}
+	name := front.Name
+	switch {
+	case front.Description == "":
+		return errors.New("frontmatter: there is no description")
+	case name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "",
+		strings.HasPrefix(name, "-"), strings.HasSuffix(name, "-"), strings.Contains(name, "--"):
+		return fmt.Errorf("frontmatter: the name %.100q is not of 1 to 64 lower-case letters, digits and single hyphens", name)
+	case name != path.Base(directory):
+		return fmt.Errorf("frontmatter: the name %q is not that of the directory", name)
+	default:
+		return nil
+	}
+}
+
+// skills returns what AddSkills was given.
+func (s *Server) skills() (all []*skills) {
+	if folders := s.folders.Load(); folders != nil {
+		for _, f := range *folders {
+			if f.skills != nil {
+				all = append(all, f.skills)
+			}
+		}
+	}
+	return all
+}
+
+func (c *call) offersSkills() bool { return c.modern && len(c.peer.server.skills()) > 0 }
+
+func (c *call) listSkills(ctx context.Context, params *protocol.ListSkillsParams) (*protocol.ListSkillsResult, error) {
+	s := c.peer.server
+	all := new(catalog[*skill])
+	for _, sk := range s.skills() {
+		names, err := sk.names()
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if one, err := sk.skill(name); err == nil {
+				all.set(one.definition.URI, one)
+			}
+		}
+	}
+	page, next, err := all.page(params.Cursor, s.options.PageSize, func(one *skill) bool { return s.visible(ctx, one.feature()) })
+	if err != nil {
+		return nil, err
+	}
+	result := &protocol.ListSkillsResult{Skills: make(protocol.Skills, len(page)), NextCursor: next}
+	for i := range page {
+		result.Skills[i] = page[i].definition
+	}
+	c.cacheable(&result.CacheableResult)
+	return result, nil
+}
+
+func (c *call) getSkill(ctx context.Context, params *protocol.GetSkillParams) (*protocol.GetSkillResult, error) {
+	for _, sk := range c.peer.server.skills() {
+		r, err := sk.folder.find(params.URI)
+		if err != nil || !c.peer.server.visible(ctx, r.feature()) {
+			continue
+		}
+		name, _ := sk.nameOf(params.URI)
+		if path.Base(name) != skillFile {
+			continue
+		}
+		one, err := sk.skill(path.Dir(name))
+		if err != nil {
+			continue
+		}
+		result := &protocol.GetSkillResult{Skill: *one.definition}
+		c.cacheable(&result.CacheableResult)
+		return result, nil
+	}
+	return nil, refuse(jsonrpc.CodeInvalidParams, "there is no skill %q", shorten(params.URI, longestName))
+}
+
+// readDirectory lists what is directly inside of a directory of a skill.
+func (c *call) readDirectory(ctx context.Context, params *protocol.ReadDirectoryParams) (*protocol.ReadDirectoryResult, error) {
+	s := c.peer.server
+	all := new(catalog[*resource])
+	found := false
+	for _, sk := range s.skills() {
+		entries, ok := sk.directory(params.URI)
+		found = found || ok
+		for _, r := range entries {
+			all.set(r.definition.URI, r)
+		}
+	}
+	if !found {
+		return nil, refuse(jsonrpc.CodeInvalidParams, "there is no directory %q", shorten(params.URI, longestName))
+	}
+	page, next, err := all.page(params.Cursor, s.options.PageSize, func(r *resource) bool { return s.visible(ctx, r.feature()) })
+	if err != nil {
+		return nil, err
+	}
+	result := &protocol.ReadDirectoryResult{Resources: make(protocol.Resources, len(page)), NextCursor: next}
+	for i := range page {
+		result.Resources[i] = page[i].definition
+	}
+	c.cacheable(&result.CacheableResult)
+	return result, nil
+}
+
+// nameOf returns the path of a URI, if that is how the URI of the path is written.
+func (sk *skills) nameOf(uri string) (name string, ok bool) {
+	rest, ours := strings.CutPrefix(uri, sk.folder.base)
+	name, err := url.PathUnescape(rest)
+	ok = ours && err == nil && fs.ValidPath(name) && name != "." && !strings.ContainsAny(name, "\\\x00") && sk.folder.uriOf(name) == uri
+	return name, ok
+}
+
+// directory returns what is in the directory of a URI, if that belongs to a skill.
+func (sk *skills) directory(uri string) (entries []*resource, found bool) {
+	name, ok := sk.nameOf(uri)
+	if !ok || slices.ContainsFunc(strings.Split(name, "/"), func(element string) bool { return strings.HasPrefix(element, ".") }) {
+		return nil, false
+	}
+	if !sk.has(name + "/" + skillFile) { // neither it nor what is above it is a skill
+		return nil, false
+	}
+	all, err := fs.ReadDir(sk.folder.files, name)
+	if err != nil {
+		return nil, false
+	}
+	for _, entry := range all[:min(len(all), mostFiles)] {
+		info, err := entry.Info()
+		switch {
+		case err != nil || strings.HasPrefix(entry.Name(), "."):
+		case entry.IsDir():
+			r := sk.folder.resource(name+"/"+entry.Name(), 0)
+			r.definition.MIMEType, r.definition.Size = directoryType, nil
+			entries = append(entries, r)
+		case entry.Type().IsRegular():
+			entries = append(entries, sk.folder.resource(name+"/"+entry.Name(), info.Size()))
+		}
+	}
+	return entries, true
+}

@@ -1,0 +1,224 @@
+package server_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// skillText is a SKILL.md.
+func skillText(name string) string {
+	return "---\nname: " + name + "\ndescription: what " + name + " is for\nlicense: MIT\n---\nbody of " + name + "\n"
+}
+
+// skillFiles are two skills, one of which holds a third, and files of no skill.
+func skillFiles() fstest.MapFS {
+	files := fstest.MapFS{}
+	for name, text := range map[string]string{
+		"refunds/SKILL.md":           skillText("refunds"),
+		"refunds/scripts/run me.txt": "echo",
+		"refunds/scripts/.hidden":    "secret",
+		"refunds/inner/SKILL.md":     skillText("inner"),
+		"acme/billing/SKILL.md":      skillText("billing"),
+		"acme/README.md":             "of no skill",
+		"stray.md":                   "of no skill",
+		".git/SKILL.md":              skillText("git"),
+	} {
+		files[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return files
+}
+
+func withSkills(t *testing.T, o server.Options) (*server.Server, fstest.MapFS) {
+	t.Helper()
+	s, files := newServer(o), skillFiles()
+	if err := s.AddSkills(files); err != nil {
+		t.Fatal(err)
+	}
+	return s, files
+}
+
+// result decodes the result of a request.
+func result[R any](w *wire, method, params string) (r R) {
+	w.t.Helper()
+	w.send(modern(`1`, method, params))
+	var got struct {
+		Result *R     `json:"result"`
+		Error  *fault `json:"error"`
+	}
+	if err := protocol.Unmarshal([]byte(w.next()), &got); err != nil || got.Result == nil {
+		w.t.Fatalf("%s: %v, %v", method, got.Error, err)
+	}
+	return *got.Result
+}
+
+// Guarantees: G-0042.1
+func TestSkillsAreListedWithTheirFiles(t *testing.T) {
+	s, files := withSkills(t, server.Options{PageSize: 2})
+	w := dial(t, s)
+	first := result[protocol.ListSkillsResult](w, "skills/list", ``)
+	second := result[protocol.ListSkillsResult](w, "skills/list", `"cursor":"`+*first.NextCursor+`"`)
+	var uris []string
+	for _, skill := range append(first.Skills, second.Skills...) {
+		uris = append(uris, skill.URI)
+		if got := result[protocol.GetSkillResult](w, "skills/get", `"uri":"`+skill.URI+`"`); fmt.Sprint(got.Skill) != fmt.Sprint(*skill) {
+			t.Errorf("got %v, and in the list %v", got.Skill, *skill)
+		}
+	}
+	if want := []string{"skill://acme/billing/SKILL.md", "skill://refunds/SKILL.md", "skill://refunds/inner/SKILL.md"}; !slices.Equal(uris, want) || second.NextCursor != nil {
+		t.Errorf("got %q", uris)
+	}
+	refunds := first.Skills[1]
+	if string(refunds.Frontmatter) != `{"description":"what refunds is for","license":"MIT","name":"refunds"}` {
+		t.Errorf("got %s", refunds.Frontmatter)
+	}
+	want := map[string]string{
+		"skill://refunds/SKILL.md": "refunds/SKILL.md", "skill://refunds/inner/SKILL.md": "refunds/inner/SKILL.md",
+		"skill://refunds/scripts/run%20me.txt": "refunds/scripts/run me.txt",
+	}
+	if len(refunds.Resources.Files) != len(want) {
+		t.Errorf("got %v", refunds.Resources.Files)
+	}
+	for _, file := range refunds.Resources.Files {
+		data := files[want[file.URI]].Data
+		if file.Size != int64(len(data)) || file.Digest != fmt.Sprintf("sha256:%x", sha256.Sum256(data)) {
+			t.Errorf("got %v", file)
+		}
+		read := result[protocol.ReadResourceResult](w, "resources/read", `"uri":"`+file.URI+`"`)
+		if read.Contents[0].Text == nil || *read.Contents[0].Text != string(data) {
+			t.Errorf("got %+v", read.Contents)
+		}
+	}
+	listed := result[protocol.ListResourcesResult](dial(t, withAllSkills(t)), "resources/list", ``)
+	for _, r := range listed.Resources {
+		if strings.HasSuffix(r.URI, "refunds/SKILL.md") && (r.Name != "refunds" || r.Description != "what refunds is for" || r.MIMEType != "text/markdown") {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if len(listed.Resources) != 4 {
+		t.Errorf("got %d resources", len(listed.Resources))
+	}
+}
+
+func withAllSkills(t *testing.T) *server.Server {
+	s, _ := withSkills(t, server.Options{})
+	return s
+}
+
+// Guarantees: G-0042.1
+func TestAChangedSkillHasOtherDigests(t *testing.T) {
+	s, files := withSkills(t, server.Options{})
+	w := dial(t, s)
+	get := func() protocol.Skill {
+		return result[protocol.GetSkillResult](w, "skills/get", `"uri":"skill://acme/billing/SKILL.md"`).Skill
+	}
+	before := get()
+	files["acme/billing/SKILL.md"] = &fstest.MapFile{Data: []byte(skillText("billing") + "more")}
+	after := get()
+	if before.Resources.Files[0].Digest == after.Resources.Files[0].Digest {
+		t.Errorf("got %v", after)
+	}
+	files["acme/billing/SKILL.md"] = &fstest.MapFile{Data: []byte("no skill any more")}
+	w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "skills/get", `"uri":"skill://acme/billing/SKILL.md"`))
+	if got := result[protocol.ListSkillsResult](w, "skills/list", ``); len(got.Skills) != 2 {
+		t.Errorf("got %v", got.Skills)
+	}
+}
+
+// Guarantees: G-0042.1
+func TestDirectoriesOfSkillsAreRead(t *testing.T) {
+	s, _ := withSkills(t, server.Options{})
+	w := dial(t, s)
+	read := func(uri string) (got []string) {
+		for _, r := range result[protocol.ReadDirectoryResult](w, "resources/directory/read", `"uri":"`+uri+`"`).Resources {
+			got = append(got, r.URI+" "+r.MIMEType)
+		}
+		return got
+	}
+	if got := read("skill://refunds"); !slices.Equal(got, []string{
+		"skill://refunds/SKILL.md text/markdown", "skill://refunds/inner inode/directory", "skill://refunds/scripts inode/directory",
+	}) {
+		t.Errorf("got %q", got)
+	}
+	if got := read("skill://refunds/scripts"); len(got) != 1 || !strings.HasPrefix(got[0], "skill://refunds/scripts/run%20me.txt") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Guarantees: G-0042.2
+func TestNothingOutsideOfSkillsIsServed(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{"secret.txt": "secret", "skills/a/SKILL.md": skillText("a"), "skills/stray.md": "stray"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"skills/a/out.txt": "../../secret.txt", "skills/b": ".."} {
+		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.OpenRoot(filepath.Join(root, "skills"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	s := newServer(server.Options{})
+	if err := s.AddSkills(dir.FS()); err != nil {
+		t.Fatal(err)
+	}
+	w := dial(t, s)
+	for _, uri := range []string{
+		"skill://a/../../secret.txt", "skill://a/%2e%2e/stray.md", "skill://stray.md", "skill://a/out.txt", "skill://b/secret.txt",
+		"skill://a//SKILL.md", "skill://a/SKILL.md/", "skill://%61/SKILL.md", "skill://../secret.txt", "skill:///a/SKILL.md", "skill://a/.git", "skill://", "",
+	} {
+		for method, code := range map[string]int64{"resources/read": jsonrpc.CodeInvalidParams, "skills/get": jsonrpc.CodeInvalidParams, "resources/directory/read": jsonrpc.CodeInvalidParams} {
+			w.wantFault(code, modern(`1`, method, `"uri":"`+uri+`"`))
+		}
+	}
+	for _, uri := range []string{"skill://a/SKILL.md", "skill://missing"} {
+		w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "resources/directory/read", `"uri":"`+uri+`"`))
+	}
+	skills := result[protocol.ListSkillsResult](w, "skills/list", ``).Skills
+	if len(skills) != 1 || len(skills[0].Resources.Files) != 1 {
+		t.Errorf("got %v", skills)
+	}
+}
+
+// Guarantees: G-0042.3
+func TestBrokenSkillsAreNotAdded(t *testing.T) {
+	many := fstest.MapFS{"a/SKILL.md": &fstest.MapFile{Data: []byte(skillText("a"))}}
+	for i := range 512 {
+		many[fmt.Sprintf("a/%d", i)] = &fstest.MapFile{}
+	}
+	for want, files := range map[string]fstest.MapFS{
+		"begin":                  {"a/SKILL.md": {Data: []byte("# a")}},
+		"no description":         {"a/SKILL.md": {Data: []byte("---\nname: a\n---\n")}},
+		"not that of the direct": {"a/SKILL.md": {Data: []byte(skillText("b"))}},
+		"lower-case":             {"a--b/SKILL.md": {Data: []byte(skillText("a--b"))}},
+		"more than 512 files":    many,
+		"or 16777216 bytes":      {"a/SKILL.md": {Data: []byte(skillText("a"))}, "a/b": {Data: make([]byte, 16<<20)}},
+	} {
+		s := newServer(server.Options{})
+		if err := s.AddSkills(files); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `skill "a`) {
+			t.Errorf("%s: got %v", want, err)
+		}
+		w := dial(t, s)
+		if got := w.ask(modern(`1`, "server/discover", ``)); strings.Contains(string(got.Result["capabilities"]), "skills") {
+			t.Errorf("got %s", got.Result)
+		}
+		w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "skills/list", ``))
+	}
+}
