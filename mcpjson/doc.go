@@ -40,9 +40,14 @@
 //     Claude Code and Gemini CLI.
 //   - "disabled": true and "enabled": false switch a server off. Nothing else of
 //     it is looked at then.
-//   - bowline holds settings of this project: initTimeout and requestTimeout, as
-//     Go durations. requestTimeout takes precedence over timeout. An unknown key
-//     here is a mistake.
+//   - bowline holds settings of this project, in which an unknown key is a mistake.
+//     Durations are Go's, such as "30s". initTimeout and requestTimeout, which takes
+//     precedence over timeout, are for every reader of the file. The others say how
+//     a program keeps its session, see package sessions: maxTimeout, backoffMin and
+//     backoffMax, liveness (a duration, or "off"), retries (a number), waitForReady,
+//     progressRestarts and trustAnnotations (true or false), and toolModes (an object
+//     of tools, "stateless" or "stateful"). They are client.Options,
+//     client.CallOptions and conn.Options of the same names.
 //
 // A key whose value is null counts as absent. Other keys are ignored with a
 // notice, see Server.Notices.

@@ -32,6 +32,7 @@ func (r *reader) envFile(n node) []string {
 	if !r.afford(n, len(content)) {
 		return nil
 	}
+	r.record(n, string(content))
 	env, line, err := parseEnv(string(content))
 	if err != nil {
 		r.wrong(n, "%s, line %d: %v", written, line, err)

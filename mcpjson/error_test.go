@@ -78,7 +78,15 @@ func TestMistakes(t *testing.T) {
 		{server(`"command": "x", "timeout": 2147483648`), "m:2:34: servers.a.timeout: expected a number of milliseconds above 0, of at most 2147483647"},
 		{server(`"command": "x", "timeout": 1e999`), "m:2:34: servers.a.timeout: expected a number of milliseconds above 0, of at most 2147483647"},
 		{server(`"command": "x", "bowline": "30s"`), "m:2:34: servers.a.bowline: expected an object, got a string"},
-		{server(`"command": "x", "bowline": {"inittimeout": "1s"}`), "m:2:35: servers.a.bowline.inittimeout: unknown: there are only initTimeout and requestTimeout here"},
+		{server(`"command": "x", "bowline": {"inittimeout": "1s"}`), "m:2:35: servers.a.bowline.inittimeout: unknown: there are only " + strings.Join(settingNames[:], ", ") + " here"},
+		{server(`"command": "x", "bowline": {"retries": 1.5}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
+		{server(`"command": "x", "bowline": {"retries": -1}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
+		{server(`"command": "x", "bowline": {"retries": "1"}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
+		{server(`"command": "x", "bowline": {"waitForReady": 1}`), "m:2:51: servers.a.bowline.waitForReady: expected true or false, got a number"},
+		{server(`"command": "x", "bowline": {"liveness": "never"}`), `m:2:47: servers.a.bowline.liveness: "never" is not a duration above zero, such as 30s or 2m`},
+		{server(`"command": "x", "bowline": {"backoffMin": "2s", "backoffMax": "1s"}`), "m:2:49: servers.a.bowline.backoffMin: it is above backoffMax"},
+		{server(`"command": "x", "bowline": {"toolModes": {"t": "sticky"}}`), "m:2:54: servers.a.bowline.toolModes.t: expected stateless or stateful"},
+		{server(`"command": "x", "bowline": {"toolModes": []}`), "m:2:48: servers.a.bowline.toolModes: expected an object, got an array"},
 		{server(`"command": "x", "bowline": {"initTimeout": 30}`), "m:2:50: servers.a.bowline.initTimeout: expected a string, got a number"},
 		{server(`"command": "x", "bowline": {"initTimeout": "30"}`), `m:2:50: servers.a.bowline.initTimeout: "30" is not a duration above zero, such as 30s or 2m`},
 		{server(`"command": "x", "bowline": {"requestTimeout": "-${S:-1s}"}`), `m:2:53: servers.a.bowline.requestTimeout: "-${S:-1s}" is not a duration above zero, such as 30s or 2m`},
@@ -135,7 +143,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
     "web": {
       "url": "${TOKEN}", // not a URL
       "type": "${TOKEN}",
-      "bowline": {"initTimeout": "${TOKEN}", "retries": 3},
+      "bowline": {"initTimeout": "${TOKEN}", "tries": 3},
     },
     "off": {"disabled": true, "command": "${MISSING}", "args": 7},
     "web": {},
@@ -150,7 +158,7 @@ m:7:37: mcpServers["my.files"].env.B: expected a string, a number or a boolean, 
 m:10:14: mcpServers.web.url: expected a URL of http or https, with a host
 m:11:15: mcpServers.web.type: "${TOKEN}" is none of stdio, http, streamable-http and sse
 m:12:34: mcpServers.web.bowline.initTimeout: "${TOKEN}" is not a duration above zero, such as 30s or 2m
-m:12:46: mcpServers.web.bowline.retries: unknown: there are only initTimeout and requestTimeout here
+m:12:46: mcpServers.web.bowline.tries: unknown: there are only ` + strings.Join(settingNames[:], ", ") + ` here
 m:15:5: mcpServers.web: the name is repeated: rename or remove one of the two`
 	if diff := cmp.Diff(want, mistakes(t, text, variables{"TOKEN": "s3cret"})); diff != "" {
 		t.Errorf("mistakes (-want +got):\n%s", diff)

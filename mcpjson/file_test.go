@@ -430,3 +430,39 @@ func write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// TestSame tells what counts from what does not.
+//
+// Guarantees: G-0018.18
+func TestSame(t *testing.T) {
+	const whole = `"command": "x", "args": ["${A}"], "env": {"B": 1}, "timeout": 1000, "bowline": {"retries": 1, "toolModes": {"t": "stateful"}}`
+	read := func(settings string, env variables) *Server {
+		f := mustParse(t, server(settings), env)
+		s, err := f.Server("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	before := read(whole, variables{"A": "a"})
+	for settings, same := range map[string]bool{
+		whole: true,
+		whole + `, "autoApprove": ["t"], "enabled": true,`:        true,
+		strings.ReplaceAll(whole, ", ", ", // so\n"):              true,
+		strings.Replace(whole, "${A}", "a", 1):                    true,
+		strings.Replace(whole, `"x"`, `"y"`, 1):                   false,
+		strings.Replace(whole, `["${A}"]`, `["${A}", ""]`, 1):     false,
+		strings.Replace(whole, `1}, "time`, `2}, "time`, 1):       false,
+		strings.Replace(whole, "1000", "2000", 1):                 false,
+		strings.Replace(whole, `"retries": 1`, `"retries": 2`, 1): false,
+		strings.Replace(whole, "stateful", "stateless", 1):        false,
+		`"url": "http://h"`:                                       false,
+	} {
+		if before.Same(read(settings, variables{"A": "a"})) != same {
+			t.Errorf("%s\nis the same: %v", settings, !same)
+		}
+	}
+	if before.Same(read(whole, variables{"A": "b"})) {
+		t.Error("a variable has changed, and it is the same")
+	}
+}

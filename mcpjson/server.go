@@ -1,7 +1,7 @@
 package mcpjson
 
 import (
-	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"net/http"
@@ -29,10 +29,19 @@ type Server struct {
 	Timeout     time.Duration // of a request; 0: not set
 	InitTimeout time.Duration // until the session is ready; 0: not set
 
+	// Settings are the rest of the bowline block.
+	Settings Settings
+
 	// Notices are for the person who wrote the file, one line each: which keys were
 	// ignored, and what was perhaps meant otherwise.
 	Notices []string
+
+	settings [sha256.Size]byte // a hash of all that was read
 }
+
+// Same reports whether both are to be run in the same way: everything that counts
+// of their entries is equal, with variables, envFile and inputs put in.
+func (s *Server) Same(as *Server) bool { return s.Name == as.Name && s.settings == as.settings }
 
 // server reads an entry. The result is of use only if there are no findings.
 func (r *reader) server(e *entry) *Server {
@@ -61,6 +70,7 @@ func (r *reader) server(e *entry) *Server {
 		r.unused(set, "headers")
 	}
 	r.timeouts(s, set)
+	s.settings = sha256.Sum256(r.read)
 	return s
 }
 
@@ -154,7 +164,9 @@ func (r *reader) scalar(n node) string {
 		_, value, _ := r.string(n)
 		return value
 	case '0', 't', 'f':
-		return string(n.value.(hujson.Literal))
+		value := string(n.value.(hujson.Literal))
+		r.record(n, value)
+		return value
 	default:
 		r.expected(n, "a string, a number or a boolean")
 		return ""
@@ -215,14 +227,6 @@ func isHeaderValue(value string) bool {
 // notOfToken is by RFC 9110, section 5.6.2.
 func notOfToken(c rune) bool { return unusual(c) && !strings.ContainsRune("!#$%&'*+.^`|~", c) }
 
-func (r *reader) timeouts(s *Server, set map[string]node) {
-	own := r.settings(set["bowline"], func(m member) {
-		r.wrong(m.called(), "unknown: there are only initTimeout and requestTimeout here")
-	}, "initTimeout", "requestTimeout")
-	s.InitTimeout = r.duration(own["initTimeout"])
-	s.Timeout = cmp.Or(r.duration(own["requestTimeout"]), r.milliseconds(set["timeout"]))
-}
-
 func (r *reader) duration(n node) time.Duration {
 	written, expanded, ok := r.string(n)
 	if !ok {
@@ -252,6 +256,7 @@ func (r *reader) milliseconds(n node) time.Duration {
 		r.wrong(n, "expected a number of milliseconds above 0, of at most %d", math.MaxInt32)
 		return 0
 	}
+	r.record(n, d.String())
 	if d < time.Second {
 		line, column := r.file.position(n.at)
 		r.notices = append(r.notices, fmt.Sprintf("%s:%d:%d: %s: this is %v: the number is in milliseconds", r.file.Path, line, column, n.path, d))

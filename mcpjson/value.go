@@ -19,6 +19,12 @@ type reader struct {
 	findings []finding
 	ignored  []string // paths
 	notices  []string
+	read     []byte // every value of the server, with its path
+}
+
+// record notes a value that counts: see Server.Same.
+func (r *reader) record(n node, value string) {
+	r.read = fmt.Appendf(r.read, "%q=%q\n", n.path, value)
 }
 
 func (r *reader) wrong(n node, format string, args ...any) {
@@ -104,6 +110,7 @@ func (r *reader) boolean(n node, fallback bool) bool {
 	}
 	switch n.value.Kind() {
 	case 't', 'f':
+		r.record(n, string(n.value.Kind()))
 		return n.value.Kind() == 't'
 	default:
 		r.expected(n, "true or false")
@@ -127,6 +134,7 @@ func (r *reader) string(n node) (written, expanded string, ok bool) {
 		r.wrong(n, "it contains a NUL character, which no program can receive")
 		return "", "", false
 	}
+	r.record(n, expanded)
 	return written, expanded, ok
 }
 

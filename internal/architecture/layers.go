@@ -25,6 +25,7 @@ var stack = []layer{
 	{patterns: []string{"supervisor/..."}},
 	{patterns: []string{"features/internal/..."}},
 	{patterns: []string{"features/...", "mcpjson"}, apart: true},
+	{patterns: []string{"mcpjson/..."}}, // except mcpjson itself: sessions with the servers of a file
 	{patterns: []string{"auth/..."}},
 	{patterns: []string{"gateway/..."}},
 	{patterns: []string{"cmd/..."}, apart: true},

@@ -1,0 +1,311 @@
+//go:build unix
+
+package sessions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+// role makes the test binary a server.
+const role = "BOWLINE_SESSIONS_TEST_SERVER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(role) != "" {
+		serve()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+type life struct {
+	Pid  int    `json:"pid"`
+	Said string `json:"said"`
+}
+
+// serve has a tool that says which process it is, and one that waits for a file.
+func serve() {
+	s := server.New(protocol.Implementation{Name: "life", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "life"}, func(context.Context, struct{}) (life, error) {
+		return life{os.Getpid(), os.Getenv("SAID")}, nil
+	})
+	server.AddTool(s, protocol.Tool{Name: "await"}, func(ctx context.Context, in struct {
+		File string `json:"file"`
+	}) (life, error) {
+		pipe, err := os.Open(in.File) // a FIFO: until somebody writes
+		if err == nil {
+			err = pipe.Close()
+		}
+		return life{Pid: os.Getpid()}, err
+	})
+	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// parse reads a file of these servers: $SELF{...} is an entry that starts one of
+// ours, with further keys.
+func parse(t *testing.T, servers string) *mcpjson.File {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := fmt.Sprintf(`{"command": %q, `, filepath.ToSlash(self))
+	text := strings.ReplaceAll(servers, "$SELF{", entry)
+	file, err := mcpjson.Parse("mcp.json", []byte(`{"mcpServers": {`+text+`}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func newSet(t *testing.T, o Options) *Set {
+	t.Helper()
+	t.Setenv(role, "yes")
+	s := New(protocol.Implementation{Name: "test", Version: "1"}, o)
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// lifeOf asks a server which process it is.
+func lifeOf(t *testing.T, s *Set, name string) life {
+	t.Helper()
+	session, found := s.Session(name)
+	if !found {
+		t.Fatalf("there is no session %s", name)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	answer, err := client.Call[life](ctx, session.With(client.CallOptions{WaitForReady: true}), "life", struct{}{})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return answer
+}
+
+func apply(t *testing.T, s *Set, file *mcpjson.File, want Changes) error {
+	t.Helper()
+	got, err := s.Apply(t.Context(), file)
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("changes (-want +got):\n%s%v", diff, err)
+	}
+	return err
+}
+
+// TestApplyDoesOnlyWhatHasChanged: the rest goes on, with its calls in flight.
+//
+// Guarantees: G-0041.1, G-0041.2
+func TestApplyDoesOnlyWhatHasChanged(t *testing.T) {
+	s := newSet(t, Options{})
+	err := apply(t, s, parse(t, `"stays": $SELF{"autoApprove": []}, "changes": $SELF{"env": {"SAID": "one"}}, "goes": $SELF{}, "off": $SELF{"disabled": true}`),
+		Changes{Started: []string{"stays", "changes", "goes"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stays, changes := lifeOf(t, s, "stays"), lifeOf(t, s, "changes")
+	if changes.Said != "one" {
+		t.Errorf("the server has %q of its environment", changes.Said)
+	}
+	lifeOf(t, s, "goes")
+	inFlight, release := await(t, s, "stays")
+
+	err = apply(t, s, parse(t, `"off": $SELF{}, "changes": $SELF{"env": {"SAID": "two"}}, /* still there */ "stays": $SELF{"autoApprove": ["x"], }`),
+		Changes{Started: []string{"off"}, Restarted: []string{"changes"}, Stopped: []string{"goes"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := lifeOf(t, s, "changes"); again.Said != "two" || again.Pid == changes.Pid {
+		t.Errorf("the changed server was %+v and is %+v", changes, again)
+	}
+	if _, found := s.Session("goes"); found {
+		t.Error("the session that was to go is there")
+	}
+	release()
+	if answer := <-inFlight; answer.err != nil || answer.Pid != stays.Pid {
+		t.Errorf("the call in flight: %+v, want process %d", answer, stays.Pid)
+	}
+	var names []string
+	for session := range s.Sessions() {
+		names = append(names, session.Name())
+	}
+	if diff := cmp.Diff([]string{"off", "changes", "stays"}, names); diff != "" {
+		t.Errorf("sessions (-want +got):\n%s", diff)
+	}
+	lifeOf(t, s, "off")
+	if report := s.Report().String(); !strings.Contains(report, "3 ready, 1 stopped") {
+		t.Errorf("the report is\n%s", report)
+	}
+}
+
+// fifo is a file whose reader waits for a writer.
+func fifo(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+type answered struct {
+	life
+	err error
+}
+
+// await has a server serve a call until release.
+func await(t *testing.T, s *Set, name string) (inFlight <-chan answered, release func()) {
+	t.Helper()
+	file := fifo(t)
+	session, _ := s.Session(name)
+	answers := make(chan answered, 1)
+	go func() {
+		answer, err := client.Call[life](context.Background(), session, "await", map[string]string{"file": file})
+		answers <- answered{answer, err}
+	}()
+	writer, err := os.OpenFile(file, os.O_WRONLY, 0) // returns when the tool has opened it
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answers, func() {
+		if err := writer.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMistakesConcernTheirServerAlone, and do not end what runs.
+//
+// Guarantees: G-0041.3
+func TestMistakesConcernTheirServerAlone(t *testing.T) {
+	s := newSet(t, Options{})
+	if err := apply(t, s, parse(t, `"a": $SELF{}, "b": $SELF{}`), Changes{Started: []string{"a", "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	before := lifeOf(t, s, "a")
+	broken := parse(t, `"a": $SELF{"args": 7}, "b": $SELF{"env": {"SAID": "more"}}, "c": {"url": "${BOWLINE_TEST_UNSET}"}, "d": {"command": ""}`)
+	err := apply(t, s, broken, Changes{Restarted: []string{"b"}, Failed: []string{"a", "c", "d"}})
+	var wrong *mcpjson.Error
+	if !errors.As(err, &wrong) || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("the error is %v", err)
+	}
+	if after := lifeOf(t, s, "a"); after != before {
+		t.Errorf("the server was %+v and is %+v", before, after)
+	}
+	lifeOf(t, s, "b")
+	if err := apply(t, s, parse(t, `"a": $SELF{}`), Changes{Stopped: []string{"b"}}); err != nil {
+		t.Error(err)
+	}
+	if after := lifeOf(t, s, "a"); after != before {
+		t.Errorf("the server was %+v and is %+v", before, after)
+	}
+}
+
+// A session that the program has closed is started again.
+//
+// Guarantees: G-0041.1
+func TestApplyStartsWhatHasEnded(t *testing.T) {
+	s := newSet(t, Options{})
+	file := parse(t, `"a": $SELF{}`)
+	if err := apply(t, s, file, Changes{Started: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	before := lifeOf(t, s, "a")
+	session, _ := s.Session("a")
+	if err := session.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := s.Session("a"); found {
+		t.Error("a session that has ended is there")
+	}
+	if err := apply(t, s, file, Changes{Started: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if after := lifeOf(t, s, "a"); after.Pid == before.Pid {
+		t.Errorf("process %d is still the server", after.Pid)
+	}
+}
+
+// TestSettingsOfTheFileTakePrecedence over the options of the program; what the
+// file does not say stays.
+//
+// Guarantees: G-0041.4
+func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
+	base := client.Options{
+		Calls:     client.CallOptions{Retries: 9, WaitForReady: true, MaxTimeout: time.Hour},
+		ToolModes: map[string]protocol.ToolMode{"x": protocol.Stateful, "y": protocol.Stateful},
+		Conn:      conn.Options{BackoffMin: time.Second, BackoffMax: time.Hour, Liveness: time.Minute},
+	}
+	for settings, want := range map[string]func(*client.Options){
+		``: func(*client.Options) {},
+		`"timeout": 9000, "bowline": {"initTimeout": "7s", "maxTimeout": "8s", "backoffMin": "1ms", "backoffMax": "2ms", "liveness": "3s",
+			"retries": 0, "waitForReady": false, "progressRestarts": true, "trustAnnotations": true, "toolModes": {"y": "stateless"}}`: func(o *client.Options) {
+			o.Conn = conn.Options{RequestTimeout: 9 * time.Second, InitTimeout: 7 * time.Second, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond, Liveness: 3 * time.Second}
+			o.Calls = client.CallOptions{Timeout: 9 * time.Second, MaxTimeout: 8 * time.Second, ProgressRestarts: true}
+			o.TrustAnnotations = true
+			o.ToolModes = map[string]protocol.ToolMode{"x": protocol.Stateful, "y": protocol.Stateless}
+		},
+		`"bowline": {"liveness": "off", "retries": 2}`: func(o *client.Options) { o.Conn.Liveness, o.Calls.Retries = -1, 2 },
+	} {
+		server, err := parse(t, `"a": $SELF{`+settings+`}`).Server("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, wanted := base, base
+		merge(server, &got)
+		want(&wanted)
+		if diff := cmp.Diff(wanted, got, cmpopts.IgnoreFields(conn.Options{}, "Hooks")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", settings, diff)
+		}
+	}
+	if base.ToolModes["y"] != protocol.Stateful {
+		t.Error("the program's map was changed")
+	}
+}
+
+// Guarantees: G-0041.5
+func TestAClosedSetAppliesNothing(t *testing.T) {
+	var started []int
+	s := newSet(t, Options{Each: func(server *mcpjson.Server, o *client.Options) {
+		server.Transport.(*stdio.Command).Started = func(pid int) { started = append(started, pid) }
+	}})
+	if err := apply(t, s, parse(t, `"a": $SELF{}`), Changes{Started: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	pid := lifeOf(t, s, "a").Pid
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(started) != 1 || started[0] != pid {
+		t.Errorf("started were %v, want %d", started, pid)
+	}
+	if _, err := s.Apply(t.Context(), parse(t, `"b": $SELF{}`)); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	for session := range s.Sessions() {
+		t.Errorf("session %s is left", session.Name())
+	}
+}
