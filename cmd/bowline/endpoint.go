@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -51,6 +52,11 @@ type target struct {
 	timeout     time.Duration // 0: none
 	initTimeout time.Duration
 	verbose     bool
+	recordPath  string // of a transcript
+	logLevel    string // "": the server is not asked to log
+
+	lasting bool // the session outlives its server
+	onEvent func(context.Context, *client.Session, client.Event)
 
 	user    *user
 	secrets []string // that no message may show
@@ -78,9 +84,12 @@ func (t *target) addFlags(command *cobra.Command) {
 	flags.StringVar(&t.revision, "revision", "", "protocol `revision` to speak, for instance 2025-11-25; default: the newest that the server speaks")
 	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long to wait for answers once the session is ready; 0 for ever")
 	flags.DurationVar(&t.initTimeout, "init-timeout", time.Minute, "how long to wait for the session to be ready")
+	flags.StringVar(&t.recordPath, "record", "", "write a transcript of all messages to this `file`, or to standard error for -")
+	flags.StringVar(&t.logLevel, "log", t.logLevel, "show the server's log messages of this `level` and above on standard error: debug, info, notice, warning, error, critical, alert or emergency")
 	flags.BoolVar(&t.verbose, "verbose", false, "show what the server writes to standard error, each line marked by |")
 	completions := map[string]cobra.CompletionFunc{
 		"server":   t.completeServer,
+		"log":      cobra.FixedCompletions(logLevels[:], cobra.ShellCompDirectiveNoFileComp),
 		"revision": cobra.FixedCompletions(protocol.Versions(), cobra.ShellCompDirectiveNoFileComp),
 	}
 	for flag, complete := range completions {
@@ -104,6 +113,9 @@ func (t *target) check() error {
 	}
 	if t.revision != "" && !slices.Contains(protocol.Versions(), t.revision) {
 		return fmt.Errorf("--revision %q is none of %s", t.revision, strings.Join(protocol.Versions(), ", "))
+	}
+	if t.logLevel != "" && protocol.LogLevel(t.logLevel).Severity() < 0 {
+		return fmt.Errorf("--log %q is none of %s", t.logLevel, strings.Join(logLevels[:], ", "))
 	}
 	return nil
 }
@@ -320,7 +332,7 @@ func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 	for _, notice := range server.Notices {
 		cmd.PrintErrln(message(flat(notice)))
 	}
-	if flags := cmd.Flags(); server.Timeout > 0 && !flags.Changed("timeout") {
+	if flags := cmd.Flags(); server.Timeout > 0 && !t.lasting && !flags.Changed("timeout") {
 		t.timeout = server.Timeout
 	}
 	if flags := cmd.Flags(); server.InitTimeout > 0 && !flags.Changed("init-timeout") {

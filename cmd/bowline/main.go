@@ -6,7 +6,7 @@
 // to its schema), endpoint (which server the flags mean), consent (to a file of
 // the working directory), session (one conversation with a server), questions
 // (what servers ask the user), call, lists (of tools, resources and prompts, and
-// what they name), inspect, serve, demo, exit (statuses, and what errors say), terminal (what may be
+// what they name), inspect, logs, record, serve, demo, exit (statuses, and what errors say), terminal (what may be
 // printed).
 package main
 
@@ -87,7 +87,7 @@ func newRoot() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	root.AddCommand(newInspect(), newTools(), newCall(), newResources(), newRead(), newPrompts(), newPrompt(), newComplete(),
-		newServe(), newDemo(), newVersion())
+		newLogs(), newRecord(), newServe(), newDemo(), newVersion())
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageFailure(err) })
 	checkArguments(root)

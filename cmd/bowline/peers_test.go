@@ -38,6 +38,7 @@ func peers() map[string]func() int {
 		},
 		"odd":          func() int { return serveTools(addOddTools) },
 		"library":      library,
+		"logger":       logger,
 		"endless list": endlessList,
 	}
 }
@@ -75,6 +76,31 @@ func answer(members ...string) int {
 	}
 	if _, err := io.Copy(io.Discard, input); err != nil {
 		return 1
+	}
+	return 0
+}
+
+// logger logs as soon as it is asked to, and then crashes: the first of two of the
+// same directory.
+func logger() int {
+	first := os.Mkdir("crashed", 0o700) == nil
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		m, err := jsonrpc.Decode(input.Bytes(), jsonrpc.Limits{})
+		if err != nil {
+			return 1
+		}
+		switch m.Method {
+		case protocol.MethodInitialize:
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"logging":{}},"serverInfo":{"name":"x","version":"1"}}}`+"\n", m.ID.Append(nil))
+		case protocol.MethodSetLogLevel:
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{}}`+"\n", m.ID.Append(nil))
+			fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"warning","logger":"db","data":"slow\nbowline: forged"}}` + "\n")
+			fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":{"asked": %s}}}`+"\n", m.Params)
+			if first {
+				return 9
+			}
+		}
 	}
 	return 0
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -39,7 +40,10 @@ type lookup func(ctx context.Context, session *client.Session) ([]cobra.Completi
 // arguments before there is a server. Names completes the first argument; nil:
 // nothing does.
 func talking(command *cobra.Command, names lookup, prepare func(cmd *cobra.Command, args []string) (conversation, error)) *cobra.Command {
-	var server target
+	return new(target).talking(command, names, prepare)
+}
+
+func (server *target) talking(command *cobra.Command, names lookup, prepare func(cmd *cobra.Command, args []string) (conversation, error)) *cobra.Command {
 	var asJSON bool
 	command.Long += "\n\n" + configHelp
 	command.RunE = func(cmd *cobra.Command, args []string) error {
@@ -92,7 +96,15 @@ func (t *target) visit(cmd *cobra.Command, talk conversation) error {
 	if err != nil {
 		return usageFailure(errors.New(t.redact(err.Error())))
 	}
-	session, err := t.connect(cmd.Context(), server)
+	record, err := t.openRecord(cmd.ErrOrStderr())
+	if err != nil {
+		return usageFailure(err)
+	}
+	if record != nil {
+		server.Transport = record.of(server.Transport)
+		defer record.close(cmd)
+	}
+	session, err := t.connect(cmd, server)
 	if err != nil {
 		return &failure{status: exitNoSession, err: &explained{t.redact(err.Error()), err}}
 	}
@@ -107,25 +119,37 @@ func (t *target) visit(cmd *cobra.Command, talk conversation) error {
 	return nil
 }
 
-func (t *target) connect(ctx context.Context, server *endpoint) (*client.Session, error) {
+func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session, error) {
 	garbage := new(garbage)
+	if t.onEvent == nil && t.logLevel != "" {
+		t.onEvent = logTo(cmd.ErrOrStderr(), func(m *client.LogMessage) string { return "log " + logLine(m) })
+	}
+	var connected atomic.Bool     // a session that lasts is given up only before that
+	liveness := time.Duration(-1) // whoever waits at a terminal decides, and a server may be busy with the call
+	if t.lasting {
+		liveness = 0
+	}
 	options := client.Options{
-		FailFast:        true,
+		FailFast:        !t.lasting,
+		LogLevel:        protocol.LogLevel(t.logLevel),
+		OnEvent:         t.onEvent,
 		ProtocolVersion: t.revision,
 		Elicit:          t.user.elicit,
 		ElicitURL:       t.user.elicitURL,
 		Conn: conn.Options{
 			Name:        server.name,
 			InitTimeout: t.initTimeout,
-			Liveness:    -1, // whoever waits at a terminal decides, and a server may be busy with the call
+			Liveness:    liveness,
+			Final:       func(conn.Reason) bool { return !connected.Load() },
 			Hooks:       telemetry.Hooks{Violation: garbage.add},
 			Log:         slog.New(slog.DiscardHandler), // the command says itself what failed
 		},
 	}
-	session, err := client.New(protocol.Implementation{Name: "bowline", Version: version()}, options).Connect(ctx, server)
+	session, err := client.New(protocol.Implementation{Name: "bowline", Version: version()}, options).Connect(cmd.Context(), server)
 	if err != nil {
 		return nil, explainConnect(err, server, t.initTimeout, garbage)
 	}
+	connected.Store(true)
 	return session.With(client.CallOptions{Timeout: -1}), nil // the context bounds calls
 }
 
@@ -145,7 +169,7 @@ func (p *patience) bound(parent context.Context, timeout time.Duration) (context
 	defer p.mu.Unlock()
 	if timeout > 0 {
 		p.left, p.since = timeout, time.Now()
-		p.timer = time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no answer within --timeout %v", timeout)) })
+		p.timer = time.AfterFunc(timeout, func() { cancel(patienceEnded(timeout)) })
 	}
 	return ctx, func() {
 		p.pause()
@@ -168,6 +192,13 @@ func (p *patience) resume() {
 		p.since = time.Now()
 		p.timer.Reset(p.left)
 	}
+}
+
+// patienceEnded is why a conversation is over that took longer than --timeout.
+type patienceEnded time.Duration
+
+func (p patienceEnded) Error() string {
+	return fmt.Sprintf("no answer within --timeout %v", time.Duration(p))
 }
 
 // end closes the session even when the command was interrupted. What goes wrong

@@ -32,6 +32,9 @@ func TestCommandTakesTheSettingsOfACmd(t *testing.T) {
 		p.want("[-x] " + dir + " of the Cmd added")
 		p.close(hangGuard)
 	}
+	if command.Name() != strings.TrimSuffix(filepath.Base(self.Path), ".exe") {
+		t.Errorf("the name is %s", command.Name())
+	}
 	if len(pids) != 2 || pids[0] == pids[1] || cmd.Process != nil {
 		t.Errorf("started were %v, and %v by the Cmd itself", pids, cmd.Process)
 	}

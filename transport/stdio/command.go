@@ -136,10 +136,10 @@ func (c *Command) stderr() io.Writer {
 // Name implements transport.Named. It is the name of the program, without its
 // directory and without ".exe".
 func (c *Command) Name() string {
-	if c.Path == "" {
+	if c.name() == "" {
 		return ""
 	}
-	return strings.TrimSuffix(filepath.Base(c.Path), ".exe")
+	return strings.TrimSuffix(filepath.Base(c.name()), ".exe")
 }
 
 // Open starts the child. It fails when ctx has ended; otherwise ctx has no

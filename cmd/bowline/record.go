@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/transcript"
+	"github.com/spf13/cobra"
+)
+
+const recordLong = `Stand between a host and a server that it starts: pass on every message as it is,
+and write a transcript to FILE, or to standard error for -.
+
+Put it in front of the command of the server in the mcp.json of a host, and use
+the host: the file then has the whole conversation. > is what the host sent, <
+what the server sent, and = what happened to the connection.
+Package mcptest plays such a file in a test.
+
+The server is started by --command or an mcp.json. To record what a command of
+bowline itself says, also to a server that is reached over HTTP, use --record
+with that command. Messages are written as they are, with all secrets in them.
+
+It ends with status 0 when the host closes its standard input, and with status 3
+if the server ends first.`
+
+func newRecord() *cobra.Command {
+	var server target
+	var times bool
+	command := &cobra.Command{
+		Use:   "record FILE",
+		Short: "Write a transcript of what a host and a server say",
+		Long:  recordLong,
+		Example: `  # In the mcp.json of a host: the server, recorded
+  {"command": "bowline", "args": ["record", "/tmp/talk.txt", "--command", "npx -y @modelcontextprotocol/server-everything"]}
+
+  # What does one call say?
+  bowline call echo message=hello --record - --command 'bowline serve --stdio'`,
+		Args: cobra.MatchAll(atLeast("the file to write"), cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server.user = newUser(nil, cmd.ErrOrStderr()) // standard input is the host's
+			server.recordPath = args[0]
+			to, err := server.endpoint(cmd)
+			if errors.As(err, new(*failure)) {
+				return err
+			}
+			if err == nil && to.remote {
+				err = errors.New("a server that is reached over HTTP is not passed on: use --record with the command that talks to it")
+			}
+			if err != nil {
+				return usageFailure(errors.New(server.redact(err.Error())))
+			}
+			record, err := server.openRecord(cmd.ErrOrStderr())
+			if err != nil {
+				return usageFailure(err)
+			}
+			defer record.close(cmd)
+			record.times = times
+			if err := passOn(cmd.Context(), record.of(to.Transport)); err != nil {
+				return &failure{status: exitNoSession, err: errors.New(server.redact(err.Error()))}
+			}
+			return nil
+		},
+	}
+	server.addFlags(command)
+	command.Flags().BoolVar(&times, "times", false, "begin each line with the time since the first")
+	for _, other := range []string{"record", "log", "revision", "timeout", "init-timeout", "url", "header", "cacert", "insecure"} {
+		if err := command.Flags().MarkHidden(other); err != nil {
+			panic(err) // addFlags has it
+		}
+	}
+	return command
+}
+
+// A record is a transcript that is being written.
+type record struct {
+	to     io.Writer
+	file   *os.File // nil: standard error
+	times  bool
+	writer *transcript.Writer
+}
+
+// openRecord opens the transcript that the flags ask for, if any. Nobody else may
+// read it: messages have secrets.
+func (t *target) openRecord(stderr io.Writer) (*record, error) {
+	switch t.recordPath {
+	case "":
+		return nil, nil
+	case "-":
+		return &record{to: screen(stderr)}, nil
+	}
+	file, err := os.OpenFile(t.recordPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("the transcript: %w", err)
+	}
+	return &record{to: file, file: file}, nil
+}
+
+// of returns the transport, recorded.
+func (r *record) of(t transport.Transport) transport.Transport {
+	r.writer = transcript.NewWriter(r.to, transcript.Options{Times: r.times})
+	return transcript.Tap(t, r.writer.Observe)
+}
+
+// close says when the transcript is not whole.
+func (r *record) close(cmd *cobra.Command) {
+	err := r.writer.Err()
+	if r.file != nil {
+		err = errors.Join(err, r.file.Close())
+	}
+	if err != nil {
+		cmd.PrintErrln(message("warning: the transcript is not whole: " + err.Error()))
+	}
+}
+
+// passOn passes frames between this process's standard streams and a server, until
+// either ends.
+func passOn(ctx context.Context, server transport.Transport) error {
+	to, err := server.Open(ctx)
+	if err != nil {
+		return cause(err)
+	}
+	host, err := new(stdio.Server).Open(ctx)
+	if err != nil {
+		return errors.Join(err, to.Close(endGrace))
+	}
+	up, down := newPassage(to), newPassage(host) // to the server, and to the host
+	up.back, down.back = down, up
+	host.Bind(up)
+	to.Bind(down)
+	host.Grant(transport.Main, 1)
+	to.Grant(transport.Main, 1)
+	var lost error
+	select {
+	case <-up.ended: // the host has said all: the server answers what is left and ends
+		lost = to.Close(finishGrace)
+	case lost = <-down.lost:
+		lost = errors.New("the server has ended: " + ending(lost))
+	case <-up.lost: // nobody reads what the server says
+		lost = to.Close(endGrace)
+	case <-ctx.Done():
+		lost = errors.Join(context.Cause(ctx), to.Close(endGrace))
+	}
+	return errors.Join(lost, host.Close(endGrace))
+}
+
+// A passage is a receiver that sends on what it receives. One frame at a time: while
+// the way on has no room, nothing more is taken.
+type passage struct {
+	to   transport.Link
+	back *passage // where frames come from
+
+	mu      sync.Mutex
+	waiting []byte // a frame that found no room
+
+	ended chan struct{} // closed when nothing more comes in, though the link lives
+	once  sync.Once
+	lost  chan error
+}
+
+func newPassage(to transport.Link) *passage {
+	return &passage{to: to, ended: make(chan struct{}), lost: make(chan error, 1)}
+}
+
+// Receive implements transport.Receiver. A frame that is too long is gone: the link
+// has said so in the transcript.
+func (p *passage) Receive(in transport.Inbound) {
+	if in.Err != nil {
+		p.more()
+		return
+	}
+	p.mu.Lock()
+	p.waiting = in.Frame
+	p.mu.Unlock()
+	p.sendOn()
+}
+
+// sendOn sends the frame that waits, if there is room.
+func (p *passage) sendOn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting == nil || errors.Is(p.to.Send(transport.Outbound{Frame: p.waiting}), transport.ErrBusy) {
+		return
+	}
+	p.waiting = nil // sent, or the link that it was for is gone
+	p.more()
+}
+
+// more asks for the next frame.
+func (p *passage) more() { p.back.to.Grant(transport.Main, 1) }
+
+// Writable implements transport.Receiver: what waits for the other way can go on.
+func (p *passage) Writable() { p.back.sendOn() }
+
+// Ended implements transport.Receiver.
+func (p *passage) Ended() { p.once.Do(func() { close(p.ended) }) }
+
+// Lost implements transport.Receiver.
+func (p *passage) Lost(loss transport.Loss) { p.lost <- loss.Reason }
+
+// StreamOpened implements transport.Receiver.
+func (*passage) StreamOpened(transport.Stream, transport.Tag) {}
+
+// StreamLost implements transport.Receiver.
+func (*passage) StreamLost(transport.StreamLoss) {}
+
+// Failed implements transport.Receiver.
+func (*passage) Failed(transport.Failure) {}
