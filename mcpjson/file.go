@@ -99,6 +99,9 @@ func Parse(path string, text []byte) (*File, error) {
 	return f, nil
 }
 
+// Text returns what was read, without a byte order mark.
+func (f *File) Text() []byte { return bytes.Clone(f.text) }
+
 // Find returns the file of a project's folder: the first of .mcp.json (Claude
 // Code), mcp.json, .cursor/mcp.json and .vscode/mcp.json. Whoever wrote the
 // folder wrote the file: ask the user before you start what it names.

@@ -222,8 +222,14 @@ func TestText(t *testing.T) {
 func TestParseLeavesTheTextAlone(t *testing.T) {
 	const whole = `{"servers": {}} and more`
 	text := []byte(whole)
-	if _, err := Parse("m", text[:15]); err != nil || string(text) != whole {
-		t.Errorf("Parse: %v, and the text became %q", err, text)
+	f, err := Parse("m", text[:15])
+	if err != nil || string(text) != whole {
+		t.Fatalf("Parse: %v, and the text became %q", err, text)
+	}
+	text[0] = '['
+	f.Text()[0] = '('
+	if got := string(f.Text()); got != whole[:15] {
+		t.Errorf("the text of the file is %s", got)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -203,11 +203,11 @@ func (r *reader) headers(n node) http.Header {
 	for _, m := range r.members(n) {
 		_, value, _ := r.string(m.node)
 		switch {
-		case !isHeaderName(m.name):
+		case !header.IsName(m.name):
 			r.wrong(m.called(), "this cannot be the name of a header")
 		case headers.Values(m.name) != nil:
 			r.wrong(m.called(), "the header is repeated: case does not matter")
-		case !isHeaderValue(value):
+		case !header.IsValue(value):
 			r.wrong(m.node, "a header cannot hold a line break or control character")
 		default:
 			headers.Set(m.name, value)
@@ -215,17 +215,6 @@ func (r *reader) headers(n node) http.Header {
 	}
 	return headers
 }
-
-// isHeaderName reports whether a text can be the name of an HTTP header.
-func isHeaderName(name string) bool { return name != "" && !strings.ContainsFunc(name, notOfToken) }
-
-// isHeaderValue reports whether a text can be the value of an HTTP header.
-func isHeaderValue(value string) bool {
-	return !strings.ContainsFunc(value, func(c rune) bool { return unicode.IsControl(c) && c != '\t' })
-}
-
-// notOfToken is by RFC 9110, section 5.6.2.
-func notOfToken(c rune) bool { return unusual(c) && !strings.ContainsRune("!#$%&'*+.^`|~", c) }
 
 func (r *reader) duration(n node) time.Duration {
 	written, expanded, ok := r.string(n)

@@ -7,16 +7,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -272,13 +271,10 @@ func withoutSecrets(address string) string {
 func readHeader(given string) (name, value string, err error) {
 	name, value, found := strings.Cut(given, ":")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-	token := func(c rune) bool {
-		return c > ' ' && c <= unicode.MaxASCII && !strings.ContainsRune(`"(),/:;<=>?@[\]{}`+"\x7f", c)
-	}
 	switch {
-	case !found || name == "" || strings.TrimFunc(name, token) != "":
+	case !found || !header.IsName(name):
 		return "", "", errors.New("--header is not 'Name: value'")
-	case strings.ContainsFunc(value, func(c rune) bool { return unicode.IsControl(c) && c != '\t' }):
+	case !header.IsValue(value):
 		return "", "", fmt.Errorf("--header %s: the value holds a line break or control character", name)
 	}
 	return name, value, nil
@@ -304,7 +300,7 @@ func split(command string) ([]string, error) {
 // prevail over the file.
 func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 	ctx := cmd.Context()
-	file, text, err := t.config(ctx)
+	file, err := t.config(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +309,7 @@ func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 		return nil, err
 	}
 	if t.configPath == "" {
-		if err := t.user.agree(ctx, file.Path, text); err != nil {
+		if err := t.user.agree(ctx, file.Path, file.Text()); err != nil {
 			return nil, err
 		}
 		cmd.PrintErrln(message("using " + file.Path))
@@ -348,21 +344,17 @@ func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 	}
 }
 
-// config reads the file that the flags mean. The text is exactly what was read.
-func (t *target) config(ctx context.Context) (file *mcpjson.File, text []byte, err error) {
+// config reads the file that the flags mean.
+func (t *target) config(ctx context.Context) (*mcpjson.File, error) {
 	path := t.configPath
 	if path == "" {
 		found, ok := mcpjson.Find(".")
 		if !ok {
-			return nil, nil, errors.New("say which server: start one with --command, for example --command 'bowline serve --stdio', reach one with --url, or name an mcp.json with --mcp-config")
+			return nil, errors.New("say which server: start one with --command, for example --command 'bowline serve --stdio', reach one with --url, or name an mcp.json with --mcp-config")
 		}
 		path = found
 	}
-	if text, err = await(ctx, func() ([]byte, error) { return readConfig(path) }); err != nil {
-		return nil, nil, err
-	}
-	file, err = mcpjson.Parse(path, text)
-	return file, text, err
+	return await(ctx, func() (*mcpjson.File, error) { return mcpjson.Load(path) })
 }
 
 // choose returns the name of the entry that --server means, or of the only one.
@@ -382,21 +374,10 @@ func (t *target) choose(file *mcpjson.File) (string, error) {
 
 // completeServer completes --server from the file that the flags mean.
 func (t *target) completeServer(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	file, _, err := t.config(cmd.Context())
+	file, err := t.config(cmd.Context())
 	if err != nil {
 		cobra.CompErrorln(err.Error())
 		return nil, cobra.ShellCompDirectiveError
 	}
 	return file.Names(), cobra.ShellCompDirectiveNoFileComp
-}
-
-// readConfig reads a file whose beginning is enough to refuse it when it is too
-// long.
-func readConfig(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, 2<<20))
 }
