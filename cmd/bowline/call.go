@@ -81,7 +81,7 @@ func callTool(ctx context.Context, v *visit, name string, given arguments) (*pro
 // findTool looks through all pages. Its error lists the names it has found.
 func findTool(ctx context.Context, session *client.Session, name string) (*protocol.Tool, error) {
 	var names []string
-	for tool, err := range bounded(session.Tools(ctx)) {
+	for tool, err := range session.Tools(ctx) {
 		if err != nil {
 			return nil, err
 		}

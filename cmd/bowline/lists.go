@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -16,10 +15,6 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/spf13/cobra"
 )
-
-// largestList bounds what a list may hold, in bytes of JSON: a server can page
-// for ever.
-const largestList = 64 << 20
 
 func newTools() *cobra.Command {
 	return talking(&cobra.Command{
@@ -253,28 +248,9 @@ func row(table io.Writer, name, about string) {
 	fmt.Fprintf(table, "%s\t%s\n", line(name), line(about))
 }
 
-// bounded ends a list with an error when it is too large.
-func bounded[T any](list iter.Seq2[*T, error]) iter.Seq2[*T, error] {
-	return func(yield func(*T, error) bool) {
-		size := 0
-		for one, err := range list {
-			if err == nil {
-				var raw json.RawMessage
-				raw, err = protocol.Marshal(one)
-				if size += len(raw); err == nil && size > largestList {
-					err = fmt.Errorf("the list of the server is larger than %d MiB", largestList>>20)
-				}
-			}
-			if !yield(one, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
 func all[T any](list iter.Seq2[*T, error]) ([]*T, error) {
 	var found []*T
-	for one, err := range bounded(list) {
+	for one, err := range list {
 		if err != nil {
 			return nil, err
 		}
@@ -284,7 +260,7 @@ func all[T any](list iter.Seq2[*T, error]) ([]*T, error) {
 }
 
 func count[T any](list iter.Seq2[*T, error]) (n int, err error) {
-	for _, err := range bounded(list) {
+	for _, err := range list {
 		if err != nil {
 			return 0, err
 		}
@@ -333,7 +309,7 @@ func usageOf(p *protocol.Prompt) string {
 // arguments that are missing.
 func checkPrompt(ctx context.Context, s *client.Session, name string, given map[string]string) error {
 	var known []string
-	for p, err := range bounded(s.Prompts(ctx)) {
+	for p, err := range s.Prompts(ctx) {
 		if err != nil {
 			return err
 		}

@@ -86,7 +86,7 @@ func TestInspect(t *testing.T) {
 // memory.
 func TestListsAreBounded(t *testing.T) {
 	for _, args := range [][]string{{"tools"}, {"inspect"}, {"call", "none"}} {
-		bowline(t, "", withPeer(t, "endless list", args...)...).want(t, exitCallFailed, "", "the list of the server is larger than 64 MiB")
+		bowline(t, "", withPeer(t, "endless list", args...)...).want(t, exitCallFailed, "", "more than 67108864 bytes of tools/list")
 	}
 }
 
