@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -189,6 +190,49 @@ func TestNotificationHasTheValuesOfItsRequest(t *testing.T) {
 		if why, stopped := (<-seen).(conn.Reason); !stopped || why.Kind != conn.Stopped {
 			t.Errorf("the context ended for %v", why)
 		}
+		<-r.ended
+	})
+}
+
+// A handler that outlives its link says nothing on the next: neither a notification
+// nor a call of it belongs to what the peer does there.
+//
+// Guarantees: G-0003.4
+func TestHandlerOfALostLinkSaysNothingOnTheNext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		release, told := make(chan struct{}), make(chan error, 2)
+		var links []*script
+		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
+			links = append(links, new(script))
+			return links[len(links)-1], nil
+		}), conn.Options{Handler: handler{"slow": func(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
+			<-release // whatever becomes of its context
+			told <- in.Notify(context.Background(), "late", nil)
+			_, err := in.Call(context.Background(), conn.Request{Method: "late"})
+			told <- err
+			return json.RawMessage("{}"), nil
+		}}}))
+		synctest.Wait()
+		links[0].say(`{"jsonrpc":"2.0","id":1,"method":"slow"}`)
+		synctest.Wait()
+		links[0].lose(transport.Loss{Reason: transport.ErrPeerClosed})
+		pass(2 * time.Second)
+		if status := r.Status(); status.State != conn.Ready || status.Epoch != 2 {
+			t.Fatalf("%s in epoch %d", status.State, status.Epoch)
+		}
+		close(release)
+		for range 2 {
+			if err := <-told; !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) {
+				t.Errorf("it was told %v", err)
+			}
+		}
+		synctest.Wait()
+		for i, s := range links {
+			if got := s.frames(); len(got) > 0 {
+				t.Errorf("link %d was sent %q", i+1, got)
+			}
+		}
+		r.Stop()
 		<-r.ended
 	})
 }

@@ -449,23 +449,3 @@ func TestAnExpiredSessionIsReplacedAtOnceAndOnce(t *testing.T) {
 		}
 	}
 }
-
-// A peer that says when it will be back is not asked before, whatever its losses are
-// called.
-//
-// Guarantees: G-0001.14
-func TestACrashLoopHonoursTheDelayAskedFor(t *testing.T) {
-	const asked = 10 * time.Minute
-	d := drive(t, initiator, Options{})
-	d.start()
-	for _, want := range []ReasonKind{HandshakeFailed, HandshakeFailed, CrashLooping, CrashLooping} {
-		d.open()
-		d.forget()
-		d.own(event{kind: handshakeFailed, reason: Reason{Kind: HandshakeFailed}, timeout: asked, random: 0.5})
-		if fx := d.wantTransition(Backoff, want); fx.at < d.now+asked {
-			t.Fatalf("%s: the next attempt is due after %v, want %v", want, fx.at-d.now, asked)
-		}
-		d.gone()
-		d.atDeadline()
-	}
-}

@@ -3,6 +3,7 @@ package conn_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -123,6 +124,44 @@ func TestPeerThatDoesNotReadIsLost(t *testing.T) {
 		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
 		r := scripted(t, s, conn.Options{})
 		s.say(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`)
+		pass(10*time.Second - 1)
+		if state := r.State(); state != conn.Ready {
+			t.Errorf("after almost 10 s the state is %s", state)
+		}
+		pass(1)
+		if why := r.Status().LastFailure; why.Kind != conn.PeerNotReading {
+			t.Errorf("after 10 s: %v", why)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// What a link took before it stopped does not count for ever.
+//
+// Guarantees: G-0007.4
+func TestPeerThatStopsReadingIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var full bool
+		s := &script{onSend: func(*script, transport.Outbound) error {
+			if full {
+				return transport.ErrBusy
+			}
+			return nil
+		}}
+		r := scripted(t, s, conn.Options{})
+		for id := range 3 { // each time something is taken, and then nothing for a while
+			full = true
+			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"unknown"}`, id))
+			pass(9 * time.Second)
+			full = false
+			pass(time.Second / 10)
+			if status := r.Status(); status.State != conn.Ready || len(s.frames()) != id+1 {
+				t.Fatalf("%s (%v), and %d answers were taken", status.State, status.Reason, len(s.frames()))
+			}
+		}
+		full = true
+		s.say(`{"jsonrpc":"2.0","id":9,"method":"unknown"}`)
 		pass(10*time.Second - 1)
 		if state := r.State(); state != conn.Ready {
 			t.Errorf("after almost 10 s the state is %s", state)

@@ -42,21 +42,21 @@ type attempts struct {
 	hookCtx context.Context // what Hooks.RequestStarted returned
 	began   time.Time       // zero without Hooks.RequestStopped
 
-	id      int64         // of the present attempt
-	epoch   uint64        // the incarnation it is for
-	started time.Time     // when it began; only for a Streaming request
-	retries int           // how many attempts came before it
-	waited  time.Duration // how long the present attempt has been kept from the link
-	unknown bool          // one of those may have been executed
-	earlier []Attempt     // the newest of those
-	delays  *schedule     // between attempts on one link; nil until needed
+	id       int64         // of the present attempt
+	epoch    uint64        // the incarnation it is for
+	started  time.Time     // when it began; only for a Streaming request
+	retries  int           // how many attempts came before it
+	waited   time.Duration // how long the present attempt has been kept from the link
+	executed bool          // one of those may have been, for all that is known
+	earlier  []Attempt     // the newest of those
+	delays   *schedule     // between attempts on one link; nil until needed
 }
 
 // run makes attempts until one ends the call. The peer may have executed an
 // earlier one, whatever became of the last.
 func (a *attempts) run(ctx context.Context) outcome {
 	o := a.repeat(ctx)
-	if o.delivery == NotSent && a.unknown {
+	if o.delivery == NotSent && a.executed {
 		o.delivery = Unknown
 	}
 	return o
@@ -200,7 +200,7 @@ func (a *attempts) pause(ctx context.Context, o outcome) error {
 	}
 	a.earlier = append(a.earlier, over)
 	a.retries++
-	a.unknown = a.unknown || o.delivery == Unknown
+	a.executed = a.executed || o.delivery != NotSent
 	a.tellRetried(over)
 	if a.request.OnAttempt != nil {
 		a.request.OnAttempt(over)

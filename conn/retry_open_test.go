@@ -171,3 +171,31 @@ func TestStreamIsOpenedInTheNextIncarnation(t *testing.T) {
 		<-r.ended
 	})
 }
+
+// What the peer has answered once was executed, although the attempt after it was
+// never sent.
+//
+// Guarantees: G-0023.4
+func TestStreamThatWasAnsweredWasExecuted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			fate fate
+			want conn.Delivery
+		}{
+			"answered": {answered, conn.Unknown}, "peer error": {faulted, conn.Unknown}, "malformed": {garbled, conn.Unknown},
+			"stream lost": {streamLost, conn.Unknown}, "failed": {failedUnsent, conn.NotSent}, "refused": {refused, conn.NotSent},
+		} {
+			r, f := fatedRun(t, conn.Options{}, c.fate, silence)
+			ctx, cancel := context.WithCancel(t.Context())
+			result := r.calling(ctx, listen)
+			cancel() // between two attempts
+			err := <-result
+			wantEnd(t, err, conn.Cancelled, c.want)
+			if conn.NotExecuted(err) != (c.want == conn.NotSent) || len(f.ids) != 1 {
+				t.Errorf("%s: %v, after %d attempts", name, err, len(f.ids))
+			}
+			r.Stop()
+			<-r.ended
+		}
+	})
+}

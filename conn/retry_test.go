@@ -170,7 +170,7 @@ func TestRetriesKeepTheirPromises(t *testing.T) {
 }
 
 // checkAttempts holds which attempts there may be.
-func checkAttempts(t *rapid.T, f *fated, r conn.Request) {
+func checkAttempts(t failing, f *fated, r conn.Request) {
 	for i := range f.ids {
 		fate, last := f.dealt(i), i == len(f.ids)-1
 		allowed := fate.retried && (r.Repeatable || !fate.executed)
@@ -188,7 +188,7 @@ func checkAttempts(t *rapid.T, f *fated, r conn.Request) {
 }
 
 // checkEnd holds what the caller is told.
-func checkEnd(t *rapid.T, f *fated, result json.RawMessage, err error, told []conn.Attempt) {
+func checkEnd(t failing, f *fated, result json.RawMessage, err error, told []conn.Attempt) {
 	last, id := f.dealt(len(f.ids)-1), f.ids[len(f.ids)-1]
 	executed := false
 	for i := range f.ids {
