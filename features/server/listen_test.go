@@ -168,6 +168,37 @@ func TestCancelledSubscriptionIsOverWithoutAnAnswer(t *testing.T) {
 	})
 }
 
+// An observed link shows each frame before it is sent.
+type observed struct {
+	transport.Link
+	sending func(frame string)
+}
+
+func (o *observed) Send(out transport.Outbound) error {
+	o.sending(string(out.Frame))
+	return o.Link.Send(out)
+}
+
+// A client that has the acknowledgement is told of every change from then on, also
+// of one that comes at the same moment.
+//
+// Guarantees: G-0020.6, G-0021.2
+func TestWhatChangesAtTheAcknowledgementIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withTool()
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		w := dialOn(t, s, ours, &observed{theirs, func(frame string) {
+			if strings.Contains(frame, "acknowledged") {
+				addNamed(s, "meanwhile")
+			}
+		}})
+		ours.Grant(transport.Main, cap(w.frames))
+		w.listen(`7`)
+		w.want(announcement, subscriptionID(`7`))
+		w.wantNothing()
+	})
+}
+
 // A halfDuplex link can be told that its peer sends nothing more.
 type halfDuplex struct {
 	transport.Link

@@ -398,3 +398,19 @@ func TestAcceptorThatRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Without MaxFrame, neither side sends more than 16 MiB in one message.
+//
+// Guarantees: G-0008.2
+func TestDefaultLimitOfAFrame(t *testing.T) {
+	const limit = 16 << 20
+	link, _ := open(t, &Client{URL: stage{get: says(endpoint)}.serve(t)})
+	err := link.Send(transport.Outbound{Tag: 1, Frame: make([]byte, limit+1)})
+	var oversized *transport.OversizedError
+	if !errors.As(err, &oversized) || oversized.Limit != limit {
+		t.Errorf("the client: %v", err)
+	}
+	if got := NewHandler(acceptFunc(func(transport.Link) {}), HandlerOptions{}).options.MaxFrame; got != limit {
+		t.Errorf("the server: %d bytes", got)
+	}
+}

@@ -127,6 +127,37 @@ func TestServerSkipsAnOversizedLine(t *testing.T) {
 	theirOut.Close()
 }
 
+// Without MaxFrame, a frame of 16 MiB passes in both directions, and a longer one
+// does not.
+//
+// Guarantees: G-0008.2, G-0008.4
+func TestDefaultLimitOfAFrame(t *testing.T) {
+	const limit = 16 << 20
+	in, theirOut := net.Pipe()
+	p := open(t, &Server{In: in, Out: in})
+	go func() {
+		theirOut.Write(append(bytes.Repeat([]byte("1"), limit+1), '\n'))
+		theirOut.Write(append(bytes.Repeat([]byte("1"), limit), '\n'))
+	}()
+	go io.Copy(io.Discard, theirOut)
+	refusal, _ := wait(t, p.refused, "the refusal")
+	var oversized *transport.OversizedError
+	if !errors.As(refusal, &oversized) || oversized.Limit != limit {
+		t.Errorf("refused with %v", refusal)
+	}
+	if frame, _ := wait(t, p.received, "the frame"); len(frame) != limit {
+		t.Errorf("received %d bytes", len(frame))
+	}
+	if err := p.Link.Send(transport.Outbound{Tag: 1, Frame: make([]byte, limit+1)}); !errors.As(err, &oversized) || oversized.Limit != limit {
+		t.Errorf("a longer frame: %v", err)
+	}
+	if err := p.Link.Send(transport.Outbound{Tag: 2, Frame: make([]byte, limit)}); err != nil {
+		t.Errorf("a frame of the limit: %v", err)
+	}
+	p.close(0)
+	theirOut.Close()
+}
+
 // Guarantees: G-0008.4
 func TestRefusalCostsOneCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -304,3 +304,19 @@ func TestARequestEndedInTheQueueIsNeverSent(t *testing.T) {
 		t.Fatalf("the server saw %q, want %q", s.log(), want)
 	}
 }
+
+// Without MaxFrame, neither side sends more than 16 MiB in one message.
+//
+// Guarantees: G-0008.2
+func TestDefaultLimitOfAFrame(t *testing.T) {
+	const limit = 16 << 20
+	r := open(t, &Client{URL: serve(t, answerJSON(result(1)))})
+	err := r.link.Send(transport.Outbound{Tag: 1, Frame: make([]byte, limit+1)})
+	var oversized *transport.OversizedError
+	if !errors.As(err, &oversized) || oversized.Limit != limit {
+		t.Errorf("the client: %v", err)
+	}
+	if got := NewHandler(newAcceptor(respond), HandlerOptions{}).options.MaxFrame; got != limit {
+		t.Errorf("the server: %d bytes", got)
+	}
+}
