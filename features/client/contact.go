@@ -55,8 +55,20 @@ func (e *ConnectError) MarshalJSON() ([]byte, error) {
 	}{e.Error(), e.Name, e.Attempts, e.Since, e.Last})
 }
 
-// Is reports whether target is ErrUnavailable.
-func (e *ConnectError) Is(target error) bool { return target == ErrUnavailable }
+// Is reports whether target is ErrUnavailable; ErrDenied, if the server denied access;
+// or ErrTimedOut, if the time for connecting was over.
+func (e *ConnectError) Is(target error) bool {
+	switch target {
+	case ErrUnavailable:
+		return true
+	case ErrDenied:
+		return isDenied(e.Last)
+	case ErrTimedOut:
+		return errors.Is(e.Err, context.DeadlineExceeded)
+	default:
+		return false
+	}
+}
 
 // connectPatience bounds Connect if its context has no deadline.
 const connectPatience = time.Minute

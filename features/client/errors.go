@@ -9,6 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A CallError is how the methods of a Session fail: it says how the call ended and
@@ -19,10 +20,12 @@ type CallError = conn.CallError
 // execute, so that making it again cannot do anything twice.
 func NotExecuted(err error) bool { return conn.NotExecuted(err) }
 
-// Errors to compare with errors.Is. All of them match through a CallError.
+// Errors to compare with errors.Is. All of them match through a CallError;
+// ErrUnavailable, ErrDenied, ErrIncompatible and ErrTimedOut match a ConnectError too.
 var (
 	ErrUnavailable = errors.New("client: there is no server at present")        // not sent; wait with CallOptions.WaitForReady
 	ErrLost        = errors.New("client: the connection was lost")              // before the answer came
+	ErrDenied      = errors.New("client: the server denies access")             // HTTP status 401 or 403
 	ErrClosed      = errors.New("client: the session is closed")                // or closes
 	ErrUnsupported = errors.New("client: the server does not offer this")       // a *CapabilityError, or the server's "method not found"
 	ErrNotFound    = errors.New("client: the server has no such resource")      // of ReadResource and Watch
@@ -30,6 +33,9 @@ var (
 	ErrNoTask      = errors.New("client: the server has no such task")          // or no longer
 	ErrTimedOut    = conn.ErrTimedOut                                           // CallOptions.Timeout has passed
 	ErrStale       = conn.ErrStale                                              // the server session that the call was bound to is over
+
+	// ErrIncompatible says that the server speaks none of the revisions wanted.
+	ErrIncompatible = conn.ErrIncompatible
 
 	// ErrTaskCancelled is the outcome of a task that somebody has cancelled.
 	ErrTaskCancelled = errors.New("client: the task was cancelled")
@@ -125,6 +131,9 @@ func kindsOf(failed *conn.CallError) (kinds []error) {
 	case state != nil, errors.Is(failed, conn.ErrNotRunning):
 		kinds = append(kinds, ErrUnavailable)
 	}
+	if isDenied(failed.Err) {
+		kinds = append(kinds, ErrDenied)
+	}
 	var fault *jsonrpc.Error
 	switch {
 	case !errors.As(failed.Err, &fault):
@@ -136,6 +145,12 @@ func kindsOf(failed *conn.CallError) (kinds []error) {
 		kinds = append(kinds, ErrNotFound)
 	}
 	return kinds
+}
+
+// isDenied reports whether a server wants to know who asks, or does not like who does.
+func isDenied(err error) bool {
+	var status *transport.StatusError
+	return errors.As(err, &status) && status.Denied()
 }
 
 // isNotFound tells "resource not found" from other invalid params: since 2026-07-28

@@ -118,6 +118,45 @@ func Example_survive() {
 	// true true
 }
 
+// A program that waits for "connection lost" and "ready again", and for nothing else.
+func ExampleSession_Changes() {
+	ctx := context.Background()
+	running := make(chan *server.Server, 10)
+	network := inmem.New(func(link transport.Link) {
+		s := server.New(protocol.Implementation{Name: "counter", Version: "1.0"}, server.Options{})
+		s.Accept(link)
+		running <- s
+	}, inmem.Options{})
+	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{
+		Conn: conn.Options{BackoffMin: time.Millisecond}, // a program leaves it at a second
+	})
+	session, err := c.Connect(ctx, network)
+	switch {
+	case errors.Is(err, client.ErrDenied):
+		fmt.Println("who are you?", err)
+		return
+	case err != nil:
+		fmt.Println(err)
+		return
+	}
+	for status := range session.Changes(ctx) {
+		switch {
+		case status.State != client.Ready:
+			fmt.Println("connection lost:", status.Reason.Kind)
+		case status.Epoch == 1:
+			fmt.Println("ready")
+			_ = (<-running).Close(ctx) // the server goes away
+		default:
+			fmt.Println("ready again")
+			session.Stop() // which ends the loop
+		}
+	}
+	// Output:
+	// ready
+	// connection lost: peer ended
+	// ready again
+}
+
 // What Call returns, as the type that the caller wants it in.
 func ExampleCall() {
 	ctx := context.Background()

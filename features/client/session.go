@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -100,6 +101,42 @@ func (s *Session) Status() Status { return s.conn.Status() }
 // with the cause of ctx when that ends first.
 func (s *Session) AwaitReady(ctx context.Context) error { return s.conn.AwaitReady(ctx) }
 
+// Ready is the State of a session that has a server.
+const Ready = conn.Ready
+
+// Changes ranges over the losses of the session's server and its returns, in turn:
+// over a Status that is Ready and one that is not. It begins with the present one, and
+// ends when ctx or the session does. No loss is skipped that leads to another server,
+// even if that is there already, but several of them during one round of the loop
+// count as one. Changes runs on the caller's goroutine, and does not wait for what is
+// restored on a new server: see Restored for that.
+func (s *Session) Changes(ctx context.Context) iter.Seq[Status] {
+	return func(yield func(Status) bool) {
+		var last Status
+		for status := s.Status(); status.State != conn.Closing; status = s.Status() {
+			ready, wasReady := status.State == Ready, last.State == Ready
+			if ready && wasReady && status.Epoch != last.Epoch {
+				lost := last
+				lost.State, lost.Reason, lost.LastFailure = conn.Backoff, status.LastFailure, status.LastFailure
+				lost.Since = status.Since
+				if !yield(lost) {
+					return
+				}
+				wasReady = false
+			}
+			if (ready != wasReady || last.State == "") && !yield(status) {
+				return
+			}
+			last = status
+			select {
+			case <-status.Changed():
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
 // Conn returns the connection underneath, for its counts and for experts.
 func (s *Session) Conn() *conn.Conn { return s.conn }
 
@@ -146,8 +183,9 @@ func (s *Session) Close(ctx context.Context) error {
 	return errors.Join(err, s.release())
 }
 
-// Stop ends the session at once, with every call in flight. It does not wait and
-// may be called from anywhere, and again.
+// Stop ends the session at once, with every call in flight. It is all that is needed:
+// whatever belongs to the session ends by itself soon after, a child process too. Stop
+// does not wait, see Wait, and may be called from anywhere, and again.
 func (s *Session) Stop() { s.conn.Stop() }
 
 // isOver reports whether the session has ended for good.

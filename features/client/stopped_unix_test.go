@@ -4,6 +4,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 	"testing"
@@ -58,5 +59,26 @@ func TestStoppedServerIsSurvived(t *testing.T) {
 	}
 	if err := session.Close(ctx); err != nil {
 		t.Errorf("Close: %v", err)
+	}
+}
+
+// One call stops a session: its child process is gone, and nothing is left.
+func TestStopIsOneCall(t *testing.T) {
+	command := role(t, "features")
+	pids := make(chan int, 10)
+	command.Started = func(pid int) { pids <- pid }
+	session, err := client.New(clientInfo, client.Options{}).Connect(guarded(t), command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session.Stop()
+	if err := session.Wait(); err != nil {
+		t.Error(err)
+	}
+	if pid := <-pids; syscall.Kill(pid, 0) == nil {
+		t.Errorf("process %d is there still", pid)
+	}
+	if _, err := callTool(t, session, "x", ""); !errors.Is(err, client.ErrClosed) || !client.NotExecuted(err) {
+		t.Errorf("a call after Stop: %v", err)
 	}
 }

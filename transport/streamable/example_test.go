@@ -162,3 +162,26 @@ func ExampleHandler_Serve() {
 	// finished all the same <nil>
 	// <nil>
 }
+
+// A program that has its own http.Server closes all of it by one call: calls in flight
+// finish, streams end, and then the http.Server shuts down.
+func ExampleHandler_Shutdown() {
+	endpoint := streamable.NewHandler(newWhoAmI(), streamable.HandlerOptions{})
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", authenticate(endpoint))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	srv, ended := &http.Server{Handler: mux}, make(chan error, 1)
+	go func() { ended <- srv.Serve(listener) }()
+	ctx := context.Background()
+	fmt.Println(whoAmI(ctx, "http://"+listener.Addr().String()+"/mcp", "ada", protocol.Latest))
+	fmt.Println(endpoint.Shutdown(ctx, srv))
+	fmt.Println(<-ended)
+	// Output:
+	// You are ada. <nil>
+	// <nil>
+	// http: Server closed
+}

@@ -231,10 +231,10 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 // 503. Later calls wait for the first; a shorter grace shortens it. The error names
 // what was left behind.
 //
-// Close is for programs that call neither Serve nor ListenAndServe, which shut down
-// in the right order. Close the Acceptor before the handler, so that calls in
-// flight can finish, and call http.Server.Shutdown after it, which waits for open
-// GET streams and does not end them.
+// Serve, ListenAndServe and Shutdown call Close in the right order. A program that
+// calls it itself closes the Acceptor before, so that calls in flight can finish, and
+// calls http.Server.Shutdown after, which waits for open GET streams and does not end
+// them.
 func (h *Handler) Close(grace time.Duration) error {
 	h.once.Do(func() { close(h.stopped) })
 	used, idle := h.table.close()

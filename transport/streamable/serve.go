@@ -66,9 +66,9 @@ func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.List
 	go func() { served <- srv.Serve(listener) }()
 	select {
 	case err := <-served:
-		return errors.Join(fmt.Errorf("streamable: serve: %w", err), h.shutDown(srv))
+		return errors.Join(fmt.Errorf("streamable: serve: %w", err), h.shutDown(context.WithoutCancel(ctx), srv, h.options.ShutdownGrace))
 	case <-ctx.Done():
-		err := h.shutDown(srv)
+		err := h.shutDown(context.WithoutCancel(ctx), srv, h.options.ShutdownGrace)
 		if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
 			err = errors.Join(fmt.Errorf("streamable: serve: %w", ended), err)
 		}
@@ -76,20 +76,36 @@ func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.List
 	}
 }
 
+// Shutdown is what Serve does when its context ends, for a program that serves the
+// handler by itself: it closes the acceptors, the handler and srv, in this order, and
+// returns when all of that is done. It takes at most HandlerOptions.ShutdownGrace, and
+// no longer than until ctx's deadline. When ctx ends otherwise, all is cut off. If srv
+// is nil, the program closes its server itself, after Shutdown.
+func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
+	grace := h.options.ShutdownGrace
+	if deadline, ok := ctx.Deadline(); ok {
+		grace = max(min(grace, time.Until(deadline)), 0)
+	}
+	return h.shutDown(ctx, srv, grace)
+}
+
 // shutDown closes the acceptors, the handler and srv within the grace, in this
-// order, and cuts off what has not ended in time.
-func (h *Handler) shutDown(srv *http.Server) error {
-	begun, grace := time.Now(), h.options.ShutdownGrace
+// order, and cuts off what has not ended in time or when ctx ends.
+func (h *Handler) shutDown(ctx context.Context, srv *http.Server, grace time.Duration) error {
+	begun := time.Now()
 	after := func(percent time.Duration) time.Time { return begun.Add(grace * percent / 100) }
 	var left []error
-	if err := closeAll(h.acceptorsToClose(), after(80), after(90)); err != nil {
+	if err := closeAll(ctx, h.acceptorsToClose(), after(80), after(90)); err != nil {
 		left = append(left, fmt.Errorf("streamable: shut down: %w", err))
 	}
 	closed := inBackground(func() error { return h.Close(grace / 20) })
 	if err := closed.await("an HTTP request", after(95)); err != nil {
 		left = append(left, fmt.Errorf("streamable: shut down: %w", err))
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), begun.Add(grace))
+	if srv == nil {
+		return errors.Join(left...)
+	}
+	ctx, cancel := context.WithDeadline(ctx, begun.Add(grace))
 	defer cancel()
 	if err := srv.Shutdown(ctx); err != nil {
 		left = append(left, fmt.Errorf("streamable: shut down: HTTP connections are cut off: %w", err), srv.Close())
@@ -113,8 +129,8 @@ func (h *Handler) acceptorsToClose() []Acceptor {
 
 // closeAll closes acceptors. Their work has to finish by the first time, and they
 // have to return by the second.
-func closeAll(acceptors []Acceptor, finish, giveUp time.Time) error {
-	ctx, cancel := context.WithDeadline(context.Background(), finish)
+func closeAll(ctx context.Context, acceptors []Acceptor, finish, giveUp time.Time) error {
+	ctx, cancel := context.WithDeadline(ctx, finish)
 	defer cancel()
 	failed := make([]error, len(acceptors))
 	var closing sync.WaitGroup

@@ -59,6 +59,15 @@ type served struct {
 
 // serving begins to serve. The test stops it, and takes the result from ended.
 func serving(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.Server) *served {
+	s, listener := listening(t, obeys, o, srv)
+	ctx, stop := context.WithCancel(t.Context())
+	s.stop = stop
+	go func() { s.ended <- s.handler.Serve(ctx, srv, listener) }()
+	return s
+}
+
+// listening is what serves, and where, before it does.
+func listening(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.Server) (*served, net.Listener) {
 	s := &served{
 		t: t, http: srv, entered: make(chan struct{}, 10), released: make(chan struct{}), ended: make(chan error, 1),
 		acceptor: &closing{
@@ -85,10 +94,7 @@ func serving(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.Se
 	}
 	s.url = "http://" + listener.Addr().String()
 	s.handler = streamable.NewHandler(s.acceptor, o)
-	ctx, stop := context.WithCancel(t.Context())
-	s.stop = stop
-	go func() { s.ended <- s.handler.Serve(ctx, srv, listener) }()
-	return s
+	return s, listener
 }
 
 // connect opens a session that listens for changes of the tools: a legacy one has
@@ -384,4 +390,65 @@ func TestShutdownWithAThousandStreams(t *testing.T) {
 		t.Errorf("Serve returned %v", err)
 	}
 	ending.Wait()
+}
+
+// A program that serves the handler by itself shuts down by one call: calls in flight
+// finish, streams end, and so does the http.Server, if it is given.
+//
+// Guarantees: G-0022.17
+func TestShutdownOfAServerOfTheProgram(t *testing.T) {
+	for name, given := range map[string]bool{"with its http.Server": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			inBothEras(t, func(t *testing.T, version string) {
+				srv := &http.Server{}
+				s, listener := listening(t, true, streamable.HandlerOptions{ShutdownGrace: guard}, srv)
+				srv.Handler = s.handler
+				go func() { s.ended <- srv.Serve(listener) }()
+				answer := s.call(s.connect(version))
+				down := make(chan error, 1)
+				go func() {
+					if given {
+						down <- s.handler.Shutdown(t.Context(), srv)
+					} else {
+						down <- s.handler.Shutdown(t.Context(), nil)
+					}
+				}()
+				within(t, s.acceptor.begun)
+				close(s.released)
+				if text := within(t, answer); text != "finished" {
+					t.Errorf("the call: %s", text)
+				}
+				if err := within(t, down); err != nil {
+					t.Errorf("Shutdown: %v", err)
+				}
+				if !given {
+					srv.Close()
+				}
+				if err := within(t, s.ended); !errors.Is(err, http.ErrServerClosed) {
+					t.Errorf("the http.Server: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// The deadline of its context bounds Shutdown, and what is left is cut off.
+//
+// Guarantees: G-0022.17
+func TestShutdownHeedsItsContext(t *testing.T) {
+	srv := &http.Server{}
+	s, listener := listening(t, true, streamable.HandlerOptions{ShutdownGrace: time.Hour}, srv)
+	srv.Handler = s.handler
+	go func() { s.ended <- srv.Serve(listener) }()
+	answer := s.call(s.connect(protocol.LatestLegacy))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+	defer cancel()
+	if err := s.handler.Shutdown(ctx, srv); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if text := within(t, answer); text == "finished" {
+		t.Error("the call has finished")
+	}
+	within(t, s.ended)
+	close(s.released)
 }

@@ -1,0 +1,135 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// Losses and returns come in turn, each once, and none is skipped: not one that was
+// over before anybody looked.
+//
+// Guarantees: G-0030.10
+func TestChangesOfTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		session := openFake(t, s, client.Options{})
+		var told []string
+		busy := make(chan struct{})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for status := range session.Changes(t.Context()) {
+				text := fmt.Sprintf("%d ready", status.Epoch)
+				if status.State != client.Ready {
+					text = fmt.Sprintf("%d lost: %s", status.Epoch, status.Reason.Kind)
+				}
+				if told = append(told, text); len(told) == 3 {
+					<-busy
+				}
+			}
+		}()
+		synctest.Wait()
+		for range 3 { // the last two are missed while the loop is busy
+			s.cut()
+			pass(time.Minute)
+		}
+		close(busy)
+		synctest.Wait()
+		want := []string{"1 ready", "1 lost: peer ended", "2 ready", "2 lost: peer ended", "4 ready"}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		session.Stop()
+		<-ended
+		if err := session.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The loop ends with its context, and when the program leaves it.
+func TestChangesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		session := openFake(t, &fakeServer{answer: everything(protocol.LatestLegacy)}, client.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		rounds := 0
+		for status := range session.Changes(ctx) {
+			if rounds++; status.State != client.Ready {
+				t.Errorf("it is %s", status.State)
+			}
+		}
+		for range session.Changes(t.Context()) {
+			rounds++
+			break
+		}
+		if rounds != 2 {
+			t.Errorf("%d rounds", rounds)
+		}
+	})
+}
+
+// plainSite is where an HTTP server of any kind serves.
+func plainSite(t *testing.T, serve http.Handler) (url string) {
+	site := httptest.NewServer(serve)
+	t.Cleanup(site.Close)
+	return site.URL
+}
+
+// What commonly goes wrong is told apart by errors.Is, whether Connect fails or a call.
+func TestCommonFailuresHaveNames(t *testing.T) {
+	connecting := func(to transport.Transport, o client.Options) error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := client.New(clientInfo, o).Connect(ctx, to)
+		return err
+	}
+	refusing := newSite(t, server.New(serverInfo, server.Options{}))
+	refusing.kill()
+	defer refusing.start()
+	denying := plainSite(t, responds(http.StatusUnauthorized, "text/plain", "who?"))
+	other := plainSite(t, answersInitialize("1999-01-01"))
+	all := []error{client.ErrUnavailable, client.ErrDenied, client.ErrIncompatible, client.ErrTimedOut, client.ErrLost, client.ErrClosed}
+	for name, c := range map[string]struct {
+		err  error
+		want []error
+	}{
+		"denied":       {connecting(&streamable.Client{URL: denying}, client.Options{}), []error{client.ErrUnavailable, client.ErrDenied}},
+		"incompatible": {connecting(&streamable.Client{URL: other}, client.Options{}), []error{client.ErrUnavailable, client.ErrIncompatible}},
+		"in time":      {connecting(&streamable.Client{URL: "http://" + refusing.address}, client.Options{}), []error{client.ErrUnavailable, client.ErrTimedOut}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, target := range all {
+				if got := errors.Is(c.err, target); got != slices.Contains(c.want, target) {
+					t.Errorf("%v: %t for %v", c.err, got, target)
+				}
+			}
+		})
+	}
+
+	session, err := client.New(clientInfo, client.Options{Conn: conn.Options{BackoffMin: time.Hour}}).Start(guarded(t), "denied", &streamable.Client{URL: denying})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	for status := session.Status(); status.State != conn.Backoff; status = session.Status() {
+		<-status.Changed()
+	}
+	if err := session.Ping(guarded(t)); !errors.Is(err, client.ErrDenied) || !errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("a call: %v", err)
+	}
+}
