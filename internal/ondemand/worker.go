@@ -27,20 +27,16 @@ func (w *Worker) Start(next func() (more bool)) {
 	go run(w.ended, next)
 }
 
-// run calls next until it returns false. If next ends the goroutine
-// (runtime.Goexit), another goroutine continues.
+// run calls next until it returns false. A panic costs the item that it came from.
 func run(ended chan struct{}, next func() (more bool)) {
-	finished := false
-	defer func() {
-		if finished {
-			close(ended)
-			return
-		}
-		go run(ended, next)
-	}()
-	for next() {
+	defer close(ended)
+	for guarded(next) {
 	}
-	finished = true
+}
+
+func guarded(next func() (more bool)) (more bool) {
+	defer func() { more = recover() != nil || more }()
+	return next()
 }
 
 // Begin may be called by next, holding Mu, when it has taken an item; see AwaitLast.

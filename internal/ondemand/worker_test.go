@@ -1,7 +1,6 @@
 package ondemand_test
 
 import (
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,13 +39,13 @@ func (q *queue) runNext() (more bool) {
 	return true
 }
 
-// TestWorker runs functions in order, one at a time. One of them ends its
-// goroutine; the rest still run, and no goroutine stays.
+// TestWorker runs functions in order, one at a time. One of them panics; the rest
+// still run, and no goroutine stays.
 func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, ran := new(queue), ""
 		q.add(func() { ran += "a" })
-		q.add(func() { ran += "b"; runtime.Goexit() })
+		q.add(func() { ran += "b"; panic("b") })
 		q.add(func() { pause(time.Second); ran += "c" })
 		q.add(func() { ran += "d" })
 		if q.Await(time.Second / 2) {
