@@ -49,6 +49,7 @@ type core struct {
 	flow       flow
 	liveness   liveness
 	hearing    bool // the present link says when bytes come in
+	costly     bool // a probe on it is a request of its own
 
 	malformed malformedRun
 
@@ -231,7 +232,7 @@ func (c *core) onLinkOpened(ev *event) {
 		c.emit(effect{kind: closeLink, epoch: ev.epoch, link: ev.link})
 		return
 	}
-	c.hearing = ev.hearing
+	c.hearing, c.costly = ev.hearing, ev.costly
 	c.attach(ev.link)
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }
@@ -248,6 +249,25 @@ func (c *core) livenessEvery() time.Duration {
 	return max(every, 0)
 }
 
+// livenessIdle is how long the peer may be silent while nothing waits for it. A time
+// that the program has set holds always.
+func (c *core) livenessIdle(every time.Duration) time.Duration {
+	if c.options.Liveness == 0 && c.costly {
+		return idleLiveness
+	}
+	return every
+}
+
+// awaitsPeer reports whether something waits for the peer: a call, a listener, or,
+// as the dialect knows, a subscription.
+func (c *core) awaitsPeer() bool {
+	if c.pending.awaited(c.liveness.probe) > 0 {
+		return true
+	}
+	subscribed, ok := c.dialect.(Awaiting)
+	return ok && subscribed.Awaits()
+}
+
 func (c *core) attach(link transport.Link) {
 	c.linked, c.closeDue = true, 0
 	c.malformed = malformedRun{}
@@ -260,7 +280,8 @@ func (c *core) becomeReady(now instant, why Reason) {
 		c.leaveGate()
 		c.initDue, c.initTime = 0, c.options.InitTimeout
 		c.readyAt = now
-		c.liveness.begin(now, c.livenessEvery())
+		every := c.livenessEvery()
+		c.liveness.begin(now, every, c.livenessIdle(every))
 	}
 }
 
@@ -373,7 +394,7 @@ func (c *core) watchPeer(now instant, ev *event) {
 	if !passed(now, l.dueAt) || ev.id == 0 || c.state() != Ready {
 		return
 	}
-	next, missedOne := l.watch(now)
+	next, missedOne := l.watch(now, c.awaitsPeer())
 	if missedOne {
 		c.emit(effect{kind: missed, epoch: c.epoch, frames: l.missed})
 	}

@@ -25,6 +25,15 @@ type Dialect interface {
 	Batches() bool
 }
 
+// Awaiting is a Dialect that knows whether the program waits for what the peer sends
+// by itself: it has subscribed to something, for instance. The Conn looks before each
+// probe (Options.Liveness).
+type Awaiting interface {
+	// Awaits reports whether the program waits now. It must return at once, and may
+	// be called from any goroutine.
+	Awaits() bool
+}
+
 // A Class says how the Conn treats a message.
 type Class struct {
 	Kind    ClassKind
@@ -82,6 +91,14 @@ func (g guarded) Probe() (m Message) {
 func (g guarded) Batches() (may bool) {
 	g.report("Dialect.Batches", guard(func() error { may = g.dialect.Batches(); return nil }))
 	return may
+}
+
+// Awaits implements Awaiting for every Dialect.
+func (g guarded) Awaits() (waits bool) {
+	if awaiting, ok := g.dialect.(Awaiting); ok {
+		g.report("Dialect.Awaits", guard(func() error { waits = awaiting.Awaits(); return nil }))
+	}
+	return waits
 }
 
 // plain is JSON-RPC with nothing above it.

@@ -24,6 +24,7 @@ type event struct {
 	moved     bool // busy, tick: the link has taken something since it was last busy
 	heard     bool // streamLost: the stream has brought something since it was last resumed
 	hearing   bool // linkOpened: the link says when bytes come in
+	costly    bool // linkOpened: a probe on it is a request of its own
 	unsent    bool // failed: the peer certainly has not got it
 	last      bool // nothing more comes on the stream
 	resumable bool // streamLost

@@ -64,6 +64,9 @@ func (l *loop) open(epoch uint64) {
 		if hearing, ok := ev.link.(transport.Hearing); ok && err == nil {
 			_, ev.hearing = hearing.Heard()
 		}
+		if requesting, ok := ev.link.(transport.Requesting); ok && err == nil {
+			ev.costly = requesting.Requests()
+		}
 		return err
 	}, func(err error) event {
 		if err == nil {

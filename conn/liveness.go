@@ -8,6 +8,7 @@ import "time"
 // is probed, and when it has missed two probes the link is lost (ADR-0025).
 type liveness struct {
 	every   time.Duration // how long the peer may be silent; 0 for ever
+	idle    time.Duration // how long it may be while nothing waits for it
 	heardAt instant       // when the peer was last heard
 	dueAt   instant       // when to look again
 	probe   int64         // the last one; 0 before it
@@ -18,16 +19,29 @@ type liveness struct {
 const (
 	defaultLiveness = 5 * time.Second
 	missesToLose    = 2
+
+	// idleLiveness is how long the peer of a link whose probes are requests of their
+	// own may be silent while nothing waits for it.
+	idleLiveness = time.Minute
 )
 
 // hear notes that the peer was heard.
 func (l *liveness) hear(now instant) { l.heardAt, l.asked, l.missed = now, false, 0 }
 
 // begin begins to watch a peer, which may be silent for so long.
-func (l *liveness) begin(now instant, every time.Duration) {
-	*l = liveness{every: every, heardAt: now}
+func (l *liveness) begin(now instant, every, idle time.Duration) {
+	*l = liveness{every: every, idle: idle, heardAt: now}
 	if every > 0 {
 		l.dueAt = now + every
+	}
+}
+
+// await notes that something waits for the peer from now on. However long it has been
+// silent before, it is probed after the time that it may be silent, and not earlier:
+// nobody has asked it.
+func (l *liveness) await(now instant) {
+	if l.dueAt > now+l.every {
+		l.dueAt = now + l.every
 	}
 }
 
@@ -41,10 +55,15 @@ const (
 )
 
 // watch decides what to do at dueAt, and reports whether the peer has missed
-// another probe.
-func (l *liveness) watch(now instant) (next reaction, missed bool) {
-	if now-l.heardAt < l.every {
-		l.dueAt = l.heardAt + l.every
+// another probe. A peer that nothing waits for, and that has not missed one, has the
+// longer time.
+func (l *liveness) watch(now instant, waits bool) (next reaction, missed bool) {
+	silence := l.every
+	if !waits && !l.asked {
+		silence = l.idle
+	}
+	if now-l.heardAt < silence {
+		l.dueAt = l.heardAt + silence
 		return keepWaiting, false
 	}
 	if l.asked {

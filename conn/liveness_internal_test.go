@@ -342,3 +342,100 @@ func TestLateTickIsNoFaultOfThePeers(t *testing.T) {
 		t.Fatalf("due in %v", due)
 	}
 }
+
+// overHTTP is an initiator whose link carries each probe as a request of its own.
+func overHTTP(t *testing.T, d Dialect, liveness time.Duration) *driver {
+	driven := drive(t, initiator, Options{Dialect: d, Liveness: liveness})
+	driven.start()
+	driven.own(event{kind: linkOpened, link: deadLink{}, hearing: true, costly: true})
+	driven.handshaken()
+	driven.forget()
+	return driven
+}
+
+// probes counts the probes of so many minutes, whose answers come at once. The timer
+// fires when the core asks for it.
+func (d *driver) probes(minutes int) (count int) {
+	id := int64(1000)
+	for end := d.now + time.Duration(minutes)*time.Minute; d.core.liveness.dueAt <= end; id++ {
+		d.look(d.core.liveness.dueAt-d.now, id)
+		if d.core.liveness.probe == id {
+			count++
+			d.reply(id)
+		}
+		d.forget()
+	}
+	return count
+}
+
+// subscribed is a dialect of a program that has subscribed to something.
+type subscribed struct {
+	cancels
+	to bool
+}
+
+func (s *subscribed) Awaits() bool { return s.to }
+
+// Guarantees: G-0025.7
+func TestAnIdlePeerOverHTTPIsSeldomAsked(t *testing.T) {
+	if got := overHTTP(t, cancels{}, 0).probes(10); got > 10 || got < 9 {
+		t.Errorf("idle: %d probes in 10 minutes", got)
+	}
+	if got := overHTTP(t, cancels{}, 5*time.Second).probes(10); got != 120 {
+		t.Errorf("where the program has set 5 s: %d probes in 10 minutes", got)
+	}
+	waiting := overHTTP(t, cancels{}, 0)
+	waiting.call(1, 0)
+	if got := waiting.probes(10); got != 120 {
+		t.Errorf("while a call waits: %d probes in 10 minutes", got)
+	}
+	waiting.reply(1)
+	if got := waiting.probes(10); got > 11 {
+		t.Errorf("after the call: %d probes in 10 minutes", got)
+	}
+	s := &subscribed{to: true}
+	d := overHTTP(t, s, 0)
+	if got := d.probes(10); got != 120 {
+		t.Errorf("while a subscription waits: %d probes in 10 minutes", got)
+	}
+	s.to = false
+	if got := d.probes(10); got > 11 {
+		t.Errorf("without it: %d probes in 10 minutes", got)
+	}
+}
+
+// Whoever begins to wait finds out as soon as on any other link, and no sooner.
+//
+// Guarantees: G-0025.1, G-0025.7
+func TestAPeerThatWasIdleIsWatchedFromTheCallOn(t *testing.T) {
+	d := overHTTP(t, cancels{}, 0)
+	d.look(5*time.Second, 2)
+	d.wantNothing("nothing waits for the peer")
+	d.now += 40 * time.Second
+	d.call(1, 0)
+	d.forget()
+	d.look(5*time.Second-1, 3)
+	d.wantNothing("the silence since the call is not long enough")
+	for n := range 2 {
+		d.look(5*time.Second, int64(4+n))
+	}
+	d.wantState(Ready)
+	d.look(5*time.Second, 6)
+	d.wantState(Backoff)
+	if d.core.reason.Kind != LivenessLost {
+		t.Errorf("lost because of %v", d.core.reason)
+	}
+}
+
+// A peer that does not answer a probe is not given another minute.
+//
+// Guarantees: G-0025.7
+func TestAnIdlePeerThatIsGoneIsFound(t *testing.T) {
+	d := overHTTP(t, cancels{}, 0)
+	d.look(5*time.Second, 2)
+	d.look(55*time.Second, 3)
+	d.wantTransmit(3)
+	d.look(5*time.Second, 4)
+	d.look(5*time.Second, 5)
+	d.wantState(Backoff)
+}

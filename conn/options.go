@@ -77,7 +77,10 @@ type Options struct {
 	// nothing at all has come in after a third such time, the link is lost
 	// (LivenessLost). Rounded up to a quarter of a second. Zero: 5 s if the link
 	// says when bytes come in (transport.Hearing), as pipes and sockets do;
-	// otherwise the peer is not probed. Negative: the peer is never probed.
+	// otherwise the peer is not probed. Over HTTP, where a probe is a request of its
+	// own (transport.Requesting), zero means 5 s while a call, a request that stays
+	// open or a subscription waits for the peer, and else one minute. Negative: the
+	// peer is never probed.
 	Liveness time.Duration
 
 	// Wheel times the probes of many Conns with one timer. Nil: the Conn has its

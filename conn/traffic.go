@@ -46,6 +46,7 @@ func (c *core) onCallMade(now instant, ev *event) {
 		r.timeout = ev.timeout
 	}
 	c.pending.add(r)
+	c.liveness.await(now)
 	c.send(ev.out)
 }
 

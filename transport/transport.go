@@ -92,6 +92,14 @@ type Hearing interface {
 	Heard() (last time.Time, ok bool)
 }
 
+// Requesting is a Link on which each message is a request of its own to the server,
+// as over HTTP. Its peer is asked for a sign of life while something waits for it, and
+// else once a minute at most (ADR-0025).
+type Requesting interface {
+	// Requests reports whether that is so. It does not change.
+	Requests() bool
+}
+
 // A Receiver is told what happens on a link. Its methods never block and never
 // call back into the link. Calls for one stream come one at a time; nothing is
 // called after Lost, and Lost is called exactly once, at the latest before

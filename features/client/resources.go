@@ -76,6 +76,7 @@ func (s *Session) subscribeTo(ctx context.Context, uri string, add func(*subscri
 		}
 		sub = new(subscription)
 		r.resources[uri] = sub
+		s.dialect.Subscribed(true)
 	}
 	if add(sub); !known && p.modern() {
 		r.listen(s.session, true)
@@ -88,7 +89,9 @@ func (s *Session) subscribeTo(ctx context.Context, uri string, add func(*subscri
 	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if delete(r.resources, uri); p.modern() {
+		delete(r.resources, uri)
+		s.dialect.Subscribed(len(r.resources) > 0)
+		if p.modern() {
 			r.listen(s.session, true)
 		}
 	}
@@ -156,6 +159,7 @@ func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*
 	}
 	if last {
 		delete(r.resources, uri)
+		s.dialect.Subscribed(len(r.resources) > 0)
 		if p != nil && p.modern() {
 			r.listen(s.session, true)
 		}

@@ -148,6 +148,12 @@ func (a *innerReceiver) Failed(f transport.Failure) { a.queue(arrival{kind: fail
 func (a *innerReceiver) Ended()                     { a.queue(arrival{kind: ended}) }
 func (a *innerReceiver) Lost(loss transport.Loss)   { a.queue(arrival{kind: lost, loss: loss}) }
 
+// Requests implements transport.Requesting.
+func (l *link) Requests() bool {
+	requesting, ok := l.inner.(transport.Requesting)
+	return ok && requesting.Requests()
+}
+
 // Heard implements transport.Hearing if the wrapped link does. Time stands still
 // while the link is half open.
 func (l *link) Heard() (last time.Time, ok bool) {

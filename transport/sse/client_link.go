@@ -148,6 +148,9 @@ func (l *clientLink) next() ([]byte, error) {
 // Bind implements transport.Link.
 func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
+// Requests implements transport.Requesting.
+func (l *clientLink) Requests() bool { return true }
+
 // Heard implements transport.Hearing.
 func (l *clientLink) Heard() (last time.Time, ok bool) { return l.heard.Last(), true }
 

@@ -80,6 +80,9 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 // Bind implements transport.Link.
 func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
+// Requests implements transport.Requesting.
+func (l *clientLink) Requests() bool { return true }
+
 // Heard implements transport.Hearing.
 func (l *clientLink) Heard() (last time.Time, ok bool) {
 	last = l.remote.heard.Last()

@@ -117,6 +117,12 @@ func (l *tapped) Send(o transport.Outbound) error {
 	return err
 }
 
+// Requests implements transport.Requesting.
+func (l *tapped) Requests() bool {
+	requesting, ok := l.Link.(transport.Requesting)
+	return ok && requesting.Requests()
+}
+
 // Heard implements transport.Hearing.
 func (l *tapped) Heard() (last time.Time, ok bool) {
 	if hearing, ok := l.Link.(transport.Hearing); ok {

@@ -21,6 +21,7 @@ type Dialect struct {
 	Batching bool
 
 	batches  atomic.Bool
+	awaits   atomic.Bool
 	discover atomic.Pointer[conn.Message] // server/discover; nil where there is a ping
 }
 
@@ -34,6 +35,12 @@ func (d *Dialect) Negotiated(version string, discover json.RawMessage) {
 		d.discover.Store(&conn.Message{Method: protocol.MethodDiscover, Params: discover, Version: version})
 	}
 }
+
+// Subscribed says whether the program has subscribed to something.
+func (d *Dialect) Subscribed(something bool) { d.awaits.Store(something) }
+
+// Awaits implements conn.Awaiting.
+func (d *Dialect) Awaits() bool { return d.awaits.Load() }
 
 // Probe implements conn.Dialect.
 func (d *Dialect) Probe() conn.Message {
