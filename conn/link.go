@@ -102,9 +102,8 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 }
 
 func openReason(err error) Reason {
-	var status *transport.StatusError
 	switch {
-	case errors.As(err, &status) && status.Denied():
+	case isDenied(err):
 		return Reason{AuthRequired, err}
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return Reason{ExecutableMissing, err}
@@ -114,15 +113,20 @@ func openReason(err error) Reason {
 }
 
 func handshakeReason(err error) Reason {
-	var status *transport.StatusError
 	switch {
 	case errors.Is(err, ErrIncompatible):
 		return Reason{Incompatible, err}
-	case errors.As(err, &status) && status.Denied():
+	case isDenied(err):
 		return Reason{AuthRequired, err}
 	default:
 		return Reason{HandshakeFailed, err}
 	}
+}
+
+// isDenied reports whether the peer wants to know who asks.
+func isDenied(err error) bool {
+	var status *transport.StatusError
+	return errors.As(err, &status) && status.Denied() || errors.Is(err, transport.ErrAuthRequired)
 }
 
 // askedDelay is the delay that the peer has asked for (Retry-After), or zero.

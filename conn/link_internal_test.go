@@ -26,6 +26,8 @@ func TestReasonsAreRecognised(t *testing.T) {
 		{handshakeReason, errors.New("no answer"), HandshakeFailed},
 		{handshakeReason, &transport.StatusError{Status: 401}, AuthRequired},
 		{handshakeReason, &transport.StatusError{Status: 403}, AuthRequired},
+		{handshakeReason, fmt.Errorf("no token: %w", transport.ErrAuthRequired), AuthRequired},
+		{openReason, fmt.Errorf("no token: %w", transport.ErrAuthRequired), AuthRequired},
 		{handshakeReason, &transport.StatusError{Status: 404}, HandshakeFailed},
 		{lossReason, &transport.ExitError{Status: 1}, Exited},
 		{lossReason, &transport.OversizedError{}, Oversized},

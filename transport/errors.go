@@ -30,6 +30,10 @@ var (
 	// sends this side to another origin.
 	ErrUntrusted = errors.New("transport: the peer is not trusted")
 
+	// ErrAuthRequired is wrapped by the error of a message that was not sent because
+	// there are no credentials for it, and only a login gives some.
+	ErrAuthRequired = errors.New("transport: authorization is required")
+
 	// ErrPeerClosed is the reason of a link whose peer ended it in good order.
 	ErrPeerClosed = errors.New("transport: peer closed the link")
 )

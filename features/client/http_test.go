@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -219,6 +221,74 @@ func TestAnOverloadedServerIsAskedAgain(t *testing.T) {
 		_, err = session.With(client.CallOptions{Retries: 1}).CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
 		if err != nil || refused.Load() != before+2 {
 			t.Errorf("after %d refusals: %v", refused.Load()-before, err)
+		}
+	})
+}
+
+// A tokenKeeper is an Authorizer whose token is refreshed when it is refused.
+type tokenKeeper struct {
+	token, fresh *atomic.Pointer[string] // fresh holds nil where only a login helps
+	refreshes    atomic.Int64
+}
+
+func (k *tokenKeeper) Authorize(_ context.Context, r *http.Request) error {
+	if k.token.Load() == nil {
+		return fmt.Errorf("no token: %w", transport.ErrAuthRequired)
+	}
+	r.Header.Set("Authorization", *k.token.Load())
+	return nil
+}
+
+func (k *tokenKeeper) Challenged(context.Context, *http.Request, *transport.StatusError) (bool, error) {
+	k.refreshes.Add(1)
+	k.token.Store(k.fresh.Load())
+	return true, nil
+}
+
+// A token that expires is refreshed within the call. Where there is none, the session
+// waits for one, and is woken when there is.
+//
+// Guarantees: G-0039.2, G-0039.5
+func TestATokenThatExpires(t *testing.T) {
+	s := newServer(server.Options{})
+	handler := streamable.NewHandler(s, streamable.HandlerOptions{})
+	var valid atomic.Pointer[string]
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != *valid.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(site.Close)
+	t.Cleanup(func() { handler.Close(0) })
+	overHTTP(t, func(t *testing.T, version string) {
+		first, second := "Bearer 1", "Bearer 2"
+		valid.Store(&first)
+		k := &tokenKeeper{token: new(atomic.Pointer[string]), fresh: &valid}
+		c := client.New(clientInfo, client.Options{ProtocolVersion: version, Conn: conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour}})
+		over := &streamable.Client{URL: site.URL, Authorizer: k}
+		var failed *client.ConnectError
+		if _, err := c.Connect(guarded(t), over); !errors.As(err, &failed) || failed.Last.Kind != conn.AuthRequired || !errors.Is(err, transport.ErrAuthRequired) {
+			t.Fatalf("without a token: %v", err)
+		}
+		session, err := c.Start(guarded(t), "waits", over)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close(context.Background())
+		for status := session.Conn().Status(); status.State != conn.Backoff; status = session.Conn().Status() {
+			<-status.Changed()
+		}
+		k.token.Store(&first)
+		session.Conn().Wake()
+		patient := session.With(client.CallOptions{WaitForReady: true})
+		if _, err := patient.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"}); err != nil || k.refreshes.Load() != 0 {
+			t.Fatalf("after the login: %v, with %d refreshes", err, k.refreshes.Load())
+		}
+		valid.Store(&second)
+		if _, err := session.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"}); err != nil || k.refreshes.Load() == 0 || session.Conn().Status().Epoch != 2 {
+			t.Errorf("with an expired token: %v, after %d refreshes, in incarnation %d", err, k.refreshes.Load(), session.Conn().Status().Epoch)
 		}
 	})
 }

@@ -51,12 +51,23 @@ type Client struct {
 	// Header is sent with every request: Authorization, for instance.
 	Header http.Header
 
+	// Authorizer authorizes each request, after Header; see streamable.Authorizer.
+	// Nil: Header alone.
+	Authorizer Authorizer
+
 	// MaxFrame is the longest message in either direction, in bytes; zero and
 	// less mean the default of 16 MiB. Send refuses a longer message with a
 	// *transport.OversizedError.
 	MaxFrame int
 
 	pool web.Pool
+}
+
+// An Authorizer has the credentials for the requests of links, as a
+// streamable.Authorizer does.
+type Authorizer interface {
+	Authorize(ctx context.Context, r *http.Request) error
+	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
 }
 
 // An EndpointError reports a server that names no address to post messages to, or
@@ -103,7 +114,8 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newClientLink(c.pool.Client(c.HTTP, address, c.Header), c.Header.Clone(), c.MaxFrame)
+	l := newClientLink(c.pool.Client(c.HTTP, address), c.Header.Clone(), c.MaxFrame)
+	l.auth = c.Authorizer
 	if c.HTTP == nil {
 		l.release = l.client.CloseIdleConnections
 	}
@@ -122,13 +134,14 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 
 // begin opens the stream of events and learns the endpoint.
 func (l *clientLink) begin(address *url.URL) error {
-	request, err := l.newRequest(l.ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Accept", typeEvents)
-	request.Header.Set("Cache-Control", "no-store")
-	response, err := web.Do(l.client, request)
+	response, _, err := web.Send(l.ctx, l.client, l.auth, func() (*http.Request, error) {
+		request, err := l.newRequest(l.ctx, http.MethodGet, address, nil)
+		if err == nil {
+			request.Header.Set("Accept", typeEvents)
+			request.Header.Set("Cache-Control", "no-store")
+		}
+		return request, err
+	})
 	if err != nil {
 		return fmt.Errorf("sse: open the stream: %w", err)
 	}

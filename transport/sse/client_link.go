@@ -47,8 +47,9 @@ const (
 type clientLink struct {
 	client   *http.Client
 	header   http.Header
-	limit    int      // bytes of a frame
-	endpoint *url.URL // where messages are posted
+	auth     web.Authorizer // nil for none
+	limit    int            // bytes of a frame
+	endpoint *url.URL       // where messages are posted
 	body     io.ReadCloser
 	events   *eventstream.Reader
 	release  func() // called at the end
@@ -255,15 +256,17 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 		GetConn: func(string) { waiting.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	}
-	request, err := l.newRequest(httptrace.WithClientTrace(ctx, trace), http.MethodPost, l.endpoint, bytes.NewReader(m.Frame))
+	response, unsent, err := web.Send(ctx, l.client, l.auth, func() (*http.Request, error) {
+		waiting.Store(false)
+		connected.Store(false)
+		request, err := l.newRequest(httptrace.WithClientTrace(ctx, trace), http.MethodPost, l.endpoint, bytes.NewReader(m.Frame))
+		if err == nil {
+			request.Header.Set("Content-Type", typeJSON)
+		}
+		return request, err
+	})
 	if err != nil {
-		l.settle(m, err, true)
-		return
-	}
-	request.Header.Set("Content-Type", typeJSON)
-	response, err := web.Do(l.client, request)
-	if err != nil {
-		l.settle(m, err, waiting.Load() && !connected.Load()) // a RoundTripper that does not trace leaves it open
+		l.settle(m, err, unsent || waiting.Load() && !connected.Load()) // a RoundTripper that does not trace leaves it open
 		return
 	}
 	defer response.Body.Close()

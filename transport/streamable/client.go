@@ -42,12 +42,33 @@ type Client struct {
 	// Header is sent with every request: Authorization, for instance.
 	Header http.Header
 
+	// Authorizer authorizes each request, after Header. Nil: Header alone.
+	Authorizer Authorizer
+
 	// MaxFrame is the longest message in either direction, in bytes; zero and
 	// less mean the default of 16 MiB. A longer response fails its request; Send
 	// refuses a longer message with a *transport.OversizedError.
 	MaxFrame int
 
 	pool web.Pool
+}
+
+// An Authorizer has the credentials for the requests of links. Links call it on the
+// goroutine of the request, several at once. A panic fails the message.
+//
+// A message that an Authorizer fails, or that the server still denies, was not
+// executed, and fails alone. In the handshake of a session that is the reason
+// conn.AuthRequired, if the server has denied it or the error of the Authorizer wraps
+// transport.ErrAuthRequired. Wake the connection when there are credentials.
+type Authorizer interface {
+	// Authorize adds what a request needs: a token, for instance. It may fetch one,
+	// until ctx ends. Its error fails the message, which is then not sent.
+	Authorize(ctx context.Context, r *http.Request) error
+
+	// Challenged is told of a response with status 401 or 403, and reports whether to
+	// send the request again: Authorize is then called first. It may refresh a token,
+	// until ctx ends. Links call it at most three times for one message.
+	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
 }
 
 // Open implements transport.Transport. It does no I/O: if the endpoint cannot be
@@ -65,7 +86,8 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	if limit <= 0 {
 		limit = defaultMaxFrame
 	}
-	l := newClientLink(endpoint, c.pool.Client(c.HTTP, endpoint, c.Header), c.Header.Clone(), limit)
+	l := newClientLink(endpoint, c.pool.Client(c.HTTP, endpoint), c.Header.Clone(), limit)
+	l.remote.auth = c.Authorizer
 	if c.HTTP == nil {
 		l.release = l.remote.client.CloseIdleConnections
 	}

@@ -34,7 +34,7 @@ func (s *clientStream) fallBack(initialize *outgoing, refused *transport.StatusE
 	l := s.link
 	ctx, cancel := context.WithTimeout(s.ctx, fallbackPatience)
 	defer cancel()
-	older, err := (&sse.Client{URL: l.remote.endpoint.String(), HTTP: l.remote.client, Header: l.remote.header, MaxFrame: l.limit}).Open(ctx)
+	older, err := (&sse.Client{URL: l.remote.endpoint.String(), HTTP: l.remote.client, Header: l.remote.header, Authorizer: l.remote.auth, MaxFrame: l.limit}).Open(ctx)
 	var status *transport.StatusError
 	switch {
 	case err == nil:

@@ -36,6 +36,7 @@ type remote struct {
 	endpoint *url.URL
 	client   *http.Client
 	header   http.Header
+	auth     web.Authorizer // nil for none
 	heard    heard.Time
 
 	mu          sync.Mutex
@@ -169,6 +170,27 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	response, unsent, err := web.Send(ctx, r.to.client, r.to.auth, func() (*http.Request, error) { return r.attempt(ctx) })
+	if unsent {
+		r.handedOver = false
+	}
+	r.fatal = r.count(ctx, response, err)
+	if err == nil {
+		r.to.heard.Note() // the headers
+		response.Body = &countedBody{Reader: r.to.heard.Reader(response.Body), body: response.Body, of: r}
+	}
+	return response, err
+}
+
+// attempt returns the request to send, from the beginning.
+func (r *httpRequest) attempt(ctx context.Context) (*http.Request, error) {
+	r.to.mu.Lock()
+	r.end()
+	r.over = false
+	r.to.mu.Unlock()
+	r.waiting.Store(false)
+	r.dialing.Store(false)
+	r.connected.Store(false)
 	var frame io.Reader
 	if r.frame != nil {
 		frame = bytes.NewReader(r.frame)
@@ -177,15 +199,9 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	request.Header = r.header
+	request.Header = r.header.Clone()
 	r.handedOver = true
-	response, err := web.Do(r.to.client, request)
-	r.fatal = r.count(ctx, response, err)
-	if err == nil {
-		r.to.heard.Note() // the headers
-		response.Body = &countedBody{Reader: r.to.heard.Reader(response.Body), body: response.Body, of: r}
-	}
-	return response, err
+	return request, nil
 }
 
 // A countedBody counts its bytes. Its request is over when it is closed.

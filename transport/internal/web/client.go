@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -48,17 +47,17 @@ type Pool struct {
 // Client returns the http.Client of one link. It has the Transport, Jar and
 // CheckRedirect of theirs, which may be nil, and no Timeout, because streams last.
 // Without a CheckRedirect it follows only redirects 307 and 308 to the host of the
-// endpoint. With one, header and MCP's own headers are sent to no other host.
-func (p *Pool) Client(theirs *http.Client, endpoint *url.URL, header http.Header) *http.Client {
+// endpoint. With one, another host gets the headers Accept and Content-Type alone.
+func (p *Pool) Client(theirs *http.Client, endpoint *url.URL) *http.Client {
 	if theirs == nil {
 		p.once.Do(func() { p.own = newTransport() })
 		return &http.Client{Transport: p.own, CheckRedirect: followSameHost}
 	}
-	check, own := followSameHost, header.Clone()
+	check := followSameHost
 	if given := theirs.CheckRedirect; given != nil {
 		check = func(next *http.Request, via []*http.Request) error {
 			if !SameHost(next.URL, endpoint) {
-				strip(next.Header, own)
+				strip(next.Header)
 			}
 			return given(next, via)
 		}
@@ -88,17 +87,11 @@ func followSameHost(next *http.Request, via []*http.Request) error {
 // SameHost reports whether two addresses have one origin.
 func SameHost(a, b *url.URL) bool { return a.Scheme == b.Scheme && a.Host == b.Host }
 
-// strip removes what is for the endpoint alone: the given headers, however they are
-// spelt, MCP's own, and the endpoint's address, which may hold a secret.
-func strip(header, own http.Header) {
-	for name := range own {
-		delete(header, name)
-		header.Del(name)
-	}
-	header.Del("Referer")
-	header.Del("Last-Event-ID")
+// strip removes what is for the endpoint alone: the given headers, those of an
+// Authorizer, MCP's own, and the endpoint's address, which may hold a secret.
+func strip(header http.Header) {
 	for name := range header {
-		if strings.HasPrefix(name, "Mcp-") {
+		if name != "Accept" && name != "Content-Type" {
 			delete(header, name)
 		}
 	}
