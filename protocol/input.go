@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -286,6 +287,17 @@ type ElicitationCompleteParams struct {
 // URLElicitationData is the data of a CodeURLElicitationRequired error.
 type URLElicitationData struct {
 	Elicitations Elicitations `json:"elicitations"`
+}
+
+// URLElicitationRequired is the error of a request that cannot be served before the
+// user has been to some pages (2025-11-25 only). Each question has the mode "url", a
+// URL and an ElicitationID.
+func URLElicitationRequired(message string, pages ...*ElicitParams) error {
+	data, err := Marshal(&URLElicitationData{Elicitations: pages})
+	if err != nil {
+		return err
+	}
+	return &jsonrpc.Error{Code: CodeURLElicitationRequired, Message: message, Data: data}
 }
 
 // Elicitations holds the questions of one error: at most MaxInputs when decoded,

@@ -62,6 +62,10 @@ type LogMessage struct {
 	Data   json.RawMessage // any value: a text, or an object
 }
 
+// ElicitationComplete says that the user has finished on a page that Options.ElicitURL
+// was asked to open (2025-11-25).
+type ElicitationComplete struct{ ID string }
+
 // Notification is a notification that has no type of its own here.
 type Notification struct {
 	Method string
@@ -75,7 +79,10 @@ func (*PromptsChanged) key() string    { return protocol.NotificationPromptsList
 func (*ResourcesChanged) key() string  { return protocol.NotificationResourcesListChanged }
 func (e *ResourceUpdated) key() string { return protocol.NotificationResourcesUpdated + " " + e.URI }
 func (*LogMessage) key() string        { return "" }
-func (*Notification) key() string      { return "" }
+func (e *ElicitationComplete) key() string {
+	return protocol.NotificationElicitationComplete + " " + e.ID
+}
+func (*Notification) key() string { return "" }
 
 // maxEvents is how many events may wait before the connection waits for the
 // program: then it is the connection's bounds that hold (ADR-0006).

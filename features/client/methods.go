@@ -370,6 +370,12 @@ var notifications = map[string]struct {
 			return &LogMessage{Level: message.Level, Logger: message.Logger, Data: message.Data}
 		},
 	},
+	protocol.NotificationElicitationComplete: {
+		func() any { return new(protocol.ElicitationCompleteParams) },
+		func(p any) Event {
+			return &ElicitationComplete{ID: p.(*protocol.ElicitationCompleteParams).ElicitationID}
+		},
+	},
 }
 
 func newNotificationParams() any { return new(protocol.NotificationParams) }

@@ -122,7 +122,9 @@ func Elicit[T any](ctx context.Context, message string, suggest ...T) (T, error)
 }
 
 // ElicitURL asks the user to open a page. It returns nil when the user has agreed
-// to, which does not mean that the user has finished there.
+// to, which does not mean that the user has finished there: a server of 2025-11-25
+// that tells by Session.ElicitationComplete asks by Ask, with an ElicitationID of its
+// own.
 func ElicitURL(ctx context.Context, message, url string) error {
 	result, err := question[*protocol.ElicitResult](ctx, &protocol.ElicitParams{Mode: protocol.ElicitURL, Message: message, URL: url})
 	if err != nil {

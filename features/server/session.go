@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -72,6 +73,18 @@ func (s *Session) Client() *Client { return &s.client }
 // Close ends the session: what is being served finishes until ctx ends, see
 // conn.Conn.Close.
 func (s *Session) Close(ctx context.Context) error { return s.peer.conn.Close(ctx) }
+
+// ElicitationComplete tells the client that its user has finished on the page of a
+// question of mode "url", see Ask. The id is the ElicitationID of that question. Only
+// clients of 2025-11-25 that open pages know what it means: for any other the error
+// matches ErrUnsupported, and nothing is sent.
+func (s *Session) ElicitationComplete(ctx context.Context, id string) error {
+	info, _ := protocol.MethodInfo(protocol.NotificationElicitationComplete)
+	if !info.In(s.client.ProtocolVersion) || !s.client.Capabilities.Has(info.ClientCapability) {
+		return fmt.Errorf("server: %s: %w", info.Name, ErrUnsupported)
+	}
+	return s.peer.tell(ctx, info.Name, &protocol.ElicitationCompleteParams{ElicitationID: id})
+}
 
 // initialize agrees on a revision (2025-11-25 basic/lifecycle). A link has one
 // session.

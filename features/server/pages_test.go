@@ -1,0 +1,107 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+var pages = protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{URL: &protocol.Capability{}}}
+
+func signInPage() *protocol.ElicitParams {
+	return &protocol.ElicitParams{Mode: protocol.ElicitURL, Message: "Sign in", URL: "https://example.com/in", ElicitationID: "page-7"}
+}
+
+// A server that knows when the user has finished on a page says so, to clients whose
+// revision has a word for it.
+//
+// Guarantees: G-0031.8
+func TestTheEndOfAPageIsTold(t *testing.T) {
+	told, events := make(chan error, 1), make(chan string, 1)
+	signsIn := func() *server.Server {
+		s := newServer(server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "in"}, func(ctx context.Context, _ struct{}) (string, error) {
+			_, err := server.Ask(ctx, protocol.InputRequests{"page": signInPage()})
+			if session := server.RequestFrom(ctx).Session; session != nil && err == nil {
+				told <- session.ElicitationComplete(ctx, "page-7")
+			}
+			return "", err
+		}, server.Asks(server.Waits, pages))
+		return s
+	}
+	o := client.Options{
+		ElicitURL: func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			if p.URL != "https://example.com/in" {
+				return client.Decline()
+			}
+			return client.Accept(nil)
+		},
+		OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if done, ok := e.(*client.ElicitationComplete); ok {
+				events <- done.ID
+			}
+		},
+	}
+	everywhere(t, signsIn, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "in"}); err != nil || result.IsError {
+			t.Fatalf("got %+v, %v", result, err)
+		}
+		if session.Server().ProtocolVersion == protocol.Latest {
+			return
+		}
+		if err := within(t, told); err != nil {
+			t.Fatal(err)
+		}
+		if id := within(t, events); id != "page-7" {
+			t.Errorf("told the end of %q", id)
+		}
+	})
+}
+
+// Guarantees: G-0031.8
+func TestTheEndOfAPageIsNotToldToOthers(t *testing.T) {
+	for version, capabilities := range map[string]string{
+		protocol.Version20251125: `{}`,
+		protocol.Version20250618: `{"elicitation":{"url":{}}}`,
+	} {
+		sessions := make(chan *server.Session, 1)
+		s := newServer(server.Options{SessionContext: func(ctx context.Context, s *server.Session) context.Context {
+			sessions <- s
+			return ctx
+		}})
+		w := dial(t, s)
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":` + capabilities + `,"clientInfo":{"name":"c","version":"1"}}}`)
+		w.next()
+		if err := within(t, sessions).ElicitationComplete(t.Context(), "x"); !errors.Is(err, server.ErrUnsupported) {
+			t.Errorf("%s, %s: got %v", version, capabilities, err)
+		}
+	}
+}
+
+// The error names the pages that the user has to open first.
+func TestPagesThatAreRequiredFirst(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) {
+		return "", protocol.URLElicitationRequired("sign in first", signInPage())
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`)
+	var got struct {
+		Error struct {
+			Code int64           `json:"code"`
+			Data json.RawMessage `json:"data"`
+		} `json:"error"`
+	}
+	w.read(&got)
+	var data protocol.URLElicitationData
+	if got.Error.Code != protocol.CodeURLElicitationRequired || protocol.Unmarshal(got.Error.Data, &data) != nil ||
+		len(data.Elicitations) != 1 || data.Elicitations[0].URL != "https://example.com/in" {
+		t.Errorf("got %+v", got.Error)
+	}
+}
