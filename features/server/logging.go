@@ -2,8 +2,11 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -21,9 +24,9 @@ func (c *call) setLogLevel(_ context.Context, params *protocol.SetLogLevelParams
 // Logger returns a logger to the client whose request is being served, at the
 // level that the client asked for: in logging/setLevel (legacy), or in the request
 // itself. A client that did not ask gets nothing. Messages are sent in order,
-// ahead of the answer, and dropped while the connection is busy. Never log
-// credentials or personal data to a client. Outside of a request the logger does
-// nothing.
+// ahead of the answer, and dropped while the connection is busy or beyond
+// Options.LogRate. Never log credentials or personal data to a client. Outside of a
+// request the logger does nothing.
 func Logger(ctx context.Context) *slog.Logger {
 	r := RequestFrom(ctx)
 	if r == nil || r.call == nil {
@@ -118,11 +121,74 @@ func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
 	if err != nil {
 		raw, _ = protocol.Marshal(record.Message) // text can be encoded
 	}
-	params := &protocol.LogMessageParams{Level: logLevel(record.Level), Data: raw}
+	rate := l.server().options.LogRate
+	ok, dropped := l.budget().take(rate)
+	if !ok {
+		return nil
+	}
+	if dropped > 0 {
+		said, _ := protocol.Marshal(fmt.Sprintf("%d log messages were dropped: there were more than %d a second", dropped, rate))
+		if err := l.tell(ctx, &protocol.LogMessageParams{Level: logLevel(record.Level), Data: said}); err != nil {
+			return err
+		}
+	}
+	return l.tell(ctx, &protocol.LogMessageParams{Level: logLevel(record.Level), Data: raw})
+}
+
+func (l *clientLog) server() *Server {
+	if l.call != nil {
+		return l.call.peer.server
+	}
+	return l.session.peer.server
+}
+
+func (l *clientLog) tell(ctx context.Context, params *protocol.LogMessageParams) error {
 	if l.call != nil {
 		return l.call.tell(ctx, protocol.NotificationMessage, params)
 	}
 	return l.session.peer.tell(ctx, protocol.NotificationMessage, params)
+}
+
+// budget is what counts the messages of the client.
+func (l *clientLog) budget() *logBudget {
+	if l.call == nil {
+		return &l.session.logs
+	}
+	if l.call.Session != nil {
+		return &l.call.Session.logs
+	}
+	l.call.mu.Lock()
+	defer l.call.mu.Unlock()
+	if l.call.logs == nil {
+		l.call.logs = new(logBudget)
+	}
+	return l.call.logs
+}
+
+// A logBudget says how many messages may go out now.
+type logBudget struct {
+	mu      sync.Mutex
+	spent   time.Duration // how far ahead of the time the messages are; at most one second
+	at      time.Time
+	dropped int
+}
+
+// take reports whether a message may go out, and how many were dropped before it.
+func (b *logBudget) take(rate int) (ok bool, dropped int) {
+	if rate < 0 {
+		return true, 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now, each := time.Now(), time.Second/time.Duration(rate)
+	b.spent = max(0, b.spent-now.Sub(b.at))
+	if b.at = now; b.spent+each > time.Second {
+		b.dropped++
+		return false, 0
+	}
+	b.spent += each
+	dropped, b.dropped = b.dropped, 0
+	return true, dropped
 }
 
 // addAttr adds an attribute below its groups.

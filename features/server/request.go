@@ -75,6 +75,7 @@ type call struct {
 	mu      sync.Mutex
 	over    bool      // it has been answered
 	reports *progress // nil before the first
+	logs    *logBudget
 }
 
 // asked is what belongs to a call that asks.

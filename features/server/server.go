@@ -68,6 +68,11 @@ type Options struct {
 
 	// Tasks let calls of tools become tasks. Nil: there are none.
 	Tasks *TaskOptions
+	// LogRate is how many log messages a second one client gets, see Logger: as many
+	// at once, too. What comes beyond that is dropped, and the next message that goes
+	// out says before it how much that was. A session counts as a client, and in
+	// 2026-07-28 each request. 0: 100. Negative: no bound.
+	LogRate int
 
 	// Asking bounds the calls of features that ask their client.
 	Asking AskingOptions
@@ -122,6 +127,7 @@ func New(info protocol.Implementation, o Options) *Server {
 		o.PageSize = 100
 	}
 	o.PageSize = min(o.PageSize, protocol.MaxPageItems)
+	o.LogRate = cmp.Or(o.LogRate, 100)
 	o.ProtocolVersions = slices.Clone(o.ProtocolVersions)
 	if len(o.ProtocolVersions) == 0 {
 		o.ProtocolVersions = protocol.Versions()

@@ -59,7 +59,8 @@ type Session struct {
 	client  Client
 	offered protocol.ServerCapabilities
 	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
-	ctx     context.Context                   // of Options.SessionContext; nil without
+	logs    logBudget
+	ctx     context.Context // of Options.SessionContext; nil without
 	cancel  context.CancelFunc
 }
 

@@ -1,0 +1,105 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// logs has a tool log as often as it is told.
+func logsOften(o server.Options) *server.Server {
+	s := newServer(o)
+	server.AddTool(s, protocol.Tool{Name: "log"}, func(ctx context.Context, in struct{ Times int }) (string, error) {
+		for i := range in.Times {
+			server.Logger(ctx).Warn(fmt.Sprint("number ", i))
+		}
+		return "done", nil
+	})
+	return s
+}
+
+// messagesOf returns the log messages ahead of the answer to one call.
+func (w *wire) messagesOf(request string) (texts []string) {
+	w.t.Helper()
+	w.send(request)
+	for {
+		var m struct {
+			ID     any `json:"id"`
+			Params struct {
+				Data json.RawMessage `json:"data"`
+			} `json:"params"`
+		}
+		if w.read(&m); m.ID != nil {
+			return texts
+		}
+		w.link.Grant(0, 1)
+		texts = append(texts, string(m.Params.Data))
+	}
+}
+
+// A handler that logs in a loop does not flood its client.
+//
+// Guarantees: G-0029.10
+func TestLogMessagesAreBounded(t *testing.T) {
+	const call = `"name":"log","arguments":{"Times":%d}`
+	legacy := func(times int) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{` + fmt.Sprintf(call, times) + `}}`
+	}
+	newest := func(times int) string {
+		return strings.Replace(modern(`1`, "tools/call", fmt.Sprintf(call, times)), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"info",`, 1)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := dial(t, logsOften(server.Options{LogRate: 10}))
+		w.initialize(protocol.Version20251125)
+		w.send(`{"jsonrpc":"2.0","id":"level","method":"logging/setLevel","params":{"level":"info"}}`)
+		w.want(`"id":"level"`)
+		if got := w.messagesOf(legacy(50)); len(got) != 10 || got[9] != `"number 9"` {
+			t.Errorf("at once: got %q", got)
+		}
+		if got := w.messagesOf(legacy(50)); len(got) != 0 {
+			t.Errorf("the session has had its share: got %q", got)
+		}
+		pass(500 * time.Millisecond)
+		got := w.messagesOf(legacy(50))
+		if len(got) != 6 || got[0] != `"90 log messages were dropped: there were more than 10 a second"` || got[5] != `"number 4"` {
+			t.Errorf("after half a second: got %q", got)
+		}
+		pass(time.Hour)
+		if got := w.messagesOf(legacy(50)); len(got) != 11 {
+			t.Errorf("after an hour: got %q", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := dial(t, logsOften(server.Options{LogRate: 10}))
+		for range 3 {
+			if got := w.messagesOf(newest(50)); len(got) != 10 {
+				t.Errorf("each request has a share: got %q", got)
+			}
+		}
+	})
+	for rate, want := range map[int]int{0: 100, -1: 300} {
+		synctest.Test(t, func(t *testing.T) {
+			w := dial(t, logsOften(server.Options{LogRate: rate}))
+			w.link.Grant(0, 300)
+			w.send(newest(300))
+			synctest.Wait()
+			got := 0
+			for frame := range w.frames {
+				if strings.Contains(frame, `"id":1`) {
+					break
+				}
+				got++
+			}
+			if got != want {
+				t.Errorf("LogRate %d: got %d messages, want %d", rate, got, want)
+			}
+		})
+	}
+}
