@@ -68,6 +68,7 @@ type Options struct {
 
 	// Tasks let calls of tools become tasks. Nil: there are none.
 	Tasks *TaskOptions
+
 	// LogRate is how many log messages a second one client gets, see Logger: as many
 	// at once, too. What comes beyond that is dropped, and the next message that goes
 	// out says before it how much that was. A session counts as a client, and in

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A tool is one that was added.
@@ -53,6 +54,9 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 //   - a Result has structured content and blocks of its own;
 //   - struct{} becomes a result without content;
 //   - a *protocol.CallToolResult is sent as it is;
+//   - structured content that is no object is sent to clients of 2026-07-28 alone, if
+//     the tool has such an OutputSchema of its own: the others get the text, and no
+//     output schema;
 //   - an error becomes a result with IsError set and the error's text. A
 //     *jsonrpc.Error in its chain is sent as it is instead.
 //
@@ -87,7 +91,10 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	write := toolOutput[Out](&t)
 	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(t.InputSchema), headers: mustHeaders(t.InputSchema)}
 	if len(t.OutputSchema) > 0 {
-		added.output = mustCompile(t.OutputSchema)
+		var err error
+		if added.output, err = schema.Compile(t.OutputSchema); err != nil {
+			panic(err)
+		}
 	}
 	added.modern, added.taskSupport = &t, protocol.TaskForbidden
 	if t.Execution != nil {
@@ -236,7 +243,10 @@ func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallTool
 		panic("a []byte is no output of a tool: return a *protocol.ImageContent or another block")
 	}
 	wrapped := !inferred.isObject()
-	if len(t.OutputSchema) == 0 {
+	if len(t.OutputSchema) > 0 {
+		own, err := schema.Compile(t.OutputSchema)
+		wrapped = wrapped && err == nil && own.IsObject()
+	} else {
 		if wrapped {
 			inferred = inferred.wrap("result")
 		}
@@ -268,12 +278,25 @@ func (c *call) listTools(ctx context.Context, params *protocol.ListToolsParams) 
 	}
 	result := &protocol.ListToolsResult{Tools: make([]*protocol.Tool, len(page)), NextCursor: next}
 	for i := range page {
-		if result.Tools[i] = page[i].definition; !c.offered.Has("tasks") {
-			result.Tools[i] = page[i].modern
-		}
+		result.Tools[i] = page[i].forClient(c)
 	}
 	c.cacheable(&result.CacheableResult)
 	return result, nil
+}
+
+// forClient returns the definition as the revision of the client has it. The legacy
+// ones know no output but objects.
+func (t *tool) forClient(c *call) *protocol.Tool {
+	definition := t.definition
+	if !c.offered.Has("tasks") {
+		definition = t.modern
+	}
+	if !c.modern && t.output != nil && !t.output.IsObject() {
+		copied := *definition
+		copied.OutputSchema = nil
+		return &copied
+	}
+	return definition
 }
 
 // cacheable says how long a modern client may keep a list.
@@ -410,13 +433,24 @@ func failed(why string) *protocol.CallToolResult {
 }
 
 // downgrade replaces blocks that the revision of the client does not have by text
-// about them. Results may be shared: a changed one is a copy.
+// about them, and leaves out structured content that the revision does not allow.
+// Results may be shared: a changed one is a copy.
 func (c *call) downgrade(result *protocol.CallToolResult) *protocol.CallToolResult {
-	if c.Client.ProtocolVersion >= protocol.Version20250618 {
+	old := c.Client.ProtocolVersion < protocol.Version20250618
+	wide := !c.modern && len(result.StructuredContent) > 0 && jsontext.Value(result.StructuredContent).Kind() != '{'
+	if !old && !wide {
 		return result
 	}
 	copied := *result
-	copied.Content = downgraded(c.Client.ProtocolVersion, result.Content)
+	if old {
+		copied.Content = downgraded(c.Client.ProtocolVersion, result.Content)
+	}
+	if wide {
+		copied.StructuredContent = nil
+		if len(result.Content) == 0 {
+			copied.Content = text(string(result.StructuredContent))
+		}
+	}
 	return &copied
 }
 

@@ -9,9 +9,11 @@ import (
 	"math/big"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -277,4 +279,45 @@ func TestArgumentsAreReadAsStrictlyAsTheRest(t *testing.T) {
 	if got := w.call("t", `{"name":7}`).Result.Content.Text(); got != want {
 		t.Errorf("got %q", got)
 	}
+}
+
+// A tool may promise any JSON since 2026-07-28. Older clients, which know objects
+// alone, get the text.
+//
+// Guarantees: G-0029.11
+func TestOutputOfAnyType(t *testing.T) {
+	make := func() *server.Server {
+		s := newServer(server.Options{})
+		list := json.RawMessage(`{"type":"array","items":{"type":"integer"}}`)
+		server.AddTool(s, protocol.Tool{Name: "typed", OutputSchema: list}, func(context.Context, struct{}) ([]int, error) { return []int{1, 2}, nil })
+		server.AddTool(s, protocol.Tool{Name: "raw", OutputSchema: list}, func(context.Context, struct{}) (*protocol.CallToolResult, error) {
+			return &protocol.CallToolResult{Content: protocol.Contents{}, StructuredContent: json.RawMessage(` [1,2]`)}, nil
+		})
+		server.AddTool(s, protocol.Tool{Name: "breaks", OutputSchema: list}, func(context.Context, struct{}) ([]string, error) { return []string{"no number"}, nil })
+		server.AddTool(s, protocol.Tool{Name: "wrapped"}, func(context.Context, struct{}) ([]int, error) { return []int{1, 2}, nil })
+		return s
+	}
+	everywhere(t, make, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		modern := session.Server().ProtocolVersion == protocol.Latest
+		for tool, err := range session.Tools(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if promised := len(tool.OutputSchema) > 0; promised != (modern || tool.Name == "wrapped") {
+				t.Errorf("%s promises %s", tool.Name, tool.OutputSchema)
+			}
+		}
+		for _, name := range []string{"typed", "raw", "wrapped"} {
+			if got, err := client.Call[[]int](t.Context(), session, name, nil); err != nil || !slices.Equal(got, []int{1, 2}) {
+				t.Errorf("%s: got %v, %v", name, got, err)
+			}
+			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
+			if err != nil || (len(result.StructuredContent) > 0) != (modern || name == "wrapped") {
+				t.Errorf("%s: got %s, %v", name, result.StructuredContent, err)
+			}
+		}
+		if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "breaks"}); err == nil {
+			t.Errorf("got %+v", result)
+		}
+	})
 }
