@@ -1,0 +1,152 @@
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+func featuredBowline(string) (http.Handler, func()) {
+	s := server.New(ourself, server.Options{})
+	server.AddResource(s, protocol.Resource{URI: "config://app", Name: "config"}, func(context.Context) (string, error) { return "on", nil })
+	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "users://{id}", Name: "user"},
+		func(_ context.Context, in struct {
+			ID string `json:"id"`
+		}) (string, error) {
+			return "user " + in.ID, nil
+		})
+	server.AddPrompt(s, protocol.Prompt{Name: "review"}, func(_ context.Context, in struct {
+		Style string `json:"style" enum:"short,thorough"`
+	}) (string, error) {
+		return "a " + in.Style + " review", nil
+	})
+	needs := protocol.ClientCapabilities{
+		Elicitation: &protocol.ElicitationCapability{}, Sampling: &protocol.SamplingCapability{}, Roots: &protocol.RootsCapability{},
+	}
+	server.AddTool(s, protocol.Tool{Name: "elicit"}, func(ctx context.Context, _ nothing) (string, error) {
+		form, err := server.Elicit[struct {
+			Size string `json:"size" enum:"small,large"`
+		}](ctx, "Which size?")
+		return form.Size, err
+	}, server.Asks(server.Waits, needs))
+	server.AddTool(s, protocol.Tool{Name: "sample"}, func(ctx context.Context, _ nothing) (string, error) {
+		said, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 10, Messages: protocol.SamplingMessages{
+			{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}},
+		}})
+		if err != nil {
+			return "", err
+		}
+		return said.Content.Text(), nil
+	}, server.Asks(server.Reruns, needs))
+	server.AddTool(s, protocol.Tool{Name: "roots"}, func(ctx context.Context, _ nothing) (string, error) {
+		roots, err := server.Roots(ctx)
+		if err != nil || len(roots) == 0 {
+			return "", err
+		}
+		return roots[0].URI, nil
+	}, server.Asks(server.Reruns, needs))
+	server.AddTool(s, protocol.Tool{Name: "log"}, func(ctx context.Context, _ nothing) (string, error) {
+		server.Logger(ctx).Warn("careful")
+		return "done", nil
+	})
+	h := streamable.NewHandler(s, streamable.HandlerOptions{})
+	return h, func() {
+		_ = s.Close(context.Background())
+		_ = h.Close(0)
+	}
+}
+
+type featuredBowlineClient struct {
+	session  *client.Session
+	messages chan string
+}
+
+func connectFeaturedBowline(ctx context.Context, url, revision string) (featured, error) {
+	messages := make(chan string, 10)
+	o := client.Options{
+		ProtocolVersion: revision, FailFast: true, LogLevel: protocol.LogInfo,
+		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return client.Accept(map[string]string{"size": "small"})
+		},
+		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Model: "m", Content: protocol.SamplingContents{protocol.Text("hello")}}, nil
+		},
+		Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+			return []protocol.Root{{URI: "file:///home"}}, nil
+		},
+		OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if m, ok := e.(*client.LogMessage); ok {
+				var text string
+				_ = json.Unmarshal(m.Data, &text)
+				messages <- text
+			}
+		},
+	}
+	session, err := client.New(ourself, o).Connect(ctx, &streamable.Client{URL: url, HTTP: &http.Client{Transport: newPool()}})
+	if err != nil {
+		return nil, err
+	}
+	if got := session.Server().ProtocolVersion; got != revision {
+		return nil, fmt.Errorf("it speaks %s", got)
+	}
+	return &featuredBowlineClient{session, messages}, nil
+}
+
+func (c *featuredBowlineClient) read(ctx context.Context, uri string) (string, error) {
+	result, err := c.session.ReadResource(ctx, &protocol.ReadResourceParams{URI: uri})
+	if err != nil {
+		return "", err
+	}
+	return result.Text(), nil
+}
+
+func (c *featuredBowlineClient) prompt(ctx context.Context, name string, arguments map[string]string) (string, error) {
+	result, err := c.session.GetPrompt(ctx, &protocol.GetPromptParams{Name: name, Arguments: arguments})
+	if err != nil || len(result.Messages) != 1 {
+		return "", err
+	}
+	return protocol.Contents{result.Messages[0].Content}.Text(), nil
+}
+
+func (c *featuredBowlineClient) complete(ctx context.Context, prompt, argument, typed string) ([]string, error) {
+	result, err := c.session.Complete(ctx, &protocol.CompleteParams{
+		Ref: protocol.CompleteReference{Name: prompt}, Argument: protocol.CompleteArgument{Name: argument, Value: typed},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result.Completion.Values, nil
+}
+
+func (c *featuredBowlineClient) call(ctx context.Context, tool string) (string, error) {
+	return client.Call[string](ctx, c.session, tool, nil)
+}
+
+func (c *featuredBowlineClient) logged(ctx context.Context, tool string) (string, error) {
+	if !protocol.IsModern(c.session.Server().ProtocolVersion) {
+		if err := c.session.SetLogLevel(ctx, protocol.LogInfo); err != nil {
+			return "", err
+		}
+	}
+	if _, err := c.call(ctx, tool); err != nil {
+		return "", err
+	}
+	return awaitMessage(ctx, c.messages)
+}
+
+func awaitMessage(ctx context.Context, messages <-chan string) (string, error) {
+	select {
+	case message := <-messages:
+		return message, nil
+	case <-ctx.Done():
+		return "", fmt.Errorf("no message came: %w", context.Cause(ctx))
+	}
+}
+
+func (c *featuredBowlineClient) close() error { return c.session.Close(context.Background()) }
