@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -134,10 +135,16 @@ func (c *featuredBowlineClient) logged(ctx context.Context, tool string) (string
 			return "", err
 		}
 	}
-	if _, err := c.call(ctx, tool); err != nil {
-		return "", err
+	for { // mcp-go loses a message that it sends right before the answer, now and then
+		if _, err := c.call(ctx, tool); err != nil {
+			return "", err
+		}
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		message, err := awaitMessage(once, c.messages)
+		if cancel(); err == nil || ctx.Err() != nil {
+			return message, err
+		}
 	}
-	return awaitMessage(ctx, c.messages)
 }
 
 func awaitMessage(ctx context.Context, messages <-chan string) (string, error) {
