@@ -110,19 +110,28 @@ func TestDiscoverSaysWhatTheServerIs(t *testing.T) {
 	w := dial(t, s)
 	got := w.ask(modern(`1`, "server/discover", ``)).Result
 	if string(got["supportedVersions"]) != `["2025-11-25","2026-07-28"]` || string(got["instructions"]) != `"ask nicely"` ||
-		string(got["capabilities"]) != `{"tools":{"listChanged":true},"logging":{}}` { // there may be some later
+		string(got["capabilities"]) != `{"logging":{}}` {
 		t.Errorf("got %s", got)
 	}
-	if got := w.ask(modern(`1`, "tools/list", ``)).Result; string(got["tools"]) != `[]` {
-		t.Errorf("got %s", got)
-	}
-	w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "tools/call", `"name":"a"`))
+	w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "tools/list", ``))
+	w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "tools/call", `"name":"a"`))
 	addNamed(s, "a") // offered from here on: a modern client is not bound to what it was told first
 	if got := w.ask(modern(`1`, "server/discover", ``)).Result; string(got["capabilities"]) != `{"tools":{"listChanged":true},"logging":{}}` {
 		t.Errorf("got %s", got)
 	}
 	if got := w.ask(modern(`1`, "tools/list", ``)); !strings.Contains(string(got.Result["tools"]), `"name":"a"`) {
 		t.Errorf("got %s", got.Result)
+	}
+}
+
+// A server that gets its tools later declares them itself.
+func TestToolsMayBeDeclaredAhead(t *testing.T) {
+	w := dial(t, newServer(server.Options{Capabilities: protocol.ServerCapabilities{Tools: &protocol.ListCapability{ListChanged: true}}}))
+	if got := w.ask(modern(`1`, "server/discover", ``)).Result; string(got["capabilities"]) != `{"tools":{"listChanged":true},"logging":{}}` {
+		t.Errorf("got %s", got)
+	}
+	if got := w.ask(modern(`1`, "tools/list", ``)).Result; string(got["tools"]) != `[]` {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -318,6 +318,7 @@ func TestListsMayBeKeptAsTheProgramSays(t *testing.T) {
 		`"public"`: nil, `"private"`: func(context.Context, server.Feature) bool { return true },
 	} {
 		s := newServer(server.Options{ListTTL: 1500_000_000, Visible: visible})
+		addNamed(s, "a")
 		w := dial(t, s)
 		if got := w.ask(modern(`1`, "tools/list", ``)).Result; string(got["ttlMs"]) != "1500" || string(got["cacheScope"]) != scope {
 			t.Errorf("got %s", got)

@@ -109,6 +109,41 @@ func defaultsOf(s *jsonschema.Schema) map[string]any {
 	return all
 }
 
+// declaredDefaults returns an object with the defaults of the members that a schema
+// describes and, if deep, of the objects within. It is nil if there are none.
+func declaredDefaults(schema stdjson.RawMessage, deep bool) stdjson.RawMessage {
+	var object struct {
+		Properties map[string]stdjson.RawMessage `json:"properties"`
+	}
+	if protocol.Unmarshal(schema, &object) != nil {
+		return nil // true, say
+	}
+	all := make(map[string]stdjson.RawMessage)
+	for name, raw := range object.Properties {
+		var property struct {
+			Default stdjson.RawMessage `json:"default"`
+		}
+		if protocol.Unmarshal(raw, &property) != nil {
+			continue
+		}
+		value := property.Default
+		if value == nil && deep {
+			value = declaredDefaults(raw, deep)
+		}
+		if value != nil {
+			all[name] = value
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	raw, err := protocol.Marshal(all)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
 // describeFields adds to a schema what the tags of fields say, in all structs that
 // a type is made of.
 func describeFields(t reflect.Type, s *jsonschema.Schema) error {

@@ -154,13 +154,12 @@ func New(info protocol.Implementation, o Options) *Server {
 	return s
 }
 
-// offers returns the capabilities that follow from the features. Modern clients
-// keep them for a while although they hold for one request alone, and tools may
-// be added meanwhile: so a modern client is always offered a list of tools.
+// offers returns the capabilities that follow from the features, beside those that
+// the options declare.
 func (s *Server) offers(modern bool) *protocol.ServerCapabilities {
 	c := s.options.Capabilities
 	c.Logging = &protocol.Capability{}
-	if modern || s.tools.used() {
+	if s.tools.used() {
 		c.Tools = &protocol.ListCapability{ListChanged: true}
 	}
 	if s.prompts.used() {

@@ -36,7 +36,8 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 //
 // In is a struct or a map, or a pointer to one: its schema is inferred unless
 // t.InputSchema is set, and arguments are validated against it before the function
-// runs. An In of struct{} takes no arguments. An In of *protocol.CallToolParams is
+// runs. What they leave out has the default that the schema gives it. An In of
+// struct{} takes no arguments. An In of *protocol.CallToolParams is
 // the params as they came; the tool then needs an InputSchema, which is enforced
 // all the same.
 //
@@ -160,10 +161,16 @@ func toolInput[In any](t *protocol.Tool) func(*protocol.CallToolParams) (In, err
 		return func(params *protocol.CallToolParams) (In, error) { return any(params).(In), nil }
 	}
 	inferred := inferObject(reflect.TypeFor[In]())
+	defaults := inferred.defaults()
 	if len(t.InputSchema) == 0 {
 		t.InputSchema = inferred.mustMarshal()
+	} else if declared := declaredDefaults(t.InputSchema, !inferred.takesAny()); declared != nil {
+		defaults = declared
+		if _, err := decodeTyped[In](defaults); err != nil {
+			panic(fmt.Sprintf("the defaults of the input schema do not fit %v: %v", reflect.TypeFor[In](), err))
+		}
 	}
-	decode := decoderOf[In](inferred.defaults())
+	decode := decoderOf[In](defaults)
 	return func(params *protocol.CallToolParams) (In, error) { return decode(params.Arguments) }
 }
 
