@@ -2,6 +2,7 @@ package streamable
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -66,3 +67,49 @@ func fuzzed(h *Handler, method, lines, body string) *recorded {
 }
 
 type recorded struct{ *httptest.ResponseRecorder }
+
+// FuzzHeaders sends any headers to the endpoints of a session: a stream that is
+// opened or taken up, and a message that its headers mirror. The stream of another
+// session is never read, and whatever is accepted can be read back.
+func FuzzHeaders(f *testing.F) {
+	f.Add("0-0", "text/event-stream", "echo", "a")
+	f.Add("2-1", "*/*;q=0, text/*;q=0.1", "tools/call", "=?base64?YQ==?=")
+	f.Add("18446744073709551615-18446744073709551615", "", "\t", "=?base64?=?=")
+	f.Add("-1", ",;,", "", "\x7f")
+	f.Fuzz(func(t *testing.T, id, accept, method, name string) {
+		a := newAcceptor(respond)
+		h := NewHandler(a, HandlerOptions{})
+		defer a.finish(t)
+		defer h.Close(0)
+		session := fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-11-25")).Header().Get("Mcp-Session-Id")
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		r := httptest.NewRequestWithContext(ctx, "GET", "http://localhost/", nil)
+		r.Header["Mcp-Session-Id"], r.Header["Last-Event-Id"], r.Header["Accept"] = []string{session}, []string{id}, []string{accept}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		parsed, ok := parseEventID(id)
+		switch {
+		case w.Code != 200 && w.Code != 400 && w.Code != 406 && w.Code != 410:
+			t.Errorf("status %d", w.Code)
+		case ok && parsed.String() != id:
+			t.Errorf("%q is read as %s", id, parsed)
+		case w.Code == 200 && id != "" && (!ok || parsed.stream != transport.Main):
+			t.Errorf("%q has opened a stream that nobody has begun", id)
+		}
+		if value, err := decodeHeader(name); err == nil {
+			if again, err := decodeHeader(encodeHeader(value)); err != nil || again != value {
+				t.Errorf("%q becomes %q: %v", value, again, err)
+			}
+		}
+		r = httptest.NewRequest("POST", "http://localhost/", strings.NewReader(modernBody("tools/call", `"name":"a",`)))
+		r.Header["Content-Type"], r.Header["Mcp-Protocol-Version"] = []string{typeJSON}, []string{"2026-07-28"}
+		r.Header["Mcp-Method"], r.Header["Mcp-Name"] = []string{method}, []string{name}
+		w = httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		decoded, err := decodeHeader(name)
+		if matches := method == "tools/call" && err == nil && decoded == "a"; (w.Code == 200) != matches || w.Code != 200 && w.Code != 400 {
+			t.Errorf("method %q, name %q: status %d", method, name, w.Code)
+		}
+	})
+}
