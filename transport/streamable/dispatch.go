@@ -27,6 +27,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	if refused := h.options.checkSource(r); refused != nil {
 		return refused
 	}
+	if to := h.elsewhere(r); to != nil {
+		return h.forward(to, w, r)
+	}
 	switch r.Method {
 	case http.MethodPost:
 		return h.post(w, r)
@@ -218,7 +221,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	l, refused := h.openLink(&serverLink{session: newSessionID(), key: keyOf(a, b.origin), size: len(b.frame)}, b.ID)
+	l, refused := h.openLink(&serverLink{session: h.newSessionID(), key: keyOf(a, b.origin), size: len(b.frame)}, b.ID)
 	if refused != nil {
 		return refused
 	}

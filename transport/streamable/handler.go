@@ -86,6 +86,11 @@ type HandlerOptions struct {
 	// GET and DELETE are answered with 405. Clients of 2026-07-28 see no difference.
 	Stateless bool
 
+	// Router finds the node of a session that is not here, where several nodes serve
+	// one endpoint. Default: sessions are here or nowhere. NewHandler panics if its
+	// Node cannot be part of a session id.
+	Router Router
+
 	// NoListening answers the GET request with 405 by which clients of sessions open
 	// a stream for notifications and questions that belong to no request of theirs.
 	// Each such stream costs a connection. Clients can still come back for responses.
@@ -204,6 +209,7 @@ type Handler struct {
 	room     *room
 	unread   *unread
 	table    *sessionTable
+	node     string // in the ids of sessions
 
 	once    sync.Once
 	stopped chan struct{} // Close was called
@@ -217,9 +223,16 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 		panic(fmt.Errorf("streamable: NewHandler: an Acceptor of type %T cannot be compared with ==: use a pointer", a))
 	}
 	o = o.withDefaults()
+	node := ""
+	if o.Router != nil {
+		node = o.Router.Node()
+	}
+	if err := checkNode(node); err != nil {
+		panic(err)
+	}
 	stopped := make(chan struct{})
 	return &Handler{
-		acceptor: a, options: o, stopped: stopped,
+		acceptor: a, options: o, stopped: stopped, node: node,
 		room:   newRoom(o.MaxBody, o.MaxHeld, stopped),
 		unread: newUnread(&o),
 		table:  newSessionTable(&o),

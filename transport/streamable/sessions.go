@@ -246,6 +246,13 @@ func (t *sessionTable) find(session string) *serverLink {
 	return l
 }
 
+// has reports whether a session is here.
+func (t *sessionTable) has(session string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sessions[session] != nil
+}
+
 // confirm notes that the client of a session has used its id. The caller uses the
 // link.
 func (t *sessionTable) confirm(l *serverLink) {

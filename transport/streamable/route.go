@@ -1,0 +1,118 @@
+package streamable
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// A Router knows which of several nodes owns a session, so that a request may arrive
+// at any of them. Sessions stay on the node on which they began. Requests of
+// 2026-07-28 have no session, and are served where they arrive. It is safe for
+// concurrent use.
+type Router interface {
+	// Node names this node in the ids of the sessions that begin here: up to 64 of
+	// the letters, digits, hyphens and underscores of ASCII. Clients can read it. ""
+	// names none.
+	Node() string
+
+	// Reach returns a handler that takes requests to the node of a session which is
+	// not here. It returns nil if no other node owns the session: the client gets
+	// 404, and begins another.
+	//
+	// The node that is reached checks origin, host and identity itself. So the
+	// request has to arrive there with its host and credentials.
+	Reach(session string) http.Handler
+}
+
+// Nodes is a Router for a fixed set of nodes, which know each other by name. It finds
+// the node of a session by the name in its id, and asks nobody.
+type Nodes struct {
+	Self   string                  // the name of this node
+	Others map[string]http.Handler // such as a *httputil.ReverseProxy to each of them
+}
+
+// Node implements Router.
+func (n *Nodes) Node() string { return n.Self }
+
+// Reach implements Router.
+func (n *Nodes) Reach(session string) http.Handler { return n.Others[NodeOf(session)] }
+
+// NodeOf returns the node that a session id names; "" if it names none.
+func NodeOf(session string) string {
+	node, _, named := strings.Cut(session, nodeMark)
+	if !named {
+		return ""
+	}
+	return node
+}
+
+const (
+	// nodeMark stands between the name of the node and the rest of a session id. It is
+	// in neither.
+	nodeMark = "."
+
+	maxNode = 64
+
+	// headerForwarded says that a request has been taken to its node already.
+	headerForwarded = "Mcp-Session-Forwarded"
+)
+
+func checkNode(node string) error {
+	plain := strings.IndexFunc(node, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
+	}) < 0
+	if !plain || len(node) > maxNode {
+		return fmt.Errorf("streamable: %.80q cannot name a node", node)
+	}
+	return nil
+}
+
+// newSessionID returns an id for a session that begins here.
+func (h *Handler) newSessionID() string {
+	if h.node == "" {
+		return newSessionID()
+	}
+	return h.node + nodeMark + newSessionID()
+}
+
+// elsewhere returns what takes a request to the node of its session, or nil if the
+// request is to be served here. A request is taken once: nodes that disagree do not
+// send it round in circles.
+func (h *Handler) elsewhere(r *http.Request) http.Handler {
+	session := r.Header.Get(headerSession)
+	if h.options.Router == nil || session == "" || namesModern(r.Header) || r.Header.Get(headerForwarded) != "" || h.table.has(session) {
+		return nil
+	}
+	return h.options.Router.Reach(session)
+}
+
+// forward has another node serve a request.
+func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Request) *refusal {
+	if r.ContentLength > int64(h.options.MaxBody) {
+		return h.room.tooLarge()
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set(headerForwarded, "1")
+	if r.Body != nil && r.ContentLength != 0 {
+		r.Body = &arriving{ReadCloser: http.MaxBytesReader(w, r.Body, int64(h.options.MaxBody)), w: w}
+	}
+	to.ServeHTTP(w, r)
+	return nil
+}
+
+// An arriving body takes back, at its end, the time in which it had to come.
+type arriving struct {
+	io.ReadCloser
+	w http.ResponseWriter
+}
+
+func (a *arriving) Read(p []byte) (int, error) {
+	n, err := a.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		bodyArrived(a.w)
+	}
+	return n, err
+}
