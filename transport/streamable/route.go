@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // A Router knows which of several nodes owns a session, so that a request may arrive
@@ -97,7 +98,8 @@ func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Reques
 	r = r.Clone(r.Context())
 	r.Header.Set(headerForwarded, "1")
 	if r.Body != nil && r.ContentLength != 0 {
-		r.Body = &arriving{ReadCloser: http.MaxBytesReader(w, r.Body, int64(h.options.MaxBody)), w: w}
+		w.Header().Del("Connection") // now: the body is read by another goroutine
+		r.Body = &arriving{http.MaxBytesReader(w, r.Body, int64(h.options.MaxBody)), http.NewResponseController(w)}
 	}
 	to.ServeHTTP(w, r)
 	return nil
@@ -106,13 +108,13 @@ func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Reques
 // An arriving body takes back, at its end, the time in which it had to come.
 type arriving struct {
 	io.ReadCloser
-	w http.ResponseWriter
+	control *http.ResponseController
 }
 
 func (a *arriving) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		bodyArrived(a.w)
+		a.control.SetReadDeadline(time.Time{}) // a writer that cannot set one has none
 	}
 	return n, err
 }
