@@ -127,7 +127,7 @@ func (c *outgoing[P, R, Q]) encode(id int64, epoch uint64) (conn.Message, error)
 		}
 	}
 	if c.method.asTask != nil && !c.peer.modern() {
-		c.asTask = c.method.asTask(params, c.options.startsTask && c.peer.makesTasks())
+		c.asTask = c.method.asTask(c.session, params, c.options.startsTask, c.peer.makesTasks())
 	}
 	if c.method.name != nil {
 		m.Name = c.method.name(params)

@@ -47,10 +47,11 @@ type traits[P, R any] struct {
 	relists bool
 
 	// task notes the task that a call has become, and reports whether it has. AsTask
-	// makes params ask a legacy server for a task if that is wanted, and reports whether
-	// they do. Await waits for the task. Nil: no task can come of the method.
+	// makes params ask a legacy server for a task, if one is wanted or the tool demands
+	// it and the server makes some, and reports whether they do. Await waits for the
+	// task. Nil: no task can come of the method.
 	task   func(r *R, raw json.RawMessage, modern bool) (became bool, err error)
-	asTask func(p *P, wanted bool) bool
+	asTask func(s *session, p *P, wanted, makes bool) bool
 	await  func(context.Context, *Session, *R) (*R, error)
 
 	// learn keeps what a result says for later. Nil: nothing.
@@ -105,8 +106,9 @@ var (
 			r.Task, err = becameTask(raw, modern, r.Type())
 			return r.Task != nil, err
 		},
-		asTask: func(p *protocol.CallToolParams, wanted bool) bool {
-			if wanted && p.Task == nil {
+		asTask: func(s *session, p *protocol.CallToolParams, wanted, makes bool) bool {
+			wanted = wanted || s.client.options.Tasks && s.tools.of(p.Name).taskOnly
+			if wanted && makes && p.Task == nil {
 				p.Task = new(protocol.TaskMetadata)
 			}
 			return p.Task != nil

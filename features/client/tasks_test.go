@@ -32,11 +32,15 @@ type job struct {
 	Seconds int    `json:"seconds"`
 }
 
-func newFactory(o server.TaskOptions) *factory {
+func newFactory(o server.TaskOptions) *factory { return newFactoryWith(server.Options{Tasks: &o}) }
+
+func newFactoryWith(o server.Options) *factory {
 	f := &factory{runs: make(map[string]int)}
-	f.Server = server.New(protocol.Implementation{Name: "factory", Version: "1"}, server.Options{Tasks: &o})
+	f.Server = server.New(protocol.Implementation{Name: "factory", Version: "1"}, o)
 	execution := &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}
 	server.AddTool(f.Server, protocol.Tool{Name: "make", Execution: execution}, f.make)
+	must := &protocol.ToolExecution{TaskSupport: protocol.TaskRequired}
+	server.AddTool(f.Server, protocol.Tool{Name: "must", Execution: must}, f.make)
 	server.AddTool(f.Server, protocol.Tool{Name: "break", Execution: execution}, func(context.Context, struct{}) (string, error) {
 		return "", &jsonrpc.Error{Code: 7, Message: "broken"}
 	})
@@ -280,4 +284,59 @@ func TestTasksSurviveABadConnection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Guarantees: G-0032.12
+func TestLegacyTasksAreWaitedForToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var as []bool // whether a call was made as a task
+		o := client.Options{Elicit: agree, ProtocolVersion: protocol.Version20251125}
+		count := server.On(func(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
+			as = append(as, p.Task != nil)
+			return next(ctx, p)
+		})
+		f := newFactoryWith(server.Options{Tasks: &server.TaskOptions{Legacy: true}, Middleware: []server.Middleware{count}})
+		f.visit(t, o, fault.Plan{Faults: []fault.Fault{{Kind: fault.Die, Direction: fault.Inbound, At: []int{7}, Link: 1}}}, func(s *client.Session) {
+			for _, err := range s.Tools(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, tool := range []string{"make", "ask", "must"} {
+				task, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: tool, Arguments: mustMarshal(job{tool, 60})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r, err := task.Wait(t.Context()); err != nil || r.Content.Text() != "made "+tool || task.ID() == "" {
+					t.Errorf("%s: got %v, %v", tool, r, err)
+				}
+			}
+			broken, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: "break"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var fault *jsonrpc.Error
+			if _, err := broken.Wait(t.Context()); !errors.As(err, &fault) || fault.Code != 7 {
+				t.Errorf("got %v", err)
+			}
+			cancelled, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: "make", Arguments: mustMarshal(job{"c", 60})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cancelled.Cancel(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := cancelled.Wait(t.Context()); !errors.Is(err, client.ErrTaskCancelled) {
+				t.Errorf("got %v", err)
+			}
+			for _, tool := range []string{"make", "must"} { // the latter demands it
+				if got, err := client.Call[string](t.Context(), s, tool, job{tool, 1}); err != nil || got != "made "+tool {
+					t.Errorf("%s: got %q, %v", tool, got, err)
+				}
+			}
+		})
+		if fmt.Sprint(as) != "[true true true true true false true]" {
+			t.Errorf("as tasks: %v", as)
+		}
+	})
 }

@@ -140,6 +140,7 @@ type toolNotes struct {
 type toolNote struct {
 	mode       protocol.ToolMode
 	repeatable bool                         // calling it twice does no harm
+	taskOnly   bool                         // 2025-11-25: it can be called as a task alone
 	output     *compiled[*schema.Validator] // its output schema; nil for none
 	mirrored   *compiled[[]mirrored]        // its input schema, if that wants arguments mirrored; nil for none
 }
@@ -193,7 +194,8 @@ func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
 		before := n.tools[tool.Name]
 		said := toolNote{
 			mode: tool.Mode(), repeatable: trusted && isRepeatable(tool.Annotations),
-			output: compiledFrom(tool.OutputSchema, before.output, schema.Compile),
+			taskOnly: tool.Execution != nil && tool.Execution.TaskSupport == protocol.TaskRequired,
+			output:   compiledFrom(tool.OutputSchema, before.output, schema.Compile),
 		}
 		if bytes.Contains(tool.InputSchema, []byte(headerKeyword)) {
 			said.mirrored = compiledFrom(tool.InputSchema, before.mirrored, mirroredIn)

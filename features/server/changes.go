@@ -250,7 +250,13 @@ func (c *changes) end() (uris []string) {
 // lists again when it wants to know.
 func (p *peer) sendChanges(all []change) (unsent []change) {
 	for _, one := range all {
-		if errors.Is(p.tell(context.Background(), one.method(), one.params(nil)), transport.ErrBusy) {
+		method, params := one.method(), one.params(nil)
+		if one.task != "" {
+			if method, params = protocol.NotificationTaskStatus, p.statusOf(context.Background(), one.task); params == nil {
+				continue
+			}
+		}
+		if errors.Is(p.tell(context.Background(), method, params), transport.ErrBusy) {
 			unsent = append(unsent, one) // the Conn gives up a link that stays busy
 		}
 	}

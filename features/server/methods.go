@@ -93,6 +93,8 @@ func table() map[string]*method {
 		row(protocol.MethodListSkills, (*call).listSkills).when((*call).offersSkills),
 		row(protocol.MethodGetSkill, (*call).getSkill).when((*call).offersSkills),
 		row(protocol.MethodReadDirectory, (*call).readDirectory).when((*call).offersSkills),
+		anyRow(protocol.MethodGetTaskResult, (*call).taskResult).when((*call).offersTasks),
+		anyRow(protocol.MethodListTasks, (*call).listTasks),
 		anyRow(protocol.MethodGetTask, (*call).getTask).when((*call).offersTasks),
 		anyRow(protocol.MethodUpdateTask, (*call).updateTask).when((*call).offersTasks),
 		anyRow(protocol.MethodCancelTask, (*call).cancelTask).when((*call).offersTasks),
@@ -101,6 +103,8 @@ func table() map[string]*method {
 	for _, m := range rows {
 		methods[m.Name] = m
 	}
+	called := methods[protocol.MethodCallTool]
+	called.encode = encodeCalled(called.encode)
 	return methods
 }
 

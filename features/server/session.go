@@ -105,6 +105,7 @@ func (c *call) initialize(_ context.Context, params *protocol.InitializeParams) 
 		client:  Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities},
 		offered: *s.offers(false),
 	}
+	s.tasks.offerList(c, &session.offered)
 	if !p.session.CompareAndSwap(nil, session) {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")
 	}

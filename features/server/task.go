@@ -54,11 +54,18 @@ type task struct {
 
 	mu      sync.Mutex
 	state   TaskRecord
-	asked   *exchange         // what the client is to answer
+	asked   *taskQuestions    // what the client is to answer
 	names   map[string]string // the handler's key of each key in asked
 	unsaved bool              // the store does not have its outcome
 	changed chan struct{}     // closed at the next change
 	timer   *time.Timer       // ends it with its TTL
+}
+
+// taskQuestions are what a task asks at once.
+type taskQuestions struct {
+	exchange
+	refused  chan error // of one: the client of 2025-11-25 does not answer
+	attended bool       // a client of 2025-11-25 is being asked
 }
 
 // A taskContext is the context of a handler that may be a task: it has the values
@@ -147,6 +154,9 @@ func (t *task) make() error {
 	t.tasks.mu.Lock()
 	t.tasks.live[r.Task.TaskID] = t
 	t.tasks.mu.Unlock()
+	if !t.call.modern {
+		t.first.peer.watch(r.Task.TaskID)
+	}
 	t.made = true
 	close(t.begun)
 	return nil
@@ -470,7 +480,10 @@ func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (proto
 	if t.asks++; t.asks > t.tasks.server.rounds.options.MaxRounds {
 		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, t.asks-1)
 	}
-	asked := &exchange{make(protocol.InputRequests, len(open)), make(protocol.InputResponses), make(chan protocol.InputResponses, 1)}
+	asked := &taskQuestions{
+		exchange: exchange{make(protocol.InputRequests, len(open)), make(protocol.InputResponses), make(chan protocol.InputResponses, 1)},
+		refused:  make(chan error, 1),
+	}
 	names := make(map[string]string, len(open))
 	for name, q := range open {
 		key := name
@@ -491,12 +504,15 @@ func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (proto
 	t.mu.Unlock()
 	t.save()
 	t.tell()
+	var why error
 	select {
 	case answers := <-asked.answers:
 		return answers, nil
+	case why = <-asked.refused:
 	case <-ctx.Done():
+		why = unansweredBy(ctx)
 	case <-t.ctx.Done():
-		ctx = t.ctx
+		why = unansweredBy(t.ctx)
 	}
 	t.mu.Lock()
 	if t.asked == asked {
@@ -505,7 +521,7 @@ func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (proto
 	t.mu.Unlock()
 	t.save()
 	t.tell()
-	return nil, unansweredBy(ctx)
+	return nil, why
 }
 
 // goOn notes that nothing is asked any more. The mutex is held.

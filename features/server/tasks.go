@@ -300,30 +300,33 @@ func (ts *tasks) wait(ctx context.Context, grace time.Duration) error {
 // find returns a task as it stands, if the client of a call may see it, and the
 // running task if it runs here.
 func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *task, error) {
-	unknown := refuse(jsonrpc.CodeInvalidParams, "unknown task %q", shorten(id, longestName))
+	r, t, err := ts.look(ctx, id)
+	if errors.Is(err, ErrNotFound) || err == nil && r.Owner != c.Origin.Identity {
+		return nil, nil, refuse(jsonrpc.CodeInvalidParams, "unknown task %q", shorten(id, longestName))
+	}
+	if err != nil {
+		return nil, nil, refuse(jsonrpc.CodeInternalError, "the task cannot be looked up: %v", err)
+	}
+	return r, t, nil
+}
+
+// look is find for whoever may see the task. It fails with ErrNotFound.
+func (ts *tasks) look(ctx context.Context, id string) (*TaskRecord, *task, error) {
 	if !ts.on {
-		return nil, nil, unknown
+		return nil, nil, ErrNotFound
 	}
 	ts.mu.Lock()
 	t := ts.live[id]
 	ts.mu.Unlock()
 	if t != nil {
-		if t.owner != c.Origin.Identity {
-			return nil, nil, unknown
-		}
 		t.saveAgain()
 		return t.record(), t, nil
 	}
 	r, err := ts.options.Store.Load(ctx, id)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return nil, nil, unknown
-	case err != nil:
-		return nil, nil, refuse(jsonrpc.CodeInternalError, "the task cannot be looked up: %v", err)
-	case r.Owner != c.Origin.Identity || !time.Now().Before(r.Expires):
-		return nil, nil, unknown
+	if err == nil && !time.Now().Before(r.Expires) {
+		err = ErrNotFound
 	}
-	return r, nil, nil
+	return r, nil, err
 }
 
 // offersTasks reports whether the methods of tasks are there.

@@ -197,7 +197,7 @@ func TestServerOffersWhatThePageSays(t *testing.T) {
 func offers(t *testing.T, s *server.Server, method, version string) bool {
 	t.Helper()
 	peer, link := inmem.Pipe(inmem.Options{})
-	s.Accept(link)
+	s.Accept(&known{link})
 	w := newWire(peer)
 	defer peer.Close(0)
 	params := "{}"
@@ -209,6 +209,18 @@ func offers(t *testing.T, s *server.Server, method, version string) bool {
 	}
 	w.send(t, `{"jsonrpc":"2.0","id":2,"method":%q,"params":%s}`, method, params)
 	return found(w.next(t))
+}
+
+// A known link says who its peer is: a list of tasks is for those alone.
+type known struct{ transport.Link }
+
+func (k *known) Bind(r transport.Receiver) { k.Link.Bind(&knowing{r}) }
+
+type knowing struct{ transport.Receiver }
+
+func (k *knowing) Receive(in transport.Inbound) {
+	in.Origin = &transport.Origin{Identity: "somebody"}
+	k.Receiver.Receive(in)
 }
 
 // TestClientOffersWhatThePageSays sends every request that a server can send to a

@@ -107,7 +107,7 @@ func (d *Dialect) classifyRequest(m *jsonrpc.Message) conn.Class {
 		if !modern(m) { // what a client sends right behind it belongs to the session it opens
 			return conn.Class{Kind: conn.Exclusive, Batches: d.Batching && asksForBatches(m)}
 		}
-	case protocol.MethodListen:
+	case protocol.MethodListen, protocol.MethodGetTaskResult: // the latter is answered when a task has ended
 		return conn.Class{Kind: conn.Streaming}
 	case protocol.MethodCreateMessage, protocol.MethodElicit, protocol.MethodListRoots:
 		return conn.Class{Kind: conn.Nested} // a server asks these only in order to answer (ADR-0003)

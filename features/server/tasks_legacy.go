@@ -1,0 +1,249 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// The experimental tasks of 2025-11-25 (basic/utilities/tasks): the client asks for a
+// task, waits for its end with tasks/result, and is asked on the stream of that
+// request.
+
+// encodeCalled encodes the result of tools/call, whose task each era writes in its own
+// way.
+func encodeCalled(encodeResult func(*call, any) (json.RawMessage, error)) func(*call, any) (json.RawMessage, error) {
+	return func(c *call, result any) (json.RawMessage, error) {
+		if typed, ok := result.(*protocol.CallToolResult); ok && typed != nil && typed.Task != nil && !c.modern {
+			created := legacyTask(&TaskRecord{Task: protocol.DetailedTask{Task: *typed.Task}})
+			return encode(c, &protocol.LegacyCreateTaskResult{Meta: typed.Meta, Task: created})
+		}
+		return encodeResult(c, result)
+	}
+}
+
+// offerList lets a client list its tasks, if it is known who it is.
+func (ts *tasks) offerList(c *call, offered *protocol.ServerCapabilities) {
+	if offered.Tasks != nil && ts.on && c.Origin.Identity != "" {
+		copied := *offered.Tasks
+		copied.List = &protocol.Capability{}
+		offered.Tasks = &copied
+	}
+}
+
+// related is the _meta of all that belongs to a task.
+func related(id string) json.RawMessage {
+	raw, err := protocol.Marshal(protocol.RelatedTask{TaskID: id})
+	if err != nil { // text can be encoded
+		panic(err)
+	}
+	return raw
+}
+
+// taskResult waits until a task has ended, and answers as the call would have been.
+func (c *call) taskResult(ctx context.Context, params *protocol.GetTaskResultParams) (any, error) {
+	ts := &c.peer.server.tasks
+	for {
+		r, t, err := ts.find(ctx, c, params.TaskID)
+		switch {
+		case err != nil:
+			return nil, err
+		case r.Task.Status.Ended():
+			return finalResult(r)
+		case t == nil: // it runs elsewhere
+			err = waitFor(ctx, nil, ts.options.PollInterval)
+		default:
+			err = c.attend(ctx, t)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// waitFor waits for a change, or for a time if that is not 0.
+func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) error {
+	var over <-chan time.Time
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-changed:
+	case <-over:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// attend asks what the task asks, or waits for its next change.
+func (c *call) attend(ctx context.Context, t *task) error {
+	t.mu.Lock()
+	changed, asked, ended := t.changed, t.asked, t.state.Task.Status.Ended()
+	mine := asked != nil && !asked.attended
+	var open protocol.InputRequests
+	if mine {
+		asked.attended = true // others that wait for this task do not ask again
+		open = maps.Clone(asked.open)
+	}
+	t.mu.Unlock()
+	switch {
+	case ended:
+		return nil
+	case !mine:
+		return waitFor(ctx, changed, 0)
+	}
+	answers, err := c.putRelated(ctx, t, open)
+	switch {
+	case err == nil:
+		return t.update(ctx, answers)
+	case ctx.Err() != nil || errors.As(err, new(*conn.CallError)): // this client is gone: another request asks again
+		t.mu.Lock()
+		asked.attended = false
+		t.wake()
+		t.mu.Unlock()
+		return err
+	default: // that is the answer
+		select {
+		case asked.refused <- err:
+		default:
+		}
+		return waitFor(ctx, changed, 0)
+	}
+}
+
+// putRelated puts questions of a task to the client, side by side.
+func (c *call) putRelated(ctx context.Context, t *task, open protocol.InputRequests) (protocol.InputResponses, error) {
+	count := int32(len(open))
+	defer c.peer.questions.Add(-count)
+	if c.peer.questions.Add(count) > mostQuestions {
+		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
+	}
+	ctx, cancel := c.peer.server.rounds.bound(ctx)
+	defer cancel(nil)
+	answers := make(protocol.InputResponses, len(open))
+	var first error
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for key, q := range open {
+		asking.Go(func() {
+			answer, err := c.put(ctx, key, relatedQuestion(q, t.record().Task.TaskID))
+			mu.Lock()
+			defer mu.Unlock()
+			answers[key] = answer
+			if err != nil && first == nil {
+				first = err
+				cancel(err)
+			}
+		})
+	}
+	asking.Wait()
+	return answers, first
+}
+
+// relatedQuestion is a copy of a question that names its task.
+func relatedQuestion(q protocol.InputRequest, id string) protocol.InputRequest {
+	switch q := q.(type) {
+	case *protocol.ElicitParams:
+		copied := *q
+		copied.SetMeta(protocol.MetaRelatedTask, related(id))
+		return &copied
+	case *protocol.CreateMessageParams:
+		copied := *q
+		copied.SetMeta(protocol.MetaRelatedTask, related(id))
+		return &copied
+	case *protocol.ListRootsParams:
+		copied := *q
+		copied.SetMeta(protocol.MetaRelatedTask, related(id))
+		return &copied
+	default:
+		return q
+	}
+}
+
+// finalResult is how the call would have been answered.
+func finalResult(r *TaskRecord) (any, error) {
+	switch {
+	case r.Task.Error != nil:
+		return nil, &jsonrpc.Error{Code: r.Task.Error.Code, Message: r.Task.Error.Message, Data: r.Task.Error.Data}
+	case r.Task.Status != protocol.TaskCompleted:
+		return nil, refuse(jsonrpc.CodeInternalError, "the task is %s", r.Task.Status)
+	}
+	result := new(protocol.CallToolResult)
+	if err := protocol.Unmarshal(r.Task.FinalResult, result); err != nil {
+		return nil, refuse(jsonrpc.CodeInternalError, "the result cannot be read: %s", explain(err))
+	}
+	meta := maps.Clone(result.Meta)
+	if meta == nil {
+		meta = make(protocol.Meta)
+	}
+	delete(meta, protocol.MetaServerInfo) // of 2026-07-28
+	meta[protocol.MetaRelatedTask] = related(r.Task.TaskID)
+	result.Meta, result.ResultType = meta, ""
+	return result, nil
+}
+
+// listTasks lists the tasks of the client.
+func (c *call) listTasks(ctx context.Context, params *protocol.ListTasksParams) (any, error) {
+	s := c.peer.server
+	after, err := decodeCursor(params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	size := s.options.PageSize
+	records, err := s.tasks.options.Store.List(ctx, c.Origin.Identity, after, size+1)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, refuse(jsonrpc.CodeInvalidParams, "the task of the cursor is over")
+	case err != nil:
+		return nil, refuse(jsonrpc.CodeInternalError, "the tasks cannot be listed: %v", err)
+	}
+	result := &protocol.ListTasksResult{Tasks: protocol.LegacyTasks{}}
+	for i, r := range records {
+		if i == size {
+			next := encodeCursor(records[i-1].Task.TaskID)
+			result.NextCursor = &next
+			break
+		}
+		if now, _, err := s.tasks.find(ctx, c, r.Task.TaskID); err == nil {
+			r = now // the store may not have its latest state
+		}
+		one := legacyTask(r)
+		result.Tasks = append(result.Tasks, &one)
+	}
+	return result, nil
+}
+
+// watch makes a legacy client be told of a task that it has begun.
+func (p *peer) watch(id string) {
+	p.changes.mu.Lock()
+	defer p.changes.mu.Unlock()
+	if !p.changes.ended {
+		p.changes.wanted.add(change{task: id})
+	}
+}
+
+// statusOf returns the params of a notification about a task of a legacy client: nil
+// if it is over. A task that has ended is told of once more, and then no longer.
+func (p *peer) statusOf(ctx context.Context, id string) any {
+	r, _, err := p.server.tasks.look(ctx, id)
+	if err != nil || r.Task.Status.Ended() {
+		p.changes.mu.Lock()
+		delete(p.changes.wanted.tasks, id)
+		p.changes.mu.Unlock()
+	}
+	if err != nil {
+		return nil
+	}
+	return &protocol.TaskStatusParams{LegacyTask: legacyTask(r)}
+}

@@ -1,0 +1,211 @@
+package server_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// legacy is the frame of a request of 2025-11-25.
+func legacy(id, method, params string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{%s}}`, id, method, params)
+}
+
+// session opens a session of a client that answers forms.
+func (w *wire) session() string {
+	w.t.Helper()
+	w.send(legacy(`"i"`, "initialize", `"protocolVersion":"2025-11-25","capabilities":{"elicitation":{},"tasks":{}},"clientInfo":{"name":"c","version":"1"}`))
+	offered := w.next()
+	w.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return offered
+}
+
+// beginLegacy calls a tool as a task and returns its id.
+func (w *wire) beginLegacy(tool, task string) string {
+	w.t.Helper()
+	got := w.ask(legacy(`1`, "tools/call", `"name":"`+tool+`","task":{`+task+`}`))
+	var created protocol.LegacyTask
+	if err := protocol.Unmarshal(got.Result["task"], &created); err != nil || created.Status != protocol.TaskWorking || len(got.Result) != 1 {
+		w.t.Fatalf("%s: got %s, %v", tool, got.Result, got.Error)
+	}
+	return created.TaskID
+}
+
+// Guarantees: G-0032.12
+func TestLegacyTasksAreServedOnRequest(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *workshop) {
+		w := dialAs(t, s.Server, "ada")
+		if offered := w.session(); !strings.Contains(offered, `"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`) || strings.Contains(offered, "extensions") {
+			t.Errorf("got %s", offered)
+		}
+		if got := w.ask(legacy(`1`, "tools/list", ``)); !strings.Contains(string(got.Result["tools"]), `"execution":{"taskSupport":"required"}`) {
+			t.Errorf("got %s", got.Result)
+		}
+		id := w.beginLegacy("must", `"ttl":60000`)
+		w.send(legacy(`"result"`, "tasks/result", `"taskId":"`+id+`"`))
+		w.wantNothing()
+		got := w.ask(legacy(`2`, "tasks/get", `"taskId":"`+id+`"`)).Result
+		if string(got["status"]) != `"working"` || string(got["ttl"]) != `60000` || string(got["pollInterval"]) != `1000` || got["resultType"] != nil || got["ttlMs"] != nil {
+			t.Errorf("got %s", got)
+		}
+		s.goOn <- struct{}{}
+		both := w.next() + w.next()
+		for _, want := range []string{
+			`"id":"result","result":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"` + id + `"}},"content":[{"type":"text","text":"done"}]}`,
+			`"method":"notifications/tasks/status"`, `"status":"completed"`,
+		} {
+			if !strings.Contains(both, want) {
+				t.Errorf("%s\nhas no %s", both, want)
+			}
+		}
+		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`3`, "tasks/cancel", `"taskId":"`+id+`"`))
+		broken := w.beginLegacy("fails", "")
+		w.want(`"status":"failed"`) // there a tool that fails has failed its task
+		if got := w.ask(legacy(`4`, "tasks/result", `"taskId":"`+broken+`"`)); string(got.Result["isError"]) != `true` {
+			t.Errorf("got %s, %v", got.Result, got.Error)
+		}
+		refused := w.beginLegacy("refuses", "")
+		w.want(`"status":"failed"`)
+		if got := w.ask(legacy(`5`, "tasks/result", `"taskId":"`+refused+`"`)); !got.Error.is(7, "no") {
+			t.Errorf("got %s, %v", got.Result, got.Error)
+		}
+		cancelled := w.beginLegacy("work", "")
+		if got := w.ask(legacy(`6`, "tasks/cancel", `"taskId":"`+cancelled+`"`)); string(got.Result["status"]) != `"cancelled"` {
+			t.Errorf("got %s, %v", got.Result, got.Error)
+		}
+		w.want(`"status":"cancelled"`)
+		<-s.causes
+		w.wantFault(jsonrpc.CodeInternalError, legacy(`7`, "tasks/result", `"taskId":"`+cancelled+`"`))
+		w.wantFault(jsonrpc.CodeMethodNotFound, legacy(`8`, "tools/call", `"name":"plain","task":{}`))
+		w.wantFault(jsonrpc.CodeMethodNotFound, legacy(`9`, "tools/call", `"name":"must"`))
+		other := dialAs(t, s.Server, "bob")
+		other.session()
+		for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
+			other.wantFault(jsonrpc.CodeInvalidParams, legacy(`1`, method, `"taskId":"`+id+`"`))
+		}
+		if got := other.ask(legacy(`1`, "tasks/list", ``)); string(got.Result["tasks"]) != `[]` {
+			t.Errorf("got %s", got.Result)
+		}
+		pass(time.Minute)
+		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`10`, "tasks/get", `"taskId":"`+id+`"`)) // the client wanted no more
+	})
+}
+
+// Guarantees: G-0032.12
+func TestLegacyTasksAreListedForThoseWhoAreKnown(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *workshop) {
+		w := dialAs(t, s.Server, "ada")
+		w.session()
+		var begun, listed []string
+		for range 250 {
+			w.link.Grant(transport.Main, 2)
+			begun = append(begun, w.beginLegacy("fails", ""))
+			w.want(`"notifications/tasks/status"`)
+		}
+		for cursor := ``; ; {
+			got := w.ask(legacy(`1`, "tasks/list", cursor))
+			var page []*protocol.LegacyTask
+			if err := protocol.Unmarshal(got.Result["tasks"], &page); err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range page {
+				listed = append(listed, one.TaskID)
+			}
+			if got.Result["nextCursor"] == nil {
+				break
+			}
+			cursor = `"cursor":` + string(got.Result["nextCursor"])
+		}
+		if slices.Sort(begun); len(listed) != len(begun) {
+			t.Errorf("%d are listed", len(listed))
+		}
+		if slices.Sort(listed); !slices.Equal(begun, listed) {
+			t.Errorf("listed %q\nbegun %q", listed, begun)
+		}
+		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`1`, "tasks/list", `"cursor":"strange"`))
+		unknown := dial(t, s.Server)
+		if offered := unknown.session(); strings.Contains(offered, `"list":{}`) {
+			t.Errorf("got %s", offered)
+		}
+		unknown.wantFault(jsonrpc.CodeMethodNotFound, legacy(`1`, "tasks/list", ``))
+	})
+}
+
+// Guarantees: G-0032.12
+func TestLegacyTasksAskWhoWaitsForThem(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		w.session()
+		id := w.beginLegacy("waits", "")
+		w.want(`"notifications/tasks/status"`, `"input_required"`)
+		w.send(legacy(`"one"`, "tasks/result", `"taskId":"`+id+`"`))
+		questions := []string{w.next(), w.next()}
+		w.send(legacy(`"two"`, "tasks/result", `"taskId":"`+id+`"`)) // asks nothing again
+		w.wantNothing()
+		for _, question := range questions {
+			if !strings.Contains(question, `"method":"elicitation/create"`) || !strings.Contains(question, `"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}`) {
+				t.Errorf("got %s", question)
+			}
+			var asked struct {
+				ID     jsonrpc.ID            `json:"id"`
+				Params protocol.ElicitParams `json:"params"`
+			}
+			if err := protocol.Unmarshal([]byte(question), &asked); err != nil {
+				t.Fatal(err)
+			}
+			w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{%q:%q}}}`, asked.ID.Append(nil), asked.Params.Message, asked.Params.Message))
+		}
+		synctest.Wait()
+		ends := w.next() + w.next() + w.next()
+		for _, want := range []string{`"id":"one"`, `"id":"two"`, `"status":"completed"`, `"text":"ab"`} {
+			if !strings.Contains(ends, want) {
+				t.Errorf("%s\nhas no %s", ends, want)
+			}
+		}
+		id = w.beginLegacy("waits", "") // whoever asked is gone: the next who waits is asked
+		w.want(`"input_required"`)
+		leaver := dial(t, s.Server)
+		leaver.session()
+		leaver.send(legacy(`"r"`, "tasks/result", `"taskId":"`+id+`"`))
+		leaver.next()
+		leaver.link.Close(0)
+		synctest.Wait()
+		w.send(legacy(`"r"`, "tasks/result", `"taskId":"`+id+`"`))
+		refused := w.next()
+		w.next()
+		var asked struct {
+			ID jsonrpc.ID `json:"id"`
+		}
+		if err := protocol.Unmarshal([]byte(refused), &asked); err != nil {
+			t.Fatal(err)
+		}
+		w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-1,"message":"no"}}`, asked.ID.Append(nil)))
+		if cause := <-s.causes; !strings.Contains(cause.Error(), "declined") {
+			t.Errorf("got %v", cause)
+		}
+	})
+}
+
+func TestLegacyTasksAreOffUnlessAskedFor(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		if offered := w.session(); strings.Contains(offered, "tasks") {
+			t.Errorf("got %s", offered)
+		}
+		if got := w.ask(legacy(`1`, "tools/list", ``)); strings.Contains(string(got.Result["tools"]), "taskSupport") {
+			t.Errorf("got %s", got.Result)
+		}
+		if got := w.ask(legacy(`1`, "tools/call", `"name":"fails","task":{}`)); got.Result["task"] != nil || got.Result["content"] == nil {
+			t.Errorf("got %s", got.Result)
+		}
+		w.wantFault(jsonrpc.CodeMethodNotFound, legacy(`1`, "tasks/get", `"taskId":"a"`))
+	})
+}
