@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/header"
+	"github.com/bowline-mcp/bowline/internal/redact"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -58,7 +59,7 @@ type target struct {
 	onEvent func(context.Context, *client.Session, client.Event)
 
 	user    *user
-	secrets []string // that no message may show
+	secrets redact.Secrets // that no message may show
 }
 
 // An endpoint is a way to reach a server, and what to call the server.
@@ -131,7 +132,7 @@ func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 	case (command || remote) && (t.configPath != "" || t.name != ""):
 		return nil, errors.New("--command and --url say all: --mcp-config and --server do not go with them")
 	case remote:
-		return t.remote(&streamable.Client{URL: t.url})
+		return t.remote(cmd.Context(), &streamable.Client{URL: t.url})
 	case command:
 		words, err := split(t.command)
 		if err != nil {
@@ -158,7 +159,7 @@ func (t *target) process(cmd *cobra.Command, server *stdio.Command) (*endpoint, 
 
 // remote completes a server that is reached over HTTP. Headers of flags prevail
 // over those of a file.
-func (t *target) remote(server *streamable.Client) (*endpoint, error) {
+func (t *target) remote(ctx context.Context, server *streamable.Client) (*endpoint, error) {
 	if len(t.env) > 0 || t.dir != "" {
 		return nil, errors.New("--env and --cwd are for a server that is started, not for one that is reached over HTTP")
 	}
@@ -172,7 +173,7 @@ func (t *target) remote(server *streamable.Client) (*endpoint, error) {
 		}
 		server.Header.Set(name, value)
 	}
-	if err := t.secure(server); err != nil {
+	if err := t.secure(ctx, server); err != nil {
 		return nil, err
 	}
 	if err := server.Check(); err != nil {
@@ -187,9 +188,9 @@ func (t *target) remote(server *streamable.Client) (*endpoint, error) {
 }
 
 // older completes a server that is reached over HTTP+SSE, as remote does.
-func (t *target) older(server *sse.Client) (*endpoint, error) {
+func (t *target) older(ctx context.Context, server *sse.Client) (*endpoint, error) {
 	complete := &streamable.Client{URL: server.URL, Header: server.Header}
-	to, err := t.remote(complete)
+	to, err := t.remote(ctx, complete)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +201,7 @@ func (t *target) older(server *sse.Client) (*endpoint, error) {
 
 // secure makes the server's certificate be checked as --cacert and --insecure
 // say.
-func (t *target) secure(server *streamable.Client) error {
+func (t *target) secure(ctx context.Context, server *streamable.Client) error {
 	if t.authorities == "" && !t.insecure {
 		return nil
 	}
@@ -209,7 +210,7 @@ func (t *target) secure(server *streamable.Client) error {
 		trusted = x509.NewCertPool() // a system without authorities
 	}
 	if t.authorities != "" {
-		raw, err := os.ReadFile(t.authorities)
+		raw, err := await(ctx, func() ([]byte, error) { return os.ReadFile(t.authorities) })
 		if err != nil {
 			return fmt.Errorf("--cacert: %w", err)
 		}
@@ -223,38 +224,18 @@ func (t *target) secure(server *streamable.Client) error {
 	return nil
 }
 
-// hide remembers the credentials that go to a server, so that no error repeats
-// them: headers, user and query of the URL.
+// hide remembers the credentials that go to a server, so that no message repeats
+// them.
 func (t *target) hide(server *streamable.Client) {
-	for _, values := range server.Header {
-		for _, value := range values {
-			t.secrets = append(t.secrets, value)
-			if _, token, ok := strings.Cut(value, " "); ok {
-				t.secrets = append(t.secrets, token) // after the scheme, such as Bearer
-			}
-		}
+	address, err := url.Parse(server.URL)
+	if err != nil {
+		address = nil
 	}
-	if parsed, err := url.Parse(server.URL); err == nil {
-		password, _ := parsed.User.Password()
-		t.secrets = append(t.secrets, password, parsed.User.Username(), parsed.RawQuery)
-		for _, values := range parsed.Query() {
-			t.secrets = append(t.secrets, values...)
-		}
-	}
+	t.secrets = append(t.secrets, redact.Of(server.Header, address)...)
 }
 
-// redact replaces credentials of ours in a text. What is shorter than four
-// characters is no secret, and stands in many words.
-func (t *target) redact(text string) string {
-	hidden := slices.DeleteFunc(slices.Clone(t.secrets), func(s string) bool { return len(s) < 4 })
-	slices.SortFunc(hidden, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	for _, secret := range hidden {
-		for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
-			text = strings.ReplaceAll(text, form, "[redacted]")
-		}
-	}
-	return text
-}
+// redact replaces credentials of ours in a text.
+func (t *target) redact(text string) string { return t.secrets.Redact(text) }
 
 // withoutSecrets is what of an address can be shown: user and query may be
 // secrets.
@@ -336,9 +317,9 @@ func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 	}
 	switch server := server.Transport.(type) {
 	case *streamable.Client:
-		return t.remote(server)
+		return t.remote(ctx, server)
 	case *sse.Client:
-		return t.older(server)
+		return t.older(ctx, server)
 	default:
 		return t.process(cmd, server.(*stdio.Command))
 	}

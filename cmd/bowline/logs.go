@@ -57,7 +57,7 @@ func newLogs() *cobra.Command {
 		if asJSON {
 			write = logJSON
 		}
-		t.onEvent = follow(cmd, out, write)
+		t.onEvent = t.follow(cmd, out, write)
 		return followed, nil
 	})
 	command.Flags().Lookup("timeout").DefValue = "0s"
@@ -85,16 +85,16 @@ func followed(ctx context.Context, v *visit) error {
 
 // follow returns a handler that writes log messages, and tells of losses on standard
 // error.
-func follow(cmd *cobra.Command, out io.Writer, write func(*client.LogMessage) string) func(context.Context, *client.Session, client.Event) {
+func (t *target) follow(cmd *cobra.Command, out io.Writer, write func(*client.LogMessage) string) func(context.Context, *client.Session, client.Event) {
 	logs := logTo(out, write)
 	return func(ctx context.Context, s *client.Session, e client.Event) {
 		switch e := e.(type) {
 		case *client.Lost:
-			cmd.PrintErrln(message("the connection was lost, and is made again: " + ending(e.Reason)))
+			cmd.PrintErrln(message(t.redact("the connection was lost, and is made again: " + ending(e.Reason))))
 		case *client.Restored:
 			cmd.PrintErrln(message(fmt.Sprintf("the server is there again, after %v", e.Away.Round(time.Millisecond))))
 			for _, err := range e.Failures {
-				cmd.PrintErrln(message(err.Error()))
+				cmd.PrintErrln(message(t.redact(err.Error())))
 			}
 		default:
 			logs(ctx, s, e)

@@ -55,7 +55,7 @@ func newRecord() *cobra.Command {
 			if err != nil {
 				return usageFailure(errors.New(server.redact(err.Error())))
 			}
-			record, err := server.openRecord(cmd.ErrOrStderr())
+			record, err := server.openRecord(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return usageFailure(err)
 			}
@@ -87,14 +87,16 @@ type record struct {
 
 // openRecord opens the transcript that the flags ask for, if any. Nobody else may
 // read it: messages have secrets.
-func (t *target) openRecord(stderr io.Writer) (*record, error) {
+func (t *target) openRecord(ctx context.Context, stderr io.Writer) (*record, error) {
 	switch t.recordPath {
 	case "":
 		return nil, nil
 	case "-":
 		return &record{to: screen(stderr)}, nil
 	}
-	file, err := os.OpenFile(t.recordPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := await(ctx, func() (*os.File, error) {
+		return os.OpenFile(t.recordPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("the transcript: %w", err)
 	}

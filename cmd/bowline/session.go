@@ -96,7 +96,7 @@ func (t *target) visit(cmd *cobra.Command, talk conversation) error {
 	if err != nil {
 		return usageFailure(errors.New(t.redact(err.Error())))
 	}
-	record, err := t.openRecord(cmd.ErrOrStderr())
+	record, err := t.openRecord(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {
 		return usageFailure(err)
 	}

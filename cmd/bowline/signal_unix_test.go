@@ -30,29 +30,35 @@ func TestInterruptEndsConnecting(t *testing.T) {
 		want(t, exitInterrupted, "", "bowline: interrupted\n")
 }
 
-// TestInterruptEndsReadingAConfig that nobody writes: a FIFO.
-func TestInterruptEndsReadingAConfig(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "mcp.json")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := command(t, "tools", "--mcp-config", path)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// The writer gets hold of the FIFO once the command has opened it to read.
-	writer, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer writer.Close()
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if status := exitStatus(t, cmd.Wait()); status != exitInterrupted {
-		t.Errorf("status %d: %s", status, stderr.String())
+// TestInterruptEndsOpeningAFile at whose other end nobody is: a FIFO.
+func TestInterruptEndsOpeningAFile(t *testing.T) {
+	for name, args := range map[string][]string{
+		"config":       {"tools", "--mcp-config"},
+		"certificates": {"tools", "--url", "https://127.0.0.1:1/", "--cacert"},
+	} {
+		path := filepath.Join(t.TempDir(), "fifo")
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := command(t, append(args, path)...)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		end, err := os.OpenFile(path, os.O_WRONLY, 0) // once the command has opened it
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if status := exitStatus(t, cmd.Wait()); status != exitInterrupted {
+			t.Errorf("%s: status %d: %s", name, status, stderr.String())
+		}
+		if err := end.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -43,6 +43,44 @@ func TestRedirectsWithinTheHostAreFollowed(t *testing.T) {
 	}
 }
 
+// What a server sends back of a request's credentials is in no error.
+//
+// Guarantees: G-0022.20
+func TestErrorsShowNoCredentials(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"body": func(w http.ResponseWriter, req *http.Request) {
+			http.Error(w, strings.Repeat("x", 500)+req.Header.Get("Authorization")+" "+req.URL.String(), http.StatusUnauthorized)
+		},
+		"challenge": func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("WWW-Authenticate", "Bearer realm="+req.URL.Query().Get("key"))
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+		"redirect": func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, "https://elsewhere.test/?"+req.URL.RawQuery, http.StatusFound)
+		},
+		"fault": func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":%q}}`, req.Header.Get("X-Key"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := open(t, &Client{URL: serve(t, answer) + "?key=S3CR%20T", Header: http.Header{"Authorization": {"Bearer T0KENT0KEN"}, "X-Key": {"K3YK3Y"}}})
+			r.call(1, 1)
+			var status *transport.StatusError
+			f := r.failure(0)
+			if !errors.As(f.Err, &status) {
+				t.Fatalf("%+v", f)
+			}
+			for _, secret := range []string{"S3CR", "T0KEN", "K3Y"} {
+				if said := fmt.Sprintf("%v %+v", f.Err, *status); strings.Contains(said, secret) {
+					t.Errorf("%s is in %s", secret, said)
+				}
+			}
+		})
+	}
+}
+
 // Guarantees: G-0022.7
 func TestOtherRedirectsAreNotFollowed(t *testing.T) {
 	for name, c := range map[string]struct {

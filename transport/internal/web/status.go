@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/bowline-mcp/bowline/internal/redact"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -59,16 +60,21 @@ func Excerpt(response *http.Response) []byte {
 }
 
 // NewStatusError describes a response that answers no message. The body is its
-// beginning.
+// beginning. Credentials of the request that the response repeats are left out.
 func NewStatusError(response *http.Response, body []byte) *transport.StatusError {
+	var secrets redact.Secrets
+	if request := response.Request; request != nil {
+		secrets = redact.Of(request.Header, request.URL)
+	}
+	body = []byte(secrets.Redact(string(body))) // before it is cut, and a secret with it
 	e := &transport.StatusError{
 		Status:     response.StatusCode,
 		Body:       Printable(string(body[:min(len(body), maxExcerpt)]), maxExcerpt),
 		RetryAfter: retryAfter(response.Header.Get("Retry-After")),
-		Challenge:  Printable(strings.Join(response.Header.Values("WWW-Authenticate"), ", "), maxChallenge),
+		Challenge:  Printable(secrets.Redact(strings.Join(response.Header.Values("WWW-Authenticate"), ", ")), maxChallenge),
 	}
 	if to := response.Header.Get("Location"); to != "" && response.StatusCode/100 == 3 {
-		e.Body = Printable("it redirects to "+to, maxExcerpt)
+		e.Body = Printable("it redirects to "+secrets.Redact(to), maxExcerpt)
 	}
 	if m, err := jsonrpc.Decode(body, jsonrpc.Limits{}); err == nil && m.Kind == jsonrpc.KindError && m.ID.IsZero() {
 		e.Fault = m.Error
