@@ -89,7 +89,12 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newInspect(), newTools(), newCall(), newResources(), newRead(), newPrompts(), newPrompt(), newComplete(),
 		newLogs(), newRecord(), newServe(), newDemo(), newVersion())
 	root.InitDefaultCompletionCmd()
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageFailure(err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if !cmd.HasParent() {
+			err = fmt.Errorf("%w; flags come after a command, as in bowline tools --command ...", err)
+		}
+		return usageFailure(err)
+	})
 	checkArguments(root)
 	return root
 }
@@ -140,11 +145,15 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 }
 
 // noArguments is for commands that take flags only.
-func noArguments(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("unexpected argument %q", args[0])
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
 	}
-	return nil
+	problem := fmt.Sprintf("unexpected argument %q", args[0])
+	if cmd.Flags().Lookup("command") != nil {
+		problem += "; a server is named by a flag: --command, --url or --mcp-config"
+	}
+	return errors.New(problem)
 }
 
 // atLeast is for commands whose first arguments have these names.

@@ -23,7 +23,9 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		{"unknown command", []string{"tolls"}, `unknown command "tolls"; did you mean tools?`},
 		{"unknown flag", []string{"tools", "--nope"}, "unknown flag: --nope"},
-		{"argument too many", []string{"tools", "x"}, `unexpected argument "x"`},
+		{"argument too many", []string{"version", "x"}, `unexpected argument "x"` + "\n"},
+		{"server as an argument", []string{"tools", "x"}, `unexpected argument "x"; a server is named by a flag: --command, --url or --mcp-config`},
+		{"flag without a command", []string{"--command", "x"}, "unknown flag: --command; flags come after a command"},
 		{"flag that is no duration", call("echo", "--timeout", "soon"), `invalid argument "soon"`},
 		{"negative timeout", call("echo", "--timeout", "-1s"), "--timeout must not be negative"},
 		{"no time to initialize", call("echo", "--init-timeout", "0"), "--init-timeout must be above zero"},

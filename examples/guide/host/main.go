@@ -53,6 +53,9 @@ func run(ctx context.Context, path string) (err error) {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if len(os.Args) != 2 {
+		log.Fatal("usage: host FILE")
+	}
 	if err := run(ctx, os.Args[1]); err != nil {
 		log.Fatal(err)
 	}
