@@ -91,7 +91,7 @@ func newRoot() *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if !cmd.HasParent() {
-			err = fmt.Errorf("%w; flags come after a command, as in bowline tools --command ...", err)
+			err = fmt.Errorf("%w; flags come after a command, as in bowline tools --command SERVER", err)
 		}
 		return usageFailure(err)
 	})

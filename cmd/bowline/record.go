@@ -143,8 +143,8 @@ func passOn(ctx context.Context, server transport.Transport) error {
 		lost = to.Close(finishGrace)
 	case lost = <-down.lost:
 		lost = errors.New("the server has ended: " + ending(lost))
-	case <-up.lost: // nobody reads what the server says
-		lost = to.Close(endGrace)
+	case broken := <-up.lost: // nobody reads what the server says
+		lost = errors.Join(fmt.Errorf("the host is gone: %w", broken), to.Close(endGrace))
 	case <-ctx.Done():
 		lost = errors.Join(context.Cause(ctx), to.Close(endGrace))
 	}
