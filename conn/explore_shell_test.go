@@ -25,6 +25,9 @@ func (w *scene) feed(ev event) {
 		w.said = append(w.said, fmt.Sprintf("  step %s", describeEvent(&ev)))
 	}
 	w.present = ev
+	if ev.kind == woken {
+		w.delay.earliest = 0
+	}
 	effects := w.core.step(w.now, &ev)
 	for i := range effects {
 		w.perform(&effects[i])
@@ -96,6 +99,7 @@ func (w *scene) perform(fx *effect) {
 	}
 	w.fold(fx)
 	w.checkLife(fx)
+	w.checkDelay(fx)
 	switch fx.kind {
 	case askPlace:
 		w.askPlace(fx.epoch)
@@ -115,6 +119,7 @@ func (w *scene) perform(fx *effect) {
 		w.closeLink(fx)
 	case transmit:
 		w.countProbe(fx.out.id)
+		w.checkOwner(fx.out)
 		w.transmit(fx)
 	case grant:
 		w.grant(fx)
@@ -170,13 +175,6 @@ func (w *scene) transitioned(fx *effect) {
 		w.wrong("lost for silence, which was of %v", w.now-w.heardAt)
 	}
 	w.state, w.closed = fx.to, fx.to == Closing
-}
-
-// countProbe counts a probe when it is offered first.
-func (w *scene) countProbe(id int64) {
-	if id == firstProbe+int64(w.probes) {
-		w.probes++
-	}
 }
 
 // checkLife holds when an effect may be at all.
@@ -440,6 +438,7 @@ type scene struct {
 	severed  bool  // nothing can be sent any more, and the loss is on its way
 	crowded  bool  // many notifications wait for their handler
 
+	delay   delayBook
 	probes  uint8   // sent so far; their ids follow firstProbe
 	heardAt instant // of the last that came in, or of being ready
 

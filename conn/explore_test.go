@@ -18,7 +18,7 @@ var reach = flag.String("explore", "near", "how far TestExplore goes: near or fu
 //
 //	go test ./conn -run TestExplore -explore=full -v
 //
-// Guarantees: G-0001.1, G-0001.2, G-0001.6, G-0001.7, G-0001.10, G-0003.1, G-0003.2, G-0003.6, G-0003.10, G-0004.1, G-0009.2, G-0019.1, G-0019.4, G-0019.5
+// Guarantees: G-0001.1, G-0001.2, G-0001.4, G-0001.6, G-0001.7, G-0001.10, G-0001.14, G-0003.1, G-0003.2, G-0003.4, G-0003.6, G-0003.10, G-0004.1, G-0009.2, G-0019.1, G-0019.4, G-0019.5
 func TestExplore(t *testing.T) {
 	for _, p := range plans() {
 		t.Run(p.name, func(t *testing.T) {
@@ -210,6 +210,16 @@ func plans() []*plan {
 		{
 			name: "life", role: initiator, credit: 1, epochs: 3, patience: longestInit,
 			events: incarnations | ways | some(lapses, endsInput, sendsGarbage),
+		},
+		{
+			name: "delays", role: initiator, credit: 1, epochs: 3, patience: longestInit,
+			events: incarnations | some(fires),
+		},
+		{
+			name: "what a lost link leaves", role: initiator, credit: 1, epochs: 2, calls: []callPlan{untimed, {by: byHandler}}, full: wide,
+			questions: []question{{0, 7, ordinary, false, false}},
+			prologue:  []choice{{opensLink, 1, 0}, {shakes, 1, 0}, {asks, 0, 0}},
+			events:    ours | some(callsStale, returns, notesOnStream, notes, opensLink, shakes, losesLink, closesLink, fires, fills),
 		},
 		{
 			name: "life behind a gate", role: initiator, credit: 1, epochs: 3, gated: true,

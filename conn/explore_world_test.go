@@ -97,7 +97,7 @@ func (w *scene) applyLink(c choice) {
 		w.happen(event{kind: handshakeDone, epoch: epoch})
 	case shakesNot:
 		l.shaking = false
-		w.happen(event{kind: handshakeFailed, epoch: epoch, random: 0.5, reason: Reason{Kind: HandshakeFailed}})
+		w.happen(event{kind: handshakeFailed, epoch: epoch, random: 0.5, reason: Reason{Kind: HandshakeFailed}, timeout: toldToWait})
 	case endsInput:
 		l.ended = true
 		w.happen(event{kind: linkEnded, epoch: epoch})
