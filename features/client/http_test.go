@@ -390,3 +390,63 @@ func TestToolsChangedOverHTTP(t *testing.T) {
 		}
 	})
 }
+
+// A tardy way out lets the request for a legacy session's GET stream wait until the
+// test releases it.
+type tardy struct{ release chan struct{} }
+
+func (r tardy) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodGet {
+		select {
+		case <-r.release:
+		case <-request.Context().Done():
+			return nil, request.Context().Err()
+		}
+	}
+	return http.DefaultTransport.RoundTrip(request)
+}
+
+// A change right after Connect is told, although the client is not listening yet.
+//
+// Guarantees: G-0033.8
+func TestChangeRightAfterConnectIsTold(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	overHTTP(t, func(t *testing.T, version string) {
+		if protocol.IsModern(version) {
+			return // its listening begins with a ToolsChanged
+		}
+		sent := make(chan struct{}, 10)
+		s := newServer(server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+			return func(ctx context.Context, r *server.Request) (any, error) {
+				result, err := next(ctx, r)
+				if r.Method == protocol.NotificationToolsListChanged {
+					sent <- struct{}{}
+				}
+				return result, err
+			}
+		}}})
+		told := make(chan struct{}, 10)
+		late := tardy{make(chan struct{})}
+		session, err := client.New(clientInfo, client.Options{ProtocolVersion: version, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+			if _, ok := e.(*client.ToolsChanged); ok {
+				told <- struct{}{}
+			}
+		}}).Connect(guarded(t), &streamable.Client{URL: "http://" + newSite(t, s).address, HTTP: &http.Client{Transport: late}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close(context.Background())
+		server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, struct{}) (string, error) { return "", nil })
+		select {
+		case <-sent: // to a client that does not listen yet
+		case <-guarded(t).Done():
+			t.Error("the change was not sent")
+		}
+		close(late.release)
+		select {
+		case <-told:
+		case <-guarded(t).Done():
+			t.Error("the change was lost")
+		}
+	})
+}

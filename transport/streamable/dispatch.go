@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -221,7 +222,11 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	l, refused := h.openLink(&serverLink{session: h.newSessionID(), key: keyOf(a, b.origin), size: len(b.frame)}, b.ID)
+	link := &serverLink{session: h.newSessionID(), key: keyOf(a, b.origin), size: len(b.frame)}
+	if !h.options.NoListening {
+		link.main.left = time.Now()
+	}
+	l, refused := h.openLink(link, b.ID)
 	if refused != nil {
 		return refused
 	}

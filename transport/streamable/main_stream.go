@@ -18,7 +18,7 @@ type mainStream struct {
 	head      uint64      // index of the last event that was kept
 	taken     uint64      // and of the last one that a listener was given
 	issued    bool        // the client may know the id of an event
-	left      time.Time   // when the last listener has gone
+	left      time.Time   // when the last listener has gone, or the session began; zero if no listener can come
 }
 
 // listener returns the GET stream in use, or nil.
@@ -35,9 +35,9 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 	m := &l.main
 	w := m.listener()
 	switch {
-	case w == nil && (!m.issued || time.Since(m.left) > awayTime):
+	case w == nil && !m.expects(o.Route.Kind):
 		return noRoute(transport.Main)
-	case w == nil: // the client comes back for it
+	case w == nil: // the client comes for it
 	case m.queue.push(o):
 	case m.queue.Len() > 0:
 		return transport.ErrBusy
@@ -55,6 +55,15 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 		w.signal()
 	}
 	return nil
+}
+
+// expects reports whether a message is kept for a client that does not listen. One
+// that did comes back. One that has just begun its session is about to open its
+// stream: a change that comes earlier would be lost. A request is not kept for that
+// one, since its sender waits.
+func (m *mainStream) expects(kind jsonrpc.Kind) bool {
+	away := time.Since(m.left)
+	return m.issued && away <= awayTime || kind == jsonrpc.KindNotification && away <= comingTime
 }
 
 // add makes a GET stream the one in use. It cuts the one before, whose client may

@@ -23,6 +23,10 @@ const (
 	// awayTime is how long messages are kept for a client whose GET stream has broken
 	// off.
 	awayTime = 5 * time.Minute
+
+	// comingTime is how long notifications are kept for a client that has begun its
+	// session and not opened its GET stream yet.
+	comingTime = 10 * time.Second
 )
 
 // errPolled is why a connection is ended on purpose: the client comes back later.

@@ -2,6 +2,7 @@ package streamable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -116,6 +117,54 @@ func TestNotificationIsNotLostWithItsConnection(t *testing.T) {
 	}
 	p.mustSend(t, transport.Outbound{Frame: notice(22)})
 	again.want(noticeLine(22))
+}
+
+// A client opens its GET stream a moment after it has begun its session. What it is
+// told in between is kept for it, but not for ever, and nothing that somebody waits for.
+//
+// Guarantees: G-0033.8
+func TestNotificationBeforeTheFirstStreamIsNotLost(t *testing.T) {
+	for _, version := range []string{"2025-03-26", "2025-06-18", "2025-11-25"} {
+		t.Run(version, func(t *testing.T) {
+			s := newSite(t, HandlerOptions{})
+			session := s.initialize(version)
+			p := s.peer(t, s.links()-1)
+			for n := range 3 {
+				p.mustSend(t, transport.Outbound{Frame: notice(n + 1)})
+			}
+			listener := s.listen("GET", "", header{"Accept: text/event-stream", session})
+			if primed(version) {
+				listener.wantComment()
+			}
+			for n := range 3 {
+				listener.want(noticeLine(n + 1))
+			}
+			p.mustSend(t, transport.Outbound{Frame: notice(4)})
+			listener.want(noticeLine(4))
+		})
+	}
+	t.Run("a client that never listens", func(t *testing.T) {
+		inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+			b.initialize()
+			p := b.peer(t, 0)
+			p.mustSend(t, transport.Outbound{Frame: notice(1)})
+			ask := transport.Outbound{Frame: notice(2), Route: transport.Route{Kind: jsonrpc.KindRequest, Method: "ping"}}
+			if err := p.send(t, ask); !errors.Is(err, transport.ErrNoRoute) {
+				t.Errorf("a request: %v", err)
+			}
+			pass(comingTime + time.Second)
+			if err := p.send(t, transport.Outbound{Frame: notice(3)}); !errors.Is(err, transport.ErrNoRoute) {
+				t.Errorf("after %v: %v", comingTime, err)
+			}
+		})
+	})
+	t.Run("a handler without streams", func(t *testing.T) {
+		s := newSite(t, HandlerOptions{NoListening: true})
+		s.initialize("2025-11-25")
+		if err := s.peer(t, s.links()-1).send(t, transport.Outbound{Frame: notice(1)}); !errors.Is(err, transport.ErrNoRoute) {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 // Guarantees: G-0033.1

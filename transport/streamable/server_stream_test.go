@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -86,8 +87,9 @@ func TestMainLeadsToTheListener(t *testing.T) {
 	session := s.initialize("2025-06-18")
 	p := s.peer(t, 0)
 	to := func(n int) transport.Outbound { return transport.Outbound{Frame: notice(n)} }
-	if err := p.send(t, to(0)); !errors.Is(err, transport.ErrNoRoute) {
-		t.Fatalf("Send to nobody: %v", err)
+	ask := transport.Outbound{Frame: notice(0), Route: transport.Route{Kind: jsonrpc.KindRequest, Method: "ping"}}
+	if err := p.send(t, ask); !errors.Is(err, transport.ErrNoRoute) {
+		t.Fatalf("a request to nobody: %v", err)
 	}
 	first := s.get(session)
 	p.mustSend(t, to(1))
