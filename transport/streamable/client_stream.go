@@ -142,8 +142,10 @@ func (s *clientStream) read(m *outgoing, r *httpRequest, response *http.Response
 	case kind == typeEvents:
 		s.readEvents(response.Body)
 	case kind == "" || response.StatusCode != http.StatusOK:
+		drain(response.Body)
 		s.fail(&transport.StatusError{Status: response.StatusCode, Body: "a request was answered without a message"}, false)
 	default:
+		drain(response.Body)
 		body := fmt.Sprintf("a request was answered with %q, which is neither JSON nor an event stream", web.Printable(kind, maxKind))
 		s.fail(&transport.StatusError{Status: response.StatusCode, Body: body}, false)
 	}
@@ -252,6 +254,14 @@ func (s *clientStream) awaitEnd(body io.Reader) {
 	defer timer.Stop()
 	io.CopyN(io.Discard, body, web.MaxErrorBody)
 	s.cancel()
+}
+
+// drain reads the rest of a body that is of no use, for a while, so that the connection
+// can be used again.
+func drain(body io.ReadCloser) {
+	timer := time.AfterFunc(closeTime, func() { body.Close() })
+	defer timer.Stop()
+	io.CopyN(io.Discard, body, web.MaxErrorBody)
 }
 
 // decode decodes a frame that is about to be delivered, and notes the response to

@@ -1,0 +1,126 @@
+package streamable
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// serveCounting serves a handler, and counts the connections that it gets.
+func serveCounting(t *testing.T, handler http.Handler) (url string, connections *atomic.Int64) {
+	connections = new(atomic.Int64)
+	site := httptest.NewUnstartedServer(handler)
+	site.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	site.Start()
+	t.Cleanup(site.Close)
+	t.Cleanup(site.CloseClientConnections)
+	return site.URL, connections
+}
+
+// Whatever the server answers, the connection is used again: calls that come one after
+// the other share one, and the GET stream has another.
+//
+// Guarantees: G-0022.21
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	answers := map[string]http.HandlerFunc{
+		"json": func(w http.ResponseWriter, req *http.Request) { answerJSON(result(req.Header.Get("X-ID")))(w, req) },
+		"events": func(w http.ResponseWriter, req *http.Request) {
+			stream(w, "data: "+result(req.Header.Get("X-ID"))+"\n\n")
+		},
+		"refusal": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(500)
+			io.WriteString(w, strings.Repeat("x", 10_000))
+		},
+		"page": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 1000)) },
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			release := make(chan struct{})
+			defer close(release)
+			s := &legacy{session: "s-1", get: func(w http.ResponseWriter, req *http.Request) {
+				stream(w, ": hello\n\n")
+				hold(req, release)
+			}}
+			url, connections := serveCounting(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				body, _ := io.ReadAll(req.Body)
+				req.Body = io.NopCloser(strings.NewReader(string(body)))
+				if m, err := jsonrpc.Decode(body, jsonrpc.Limits{}); err == nil && m.Method == "tools/call" {
+					req.Header.Set("X-ID", m.ID.String())
+					answer(w, req)
+					return
+				}
+				s.ServeHTTP(w, req)
+			}))
+			r := open(t, &Client{URL: url})
+			r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+			r.send(0, initialized)
+			const calls = 50
+			for n := range calls {
+				r.callLegacy(2+n, 1)
+				r.await("the end of the call", func() bool { return len(r.received)+len(r.failed) == 2+n })
+				r.send(0, notification("n"))
+			}
+			if err := r.link.Close(hangGuard); err != nil {
+				t.Fatal(err)
+			}
+			// One for the calls, one for the GET stream, and a few where the goroutine that
+			// reads a body to its end is slower than the next call.
+			if got := connections.Load(); got > 2+calls/5 {
+				t.Errorf("%d connections for %d calls", got, calls)
+			}
+		})
+	}
+}
+
+// A program's own http.Client carries everything, but for its Timeout, since streams
+// last.
+func TestAProgramsOwnHTTPClient(t *testing.T) {
+	const cookie = "knot"
+	s := &legacy{session: "s-1"}
+	var carried, remembered atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		if _, err := req.Cookie(cookie); err == nil {
+			remembered.Add(1)
+		}
+		http.SetCookie(w, &http.Cookie{Name: cookie, Value: "bowline"})
+		s.ServeHTTP(w, req)
+	})
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := &http.Client{Transport: carrier{transportOf(t), &carried}, Jar: jar, Timeout: time.Nanosecond}
+	r := open(t, &Client{URL: url, HTTP: own})
+	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+	r.send(0, initialized)
+	r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
+	if err := r.link.Close(hangGuard); err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(len(s.log())); carried.Load() != want || remembered.Load() != want-1 {
+		t.Errorf("of %d requests it carried %d, and its jar had the cookie of %d", want, carried.Load(), remembered.Load())
+	}
+}
+
+// A carrier counts what it carries.
+type carrier struct {
+	http.RoundTripper
+	count *atomic.Int64
+}
+
+func (c carrier) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.count.Add(1)
+	return c.RoundTripper.RoundTrip(req)
+}
