@@ -20,7 +20,6 @@ import (
 // Guarantees: G-0022.18
 func TestStateless(t *testing.T) {
 	var nodes []http.Handler
-	var handlers []*streamable.Handler
 	for range 3 {
 		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
 		server.AddTool(s, protocol.Tool{Name: "greet"}, func(_ context.Context, in struct {
@@ -29,7 +28,7 @@ func TestStateless(t *testing.T) {
 			return "hello " + in.Name, nil
 		})
 		h := streamable.NewHandler(s, streamable.HandlerOptions{Stateless: true})
-		nodes, handlers = append(nodes, h), append(handlers, h)
+		nodes = append(nodes, h)
 		defer h.Close(0)
 		defer s.Close(context.Background())
 	}
