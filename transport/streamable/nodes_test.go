@@ -85,7 +85,7 @@ func newCluster(t *testing.T, size int) *cluster {
 // A session works although each of its requests arrives at another node: messages,
 // calls whose client comes back for the answer, and its end.
 //
-// Guarantees: G-0039.1, G-0039.2
+// Guarantees: G-0043.1, G-0043.2
 func TestSessionBehindManyNodes(t *testing.T) {
 	c := newCluster(t, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
@@ -116,7 +116,7 @@ func TestSessionBehindManyNodes(t *testing.T) {
 // A session whose node nobody knows, or that its node does not know, is gone. Nodes
 // that disagree send no request round in circles.
 //
-// Guarantees: G-0039.2, G-0039.3
+// Guarantees: G-0043.2, G-0043.3
 func TestSessionOfNoNode(t *testing.T) {
 	c := newCluster(t, 2)
 	circle := &streamable.Nodes{Self: "a", Others: map[string]http.Handler{}}
