@@ -3,6 +3,7 @@ package proptest_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // brokenVariable makes the test binary run one suite on a transport that is
@@ -60,12 +62,28 @@ func breaches() []breach {
 		{"what was sent is said to be unsent", func(b *bent) { b.lie = true }, soak, "it was not sent, and executed"},
 		{"nothing is answered", func(b *bent) { b.send = swallowed }, soakInRealTime, "0 calls were answered, and not 20"},
 		{"answers are made up", func(b *bent) { b.send = madeUp }, soak, "it was answered, and not executed"},
+		{"a link's Close does not return", nil, names(linkContract(hang)), "Close did not return"},
 		{"every claim is granted", nil, names(claiming(generous)), "16 of 16 claims have the name"},
 		{"names are alike in either case", nil, names(claiming(caseless)), `"A" is free, and a claim by holder 1 got`},
 		{"a claim is made too late", nil, names(claiming(patient)), "made after its context had ended"},
 		{"a release is of whatever claim", nil, names(storeContract(releasesAny)), `"n" is first's, and a claim by another got <nil>`},
 		{"a watch begins with nothing", nil, names(watching(nothingFirst)), "and a watch began with map[]"},
 		{"a watch goes backwards", nil, names(watching(backwards)), "were told as ["},
+	}
+}
+
+// linkContract runs LinkContract on links in memory that close like this.
+func linkContract(closes func(time.Duration) time.Duration) func(*testing.T) {
+	return func(t *testing.T) {
+		for name, value := range map[string]string{"bowline.guard": "100ms", "rapid.shrinktime": "0s"} {
+			if err := flag.Set(name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		proptest.LinkContract(t, func(*testing.T) (a, b transport.Link) {
+			a, b = inmem.Pipe(inmem.Options{})
+			return &bent{Link: a, close: closes}, b
+		})
 	}
 }
 
@@ -246,6 +264,14 @@ func madeUp(b *bent, o transport.Outbound) error {
 	}
 	go b.to.Receive(transport.Inbound{Frame: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"result":%s}`, o.Tag, params)})
 	return nil
+}
+
+// hang never returns, unless nothing is to be waited for.
+func hang(grace time.Duration) time.Duration {
+	if grace > 0 {
+		select {}
+	}
+	return grace
 }
 
 func leave(grace time.Duration) time.Duration {

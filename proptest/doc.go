@@ -1,7 +1,9 @@
 // Package proptest holds the property suites behind the guarantees, for use on
 // implementations of one's own as well.
 //
-// [LinkContract] checks what transport.Link promises:
+// [LinkContract] checks what transport.Link promises. It is the suite that a
+// transport must pass: the suites of a Conn below see what a Conn makes of a
+// link, and a Conn hides much of what a link does wrong.
 //
 //	func TestLinkContract(t *testing.T) {
 //		proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
@@ -50,8 +52,9 @@
 //
 // The suites run in virtual time, each history in a testing/synctest bubble,
 // where a time-out costs nothing. In real time, for descriptors, processes and
-// sockets, they wait for events, never for time to pass; a hang guard of a
-// minute turns an event that never comes into a failure that names it.
+// sockets, they wait for events, never for time to pass; a hang guard
+// turns an event that never comes into a failure that names it. It waits for a
+// minute, or as long as the flag -bowline.guard says.
 //
 // # Replaying a failure
 //

@@ -16,12 +16,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// LinkContract checks the contract of transport.Link, in both directions.
+// LinkContract checks the contract of transport.Link, in both directions, on the
+// stream Main. A transport must pass it, whatever else it passes. A call that does
+// not return, or an event that does not come, fails it after a minute, or after
+// -bowline.guard.
 //
 // open returns two new links, not yet bound, such that what is sent on one is
 // received on the other, perhaps through other processes. It may be called
 // hundreds of times. LinkContract closes both links; when they are closed and
-// open's clean-ups have run, no goroutine may be left. Frames are JSON-RPC
+// open's clean-ups have run, no goroutine may be left; the failure shows the
+// stacks of those that are. Frames are JSON-RPC
 // notifications, sent on Main and to arrive there,
 // and one frame that is not JSON, which the peer may refuse. A link must
 // say that it is busy before 64 MiB were sent to a peer without credit.

@@ -14,14 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-const (
-	// hangGuard turns waiting for what never comes into a failure. Nothing is
-	// measured by it.
-	hangGuard = time.Minute
-
-	// grace is long enough for any peer that takes what it is sent.
-	grace = 10 * time.Second
-)
+// grace is long enough for any peer that takes what it is sent.
+const grace = 10 * time.Second
 
 // An end is one link of a pair and the receiver bound to it. It fails the test
 // on any call the contract forbids.
@@ -163,7 +157,7 @@ func (e *end) wait(what string, reached func(*end) bool) {
 
 // await waits for a state, and reports false when it does not come.
 func (e *end) await(reached func(*end) bool) bool {
-	guard := time.NewTimer(hangGuard)
+	guard := time.NewTimer(*hangGuard)
 	defer guard.Stop()
 	for {
 		e.mu.Lock()
@@ -188,7 +182,7 @@ func (e *end) guard(name string, call func()) {
 		defer close(returned)
 		call()
 	}()
-	guard := time.NewTimer(hangGuard)
+	guard := time.NewTimer(*hangGuard)
 	defer guard.Stop()
 	select {
 	case <-returned:

@@ -64,6 +64,7 @@ var (
 	iterations = flag.Int("bowline.iterations", 0, "proptest: histories per suite")
 	concurrent = flag.Int("bowline.concurrent", 0, "proptest: calls in flight at once")
 	window     = flag.Duration("bowline.window", 0, "proptest: how far answers are moved in time")
+	hangGuard  = flag.Duration("bowline.guard", time.Minute, "proptest: how long to wait in real time for what never comes")
 	cancels    = flag.Int("bowline.cancels", 0, "proptest: cancellations of one call")
 )
 

@@ -62,7 +62,7 @@ type stores struct {
 }
 
 func openStores(t *testing.T, of trial, open func(*testing.T) Stores) *stores {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), hangGuard, errors.New("the store does not answer"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), *hangGuard, errors.New("the store does not answer"))
 	of.Cleanup(cancel)
 	return &stores{open(t), of, ctx}
 }
