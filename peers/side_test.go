@@ -1,0 +1,163 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+const (
+	sideFile = "../docs/side-by-side.md"
+	ourSide  = "../examples/side"
+	thatSide = "side"
+)
+
+const sidePreface = `# Side by side
+
+The same programs with Bowline and with the official Go SDK (go-sdk %s). The tests compile both and call the first, third
+and fourth in both eras; they count the lines that hold code, without blank ones and comments, and fail if Bowline needs
+more. To rewrite this page:
+
+    cd peers && go test -count=1 -run TestSideBySide . -update
+
+| Program | Bowline | go-sdk | What differs |
+| --- | --- | --- | --- |
+`
+
+// sides are the programs, and what their lines do not say.
+var sides = []struct{ name, title, differs string }{
+	{"tool", "one tool", "nothing"},
+	{"resources", "a file, a template, a directory, updates", "files that are added later are served by Bowline alone"},
+	{"prompt", "a prompt whose arguments complete", "nothing"},
+	{"questions", "a tool that asks twice, in every revision", "Bowline seals what travels through the client"},
+	{"shutdown", "HTTP, and an end that lets calls finish", "nothing"},
+	{"call", "a client that survives its server, and a typed call", "Bowline says whether a failed call may have been executed, and checks the result against its schema"},
+}
+
+// TestSideBySide counts the lines of both programs, and compares the page with them.
+func TestSideBySide(t *testing.T) {
+	version, err := moduleVersion("github.com/modelcontextprotocol/go-sdk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page, code strings.Builder
+	fmt.Fprintf(&page, sidePreface, version)
+	for _, side := range sides {
+		ours, theirs := readSide(t, ourSide, side.name), readSide(t, thatSide, side.name)
+		n, m := codeLines(ours), codeLines(theirs)
+		if n > m {
+			t.Errorf("%s has %d lines, and %d with go-sdk", side.name, n, m)
+		}
+		fmt.Fprintf(&page, "| %s | [%d](../examples/side/%s/main.go) | [%d](../peers/side/%s/main.go) | %s |\n", side.title, n, side.name, m, side.name, side.differs)
+		fmt.Fprintf(&code, "\n## %s\n\nWith Bowline:\n\n```go\n%s```\n\nWith go-sdk:\n\n```go\n%s```\n", strings.ToUpper(side.title[:1])+side.title[1:], ours, theirs)
+	}
+	page.WriteString(code.String())
+	if *update {
+		if err := os.WriteFile(sideFile, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := os.ReadFile(sideFile)
+	if err != nil || string(stored) != page.String() {
+		t.Errorf("%s is stale (%v), run the test with -update", sideFile, err)
+	}
+}
+
+func readSide(t *testing.T, folder, name string) []byte {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join(folder, name, "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.TrimLeft(source, "\n")
+}
+
+// codeLines counts the lines on which there is a token.
+func codeLines(source []byte) int {
+	files := token.NewFileSet()
+	file := files.AddFile("", files.Base(), len(source))
+	var s scanner.Scanner
+	s.Init(file, source, nil, 0)
+	lines := make(map[int]bool)
+	for {
+		at, kind, text := s.Scan()
+		if kind == token.EOF {
+			return len(lines)
+		}
+		if kind == token.SEMICOLON && text == "\n" {
+			continue
+		}
+		lines[file.Line(at)] = true
+	}
+}
+
+func TestCodeLines(t *testing.T) {
+	if n := codeLines([]byte("// A comment.\npackage main\n\nfunc main() { // says little\n\tprintln(`a`)\n\n}\n")); n != 4 {
+		t.Errorf("counted %d lines, want 4", n)
+	}
+}
+
+// buildSides builds the programs of a folder, and returns where they are.
+func buildSides(t *testing.T, folder string) string {
+	t.Helper()
+	to := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", to, "./...")
+	build.Dir = folder
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return to
+}
+
+// Both programs do the same, for a client of either era.
+func TestSidesDoTheSame(t *testing.T) {
+	for name, folder := range map[string]string{"Bowline": buildSides(t, ourSide), "go-sdk": buildSides(t, thatSide)} {
+		for _, revision := range []string{protocol.LatestLegacy, protocol.Latest} {
+			t.Run(name+" "+revision, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+				defer cancel()
+				open := func(program string) *client.Session {
+					o := client.Options{ProtocolVersion: revision, FailFast: true, Elicit: func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+						if strings.Contains(p.Message, "size") {
+							return client.Accept(map[string]string{"size": "large"})
+						}
+						return client.Accept(map[string]string{"street": "High Street"})
+					}}
+					session, err := client.New(ourself, o).Connect(ctx, &stdio.Command{Path: filepath.Join(folder, program)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = session.Close(context.Background()) })
+					return session
+				}
+				if got, err := client.Call[string](ctx, open("tool"), "add", map[string]int{"A": 2, "B": 3}); err != nil || !strings.Contains(got, "5") {
+					t.Errorf("tool: got %q, %v", got, err)
+				}
+				if got, err := client.Call[string](ctx, open("questions"), "order", nil); err != nil || got != "a large one goes to High Street" {
+					t.Errorf("questions: got %q, %v", got, err)
+				}
+				reviews := &featuredBowlineClient{session: open("prompt")}
+				if got, err := reviews.prompt(ctx, "review", map[string]string{"file": "a.go", "style": "short"}); err != nil || got != "Give a short review of a.go" {
+					t.Errorf("prompt: got %q, %v", got, err)
+				}
+				if got, err := reviews.prompt(ctx, "review", map[string]string{"file": "a.go", "style": "long"}); err == nil {
+					t.Errorf("prompt of an unknown style: got %q", got)
+				}
+				if got, err := reviews.complete(ctx, "review", "style", "th"); err != nil || len(got) != 1 || got[0] != "thorough" {
+					t.Errorf("completion: got %q, %v", got, err)
+				}
+			})
+		}
+	}
+}
