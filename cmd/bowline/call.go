@@ -27,7 +27,9 @@ drive it are replaced. With --json the whole result is one JSON document.
 Progress goes to standard error. If the tool fails, its message goes to standard
 error and the exit status is 1.
 
-Ctrl-C cancels the call at the server.`
+Ctrl-C cancels the call at the server. If the server makes a task of the call,
+the command waits for the task; with --detach it prints the id of the task
+instead, for "bowline tasks".`
 
 const callExample = `  # Arguments by name; numbers are numbers because the schema says so
   bowline call add a=1 b=2.5 --command 'bowline serve --stdio'
@@ -45,7 +47,8 @@ const callExample = `  # Arguments by name; numbers are numbers because the sche
   bowline call slow seconds=90 --timeout 0 --command 'bowline serve --stdio'`
 
 func newCall() *cobra.Command {
-	return talking(&cobra.Command{
+	var detached bool
+	command := talking(&cobra.Command{
 		Use:     "call TOOL [JSON | - | KEY=VALUE ...]",
 		Short:   "Call a tool of a server",
 		Long:    callLong,
@@ -54,6 +57,9 @@ func newCall() *cobra.Command {
 	}, toolNames, func(cmd *cobra.Command, args []string) (conversation, error) {
 		given, err := readArguments(cmd.Context(), args[1:], cmd.InOrStdin())
 		return func(ctx context.Context, v *visit) error {
+			if detached {
+				return detach(ctx, v, args[0], given)
+			}
 			result, err := callTool(ctx, v, args[0], given)
 			if err != nil {
 				return err
@@ -61,6 +67,8 @@ func newCall() *cobra.Command {
 			return printResult(v, args[0], result)
 		}, err
 	})
+	command.Flags().BoolVar(&detached, "detach", false, "do not wait for a task: print its id")
+	return command
 }
 
 func callTool(ctx context.Context, v *visit, name string, given arguments) (*protocol.CallToolResult, error) {

@@ -21,9 +21,9 @@ import (
 
 // served runs `bowline serve --http` for the length of a test, and returns its
 // URL and what ends it.
-func served(t *testing.T) (url string, interrupt func() (status int, rest string)) {
+func served(t *testing.T, more ...string) (url string, interrupt func() (status int, rest string)) {
 	t.Helper()
-	cmd := command(t, "serve", "--http", "127.0.0.1:0")
+	cmd := command(t, append([]string{"serve", "--http", "127.0.0.1:0"}, more...)...)
 	said, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func newRoot() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	root.AddCommand(newInspect(), newTools(), newCall(), newResources(), newRead(), newPrompts(), newPrompt(), newComplete(),
-		newLogs(), newRecord(), newServe(), newDemo(), newVersion())
+		newTasks(), newLogs(), newRecord(), newServe(), newDemo(), newVersion())
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if !cmd.HasParent() {

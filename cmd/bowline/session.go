@@ -136,6 +136,7 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 		ProtocolVersion: t.revision,
 		Elicit:          t.user.elicit,
 		ElicitURL:       t.user.elicitURL,
+		Tasks:           true,
 		Conn: conn.Options{
 			Name:        server.name,
 			InitTimeout: t.initTimeout,

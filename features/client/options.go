@@ -74,7 +74,7 @@ type Options struct {
 	// Tasks lets modern servers make tasks of calls of tools: they need not hold a
 	// connection for a call that takes long. CallTool and Call wait for a task as for
 	// any other call, through losses of the connection; the end of their context
-	// cancels it. CallOptions.Timeout is then for each request alone. StartTool hands
+	// cancels it, for which they take a second at most. CallOptions.Timeout is then for each request alone. StartTool hands
 	// the task out.
 	Tasks bool
 

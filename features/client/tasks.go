@@ -113,7 +113,7 @@ func (t *Task) Wait(ctx context.Context) (*protocol.CallToolResult, error) {
 }
 
 // awaitTask waits for the task that a call has become. If ctx ends, or nobody answers
-// its questions, the task is cancelled.
+// its questions, the task is cancelled, which takes a second at most.
 func awaitTask(ctx context.Context, s *Session, result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
 	if result.Task == nil || s.options.startsTask {
 		return result, nil
@@ -121,11 +121,30 @@ func awaitTask(ctx context.Context, s *Session, result *protocol.CallToolResult)
 	t := s.taskOf(result.Task)
 	final, err := t.Wait(ctx)
 	if err != nil && (ctx.Err() != nil || errors.As(err, new(*InputError)) || errors.Is(err, ErrTooMany)) {
-		s.conn.Go(protocol.MethodCancelTask, func(ctx context.Context) {
-			_ = t.Cancel(ctx) // CallOptions.Timeout bounds it; nobody waits for it
-		})
+		t.abandon(ctx)
 	}
 	return final, err
+}
+
+// cancelGrace is how long a call whose context has ended waits for the server to take
+// note: the program may close the session right behind it.
+const cancelGrace = time.Second
+
+// abandon cancels the task. While the server is away that is done when it is back.
+func (t *Task) abandon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
+	defer cancel()
+	view := t.session.With(t.session.options)
+	view.options.WaitForReady = false
+	if view.Task(t.id).Cancel(ctx) == nil {
+		return
+	}
+	view.options.WaitForReady = true
+	t.session.conn.Go(protocol.MethodCancelTask, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		_ = view.Task(t.id).Cancel(ctx) // nobody waits for it; the server ends the task with its TTL
+	})
 }
 
 const (

@@ -340,3 +340,31 @@ func TestLegacyTasksAreWaitedForToo(t *testing.T) {
 		}
 	})
 }
+
+// A program that is interrupted closes its session at once: its task is cancelled all
+// the same.
+//
+// Guarantees: G-0032.11
+func TestCloseRightBehindACallCancelsItsTask(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFactory(server.TaskOptions{})
+			f.visit(t, client.Options{}, fault.Plan{}, func(s *client.Session) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if _, err := client.Call[string](ctx, s, "make", job{"a", 3600}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v", err)
+				}
+				if err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if len(f.causes) != 1 || !errors.Is(f.causes[0], server.ErrTaskCancelled) {
+					t.Fatalf("the handler has seen %v", f.causes)
+				}
+			})
+		})
+	}
+}

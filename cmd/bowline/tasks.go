@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/spf13/cobra"
+)
+
+func newTasks() *cobra.Command {
+	var wait, cancel bool
+	command := talking(&cobra.Command{
+		Use:   "tasks [ID]",
+		Short: "Show, await or cancel tasks of a server",
+		Long: `Show how a task of a server stands: its id, its status and what the server says
+of it. The id is what "bowline call --detach" has printed, in this or an earlier
+run. With --wait the command waits for the end of the task and prints the result
+as "bowline call" does, also when the connection is lost meanwhile. With --cancel
+it cancels the task.
+
+Without an id the command lists tasks. Only servers of 2025-11-25 have such a list,
+and only for users whom they know.`,
+		Example: `  # Begin something that takes long, and come back for it
+  id=$(bowline call render scene=forest --detach --url http://127.0.0.1:8080/mcp)
+  bowline tasks "$id" --wait --url http://127.0.0.1:8080/mcp`,
+		Args: cobra.MaximumNArgs(1),
+	}, nil, func(_ *cobra.Command, args []string) (conversation, error) {
+		switch {
+		case wait && cancel:
+			return nil, errors.New("--wait and --cancel exclude each other")
+		case len(args) == 0 && (wait || cancel):
+			return nil, errors.New("name the task")
+		case len(args) == 0:
+			return listTasks, nil
+		case wait:
+			return func(ctx context.Context, v *visit) error {
+				result, err := v.session.Task(args[0]).Wait(ctx)
+				if err != nil {
+					return err
+				}
+				return printResult(v, "task "+args[0], result)
+			}, nil
+		case cancel:
+			return func(ctx context.Context, v *visit) error { return v.session.Task(args[0]).Cancel(ctx) }, nil
+		default:
+			return func(ctx context.Context, v *visit) error {
+				state, err := v.session.Task(args[0]).Status(ctx)
+				if err != nil {
+					return err
+				}
+				return v.print(state, func(table io.Writer) { taskRow(table, &state.Task) })
+			}, nil
+		}
+	})
+	command.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task, and print its result")
+	command.Flags().BoolVar(&cancel, "cancel", false, "cancel the task")
+	return command
+}
+
+func listTasks(ctx context.Context, v *visit) error {
+	tasks, err := all(v.session.Tasks(ctx))
+	if err != nil {
+		return err
+	}
+	document := struct {
+		Tasks []*protocol.Task `json:"tasks"`
+	}{tasks}
+	return v.print(document, func(table io.Writer) {
+		for _, t := range tasks {
+			taskRow(table, t)
+		}
+	})
+}
+
+func taskRow(table io.Writer, t *protocol.Task) {
+	row(table, t.TaskID, strings.TrimSpace(string(t.Status)+"  "+t.StatusMessage))
+}
+
+// detach calls a tool, and prints the id of the task that comes of it. If the tool has
+// answered at once, that is printed instead.
+func detach(ctx context.Context, v *visit, name string, given arguments) error {
+	tool, err := findTool(ctx, v.session, name)
+	if err != nil {
+		return err
+	}
+	arguments, err := given.fit(ctx, tool)
+	if err != nil {
+		return &failure{status: exitUsage, err: err}
+	}
+	task, err := v.session.With(client.CallOptions{Timeout: -1}).StartTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
+	if err != nil {
+		return err
+	}
+	if task.ID() == "" {
+		result, err := task.Wait(ctx) // it is known
+		if err != nil {
+			return err
+		}
+		return printResult(v, name, result)
+	}
+	if v.json {
+		return printJSON(v.out, map[string]string{"taskId": task.ID()})
+	}
+	_, err = fmt.Fprintln(v.out, flat(task.ID()))
+	return err
+}

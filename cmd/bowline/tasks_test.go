@@ -1,0 +1,30 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestTasksOfAServerOverHTTP begins tasks in one run of the command and looks after
+// them in others.
+func TestTasksOfAServerOverHTTP(t *testing.T) {
+	url, _ := served(t, "--fixtures")
+	begin := func(seconds string) string {
+		t.Helper()
+		begun := bowline(t, "", "call", "slow_compute", "seconds="+seconds, "label=x", "--detach", "--url", url)
+		begun.want(t, 0, "\n", "")
+		return strings.TrimSpace(begun.stdout)
+	}
+	id := begin("60")
+	bowline(t, "", "tasks", id, "--url", url).want(t, 0, id+"  working", "")
+	bowline(t, "", "tasks", id, "--cancel", "--url", url).want(t, 0, "", "")
+	bowline(t, "", "tasks", id, "--json", "--url", url).want(t, 0, `"status": "cancelled"`, "")
+	bowline(t, "", "tasks", id, "--wait", "--url", url).want(t, exitCallFailed, "", "cancelled")
+	bowline(t, "", "tasks", begin("0.1"), "--wait", "--url", url).want(t, 0, "computed x\n", "")
+	bowline(t, "", "call", "slow_compute", "seconds=0.1", "label=y", "--url", url).want(t, 0, "computed y\n", "")
+	bowline(t, "", "call", "greet", "name=Ada", "--detach", "--url", url).want(t, 0, "Hello, Ada!\n", "")
+	bowline(t, "", "tasks", "unknown", "--url", url).want(t, exitCallFailed, "", "unknown task")
+	bowline(t, "", "tasks", "--url", url).want(t, exitCallFailed, "", "2026-07-28 has no tasks/list")
+	bowline(t, "", "tasks", "--wait", "--url", url).want(t, exitUsage, "", "name the task")
+	bowline(t, "", "tasks", id, "--wait", "--cancel", "--url", url).want(t, exitUsage, "", "exclude")
+}
