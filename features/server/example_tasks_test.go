@@ -1,0 +1,81 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"testing/fstest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A tool that takes long is an ordinary function. The client begins it, and comes back
+// for its result.
+func ExampleTaskOptions() {
+	ctx := context.Background()
+	s := server.New(protocol.Implementation{Name: "render", Version: "1.0"}, server.Options{
+		Tasks: &server.TaskOptions{PollInterval: 100 * time.Millisecond},
+	})
+	defer s.Close(ctx)
+	server.AddTool(s, protocol.Tool{
+		Name:      "render",
+		Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional},
+	}, func(ctx context.Context, in struct{ Scene string }) (string, error) {
+		server.Progress(ctx, 1, 2, "half of it") // the task says so
+		return "rendered the " + in.Scene, nil
+	})
+
+	c := client.New(protocol.Implementation{Name: "host", Version: "1.0"}, client.Options{Tasks: true})
+	defer c.Close(ctx)
+	session, err := c.Connect(ctx, inmem.New(s.Accept, inmem.Options{}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	task, err := session.StartTool(ctx, &protocol.CallToolParams{Name: "render", Arguments: []byte(`{"Scene":"sea"}`)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := session.Task(task.ID()).Wait(ctx) // in another run of the program as well
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.Content.Text())
+	// Output: rendered the sea
+}
+
+// A host lists skills, and reads the file of one when it needs it.
+func ExampleServer_AddSkills() {
+	ctx := context.Background()
+	s := server.New(protocol.Implementation{Name: "shop", Version: "1.0"}, server.Options{})
+	defer s.Close(ctx)
+	files := fstest.MapFS{ // or the FS of an os.Root, or an embed.FS
+		"refunds/SKILL.md": {Data: []byte("---\nname: refunds\ndescription: Refund an order.\n---\nAsk for its number.\n")},
+	}
+	if err := s.AddSkills(files); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	c := client.New(protocol.Implementation{Name: "host", Version: "1.0"}, client.Options{})
+	defer c.Close(ctx)
+	session, err := c.Connect(ctx, inmem.New(s.Accept, inmem.Options{}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for skill, err := range session.Skills(ctx) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		text, err := session.ReadSkill(ctx, skill, skill.URI) // verified
+		fmt.Println(skill.URI, len(text), "bytes", err)
+	}
+	// Output: skill://refunds/SKILL.md 72 bytes <nil>
+}
