@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -157,7 +156,7 @@ func sameFrontmatter(raw []byte, skill *protocol.Skill) error {
 		Name        string `json:"name"`
 		Description string `json:"description"`
 	}
-	if err := protocol.Unmarshal(json.RawMessage(front), &named); err != nil {
+	if err := protocol.Unmarshal(front, &named); err != nil {
 		return err
 	}
 	if named.Name == "" || named.Description == "" || path.Base(path.Dir(skill.URI)) != named.Name {
