@@ -471,4 +471,16 @@ func TestSame(t *testing.T) {
 	if before.Same(read(whole, variables{"A": "b"})) {
 		t.Error("a variable has changed, and it is the same")
 	}
+	withFile := func(content string) *Server {
+		f := mustParse(t, server(`"command": "x", "envFile": "/e"`), nil)
+		f.ReadFile = func(string) ([]byte, error) { return []byte(content), nil }
+		s, err := f.Server("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if one := withFile("A=1"); one.Same(withFile("A=2")) || !one.Same(withFile("A=1")) {
+		t.Error("envFile does not count as it should")
+	}
 }
