@@ -111,7 +111,12 @@ func (t *target) visit(cmd *cobra.Command, talk conversation) error {
 	defer t.end(cmd, session)
 	ctx, cancel := t.user.patience.bound(cmd.Context(), t.timeout)
 	defer cancel()
-	err = talk(ctx, &visit{session: session, out: screen(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
+	if server := session.Server(); t.logLevel != "" && !t.lasting && server.Capabilities.Has("logging") {
+		err = session.SetLogLevel(ctx, protocol.LogLevel(t.logLevel)) // before the first call, whose beginning is logged too
+	}
+	if err == nil {
+		err = talk(ctx, &visit{session: session, out: screen(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
+	}
 	if err != nil {
 		err = explainCall(err)
 		return &explained{t.redact(err.Error()), err}
