@@ -248,7 +248,7 @@ func (k *tokenKeeper) Challenged(context.Context, *http.Request, *transport.Stat
 // A token that expires is refreshed within the call. Where there is none, the session
 // waits for one, and is woken when there is.
 //
-// Guarantees: G-0039.2, G-0039.5
+// Guarantees: G-0040.2, G-0040.5
 func TestATokenThatExpires(t *testing.T) {
 	s := newServer(server.Options{})
 	handler := streamable.NewHandler(s, streamable.HandlerOptions{})

@@ -94,7 +94,7 @@ func authorized(t *testing.T, server http.Handler, k *keeper) *testReceiver {
 	return open(t, &Client{URL: serve(t, server.ServeHTTP), Authorizer: k})
 }
 
-// Guarantees: G-0039.1
+// Guarantees: G-0040.1
 func TestEachRequestIsAuthorized(t *testing.T) {
 	g := &guarded{Handler: &legacy{session: "s-1"}, token: "Bearer 0"}
 	r := authorized(t, g, new(keeper))
@@ -116,7 +116,7 @@ func TestEachRequestIsAuthorized(t *testing.T) {
 	}
 }
 
-// Guarantees: G-0039.2
+// Guarantees: G-0040.2
 func TestADeniedRequestIsSentAgain(t *testing.T) {
 	for _, status := range []int{401, 403} {
 		k, g := new(keeper), &guarded{Handler: http.HandlerFunc(answerJSON(result(1))), token: "Bearer 1", status: status}
@@ -129,7 +129,7 @@ func TestADeniedRequestIsSentAgain(t *testing.T) {
 	}
 }
 
-// Guarantees: G-0039.2, G-0039.3
+// Guarantees: G-0040.2, G-0040.3
 func TestADenialThatStaysFailsTheMessage(t *testing.T) {
 	for name, c := range map[string]struct {
 		challenge func(*transport.StatusError) (bool, error)
@@ -166,7 +166,7 @@ func TestADenialThatStaysFailsTheMessage(t *testing.T) {
 	}
 }
 
-// Guarantees: G-0039.3
+// Guarantees: G-0040.3
 func TestWithoutCredentialsNothingIsSent(t *testing.T) {
 	for name, authorize := range map[string]func(context.Context) error{
 		"an error": func(context.Context) error { return transport.ErrAuthRequired },
@@ -194,7 +194,7 @@ func TestWithoutCredentialsNothingIsSent(t *testing.T) {
 
 // Who looks for credentials is not waited for when nobody needs them any more.
 //
-// Guarantees: G-0039.4
+// Guarantees: G-0040.4
 func TestTheSearchForCredentialsEndsWithTheRequest(t *testing.T) {
 	searching, ended := make(chan struct{}, 2), make(chan struct{}, 2)
 	k := &keeper{authorize: func(ctx context.Context) error {
@@ -240,7 +240,7 @@ func TestCredentialsStayHere(t *testing.T) {
 
 // An older server is as careful: the GET request and the messages are authorized.
 //
-// Guarantees: G-0039.1, G-0039.2
+// Guarantees: G-0040.1, G-0040.2
 func TestAnOlderServerIsAskedWithCredentials(t *testing.T) {
 	s, k := newOlder(), new(keeper)
 	r := authorized(t, &guarded{Handler: s, token: "Bearer 1"}, k)
