@@ -35,5 +35,7 @@ func main() {
 	s := server.New(protocol.Implementation{Name: "shop", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "order"}, order,
 		server.Asks(server.Reruns, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}))
-	log.Fatal(s.Serve(context.Background(), &stdio.Server{}))
+	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+		log.Fatal(err)
+	}
 }

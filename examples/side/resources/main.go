@@ -47,5 +47,7 @@ func main() {
 			s.ResourceUpdated("config://app")
 		}
 	}()
-	log.Fatal(s.Serve(context.Background(), &stdio.Server{}))
+	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -51,5 +51,7 @@ func complete(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, e
 func main() {
 	s := mcp.NewServer(&mcp.Implementation{Name: "reviews", Version: "1.0"}, &mcp.ServerOptions{CompletionHandler: complete})
 	s.AddPrompt(&mcp.Prompt{Name: "review", Arguments: []*mcp.PromptArgument{{Name: "file", Required: true}, {Name: "style", Required: true}}}, review)
-	log.Fatal(s.Run(context.Background(), &mcp.StdioTransport{}))
+	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -93,5 +93,7 @@ func order(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallTo
 func main() {
 	s := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1.0"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "order"}, order)
-	log.Fatal(s.Run(context.Background(), &mcp.StdioTransport{}))
+	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -100,5 +100,7 @@ func main() {
 			}
 		}
 	}()
-	log.Fatal(s.Run(ctx, &mcp.StdioTransport{}))
+	if err := s.Run(ctx, &mcp.StdioTransport{}); err != nil {
+		log.Fatal(err)
+	}
 }

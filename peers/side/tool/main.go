@@ -19,5 +19,7 @@ func add(_ context.Context, _ *mcp.CallToolRequest, n numbers) (*mcp.CallToolRes
 func main() {
 	s := mcp.NewServer(&mcp.Implementation{Name: "adder", Version: "1.0"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "adds two numbers"}, add)
-	log.Fatal(s.Run(context.Background(), &mcp.StdioTransport{}))
+	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+		log.Fatal(err)
+	}
 }
