@@ -34,7 +34,7 @@ const hangGuard = 30 * time.Second
 // command is `bowline args`, not started. It is killed with the test.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), hangGuard) // a cleanup may end it in good order
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, executable(t), args...)
 	cmd.Env = append(os.Environ(), role+"=command", "GORACE=atexit_sleep_ms=0") // a second for each process otherwise

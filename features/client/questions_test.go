@@ -228,6 +228,8 @@ func TestRootsChanged(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
+	s.serving.Wait() // until they have read everything
+	modern.serving.Wait()
 	if legacy, modern := s.received(protocol.NotificationRootsListChanged), modern.received(protocol.NotificationRootsListChanged); len(legacy) != 1 || len(modern) != 0 {
 		t.Errorf("announced %v and %v", legacy, modern)
 	}
