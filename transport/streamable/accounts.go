@@ -62,3 +62,16 @@ func (u *unread) account(frame []byte) (*accounts, int) {
 	}
 	return u.small, len(frame) + frameOverhead
 }
+
+// accountOfPage returns the account of events that are replayed together, and what
+// they count.
+func (u *unread) accountOfPage(page []StoredEvent) (*accounts, int) {
+	bytes := 0
+	for _, e := range page {
+		bytes += costOf(e)
+	}
+	if bytes > smallSize+eventOverhead {
+		return u.large, bytes
+	}
+	return u.small, bytes
+}

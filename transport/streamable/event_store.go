@@ -2,8 +2,9 @@ package streamable
 
 import (
 	"cmp"
-	"container/list"
+	"container/heap"
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -22,9 +23,11 @@ type EventStore interface {
 	// block. It may keep e.Data, which does not change.
 	Append(session string, e StoredEvent)
 
-	// After returns the events of one stream whose index is greater than the given
-	// one, oldest first, as far as they are kept. The caller does not change them.
-	After(ctx context.Context, session string, stream transport.Stream, index uint64) ([]StoredEvent, error)
+	// After returns the next events of one stream, those whose index is greater than
+	// the given one, oldest first, as far as they are kept. It returns as many as
+	// have together maxBytes, but at least one if there is one; an event counts its
+	// data and 128 bytes. The caller does not change them.
+	After(ctx context.Context, session string, stream transport.Stream, index uint64, maxBytes int) ([]StoredEvent, error)
 
 	// Forget drops the events of a session, which has ended.
 	Forget(session string)
@@ -39,10 +42,11 @@ type StoredEvent struct {
 }
 
 // A MemoryStore is an EventStore in memory. The zero value has the default bounds.
-// When a session reaches its bound, its oldest events go. When the store reaches
-// its own, the oldest events of the session that adds one go, as long as that
-// session has more than an equal share, and otherwise those of the session whose
-// last event is oldest. An event that is above the bound of a session is not kept.
+//
+//   - A session that reaches its bound loses its oldest events.
+//   - When the whole store is full, the session that holds most loses its oldest
+//     events. A session that holds less than an equal share loses nothing.
+//   - An event that is longer than a session may hold is not kept.
 type MemoryStore struct {
 	// MaxBytes bounds what the store holds; default 64 MiB. An event counts its
 	// data and 128 bytes.
@@ -53,16 +57,50 @@ type MemoryStore struct {
 
 	mu       sync.Mutex
 	bytes    int
+	appended uint64 // how many events, ever
 	sessions map[string]*storedSession
-	byAge    list.List // of *storedSession; the one whose last event is oldest comes first
+	largest  bySize
 }
 
 // A storedSession is what a store holds of one session.
 type storedSession struct {
-	id     string
-	events []StoredEvent // oldest first
-	bytes  int
-	place  *list.Element
+	id      string
+	streams map[transport.Stream][]StoredEvent // oldest first
+	order   []transport.Stream                 // of each event, oldest first
+	bytes   int
+	latest  uint64 // number of the event that was appended last
+	place   int    // in the heap
+}
+
+// bySize is a heap of sessions. The one that holds most comes first; of those that
+// hold as much, the one whose last event is oldest.
+type bySize []*storedSession
+
+func (h bySize) Len() int { return len(h) }
+
+func (h bySize) Less(i, j int) bool {
+	if h[i].bytes != h[j].bytes {
+		return h[i].bytes > h[j].bytes
+	}
+	return h[i].latest < h[j].latest
+}
+
+func (h bySize) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+func (h *bySize) Push(s any) {
+	s.(*storedSession).place = len(*h)
+	*h = append(*h, s.(*storedSession))
+}
+
+func (h *bySize) Pop() any {
+	last := len(*h) - 1
+	s := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return s
 }
 
 // eventOverhead is what an event costs beside its data, in bytes.
@@ -73,6 +111,9 @@ func costOf(e StoredEvent) int { return len(e.Data) + eventOverhead }
 // Append implements EventStore.
 func (m *MemoryStore) Append(session string, e StoredEvent) {
 	most, mostOfOne := m.bounds()
+	if costOf(e) > mostOfOne {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.sessions[session]
@@ -80,24 +121,28 @@ func (m *MemoryStore) Append(session string, e StoredEvent) {
 		if m.sessions == nil {
 			m.sessions = make(map[string]*storedSession)
 		}
-		s = &storedSession{id: session}
-		s.place = m.byAge.PushBack(s)
+		s = &storedSession{id: session, streams: make(map[transport.Stream][]StoredEvent)}
 		m.sessions[session] = s
+		heap.Push(&m.largest, s)
 	}
-	m.byAge.MoveToBack(s.place)
-	s.events = append(s.events, e)
-	s.bytes += costOf(e)
-	m.bytes += costOf(e)
+	m.appended++
+	s.latest = m.appended
+	s.streams[e.Stream] = append(s.streams[e.Stream], e)
+	s.order = append(s.order, e.Stream)
+	m.grow(s, costOf(e))
 	for s.bytes > mostOfOne {
 		m.dropOldest(s)
 	}
 	for m.bytes > most {
-		if s.bytes > most/len(m.sessions) {
-			m.dropOldest(s)
-			continue
-		}
-		m.dropOldest(m.byAge.Front().Value.(*storedSession))
+		m.dropOldest(m.largest[0])
 	}
+}
+
+// grow notes that a session holds so much more.
+func (m *MemoryStore) grow(s *storedSession, bytes int) {
+	s.bytes += bytes
+	m.bytes += bytes
+	heap.Fix(&m.largest, s.place)
 }
 
 func (m *MemoryStore) bounds() (most, mostOfOne int) {
@@ -107,27 +152,45 @@ func (m *MemoryStore) bounds() (most, mostOfOne int) {
 
 // dropOldest drops one event of a session that has some.
 func (m *MemoryStore) dropOldest(s *storedSession) {
-	cost := costOf(s.events[0])
-	s.bytes -= cost
-	m.bytes -= cost
-	s.events[0] = StoredEvent{}
-	if s.events = s.events[1:]; len(s.events) == 0 {
+	stream := s.order[0]
+	s.order = s.order[1:]
+	events := s.streams[stream]
+	cost := costOf(events[0])
+	events[0] = StoredEvent{}
+	if s.streams[stream] = events[1:]; len(events) == 1 {
+		delete(s.streams, stream)
+	}
+	if m.grow(s, -cost); len(s.order) == 0 {
 		m.forget(s)
 	}
 }
 
 // After implements EventStore.
-func (m *MemoryStore) After(_ context.Context, session string, stream transport.Stream, index uint64) (after []StoredEvent, _ error) {
+func (m *MemoryStore) After(_ context.Context, session string, stream transport.Stream, index uint64, maxBytes int) ([]StoredEvent, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.sessions[session]; s != nil {
-		for _, e := range s.events {
-			if e.Stream == stream && e.Index > index {
-				after = append(after, e)
-			}
+	s := m.sessions[session]
+	if s == nil {
+		return nil, nil
+	}
+	events := s.streams[stream]
+	first, found := slices.BinarySearchFunc(events, index, func(e StoredEvent, index uint64) int { return cmp.Compare(e.Index, index) })
+	if found {
+		first++
+	}
+	return slices.Clone(pageOf(events[first:], maxBytes)), nil
+}
+
+// pageOf returns the first events, as many as fit a page of so many bytes, but at
+// least one if there is one.
+func pageOf(events []StoredEvent, maxBytes int) []StoredEvent {
+	bytes := 0
+	for n, e := range events {
+		if bytes += costOf(e); bytes > maxBytes && n > 0 {
+			return events[:n]
 		}
 	}
-	return after, nil
+	return events
 }
 
 // Forget implements EventStore.
@@ -141,6 +204,6 @@ func (m *MemoryStore) Forget(session string) {
 }
 
 func (m *MemoryStore) forget(s *storedSession) {
-	m.byAge.Remove(s.place)
+	heap.Remove(&m.largest, s.place)
 	delete(m.sessions, s.id)
 }

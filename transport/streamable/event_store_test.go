@@ -13,7 +13,7 @@ func stored(stream transport.Stream, index uint64, size int) StoredEvent {
 
 func indexes(t *testing.T, m *MemoryStore, session string, stream transport.Stream, after uint64) string {
 	t.Helper()
-	events, err := m.After(t.Context(), session, stream, after)
+	events, err := m.After(t.Context(), session, stream, after, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestStoreKeepsStreamsApart(t *testing.T) {
 	}
 	m.Forget("a")
 	m.Forget("b")
-	if m.bytes != 0 || len(m.sessions) != 0 || m.byAge.Len() != 0 {
+	if m.bytes != 0 || len(m.sessions) != 0 || m.largest.Len() != 0 {
 		t.Errorf("%d bytes, %d sessions are left", m.bytes, len(m.sessions))
 	}
 }
@@ -59,18 +59,18 @@ func TestStoreIsBounded(t *testing.T) {
 		t.Errorf("the bound of a session leaves %s", got)
 	}
 	m.Append("a", stored(1, 101, 3_000))
-	if got := indexes(t, m, "a", 1, 0); got != "[]" || m.bytes != 0 {
+	if got := indexes(t, m, "a", 1, 0); got != "[97 98 99 100]" || m.bytes != 2_000 {
 		t.Errorf("an event above the bound leaves %s, %d bytes", got, m.bytes)
 	}
 }
 
-// One session that sends much takes nothing away from others that send little, and
-// many sessions take from those that are quiet for longest.
+// Sessions that send much, be it one or many, take nothing away from one that sends
+// little and is quiet for longest.
 //
 // Guarantees: G-0033.4
 func TestStoreIsShared(t *testing.T) {
 	m := &MemoryStore{MaxBytes: 10_000, MaxSessionBytes: 9_500}
-	m.Append("good", stored(1, 1, 500))
+	m.Append("good", stored(1, 1, 200))
 	for n := range uint64(1_000) {
 		m.Append("hostile", stored(1, n+1, 500))
 	}
@@ -78,9 +78,40 @@ func TestStoreIsShared(t *testing.T) {
 		t.Errorf("the other session has %s left", got)
 	}
 	for n := range 1_000 {
-		m.Append(fmt.Sprint(n), stored(1, 1, 500))
+		for range 3 {
+			m.Append(fmt.Sprint(n), stored(1, 1, 500))
+		}
+		if got := indexes(t, m, "good", 1, 0); got != "[1]" {
+			t.Fatalf("after %d other sessions it has %s left", n+1, got)
+		}
 	}
 	if m.bytes > 10_000 || len(m.sessions) > 20 {
 		t.Errorf("%d bytes of %d sessions are held", m.bytes, len(m.sessions))
+	}
+}
+
+// Events come page by page, each at least one event.
+//
+// Guarantees: G-0038.6
+func TestStoreReturnsPages(t *testing.T) {
+	m := new(MemoryStore)
+	for n := range uint64(10) {
+		m.Append("a", stored(1, 2*n+1, 200))
+		m.Append("a", stored(2, n+1, 200))
+	}
+	for limit, want := range map[int]string{0: "[5]", 399: "[5]", 400: "[5 7]", 1 << 20: "[5 7 9 11 13 15 17 19]"} {
+		for _, after := range []uint64{3, 4} {
+			events, err := m.After(t.Context(), "a", 1, after, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []uint64
+			for _, e := range events {
+				got = append(got, e.Index)
+			}
+			if fmt.Sprint(got) != want {
+				t.Errorf("%d bytes after %d: %v, want %s", limit, after, got, want)
+			}
+		}
 	}
 }

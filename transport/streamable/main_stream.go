@@ -124,11 +124,7 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 // catchUpMain writes what is kept of Main, up to an index behind which the queue
 // goes on.
 func (r *response) catchUpMain(ctx context.Context, head uint64) error {
-	missed, err := r.missed(ctx)
-	if err != nil {
-		return err
-	}
-	if err := r.replay(upTo(head, missed)); err != nil {
+	if err := r.replay(ctx, head, true); err != nil {
 		return err
 	}
 	r.link.mu.Lock()

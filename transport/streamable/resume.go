@@ -3,8 +3,8 @@ package streamable
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,19 +96,30 @@ func (n *numbering) goodbye(after time.Duration) []byte {
 
 // appendEvents appends the frames that were taken last, as events.
 func (n *numbering) appendEvents(text []byte, frames []transport.Outbound) []byte {
-	size := len(text)
+	size := 0
 	for _, o := range frames {
-		size += len("id: 18446744073709551615-18446744073709551615\ndata: \n\n") + len(o.Frame)
+		size += eventText + len(o.Frame)
 	}
-	text = append(make([]byte, 0, size), text...)
+	text = slices.Grow(text, size)
 	for i, o := range frames {
-		e := eventstream.Event{Data: oneLine(o.Frame)}
+		var id eventID
 		if n != nil {
-			e.ID = eventID{n.stream, n.at - uint64(len(frames)-i-1)}.String()
+			id = eventID{n.stream, n.at - uint64(len(frames)-i-1)}
 		}
-		text = eventstream.Append(text, e)
+		text = n.appendEvent(text, id, o.Frame)
 	}
 	return text
+}
+
+// eventText is how long the text of an event is at most, beside its data.
+const eventText = len("id: 18446744073709551615-18446744073709551615\ndata: \n\n")
+
+func (n *numbering) appendEvent(text []byte, id eventID, frame []byte) []byte {
+	e := eventstream.Event{Data: oneLine(frame)}
+	if n != nil {
+		e.ID = id.String()
+	}
+	return eventstream.Append(text, e)
 }
 
 // keep stores an event of the link's session. The caller holds link.mu.
@@ -124,44 +135,38 @@ func (l *serverLink) resume(w http.ResponseWriter, r *http.Request, o *HandlerOp
 		return cannotFlush(jsonrpc.ID{})
 	}
 	to.numbered = &numbering{stream: id.stream, at: id.index, retry: o.Retry}
-	missed, err := to.missed(r.Context())
-	s, head := l.attach(to, id, missed)
-	if s == nil && err == nil {
-		missed, err = to.missed(r.Context()) // the stream may have ended just now
+	k, err := l.keptAfter(r.Context(), id)
+	if err != nil {
+		return unreadable()
 	}
-	switch {
-	case err != nil:
-		return &refusal{status: http.StatusInternalServerError, text: "the events of the stream cannot be read"}
-	case s == nil && !isRest(missed, id.index):
+	s, head := l.attach(to, id, k)
+	if s != nil {
+		return s.goOn(r.Context(), to, head)
+	}
+	if k, err = l.keptAfter(r.Context(), id); err != nil { // the stream may have ended just now
+		return unreadable()
+	}
+	if k.gap || !k.last {
 		return &refusal{status: http.StatusGone, text: "what follows this event is not known any more"}
-	case s == nil:
-		to.begin()
-		_ = to.replay(missed) // the client may come back for it
-		return nil
 	}
-	err = transport.ErrPeerClosed
-	defer func() { s.retire(to, err) }()
-	to.begin()
-	if err = to.catchUp(r.Context(), missed, head); err == nil {
-		err = to.stream(r.Context(), nil, func([]transport.Outbound) {})
-	}
-	if err != nil && err != transport.ErrPeerClosed {
-		return &refusal{abort: true}
-	}
-	return nil
+	return l.replayEnded(r.Context(), to, k.head)
+}
+
+func unreadable() *refusal {
+	return &refusal{status: http.StatusInternalServerError, text: "the events of the stream cannot be read"}
 }
 
 // attach makes a response the one on which a stream goes on, unless the stream has
-// ended, or events are missing. It returns the stream, or nil, and the index up to
-// which the client has to be given what was kept.
-func (l *serverLink) attach(to *response, id eventID, missed []StoredEvent) (s *requestStream, head uint64) {
+// ended or was given up, or events are missing. It returns the stream, or nil, and
+// the index up to which the client has to be given what was kept.
+func (l *serverLink) attach(to *response, id eventID, k kept) (s *requestStream, head uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s = l.streams[id.stream]
 	if s == nil || !s.issued || l.reason != nil || id.index > s.head {
 		return nil, 0
 	}
-	if !follow(missed, id.index) || len(missed) == 0 && s.head > id.index {
+	if k.gap || k.head == id.index && s.head > id.index {
 		return nil, 0
 	}
 	to.numbered.primes = primed(l.version)
@@ -174,73 +179,21 @@ func (l *serverLink) attach(to *response, id eventID, missed []StoredEvent) (s *
 	return s, s.head
 }
 
-// follow reports whether events follow an index without a gap.
-func follow(events []StoredEvent, index uint64) bool {
-	for n, e := range events {
-		if e.Index != index+uint64(n)+1 {
-			return false
-		}
+// goOn writes what was kept of the stream, up to an index, and then what follows.
+func (s *requestStream) goOn(ctx context.Context, to *response, head uint64) *refusal {
+	err := transport.ErrPeerClosed
+	defer func() { s.retire(to, err) }()
+	to.begin()
+	if err = to.replay(ctx, head, false); err == nil {
+		err = to.stream(ctx, nil, func([]transport.Outbound) {})
 	}
-	return true
+	return abortedBy(err)
 }
 
-// isRest reports whether events are all that follow an index in their stream.
-func isRest(events []StoredEvent, index uint64) bool {
-	return follow(events, index) && len(events) > 0 && events[len(events)-1].Last
-}
-
-// missed returns what is kept behind the events that the response has written.
-func (r *response) missed(ctx context.Context) ([]StoredEvent, error) {
-	return r.link.events.After(ctx, r.link.session, r.numbered.stream, r.numbered.at)
-}
-
-// upTo leaves out the events that the queue of a response holds, too.
-func upTo(head uint64, events []StoredEvent) []StoredEvent {
-	for len(events) > 0 && events[len(events)-1].Index > head {
-		events = events[:len(events)-1]
+// abortedBy aborts a response that has broken off, unless nobody is there.
+func abortedBy(err error) *refusal {
+	if err != nil && err != transport.ErrPeerClosed {
+		return &refusal{abort: true}
 	}
-	return events
+	return nil
 }
-
-// catchUp writes what was kept, up to an index behind which the queue goes on.
-func (r *response) catchUp(ctx context.Context, missed []StoredEvent, head uint64) error {
-	for {
-		if err := r.replay(upTo(head, missed)); err != nil {
-			return err
-		}
-		from := r.numbered.at
-		if from >= head {
-			return nil
-		}
-		var err error
-		if missed, err = r.missed(ctx); err != nil || len(missed) == 0 || !follow(missed, from) {
-			return errPurged
-		}
-	}
-}
-
-// errPurged is why a replay breaks off.
-var errPurged = errors.New("streamable: the events of the stream are not kept any more")
-
-// replay writes events that were kept. They may have gaps.
-func (r *response) replay(missed []StoredEvent) error {
-	text := r.numbered.opening(0)
-	for _, e := range missed {
-		r.numbered.at = e.Index
-		text = r.numbered.appendEvents(text, []transport.Outbound{{Frame: e.Data}})
-		if len(text) < writeSize {
-			continue
-		}
-		if err := r.writeEvents(nil, text); err != nil {
-			return err
-		}
-		text = nil
-	}
-	if len(text) == 0 {
-		return nil
-	}
-	return r.writeEvents(nil, text)
-}
-
-// errReplaced is why a connection is given up: the client has come back on another.
-var errReplaced = io.EOF

@@ -42,6 +42,7 @@ type serverLink struct {
 	version string           // of the session, once it was negotiated
 	opened  transport.Stream // the last one
 	streams map[transport.Stream]*requestStream
+	replays map[transport.Stream]*response // of streams that have ended
 	main    mainStream
 	reason  error // why the link is over
 	forced  bool  // nothing more is written
@@ -215,6 +216,9 @@ func (l *serverLink) force() {
 		if s.to != nil {
 			s.to.interrupt()
 		}
+	}
+	for _, w := range l.replays {
+		w.interrupt()
 	}
 	for _, w := range l.main.listeners {
 		w.interrupt()
