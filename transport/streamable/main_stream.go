@@ -66,16 +66,18 @@ func (m *mainStream) expects(kind jsonrpc.Kind) bool {
 	return m.issued && away <= awayTime || kind == jsonrpc.KindNotification && away <= comingTime
 }
 
-// add makes a GET stream the one in use. It cuts the one before, whose client may
-// not know yet that its connection is dead.
-func (m *mainStream) add(w *response, queue *sendQueue) {
+// add makes a GET stream the one in use, and reports whether Writable is due. It
+// ends the one before, whose client may not know yet that its connection is dead.
+func (m *mainStream) add(w *response, queue *sendQueue) (writableDue bool) {
 	if old := m.listener(); old != nil {
+		writableDue = m.queue.writableDue()
 		old.cut = errReplaced
-		old.signal()
+		old.interrupt()
 	}
 	m.queue, w.queue = queue, queue
 	m.issued = m.issued || w.numbered.primes
 	m.listeners = append(m.listeners, w)
+	return writableDue
 }
 
 // remove takes a GET stream out. It reports whether Writable is due: a frame that
@@ -101,15 +103,18 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 		return cannotFlush(jsonrpc.ID{})
 	}
 	l.mu.Lock()
-	isOver, head := l.reason != nil, l.main.head
+	isOver, head, due := l.reason != nil, l.main.head, false
 	s.numbered = &numbering{at: l.main.taken, primes: primed(l.version), retry: o.Retry}
 	if from != nil {
 		s.numbered.at = min(from.index, head)
 	}
 	if !isOver {
-		l.main.add(s, l.newQueue())
+		due = l.main.add(s, l.newQueue())
 	}
 	l.mu.Unlock()
+	if due {
+		l.told.Tell(transport.Receiver.Writable)
+	}
 	if isOver {
 		return l.refusal(jsonrpc.ID{})
 	}

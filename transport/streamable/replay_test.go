@@ -2,10 +2,14 @@ package streamable
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -111,6 +115,87 @@ func TestCloseInterruptsAReplay(t *testing.T) {
 		if err := b.peer(t, 0).link.Close(0); err != nil || !stuck.isInterrupted {
 			t.Errorf("Close returned %v, interrupted: %t", err, stuck.isInterrupted)
 		}
+		<-done
+	})
+}
+
+// A GET stream that is replaying ends when its client opens another.
+//
+// Guarantees: G-0033.2
+func TestReplayOfAListenerThatIsReplaced(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		p := b.peer(t, 0)
+		for n := range 3 {
+			p.mustSend(t, transport.Outbound{Frame: notice(n)})
+		}
+		stuck, first := b.serveStuck("GET", "", session)
+		ctx, leave := context.WithCancel(t.Context())
+		second, done := b.serve(ctx, "GET", "", session)
+		if <-first; !stuck.isInterrupted {
+			t.Error("the first goes on replaying")
+		}
+		leave()
+		if <-done; !strings.Contains(second.Body.String(), noticeLine(2)) {
+			t.Errorf("the second brings %q", second.Body)
+		}
+	})
+}
+
+// A stream that was given up, since its client does not read, is not taken up again
+// before its connection has ended.
+//
+// Guarantees: G-0033.4
+func TestStreamThatWasGivenUpIsNotResumed(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		stuck, served := b.serveStuck("POST", holdBody, session)
+		stuck.isDeaf = true
+		p := b.peer(t, 0)
+		frame := []byte(strings.Repeat("1", 1<<20))
+		sent := 0
+		var err error
+		for ; err == nil; sent++ {
+			err = p.send(t, transport.Outbound{Stream: 2, Frame: frame})
+			synctest.Wait()
+		}
+		if !errors.Is(err, transport.ErrNoRoute) {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithTimeout(t.Context(), time.Minute)
+		defer leave()
+		w, done := b.serve(ctx, "GET", "", session, fmt.Sprintf("Last-Event-ID: 2-%d", sent-1))
+		if <-done; w.Code != 410 {
+			t.Errorf("the response is %d %.100q", w.Code, w.Body)
+		}
+		close(stuck.released)
+		<-served
+	})
+}
+
+// Who waits for room on Main is told when the client opens another GET stream.
+func TestBusyListenerThatIsReplaced(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		stuck, first := b.serveStuck("GET", "", session)
+		stuck.isDeaf = true
+		p := b.peer(t, 0)
+		var err error
+		for err == nil {
+			err = p.send(t, transport.Outbound{Frame: []byte(strings.Repeat("1", 1<<20))})
+		}
+		if !errors.Is(err, transport.ErrBusy) {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		_, done := b.serve(ctx, "GET", "", session)
+		if n := p.count(func(p *peer) int { return p.writable }); n != 1 {
+			t.Errorf("Writable came %d times", n)
+		}
+		p.mustSend(t, transport.Outbound{Frame: notice(1)})
+		close(stuck.released)
+		<-first
+		leave()
 		<-done
 	})
 }

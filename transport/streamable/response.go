@@ -60,13 +60,15 @@ func (r *response) signal() {
 	}
 }
 
-// interrupt stops the write under way and all later ones. The caller holds
-// link.mu.
+// interrupt stops the write under way and all later ones. What net/http writes at
+// the end has its time. The caller holds link.mu.
 func (r *response) interrupt() {
-	r.stopped = true
+	deadline := time.Now().Add(writePatience)
 	if r.writing {
-		r.control.SetWriteDeadline(time.Unix(0, 1))
+		deadline = time.Unix(0, 1)
 	}
+	r.stopped = true
+	r.control.SetWriteDeadline(deadline)
 	r.signal()
 }
 

@@ -163,7 +163,7 @@ func (l *serverLink) attach(to *response, id eventID, k kept) (s *requestStream,
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s = l.streams[id.stream]
-	if s == nil || !s.issued || l.reason != nil || id.index > s.head {
+	if s == nil || !s.issued || s.cut != nil || l.reason != nil || id.index > s.head {
 		return nil, 0
 	}
 	if k.gap || k.head == id.index && s.head > id.index {
