@@ -44,7 +44,7 @@ func (s *clientStream) fallBack(initialize *outgoing, refused *transport.StatusE
 	case status != nil && status.Status/100 != 2:
 		return refused
 	default:
-		return fmt.Errorf("%w (and no HTTP+SSE: %v)", refused, err)
+		return fmt.Errorf("%w (and no HTTP+SSE: %s)", refused, err.Error()) // the refusal alone decides what follows
 	}
 }
 

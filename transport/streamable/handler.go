@@ -63,12 +63,13 @@ type HandlerOptions struct {
 	MaxFrame int
 
 	// MaxSessions is how many sessions there may be at a time; default 10,000. Each
-	// client without a session counts as one. A new one replaces an idle one: a
-	// session whose client has never used its id, or else a client without a
-	// session, or else a session; of these, the one that is idle longest. If none is
-	// idle, the response is 503. All sessions together keep at most 4 KiB for each of
-	// MaxSessions, but at least 1 MiB, counted as the bytes of their initialize; a
-	// session beyond that replaces idle ones in the same way.
+	// client without a session counts as one.
+	//
+	//   - A new session replaces the one that is idle longest: of those whose client
+	//     has never used its id, else of clients without a session, else of all.
+	//   - If none is idle, the response is 503.
+	//   - Their initialize requests may have 4 KiB together for each of MaxSessions,
+	//     but at least 1 MiB; one that is too much replaces sessions in the same way.
 	MaxSessions int
 
 	// MaxClientSessions is how many of the sessions one client may have, and a
@@ -82,8 +83,12 @@ type HandlerOptions struct {
 	// Stateless serves clients of the revisions with sessions without keeping one:
 	// initialize gives no session id, and each request is served by a session of its
 	// own, in the revision that its header names. So any node can serve any request.
+	// If the server does not speak that revision, the response is 400.
+	//
 	// Such clients cannot be asked or told anything, nor come back for a response;
-	// GET and DELETE are answered with 405. Clients of 2026-07-28 see no difference.
+	// GET and DELETE are answered with 405. Their notifications are accepted and
+	// ignored, also notifications/cancelled: a client cancels a request by leaving
+	// it. Clients of 2026-07-28 see no difference.
 	Stateless bool
 
 	// Router finds the node of a session that is not here, where several nodes serve

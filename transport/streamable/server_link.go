@@ -149,10 +149,11 @@ func (l *serverLink) negotiated(response []byte) {
 	l.version = result.Version
 }
 
-func (l *serverLink) hasVersion() bool {
+// negotiatedVersion returns "" before it is negotiated.
+func (l *serverLink) negotiatedVersion() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.version != ""
+	return l.version
 }
 
 func (l *serverLink) takesBatches() bool {

@@ -43,24 +43,33 @@ func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body)
 	}
 	defer l.end(transport.ErrPeerClosed, 0)
 	defer h.table.leave(l)
-	if !b.initializes() && !h.begin(l, r, b.origin, version) {
-		return unavailable(b.requestID(), "the server does not serve this revision")
+	if !b.initializes() {
+		if refused := h.begin(l, r, b, version); refused != nil {
+			return refused
+		}
 	}
 	_, refused = h.answer(l, w, r, b)
 	return refused
 }
 
-// begin takes a link through initialize.
-func (h *Handler) begin(l *serverLink, r *http.Request, from *transport.Origin, version string) (ready bool) {
+// begin takes a link through initialize, in the revision of a request.
+func (h *Handler) begin(l *serverLink, r *http.Request, b *body, version string) *refusal {
 	initialize := fmt.Sprintf(`{"jsonrpc":"2.0","id":0,"method":%q,"params":{"protocolVersion":%q,"capabilities":{},`+
 		`"clientInfo":{"name":"stateless","version":"0"}}}`, protocol.MethodInitialize, version)
 	answer := &ignored{header: http.Header{}}
-	_, refused := h.answer(l, answer, r, own(initialize, from))
-	if refused != nil || answer.status != http.StatusOK || !l.hasVersion() {
-		return false
+	_, refused := h.answer(l, answer, r, own(initialize, b.origin))
+	negotiated := l.negotiatedVersion()
+	if refused != nil || answer.status != http.StatusOK || negotiated == "" {
+		return unavailable(b.requestID(), "the server does not serve this revision")
+	}
+	if negotiated != version {
+		return invalid(b.requestID(), "the revision of the request is %s, and the server speaks %.80q", version, negotiated)
 	}
 	initialized := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q}`, protocol.NotificationInitialized)
-	return l.deliver(answer, r, own(initialized, from)) == nil
+	if l.deliver(answer, r, own(initialized, b.origin)) != nil {
+		return unavailable(b.requestID(), "the server does not serve this revision")
+	}
+	return nil
 }
 
 // own is a message of the handler, in the name of a client.

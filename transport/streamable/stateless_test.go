@@ -109,3 +109,25 @@ func TestStatelessRefusals(t *testing.T) {
 		}
 	}
 }
+
+// A server that does not speak the revision of a request does not serve it in another.
+//
+// Guarantees: G-0022.18
+func TestStatelessServesNoOtherRevision(t *testing.T) {
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{ProtocolVersions: []string{protocol.Version20250618}})
+	h := streamable.NewHandler(s, streamable.HandlerOptions{Stateless: true})
+	defer h.Close(0)
+	defer s.Close(context.Background())
+	for version, want := range map[string]int{"": 400, protocol.Version20250618: 200, protocol.Version20251125: 400} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "http://localhost/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if version != "" {
+			r.Header.Set("Mcp-Protocol-Version", version)
+		}
+		if h.ServeHTTP(w, r); w.Code != want || want == 400 && !strings.Contains(w.Body.String(), protocol.Version20250618) {
+			t.Errorf("%q: %d %s", version, w.Code, w.Body)
+		}
+	}
+}
