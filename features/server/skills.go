@@ -34,6 +34,12 @@ const (
 	directoryType = "inode/directory"
 )
 
+// The longest path of a directory that clients may read.
+const (
+	longestPath = 4 << 10 // bytes
+	deepestPath = 64      // elements
+)
+
 // skills are what AddSkills was given: a skill is a directory with a SKILL.md.
 type skills struct {
 	folder *folder
@@ -337,9 +343,13 @@ func (c *call) readDirectory(ctx context.Context, params *protocol.ReadDirectory
 	return result, nil
 }
 
-// nameOf returns the path of a URI, if that is how the URI of the path is written.
+// nameOf returns the path of a URI, if that is how the URI of the path is written,
+// and the path is not too long.
 func (sk *skills) nameOf(uri string) (name string, ok bool) {
 	rest, ours := strings.CutPrefix(uri, sk.folder.base)
+	if len(rest) > longestPath || strings.Count(rest, "/") >= deepestPath {
+		return "", false
+	}
 	name, err := url.PathUnescape(rest)
 	ok = ours && err == nil && fs.ValidPath(name) && name != "." && !strings.ContainsAny(name, "\\\x00") && sk.folder.uriOf(name) == uri
 	return name, ok
@@ -349,6 +359,10 @@ func (sk *skills) nameOf(uri string) (name string, ok bool) {
 func (sk *skills) directory(uri string) (entries []*resource, found bool) {
 	name, ok := sk.nameOf(uri)
 	if !ok || slices.ContainsFunc(strings.Split(name, "/"), func(element string) bool { return strings.HasPrefix(element, ".") }) {
+		return nil, false
+	}
+	// It has to be there before each directory above it is asked for a SKILL.md.
+	if info, err := fs.Stat(sk.folder.files, name); err != nil || !info.IsDir() {
 		return nil, false
 	}
 	if !sk.has(name + "/" + skillFile) { // neither it nor what is above it is a skill

@@ -3,10 +3,12 @@ package server_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -220,5 +222,46 @@ func TestBrokenSkillsAreNotAdded(t *testing.T) {
 			t.Errorf("got %s", got.Result)
 		}
 		w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "skills/list", ``))
+	}
+}
+
+// A countingFS counts how often a file is looked up.
+type countingFS struct {
+	fs.FS
+	opened atomic.Int64
+}
+
+func (c *countingFS) Open(name string) (fs.File, error) {
+	c.opened.Add(1)
+	return c.FS.Open(name)
+}
+
+func TestALongPathOfADirectoryCostsLittle(t *testing.T) {
+	deepest := "a" + strings.Repeat("/a", 63)
+	files := &countingFS{FS: fstest.MapFS{
+		"a/SKILL.md":           {Data: []byte(skillText("a"))},
+		deepest + "/file":      {},
+		deepest + "/more/file": {},
+	}}
+	s := newServer(server.Options{})
+	if err := s.AddSkills(files); err != nil {
+		t.Fatal(err)
+	}
+	w := dial(t, s)
+	read := func(path string) string {
+		return modern(`1`, "resources/directory/read", `"uri":"skill://`+path+`"`)
+	}
+	files.opened.Store(0)
+	for _, path := range []string{
+		"missing" + strings.Repeat("/a", 60), "a/SKILL.md" + strings.Repeat("/a", 60), "a" + strings.Repeat("/a", 100_000),
+		deepest + "/more", strings.Repeat("a", 5<<10),
+	} {
+		w.wantFault(jsonrpc.CodeInvalidParams, read(path))
+	}
+	if opened := files.opened.Load(); opened > 5 {
+		t.Errorf("the file system was asked %d times for 5 directories that are not there", opened)
+	}
+	if got := w.ask(read(deepest)); got.Error != nil {
+		t.Errorf("got %v", got.Error)
 	}
 }
