@@ -35,6 +35,10 @@ func (r *TaskRecord) Size() int {
 	if r.Task.Error != nil {
 		size += len(r.Task.Error.Message) + len(r.Task.Error.Data)
 	}
+	if len(r.Task.InputRequests) > 0 {
+		raw, _ := protocol.Marshal(r.Task.InputRequests) // what no client can be shown counts for nothing
+		size += len(raw)
+	}
 	return size
 }
 
@@ -68,14 +72,25 @@ type TaskStore interface {
 type MemoryTaskStore struct {
 	MaxTasks          int // 10,000
 	MaxTasksPerClient int // 1,000
-	MaxBytes          int // of all tasks: 64 MiB
+	MaxBytes          int // of all tasks: 64 MiB. The tasks of one client get a quarter of it
 
 	mu        sync.Mutex
-	tasks     map[string]*TaskRecord
-	perClient map[string]int
+	tasks     map[string]storedTask
+	perClient map[taskClient]taskShare
 	bytes     int
 	oldest    time.Time // nothing expires before
 }
+
+type storedTask struct {
+	*TaskRecord
+	size int
+}
+
+// A taskClient is whom a bound counts tasks for. An address is nobody's Owner.
+type taskClient struct{ owner, client string }
+
+// A taskShare is what one client has of a store.
+type taskShare struct{ tasks, bytes int }
 
 var _ TaskStore = (*MemoryTaskStore)(nil)
 
@@ -84,33 +99,37 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
-	before := m.tasks[r.Task.TaskID]
-	bytes, tasks, mine := m.bytes+r.Size(), len(m.tasks), m.perClient[r.Client]
-	if before != nil {
-		bytes -= before.Size()
-	} else {
+	size, client := r.Size(), taskClient{r.Owner, r.Client}
+	before, known := m.tasks[r.Task.TaskID]
+	grows := size - before.size
+	tasks, mine := len(m.tasks), m.perClient[client]
+	mine.bytes += grows
+	if !known {
 		tasks++
-		mine++
+		mine.tasks++
 	}
+	most := cmp.Or(m.MaxBytes, 64<<20)
 	switch {
-	case bytes > cmp.Or(m.MaxBytes, 64<<20):
-		return fmt.Errorf("%w: its tasks would be of %d bytes", ErrTaskStoreFull, bytes)
-	case before != nil:
+	case grows > 0 && m.bytes+grows > most:
+		return fmt.Errorf("%w: its tasks would be of %d bytes", ErrTaskStoreFull, m.bytes+grows)
+	case grows > 0 && mine.bytes > most/4:
+		return fmt.Errorf("%w: the tasks of this client would be of %d bytes", ErrTaskStoreFull, mine.bytes)
+	case known:
 	case tasks > cmp.Or(m.MaxTasks, 10_000):
 		return fmt.Errorf("%w: it has %d tasks", ErrTaskStoreFull, len(m.tasks))
-	case mine > cmp.Or(m.MaxTasksPerClient, 1_000):
-		return fmt.Errorf("%w: it has %d tasks of this client", ErrTaskStoreFull, mine-1)
+	case mine.tasks > cmp.Or(m.MaxTasksPerClient, 1_000):
+		return fmt.Errorf("%w: it has %d tasks of this client", ErrTaskStoreFull, mine.tasks-1)
 	}
 	if m.tasks == nil {
-		m.tasks, m.perClient = make(map[string]*TaskRecord), make(map[string]int)
+		m.tasks, m.perClient = make(map[string]storedTask), make(map[taskClient]taskShare)
 	}
 	if len(m.tasks) == 0 || r.Expires.Before(m.oldest) {
 		m.oldest = r.Expires
 	}
 	kept := *r
-	m.tasks[r.Task.TaskID] = &kept
-	m.perClient[r.Client] = mine
-	m.bytes = bytes
+	m.tasks[r.Task.TaskID] = storedTask{&kept, size}
+	m.perClient[client] = mine
+	m.bytes += grows
 	return nil
 }
 
@@ -119,8 +138,8 @@ func (m *MemoryTaskStore) Load(_ context.Context, id string) (*TaskRecord, error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
-	if r := m.tasks[id]; r != nil {
-		loaded := *r
+	if r, known := m.tasks[id]; known {
+		loaded := *r.TaskRecord
 		return &loaded, nil
 	}
 	return nil, ErrNotFound
@@ -134,7 +153,7 @@ func (m *MemoryTaskStore) List(_ context.Context, owner, after string, limit int
 	var all []*TaskRecord
 	for _, r := range m.tasks {
 		if r.Owner == owner {
-			loaded := *r
+			loaded := *r.TaskRecord
 			all = append(all, &loaded)
 		}
 	}
@@ -161,14 +180,18 @@ func (m *MemoryTaskStore) Delete(_ context.Context, id string) error {
 
 // remove is called with the mutex held.
 func (m *MemoryTaskStore) remove(id string) {
-	r := m.tasks[id]
-	if r == nil {
+	r, known := m.tasks[id]
+	if !known {
 		return
 	}
 	delete(m.tasks, id)
-	m.bytes -= r.Size()
-	if m.perClient[r.Client]--; m.perClient[r.Client] == 0 {
-		delete(m.perClient, r.Client)
+	m.bytes -= r.size
+	client := taskClient{r.Owner, r.Client}
+	mine := m.perClient[client]
+	mine.tasks--
+	mine.bytes -= r.size
+	if m.perClient[client] = mine; mine.tasks == 0 {
+		delete(m.perClient, client)
 	}
 }
 
