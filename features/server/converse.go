@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -298,13 +298,20 @@ func (a *rerun) answered() protocol.InputResponses {
 	return all
 }
 
-// clientKey names the client of a modern call, as well as that is known.
-func (c *call) clientKey() any {
-	if c.Origin.Identity != "" {
-		return c.Origin.Identity
+// A clientKey names a client of a modern call for bounds that are per client: its
+// identity, else the network that it calls from, else its link.
+type clientKey struct {
+	identity, network string
+	link              *peer
+}
+
+func (c *call) clientKey() clientKey {
+	switch {
+	case c.Origin.Identity != "":
+		return clientKey{identity: c.Origin.Identity}
+	case c.Origin.RemoteAddr != "":
+		return clientKey{network: network.Of(c.Origin.RemoteAddr)}
+	default:
+		return clientKey{link: c.peer}
 	}
-	if host, _, err := net.SplitHostPort(c.Origin.RemoteAddr); err == nil {
-		return "address " + host
-	}
-	return c.peer
 }

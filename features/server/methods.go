@@ -259,6 +259,7 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 	if c.Params, err = m.decode(in.Params); err != nil {
 		return nil, err
 	}
+	in.Params = nil // they were copied: a call that is long would hold its frame
 	c.method = m
 	result, err := h.server.handle(c, &c.Request)
 	c.finish()

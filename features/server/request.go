@@ -63,6 +63,7 @@ type call struct {
 	Request
 
 	in      *conn.Incoming
+	size    int                          // of its params
 	method  *method                      // nil: nobody offers it
 	offered *protocol.ServerCapabilities // to this client
 	modern  bool
@@ -94,7 +95,7 @@ type progress struct {
 }
 
 func (p *peer) newCall(ctx context.Context, in *conn.Incoming) *call {
-	c := &call{Context: ctx, in: in}
+	c := &call{Context: ctx, in: in, size: len(in.Params)}
 	c.Method, c.Origin, c.call, c.peer = in.Method, in.Origin, c, p
 	if c.Origin == nil {
 		c.Origin = &p.server.nowhere

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -83,4 +85,25 @@ func TestCloseWaitsForEverySession(t *testing.T) {
 		}
 		theirs.Close(0)
 	})
+}
+
+// A call may last for a day, as a task or while its handler waits.
+func TestACallHoldsNoFrame(t *testing.T) {
+	s := New(protocol.Implementation{}, Options{})
+	in := &conn.Incoming{Method: protocol.MethodCallTool, Params: []byte(`{"name":"a","arguments":{"b":"c"},"_meta":{
+		"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},
+		"io.modelcontextprotocol/clientInfo":{"name":"a","version":"1"}}}`)}
+	frame := in.Params
+	AddTool(s, protocol.Tool{Name: "a"}, func(ctx context.Context, _ map[string]string) (string, error) {
+		if in.Params != nil {
+			t.Error("the request still holds its frame")
+		}
+		clear(frame)
+		arguments := RequestFrom(ctx).Params.(*protocol.CallToolParams).Arguments
+		return string(arguments), nil
+	})
+	h := connHandler{&peer{server: s}}
+	if got, err := h.ServeRequest(t.Context(), in); err != nil || !strings.Contains(string(got), `{\"b\":\"c\"}`) {
+		t.Errorf("got %s, %v", got, err)
+	}
 }

@@ -23,9 +23,10 @@ import (
 type task struct {
 	tasks  *tasks
 	tool   *tool
-	client any    // whom MaxRunningPerClient counts it for
-	owner  string // who may see it
-	first  *call  // the request that began it
+	client clientKey // whom MaxRunningPerClient counts it for
+	size   int       // of the request
+	owner  string    // who may see it
+	first  *call     // the request that began it
 	ttl    time.Duration
 	call   *call // what the handler sees
 
@@ -88,7 +89,7 @@ func (c taskContext) Value(key any) any {
 
 func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) *task {
 	t := &task{
-		tasks: ts, tool: tl, client: c.clientKey(), owner: c.Origin.Identity, first: c,
+		tasks: ts, tool: tl, client: c.clientKey(), size: c.size, owner: c.Origin.Identity, first: c,
 		begun: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
 		ttl:   ts.options.TTL,
 		queue: make(chan struct{}, 1), used: make(map[string]bool), early: params.InputResponses,
@@ -130,9 +131,8 @@ func (t *task) make() error {
 	o, ttl := &t.tasks.options, t.ttl
 	created, stamp := time.Now(), now()
 	kept, interval := ttl.Milliseconds(), o.PollInterval.Milliseconds()
-	client, _ := t.client.(string)
 	r := TaskRecord{
-		Tool: t.tool.definition.Name, Owner: t.owner, Client: client, Created: created, Expires: created.Add(ttl),
+		Tool: t.tool.definition.Name, Owner: t.owner, Client: cmp.Or(t.client.identity, t.client.network), Created: created, Expires: created.Add(ttl),
 		Task: protocol.DetailedTask{Task: protocol.Task{
 			TaskID: rand.Text(), Status: protocol.TaskWorking, CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,
 		}},

@@ -41,6 +41,7 @@ type TaskOptions struct {
 	PollInterval        time.Duration // after which clients are to look again; 1 second
 	MaxRunning          int           // handlers that run at once; 1,024
 	MaxRunningPerClient int           // of them, those of one client; 100
+	MaxRunningBytes     int           // of the requests of all of them; 64 MiB. Those of one client get a quarter of it
 
 	// Store keeps the tasks. Default: a new MemoryTaskStore.
 	Store TaskStore
@@ -73,9 +74,10 @@ type tasks struct {
 	running sync.WaitGroup // of handlers
 
 	mu        sync.Mutex
-	handlers  map[*task]struct{} // those that run
-	perClient map[any]int        // of them
-	live      map[string]*task   // what has not ended, or is not saved
+	handlers  map[*task]struct{}      // those that run
+	bytes     int                     // of their requests
+	perClient map[clientKey]taskShare // of both
+	live      map[string]*task        // what has not ended, or is not saved
 }
 
 func (ts *tasks) init(s *Server, o *TaskOptions) {
@@ -90,10 +92,11 @@ func (ts *tasks) init(s *Server, o *TaskOptions) {
 	ts.options.PollInterval = cmp.Or(max(o.PollInterval, 0), time.Second)
 	ts.options.MaxRunning = cmp.Or(max(o.MaxRunning, 0), 1024)
 	ts.options.MaxRunningPerClient = cmp.Or(max(o.MaxRunningPerClient, 0), 100)
+	ts.options.MaxRunningBytes = cmp.Or(max(o.MaxRunningBytes, 0), 64<<20)
 	if o.Store == nil {
 		ts.options.Store = new(MemoryTaskStore)
 	}
-	ts.handlers, ts.perClient, ts.live = make(map[*task]struct{}), make(map[any]int), make(map[string]*task)
+	ts.handlers, ts.perClient, ts.live = make(map[*task]struct{}), make(map[clientKey]taskShare), make(map[string]*task)
 }
 
 // offer adds what a server with tasks says of itself.
@@ -228,18 +231,27 @@ func (ts *tasks) save(r *TaskRecord) error {
 	return ts.options.Store.Save(ctx, r)
 }
 
-// enter takes a place for a handler.
+// enter takes a place for a handler. A single request always fits the bytes of its
+// client, and of all.
 func (ts *tasks) enter(t *task) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
+	o, mine := &ts.options, ts.perClient[t.client]
 	switch {
 	case ts.ctx.Err() != nil:
 		return refuse(jsonrpc.CodeInternalError, "shutting down")
-	case len(ts.handlers) >= ts.options.MaxRunning, ts.perClient[t.client] >= ts.options.MaxRunningPerClient:
-		return refuse(jsonrpc.CodeInternalError, "overloaded: %d tasks are running", len(ts.handlers))
+	case len(ts.handlers) >= o.MaxRunning:
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d tasks are running", len(ts.handlers))
+	case mine.tasks >= o.MaxRunningPerClient:
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d tasks of this client are running", mine.tasks)
+	case ts.bytes > 0 && ts.bytes+t.size > o.MaxRunningBytes:
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: the running tasks hold %d bytes of requests", ts.bytes)
+	case mine.bytes > 0 && mine.bytes+t.size > o.MaxRunningBytes/4:
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: the running tasks hold %d bytes of this client's requests", mine.bytes)
 	}
 	ts.handlers[t] = struct{}{}
-	ts.perClient[t.client]++
+	ts.bytes += t.size
+	ts.perClient[t.client] = taskShare{mine.tasks + 1, mine.bytes + t.size}
 	ts.running.Add(1)
 	return nil
 }
@@ -249,7 +261,11 @@ func (ts *tasks) leave(t *task) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	delete(ts.handlers, t)
-	if ts.perClient[t.client]--; ts.perClient[t.client] == 0 {
+	ts.bytes -= t.size
+	mine := ts.perClient[t.client]
+	if mine = (taskShare{mine.tasks - 1, mine.bytes - t.size}); mine.tasks > 0 {
+		ts.perClient[t.client] = mine
+	} else {
 		delete(ts.perClient, t.client)
 	}
 	ts.running.Done()

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Guarantees: G-0032.5
@@ -22,15 +23,15 @@ func TestTasksAreBounded(t *testing.T) {
 		w, other, third := dialAs(t, s.Server, "ada"), dialAs(t, s.Server, "bob"), dialAs(t, s.Server, "eve")
 		overloaded := func(w *wire, tool, why string) {
 			t.Helper()
-			if got := w.ask(withTasks(`1`, "tools/call", `"name":"`+tool+`"`)); !got.Error.is(jsonrpc.CodeInternalError, why) {
+			if got := w.ask(withTasks(`1`, "tools/call", `"name":"`+tool+`"`)); !got.Error.is(jsonrpc.CodeOverloaded, why) {
 				t.Errorf("got %s, %v", got.Result, got.Error)
 			}
 		}
 		deaf := w.begin("deaf")
 		w.begin("work")
-		overloaded(w, "work", "overloaded") // two of ada's run
+		overloaded(w, "work", "2 tasks of this client are running") // two of ada's run
 		other.begin("work")
-		overloaded(third, "work", "overloaded") // three run
+		overloaded(third, "work", "3 tasks are running") // three run
 		w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+deaf+`"`))
 		overloaded(w, "work", "overloaded") // its handler still runs
 		s.deaf <- struct{}{}
@@ -41,10 +42,70 @@ func TestTasksAreBounded(t *testing.T) {
 			w.begin("fails")
 			synctest.Wait()
 		}
-		overloaded(w, "fails", "5 tasks of this client")
+		if got := w.ask(withTasks(`1`, "tools/call", `"name":"fails"`)); !got.Error.is(jsonrpc.CodeInternalError, "5 tasks of this client") {
+			t.Errorf("got %s, %v", got.Result, got.Error)
+		}
 		other.begin("fails") // another has room
 		pass(time.Hour)
 		w.begin("fails") // and so has ada when hers are over
+	})
+}
+
+// Guarantees: G-0032.5
+func TestANetworkIsOneClient(t *testing.T) {
+	bubble(t, server.TaskOptions{MaxRunningPerClient: 1}, func(t *testing.T, s *workshop) {
+		first, second := dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::1]:1"}), dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::ffff:2]:2"})
+		first.begin("work")
+		if got := second.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeOverloaded, "of this client") {
+			t.Errorf("another address of the network: got %s, %v", got.Result, got.Error)
+		}
+		for _, origin := range []*transport.Origin{
+			{RemoteAddr: "[2001:db8:0:1::1]:1"}, {RemoteAddr: "192.0.2.1:7"},
+			{Identity: "2001:db8::/64"}, {Identity: "address 192.0.2.1"}, {Identity: "192.0.2.1"},
+		} {
+			dialFrom(t, s.Server, origin).begin("work")
+		}
+		for range 6 {
+			s.goOn <- struct{}{}
+		}
+	})
+}
+
+// Guarantees: G-0032.5
+func TestTheRequestsOfTasksAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(server.Options{Tasks: &server.TaskOptions{MaxRunningBytes: 16 << 10}})
+		goOn := make(chan struct{})
+		server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(context.Context, struct{ Text string }) (string, error) { <-goOn; return "done", nil })
+		request := func(size int) string {
+			return withTasks(`1`, "tools/call", `"name":"work","arguments":{"Text":"`+strings.Repeat("a", size)+`"}`)
+		}
+		overloaded := func(w *wire, size int, why string) {
+			t.Helper()
+			if got := w.ask(request(size)); !got.Error.is(jsonrpc.CodeOverloaded, why) {
+				t.Errorf("got %s, %v", got.Result, got.Error)
+			}
+		}
+		begins := func(w *wire, size int) {
+			t.Helper()
+			if got := w.ask(request(size)); got.Result["taskId"] == nil {
+				t.Errorf("got %s, %v", got.Result, got.Error)
+			}
+		}
+		ada, bob := dialAs(t, s, "ada"), dialAs(t, s, "bob")
+		begins(ada, 2<<10)
+		overloaded(ada, 2<<10, "of this client's requests")
+		begins(ada, 100)
+		begins(bob, 12<<10) // a single one of a client need not fit its share
+		overloaded(dialAs(t, s, "eve"), 2<<10, "bytes of requests")
+		for range 3 {
+			goOn <- struct{}{}
+		}
+		synctest.Wait()
+		begins(ada, 20<<10) // a single one in all need not fit
+		goOn <- struct{}{}
+		s.Close(t.Context())
 	})
 }
 

@@ -305,8 +305,13 @@ func TestATaskIsSeenByItsOwnerAlone(t *testing.T) {
 // dialAs is dial for a peer that was authenticated.
 func dialAs(t *testing.T, s *server.Server, identity string) *wire {
 	t.Helper()
+	return dialFrom(t, s, &transport.Origin{Identity: identity, RemoteAddr: "192.0.2.1:7"})
+}
+
+func dialFrom(t *testing.T, s *server.Server, origin *transport.Origin) *wire {
+	t.Helper()
 	ours, theirs := inmem.Pipe(inmem.Options{})
-	w := dialOn(t, s, ours, &identified{Link: theirs, origin: &transport.Origin{Identity: identity, RemoteAddr: "192.0.2.1:7"}})
+	w := dialOn(t, s, ours, &identified{Link: theirs, origin: origin})
 	ours.Grant(transport.Main, cap(w.frames))
 	return w
 }

@@ -24,7 +24,7 @@ type TaskRecord struct {
 	Task    protocol.DetailedTask
 	Tool    string    // whose call it was
 	Owner   string    // the Identity of the Origin that began it; "" if nobody was authenticated
-	Client  string    // whom a bound counts it for: Owner, or else the address that it came from
+	Client  string    // whom a bound counts it for: Owner, or else the network that it came from: of an IPv6 address the first 64 bits
 	Created time.Time // the order of a list
 	Expires time.Time // the store may forget it then
 }
@@ -89,7 +89,7 @@ type storedTask struct {
 // A taskClient is whom a bound counts tasks for. An address is nobody's Owner.
 type taskClient struct{ owner, client string }
 
-// A taskShare is what one client has of a store.
+// A taskShare is what one client has of what is bounded.
 type taskShare struct{ tasks, bytes int }
 
 var _ TaskStore = (*MemoryTaskStore)(nil)

@@ -20,7 +20,7 @@ import (
 // when its handler has returned and a round has taken the outcome, or none will.
 type waiting struct {
 	rounds *rounds
-	client any // whose it is
+	client clientKey // whose it is
 	name   string
 	size   int
 	since  uint64 // the order of arrival
@@ -82,7 +82,7 @@ func (c waitingContext) Value(key any) any {
 func (rs *rounds) start(ctx context.Context, c *call, about subject, early protocol.InputResponses, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
 	w := &waiting{
 		rounds: rs, client: c.clientKey(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
-		size: bytesOfWaiting + len(c.in.Params), expiry: time.Now().Add(rs.options.CallExpiry), early: early,
+		size: bytesOfWaiting + c.size, expiry: time.Now().Add(rs.options.CallExpiry), early: early,
 		queue: make(chan struct{}, 1), asks: make(chan *exchange), done: make(chan struct{}),
 	}
 	if err := rs.enter(w); err != nil {

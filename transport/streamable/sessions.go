@@ -4,11 +4,10 @@ import (
 	"container/list"
 	"crypto/rand"
 	"encoding/base64"
-	"net"
-	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
@@ -48,22 +47,7 @@ func clientOf(from *transport.Origin) client {
 	if from.Identity != "" {
 		return client{identity: from.Identity}
 	}
-	return client{address: networkOf(from.RemoteAddr)}
-}
-
-// networkOf returns the address without its port. Of an IPv6 address it keeps the
-// first 64 bits, since one host can use all addresses behind them.
-func networkOf(address string) string {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil || ip.Unmap().Is4() {
-		return host
-	}
-	network, _ := ip.WithZone("").Prefix(64) // 64 bits are never too many
-	return network.String()
+	return client{address: network.Of(from.RemoteAddr)}
 }
 
 // A use is what the table knows of a link. Its table's mu guards it.

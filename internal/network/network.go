@@ -1,0 +1,22 @@
+// Package network says which clients count as one where bounds are per client.
+package network
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Of returns the address without its port. Of an IPv6 address it keeps the first
+// 64 bits, since one host can use all addresses behind them.
+func Of(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.Unmap().Is4() {
+		return host
+	}
+	network, _ := ip.WithZone("").Prefix(64) // 64 bits are never too many
+	return network.String()
+}
