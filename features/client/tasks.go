@@ -96,7 +96,8 @@ func (t *Task) Answer(ctx context.Context, answers protocol.InputResponses) erro
 
 // Wait waits until the task has ended and returns what the tool has returned. It asks
 // the server in the interval that the server wants, between 100 ms and a minute, goes
-// on when the connection was lost, and answers the task's questions. The end of ctx
+// on when the connection was lost, and answers the task's questions. A server that is
+// overloaded, or cannot tell how the task stands, is asked ten times in a row at most. The end of ctx
 // ends the wait, not the task. CallOptions.Timeout is for each request alone.
 //
 // A task that failed has the error that the call would have had. A task that was
@@ -191,7 +192,7 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 			continue
 		case last.peer != nil && !last.peer.modern() && state.Status != protocol.TaskWorking:
 			result, err := taskResult.call(ctx, w.patient(), &protocol.GetTaskResultParams{TaskID: w.id})
-			if err == nil || !w.goesOn(ctx, err) {
+			if err == nil || hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // it may be that of the call
 				return result, w.cancelled(state, last, err)
 			}
 			continue
@@ -223,9 +224,11 @@ func (w *taskWait) patient() *Session {
 }
 
 // goesOn reports whether a failure to ask the server is no reason to give up: the
-// task goes on without the connection.
+// task goes on without the connection, and while the server has too much to do or
+// cannot look it up.
 func (w *taskWait) goesOn(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.As(err, new(*jsonrpc.Error)) || errors.As(err, new(*ResultError)) ||
+	passing := hasCode(err, jsonrpc.CodeOverloaded) || hasCode(err, jsonrpc.CodeInternalError)
+	if ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.As(err, new(*jsonrpc.Error)) && !passing || errors.As(err, new(*ResultError)) ||
 		errors.As(err, new(*InputError)) || errors.Is(err, ErrTooMany) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrStale) {
 		return false
 	}
@@ -233,6 +236,11 @@ func (w *taskWait) goesOn(ctx context.Context, err error) bool {
 		w.failures++
 	}
 	return w.failures < mostFailedPolls
+}
+
+func hasCode(err error, code int64) bool {
+	var fault *jsonrpc.Error
+	return errors.As(err, &fault) && fault.Code == code
 }
 
 // answer answers what the task asks and this Wait has not answered.

@@ -341,6 +341,46 @@ func TestLegacyTasksAreWaitedForToo(t *testing.T) {
 	})
 }
 
+// A server that cannot say for now how a task stands has not lost it.
+//
+// Guarantees: G-0032.10
+func TestAWaitGoesOnWhileTheServerCannotSay(t *testing.T) {
+	for _, test := range []struct {
+		code  int64
+		fails int // so many polls in a row
+		ends  bool
+	}{
+		{jsonrpc.CodeOverloaded, 9, false},
+		{jsonrpc.CodeInternalError, 9, false},
+		{jsonrpc.CodeOverloaded, 10, true},
+		{jsonrpc.CodeInternalError, 10, true},
+		{7, 1, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			polls := 0
+			f := newFactoryWith(server.Options{Tasks: &server.TaskOptions{}, Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+				return func(ctx context.Context, r *server.Request) (any, error) {
+					if r.Method == protocol.MethodGetTask {
+						if polls++; polls%(test.fails+1) != 0 {
+							return nil, &jsonrpc.Error{Code: test.code, Message: "not now"}
+						}
+					}
+					return next(ctx, r)
+				}
+			}}})
+			f.visit(t, client.Options{}, fault.Plan{}, func(s *client.Session) {
+				got, err := client.Call[string](t.Context(), s, "make", job{"a", 30})
+				switch {
+				case test.ends && (err == nil || polls != test.fails):
+					t.Errorf("%+v: got %q, %v after %d polls", test, got, err, polls)
+				case !test.ends && (got != "made a" || err != nil || polls <= test.fails+1):
+					t.Errorf("%+v: got %q, %v after %d polls", test, got, err, polls)
+				}
+			})
+		})
+	}
+}
+
 // A program that is interrupted closes its session at once: its task is cancelled all
 // the same.
 //
