@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"math/bits"
 	"slices"
@@ -126,31 +127,80 @@ func (c change) params(meta protocol.Meta) any {
 	}
 }
 
-// listeners are all those who are told of changes.
+// listeners are all those who are told of changes. A task reports often, to few: those
+// who want to be told of it are found by its id.
 type listeners struct {
-	mu  sync.Mutex
-	all map[*changes]struct{}
+	mu     sync.Mutex
+	all    map[*changes]map[string]struct{} // the tasks of each
+	ofTask map[string]map[*changes]struct{}
 }
 
 func (l *listeners) add(c *changes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all == nil {
-		l.all = make(map[*changes]struct{})
+		l.all = make(map[*changes]map[string]struct{})
 	}
-	l.all[c] = struct{}{}
+	l.all[c] = nil
+}
+
+// watch has a listener told of a task, too.
+func (l *listeners) watch(c *changes, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	mine, listens := l.all[c]
+	if !listens {
+		return
+	}
+	if mine == nil {
+		mine = make(map[string]struct{})
+		l.all[c] = mine
+	}
+	if l.ofTask == nil {
+		l.ofTask = make(map[string]map[*changes]struct{})
+	}
+	if l.ofTask[id] == nil {
+		l.ofTask[id] = make(map[*changes]struct{})
+	}
+	mine[id], l.ofTask[id][c] = struct{}{}, struct{}{}
+}
+
+func (l *listeners) unwatch(c *changes, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.all[c], id)
+	l.forget(c, id)
+}
+
+// forget is called with the mutex held.
+func (l *listeners) forget(c *changes, id string) {
+	delete(l.ofTask[id], c)
+	if len(l.ofTask[id]) == 0 {
+		delete(l.ofTask, id)
+	}
 }
 
 func (l *listeners) remove(c *changes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for id := range l.all[c] {
+		l.forget(c, id)
+	}
 	delete(l.all, c)
+}
+
+// who returns those who may want to be told of a change. The mutex is held.
+func (l *listeners) who(c change) iter.Seq[*changes] {
+	if c.task != "" {
+		return maps.Keys(l.ofTask[c.task])
+	}
+	return maps.Keys(l.all)
 }
 
 func (l *listeners) changed(c change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for listener := range l.all {
+	for listener := range l.who(c) {
 		listener.add(c)
 	}
 }
@@ -332,6 +382,9 @@ func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*prot
 	mine.send = func(all []change) []change { return c.sendListened(ctx, all, id, broken) }
 	s.listeners.add(mine)
 	defer s.listeners.remove(mine)
+	for _, id := range granted.TaskIDs {
+		s.listeners.watch(mine, id)
+	}
 
 	acknowledged := protocol.AcknowledgedParams{Notifications: granted}
 	acknowledged.Meta = id

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -105,5 +106,27 @@ func TestACallHoldsNoFrame(t *testing.T) {
 	h := connHandler{&peer{server: s}}
 	if got, err := h.ServeRequest(t.Context(), in); err != nil || !strings.Contains(string(got), `{\"b\":\"c\"}`) {
 		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+// A report of a task costs as much as there are listeners of that task.
+func TestATaskKnowsItsListeners(t *testing.T) {
+	var l listeners
+	all := []*changes{{}, {}, {}}
+	for _, c := range all {
+		l.add(c)
+	}
+	told := func(c change) int { return len(slices.Collect(l.who(c))) }
+	l.watch(all[0], "a")
+	l.watch(all[1], "a")
+	l.watch(all[1], "b")
+	if a, b, c, lists := told(change{task: "a"}), told(change{task: "b"}), told(change{task: "c"}), told(toolsChanged); a != 2 || b != 1 || c != 0 || lists != 3 {
+		t.Errorf("%d are told of a, %d of b, %d of c, %d of a list", a, b, c, lists)
+	}
+	l.unwatch(all[0], "a")
+	l.remove(all[1])
+	l.watch(all[1], "a") // too late
+	if len(l.ofTask) != 0 || len(l.all) != 2 || len(l.all[all[0]]) != 0 {
+		t.Errorf("left: %v, %v", l.ofTask, l.all)
 	}
 }

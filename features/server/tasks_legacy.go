@@ -227,9 +227,13 @@ func (c *call) listTasks(ctx context.Context, params *protocol.ListTasksParams) 
 // watch makes a legacy client be told of a task that it has begun.
 func (p *peer) watch(id string) {
 	p.changes.mu.Lock()
-	defer p.changes.mu.Unlock()
-	if !p.changes.ended {
+	ended := p.changes.ended
+	if !ended {
 		p.changes.wanted.add(change{task: id})
+	}
+	p.changes.mu.Unlock()
+	if !ended {
+		p.server.listeners.watch(&p.changes, id)
 	}
 }
 
@@ -241,6 +245,7 @@ func (p *peer) statusOf(ctx context.Context, id string) any {
 		p.changes.mu.Lock()
 		delete(p.changes.wanted.tasks, id)
 		p.changes.mu.Unlock()
+		p.server.listeners.unwatch(&p.changes, id)
 	}
 	if err != nil {
 		return nil
