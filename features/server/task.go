@@ -51,7 +51,8 @@ type task struct {
 	used    map[string]bool // keys that questions had. Guarded by queue
 	asks    int             // how often it has asked. Guarded by queue
 
-	saving sync.Mutex // held while it is being saved, so that the store gets its states in order
+	saving  sync.Mutex // held while it is being saved, so that the store gets its states in order
+	settled bool       // its outcome may have been seen, and stays as it is. Guarded by saving
 
 	mu      sync.Mutex
 	state   TaskRecord
@@ -337,20 +338,22 @@ func (t *task) record() *TaskRecord {
 }
 
 // save saves the task as it stands. When the store has its outcome, the task is
-// left to it. A result that is too large for the store fails the task.
+// left to it. A result that is too large for the store fails the task; once the
+// store has failed otherwise, the result stays here until the store takes it.
 func (t *task) save() {
 	t.saving.Lock()
 	defer t.saving.Unlock()
 	r := t.record()
 	err := t.tasks.save(r)
-	if err != nil && r.Task.Status == protocol.TaskCompleted && errors.Is(err, ErrTaskStoreFull) {
+	if err != nil && r.Task.Status == protocol.TaskCompleted && !t.settled && errors.Is(err, ErrTaskStoreFull) {
 		t.mu.Lock()
 		t.setOutcome(failedTask(refuse(jsonrpc.CodeInternalError, "the result of the task cannot be kept: %v", err)))
 		t.mu.Unlock()
 		r = t.record()
 		err = t.tasks.save(r)
 	}
-	if err == nil && r.Task.Status.Ended() {
+	t.settled = r.Task.Status.Ended()
+	if err == nil && t.settled {
 		t.mu.Lock()
 		t.unsaved = false
 		t.timer.Stop()

@@ -113,6 +113,7 @@ func TestTheRequestsOfTasksAreBounded(t *testing.T) {
 type faultyStore struct {
 	server.MemoryTaskStore
 	saves, loads atomic.Int64 // that fail from here on
+	full         atomic.Bool  // from here on
 }
 
 var errStore = errors.New("the disk is full")
@@ -120,6 +121,9 @@ var errStore = errors.New("the disk is full")
 func (f *faultyStore) Save(ctx context.Context, r *server.TaskRecord) error {
 	if f.saves.Add(-1) >= 0 {
 		return errStore
+	}
+	if f.full.Load() {
+		return server.ErrTaskStoreFull
 	}
 	return f.MemoryTaskStore.Save(ctx, r)
 }
@@ -157,6 +161,28 @@ func TestAFaultyStoreLosesNoOutcome(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		if got := w.look(id); got.Status != protocol.TaskCompleted {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// Guarantees: G-0032.6
+func TestAnOutcomeThatWasSeenStays(t *testing.T) {
+	store := new(faultyStore)
+	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *workshop) {
+		w := dial(t, s.Server)
+		id := w.begin("work")
+		store.saves.Store(2)
+		s.goOn <- struct{}{}
+		synctest.Wait()
+		for range 2 {
+			if got := w.look(id); got.Status != protocol.TaskCompleted {
+				t.Errorf("got %+v", got)
+			}
+			store.full.Store(true)
+		}
+		store.full.Store(false)
+		if got := w.look(id); got.Status != protocol.TaskCompleted || !strings.Contains(string(got.FinalResult), "done") {
 			t.Errorf("got %+v", got)
 		}
 	})
