@@ -52,12 +52,3 @@ func TestCallAllocates(t *testing.T) {
 		})
 	}
 }
-
-func addEcho(s *server.Server) {
-	type message struct {
-		Message string `json:"message"`
-	}
-	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in message) (string, error) {
-		return in.Message, nil
-	})
-}

@@ -21,9 +21,6 @@ const echoArguments = `{"message":"012345678901234567890123456789012345678901234
 
 // echoServer has the tool echo, typed or raw.
 func echoServer(raw bool) *server.Server {
-	type message struct {
-		Message string `json:"message"`
-	}
 	s := server.New(serverInfo, server.Options{})
 	if raw {
 		server.AddTool(s, protocol.Tool{Name: "echo", InputSchema: json.RawMessage(`{"type":"object"}`)},
@@ -31,11 +28,19 @@ func echoServer(raw bool) *server.Server {
 				return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: string(params.Arguments)}}}, nil
 			})
 	} else {
-		server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in message) (string, error) {
-			return in.Message, nil
-		})
+		addEcho(s)
 	}
 	return s
+}
+
+// addEcho adds the typed one.
+func addEcho(s *server.Server) {
+	type message struct {
+		Message string `json:"message"`
+	}
+	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in message) (string, error) {
+		return in.Message, nil
+	})
 }
 
 func inMemory(b *testing.B, s *server.Server) transport.Transport {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -206,24 +207,36 @@ func (c *cache) changed(methods ...string) {
 	}
 }
 
-// updated takes the report that a resource, or one below it, has changed.
-func (c *cache) updated(uri string) {
+// updated takes the report that some resources, or ones below them, have changed. A
+// server chooses the URIs, and may send millions of them, or one of megabytes. So the
+// work is a search for each result that is kept, and none for each part of a URI.
+func (c *cache) updated(uris ...string) {
+	if len(uris) == 0 {
+		return
+	}
+	changed := slices.Sorted(slices.Values(uris))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.of(protocol.MethodReadResource).some++
-	outdate := func(uri string) {
-		if e, ok := c.entries[cacheKey{protocol.MethodReadResource, uri}]; ok {
+	for key, e := range c.entries {
+		if key.method == protocol.MethodReadResource && anyWithin(changed, key.about) {
 			e.Value.(*kept).outdated = true
 		}
 	}
-	for outdate(uri); ; outdate(uri) {
-		slash := strings.LastIndexByte(uri, '/')
-		if slash < 0 {
-			return
-		}
-		outdate(uri[:slash+1])
-		uri = uri[:slash]
+}
+
+// anyWithin reports whether one of the URIs, which are sorted, is that of the resource
+// or is below it: those begin with the resource's URI and a slash.
+func anyWithin(sorted []string, resource string) bool {
+	if _, ok := slices.BinarySearch(sorted, resource); ok {
+		return true
 	}
+	directory := resource
+	if !strings.HasSuffix(resource, "/") {
+		directory += "/"
+	}
+	i, _ := slices.BinarySearch(sorted, directory)
+	return i < len(sorted) && strings.HasPrefix(sorted[i], directory)
 }
 
 // listed are the methods whose results a notification says have changed.
@@ -260,9 +273,7 @@ func (c *cache) granted(granted *protocol.SubscriptionFilter) {
 			c.changed(listed[notification]...)
 		}
 	}
-	for _, uri := range granted.ResourceSubscriptions {
-		c.updated(uri)
-	}
+	c.updated(granted.ResourceSubscriptions...)
 }
 
 // cached says what is kept of the results of a method.
