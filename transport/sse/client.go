@@ -30,8 +30,9 @@ const (
 // beyond, Send returns transport.ErrBusy. It posts messages in order, each once the
 // server has accepted or refused the one before. A server may be slow to accept:
 // after one second the link posts the next message beside a request, and after 10 s
-// it fails any other message. The link is lost when the stream of events ends, and by
-// an event longer than MaxFrame (*transport.OversizedError).
+// it fails any other message. The link is lost when the stream of events ends, by an
+// event longer than MaxFrame (*transport.OversizedError), and when the server answers
+// 404 to a message after it has accepted one (transport.ErrSessionExpired).
 //
 // An idle link has one goroutine, which reads the stream.
 type Client struct {
@@ -134,7 +135,7 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 
 // begin opens the stream of events and learns the endpoint.
 func (l *clientLink) begin(address *url.URL) error {
-	response, _, err := web.Send(l.ctx, l.client, l.auth, func() (*http.Request, error) {
+	response, _, err := web.Send(l.ctx, l.client, l.auth, func() (*http.Request, error) { //nolint:bodyclose // read and abandon close it
 		request, err := l.newRequest(l.ctx, http.MethodGet, address, nil)
 		if err == nil {
 			request.Header.Set("Accept", typeEvents)

@@ -56,6 +56,7 @@ type clientLink struct {
 
 	told   delivery.Delivery
 	heard  heard.Time
+	known  atomic.Bool // the server has accepted a message, so it had the session
 	credit *credit.Credit
 
 	ctx     context.Context // ends when nothing is exchanged any more
@@ -272,10 +273,26 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 	defer response.Body.Close()
 	l.heard.Note() // the status
 	if response.StatusCode/100 == 2 {
+		l.known.Store(true)
 		io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be used again
 		return
 	}
-	l.settle(m, web.NewStatusError(response, web.Excerpt(response)), web.IsRefusal(response))
+	refused := web.NewStatusError(response, web.Excerpt(response))
+	if response.StatusCode == http.StatusNotFound && l.known.Load() {
+		l.expire(m, refused)
+		return
+	}
+	l.settle(m, refused, web.IsRefusal(response))
+}
+
+// expire ends a link whose session the server does not know any more. The server may
+// say so before the end of the stream has arrived. A message that it did not accept
+// was not sent, so it is reported with the loss.
+func (l *clientLink) expire(m numbered, refused error) {
+	l.mu.Lock()
+	l.unsent = append(l.unsent, m)
+	l.mu.Unlock()
+	l.end(fmt.Errorf("sse: post %s: %w: %w", cmp.Or(m.Route.Method, "a response"), transport.ErrSessionExpired, refused))
 }
 
 // settle tells the receiver that a message has failed. One that ends with the link

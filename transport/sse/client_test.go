@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -311,6 +312,33 @@ func TestFailedPostFailsOneMessage(t *testing.T) {
 				t.Errorf("%d posts, failed %v, lost %v", posts, r.failed, r.lost)
 			}
 		})
+	}
+}
+
+// A server that has accepted a message and answers 404 to a later one has forgotten
+// the session. The client may learn that before the stream ends.
+//
+// Guarantees: G-0034.3
+func TestForgottenSessionLosesTheLink(t *testing.T) {
+	var posts atomic.Int32
+	s := stage{get: says(endpoint), post: func(w http.ResponseWriter, _ *http.Request) {
+		if posts.Add(1) > 2 {
+			http.Error(w, "session not found", http.StatusNotFound)
+		}
+	}}
+	link, r := open(t, &Client{URL: s.serve(t)})
+	for _, o := range []transport.Outbound{request(1), notification(2), request(3), request(4)} {
+		if err := link.Send(o); err != nil && !errors.Is(err, transport.ErrClosed) {
+			t.Fatal(err)
+		}
+	}
+	loss := r.awaitLoss(t)
+	var refused *transport.StatusError
+	if !errors.Is(loss.Reason, transport.ErrSessionExpired) || !errors.As(loss.Reason, &refused) || refused.Status != 404 {
+		t.Errorf("lost: %v", loss.Reason)
+	}
+	if len(loss.Unsent) == 0 || loss.Unsent[0] != 3 || len(r.failed) > 0 {
+		t.Errorf("unsent %v, failed %v", loss.Unsent, r.failed)
 	}
 }
 
