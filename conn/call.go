@@ -57,23 +57,23 @@ type Request struct {
 
 	// Retries is how many more times Call may send the request after an attempt
 	// has failed because the link or its stream was lost, because the Conn was not
-	// ready, or because the peer was overloaded (transport.StatusError). Each attempt
-	// has a new id. A request that the peer may have
-	// executed is sent again only if it is Repeatable. Zero: Call sends the request
-	// once. Above 1,000: 1,000. Negative: there is no limit.
+	// ready, or because the peer was overloaded and said so by its HTTP status
+	// (transport.StatusError.Overloaded). Each attempt has a new id. A request that
+	// the peer may have executed is sent again only if it is Repeatable. Zero: Call
+	// sends the request once. Above 1,000: 1,000. Negative: there is no limit.
 	//
 	// Before each retry, Call waits until the Conn is ready. If the link is still
 	// the same, Call first waits for the delay that the peer has asked for, or else
-	// for one between Options.BackoffMin and BackoffMax, which grows with each retry. After a Streaming attempt that lasted
-	// for Options.ProvenAfter, the delays begin at BackoffMin again. Only ctx bounds
-	// these waits.
+	// for one between Options.BackoffMin and BackoffMax, which grows with each
+	// retry. After a Streaming attempt that lasted for Options.ProvenAfter, the
+	// delays begin at BackoffMin again. Only ctx bounds these waits.
 	//
-	// Any other end of an attempt ends the call, with one exception: a request that
-	// is Streaming and Repeatable and has negative Retries is kept open. Call then
-	// sends it again after an answer, an error of the peer's or a refusal, too. It
-	// gives up only when ctx ends, the Conn closes, MessageFor fails, or the peer
-	// says that the request itself is wrong (method not found, invalid params,
-	// invalid request).
+	// Any other end of an attempt ends the call, also a JSON-RPC error with the code
+	// jsonrpc.CodeOverloaded. There is one exception: a request that is Streaming
+	// and Repeatable and has negative Retries is kept open. Call then sends it again
+	// after an answer, an error of the peer's or a refusal, too. It gives up only
+	// when ctx ends, the Conn closes, MessageFor fails, or the peer says that the
+	// request itself is wrong (method not found, invalid params, invalid request).
 	Retries int
 
 	// Repeatable declares that the peer may execute the request twice without

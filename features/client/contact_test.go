@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -65,7 +65,7 @@ func responds(status int, contentType, body string) http.HandlerFunc {
 // Guarantees: G-0037.1, G-0037.3
 func TestConnectFailsAtOnceOnWhatWaitingDoesNotMend(t *testing.T) {
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	secure.StartTLS()
 	defer secure.Close()
 	for name, test := range map[string]struct {

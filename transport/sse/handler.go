@@ -177,7 +177,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusServiceUnavailable, "no more sessions are possible now")
 		return
 	}
-	reason := error(transport.ErrClosed)
+	reason := transport.ErrClosed
 	defer func() {
 		h.remove(l)
 		l.leave()

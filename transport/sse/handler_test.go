@@ -258,7 +258,7 @@ func TestPostWaitsForCredit(t *testing.T) {
 	request.Header.Set("Content-Type", typeJSON)
 	given := make(chan error, 1)
 	go func() {
-		_, err := http.DefaultTransport.RoundTrip(request) //nolint:bodyclose // it fails
+		_, err := http.DefaultTransport.RoundTrip(request)
 		given <- err
 	}()
 	serverLink := link.(*serverLink)

@@ -40,7 +40,7 @@ import (
 //
 // On Linux and Windows the tree is killed also when this process ends without a
 // Close, be it by SIGKILL. On Linux the child has one more descriptor for that,
-// a socket after its standard streams; it is not to be read or written.
+// a socket after the ExtraFiles of Cmd; it is not to be read or written.
 type Command struct {
 	Path string   // the program, looked up as by exec.LookPath
 	Args []string // its arguments, without the name of the program

@@ -119,7 +119,7 @@ func TestEachRequestIsAuthorized(t *testing.T) {
 // Guarantees: G-0040.2
 func TestADeniedRequestIsSentAgain(t *testing.T) {
 	for _, status := range []int{401, 403} {
-		k, g := new(keeper), &guarded{Handler: http.HandlerFunc(answerJSON(result(1))), token: "Bearer 1", status: status}
+		k, g := new(keeper), &guarded{Handler: answerJSON(result(1)), token: "Bearer 1", status: status}
 		r := authorized(t, g, k)
 		frame := request(1, "tools/call", `"name":"echo",`+modernMeta)
 		r.wantFrame(0, r.request(1, 1, frame), result(1), true)
