@@ -116,7 +116,7 @@ func connectFeaturedMCPGo(ctx context.Context, url, revision string) (featured, 
 		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)),
 	}
 	if protocol.IsLegacy(revision) {
-		options = append(options, transport.WithContinuousListening()) //nolint:staticcheck // the legacy revisions have this stream
+		options = append(options, transport.WithContinuousListening()) // the legacy revisions have this stream
 	}
 	t, err := transport.NewStreamableHTTP(url, options...)
 	if err != nil {

@@ -66,7 +66,7 @@ func connectMCPGo(ctx context.Context, server Endpoint, revision string) (Sessio
 	}
 	if protocol.IsLegacy(revision) {
 		//lint:ignore SA1019 the legacy revisions have the GET stream, and no other
-		options = append(options, transport.WithContinuousListening()) //nolint:staticcheck // the legacy revisions have this stream, and are compared as well
+		options = append(options, transport.WithContinuousListening()) // the legacy revisions have this stream, and are compared as well
 	}
 	t, err := transport.NewStreamableHTTP(server.URL, options...)
 	if err != nil {
