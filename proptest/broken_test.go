@@ -58,7 +58,7 @@ func breaches() []breach {
 		{"a request nobody cancels is refused", func(b *bent) { b.receive = refused }, over(proptest.CancelIdempotent), "the peer refused call"},
 		{"close takes too long", func(b *bent) { b.close = tarry }, over(proptest.StopAnywhere), "still running after their context ended: closing the link"},
 		{"a link that is lost is not replaced", func(b *bent) { b.opens = 1 }, over(proptest.Restart), "another link never came"},
-		{"requests are sent twice", func(b *bent) { b.send = again }, soak, "it was sent 1 times, and executed 2 times"},
+		{"requests are sent twice", func(b *bent) { b.send = again }, soak, "was sent 1 times, and answered 2 times"},
 		{"what was sent is said to be unsent", func(b *bent) { b.lie = true }, soak, "it was not sent, and executed"},
 		{"nothing is answered", func(b *bent) { b.send = swallowed }, soakInRealTime, "0 calls were answered, and not 20"},
 		{"answers are made up", func(b *bent) { b.send = madeUp }, soak, "it was answered, and not executed"},

@@ -24,6 +24,7 @@ type record struct {
 
 	mu        sync.Mutex
 	entries   map[string]*account // by params
+	exchanges map[int64]*exchange // by the id of a request
 	links     int
 	executed  int // requests of callers'
 	replies   int // delivered to the Conn
@@ -40,7 +41,28 @@ type account struct {
 	handed   int // on, by the faults
 }
 
-func newRecord() *record { return &record{entries: map[string]*account{}} }
+// An exchange is what was seen of one id between the faults and the transport. A
+// peer that serves a request refuses another with its id, so that a request that
+// was sent twice is not always executed twice; but it is always answered twice.
+type exchange struct {
+	handed   int // requests with this id, whatever else faults have made of them
+	answered int
+}
+
+func newRecord() *record {
+	return &record{entries: map[string]*account{}, exchanges: map[int64]*exchange{}}
+}
+
+// exchange returns what was seen of an id. The caller holds mu.
+func (l *record) exchange(id jsonrpc.ID) *exchange {
+	n, _ := id.Int64() // zero, if a fault made it a string: then they share an exchange
+	e := l.exchanges[n]
+	if e == nil {
+		e = new(exchange)
+		l.exchanges[n] = e
+	}
+	return e
+}
 
 func (l *record) note(do func()) {
 	l.mu.Lock()
@@ -100,6 +122,7 @@ func (l outside) received(m *jsonrpc.Message, err error) {
 	})
 }
 
+func (outside) spoiled(jsonrpc.ID)            {}
 func (outside) notSent(int, ...transport.Tag) {}
 
 // inside observes what passes between the faults and the transport.
@@ -107,13 +130,35 @@ type inside struct{ *record }
 
 func (inside) opened() {}
 
-func (l inside) sent(_ int, m *jsonrpc.Message)    { l.count(m, 1, handed) }
-func (l inside) refused(_ int, m *jsonrpc.Message) { l.count(m, -1, handed) }
+func (l inside) sent(_ int, m *jsonrpc.Message) {
+	l.count(m, 1, handed)
+	l.ask(m, 1)
+}
+
+func (l inside) refused(_ int, m *jsonrpc.Message) {
+	l.count(m, -1, handed)
+	l.ask(m, -1)
+}
 
 func handed(a *account) *int { return &a.handed }
 
-func (inside) received(*jsonrpc.Message, error) {}
-func (inside) notSent(int, ...transport.Tag)    {}
+// ask counts any request, also one that is none of the callers'.
+func (l inside) ask(m *jsonrpc.Message, by int) {
+	if m.Kind == jsonrpc.KindRequest {
+		l.note(func() { l.exchange(m.ID).handed += by })
+	}
+}
+
+// spoiled counts what faults have made of a request: the peer refuses it by its id.
+func (l inside) spoiled(id jsonrpc.ID) { l.note(func() { l.exchange(id).handed++ }) }
+
+func (l inside) received(m *jsonrpc.Message, err error) {
+	if err == nil && (m.Kind == jsonrpc.KindResult || m.Kind == jsonrpc.KindError) && m.ID != (jsonrpc.ID{}) {
+		l.note(func() { l.exchange(m.ID).answered++ })
+	}
+}
+
+func (inside) notSent(int, ...transport.Tag) {}
 
 // count counts a request of a caller's on its way.
 func (l *record) count(m *jsonrpc.Message, by int, of func(*account) *int) {
@@ -174,6 +219,7 @@ func (s *soaked) audit() []string {
 	if most := s.repeats(); repeated > most {
 		r.blame("%d requests were repeated, and %d by faults", repeated, most)
 	}
+	r.auditExchanges()
 	r.auditFrames(s.atRest, !s.o.RealTime)
 	nothingKept(final, r.blame)
 	return r.wrong
@@ -201,6 +247,15 @@ func (s *soaked) repeats() (n int) {
 		}
 	}
 	return n
+}
+
+// auditExchanges checks that no request was answered more often than it was sent.
+func (l *record) auditExchanges() {
+	for id, e := range l.exchanges {
+		if e.answered > e.handed {
+			l.blame("request %d was sent %d times, and answered %d times", id, e.handed, e.answered)
+		}
+	}
 }
 
 // auditFrames checks that the Conn counts everything that was delivered, once it

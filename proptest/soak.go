@@ -31,7 +31,8 @@ var (
 //   - a call that is said not to be sent was not executed
 //   - a call that was answered was executed
 //   - a call was handed to the link once, and executed once, or once more for
-//     each time that a fault has repeated it
+//     each time that a fault has repeated it; no request is answered more often
+//     than it reached the peer
 //   - the books of each Conn are those of its callers, by cause and delivery,
 //     every answer, malformed frame and notification is in them, and when it is
 //     over nothing is left

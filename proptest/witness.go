@@ -3,6 +3,7 @@ package proptest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -164,6 +165,8 @@ func (w *witness) received(m *jsonrpc.Message, err error) {
 	}
 }
 
+func (*witness) spoiled(jsonrpc.ID) {}
+
 func (w *witness) notSent(link int, tags ...transport.Tag) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -182,6 +185,9 @@ type observer interface {
 	sent(link int, m *jsonrpc.Message)
 	refused(link int, m *jsonrpc.Message)
 
+	// spoiled notes what was sent and is no message, if its id can be read.
+	spoiled(id jsonrpc.ID)
+
 	// received notes a frame before it is delivered; err is why it is no message.
 	received(m *jsonrpc.Message, err error)
 
@@ -193,6 +199,7 @@ type observer interface {
 func watch(inner transport.Transport, by observer) transport.Transport {
 	return transcript.Tap(inner, func(e transcript.Entry) {
 		m, err := jsonrpc.Message{}, e.Err
+		var unread *jsonrpc.DecodeError
 		if e.Kind == transcript.Sent || e.Kind == transcript.Refused || e.Kind == transcript.Received {
 			m, err = jsonrpc.Decode(e.Frame, jsonrpc.Limits{})
 		}
@@ -201,6 +208,8 @@ func watch(inner transport.Transport, by observer) transport.Transport {
 			by.opened()
 		case e.Kind == transcript.Sent && err == nil:
 			by.sent(e.Link, &m)
+		case e.Kind == transcript.Sent && errors.As(err, &unread):
+			by.spoiled(unread.ID)
 		case e.Kind == transcript.Refused && err == nil:
 			by.refused(e.Link, &m)
 		case e.Kind == transcript.Received || e.Kind == transcript.Skipped:
