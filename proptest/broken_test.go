@@ -63,6 +63,11 @@ func breaches() []breach {
 		{"nothing is answered", func(b *bent) { b.send = swallowed }, soakInRealTime, "0 calls were answered, and not 20"},
 		{"answers are made up", func(b *bent) { b.send = madeUp }, soak, "it was answered, and not executed"},
 		{"a link's Close does not return", nil, names(linkContract(hang)), "Close did not return"},
+		{"a link leaves a goroutine", nil, names(linkContract(leaveOnce())), "goroutines are left, started by github.com/bowline-mcp/bowline/proptest_test.leave:"},
+		{"a frame of a second stream is another", nil, names(streamContract(misnumber)), "arrived where [0 1"},
+		{"a second stream does not wait for credit", nil, names(streamContract(twice)), "frames delivered against 1 credits"},
+		{"a second stream goes on after its end", nil, names(streamContract(goOn)), "a frame came after its end"},
+		{"a second stream ends twice", nil, names(streamContract(endAgain)), "was lost after its end"},
 		{"every claim is granted", nil, names(claiming(generous)), "16 of 16 claims have the name"},
 		{"names are alike in either case", nil, names(claiming(caseless)), `"A" is free, and a claim by holder 1 got`},
 		{"a claim is made too late", nil, names(claiming(patient)), "made after its context had ended"},
@@ -277,6 +282,15 @@ func hang(grace time.Duration) time.Duration {
 func leave(grace time.Duration) time.Duration {
 	go func() { <-make(chan struct{}) }()
 	return grace
+}
+
+// leaveOnce leaves one goroutine, however many links are closed.
+func leaveOnce() func(time.Duration) time.Duration {
+	var once sync.Once
+	return func(grace time.Duration) time.Duration {
+		once.Do(func() { leave(grace) })
+		return grace
+	}
 }
 
 func tarry(grace time.Duration) time.Duration {

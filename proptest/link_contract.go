@@ -16,18 +16,18 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// LinkContract checks the contract of transport.Link, in both directions, on the
-// stream Main. A transport must pass it, whatever else it passes. A call that does
+// LinkContract checks the contract of transport.Link, in both directions, on Main
+// and on the streams that requests open, where a link has such. A transport must pass it, whatever else it passes. A call that does
 // not return, or an event that does not come, fails it after a minute, or after
 // -bowline.guard.
 //
 // open returns two new links, not yet bound, such that what is sent on one is
 // received on the other, perhaps through other processes. It may be called
 // hundreds of times. LinkContract closes both links; when they are closed and
-// open's clean-ups have run, no goroutine may be left; the failure shows the
-// stacks of those that are. Frames are JSON-RPC
-// notifications, sent on Main and to arrive there,
-// and one frame that is not JSON, which the peer may refuse. A link must
+// open's clean-ups have run, no goroutine may be left. The failure shows the stacks
+// of those that are, and who started them. Frames are JSON-RPC notifications, sent on
+// Main and to arrive there, requests of the method "n" and their answers, and one
+// frame that is not JSON, which the peer may refuse. A link must
 // say that it is busy before 64 MiB were sent to a peer without credit.
 //
 // Guarantees: G-0014.1, G-0014.2, G-0014.3, G-0014.4, G-0014.5, G-0014.6,
@@ -61,6 +61,8 @@ func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link)) {
 	}{
 		{"order is kept against any credit", orderIsKept},
 		{"unsent is never received", unsentIsNeverReceived},
+		{"streams keep their order and their credit", streamsKeepOrder},
+		{"a stream ends once", streamsEndOnce},
 	} {
 		t.Run(property.name, func(t *testing.T) {
 			leaves(t, func(t *testing.T) {
@@ -144,7 +146,7 @@ func (p *pair) framesAreOpaque() {
 		p.t.Fatalf("Send looked into a frame: %v", err)
 	}
 	p.from.close(grace) // the frame leaves first
-	p.to.await(func(e *end) bool { return len(e.received) > 0 || e.ended || len(e.losses) > 0 })
+	p.to.await(func(e *end) bool { return len(e.main().received) > 0 || e.ended || len(e.losses) > 0 })
 	if len(p.from.failures()) == 0 {
 		p.to.wantNext(frame)
 	}

@@ -30,9 +30,8 @@ type end struct {
 	calls    atomic.Int32 // of the receiver, under way
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and made anew, at each event
-	granted  int
-	received [][]byte
-	taken    int // of received, by next
+	lanes    map[transport.Stream]*lane
+	taken    int // of what Main received, by next
 	writable int
 	failed   []transport.Failure
 	ended    bool
@@ -40,18 +39,35 @@ type end struct {
 	broken   error // the first breach
 }
 
+// A lane is what the receiver of an end has seen of one stream.
+type lane struct {
+	tag      transport.Tag // of the request that opened it; zero if the peer did
+	granted  int
+	received [][]byte
+	closed   bool // the peer sends nothing more on it
+	over     bool // and neither does this end, or it was lost
+}
+
 func newEnd(t rapid.TB, name string, link transport.Link) *end {
-	return &end{t: t, name: name, link: link, changed: make(chan struct{})}
+	return &end{
+		t: t, name: name, link: link, changed: make(chan struct{}),
+		lanes: map[transport.Stream]*lane{transport.Main: {}},
+	}
 }
 
 func (e *end) bind() { e.link.Bind(e) }
 
-func (e *end) grant(n int) {
+func (e *end) grant(n int) { e.grantOn(transport.Main, n) }
+
+func (e *end) grantOn(stream transport.Stream, n int) {
 	e.mu.Lock()
-	e.granted += n
+	e.lanes[stream].granted += n
 	e.mu.Unlock()
-	e.guard("Grant", func() { e.use(func() { e.link.Grant(transport.Main, n) }) })
+	e.guard("Grant", func() { e.use(func() { e.link.Grant(stream, n) }) })
 }
+
+// main is what was seen of Main. The caller holds mu.
+func (e *end) main() *lane { return e.lanes[transport.Main] }
 
 // use keeps the calls of a link to one at a time.
 func (e *end) use(call func()) {
@@ -69,8 +85,20 @@ func (e *end) sendTagged(tag transport.Tag, frame []byte) (err error) {
 
 func (e *end) send(frame []byte) {
 	e.t.Helper()
+	e.sendOut(notification(0, frame))
+}
+
+// sendOut sends what the link has to accept. The last frame of a stream that the
+// peer opened ends it.
+func (e *end) sendOut(o transport.Outbound) {
+	e.t.Helper()
 	var err error
-	e.guard("Send", func() { err = e.offer(frame) })
+	e.mu.Lock()
+	if l := e.lanes[o.Stream]; o.Last && o.Stream != transport.Main {
+		l.over = true
+	}
+	e.mu.Unlock()
+	e.guard("Send", func() { e.use(func() { err = e.link.Send(o) }) })
 	if err != nil {
 		e.t.Fatalf("%s: Send: %v", e.name, err)
 	}
@@ -111,11 +139,11 @@ func (e *end) fill(size int) (sent int) {
 // next returns the next frame received.
 func (e *end) next() []byte {
 	e.t.Helper()
-	e.wait("a frame", func(e *end) bool { return len(e.received) > e.taken })
+	e.wait("a frame", func(e *end) bool { return len(e.main().received) > e.taken })
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.taken++
-	return e.received[e.taken-1]
+	return e.main().received[e.taken-1]
 }
 
 func (e *end) wantNext(want []byte) {
@@ -197,12 +225,12 @@ func (e *end) snapshot(read func(*end) int) int {
 	return read(e)
 }
 
-func (e *end) count() int { return e.snapshot(func(e *end) int { return len(e.received) }) }
+func (e *end) count() int { return e.snapshot(func(e *end) int { return len(e.main().received) }) }
 
 func (e *end) all() [][]byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.received)
+	return slices.Clone(e.main().received)
 }
 
 func (e *end) failures() []transport.Failure {
@@ -248,45 +276,7 @@ func (e *end) breaks(format string, args ...any) {
 	}
 }
 
-func (e *end) Receive(in transport.Inbound) {
-	e.event("Receive", func() {
-		if e.received = append(e.received, in.Frame); len(e.received) > e.granted {
-			e.breaks("%d frames delivered against %d credits", len(e.received), e.granted)
-		}
-		if in.Err != nil || in.Frame == nil || in.Stream != transport.Main {
-			e.breaks("received %+v", in)
-		}
-	})
-}
-
-// StreamOpened tells of traffic that no clause has caused.
-func (e *end) StreamOpened(stream transport.Stream, _ transport.Tag) {
-	e.event("StreamOpened", func() { e.breaks("stream %d was opened", stream) })
-}
-
-// StreamLost has Main taken up again at once, off the link's goroutine.
-func (e *end) StreamLost(loss transport.StreamLoss) {
-	e.event("StreamLost", func() {
-		if loss.Stream != transport.Main || !loss.Resumable {
-			e.breaks("stream %d was lost: %v", loss.Stream, loss.Reason)
-			return
-		}
-		e.resuming.Go(func() { e.use(func() { e.link.Resume(transport.Main) }) })
-	})
-}
-
 func (e *end) Writable() { e.event("Writable", func() { e.writable++ }) }
-
-// Failed is told of a frame whose way to the peer has ended, such as the
-// connection of a stream, while the link lives on.
-func (e *end) Failed(f transport.Failure) {
-	e.event("Failed", func() {
-		if f.Tag == 0 || f.Err == nil {
-			e.breaks("a failure without a name or a reason: %+v", f)
-		}
-		e.failed = append(e.failed, f)
-	})
-}
 
 func (e *end) Ended() {
 	e.event("Ended", func() {

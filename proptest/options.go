@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,8 +156,19 @@ func noneLeft(t *testing.T, before goleak.Option) {
 			return
 		}
 	}
-	t.Error(left)
+	t.Errorf("goroutines are left, started by %s:\n%v", strings.Join(starters(left.Error()), " and "), left)
 }
+
+// starters lists the functions that started the goroutines of these stacks.
+func starters(stacks string) (names []string) {
+	for _, found := range startedBy.FindAllStringSubmatch(stacks, -1) {
+		names = append(names, found[1])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+var startedBy = regexp.MustCompile(`(?m)^created by (\S+)`)
 
 // history runs one history against a new Conn: in virtual time, unless the
 // transport cannot.
