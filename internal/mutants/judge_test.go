@@ -134,7 +134,7 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 		"small.go":      "package small\n\nfunc small() {\n\tfor {\n\t\tbreak\n\t}\n}\n",
 		"small_test.go": "package small\n\nimport \"testing\"\n\nfunc TestSmall(*testing.T) { small() }\n",
 	})
-	p, err := load(t.Context(), ".")
+	p, err := load(t.Context(), ".", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestSlow(t *testing.T) {
 }
 `,
 	})
-	p, err := load(t.Context(), ".")
+	p, err := load(t.Context(), ".", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,8 @@
 // Each change is a mutant: a comparison moved or negated, a condition or a
 // statement left out, a sum turned into a difference. A mutant is killed when a
 // test fails or hangs; otherwise it has lived. If a package declares files pure
-// (//bowline:pure), only those are changed.
+// (//bowline:pure), only those are changed, and the files that -also names. Of the
+// latter one mutant in -sample is judged, always the same ones.
 //
 // All mutants are compiled into one test binary, each as a copy of the body of
 // its function, and an environment variable selects one. So a mutant costs one
@@ -27,6 +28,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -36,6 +38,8 @@ type options struct {
 	update    bool
 	verbose   bool
 	only      *regexp.Regexp
+	also      []string // files, from the working directory, with slashes
+	sample    int
 	tests     tests
 	packages  []string
 }
@@ -57,6 +61,11 @@ func parse(args []string) options {
 	flags.Float64Var(&o.efficacy, "efficacy", 90, "how many `percent` of a package's mutants must be killed")
 	flags.BoolVar(&o.update, "update", false, "rewrite the file of survivors, keeping its reasons")
 	flags.BoolVar(&o.verbose, "v", false, "print the verdict on every mutant")
+	flags.IntVar(&o.sample, "sample", 1, "judge one in so many of the mutants of the files that -also names")
+	flags.Func("also", "change these `files` beside the pure ones, with commas between them", func(text string) error {
+		o.also = strings.Split(text, ",")
+		return nil
+	})
 	flags.Func("only", "judge the mutants whose names match `regexp`, print the verdicts, and check nothing", func(text string) (err error) {
 		o.verbose = true
 		o.only, err = regexp.Compile(text)
@@ -80,11 +89,15 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	var failures []error
 	var lived, timedOut []mutant
 	var judged []string
+	absent := slices.Clone(o.also)
 	for _, pattern := range o.packages {
-		p, err := load(ctx, pattern)
+		p, err := load(ctx, pattern, o.also)
 		if err != nil {
 			return err
 		}
+		absent = slices.DeleteFunc(absent, func(name string) bool {
+			return slices.ContainsFunc(p.files, func(f *file) bool { return f.name == name })
+		})
 		tally, err := judge(ctx, out, p, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.dir, err)
@@ -98,6 +111,9 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	}
 	if o.only != nil {
 		return nil
+	}
+	if len(absent) > 0 {
+		failures = append(failures, fmt.Errorf("no package has the files %s", strings.Join(absent, ", ")))
 	}
 	return errors.Join(append(failures, checkSurvivors(out, o, judged, lived, timedOut))...)
 }

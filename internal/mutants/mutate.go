@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"hash/fnv"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -37,6 +39,16 @@ func (p *pkg) mutants() []mutant {
 		all[i].number = i + 1
 	}
 	return all
+}
+
+// sample leaves out, of the files that are sampled, all mutants but one in so many.
+// Names decide, so that an edit elsewhere does not choose others.
+func sample(all []mutant, of int) []mutant {
+	return slices.DeleteFunc(all, func(m mutant) bool {
+		hash := fnv.New32a()
+		hash.Write([]byte(m.name))
+		return m.file.sampled && of > 1 && hash.Sum32()%uint32(of) != 0
+	})
 }
 
 // A mutator collects the mutants of one function.

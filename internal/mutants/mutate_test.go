@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,5 +82,59 @@ func TestWhatIsChanged(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// Files that are no pure ones are judged by a sample, which does not change with the
+// text around it.
+func TestFilesBesideThePureOnesAreSampled(t *testing.T) {
+	var impure strings.Builder
+	impure.WriteString("package small\n")
+	for i := range 60 {
+		fmt.Fprintf(&impure, "\nfunc difference%d(a, b int) int { return a - b }\n", i)
+	}
+	files := maps.Clone(small)
+	files["impure.go"] = impure.String()
+	writeModule(t, files)
+	drawn := func(also []string, of int) (pure int, sampled []string) {
+		p, err := load(t.Context(), ".", also)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range sample(p.mutants(), of) {
+			if strings.HasSuffix(m.file.name, "/impure.go") {
+				sampled = append(sampled, m.name)
+			} else {
+				pure++
+			}
+		}
+		return pure, sampled
+	}
+	pure, none := drawn(nil, 3)
+	if len(none) > 0 {
+		t.Errorf("%d mutants of a file that was not named", len(none))
+	}
+	also := []string{"./impure.go"}
+	if _, all := drawn(also, 1); len(all) != 60 {
+		t.Errorf("%d mutants of the file, of 60", len(all))
+	}
+	again, third := drawn(also, 3)
+	if again != pure || len(third) < 8 || len(third) > 40 {
+		t.Errorf("%d mutants of the pure file, of %d, and %d of 60 of the other", again, pure, len(third))
+	}
+	files["impure.go"] = strings.Replace(impure.String(), "small\n", "small\n\nvar first = 1\n", 1)
+	writeModule(t, files)
+	if _, moved := drawn(also, 3); !slices.Equal(moved, third) {
+		t.Errorf("after an edit elsewhere these are judged: %q, and before: %q", moved, third)
+	}
+}
+
+// A file that was renamed is not left out in silence.
+func TestFileThatNoPackageHasIsRefused(t *testing.T) {
+	writeModule(t, small)
+	var out bytes.Buffer
+	o := options{survivors: "survivors.txt", update: true, also: []string{"gone.go"}, packages: []string{"."}}
+	if err := run(t.Context(), &out, o); err == nil || !strings.Contains(err.Error(), "gone.go") {
+		t.Errorf("it is accepted: %v", err)
 	}
 }

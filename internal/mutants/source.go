@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // A pkg is one package whose tests are put to the test.
@@ -26,10 +27,12 @@ type file struct {
 	text      []byte
 	start     *token.File
 	functions []*ast.FuncDecl // those with a body, in order
+	sampled   bool            // only a sample of its mutants is judged
 }
 
-// load reads a package. If it marks files as pure, only those are taken.
-func load(ctx context.Context, pattern string) (*pkg, error) {
+// load reads a package. If it marks files as pure, only those and the ones in also
+// are taken; of the latter a sample is judged.
+func load(ctx context.Context, pattern string, also []string) (*pkg, error) {
 	list, err := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Name,Dir,GoFiles", pattern).Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list %s: %w", pattern, err)
@@ -50,22 +53,25 @@ func load(ctx context.Context, pattern string) (*pkg, error) {
 		return nil, err
 	}
 	p := &pkg{path: listed.ImportPath, name: listed.Name, dir: filepath.ToSlash(dir)}
-	return p, p.read(listed.GoFiles)
+	return p, p.read(listed.GoFiles, also)
 }
 
-func (p *pkg) read(names []string) error {
-	var pure []*file
+func (p *pkg) read(names, also []string) error {
+	var pure, sampled []*file
 	for _, name := range names {
 		f, marked, err := readFile(p.dir + "/" + name)
 		if err != nil {
 			return err
 		}
-		if p.files = append(p.files, f); marked {
+		p.files = append(p.files, f)
+		if f.sampled = slices.Contains(also, f.name); f.sampled {
+			sampled = append(sampled, f)
+		} else if marked {
 			pure = append(pure, f)
 		}
 	}
 	if len(pure) > 0 {
-		p.files = pure
+		p.files = append(pure, sampled...)
 	}
 	return nil
 }
