@@ -17,7 +17,7 @@ import (
 
 // streamContract runs LinkContract on sessions over HTTP, where each request has a
 // stream. What the client's receiver is told is bent.
-func streamContract(bend func(transport.Receiver, transport.Inbound)) func(*testing.T) {
+func streamContract(bend, late func(transport.Receiver, transport.Inbound)) func(*testing.T) {
 	return func(t *testing.T) {
 		for name, value := range map[string]string{"bowline.guard": "5s", "rapid.checks": "10", "rapid.shrinktime": "0s"} {
 			if err := flag.Set(name, value); err != nil {
@@ -26,14 +26,18 @@ func streamContract(bend func(transport.Receiver, transport.Inbound)) func(*test
 		}
 		proptest.LinkContract(t, func(t *testing.T) (client, server transport.Link) {
 			client, server = openSession(t)
-			return &bentStreams{client, bend}, server
+			return &bentStreams{Link: client, bend: bend, late: late}, server
 		})
 	}
 }
 
 type bentStreams struct {
 	transport.Link
-	bend func(transport.Receiver, transport.Inbound) // of what is no message of Main
+	bend func(transport.Receiver, transport.Inbound) // tells of what is no message of Main
+	late func(transport.Receiver, transport.Inbound) // tells of the last such after Lost
+
+	mu   sync.Mutex
+	last transport.Inbound
 }
 
 func (b *bentStreams) Bind(to transport.Receiver) { b.Link.Bind(bendingStreams{to, b}) }
@@ -48,8 +52,25 @@ func (b bendingStreams) Receive(in transport.Inbound) {
 		b.Receiver.Receive(in)
 		return
 	}
+	b.mu.Lock()
+	b.last = in
+	b.mu.Unlock()
 	b.bend(b.Receiver, in)
 }
+
+func (b bendingStreams) Lost(loss transport.Loss) {
+	b.Receiver.Lost(loss)
+	b.mu.Lock()
+	last := b.last
+	b.mu.Unlock()
+	if last.Stream != transport.Main {
+		b.late(b.Receiver, last)
+	}
+}
+
+func intact(to transport.Receiver, in transport.Inbound) { to.Receive(in) }
+
+func silent(transport.Receiver, transport.Inbound) {}
 
 func misnumber(to transport.Receiver, in transport.Inbound) {
 	in.Frame = bytes.Replace(in.Frame, []byte(`"params":[2,`), []byte(`"params":[0,`), 1)
