@@ -19,6 +19,10 @@ import (
 // changeInterval is the time between two messages about the same change.
 const changeInterval = 10 * time.Millisecond
 
+// storeInterval is the time until a task is looked up again that its store has failed
+// to find.
+const storeInterval = time.Second
+
 // A change is what a client may be told of: that a list changed, one resource, or
 // one task.
 type change struct {
@@ -213,7 +217,7 @@ func (s *Server) ResourceUpdated(uri string) { s.listeners.changed(updated(uri))
 // after the first of it came. A link or a stream that is busy gets it later, as
 // one message.
 type changes struct {
-	send func([]change) (unsent []change)
+	send func([]change) (unsent []change, wait time.Duration) // until it is tried again
 
 	mu      sync.Mutex
 	wanted  changeSet
@@ -245,11 +249,13 @@ func (c *changes) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun = true
-	c.schedule()
+	c.schedule(changeInterval)
 }
 
 // add notes a change, if the client is told of such.
-func (c *changes) add(changed ...change) {
+func (c *changes) add(changed ...change) { c.addAfter(changeInterval, changed) }
+
+func (c *changes) addAfter(wait time.Duration, changed []change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range changed {
@@ -257,14 +263,14 @@ func (c *changes) add(changed ...change) {
 			c.pending.add(one)
 		}
 	}
-	c.schedule()
+	c.schedule(wait)
 }
 
 // schedule is called with the mutex held.
-func (c *changes) schedule() {
+func (c *changes) schedule(wait time.Duration) {
 	if c.begun && !c.ended && c.timer == nil && c.pending.len() > 0 {
 		c.sending.Add(1)
-		c.timer = time.AfterFunc(changeInterval, c.fire)
+		c.timer = time.AfterFunc(wait, c.fire)
 	}
 }
 
@@ -274,11 +280,11 @@ func (c *changes) fire() {
 	pending := c.pending.all()
 	c.pending = changeSet{}
 	c.mu.Unlock()
-	unsent := c.send(pending)
+	unsent, wait := c.send(pending)
 	c.mu.Lock()
 	c.timer = nil
 	c.mu.Unlock()
-	c.add(unsent...)
+	c.addAfter(wait, unsent)
 }
 
 // end stops all sending, waits for what is under way, and returns the resources
@@ -298,19 +304,26 @@ func (c *changes) end() (uris []string) {
 
 // sendChanges tells a legacy client. What has no way to the client is lost: it
 // lists again when it wants to know.
-func (p *peer) sendChanges(all []change) (unsent []change) {
+func (p *peer) sendChanges(all []change) (unsent []change, wait time.Duration) {
+	wait = changeInterval
 	for _, one := range all {
 		method, params := one.method(), one.params(nil)
 		if one.task != "" {
-			if method, params = protocol.NotificationTaskStatus, p.statusOf(context.Background(), one.task); params == nil {
+			status, err := p.statusOf(context.Background(), one.task)
+			switch {
+			case errors.Is(err, ErrNotFound):
+				continue
+			case err != nil:
+				unsent, wait = append(unsent, one), storeInterval
 				continue
 			}
+			method, params = protocol.NotificationTaskStatus, status
 		}
 		if errors.Is(p.tell(context.Background(), method, params), transport.ErrBusy) {
 			unsent = append(unsent, one) // the Conn gives up a link that stays busy
 		}
 	}
-	return unsent
+	return unsent, wait
 }
 
 // subscribe makes a legacy client be told of updates of a resource.
@@ -379,7 +392,7 @@ func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*prot
 		}
 	}()
 	broken := make(chan error, 1) // the first failure to send; later ones say the same
-	mine.send = func(all []change) []change { return c.sendListened(ctx, all, id, broken) }
+	mine.send = func(all []change) ([]change, time.Duration) { return c.sendListened(ctx, all, id, broken) }
 	s.listeners.add(mine)
 	defer s.listeners.remove(mine)
 	for _, id := range granted.TaskIDs {
@@ -418,7 +431,11 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 			mine.wanted.add(one.change)
 		}
 	}
-	for _, id := range asked.TaskIDs {
+	ids := asked.TaskIDs // no more of them run than a client may have
+	if most := c.peer.server.tasks.options.MaxRunningPerClient; len(ids) > most {
+		ids = ids[:most]
+	}
+	for _, id := range ids {
 		one := change{task: id}
 		if _, _, err := c.peer.server.tasks.find(ctx, c, id); err == nil && !mine.wanted.has(one) {
 			mine.wanted.add(one)
@@ -438,13 +455,18 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 	return granted
 }
 
-func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta, broken chan<- error) (unsent []change) {
+func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta, broken chan<- error) (unsent []change, wait time.Duration) {
+	wait = changeInterval
 	for _, one := range all {
 		params := one.params(id)
 		if one.task != "" {
-			r, _, err := c.peer.server.tasks.find(ctx, c, one.task)
-			if err != nil {
+			r, _, err := c.peer.server.tasks.look(ctx, one.task) // whose it is was found out when they began to listen
+			switch {
+			case errors.Is(err, ErrNotFound):
 				continue // it has expired
+			case err != nil:
+				unsent, wait = append(unsent, one), storeInterval
+				continue
 			}
 			params = &protocol.TaskParams{NotificationParams: protocol.NotificationParams{Meta: id}, DetailedTask: r.Task}
 		}
@@ -456,8 +478,8 @@ func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta,
 			case broken <- err:
 			default: // an earlier failure ends the subscription already
 			}
-			return nil
+			return nil, 0
 		}
 	}
-	return unsent
+	return unsent, wait
 }

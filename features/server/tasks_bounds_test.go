@@ -405,6 +405,28 @@ func TestListenersAreToldOfTasks(t *testing.T) {
 	})
 }
 
+// Guarantees: G-0032.9
+func TestAFaultyStoreLosesNoListener(t *testing.T) {
+	store := new(faultyStore)
+	bubble(t, server.TaskOptions{Store: store, Legacy: true, MaxRunningPerClient: 3}, func(t *testing.T, s *workshop) {
+		w, listener, old := dial(t, s.Server), dial(t, s.Server), dial(t, s.Server)
+		id := w.begin("work")
+		listener.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["a","b","`+id+`","`+id+`"]}`))
+		listener.want(`"notifications":{"taskIds":["` + id + `"]}`)
+		store.loads.Store(3)
+		s.goOn <- struct{}{}
+		listener.want(`"method":"notifications/tasks"`, `"status":"completed"`)
+		listener.send(withTasks(`"m"`, "subscriptions/listen", `"notifications":{"taskIds":["a","b","c","`+id+`"]}`))
+		listener.want(`"notifications":{}`) // three run at most
+		old.initialize(protocol.Version20251125)
+		old.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"work","task":{}}}`)
+		old.want(`"taskId"`)
+		store.loads.Store(3)
+		s.goOn <- struct{}{}
+		old.want(`"method":"notifications/tasks/status"`, `"status":"completed"`)
+	})
+}
+
 // Guarantees: G-0032.1
 func TestCloseEndsTasks(t *testing.T) {
 	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {

@@ -237,18 +237,19 @@ func (p *peer) watch(id string) {
 	}
 }
 
-// statusOf returns the params of a notification about a task of a legacy client: nil
-// if it is over. A task that has ended is told of once more, and then no longer.
-func (p *peer) statusOf(ctx context.Context, id string) any {
+// statusOf returns the params of a notification about a task of a legacy client. It
+// fails with ErrNotFound if the task is over. One that has ended is told of once more,
+// and then no longer.
+func (p *peer) statusOf(ctx context.Context, id string) (any, error) {
 	r, _, err := p.server.tasks.look(ctx, id)
-	if err != nil || r.Task.Status.Ended() {
+	if errors.Is(err, ErrNotFound) || err == nil && r.Task.Status.Ended() {
 		p.changes.mu.Lock()
 		delete(p.changes.wanted.tasks, id)
 		p.changes.mu.Unlock()
 		p.server.listeners.unwatch(&p.changes, id)
 	}
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return &protocol.TaskStatusParams{LegacyTask: legacyTask(r)}
+	return &protocol.TaskStatusParams{LegacyTask: legacyTask(r)}, nil
 }
