@@ -72,7 +72,10 @@ func (m *mainStream) add(w *response, queue *sendQueue) (writableDue bool) {
 	if old := m.listener(); old != nil {
 		writableDue = m.queue.writableDue()
 		old.cut = errReplaced
-		old.interrupt()
+		if old.numbered.main == nil { // it still replays
+			old.interrupt()
+		}
+		old.signal()
 	}
 	m.queue, w.queue = queue, queue
 	m.issued = m.issued || w.numbered.primes
