@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -105,6 +106,32 @@ func TestStreamThatCannotBeKeptOpen(t *testing.T) {
 			<-r.ended
 		})
 	}
+}
+
+// A Conn that drains accepts no request any more.
+//
+// Guarantees: G-0023.10
+func TestStreamIsNotOpenedWhileTheConnDrains(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := fatedRun(t, conn.Options{}, silence)
+		held := r.calling(t.Context(), conn.Request{Method: "m"})
+		closed := make(chan error, 1)
+		go func() { closed <- r.Close(t.Context()) }()
+		synctest.Wait()
+		result := r.calling(t.Context(), listen)
+		select {
+		case err := <-result:
+			if !errors.Is(err, conn.ErrDraining) || len(f.ids) != 1 {
+				t.Errorf("got %v, %d were sent", err, len(f.ids))
+			}
+		default:
+			t.Error("it goes on")
+		}
+		r.Stop()
+		<-held
+		<-closed
+		<-r.ended
+	})
 }
 
 // Guarantees: G-0023.10

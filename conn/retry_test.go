@@ -66,7 +66,7 @@ var (
 		return nil
 	}, conn.LinkLost, false, true}
 	refused = fate{"refused", func(s *script, o transport.Outbound) error {
-		s.receiver.Failed(transport.Failure{Tag: o.Tag, Err: errors.New("denied"), Unsent: true})
+		s.receiver.Failed(transport.Failure{Tag: o.Tag, Err: &transport.StatusError{Status: 401}, Unsent: true})
 		return nil
 	}, conn.Refused, false, false}
 	overloaded = fate{"overloaded", func(s *script, o transport.Outbound) error {
@@ -482,7 +482,7 @@ func wantStaleAtTheLoss(t *testing.T, s *script, o conn.Options, request conn.Re
 		synctest.Wait()
 		select {
 		case err := <-result:
-			if !errors.Is(err, conn.ErrStale) {
+			if !errors.Is(err, conn.ErrStale) || strings.Count(err.Error(), conn.ErrStale.Error()) != 1 {
 				t.Errorf("got %v", err)
 			}
 		default:
@@ -495,19 +495,42 @@ func wantStaleAtTheLoss(t *testing.T, s *script, o conn.Options, request conn.Re
 	})
 }
 
-// A handshake's call that is to be made again is not made to wait for ready.
+// A handshake's call that is to be made again does not wait for ready, nor for as
+// long as the peer asks: the handshake has a time of its own. It waits as long as
+// the first backoff.
+//
+// Guarantees: G-0023.6, G-0023.7
+func TestHandshakeDoesNotWaitForItself(t *testing.T) {
+	for _, first := range []fate{streamLost, overloaded} {
+		bubble(t, func(t *testing.T) {
+			f := &fated{fates: []fate{first}}
+			r := start(conn.New(f, conn.Options{Handshake: func(ctx context.Context, i *conn.Incarnation) error {
+				_, err := i.Call(ctx, conn.Request{Method: "hello", Retries: 1, Repeatable: true})
+				return err
+			}}))
+			pass(5 * time.Second)
+			if r.State() != conn.Ready || len(f.ids) != 2 || f.sent[1].Sub(f.sent[0]) < time.Second {
+				t.Errorf("%s: %s (%v), sent at %v", first, r.State(), r.Status().Reason, f.sent)
+			}
+			r.Stop()
+			<-r.ended
+		})
+	}
+}
+
+// Once the Conn is ready over another link, the next attempt waits for nothing.
 //
 // Guarantees: G-0023.6
-func TestHandshakeDoesNotWaitForItself(t *testing.T) {
+func TestRetryOnAnotherLinkDoesNotWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := &fated{fates: []fate{streamLost}}
-		r := start(conn.New(f, conn.Options{Handshake: func(ctx context.Context, i *conn.Incarnation) error {
-			_, err := i.Call(ctx, conn.Request{Method: "hello", Retries: 1, Repeatable: true})
-			return err
-		}}))
-		pass(5 * time.Second)
-		if r.State() != conn.Ready || len(f.ids) != 2 {
-			t.Errorf("%s (%v), %d requests", r.State(), r.Status().Reason, len(f.ids))
+		r, f := fatedRun(t, conn.Options{}, lostUnsent)
+		var readyAgain time.Time
+		_, err := r.Call(t.Context(), conn.Request{Method: "buy", Retries: 1, OnAttempt: func(conn.Attempt) {
+			pass(time.Minute)
+			readyAgain = time.Now()
+		}})
+		if err != nil || r.Status().Epoch != 2 || !f.sent[1].Equal(readyAgain) {
+			t.Errorf("in incarnation %d got %v, sent at %v, want %v", r.Status().Epoch, err, f.sent, readyAgain)
 		}
 		r.Stop()
 		<-r.ended
