@@ -532,6 +532,9 @@ func TestRetryOnAnotherLinkDoesNotWait(t *testing.T) {
 		if err != nil || r.Status().Epoch != 2 || !f.sent[1].Equal(readyAgain) {
 			t.Errorf("in incarnation %d got %v, sent at %v, want %v", r.Status().Epoch, err, f.sent, readyAgain)
 		}
+		if _, err := r.Call(t.Context(), conn.Request{Method: "buy", Epoch: 1}); err == nil || strings.Count(err.Error(), conn.ErrStale.Error()) != 1 {
+			t.Errorf("a call for the link before: %v", err)
+		}
 		r.Stop()
 		<-r.ended
 	})
