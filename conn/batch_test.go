@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // batchOf has requests of one batch come in on a stream.
@@ -83,5 +84,39 @@ func TestLongAnswersOfABatch(t *testing.T) {
 	}
 	if out := d.wantReply(); string(out.frame) != "[three]" || !out.last {
 		t.Fatalf("%+v", out)
+	}
+}
+
+// The last of the answers ends the stream, however long it is. Main has no end.
+//
+// Guarantees: G-0019.5, G-0019.9
+func TestTheLastAnswersOfABatchEndItsStream(t *testing.T) {
+	for _, size := range []int{10, maxAnswers + 1} {
+		d := driveAcceptor(t, Options{})
+		d.streamOpened(3, 0)
+		d.answerWith(d.batchOf(&batch{due: 2}, 1)[0], bytes.Repeat([]byte("x"), size))
+		if out := d.wantReply(); !out.last || d.core.streams.find(3) != nil {
+			t.Fatalf("%d bytes: last %v", size, out.last)
+		}
+		b := &batch{due: 2}
+		in := &Incoming{key: incomingKey{transport.Main, jsonrpc.IntegerID(1)}, batch: b}
+		d.own(event{kind: requested, incoming: in, batch: b, frames: 1, last: true})
+		d.forget()
+		d.answerWith(in, bytes.Repeat([]byte("x"), size))
+		if out := d.wantReply(); out.last {
+			t.Fatalf("%d bytes on Main are called the last", size)
+		}
+	}
+}
+
+// Guarantees: G-0019.2, G-0019.9
+func TestABatchWhoseStreamIsLostIsNotAnswered(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.streamOpened(3, 0)
+	all := d.batchOf(&batch{due: 3}, 1, 2)
+	d.answerWith(all[0], []byte("one"))
+	d.streamLost(3)
+	if n := d.count(transmit); n != 0 {
+		t.Fatalf("%d frames were sent", n)
 	}
 }

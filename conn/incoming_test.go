@@ -464,3 +464,34 @@ func TestRequestsAreRangedOverOnceEach(t *testing.T) {
 		}
 	}
 }
+
+// An id is free again once its request has left, also if it has only waited.
+//
+// Guarantees: G-0003.10
+func TestTheIDOfARequestThatWaitedIsFreeAgain(t *testing.T) {
+	d := driveReady(t, Options{MaxServing: 1})
+	first := d.request(1)
+	d.request(2)
+	d.cancel(2)
+	d.forget()
+	again := d.request(2)
+	if n := d.count(transmit); n != 0 {
+		t.Fatal("the id of a request that was cancelled while it waited is refused")
+	}
+	d.handled(first)
+	d.handled(again)
+	d.forget()
+	d.request(2)
+	d.want(serve)
+}
+
+// Guarantees: G-0019.8
+func TestOfThoseThatWaitTheEarliestIsCancelled(t *testing.T) {
+	var in incoming
+	for _, stream := range []transport.Stream{3, 9} {
+		in.queue(&Incoming{key: incomingKey{stream, jsonrpc.IntegerID(5)}})
+	}
+	if named, ok := in.named(incomingKey{transport.Main, jsonrpc.IntegerID(5)}); !ok || named.key.stream != 3 {
+		t.Fatalf("got that of stream %d", named.key.stream)
+	}
+}

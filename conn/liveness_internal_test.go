@@ -439,3 +439,41 @@ func TestAnIdlePeerThatIsGoneIsFound(t *testing.T) {
 	d.look(5*time.Second, 5)
 	d.wantState(Backoff)
 }
+
+// What was heard once is a sign of life once, however often the link is asked.
+//
+// Guarantees: G-0025.1, G-0025.2
+func TestOneSignOfLifeCountsOnce(t *testing.T) {
+	d := watching(t, Options{})
+	heard := d.now + time.Second
+	for n := range 4 {
+		d.wantState(Ready)
+		d.now = heard + time.Duration(n)*5*time.Second
+		d.step(event{kind: tick, random: 0.5, id: int64(n + 1), heardAt: heard})
+	}
+	d.wantState(Backoff)
+}
+
+// Whoever begins to wait brings the next look nearer, and puts off none.
+//
+// Guarantees: G-0025.7
+func TestWaitingPutsOffNoLook(t *testing.T) {
+	var l liveness
+	l.begin(0, 5*time.Second, time.Minute)
+	if l.await(time.Second); l.dueAt != 5*time.Second {
+		t.Errorf("the look was put off to %v", l.dueAt)
+	}
+	if next, _ := l.watch(5*time.Second, false); next != keepWaiting || l.dueAt != time.Minute {
+		t.Errorf("a peer that nothing waits for is looked at again after %v", l.dueAt)
+	}
+	if l.await(10 * time.Second); l.dueAt != 15*time.Second {
+		t.Errorf("the next look is at %v", l.dueAt)
+	}
+	if next, _ := l.watch(15*time.Second, true); next != sendProbe {
+		t.Error("it is not probed")
+	}
+	l.asked = true // and nobody waits any more
+	if next, missed := l.watch(20*time.Second, false); next != sendProbe || !missed {
+		t.Error("a probe without an answer is not missed once nothing waits")
+	}
+}
