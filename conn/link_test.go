@@ -142,25 +142,25 @@ func TestPeerThatDoesNotReadIsLost(t *testing.T) {
 // Guarantees: G-0007.4
 func TestPeerThatStopsReadingIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var full bool
+		var full atomic.Bool
 		s := &script{onSend: func(*script, transport.Outbound) error {
-			if full {
+			if full.Load() {
 				return transport.ErrBusy
 			}
 			return nil
 		}}
 		r := scripted(t, s, conn.Options{})
 		for id := range 3 { // each time something is taken, and then nothing for a while
-			full = true
+			full.Store(true)
 			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"unknown"}`, id))
 			pass(9 * time.Second)
-			full = false
+			full.Store(false)
 			pass(time.Second / 10)
 			if status := r.Status(); status.State != conn.Ready || len(s.frames()) != id+1 {
 				t.Fatalf("%s (%v), and %d answers were taken", status.State, status.Reason, len(s.frames()))
 			}
 		}
-		full = true
+		full.Store(true)
 		s.say(`{"jsonrpc":"2.0","id":9,"method":"unknown"}`)
 		pass(10*time.Second - 1)
 		if state := r.State(); state != conn.Ready {
