@@ -58,9 +58,31 @@ func (s *older) log() []string {
 
 // opens says where to post, hands out the stream, and keeps it until its client goes.
 func (s *older) opens(w http.ResponseWriter, req *http.Request) {
-	stream(w, olderEndpoint)
-	s.streams <- w
+	own := &sharedWriter{ResponseWriter: w}
+	stream(own, olderEndpoint)
+	s.streams <- own
 	<-req.Context().Done()
+	own.mu.Lock() // a test has written all that its client has read
+	defer own.mu.Unlock()
+}
+
+// A sharedWriter is written to outside of its handler.
+type sharedWriter struct {
+	http.ResponseWriter
+	mu sync.Mutex
+}
+
+func (w *sharedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (w *sharedWriter) Flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ResponseWriter.(http.Flusher).Flush()
 }
 
 // newOlder is a server that speaks HTTP+SSE and nothing else.
