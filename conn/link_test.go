@@ -79,9 +79,9 @@ func TestCallerWaitsNoLongerThanItsTimeout(t *testing.T) {
 		began := time.Now()
 		first := r.calling(t.Context(), conn.Request{Method: "m", Timeout: time.Second})
 		synctest.Wait()
-		second := r.calling(t.Context(), conn.Request{Method: "m", Timeout: 20 * time.Millisecond})
+		second := r.calling(t.Context(), conn.Request{Method: "m", Timeout: 10 * time.Millisecond}) // the first holds the slot for 15 ms at least
 		err := <-second
-		if wantEnd(t, err, conn.TimedOut, conn.NotSent); !errors.Is(err, conn.ErrTimedOut) || time.Since(began) != 20*time.Millisecond {
+		if wantEnd(t, err, conn.TimedOut, conn.NotSent); !errors.Is(err, conn.ErrTimedOut) || time.Since(began) != 10*time.Millisecond {
 			t.Errorf("without a slot, after %v: %v", time.Since(began), err)
 		}
 		err = <-first
