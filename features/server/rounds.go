@@ -207,9 +207,21 @@ func (rs *rounds) stop() {
 	}
 }
 
-// wait waits for the handlers of calls that were waiting, until ctx ends, or for
-// the grace if ctx has no deadline. It names those that are still running.
+// wait waits for the handlers of calls that were waiting, as awaitHandlers does.
 func (rs *rounds) wait(ctx context.Context, grace time.Duration) error {
+	return awaitHandlers(ctx, grace, &rs.running, func() (names []string) {
+		rs.mu.Lock()
+		defer rs.mu.Unlock()
+		for w := range rs.handlers {
+			names = append(names, w.name)
+		}
+		return names
+	})
+}
+
+// awaitHandlers waits for handlers until ctx ends, or for the grace if ctx has no
+// deadline. It fails with the names of those that are still running.
+func awaitHandlers(ctx context.Context, grace time.Duration, running *sync.WaitGroup, names func() []string) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, grace)
@@ -217,7 +229,7 @@ func (rs *rounds) wait(ctx context.Context, grace time.Duration) error {
 	}
 	over := make(chan struct{})
 	go func() { // it ends with the last handler, however long that takes
-		rs.running.Wait()
+		running.Wait()
 		close(over)
 	}()
 	select {
@@ -225,15 +237,10 @@ func (rs *rounds) wait(ctx context.Context, grace time.Duration) error {
 		return nil
 	case <-ctx.Done():
 	}
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	var names []string
-	for w := range rs.handlers {
-		names = append(names, w.name)
-	}
-	if len(names) == 0 {
+	stuck := names()
+	if len(stuck) == 0 {
 		return nil // the last one has just returned
 	}
-	slices.Sort(names)
-	return &conn.StuckError{Tasks: names}
+	slices.Sort(stuck)
+	return &conn.StuckError{Tasks: stuck}
 }

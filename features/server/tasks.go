@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -282,35 +280,16 @@ func (ts *tasks) stop() {
 	}
 }
 
-// wait waits for the handlers until ctx ends, or for the grace if ctx has no
-// deadline. It names those that are still running.
+// wait waits for the handlers, as awaitHandlers does.
 func (ts *tasks) wait(ctx context.Context, grace time.Duration) error {
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, grace)
-		defer cancel()
-	}
-	over := make(chan struct{})
-	go func() { // it ends with the last handler, however long that takes
-		ts.running.Wait()
-		close(over)
-	}()
-	select {
-	case <-over:
-		return nil
-	case <-ctx.Done():
-	}
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	var names []string
-	for t := range ts.handlers {
-		names = append(names, "task of "+shorten(t.tool.definition.Name, longestName))
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	slices.Sort(names)
-	return &conn.StuckError{Tasks: names}
+	return awaitHandlers(ctx, grace, &ts.running, func() (names []string) {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		for t := range ts.handlers {
+			names = append(names, "task of "+shorten(t.tool.definition.Name, longestName))
+		}
+		return names
+	})
 }
 
 // find returns a task as it stands, if the client of a call may see it, and the
