@@ -291,13 +291,7 @@ func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest
 	return answer, nil
 }
 
+// pause waits for about so long.
 func pause(ctx context.Context, about time.Duration) error {
-	timer := time.NewTimer(time.Duration(float64(about) * (0.8 + 0.4*rand.Float64())))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return pauseFor(ctx, time.Duration(float64(about)*(0.8+0.4*rand.Float64())))
 }

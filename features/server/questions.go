@@ -263,19 +263,24 @@ func (d *direct) ask(ctx context.Context, asked protocol.InputRequests) (protoco
 	return d.before.to(asked), nil
 }
 
-// put asks the client side by side, and waits for all answers. The first failure
-// ends the other questions.
+// put asks the client, unless the call has asked too often already.
 func (d *direct) put(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	s := d.call.peer.server
 	if d.rounds++; d.rounds > s.rounds.options.MaxRounds {
 		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, d.rounds-1)
 	}
-	if d.call.peer.questions.Add(int32(len(open))) > mostQuestions {
-		d.call.peer.questions.Add(-int32(len(open)))
+	return d.call.putAll(ctx, open)
+}
+
+// putAll puts questions to a legacy client side by side, and waits for all answers.
+// The first failure ends the other questions.
+func (c *call) putAll(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	count := int32(len(open))
+	defer c.peer.questions.Add(-count)
+	if c.peer.questions.Add(count) > mostQuestions {
 		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
 	}
-	defer d.call.peer.questions.Add(-int32(len(open)))
-	ctx, cancel := s.rounds.bound(ctx)
+	ctx, cancel := c.peer.server.rounds.bound(ctx)
 	defer cancel(nil)
 	answers := make(protocol.InputResponses, len(open))
 	var first error
@@ -283,7 +288,7 @@ func (d *direct) put(ctx context.Context, open protocol.InputRequests) (protocol
 	var asking sync.WaitGroup
 	for key, q := range open {
 		asking.Go(func() {
-			answer, err := d.call.put(ctx, key, q)
+			answer, err := c.put(ctx, key, q)
 			mu.Lock()
 			defer mu.Unlock()
 			answers[key] = answer

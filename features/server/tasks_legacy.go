@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -122,33 +120,14 @@ func (c *call) attend(ctx context.Context, t *task) error {
 	}
 }
 
-// putRelated puts questions of a task to the client, side by side.
+// putRelated puts questions of a task to the client, which name the task.
 func (c *call) putRelated(ctx context.Context, t *task, open protocol.InputRequests) (protocol.InputResponses, error) {
-	count := int32(len(open))
-	defer c.peer.questions.Add(-count)
-	if c.peer.questions.Add(count) > mostQuestions {
-		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
-	}
-	ctx, cancel := c.peer.server.rounds.bound(ctx)
-	defer cancel(nil)
-	answers := make(protocol.InputResponses, len(open))
-	var first error
-	var mu sync.Mutex
-	var asking sync.WaitGroup
+	id := t.record().Task.TaskID
+	related := make(protocol.InputRequests, len(open))
 	for key, q := range open {
-		asking.Go(func() {
-			answer, err := c.put(ctx, key, relatedQuestion(q, t.record().Task.TaskID))
-			mu.Lock()
-			defer mu.Unlock()
-			answers[key] = answer
-			if err != nil && first == nil {
-				first = err
-				cancel(err)
-			}
-		})
+		related[key] = relatedQuestion(q, id)
 	}
-	asking.Wait()
-	return answers, first
+	return c.putAll(ctx, related)
 }
 
 // relatedQuestion is a copy of a question that names its task.
