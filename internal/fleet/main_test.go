@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ func TestMain(m *testing.M) {
 	if isChild() {
 		exit(serveChild(context.Background()))
 	}
+	runtime.MemProfileRate = small().profile // as main does: else a small heap may have no sample of a package
 	goleak.VerifyTestMain(m)
 }
 
