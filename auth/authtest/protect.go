@@ -1,0 +1,129 @@
+package authtest
+
+import (
+	"crypto"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// Protect passes requests on whose token s has issued for its resource, and challenges
+// others. It is the plainest of resource servers; the lies of Challenge rewrite what it
+// refuses with.
+func (s *Server) Protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refused := s.admit(r)
+		if refused == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		s.mu.Lock()
+		lie := s.lies[Challenge]
+		s.mu.Unlock()
+		if lie != nil {
+			lie(refused)
+		}
+		refused.write(w, r)
+	})
+}
+
+// RotateNonce asks for another nonce in proofs from now on.
+func (s *Server) RotateNonce() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nonce = random()
+}
+
+func (s *Server) admit(r *http.Request) *Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	request := &Request{Host: s.base, Endpoint: Challenge, Method: r.Method, URL: r.URL, Header: r.Header.Clone()}
+	refuse := func(code string) *Answer {
+		a := succeed(map[string]any{"error": code})
+		a.Status, a.Request = http.StatusUnauthorized, request
+		challenge := `Bearer resource_metadata="` + s.URL(ResourceMetadata) + `"`
+		if code != "" {
+			challenge += `, error="` + code + `"`
+		}
+		a.Header.Set("WWW-Authenticate", challenge)
+		return a
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if token == "" {
+		return refuse("")
+	}
+	known := s.lookUp(token)
+	if known == nil || known.grant.resource != s.options.Resource || (known.jkt != "") != strings.EqualFold(scheme, "DPoP") {
+		return refuse("invalid_token")
+	}
+	if known.jkt == "" {
+		return nil
+	}
+	jkt, refused := s.proof(request, r.Method, s.options.Resource, token)
+	switch {
+	case refused != nil:
+		refused.Status, refused.Request = http.StatusUnauthorized, request
+		refused.Header.Set("WWW-Authenticate", `DPoP error="`+refused.Object["error"].(string)+`"`)
+		return refused
+	case jkt != known.jkt:
+		return refuse("invalid_token")
+	}
+	return nil
+}
+
+// proof checks the DPoP proof of a request (RFC 9449 §4.3) and returns the thumbprint of
+// its key; "" if there is no proof.
+func (s *Server) proof(r *Request, method, target, token string) (jkt string, refused *Answer) {
+	values := r.Header.Values("DPoP")
+	if len(values) == 0 {
+		return "", nil
+	}
+	refused = refuse(http.StatusBadRequest, "invalid_dpop_proof", "the proof is not valid")
+	proof, err := jwt.ParseSigned(values[0], asymmetric())
+	if err != nil || len(values) > 1 {
+		return "", refused
+	}
+	header := proof.Headers[0]
+	var claims struct {
+		jwt.Claims
+		Method string `json:"htm"`
+		URL    string `json:"htu"`
+		Hash   string `json:"ath"`
+		Nonce  string `json:"nonce"`
+	}
+	key := header.JSONWebKey
+	if header.ExtraHeaders[jose.HeaderType] != "dpop+jwt" || key == nil || !key.IsPublic() || proof.Claims(key.Key, &claims) != nil {
+		return "", refused
+	}
+	asked, err := url.Parse(claims.URL)
+	if err != nil {
+		return "", refused
+	}
+	asked.RawQuery, asked.Fragment = "", ""
+	hash := sha256.Sum256([]byte(token))
+	age := 24 * time.Hour
+	if claims.IssuedAt != nil {
+		age = time.Since(claims.IssuedAt.Time()).Abs()
+	}
+	if claims.Method != method || asked.String() != target || claims.ID == "" || s.proofs[claims.ID] || age > 5*time.Minute ||
+		token != "" && claims.Hash != base64.RawURLEncoding.EncodeToString(hash[:]) {
+		return "", refused
+	}
+	if s.options.DPoPNonces && claims.Nonce != s.nonce {
+		refused = refuse(http.StatusBadRequest, "use_dpop_nonce", "the proof needs a nonce of this server")
+		refused.Header.Set("DPoP-Nonce", s.nonce)
+		return "", refused
+	}
+	s.proofs[claims.ID] = true
+	thumbprint, err := key.Thumbprint(crypto.SHA256)
+	if err != nil {
+		return "", refused
+	}
+	return base64.RawURLEncoding.EncodeToString(thumbprint), nil
+}
