@@ -37,7 +37,8 @@ type body struct {
 	jsonrpc.Message // zero for a batch
 	meta            meta
 	batch           bool
-	asks            bool // it holds a request, so that a response is due
+	asks            bool        // it holds a request, so that a response is due
+	operations      []Operation // of a batch
 	frame           []byte
 	origin          *transport.Origin
 	room            *room   // nil once it holds nothing any more
@@ -74,7 +75,7 @@ func (b *body) take() transport.Inbound {
 		m := b.Message
 		in.Message = &m
 	}
-	b.frame, b.Message, b.meta = nil, jsonrpc.Message{}, meta{}
+	b.frame, b.Message, b.meta, b.operations = nil, jsonrpc.Message{}, meta{}, nil
 	b.release()
 	return in
 }
@@ -122,6 +123,9 @@ func (b *body) decodeBatch() *refusal {
 	for _, item := range items {
 		if item.Err != nil && item.Err.ReplyDue() || item.Message.Kind == jsonrpc.KindRequest {
 			b.asks = true
+		}
+		if item.Err == nil && item.Message.Method != "" {
+			b.operations = append(b.operations, Operation{item.Message.Method, item.Message.Params})
 		}
 	}
 	return nil
@@ -175,9 +179,6 @@ func bodyArrived(w http.ResponseWriter) {
 
 // read reads and decodes the body of a request. The caller releases it.
 func (m *room) read(w http.ResponseWriter, r *http.Request, origin *transport.Origin) (*body, *refusal) {
-	if r.ContentLength > int64(m.maxBody) {
-		return nil, m.tooLarge()
-	}
 	own := m.enter(clientOf(origin))
 	b := &body{origin: origin, room: m, small: holding{&m.small, &own.small, 0}, large: holding{&m.large, &own.large, 0}}
 	reader := bodyReader{body: b, begun: time.Now(), control: http.NewResponseController(w)}

@@ -3,6 +3,7 @@ package streamable
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -12,7 +13,6 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
-	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // maxInitialize is the longest initialize, in bytes: a session keeps what its client
@@ -49,7 +49,14 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
 	if refused := checkMediaTypes(r.Header); refused != nil {
 		return refused
 	}
-	b, refused := h.room.read(w, r, web.OriginOf(r, h.identify(r)))
+	if r.ContentLength > int64(h.options.MaxBody) {
+		return h.room.tooLarge()
+	}
+	origin, refused := h.originOf(r)
+	if refused != nil {
+		return refused
+	}
+	b, refused := h.room.read(w, r, origin)
 	if refused != nil {
 		return refused
 	}
@@ -58,13 +65,6 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
 		return h.postModern(w, r, b)
 	}
 	return h.postLegacy(w, r, b)
-}
-
-func (h *Handler) identify(r *http.Request) string {
-	if h.options.Identify == nil {
-		return ""
-	}
-	return h.options.Identify(r)
 }
 
 // choose returns the acceptor of a request for which no session decides.
@@ -107,6 +107,9 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 	if !b.asks {
 		w.WriteHeader(http.StatusAccepted)
 		return nil
+	}
+	if refused := h.allow(b); refused != nil {
+		return refused
 	}
 	a, refused := h.choose(r, b.ID)
 	if refused != nil {
@@ -205,6 +208,9 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body) *r
 			return refused
 		}
 	}
+	if refused := h.allow(b); refused != nil {
+		return refused
+	}
 	if b.asks {
 		_, refused := h.answer(l, w, r, b)
 		return refused
@@ -216,6 +222,9 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body) *r
 // its client was not told its id.
 func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *refusal {
 	if refused := checkLegacyVersion(r.Header, b.ID); refused != nil {
+		return refused
+	}
+	if refused := h.allow(b); refused != nil {
 		return refused
 	}
 	a, refused := h.choose(r, b.ID)
@@ -250,7 +259,11 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.ContentLength != 0 { // net/http would wait for the end of it
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
-	l, refused := h.findSession(r, jsonrpc.ID{}, h.identify(r))
+	origin, refused := h.originOf(r)
+	if refused != nil {
+		return refused
+	}
+	l, refused := h.findSession(r, jsonrpc.ID{}, origin.Identity)
 	if refused != nil {
 		return refused
 	}
@@ -279,7 +292,11 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.Header.Get(headerSession) == "" || namesModern(r.Header) || h.options.Stateless {
 		return notAllowed("POST")
 	}
-	l, refused := h.findSession(r, jsonrpc.ID{}, h.identify(r))
+	origin, refused := h.originOf(r)
+	if refused != nil {
+		return refused
+	}
+	l, refused := h.findSession(r, jsonrpc.ID{}, origin.Identity)
 	if refused != nil {
 		return refused
 	}
@@ -298,7 +315,7 @@ func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (
 	}
 	refused := checkLegacyVersion(r.Header, id)
 	if l.key.identity != identity {
-		refused = &refusal{status: http.StatusForbidden, text: "the session belongs to another identity"}
+		refused = h.foreign(id)
 	}
 	if refused != nil {
 		h.table.leave(l)
@@ -312,10 +329,11 @@ func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (
 type refusal struct {
 	abort  bool // the response has begun and is aborted; all else is zero
 	status int
-	allow  string     // methods, with status 405
-	again  bool       // the message was not executed, and may be sent again soon
-	code   int64      // of the JSON-RPC error in the body; 0: the body is plain text
-	id     jsonrpc.ID // of the refused request; zero if it is not known
+	allow  string      // methods, with status 405
+	header http.Header // more headers
+	again  bool        // the message was not executed, and may be sent again soon
+	code   int64       // of the JSON-RPC error in the body; 0: the body is plain text
+	id     jsonrpc.ID  // of the refused request; zero if it is not known
 	text   string
 }
 
@@ -331,6 +349,7 @@ func (f *refusal) write(w http.ResponseWriter) {
 		body, mediaType = jsonrpc.AppendError(nil, f.id, &jsonrpc.Error{Code: f.code, Message: f.text}), typeJSON
 	}
 	header := w.Header()
+	maps.Copy(header, f.header)
 	if f.allow != "" {
 		header.Set("Allow", f.allow)
 	}

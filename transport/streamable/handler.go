@@ -33,6 +33,13 @@ type HandlerOptions struct {
 	// Default: every client is anonymous.
 	Identify func(*http.Request) string
 
+	// Check authenticates a request, after its method, origin, host and announced size
+	// were checked and before its body is read. It returns who sends it, or how it is
+	// denied; what it returns decides in place of Identify. Each request is checked, GET
+	// and DELETE too. A session of another identity is answered with 404, as an unknown
+	// one is. See auth/resource for OAuth. Default: nobody is denied.
+	Check func(*http.Request) (Caller, *Denial)
+
 	// AllowedOrigins lists the values of the Origin header, such as
 	// "https://app.example.com", that browsers may send in addition to the
 	// server's own origin. Another origin is answered with 403. Requests without

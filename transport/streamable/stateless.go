@@ -28,6 +28,9 @@ func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body)
 			return refused
 		}
 	}
+	if refused := h.allow(b); refused != nil {
+		return refused
+	}
 	if !b.asks {
 		w.WriteHeader(http.StatusAccepted)
 		return nil

@@ -1,0 +1,94 @@
+package streamable
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+// A Caller is who sends a request, as HandlerOptions.Check has found out. Handlers read
+// it as transport.Origin.Principal. It is safe for concurrent use.
+type Caller interface {
+	// Identity is the key of the caller, see HandlerOptions.Identify.
+	Identity() string
+
+	// Allow returns nil, or how an operation is denied. It is asked for each request
+	// and notification, those of a batch included, before any of them is delivered.
+	Allow(op Operation) *Denial
+}
+
+// An Operation is what a message asks for.
+type Operation struct {
+	Method string          // of MCP, such as "tools/call"
+	Params json.RawMessage // as the client sent them; read-only
+}
+
+// Name returns the name of the tool or prompt, the URI of the resource or the id of the
+// task that an operation is about; "" for other methods. It reads the params.
+func (o Operation) Name() string {
+	method, _ := protocol.MethodInfo(o.Method)
+	return method.NameOf(o.Params)
+}
+
+// A Denial is the response to a request that is not served. Nothing of the request was
+// executed.
+type Denial struct {
+	Status int         // such as 401 or 403
+	Header http.Header // such as WWW-Authenticate; it is not changed
+	Text   string      // for people
+}
+
+func (d *Denial) refusal() *refusal {
+	return &refusal{status: d.Status, header: d.Header, text: d.Text}
+}
+
+// originOf returns where a request comes from, unless it may not come.
+func (h *Handler) originOf(r *http.Request) (*transport.Origin, *refusal) {
+	switch {
+	case h.options.Check != nil:
+		caller, denied := h.options.Check(r)
+		if denied != nil {
+			return nil, denied.refusal()
+		}
+		origin := web.OriginOf(r, caller.Identity())
+		origin.Principal = caller
+		return origin, nil
+	case h.options.Identify != nil:
+		return web.OriginOf(r, h.options.Identify(r)), nil
+	default:
+		return web.OriginOf(r, ""), nil
+	}
+}
+
+// allow asks for each message of a body whether its caller may send it.
+func (h *Handler) allow(b *body) *refusal {
+	caller, checked := b.origin.Principal.(Caller)
+	if !checked {
+		return nil
+	}
+	for _, op := range b.operations {
+		if denied := caller.Allow(op); denied != nil {
+			return denied.refusal()
+		}
+	}
+	if b.Method == "" { // a batch, or a response
+		return nil
+	}
+	if denied := caller.Allow(Operation{b.Method, b.Params}); denied != nil {
+		return denied.refusal()
+	}
+	return nil
+}
+
+// foreign answers for a session of somebody else. With Check it is unknown, so that
+// nobody learns which sessions there are.
+func (h *Handler) foreign(id jsonrpc.ID) *refusal {
+	if h.options.Check != nil {
+		return sessionNotFound(id)
+	}
+	return &refusal{status: http.StatusForbidden, text: "the session belongs to another identity"}
+}
