@@ -20,13 +20,18 @@ type Request struct {
 	Name    string
 	Version string
 
+	// Target names what the request is about, for the hooks: a tool, say. Names are
+	// counted by, so set one only if there are few of them. The peer does not see it.
+	Target string
+
 	// MessageFor builds the message of one attempt, if that depends on the id of
 	// the request or on the incarnation that it is for. Call calls it on the
 	// calling goroutine before each attempt, while the Conn is ready or its
-	// handshake runs. An error or a panic ends the call as Refused and NotSent.
-	// If the message has no method, Method is used. Nil: every attempt sends
-	// Method, Params, Name and Version.
-	MessageFor func(id int64, epoch uint64) (Message, error)
+	// handshake runs. The context is the one that Hooks.RequestStarted has returned,
+	// without that hook the caller's. An error or a panic ends the call as Refused
+	// and NotSent. If the message has no method, Method is used. Nil: every attempt
+	// sends Method, Params, Name and Version.
+	MessageFor func(ctx context.Context, id int64, epoch uint64) (Message, error)
 
 	// Epoch binds the call to one incarnation. If another is present, the call
 	// fails with ErrStale and is not sent. Zero: the call is for whichever

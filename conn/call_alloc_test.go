@@ -3,24 +3,46 @@
 package conn_test
 
 import (
+	"context"
 	"encoding/json"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // A call and its answer allocate no more than this on both sides of a wire in
 // memory, the two frames and what the handler's context takes included. The race
 // detector allocates too, so it is not asked.
 func TestCallAllocates(t *testing.T) {
-	client := serveInMemory(t, runAccepted, handler{"echo": echo})
+	if allocated := allocatedByCall(t, conn.Options{}); allocated > 11 {
+		t.Fatalf("%v allocations, of 11 at most", allocated)
+	}
+}
+
+// Hooks of calls that allocate nothing themselves cost no allocation.
+func TestHooksAllocateNothing(t *testing.T) {
+	var told atomic.Int64
+	hooks := telemetry.Hooks{
+		RequestStarted: func(ctx context.Context, _ telemetry.RequestStarted) context.Context { told.Add(1); return ctx },
+		RequestStopped: func(context.Context, telemetry.RequestStopped) { told.Add(1) },
+		ServeStopped:   func(context.Context, telemetry.ServeStopped) { told.Add(1) },
+	}
+	without, with := allocatedByCall(t, conn.Options{}), allocatedByCall(t, conn.Options{Hooks: hooks})
+	if with > without || told.Load() < 6000 {
+		t.Fatalf("%v allocations, and %v without hooks; %d events", with, without, told.Load())
+	}
+}
+
+// allocatedByCall is how much a call allocates on both sides, which have the options.
+func allocatedByCall(t *testing.T, o conn.Options) float64 {
+	t.Helper()
+	client := serveInMemoryWith(t, runAccepted, handler{"echo": echo}, o)
 	request := conn.Request{Method: "echo", Params: json.RawMessage(`{"text":"a"}`)}
-	allocated := testing.AllocsPerRun(2000, func() {
+	return testing.AllocsPerRun(2000, func() {
 		if _, err := client.Call(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if allocated > 11 {
-		t.Fatalf("%v allocations, of 11 at most", allocated)
-	}
 }

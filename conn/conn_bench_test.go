@@ -136,10 +136,16 @@ func inUse() (heap, stack, goroutines float64) {
 
 // serveInMemory connects an initiator to one acceptor, both gone at the end.
 func serveInMemory(b testing.TB, accept accepting, h handler) *conn.Conn {
+	return serveInMemoryWith(b, accept, h, conn.Options{})
+}
+
+func serveInMemoryWith(b testing.TB, accept accepting, h handler, o conn.Options) *conn.Conn {
 	var running sync.WaitGroup
+	served := o
+	served.Handler = h
 	client := conn.New(inmem.New(func(link transport.Link) {
-		accept(&running, conn.Accept(link, conn.Options{Handler: h}))
-	}, inmem.Options{}), conn.Options{})
+		accept(&running, conn.Accept(link, served))
+	}, inmem.Options{}), o)
 	running.Go(func() { client.Run(b.Context()) })
 	b.Cleanup(func() { client.Stop(); running.Wait() })
 	if err := client.AwaitReady(b.Context()); err != nil {

@@ -43,19 +43,27 @@ type Incoming struct {
 	nested    bool // a call of ours waits for what it is answered
 	droppable bool // a notification that may be dropped when too many wait
 
-	coalescing string // Class.Key
+	label    string  // of a notification: Class.Key; of a request: its target
+	received instant // zero without Hooks.ServeStopped
 
 	batch   *batch // that it came in, or nil
 	key     incomingKey
 	conn    *Conn
 	reply   transport.Route // of the response
-	task    *task           // set by the shell while it is being served
-	serving task            // what task points to then
+	serving task            // set by the shell while it is being served
 	worker  *worker         // whose handler serves it
 }
 
 // ID returns the id of the request, or the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
+
+// SetTarget names what the request is about, for Hooks.ServeStopped: a tool, say.
+// Names are counted by, so set one only if there are few of them. Call SetTarget from
+// the handler, before it returns.
+func (in *Incoming) SetTarget(name string) { in.label = name }
+
+// Target returns what SetTarget was given.
+func (in *Incoming) Target() string { return in.label }
 
 // Notify sends a notification that belongs to this request: on the stream that
 // will carry the answer, and ahead of the answer. Call it from the handler, while

@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -128,6 +130,26 @@ func (l *loop) shed(method string) {
 	c := l.conn
 	c.counters.shed.Add(1)
 	tell(l, c.options.Hooks.Shed, telemetry.Shed{Conn: c.options.Name, Method: method})
+}
+
+// tellServed tells the hooks of a request of the peer's whose handler has returned.
+func (c *Conn) tellServed(ctx context.Context, in *Incoming, began instant, err error) {
+	event := telemetry.ServeStopped{
+		Conn: c.options.Name, Epoch: in.Epoch, Method: in.Method, Target: in.label,
+		Queued: began - in.received, Duration: c.now() - began, Err: err,
+	}
+	switch {
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrDraining): // what is drained is answered
+		event.Outcome = telemetry.ServeCancelled
+	case err == nil:
+		event.Outcome = telemetry.ServeAnswered
+	case errors.As(err, new(*PanicError)):
+		event.Outcome, event.Code = telemetry.ServePanicked, in.reply.Code
+	default:
+		event.Outcome, event.Code = telemetry.ServeFailed, in.reply.Code
+	}
+	hook := c.options.Hooks.ServeStopped
+	c.tell(func() { hook(ctx, event) })
 }
 
 // A gap is the time from the loss of a ready incarnation until the next is ready.

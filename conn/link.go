@@ -293,12 +293,16 @@ func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from *t
 		ev.incoming.key.id = class.Request
 	default:
 		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m, size, from)
-		ev.incoming.coalescing, ev.incoming.droppable = class.Key, class.Droppable
+		ev.incoming.label, ev.incoming.droppable = class.Key, class.Droppable
 	}
 }
 
 func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from *transport.Origin) *Incoming {
-	return &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
+	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
+	if r.conn.options.Hooks.ServeStopped != nil {
+		in.received = r.conn.now()
+	}
+	return in
 }
 
 // malformed reports a frame that is no message. If it was meant as a response, it

@@ -60,16 +60,16 @@ func (n *notifications) count(of notification, by int) {
 	if of.droppable {
 		n.droppable += by
 	}
-	if of.coalescing == "" {
+	if of.label == "" {
 		return
 	}
 	if n.keys == nil {
 		n.keys = make(map[string]int)
 	}
-	before := n.keys[of.coalescing]
+	before := n.keys[of.label]
 	n.superfluous += max(before+by-1, 0) - max(before-1, 0)
-	if n.keys[of.coalescing] = before + by; before+by == 0 {
-		delete(n.keys, of.coalescing)
+	if n.keys[of.label] = before + by; before+by == 0 {
+		delete(n.keys, of.label)
 	}
 }
 
@@ -89,9 +89,9 @@ func (n *notifications) shedOne() notification {
 // the older, which it drops. If the newer one kept its place, a notification that
 // comes again and again would never be handled.
 func (n *notifications) coalesce() notification {
-	at := slices.IndexFunc(n.waiting, func(in notification) bool { return n.keys[in.coalescing] > 1 })
+	at := slices.IndexFunc(n.waiting, func(in notification) bool { return n.keys[in.label] > 1 })
 	old := n.waiting[at]
-	newer := at + 1 + slices.IndexFunc(n.waiting[at+1:], func(in notification) bool { return in.coalescing == old.coalescing })
+	newer := at + 1 + slices.IndexFunc(n.waiting[at+1:], func(in notification) bool { return in.label == old.label })
 	n.waiting[at], n.waiting[newer] = n.waiting[newer], old
 	return n.remove(newer)
 }

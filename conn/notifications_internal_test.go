@@ -20,7 +20,7 @@ func queue(t interface{ Cleanup(func()) }, bound, bytes int) *notifications {
 
 // incomingNotice is a notification; its method is its name.
 func incomingNotice(name, key string, droppable bool, size int) notification {
-	return notification{Incoming: &Incoming{Method: name, coalescing: key, droppable: droppable, size: size}}
+	return notification{Incoming: &Incoming{Method: name, label: key, droppable: droppable, size: size}}
 }
 
 // names lists what waits, oldest first.
@@ -171,8 +171,8 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				}
 				for _, g := range gone {
 					shed = append(shed, g.Method)
-					if g.size <= n.boundSize && newest[g.coalescing] == g.Method && g.coalescing != "" && slices.ContainsFunc(n.waiting, func(o notification) bool { return o.droppable }) {
-						rt.Fatalf("the newest of %q was shed before a log, of %q and %q", g.coalescing, namesOf(others), name)
+					if g.size <= n.boundSize && newest[g.label] == g.Method && g.label != "" && slices.ContainsFunc(n.waiting, func(o notification) bool { return o.droppable }) {
+						rt.Fatalf("the newest of %q was shed before a log, of %q and %q", g.label, namesOf(others), name)
 					}
 				}
 			},

@@ -38,7 +38,7 @@ func (l *loop) performOne(fx *effect) {
 	case serve:
 		l.serve(fx.incoming)
 	case cancelServing:
-		fx.incoming.task.cancel(fx.err)
+		fx.incoming.serving.cancel(fx.err)
 	case notify:
 		l.notify(fx.incoming)
 	case askPlace:

@@ -46,6 +46,7 @@ type attempts struct {
 	epoch    uint64        // the incarnation it is for
 	started  time.Time     // when it began; only for a Streaming request
 	retries  int           // how many attempts came before it
+	tried    instant       // when it began
 	waited   time.Duration // how long the present attempt has been kept from the link
 	executed bool          // one of those may have been, for all that is known
 	earlier  []Attempt     // the newest of those
@@ -67,10 +68,10 @@ func (a *attempts) repeat(ctx context.Context) outcome {
 		if a.request.Streaming {
 			a.started = time.Now()
 		}
-		began := a.conn.now()
+		a.tried = a.conn.now()
 		o := a.attempt(ctx)
 		if o.cause == Refused && errors.Is(o.err, transport.ErrBusy) {
-			if a.waited += a.conn.now() - began; !a.isPatient() {
+			if a.waited += a.conn.now() - a.tried; !a.isPatient() {
 				o.cause, o.err = TimedOut, fmt.Errorf("%w: %w", ErrTimedOut, o.err)
 				return o
 			}
@@ -277,7 +278,7 @@ func (a *attempts) begin(ctx context.Context) {
 	if hooks.RequestStarted == nil {
 		return
 	}
-	event := telemetry.RequestStarted{Conn: a.conn.options.Name, Method: a.request.Method, ID: a.id, At: time.Now()}
+	event := telemetry.RequestStarted{Conn: a.conn.options.Name, Method: a.request.Method, Target: a.request.Target, ID: a.id, At: time.Now()}
 	a.conn.tell(func() {
 		if derived := hooks.RequestStarted(ctx, event); derived != nil {
 			a.hookCtx = derived
@@ -292,8 +293,8 @@ func (a *attempts) tellRetried(over Attempt) {
 		return
 	}
 	event := telemetry.Retried{
-		Conn: a.conn.options.Name, Method: a.request.Method, ID: over.ID, Epoch: over.Epoch, Attempt: a.retries,
-		Cause: over.Cause.String(), Delivery: over.Delivery.String(), Err: over.Err,
+		Conn: a.conn.options.Name, Method: a.request.Method, Target: a.request.Target, ID: over.ID, Epoch: over.Epoch, Attempt: a.retries,
+		Cause: over.Cause.String(), Delivery: over.Delivery.String(), Duration: a.conn.now() - a.tried, Err: over.Err,
 	}
 	a.conn.tell(func() { hook(a.hookCtx, event) })
 }
@@ -309,8 +310,8 @@ func (a *attempts) end(o outcome) error {
 		return err
 	}
 	event := telemetry.RequestStopped{
-		Conn: a.conn.options.Name, Method: a.request.Method, ID: a.id, Attempts: a.total(),
-		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: time.Since(a.began), Err: err,
+		Conn: a.conn.options.Name, Method: a.request.Method, Target: a.request.Target, ID: a.id, Attempts: a.total(),
+		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: time.Since(a.began), Last: a.conn.now() - a.tried, Err: err,
 	}
 	a.conn.tell(func() { hook(a.hookCtx, event) })
 	return err
@@ -393,7 +394,7 @@ func (a *attempts) message() (message Message, err error) {
 	if r.MessageFor == nil {
 		return Message{Method: r.Method, Params: r.Params, Name: r.Name, Version: r.Version}, nil
 	}
-	err = guard(func() (err error) { message, err = r.MessageFor(a.id, a.epoch); return err })
+	err = guard(func() (err error) { message, err = r.MessageFor(a.hookCtx, a.id, a.epoch); return err })
 	a.conn.reportPanic("Request.MessageFor", err)
 	message.Method = cmp.Or(message.Method, r.Method)
 	return message, err

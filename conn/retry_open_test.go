@@ -84,7 +84,7 @@ func TestStreamThatCannotBeKeptOpen(t *testing.T) {
 		"bounded":        {fate: faulted, change: func(r *conn.Request) { r.Retries = 5 }},
 		"a call":         {fate: faulted, change: func(r *conn.Request) { r.Streaming = false }},
 		"not made": {fate: answered, change: func(r *conn.Request) {
-			r.MessageFor = func(int64, uint64) (conn.Message, error) { return conn.Message{}, errNo }
+			r.MessageFor = func(context.Context, int64, uint64) (conn.Message, error) { return conn.Message{}, errNo }
 		}},
 	} {
 		bubble(t, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestStreamIsOpenedInTheNextIncarnation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, f := fatedRun(t, conn.Options{}, lost, lost, silence)
 		request, epochs := listen, []uint64{}
-		request.MessageFor = func(_ int64, epoch uint64) (conn.Message, error) {
+		request.MessageFor = func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
 			epochs = append(epochs, epoch)
 			return conn.Message{Params: json.RawMessage(`{}`)}, nil
 		}

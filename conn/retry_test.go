@@ -340,7 +340,7 @@ func TestParamsAreMadeForEachAttempt(t *testing.T) {
 		synctest.Wait()
 		var states []conn.State
 		request := conn.Request{Method: "m", Retries: 1, Repeatable: true, WaitForReady: true,
-			MessageFor: func(id int64, epoch uint64) (conn.Message, error) {
+			MessageFor: func(_ context.Context, id int64, epoch uint64) (conn.Message, error) {
 				states = append(states, r.State())
 				return conn.Message{Params: json.RawMessage(fmt.Sprintf(`[%d,%d]`, id, epoch))}, nil
 			}}
@@ -368,7 +368,7 @@ func TestParamsAreMadeWhileReady(t *testing.T) {
 		r, _ := fatedRun(t, conn.Options{}, lost)
 		<-r.calling(t.Context(), conn.Request{Method: "m"})
 		var epochs []uint64
-		request := conn.Request{Method: "m", MessageFor: func(_ int64, epoch uint64) (conn.Message, error) {
+		request := conn.Request{Method: "m", MessageFor: func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
 			epochs = append(epochs, epoch)
 			return conn.Message{}, nil
 		}}
@@ -400,7 +400,7 @@ func TestFrameThatWasMadeTooLate(t *testing.T) {
 			}), conn.Options{}))
 			synctest.Wait()
 			var epochs []uint64
-			request.MessageFor = func(_ int64, epoch uint64) (conn.Message, error) {
+			request.MessageFor = func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
 				if epochs = append(epochs, epoch); epoch == 1 {
 					link.lose(transport.Loss{Reason: io.EOF})
 					pass(time.Minute)
@@ -427,12 +427,12 @@ func TestParamsThatCannotBeMade(t *testing.T) {
 		r, f := fatedRun(t, conn.Options{SendSlots: 1})
 		errNo := errors.New("no")
 		request := conn.Request{Method: "m", Retries: 3, Repeatable: true, WaitForReady: true,
-			MessageFor: func(int64, uint64) (conn.Message, error) { return conn.Message{}, errNo }}
+			MessageFor: func(context.Context, int64, uint64) (conn.Message, error) { return conn.Message{}, errNo }}
 		_, err := r.Call(t.Context(), request)
 		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.Is(err, errNo) {
 			t.Errorf("got %v", err)
 		}
-		request.MessageFor = func(int64, uint64) (conn.Message, error) { panic("no") }
+		request.MessageFor = func(context.Context, int64, uint64) (conn.Message, error) { panic("no") }
 		_, err = r.Call(t.Context(), request)
 		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.As(err, new(*conn.PanicError)) {
 			t.Errorf("got %v", err)

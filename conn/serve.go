@@ -77,8 +77,7 @@ const maxIdleWorkers = 64
 func (l *loop) serve(in *Incoming) {
 	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // the incarnation's would remember for good that it had children
 	in.serving = task{name: in.Method, cancel: cancel}
-	in.task = &in.serving
-	l.tasks.add(in.task)
+	l.tasks.add(&in.serving)
 	if last := len(l.workers.idle) - 1; last >= 0 {
 		in.worker = l.workers.idle[last]
 		l.workers.idle = l.workers.idle[:last]
@@ -94,9 +93,9 @@ func (l *loop) serveAll(w *worker) {
 	for request := range w.requests {
 		in := request.Incoming
 		reply := l.conn.answer(request.ctx, in)
-		in.task.cancel(nil)
+		in.serving.cancel(nil)
 		out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
-		if !l.mailbox.post(event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: in.task}) {
+		if !l.mailbox.post(event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: &in.serving}) {
 			return // the loop has ended, and will not dismiss the worker
 		}
 	}
@@ -147,18 +146,30 @@ type servedBy struct{}
 // serves reports whether ctx is that of one of this Conn's handlers.
 func (c *Conn) serves(ctx context.Context) bool { return ctx.Value(servedBy{}) == c }
 
-// answer runs the handler and encodes its reply.
+// answer runs the handler, encodes its reply, and tells the hooks.
 func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
+	if c.options.Hooks.ServeStopped == nil {
+		reply, _ := c.encodeAnswer(ctx, in)
+		return reply
+	}
+	began := c.now()
+	reply, err := c.encodeAnswer(ctx, in)
+	c.tellServed(ctx, in, began, err)
+	return reply
+}
+
+// encodeAnswer runs the handler, and returns its reply and its error.
+func (c *Conn) encodeAnswer(ctx context.Context, in *Incoming) ([]byte, error) {
 	var result []byte
 	err := guard(func() (err error) { result, err = c.options.Handler.ServeRequest(ctx, in); return err })
 	if err != nil {
-		return c.refusal(in, err)
+		return c.refusal(in, err), err
 	}
 	if result == nil {
 		result = []byte("null")
 	}
 	in.reply = transport.Route{Kind: jsonrpc.KindResult, ID: in.key.id}
-	return jsonrpc.AppendResult(nil, in.key.id, result)
+	return jsonrpc.AppendResult(nil, in.key.id, result), nil
 }
 
 // refusal is the reply to a request whose handler has failed.

@@ -263,7 +263,7 @@ func TestLostStreamCancelsWhatItHasBrought(t *testing.T) {
 	d.streamLost(2)
 	d.wantNothing("what waits is forgotten")
 	d.answer(served)
-	if fx := d.want(serve); fx.incoming != other || waiting.task != nil {
+	if fx := d.want(serve); fx.incoming != other || waiting.serving.cancel != nil {
 		t.Fatalf("%v is served", fx.incoming.key)
 	}
 	d.wantNothing("no answer goes out for a stream that is lost")

@@ -30,7 +30,8 @@ type Gap struct {
 type RequestStarted struct {
 	Conn   string
 	Method string
-	ID     int64 // of the first attempt
+	Target string // conn.Request.Target: the tool or prompt, or ""
+	ID     int64  // of the first attempt
 	At     time.Time
 }
 
@@ -39,11 +40,13 @@ type RequestStarted struct {
 type Retried struct {
 	Conn     string
 	Method   string
+	Target   string // as in RequestStarted
 	ID       int64  // of the failed attempt
 	Epoch    uint64 // the incarnation in which it failed
 	Attempt  int    // 1 for the first attempt of the call
 	Cause    string // how the attempt ended
 	Delivery string // whether the peer may have received it
+	Duration time.Duration
 	Err      error
 }
 
@@ -51,13 +54,39 @@ type Retried struct {
 type RequestStopped struct {
 	Conn     string
 	Method   string
+	Target   string // as in RequestStarted
 	ID       int64  // of the last attempt
 	Attempts int    // how many attempts there were
 	Cause    string // how the call ended
 	Delivery string // whether the peer may have received it
 	Duration time.Duration
-	Err      error // nil if the call was answered
+	Last     time.Duration // of the last attempt alone
+	Err      error         // nil if the call was answered
 }
+
+// ServeStopped is the end of a request of the peer's: its handler has returned. It is
+// not reported for requests that were refused before that, and for probes.
+type ServeStopped struct {
+	Conn     string
+	Epoch    uint64
+	Method   string
+	Target   string        // conn.Incoming.SetTarget: the tool or prompt, or ""
+	Outcome  Outcome       // what became of it
+	Code     int64         // of the error that the peer is sent; 0 for none
+	Queued   time.Duration // from its arrival to the start of its handler
+	Duration time.Duration // of its handler
+	Err      error         // the handler's
+}
+
+// An Outcome is what became of a request of the peer's.
+type Outcome string
+
+const (
+	ServeAnswered  Outcome = "answered"  // with a result
+	ServeFailed    Outcome = "failed"    // with an error
+	ServePanicked  Outcome = "panicked"  // with an internal error, because the handler panicked
+	ServeCancelled Outcome = "cancelled" // its context had ended before the handler returned
+)
 
 // NotificationReceived is a notification from the peer, before its handler runs.
 // It is not reported for progress and cancellations, which the connection handles

@@ -18,7 +18,8 @@ import (
 // its event, and nothing else.
 //
 // RequestStarted, Retried and RequestStopped run on the goroutine of the caller
-// whose request it is, and delay that caller. Panic runs on the goroutine of the
+// whose request it is, and delay that caller. ServeStopped runs on the goroutine of
+// the handler, and delays its answer. Panic runs on the goroutine of the
 // handler, of the caller whose MessageFor panicked, or of the function passed to
 // Conn.Go; after any other panic it runs like the remaining hooks.
 //
@@ -36,6 +37,8 @@ type Hooks struct {
 	RequestStarted func(ctx context.Context, e RequestStarted) context.Context
 	Retried        func(ctx context.Context, e Retried)
 	RequestStopped func(ctx context.Context, e RequestStopped)
+
+	ServeStopped func(ctx context.Context, e ServeStopped) // ctx is the handler's
 
 	Transition           func(Transition)
 	Gap                  func(Gap)
@@ -58,6 +61,7 @@ func Tee(hooks ...Hooks) Hooks {
 		RequestStarted:       teeStarted(hooks),
 		Retried:              teeWithin(hooks, func(h Hooks) func(context.Context, Retried) { return h.Retried }),
 		RequestStopped:       teeWithin(hooks, func(h Hooks) func(context.Context, RequestStopped) { return h.RequestStopped }),
+		ServeStopped:         teeWithin(hooks, func(h Hooks) func(context.Context, ServeStopped) { return h.ServeStopped }),
 		Transition:           tee(hooks, func(h Hooks) func(Transition) { return h.Transition }),
 		Gap:                  tee(hooks, func(h Hooks) func(Gap) { return h.Gap }),
 		NotificationReceived: tee(hooks, func(h Hooks) func(NotificationReceived) { return h.NotificationReceived }),

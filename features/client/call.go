@@ -70,7 +70,11 @@ func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, 
 	if m.adjust != nil && params != nil {
 		m.adjust(s.session, params, &c.options)
 	}
-	raw, err := s.conn.Call(ctx, c.options.request(m.Name, c.encode))
+	request := c.options.request(m.Name, c.encode)
+	if m.counts && params != nil {
+		request.Target = m.name(params)
+	}
+	raw, err := s.conn.Call(ctx, request)
 	if err != nil {
 		return nil, c.attempt, explain(err)
 	}
@@ -103,7 +107,7 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 
 // encode makes the message of one attempt, for the server that is there now. That
 // server may speak another era than the server of the attempt before.
-func (c *outgoing[P, R, Q]) encode(id int64, epoch uint64) (conn.Message, error) {
+func (c *outgoing[P, R, Q]) encode(_ context.Context, id int64, epoch uint64) (conn.Message, error) {
 	c.attempt = attempt{id: id, peer: c.session.peer.Load()}
 	if c.peer.incarnation.Epoch() != epoch {
 		return conn.Message{}, conn.ErrStale // it was replaced just now
@@ -252,11 +256,16 @@ func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage)
 	}
 	info, _ := protocol.MethodInfo(name)
 	any := &method[rawParams, json.RawMessage, *rawParams]{Method: protocol.Method{Name: name, Since: protocol.Version20241105}}
-	if subject := info.NameOf(raw); subject != "" {
+	subject := info.NameOf(raw)
+	if subject != "" {
 		any.name = func(*rawParams) string { return subject }
 	}
 	c := &outgoing[rawParams, json.RawMessage, *rawParams]{method: any, session: s.session, params: params, options: s.options}
-	result, err := s.conn.Call(ctx, c.options.request(name, c.encode))
+	request := c.options.request(name, c.encode)
+	if known, ok := requests[name]; ok && known.countsByName() {
+		request.Target = subject
+	}
+	result, err := s.conn.Call(ctx, request)
 	return result, explain(err)
 }
 

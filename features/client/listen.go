@@ -60,8 +60,10 @@ func (r *restorer) listen(s *session, changed bool) {
 func (r *restorer) keepListening(ctx context.Context, s *session, l *listening) {
 	_, err := s.conn.Call(ctx, conn.Request{
 		Method: protocol.MethodListen, Streaming: true, Repeatable: true, WaitForReady: true, Retries: -1,
-		MessageFor: func(id int64, epoch uint64) (conn.Message, error) { return r.listenMessage(s, l, id, epoch) },
-		OnAttempt:  func(a conn.Attempt) { r.listenFailed(l, a.Err, false) },
+		MessageFor: func(_ context.Context, id int64, epoch uint64) (conn.Message, error) {
+			return r.listenMessage(s, l, id, epoch)
+		},
+		OnAttempt: func(a conn.Attempt) { r.listenFailed(l, a.Err, false) },
 	})
 	r.listenFailed(l, explain(err), true)
 }

@@ -28,6 +28,9 @@ type traits[P, R any] struct {
 	// prompt or the resource. Nil: nothing.
 	name func(*P) string
 
+	// counts says that there are few such names, to count by.
+	counts bool
+
 	// check refuses a result that lacks a required member. Nil: none is required.
 	check func(*R) error
 
@@ -94,6 +97,7 @@ var (
 	})
 	callTool = row(protocol.MethodCallTool, traits[protocol.CallToolParams, protocol.CallToolResult]{
 		name:     func(p *protocol.CallToolParams) string { return p.Name },
+		counts:   true,
 		check:    hasContent,
 		input:    func(p *protocol.CallToolParams) *protocol.InputParams { return &p.InputParams },
 		required: func(r *protocol.CallToolResult) *protocol.InputRequired { return r.InputRequired },
@@ -162,6 +166,7 @@ var (
 	getPrompt = row(protocol.MethodGetPrompt, traits[protocol.GetPromptParams, protocol.GetPromptResult]{
 		repeatable: true,
 		name:       func(p *protocol.GetPromptParams) string { return p.Name },
+		counts:     true,
 		check:      func(r *protocol.GetPromptResult) error { return present(r.Messages != nil, "messages") },
 		input:      func(p *protocol.GetPromptParams) *protocol.InputParams { return &p.InputParams },
 		required:   func(r *protocol.GetPromptResult) *protocol.InputRequired { return r.InputRequired },
@@ -178,6 +183,7 @@ var (
 // requests holds the rows by name, for the end of the chain of middleware.
 var requests = map[string]interface {
 	sendAny(context.Context, *Request) (any, error)
+	countsByName() bool
 }{
 	ping.Name: ping, discover.Name: discover,
 	listTools.Name: listTools, callTool.Name: callTool,
@@ -305,6 +311,8 @@ func dispatch(ctx context.Context, r *Request) (any, error) {
 	}
 	return nil, fmt.Errorf("client: %s: params are a %T, not a json.RawMessage", r.Method, r.Params)
 }
+
+func (m *method[P, R, Q]) countsByName() bool { return m.counts }
 
 // sendAny sends a request that has passed the middleware.
 func (m *method[P, R, Q]) sendAny(ctx context.Context, r *Request) (any, error) {

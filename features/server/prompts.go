@@ -174,6 +174,7 @@ func (c *call) getPrompt(ctx context.Context, params *protocol.GetPromptParams) 
 	if !ok || !s.visible(ctx, p.feature()) {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(params.Name, longestName))
 	}
+	c.in.SetTarget(params.Name)
 	if err := c.readProgressToken(params.Meta); err != nil {
 		return nil, err
 	}

@@ -326,6 +326,7 @@ func (c *call) callTool(ctx context.Context, params *protocol.CallToolParams) (*
 	if !ok || !s.visible(ctx, t.feature()) {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown tool %q", shorten(params.Name, longestName))
 	}
+	c.in.SetTarget(params.Name)
 	if err := c.readProgressToken(params.Meta); err != nil {
 		return nil, err
 	}

@@ -6,9 +6,10 @@
 //	message                level                     fields
 //	state changed          info; warn for a failure  conn epoch from to kind reason at next_attempt dropped
 //	ready again            info                      conn lost epoch kind reason calls duration
-//	request started        debug                     conn method id
-//	request retried        info                      conn method id epoch attempt cause delivery error
-//	request stopped        debug                     conn method id attempts cause delivery duration error
+//	request started        debug                     conn method target id
+//	request retried        info                      conn method target id epoch attempt cause delivery error
+//	request stopped        debug                     conn method target id attempts cause delivery duration error
+//	request served         debug                     conn epoch method target outcome code queued duration error
 //	notification received  debug                     conn epoch method size
 //	notification shed      warn                      conn method
 //	reading paused         warn                      conn epoch why since
@@ -38,13 +39,17 @@
 //	dropped       uint      how many events no hook has seen so far; absent when 0
 //	calls         int       how many calls ended with the loss
 //	method        string    of the request or notification
+//	target        string    the tool or prompt that it is about; absent when there is none
 //	size          int       bytes of its params
 //	id            int       of the request; 0 when it cannot be one of ours
 //	attempt       int       number of the attempt that failed, from 1
 //	attempts      int       how often the call, or sending the frame, was tried
 //	cause         string    how the request ended; absent when that is forgotten
 //	delivery      string    whether the peer may have received the request
-//	duration      duration  of the request, the gap or the stall
+//	outcome       string    what became of a request of the peer's
+//	code          int       of the error that the peer was sent; absent when there was none
+//	queued        duration  how long a request of the peer's waited for its handler
+//	duration      duration  of the request, its handler, the gap or the stall
 //	why           string    what the connection waits for while it does not read
 //	since         time      when the stall began
 //	in_row        int       how many probes in a row were not answered
@@ -77,6 +82,7 @@ func Hooks(logger *zap.Logger) telemetry.Hooks {
 		RequestStarted:       l.requestStarted,
 		Retried:              l.retried,
 		RequestStopped:       l.requestStopped,
+		ServeStopped:         l.serveStopped,
 		Transition:           l.transition,
 		Gap:                  l.gap,
 		NotificationReceived: l.notificationReceived,
@@ -134,14 +140,14 @@ func (l lines) gap(e telemetry.Gap) {
 
 func (l lines) requestStarted(ctx context.Context, e telemetry.RequestStarted) context.Context {
 	if line := l.logger.Check(zapcore.DebugLevel, "request started"); line != nil {
-		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), zap.Int64("id", e.ID))
+		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), targetField(e.Target), zap.Int64("id", e.ID))
 	}
 	return ctx
 }
 
 func (l lines) retried(_ context.Context, e telemetry.Retried) {
 	if line := l.logger.Check(zapcore.InfoLevel, "request retried"); line != nil {
-		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), zap.Int64("id", e.ID),
+		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), targetField(e.Target), zap.Int64("id", e.ID),
 			zap.Uint64("epoch", e.Epoch), zap.Int("attempt", e.Attempt),
 			zap.String("cause", e.Cause), zap.String("delivery", e.Delivery), errorField("error", e.Err))
 	}
@@ -149,10 +155,23 @@ func (l lines) retried(_ context.Context, e telemetry.Retried) {
 
 func (l lines) requestStopped(_ context.Context, e telemetry.RequestStopped) {
 	if line := l.logger.Check(zapcore.DebugLevel, "request stopped"); line != nil {
-		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), zap.Int64("id", e.ID),
+		line.Write(zap.String("conn", e.Conn), zap.String("method", e.Method), targetField(e.Target), zap.Int64("id", e.ID),
 			zap.Int("attempts", e.Attempts), zap.String("cause", e.Cause), zap.String("delivery", e.Delivery),
 			zap.Duration("duration", e.Duration), errorField("error", e.Err))
 	}
+}
+
+func (l lines) serveStopped(_ context.Context, e telemetry.ServeStopped) {
+	line := l.logger.Check(zapcore.DebugLevel, "request served")
+	if line == nil {
+		return
+	}
+	code := zap.Skip()
+	if e.Code != 0 {
+		code = zap.Int64("code", e.Code)
+	}
+	line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.String("method", cut(e.Method)), targetField(e.Target),
+		zap.String("outcome", string(e.Outcome)), code, zap.Duration("queued", e.Queued), zap.Duration("duration", e.Duration), errorField("error", e.Err))
 }
 
 func (l lines) notificationReceived(e telemetry.NotificationReceived) {
@@ -218,6 +237,14 @@ func errorField(key string, err error) zap.Field {
 		return zap.Skip()
 	}
 	return zap.String(key, cut(err.Error()))
+}
+
+// targetField returns no field for no target.
+func targetField(target string) zap.Field {
+	if target == "" {
+		return zap.Skip()
+	}
+	return zap.String("target", cut(target))
 }
 
 // maxText is how many bytes of a text are logged.

@@ -73,6 +73,18 @@ func TestLines(t *testing.T) {
 			h.RequestStopped(t.Context(), telemetry.RequestStopped{Conn: "a", Method: "ping", ID: 7, Attempts: 3, Cause: "link lost", Delivery: "unknown", Err: errBroken})
 		}, zap.DebugLevel, fields{"conn": "a", "method": "ping", "id": int64(7), "attempts": int64(3), "cause": "link lost", "delivery": "unknown",
 			"duration": time.Duration(0), "error": "broken"}},
+		{"request of a tool", func(h telemetry.Hooks) {
+			h.RequestStarted(t.Context(), telemetry.RequestStarted{Conn: "a", Method: "tools/call", Target: "add", ID: 7})
+		}, zap.DebugLevel, fields{"conn": "a", "method": "tools/call", "target": "add", "id": int64(7)}},
+		{"request served", func(h telemetry.Hooks) {
+			h.ServeStopped(t.Context(), telemetry.ServeStopped{Conn: "a", Epoch: 1, Method: "tools/call", Target: "add", Outcome: telemetry.ServeAnswered,
+				Queued: time.Second, Duration: time.Minute})
+		}, zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "method": "tools/call", "target": "add", "outcome": "answered",
+			"queued": time.Second, "duration": time.Minute}},
+		{"request refused", func(h telemetry.Hooks) {
+			h.ServeStopped(t.Context(), telemetry.ServeStopped{Conn: "a", Epoch: 1, Method: "x", Outcome: telemetry.ServeFailed, Code: -32601, Err: errBroken})
+		}, zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "method": "x", "outcome": "failed", "code": int64(-32601),
+			"queued": time.Duration(0), "duration": time.Duration(0), "error": "broken"}},
 		{"notification received", func(h telemetry.Hooks) {
 			h.NotificationReceived(telemetry.NotificationReceived{Conn: "a", Epoch: 1, Method: "log", Size: 5})
 		}, zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "method": "log", "size": int64(5)}},

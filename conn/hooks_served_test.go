@@ -1,0 +1,152 @@
+package conn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// What a handler has done is told before its answer goes out, with how long the
+// request waited for a handler.
+//
+// Guarantees: G-0024.8
+func TestServedRequestsAreTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told []telemetry.ServeStopped
+		var values []any
+		s := new(script)
+		named := func(f func(ctx context.Context) error) func(context.Context, *conn.Incoming) (json.RawMessage, error) {
+			return func(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+				in.SetTarget("tool")
+				pass(time.Second)
+				return nil, f(ctx)
+			}
+		}
+		r := scripted(t, s, conn.Options{
+			Name: "c", MaxServing: 1,
+			Handler: handler{
+				"answers": named(func(context.Context) error { return nil }),
+				"fails":   named(func(context.Context) error { return &jsonrpc.Error{Code: -32602, Message: "no"} }),
+				"panics":  named(func(context.Context) error { panic("no") }),
+				"waits":   named(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }),
+			},
+			Hooks: telemetry.Hooks{
+				ServeStopped: func(ctx context.Context, e telemetry.ServeStopped) {
+					told, values = append(told, e), append(values, ctx.Value(span{}))
+					if sent := s.frames(); len(told) == 1 && len(sent) != 0 {
+						t.Errorf("%q was sent before it was told", sent)
+					}
+				},
+				Panic: func(telemetry.Panic) {},
+			},
+		})
+		from := &transport.Origin{Value: func(key any) any {
+			if key == (span{}) {
+				return "of the request"
+			}
+			return nil
+		}}
+		for i, method := range []string{"answers", "fails", "panics", "waits"} {
+			s.receiver.Receive(transport.Inbound{Frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(int64(i+1)), method, nil), Origin: from})
+		}
+		pass(10 * time.Second)
+		s.lose(transport.Loss{Reason: io.EOF})
+		synctest.Wait()
+		want := []telemetry.ServeStopped{
+			{Method: "answers", Outcome: telemetry.ServeAnswered, Duration: time.Second},
+			{Method: "fails", Outcome: telemetry.ServeFailed, Code: -32602, Queued: time.Second, Duration: time.Second},
+			{Method: "panics", Outcome: telemetry.ServePanicked, Code: jsonrpc.CodeInternalError, Queued: 2 * time.Second, Duration: time.Second},
+			{Method: "waits", Outcome: telemetry.ServeCancelled, Queued: 3 * time.Second, Duration: 7 * time.Second},
+		}
+		if len(told) != len(want) {
+			t.Fatalf("told %+v", told)
+		}
+		for i, e := range told {
+			if values[i] != "of the request" {
+				t.Errorf("%s: its context has %v", e.Method, values[i])
+			}
+			if (e.Err != nil) != (e.Outcome != telemetry.ServeAnswered) {
+				t.Errorf("%s: error %v", e.Method, e.Err)
+			}
+			want[i].Conn, want[i].Epoch, want[i].Target, e.Err = "c", 1, "tool", nil
+			if e != want[i] {
+				t.Errorf("told %+v, want %+v", e, want[i])
+			}
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// The events of a call say what it is about, and how long its attempts took; the
+// encoder sees the context that RequestStarted has returned.
+//
+// Guarantees: G-0024.9
+func TestCallsAreToldWithTheirTarget(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var targets []string
+		var durations []time.Duration
+		var spans []any
+		r, _ := fatedRun(t, conn.Options{BackoffMin: time.Second, BackoffMax: time.Second, Hooks: telemetry.Hooks{
+			RequestStarted: func(ctx context.Context, e telemetry.RequestStarted) context.Context {
+				targets = append(targets, e.Target)
+				return context.WithValue(ctx, span{}, "mine")
+			},
+			Retried: func(_ context.Context, e telemetry.Retried) {
+				targets, durations = append(targets, e.Target), append(durations, e.Duration)
+			},
+			RequestStopped: func(_ context.Context, e telemetry.RequestStopped) {
+				targets, durations = append(targets, e.Target), append(durations, e.Last, e.Duration)
+			},
+		}}, lost, silence)
+		_, err := r.Call(t.Context(), conn.Request{
+			Method: "m", Target: "tool", Retries: 1, Repeatable: true, Timeout: 3 * time.Second,
+			MessageFor: func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {
+				spans = append(spans, ctx.Value(span{}))
+				return conn.Message{}, nil
+			},
+		})
+		wantEnd(t, err, conn.TimedOut, conn.Unknown)
+		if len(targets) != 3 || targets[0] != "tool" || targets[1] != "tool" || targets[2] != "tool" {
+			t.Errorf("told of %q", targets)
+		}
+		if len(durations) != 3 || durations[0] != 0 || durations[1] != 3*time.Second || durations[2] != 4*time.Second {
+			t.Errorf("they took %v", durations)
+		}
+		if len(spans) != 2 || spans[0] != "mine" || spans[1] != "mine" {
+			t.Errorf("the encoder found %v", spans)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// Without its hook, a call's encoder sees the caller's context.
+func TestTheEncoderSeesTheCallersContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _ := fatedRun(t, conn.Options{})
+		var found any
+		errNo := errors.New("no")
+		_, err := r.Call(context.WithValue(t.Context(), span{}, "the caller's"), conn.Request{
+			Method: "m",
+			MessageFor: func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {
+				found = ctx.Value(span{})
+				return conn.Message{}, errNo
+			},
+		})
+		if !errors.Is(err, errNo) || found != "the caller's" {
+			t.Errorf("found %v; %v", found, err)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
