@@ -102,7 +102,7 @@ func (l *clientLink) stop() {
 // deleteSession tells a legacy server that its session is not needed any more. A
 // server may refuse that, and nothing depends on it.
 func (l *clientLink) deleteSession() {
-	r := l.remote.newRequest(http.MethodDelete, "")
+	r := l.remote.newRequest(http.MethodDelete, nil)
 	if r.joinSession(); !r.inSession || l.life.Err() != nil {
 		return
 	}

@@ -67,7 +67,7 @@ type clientLink struct {
 
 func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, limit int) *clientLink {
 	l := &clientLink{
-		remote: &remote{endpoint: endpoint, client: client, header: header}, limit: limit, release: func() {},
+		remote: newRemote(endpoint, client, header), limit: limit, release: func() {},
 		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(), answered: latch.New(), olderGone: latch.New(),
 		streams: make(map[transport.Stream]*clientStream),
 	}

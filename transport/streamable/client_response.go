@@ -1,10 +1,10 @@
 package streamable
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -13,20 +13,33 @@ import (
 // maxKind is how much of a content type an error repeats, in bytes.
 const maxKind = 100
 
+// leastRead is how much room there is for a body of unknown length at first.
+const leastRead = 512
+
 // readBody reads a body of at most limit bytes, counted after decompression. It
-// allocates as bytes arrive.
+// allocates as bytes arrive, and meets the end, so that the connection can be used
+// again.
 func readBody(response *http.Response, limit int) ([]byte, error) {
 	length := response.ContentLength
 	if length > int64(limit) {
 		return nil, &transport.OversizedError{Limit: limit, Size: int(length)}
 	}
-	var body bytes.Buffer
-	body.Grow(int(max(0, min(length, web.MaxErrorBody))) + bytes.MinRead)
-	if _, err := body.ReadFrom(io.LimitReader(response.Body, int64(limit)+1)); err != nil {
-		return nil, fmt.Errorf("streamable: read the response: %w", err)
+	if length < 0 {
+		length = leastRead
 	}
-	if body.Len() > limit {
-		return nil, &transport.OversizedError{Limit: limit, Size: body.Len()}
+	body := make([]byte, 0, min(length, web.MaxErrorBody)+1)
+	for {
+		n, err := response.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case len(body) > limit:
+			return nil, &transport.OversizedError{Limit: limit, Size: len(body)}
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, fmt.Errorf("streamable: read the response: %w", err)
+		case len(body) == cap(body):
+			body = slices.Grow(body, leastRead)
+		}
 	}
-	return body.Bytes(), nil
 }

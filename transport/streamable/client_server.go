@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -39,6 +41,9 @@ type remote struct {
 	auth     web.Authorizer // nil for none
 	heard    heard.Time
 
+	template                              *http.Request // of all requests
+	acceptsBoth, acceptsEvents, sendsJSON []string      // values of headers, which requests share
+
 	mu          sync.Mutex
 	session     session
 	failedDials int // since anything was received
@@ -51,6 +56,18 @@ type session struct {
 	begun   bool
 	id      string // empty if the server keeps no session
 	version string
+
+	ids, versions []string // the same, as headers have them; nil if empty
+}
+
+func newRemote(endpoint *url.URL, client *http.Client, header http.Header) *remote {
+	address := *endpoint
+	address.Host = strings.TrimSuffix(address.Host, ":") // net/http does not accept an empty port
+	return &remote{
+		endpoint: endpoint, client: client, header: header,
+		template:    &http.Request{URL: &address, Host: address.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1},
+		acceptsBoth: []string{typeJSON + ", " + typeEvents}, acceptsEvents: []string{typeEvents}, sendsJSON: []string{typeJSON},
+	}
 }
 
 func (m *remote) currentSession() session {
@@ -72,8 +89,16 @@ func (m *remote) begin(id string, response *jsonrpc.Message) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.session = session{begun: true, id: id, version: result.Version}
+	m.session = session{begun: true, id: id, version: result.Version, ids: headerValue(id), versions: headerValue(result.Version)}
 	return nil
+}
+
+// headerValue returns a value as headers have it, which may be shared among them.
+func headerValue(value string) []string {
+	if value == "" {
+		return nil
+	}
+	return []string{value}
 }
 
 // received notes that something was received.
@@ -118,29 +143,46 @@ func (r *httpRequest) end() {
 	}
 }
 
-func (m *remote) newRequest(method, accept string) *httpRequest {
-	r := &httpRequest{to: m, method: method, header: m.header.Clone()}
-	if r.header == nil {
-		r.header = make(http.Header)
-	}
-	if accept != "" {
-		r.header.Set("Accept", accept)
-	}
+func (m *remote) newRequest(method string, accept []string) *httpRequest {
+	r := new(httpRequest)
+	m.prepare(r, method, accept)
 	return r
 }
+
+// prepare makes the beginning of a request. The values of its headers are shared with
+// others: they are replaced, and never changed.
+func (m *remote) prepare(r *httpRequest, method string, accept []string) {
+	r.to, r.method, r.header = m, method, make(http.Header, len(m.header)+mostHeaders)
+	for name, values := range m.header {
+		r.header[name] = slices.Clip(values)
+	}
+	if accept != nil {
+		r.header["Accept"] = accept
+	}
+}
+
+// mostHeaders is how many headers most requests have beside those of the user.
+const mostHeaders = 5
 
 // newPost returns the HTTP request that posts a message. The message's route says
 // all that the headers mirror.
 func (m *remote) newPost(o *outgoing) *httpRequest {
-	r := m.newRequest(http.MethodPost, typeJSON+", "+typeEvents)
+	r := new(httpRequest)
+	m.preparePost(r, o)
+	return r
+}
+
+func (m *remote) preparePost(r *httpRequest, o *outgoing) {
+	m.prepare(r, http.MethodPost, m.acceptsBoth)
 	r.frame = o.Frame
-	r.header.Set("Content-Type", typeJSON)
+	r.header["Content-Type"] = m.sendsJSON
 	switch {
 	case o.modern():
-		r.header.Set(headerVersion, o.Route.Version)
-		r.header.Set(headerMethod, o.Route.Method)
+		values := []string{o.Route.Version, o.Route.Method, encodeHeader(o.Route.Name)}
+		r.header[headerVersion] = values[:1:1]
+		r.header[headerMethod] = values[1:2:2]
 		if o.Route.Name != "" {
-			r.header.Set(headerName, encodeHeader(o.Route.Name))
+			r.header[headerName] = values[2:]
 		}
 		if o.Route.Arguments != nil {
 			for name, value := range *o.Route.Arguments {
@@ -150,17 +192,16 @@ func (m *remote) newPost(o *outgoing) *httpRequest {
 	case o.Route.Method != protocol.MethodInitialize:
 		r.joinSession()
 	}
-	return r
 }
 
 // joinSession adds the headers of a legacy session, if there is one.
 func (r *httpRequest) joinSession() {
 	s := r.to.currentSession()
 	if s.version != "" {
-		r.header.Set(headerVersion, s.version)
+		r.header[headerVersion] = s.versions
 	}
 	if s.id != "" {
-		r.header.Set(headerSession, s.id)
+		r.header[headerSession] = s.ids
 		r.inSession = true
 	}
 }
@@ -177,7 +218,7 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	r.fatal = r.count(ctx, response, err)
 	if err == nil {
 		r.to.heard.Note() // the headers
-		response.Body = &countedBody{Reader: r.to.heard.Reader(response.Body), body: response.Body, of: r}
+		response.Body = &countedBody{response.Body, r}
 	}
 	return response, err
 }
@@ -191,31 +232,45 @@ func (r *httpRequest) attempt(ctx context.Context) (*http.Request, error) {
 	r.waiting.Store(false)
 	r.dialing.Store(false)
 	r.connected.Store(false)
-	var frame io.Reader
+	request := r.to.template.WithContext(httptrace.WithClientTrace(ctx, r.trace()))
+	address := *request.URL
+	request.Method, request.URL, request.Header = r.method, &address, r.header
+	if r.to.auth != nil { // it adds to them, and there may be another attempt
+		request.Header = r.header.Clone()
+	}
 	if r.frame != nil {
-		frame = bytes.NewReader(r.frame)
+		request.ContentLength = int64(len(r.frame))
+		request.GetBody = r.body
+		request.Body, _ = r.body()
 	}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, r.trace()), r.method, r.to.endpoint.String(), frame)
-	if err != nil {
-		return nil, err
-	}
-	request.Header = r.header.Clone()
 	r.handedOver = true
 	return request, nil
 }
 
+// body returns the frame to send, from the beginning. It does not fail.
+func (r *httpRequest) body() (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(r.frame)), nil
+}
+
 // A countedBody counts its bytes. Its request is over when it is closed.
 type countedBody struct {
-	io.Reader
-	body io.Closer
-	of   *httpRequest
+	io.ReadCloser
+	of *httpRequest
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.of.to.heard.Note()
+	}
+	return n, err
 }
 
 func (b *countedBody) Close() error {
 	b.of.to.mu.Lock()
 	b.of.end()
 	b.of.to.mu.Unlock()
-	return b.body.Close()
+	return b.ReadCloser.Close()
 }
 
 // trace observes the request. Its functions run on the HTTP client's goroutines.

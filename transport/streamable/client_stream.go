@@ -354,7 +354,7 @@ func (s *clientStream) forget() {
 
 // listen takes the stream up by a GET request: one that broke off, or Main.
 func (s *clientStream) listen() {
-	r := s.link.remote.newRequest(http.MethodGet, typeEvents)
+	r := s.link.remote.newRequest(http.MethodGet, s.link.remote.acceptsEvents)
 	r.joinSession()
 	if s.eventID != "" {
 		r.header.Set(headerLastEventID, s.eventID)

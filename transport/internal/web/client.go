@@ -4,6 +4,7 @@
 package web
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ func strip(header http.Header) {
 // Do sends a request. Its error does not quote the address, which may hold secrets,
 // and wraps transport.ErrUntrusted if the peer does not prove who it is.
 func Do(client *http.Client, request *http.Request) (*http.Response, error) {
-	response, err := client.Do(request)
+	response, err := do(client, request)
 	var detail *url.Error
 	if errors.As(err, &detail) {
 		err = detail.Err
@@ -109,4 +110,54 @@ func Do(client *http.Client, request *http.Request) (*http.Response, error) {
 		err = fmt.Errorf("%w: %w", transport.ErrUntrusted, err)
 	}
 	return response, err
+}
+
+// do does what client.Do does. It saves what that does for the sake of redirects
+// before there is one: a copy of all headers, for instance.
+func do(client *http.Client, request *http.Request) (*http.Response, error) {
+	if client.Jar != nil || request.URL.User != nil {
+		return client.Do(request)
+	}
+	over := cmp.Or(client.Transport, http.DefaultTransport)
+	response, err := over.RoundTrip(request)
+	var record tls.RecordHeaderError
+	switch {
+	case err != nil && errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/":
+		return nil, http.ErrSchemeMismatch
+	case err != nil:
+		return nil, err
+	case response == nil:
+		return nil, fmt.Errorf("the RoundTripper, a %T, returned neither a response nor an error", over)
+	case response.Body == nil:
+		response.Body = http.NoBody
+	}
+	if !isRedirect(response.StatusCode) {
+		return response, nil
+	}
+	following := *client
+	following.Transport = &redirected{first: response, then: over}
+	return following.Do(request)
+}
+
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	default:
+		return false
+	}
+}
+
+// A redirected RoundTripper has the response to the first request already.
+type redirected struct {
+	first *http.Response // nil once it was returned
+	then  http.RoundTripper
+}
+
+func (r *redirected) RoundTrip(request *http.Request) (response *http.Response, err error) {
+	if r.first == nil {
+		return r.then.RoundTrip(request)
+	}
+	response, r.first = r.first, nil
+	return response, nil
 }
