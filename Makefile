@@ -2,7 +2,7 @@
 # steps names to type, and knobs that suit a person at work.
 
 .DEFAULT_GOAL := help
-.PHONY: help check test race bench conformance fuzz properties soak explore mutants docs vuln cross demo fleet ci
+.PHONY: help check test race bench benchmarks conformance fuzz properties soak explore mutants docs vuln cross demo fleet ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
 GENERATED := ./conn ./internal/guarantees
@@ -19,7 +19,10 @@ test: ## every test
 race: ## every test under the race detector, shuffled
 	.ci/run race
 
-bench: ## every benchmark (BENCHTIME=1s)
+bench: ## Bowline beside other implementations, on a machine that does nothing else: writes docs/benchmarks.md (BENCH=-rounds 3)
+	cd peers && go run ./cmd/bench -write ../docs/benchmarks.md $(BENCH)
+
+benchmarks: ## every benchmark of the packages, and a quick run of the comparison (BENCHTIME=1s)
 	BENCHTIME=$${BENCHTIME:-1s} .ci/run bench
 
 conformance: ## the official suite against server and client, and the command against the reference server (npm)

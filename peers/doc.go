@@ -4,7 +4,6 @@
 //
 //	go test ./...                                   # fails when the page is stale
 //	go test -count=1 -run TestInterop . -update     # rewrites the page
-//	go test -run '^$' -bench . -benchtime 50x .     # the same echo, by all implementations
 //
 // The tests need go, node 20 and npm. What they need from npm is installed once
 // into bowline-npm in the folder for temporary files.

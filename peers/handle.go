@@ -18,7 +18,6 @@ import (
 func handlers() map[string]func(revisions []string) (http.Handler, func(context.Context) error) {
 	return map[string]func([]string) (http.Handler, func(context.Context) error){
 		"bowline": handleBowline,
-		"floor":   handleFloor,
 		"go-sdk":  handleGoSDK,
 		"mcp-go":  handleMCPGo,
 	}

@@ -11,8 +11,6 @@ import (
 func roles() map[string]func(ctx context.Context, arguments []string) error {
 	return map[string]func(context.Context, []string) error{
 		"bowline": serveBowline, // the revisions to speak, or none for all
-		"echo":    serveEcho,
-		"floor":   serveFloor,
 		"go-sdk":  serveGoSDK,
 		"mcp-go":  serveMCPGo,
 		"http":    handle,  // one of handlers, and the revisions

@@ -1,11 +1,9 @@
 // Command peer plays a role in the interoperation suite:
 //
-//	peer echo
-//	peer floor
 //	peer go-sdk
 //	peer mcp-go
 //	peer bowline [revision...]
-//	peer http bowline|floor|go-sdk|mcp-go [revision...]
+//	peer http bowline|go-sdk|mcp-go [revision...]
 //	peer witness <address> <command> [argument...]
 package main
 

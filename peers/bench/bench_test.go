@@ -1,0 +1,61 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// The test is its own servers, as the program is: see serverCommand.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "serve" {
+		if err := serve(context.Background(), os.Args[2], os.Args[3]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestContestantsEcho holds what the figures rest on: that each contestant, the
+// floors too, gives back what was sent, over every wire that it has. An echo that
+// is not the text is an error of the call.
+func TestContestantsEcho(t *testing.T) {
+	for _, c := range contestants() {
+		m := &measurement{contestant: c}
+		if c.memory != nil {
+			t.Run("memory/"+c.name, func(t *testing.T) { checkEcho(t, m, memoryCalls) })
+		}
+		if c.stdio != nil {
+			t.Run("stdio/"+c.name, func(t *testing.T) { checkEcho(t, m, (*measurement).overStdio) })
+		}
+		if c.http != nil {
+			t.Run("http/"+c.name, func(t *testing.T) { checkEcho(t, m, (*measurement).overHTTP) })
+		}
+		for _, closeOne := range m.opened {
+			if err := closeOne(); err != nil {
+				t.Errorf("%s: close: %v", c.name, err)
+			}
+		}
+	}
+}
+
+func checkEcho(t *testing.T, m *measurement, open func(*measurement, context.Context) (*session, error)) {
+	s, err := open(m, context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{echoText, "", "another"} {
+		if err := s.echo(text)(context.Background()); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestAnotherAnswerIsAnError(t *testing.T) {
+	if err := sameText("an answer", "a question"); err == nil {
+		t.Error("an answer that is not the text is taken for it")
+	}
+}

@@ -1,0 +1,154 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// bowline calls a tool made of a Go function, which does the floor's work: from a
+// Go value to a Go value and back. Its raw tool takes its arguments as they came.
+func bowline(raw bool) implementation {
+	b := bowlineTool{raw}
+	return implementation{
+		memory: b.inMemory,
+		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
+			return b.connect(ctx, revision, &stdio.Command{Path: command[0], Args: command[1:]})
+		},
+		serveStdio: func(ctx context.Context) error { return newBowlineServer(serving{}).Serve(ctx, &stdio.Server{}) },
+		http: func(ctx context.Context, revision, url string) (*session, error) {
+			return b.connect(ctx, revision, &streamable.Client{URL: url, HTTP: &http.Client{Transport: newPool()}})
+		},
+		handler: func(string) http.Handler {
+			return streamable.NewHandler(newBowlineServer(serving{}), streamable.HandlerOptions{})
+		},
+	}
+}
+
+func bowlineInfo() protocol.Implementation {
+	return protocol.Implementation{Name: "bowline", Version: "1"}
+}
+
+func newBowlineServer(o serving) *server.Server {
+	options := server.Options{Conn: conn.Options{MaxServing: o.parks}}
+	if o.told != nil {
+		options.Fallback = func(context.Context, *server.Request) (any, error) {
+			o.told()
+			return nil, nil
+		}
+	}
+	s := server.New(bowlineInfo(), options)
+	server.AddTool(s, protocol.Tool{Name: "echo"},
+		func(_ context.Context, in arguments) (string, error) { return in.Message, nil })
+	server.AddTool(s, protocol.Tool{Name: "raw", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(_ context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+			return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: string(params.Arguments)}}}, nil
+		})
+	server.AddTool(s, protocol.Tool{Name: "park"}, func(ctx context.Context, _ nothing) (string, error) {
+		<-ctx.Done()
+		return "", context.Cause(ctx)
+	})
+	for i := range o.tools {
+		server.AddTool(s, protocol.Tool{Name: toolName(i), Description: toolDescription, InputSchema: json.RawMessage(toolSchema)},
+			func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+				return &protocol.CallToolResult{}, nil
+			})
+	}
+	return s
+}
+
+// A bowlineTool is which of the tools echo calls.
+type bowlineTool struct{ raw bool }
+
+// inMemory has queues with a place for each caller: on a machine that is held up
+// a full link refuses some (ADR-0007).
+func (b bowlineTool) inMemory(revision string, o serving) dial {
+	s := newBowlineServer(o)
+	accept := func(link transport.Link) { go s.ServeLink(context.Background(), link) } // until its client closes
+	if o.many {
+		accept = s.Accept
+	}
+	over := inmem.New(accept, inmem.Options{QueueFrames: max(8192, o.parks)})
+	c := newBowlineClient(revision, o.many)
+	return func(ctx context.Context) (*session, error) { return b.open(ctx, c, revision, over) }
+}
+
+func (b bowlineTool) connect(ctx context.Context, revision string, over transport.Transport) (*session, error) {
+	return b.open(ctx, newBowlineClient(revision, false), revision, over)
+}
+
+// newBowlineClient asks for the latest revision by asking for none, as users do.
+func newBowlineClient(revision string, many bool) *client.Client {
+	options := client.Options{ProtocolVersion: revision, FailFast: true}
+	if revision == modern {
+		options.ProtocolVersion = ""
+	}
+	if many {
+		options.Supervisor = supervisor.New(supervisor.Options{})
+	}
+	return client.New(bowlineInfo(), options)
+}
+
+func (b bowlineTool) open(ctx context.Context, c *client.Client, revision string, over transport.Transport) (*session, error) {
+	s, err := c.Connect(ctx, over)
+	if err != nil {
+		return nil, err
+	}
+	if got := s.Server().ProtocolVersion; got != revision {
+		return nil, errors.Join(fmt.Errorf("it speaks %s", got), s.Close(ctx))
+	}
+	patient := s.With(client.CallOptions{Timeout: -1})
+	return &session{
+		echo: func(text string) call { return b.echo(s, text) },
+		list: func(ctx context.Context) (tools int, err error) {
+			for _, err := range s.Tools(ctx) {
+				if err != nil {
+					return 0, err
+				}
+				tools++
+			}
+			return tools, nil
+		},
+		notify: func(ctx context.Context) error { return s.Notify(ctx, "notifications/news", nothing{}) },
+		park: func(ctx context.Context) error {
+			_, err := patient.CallTool(ctx, &protocol.CallToolParams{Name: "park", Arguments: json.RawMessage(`{}`)})
+			return err
+		},
+		close: func() error { return s.Close(context.Background()) },
+	}, nil
+}
+
+// echo encodes its text each time, as the floor does, unless the tool is raw.
+func (b bowlineTool) echo(s *client.Session, text string) call {
+	if b.raw {
+		raw := `{"message":"` + text + `"}`
+		return func(ctx context.Context) error { return callBowline(ctx, s, "raw", json.RawMessage(raw), raw) }
+	}
+	return func(ctx context.Context) error {
+		arguments, err := json.Marshal(arguments{text})
+		if err != nil {
+			return err
+		}
+		return callBowline(ctx, s, "echo", arguments, text)
+	}
+}
+
+func callBowline(ctx context.Context, s *client.Session, tool string, arguments json.RawMessage, want string) error {
+	result, err := s.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: arguments})
+	if err != nil {
+		return err
+	}
+	return sameText(result.Content.Text(), want)
+}

@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// A contestant is an implementation in one revision, and always client and
+// server of the same.
+type contestant struct {
+	name     string // as in the tables
+	revision string
+	slow     bool // a quick run has less of it
+	implementation
+}
+
+// An implementation is what a contestant can do. Nil fields it cannot.
+type implementation struct {
+	// memory makes a server in this process.
+	memory func(revision string, o serving) dial
+
+	// stdio opens a session with a child that runs serveStdio.
+	stdio      func(ctx context.Context, revision string, command []string) (*session, error)
+	serveStdio func(context.Context) error
+
+	// http opens a session with a child that serves handler, or runs serveHTTP.
+	http      func(ctx context.Context, revision, url string) (*session, error)
+	handler   func(revision string) http.Handler
+	serveHTTP func(net.Listener) error
+}
+
+// serving is what a server in memory does beyond echo.
+type serving struct {
+	tools int    // to list, beside its own
+	told  func() // called for each notification; nil: there are none
+	parks int    // how many calls may be parked
+	many  bool   // it has many clients, which are idle mostly
+}
+
+// A dial opens a session.
+type dial func(context.Context) (*session, error)
+
+// A session is what a row works with. Its calls may overlap. Those that are nil
+// its contestant cannot make.
+type session struct {
+	// echo prepares a call that fails if its answer is not the text.
+	echo func(text string) call
+
+	// list lists all tools.
+	list func(ctx context.Context) (tools int, err error)
+
+	// notify sends a notification, and waits while there is no room for it.
+	notify func(ctx context.Context) error
+
+	// park calls a tool that answers when its context ends.
+	park func(ctx context.Context) error
+
+	close func() error
+}
+
+const (
+	legacy = protocol.LatestLegacy
+	modern = protocol.Latest
+)
+
+// The names of the contestants. Ratios are of the floor.
+const (
+	theFloor      = "floor"
+	floorOfFrames = "floor, frames handed over"
+	floorByHand   = "floor, by hand"
+	bowlineRaw    = "Bowline, raw arguments"
+	bowlineTyped  = "Bowline"
+	bowlineModern = "Bowline, " + modern
+	goSDKLegacy   = "go-sdk"
+	goSDKModern   = "go-sdk, " + modern
+	mcpGoLegacy   = "mcp-go"
+	mcpGoModern   = "mcp-go, " + modern
+)
+
+// contestants are all, in the order of the tables. The floors know no revisions.
+func contestants() []contestant {
+	return []contestant{
+		{theFloor, "", false, floor()},
+		{floorOfFrames, "", false, floorFrames()},
+		{floorByHand, "", false, limit()},
+		{bowlineRaw, legacy, false, bowline(true)},
+		{bowlineTyped, legacy, false, bowline(false)},
+		{bowlineModern, modern, true, bowline(false)},
+		{goSDKLegacy, legacy, true, goSDK()},
+		{goSDKModern, modern, true, goSDK()},
+		{mcpGoLegacy, legacy, true, mcpGo()},
+		{mcpGoModern, modern, true, mcpGo()},
+	}
+}
+
+func contestantNamed(name string) (contestant, error) {
+	for _, c := range contestants() {
+		if c.name == name {
+			return c, nil
+		}
+	}
+	return contestant{}, fmt.Errorf("there is no contestant %q", name)
+}
+
+// arguments are those of the tool echo.
+type arguments struct {
+	Message string `json:"message"`
+}
+
+type nothing struct{}
+
+func sameText(got, want string) error {
+	if got != want {
+		return fmt.Errorf("the answer to a text of %d bytes is another of %d: %.80q", len(want), len(got), got)
+	}
+	return nil
+}
+
+// A call is made any number of times, at once too.
+type call func(context.Context) error
+
+// newPool keeps as many connections as callers need: the same for all clients in
+// Go, so that none is measured by the pool it has by default.
+func newPool() *http.Transport { return &http.Transport{MaxIdleConnsPerHost: 64} }
+
+// What is listed is a thousand tools of this shape.
+func toolName(i int) string { return fmt.Sprintf("tool-%04d", i) }
+
+const (
+	toolDescription = "Searches the archive for documents that match a query, newest first, and returns their titles."
+	toolSchema      = `{"type":"object","properties":{` +
+		`"query":{"type":"string","description":"what to look for"},` +
+		`"from":{"type":"string","format":"date-time","description":"no document older than this"},` +
+		`"limit":{"type":"integer","minimum":1,"maximum":100,"description":"how many documents"},` +
+		`"fields":{"type":"array","items":{"type":"string"},"description":"which fields to return"}},` +
+		`"required":["query"]}`
+)

@@ -1,0 +1,124 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func goSDK() implementation {
+	return implementation{
+		memory: goSDKInMemory,
+		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
+			return openGoSDK(ctx, &mcp.CommandTransport{Command: exec.Command(command[0], command[1:]...)}, revision)
+		},
+		serveStdio: func(ctx context.Context) error { return newGoSDKServer(serving{}).Run(ctx, &mcp.StdioTransport{}) },
+		http: func(ctx context.Context, revision, url string) (*session, error) {
+			return openGoSDK(ctx, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: newPool()}}, revision)
+		},
+		handler: newGoSDKHandler,
+	}
+}
+
+func goSDKInfo() *mcp.Implementation { return &mcp.Implementation{Name: "go-sdk", Version: "1"} }
+
+func newGoSDKServer(o serving) *mcp.Server {
+	options := new(mcp.ServerOptions)
+	if o.told != nil {
+		options.ProgressNotificationHandler = func(context.Context, *mcp.ProgressNotificationServerRequest) { o.told() }
+	}
+	s := mcp.NewServer(goSDKInfo(), options)
+	mcp.AddTool(s, &mcp.Tool{Name: "echo"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in arguments) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Message}}}, nil, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "park"},
+		func(ctx context.Context, _ *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
+			<-ctx.Done()
+			return nil, nil, context.Cause(ctx)
+		})
+	for i := range o.tools {
+		s.AddTool(&mcp.Tool{Name: toolName(i), Description: toolDescription, InputSchema: json.RawMessage(toolSchema)},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{}, nil
+			})
+	}
+	return s
+}
+
+// newGoSDKHandler has sessions in the legacy revisions. The modern one it serves
+// only without them.
+func newGoSDKHandler(revision string) http.Handler {
+	s := newGoSDKServer(serving{})
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s },
+		&mcp.StreamableHTTPOptions{Stateless: protocol.IsModern(revision), PropagateRequestCancellation: true})
+}
+
+func goSDKInMemory(revision string, o serving) dial {
+	s := newGoSDKServer(o)
+	return func(ctx context.Context) (*session, error) {
+		ours, theirs := mcp.NewInMemoryTransports()
+		if _, err := s.Connect(ctx, theirs, nil); err != nil {
+			return nil, err
+		}
+		return openGoSDK(ctx, ours, revision)
+	}
+}
+
+func openGoSDK(ctx context.Context, over mcp.Transport, revision string) (*session, error) {
+	c := mcp.NewClient(goSDKInfo(), nil)
+	s, err := c.Connect(ctx, over, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	if err != nil {
+		return nil, err
+	}
+	if got := s.InitializeResult().ProtocolVersion; got != revision {
+		return nil, fmt.Errorf("it speaks %s", got)
+	}
+	callTool := func(ctx context.Context, tool string, arguments any) (string, error) {
+		result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
+		if err != nil {
+			return "", err
+		}
+		var text strings.Builder
+		for _, content := range result.Content {
+			if block, ok := content.(*mcp.TextContent); ok {
+				text.WriteString(block.Text)
+			}
+		}
+		return text.String(), nil
+	}
+	return &session{
+		echo: func(text string) call {
+			return func(ctx context.Context) error {
+				got, err := callTool(ctx, "echo", arguments{text})
+				if err != nil {
+					return err
+				}
+				return sameText(got, text)
+			}
+		},
+		list: func(ctx context.Context) (tools int, err error) {
+			for _, err := range s.Tools(ctx, nil) {
+				if err != nil {
+					return 0, err
+				}
+				tools++
+			}
+			return tools, nil
+		},
+		notify: func(ctx context.Context) error {
+			return s.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: "news"})
+		},
+		park: func(ctx context.Context) error {
+			_, err := callTool(ctx, "park", nothing{})
+			return err
+		},
+		close: s.Close,
+	}, nil
+}

@@ -1,0 +1,124 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+func mcpGo() implementation {
+	return implementation{
+		memory: mcpGoInMemory,
+		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
+			return openMCPGo(ctx, transport.NewStdioWithOptions(command[0], nil, command[1:]), revision)
+		},
+		serveStdio: func(context.Context) error { return server.ServeStdio(newMCPGoServer(serving{})) },
+		http: func(ctx context.Context, revision, url string) (*session, error) {
+			over, err := transport.NewStreamableHTTP(url, transport.WithHTTPBasicClient(&http.Client{Transport: newPool()}),
+				transport.WithHTTPLogger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				return nil, err
+			}
+			return openMCPGo(ctx, over, revision)
+		},
+		handler: func(string) http.Handler { return server.NewStreamableHTTPServer(newMCPGoServer(serving{})) },
+	}
+}
+
+func newMCPGoServer(o serving) *server.MCPServer {
+	s := server.NewMCPServer("mcp-go", "1", server.WithToolCapabilities(true))
+	s.AddTool(mcp.NewTool("echo", mcp.WithString("message", mcp.Required())), mcp.NewTypedToolHandler(
+		func(_ context.Context, _ mcp.CallToolRequest, in arguments) (*mcp.CallToolResult, error) {
+			return mcp.NewToolResultText(in.Message), nil
+		}))
+	for i := range o.tools {
+		s.AddTool(mcp.NewToolWithRawSchema(toolName(i), toolDescription, json.RawMessage(toolSchema)),
+			func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return mcp.NewToolResultText(""), nil
+			})
+	}
+	if o.told != nil {
+		s.AddNotificationHandler(mcpGoNews, func(context.Context, mcp.JSONRPCNotification) { o.told() })
+	}
+	return s
+}
+
+const mcpGoNews = "notifications/news"
+
+// mcpGoInMemory has the wire of its stdio transport, on pipes in memory. For many
+// clients it has its own in-process transport, which hands Go values over: the
+// other one has one client in a process.
+func mcpGoInMemory(revision string, o serving) dial {
+	s := newMCPGoServer(o)
+	return func(ctx context.Context) (*session, error) {
+		if o.many {
+			return openMCPGo(ctx, transport.NewInProcessTransport(s), revision)
+		}
+		in, toServer := io.Pipe()
+		fromServer, out := io.Pipe()
+		go func() { // until the client closes
+			defer out.Close()
+			over := server.NewStdioServer(s)
+			over.SetErrorLogger(log.New(io.Discard, "", 0)) // it tells of every call that finds its queue full
+			over.Listen(context.Background(), in, out)
+		}()
+		return openMCPGo(ctx, transport.NewIO(fromServer, toServer, io.NopCloser(nil)), revision)
+	}
+}
+
+func openMCPGo(ctx context.Context, over transport.Interface, revision string) (*session, error) {
+	c := client.NewClient(over)
+	if err := c.Start(context.WithoutCancel(ctx)); err != nil { // its context is the process's
+		return nil, err
+	}
+	var request mcp.InitializeRequest
+	request.Params.ProtocolVersion = revision
+	request.Params.ClientInfo = mcp.Implementation{Name: "mcp-go", Version: "1"}
+	result, err := c.Initialize(ctx, request)
+	if err == nil && result.ProtocolVersion != revision {
+		err = fmt.Errorf("it speaks %s", result.ProtocolVersion)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	news := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: mcpGoNews}}
+	return &session{
+		echo: func(text string) call {
+			return func(ctx context.Context) error {
+				var request mcp.CallToolRequest
+				request.Params.Name, request.Params.Arguments = "echo", arguments{text}
+				result, err := c.CallTool(ctx, request)
+				if err != nil {
+					return err
+				}
+				var got strings.Builder
+				for _, content := range result.Content {
+					if block, ok := content.(mcp.TextContent); ok {
+						got.WriteString(block.Text)
+					}
+				}
+				return sameText(got.String(), text)
+			}
+		},
+		list: func(ctx context.Context) (int, error) {
+			result, err := c.ListTools(ctx, mcp.ListToolsRequest{})
+			if err != nil {
+				return 0, err
+			}
+			return len(result.Tools), nil
+		},
+		notify: func(ctx context.Context) error { return over.SendNotification(ctx, news) },
+		close:  c.Close,
+	}, nil
+}

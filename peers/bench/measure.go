@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A sample is one figure of one contestant in one round.
+type sample struct {
+	Point  string  `json:"point,omitempty"` // what was varied: 64 callers, for instance
+	Metric string  `json:"metric"`
+	Value  float64 `json:"value"`
+}
+
+// A measurement is one contestant in one row in one round. It has a process of
+// its own, so that nobody inherits the heap of another.
+type measurement struct {
+	contestant
+	quick   bool
+	samples []sample
+	opened  []func() error
+}
+
+// The metrics that several rows have.
+const (
+	median     = "p50 in s"
+	percentile = "p99 in s"
+	rate       = "calls per s"
+	allocs     = "allocations"
+	allocated  = "bytes allocated"
+	processor  = "processor s"
+	held       = "bytes held"
+	goroutines = "goroutines"
+)
+
+func (m *measurement) add(point, metric string, value float64) {
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(value, 'g', 5, 64), 64)
+	if err == nil { // five digits are more than a clock knows
+		value = rounded
+	}
+	m.samples = append(m.samples, sample{point, metric, value})
+}
+
+// pick is what a quick run has less of.
+func pick[T any](m *measurement, full, quick T) T {
+	if m.quick {
+		return quick
+	}
+	return full
+}
+
+// measure runs in a process of its own, and prints what it has found.
+func measure(out io.Writer, rowName, contestantName string, quick bool) error {
+	row, err := rowNamed(rowName)
+	if err != nil {
+		return err
+	}
+	c, err := contestantNamed(contestantName)
+	if err != nil {
+		return err
+	}
+	m := &measurement{contestant: c, quick: quick}
+	err = row.measure(context.Background(), m)
+	for _, closeOne := range m.opened {
+		err = errors.Join(err, closeOne())
+	}
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(m.samples)
+}
+
+// inMemory opens one session with a server in this process.
+func (m *measurement) inMemory(ctx context.Context, o serving) (*session, error) {
+	return m.kept(m.memory(m.revision, o)(ctx))
+}
+
+// overStdio opens a session with a child.
+func (m *measurement) overStdio(ctx context.Context) (*session, error) {
+	command, err := serverCommand("stdio", m.name)
+	if err != nil {
+		return nil, err
+	}
+	return m.kept(m.stdio(ctx, m.revision, command))
+}
+
+// overHTTP opens a session with a child that listens on loopback. The child ends
+// when its standard input does, so it does not outlive this process.
+func (m *measurement) overHTTP(ctx context.Context) (*session, error) {
+	command, err := serverCommand("http", m.name)
+	if err != nil {
+		return nil, err
+	}
+	child := exec.Command(command[0], command[1:]...)
+	child.Stderr = os.Stderr
+	alive, err := child.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	said, err := child.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := child.Start(); err != nil {
+		return nil, err
+	}
+	url, err := bufio.NewReader(said).ReadString('\n')
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("the server says no address: %w", err), child.Wait())
+	}
+	s, err := m.kept(m.http(ctx, m.revision, strings.TrimSpace(url)))
+	m.opened = append(m.opened, func() error {
+		alive.Close()
+		return child.Wait()
+	})
+	return s, err
+}
+
+func (m *measurement) kept(s *session, err error) (*session, error) {
+	if err == nil {
+		m.opened = append(m.opened, s.close)
+	}
+	return s, err
+}
+
+// serverCommand runs this very program as a server.
+func serverCommand(wire, contestant string) ([]string, error) {
+	program, err := os.Executable()
+	return []string{program, "serve", wire, contestant}, err
+}
+
+// serve is what serverCommand runs.
+func serve(ctx context.Context, wire, contestantName string) error {
+	if wire == "mute" {
+		return serveMute(os.Stdin, os.Stdout)
+	}
+	c, err := contestantNamed(contestantName)
+	if err != nil {
+		return err
+	}
+	if wire == "stdio" {
+		return c.serveStdio(ctx)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("http://%s/mcp\n", listener.Addr())
+	ended := make(chan error, 2)
+	go func() {
+		_, err := io.Copy(io.Discard, os.Stdin)
+		ended <- err
+	}()
+	go func() {
+		if c.serveHTTP != nil {
+			ended <- c.serveHTTP(listener)
+			return
+		}
+		ended <- http.Serve(listener, c.handler(c.revision))
+	}()
+	return <-ended
+}
+
+// timed is how long f takes.
+func timed(f func() error) (time.Duration, error) {
+	started := time.Now()
+	err := f()
+	return time.Since(started), err
+}

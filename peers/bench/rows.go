@@ -1,0 +1,174 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+)
+
+// A row is one kind of work, done by several contestants in turn.
+type row struct {
+	name        string // of the command's flag, and in the results
+	title       string
+	about       string // for the page
+	contestants []string
+	lacks       []lack
+	rounds      int // at most, where figures hardly differ or a round takes long; 0: as many as asked for
+	measure     func(context.Context, *measurement) error
+	columns     []column
+	targets     []target
+}
+
+// A lack is why a contestant is not in a row.
+type lack struct{ contestant, why string }
+
+// A column is a figure of every contestant in a row.
+type column struct {
+	title string
+	value figure
+	unit  unit
+	ratio bool // beside the value stands its ratio to the floor's
+}
+
+// A target is what is wanted of a figure.
+type target struct {
+	what       string
+	contestant string
+	value      figure
+	unit       unit
+	atMost     bool // else at least
+	bound      float64
+}
+
+func atMost(bound float64, unit unit, what, contestant string, value figure) target {
+	return target{what, contestant, value, unit, true, bound}
+}
+
+func atLeast(bound float64, unit unit, what, contestant string, value figure) target {
+	return target{what, contestant, value, unit, false, bound}
+}
+
+// met reports whether a figure is as wanted.
+func (t target) met(value float64) bool {
+	if t.atMost {
+		return value <= t.bound
+	}
+	return value >= t.bound
+}
+
+// rows are all, in the order of the page.
+func rows() []row {
+	return []row{memoryRow(), stdioRow(), httpRow(), payloadRow()}
+}
+
+func rowNamed(name string) (row, error) {
+	for _, r := range rows() {
+		if r.name == name {
+			return r, nil
+		}
+	}
+	return row{}, fmt.Errorf("there is no row %q", name)
+}
+
+// callColumns are those of one caller, and then of many.
+func callColumns(row string, many ...int) []column {
+	one := callers(1)
+	columns := []column{
+		{"p50, 1 caller", found(row, one, median), seconds, true},
+		{"p99", found(row, one, percentile), seconds, true},
+		{"allocations", found(row, one, allocs), count, false},
+		{"bytes allocated", found(row, one, allocated), size, false},
+		{"processor", found(row, one, processor), seconds, true},
+	}
+	for _, n := range many {
+		columns = append(columns,
+			column{fmt.Sprintf("calls/s, %d callers", n), found(row, callers(n), rate), perSecond, true},
+			column{"processor", found(row, callers(n), processor), seconds, true})
+	}
+	return columns
+}
+
+func memoryRow() row {
+	const name = "memory"
+	p50, p99, typical := found(name, callers(1), median), found(name, callers(1), percentile), found(name, callers(64), rate)
+	cost := found(name, callers(64), processor)
+	return row{
+		name: name, title: "Echo in memory",
+		about: "A tool is called that echoes 64 bytes. Client and server are in one process, and what passes between them is encoded. " +
+			"The latency is of one caller who calls again as soon as the answer is there; the rate is of many callers on one connection. " +
+			"Allocations, bytes and processor time are of a whole call, there and back, client and server together. " +
+			"*Bowline, raw arguments* calls a tool that takes its arguments as JSON and answers with that text.",
+		contestants: []string{theFloor, floorOfFrames, floorByHand, bowlineRaw, bowlineTyped, bowlineModern, goSDKLegacy, goSDKModern, mcpGoLegacy, mcpGoModern},
+		measure:     echoCalls(memoryCalls, 1, 8, 64, 1000, 4096),
+		columns:     callColumns(name, 64, 1000, 4096),
+		targets: []target{
+			atMost(0.75, times, "p50 of one caller, raw arguments, to the floor's", bowlineRaw, p50.toFloor()),
+			atMost(1.3, times, "p50 of one caller, typed tool, to the floor's", bowlineTyped, p50.toFloor()),
+			atMost(1, times, "p99 of one caller, raw arguments, to the floor's", bowlineRaw, p99.toFloor()),
+			atMost(15, count, "allocations of a call, raw arguments", bowlineRaw, found(name, callers(1), allocs)),
+			atLeast(2.2, times, "calls per second of 64 callers, raw arguments, to the floor's", bowlineRaw, typical.toFloor()),
+			atLeast(2.2, times, "calls per second of 64 callers, typed tool, to the floor's", bowlineTyped, typical.toFloor()),
+			atLeast(0.95, times, "calls per second, 1000 callers to 64", bowlineTyped, found(name, callers(1000), rate).over(typical)),
+			atMost(1.3, times, "processor time of a call, 4096 callers to 64", bowlineTyped, found(name, callers(4096), processor).over(cost)),
+			atMost(1.15, times, "p50 of one caller, "+modern+" to "+legacy, bowlineTyped, p50.of(bowlineModern).over(p50)),
+		},
+	}
+}
+
+func stdioRow() row {
+	const name = "stdio"
+	p50, typical := found(name, callers(1), median), found(name, callers(64), rate)
+	return row{
+		name: name, title: "Echo over standard input and output",
+		about: "The same echo with a server that is a child process. Processor time is of both processes; allocations and bytes are of the client alone. " +
+			"For the floor, the pipes of os/exec.",
+		contestants: []string{theFloor, floorByHand, bowlineRaw, bowlineTyped, goSDKLegacy, mcpGoLegacy},
+		measure:     echoCalls((*measurement).overStdio, 1, 64),
+		columns:     callColumns(name, 64),
+		targets: []target{
+			atMost(1.1, times, "p50 of one caller to the floor's, at first", bowlineTyped, p50.toFloor()),
+			atMost(0.65, times, "p50 of one caller to the floor's", bowlineTyped, p50.toFloor()),
+			atLeast(1, times, "calls per second of 64 callers to the floor's, at first", bowlineTyped, typical.toFloor()),
+			atLeast(2, times, "calls per second of 64 callers to the floor's", bowlineTyped, typical.toFloor()),
+		},
+	}
+}
+
+func httpRow() row {
+	const name = "http"
+	p50, typical := found(name, callers(1), median), found(name, callers(64), rate)
+	return row{
+		name: name, title: "Echo over streamable HTTP",
+		about: "The same echo with a server that is another process, over loopback. The floor is net/http on both sides; the floor by hand " +
+			"writes and reads HTTP/1.1 itself. Each client keeps up to 64 connections. go-sdk serves " + modern + " without sessions.",
+		contestants: []string{theFloor, floorByHand, bowlineTyped, bowlineModern, goSDKLegacy, goSDKModern, mcpGoLegacy, mcpGoModern},
+		measure:     echoCalls((*measurement).overHTTP, 1, 8, 64),
+		columns:     callColumns(name, 64),
+		targets: []target{
+			atMost(1.25, times, "p50 of one caller to the floor's", bowlineTyped, p50.toFloor()),
+			atLeast(0.85, times, "calls per second of 64 callers to the floor's", bowlineTyped, typical.toFloor()),
+			atLeast(0.85, times, "calls per second of 64 callers in "+modern+" to the floor's", bowlineModern, typical.toFloor()),
+			atMost(1.15, times, "p50 of one caller, "+modern+" to "+legacy, bowlineTyped, p50.of(bowlineModern).over(p50)),
+		},
+	}
+}
+
+func payloadRow() row {
+	const name = "payload"
+	most := payloadSizes()[len(payloadSizes())-1]
+	took, bytes := found(name, payload(most), median), found(name, payload(most), allocated)
+	var columns []column
+	for _, n := range payloadSizes() {
+		columns = append(columns, column{"p50, " + size(float64(n)), found(name, payload(n), median), seconds, true})
+	}
+	return row{
+		name: name, title: "Echo of larger texts in memory",
+		about:       "The echo in memory with one caller and longer texts. The text is plain ASCII, which JSON need not escape.",
+		contestants: []string{theFloor, floorByHand, bowlineRaw, bowlineTyped, goSDKLegacy, mcpGoLegacy},
+		measure:     payloadCalls,
+		columns:     append(columns, column{"bytes allocated, " + size(float64(most)), bytes, size, true}),
+		targets: []target{
+			atMost(0.6, times, "time of 1 MiB to the floor's", bowlineTyped, took.toFloor()),
+			atMost(16<<20, size, "bytes allocated for 1 MiB", bowlineTyped, bytes),
+		},
+	}
+}

@@ -1,0 +1,35 @@
+package bench
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// serveMute opens a session, and then neither reads nor says anything more. It
+// ends after a minute, in case nobody kills it.
+func serveMute(in io.Reader, out io.Writer) error {
+	requests := bufio.NewReader(in)
+	for {
+		line, err := requests.ReadBytes('\n')
+		if err != nil {
+			return err
+		}
+		var request struct {
+			ID     json.RawMessage
+			Method string
+		}
+		if err := json.Unmarshal(line, &request); err != nil {
+			return err
+		}
+		if request.Method != "initialize" {
+			break
+		}
+		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":%q,"capabilities":{"tools":{}},`+
+			`"serverInfo":{"name":"mute","version":"1"}}}`+"\n", request.ID, legacy)
+	}
+	rest(time.Minute)
+	return nil
+}
