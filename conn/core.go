@@ -302,6 +302,7 @@ func (c *core) onTick(now instant, ev *event) {
 		c.end(now, Reason{Drained, fmt.Errorf("cut short: %d calls of ours and %d of the peer's were unfinished, and %d messages unsent", c.pending.awaited(c.liveness.probe), c.incoming.len(), len(c.outbound.queue))})
 	}
 	c.expireRequests(now)
+	c.abandonStuck(now)
 	c.retrySends(now, ev)
 	for _, number := range c.streams.resumable(now) {
 		c.emit(effect{kind: resumeStream, epoch: c.epoch, stream: number})
@@ -320,7 +321,7 @@ func passed(now, deadline instant) bool { return deadline != 0 && deadline <= no
 // liveness.dueAt, or soon after.
 func (c *core) deadline() instant {
 	return earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.pending.deadline(), c.streams.deadline(),
-		c.flow.until, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
+		c.incoming.deadline(c.options.MaxServing), c.flow.until, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
 }
 
 func earliest(deadlines ...instant) instant {

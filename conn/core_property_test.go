@@ -134,8 +134,8 @@ func (w *world) check() {
 		w.t.Fatalf("in %s there are %d streams", c.state(), len(c.streams.others))
 	case c.tombstones.len() > maxTombstones || len(c.tombstones.order) != c.tombstones.len():
 		w.t.Fatalf("%d tombstones, %d in order", c.tombstones.len(), len(c.tombstones.order))
-	case len(c.incoming.serving)+len(c.incoming.silent)-len(c.incoming.streaming) > 2 || len(c.incoming.streaming) > 2 || len(c.incoming.waiting) > 2:
-		w.t.Fatalf("%d served, %d waiting", len(c.incoming.serving)+len(c.incoming.silent), len(c.incoming.waiting))
+	case c.incoming.running()-len(c.incoming.streaming) > 2 || len(c.incoming.streaming) > 2 || len(c.incoming.waiting) > 2:
+		w.t.Fatalf("%d served, %d waiting", c.incoming.running(), len(c.incoming.waiting))
 	}
 	for number, frames := range w.granted {
 		if frames > c.options.Credit {

@@ -58,6 +58,11 @@ func (l *loop) close() error {
 // returns a *StuckError if any code is still running.
 func (l *loop) stuck() error {
 	names, grace := l.tasks.names(), l.conn.options.StopGrace
+	for running := range l.tasks {
+		if running.serves != nil {
+			l.reportStuck(running.serves)
+		}
+	}
 	shed, stuck := l.conn.notifications.settle(grace)
 	for _, gone := range shed {
 		l.shed(gone.Method)

@@ -163,7 +163,7 @@ func (e *StateError) MarshalText() ([]byte, error) { return []byte(e.Error()), n
 // A StuckError names the code that was handed to the Conn and is still running
 // after its context has ended. Go cannot stop it. Nothing of the Conn's own runs.
 type StuckError struct {
-	// Tasks are methods of requests, names given to Conn.Go, "notification" and the
+	// Tasks are methods of requests, with what each is about (Incoming.SetTarget), names given to Conn.Go, "notification" and the
 	// method of one, or for instance "a telemetry hook".
 	Tasks []string
 }

@@ -112,7 +112,7 @@ type effect struct {
 	id       int64            // settle, late, unknown
 	stream   transport.Stream // grant, endStream, resumeStream
 	call     *call            // settle, progress
-	incoming *Incoming        // serve, cancelServing, notify
+	incoming *Incoming        // serve, cancelServing, stuck, notify
 	out      outboundFrame    // transmit
 	payload  []byte           // settle: the result; progress: the params
 	method   string           // progress: of the notification
@@ -152,6 +152,7 @@ const (
 	transitioned             // the state has changed
 	violation                // the peer broke a rule; nothing is lost
 	missed                   // nothing was heard after a probe
+	stuck                    // a handler goes on although its request was cancelled long ago
 	late                     // a reply to a request that has ended
 	unknown                  // a reply to a request never made
 	terminate                // the core has no more work

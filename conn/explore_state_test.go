@@ -23,7 +23,7 @@ func (c *core) clone() *core {
 	twin.schedule = c.schedule.clone()
 	twin.pending = c.pending.clone()
 	twin.tombstones.byID, twin.tombstones.order = maps.Clone(c.tombstones.byID), slices.Clone(c.tombstones.order)
-	twin.incoming.serving, twin.incoming.silent = maps.Clone(c.incoming.serving), maps.Clone(c.incoming.silent)
+	twin.incoming.serving, twin.incoming.silent = maps.Clone(c.incoming.serving), slices.Clone(c.incoming.silent)
 	twin.incoming.streaming, twin.incoming.waiting = slices.Clone(c.incoming.streaming), slices.Clone(c.incoming.waiting)
 	twin.incoming.waits = maps.Clone(c.incoming.waits)
 	twin.outbound.queue = slices.Clone(c.outbound.queue)
@@ -134,6 +134,9 @@ func (f *form) collect(w *scene) {
 	for _, s := range c.streams.others {
 		f.times = append(f.times, s.resumeAt)
 	}
+	for _, silenced := range c.incoming.silent {
+		f.times = append(f.times, silenced.due)
+	}
 	for _, g := range c.tombstones.byID {
 		f.times = append(f.times, g.expiry)
 	}
@@ -217,7 +220,12 @@ func (f *form) traffic(w *scene) {
 	c := w.core
 	for i := range w.questions {
 		in := w.questions[i].incoming
-		f.flags(in != nil && c.incoming.serving[in.key] == in, c.incoming.silent[in], in != nil && c.incoming.exclusive == in)
+		f.flags(in != nil && c.incoming.serving[in.key] == in, in != nil && c.incoming.exclusive == in)
+	}
+	f.byte(byte(len(c.incoming.silent)), byte(c.incoming.stuck))
+	for _, silenced := range c.incoming.silent {
+		f.requests(w, []*Incoming{silenced.Incoming})
+		f.at(silenced.due)
 	}
 	f.requests(w, c.incoming.streaming)
 	f.requests(w, c.incoming.waiting)
@@ -329,13 +337,15 @@ func (w *scene) checkStep(ev *event, effects []effect) {
 		w.wrong("%d frames are queued, to be offered again at %v", len(c.outbound.queue), c.outbound.retryAt)
 	case len(c.tombstones.order) != c.tombstones.len() || c.tombstones.len() > ownLanes+probes+1 || (c.tombstones.len() > 0) != (c.tombstones.sweepAt != 0):
 		w.wrong("%d tombstones, %d in order, swept at %v", c.tombstones.len(), len(c.tombstones.order), c.tombstones.sweepAt)
-	case len(c.incoming.serving)+len(c.incoming.silent)-len(c.incoming.streaming) > c.options.MaxServing,
+	case c.incoming.running()-len(c.incoming.streaming) > c.options.MaxServing,
 		len(c.incoming.streaming) > c.options.MaxStreaming, len(c.incoming.waiting) > c.options.MaxWaiting:
-		w.wrong("%d are served, %d stay, %d wait", len(c.incoming.serving)+len(c.incoming.silent), len(c.incoming.streaming), len(c.incoming.waiting))
+		w.wrong("%d are served, %d stay, %d wait", c.incoming.running(), len(c.incoming.streaming), len(c.incoming.waiting))
 	case len(c.incoming.waiting) > 0 && !c.incoming.closed(c.options.MaxServing):
 		w.wrong("%d requests wait, and there is a place", len(c.incoming.waiting))
-	case c.incoming.bytes != 2*c.incoming.len():
-		w.wrong("%d bytes are held of %d requests", c.incoming.bytes, c.incoming.len())
+	case c.incoming.bytes != 2*(c.incoming.len()+c.incoming.stuck):
+		w.wrong("%d bytes are held of %d requests, and of %d that are stuck", c.incoming.bytes, c.incoming.len(), c.incoming.stuck)
+	case c.incoming.stuck > stuckPerPlace*c.options.MaxServing:
+		w.wrong("%d stuck handlers do not count", c.incoming.stuck)
 	case c.flow.stall == NotificationsWait && !w.mayPause():
 		w.wrong("the link is not read, and somebody waits")
 	case (c.flow.stall == NotificationsWait) != (c.flow.until != 0), c.flow.until > w.now+maxPause:
@@ -382,11 +392,16 @@ func (w *scene) mayPause() bool {
 		if in == nil || w.plan.questions[i].kind == staying {
 			continue
 		}
-		if held, ok := w.core.incoming.find(in.key); ok && held == in || w.core.incoming.silent[in] {
+		if held, ok := w.core.incoming.find(in.key); ok && held == in || w.core.incoming.isSilenced(in) {
 			return false
 		}
 	}
 	return w.crowded && w.brief() == 0
+}
+
+// isSilenced says whether a cancelled request counts.
+func (in *incoming) isSilenced(request *Incoming) bool {
+	return slices.ContainsFunc(in.silent[in.stuck:], func(other silenced) bool { return other.Incoming == request })
 }
 
 // brief counts the calls that somebody waits for, and not for ever.

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"encoding/json"
+	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -49,6 +50,8 @@ type Incoming struct {
 	batch   *batch // that it came in, or nil
 	key     incomingKey
 	conn    *Conn
+	stuck   bool            // the hooks were told; the shell's
+	named   atomic.Bool     // SetTarget was called
 	reply   transport.Route // of the response
 	serving task            // set by the shell while it is being served
 	worker  *worker         // whose handler serves it
@@ -57,13 +60,30 @@ type Incoming struct {
 // ID returns the id of the request, or the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
 
-// SetTarget names what the request is about, for Hooks.ServeStopped: a tool, say.
-// Names are counted by, so set one only if there are few of them. Call SetTarget from
-// the handler, before it returns.
-func (in *Incoming) SetTarget(name string) { in.label = name }
+// SetTarget names what the request is about, such as a tool: for Hooks.ServeStopped,
+// and for Hooks.Stuck and a StuckError should the handler not return. Names are
+// counted by, so set one only if there are few of them. Call SetTarget once, from the
+// handler, before it returns.
+func (in *Incoming) SetTarget(name string) {
+	in.label = name
+	in.named.Store(true)
+}
 
 // Target returns what SetTarget was given.
-func (in *Incoming) Target() string { return in.label }
+func (in *Incoming) Target() string {
+	if !in.named.Load() {
+		return ""
+	}
+	return in.label
+}
+
+// title is the method, and what the request is about.
+func (in *Incoming) title() string {
+	if target := in.Target(); target != "" {
+		return in.Method + " " + shorten(target)
+	}
+	return in.Method
+}
 
 // Notify sends a notification that belongs to this request: on the stream that
 // will carry the answer, and ahead of the answer. Call it from the handler, while

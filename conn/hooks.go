@@ -233,6 +233,30 @@ func logPanic(log *slog.Logger, e telemetry.Panic) {
 	log.Error("bowline: panic", named(e.Conn), "where", e.Where, "panic", shorten(fmt.Sprint(e.Value)), "stack", string(e.Stack))
 }
 
+// reportStuck tells the hooks once of a handler that does not return, and the log of
+// the first one.
+func (l *loop) reportStuck(in *Incoming) {
+	if in.stuck {
+		return
+	}
+	in.stuck = true
+	hook := l.conn.options.Hooks.Stuck
+	e := telemetry.Stuck{Conn: l.conn.options.Name, Epoch: in.Epoch, Method: in.Method, Name: in.Target()}
+	tell(l, hook, e)
+	if log := l.conn.log(hook != nil); log != nil && !l.stuckLogged {
+		l.stuckLogged = true
+		tell(l, func(e telemetry.Stuck) { logStuck(log, e) }, e)
+	}
+}
+
+func logStuck(log *slog.Logger, e telemetry.Stuck) {
+	name := slog.Attr{}
+	if e.Name != "" {
+		name = slog.String("name", shorten(e.Name))
+	}
+	log.Warn("bowline: a handler goes on although its context has ended", named(e.Conn), "method", shorten(e.Method), name)
+}
+
 // logFailure logs that the Conn waits for its next attempt to connect.
 func (l *loop) logFailure(from State, why Reason, next time.Time) {
 	log := l.conn.log(l.conn.options.Hooks.Transition != nil)

@@ -18,10 +18,12 @@ type incomingKey struct {
 }
 
 // incoming holds the peer's requests that are being served or wait for that. A
-// cancelled request is kept until its handler returns, but is not answered.
+// cancelled request is kept until its handler returns, but is not answered. After a
+// grace it is stuck, and holds nothing but its bytes.
 type incoming struct {
 	serving   map[incomingKey]*Incoming
-	silent    map[*Incoming]bool        // cancelled, with a handler that still runs
+	silent    []silenced                // cancelled, with a handler that still runs; oldest first
+	stuck     int                       // how many of silent, from the first, do not count any more
 	exclusive *Incoming                 // being served; all others wait for it
 	streaming []*Incoming               // being served, and open until either side ends them
 	waiting   []*Incoming               // oldest first
@@ -29,10 +31,20 @@ type incoming struct {
 	bytes     int                       // held by all of them
 }
 
-func (in *incoming) len() int { return len(in.serving) + len(in.silent) + len(in.waiting) }
+// A silenced request was cancelled, and its handler has not returned.
+type silenced struct {
+	*Incoming
+	due instant // when it is stuck
+}
+
+// len is how many requests count.
+func (in *incoming) len() int { return in.running() + len(in.waiting) }
+
+// running is how many handlers run and count.
+func (in *incoming) running() int { return len(in.serving) + len(in.silent) - in.stuck }
 
 func (in *incoming) park() {
-	if in.len() == 0 {
+	if in.len() == 0 && in.stuck == 0 {
 		in.clear()
 	}
 }
@@ -53,7 +65,7 @@ func (in *incoming) release(request *Incoming) { in.bytes -= request.size }
 
 // closed reports whether no further request can be served now.
 func (in *incoming) closed(limit int) bool {
-	return in.exclusive != nil || len(in.serving)+len(in.silent)-len(in.streaming) >= limit
+	return in.exclusive != nil || in.running()-len(in.streaming) >= limit
 }
 
 func (in *incoming) find(key incomingKey) (*Incoming, bool) {
@@ -151,17 +163,14 @@ func (in *incoming) queue(request *Incoming) {
 }
 
 // cancel removes a request that is not to be answered any more. It reports whether
-// its handler runs.
-func (in *incoming) cancel(request *Incoming) (running bool) {
+// its handler runs, which may take it until due.
+func (in *incoming) cancel(request *Incoming, due instant) (running bool) {
 	if in.serving[request.key] != request {
 		in.forget(request)
 		return false
 	}
 	delete(in.serving, request.key)
-	if in.silent == nil {
-		in.silent = make(map[*Incoming]bool)
-	}
-	in.silent[request] = true
+	in.silent = append(in.silent, silenced{request, due})
 	return true
 }
 
@@ -177,23 +186,55 @@ func (in *incoming) forget(request *Incoming) {
 // finish notes that the handler of a request has returned. It reports whether
 // its answer is wanted, and whether it was known at all.
 func (in *incoming) finish(request *Incoming) (answer, known bool) {
-	switch {
-	case in.serving[request.key] == request:
+	if in.serving[request.key] == request {
 		delete(in.serving, request.key)
 		answer = true
-	case in.silent[request]:
-		delete(in.silent, request)
-	default:
-		return false, false
+	} else {
+		at := slices.IndexFunc(in.silent, func(other silenced) bool { return other.Incoming == request })
+		if at < 0 {
+			return false, false
+		}
+		in.silent = slices.Delete(in.silent, at, at+1)
+		if at < in.stuck {
+			in.stuck--
+		}
 	}
 	in.release(request)
+	in.vacate(request)
+	return answer, true
+}
+
+// vacate gives up the places that a request takes by what it is.
+func (in *incoming) vacate(request *Incoming) {
 	if request.streaming {
 		in.streaming = slices.DeleteFunc(in.streaming, func(other *Incoming) bool { return other == request })
 	}
 	if in.exclusive == request {
 		in.exclusive = nil
 	}
-	return answer, true
+}
+
+// stuckPerPlace is how many stuck handlers do not count, for each that may run.
+const stuckPerPlace = 8
+
+// deadline is when the next handler is stuck, 0 for never.
+func (in *incoming) deadline(limit int) instant {
+	if in.stuck == len(in.silent) || in.stuck >= stuckPerPlace*limit {
+		return 0
+	}
+	return in.silent[in.stuck].due
+}
+
+// expire returns a request whose handler is stuck, and from now on does not count,
+// or nil if there is none.
+func (in *incoming) expire(now instant, limit int) *Incoming {
+	if !passed(now, in.deadline(limit)) {
+		return nil
+	}
+	request := in.silent[in.stuck].Incoming
+	in.stuck++
+	in.vacate(request)
+	return request
 }
 
 // next removes and returns the request that has waited longest, or nil if none can

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -127,4 +128,100 @@ func TestLoggedTextIsCut(t *testing.T) {
 	if len(own.lines) != 1 || len(own.lines[0]) > 1200 || !strings.HasSuffix(own.lines[0], "é…") {
 		t.Errorf("logged %.2000q", own.lines)
 	}
+}
+
+// naming names each request by its params, and handles nothing until it is told to.
+type naming struct{ slow }
+
+func (n naming) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	if name := string(in.Params); name != `[]` {
+		in.SetTarget(name)
+	}
+	return n.slow.ServeRequest(ctx, in)
+}
+
+// Every handler that is stuck is told to the hook, and the first to the log.
+//
+// Guarantees: G-0003.17, G-0024.7
+func TestStuckHandlersAreTold(t *testing.T) {
+	logged := []string{`WARN bowline: a handler goes on although its context has ended conn=search method=m name=["a"]`}
+	told := []string{`["a"]`, "", `["b"]`}
+	for name, c := range map[string]struct {
+		hooked, own  bool
+		logged, told []string
+	}{
+		"by default":  {false, false, logged, nil},
+		"with a hook": {true, false, nil, told},
+		"with both":   {true, true, logged, told},
+	} {
+		t.Run(name, func(t *testing.T) {
+			byDefault, own := new(record).byDefault(t), new(record)
+			o := conn.Options{Name: "search", Dialect: cancelling{}}
+			var got []string
+			if c.hooked {
+				o.Hooks = telemetry.Hooks{Stuck: func(e telemetry.Stuck) {
+					if got = append(got, e.Name); e.Conn != "search" || e.Epoch != 1 || e.Method != "m" {
+						t.Errorf("told of %+v", e)
+					}
+				}}
+			}
+			log := byDefault
+			if c.own {
+				o.Log, log = slog.New(own), own
+			}
+			beStuck(t, o)
+			if !slices.Equal(log.lines, c.logged) || !slices.Equal(got, c.told) {
+				t.Errorf("logged %q, want %q; told of %q, want %q", log.lines, c.logged, got, c.told)
+			}
+		})
+	}
+}
+
+// beStuck has the peer ask three times and cancel, while nothing is handled.
+func beStuck(t *testing.T, o conn.Options) {
+	bubble(t, func(t *testing.T) {
+		s, handle := &script{}, naming{slow{make(chan struct{})}}
+		o.Handler = handle
+		r := scripted(t, s, o)
+		for id, params := range []string{`["a"]`, `[]`, `["b"]`} {
+			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m","params":%s}`, id, params))
+			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"cancel","params":[%d]}`, id))
+		}
+		pass(9 * time.Second)
+		if serving := r.Stats().Depths.Serving; serving != 3 {
+			t.Errorf("%d are served", serving)
+		}
+		pass(2 * time.Second)
+		close(handle.until)
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// A handler that goes on when the Conn is over is told, too, and once.
+//
+// Guarantees: G-0003.17
+func TestHandlersThatOutliveTheirConnAreTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told []string
+		s, handle := &script{}, naming{slow{make(chan struct{})}}
+		r := start(conn.Accept(s, conn.Options{
+			Handler: handle, Dialect: cancelling{}, Hooks: telemetry.Hooks{Stuck: func(e telemetry.Stuck) { told = append(told, e.Name) }},
+		}))
+		synctest.Wait()
+		s.say(`{"jsonrpc":"2.0","id":1,"method":"m","params":["a"]}`)
+		s.say(`{"jsonrpc":"2.0","method":"cancel","params":[1]}`)
+		pass(time.Minute)
+		s.say(`{"jsonrpc":"2.0","id":2,"method":"m","params":["b"]}`)
+		synctest.Wait()
+		s.lose(transport.Loss{Reason: errors.New("cable")})
+		var stuck *conn.StuckError
+		if err := <-r.ended; !errors.As(err, &stuck) || !slices.Contains(stuck.Tasks, `m ["b"]`) {
+			t.Errorf("Run returned %v", err)
+		}
+		if want := []string{`["a"]`, `["b"]`}; !slices.Equal(told, want) {
+			t.Errorf("told of %q, want %q", told, want)
+		}
+		close(handle.until)
+	})
 }

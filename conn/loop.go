@@ -131,6 +131,7 @@ type loop struct {
 	finished     bool        // the core has no more work
 	overdue      bool        // patience has run out
 	moved        bool        // the link has taken something since it was last busy
+	stuckLogged  bool        // the log was told of a handler that is stuck
 	crowded      bool        // notifications that wait have become many in this step
 }
 

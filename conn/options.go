@@ -43,9 +43,10 @@ type Options struct {
 
 	// Log receives what a program that has no hooks would never learn: a panic of
 	// code that was handed in, as an error, and each connection that was lost or
-	// could not be made and will be tried again, as a warning. Nil: slog.Default(),
-	// for a panic unless there is Hooks.Panic, and for connections unless there is
-	// Hooks.Transition. slog.New(slog.DiscardHandler) keeps the Conn silent.
+	// could not be made and will be tried again, as a warning, as is the first handler
+	// that is stuck (CancelGrace). Nil: slog.Default(), for a panic unless there is
+	// Hooks.Panic, for connections unless there is Hooks.Transition, and for handlers
+	// unless there is Hooks.Stuck. slog.New(slog.DiscardHandler) keeps the Conn silent.
 	Log *slog.Logger
 
 	// RequestTimeout bounds each attempt of a call. Default: 30 s.
@@ -112,6 +113,14 @@ type Options struct {
 	// those that stay open. Default: 128.
 	MaxServing int
 
+	// CancelGrace is how long a handler may go on after the peer has cancelled its
+	// request, or left it. After that it is stuck: Hooks.Stuck is told, and for the
+	// first one the log, and it counts for MaxServing and MaxStreaming no more. Its
+	// request still counts for MaxHeld, and stuck handlers beyond eight times
+	// MaxServing count in full. When the Conn ends, handlers have StopGrace. Default:
+	// 10 s.
+	CancelGrace time.Duration
+
 	// MaxStreaming is how many of the peer's requests that stay open (Streaming)
 	// are served at once. Further ones are refused. Default: 1024.
 	MaxStreaming int
@@ -149,6 +158,7 @@ func (o Options) withDefaults() Options {
 	o.Credit = positive(o.Credit, 1)
 	o.SendSlots = positive(o.SendSlots, 256)
 	o.MaxServing = positive(o.MaxServing, 128)
+	o.CancelGrace = positive(o.CancelGrace, 10*time.Second)
 	o.MaxStreaming = positive(o.MaxStreaming, 1024)
 	o.MaxWaiting = positive(o.MaxWaiting, 16_384)
 	o.MaxNotifications = positive(o.MaxNotifications, 1024)

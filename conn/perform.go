@@ -59,6 +59,8 @@ func (l *loop) performOne(fx *effect) {
 		l.closeLink(fx.epoch, fx.link, fx.grace)
 	case transitioned:
 		l.transition(fx)
+	case stuck:
+		l.reportStuck(fx.incoming)
 	case violation, late, unknown, missed, stallBegun, stallEnded:
 		l.report(fx)
 	case terminate:

@@ -15,6 +15,15 @@ import (
 type task struct {
 	name   string
 	cancel context.CancelCauseFunc
+	serves *Incoming // nil unless it is a handler
+}
+
+// title is the name, and what a handler's request is about.
+func (t *task) title() string {
+	if t.serves != nil {
+		return t.serves.title()
+	}
+	return t.name
 }
 
 // tasks are the tasks that run.
@@ -37,7 +46,7 @@ func (t tasks) cancel(why error) {
 func (t tasks) names() []string {
 	var names []string
 	for running := range t {
-		names = append(names, running.name)
+		names = append(names, running.title())
 	}
 	slices.Sort(names)
 	return names
@@ -76,7 +85,7 @@ const maxIdleWorkers = 64
 // serve hands a request to a worker that waits, or to a new one.
 func (l *loop) serve(in *Incoming) {
 	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // the incarnation's would remember for good that it had children
-	in.serving = task{name: in.Method, cancel: cancel}
+	in.serving = task{name: in.Method, cancel: cancel, serves: in}
 	l.tasks.add(&in.serving)
 	if last := len(l.workers.idle) - 1; last >= 0 {
 		in.worker = l.workers.idle[last]

@@ -421,7 +421,7 @@ func (c *core) onCancelled(now instant, ev *event) {
 // that waits. If the handler still answers, the answer is not sent.
 func (c *core) cancelIncoming(now instant, request *Incoming) {
 	c.answered(now, request)
-	if c.incoming.cancel(request) {
+	if c.incoming.cancel(request, now+c.options.CancelGrace) {
 		c.emit(effect{kind: cancelServing, incoming: request, err: ErrPeerCancelled})
 	}
 	c.leaveBatch(request.batch, request.key.stream)
@@ -446,6 +446,20 @@ func (c *core) onHandled(now instant, ev *event) {
 		c.answered(now, ev.incoming)
 		c.reply(ev.out, ev.incoming.batch)
 	}
+	c.serveNext()
+}
+
+// abandonStuck stops counting handlers that go on although their requests were
+// cancelled long ago.
+func (c *core) abandonStuck(now instant) {
+	for request := c.incoming.expire(now, c.options.MaxServing); request != nil; request = c.incoming.expire(now, c.options.MaxServing) {
+		c.emit(effect{kind: stuck, epoch: c.epoch, incoming: request})
+	}
+	c.serveNext()
+}
+
+// serveNext serves the requests that wait, as far as there are places.
+func (c *core) serveNext() {
 	for next := c.incoming.next(c.options.MaxServing); next != nil; next = c.incoming.next(c.options.MaxServing) {
 		c.serve(next)
 	}

@@ -132,6 +132,16 @@ type Missed struct {
 	InRow int // how many probes in a row, this one included
 }
 
+// Stuck is a handler that goes on after its context has ended: long after its request
+// was cancelled (conn.Options.CancelGrace), so that it does not count for MaxServing
+// any more, or when the connection is over.
+type Stuck struct {
+	Conn   string
+	Epoch  uint64 // of the request
+	Method string
+	Name   string // what the request is about, such as the name of the tool; "" if that is not known
+}
+
 // Reply is a response from the peer that no call waits for.
 type Reply struct {
 	Conn  string

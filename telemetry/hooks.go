@@ -47,6 +47,7 @@ type Hooks struct {
 	Stalled              func(Stalled)
 	BusyRetry            func(BusyRetry)
 	Missed               func(Missed)
+	Stuck                func(Stuck)
 	LateReply            func(Reply)     // the reply to a request that has ended
 	UnknownReply         func(Reply)     // a reply to a request that was never sent
 	Violation            func(Violation) // the connection goes on
@@ -69,6 +70,7 @@ func Tee(hooks ...Hooks) Hooks {
 		Stalled:              tee(hooks, func(h Hooks) func(Stalled) { return h.Stalled }),
 		BusyRetry:            tee(hooks, func(h Hooks) func(BusyRetry) { return h.BusyRetry }),
 		Missed:               tee(hooks, func(h Hooks) func(Missed) { return h.Missed }),
+		Stuck:                tee(hooks, func(h Hooks) func(Stuck) { return h.Stuck }),
 		LateReply:            tee(hooks, func(h Hooks) func(Reply) { return h.LateReply }),
 		UnknownReply:         tee(hooks, func(h Hooks) func(Reply) { return h.UnknownReply }),
 		Violation:            tee(hooks, func(h Hooks) func(Violation) { return h.Violation }),

@@ -90,6 +90,7 @@ func Hooks(logger *zap.Logger) telemetry.Hooks {
 		Stalled:              l.stalled,
 		BusyRetry:            l.busyRetry,
 		Missed:               l.missed,
+		Stuck:                l.stuck,
 		LateReply:            func(r telemetry.Reply) { l.reply("late reply", r) },
 		UnknownReply:         func(r telemetry.Reply) { l.reply("unknown reply", r) },
 		Violation:            l.violation,
@@ -199,6 +200,16 @@ func (l lines) busyRetry(e telemetry.BusyRetry) {
 func (l lines) missed(e telemetry.Missed) {
 	if line := l.logger.Check(zapcore.WarnLevel, "probe missed"); line != nil {
 		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.Int("in_row", e.InRow))
+	}
+}
+
+func (l lines) stuck(e telemetry.Stuck) {
+	if line := l.logger.Check(zapcore.WarnLevel, "handler stuck"); line != nil {
+		name := zap.Skip()
+		if e.Name != "" {
+			name = zap.String("name", cut(e.Name))
+		}
+		line.Write(zap.String("conn", e.Conn), zap.Uint64("epoch", e.Epoch), zap.String("method", cut(e.Method)), name)
 	}
 }
 

@@ -98,6 +98,10 @@ func TestLines(t *testing.T) {
 			zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "id": int64(4), "attempts": int64(2)}},
 		{"probe missed", func(h telemetry.Hooks) { h.Missed(telemetry.Missed{Conn: "a", Epoch: 1, InRow: 2}) },
 			zap.WarnLevel, fields{"conn": "a", "epoch": uint64(1), "in_row": int64(2)}},
+		{"handler stuck", func(h telemetry.Hooks) {
+			h.Stuck(telemetry.Stuck{Conn: "a", Epoch: 1, Method: "tools/call", Name: "sum"})
+		},
+			zap.WarnLevel, fields{"conn": "a", "epoch": uint64(1), "method": "tools/call", "name": "sum"}},
 		{"late reply", func(h telemetry.Hooks) {
 			h.LateReply(telemetry.Reply{Conn: "a", Epoch: 1, ID: 9, Cause: "timed out"})
 		}, zap.DebugLevel, fields{"conn": "a", "epoch": uint64(1), "id": int64(9), "cause": "timed out"}},
