@@ -1,0 +1,302 @@
+// Package guard fetches documents from addresses that the other side of a connection
+// has named: the metadata, the token endpoint and the keys of an authorization server.
+// A hostile server would name addresses of the network that the program runs in, and
+// have it read or change what only that network can reach (server-side request
+// forgery). Every such request goes through a [Guard].
+//
+// A Guard looks at the address that is dialled, after name resolution, so a name whose
+// address changes in between gains nothing. [ADR-0045] has the rules.
+//
+// [ADR-0045]: https://github.com/bowline-mcp/bowline/blob/main/docs/adr/0045-guarded-fetching.md
+package guard
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The bounds of one fetch.
+const (
+	Timeout    = 10 * time.Second // of one fetch, redirects included
+	MaxBody    = 256 << 10        // bytes, after decompression
+	MaxHeader  = 32 << 10         // bytes of the response's header
+	maxRefetch = 2                // redirects of one GET request
+)
+
+// Options say what a Guard lets through. The zero value lets public hosts through,
+// over https.
+type Options struct {
+	// Endpoint is the URL of the MCP server as its user has configured it. Its own
+	// origin may always be fetched from. If its host is a loopback or private
+	// address, or localhost, so may be others of that class; and http is allowed
+	// between loopback hosts.
+	Endpoint string
+
+	// AllowHosts are names and addresses of hosts, without port, that may have a
+	// loopback or private address. A link-local address is never let through.
+	AllowHosts []string
+
+	// TLS is how certificates are checked. Nil: as crypto/tls does.
+	TLS *tls.Config
+
+	// Proxy chooses the proxy of a request, as in http.Transport. Nil:
+	// http.ProxyFromEnvironment. Where there is a proxy, it looks up names and
+	// dials: it is the guard then, and only addresses that are written as such are
+	// judged here.
+	Proxy func(*http.Request) (*url.URL, error)
+
+	// Resolver looks up names. Nil: net.DefaultResolver.
+	Resolver *net.Resolver
+}
+
+// A Guard fetches documents. Make one with [New]. It may be used by several
+// goroutines at once.
+type Guard struct {
+	endpoint *url.URL // nil: none
+	class    class    // of the endpoint's host, if it is written as an address or is localhost
+	hosts    []string
+	proxy    func(*http.Request) (*url.URL, error)
+	direct   *http.Transport
+	proxied  *http.Transport
+	dialing  func(address netip.AddrPort) error // after the check, for tests; nil: nothing
+}
+
+// An Error is a request that was not made, or whose answer was not taken.
+type Error struct {
+	URL  string // without user, query and fragment, which may hold secrets
+	Rule string // that it broke
+	Err  error  // nil: the rule says all
+}
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("guard: %s: %s: %v", e.URL, e.Rule, e.Err)
+	}
+	return fmt.Sprintf("guard: %s: %s", e.URL, e.Rule)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// A Response is the answer to a request, whole and within the bounds.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// JSON reports whether the body says that it is JSON.
+func (r *Response) JSON() bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && (kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
+}
+
+// New returns a Guard. An Endpoint that is no URL counts as none.
+func New(o Options) *Guard {
+	g := &Guard{proxy: o.Proxy}
+	if g.proxy == nil {
+		g.proxy = http.ProxyFromEnvironment
+	}
+	for _, host := range o.AllowHosts {
+		g.hosts = append(g.hosts, hostOf(host))
+	}
+	if endpoint, err := url.Parse(o.Endpoint); err == nil && endpoint.Hostname() != "" {
+		g.endpoint, g.class = endpoint, writtenClass(endpoint.Hostname())
+	}
+	transport := func() *http.Transport {
+		return &http.Transport{
+			TLSClientConfig: o.TLS.Clone(), ForceAttemptHTTP2: true,
+			MaxResponseHeaderBytes: MaxHeader, MaxIdleConnsPerHost: 1, IdleConnTimeout: 30 * time.Second,
+			TLSHandshakeTimeout: Timeout, ResponseHeaderTimeout: Timeout,
+		}
+	}
+	g.proxied = transport()
+	g.proxied.Proxy = g.proxy
+	g.direct = transport()
+	g.direct.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		dialer := &net.Dialer{Timeout: Timeout, Resolver: o.Resolver, ControlContext: func(_ context.Context, _, dialled string, _ syscall.RawConn) error {
+			return g.admit(host, port, dialled)
+		}}
+		return dialer.DialContext(ctx, network, address)
+	}
+	return g
+}
+
+// Check reports whether a URL may be fetched, as far as the URL tells: its scheme, its
+// form, and its host if that is an address. It returns an [*Error].
+func (g *Guard) Check(address string) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return &Error{URL: "an address", Rule: "it is no URL"}
+	}
+	return g.check(u)
+}
+
+func (g *Guard) check(u *url.URL) error {
+	host := u.Hostname()
+	refuse := func(rule string) error { return &Error{URL: shown(u), Rule: rule} }
+	switch {
+	case u.Opaque != "" || host == "":
+		return refuse("it has no host")
+	case u.User != nil:
+		return refuse("it has a user or password in it")
+	case u.Scheme == "http" && !g.plain(u):
+		return refuse("http is for loopback hosts only: use https")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return refuse("only https is fetched")
+	}
+	if c := writtenClass(host); c != public && !g.allows(c, host, g.isEndpoint(host, port(u))) {
+		return refuse(c.rule())
+	}
+	return nil
+}
+
+// plain reports whether http will do: it stays on this machine.
+func (g *Guard) plain(u *url.URL) bool {
+	return g.class == loopback && writtenClass(u.Hostname()) == loopback
+}
+
+// isEndpoint reports whether a host and port are those that the user configured.
+func (g *Guard) isEndpoint(host, number string) bool {
+	return g.endpoint != nil && hostOf(host) == hostOf(g.endpoint.Hostname()) && number == port(g.endpoint)
+}
+
+// allows reports whether an address of a class may be dialled for a host.
+func (g *Guard) allows(c class, host string, endpoint bool) bool {
+	switch c {
+	case public:
+		return true
+	case linkLocal:
+		return false
+	case loopback, private:
+		return endpoint || c == g.class || slices.Contains(g.hosts, hostOf(host))
+	default:
+		return slices.Contains(g.hosts, hostOf(host))
+	}
+}
+
+// admit decides about an address just before it is dialled. Host is what the URL said.
+func (g *Guard) admit(host, number, dialled string) error {
+	address, err := netip.ParseAddrPort(dialled)
+	if err != nil {
+		return &Error{URL: host, Rule: "its address cannot be read", Err: err}
+	}
+	if c := classOf(address.Addr()); !g.allows(c, host, g.isEndpoint(host, number)) {
+		return &Error{URL: host, Rule: c.rule()}
+	}
+	if g.dialing != nil {
+		return g.dialing(address)
+	}
+	return nil
+}
+
+// Do makes a request, which must be made with a context, and reads the answer. A GET
+// request follows at most two redirects, each of them checked, and takes nothing but
+// Accept along; no other request follows any. The error is an [*Error].
+func (g *Guard) Do(request *http.Request) (*Response, error) {
+	ctx, cancel := context.WithTimeout(request.Context(), Timeout)
+	defer cancel()
+	request = request.WithContext(ctx)
+	for redirects := 0; ; redirects++ {
+		if err := g.check(request.URL); err != nil {
+			return nil, err
+		}
+		response, err := g.roundTrip(request)
+		if err != nil {
+			return nil, err
+		}
+		to := response.Header.Get("Location")
+		if response.Status/100 != 3 || to == "" || request.Method != http.MethodGet {
+			return response, nil
+		}
+		next, err := request.URL.Parse(to)
+		switch {
+		case err != nil:
+			return nil, &Error{URL: shown(request.URL), Rule: "it redirects to what is no URL"}
+		case redirects == maxRefetch:
+			return nil, &Error{URL: shown(request.URL), Rule: "it redirects too often"}
+		case request.URL.Scheme == "https" && next.Scheme != "https":
+			return nil, &Error{URL: shown(request.URL), Rule: "it redirects from https to another scheme"}
+		}
+		onward := &http.Request{Method: http.MethodGet, URL: next, Header: http.Header{}}
+		if accept := request.Header.Get("Accept"); accept != "" {
+			onward.Header.Set("Accept", accept)
+		}
+		request = onward.WithContext(ctx)
+	}
+}
+
+func (g *Guard) roundTrip(request *http.Request) (*Response, error) {
+	failed := func(err error) error {
+		var refused *Error
+		if errors.As(err, &refused) {
+			return &Error{URL: shown(request.URL), Rule: refused.Rule, Err: refused.Err}
+		}
+		return &Error{URL: shown(request.URL), Rule: "it cannot be fetched", Err: err}
+	}
+	transport := g.direct
+	if proxy, err := g.proxy(request); err != nil {
+		return nil, failed(err)
+	} else if proxy != nil {
+		transport = g.proxied
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, MaxBody+1))
+	switch {
+	case err != nil:
+		return nil, failed(err)
+	case len(body) > MaxBody:
+		return nil, &Error{URL: shown(request.URL), Rule: fmt.Sprintf("its answer has more than %d bytes", MaxBody)}
+	}
+	return &Response{Status: response.StatusCode, Header: response.Header, Body: body}, nil
+}
+
+// Close closes the connections that no request uses.
+func (g *Guard) Close() {
+	g.direct.CloseIdleConnections()
+	g.proxied.CloseIdleConnections()
+}
+
+// shown is what of a URL an error may show.
+func shown(u *url.URL) string {
+	if u.Opaque != "" || u.Host == "" {
+		return fmt.Sprintf("an address of scheme %.20q", u.Scheme)
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// port is the port of a URL, written or not.
+func port(u *url.URL) string {
+	switch number := u.Port(); {
+	case number != "":
+		return number
+	case u.Scheme == "https":
+		return "443"
+	default:
+		return "80"
+	}
+}
+
+// hostOf folds what names of one host may differ in.
+func hostOf(host string) string {
+	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
+}

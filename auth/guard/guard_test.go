@@ -1,0 +1,369 @@
+package guard
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errDialled = errors.New("dialled")
+
+// resolver is a net.Resolver whose server has an address for each name, or none.
+func resolver(answer func(name string) netip.Addr) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		go func() {
+			defer there.Close()
+			size := make([]byte, 2)
+			for {
+				if _, err := io.ReadFull(there, size); err != nil {
+					return
+				}
+				query := make([]byte, binary.BigEndian.Uint16(size))
+				if _, err := io.ReadFull(there, query); err != nil {
+					return
+				}
+				reply := answerQuery(query, answer)
+				if _, err := there.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...)); err != nil {
+					return
+				}
+			}
+		}()
+		return here, nil
+	}}
+}
+
+// answerQuery answers a DNS query for one name (RFC 1035, section 4).
+func answerQuery(query []byte, answer func(string) netip.Addr) []byte {
+	at, labels := 12, []string{}
+	for size := int(query[at]); size > 0; size = int(query[at]) {
+		labels = append(labels, string(query[at+1:at+1+size]))
+		at += 1 + size
+	}
+	kind := binary.BigEndian.Uint16(query[at+1:])
+	address := answer(strings.Join(labels, "."))
+	reply := append([]byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, query[12:at+5]...)
+	if address.Is4() && kind == 1 || address.Is6() && kind == 28 {
+		reply[7] = 1
+		reply = append(reply, 0xc0, 12, 0, byte(kind), 0, 1, 0, 0, 0, 60, 0, byte(len(address.AsSlice())))
+		reply = append(reply, address.AsSlice()...)
+	}
+	return reply
+}
+
+// get fetches an address with a guard that dials nothing.
+func get(t *testing.T, g *Guard, address string) error {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.Do(request)
+	return err
+}
+
+var classes = map[string][]string{
+	class(loopback).rule():  {"127.0.0.1", "127.8.9.10", "::1"},
+	class(private).rule():   {"10.1.2.3", "172.16.0.1", "172.31.255.254", "192.168.1.1", "fd00::1", "fc00::1"},
+	class(linkLocal).rule(): {"169.254.169.254", "fe80::1"},
+	class(special).rule(): {
+		"0.0.0.0", "0.1.2.3", "100.64.0.1", "100.127.255.254", "192.0.0.8", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1",
+		"224.0.0.1", "239.1.2.3", "240.0.0.1", "255.255.255.255", "::", "ff02::1", "2001:db8::1", "fec0::1", "100::1", "2001:2::1",
+	},
+	"": {"8.8.8.8", "100.63.255.255", "172.32.0.1", "192.169.0.1", "2606:4700::1111"},
+}
+
+// writings returns the ways in which a URL may lead to an address: hosts, and what
+// they resolve to.
+func writings(a netip.Addr) map[string]netip.Addr {
+	hosts := map[string]netip.Addr{bracketed(a): a, "name.test": a, "NAME.test.": a}
+	if !a.Is4() {
+		return hosts
+	}
+	b := a.As4()
+	number := binary.BigEndian.Uint32(b[:])
+	// What the resolver of an operating system makes of numbers (inet_aton).
+	hosts[fmt.Sprint(number)] = a
+	hosts[fmt.Sprintf("0x%08x", number)] = a
+	hosts[fmt.Sprintf("0%o.0%o.0%o.0%o", b[0], b[1], b[2], b[3])] = a
+	hosts[fmt.Sprintf("0x%x.%d.0x%x%02x", b[0], b[1], b[2], b[3])] = a
+	mapped := netip.AddrFrom16(a.As16())
+	for _, wrapped := range []netip.Addr{
+		mapped,
+		netip.MustParseAddr(fmt.Sprintf("64:ff9b::%02x%02x:%02x%02x", b[0], b[1], b[2], b[3])),
+		netip.MustParseAddr(fmt.Sprintf("2002:%02x%02x:%02x%02x::1", b[0], b[1], b[2], b[3])),
+		netip.MustParseAddr(fmt.Sprintf("2001::1:%02x%02x:%02x%02x", ^b[0], ^b[1], ^b[2], ^b[3])),
+	} {
+		hosts[bracketed(wrapped)] = wrapped
+		hosts[fmt.Sprintf("wrapped%x.test", wrapped.As16())] = wrapped
+	}
+	return hosts
+}
+
+func bracketed(a netip.Addr) string {
+	if a.Is4() {
+		return a.String()
+	}
+	return "[" + a.String() + "]"
+}
+
+// Guarantees: G-0045.1, G-0045.2
+func TestEveryWayToEveryAddress(t *testing.T) {
+	for rule, addresses := range classes {
+		for _, text := range addresses {
+			address := netip.MustParseAddr(text)
+			for host, resolved := range writings(address) {
+				if rule == "" && strings.HasPrefix(host, "[2001::") {
+					continue // Teredo itself is reserved
+				}
+				if rule == "" && strings.HasPrefix(host, "wrapped20010000") {
+					continue
+				}
+				checkWriting(t, rule, host, resolved)
+			}
+		}
+	}
+}
+
+func checkWriting(t *testing.T, rule, host string, resolved netip.Addr) {
+	t.Helper()
+	g := New(Options{Proxy: noProxy, Resolver: resolver(func(string) netip.Addr { return resolved })})
+	g.dialing = func(netip.AddrPort) error { return errDialled }
+	err := get(t, g, "https://"+host+"/x?secret=1")
+	if strings.Contains(err.Error(), "no such host") { // Go's resolver refuses numbers; the system's takes them
+		err = g.admit(host, "443", netip.AddrPortFrom(resolved, 443).String())
+	}
+	var refused *Error
+	switch {
+	case rule == "" && !errors.Is(err, errDialled):
+		t.Errorf("%s, which is %s, is public: %v", host, resolved, err)
+	case rule != "" && (!errors.As(err, &refused) || refused.Rule != rule):
+		t.Errorf("%s, which is %s: %v, want %s", host, resolved, err, rule)
+	case strings.Contains(err.Error(), "secret"):
+		t.Errorf("the error shows the query: %v", err)
+	}
+}
+
+func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
+
+// A name whose address changes is judged by the address that is dialled.
+//
+// Guarantees: G-0045.1
+func TestANameThatMoves(t *testing.T) {
+	var moved atomic.Bool
+	g := New(Options{Proxy: noProxy, Resolver: resolver(func(string) netip.Addr {
+		if moved.Load() {
+			return netip.MustParseAddr("169.254.169.254")
+		}
+		return netip.MustParseAddr("8.8.8.8")
+	})})
+	g.dialing = func(netip.AddrPort) error { return errDialled }
+	if err := get(t, g, "https://moving.test/"); !errors.Is(err, errDialled) {
+		t.Fatal(err)
+	}
+	moved.Store(true)
+	if err := get(t, g, "https://moving.test/"); err == nil || errors.Is(err, errDialled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Guarantees: G-0045.3
+func TestWhatTheUserHasConfiguredLoosens(t *testing.T) {
+	for _, c := range []struct {
+		endpoint, address string
+		hosts             []string
+		allowed           bool
+	}{
+		{"http://127.0.0.1:8080/mcp", "http://127.0.0.1:9/", nil, true},
+		{"http://localhost/mcp", "http://[::1]:9/", nil, true},
+		{"http://localhost/mcp", "https://10.0.0.1/", nil, false},
+		{"https://10.0.0.2/mcp", "https://192.168.0.1/", nil, true},
+		{"https://10.0.0.2/mcp", "https://127.0.0.1/", nil, false},
+		{"https://10.0.0.2/mcp", "http://10.0.0.3/", nil, false},
+		{"https://169.254.1.1/mcp", "https://169.254.1.1/x", nil, false},
+		{"https://169.254.1.1/mcp", "https://169.254.169.254/", []string{"169.254.169.254"}, false},
+		{"https://mcp.test/mcp", "https://10.0.0.1/", nil, false},
+		{"https://mcp.test/mcp", "https://10.0.0.1/", []string{"10.0.0.1"}, true},
+		{"https://mcp.test/mcp", "https://private.test/", nil, false},
+		{"https://mcp.test/mcp", "https://PRIVATE.test./", []string{"private.test"}, true},
+		{"https://private.test/mcp", "https://private.test/.well-known/x", nil, true},
+		{"https://private.test/mcp", "https://private.test:8443/x", nil, false},
+		{"https://private.test/mcp", "https://10.0.0.1/x", nil, false},
+		{"http://private.test/mcp", "http://private.test/x", nil, false},
+	} {
+		g := New(Options{Endpoint: c.endpoint, AllowHosts: c.hosts, Proxy: noProxy, Resolver: resolver(func(string) netip.Addr { return netip.MustParseAddr("10.9.9.9") })})
+		g.dialing = func(netip.AddrPort) error { return errDialled }
+		if err := get(t, g, c.address); errors.Is(err, errDialled) != c.allowed {
+			t.Errorf("with endpoint %s and hosts %q, %s: %v, want allowed: %v", c.endpoint, c.hosts, c.address, err, c.allowed)
+		}
+	}
+}
+
+// Guarantees: G-0045.2
+func TestWhatIsNoAddressOfADocument(t *testing.T) {
+	g := New(Options{Endpoint: "https://mcp.test/mcp"})
+	for _, address := range []string{
+		"", "/x", "javascript:alert(1)", "file:///etc/passwd", "data:text/plain,x", "ftp://as.test/", "http://as.test/", "https://", "https:as.test",
+		"https://user:pass@as.test/", "https://user@as.test/", "https://[::1/", "http://127.0.0.1/", "https://localhost/", "https://a.localhost./",
+	} {
+		if err := g.Check(address); err == nil || strings.Contains(err.Error(), "pass") && !strings.Contains(err.Error(), "password in it") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	if err := g.Check("https://as.test/tenant?x=y"); err != nil {
+		t.Error(err)
+	}
+}
+
+// local is a guard for a server on this machine.
+func local(t *testing.T, handler http.HandlerFunc) (*Guard, string) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	g := New(Options{Endpoint: server.URL, Proxy: noProxy})
+	t.Cleanup(g.Close)
+	return g, server.URL
+}
+
+// Guarantees: G-0045.4
+func TestRedirects(t *testing.T) {
+	var header atomic.Pointer[http.Header]
+	g, at := local(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/once":
+			http.Redirect(w, r, "/end", http.StatusFound)
+		case "/twice":
+			http.Redirect(w, r, "/once", http.StatusMovedPermanently)
+		case "/thrice":
+			http.Redirect(w, r, "/twice", http.StatusTemporaryRedirect)
+		case "/metadata":
+			http.Redirect(w, r, "https://169.254.169.254/latest", http.StatusFound)
+		case "/file":
+			http.Redirect(w, r, "file:///etc/passwd", http.StatusFound)
+		default:
+			sent := r.Header.Clone()
+			header.Store(&sent)
+		}
+	})
+	for path, works := range map[string]bool{"/once": true, "/twice": true, "/thrice": false, "/metadata": false, "/file": false} {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, at+path, nil)
+		request.Header.Set("Accept", "application/json")
+		request.Header.Set("Authorization", "Bearer secret")
+		if _, err := g.Do(request); (err == nil) != works {
+			t.Errorf("GET %s: %v, want it to work: %v", path, err, works)
+		}
+	}
+	if sent := header.Load(); sent.Get("Authorization") != "" || sent.Get("Accept") != "application/json" {
+		t.Errorf("redirected with %v", *sent)
+	}
+	header.Store(nil)
+	request, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/once", strings.NewReader("code=1"))
+	if response, err := g.Do(request); err != nil || response.Status != http.StatusFound || header.Load() != nil {
+		t.Errorf("POST: %+v, %v: it must not follow", response, err)
+	}
+}
+
+// Guarantees: G-0045.5
+func TestAnswersAreBounded(t *testing.T) {
+	g, at := local(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/endless":
+			for {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		case "/bomb":
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			z.Write(make([]byte, 16<<20))
+			z.Close()
+		case "/headers":
+			for n := range 100 {
+				w.Header().Set(fmt.Sprint("X-", n), strings.Repeat("x", 1<<10))
+			}
+		}
+	})
+	for _, path := range []string{"/endless", "/bomb", "/headers"} {
+		if err := get(t, g, at+path); err == nil {
+			t.Errorf("%s: no error", path)
+		}
+	}
+}
+
+// Guarantees: G-0045.5
+func TestAFetchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New(Options{Endpoint: "http://127.0.0.1/"})
+		g.proxy = noProxy
+		g.direct.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			go io.Copy(io.Discard, there) // it never answers
+			return here, nil
+		}
+		if err := get(t, g, "http://127.0.0.1/"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		g.Close()
+	})
+}
+
+// Behind a proxy, which usually is private itself, the proxy is the guard.
+//
+// Guarantees: G-0045.6
+func TestAProxyDials(t *testing.T) {
+	asked := make(chan string, 1)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.Host
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer proxy.Close()
+	at, _ := url.Parse(proxy.URL)
+	g := New(Options{Endpoint: "https://mcp.test/", Proxy: http.ProxyURL(at)})
+	defer g.Close()
+	if err := get(t, g, "https://as.test/x"); err == nil {
+		t.Error("the proxy has refused")
+	}
+	if got := <-asked; got != "CONNECT as.test:443" {
+		t.Errorf("the proxy was asked %q", got)
+	}
+	if err := get(t, g, "https://10.0.0.1/x"); err == nil || len(asked) > 0 {
+		t.Errorf("an address as such is judged here: %v", err)
+	}
+}
+
+// Guarantees: G-0045.7
+func TestDocumentsAreReadExactly(t *testing.T) {
+	deep := func(depth int) string { return strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth) }
+	for document, works := range map[string]bool{
+		`{"issuer":"x"}`: true, `{"Issuer":"y","issuer":"x"}`: true, deep(32): true, "{}": true,
+		`{"issuer":"y","issuer":"x"}`: false, `{"issuer":"x"} {}`: false, deep(33): false, "": false, `[]`: false, "{\"a\":\"\xff\"}": false,
+		`{"other":{"a":1,"a":2}}`: false, "<html>": false,
+	} {
+		var into struct {
+			Issuer string `json:"issuer"`
+		}
+		if err := DecodeJSON([]byte(document), &into); (err == nil) != works {
+			t.Errorf("%.40s: %v, want it to work: %v", document, err, works)
+		}
+		if into.Issuer == "y" && works {
+			t.Errorf("%.40s: read as y", document)
+		}
+	}
+}
