@@ -127,6 +127,7 @@ type StatusError struct {
 	Fault      *jsonrpc.Error // the error response in the body, when it is not the answer; nil when there is none
 	RetryAfter time.Duration  // what the server has asked for; 0 when it has not
 	Challenge  string         // the WWW-Authenticate header
+	Nonce      string         // the DPoP-Nonce header (RFC 9449)
 }
 
 func (e *StatusError) Error() string {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +56,9 @@ var scenarios = map[string]scenario{
 func run(ctx context.Context, url string) error {
 	name := os.Getenv("MCP_CONFORMANCE_SCENARIO")
 	play, ok := scenarios[name]
+	if strings.HasPrefix(name, "auth/") {
+		play, ok = callTwice, true
+	}
 	if !ok {
 		return fmt.Errorf("scenario %q is not played", name)
 	}
@@ -67,7 +71,12 @@ func run(ctx context.Context, url string) error {
 	c := client.New(protocol.Implementation{Name: "bowline-everything-client", Version: "1.0.0"}, options)
 	var against violations
 	checker := &specification.Checker{Ours: true, OnViolation: against.add}
-	session, err := c.Connect(ctx, transcript.Tap(&streamable.Client{URL: url}, checker.Observe))
+	authorizer, err := login(name, url)
+	if err != nil {
+		return err
+	}
+	defer authorizer.Close()
+	session, err := c.Connect(ctx, transcript.Tap(&streamable.Client{URL: url, Authorizer: authorizer}, checker.Observe))
 	if err != nil {
 		return err
 	}

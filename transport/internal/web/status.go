@@ -21,7 +21,7 @@ const (
 	MaxDelay = time.Hour
 
 	maxExcerpt   = 512
-	maxChallenge = 1 << 10
+	maxChallenge = 8 << 10
 )
 
 // MediaType returns the media type of a body, without parameters, in lower case.
@@ -72,6 +72,7 @@ func NewStatusError(response *http.Response, body []byte) *transport.StatusError
 		Body:       Printable(string(body[:min(len(body), maxExcerpt)]), maxExcerpt),
 		RetryAfter: retryAfter(response.Header.Get("Retry-After")),
 		Challenge:  Printable(secrets.Redact(strings.Join(response.Header.Values("WWW-Authenticate"), ", ")), maxChallenge),
+		Nonce:      Printable(response.Header.Get("DPoP-Nonce"), maxExcerpt),
 	}
 	if to := response.Header.Get("Location"); to != "" && response.StatusCode/100 == 3 {
 		e.Body = Printable("it redirects to "+secrets.Redact(to), maxExcerpt)

@@ -1,0 +1,115 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A backoff delays refreshes that fail for a passing reason.
+type backoff struct {
+	failed error
+	delay  time.Duration
+	until  time.Time
+}
+
+const (
+	shortestDelay = time.Second
+	longestDelay  = time.Minute
+)
+
+// note records how a refresh went.
+func (b *backoff) note(err error, now time.Time) {
+	if err == nil {
+		*b = backoff{}
+		return
+	}
+	b.failed = err
+	b.delay = min(max(2*b.delay, shortestDelay), longestDelay)
+	wait := b.delay
+	var refused *TokenError
+	if errors.As(err, &refused) {
+		wait = max(wait, refused.RetryAfter)
+	}
+	b.until = now.Add(wait)
+}
+
+// wait returns why another refresh is too early, or nil.
+func (b *backoff) wait(now time.Time) error {
+	if b.failed == nil || !now.Before(b.until) {
+		return nil
+	}
+	return fmt.Errorf("auth: the refresh failed, and is tried again in %v: %w", b.until.Sub(now).Round(time.Second), b.failed)
+}
+
+// attempts are the logins of the last minutes that have not helped.
+type attempts struct {
+	failed   error // how the last one with a person ended; nil: well
+	failedAt time.Time
+	vain     map[string]vainAttempt // by set of scopes
+}
+
+type vainAttempt struct {
+	count int
+	since time.Time
+}
+
+// maxSets is how many sets of scopes are remembered.
+const maxSets = 64
+
+// inVain counts a refusal of a new token, and reports whether another login for these
+// scopes would be one too many.
+func (a *Authorizer) inVain(set string, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for s, v := range a.attempts.vain {
+		if now.Sub(v.since) > forgivingTime {
+			delete(a.attempts.vain, s)
+		}
+	}
+	v, known := a.attempts.vain[set]
+	if !known && len(a.attempts.vain) >= maxSets {
+		return true
+	}
+	if v.count >= maxInVain {
+		return true
+	}
+	if !known {
+		v.since = now
+	}
+	v.count++
+	if a.attempts.vain == nil {
+		a.attempts.vain = make(map[string]vainAttempt)
+	}
+	a.attempts.vain[set] = v
+	return false
+}
+
+// recentFailure returns why nobody is asked to log in again yet.
+func (a *Authorizer) recentFailure(now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.attempts.failed == nil || now.Sub(a.attempts.failedAt) > forgivingTime {
+		return nil
+	}
+	return a.attempts.failed
+}
+
+// noteFailure remembers a login that a person has refused or left, so that not every
+// call asks again.
+func (a *Authorizer) noteFailure(err error, now time.Time) {
+	if !errors.As(err, new(*ResponseError)) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errAbandoned) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.attempts.failed, a.attempts.failedAt = err, now
+}
+
+// forgetAttempts forgets them, since a person wants to log in.
+func (a *Authorizer) forgetAttempts() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.attempts = attempts{}
+}

@@ -1,0 +1,246 @@
+package auth
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/bowline-mcp/bowline/auth/guard"
+)
+
+// A Registered client is one that an authorization server knows already. It has a
+// Secret, or a Key, or neither if it is public.
+type Registered struct {
+	// Issuer is the authorization server that knows the client. If it is empty, that
+	// is the one that the server names at first, and no other later: it is recorded
+	// in the Store with the login.
+	Issuer string
+
+	ID     string
+	Secret Secret
+
+	// Key signs assertions in place of a secret (private_key_jwt, RFC 7523): an RSA,
+	// ECDSA or Ed25519 key, which a hardware module may hold. KeyID is its kid; "" for
+	// none.
+	Key   crypto.Signer
+	KeyID string
+}
+
+// A client is what the program is to one authorization server.
+type client struct {
+	id     string
+	secret Secret
+	key    crypto.Signer
+	keyID  string
+	method string // at the token endpoint
+}
+
+// A RegistrationError reports that the program is no client of an authorization server,
+// and cannot become one by itself.
+type RegistrationError struct {
+	Issuer string
+	Status int    // of the refused registration; 0: none was tried
+	Code   string // the error parameter; "" for none
+	Reason string
+}
+
+func (e *RegistrationError) Error() string {
+	text := fmt.Sprintf("auth: no client at %s: %s", e.Issuer, e.Reason)
+	if e.Status != 0 {
+		text += fmt.Sprintf(" (status %d %s)", e.Status, e.Code)
+	}
+	return text
+}
+
+// registered returns the client that the program has been given for an issuer. Pinned
+// is the issuer that a client without one is kept to; "" for none yet.
+func (a *Authorizer) registered(issuer, pinned string) (*Registered, bool) {
+	for i, r := range a.o.Registered {
+		if r.Issuer == issuer || r.Issuer == "" && (pinned == "" || pinned == issuer) {
+			return &a.o.Registered[i], true
+		}
+	}
+	return nil, false
+}
+
+// as returns the client as an authorization server wants it to prove who it is.
+func (r *Registered) as(methods []string) *client {
+	c := &client{id: r.ID, secret: r.Secret, key: r.Key, keyID: r.KeyID}
+	c.method = methodFor(c, methods)
+	return c
+}
+
+// methodFor chooses how a client proves who it is, from the methods that a server
+// lists. A server that lists none takes client_secret_basic (RFC 8414, section 2).
+func methodFor(c *client, listed []string) string {
+	able := []string{}
+	if c.key != nil {
+		able = append(able, authKey)
+	}
+	if !c.secret.IsZero() {
+		able = append(able, authBasic, authPost)
+	}
+	able = append(able, authNone)
+	for _, method := range able {
+		if slices.Contains(listed, method) {
+			return method
+		}
+	}
+	return able[0]
+}
+
+// clientAt returns the client for a flow with redirects to an address, which may be
+// empty for one without: a registered one, the metadata document, an earlier
+// registration or a new one, in that order.
+func (a *Authorizer) clientAt(ctx context.Context, p *place, pinned, redirect string, scopes []string) (*client, error) {
+	issuer := p.server.Issuer
+	if r, ok := a.registered(issuer, pinned); ok {
+		return r.as(p.server.AuthMethods), nil
+	}
+	if a.o.MetadataURL != "" && p.server.TakesMetadata {
+		return &client{id: a.o.MetadataURL, method: authNone}, nil
+	}
+	if p.server.Registration == "" {
+		reason := "it registers no clients by itself: register one there, and name it in Registered"
+		if len(a.o.Registered) > 0 {
+			reason += ", with this Issuer"
+		}
+		return nil, &RegistrationError{Issuer: issuer, Reason: reason}
+	}
+	var registration *Entry
+	err := a.store.Locked(ctx, Key{Issuer: issuer}, func(e *Entry) (*Entry, error) {
+		if e != nil && e.Issuer == issuer && e.RedirectURI == redirect && (e.ClientExpires.IsZero() || time.Now().Before(e.ClientExpires)) {
+			registration = e
+			return e, nil
+		}
+		fresh, err := a.register(ctx, p, redirect, scopes)
+		registration = fresh
+		return fresh, err
+	})
+	if registration == nil {
+		return nil, err
+	}
+	if err != nil {
+		a.warn("the registration is not saved", err)
+	}
+	return clientOf(registration), nil
+}
+
+func clientOf(e *Entry) *client {
+	return &client{id: e.ClientID, secret: e.ClientSecret, method: e.ClientAuth}
+}
+
+// A registrationRequest is that of RFC 7591.
+type registrationRequest struct {
+	Name          string   `json:"client_name"`
+	Redirects     []string `json:"redirect_uris,omitzero"`
+	Grants        []string `json:"grant_types"`
+	Responses     []string `json:"response_types"`
+	Method        string   `json:"token_endpoint_auth_method"`
+	Application   string   `json:"application_type"`
+	Scope         string   `json:"scope,omitzero"`
+	BoundByProofs bool     `json:"dpop_bound_access_tokens,omitzero"`
+}
+
+type registrationResponse struct {
+	ID      string `json:"client_id"`
+	Secret  string `json:"client_secret"`
+	Expires int64  `json:"client_secret_expires_at"`
+	Method  string `json:"token_endpoint_auth_method"`
+	Code    string `json:"error"`
+}
+
+// register registers the program. If the server refuses the redirect address, it is
+// asked once more as an application of the other type.
+func (a *Authorizer) register(ctx context.Context, p *place, redirect string, scopes []string) (*Entry, error) {
+	request := registrationRequest{
+		Name: a.o.ClientName, Redirects: []string{redirect},
+		Grants: []string{"authorization_code", "refresh_token"}, Responses: []string{"code"},
+		Method: registrationMethod(p.server.AuthMethods), Application: applicationType(redirect),
+		Scope: strings.Join(scopes, " "), BoundByProofs: a.o.DPoP,
+	}
+	if request.Name == "" {
+		request.Name = "Bowline"
+	}
+	if a.o.Grant != nil {
+		request.Redirects, request.Responses = nil, []string{}
+		request.Grants = []string{a.o.Grant.name(), "refresh_token"}
+	}
+	entry, err := a.registerAs(ctx, p, request)
+	var refused *RegistrationError
+	if errors.As(err, &refused) && refused.Code == "invalid_redirect_uri" {
+		request.Application = map[string]string{"native": "web", "web": "native"}[request.Application]
+		return a.registerAs(ctx, p, request)
+	}
+	return entry, err
+}
+
+func (a *Authorizer) registerAs(ctx context.Context, p *place, request registrationRequest) (*Entry, error) {
+	failed := &RegistrationError{Issuer: p.server.Issuer}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server.Registration, strings.NewReader(string(body)))
+	if err != nil {
+		return nil, err
+	}
+	post.Header.Set("Content-Type", "application/json")
+	post.Header.Set("Accept", "application/json")
+	response, err := a.guard.Do(post)
+	if err != nil {
+		return nil, err
+	}
+	var answer registrationResponse
+	unreadable := guard.DecodeJSON(response.Body, &answer)
+	if response.Status/100 != 2 {
+		if failed.Status = response.Status; unreadable == nil && isScope(answer.Code) && len(answer.Code) < 64 {
+			failed.Code = answer.Code
+		}
+		failed.Reason = "it refuses to register this program"
+		return nil, failed
+	}
+	if unreadable != nil || answer.ID == "" || len(answer.ID) > 4<<10 {
+		failed.Reason = "its answer to the registration has no client id"
+		return nil, failed
+	}
+	entry := &Entry{
+		Issuer: p.server.Issuer, ClientID: answer.ID, ClientSecret: NewSecret(answer.Secret), ClientAuth: answer.Method,
+		RedirectURI: strings.Join(request.Redirects, " "),
+	}
+	if answer.Expires > 0 {
+		entry.ClientExpires = time.Unix(answer.Expires, 0)
+	}
+	if c := clientOf(entry); !slices.Contains([]string{authNone, authBasic, authPost}, c.method) || c.secret.IsZero() {
+		entry.ClientAuth = methodFor(c, p.server.AuthMethods)
+	}
+	return entry, nil
+}
+
+// registrationMethod is how a new client will prove who it is: not at all where that
+// is allowed, since a secret that everybody can register proves nothing.
+func registrationMethod(listed []string) string {
+	for _, method := range []string{authNone, authBasic, authPost} {
+		if slices.Contains(listed, method) {
+			return method
+		}
+	}
+	return authNone
+}
+
+// applicationType follows from where the redirect leads (SEP-837).
+func applicationType(redirect string) string {
+	u, err := url.Parse(redirect)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "localhost" {
+		return "native"
+	}
+	return "web"
+}

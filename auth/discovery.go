@@ -1,0 +1,286 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/bowline-mcp/bowline/auth/guard"
+)
+
+// The well-known places of metadata (RFC 9728, RFC 8414, OpenID Connect Discovery).
+const (
+	wellKnownResource = "/.well-known/oauth-protected-resource"
+	wellKnownServer   = "/.well-known/oauth-authorization-server"
+	wellKnownOpenID   = "/.well-known/openid-configuration"
+)
+
+// resourceMetadata is what counts of a protected resource metadata document.
+type resourceMetadata struct {
+	Resource string   `json:"resource"`
+	Servers  []string `json:"authorization_servers"`
+	Scopes   []string `json:"scopes_supported"`
+}
+
+// serverMetadata is what counts of an authorization server's metadata.
+type serverMetadata struct {
+	Issuer        string   `json:"issuer"`
+	Authorization string   `json:"authorization_endpoint,omitzero"`
+	Token         string   `json:"token_endpoint,omitzero"`
+	Registration  string   `json:"registration_endpoint,omitzero"`
+	Revocation    string   `json:"revocation_endpoint,omitzero"`
+	Device        string   `json:"device_authorization_endpoint,omitzero"`
+	AuthMethods   []string `json:"token_endpoint_auth_methods_supported,omitzero"`
+	Challenges    []string `json:"code_challenge_methods_supported,omitzero"`
+	Scopes        []string `json:"scopes_supported,omitzero"`
+	DPoP          []string `json:"dpop_signing_alg_values_supported,omitzero"`
+	NamesIssuer   bool     `json:"authorization_response_iss_parameter_supported,omitzero"`
+	TakesMetadata bool     `json:"client_id_metadata_document_supported,omitzero"`
+}
+
+// A MetadataError reports metadata that was refused. Nothing was asked of the
+// authorization server that it names.
+type MetadataError struct {
+	URL  string // of the document
+	Rule string // that it breaks
+	Err  error  // nil: the rule says all
+}
+
+func (e *MetadataError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("auth: metadata at %s: %s: %v", e.URL, e.Rule, e.Err)
+	}
+	return fmt.Sprintf("auth: metadata at %s: %s", e.URL, e.Rule)
+}
+
+func (e *MetadataError) Unwrap() error { return e.Err }
+
+// errAbsent is why there is no document at an address.
+var errAbsent = errors.New("there is no such document")
+
+// A place is where and how a token for the server is had.
+type place struct {
+	resource string         // the parameter of that name; empty for a server of 2025-03-26
+	server   serverMetadata // checked
+	scopes   []string       // that the resource lists
+}
+
+// resourceCandidates returns where the metadata of a resource may be, in order: the
+// address in the challenge alone, or else the well-known ones.
+func resourceCandidates(resource *url.URL, c challenge) []string {
+	if c.metadata != "" {
+		return []string{c.metadata}
+	}
+	root := origin(resource)
+	if path := strings.TrimSuffix(resource.EscapedPath(), "/"); path != "" {
+		return []string{root + wellKnownResource + path, root + wellKnownResource}
+	}
+	return []string{root + wellKnownResource}
+}
+
+// serverCandidates returns where the metadata of an issuer may be, in order.
+func serverCandidates(issuer *url.URL) []string {
+	root, path := origin(issuer), strings.TrimSuffix(issuer.EscapedPath(), "/")
+	if path == "" {
+		return []string{root + wellKnownServer, root + wellKnownOpenID}
+	}
+	return []string{root + wellKnownServer + path, root + wellKnownOpenID + path, root + path + wellKnownOpenID}
+}
+
+func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
+
+// covers reports whether the resource that metadata speaks of is the server, or a
+// parent of it.
+func covers(named string, server *url.URL) bool {
+	u, err := url.Parse(named)
+	if err != nil || u.Fragment != "" || u.RawQuery != "" || u.User != nil ||
+		!strings.EqualFold(u.Scheme, server.Scheme) || !strings.EqualFold(u.Host, server.Host) {
+		return false
+	}
+	parent := strings.TrimSuffix(u.EscapedPath(), "/")
+	rest, ok := strings.CutPrefix(server.EscapedPath(), parent)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// check returns the rule that resource metadata breaks, or "".
+func (m *resourceMetadata) check(server *url.URL) string {
+	switch {
+	case m.Resource == "":
+		return "it names no resource"
+	case !covers(m.Resource, server):
+		return "it is about another resource"
+	case len(m.Servers) == 0:
+		return "it names no authorization server"
+	default:
+		return ""
+	}
+}
+
+// check returns what is wrong with server metadata, or nil. It is for the issuer that
+// it was looked for.
+func (m *serverMetadata) check(issuer string, may func(string) error) error {
+	if m.Issuer != issuer {
+		return errors.New("its issuer is another")
+	}
+	if m.Token == "" {
+		return errors.New("it has no token endpoint")
+	}
+	for _, endpoint := range []string{m.Authorization, m.Token, m.Registration, m.Revocation, m.Device} {
+		if endpoint == "" {
+			continue
+		}
+		if err := may(endpoint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chooseIssuer returns the authorization server to ask: one that tokens or a client
+// are from, if the resource lists it, or else the first that may be asked.
+func chooseIssuer(listed []string, known []string, may func(string) error) (string, error) {
+	var refused error
+	allowed := []string{}
+	for _, issuer := range listed[:min(len(listed), maxServers)] {
+		if u, err := url.Parse(issuer); err != nil || u.RawQuery != "" || u.Fragment != "" {
+			refused = errors.New("an issuer is no URL without query and fragment")
+		} else if err := may(issuer); err != nil {
+			refused = err
+		} else {
+			allowed = append(allowed, issuer)
+		}
+	}
+	for _, issuer := range known {
+		if slices.Contains(allowed, issuer) {
+			return issuer, nil
+		}
+	}
+	if len(allowed) == 0 {
+		return "", refused
+	}
+	return allowed[0], nil
+}
+
+// maxServers is how many authorization servers of a resource are considered.
+const maxServers = 16
+
+// discover finds out where a token for the server is had. Known are the issuers to
+// prefer.
+func (a *Authorizer) discover(ctx context.Context, resource *url.URL, c challenge, known []string) (*place, error) {
+	document, at, err := a.resourceMetadata(ctx, resource, c)
+	if errors.Is(err, errAbsent) && c.metadata == "" {
+		return a.discoverOlder(ctx, resource)
+	}
+	if err != nil {
+		return nil, err
+	}
+	issuer, err := chooseIssuer(document.Servers, known, a.guard.Check)
+	if err != nil {
+		return nil, &MetadataError{URL: at, Rule: "it names no authorization server that may be asked", Err: err}
+	}
+	server, err := a.serverMetadata(ctx, issuer)
+	if err != nil {
+		return nil, err
+	}
+	return &place{resource: document.Resource, server: *server, scopes: cleanScopes(document.Scopes)}, nil
+}
+
+func (a *Authorizer) resourceMetadata(ctx context.Context, resource *url.URL, c challenge) (*resourceMetadata, string, error) {
+	var failed error
+	for _, at := range resourceCandidates(resource, c) {
+		document := new(resourceMetadata)
+		err := a.fetch(ctx, at, document)
+		if errors.Is(err, errAbsent) {
+			failed = err
+			continue
+		}
+		if err != nil {
+			return nil, at, err
+		}
+		if rule := document.check(resource); rule != "" {
+			return nil, at, &MetadataError{URL: at, Rule: rule}
+		}
+		return document, at, nil
+	}
+	return nil, "", failed
+}
+
+func (a *Authorizer) serverMetadata(ctx context.Context, issuer string) (*serverMetadata, error) {
+	u, err := url.Parse(issuer)
+	if err != nil {
+		return nil, &MetadataError{URL: "the issuer", Rule: "it is no URL"}
+	}
+	failed := errAbsent
+	for _, at := range serverCandidates(u) {
+		document := new(serverMetadata)
+		if failed = a.fetch(ctx, at, document); errors.Is(failed, errAbsent) {
+			continue
+		}
+		if failed == nil {
+			if err := document.check(issuer, a.guard.Check); err != nil {
+				failed = &MetadataError{URL: at, Rule: "it is not that of the authorization server", Err: err}
+			}
+		}
+		return document, failed
+	}
+	return nil, failed
+}
+
+// discoverOlder is the way of revision 2025-03-26, whose servers have no metadata of
+// their own: the server's origin is the authorization server, and has its endpoints at
+// fixed paths if it says nothing else.
+func (a *Authorizer) discoverOlder(ctx context.Context, resource *url.URL) (*place, error) {
+	issuer := origin(resource)
+	if err := a.guard.Check(issuer); err != nil {
+		return nil, err
+	}
+	document := new(serverMetadata)
+	at := issuer + wellKnownServer
+	err := a.fetch(ctx, at, document)
+	switch {
+	case errors.Is(err, errAbsent):
+		document = &serverMetadata{
+			Issuer: issuer, Authorization: issuer + "/authorize", Token: issuer + "/token", Registration: issuer + "/register",
+			Challenges: []string{"S256"},
+		}
+	case err != nil:
+		return nil, err
+	default:
+		if err := document.check(issuer, a.guard.Check); err != nil {
+			return nil, &MetadataError{URL: at, Rule: "it is not that of the authorization server", Err: err}
+		}
+	}
+	return &place{server: *document}, nil
+}
+
+// fetch reads a JSON document. The error wraps errAbsent if the server has none.
+func (a *Authorizer) fetch(ctx context.Context, at string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return &MetadataError{URL: "the address", Rule: "it is no URL"}
+	}
+	request.Header.Set("Accept", "application/json")
+	response, err := a.guard.Do(request)
+	if err != nil {
+		return err
+	}
+	switch refuse := (&MetadataError{URL: at}); {
+	case response.Status/100 == 4 && response.Status != http.StatusTooManyRequests:
+		refuse.Rule, refuse.Err = fmt.Sprintf("status %d", response.Status), errAbsent
+		return refuse
+	case response.Status != http.StatusOK:
+		refuse.Rule = fmt.Sprintf("status %d", response.Status)
+		return refuse
+	case !response.JSON():
+		refuse.Rule, refuse.Err = "it is not JSON", errAbsent // a site that has a page for every path
+		return refuse
+	}
+	if err := guard.DecodeJSON(response.Body, into); err != nil {
+		return &MetadataError{URL: at, Rule: "it cannot be read", Err: err}
+	}
+	return nil
+}

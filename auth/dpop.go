@@ -1,0 +1,114 @@
+package auth
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// A prover signs DPoP proofs (RFC 9449) with one key.
+type prover struct {
+	key    *ecdsa.PrivateKey
+	signer jose.Signer
+}
+
+// newProver returns a prover with a new key, or with one that was saved.
+func newProver(saved Secret) (*prover, error) {
+	var key *ecdsa.PrivateKey
+	if saved.IsZero() {
+		fresh, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		key = fresh
+	} else {
+		var stored jose.JSONWebKey
+		if err := stored.UnmarshalJSON([]byte(saved.Reveal())); err != nil {
+			return nil, errors.New("auth: the saved DPoP key cannot be read")
+		}
+		ec, ok := stored.Key.(*ecdsa.PrivateKey)
+		if !ok {
+			return nil, errors.New("auth: the saved DPoP key is of another kind")
+		}
+		key = ec
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
+	if err != nil {
+		return nil, err
+	}
+	return &prover{key: key, signer: signer}, nil
+}
+
+// save returns the key, to be saved.
+func (p *prover) save() (Secret, error) {
+	key := jose.JSONWebKey{Key: p.key, Algorithm: string(jose.ES256)}
+	text, err := key.MarshalJSON()
+	return NewSecret(string(text)), err
+}
+
+// proofClaims are the claims of a proof.
+type proofClaims struct {
+	ID       string `json:"jti"`
+	Method   string `json:"htm"`
+	URL      string `json:"htu"`
+	IssuedAt int64  `json:"iat"`
+	Token    string `json:"ath,omitempty"`
+	Nonce    string `json:"nonce,omitempty"`
+}
+
+// proof signs a proof for one request. Token is the access token that goes along; ""
+// at the token endpoint.
+func (p *prover) proof(method string, to *url.URL, token, nonce string) (string, error) {
+	claims := proofClaims{
+		ID: rand.Text(), Method: method, IssuedAt: time.Now().Unix(), Nonce: nonce,
+		URL: (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path, RawPath: to.RawPath}).String(),
+	}
+	if token != "" {
+		hash := sha256.Sum256([]byte(token))
+		claims.Token = base64.RawURLEncoding.EncodeToString(hash[:])
+	}
+	signed, err := jwt.Signed(p.signer).Claims(claims).Serialize()
+	if err != nil {
+		return "", fmt.Errorf("auth: sign the DPoP proof: %w", err)
+	}
+	return signed, nil
+}
+
+// maxNonces is how many origins have a nonce remembered.
+const maxNonces = 16
+
+// nonces are the last DPoP nonces that servers have asked for.
+type nonces struct {
+	mu   sync.Mutex
+	last map[string]string // by origin
+}
+
+func (n *nonces) of(u *url.URL) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last[origin(u)]
+}
+
+// note keeps a nonce, and reports whether it is a new one.
+func (n *nonces) note(u *url.URL, nonce string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if nonce == "" || len(nonce) > 1<<10 || n.last[origin(u)] == nonce {
+		return false
+	}
+	if len(n.last) >= maxNonces || n.last == nil {
+		n.last = make(map[string]string)
+	}
+	n.last[origin(u)] = nonce
+	return true
+}

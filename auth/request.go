@@ -1,0 +1,147 @@
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/oauth2"
+)
+
+// A pending authorization request is what must be remembered until its response.
+type pending struct {
+	place    *place
+	client   *client
+	redirect string
+	state    string
+	verifier string
+	scopes   []string
+}
+
+// newPending makes the secrets of an authorization request.
+func newPending(p *place, c *client, redirect string, scopes []string) *pending {
+	return &pending{place: p, client: c, redirect: redirect, state: rand.Text(), verifier: oauth2.GenerateVerifier(), scopes: scopes}
+}
+
+// url returns the address that the person's browser opens.
+func (p *pending) url() (*url.URL, error) {
+	config := oauth2.Config{
+		ClientID: p.client.id, RedirectURL: p.redirect, Scopes: p.scopes,
+		Endpoint: oauth2.Endpoint{AuthURL: p.place.server.Authorization},
+	}
+	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(p.verifier)}
+	if p.place.resource != "" {
+		options = append(options, oauth2.SetAuthURLParam("resource", p.place.resource))
+	}
+	if slices.Contains(p.scopes, offlineAccess) {
+		options = append(options, oauth2.SetAuthURLParam("prompt", "consent")) // OpenID Connect Core, section 11
+	}
+	return url.Parse(config.AuthCodeURL(p.state, options...))
+}
+
+// takesCode returns why there can be no authorization code flow, or nil.
+func (p *place) takesCode() error {
+	switch {
+	case p.server.Authorization == "":
+		return &MetadataError{URL: p.server.Issuer, Rule: "it has no authorization endpoint"}
+	case !slices.Contains(p.server.Challenges, "S256"):
+		return &MetadataError{URL: p.server.Issuer, Rule: "it does not list the PKCE method S256"}
+	default:
+		return nil
+	}
+}
+
+// form returns the token request for a code.
+func (p *pending) form(code string) url.Values {
+	form := url.Values{
+		"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {p.redirect}, "code_verifier": {p.verifier},
+	}
+	if p.place.resource != "" {
+		form.Set("resource", p.place.resource)
+	}
+	return form
+}
+
+// A ResponseError reports an authorization response that was refused, or that says
+// that there is no authorization. No code was sent anywhere.
+type ResponseError struct {
+	Issuer string
+	Code   string // the error parameter of a genuine response, for instance "access_denied"; "" for none
+	Rule   string // that the response breaks; "" if it is genuine
+}
+
+func (e *ResponseError) Error() string {
+	if e.Rule != "" {
+		return fmt.Sprintf("auth: the authorization response of %s is not accepted: %s", e.Issuer, e.Rule)
+	}
+	return fmt.Sprintf("auth: %s gives no authorization: %s", e.Issuer, e.Code)
+}
+
+// code checks the response to an authorization request, in this order: that it belongs
+// to the request, that the right server sent it (RFC 9207), and what it says.
+func (p *pending) code(redirected *url.URL) (string, error) {
+	refuse := func(rule string) (string, error) {
+		return "", &ResponseError{Issuer: p.place.server.Issuer, Rule: rule}
+	}
+	if redirected == nil {
+		return refuse("there is none")
+	}
+	query, err := url.ParseQuery(redirected.RawQuery)
+	if err != nil {
+		return refuse("it cannot be read")
+	}
+	for _, name := range []string{"state", "iss", "code", "error"} {
+		if len(query[name]) > 1 {
+			return refuse(name + " is repeated")
+		}
+	}
+	issuer, named := query.Get("iss"), query.Has("iss")
+	switch {
+	case subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(p.state)) != 1:
+		return refuse("its state is not that of the request")
+	case named && issuer != p.place.server.Issuer:
+		return refuse("it is from another issuer")
+	case !named && p.place.server.NamesIssuer:
+		return refuse("it does not say which issuer it is from")
+	case query.Has("error"):
+		reported := query.Get("error")
+		if !isScope(reported) || len(reported) > 64 {
+			reported = "an error"
+		}
+		return "", &ResponseError{Issuer: p.place.server.Issuer, Code: reported}
+	case query.Get("code") == "" || len(query.Get("code")) > maxToken:
+		return refuse("it has no code")
+	}
+	return query.Get("code"), nil
+}
+
+// offlineAccess is the scope that asks for a refresh token.
+const offlineAccess = "offline_access"
+
+// chooseScopes returns the scopes to ask for: those of the challenge, or else those
+// that the resource lists. A step-up adds them to those that were asked for before.
+func chooseScopes(p *place, c challenge, before []string, offline bool, narrow func([]string) []string) []string {
+	asked := c.scopes
+	if len(asked) == 0 {
+		asked = p.scopes
+	}
+	asked = union(before, asked)
+	if narrow != nil {
+		asked = cleanScopes(narrow(slices.Clone(asked)))
+	}
+	if offline && slices.Contains(p.server.Scopes, offlineAccess) {
+		asked = union(asked, []string{offlineAccess})
+	}
+	return asked
+}
+
+func union(a, b []string) []string { return cleanScopes(slices.Concat(a, b)) }
+
+// setOf names a set of scopes, whatever their order.
+func setOf(scopes []string) string { return strings.Join(slices.Sorted(slices.Values(scopes)), " ") }
+
+var errNoInteraction = errors.New("nobody is there to log in")

@@ -1,0 +1,39 @@
+package auth
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// A Secret is a token, a password or a key. However it is printed, logged or encoded,
+// it says "•••". Reveal is the one way to what it holds.
+type Secret struct{ text string }
+
+// NewSecret returns a Secret that holds a text.
+func NewSecret(text string) Secret { return Secret{text} }
+
+// Reveal returns the text that the Secret holds.
+func (s Secret) Reveal() string { return s.text }
+
+// IsZero reports whether the Secret holds nothing.
+func (s Secret) IsZero() bool { return s.text == "" }
+
+const hidden = "•••"
+
+func (s Secret) String() string { return hidden }
+
+// Format implements fmt.Formatter, for every verb.
+func (s Secret) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, hidden) // a State keeps its own errors
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s Secret) MarshalJSON() ([]byte, error) { return json.Marshal(hidden) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// LogValue implements slog.LogValuer.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(hidden) }

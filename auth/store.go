@@ -1,0 +1,198 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/bowline-mcp/bowline/auth/guard"
+)
+
+// A Key names an [Entry] of a [Store]. A login has a Resource and the Principal whose it
+// is. The registration of a client has the Issuer that it is registered with, and
+// nothing else.
+type Key struct {
+	Issuer    string `json:"issuer,omitzero"`
+	Resource  string `json:"resource,omitzero"`
+	Principal string `json:"principal,omitzero"`
+}
+
+// A Store keeps logins and registrations. It may be shared by several programs, which
+// then have one login between them. [NewMemory] and [OpenFiles] have one each.
+//
+// An Authorizer calls a Store on the goroutines of requests, and of exchanges that have
+// outlived their request.
+type Store interface {
+	// Locked runs f alone for that key, among all that share the Store. F is given
+	// the entry, or nil if there is none. What f returns is saved in its place, and
+	// nil deletes it, unless f returns an error too. Locked waits for others until
+	// ctx ends, and returns once all is saved, as safely as the Store can.
+	Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error
+
+	// Load returns an entry, or nil if there is none. It does not wait for Locked.
+	Load(ctx context.Context, k Key) (*Entry, error)
+}
+
+// An Entry is a login or a registration. Whoever has it does not change it: a new one
+// takes its place.
+type Entry struct {
+	Issuer string // of the authorization server that all of this is from
+	Grant  string // how the login was obtained, for instance "authorization_code"
+
+	// The client. A login does not have the secret, which is with the registration.
+	ClientID      string
+	ClientSecret  Secret
+	ClientExpires time.Time // of the secret; zero: never
+	ClientAuth    string    // the method at the token endpoint, for instance "none"
+	RedirectURI   string    // that the client is registered with
+
+	Access   Secret
+	Refresh  Secret // zero: there is none
+	Type     string // "Bearer" or "DPoP"
+	Issued   time.Time
+	Expires  time.Time // zero: unknown
+	Scopes   []string  // as granted, or as asked for if the server does not say
+	Resource string    // the parameter of that name
+	Proof    Secret    // the DPoP key, a JWK; zero: there is none
+
+	TokenEndpoint      string
+	RevocationEndpoint string // "": there is none
+}
+
+// An entryDocument is an Entry as it is saved, with its secrets.
+type entryDocument struct {
+	Version            int       `json:"version"`
+	Issuer             string    `json:"issuer"`
+	Grant              string    `json:"grant,omitzero"`
+	ClientID           string    `json:"client_id,omitzero"`
+	ClientSecret       string    `json:"client_secret,omitzero"`
+	ClientExpires      time.Time `json:"client_expires,omitzero"`
+	ClientAuth         string    `json:"client_auth,omitzero"`
+	RedirectURI        string    `json:"redirect_uri,omitzero"`
+	Access             string    `json:"access_token,omitzero"`
+	Refresh            string    `json:"refresh_token,omitzero"`
+	Type               string    `json:"token_type,omitzero"`
+	Issued             time.Time `json:"issued,omitzero"`
+	Expires            time.Time `json:"expires,omitzero"`
+	Scopes             []string  `json:"scopes,omitzero"`
+	Resource           string    `json:"resource,omitzero"`
+	Proof              string    `json:"proof_key,omitzero"`
+	TokenEndpoint      string    `json:"token_endpoint,omitzero"`
+	RevocationEndpoint string    `json:"revocation_endpoint,omitzero"`
+}
+
+// entryVersion is the version of the form of saved entries.
+const entryVersion = 1
+
+// MarshalBinary returns the Entry with all its secrets, for a Store to save. Its other
+// encodings hide them.
+func (e *Entry) MarshalBinary() ([]byte, error) {
+	return json.Marshal(entryDocument{
+		Version: entryVersion, Issuer: e.Issuer, Grant: e.Grant,
+		ClientID: e.ClientID, ClientSecret: e.ClientSecret.Reveal(), ClientExpires: e.ClientExpires, ClientAuth: e.ClientAuth, RedirectURI: e.RedirectURI,
+		Access: e.Access.Reveal(), Refresh: e.Refresh.Reveal(), Type: e.Type, Issued: e.Issued, Expires: e.Expires, Scopes: e.Scopes,
+		Resource: e.Resource, Proof: e.Proof.Reveal(), TokenEndpoint: e.TokenEndpoint, RevocationEndpoint: e.RevocationEndpoint,
+	})
+}
+
+// UnmarshalBinary reads what MarshalBinary has returned.
+func (e *Entry) UnmarshalBinary(saved []byte) error {
+	var d entryDocument
+	if err := guard.DecodeJSON(saved, &d); err != nil {
+		return err
+	}
+	if d.Version != entryVersion {
+		return errors.New("auth: the entry is of another version")
+	}
+	*e = Entry{
+		Issuer: d.Issuer, Grant: d.Grant,
+		ClientID: d.ClientID, ClientSecret: NewSecret(d.ClientSecret), ClientExpires: d.ClientExpires, ClientAuth: d.ClientAuth, RedirectURI: d.RedirectURI,
+		Access: NewSecret(d.Access), Refresh: NewSecret(d.Refresh), Type: d.Type, Issued: d.Issued, Expires: d.Expires, Scopes: d.Scopes,
+		Resource: d.Resource, Proof: NewSecret(d.Proof), TokenEndpoint: d.TokenEndpoint, RevocationEndpoint: d.RevocationEndpoint,
+	}
+	return nil
+}
+
+// A Memory is a [Store] of one process, which forgets all when it ends.
+type Memory struct {
+	locks keyLocks
+
+	mu      sync.Mutex
+	entries map[Key]*Entry
+}
+
+// NewMemory returns an empty Memory.
+func NewMemory() *Memory { return &Memory{entries: make(map[Key]*Entry)} }
+
+// Load implements Store.
+func (m *Memory) Load(_ context.Context, k Key) (*Entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.entries[k], nil
+}
+
+// Locked implements Store.
+func (m *Memory) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
+	unlock, err := m.locks.lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	e, err := m.Load(ctx, k)
+	if err == nil {
+		e, err = f(e)
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.entries[k] = e; e == nil {
+		delete(m.entries, k)
+	}
+	return nil
+}
+
+// keyLocks has a lock for each key that somebody holds or waits for. The zero value is
+// ready to use.
+type keyLocks struct {
+	mu   sync.Mutex
+	held map[Key]*keyLock
+}
+
+type keyLock struct {
+	token chan struct{} // of size one; whoever has put one in holds the lock
+	users int
+}
+
+// lock waits for the lock of a key until ctx ends.
+func (l *keyLocks) lock(ctx context.Context, k Key) (unlock func(), err error) {
+	l.mu.Lock()
+	if l.held == nil {
+		l.held = make(map[Key]*keyLock)
+	}
+	lock := l.held[k]
+	if lock == nil {
+		lock = &keyLock{token: make(chan struct{}, 1)}
+		l.held[k] = lock
+	}
+	lock.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if lock.users--; lock.users == 0 {
+			delete(l.held, k)
+		}
+	}
+	select {
+	case lock.token <- struct{}{}:
+		return func() { <-lock.token; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}

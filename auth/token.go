@@ -1,0 +1,256 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/cryptosigner"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/bowline-mcp/bowline/auth/guard"
+)
+
+// The ways in which a client proves at the token endpoint who it is.
+const (
+	authNone  = "none"
+	authBasic = "client_secret_basic"
+	authPost  = "client_secret_post"
+	authKey   = "private_key_jwt"
+)
+
+const (
+	maxToken   = 64 << 10             // bytes
+	maxLife    = 5 * 365 * 24 * 3600  // seconds; a longer life is no life that was meant
+	maxSkew    = 5 * time.Minute      // between clocks, before it is worth a word
+	bearerFlow = "authorization_code" // as grant_type, and in entries
+)
+
+// A TokenError is what a token endpoint has answered in place of a token.
+type TokenError struct {
+	Endpoint   string // the host
+	Status     int
+	Code       string        // the error parameter, for instance "invalid_grant"; "" for none
+	Rule       string        // that a response which looked like a token breaks; "" for none
+	RetryAfter time.Duration // that the server has asked for; 0 for none
+	Skew       time.Duration // how far its clock is ahead of ours, if above five minutes
+}
+
+func (e *TokenError) Error() string {
+	text := fmt.Sprintf("auth: %s gave no token: status %d", e.Endpoint, e.Status)
+	if e.Code != "" {
+		text += ", " + e.Code
+	}
+	if e.Rule != "" {
+		text += ", " + e.Rule
+	}
+	if e.Skew != 0 {
+		text += fmt.Sprintf(" (its clock differs from the one here by %v)", e.Skew.Round(time.Second))
+	}
+	return text
+}
+
+// Final reports whether the same request will be refused again: the grant is spent.
+func (e *TokenError) Final() bool {
+	return e.Code == "invalid_grant" && e.Status == http.StatusBadRequest
+}
+
+// A tokenResponse is a checked answer of a token endpoint.
+type tokenResponse struct {
+	access, refresh Secret
+	kind            string    // "Bearer" or "DPoP"
+	expires         time.Time // zero: unknown
+	scopes          []string  // nil: not told
+}
+
+// A tokenDocument is the body of an answer.
+type tokenDocument struct {
+	Access  string         `json:"access_token"`
+	Kind    string         `json:"token_type"`
+	Life    jsontext.Value `json:"expires_in"`
+	Refresh string         `json:"refresh_token"`
+	Scope   *string        `json:"scope"`
+	Issued  string         `json:"issued_token_type"`
+	Code    string         `json:"error"`
+}
+
+// A tokenRequest is a request to a token endpoint.
+type tokenRequest struct {
+	endpoint string
+	issuer   string
+	client   *client // nil: no client authentication
+	form     url.Values
+	prover   *prover // nil: no DPoP
+	issued   string  // the issued_token_type of an exchange; "" for an access token
+}
+
+// ask sends the request, and once more if the server wants a nonce in the proof.
+func (a *Authorizer) ask(ctx context.Context, r *tokenRequest) (*tokenResponse, error) {
+	endpoint, err := url.Parse(r.endpoint)
+	if err != nil {
+		return nil, errors.New("auth: the token endpoint is no URL")
+	}
+	for again := false; ; again = true {
+		response, err := a.post(ctx, r, endpoint)
+		if err != nil {
+			return nil, err
+		}
+		token, err := readToken(endpoint.Host, response, r.issued, time.Now())
+		renewed := a.nonces.note(endpoint, response.Header.Get("DPoP-Nonce"))
+		var failed *TokenError
+		if errors.As(err, &failed) && failed.Code == "use_dpop_nonce" && r.prover != nil && renewed && !again {
+			continue
+		}
+		if err == nil && r.prover != nil && token.kind != "DPoP" {
+			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "the token is not bound to the DPoP key"}
+		}
+		return token, err
+	}
+}
+
+func (a *Authorizer) post(ctx context.Context, r *tokenRequest, endpoint *url.URL) (*guard.Response, error) {
+	form := url.Values{}
+	for name, values := range r.form {
+		form[name] = values
+	}
+	header := http.Header{"Accept": {"application/json"}, "Content-Type": {"application/x-www-form-urlencoded"}}
+	if r.client != nil {
+		if err := r.client.prove(form, header, r.issuer); err != nil {
+			return nil, err
+		}
+	}
+	if r.prover != nil {
+		proof, err := r.prover.proof(http.MethodPost, endpoint, "", a.nonces.of(endpoint))
+		if err != nil {
+			return nil, err
+		}
+		header.Set("DPoP", proof)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.endpoint, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	request.Header = header
+	return a.guard.Do(request)
+}
+
+// prove adds who the client is.
+func (c *client) prove(form url.Values, header http.Header, issuer string) error {
+	switch c.method {
+	case authBasic:
+		r := http.Request{Header: header}
+		r.SetBasicAuth(url.QueryEscape(c.id), url.QueryEscape(c.secret.Reveal()))
+		return nil
+	case authPost:
+		form.Set("client_secret", c.secret.Reveal())
+	case authKey:
+		assertion, err := c.assertion(issuer)
+		if err != nil {
+			return err
+		}
+		form.Set("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
+		form.Set("client_assertion", assertion)
+	}
+	form.Set("client_id", c.id)
+	return nil
+}
+
+// assertion signs who the client is, for one issuer and a minute (RFC 7523).
+func (c *client) assertion(issuer string) (string, error) {
+	opaque := cryptosigner.Opaque(c.key)
+	algorithms := opaque.Algs()
+	if len(algorithms) == 0 {
+		return "", fmt.Errorf("auth: the key of client %q is of no kind that signs assertions", c.id)
+	}
+	options := (&jose.SignerOptions{}).WithType("JWT")
+	if c.keyID != "" {
+		options = options.WithHeader("kid", c.keyID)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithms[0], Key: opaque}, options)
+	if err != nil {
+		return "", fmt.Errorf("auth: the key of client %q: %w", c.id, err)
+	}
+	now := time.Now()
+	return jwt.Signed(signer).Claims(jwt.Claims{
+		Issuer: c.id, Subject: c.id, Audience: jwt.Audience{issuer}, ID: rand.Text(),
+		IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(time.Minute)),
+	}).Serialize()
+}
+
+// readToken checks the answer of a token endpoint. Its error is a *TokenError.
+func readToken(host string, response *guard.Response, issued string, now time.Time) (*tokenResponse, error) {
+	failed := &TokenError{Endpoint: host, Status: response.Status}
+	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil && date.Sub(now).Abs() > maxSkew {
+		failed.Skew = date.Sub(now)
+	}
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		failed.RetryAfter = min(time.Duration(seconds), 3600) * time.Second
+	}
+	var d tokenDocument
+	err := guard.DecodeJSON(response.Body, &d)
+	if response.Status != http.StatusOK {
+		if err == nil && isScope(d.Code) && len(d.Code) < 64 {
+			failed.Code = d.Code
+		}
+		return nil, failed
+	}
+	if failed.Rule = d.check(response.JSON(), err, issued); failed.Rule != "" {
+		return nil, failed
+	}
+	token := &tokenResponse{access: NewSecret(d.Access), refresh: NewSecret(d.Refresh), kind: "Bearer"}
+	if strings.EqualFold(d.Kind, "DPoP") {
+		token.kind = "DPoP"
+	}
+	if life := lifeOf(d.Life); life > 0 {
+		token.expires = now.Add(life)
+	}
+	if d.Scope != nil {
+		token.scopes = scopesOf(*d.Scope)
+	}
+	return token, nil
+}
+
+// check returns the rule that a body breaks, or "".
+func (d *tokenDocument) check(isJSON bool, unreadable error, issued string) string {
+	switch {
+	case !isJSON:
+		return "its answer is not JSON"
+	case unreadable != nil:
+		return "its answer cannot be read"
+	case !isToken(d.Access):
+		return "its answer has no access token that can be sent"
+	case d.Refresh != "" && !isToken(d.Refresh):
+		return "its refresh token cannot be sent"
+	case issued != "" && d.Issued != issued:
+		return "its answer is a token of another type"
+	case issued == "" && !strings.EqualFold(d.Kind, "Bearer") && !strings.EqualFold(d.Kind, "DPoP"):
+		return "its token is of an unknown type"
+	default:
+		return ""
+	}
+}
+
+// isToken reports whether a text can be sent as a token.
+func isToken(text string) bool {
+	return text != "" && len(text) <= maxToken && !slices.ContainsFunc([]byte(text), func(c byte) bool { return c <= ' ' || c > '~' })
+}
+
+// lifeOf reads expires_in, which some servers quote. A life that cannot be meant is
+// unknown.
+func lifeOf(value jsontext.Value) time.Duration {
+	seconds, err := strconv.ParseFloat(strings.Trim(string(value), `"`), 64)
+	if err != nil || math.IsNaN(seconds) || seconds <= 0 || seconds > maxLife {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
