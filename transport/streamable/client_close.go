@@ -96,6 +96,7 @@ func (l *clientLink) stop() {
 	defer l.mu.Unlock()
 	l.over = true
 	l.cancel()
+	l.workers.dismiss()
 	l.check()
 }
 
@@ -123,21 +124,6 @@ func (l *clientLink) unsentTags() (tags []transport.Tag) {
 		}
 	}
 	return append(tags, l.olderUnsent...)
-}
-
-// run starts a goroutine that the end of the link waits for. The caller holds mu.
-func (l *clientLink) run(work func()) {
-	if l.over {
-		return
-	}
-	l.running++
-	go func() {
-		work()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.running--
-		l.check()
-	}()
 }
 
 // check raises the latches that the end waits for. The caller holds mu.

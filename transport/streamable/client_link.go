@@ -56,7 +56,8 @@ type clientLink struct {
 	opened    transport.Stream // the last one
 	streams   map[transport.Stream]*clientStream
 	main      *clientStream
-	running   int         // goroutines
+	running   int // goroutines, also those that wait for work
+	workers   clientWorkers
 	ending    bool        // nothing more is accepted
 	over      bool        // nothing more is started
 	unsent    []*outgoing // started, and ended with the link before a byte was written
@@ -73,7 +74,8 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 	}
 	l.life, l.expire = context.WithCancel(context.Background())
 	l.ctx, l.cancel = context.WithCancel(l.life)
-	l.main = newClientStream(l, transport.Main)
+	l.main = new(clientStream)
+	l.main.init(l, transport.Main)
 	return l
 }
 
@@ -102,7 +104,14 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := &outgoing{Outbound: o, number: l.sent + 1}
+	var m *outgoing
+	if o.Route.Kind == jsonrpc.KindRequest { // it has a stream, of which it is a part
+		s := new(clientStream)
+		m, s.sent.stream = &s.sent, s
+	} else {
+		m = new(outgoing)
+	}
+	m.Outbound, m.number = o, l.sent+1
 	switch {
 	case l.ending:
 		return transport.ErrClosed
@@ -140,7 +149,7 @@ func (l *clientLink) cancels(id jsonrpc.ID) bool {
 // open opens the stream of a request.
 func (l *clientLink) open(m *outgoing) {
 	l.opened++
-	m.stream = newClientStream(l, l.opened)
+	m.stream.init(l, l.opened)
 	m.stream.tag, m.stream.id, m.stream.modern = m.Tag, m.Route.ID, m.modern()
 	m.stream.initializes = m.Route.Method == protocol.MethodInitialize && !m.modern()
 	l.streams[l.opened] = m.stream
@@ -161,7 +170,7 @@ func (l *clientLink) startRequests() *outgoing {
 		case m.stream.ctx.Err() != nil:
 			l.written(m) // it was ended before it was sent
 		default:
-			l.run(func() { m.stream.post(m) })
+			l.run(m.stream.post)
 		}
 	}
 	return nil

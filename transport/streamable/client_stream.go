@@ -41,9 +41,12 @@ type clientStream struct {
 	ctx         context.Context // ends with the stream
 	cancel      context.CancelFunc
 
+	sent    outgoing    // the request
+	request httpRequest // that posts it
+
 	mu     sync.Mutex
 	credit int
-	more   chan struct{} // holds one: credit was granted
+	more   chan struct{} // holds one: credit was granted; nil before somebody waits for it
 
 	// Of the goroutine that reads.
 	session  string        // id, as the headers of the response name it
@@ -56,10 +59,9 @@ type clientStream struct {
 	over   bool // nothing more is told of it; guarded by link.told
 }
 
-func newClientStream(l *clientLink, number transport.Stream) *clientStream {
-	s := &clientStream{link: l, number: number, more: make(chan struct{}, 1)}
+func (s *clientStream) init(l *clientLink, number transport.Stream) {
+	s.link, s.number = l, number
 	s.ctx, s.cancel = context.WithCancel(l.ctx)
-	return s
 }
 
 func (s *clientStream) isMain() bool { return s.number == transport.Main }
@@ -68,6 +70,9 @@ func (s *clientStream) grant(frames int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.credit += frames
+	if s.more == nil {
+		return
+	}
 	select {
 	case s.more <- struct{}{}:
 	default: // a wake-up is due already
@@ -79,6 +84,9 @@ func (s *clientStream) await() bool {
 	for {
 		s.mu.Lock()
 		granted := s.credit > 0
+		if !granted && s.more == nil {
+			s.more = make(chan struct{}, 1)
+		}
 		s.mu.Unlock()
 		if granted {
 			return s.ctx.Err() == nil
@@ -106,16 +114,12 @@ func (s *clientStream) tell(last bool, call func(transport.Receiver)) {
 func (s *clientStream) silence() { s.tell(true, func(transport.Receiver) {}) }
 
 // post posts the request and delivers the response.
-func (s *clientStream) post(m *outgoing) {
-	r := s.link.remote.newPost(m)
-	written := func() {
-		s.link.mu.Lock()
-		defer s.link.mu.Unlock()
-		s.link.written(m)
-	}
-	r.written = written
+func (s *clientStream) post() {
+	m, r := &s.sent, &s.request
+	s.link.remote.preparePost(r, m)
+	r.written = s.written
 	response, err := r.do(s.ctx)
-	written()
+	s.written()
 	switch {
 	case err == nil && r.fatal != nil:
 		response.Body.Close()
@@ -128,6 +132,13 @@ func (s *clientStream) post(m *outgoing) {
 		s.fail(fmt.Errorf("streamable: post %s: %w", m.label(), err), r.unsent())
 	}
 	s.link.endIf(r.fatal)
+}
+
+// written notes that the request was written.
+func (s *clientStream) written() {
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	s.link.written(&s.sent)
 }
 
 // read reads the response to the POST.

@@ -1,0 +1,103 @@
+package streamable
+
+import "time"
+
+const (
+	// lingering is how long a goroutine of a link waits for another request. A new
+	// one for each would grow its stack each time, deep in net/http.
+	lingering = 100 * time.Millisecond
+
+	// maxIdleWorkers bounds how many wait.
+	maxIdleWorkers = 64
+)
+
+// clientWorkers are the goroutines of a link that wait for work. The link's mu guards
+// them. The zero value is ready to use.
+type clientWorkers struct {
+	idle  []chan func() // each has room for one
+	used  bool          // one of them got work since the timer was set
+	armed bool
+	timer *time.Timer // dismisses them; nil before the first
+}
+
+// run has work done by a goroutine that the end of the link waits for. The caller
+// holds mu.
+func (l *clientLink) run(work func()) {
+	if l.over {
+		return
+	}
+	w := &l.workers
+	if last := len(w.idle) - 1; last >= 0 {
+		w.idle[last] <- work
+		w.idle, w.used = w.idle[:last], true
+		return
+	}
+	l.running++
+	go l.work(work)
+}
+
+// work does one work after the other until the goroutine is dismissed.
+func (l *clientLink) work(work func()) {
+	more := make(chan func(), 1)
+	for ok := true; ok; work, ok = <-more {
+		work()
+		if !l.await(more) {
+			return
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running--
+	l.check()
+}
+
+// await has a goroutine wait for work. It reports false if the goroutine is to end.
+func (l *clientLink) await(more chan func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := &l.workers
+	if l.over || len(w.idle) == maxIdleWorkers {
+		l.running--
+		l.check()
+		return false
+	}
+	w.idle = append(w.idle, more)
+	l.armWorkers()
+	return true
+}
+
+// armWorkers sets the timer that dismisses the workers.
+func (l *clientLink) armWorkers() {
+	w := &l.workers
+	switch {
+	case w.armed:
+		return
+	case w.timer == nil:
+		w.timer = time.AfterFunc(lingering, l.dismissIdle)
+	default:
+		w.timer.Reset(lingering)
+	}
+	w.armed, w.used = true, false
+}
+
+// dismissIdle ends the goroutines that wait, unless the link is busy.
+func (l *clientLink) dismissIdle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := &l.workers
+	if w.armed = false; w.used && len(w.idle) > 0 && !l.over {
+		l.armWorkers()
+		return
+	}
+	w.dismiss()
+}
+
+// dismiss ends the goroutines that wait.
+func (w *clientWorkers) dismiss() {
+	for _, more := range w.idle {
+		close(more)
+	}
+	if w.idle = nil; w.timer != nil {
+		w.timer.Stop()
+	}
+}

@@ -1,0 +1,60 @@
+package streamable
+
+import (
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// The goroutines of a link are used again, are bounded while they wait, and end when
+// nothing has come for a while.
+func TestClientWorkersLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newClientLink(&url.URL{Scheme: "http", Host: "localhost"}, http.DefaultClient, nil, 1000)
+		counts := func() (running, idle int) {
+			synctest.Wait()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.running, len(l.workers.idle)
+		}
+		burst := func(n int) {
+			var all sync.WaitGroup
+			all.Add(n)
+			for range n {
+				l.mu.Lock()
+				l.run(func() {
+					all.Done()
+					all.Wait() // so that they run side by side
+				})
+				l.mu.Unlock()
+			}
+			all.Wait()
+		}
+		for range 3 {
+			burst(2)
+			if running, idle := counts(); running != 2 || idle != 2 {
+				t.Errorf("%d goroutines, of which %d wait, want 2", running, idle)
+			}
+			<-time.NewTimer(lingering / 2).C
+		}
+		burst(2 * maxIdleWorkers)
+		if running, idle := counts(); running != maxIdleWorkers || idle != maxIdleWorkers {
+			t.Errorf("%d goroutines, of which %d wait, want %d", running, idle, maxIdleWorkers)
+		}
+		<-time.NewTimer(3 * lingering).C
+		if running, idle := counts(); running != 0 || idle != 0 {
+			t.Errorf("%d goroutines, of which %d wait, after a while", running, idle)
+		}
+		burst(1)
+		l.end(transport.ErrClosed)
+		<-l.gone.Raised
+		if running, idle := counts(); running != 0 || idle != 0 || l.left != nil {
+			t.Errorf("%d goroutines, of which %d wait, after the end (%v)", running, idle, l.left)
+		}
+	})
+}
