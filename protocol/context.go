@@ -2,9 +2,7 @@ package protocol
 
 import (
 	"bytes"
-	"cmp"
 	stdjson "encoding/json"
-	"errors"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/go-json-experiment/json"
@@ -47,12 +45,12 @@ func ModernContext(params stdjson.RawMessage) (c *RequestContext, modern bool, e
 	if !mayBeModern(params) {
 		return nil, false, nil
 	}
-	var read contextReader
-	err = json.Unmarshal(params, &read, lenient)
-	if errors.Is(err, errNoMeta) {
+	meta, _ := jsonrpc.Member(params, "_meta")
+	if meta == nil {
 		return nil, false, nil
 	}
-	if !errors.Is(err, errMetaRead) || !read.complete() {
+	var read contextReader
+	if json.Unmarshal(meta, &read, lenient) != nil || !read.complete() {
 		modern, err = contextFault(params)
 		return nil, modern, err
 	}
@@ -74,14 +72,7 @@ func mayBeModern(params []byte) bool {
 		bytes.Contains(params, []byte(`\/`)) || bytes.Contains(params, []byte(`\u`))
 }
 
-// Reading stops right after _meta with one of these errors. Clients put _meta
-// before the arguments, which can be large.
-var (
-	errMetaRead = errors.New("protocol: _meta was read")
-	errNoMeta   = errors.New("protocol: there is no _meta")
-)
-
-// A contextReader reads the first _meta of params, and nothing after it.
+// A contextReader reads _meta.
 type contextReader struct {
 	Version      *string             `json:"io.modelcontextprotocol/protocolVersion"`
 	Capabilities *ClientCapabilities `json:"io.modelcontextprotocol/clientCapabilities"`
@@ -90,27 +81,6 @@ type contextReader struct {
 }
 
 func (r *contextReader) complete() bool { return r.Version != nil && r.Capabilities != nil }
-
-// UnmarshalJSONFrom always fails: with errMetaRead, errNoMeta or a syntax error.
-func (r *contextReader) UnmarshalJSONFrom(params *jsontext.Decoder) error {
-	if opening, err := params.ReadToken(); err != nil || opening.Kind() != '{' {
-		return errNoMeta
-	}
-	for params.PeekKind() == '"' {
-		name, err := params.ReadToken()
-		if err != nil {
-			return err
-		}
-		if name.String() == "_meta" {
-			type members contextReader // without this method
-			return cmp.Or(json.UnmarshalDecode(params, (*members)(r)), errMetaRead)
-		}
-		if err := params.SkipValue(); err != nil {
-			return err
-		}
-	}
-	return errNoMeta
-}
 
 // contextFault says why the context of a modern request cannot be read. It
 // reports whether the request is modern at all.

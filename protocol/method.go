@@ -4,7 +4,7 @@ import (
 	stdjson "encoding/json"
 	"slices"
 
-	"github.com/go-json-experiment/json"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -125,45 +125,12 @@ func (m Method) NameOf(params stdjson.RawMessage) string {
 	if m.NameParam == "" {
 		return ""
 	}
-	reader := nameReader{member: m.NameParam}
-	if json.Unmarshal(params, &reader, lenient) != nil {
+	value, _ := jsonrpc.Member(params, m.NameParam)
+	name, err := jsontext.AppendUnquote(nil, value)
+	if err != nil {
 		return ""
 	}
-	return reader.name
-}
-
-// A nameReader decodes one string member of an object and skips the others.
-type nameReader struct{ member, name string }
-
-func (r *nameReader) UnmarshalJSONFrom(params *jsontext.Decoder) error {
-	if params.PeekKind() != '{' {
-		return params.SkipValue()
-	}
-	if _, err := params.ReadToken(); err != nil {
-		return err
-	}
-	for found := false; params.PeekKind() == '"'; {
-		name, err := params.ReadToken()
-		if err != nil {
-			return err
-		}
-		if !found && name.String() == r.member {
-			found = true
-			if params.PeekKind() == '"' {
-				value, err := params.ReadToken()
-				if err != nil {
-					return err
-				}
-				r.name = value.String()
-				continue
-			}
-		}
-		if err := params.SkipValue(); err != nil {
-			return err
-		}
-	}
-	_, err := params.ReadToken()
-	return err
+	return string(name)
 }
 
 // MethodInfo describes a method. It reports false for one that no revision has.

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 const (
@@ -47,10 +48,7 @@ type body struct {
 
 // meta are the members of _meta that make a message a modern one. A member of
 // the wrong type is not refused here.
-type meta struct {
-	Version      json.RawMessage `json:"io.modelcontextprotocol/protocolVersion"`
-	Capabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities"`
-}
+type meta struct{ Version, Capabilities json.RawMessage }
 
 // modern reports whether the message itself names its revision.
 func (b *body) modern() bool { return len(b.meta.Version) > 0 }
@@ -104,13 +102,23 @@ func (b *body) decode() *refusal {
 		return undecodable(err)
 	}
 	b.Message, b.asks = m, m.Kind == jsonrpc.KindRequest
-	var params struct {
-		Meta meta `json:"_meta"`
-	}
-	if decode(m.Params, &params) {
-		b.meta = params.Meta
+	if given, repeated := jsonrpc.Member(m.Params, "_meta"); !repeated {
+		b.meta = metaOf(given)
 	}
 	return nil
+}
+
+// metaOf reads _meta. Nobody knows which of two members of the same name counts, so
+// that neither does.
+func metaOf(given []byte) (m meta) {
+	var repeated bool
+	if m.Version, repeated = jsonrpc.Member(given, protocol.MetaProtocolVersion); repeated {
+		m.Version = nil
+	}
+	if m.Capabilities, repeated = jsonrpc.Member(given, protocol.MetaClientCapabilities); repeated {
+		m.Capabilities = nil
+	}
+	return m
 }
 
 // decodeBatch looks for requests in a batch. The receiver answers a malformed
@@ -149,9 +157,12 @@ func decode(raw json.RawMessage, into any) bool {
 }
 
 // textOf returns the string that a value is; "" for other values.
-func textOf(raw json.RawMessage) (s string) {
-	decode(raw, &s)
-	return s
+func textOf(raw json.RawMessage) string {
+	text, err := jsontext.AppendUnquote(nil, raw)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // expectBody gives a body the time in which its first bytes must arrive. Until
