@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -285,12 +286,17 @@ func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 // identify finds out who made the request, and what the server offers them.
 func (c *call) identify() error {
 	s := c.peer.server
+	meta, _ := jsonrpc.Member(c.in.Params, "_meta")
+	if known := c.peer.known.Load(); known != nil && bytes.Equal(known.meta, meta) {
+		c.modern, c.level, c.Client, c.offered = true, known.level, known.client, s.offers(true)
+		return nil
+	}
 	said, modern, err := protocol.ModernContext(c.in.Params)
 	switch {
 	case err != nil:
 		return err
 	case modern:
-		return c.identifyModern(said)
+		return c.identifyModern(said, meta)
 	case c.Method == protocol.MethodInitialize:
 		c.Client = &Client{ProtocolVersion: protocol.LatestLegacy}
 		return nil
@@ -309,7 +315,7 @@ func (c *call) identify() error {
 
 // identifyModern reads a request that stands alone: nothing that came before it
 // counts, on this link or another (2026-07-28 basic/index).
-func (c *call) identifyModern(said *protocol.RequestContext) error {
+func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error {
 	s := c.peer.server
 	if !protocol.IsModern(said.ProtocolVersion) || !slices.Contains(s.options.ProtocolVersions, said.ProtocolVersion) {
 		return protocol.UnsupportedVersion(said.ProtocolVersion, s.options.ProtocolVersions)
@@ -323,8 +329,22 @@ func (c *call) identifyModern(said *protocol.RequestContext) error {
 	if said.ClientInfo != nil {
 		c.Client.Info = *said.ClientInfo
 	}
+	if len(meta) <= maxKnown && !bytes.Contains(meta, []byte(protocol.MetaProgressToken)) {
+		c.peer.known.Store(&knownClient{bytes.Clone(meta), c.Client, c.level})
+	}
 	return nil
 }
+
+// A knownClient is what the _meta of a modern request has said. Most clients say the
+// same in each of their requests.
+type knownClient struct {
+	meta   []byte
+	client *Client
+	level  protocol.LogLevel
+}
+
+// maxKnown is the longest _meta that is kept, in bytes.
+const maxKnown = 2 << 10
 
 // wrap puts the middleware around the innermost handler.
 func (s *Server) wrap(all []Middleware) Handler {

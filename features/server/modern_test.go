@@ -304,3 +304,31 @@ func TestProgressGoesToModernClientsToo(t *testing.T) {
 	w.send(modern(`2`, "tools/call", `"name":"t"`))
 	w.want(`"id":2`, `done`) // and no progress, which was not asked for
 }
+
+// What is kept of a client holds for requests that say the very same, and for no
+// others: another name, other capabilities, another log level or a progress token.
+//
+// Guarantees: G-0020.5
+func TestModernRequestsSpeakForThemselves(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "who"}, func(ctx context.Context, _ struct{}) (string, error) {
+		c := server.RequestFrom(ctx).Client
+		return fmt.Sprintf("%s %v", c.Info.Name, c.Capabilities.Has("roots")), nil
+	})
+	w := dial(t, s)
+	for range 2 {
+		for _, test := range []struct{ name, capabilities, more, want string }{
+			{"a", `{}`, ``, "a false"}, {"a", `{}`, ``, "a false"},
+			{"b", `{}`, ``, "b false"}, {"b", `{"roots":{}}`, ``, "b true"}, {"b", `{"roots":{}}`, `,"progressToken":1`, "b true"},
+			{"c", `{}`, `,"io.modelcontextprotocol/logLevel":"error"`, "c false"}, {"c", `{}`, `,"other":"` + strings.Repeat("x", 5000) + `"`, "c false"},
+		} {
+			meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + test.capabilities +
+				`,"io.modelcontextprotocol/clientInfo":{"name":"` + test.name + `","version":"0"}` + test.more + `}`
+			got := w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"who",` + meta + `}}`)
+			if !strings.Contains(string(got.Result["content"]), `"`+test.want+`"`) {
+				t.Errorf("%s: got %s %v", meta, got.Result["content"], got.Error)
+			}
+		}
+	}
+	w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"who","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)
+}

@@ -21,9 +21,10 @@ type peer struct {
 	server    *Server
 	conn      *conn.Conn
 	dialect   dialect.Dialect
-	session   atomic.Pointer[Session] // nil before initialize
-	changes   changes                 // that the legacy client is told of
-	questions atomic.Int32            // that the legacy client has not answered
+	session   atomic.Pointer[Session]     // nil before initialize
+	changes   changes                     // that the legacy client is told of
+	questions atomic.Int32                // that the legacy client has not answered
+	known     atomic.Pointer[knownClient] // the modern client that was read last
 }
 
 func (s *Server) newPeer(link transport.Link) *peer {
