@@ -38,7 +38,7 @@ type serving struct {
 	tools int    // to list, beside its own
 	told  func() // called for each notification; nil: there are none
 	parks int    // how many calls may be parked
-	many  bool   // it has many clients, which are idle mostly
+	many  bool   // it has many clients, which are idle most of the time
 }
 
 // A dial opens a session.
@@ -79,6 +79,7 @@ const (
 	goSDKModern   = "go-sdk, " + modern
 	mcpGoLegacy   = "mcp-go"
 	mcpGoModern   = "mcp-go, " + modern
+	mcpGoInside   = "mcp-go, in process"
 )
 
 // contestants are all, in the order of the tables. The floors know no revisions.
@@ -94,6 +95,7 @@ func contestants() []contestant {
 		{goSDKModern, modern, true, goSDK()},
 		{mcpGoLegacy, legacy, true, mcpGo()},
 		{mcpGoModern, modern, true, mcpGo()},
+		{mcpGoInside, legacy, true, mcpGoInProcess()},
 	}
 }
 

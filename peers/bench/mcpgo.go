@@ -56,15 +56,22 @@ func newMCPGoServer(o serving) *server.MCPServer {
 
 const mcpGoNews = "notifications/news"
 
-// mcpGoInMemory has the wire of its stdio transport, on pipes in memory. For many
-// clients it has its own in-process transport, which hands Go values over: the
-// other one has one client in a process.
+// mcpGoInProcess has a transport that calls the server: nothing is encoded, and
+// there is no wire.
+func mcpGoInProcess() implementation {
+	return implementation{memory: func(revision string, o serving) dial {
+		s := newMCPGoServer(o)
+		return func(ctx context.Context) (*session, error) {
+			return openMCPGo(ctx, transport.NewInProcessTransport(s), revision)
+		}
+	}}
+}
+
+// mcpGoInMemory has the wire of its stdio transport, on pipes in memory. That one
+// serves one client in a process.
 func mcpGoInMemory(revision string, o serving) dial {
 	s := newMCPGoServer(o)
 	return func(ctx context.Context) (*session, error) {
-		if o.many {
-			return openMCPGo(ctx, transport.NewInProcessTransport(s), revision)
-		}
 		in, toServer := io.Pipe()
 		fromServer, out := io.Pipe()
 		go func() { // until the client closes

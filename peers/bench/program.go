@@ -220,6 +220,7 @@ func (p *program) process(ctx context.Context, row, contestant string) ([]sample
 		args = append(args, "-quick")
 	}
 	child := exec.CommandContext(ctx, ourselves, args...)
+	child.WaitDelay = time.Second // a server that was left behind may hold the pipes
 	var said, complained bytes.Buffer
 	child.Stdout, child.Stderr = &said, &complained
 	if err := child.Run(); err != nil {

@@ -115,6 +115,17 @@ func (f figure) over(by figure) figure {
 	}
 }
 
+// per is the figure of each of so many.
+func (f figure) per(many float64) figure {
+	return func(r *Results, contestant string) []float64 {
+		var parts []float64
+		for _, v := range f(r, contestant) {
+			parts = append(parts, v/many)
+		}
+		return parts
+	}
+}
+
 // toFloor is the figure as a multiple of the floor's.
 func (f figure) toFloor() figure { return f.over(f.of(theFloor)) }
 

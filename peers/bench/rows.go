@@ -57,7 +57,11 @@ func (t target) met(value float64) bool {
 
 // rows are all, in the order of the page.
 func rows() []row {
-	return []row{memoryRow(), stdioRow(), httpRow(), payloadRow()}
+	return []row{
+		memoryRow(), stdioRow(), httpRow(), payloadRow(),
+		connectRow(), connectionsRow(), sessionsRow(), parkedRow(),
+		notificationsRow(), congestionRow(), listRow(), stopsRow(),
+	}
 }
 
 func rowNamed(name string) (row, error) {

@@ -19,6 +19,16 @@ func size(v float64) string { return scaled(v, 1024, " B", " KiB", " MiB") }
 
 func seconds(v float64) string { return scaled(v*1e6, 1000, " µs", " ms", " s") }
 
+func percent(v float64) string { return digits(v*100) + " %" }
+
+// patience is a time that was not waited for beyond a bound.
+func patience(v float64) string {
+	if v == gaveUp.Seconds() || v == gaveUpSoon.Seconds() { // see within
+		return "> " + seconds(v)
+	}
+	return seconds(v)
+}
+
 // scaled takes the unit that leaves the fewest digits before the point.
 func scaled(v, step float64, units ...string) string {
 	at := 0

@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// settling is how long a process rests before it is weighed: idle connections
-// give up what only work needs 100 ms after their last event.
-const settling = 300 * time.Millisecond
-
 // A spent is what work has cost until some moment.
 type spent struct {
 	mallocs uint64        // of this process
@@ -29,10 +25,11 @@ type weight struct {
 	goroutines int
 }
 
-// weigh looks when all is idle. What was pooled is garbage for the second
+// weigh looks when all is idle: connections give up what only work needs 100 ms
+// after their last event. What was pooled is garbage for the second
 // collection, and a stack shrinks at each.
-func weigh() weight {
-	rest(settling)
+func (m *measurement) weigh() weight {
+	rest(pick(m, time.Second, 200*time.Millisecond))
 	for range 3 {
 		runtime.GC()
 	}
