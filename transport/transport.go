@@ -33,6 +33,14 @@ type Named interface {
 	Name() string
 }
 
+// Located is a Transport that knows where its peer is. Those with the same endpoint
+// lose their peer together and have it back together: a Client makes use of that.
+type Located interface {
+	// Endpoint returns the place, for instance "https://mcp.example.com", or "" if it
+	// is not known, or no other transport can have it. It reveals no credentials.
+	Endpoint() string
+}
+
 // A Mirror is a Transport whose links mirror Route.Arguments.
 type Mirror interface {
 	// MirrorsArguments reports whether they do.

@@ -25,6 +25,7 @@ type Client struct {
 	context protocol.RequestContext // what every modern request says
 	options Options
 	chain   Handler // nil without middleware
+	outages outages
 
 	mu       sync.Mutex
 	suffixes map[string]int64      // the last that was given to each name
@@ -127,6 +128,9 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 		}
 	}
 	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient, mirrors: mirrors(t)}
+	if located, ok := t.(transport.Located); ok {
+		s.endpoint = located.Endpoint()
+	}
 	s.restore.level = c.options.LogLevel
 	s.cache.limit = cmp.Or(c.options.CacheBytes, defaultCacheBytes)
 	if s.supervisor == nil {
@@ -250,6 +254,7 @@ func (c *Client) add(s *session) error {
 
 // forget takes a session off the lists. The lock is held.
 func (c *Client) forget(s *session) {
+	c.outages.forget(s)
 	delete(c.sessions, s)
 	if name := s.conn.Name(); c.names[name] == s {
 		delete(c.names, name)

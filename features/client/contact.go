@@ -114,10 +114,20 @@ func (s *session) awaitFirst(ctx context.Context) error {
 	}
 }
 
-// final is conn.Options.Final. While Connect waits for a server that was never there,
+// final is conn.Options.Final. What is not final may be over before the Conn tries
+// again.
+func (s *session) final(why conn.Reason) bool {
+	if s.isFinal(why) {
+		return true
+	}
+	s.client.outages.add(s, why)
+	return false
+}
+
+// isFinal reports whether a failure ends the session. While Connect waits for a server that was never there,
 // every failure that waiting does not mend is final (ADR-0037). A server that was
 // there before may be in the middle of an update.
-func (s *session) final(why conn.Reason) bool {
+func (s *session) isFinal(why conn.Reason) bool {
 	switch own := s.client.options.Conn.Final; {
 	case s.diedOfProbe(why):
 		return false

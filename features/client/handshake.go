@@ -74,6 +74,7 @@ func (s *session) establish(ctx context.Context, p *peer) error {
 		case before != nil && before.incarnation.Epoch() > p.incarnation.Epoch():
 			return conn.ErrStale
 		case s.peer.CompareAndSwap(before, p):
+			s.client.outages.end(s.endpoint)
 			return nil
 		}
 	}

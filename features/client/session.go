@@ -35,6 +35,8 @@ type session struct {
 	peer       atomic.Pointer[peer] // the last; nil until the session has been ready
 	legacy     atomic.Bool          // the server was found to know no modern revision
 	probing    atomic.Bool          // that is being found out
+	endpoint   string               // where its server is; "" if that is not known
+	woken      uint64               // the attempt that outages began early; its lock guards it
 	again      atomic.Bool          // a server died of that, and Connect need not wait to try again
 	tools      toolNotes
 	events     eventQueue

@@ -96,6 +96,15 @@ func (c *Client) Name() string {
 	return endpoint.Host
 }
 
+// Endpoint implements transport.Located. It is the scheme and the host of the URL.
+func (c *Client) Endpoint() string {
+	endpoint, err := web.ParseEndpoint(c.URL)
+	if err != nil {
+		return ""
+	}
+	return endpoint.Scheme + "://" + endpoint.Host
+}
+
 // Check implements transport.Checked. It returns what is wrong with the URL, as a
 // *transport.URLError.
 func (c *Client) Check() error {

@@ -80,6 +80,14 @@ func (t *tap) Name() string {
 	return ""
 }
 
+// Endpoint implements transport.Located.
+func (t *tap) Endpoint() string {
+	if located, ok := t.inner.(transport.Located); ok {
+		return located.Endpoint()
+	}
+	return ""
+}
+
 // MirrorsArguments implements transport.Mirror.
 func (t *tap) MirrorsArguments() bool {
 	mirror, ok := t.inner.(transport.Mirror)

@@ -1,0 +1,83 @@
+package client
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// outages are the sessions that could not reach their servers, by the endpoint
+// (transport.Located). When one session finds its server, those of the same endpoint
+// need not wait for the end of their backoff, which is up to 30 s. The Gate bounds how
+// many of them connect at once.
+//
+// A session never tries early twice in a row, so a server that answers some and
+// refuses others gets at most twice the attempts of the backoff.
+type outages struct {
+	mu      sync.Mutex
+	waiting map[string]map[*session]uint64 // with the attempt that failed
+}
+
+// add notes an attempt that has failed, if the endpoint may be out.
+func (o *outages) add(s *session, why conn.Reason) {
+	attempt := s.conn.Status().Epoch
+	if p := s.peer.Load(); s.endpoint == "" || p != nil && p.incarnation.Epoch() == attempt || !isOutage(why) {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s.woken == attempt {
+		return
+	}
+	if o.waiting == nil {
+		o.waiting = make(map[string]map[*session]uint64)
+	}
+	if o.waiting[s.endpoint] == nil {
+		o.waiting[s.endpoint] = make(map[*session]uint64)
+	}
+	o.waiting[s.endpoint][s] = attempt
+}
+
+// end has all that wait for an endpoint try again.
+func (o *outages) end(endpoint string) {
+	o.mu.Lock()
+	waiting := o.waiting[endpoint]
+	delete(o.waiting, endpoint)
+	for s, attempt := range waiting {
+		s.woken = attempt + 1
+	}
+	o.mu.Unlock()
+	for s := range waiting {
+		s.conn.Wake()
+	}
+}
+
+// forget removes a session that is over.
+func (o *outages) forget(s *session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if delete(o.waiting[s.endpoint], s); len(o.waiting[s.endpoint]) == 0 {
+		delete(o.waiting, s.endpoint)
+	}
+}
+
+// isOutage reports whether an attempt failed because nobody was there. A server that
+// refuses the session, or asks it to wait, is there.
+func isOutage(why conn.Reason) bool {
+	if why.Kind == conn.CrashLooping {
+		errors.As(why.Err, &why)
+	}
+	switch why.Kind {
+	case conn.OpenFailed, conn.HandshakeFailed, conn.InitTimedOut, conn.LinkBroken:
+	default:
+		return false
+	}
+	var status *transport.StatusError
+	if errors.As(why.Err, &status) { // 502 to 504 are the answers of a gateway without its server
+		return status.RetryAfter == 0 && status.Status >= 502 && status.Status <= 504
+	}
+	return !errors.As(why.Err, new(*jsonrpc.Error))
+}
