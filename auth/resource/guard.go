@@ -1,0 +1,299 @@
+package resource
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// A Guard protects the endpoint of one server. It is safe for concurrent use, and has no
+// goroutine of its own.
+type Guard struct {
+	options  Options
+	url      string   // canonical
+	scopes   []string // of the options
+	leeway   time.Duration
+	issuers  map[string]*issuer
+	asked    *issuer // the one that introspects; nil: none
+	tokens   *tokens
+	proofs   *proofs // nil: DPoP is off
+	metadata string  // where Metadata is, for challenges
+}
+
+// New returns a Guard. It fetches nothing yet: an issuer that is away makes no server fail to
+// start. The error says which option cannot be.
+func New(o Options) (*Guard, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	g := &Guard{options: o, url: canonical(o.URL), scopes: slices.Clone(o.Scopes), leeway: max(o.Leeway, 0), issuers: make(map[string]*issuer), tokens: newTokens()}
+	if o.Leeway == 0 {
+		g.leeway = defaultLeeway
+	}
+	for _, of := range o.Issuers {
+		i := newIssuer(of, o.HTTP)
+		if g.issuers[of.URL] = i; of.Introspect != nil {
+			g.asked = i
+		}
+	}
+	if o.DPoP != DPoPOff {
+		g.proofs = newProofs(g.url, o.DPoPNonces)
+	}
+	at, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, err // check has read it
+	}
+	at.Path = wellKnown + strings.TrimSuffix(at.Path, "/")
+	g.metadata = at.String()
+	return g, nil
+}
+
+// A Principal is who an access token speaks for. It is read-only. Handlers of a server get it
+// from PrincipalFrom.
+type Principal struct {
+	Issuer  string
+	Subject string // at that issuer; "" if the token has none
+	Client  string // the id of the client that got the token; "" if the token does not say
+	Scopes  []string
+	Expires time.Time
+	Claims  json.RawMessage // all claims of the token, or all that introspection told
+
+	guard    *Guard
+	identity string
+	key      string // the thumbprint of the key that the token is bound to; "": none
+	bearer   bool   // how it came
+}
+
+// Identity implements streamable.Caller. It is made of issuer and subject: sessions, tasks and
+// questions outlive a token, and belong to its user. A token without a subject is its client's.
+func (p *Principal) Identity() string { return p.identity }
+
+// Has reports whether the token has a scope, or one that implies it.
+func (p *Principal) Has(scope string) bool {
+	return slices.ContainsFunc(p.Scopes, func(granted string) bool {
+		return granted == scope || p.guard.options.Implies != nil && p.guard.options.Implies(granted, scope)
+	})
+}
+
+// Allow implements streamable.Caller: it asks for the scopes that Options.Needs names.
+func (p *Principal) Allow(op streamable.Operation) *streamable.Denial {
+	needs := p.needs(op)
+	if p.hasAll(needs) {
+		return nil
+	}
+	return p.guard.deny(http.StatusForbidden, fault{code: "insufficient_scope", text: "the operation needs more scopes", scopes: needs}, !p.bearer)
+}
+
+func (p *Principal) needs(op streamable.Operation) []string {
+	if p.guard.options.Needs == nil {
+		return nil
+	}
+	return p.guard.options.Needs(op)
+}
+
+func (p *Principal) hasAll(scopes []string) bool {
+	for _, scope := range scopes {
+		if !p.Has(scope) {
+			return false
+		}
+	}
+	return true
+}
+
+// PrincipalFrom returns who has sent the request that a handler serves. It returns nil where no
+// Guard has checked the request.
+func PrincipalFrom(ctx context.Context) *Principal {
+	r := server.RequestFrom(ctx)
+	if r == nil {
+		return nil
+	}
+	p, _ := r.Origin.Principal.(*Principal)
+	return p
+}
+
+// Visible is for server.Options.Visible. It hides from a client what its scopes do not reach, so
+// that it lists only what can be called. Without it everything is listed, and a client is asked
+// for more scopes when it calls. A request that no Guard has checked sees nothing.
+func (g *Guard) Visible(ctx context.Context, f server.Feature) bool {
+	p := PrincipalFrom(ctx)
+	if p == nil {
+		return false
+	}
+	op := streamable.Operation{Method: protocol.MethodReadResource}
+	named := map[string]string{"uri": f.Name}
+	switch f.Kind {
+	case server.KindTool:
+		op.Method, named = protocol.MethodCallTool, map[string]string{"name": f.Name}
+	case server.KindPrompt:
+		op.Method, named = protocol.MethodGetPrompt, map[string]string{"name": f.Name}
+	}
+	params, err := protocol.Marshal(named)
+	if err != nil {
+		return false
+	}
+	op.Params = params
+	return p.hasAll(p.needs(op))
+}
+
+// Check is for streamable.HandlerOptions.Check: it returns who sends a request, or how the
+// request is denied. It may ask an issuer, for at most ten seconds or until the request's
+// context ends.
+func (g *Guard) Check(r *http.Request) (streamable.Caller, *streamable.Denial) {
+	token, bound, denied := g.credentials(r)
+	if denied != nil {
+		return nil, denied
+	}
+	hash := sha256.Sum256([]byte(token))
+	p := g.tokens.find(hash)
+	if p == nil {
+		var err error
+		var until time.Time
+		if p, until, err = g.verify(r.Context(), token); err != nil {
+			return nil, g.denyFor(err, bound)
+		}
+		p.guard, p.identity = g, identityOf(p)
+		p.bearer = p.key == ""
+		g.tokens.add(hash, p, until)
+	}
+	switch {
+	case p.bearer && g.options.DPoP == DPoPRequired:
+		return nil, g.deny(http.StatusUnauthorized, invalid("the token is not bound to a key"), true)
+	case p.bearer == bound:
+		return nil, g.deny(http.StatusUnauthorized, invalid("the scheme does not fit the token"), !p.bearer)
+	case p.bearer:
+		return p, nil
+	}
+	if err := g.proofs.check(r, token, p.key); err != nil {
+		return nil, g.denyFor(err, true)
+	}
+	return p, nil
+}
+
+// identityOf keys a user: no issuer has a space or a line break in it.
+func identityOf(p *Principal) string {
+	if p.Subject == "" {
+		return p.Issuer + "\n" + p.Client
+	}
+	return p.Issuer + " " + p.Subject
+}
+
+// largestToken is how long a token may be, in bytes.
+const largestToken = 8 << 10
+
+// credentials returns the token of a request, and whether its scheme says that it is bound.
+func (g *Guard) credentials(r *http.Request) (token string, bound bool, denied *streamable.Denial) {
+	values := r.Header["Authorization"]
+	if r.URL.RawQuery != "" && r.URL.Query().Has("access_token") {
+		return "", false, g.deny(http.StatusBadRequest, fault{code: "invalid_request", text: "a token must not be part of a URL"}, false)
+	}
+	if len(values) > 1 {
+		return "", false, g.deny(http.StatusBadRequest, fault{code: "invalid_request", text: "the header Authorization is given more than once"}, false)
+	}
+	if len(values) == 0 {
+		return "", false, g.deny(http.StatusUnauthorized, fault{}, false)
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	switch {
+	case strings.EqualFold(scheme, "Bearer"):
+	case strings.EqualFold(scheme, "DPoP") && g.proofs != nil:
+		bound = true
+	default:
+		return "", false, g.deny(http.StatusUnauthorized, fault{}, false)
+	}
+	token = strings.TrimLeft(token, " ")
+	if len(token) > largestToken {
+		return "", false, g.deny(http.StatusUnauthorized, invalid("the token is too long"), bound)
+	}
+	if !isToken(token) {
+		return "", false, g.deny(http.StatusUnauthorized, invalid("the token is malformed"), bound)
+	}
+	return token, bound, nil
+}
+
+// isToken reports whether a text is a b64token of RFC 6750.
+func isToken(text string) bool {
+	text = strings.TrimRight(text, "=")
+	for i := range len(text) {
+		c := text[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~+/", c) >= 0) {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// A fault is why a request is denied, in the words of RFC 6750. The zero value is a request
+// without a token.
+type fault struct {
+	code   string
+	text   string   // the class of the fault; nothing of the token
+	scopes []string // that are needed; nil: those of the options
+	nonce  string   // that a proof should have
+	away   bool     // an issuer cannot be asked: the token may be good
+}
+
+func (f fault) Error() string { return "resource: " + f.text }
+
+func invalid(text string) fault { return fault{code: "invalid_token", text: text} }
+
+func unavailable(text string) fault { return fault{text: text, away: true} }
+
+// denyFor denies for an error of verify or of a proof.
+func (g *Guard) denyFor(err error, bound bool) *streamable.Denial {
+	f, ok := err.(fault)
+	if !ok {
+		f = invalid("the token cannot be verified")
+	}
+	if f.away {
+		return &streamable.Denial{Status: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"5"}}, Text: f.text}
+	}
+	return g.deny(http.StatusUnauthorized, f, bound)
+}
+
+// deny challenges the client (RFC 6750 §3, RFC 9728 §5.1). With DPoP both schemes are offered,
+// that of the client first.
+func (g *Guard) deny(status int, f fault, bound bool) *streamable.Denial {
+	scopes := f.scopes
+	if scopes == nil {
+		scopes = g.scopes
+	}
+	var parameters []string
+	if f.code != "" {
+		parameters = append(parameters, fmt.Sprintf(`error="%s"`, f.code), fmt.Sprintf(`error_description="%s"`, f.text))
+	}
+	parameters = append(parameters, fmt.Sprintf(`resource_metadata="%s"`, g.metadata))
+	if len(scopes) > 0 {
+		parameters = append(parameters, fmt.Sprintf(`scope="%s"`, strings.Join(scopes, " ")))
+	}
+	rest := strings.Join(parameters, ", ")
+	bearer, dpop := "Bearer "+rest, fmt.Sprintf(`DPoP algs="%s", `, algorithmNames())+rest
+	header := make(http.Header)
+	switch {
+	case g.options.DPoP == DPoPRequired:
+		header["Www-Authenticate"] = []string{dpop}
+	case g.options.DPoP == DPoPOff:
+		header["Www-Authenticate"] = []string{bearer}
+	case bound:
+		header["Www-Authenticate"] = []string{dpop, bearer}
+	default:
+		header["Www-Authenticate"] = []string{bearer, dpop}
+	}
+	if f.nonce != "" {
+		header["Dpop-Nonce"] = []string{f.nonce}
+	}
+	text := f.text
+	if text == "" {
+		text = "a token is needed"
+	}
+	return &streamable.Denial{Status: status, Header: header, Text: text}
+}

@@ -1,0 +1,106 @@
+package resource_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+)
+
+// A token is asked for, taken, and asked to have more scopes.
+func TestATokenIsAskedForAndTaken(t *testing.T) {
+	s := newSite(t, nil, authtest.Options{})
+	none := s.call("whoami")
+	s.wantChallenge(none, http.StatusUnauthorized, "")
+	if challenge := none.header.Get("Www-Authenticate"); !strings.HasPrefix(challenge, "Bearer ") || !strings.Contains(challenge, `scope="read"`) {
+		t.Errorf("without a token: %q", challenge)
+	}
+	s.wantChallenge(s.call("whoami", "Authorization: Basic YTpi"), http.StatusUnauthorized, "")
+	s.wantChallenge(s.send(http.MethodGet, "", "Mcp-Session-Id: x"), http.StatusUnauthorized, "")
+	s.wantChallenge(s.send(http.MethodDelete, "", "Mcp-Session-Id: x"), http.StatusUnauthorized, "")
+
+	token := s.as.Issue("ada", "read")
+	for _, scheme := range []string{"Bearer", "bearer", "BEARER"} {
+		if r := s.call("whoami", "Authorization: "+scheme+" "+token); r.status != http.StatusOK || !strings.Contains(r.body, s.as.Issuer()+" ada client") {
+			t.Errorf("%s: %+v", scheme, r)
+		}
+	}
+	more := s.call("change", bearer(token))
+	s.wantChallenge(more, http.StatusForbidden, "insufficient_scope")
+	if challenge := more.header.Get("Www-Authenticate"); !strings.Contains(challenge, `scope="read write"`) {
+		t.Errorf("with too few scopes: %q", challenge)
+	}
+	if r := s.call("change", bearer(s.as.Issue("ada", "read write"))); r.status != http.StatusOK || !strings.Contains(r.body, "changed") {
+		t.Errorf("with all scopes: %+v", r)
+	}
+}
+
+// Clients find the authorization server by the metadata.
+func TestMetadataNamesTheIssuer(t *testing.T) {
+	s := newSite(t, nil, authtest.Options{})
+	root := strings.TrimSuffix(s.url, "/mcp")
+	for path, status := range map[string]int{
+		"/.well-known/oauth-protected-resource/mcp":   http.StatusOK,
+		"/.well-known/oauth-protected-resource":       http.StatusOK,
+		"/.well-known/oauth-protected-resource/other": http.StatusNotFound,
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, root+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = "evil.example" // decides nothing
+		r := s.do(request)
+		if r.status != status || r.header.Get("Access-Control-Allow-Origin") != "*" {
+			t.Errorf("%s: %+v", path, r)
+		}
+		if status != http.StatusOK {
+			continue
+		}
+		var document struct {
+			Resource string   `json:"resource"`
+			Issuers  []string `json:"authorization_servers"`
+			Scopes   []string `json:"scopes_supported"`
+		}
+		if err := json.Unmarshal([]byte(r.body), &document); err != nil || document.Resource != s.url || len(document.Issuers) != 1 || document.Issuers[0] != s.as.Issuer() || len(document.Scopes) != 1 {
+			t.Errorf("%s: %s, %v", path, r.body, err)
+		}
+		if r.header.Get("Cache-Control") != "max-age=3600" || strings.Contains(r.body, "evil") {
+			t.Errorf("%s: %+v", path, r)
+		}
+	}
+}
+
+// A session is its user's, whichever token comes, and nobody else's.
+func TestASessionBelongsToItsUser(t *testing.T) {
+	s := newSite(t, nil, authtest.Options{})
+	begun := s.send(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`,
+		bearer(s.as.Issue("ada", "read")))
+	session := "Mcp-Session-Id: " + begun.header.Get("Mcp-Session-Id")
+	if begun.status != http.StatusOK {
+		t.Fatalf("initialize: %+v", begun)
+	}
+	s.send(http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session, bearer(s.as.Issue("ada", "read")))
+	ping := `{"jsonrpc":"2.0","id":2,"method":"ping"}`
+	if r := s.send(http.MethodPost, ping, session, bearer(s.as.Issue("ada", "read write"))); r.status != http.StatusOK {
+		t.Errorf("another token of the same user: %+v", r)
+	}
+	eve := bearer(s.as.Issue("eve", "read write"))
+	unknown := s.send(http.MethodPost, ping, "Mcp-Session-Id: unknown", eve)
+	for _, r := range []reply{s.send(http.MethodPost, ping, session, eve), unknown} {
+		if r.status != http.StatusNotFound || r.body != unknown.body {
+			t.Errorf("another user: %+v", r)
+		}
+	}
+	if r := s.send(http.MethodGet, "", session, eve); r.status != http.StatusNotFound {
+		t.Errorf("another user listens: %+v", r)
+	}
+	if r := s.send(http.MethodDelete, "", session, eve); r.status != http.StatusNotFound {
+		t.Errorf("another user ends it: %+v", r)
+	}
+	list := s.send(http.MethodPost, `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`, session, bearer(s.as.Issue("ada", "read")))
+	if !strings.Contains(list.body, "whoami") || strings.Contains(list.body, "change") {
+		t.Errorf("with the scope read, the tools are %s", list.body)
+	}
+}

@@ -1,0 +1,243 @@
+package resource
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	// Keys are fetched again after the time that the issuer names, within these bounds.
+	leastKeyLife, mostKeyLife = 5 * time.Minute, 24 * time.Hour
+
+	// staleKeyLife is how long keys are used while the issuer is away.
+	staleKeyLife = 24 * time.Hour
+
+	// unknownKeyPause is how long a key that is not in the set is not asked for again:
+	// anybody can name one.
+	unknownKeyPause = 30 * time.Second
+
+	// failurePause is how long an issuer that failed is left alone.
+	failurePause = 5 * time.Second
+
+	// mostSameName is how many keys of one id are tried.
+	mostSameName = 4
+
+	// mostAsked is how many introspections go on at a time.
+	mostAsked = 16
+
+	fetchTimeout = 10 * time.Second
+)
+
+// An issuer knows the keys of an authorization server, and where to ask it.
+type issuer struct {
+	of    Issuer
+	fetch fetch
+	slots chan struct{} // for introspections
+
+	mu      sync.Mutex
+	flight  chan struct{} // closed when the fetch that goes on has ended; nil: none does
+	keys    []jose.JSONWebKey
+	fetched time.Time // when the keys were; zero: never
+	fresh   time.Time // until when
+	tried   time.Time // when they were asked for last
+	failed  bool      // by then
+
+	endpoints endpoints // zero before they are known
+}
+
+// endpoints is what is read of the metadata of an authorization server.
+type endpoints struct {
+	Issuer     string `json:"issuer"`
+	Keys       string `json:"jwks_uri"`
+	Introspect string `json:"introspection_endpoint"`
+}
+
+func newIssuer(of Issuer, client *http.Client) *issuer {
+	return &issuer{of: of, fetch: newFetch(of.URL, client), slots: make(chan struct{}, mostAsked)}
+}
+
+// keysFor returns the keys that may have made a signature. A token without a key id is taken
+// only if one key fits, so that nobody has many keys tried. The error is a fault.
+func (i *issuer) keysFor(ctx context.Context, h joseHeader) ([]jose.JSONWebKey, error) {
+	for {
+		i.mu.Lock()
+		now := time.Now()
+		fitting := i.fitting(h)
+		usable := !i.fetched.IsZero() && now.Before(i.fetched.Add(staleKeyLife))
+		if usable && len(fitting) > 0 && (now.Before(i.fresh) || i.flight != nil || i.rests(now)) {
+			i.mu.Unlock()
+			return fitting, nil
+		}
+		if i.flight == nil && i.rests(now) {
+			i.mu.Unlock()
+			if !usable {
+				return nil, unavailable("the keys of the authorization server cannot be fetched now")
+			}
+			return nil, invalid("the token is signed with an unknown key")
+		}
+		flight := i.flight
+		if flight == nil {
+			i.flight, i.tried = make(chan struct{}), now
+			i.mu.Unlock()
+			i.refresh(ctx)
+			continue
+		}
+		i.mu.Unlock()
+		select {
+		case <-flight:
+		case <-ctx.Done():
+			return nil, unavailable("the client has left")
+		}
+	}
+}
+
+// rests reports whether the issuer is left alone for now.
+func (i *issuer) rests(now time.Time) bool {
+	pause := unknownKeyPause
+	if i.failed {
+		pause = failurePause
+	}
+	return !i.tried.IsZero() && now.Before(i.tried.Add(pause))
+}
+
+func (i *issuer) fitting(h joseHeader) (keys []jose.JSONWebKey) {
+	for _, key := range i.keys {
+		if (h.Key == "" || key.KeyID == h.Key) && fits(key, h.Algorithm) {
+			keys = append(keys, key)
+		}
+	}
+	if h.Key == "" && len(keys) > 1 {
+		return nil
+	}
+	return keys[:min(len(keys), mostSameName)]
+}
+
+// fits reports whether a key is one of an algorithm. Without that, a public key could be taken
+// for the secret of another algorithm.
+func fits(key jose.JSONWebKey, algorithm jose.SignatureAlgorithm) bool {
+	if key.Use != "" && key.Use != "sig" || key.Algorithm != "" && key.Algorithm != string(algorithm) {
+		return false
+	}
+	switch public := key.Key.(type) {
+	case *rsa.PublicKey:
+		return (algorithm == jose.RS256 || algorithm == jose.PS256) && public.N.BitLen() >= 2048
+	case *ecdsa.PublicKey:
+		return algorithm == jose.ES256 && public.Curve == elliptic.P256() || algorithm == jose.ES384 && public.Curve == elliptic.P384()
+	case ed25519.PublicKey:
+		return algorithm == jose.EdDSA
+	}
+	return false
+}
+
+// refresh fetches the keys, for the request that found them missing and for all that wait. It
+// goes on when that request has ended: others need the keys too.
+func (i *issuer) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
+	defer cancel()
+	keys, life, err := i.fetchKeys(ctx)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := time.Now()
+	if i.failed = err != nil; err == nil {
+		i.keys, i.fetched, i.fresh = keys, now, now.Add(life)
+	} else {
+		i.endpoints = endpoints{} // they may have moved
+	}
+	i.tried = now
+	close(i.flight)
+	i.flight = nil
+}
+
+func (i *issuer) fetchKeys(ctx context.Context) ([]jose.JSONWebKey, time.Duration, error) {
+	address := i.of.Keys
+	if address == "" {
+		found, err := i.discover(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		address = found.Keys
+	}
+	answer, err := i.fetch.get(ctx, address)
+	if err != nil {
+		return nil, 0, err
+	}
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := protocol.Unmarshal(answer.body, &set); err != nil || set.Keys == nil {
+		return nil, 0, fmt.Errorf("resource: what is at %s is no key set", address)
+	}
+	var keys []jose.JSONWebKey
+	for _, raw := range set.Keys {
+		var key jose.JSONWebKey
+		if key.UnmarshalJSON(raw) == nil && key.IsPublic() { // there may be kinds that nobody here knows
+			keys = append(keys, key)
+		}
+	}
+	return keys, keyLife(answer.header), nil
+}
+
+// keyLife reads how long an answer may be kept.
+func keyLife(header http.Header) time.Duration {
+	for _, value := range header.Values("Cache-Control") {
+		for directive := range strings.SplitSeq(value, ",") {
+			name, seconds, _ := strings.Cut(strings.TrimSpace(directive), "=")
+			if n, err := strconv.Atoi(strings.Trim(seconds, `"`)); err == nil && strings.EqualFold(name, "max-age") {
+				return max(leastKeyLife, min(mostKeyLife, time.Duration(min(n, int(mostKeyLife/time.Second)))*time.Second))
+			}
+		}
+	}
+	return leastKeyLife
+}
+
+// discover returns the endpoints of the issuer, from its metadata (RFC 8414, OpenID Connect).
+func (i *issuer) discover(ctx context.Context) (endpoints, error) {
+	i.mu.Lock()
+	known := i.endpoints
+	i.mu.Unlock()
+	if known.Issuer != "" {
+		return known, nil
+	}
+	at, err := url.Parse(i.of.URL)
+	if err != nil {
+		return endpoints{}, err
+	}
+	path := strings.TrimSuffix(at.Path, "/")
+	candidates := []string{"/.well-known/oauth-authorization-server" + path, "/.well-known/openid-configuration" + path, path + "/.well-known/openid-configuration"}
+	var last error
+	for _, candidate := range slices.Compact(candidates) {
+		at.Path = candidate
+		answer, err := i.fetch.get(ctx, at.String())
+		if last = err; err != nil {
+			continue
+		}
+		var found endpoints
+		switch err := protocol.Unmarshal(answer.body, &found); {
+		case err != nil:
+			last = fmt.Errorf("resource: what is at %s is no metadata", at)
+		case found.Issuer != i.of.URL:
+			last = fmt.Errorf("resource: the metadata at %s is of another issuer", at)
+		default:
+			i.mu.Lock()
+			i.endpoints = found
+			i.mu.Unlock()
+			return found, nil
+		}
+	}
+	return endpoints{}, last
+}

@@ -1,0 +1,61 @@
+package resource
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+const wellKnown = "/.well-known/oauth-protected-resource"
+
+// Metadata serves the protected resource metadata (RFC 9728) where clients look for it: at
+// /.well-known/oauth-protected-resource with the path of the URL behind it, and without. Other
+// paths are answered with 404. Where several Guards have a host in common, give each of them
+// its own path, and the root to one of them. It may be read from pages of every origin, and
+// kept for an hour.
+func (g *Guard) Metadata() http.Handler {
+	document := struct {
+		Resource string   `json:"resource"`
+		Issuers  []string `json:"authorization_servers"`
+		Scopes   []string `json:"scopes_supported,omitzero"`
+		Methods  []string `json:"bearer_methods_supported"`
+		Algs     []string `json:"dpop_signing_alg_values_supported,omitzero"`
+		Bound    bool     `json:"dpop_bound_access_tokens_required,omitzero"`
+	}{Resource: g.options.URL, Scopes: g.scopes, Methods: []string{"header"}, Bound: g.options.DPoP == DPoPRequired}
+	for _, issuer := range g.options.Issuers {
+		document.Issuers = append(document.Issuers, issuer.URL)
+	}
+	if g.proofs != nil {
+		for _, algorithm := range algorithms() {
+			document.Algs = append(document.Algs, string(algorithm))
+		}
+	}
+	body, err := protocol.Marshal(document)
+	path := pathOf(g.metadata)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Access-Control-Allow-Origin", "*")
+		switch {
+		case r.URL.Path != path && r.URL.Path != wellKnown:
+			http.NotFound(w, r)
+		case err != nil:
+			http.Error(w, "the metadata cannot be encoded", http.StatusInternalServerError)
+		case r.Method == http.MethodOptions: // of a page that sends Mcp-Protocol-Version
+			header.Set("Access-Control-Allow-Methods", "GET")
+			header.Set("Access-Control-Allow-Headers", "*")
+			w.WriteHeader(http.StatusNoContent)
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			header.Set("Allow", "GET, HEAD, OPTIONS")
+			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		default:
+			header.Set("Content-Type", "application/json")
+			header.Set("Content-Length", strconv.Itoa(len(body)))
+			header.Set("Cache-Control", "max-age=3600")
+			w.WriteHeader(http.StatusOK)
+			if r.Method == http.MethodGet {
+				w.Write(body)
+			}
+		}
+	})
+}

@@ -1,0 +1,226 @@
+package resource
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/go-jose/go-jose/v4"
+)
+
+// algorithms are those of signatures that are taken. None of them works with a key that both
+// sides know.
+func algorithms() []jose.SignatureAlgorithm {
+	return []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.ES384, jose.EdDSA}
+}
+
+func algorithmNames() string {
+	var names []string
+	for _, algorithm := range algorithms() {
+		names = append(names, string(algorithm))
+	}
+	return strings.Join(names, " ")
+}
+
+// claims are what is read of a token, or of what introspection tells.
+type claims struct {
+	Issuer     string          `json:"iss"`
+	Subject    string          `json:"sub"`
+	Audience   oneOrMany       `json:"aud"`
+	Expires    date            `json:"exp"`
+	NotBefore  date            `json:"nbf"`
+	IssuedAt   date            `json:"iat"`
+	Client     string          `json:"client_id"`
+	Authorized string          `json:"azp"`
+	Scope      oneOrMany       `json:"scope"`
+	Scopes     oneOrMany       `json:"scp"` // as some servers call them
+	Confirmed  json.RawMessage `json:"cnf"`
+	Active     bool            `json:"active"` // of introspection
+}
+
+// oneOrMany is a text or a list of them.
+type oneOrMany []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *oneOrMany) UnmarshalJSON(raw []byte) error {
+	if len(raw) > 0 && raw[0] == '"' {
+		*o = []string{""}
+		return protocol.Unmarshal(raw, &(*o)[0])
+	}
+	return protocol.Unmarshal(raw, (*[]string)(o))
+}
+
+// A date is a NumericDate of RFC 7519; zero if it is absent.
+type date struct{ time.Time }
+
+// lastDate is 31 December 9999, in seconds since 1970.
+const lastDate = 253402300799
+
+// UnmarshalJSON implements json.Unmarshaler. Later dates than the year 9999 are that.
+func (d *date) UnmarshalJSON(raw []byte) error {
+	seconds, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || math.IsNaN(seconds) || seconds < 0 {
+		return invalid("a date of the token cannot be read")
+	}
+	d.Time = time.Unix(int64(min(seconds, lastDate)), 0)
+	return nil
+}
+
+// verify returns who a token speaks for, and until when that may be remembered. Its error is a
+// fault.
+func (g *Guard) verify(ctx context.Context, token string) (*Principal, time.Time, error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		if g.asked == nil {
+			return nil, time.Time{}, invalid("the token is not a signed JWT")
+		}
+		return g.introspect(ctx, token)
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var said struct {
+		Issuer string `json:"iss"`
+	}
+	if err != nil || protocol.Unmarshal(payload, &said) != nil {
+		if g.asked != nil {
+			return g.introspect(ctx, token) // it only looks like one
+		}
+		return nil, time.Time{}, invalid("the token is malformed")
+	}
+	from := g.issuers[said.Issuer]
+	switch {
+	case from == nil:
+		return nil, time.Time{}, invalid("the token is from another issuer")
+	case from.of.Introspect != nil:
+		return g.introspect(ctx, token)
+	}
+	return g.verifySigned(ctx, from, token)
+}
+
+// A joseHeader is what is read of the header of a JWT. Whatever it says about keys other than
+// their id is ignored.
+type joseHeader struct {
+	Algorithm jose.SignatureAlgorithm `json:"alg"`
+	Key       string                  `json:"kid"`
+	Type      string                  `json:"typ"`
+	Critical  json.RawMessage         `json:"crit"`
+	Public    json.RawMessage         `json:"jwk"` // of DPoP
+}
+
+func readHeader(token string) (joseHeader, error) {
+	encoded, _, _ := strings.Cut(token, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(encoded)
+	var h joseHeader
+	switch {
+	case err != nil || protocol.Unmarshal(raw, &h) != nil:
+		return h, invalid("the header of the token cannot be read")
+	case !slices.Contains(algorithms(), h.Algorithm):
+		return h, invalid("the algorithm of the token is not accepted")
+	case len(h.Critical) > 0:
+		return h, invalid("the token has critical extensions")
+	}
+	return h, nil
+}
+
+func (g *Guard) verifySigned(ctx context.Context, from *issuer, token string) (*Principal, time.Time, error) {
+	header, err := readHeader(token)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	kind := strings.TrimPrefix(strings.ToLower(header.Type), "application/")
+	if kind != "at+jwt" && (g.options.Strict || kind != "jwt" && kind != "") {
+		return nil, time.Time{}, invalid("the token is of another type")
+	}
+	keys, err := from.keysFor(ctx, header)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	signed, err := jose.ParseSignedCompact(token, algorithms())
+	if err != nil {
+		return nil, time.Time{}, invalid("the token is malformed")
+	}
+	var payload []byte
+	for _, key := range keys {
+		if payload, err = signed.Verify(key); err == nil {
+			break
+		}
+	}
+	if payload == nil {
+		return nil, time.Time{}, invalid("the signature of the token is wrong")
+	}
+	p, err := g.read(from, payload)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if p.Expires.IsZero() {
+		return nil, time.Time{}, invalid("the token does not say when it expires")
+	}
+	return p, time.Now().Add(tokenLife), nil
+}
+
+// read reads the claims of a token that is genuine.
+func (g *Guard) read(from *issuer, payload []byte) (*Principal, error) {
+	var c claims
+	if err := protocol.Unmarshal(payload, &c); err != nil {
+		return nil, invalid("the claims of the token cannot be read")
+	}
+	now := time.Now()
+	introspected := from.of.Introspect != nil
+	switch {
+	case introspected && !c.Active:
+		return nil, invalid("the token is not active")
+	case c.Issuer != from.of.URL && !(introspected && c.Issuer == ""):
+		return nil, invalid("the token is from another issuer")
+	case !slices.ContainsFunc(c.Audience, g.isAudience):
+		return nil, invalid("the token is for another audience")
+	case !c.Expires.IsZero() && !now.Before(c.Expires.Add(g.leeway)):
+		return nil, invalid("the token has expired")
+	case c.NotBefore.After(now.Add(g.leeway)), c.IssuedAt.After(now.Add(g.leeway)):
+		return nil, invalid("the token is not valid yet")
+	}
+	p := &Principal{Issuer: from.of.URL, Subject: c.Subject, Client: c.Client, Scopes: c.scopes(), Expires: c.Expires.Time, Claims: slices.Clone(payload)}
+	if p.Client == "" {
+		p.Client = c.Authorized
+	}
+	if p.Subject == "" && p.Client == "" {
+		return nil, invalid("the token has neither subject nor client")
+	}
+	var err error
+	p.key, err = g.confirmation(c.Confirmed)
+	return p, err
+}
+
+func (g *Guard) isAudience(said string) bool {
+	return slices.Contains(g.options.Audiences, said) || canonical(said) == g.url
+}
+
+func (c *claims) scopes() []string {
+	said := c.Scope
+	if len(said) == 0 {
+		said = c.Scopes
+	}
+	return strings.Fields(strings.Join(said, " "))
+}
+
+// confirmation returns the thumbprint of the key that a token is bound to. A binding that is
+// not checked here must not be ignored.
+func (g *Guard) confirmation(raw json.RawMessage) (string, error) {
+	if len(raw) == 0 {
+		return "", nil
+	}
+	var bound map[string]json.RawMessage
+	var key string
+	err := protocol.Unmarshal(raw, &bound)
+	if err == nil && len(bound["jkt"]) > 0 {
+		err = protocol.Unmarshal(bound["jkt"], &key)
+	}
+	if err != nil || len(bound) != 1 || key == "" || g.proofs == nil {
+		return "", invalid("the token is bound to a key in a way that is not accepted")
+	}
+	return key, nil
+}
