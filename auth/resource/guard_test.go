@@ -10,6 +10,8 @@ import (
 )
 
 // A token is asked for, taken, and asked to have more scopes.
+//
+// Guarantees: G-0046.1
 func TestATokenIsAskedForAndTaken(t *testing.T) {
 	s := newSite(t, nil, authtest.Options{})
 	none := s.call("whoami")
@@ -38,6 +40,8 @@ func TestATokenIsAskedForAndTaken(t *testing.T) {
 }
 
 // Clients find the authorization server by the metadata.
+//
+// Guarantees: G-0046.3
 func TestMetadataNamesTheIssuer(t *testing.T) {
 	s := newSite(t, nil, authtest.Options{})
 	root := strings.TrimSuffix(s.url, "/mcp")
@@ -73,6 +77,8 @@ func TestMetadataNamesTheIssuer(t *testing.T) {
 }
 
 // A session is its user's, whichever token comes, and nobody else's.
+//
+// Guarantees: G-0046.6
 func TestASessionBelongsToItsUser(t *testing.T) {
 	s := newSite(t, nil, authtest.Options{})
 	begun := s.send(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`,

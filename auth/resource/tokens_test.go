@@ -52,6 +52,8 @@ func headed(t testing.TB, key any, algorithm jose.SignatureAlgorithm, claims map
 }
 
 // TestBadTokens sends what must not be taken, each with its reason.
+//
+// Guarantees: G-0046.2, G-0046.1, G-0046.9
 func TestBadTokens(t *testing.T) {
 	s := newSite(t, nil, authtest.Options{Sign: jose.RS256})
 	other := authtest.Start(t, authtest.Options{Resource: s.url})
@@ -164,6 +166,8 @@ func TestBadTokens(t *testing.T) {
 }
 
 // TestGoodTokens sends what is unusual and taken.
+//
+// Guarantees: G-0046.2
 func TestGoodTokens(t *testing.T) {
 	for _, algorithm := range []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.ES384, jose.EdDSA} {
 		s := newSite(t, func(o *resource.Options) { o.Audiences = []string{"api://tools"} }, authtest.Options{Sign: algorithm, Path: "/tenant"})

@@ -90,6 +90,8 @@ func (g *checked) took() (served []string, checks int) {
 
 // Each way into an endpoint is checked, what is denied is not served, and what is served
 // has its caller.
+//
+// Guarantees: G-0046.8
 func TestEveryRequestIsChecked(t *testing.T) {
 	s := newChecked(t, HandlerOptions{})
 	session := s.initialize("2025-03-26", "Authorization: ada")
@@ -120,6 +122,8 @@ func TestEveryRequestIsChecked(t *testing.T) {
 }
 
 // What decides ahead of the caller is checked ahead of it.
+//
+// Guarantees: G-0046.8
 func TestTheCallerIsCheckedAfterTheSource(t *testing.T) {
 	s := newChecked(t, HandlerOptions{MaxBody: 1000})
 	for name, r := range map[string]struct {
@@ -141,6 +145,8 @@ func TestTheCallerIsCheckedAfterTheSource(t *testing.T) {
 }
 
 // A session of somebody else looks like one that never was.
+//
+// Guarantees: G-0046.6
 func TestAnothersSessionIsUnknown(t *testing.T) {
 	s := newChecked(t, HandlerOptions{})
 	session := s.initialize("2025-11-25", "Authorization: ada")
@@ -162,6 +168,8 @@ func TestAnothersSessionIsUnknown(t *testing.T) {
 }
 
 // A caller who may not do something does nothing of the same batch either.
+//
+// Guarantees: G-0046.8
 func TestOperationsAreAllowedBeforeDelivery(t *testing.T) {
 	const denied = `{"jsonrpc":"2.0","id":9,"method":"forbidden"}`
 	const byName = `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"forbidden"}}`

@@ -1,0 +1,236 @@
+package resource_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/auth/resource"
+	"github.com/go-jose/go-jose/v4"
+)
+
+func allowed(o *resource.Options) { o.DPoP = resource.DPoPAllowed }
+
+// bound returns a token that is bound to a key.
+func bound(t testing.TB, as *authtest.Server, thumbprint string) string {
+	t.Helper()
+	claims := as.Claims("read")
+	claims["cnf"] = map[string]any{"jkt": thumbprint}
+	return as.IssueClaims(claims)
+}
+
+// TestProofs sends a bound token with proofs that are right and wrong.
+//
+// Guarantees: G-0046.7
+func TestProofs(t *testing.T) {
+	s := newSite(t, allowed, authtest.Options{})
+	key, stranger := newKey(t), newKey(t)
+	token := bound(t, s.as, thumbprint(t, key))
+	short, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(proofs ...string) reply {
+		t.Helper()
+		lines := []string{"Authorization: DPoP " + token}
+		for _, proof := range proofs {
+			lines = append(lines, "DPoP: "+proof)
+		}
+		return s.call("whoami", lines...)
+	}
+	with := func(changes map[string]any) string {
+		claims := s.prove(token)
+		maps.Copy(claims, changes)
+		return signedBy(t, key, jose.ES256, "dpop+jwt", mustJSON(t, claims))
+	}
+	right := with(nil)
+	if r := send(right); r.status != http.StatusOK {
+		t.Fatalf("a right proof: %+v", r)
+	}
+	now := time.Now()
+	for name, changes := range map[string]map[string]any{
+		"query":        {"htu": s.url + "?x=1#y"},
+		"4 min old":    {"iat": now.Add(-4 * time.Minute).Unix()},
+		"4 min ahead":  {"iat": now.Add(4 * time.Minute).Unix()},
+		"more members": {"content_digest": "x"},
+	} {
+		if r := send(with(changes)); r.status != http.StatusOK {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	claims := mustJSON(t, s.prove(token))
+	private := headed(t, key, jose.ES256, s.prove(token), map[jose.HeaderKey]any{"typ": "dpop+jwt", "jwk": jose.JSONWebKey{Key: key}})
+	for name, proofs := range map[string][]string{
+		"none":             nil,
+		"two":              {with(nil), with(nil)},
+		"again":            {right},
+		"no JWT":           {"proof"},
+		"another key":      {signedBy(t, stranger, jose.ES256, "dpop+jwt", claims)},
+		"another kind":     {signedBy(t, short, jose.RS256, "dpop+jwt", claims)},
+		"another type":     {signedBy(t, key, jose.ES256, "JWT", claims)},
+		"no key":           {headed(t, key, jose.ES256, s.prove(token), map[jose.HeaderKey]any{"typ": "dpop+jwt"})},
+		"a private key":    {private},
+		"alg none":         {encode(`{"alg":"none","typ":"dpop+jwt"}`) + "." + encode(string(claims)) + "."},
+		"signature cut":    {with(nil)[:200]},
+		"method":           {with(map[string]any{"htm": "GET"})},
+		"method's case":    {with(map[string]any{"htm": "post"})},
+		"URL":              {with(map[string]any{"htu": "https://other.example/mcp"})},
+		"path":             {with(map[string]any{"htu": s.url + "/x"})},
+		"another token":    {with(map[string]any{"ath": s.prove(token + "x")["ath"]})},
+		"no token":         {with(map[string]any{"ath": ""})},
+		"no id":            {with(map[string]any{"jti": ""})},
+		"a long id":        {with(map[string]any{"jti": strings.Repeat("x", 300)})},
+		"6 min old":        {with(map[string]any{"iat": now.Add(-6 * time.Minute).Unix()})},
+		"6 min ahead":      {with(map[string]any{"iat": now.Add(6 * time.Minute).Unix()})},
+		"no time":          {with(map[string]any{"iat": 0})},
+		"a time in text":   {with(map[string]any{"iat": "now"})},
+		"9 KiB":            {with(map[string]any{"x": strings.Repeat("x", 9<<10)})},
+		"claims of a list": {signedBy(t, key, jose.ES256, "dpop+jwt", []byte(`[]`))},
+	} {
+		r := send(proofs...)
+		s.wantChallenge(r, http.StatusUnauthorized, "invalid_dpop_proof")
+		if t.Failed() {
+			t.Fatalf("%s was not refused", name)
+		}
+		if challenges := r.header["Www-Authenticate"]; len(challenges) != 2 || !strings.HasPrefix(challenges[0], "DPoP ") || !strings.HasPrefix(challenges[1], "Bearer ") {
+			t.Errorf("%s: the challenges are %q", name, challenges)
+		}
+	}
+	s.wantChallenge(s.call("whoami", bearer(token), "DPoP: "+with(nil)), http.StatusUnauthorized, "invalid_token")
+	plain := s.as.Issue("ada", "read")
+	s.wantChallenge(s.call("whoami", "Authorization: DPoP "+plain, "DPoP: "+with(nil)), http.StatusUnauthorized, "invalid_token")
+	if r := s.call("whoami", bearer(plain)); r.status != http.StatusOK {
+		t.Errorf("a bearer token where DPoP is allowed: %+v", r)
+	}
+}
+
+// proving is a client with a bound token of a Guard without a network.
+type proving struct {
+	t     testing.TB
+	g     *resource.Guard
+	token string
+	sign  func(claims map[string]any) string
+	site  *site
+}
+
+func newProving(t *testing.T, change func(*resource.Options)) (*proving, *authtest.Server) {
+	g, as := newGuard(t, change, authtest.Options{Life: 100 * time.Hour})
+	key := newKey(t)
+	p := &proving{t: t, g: g, token: bound(t, as, thumbprint(t, key)), site: &site{t: t, url: "https://mcp.example/mcp"}}
+	p.sign = func(claims map[string]any) string {
+		return signedBy(t, key, jose.ES256, "dpop+jwt", mustJSON(t, claims))
+	}
+	return p, as
+}
+
+// send returns the status, and the nonce that is asked for.
+func (p *proving) send(proof string) (status int, nonce string) {
+	p.t.Helper()
+	r := httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/mcp", nil)
+	r.Header.Set("Authorization", "DPoP "+p.token)
+	r.Header.Set("DPoP", proof)
+	if _, denied := p.g.Check(r); denied != nil {
+		return denied.Status, denied.Header.Get("Dpop-Nonce")
+	}
+	return http.StatusOK, ""
+}
+
+func (p *proving) proof(nonce string) string {
+	claims := p.site.prove(p.token)
+	if nonce != "" {
+		claims["nonce"] = nonce
+	}
+	return p.sign(claims)
+}
+
+// TestNonces: a proof without a fresh nonce is asked for one.
+//
+// Guarantees: G-0046.7
+func TestNonces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newProving(t, func(o *resource.Options) { o.DPoP, o.DPoPNonces = resource.DPoPRequired, true })
+		got, nonce := p.send(p.proof(""))
+		if got != http.StatusUnauthorized || nonce == "" {
+			t.Fatalf("without a nonce: %d, %q", got, nonce)
+		}
+		first := p.proof(nonce)
+		if got, _ := p.send(first); got != http.StatusOK {
+			t.Errorf("with a nonce: %d", got)
+		}
+		if got, more := p.send(first); got != http.StatusUnauthorized || more != "" {
+			t.Errorf("again: %d, %q", got, more)
+		}
+		time.Sleep(30 * time.Second)
+		if got, _ := p.send(p.proof(nonce)); got != http.StatusOK {
+			t.Errorf("with the nonce before: %d", got)
+		}
+		time.Sleep(30 * time.Second)
+		for _, old := range []string{nonce, "invented"} {
+			if got, more := p.send(p.proof(old)); got != http.StatusUnauthorized || more == "" || more == nonce {
+				t.Errorf("with the nonce %q: %d, %q", old, got, more)
+			}
+		}
+	})
+}
+
+// TestAProofIsTakenOnce: whoever sends it, at whatever time it would still be in date.
+//
+// Guarantees: G-0046.7
+func TestAProofIsTakenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newProving(t, allowed)
+		claims := p.site.prove(p.token)
+		claims["iat"] = time.Now().Add(4 * time.Minute).Unix()
+		proof := p.sign(claims)
+		var taken atomic.Int32
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if got, _ := p.send(proof); got == http.StatusOK {
+					taken.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if n := taken.Load(); n != 1 {
+			t.Errorf("one proof was taken %d times at once", n)
+		}
+		for range 20 {
+			time.Sleep(30 * time.Second)
+			if got, _ := p.send(proof); got == http.StatusOK {
+				t.Fatal("a proof was taken again")
+			}
+		}
+		if got, _ := p.send(p.proof("")); got != http.StatusOK {
+			t.Errorf("another proof: %d", got)
+		}
+	})
+}
+
+// TestBearerWhereProofsAreRequired: a stolen token is of no use.
+//
+// Guarantees: G-0046.7
+func TestBearerWhereProofsAreRequired(t *testing.T) {
+	g, as := newGuard(t, func(o *resource.Options) { o.DPoP = resource.DPoPRequired }, authtest.Options{})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", nil)
+	for i, header := range []string{"", "Bearer " + as.Issue("ada", "read"), "Bearer " + bound(t, as, "x")} {
+		r.Header.Set("Authorization", header)
+		_, denied := g.Check(r)
+		if denied == nil || denied.Status != http.StatusUnauthorized {
+			t.Fatal(strconv.Itoa(i) + " was taken")
+		}
+		if challenges := denied.Header["Www-Authenticate"]; len(challenges) != 1 || !strings.HasPrefix(challenges[0], `DPoP algs="`) {
+			t.Errorf("the challenges are %q", challenges)
+		}
+	}
+}

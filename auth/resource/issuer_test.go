@@ -1,0 +1,240 @@
+package resource_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/auth/resource"
+)
+
+// newGuard returns a Guard and the authorization server behind it, without a network.
+func newGuard(t testing.TB, change func(*resource.Options), of authtest.Options) (*resource.Guard, *authtest.Server) {
+	t.Helper()
+	of.Resource = "https://mcp.example/mcp"
+	as := authtest.New("https://as.example", of)
+	o := resource.Options{URL: of.Resource, Issuers: []resource.Issuer{{URL: as.Issuer()}}, HTTP: as.Client()}
+	if change != nil {
+		change(&o)
+	}
+	guard, err := resource.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guard, as
+}
+
+// status is how a request with headers is answered: 200 if it is let through.
+func status(t testing.TB, g *resource.Guard, lines ...string) int {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", nil)
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(name, value)
+	}
+	if _, denied := g.Check(r); denied != nil {
+		return denied.Status
+	}
+	return http.StatusOK
+}
+
+func wantStatus(t testing.TB, what string, got, want int) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: status %d, want %d", what, got, want)
+	}
+}
+
+func down(a *authtest.Answer) { a.Status, a.Body = http.StatusInternalServerError, []byte("down") }
+
+// TestKeysAreFetchedWhenTheyAreNeeded: rotation is noticed, and nobody can have the keys fetched
+// at will.
+//
+// Guarantees: G-0046.4
+func TestKeysAreFetchedWhenTheyAreNeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, as := newGuard(t, nil, authtest.Options{Life: 100 * time.Hour})
+		fetched := func() int { return len(as.Sink.Requests(authtest.Keys)) }
+		first := as.Issue("ada", "read")
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() { wantStatus(t, "at once", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK) })
+		}
+		all.Wait()
+		if n := fetched(); n != 1 {
+			t.Errorf("50 requests at once had the keys fetched %d times", n)
+		}
+
+		as.RotateKey(false)
+		rotated := as.Issue("ada", "read")
+		for range 100 {
+			wantStatus(t, "a new key, at once", status(t, g, bearer(rotated)), http.StatusUnauthorized)
+		}
+		if n := fetched(); n != 1 {
+			t.Errorf("unknown keys had the keys fetched %d times within 30 s", n)
+		}
+		time.Sleep(30 * time.Second)
+		wantStatus(t, "a new key, after 30 s", status(t, g, bearer(rotated)), http.StatusOK)
+		wantStatus(t, "the old key, still in the set", status(t, g, bearer(first)), http.StatusOK)
+		if n := fetched(); n != 2 {
+			t.Errorf("the keys were fetched %d times, want 2", n)
+		}
+		as.RotateKey(true)
+		time.Sleep(6 * time.Minute) // beyond the life of keys and of verified tokens
+		wantStatus(t, "a key that was withdrawn", status(t, g, bearer(first)), http.StatusUnauthorized)
+		wantStatus(t, "the newest key", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
+	})
+}
+
+// TestAnIssuerThatIsAway costs nobody a token.
+//
+// Guarantees: G-0046.4
+func TestAnIssuerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, as := newGuard(t, nil, authtest.Options{Life: 100 * time.Hour})
+		token := as.Issue("ada", "read")
+		as.Lie(authtest.Metadata, down)
+		for range 20 {
+			wantStatus(t, "without keys", status(t, g, bearer(token)), http.StatusServiceUnavailable)
+		}
+		if n := len(as.Sink.Requests(authtest.Metadata)); n > 2 { // two addresses
+			t.Errorf("an issuer that is away was asked %d times at once", n)
+		}
+		as.Lie(authtest.Metadata, nil)
+		time.Sleep(5 * time.Second)
+		wantStatus(t, "when it is back", status(t, g, bearer(token)), http.StatusOK)
+		as.Lie(authtest.Keys, down)
+		time.Sleep(23 * time.Hour)
+		wantStatus(t, "away for 23 hours", status(t, g, bearer(token)), http.StatusOK)
+		time.Sleep(2 * time.Hour)
+		wantStatus(t, "away for 25 hours", status(t, g, bearer(token)), http.StatusServiceUnavailable)
+		as.Lie(authtest.Keys, nil)
+		time.Sleep(5 * time.Second)
+		wantStatus(t, "back after a day", status(t, g, bearer(token)), http.StatusOK)
+	})
+}
+
+// TestLyingIssuers: what an issuer says of itself is checked, and read within bounds.
+//
+// Guarantees: G-0046.2, G-0046.4
+func TestLyingIssuers(t *testing.T) {
+	metadata := func(name string, value any) authtest.Lie { return func(a *authtest.Answer) { a.Object[name] = value } }
+	raw := func(kind string, body []byte) authtest.Lie {
+		return func(a *authtest.Answer) { a.Body = body; a.Header.Set("Content-Type", kind) }
+	}
+	for name, lie := range map[string]struct {
+		authtest.Endpoint
+		authtest.Lie
+	}{
+		"another issuer":   {authtest.Metadata, metadata("issuer", "https://other.example")},
+		"issuer and slash": {authtest.Metadata, metadata("issuer", "https://as.example/")},
+		"no keys there":    {authtest.Metadata, metadata("jwks_uri", "https://as.example/nothing")},
+		"keys are a list":  {authtest.Metadata, metadata("jwks_uri", []string{"https://as.example/keys"})},
+		"metadata is HTML": {authtest.Metadata, raw("text/html", []byte("<html>"))},
+		"keys as HTML":     {authtest.Keys, raw("text/html", []byte(`{"keys":[]}`))},
+		"keys are null":    {authtest.Keys, raw("application/json", []byte(`{"keys":null}`))},
+		"keys twice":       {authtest.Keys, raw("application/json", []byte(`{"keys":[],"keys":[]}`))},
+		"300 KiB of keys":  {authtest.Keys, raw("application/json", append([]byte(`{"keys":[],"x":"`), append(bytes.Repeat([]byte("x"), 300<<10), `"}`...)...))},
+		"no keys":          {authtest.Keys, raw("application/json", []byte(`{"keys":[]}`))},
+		"secret keys":      {authtest.Keys, raw("application/json", []byte(`{"keys":[{"kty":"oct","k":"AAAA","kid":"key-1"}]}`))},
+		"of encryption":    {authtest.Keys, func(a *authtest.Answer) { a.Body = []byte(`{"keys":[{"kty":"EC","use":"enc","kid":"key-1"}]}`) }},
+	} {
+		g, as := newGuard(t, nil, authtest.Options{})
+		as.Lie(lie.Endpoint, lie.Lie)
+		if got := status(t, g, bearer(as.Issue("ada", "read"))); got != http.StatusServiceUnavailable && got != http.StatusUnauthorized {
+			t.Errorf("%s: status %d", name, got)
+		}
+	}
+}
+
+// TestIntrospection asks the issuer about tokens, and remembers for half a minute what it said.
+//
+// Guarantees: G-0046.2, G-0046.5
+func TestIntrospection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, as := newGuard(t, func(o *resource.Options) {
+			o.Issuers[0].Introspect = &resource.Introspection{ClientID: "server", ClientSecret: "s:e cret"}
+		}, authtest.Options{Opaque: true, Clients: []authtest.Client{{ID: "server", Secret: "s:e cret"}}})
+		token := as.Issue("ada", "read")
+		for range 10 {
+			wantStatus(t, "an opaque token", status(t, g, bearer(token)), http.StatusOK)
+		}
+		if n := len(as.Sink.Requests(authtest.Introspect)); n != 1 {
+			t.Errorf("asked %d times about one token", n)
+		}
+		wantStatus(t, "an unknown token", status(t, g, bearer("unknown")), http.StatusUnauthorized)
+		as.RevokeAll()
+		time.Sleep(29 * time.Second)
+		wantStatus(t, "revoked 29 s ago", status(t, g, bearer(token)), http.StatusOK)
+		time.Sleep(time.Second)
+		wantStatus(t, "revoked 30 s ago", status(t, g, bearer(token)), http.StatusUnauthorized)
+
+		for name, lie := range map[string]struct {
+			authtest.Lie
+			status int
+		}{
+			"another audience": {func(a *authtest.Answer) { a.Object["aud"] = "https://other.example" }, http.StatusUnauthorized},
+			"no audience":      {func(a *authtest.Answer) { delete(a.Object, "aud") }, http.StatusUnauthorized},
+			"another issuer":   {func(a *authtest.Answer) { a.Object["iss"] = "https://other.example" }, http.StatusUnauthorized},
+			"no issuer":        {func(a *authtest.Answer) { delete(a.Object, "iss") }, http.StatusOK},
+			"no expiry":        {func(a *authtest.Answer) { delete(a.Object, "exp") }, http.StatusOK},
+			"expired":          {func(a *authtest.Answer) { a.Object["exp"] = time.Now().Add(-61 * time.Second).Unix() }, http.StatusUnauthorized},
+			"active is a text": {func(a *authtest.Answer) { a.Object["active"] = "true" }, http.StatusUnauthorized},
+			"active is absent": {func(a *authtest.Answer) { delete(a.Object, "active") }, http.StatusUnauthorized},
+			"HTML":             {func(a *authtest.Answer) { a.Body = []byte("<html>") }, http.StatusServiceUnavailable},
+			"down":             {down, http.StatusServiceUnavailable},
+			"we are refused":   {func(a *authtest.Answer) { a.Status = http.StatusUnauthorized }, http.StatusServiceUnavailable},
+		} {
+			as.Lie(authtest.Introspect, lie.Lie)
+			wantStatus(t, name, status(t, g, bearer(as.Issue("ada", "read"))), lie.status)
+		}
+	})
+}
+
+// TestVerifiedTokensAreForgotten: within a minute, and when they expire.
+//
+// Guarantees: G-0046.5
+func TestVerifiedTokensAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, as := newGuard(t, func(o *resource.Options) { o.Leeway = -1 }, authtest.Options{})
+		claims := as.Claims("read")
+		claims["exp"] = time.Now().Add(20 * time.Second).Unix()
+		short, long := as.IssueClaims(claims), as.Issue("ada", "read")
+		wantStatus(t, "fresh", status(t, g, bearer(short)), http.StatusOK)
+		wantStatus(t, "fresh", status(t, g, bearer(long)), http.StatusOK)
+		time.Sleep(20 * time.Second)
+		wantStatus(t, "expired", status(t, g, bearer(short)), http.StatusUnauthorized)
+		wantStatus(t, "remembered", status(t, g, bearer(long)), http.StatusOK)
+		as.RotateKey(true)
+		time.Sleep(15 * time.Second) // an unknown key is asked for, so that the old one is gone
+		wantStatus(t, "another key", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
+		time.Sleep(24 * time.Second)
+		wantStatus(t, "remembered for 59 s", status(t, g, bearer(long)), http.StatusOK)
+		time.Sleep(time.Second)
+		wantStatus(t, "remembered for 60 s", status(t, g, bearer(long)), http.StatusUnauthorized)
+	})
+}
+
+// TestARememberedTokenCostsLittle: at most two allocations.
+//
+// Guarantees: G-0046.5
+func TestARememberedTokenCostsLittle(t *testing.T) {
+	g, as := newGuard(t, nil, authtest.Options{})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", nil)
+	r.Header.Set("Authorization", "Bearer "+as.Issue("ada", "read"))
+	check := func() {
+		if _, denied := g.Check(r); denied != nil {
+			t.Error(denied.Text)
+		}
+	}
+	check()
+	if n := testing.AllocsPerRun(100, check); n > 2 {
+		t.Errorf("%v allocations", n)
+	}
+}
