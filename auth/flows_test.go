@@ -1,0 +1,178 @@
+package auth
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Every way to a token ends with the server serving.
+//
+// Guarantees: G-0044.1
+func TestEveryGrant(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := authtest.Client{ID: "known", Secret: "s%:cret", Auth: "client_secret_basic", Redirects: []string{testRedirect}}
+	registered := []Registered{{ID: "known", Secret: NewSecret("s%:cret")}}
+	const document = "https://client.test/metadata.json"
+	var provider *authtest.Server
+	idp := authtest.Start(t, authtest.Options{Clients: []authtest.Client{secret}})
+	provider = idp
+	trusts := map[string]func() jose.JSONWebKeySet{idp.Issuer(): idp.Keys}
+	claims := func(audience string) map[string]any {
+		return map[string]any{"iss": idp.Issuer(), "sub": "ada", "aud": audience, "exp": time.Now().Add(time.Hour).Unix()}
+	}
+	for name, c := range map[string]struct {
+		server  authtest.Options
+		options Options
+	}{
+		"registration":     {options: Options{Interact: consent}},
+		"refresh token":    {options: Options{Interact: consent, Offline: true}},
+		"below a path":     {authtest.Options{Path: "/tenant"}, Options{Interact: consent}},
+		"proofs":           {options: Options{Interact: consent, DPoP: true}},
+		"nonces":           {authtest.Options{DPoPNonces: true}, Options{Interact: consent, DPoP: true}},
+		"known":            {authtest.Options{Clients: []authtest.Client{secret}}, Options{Interact: consent, Registered: registered}},
+		"metadata":         {authtest.Options{Documents: map[string]authtest.Client{document: {ID: document, Redirects: []string{testRedirect}}}}, Options{Interact: consent, MetadataURL: document}},
+		"credentials":      {authtest.Options{Clients: []authtest.Client{secret}}, Options{Grant: ClientCredentials{}, Registered: registered}},
+		"signed assertion": {authtest.Options{Clients: []authtest.Client{{ID: "signing", Auth: "private_key_jwt", Keys: &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}}}}}, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "signing", Key: key, KeyID: "k"}}}},
+		"workload": {authtest.Options{Trusts: trusts}, Options{Grant: Workload{Assertion: func(_ context.Context, audience string) (Secret, error) {
+			return NewSecret(provider.Signed("JWT", claims(audience))), nil
+		}}}},
+		"enterprise": {authtest.Options{Clients: []authtest.Client{secret}, Trusts: trusts}, Options{Registered: registered, Grant: IDJAG{
+			TokenEndpoint: idp.URL(authtest.Token), Issuer: idp.Issuer(), Client: registered[0],
+			Subject: func(context.Context) (Secret, string, error) {
+				return NewSecret(provider.Signed("JWT", claims("known"))), "", nil
+			},
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, c.server)
+			a := w.login(t, c.options)
+			wantCall(t, a, w.url)
+			wantCall(t, a, w.url)
+			if n := len(w.as.Sink.Requests(authtest.Token)); n > 2 || n == 2 && name != "nonces" {
+				t.Errorf("%d token requests", n)
+			}
+			if again := w.login(t, Options{Store: a.store, Interact: c.options.Interact, Grant: c.options.Grant, Registered: c.options.Registered, MetadataURL: c.options.MetadataURL}); true {
+				before := len(w.as.Sink.Requests(authtest.Token))
+				wantCall(t, again, w.url)
+				if after := len(w.as.Sink.Requests(authtest.Token)); after != before {
+					t.Error("a stored login is not used")
+				}
+			}
+		})
+	}
+}
+
+// Guarantees: G-0044.2
+func TestAMissingLoginIsSaid(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := w.login(t, Options{})
+	_, err := call(t.Context(), a, w.url)
+	var missing *LoginError
+	if !errors.As(err, &missing) || missing.Resource != w.url || !errors.Is(err, transport.ErrAuthRequired) {
+		t.Fatalf("%v", err)
+	}
+	if n := len(w.as.Sink.Requests(authtest.Metadata, authtest.ResourceMetadata, authtest.Register)); n > 0 {
+		t.Errorf("%d requests about a login that nobody can make", n)
+	}
+	if err := a.Login(t.Context()); !errors.As(err, &missing) {
+		t.Errorf("Login: %v", err)
+	}
+	// Somebody else logs in, in another program that shares the store.
+	other := w.login(t, Options{Store: a.store, Interact: consent})
+	if err := other.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, a, w.url)
+}
+
+// A login that was refused is not asked for again with every call.
+//
+// Guarantees: G-0044.9
+func TestARefusedLoginIsNotAskedForAgain(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	w.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
+		a.Query = url.Values{"error": {"access_denied"}, "state": a.Query["state"], "iss": a.Query["iss"]}
+	})
+	a := w.login(t, Options{Interact: consent})
+	for range 3 {
+		_, err := call(t.Context(), a, w.url)
+		var denied *ResponseError
+		if !errors.As(err, &denied) || denied.Code != "access_denied" || !errors.Is(err, transport.ErrAuthRequired) {
+			t.Fatalf("%v", err)
+		}
+	}
+	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 1 {
+		t.Errorf("the person was asked %d times", n)
+	}
+	w.as.Lie(authtest.Authorize, nil)
+	woken := 0
+	a.OnLogin(func() { woken++ })
+	if err := a.Login(t.Context()); err != nil || woken != 1 {
+		t.Fatalf("%v, woken %d times", err, woken)
+	}
+	wantCall(t, a, w.url)
+}
+
+// Guarantees: G-0044.8
+func TestAServerThatRefusesEveryToken(t *testing.T) {
+	for status, challenge := range map[int]string{
+		401: `Bearer error="invalid_token", resource_metadata="%s"`,
+		403: `Bearer error="insufficient_scope", scope="read", resource_metadata="%s"`,
+	} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			w := newWorld(t, authtest.Options{Scopes: []string{"read", "write"}})
+			w.refuseAll(status, challenge)
+			a := w.login(t, Options{Interact: consent})
+			for range 4 {
+				if got, err := call(t.Context(), a, w.url); err != nil || got != status {
+					t.Fatalf("status %d, %v", got, err)
+				}
+			}
+			if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 3 {
+				t.Errorf("the person was asked %d times", n)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0044.8
+func TestAStepUpAddsScopes(t *testing.T) {
+	w := newWorld(t, authtest.Options{Scopes: []string{"read", "write"}})
+	w.stepUp()
+	a := w.login(t, Options{Interact: consent})
+	wantCall(t, a, w.url)
+	asked := w.as.Sink.Requests(authtest.Authorize)
+	if len(asked) != 2 || asked[0].Form.Get("scope") != "read" || asked[1].Form.Get("scope") != "read write" {
+		t.Errorf("%d authorizations", len(asked))
+	}
+}
+
+// Guarantees: G-0044.10
+func TestALoginIsForOneServer(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := w.login(t, Options{Interact: consent})
+	wantCall(t, a, w.url)
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://elsewhere.test/mcp", nil)
+	if err := a.Authorize(t.Context(), r); err == nil || r.Header.Get("Authorization") != "" {
+		t.Errorf("%v, %v", err, r.Header)
+	}
+	other := w.login(t, Options{Store: a.store, Principal: "eve"})
+	if _, err := call(t.Context(), other, w.url); !errors.Is(err, transport.ErrAuthRequired) {
+		t.Errorf("another principal: %v", err)
+	}
+}

@@ -1,0 +1,245 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// loggedIn returns an Authorizer with a refresh token.
+func loggedIn(t *testing.T, w *world, o Options) *Authorizer {
+	t.Helper()
+	o.Interact, o.Offline = consent, true
+	a := w.login(t, o)
+	wantCall(t, a, w.url)
+	return a
+}
+
+// Guarantees: G-0044.3
+func TestOneRefreshForAll(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	aged(t, a, 2*time.Hour)
+	others := []*Authorizer{a, w.login(t, Options{Store: a.store}), w.login(t, Options{Store: a.store}), w.login(t, Options{Store: a.store})}
+	var calls sync.WaitGroup
+	for n := range 64 {
+		calls.Go(func() {
+			if status, err := call(t.Context(), others[n%len(others)], w.url); err != nil || status != http.StatusOK {
+				t.Errorf("status %d, %v", status, err)
+			}
+		})
+	}
+	calls.Wait()
+	if n := w.grants("refresh_token"); n != 1 {
+		t.Errorf("%d refreshes", n)
+	}
+}
+
+// A token that the server has revoked is refreshed by one of those who are told.
+//
+// Guarantees: G-0044.3
+func TestARefusedTokenIsRefreshedOnce(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	old := a.current.Load()
+	stale := w.login(t, Options{Store: a.store})
+	wantCall(t, stale, w.url)
+	w.serve = func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == old.header[0] {
+			rw.WriteHeader(http.StatusUnauthorized)
+		}
+	}
+	old.obtained = time.Time{} // long ago
+	for _, each := range []*Authorizer{a, a, stale} {
+		wantCall(t, each, w.url)
+	}
+	if n := w.grants("refresh_token"); n != 1 {
+		t.Errorf("%d refreshes", n)
+	}
+}
+
+// Guarantees: G-0044.4
+func TestARefreshOutlivesItsCaller(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	aged(t, a, 2*time.Hour)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	w.as.Lie(authtest.Token, func(*authtest.Answer) { close(asked); <-answer })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := call(ctx, a, w.url)
+		ended <- err
+	}()
+	<-asked
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ended with %v, and not when it was cancelled", err)
+	}
+	w.as.Lie(authtest.Token, nil)
+	close(answer)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e, err := a.store.Load(t.Context(), a.key())
+	if err != nil || !time.Now().Before(e.Expires) {
+		t.Fatalf("the new tokens were lost: %+v, %v", e, err)
+	}
+	wantCall(t, w.login(t, Options{Store: a.store}), w.url)
+	if n := w.grants("refresh_token"); n != 1 {
+		t.Errorf("%d refreshes", n)
+	}
+}
+
+// Guarantees: G-0044.5
+func TestWhatEndsALogin(t *testing.T) {
+	fail := func(status int, body string) authtest.Lie {
+		return func(a *authtest.Answer) { a.Status, a.Body = status, []byte(body) }
+	}
+	for name, c := range map[string]struct {
+		lie  authtest.Lie
+		ends bool
+	}{
+		"spent":                     {fail(400, `{"error":"invalid_grant"}`), true},
+		"spent, by another status":  {fail(401, `{"error":"invalid_grant"}`), false},
+		"another error":             {fail(400, `{"error":"invalid_client"}`), false},
+		"overloaded":                {fail(429, `{"error":"slow_down"}`), false},
+		"down":                      {fail(503, `<html>invalid_grant</html>`), false},
+		"a page":                    {fail(200, `<html>log in</html>`), false},
+		"a gateway's page":          {fail(400, `<html>invalid_grant</html>`), false},
+		"no token":                  {fail(200, `{"token_type":"Bearer"}`), false},
+		"a token of another type":   {fail(200, `{"access_token":"x","token_type":"mac"}`), false},
+		"a token with a line break": {fail(200, `{"access_token":"x\r\nX-Y: z","token_type":"Bearer"}`), false},
+		"cut off": {func(a *authtest.Answer) {
+			a.Write = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, authtest.Options{})
+			a := loggedIn(t, w, Options{})
+			aged(t, a, 2*time.Hour)
+			b := w.login(t, Options{Store: a.store})
+			w.as.Lie(authtest.Token, c.lie)
+			_, err := call(t.Context(), b, w.url)
+			if errors.Is(err, transport.ErrAuthRequired) != c.ends || err == nil {
+				t.Fatalf("%v", err)
+			}
+			if strings.Contains(err.Error(), "html") {
+				t.Errorf("the error shows the body: %v", err)
+			}
+			again, err := call(t.Context(), b, w.url) // soon after
+			if n := w.grants("refresh_token"); err == nil || n != 1 {
+				t.Errorf("status %d, %v; %d refreshes", again, err, n)
+			}
+			e, _ := a.store.Load(t.Context(), a.key())
+			if e.Refresh.IsZero() != c.ends {
+				t.Errorf("the refresh token is kept: %v", !e.Refresh.IsZero())
+			}
+			w.as.Lie(authtest.Token, nil)
+			if later := w.login(t, Options{Store: a.store}); !c.ends && !strings.Contains(name, "cut") {
+				// The lie came after the server had rotated its token; its family is revoked then.
+				_, err := call(t.Context(), later, w.url)
+				if n := w.grants("refresh_token"); n != 2 {
+					t.Errorf("%d refreshes, %v", n, err)
+				}
+			}
+		})
+	}
+}
+
+// Guarantees: G-0044.6
+func TestATokenIsRefreshedBeforeItsEnd(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	aged(t, a, 47*time.Minute) // of an hour
+	wantCall(t, a, w.url)
+	if n := w.grants("refresh_token"); n != 0 {
+		t.Fatalf("%d refreshes at 78 %%", n)
+	}
+	aged(t, a, 2*time.Minute)
+	answer := make(chan struct{})
+	w.as.Lie(authtest.Token, func(*authtest.Answer) { <-answer })
+	wantCall(t, a, w.url) // it does not wait
+	close(answer)
+	a.flights.Wait()
+	if n := w.grants("refresh_token"); n != 1 {
+		t.Fatalf("%d refreshes at 82 %%", n)
+	}
+	wantCall(t, a, w.url)
+}
+
+// A refresh that fails does no harm while the token is good.
+//
+// Guarantees: G-0044.5, G-0044.6
+func TestAFailedRefreshIsRepeatedLater(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	aged(t, a, 50*time.Minute)
+	w.as.Lie(authtest.Token, func(a *authtest.Answer) { a.Status, a.Body = 503, []byte("{}") })
+	for range 5 {
+		wantCall(t, a, w.url)
+		a.flights.Wait()
+	}
+	if n := w.grants("refresh_token"); n != 1 {
+		t.Errorf("%d refreshes", n)
+	}
+}
+
+// The resource moves to another authorization server: that one knows nothing of the
+// first, and is told nothing of it.
+//
+// Guarantees: G-0044.11
+func TestAnotherAuthorizationServer(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	first, err := a.store.Load(t.Context(), a.key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := authtest.Start(t, authtest.Options{Resource: w.url})
+	w.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["authorization_servers"] = []string{second.Issuer()} })
+	protected := second.Protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	w.serve = func(rw http.ResponseWriter, r *http.Request) { protected.ServeHTTP(rw, r) }
+	second.Lie(authtest.Challenge, func(a *authtest.Answer) {
+		a.Header.Set("WWW-Authenticate", `Bearer resource_metadata="`+w.as.URL(authtest.ResourceMetadata)+`"`)
+	})
+	wantCall(t, a, w.url)
+	now, err := a.store.Load(t.Context(), a.key())
+	if err != nil || now.Issuer != second.Issuer() || now.ClientID == first.ClientID {
+		t.Fatalf("%+v, %v", now, err)
+	}
+	for _, secret := range []string{first.ClientID, first.Access.Reveal(), first.Refresh.Reveal()} {
+		if seen := second.Sink.Holding(secret); len(seen) > 0 {
+			t.Errorf("the second server was sent %.10s...", secret)
+		}
+	}
+}
+
+// A client without an issuer stays with the one it was used with first.
+//
+// Guarantees: G-0044.11
+func TestASecretStaysWithItsIssuer(t *testing.T) {
+	known := authtest.Client{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}
+	w := newWorld(t, authtest.Options{Clients: []authtest.Client{known}})
+	a := w.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
+	wantCall(t, a, w.url)
+	second := authtest.Start(t, authtest.Options{Resource: w.url, Clients: []authtest.Client{known}})
+	w.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["authorization_servers"] = []string{second.Issuer()} })
+	w.refuseAll(401, `Bearer resource_metadata="%s"`)
+	_, err := call(t.Context(), a, w.url)
+	var unknown *RegistrationError
+	if !errors.As(err, &unknown) || unknown.Issuer != second.Issuer() {
+		t.Errorf("%v", err)
+	}
+	if slices.ContainsFunc(second.Sink.Requests(), func(r *authtest.Request) bool { return r.Endpoint == authtest.Token }) {
+		t.Error("the second server was asked for a token")
+	}
+}

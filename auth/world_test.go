@@ -1,0 +1,174 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// The test binary is also a process of the refresh storm, see storm_test.go.
+func TestMain(m *testing.M) {
+	runStormProcess()
+	goleak.VerifyTestMain(m)
+}
+
+const testRedirect = "http://127.0.0.1:9/callback"
+
+// A world is a protected server and its authorization server.
+type world struct {
+	as    *authtest.Server
+	url   string
+	serve http.HandlerFunc // nil: who has a token is served
+}
+
+// newWorld starts both. The resource server counts nothing and serves who has a token.
+func newWorld(t *testing.T, o authtest.Options) *world {
+	t.Helper()
+	listening := httptest.NewUnstartedServer(nil)
+	w := &world{url: "http://" + listening.Listener.Addr().String() + "/mcp"}
+	o.Resource = w.url
+	w.as = authtest.Start(t, o)
+	protected := w.as.Protect(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "served") }))
+	listening.Config.Handler = w.as.Sink.Record("http://"+listening.Listener.Addr().String(), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.serve != nil {
+			w.serve(rw, r)
+			return
+		}
+		protected.ServeHTTP(rw, r)
+	}))
+	listening.Start()
+	t.Cleanup(listening.Close)
+	return w
+}
+
+// login returns an Authorizer for the server.
+func (w *world) login(t *testing.T, o Options) *Authorizer {
+	t.Helper()
+	o.Resource = w.url
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	a := New(o)
+	t.Cleanup(func() { a.Close() })
+	return a
+}
+
+// consent is the browser of somebody who consents.
+func consent(ctx context.Context, i Interaction) (*url.URL, error) {
+	to, err := i.Start(ctx, testRedirect)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusFound {
+		return nil, fmt.Errorf("the authorization endpoint says %s", response.Status)
+	}
+	return response.Location()
+}
+
+// call makes one request as a link makes it, and returns its last status.
+func call(ctx context.Context, a *Authorizer, address string) (int, error) {
+	for challenges := 0; ; challenges++ {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader("{}"))
+		if err != nil {
+			return 0, err
+		}
+		if err := a.Authorize(ctx, r); err != nil {
+			return 0, err
+		}
+		response, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			return 0, err
+		}
+		io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		refused := &transport.StatusError{
+			Status: response.StatusCode, Challenge: response.Header.Get("WWW-Authenticate"), Nonce: response.Header.Get("DPoP-Nonce"),
+		}
+		if !refused.Denied() || challenges == 3 {
+			return response.StatusCode, nil
+		}
+		again, err := a.Challenged(ctx, r, refused)
+		if err != nil || !again {
+			return response.StatusCode, err
+		}
+	}
+}
+
+func wantCall(t *testing.T, a *Authorizer, address string) {
+	t.Helper()
+	if status, err := call(t.Context(), a, address); err != nil || status != http.StatusOK {
+		t.Fatalf("status %d, %v", status, err)
+	}
+}
+
+// grants counts the token requests of a type.
+func (w *world) grants(kind string) (n int) {
+	for _, r := range w.as.Sink.Requests(authtest.Token) {
+		if r.Form.Get("grant_type") == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// aged changes the stored login, as if time had passed.
+func aged(t *testing.T, a *Authorizer, by time.Duration) {
+	t.Helper()
+	if err := a.store.Locked(t.Context(), a.key(), func(e *Entry) (*Entry, error) {
+		older := *e
+		older.Issued, older.Expires = e.Issued.Add(-by), e.Expires.Add(-by)
+		return &older, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a.current.Store(nil)
+}
+
+// refuseAll makes the server refuse every token with a status.
+func (w *world) refuseAll(status int, challenge string) {
+	w.serve = func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("WWW-Authenticate", fmt.Sprintf(challenge, w.as.URL(authtest.ResourceMetadata)))
+		if r.Header.Get("Authorization") != "" {
+			rw.WriteHeader(status)
+			return
+		}
+		rw.WriteHeader(http.StatusUnauthorized)
+	}
+}
+
+// stepUp makes the server want the scope write of who has a token for read.
+func (w *world) stepUp() {
+	w.serve = func(rw http.ResponseWriter, r *http.Request) {
+		metadata := w.as.URL(authtest.ResourceMetadata)
+		authorizations := w.as.Sink.Requests(authtest.Authorize)
+		switch {
+		case r.Header.Get("Authorization") == "":
+			rw.Header().Set("WWW-Authenticate", `Bearer scope="read", resource_metadata="`+metadata+`"`)
+			rw.WriteHeader(http.StatusUnauthorized)
+		case !strings.Contains(authorizations[len(authorizations)-1].Form.Get("scope"), "write"):
+			rw.Header().Set("WWW-Authenticate", `Bearer error="insufficient_scope", scope="write", resource_metadata="`+metadata+`"`)
+			rw.WriteHeader(http.StatusForbidden)
+		}
+	}
+}
