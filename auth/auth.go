@@ -67,7 +67,8 @@ type Options struct {
 	// token that the authorization server has not bound is refused.
 	DPoP bool
 
-	// Store keeps logins. Nil: NewMemory.
+	// Store keeps logins. If it does not save, the Authorizer logs that and goes on in
+	// memory. Nil: NewMemory.
 	Store Store
 
 	// Principal says whose tokens these are, in a program that acts for several
@@ -125,7 +126,7 @@ func (e *LoginError) Unwrap() []error { return []error{transport.ErrAuthRequired
 // all programs that share the Store. A token is saved before it is used.
 type Authorizer struct {
 	o      Options
-	store  Store
+	store  *fallback
 	guard  *guard.Guard
 	nonces nonces
 
@@ -139,6 +140,7 @@ type Authorizer struct {
 	backoff  backoff
 	attempts attempts
 	onLogin  []func()
+	warned   map[string]bool // of what the log has been told
 }
 
 // A target is the server.
@@ -149,9 +151,9 @@ type target struct {
 
 // New returns an Authorizer.
 func New(o Options) *Authorizer {
-	a := &Authorizer{o: o, store: o.Store, guard: o.Guard}
-	if a.store == nil {
-		a.store = NewMemory()
+	a := &Authorizer{o: o, store: &fallback{Store: o.Store, memory: NewMemory()}, guard: o.Guard}
+	if o.Store == nil {
+		a.store.Store = NewMemory()
 	}
 	if a.o.Log == nil {
 		a.o.Log = slog.Default()
@@ -292,6 +294,17 @@ func (a *Authorizer) Close() error {
 
 var errClosed = errors.New("auth: the Authorizer is closed")
 
+// warn logs something once.
 func (a *Authorizer) warn(what string, err error) {
+	a.mu.Lock()
+	told := a.warned[what]
+	if a.warned == nil {
+		a.warned = make(map[string]bool)
+	}
+	a.warned[what] = true
+	a.mu.Unlock()
+	if told {
+		return
+	}
 	a.o.Log.Warn("auth: "+what, "resource", a.resource().String(), "error", err)
 }

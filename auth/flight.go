@@ -179,6 +179,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 	defer cancel()
 	var next *Entry
 	var obtained time.Time
+	asked := false
 	err = a.store.Locked(ctx, a.key(), func(e *Entry) (*Entry, error) {
 		switch {
 		case !a.usable(e):
@@ -189,6 +190,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		case e.Refresh.IsZero():
 			return e, nil
 		}
+		asked = true
 		fresh, err := a.exchange(ctx, e)
 		var failed *TokenError
 		if errors.As(err, &failed) && failed.Final() {
@@ -201,6 +203,10 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		next, obtained = fresh, time.Now()
 		return fresh, err
 	})
+	if err != nil && !asked && ctx.Err() == nil {
+		a.warn("the store cannot be read", err)
+		return false, nil
+	}
 	a.mu.Lock()
 	a.backoff.note(err, time.Now())
 	a.mu.Unlock()
@@ -211,7 +217,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		return false, err
 	}
 	if err != nil {
-		a.warn("the refreshed login is not saved", err)
+		a.keep(ctx, next, err)
 	}
 	return true, a.adopt(next, obtained)
 }
@@ -220,6 +226,14 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 func (a *Authorizer) lasts(e *Entry) bool {
 	c, err := newCredential(e, time.Time{})
 	return err == nil && !e.Access.IsZero() && !c.ended(time.Now())
+}
+
+// keep goes on in memory with a login that was not saved.
+func (a *Authorizer) keep(ctx context.Context, e *Entry, failed error) {
+	a.warn("the login is not saved, and lasts as long as this program", failed)
+	if err := a.store.keep(ctx, a.key(), e); err != nil {
+		a.warn("the login is lost", err)
+	}
 }
 
 func (a *Authorizer) adopt(e *Entry, obtained time.Time) error {
@@ -254,7 +268,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string) er
 	save, cancel := exchanging(ctx)
 	defer cancel()
 	if err := a.store.Locked(save, a.key(), func(*Entry) (*Entry, error) { return e, nil }); err != nil {
-		a.warn("the login is not saved", err)
+		a.keep(save, e, err)
 	}
 	if err := a.adopt(e, time.Now()); err != nil {
 		return err

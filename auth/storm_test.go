@@ -1,3 +1,205 @@
 package auth
 
-func runStormProcess() {}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const (
+	stormVariable  = "AUTH_TEST_STORM" // folder of the store, and URL of the server
+	stormLife      = 2 * time.Second   // of a token
+	stormProcesses = 4
+	stormCallers   = 64
+	stormKills     = 8
+)
+
+// runStormProcess is one process of the storm: it calls the server until its standard
+// input ends, and fails if it needs a login.
+func runStormProcess() {
+	dir, address, ok := strings.Cut(os.Getenv(stormVariable), " ")
+	if !ok {
+		return
+	}
+	store, err := OpenFiles(dir, nil)
+	if err != nil {
+		panic(err)
+	}
+	a := New(Options{Resource: address, Store: store, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	fmt.Println("calling")
+	var callers sync.WaitGroup
+	for range stormCallers {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := call(ctx, a, address); errors.Is(err, transport.ErrAuthRequired) {
+					fmt.Fprintln(os.Stderr, err)
+					os.Exit(3)
+				}
+				pause(ctx, 20*time.Millisecond)
+			}
+		})
+	}
+	callers.Wait()
+	a.Close()
+	os.Exit(0)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
+}
+
+// A storm is an authorization server that rotates refresh tokens, and ends the login if
+// one is used twice.
+type storm struct {
+	as *authtest.Server
+
+	mu        sync.RWMutex
+	kill      int // how many there were
+	refreshes []time.Time
+	newest    string // refresh token
+	refused   int
+}
+
+// ServeHTTP refuses a request that waits here while a process is killed, as it may be
+// that one's: its answer would reach nobody.
+func (s *storm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/token" {
+		s.as.ServeHTTP(w, r)
+		return
+	}
+	s.mu.RLock()
+	before := s.kill
+	s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kill != before {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	s.as.Lie(authtest.Token, func(a *authtest.Answer) {
+		if a.Status != http.StatusOK {
+			s.refused++
+			return
+		}
+		s.refreshes = append(s.refreshes, time.Now())
+		s.newest, _ = a.Object["refresh_token"].(string)
+	})
+	s.as.ServeHTTP(w, r)
+}
+
+// Processes that share a store, and are killed while they wait for its lock, hold it,
+// or have asked for an exchange, make one exchange per life of a token, and lose no
+// login. What they may lose, a token that was answered and not saved, is left out: no
+// process is killed then.
+//
+// Guarantees: G-0044.3, G-0044.12
+func TestARefreshStorm(t *testing.T) {
+	s := new(storm)
+	server := httptest.NewServer(s)
+	defer server.Close()
+	protected := httptest.NewUnstartedServer(nil)
+	address := "http://" + protected.Listener.Addr().String() + "/mcp"
+	s.as = authtest.New(server.URL, authtest.Options{Resource: address, Life: stormLife})
+	protected.Config.Handler = s.as.Protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	protected.Start()
+	defer protected.Close()
+	dir := t.TempDir()
+	store, err := OpenFiles(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := New(Options{Resource: address, Store: store, Interact: consent, Offline: true})
+	if err := first.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	var processes [stormProcesses]*stormProcess
+	for i := range processes {
+		processes[i] = startStormProcess(t, dir, address)
+	}
+	for n := range stormKills {
+		pause(t.Context(), stormLife/3)
+		s.mu.Lock() // no exchange
+		waitSaved(t, store, first.key(), s.newest)
+		s.kill++
+		killed := processes[n%stormProcesses]
+		killed.command.Process.Kill()
+		killed.command.Wait()
+		s.mu.Unlock()
+		processes[n%stormProcesses] = startStormProcess(t, dir, address)
+	}
+	for _, p := range processes {
+		p.stdin.Close()
+		if err := p.command.Wait(); err != nil {
+			t.Errorf("a process has ended with %v: %s", err, p.stderr)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused > 0 || len(s.refreshes) < 3 {
+		t.Errorf("%d exchanges, and %d refused", len(s.refreshes), s.refused)
+	}
+	for i := range s.refreshes[1:] {
+		if gap := s.refreshes[i+1].Sub(s.refreshes[i]); gap < stormLife*3/4 {
+			t.Errorf("exchange %d came %v after the one before", i+2, gap)
+		}
+	}
+}
+
+type stormProcess struct {
+	command *exec.Cmd
+	stdin   io.Closer
+	stderr  *strings.Builder
+}
+
+func startStormProcess(t *testing.T, dir, address string) *stormProcess {
+	t.Helper()
+	p := &stormProcess{command: exec.Command(os.Args[0]), stderr: new(strings.Builder)}
+	p.command.Env = append(os.Environ(), stormVariable+"="+dir+" "+address)
+	p.command.Stderr = p.stderr
+	stdin, err := p.command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdin = stdin
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// waitSaved waits until the store has a refresh token.
+func waitSaved(t *testing.T, store *Files, k Key, refresh string) {
+	t.Helper()
+	for range 1000 {
+		e, err := store.Load(t.Context(), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Refresh.Reveal() == refresh {
+			return
+		}
+		pause(t.Context(), 10*time.Millisecond)
+	}
+	t.Fatal("the newest refresh token is not saved")
+}

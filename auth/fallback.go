@@ -1,0 +1,33 @@
+package auth
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// A fallback is a Store that goes on in memory, for one Authorizer, when its Store does
+// not save.
+type fallback struct {
+	Store
+	memory *Memory
+	failed atomic.Bool
+}
+
+func (f *fallback) now() Store {
+	if f.failed.Load() {
+		return f.memory
+	}
+	return f.Store
+}
+
+func (f *fallback) Locked(ctx context.Context, k Key, change func(*Entry) (*Entry, error)) error {
+	return f.now().Locked(ctx, k, change)
+}
+
+func (f *fallback) Load(ctx context.Context, k Key) (*Entry, error) { return f.now().Load(ctx, k) }
+
+// keep goes on in memory with an entry that was not saved.
+func (f *fallback) keep(ctx context.Context, k Key, e *Entry) error {
+	f.failed.Store(true)
+	return f.memory.Locked(ctx, k, func(*Entry) (*Entry, error) { return e, nil })
+}

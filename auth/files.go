@@ -1,0 +1,234 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/bowline-mcp/bowline/auth/guard"
+)
+
+const (
+	maxEntry     = 1 << 20 // bytes of a file
+	shortestPoll = 5 * time.Millisecond
+	longestPoll  = 100 * time.Millisecond
+)
+
+// Files is a [Store] in a folder, which all programs of one user can share: a file for
+// each entry, which only the user can read, replaced as a whole. Whoever changes an
+// entry holds a lock of the operating system on a file beside it.
+//
+// The tokens in it are not encrypted: whoever can read the user's files can read them.
+type Files struct {
+	dir   string
+	log   *slog.Logger
+	locks keyLocks
+}
+
+// A StoreError reports an entry that cannot be read or saved. What is in its place is
+// not overwritten.
+type StoreError struct {
+	Path string
+	Err  error
+}
+
+func (e *StoreError) Error() string { return fmt.Sprintf("auth: %s: %v", e.Path, e.Err) }
+
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// DefaultDir is where programs of one user keep their logins: bowline/auth in
+// os.UserConfigDir.
+func DefaultDir() (string, error) {
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("auth: no folder for logins: %w", err)
+	}
+	return filepath.Join(config, "bowline", "auth"), nil
+}
+
+// OpenFiles returns the Files of a folder, which is made if it is missing. Log is told
+// of files that others could read; nil: slog.Default.
+func OpenFiles(dir string, log *slog.Logger) (*Files, error) {
+	if log == nil {
+		log = slog.Default()
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, &StoreError{dir, err}
+	}
+	return &Files{dir: dir, log: log}, nil
+}
+
+// A fileDocument is what a file holds.
+type fileDocument struct {
+	Key   Key            `json:"key"`
+	Entry jsontext.Value `json:"entry"`
+}
+
+func (s *Files) path(k Key) string {
+	hash := sha256.Sum256([]byte(strings.Join([]string{k.Issuer, k.Resource, k.Principal}, "\x00")))
+	return filepath.Join(s.dir, hex.EncodeToString(hash[:16])+".json")
+}
+
+// Load implements Store. Its error is a [*StoreError].
+func (s *Files) Load(_ context.Context, k Key) (*Entry, error) {
+	path := s.path(k)
+	document, err := s.read(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case document.Key != k:
+		return nil, &StoreError{path, errors.New("it is the entry of another key")}
+	}
+	e := new(Entry)
+	if err := e.UnmarshalBinary(document.Entry); err != nil {
+		return nil, &StoreError{path, err}
+	}
+	return e, nil
+}
+
+// read reads a file that is the user's own, and makes it private if it is not.
+func (s *Files) read(path string) (*fileDocument, error) {
+	file, err := openPrivate(path)
+	if err != nil {
+		return nil, &StoreError{path, err}
+	}
+	defer file.Close()
+	repaired, err := makePrivate(file)
+	if err != nil {
+		return nil, &StoreError{path, err}
+	}
+	if repaired {
+		s.log.Warn("auth: others could read a file of logins, and cannot any more", "path", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxEntry+1))
+	if err == nil && len(text) > maxEntry {
+		err = errors.New("it is too long")
+	}
+	document := new(fileDocument)
+	if err == nil {
+		err = guard.DecodeJSON(text, document)
+	}
+	if err != nil {
+		return nil, &StoreError{path, err}
+	}
+	return document, nil
+}
+
+// Locked implements Store. Its error is a [*StoreError], that of f, or that of ctx. An
+// entry that cannot be read is not replaced.
+func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
+	unlock, err := s.locks.lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	path := s.path(k)
+	release, err := s.lockFile(ctx, path+".lock")
+	if err != nil {
+		return &StoreError{path, err}
+	}
+	defer release()
+	before, err := s.Load(ctx, k)
+	if err != nil {
+		return err
+	}
+	after, err := f(before)
+	switch {
+	case err != nil:
+		return err
+	case after == before:
+		return nil
+	case after == nil:
+		err = os.Remove(path)
+	default:
+		err = s.write(path, k, after)
+	}
+	if err != nil {
+		return &StoreError{path, err}
+	}
+	return nil
+}
+
+// lockFile takes the lock of a file among all processes. It asks for it again and
+// again, since nothing can end a wait for one.
+func (s *Files) lockFile(ctx context.Context, path string) (release func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for poll := shortestPoll; ; poll = min(2*poll, longestPoll) {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), file.Close())
+		}
+		locked, err := tryLock(file)
+		if err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		if locked {
+			return func() { _ = file.Close() }, nil // which releases the lock
+		}
+		timer.Reset(poll)
+	}
+}
+
+// write replaces a file as a whole.
+func (s *Files) write(path string, k Key, e *Entry) (err error) {
+	entry, err := e.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(fileDocument{Key: k, Entry: entry})
+	if err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(s.dir, ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(file.Name()))
+		}
+	}()
+	_, err = file.Write(text)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+// Keys returns the keys of all entries, in no order. It leaves out what it cannot read.
+func (s *Files) Keys() ([]Key, error) {
+	paths, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
+	if err != nil {
+		return nil, &StoreError{s.dir, err}
+	}
+	keys := []Key{}
+	for _, path := range paths {
+		if document, err := s.read(path); err == nil {
+			keys = append(keys, document.Key)
+		}
+	}
+	return keys, nil
+}

@@ -1,0 +1,227 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+)
+
+var whole = Entry{
+	Issuer: "https://as.test", Grant: "authorization_code", ClientID: "c", ClientSecret: NewSecret("s1"), ClientExpires: time.Unix(2e9, 0).UTC(),
+	ClientAuth: "client_secret_basic", RedirectURI: testRedirect, Access: NewSecret("a1"), Refresh: NewSecret("r1"), Type: "DPoP",
+	Issued: time.Unix(1e9, 0).UTC(), Expires: time.Unix(1e9+3600, 0).UTC(), Scopes: []string{"read"}, Resource: "https://mcp.test", Proof: NewSecret("k1"),
+	TokenEndpoint: "https://as.test/token", RevocationEndpoint: "https://as.test/revoke",
+}
+
+func put(e *Entry) func(*Entry) (*Entry, error) {
+	return func(*Entry) (*Entry, error) { return e, nil }
+}
+
+// stores returns one Store of each kind.
+func stores(t *testing.T) map[string]Store {
+	t.Helper()
+	files, err := OpenFiles(filepath.Join(t.TempDir(), "new", "folder"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]Store{"memory": NewMemory(), "files": files}
+}
+
+// Guarantees: G-0044.12
+func TestStores(t *testing.T) {
+	k := Key{Resource: "https://mcp.test", Principal: "ada"}
+	for name, s := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			if e, err := s.Load(t.Context(), k); e != nil || err != nil {
+				t.Fatalf("%v, %v", e, err)
+			}
+			if err := s.Locked(t.Context(), k, put(&whole)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.Load(t.Context(), k)
+			if diff := cmp.Diff(&whole, got, cmp.AllowUnexported(Secret{}), cmpopts.EquateApproxTime(0)); diff != "" || err != nil {
+				t.Errorf("%v %s", err, diff)
+			}
+			for _, other := range []Key{{Resource: k.Resource}, {Issuer: k.Resource, Principal: "ada"}, {Resource: k.Resource, Principal: "eve"}} {
+				if e, err := s.Load(t.Context(), other); e != nil || err != nil {
+					t.Errorf("%+v: %v, %v", other, e, err)
+				}
+			}
+			boom := errors.New("boom")
+			if err := s.Locked(t.Context(), k, func(*Entry) (*Entry, error) { return nil, boom }); !errors.Is(err, boom) {
+				t.Errorf("%v", err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			err = s.Locked(t.Context(), k, func(e *Entry) (*Entry, error) { // another waits for as long as it likes
+				if err := s.Locked(ctx, k, put(nil)); !errors.Is(err, context.Canceled) {
+					t.Errorf("a second holder of the lock: %v", err)
+				}
+				return e, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Locked(t.Context(), k, put(nil)); err != nil {
+				t.Fatal(err)
+			}
+			if e, err := s.Load(t.Context(), k); e != nil || err != nil {
+				t.Errorf("deleted: %v, %v", e, err)
+			}
+		})
+	}
+}
+
+// Guarantees: G-0044.12
+func TestFilesThatAreNotRight(t *testing.T) {
+	k := Key{Resource: "https://mcp.test"}
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	for name, c := range map[string]struct {
+		spoil   func(path string) error
+		refused bool
+	}{
+		"half written":          {func(path string) error { return os.Truncate(path, 40) }, true},
+		"empty":                 {func(path string) error { return os.Truncate(path, 0) }, true},
+		"endless":               {func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte(" "), 2<<20), 0o600) }, true},
+		"a later version":       {func(path string) error { return replaceIn(path, `"version":1`, `"version":2`) }, true},
+		"of another key":        {func(path string) error { return replaceIn(path, `"resource":"https://mcp.test"}`, `"resource":"https://other.test"}`) }, true},
+		"a folder":              {func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }, true},
+		"a link":                {func(path string) error { return errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path)) }, true},
+		"for others to read":    {func(path string) error { return os.Chmod(path, 0o644) }, false},
+		"for others to replace": {func(path string) error { return os.Chmod(path, 0o666) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			s, err := OpenFiles(t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Locked(t.Context(), k, put(&whole)); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.spoil(s.path(k)); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := os.ReadFile(s.path(k))
+			_, err = s.Load(t.Context(), k)
+			var refused *StoreError
+			if errors.As(err, &refused) != c.refused || err != nil && strings.Contains(err.Error(), "a1") {
+				t.Fatalf("%v", err)
+			}
+			err = s.Locked(t.Context(), k, put(&Entry{Issuer: "new"}))
+			if errors.As(err, &refused) != c.refused {
+				t.Errorf("%v", err)
+			}
+			info, err := os.Stat(s.path(k))
+			switch after, _ := os.ReadFile(s.path(k)); {
+			case err != nil:
+				t.Fatal(err)
+			case c.refused && !bytes.Equal(before, after):
+				t.Error("what cannot be read was overwritten")
+			case !c.refused && info.Mode().Perm() != 0o600:
+				t.Errorf("mode %v", info.Mode())
+			case !c.refused && !strings.Contains(log.String(), "others could read"):
+				t.Errorf("log: %s", log.String())
+			}
+		})
+	}
+}
+
+func replaceIn(path, old, with string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(text, []byte(old)) {
+		return fmt.Errorf("%s is not in %s", old, text)
+	}
+	return os.WriteFile(path, bytes.ReplaceAll(text, []byte(old), []byte(with)), 0o600)
+}
+
+// Guarantees: G-0044.12
+func TestNobodyElseReadsFiles(t *testing.T) {
+	s, err := OpenFiles(filepath.Join(t.TempDir(), "auth"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Locked(t.Context(), Key{Issuer: "i"}, put(&whole)); err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := s.Keys(); err != nil || len(keys) != 1 || keys[0].Issuer != "i" {
+		t.Errorf("%v, %v", keys, err)
+	}
+}
+
+// Guarantees: G-0044.12
+func TestAStoreThatDoesNotSave(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	var log bytes.Buffer
+	s, err := OpenFiles(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := w.login(t, Options{Store: s, Interact: consent, Offline: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err := os.WriteFile(s.path(a.key()), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, a, w.url)
+	aged(t, a, 2*time.Hour)
+	wantCall(t, a, w.url)
+	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 1 {
+		t.Errorf("the person was asked %d times", n)
+	}
+	if text := log.String(); !strings.Contains(text, "lasts as long as this program") || strings.Count(text, "\n") != 2 {
+		t.Errorf("log: %s", text)
+	}
+	if text, _ := os.ReadFile(s.path(a.key())); string(text) != "{" {
+		t.Errorf("overwritten with %s", text)
+	}
+}
+
+// Guarantees: G-0044.13
+func TestSecretsAreNotPrinted(t *testing.T) {
+	text, err := json.Marshal(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	for _, logger := range []*slog.Logger{slog.New(slog.NewTextHandler(&log, nil)), slog.New(slog.NewJSONHandler(&log, nil))} {
+		logger.Info("x", "entry", whole, "secret", whole.Access, "pointer", &whole)
+	}
+	printed := string(text) + log.String()
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%08b", "%e"} {
+		printed += fmt.Sprintf(verb, whole) + fmt.Sprintf(verb, &whole) + fmt.Sprintf(verb, whole.Access)
+	}
+	for _, secret := range []Secret{whole.Access, whole.Refresh, whole.ClientSecret, whole.Proof} {
+		if plain := secret.Reveal(); strings.Contains(printed, plain) || strings.Contains(printed, fmt.Sprintf("%x", plain)) {
+			t.Errorf("%s is printed", plain)
+		}
+	}
+}
