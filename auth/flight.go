@@ -244,6 +244,12 @@ func (a *Authorizer) adopt(e *Entry, obtained time.Time) error {
 	return err
 }
 
+// personal reports whether a person has to log in.
+func (a *Authorizer) personal() bool {
+	_, device := a.o.Grant.(Device)
+	return a.o.Grant == nil || device
+}
+
 // login gets a new token, and saves it. Before are the scopes of the token it replaces,
 // if those are to stay.
 func (a *Authorizer) login(ctx context.Context, c challenge, before []string) error {
@@ -251,7 +257,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string) er
 	if a.o.Grant == nil && a.o.Interact == nil {
 		return &LoginError{Resource: resource, Err: errNoInteraction}
 	}
-	if a.o.Grant == nil {
+	if a.personal() {
 		if err := a.recentFailure(time.Now()); err != nil {
 			return &LoginError{Resource: resource, Err: err}
 		}

@@ -1,0 +1,132 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/guard"
+)
+
+// Device lets a person log in with a browser on another machine (RFC 8628), where the
+// authorization server offers that. MCP itself does not speak of it.
+type Device struct {
+	// Show tells the person where to go, and which code to enter there.
+	Show func(context.Context, DeviceCode) error
+}
+
+// A DeviceCode is what a person needs for a login on another machine.
+type DeviceCode struct {
+	URL     string // to open
+	Code    string // to enter there
+	Whole   string // the URL with the code in it; "" for none
+	Expires time.Time
+}
+
+const grantDevice = "urn:ietf:params:oauth:grant-type:device_code"
+
+func (Device) name() string { return grantDevice }
+
+// A deviceDocument is the answer of a device authorization endpoint.
+type deviceDocument struct {
+	Device   string  `json:"device_code"`
+	User     string  `json:"user_code"`
+	URL      string  `json:"verification_uri"`
+	Whole    string  `json:"verification_uri_complete"`
+	Life     float64 `json:"expires_in"`
+	Interval float64 `json:"interval"`
+}
+
+const (
+	defaultInterval = 5 * time.Second
+	longestInterval = time.Minute
+)
+
+func (g Device) token(ctx context.Context, a *Authorizer, p *place, pinned string, scopes []string, proof *prover) (*client, *tokenResponse, error) {
+	if p.server.Device == "" {
+		return nil, nil, &MetadataError{URL: p.server.Issuer, Rule: "it has no logins for devices"}
+	}
+	c, err := a.clientAt(ctx, p, pinned, "", scopes)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := a.deviceCode(ctx, p, c, scopes)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(max(time.Duration(d.Life)*time.Second, time.Minute), 30*time.Minute))
+	defer cancel()
+	expires, _ := ctx.Deadline()
+	if err := g.Show(ctx, DeviceCode{URL: d.URL, Code: d.User, Whole: d.Whole, Expires: expires}); err != nil {
+		return nil, nil, err
+	}
+	return a.poll(ctx, p, c, d, proof)
+}
+
+// deviceCode asks for a code.
+func (a *Authorizer) deviceCode(ctx context.Context, p *place, c *client, scopes []string) (*deviceDocument, error) {
+	form := url.Values{}
+	complete(form, p, scopes)
+	endpoint, err := url.Parse(p.server.Device)
+	if err != nil {
+		return nil, err
+	}
+	response, err := a.post(ctx, &tokenRequest{endpoint: p.server.Device, issuer: p.server.Issuer, client: c, form: form}, endpoint)
+	if err != nil {
+		return nil, err
+	}
+	d := new(deviceDocument)
+	err = guard.DecodeJSON(response.Body, d)
+	if response.Status != http.StatusOK || err != nil || d.Device == "" || !isCode(d.User) || !isCode(d.URL) || d.Whole != "" && !isCode(d.Whole) {
+		return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "its answer has no code for a device"}
+	}
+	for _, address := range []string{d.URL, d.Whole} {
+		if u, err := url.Parse(address); address != "" && (err != nil || browsable(u) != nil) {
+			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "its address for the person is not https"}
+		}
+	}
+	return d, nil
+}
+
+// isCode reports whether a text can be shown to a person.
+func isCode(text string) bool {
+	return text != "" && len(text) <= 2<<10 && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
+}
+
+// poll asks for the token until the person has logged in.
+func (a *Authorizer) poll(ctx context.Context, p *place, c *client, d *deviceDocument, proof *prover) (*client, *tokenResponse, error) {
+	interval := defaultInterval
+	if d.Interval > 0 {
+		interval = min(time.Duration(d.Interval*float64(time.Second)), longestInterval)
+	}
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+		form := url.Values{"grant_type": {grantDevice}, "device_code": {d.Device}}
+		exchange, cancel := exchanging(ctx)
+		_, token, err := a.grant(exchange, p, c, form, nil, proof)
+		cancel()
+		var failed *TokenError
+		switch {
+		case err == nil:
+			return c, token, nil
+		case !errors.As(err, &failed):
+			interval = min(2*interval, longestInterval) // the network
+		case failed.Code == "slow_down":
+			interval = min(interval+defaultInterval, longestInterval)
+		case failed.Code == "access_denied":
+			return nil, nil, &ResponseError{Issuer: p.server.Issuer, Code: failed.Code}
+		case failed.Code != "authorization_pending":
+			return nil, nil, err
+		}
+		timer.Reset(interval)
+	}
+}

@@ -1,0 +1,71 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+)
+
+// Status returns the login as the Store has it, or nil if there is none. Its secrets do
+// not print.
+func (a *Authorizer) Status(ctx context.Context) (*Entry, error) {
+	if a.resource() == nil {
+		return nil, errNoResource
+	}
+	e, err := a.store.Load(ctx, a.key())
+	if err != nil || !a.usable(e) {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Logout forgets the login, and has the authorization server revoke its tokens (RFC
+// 7009), if that offers it. An error of the server does not keep the login.
+func (a *Authorizer) Logout(ctx context.Context) error {
+	if a.resource() == nil {
+		return errNoResource
+	}
+	var revoked error
+	err := a.store.Locked(ctx, a.key(), func(e *Entry) (*Entry, error) {
+		if a.usable(e) {
+			revoked = a.revoke(ctx, e)
+		}
+		return nil, nil
+	})
+	a.current.Store(nil)
+	return errors.Join(revoked, err)
+}
+
+// revoke revokes the tokens of a login, that which gives others first.
+func (a *Authorizer) revoke(ctx context.Context, e *Entry) error {
+	if e.RevocationEndpoint == "" {
+		return nil
+	}
+	endpoint, err := url.Parse(e.RevocationEndpoint)
+	if err != nil {
+		return errors.New("auth: the revocation endpoint is no URL")
+	}
+	c, err := a.clientFor(ctx, e)
+	if err != nil {
+		return err
+	}
+	for _, token := range []struct {
+		hint   string
+		secret Secret
+	}{{"refresh_token", e.Refresh}, {"access_token", e.Access}} {
+		if token.secret.IsZero() {
+			continue
+		}
+		form := url.Values{"token": {token.secret.Reveal()}, "token_type_hint": {token.hint}}
+		response, err := a.post(ctx, &tokenRequest{endpoint: e.RevocationEndpoint, issuer: e.Issuer, client: c, form: form}, endpoint)
+		if err != nil {
+			return fmt.Errorf("auth: revoke the login: %w", err)
+		}
+		if response.Status != http.StatusOK {
+			return fmt.Errorf("auth: %s does not revoke the login: status %d", endpoint.Host, response.Status)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package auth
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"time"
+)
+
+const (
+	loginTime    = 5 * time.Minute // for a person
+	callbackPath = "/callback"
+)
+
+// LoopbackOptions say how a person logs in with a browser on this machine.
+type LoopbackOptions struct {
+	// Port is where the browser is redirected to, on 127.0.0.1. Zero: the port that
+	// the client is registered with if it is free, or else any.
+	Port int
+
+	// Open shows an address to the person. Nil: [Browse].
+	Open func(context.Context, *url.URL) error
+}
+
+// Loopback returns an Interact that opens the browser, and listens on 127.0.0.1 for its
+// redirect (RFC 8252), for five minutes. It takes one response, with the state of this
+// login; anything else gets a page that says so.
+func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, error) {
+	if o.Open == nil {
+		o.Open = Browse
+	}
+	return func(ctx context.Context, i Interaction) (*url.URL, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("auth: nobody has logged in within %v: %w", loginTime, context.DeadlineExceeded))
+		defer cancel()
+		listener, err := listen(ctx, o.Port, i.Redirect)
+		if err != nil {
+			return nil, fmt.Errorf("auth: listen for the browser: %w", err)
+		}
+		defer listener.Close()
+		address, err := i.Start(ctx, "http://"+listener.Addr().String()+callbackPath)
+		if err != nil {
+			return nil, err
+		}
+		c := &callback{host: listener.Addr().String(), state: address.Query().Get("state"), redirected: make(chan *url.URL, 1)}
+		server := &http.Server{Handler: c, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		defer func() {
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			if server.Shutdown(end) != nil { // the page is on its way
+				_ = server.Close()
+			}
+			<-served
+		}()
+		if err := o.Open(ctx, address); err != nil {
+			return nil, err
+		}
+		select {
+		case redirected := <-c.redirected:
+			return redirected, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// listen listens on a port, or on that of an earlier redirect, or on any.
+func listen(ctx context.Context, port int, redirect string) (net.Listener, error) {
+	var config net.ListenConfig
+	if earlier, err := url.Parse(redirect); port == 0 && err == nil && earlier.Hostname() == "127.0.0.1" && earlier.Path == callbackPath {
+		if listener, err := config.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", earlier.Port())); err == nil {
+			return listener, nil
+		}
+	}
+	return config.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+}
+
+// A callback takes the redirect of one login.
+type callback struct {
+	host, state string
+	redirected  chan *url.URL // of size one
+}
+
+const page = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Login</title><body><p>%s</p></body></html>`
+
+func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Referrer-Policy", "no-referrer")
+	status, text := c.take(r)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, fmt.Sprintf(page, text)) // a browser that has gone needs no page
+}
+
+// take takes a redirect, and returns what to tell the person.
+func (c *callback) take(r *http.Request) (status int, text string) {
+	const refused = "This response was not accepted. You can close this page."
+	switch query := r.URL.Query(); {
+	case r.Host != c.host:
+		return http.StatusBadRequest, refused
+	case r.URL.Path != callbackPath:
+		return http.StatusNotFound, "There is nothing here."
+	case r.Method != http.MethodGet:
+		return http.StatusMethodNotAllowed, refused
+	case subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(c.state)) != 1 || c.state == "":
+		return http.StatusBadRequest, refused
+	}
+	select {
+	case c.redirected <- &url.URL{Scheme: "http", Host: c.host, Path: r.URL.Path, RawQuery: r.URL.RawQuery}:
+		return http.StatusOK, "The program has the answer. You can close this page."
+	default:
+		return http.StatusBadRequest, refused
+	}
+}
+
+// Browse opens an address in the person's browser, without a shell: https, or http on
+// this machine.
+func Browse(ctx context.Context, address *url.URL) error {
+	if err := browsable(address); err != nil {
+		return err
+	}
+	name, args := "xdg-open", []string{}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler"}
+	}
+	command := exec.CommandContext(context.WithoutCancel(ctx), name, append(args, address.String())...) // the browser outlives the login
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("auth: open a browser: %w", err)
+	}
+	return command.Process.Release()
+}
+
+func browsable(address *url.URL) error {
+	host := address.Hostname()
+	ip := net.ParseIP(host)
+	switch {
+	case address.Opaque != "" || host == "":
+	case address.Scheme == "https", address.Scheme == "http" && (host == "localhost" || ip != nil && ip.IsLoopback()):
+		return nil
+	}
+	return errors.New("auth: an address that is not https is not opened in a browser")
+}

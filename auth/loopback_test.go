@@ -1,0 +1,168 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+)
+
+// browser is a person's browser, which also follows what others put in its way first.
+func browser(t *testing.T, before func(redirected *url.URL)) func(context.Context, *url.URL) error {
+	return func(ctx context.Context, address *url.URL) error {
+		response, err := http.DefaultTransport.RoundTrip((&http.Request{Method: http.MethodGet, URL: address, Header: http.Header{}}).WithContext(ctx))
+		if err != nil {
+			return err
+		}
+		response.Body.Close()
+		redirected, err := response.Location()
+		if err != nil {
+			return err
+		}
+		before(redirected)
+		if status, text := visit(t, redirected, ""); status != http.StatusOK || !strings.Contains(text, "close this page") || strings.Contains(text, "script") {
+			t.Errorf("status %d: %s", status, text)
+		}
+		if status, _ := visit(t, redirected, ""); status == http.StatusOK {
+			t.Error("a second response was taken")
+		}
+		return nil
+	}
+}
+
+func visit(t *testing.T, address *url.URL, host string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address.String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = host
+	r.Close = true
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		return 0, err.Error() // the listener has gone
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(text)
+}
+
+// Guarantees: G-0044.14
+func TestLoopbackTakesOneResponse(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: browser(t, func(redirected *url.URL) {
+		for name, c := range map[string]struct {
+			path, query, host string
+			status            int
+		}{
+			"no state":         {"/callback", "code=x", "", 400},
+			"an old state":     {"/callback", "code=x&state=old", "", 400},
+			"an error of none": {"/callback", "error=access_denied&error_description=<script>", "", 400},
+			"another path":     {"/", redirected.RawQuery, "", 404},
+			"another host":     {"/callback", redirected.RawQuery, "evil.test", 400},
+		} {
+			to := *redirected
+			to.Path, to.RawQuery = c.path, c.query
+			if status, text := visit(t, &to, c.host); status != c.status || strings.Contains(text, "<script>") {
+				t.Errorf("%s: status %d: %s", name, status, text)
+			}
+		}
+	})})})
+	if err := a.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first := w.as.Sink.Requests(authtest.Authorize)[0].Form.Get("redirect_uri")
+	if u, err := url.Parse(first); err != nil || u.Hostname() != "127.0.0.1" || u.Path != "/callback" {
+		t.Errorf("redirected to %s", first)
+	}
+	if err := a.Login(t.Context()); err != nil { // at the same port, so as the same client
+		t.Fatal(err)
+	}
+	if n := len(w.as.Sink.Requests(authtest.Register)); n != 1 {
+		t.Errorf("%d registrations", n)
+	}
+}
+
+// Guarantees: G-0044.14
+func TestOnlyPagesAreOpenedInABrowser(t *testing.T) {
+	for _, address := range []string{"file:///etc/passwd", "javascript:alert(1)", "data:text/html,x", "vbscript:x", "http://as.test/", "https:as.test", "-h", ""} {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Browse(t.Context(), u); err == nil {
+			t.Errorf("%q was opened", address)
+		}
+	}
+}
+
+// A login that nobody waits for is given up.
+//
+// Guarantees: G-0044.4
+func TestALoginEndsWithItsCall(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	opened := make(chan struct{})
+	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: func(context.Context, *url.URL) error { close(opened); return nil }})})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := call(ctx, a, w.url)
+		ended <- err
+	}()
+	<-opened
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	a.flights.Wait()
+}
+
+// Guarantees: G-0044.1
+func TestADevice(t *testing.T) {
+	w := newWorld(t, authtest.Options{DevicePolls: 1})
+	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
+	shown := make(chan DeviceCode, 1)
+	a := w.login(t, Options{Grant: Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}})
+	wantCall(t, a, w.url)
+	if c := <-shown; c.URL == "" || c.Code == "" || time.Until(c.Expires) <= 0 {
+		t.Errorf("%+v", c)
+	}
+	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["verification_uri"] = "javascript:alert(1)" })
+	if err := a.Login(t.Context()); err == nil || len(shown) > 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+// Guarantees: G-0044.15
+func TestLogout(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	e, err := a.Status(t.Context())
+	if err != nil || e == nil || e.Issuer != w.as.Issuer() || len(e.Scopes) == 0 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if err := a.Logout(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	revoked := w.as.Sink.Requests(authtest.Revoke)
+	if len(revoked) != 2 || revoked[0].Form.Get("token") != e.Refresh.Reveal() || revoked[1].Form.Get("token") != e.Access.Reveal() {
+		t.Errorf("%d revocations", len(revoked))
+	}
+	if e, err := a.Status(t.Context()); e != nil || err != nil {
+		t.Errorf("%+v, %v", e, err)
+	}
+	wantCall(t, a, w.url) // another login
+	w.as.Lie(authtest.Revoke, func(a *authtest.Answer) { a.Status = 503 })
+	if err := a.Logout(t.Context()); err == nil {
+		t.Error("the server does not revoke, and nobody is told")
+	}
+	if e, err := a.Status(t.Context()); e != nil || err != nil {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
