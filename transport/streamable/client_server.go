@@ -76,8 +76,12 @@ func (m *remote) currentSession() session {
 	return m.session
 }
 
-// begin begins the session of a response to initialize, and of its session header.
-func (m *remote) begin(id string, response *jsonrpc.Message) error {
+// begin begins the session of a response to initialize, and of its session headers.
+func (m *remote) begin(ids []string, response *jsonrpc.Message) error {
+	if len(ids) > 1 {
+		return fmt.Errorf("streamable: the server gives %d session ids", len(ids))
+	}
+	id := strings.Join(ids, "")
 	if id != "" && !isToken(id, maxSessionID) {
 		return fmt.Errorf("streamable: the server's session id, of %d bytes, is not visible ASCII of at most %d", len(id), maxSessionID)
 	}

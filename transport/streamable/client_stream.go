@@ -49,7 +49,7 @@ type clientStream struct {
 	more   chan struct{} // holds one: credit was granted; nil before somebody waits for it
 
 	// Of the goroutine that reads.
-	session  string        // id, as the headers of the response name it
+	sessions []string      // ids, as the headers of the response name them
 	eventID  string        // of the last event; "" if that had none
 	retry    time.Duration // that the server asked for
 	listened bool          // a GET request has opened it once
@@ -144,7 +144,7 @@ func (s *clientStream) written() {
 // read reads the response to the POST.
 func (s *clientStream) read(m *outgoing, r *httpRequest, response *http.Response) {
 	defer response.Body.Close()
-	s.session = response.Header.Get(headerSession)
+	s.sessions = response.Header[headerSession]
 	switch kind := web.MediaType(response.Header); {
 	case response.StatusCode/100 != 2:
 		s.refused(m, r, response)
@@ -171,7 +171,7 @@ func (s *clientStream) readJSON(response *http.Response) {
 	if err == nil && len(frame) == 0 {
 		err = &transport.StatusError{Status: response.StatusCode, Body: "a request was answered with an empty body"}
 	}
-	in := transport.Inbound{Frame: frame, Last: true}
+	in := transport.Inbound{Frame: frame}
 	if err == nil {
 		err = s.decode(&in)
 	}
@@ -179,8 +179,12 @@ func (s *clientStream) readJSON(response *http.Response) {
 		s.fail(err, false)
 		return
 	}
-	s.deliver(in)
-	s.cancel()
+	in.Last = in.Last || in.Message == nil && jsonrpc.IsBatch(frame) // the receiver looks for the response in it
+	if s.deliver(in); in.Last {
+		s.cancel()
+		return
+	}
+	s.fail(&transport.StatusError{Status: response.StatusCode, Body: "a request was answered with JSON that is not its response"}, false)
 }
 
 // refused reads a response whose status refuses the request. A JSON-RPC response
@@ -287,7 +291,7 @@ func (s *clientStream) decode(in *transport.Inbound) error {
 		return nil
 	}
 	if s.initializes && m.Kind == jsonrpc.KindResult {
-		if err := s.link.remote.begin(s.session, &m); err != nil {
+		if err := s.link.remote.begin(s.sessions, &m); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// maxHeaders is how many bytes of headers a response may have: net/http's own limit
+// is 10 MB, for each request of each session.
+const maxHeaders = 1 << 20
+
 // maxRedirects is how many redirects of one request are followed.
 const maxRedirects = 3
 
@@ -72,6 +76,7 @@ func newTransport() *http.Transport {
 		pool = standard.Clone()
 	}
 	pool.MaxIdleConnsPerHost = pool.MaxIdleConns // there is one host
+	pool.MaxResponseHeaderBytes = maxHeaders
 	return pool
 }
 
@@ -108,6 +113,10 @@ func Do(client *http.Client, request *http.Request) (*http.Response, error) {
 	}
 	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrSchemeMismatch) {
 		err = fmt.Errorf("%w: %w", transport.ErrUntrusted, err)
+	}
+	if err == nil && response.StatusCode == http.StatusSwitchingProtocols { // its body is the connection, which no context ends
+		_ = response.Body.Close()
+		return nil, &transport.StatusError{Status: response.StatusCode, Body: "it switches to another protocol"}
 	}
 	return response, err
 }
