@@ -22,7 +22,8 @@ standard error. It ends with status 0 when its input ends.
 
 With --http it serves streamable HTTP, in every revision of the protocol that
 has it, and prints its URL to standard error. An ADDRESS without a host is this
-machine's alone, and port 0 is any that is free.
+machine's alone, and port 0 is any that is free. With --issuer it serves only
+those who have a token of that authorization server.
 
 Either way it ends with status 0 at SIGINT or SIGTERM, having finished what it
 was asked. What takes longer than five seconds then is given up.`
@@ -33,6 +34,9 @@ const serveExample = `  # List the tools of this server with this command
   # Serve over HTTP, and call a tool from another terminal
   bowline serve --http :8080
   bowline call echo message=hello --url http://127.0.0.1:8080/mcp
+
+  # Serve those who log in
+  bowline serve --http :8080 --issuer https://login.example.com --resource https://tools.example.com/mcp
 
   # Talk to it by hand
   printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' | bowline serve --stdio`
@@ -46,6 +50,7 @@ const finishGrace = 5 * time.Second
 func newServe() *cobra.Command {
 	var overStdio, faults, fixtures bool
 	var address string
+	var protection protection
 	command := &cobra.Command{
 		Use:     "serve --stdio | --http ADDRESS",
 		Short:   "Serve a few tools to try clients on",
@@ -53,13 +58,16 @@ func newServe() *cobra.Command {
 		Example: serveExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := protection.check(cmd.Flags().Changed("http")); err != nil {
+				return err
+			}
 			switch overHTTP := cmd.Flags().Changed("http"); {
 			case overStdio == overHTTP:
 				return usageFailure(errors.New("say how to serve: bowline serve --stdio, or bowline serve --http :8080"))
 			case overHTTP && faults:
 				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
 			case overHTTP:
-				return serveHTTP(cmd, address, fixtures)
+				return serveHTTP(cmd, address, fixtures, &protection)
 			default:
 				return serveStdio(cmd, faults, fixtures)
 			}
@@ -67,6 +75,7 @@ func newServe() *cobra.Command {
 	}
 	command.Flags().BoolVar(&overStdio, "stdio", false, "speak on standard input and output")
 	command.Flags().StringVar(&address, "http", "", "serve streamable HTTP on this `ADDRESS`, such as :8080")
+	protection.addFlags(command)
 	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
 	command.Flags().BoolVar(&fixtures, "fixtures", false, "offer also what the official conformance suite calls: tools, prompts and resources")
 	return command
@@ -86,16 +95,18 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool) error {
 }
 
 // serveHTTP serves until its context ends, and then finishes what it was asked.
-func serveHTTP(cmd *cobra.Command, address string, fixtures bool) error {
+func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection) error {
 	listener, err := listen(address)
 	if err != nil {
 		return usageFailure(err)
 	}
 	tools := bundled.New(bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures})
-	endpoint := streamable.NewHandler(tools, streamable.HandlerOptions{
-		ShutdownGrace: finishGrace / 4 * 5, // calls have four fifths of it
-	})
+	options := streamable.HandlerOptions{ShutdownGrace: finishGrace / 4 * 5} // calls have four fifths of it
 	mux := http.NewServeMux()
+	if err := protection.apply(urlOf(listener), mux, &options); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	endpoint := streamable.NewHandler(tools, options)
 	mux.Handle(endpointPath, endpoint)
 	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
 	err = endpoint.Serve(cmd.Context(), &http.Server{Handler: mux}, listener)
