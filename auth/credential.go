@@ -84,8 +84,9 @@ func (a *Authorizer) usable(e *Entry) bool {
 	return e.Type == "Bearer" || e.Type == "DPoP" || e.Type == ""
 }
 
+// grantName is the kind of login. One with a device is a person's like any other.
 func (a *Authorizer) grantName() string {
-	if a.o.Grant == nil {
+	if a.personal() {
 		return bearerFlow
 	}
 	return a.o.Grant.name()

@@ -58,16 +58,13 @@ func DefaultDir() (string, error) {
 	return filepath.Join(config, "bowline", "auth"), nil
 }
 
-// OpenFiles returns the Files of a folder, which is made if it is missing. Log is told
-// of files that others could read; nil: slog.Default.
-func OpenFiles(dir string, log *slog.Logger) (*Files, error) {
+// NewFiles returns the Files of a folder, which is made when there is an entry to keep.
+// Log is told of files that others could read; nil: slog.Default.
+func NewFiles(dir string, log *slog.Logger) *Files {
 	if log == nil {
 		log = slog.Default()
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, &StoreError{dir, err}
-	}
-	return &Files{dir: dir, log: log}, nil
+	return &Files{dir: dir, log: log}
 }
 
 // A fileDocument is what a file holds.
@@ -137,6 +134,9 @@ func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error
 	}
 	defer unlock()
 	path := s.path(k)
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return &StoreError{path, err}
+	}
 	release, err := s.lockFile(ctx, path+".lock")
 	if err != nil {
 		return &StoreError{path, err}

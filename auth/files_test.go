@@ -34,10 +34,7 @@ func put(e *Entry) func(*Entry) (*Entry, error) {
 // stores returns one Store of each kind.
 func stores(t *testing.T) map[string]Store {
 	t.Helper()
-	files, err := OpenFiles(filepath.Join(t.TempDir(), "new", "folder"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := NewFiles(filepath.Join(t.TempDir(), "new", "folder"), nil)
 	return map[string]Store{"memory": NewMemory(), "files": files}
 }
 
@@ -94,11 +91,13 @@ func TestFilesThatAreNotRight(t *testing.T) {
 		spoil   func(path string) error
 		refused bool
 	}{
-		"half written":          {func(path string) error { return os.Truncate(path, 40) }, true},
-		"empty":                 {func(path string) error { return os.Truncate(path, 0) }, true},
-		"endless":               {func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte(" "), 2<<20), 0o600) }, true},
-		"a later version":       {func(path string) error { return replaceIn(path, `"version":1`, `"version":2`) }, true},
-		"of another key":        {func(path string) error { return replaceIn(path, `"resource":"https://mcp.test"}`, `"resource":"https://other.test"}`) }, true},
+		"half written":    {func(path string) error { return os.Truncate(path, 40) }, true},
+		"empty":           {func(path string) error { return os.Truncate(path, 0) }, true},
+		"endless":         {func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte(" "), 2<<20), 0o600) }, true},
+		"a later version": {func(path string) error { return replaceIn(path, `"version":1`, `"version":2`) }, true},
+		"of another key": {func(path string) error {
+			return replaceIn(path, `"resource":"https://mcp.test"}`, `"resource":"https://other.test"}`)
+		}, true},
 		"a folder":              {func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }, true},
 		"a link":                {func(path string) error { return errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path)) }, true},
 		"for others to read":    {func(path string) error { return os.Chmod(path, 0o644) }, false},
@@ -106,10 +105,7 @@ func TestFilesThatAreNotRight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
-			s, err := OpenFiles(t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := NewFiles(t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
 			if err := s.Locked(t.Context(), k, put(&whole)); err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +113,7 @@ func TestFilesThatAreNotRight(t *testing.T) {
 				t.Fatal(err)
 			}
 			before, _ := os.ReadFile(s.path(k))
-			_, err = s.Load(t.Context(), k)
+			_, err := s.Load(t.Context(), k)
 			var refused *StoreError
 			if errors.As(err, &refused) != c.refused || err != nil && strings.Contains(err.Error(), "a1") {
 				t.Fatalf("%v", err)
@@ -154,14 +150,11 @@ func replaceIn(path, old, with string) error {
 
 // Guarantees: G-0044.12
 func TestNobodyElseReadsFiles(t *testing.T) {
-	s, err := OpenFiles(filepath.Join(t.TempDir(), "auth"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := NewFiles(filepath.Join(t.TempDir(), "auth"), nil)
 	if err := s.Locked(t.Context(), Key{Issuer: "i"}, put(&whole)); err != nil {
 		t.Fatal(err)
 	}
-	err = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -183,10 +176,7 @@ func TestNobodyElseReadsFiles(t *testing.T) {
 func TestAStoreThatDoesNotSave(t *testing.T) {
 	w := newWorld(t, authtest.Options{})
 	var log bytes.Buffer
-	s, err := OpenFiles(t.TempDir(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := NewFiles(t.TempDir(), nil)
 	a := w.login(t, Options{Store: s, Interact: consent, Offline: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err := os.WriteFile(s.path(a.key()), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

@@ -177,6 +177,9 @@ var errInVain = errors.New("auth: the server refuses new tokens")
 func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (renewed bool, err error) {
 	ctx, cancel := exchanging(ctx)
 	defer cancel()
+	if e, err := a.store.Load(ctx, a.key()); err == nil && !a.usable(e) {
+		return false, nil // and no lock for what is not there
+	}
 	var next *Entry
 	var obtained time.Time
 	asked := false

@@ -21,7 +21,7 @@ type Key struct {
 }
 
 // A Store keeps logins and registrations. It may be shared by several programs, which
-// then have one login between them. [NewMemory] and [OpenFiles] have one each.
+// then have one login between them. [NewMemory] and [NewFiles] return one each.
 //
 // An Authorizer calls a Store on the goroutines of requests, and of exchanges that have
 // outlived their request.

@@ -34,10 +34,7 @@ func runStormProcess() {
 	if !ok {
 		return
 	}
-	store, err := OpenFiles(dir, nil)
-	if err != nil {
-		panic(err)
-	}
+	store := NewFiles(dir, nil)
 	a := New(Options{Resource: address, Store: store, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -124,10 +121,7 @@ func TestARefreshStorm(t *testing.T) {
 	protected.Start()
 	defer protected.Close()
 	dir := t.TempDir()
-	store, err := OpenFiles(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := NewFiles(dir, nil)
 	first := New(Options{Resource: address, Store: store, Interact: consent, Offline: true})
 	if err := first.Login(t.Context()); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,9 @@
 //     backoffMax, liveness (a duration, or "off"), retries (a number), waitForReady,
 //     progressRestarts and trustAnnotations (true or false), and toolModes (an object
 //     of tools, "stateless" or "stateful"). They are client.Options,
-//     client.CallOptions and conn.Options of the same names.
+//     client.CallOptions and conn.Options of the same names. auth says how to log in
+//     to a server over HTTP, see Auth: grant, issuer, clientId, clientSecret,
+//     clientMetadataUrl, scopes, port, offline, dpop and allowHosts.
 //
 // A key whose value is null counts as absent. Other keys are ignored with a
 // notice, see Server.Notices.

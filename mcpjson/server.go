@@ -70,6 +70,9 @@ func (r *reader) server(e *entry) *Server {
 		r.unused(set, "headers")
 	}
 	r.timeouts(s, set)
+	if s.Settings.Auth != nil && s.Transport == command {
+		r.wrong(set["bowline"], "auth is for a server that is reached over HTTP")
+	}
 	s.settings = sha256.Sum256(r.read)
 	return s
 }

@@ -23,6 +23,7 @@ type Settings struct {
 	ProgressRestarts       *bool         // whether progress restarts the timeout
 	TrustAnnotations       *bool         // whether readOnlyHint and idempotentHint are believed
 	ToolModes              map[string]protocol.ToolMode
+	Auth                   *Auth // nil: the file has none
 }
 
 const maxRetries = 100
@@ -30,7 +31,7 @@ const maxRetries = 100
 // settingNames are the keys of the bowline block.
 var settingNames = [...]string{
 	"initTimeout", "requestTimeout", "maxTimeout", "backoffMin", "backoffMax", "liveness",
-	"retries", "waitForReady", "progressRestarts", "trustAnnotations", "toolModes",
+	"retries", "waitForReady", "progressRestarts", "trustAnnotations", "toolModes", "auth",
 }
 
 // timeouts reads the bowline block, and timeout beside it.
@@ -49,6 +50,7 @@ func (r *reader) timeouts(s *Server, set map[string]node) {
 		WaitForReady: r.choice(own["waitForReady"]), ProgressRestarts: r.choice(own["progressRestarts"]),
 		TrustAnnotations: r.choice(own["trustAnnotations"]),
 		ToolModes:        r.toolModes(own["toolModes"]),
+		Auth:             r.auth(own["auth"]),
 	}
 	if least, most := s.Settings.BackoffMin, s.Settings.BackoffMax; most > 0 && least > most {
 		r.wrong(own["backoffMin"], "it is above backoffMax")

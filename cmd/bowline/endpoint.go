@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/internal/redact"
@@ -60,6 +61,10 @@ type target struct {
 
 	user    *user
 	secrets redact.Secrets // that no message may show
+
+	login    *login        // nil: nobody logs in now
+	auth     *mcpjson.Auth // of the entry; nil: it has none
+	shownURL string        // of a server over HTTP
 }
 
 // An endpoint is a way to reach a server, and what to call the server.
@@ -68,6 +73,7 @@ type endpoint struct {
 	name          string
 	remote        bool // reached over HTTP, and not started by us
 	authenticated bool // by a header of ours
+	login         *auth.Authorizer
 }
 
 func (t *target) addFlags(command *cobra.Command) {
@@ -132,7 +138,7 @@ func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 	case (command || remote) && (t.configPath != "" || t.name != ""):
 		return nil, errors.New("--command and --url say all: --mcp-config and --server do not go with them")
 	case remote:
-		return t.remote(cmd.Context(), &streamable.Client{URL: t.url})
+		return t.remote(cmd, &streamable.Client{URL: t.url})
 	case command:
 		words, err := split(t.command)
 		if err != nil {
@@ -159,7 +165,7 @@ func (t *target) process(cmd *cobra.Command, server *stdio.Command) (*endpoint, 
 
 // remote completes a server that is reached over HTTP. Headers of flags prevail
 // over those of a file.
-func (t *target) remote(ctx context.Context, server *streamable.Client) (*endpoint, error) {
+func (t *target) remote(cmd *cobra.Command, server *streamable.Client) (*endpoint, error) {
 	if len(t.env) > 0 || t.dir != "" {
 		return nil, errors.New("--env and --cwd are for a server that is started, not for one that is reached over HTTP")
 	}
@@ -173,7 +179,7 @@ func (t *target) remote(ctx context.Context, server *streamable.Client) (*endpoi
 		}
 		server.Header.Set(name, value)
 	}
-	if err := t.secure(ctx, server); err != nil {
+	if err := t.secure(cmd.Context(), server); err != nil {
 		return nil, err
 	}
 	if err := server.Check(); err != nil {
@@ -182,19 +188,25 @@ func (t *target) remote(ctx context.Context, server *streamable.Client) (*endpoi
 		return nil, fmt.Errorf("the URL is none such as http://127.0.0.1:8080/mcp: %w", wrong.Err)
 	}
 	t.hide(server)
-	return &endpoint{
-		Transport: server, name: withoutSecrets(server.URL), remote: true, authenticated: server.Header.Get("Authorization") != "",
-	}, nil
-}
-
-// older completes a server that is reached over HTTP+SSE, as remote does.
-func (t *target) older(ctx context.Context, server *sse.Client) (*endpoint, error) {
-	complete := &streamable.Client{URL: server.URL, Header: server.Header}
-	to, err := t.remote(ctx, complete)
+	to := &endpoint{Transport: server, name: withoutSecrets(server.URL), remote: true, authenticated: server.Header.Get("Authorization") != ""}
+	login, err := t.authorize(cmd, server)
 	if err != nil {
 		return nil, err
 	}
-	server.HTTP, server.Header = complete.HTTP, complete.Header
+	if login != nil { // and not a nil Authorizer in an interface
+		server.Authorizer, to.login = login, login
+	}
+	return to, nil
+}
+
+// older completes a server that is reached over HTTP+SSE, as remote does.
+func (t *target) older(cmd *cobra.Command, server *sse.Client) (*endpoint, error) {
+	complete := &streamable.Client{URL: server.URL, Header: server.Header}
+	to, err := t.remote(cmd, complete)
+	if err != nil {
+		return nil, err
+	}
+	server.HTTP, server.Header, server.Authorizer = complete.HTTP, complete.Header, complete.Authorizer
 	to.Transport = server
 	return to, nil
 }
@@ -221,6 +233,14 @@ func (t *target) secure(ctx context.Context, server *streamable.Client) error {
 	carrier := http.DefaultTransport.(*http.Transport).Clone()
 	carrier.TLSClientConfig = &tls.Config{RootCAs: trusted, InsecureSkipVerify: t.insecure}
 	server.HTTP = &http.Client{Transport: carrier}
+	return nil
+}
+
+// tlsOf is how certificates are checked.
+func tlsOf(client *http.Client) *tls.Config {
+	if carrier, ok := client.Transport.(*http.Transport); ok {
+		return carrier.TLSClientConfig
+	}
 	return nil
 }
 
@@ -315,11 +335,12 @@ func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 	if flags := cmd.Flags(); server.InitTimeout > 0 && !flags.Changed("init-timeout") {
 		t.initTimeout = server.InitTimeout
 	}
+	t.name, t.auth = name, server.Settings.Auth
 	switch server := server.Transport.(type) {
 	case *streamable.Client:
-		return t.remote(ctx, server)
+		return t.remote(cmd, server)
 	case *sse.Client:
-		return t.older(ctx, server)
+		return t.older(cmd, server)
 	default:
 		return t.process(cmd, server.(*stdio.Command))
 	}

@@ -31,7 +31,7 @@ Exit status:
     1   the tool was called, and failed
     2   wrong usage: flags, an unknown tool, arguments that fail the tool's schema
     3   no session: the server cannot be started, ends at once, never answers,
-        or does not speak MCP
+        or does not speak MCP; or a login is missing
     4   the call failed: the connection was lost, the time ran out, or the
         server answered with a protocol error
   130   interrupted`
@@ -87,7 +87,7 @@ func newRoot() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	root.AddCommand(newInspect(), newTools(), newCall(), newResources(), newRead(), newPrompts(), newPrompt(), newComplete(),
-		newTasks(), newLogs(), newRecord(), newServe(), newDemo(), newVersion())
+		newTasks(), newLogs(), newRecord(), newLogin(), newLogout(), newAuth(), newServe(), newDemo(), newVersion())
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if !cmd.HasParent() {

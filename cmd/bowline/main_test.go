@@ -25,7 +25,15 @@ func TestMain(m *testing.M) {
 	if play, ok := peers()[name]; ok {
 		os.Exit(play())
 	}
-	goleak.VerifyTestMain(m)
+	config, err := os.MkdirTemp("", "bowline-test-*") // no test sees the logins of whoever runs it
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_CONFIG_HOME", config)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		os.RemoveAll(config)
+		os.Exit(status)
+	}))
 }
 
 // hangGuard is how long any process of a test may live.

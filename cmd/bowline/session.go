@@ -96,6 +96,9 @@ func (t *target) visit(cmd *cobra.Command, talk conversation) error {
 	if err != nil {
 		return usageFailure(errors.New(t.redact(err.Error())))
 	}
+	if server.login != nil {
+		defer server.login.Close()
+	}
 	record, err := t.openRecord(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {
 		return usageFailure(err)
@@ -116,6 +119,10 @@ func (t *target) visit(cmd *cobra.Command, talk conversation) error {
 	}
 	if err == nil {
 		err = talk(ctx, &visit{session: session, out: screen(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
+	}
+	if err != nil && isLoginMissing(err) {
+		err = &explained{explainCall(err).Error() + "\n" + t.adviceLogin(), err}
+		return &failure{status: exitNoSession, err: &explained{t.redact(err.Error()), err}}
 	}
 	if err != nil {
 		err = explainCall(err)
@@ -153,7 +160,11 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 	}
 	session, err := client.New(protocol.Implementation{Name: "bowline", Version: version()}, options).Connect(cmd.Context(), server)
 	if err != nil {
-		return nil, explainConnect(err, server, t.initTimeout, garbage)
+		explanation := explainConnect(err, server, t.initTimeout, garbage)
+		if isLoginMissing(err) {
+			explanation = &explained{explanation.Error() + "\n" + t.adviceLogin(), err}
+		}
+		return nil, explanation
 	}
 	connected.Store(true)
 	return session.With(client.CallOptions{Timeout: -1}), nil // the context bounds calls

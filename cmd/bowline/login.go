@@ -1,0 +1,352 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/auth/guard"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/spf13/cobra"
+)
+
+const loginHelp = `Logins are kept in the bowline/auth folder of your configuration, in files that
+only you can read. Every command that reaches a server over HTTP, without an
+Authorization header of yours, uses them and renews them.
+
+How to log in may be said in an mcp.json, with the entry:
+
+  "bowline": {"auth": {"clientId": "...", "clientSecret": "${SECRET}"}}
+
+Its keys are grant (authorization_code, client_credentials or device), issuer,
+clientId, clientSecret, clientMetadataUrl, scopes, port, offline, dpop and
+allowHosts.`
+
+// pastedRedirect is where the browser is redirected to if the page is opened on
+// another machine, where nobody listens.
+const pastedRedirect = "http://127.0.0.1:8976/callback"
+
+// A login is how a target logs in.
+type login struct {
+	settings  mcpjson.Auth
+	interact  bool // a person is there to log in
+	noBrowser bool
+	device    bool
+}
+
+func newLogin() *cobra.Command {
+	t := new(target)
+	var l login
+	command := &cobra.Command{
+		Use:   "login",
+		Short: "Log in to a server",
+		Long: `Log in to a server over HTTP with your browser. The server says where, and what
+for; you are asked there whether you consent.
+
+` + loginHelp + "\n\n" + configHelp,
+		Example: `  bowline login --url https://example.com/mcp
+
+  # The browser is on another machine
+  bowline login --url https://example.com/mcp --device`,
+		Args: noArguments,
+	}
+	command.RunE = func(cmd *cobra.Command, _ []string) error {
+		l.interact = true
+		return t.withLogin(cmd, &l, func(ctx context.Context, a *auth.Authorizer) error {
+			if err := a.Login(ctx); err != nil {
+				return &failure{status: exitNoSession, err: err}
+			}
+			e, err := a.Status(ctx)
+			if err != nil || e == nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "logged in at %s\n", flat(e.Issuer))
+			return err
+		})
+	}
+	t.addFlags(command)
+	flags := command.Flags()
+	flags.BoolVar(&l.noBrowser, "no-browser", false, "print the address to open, and read the address that the browser ends at")
+	flags.BoolVar(&l.device, "device", false, "print a code, to be entered in a browser on any machine")
+	return command
+}
+
+func newLogout() *cobra.Command {
+	t := new(target)
+	command := &cobra.Command{
+		Use:   "logout",
+		Short: "Forget a login, and have its tokens revoked",
+		Long: `Forget the login to a server. The authorization server revokes its tokens, if
+it can.
+
+` + configHelp,
+		Example: "  bowline logout --url https://example.com/mcp",
+		Args:    noArguments,
+	}
+	command.RunE = func(cmd *cobra.Command, _ []string) error {
+		return t.withLogin(cmd, new(login), func(ctx context.Context, a *auth.Authorizer) error { return a.Logout(ctx) })
+	}
+	t.addFlags(command)
+	return command
+}
+
+func newAuth() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "auth",
+		Short: "Show logins",
+		Long:  "Show logins to servers over HTTP.\n\n" + loginHelp,
+	}
+	command.AddCommand(newAuthStatus())
+	return command
+}
+
+func newAuthStatus() *cobra.Command {
+	t := new(target)
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "Show a login, or all of them",
+		Long: `Show the login to a server: who gave it, for which client and scopes, and until
+when. Without a server, show all logins. Tokens are not shown. The exit status is
+3 if there is no login.
+
+` + configHelp,
+		Example: `  bowline auth status
+  bowline auth status --url https://example.com/mcp --json`,
+		Args: noArguments,
+	}
+	command.RunE = func(cmd *cobra.Command, _ []string) error {
+		shown := []loginStatus{}
+		if t.command == "" && t.url == "" && t.configPath == "" && t.name == "" {
+			all, err := allLogins(cmd)
+			if err != nil {
+				return err
+			}
+			shown = all
+		} else if err := t.withLogin(cmd, new(login), func(ctx context.Context, a *auth.Authorizer) error {
+			e, err := a.Status(ctx)
+			if e != nil {
+				shown = append(shown, statusOf(t.shownURL, e))
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		if err := printLogins(cmd.OutOrStdout(), shown, asJSON); err != nil {
+			return err
+		}
+		if len(shown) == 0 {
+			return &failure{status: exitNoSession, err: errors.New("there is no login")}
+		}
+		return nil
+	}
+	t.addFlags(command)
+	command.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return command
+}
+
+// A loginStatus is what is shown of a login.
+type loginStatus struct {
+	Server  string    `json:"server"`
+	Issuer  string    `json:"issuer"`
+	Client  string    `json:"clientId,omitempty"`
+	Scopes  []string  `json:"scopes"`
+	Expires time.Time `json:"expires,omitzero"`
+	Renewed bool      `json:"renewed"`
+}
+
+func statusOf(server string, e *auth.Entry) loginStatus {
+	return loginStatus{server, e.Issuer, e.ClientID, append([]string{}, e.Scopes...), e.Expires, !e.Refresh.IsZero()}
+}
+
+// allLogins returns what is kept of every server.
+func allLogins(cmd *cobra.Command) ([]loginStatus, error) {
+	store, err := openLogins(cmd.ErrOrStderr())
+	if err != nil {
+		return nil, err
+	}
+	keys, err := store.Keys()
+	if err != nil {
+		return nil, err
+	}
+	shown := []loginStatus{}
+	for _, k := range keys {
+		e, err := store.Load(cmd.Context(), k)
+		if err == nil && e != nil && k.Resource != "" {
+			shown = append(shown, statusOf(k.Resource, e))
+		}
+	}
+	slices.SortFunc(shown, func(a, b loginStatus) int { return cmp.Compare(a.Server, b.Server) })
+	return shown, nil
+}
+
+func printLogins(out io.Writer, shown []loginStatus, asJSON bool) error {
+	if asJSON {
+		text, err := json.MarshalIndent(shown, "", "  ")
+		if err == nil {
+			_, err = fmt.Fprintf(out, "%s\n", text)
+		}
+		return err
+	}
+	for i, s := range shown {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		until := "unknown"
+		if !s.Expires.IsZero() {
+			until = s.Expires.Local().Format(time.RFC3339)
+		}
+		if s.Renewed {
+			until += ", then renewed"
+		}
+		for _, line := range [][2]string{{"server", s.Server}, {"issuer", s.Issuer}, {"client", s.Client}, {"scopes", strings.Join(s.Scopes, " ")}, {"until", until}} {
+			if line[1] != "" {
+				fmt.Fprintf(out, "%-7s %s\n", line[0], flat(line[1]))
+			}
+		}
+	}
+	return nil
+}
+
+// withLogin does something with the login to the server that the flags mean.
+func (t *target) withLogin(cmd *cobra.Command, l *login, do func(context.Context, *auth.Authorizer) error) error {
+	t.user, t.login = newUser(cmd.InOrStdin(), cmd.ErrOrStderr()), l
+	server, err := t.endpoint(cmd)
+	if err != nil {
+		return usageFailure(errors.New(t.redact(err.Error())))
+	}
+	if server.login == nil {
+		return usageFailure(errors.New("logins are for servers that are reached over HTTP, without an Authorization header"))
+	}
+	defer server.login.Close()
+	if err := do(cmd.Context(), server.login); err != nil {
+		return &explained{t.redact(err.Error()), err}
+	}
+	return nil
+}
+
+func openLogins(notices io.Writer) (*auth.Files, error) {
+	dir, err := auth.DefaultDir()
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewFiles(dir, loginLog(notices)), nil
+}
+
+func loginLog(out io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// authorize gives the login of its user to a server over HTTP, unless it has an
+// Authorization header.
+func (t *target) authorize(cmd *cobra.Command, server *streamable.Client) (*auth.Authorizer, error) {
+	if server.Header.Get("Authorization") != "" {
+		return nil, nil
+	}
+	l := t.login
+	if l == nil {
+		l = new(login)
+	}
+	var store auth.Store
+	if files, err := openLogins(cmd.ErrOrStderr()); err == nil {
+		store = files
+	} else if l.interact {
+		return nil, err
+	}
+	t.shownURL = withoutSecrets(server.URL)
+	s := l.settings
+	if t.auth != nil {
+		s = *t.auth
+	}
+	o := auth.Options{
+		Resource: server.URL, ClientName: "bowline", MetadataURL: s.MetadataURL, DPoP: s.DPoP != nil && *s.DPoP, Offline: s.Offline == nil || *s.Offline,
+		Store: store, Log: loginLog(cmd.ErrOrStderr()),
+	}
+	options := guard.Options{Endpoint: server.URL, AllowHosts: s.AllowHosts}
+	if server.HTTP != nil {
+		options.TLS = tlsOf(server.HTTP)
+	}
+	o.Guard = guard.New(options)
+	if s.ClientID != "" {
+		o.Registered = []auth.Registered{{Issuer: s.Issuer, ID: s.ClientID, Secret: auth.NewSecret(s.ClientSecret)}}
+		t.secrets = append(t.secrets, s.ClientSecret)
+	}
+	if wanted := s.Scopes; wanted != nil {
+		o.Scopes = func([]string) []string { return wanted }
+	}
+	switch {
+	case s.Grant == "client_credentials":
+		o.Grant = auth.ClientCredentials{}
+	case l.interact && (l.device || s.Grant == "device"):
+		o.Grant = auth.Device{Show: func(_ context.Context, c auth.DeviceCode) error {
+			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "Open %s and enter the code %s\n", cmp.Or(c.Whole, c.URL), c.Code)
+			return err
+		}}
+	case l.interact && l.noBrowser:
+		o.Interact = t.pasted(cmd)
+	case l.interact:
+		o.Interact = auth.Loopback(auth.LoopbackOptions{Port: s.Port, Open: func(ctx context.Context, address *url.URL) error {
+			cmd.PrintErrln(message("open this page to log in, if your browser does not: " + address.String()))
+			if err := auth.Browse(ctx, address); err != nil {
+				cmd.PrintErrln(message(flat(err.Error())))
+			}
+			return nil
+		}})
+	}
+	return auth.New(o), nil
+}
+
+// pasted is a login whose browser is on another machine: the person copies the address
+// at which it ends.
+func (t *target) pasted(cmd *cobra.Command) func(context.Context, auth.Interaction) (*url.URL, error) {
+	return func(ctx context.Context, i auth.Interaction) (*url.URL, error) {
+		address, err := i.Start(ctx, cmp.Or(i.Redirect, pastedRedirect))
+		if err != nil {
+			return nil, err
+		}
+		cmd.PrintErrln(message("open this page to log in: " + address.String()))
+		text, err := t.user.read(ctx, "  Then copy the address of the page that cannot be reached, and paste it here: ", false)
+		if err != nil {
+			return nil, err
+		}
+		redirected, err := url.Parse(text)
+		if err != nil {
+			return nil, errors.New("that is no address")
+		}
+		return redirected, nil
+	}
+}
+
+// adviceLogin says how to log in.
+func (t *target) adviceLogin() string {
+	how := "--url '" + t.shownURL + "'"
+	if t.url == "" {
+		how = ""
+		if t.configPath != "" {
+			how = "--mcp-config '" + t.configPath + "' "
+		}
+		how = strings.TrimSpace(how + "--server '" + t.name + "'")
+	}
+	return "Or log in: bowline login " + how
+}
+
+// isLoginMissing reports whether an error is for want of a login.
+func isLoginMissing(err error) bool {
+	return errors.As(err, new(*auth.LoginError)) || errors.Is(err, transport.ErrAuthRequired)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// protected serves a tool to those who have a token of an authorization server.
+func protected(t *testing.T, o authtest.Options) (as *authtest.Server, url string) {
+	t.Helper()
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	s := server.New(protocol.Implementation{Name: "vault", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "open"}, func(_ context.Context, _ struct{}) (string, error) { return "opened", nil })
+	listening := httptest.NewUnstartedServer(nil)
+	url = "http://" + listening.Listener.Addr().String() + "/mcp"
+	o.Resource = url
+	as = authtest.Start(t, o)
+	listening.Config.Handler = as.Protect(streamable.NewHandler(s, streamable.HandlerOptions{}))
+	listening.Start()
+	t.Cleanup(listening.Close)
+	return as, url
+}
+
+// loggingIn runs a login as a person does who opens the page, and returns what is
+// printed.
+func loggingIn(t *testing.T, args ...string) outcome {
+	t.Helper()
+	cmd := command(t, append([]string{"login", "--no-browser"}, args...)...)
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := new(strings.Builder)
+	cmd.Stdout = stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(said)
+	var all strings.Builder
+	for {
+		line, err := lines.ReadString('\n')
+		all.WriteString(line)
+		if err != nil {
+			return outcome{stdout.String(), all.String(), exitStatus(t, cmd.Wait())}
+		}
+		if _, address, ok := strings.Cut(strings.TrimSpace(line), "open this page to log in: "); ok {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			io.WriteString(typed, response.Header.Get("Location")+"\n")
+		}
+	}
+}
+
+// A person logs in once. Every command then has the login, in processes of their own,
+// until the person logs out.
+func TestLogin(t *testing.T) {
+	as, url := protected(t, authtest.Options{})
+	o := bowline(t, "", "call", "open", "--url", url)
+	o.want(t, exitNoSession, "", "bowline login --url '"+url+"'")
+	bowline(t, "", "auth", "status", "--url", url).want(t, exitNoSession, "", "there is no login")
+	bowline(t, "", "auth", "status").want(t, exitNoSession, "", "there is no login")
+
+	said := loggingIn(t, "--url", url)
+	said.want(t, 0, "logged in at "+as.Issuer(), "")
+	bowline(t, "", "call", "open", "--url", url).want(t, 0, "opened", "")
+	path := writeConfig(t, "mcp.json", `{"mcpServers": {"vault": {"url": "`+url+`"}}}`)
+	bowline(t, "", "call", "open", "--mcp-config", path).want(t, 0, "opened", "")
+
+	shown := bowline(t, "", "auth", "status")
+	shown.want(t, 0, "issuer  "+as.Issuer(), "")
+	shown.want(t, 0, "then renewed", "")
+	one := bowline(t, "", "auth", "status", "--json", "--mcp-config", path)
+	var statuses []loginStatus
+	if err := json.Unmarshal([]byte(one.stdout), &statuses); err != nil || len(statuses) != 1 || statuses[0].Server != url {
+		t.Errorf("%v: %s", err, one.stdout)
+	}
+	issued := as.Sink.Requests(authtest.Token)
+	if len(issued) != 1 {
+		t.Errorf("%d token requests", len(issued))
+	}
+	wantNoTokens(t, as, said, shown, one)
+
+	bowline(t, "", "logout", "--url", url).want(t, 0, "", "")
+	if n := len(as.Sink.Requests(authtest.Revoke)); n != 2 {
+		t.Errorf("%d revocations", n)
+	}
+	bowline(t, "", "call", "open", "--url", url).want(t, exitNoSession, "", "bowline login")
+}
+
+// wantNoTokens looks for the tokens of the files of logins.
+func wantNoTokens(t *testing.T, as *authtest.Server, printed ...outcome) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "bowline", "auth", "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d struct {
+			Entry struct {
+				Access  string `json:"access_token"`
+				Refresh string `json:"refresh_token"`
+			} `json:"entry"`
+		}
+		if err := json.Unmarshal(text, &d); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range printed {
+			for _, secret := range []string{d.Entry.Access, d.Entry.Refresh} {
+				if secret != "" && strings.Contains(o.stdout+o.stderr, secret) {
+					t.Error("a token is printed")
+				}
+			}
+		}
+	}
+}
+
+// What an mcp.json says of a client is used, without a person.
+func TestLoginOfAFile(t *testing.T) {
+	_, url := protected(t, authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "S3CRET", Auth: "client_secret_basic"}}})
+	t.Setenv("VAULT_SECRET", "S3CRET")
+	entry := `{"mcpServers": {"vault": {"url": "` + url + `", "bowline": {"auth": {"grant": "client_credentials", "clientId": "known", "clientSecret": "${VAULT_SECRET}"}}}}}`
+	path := writeConfig(t, "mcp.json", entry)
+	bowline(t, "", "call", "open", "--mcp-config", path).want(t, 0, "opened", "")
+	t.Setenv("VAULT_SECRET", "WRONGS3CRET")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	o := bowline(t, "", "call", "open", "--mcp-config", path)
+	if o.want(t, exitNoSession, "", "invalid_client"); strings.Contains(o.stderr, "WRONGS3CRET") {
+		t.Errorf("the secret is printed: %s", o.stderr)
+	}
+}
+
+// A login that the server ends is missing then.
+func TestALoginThatIsRevoked(t *testing.T) {
+	as, url := protected(t, authtest.Options{})
+	loggingIn(t, "--url", url).want(t, 0, "logged in", "")
+	as.RevokeAll()
+	bowline(t, "", "call", "open", "--url", url).want(t, exitNoSession, "", "bowline login")
+	loggingIn(t, "--url", url).want(t, 0, "logged in", "")
+	bowline(t, "", "call", "open", "--url", url).want(t, 0, "opened", "")
+}
+
+func TestLoginsAreForHTTP(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	bowline(t, "", "login", "--command", "x").want(t, exitUsage, "", "reached over HTTP")
+	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp", "--header", "Authorization: Bearer x").want(t, exitUsage, "", "without an Authorization header")
+	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp").want(t, exitNoSession, "", "cannot be fetched")
+}

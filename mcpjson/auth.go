@@ -1,0 +1,67 @@
+package mcpjson
+
+import (
+	"slices"
+	"strings"
+)
+
+// Auth says how a program logs in to a server over HTTP. Its fields are those of
+// auth.Options, which a program makes of them; the zero value of a field means that the
+// file does not set it.
+type Auth struct {
+	Grant        string // one of Grants
+	Issuer       string // that knows the client
+	ClientID     string
+	ClientSecret string
+	MetadataURL  string   // of the Client ID Metadata Document
+	Scopes       []string // of all that are asked for, those that are wanted
+	Port         int      // that the browser is redirected to
+	Offline      *bool    // whether a refresh token is asked for
+	DPoP         *bool    // whether tokens are bound to a key
+	AllowHosts   []string // that may have private addresses
+}
+
+// Grants returns the ways to log in that a file can name, the default first.
+func Grants() []string { return []string{"authorization_code", "client_credentials", "device"} }
+
+// authNames are the keys of the auth block.
+var authNames = [...]string{
+	"grant", "issuer", "clientId", "clientSecret", "clientMetadataUrl", "scopes", "port", "offline", "dpop", "allowHosts",
+}
+
+// auth reads the auth block of the bowline block.
+func (r *reader) auth(n node) *Auth {
+	if n.absent() {
+		return nil
+	}
+	own := r.settings(n, func(m member) {
+		r.wrong(m.called(), "unknown: there are only %s here", strings.Join(authNames[:], ", "))
+	}, authNames[:]...)
+	text := func(name string) string {
+		_, value, _ := r.string(own[name])
+		return value
+	}
+	a := &Auth{
+		Grant: text("grant"), Issuer: text("issuer"), ClientID: text("clientId"), ClientSecret: text("clientSecret"), MetadataURL: text("clientMetadataUrl"),
+		Scopes: r.strings(own["scopes"]), AllowHosts: r.strings(own["allowHosts"]),
+		Offline: r.choice(own["offline"]), DPoP: r.choice(own["dpop"]),
+	}
+	if port := own["port"]; !port.absent() {
+		if number := r.count(port, maxPort); number != nil {
+			a.Port = *number
+		}
+	}
+	switch {
+	case a.Grant != "" && !slices.Contains(Grants(), a.Grant):
+		r.wrong(own["grant"], "expected one of %s", strings.Join(Grants(), ", "))
+	case a.Issuer != "" && !isHTTP(a.Issuer):
+		r.wrong(own["issuer"], "expected a URL of https, with a host")
+	case a.MetadataURL != "" && !strings.HasPrefix(a.MetadataURL, "https://"):
+		r.wrong(own["clientMetadataUrl"], "expected a URL of https, with a path")
+	case a.ClientID == "" && (a.ClientSecret != "" || a.Grant == "client_credentials"):
+		r.wrong(n, "a clientId is missing")
+	}
+	return a
+}
+
+const maxPort = 1<<16 - 1

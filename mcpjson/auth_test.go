@@ -1,0 +1,30 @@
+package mcpjson
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAuthIsRead(t *testing.T) {
+	t.Setenv("SECRET", "s")
+	f, err := Parse("m", []byte(`{"servers": {"a": {"url": "https://h/mcp", "bowline": {"auth": {
+		"grant": "client_credentials", "issuer": "https://as", "clientId": "c", "clientSecret": "${SECRET}", "scopes": ["read"],
+		"clientMetadataUrl": "https://c/doc", "port": 8123, "offline": false, "dpop": true, "allowHosts": ["as"]
+	}}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.Server("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	no, yes := false, true
+	want := &Auth{
+		Grant: "client_credentials", Issuer: "https://as", ClientID: "c", ClientSecret: "s", Scopes: []string{"read"},
+		MetadataURL: "https://c/doc", Port: 8123, Offline: &no, DPoP: &yes, AllowHosts: []string{"as"},
+	}
+	if diff := cmp.Diff(want, s.Settings.Auth); diff != "" {
+		t.Error(diff)
+	}
+}
