@@ -294,7 +294,7 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 	m := Message{Method: method, Params: params}
 	out := m.notification(jsonrpc.ID{}, &waiting.route)
 	out.call, out.stream, out.notification = waiting, by.stream(), true
-	posted := c.post(event{
+	posted := c.lend(&event{
 		kind: notificationMade, handshake: by.handshake != nil, serving: by.serving != nil || c.serves(ctx), epoch: by.epoch(c), out: out,
 	})
 	if !posted {

@@ -165,7 +165,7 @@ func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, error) {
 	if why := context.Cause(ctx); why != nil && !errors.Is(why, ErrInterrupted) {
 		l.cancelled = why
 	}
-	l.mailbox.start(l.resume)
+	l.mailbox.start(l.resume, true)
 	return l, nil
 }
 

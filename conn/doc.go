@@ -38,7 +38,9 @@
 // core.go is the place to begin. The loop (loop.go) is the shell around it: one
 // goroutine at a time takes events from a mailbox, steps the core, and performs
 // the effects. The loop never blocks and never looks into a frame: frames are
-// decoded by the goroutine that reads from the link, and results by the caller.
+// decoded by the goroutine that reads from the link, and results by the caller. If the
+// loop has nothing to do, it works on the goroutine that brings it an event, such as
+// that of a caller; otherwise on its own.
 // After 100 ms without an event the loop parks: it gives up its goroutine and its
 // buffers, and the next event gets new ones.
 //
@@ -47,5 +49,5 @@
 //
 // The package knows JSON-RPC, not MCP: a [Dialect] and a handshake function are
 // handed in. See ADR-0001 to ADR-0009, ADR-0015, ADR-0019, ADR-0021, ADR-0023 to
-// ADR-0025, and ADR-0027.
+// ADR-0025, ADR-0027, and ADR-0048.
 package conn

@@ -3,7 +3,6 @@ package conn
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -16,6 +15,7 @@ func (l *loop) leave() {
 	if l.unwatch != nil {
 		l.unwatch()
 	}
+	l.flush.flush(0)
 	c.options.Gate.leave(l)
 	c.options.Wheel.unset(l)
 	stop(l.timer)
@@ -31,6 +31,7 @@ func (l *loop) leave() {
 // close ends a Conn whose core has finished, and returns what Run returns.
 func (l *loop) close() error {
 	l.unpark()
+	l.flush.flush(0)
 	for l.batch = l.mailbox.close(); len(l.batch) > 0; {
 		ev := &l.batch[0]
 		l.batch = l.batch[1:]
@@ -90,9 +91,8 @@ func (l *loop) endWith(ctx context.Context) {
 	l.mailbox.post(end)
 }
 
-// afterPanic ends the loop after a panic on its goroutine.
-func (l *loop) afterPanic(value any) error {
-	panicked := &PanicError{Value: value, Stack: debug.Stack()}
+// afterPanic ends the loop after a panic on the goroutine that had it.
+func (l *loop) afterPanic(panicked *PanicError) error {
 	l.reportPanic("Run", panicked)
 	return l.breakOff(Reason{LinkBroken, panicked})
 }
@@ -108,6 +108,7 @@ func (l *loop) isLast() bool {
 // link. An initiator can be started again, unless it was stopping.
 func (l *loop) breakOff(why Reason) error {
 	l.unpark()
+	l.flush.flush(0)
 	c, to, grace := l.conn, Starting, l.conn.options.StopGrace
 	last := l.isLast()
 	if last {
@@ -181,7 +182,7 @@ func (l *loop) awaitTasks(why error, grace time.Duration) {
 	patience := time.AfterFunc(grace, func() { l.mailbox.post(event{kind: overdue}) })
 	defer patience.Stop()
 	woken := make(chan struct{}, 1)
-	l.mailbox.start(func() { woken <- struct{}{} })
+	l.mailbox.start(func() { woken <- struct{}{} }, false)
 	for len(l.tasks) > 0 && !l.overdue {
 		events := l.mailbox.take(nil)
 		if len(events) == 0 {

@@ -78,7 +78,7 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 			l := newLoop(New(opener{}, Options{}), context.Background())
 			l.step(&event{kind: stopAsked})
 			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
-			l.mailbox.start(func() {})
+			l.mailbox.start(func() {}, false)
 			l.mailbox.post(event{kind: linkOpened, link: link})
 			l.mailbox.post(event{kind: callMade, out: outboundFrame{id: 1, call: caller}})
 			end(l)

@@ -30,6 +30,7 @@ type event struct {
 	resumable bool // streamLost
 	streaming bool // callMade: the request stays open until either side ends it
 	restarts  bool // callMade: progress restarts its timeout
+	works     bool // the link lends its goroutine to the loop; opaque to the core
 	frames    int  // credit used: 1, or 0 for all messages of a batch but the last
 	size      int  // malformed: bytes of the frame, 0 for all messages of a batch but the last
 	epoch     uint64

@@ -91,14 +91,19 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	l.incarnation.link = link
 	l.hearing, _ = link.(transport.Hearing)
 	l.lastHeard()
+	l.flush.flush(0) // the link before this one may have left something to it
+	l.flush = flush{conn: l.conn}
 	err := guard(func() error {
-		link.Bind(&receiver{conn: l.conn, mailbox: &l.mailbox, epoch: epoch, dialect: l.core.dialect})
+		link.Bind(&receiver{conn: l.conn, loop: l, epoch: epoch, dialect: l.core.dialect})
 		return nil
 	})
 	if err != nil {
 		l.incarnation.link = unbound{link}
 		l.mailbox.post(event{kind: linkLost, epoch: epoch, reason: Reason{LinkBroken, err}, random: random()})
+		return
 	}
+	l.flush.link, _ = link.(transport.Flushing)
+	l.flush.flush(0)
 }
 
 func openReason(err error) Reason {
@@ -194,14 +199,15 @@ func (l *loop) closeLink(epoch uint64, link transport.Link, grace time.Duration)
 // decodes in the link's reading goroutine.
 type receiver struct {
 	conn    *Conn
-	mailbox *mailbox
+	loop    *loop
 	epoch   uint64
 	dialect Dialect
+	owed    atomic.Bool // Work has the loop
 	batches atomic.Bool // a request has come that opens a session with batches
 }
 
 func (r *receiver) Receive(in transport.Inbound) {
-	came := event{stream: in.Stream, last: in.Last, frames: 1, size: len(in.Frame)}
+	came := event{stream: in.Stream, last: in.Last, frames: 1, size: len(in.Frame), works: in.Work}
 	switch {
 	case in.Err != nil:
 		r.malformed(came, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
@@ -350,5 +356,20 @@ func (r *receiver) Lost(loss transport.Loss) {
 // post hands an event to the loop. If the loop has ended, nobody needs the event.
 func (r *receiver) post(ev event) {
 	ev.epoch = r.epoch
-	r.mailbox.post(ev)
+	if !ev.works {
+		r.loop.mailbox.post(ev)
+	} else if _, taken := r.loop.mailbox.lend(&ev); taken {
+		r.owed.Store(true)
+	}
+}
+
+// Work implements transport.Worker: it is a turn of the loop.
+func (r *receiver) Work(depth int) {
+	switch {
+	case !r.owed.Load() || !r.owed.Swap(false):
+	case depth > 1:
+		r.loop.resume()
+	default:
+		r.loop.turn(depth)
+	}
 }

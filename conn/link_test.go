@@ -277,7 +277,7 @@ func TestPanicsOfTheDialectCostTheirMessageOnly(t *testing.T) {
 	})
 }
 
-// Guarantees: G-0001.11
+// Guarantees: G-0001.11, G-0048.4
 func TestPanicOfTheLoopIsToldAndRunContinues(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onSend: func(_ *script, o transport.Outbound) error {

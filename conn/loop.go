@@ -11,82 +11,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A mailbox carries events to a loop. Posting never blocks. What posts is bounded:
-// callers hold a send slot each, streams deliver against credit, and a task posts
-// one event.
-type mailbox struct {
-	mu      sync.Mutex
-	events  []event
-	open    bool
-	running bool   // the loop is going to call take, so it need not be woken
-	wake    func() // wakes the loop; never blocks
-}
-
-// keepEvents is how much capacity a busy mailbox keeps.
-const keepEvents = 64
-
-// post adds an event, and wakes the loop if it does not run. It reports false
-// when no loop will take the event.
-func (m *mailbox) post(ev event) bool {
-	posted, wake := m.add(&ev)
-	if wake {
-		m.wake()
-	}
-	return posted
-}
-
-func (m *mailbox) add(ev *event) (added, wake bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.open {
-		return false, false
-	}
-	m.events = append(m.events, *ev)
-	wake, m.running = !m.running, true
-	return true, wake
-}
-
-// take returns the waiting events, and takes a cleared slice for the next ones. If
-// there are none, the loop is no longer running: the next event wakes it, perhaps
-// on another goroutine and before take has returned.
-func (m *mailbox) take(cleared []event) []event {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	taken := m.events
-	if m.running = len(taken) > 0; !m.running {
-		return nil
-	}
-	if m.events = cleared[:0]; cap(cleared) > keepEvents {
-		m.events = nil
-	}
-	return taken
-}
-
-// park gives up the memory of an empty mailbox.
-func (m *mailbox) park() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.events) == 0 {
-		m.events = nil
-	}
-}
-
-// start opens the mailbox for a loop that is about to run.
-func (m *mailbox) start(wake func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.open, m.running, m.wake = true, true, wake
-}
-
-// close closes the mailbox and returns the events that nobody has taken.
-func (m *mailbox) close() []event {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	remaining := m.events
-	m.open, m.events = false, nil
-	return remaining
-}
-
 // lingering is how long a loop keeps its goroutine and its buffers after the last
 // event. Without it, a conversation would pay for a new goroutine and new buffers
 // at each event, which costs as much as a call.
@@ -94,9 +18,10 @@ const lingering = 100 * time.Millisecond
 
 // A loop is the shell around the core, from Start to the end of that run. It takes
 // events from the mailbox, steps the core, performs the effects, and arms one
-// timer. It never blocks. One goroutine at a time runs it; nothing else touches its
-// fields. After an idle while that goroutine ends, and the loop is parked. An event
-// for a parked loop begins another goroutine.
+// timer. It never blocks. One goroutine at a time has it; nothing else touches its
+// fields: its own goroutine, or the one that has posted an event while the loop had
+// nothing to do (ADR-0048). After an idle while its own goroutine ends, and the loop
+// is parked. If need be, an event for a parked loop begins another goroutine.
 type loop struct {
 	conn      *Conn
 	core      *core
@@ -108,8 +33,11 @@ type loop struct {
 	cancelled error           // set: the context had ended before the loop began
 
 	mailbox mailbox
-	woken   chan struct{} // wakes the goroutine that waits for an event, capacity one; nil: the loop parks
+	awake   bool          // it has been busy not long ago; else it parks
 	busyAt  instant       // of the last event that was no tick
+	woken   chan struct{} // wakes its own goroutine, capacity one; nil while it has none
+	waiting bool          // that goroutine waits for it
+	flush   flush         // of the present link
 
 	incarnation *Incarnation // the present one; nil before the first
 	tasks       tasks
@@ -126,6 +54,7 @@ type loop struct {
 	*buffers // nil while the loop is parked
 
 	interruption error       // set: the loop ends without closing the Conn for good
+	panicked     *PanicError // set: it ends likewise, after a panic on a goroutine that was lent to it
 	closeErr     error       // of the link that was closed last
 	patience     *time.Timer // bounds how long a finished loop waits for tasks
 	finished     bool        // the core has no more work
@@ -198,61 +127,6 @@ func stop(timer *time.Timer) {
 	}
 }
 
-// run works, and waits for more work, until the loop parks or ends.
-func (l *loop) run() {
-	for {
-		woken, over, err := l.work()
-		switch {
-		case over:
-			l.leave()
-			l.over(err)
-			return
-		case woken == nil:
-			return // parked; another goroutine may have the loop already
-		}
-		<-woken
-	}
-}
-
-// resume wakes a loop whose mailbox was empty. The mailbox calls it once each time
-// that the loop has stopped running, so the channel has room.
-func (l *loop) resume() {
-	if l.woken == nil {
-		go l.run()
-		return
-	}
-	l.woken <- struct{}{}
-}
-
-// work steps through the mailbox until that is empty or the loop is over. If the
-// mailbox is empty, the loop may already run on another goroutine when work
-// returns, so the caller must not touch it. It may only wait for next, which is nil
-// if the loop is parked.
-func (l *loop) work() (next <-chan struct{}, over bool, err error) {
-	over = true // after a panic
-	defer func() {
-		if value := recover(); value != nil {
-			err = l.afterPanic(value)
-		}
-	}()
-	if l.begun != nil {
-		l.begin()
-	}
-	for !l.finished || len(l.tasks) > 0 && !l.overdue {
-		l.arm()
-		woken := l.woken
-		events := l.mailbox.take(l.forMailbox())
-		if len(events) == 0 {
-			return woken, false, nil
-		}
-		l.unpark()
-		if l.stepAll(events); l.interruption != nil {
-			return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
-		}
-	}
-	return nil, true, l.close()
-}
-
 // begin starts the core. It opens no link if the Conn was stopped before, or the
 // context had ended.
 func (l *loop) begin() {
@@ -279,7 +153,7 @@ func (l *loop) stepAll(events []event) {
 	clear(events)
 	l.spare = events
 	l.conn.counters.depths.measure(l.core)
-	if l.woken == nil {
+	if !l.awake {
 		l.park()
 	}
 }
@@ -310,7 +184,7 @@ func (l *loop) arm() {
 		}
 	}
 	deadline := l.core.deadline()
-	if l.woken != nil {
+	if l.awake {
 		deadline = earliest(deadline, l.busyAt+lingering)
 	}
 	if deadline == 0 || l.armed != 0 && l.armed <= deadline {
@@ -378,7 +252,7 @@ func (l *loop) prepareTick(ev *event) bool {
 	now := l.conn.now()
 	l.armed = 0
 	if now >= l.busyAt+lingering {
-		l.woken = nil
+		l.awake = false
 	}
 	watching := passed(now, l.core.liveness.dueAt)
 	if !watching && !passed(now, l.core.deadline()) {
@@ -419,17 +293,10 @@ func (l *loop) lastHeard() instant {
 func (l *loop) feed(ev *event) {
 	now := l.conn.now()
 	if ev.kind != tick {
-		l.stayAwake(now)
+		l.busyAt, l.awake = now, true
 	}
 	l.current = ev
 	effects := l.core.step(now, ev)
 	l.current = nil
 	l.perform(effects)
-}
-
-// stayAwake keeps the loop from parking for a while.
-func (l *loop) stayAwake(now instant) {
-	if l.busyAt = now; l.woken == nil {
-		l.woken = make(chan struct{}, 1)
-	}
 }

@@ -346,7 +346,7 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 	if r.OnProgress != nil {
 		waiting.progress = make(chan json.RawMessage, 1)
 	}
-	if !c.post(ev) {
+	if !c.lend(&ev) {
 		waiting.releaseSlot()
 		return c.refusedUnposted()
 	}

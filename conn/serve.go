@@ -104,7 +104,7 @@ func (l *loop) serveAll(w *worker) {
 		reply := l.conn.answer(request.ctx, in)
 		in.serving.cancel(nil)
 		out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
-		if !l.mailbox.post(event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: &in.serving}) {
+		if !l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: &in.serving}) {
 			return // the loop has ended, and will not dismiss the worker
 		}
 	}

@@ -22,7 +22,7 @@ func ticked(l *loop) (n int) {
 // idle is a loop whose mailbox is open, and that takes nothing from it.
 func idle() *loop {
 	l := &loop{conn: newConn(initiator, Starting, Options{})}
-	l.mailbox.start(func() {})
+	l.mailbox.start(func() {}, false)
 	return l
 }
 
@@ -115,7 +115,7 @@ func entered(t *testing.T, c *Conn) *loop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.mailbox.start(func() {})
+	l.mailbox.start(func() {}, false)
 	l.begun = make(chan error, 1)
 	return l
 }

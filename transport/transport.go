@@ -108,6 +108,35 @@ type Requesting interface {
 	Requests() bool
 }
 
+// Flushing is a Link that leaves to Flush what can wait until whoever uses it has done
+// all that is to be done at the moment (ADR-0048).
+type Flushing interface {
+	// Flush does what Send and Grant have left to it. Whoever calls it once, right
+	// after Bind, has to call it after each Send and Grant, or after a few of them:
+	// soon, and before it waits for anything. A link whose Flush is never called
+	// leaves nothing to it. Flush never blocks, and may be called from any goroutine,
+	// also after the link is lost. The depth is that of the Work which calls it, and 0
+	// elsewhere.
+	Flush(depth int)
+}
+
+// A Worker is a Receiver that can do on the goroutine of the link what a frame gives
+// it to do. That saves the change to a goroutine of its own (ADR-0048).
+type Worker interface {
+	Receiver
+
+	// Work does what the calls of Receive before it have given the Worker to do, if
+	// Inbound.Work has promised it. The link calls it while it holds nothing that
+	// Send, Grant or Flush need. Work does not block, but takes longer than other
+	// methods. It may be called from any goroutine, at the same time as the other
+	// methods, without cause, and after Lost.
+	//
+	// The depth is 1, or, within Flush, one more than Flush has been given. A Worker
+	// whose depth is more than 1 leaves the work to a goroutine of its own: two of
+	// them could call each other for ever.
+	Work(depth int)
+}
+
 // A Receiver is told what happens on a link. Its methods never block and never
 // call back into the link. Calls for one stream come one at a time; nothing is
 // called after Lost, and Lost is called exactly once, at the latest before
@@ -202,6 +231,10 @@ type Inbound struct {
 	Last   bool   // the peer sends nothing more on this stream; its answer may still be sent
 	Frame  []byte // one JSON-RPC message without framing; the receiver's
 	Err    error  // why a frame was refused and skipped, for instance *OversizedError
+
+	// Work promises that Worker.Work is called soon, on the goroutine that calls
+	// Receive. Only links that are bound to a Worker set it.
+	Work bool
 
 	// Message is the decoded frame, where the link had to look into it anyway. The
 	// receiver then decodes nothing. Nil: the receiver decodes Frame.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -46,7 +47,8 @@ func (a *acceptor) Open(ctx context.Context) (transport.Link, error) {
 
 // Pipe returns two links: what is sent on one is received on the other. A frame
 // is handed over, not copied: on the goroutine that calls Send if the receiver
-// has credit, otherwise on the one whose Grant lets the frame through.
+// has credit, otherwise on the one whose Grant lets the frame through. A receiver
+// that is a transport.Worker then works on the goroutine that calls Flush.
 //
 // Close waits, for at most its grace, until the peer has received what is queued
 // for it. Then its own link is lost with transport.ErrClosed and the peer's with
@@ -96,6 +98,16 @@ func (l *link) Grant(stream transport.Stream, frames int) {
 	}
 }
 
+// Flush implements transport.Flushing: it has the peer work on what it was sent.
+func (l *link) Flush(depth int) {
+	if !l.out.lending.Load() {
+		l.out.lending.Store(true)
+	}
+	if l.out.owed.Load() && l.out.owed.Swap(false) {
+		l.out.worker.Work(depth + 1)
+	}
+}
+
 // Resume implements transport.Link. Main is never lost while the link lives.
 func (l *link) Resume(transport.Stream) {}
 
@@ -123,10 +135,13 @@ type direction struct {
 	limit   int // the longest frame, in bytes
 	credit  int // positive only while the queue is empty
 	to      transport.Receiver
-	shut    bool            // the sender has called Close
-	over    bool            // the pipe has ended
-	loss    *transport.Loss // reported, or to be reported by bind
-	drained chan struct{}   // created by close; closed when the queue is empty
+	worker  transport.Worker // to, if it is one
+	lending atomic.Bool      // the sender calls Flush
+	owed    atomic.Bool      // the worker was promised that Work is called
+	shut    bool             // the sender has called Close
+	over    bool             // the pipe has ended
+	loss    *transport.Loss  // reported, or to be reported by bind
+	drained chan struct{}    // created by close; closed when the queue is empty
 }
 
 func newDirection(o Options) direction {
@@ -141,6 +156,7 @@ func (d *direction) bind(to transport.Receiver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.to = to
+	d.worker, _ = to.(transport.Worker)
 	if d.loss != nil {
 		to.Lost(*d.loss)
 	}
@@ -156,7 +172,7 @@ func (d *direction) send(o transport.Outbound) error {
 	case d.shut || d.over:
 		return transport.ErrClosed
 	case d.credit > 0:
-		d.deliver(o)
+		d.deliver(o, d.worker != nil && d.lending.Load())
 	case !d.queue.Push(o):
 		return transport.ErrBusy
 	}
@@ -174,15 +190,18 @@ func (d *direction) grant(n int) (relieved bool) {
 	for d.credit += n; d.credit > 0 && d.queue.Len() > 0; {
 		next := d.queue.At(0)
 		d.queue.Drop(1)
-		d.deliver(next)
+		d.deliver(next, false)
 	}
 	d.signalDrained()
 	return d.queue.Relieved()
 }
 
-func (d *direction) deliver(o transport.Outbound) {
+func (d *direction) deliver(o transport.Outbound, work bool) {
 	d.credit--
-	d.to.Receive(transport.Inbound{Stream: o.Stream, Frame: o.Frame})
+	d.to.Receive(transport.Inbound{Stream: o.Stream, Frame: o.Frame, Work: work})
+	if work {
+		d.owed.Store(true)
+	}
 }
 
 // writable tells the receiver of this direction that the other one has room.

@@ -73,6 +73,44 @@ func TestFrameIsHandedOverInTheGoroutineOfSendOrGrant(t *testing.T) {
 	toA.want(t)
 }
 
+// hand is a receiver that is a transport.Worker.
+type hand struct{ log }
+
+func (h *hand) Receive(in transport.Inbound) { h.add("frame %s, work %v", in.Frame, in.Work) }
+func (h *hand) Work(depth int)               { h.add("work %d", depth) }
+
+// A link leaves work to Flush only after the first Flush, and only for a receiver that
+// is a Worker. It promises work only for what it delivers in Send.
+//
+// Guarantees: G-0048.5
+func TestFlushHasTheReceiverWork(t *testing.T) {
+	a, b := inmem.Pipe(inmem.Options{})
+	var toA log
+	var toB hand
+	a.Bind(&toA)
+	b.Bind(&toB)
+	b.Grant(transport.Main, 2)
+	send(t, a, 0, "1")
+	toB.want(t, "frame 1, work false")
+	ours, theirs := a.(transport.Flushing), b.(transport.Flushing)
+	ours.Flush(0)
+	toB.want(t)
+	send(t, a, 0, "2")
+	toB.want(t, "frame 2, work true")
+	ours.Flush(3)
+	ours.Flush(0)
+	toB.want(t, "work 4")
+	send(t, a, 0, "3")
+	ours.Flush(0)
+	b.Grant(transport.Main, 1)
+	theirs.Flush(0)
+	toB.want(t, "frame 3, work false")
+	a.Grant(transport.Main, 1)
+	send(t, b, 0, "4")
+	theirs.Flush(0)
+	toA.want(t, "frame 4")
+}
+
 func TestFrameIsNotCopied(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
 	var got []byte

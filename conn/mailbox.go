@@ -1,0 +1,90 @@
+package conn
+
+import "sync"
+
+// A mailbox carries events to a loop. Posting never blocks. What posts is bounded:
+// callers hold a send slot each, streams deliver against credit, and a task posts
+// one event.
+type mailbox struct {
+	mu      sync.Mutex
+	events  []event
+	open    bool
+	lends   bool   // the loop can work on the goroutine of whoever posts
+	running bool   // the loop is going to call take, so it need not be woken
+	wake    func() // wakes the loop; never blocks
+}
+
+// keepEvents is how much capacity a busy mailbox keeps.
+const keepEvents = 64
+
+// post adds an event, and wakes the loop if it does not run. It reports false
+// when no loop will take the event.
+func (m *mailbox) post(ev event) bool {
+	posted, wake, _ := m.add(&ev)
+	if wake {
+		m.wake()
+	}
+	return posted
+}
+
+// lend is post for a goroutine that lends itself to the loop. If it reports that the
+// goroutine is taken, the goroutine has the loop now, and must call loop.turn soon.
+func (m *mailbox) lend(ev *event) (posted, taken bool) {
+	posted, wake, lends := m.add(ev)
+	if wake && !lends {
+		m.wake()
+	}
+	return posted, wake && lends
+}
+
+func (m *mailbox) add(ev *event) (added, wake, lends bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.open {
+		return false, false, false
+	}
+	m.events = append(m.events, *ev)
+	wake, m.running = !m.running, true
+	return true, wake, m.lends
+}
+
+// take returns the waiting events, and takes a cleared slice for the next ones. If
+// there are none, the loop is no longer running: the next event wakes it, perhaps
+// on another goroutine and before take has returned.
+func (m *mailbox) take(cleared []event) []event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	taken := m.events
+	if m.running = len(taken) > 0; !m.running {
+		return nil
+	}
+	if m.events = cleared[:0]; cap(cleared) > keepEvents {
+		m.events = nil
+	}
+	return taken
+}
+
+// park gives up the memory of an empty mailbox.
+func (m *mailbox) park() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.events) == 0 {
+		m.events = nil
+	}
+}
+
+// start opens the mailbox for a loop that is about to run.
+func (m *mailbox) start(wake func(), lends bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open, m.running, m.wake, m.lends = true, true, wake, lends
+}
+
+// close closes the mailbox and returns the events that nobody has taken.
+func (m *mailbox) close() []event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	remaining := m.events
+	m.open, m.events = false, nil
+	return remaining
+}

@@ -1,0 +1,150 @@
+package conn
+
+import (
+	"runtime/debug"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// run works on the loop's own goroutine, and waits for more work, until the loop
+// parks or ends.
+func (l *loop) run() {
+	for {
+		woken, over, err := l.work()
+		switch {
+		case over:
+			l.leave()
+			l.over(err)
+			return
+		case woken == nil:
+			return // parked; another goroutine may have the loop already
+		}
+		<-woken
+	}
+}
+
+// resume has the loop's own goroutine go on. Who calls it has the loop, and gives it
+// away.
+func (l *loop) resume() {
+	if !l.waiting {
+		go l.run()
+		return
+	}
+	l.woken <- struct{}{} // it has room: nobody else has the loop
+}
+
+// work steps through the mailbox until that is empty or the loop is over. If the
+// mailbox is empty, another goroutine may have the loop when work returns, so the
+// caller must not touch it. It may only wait for next, which is nil if the loop is
+// parked.
+func (l *loop) work() (next <-chan struct{}, over bool, err error) {
+	over = true // after a panic
+	defer func() {
+		if value := recover(); value != nil {
+			err = l.afterPanic(&PanicError{Value: value, Stack: debug.Stack()})
+		}
+	}()
+	switch l.waiting = false; { // how a turn on another goroutine has ended
+	case l.panicked != nil:
+		return nil, true, l.afterPanic(l.panicked)
+	case l.interruption != nil:
+		return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
+	}
+	if l.begun != nil {
+		l.begin()
+	}
+	for !l.finished || len(l.tasks) > 0 && !l.overdue {
+		l.arm()
+		next, flush := l.rest(), l.flush
+		events := l.mailbox.take(l.forMailbox())
+		flush.flush(0)
+		if len(events) == 0 {
+			return next, false, nil
+		}
+		l.waiting = false
+		l.unpark()
+		if l.stepAll(events); l.interruption != nil {
+			return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
+		}
+	}
+	return nil, true, l.close()
+}
+
+// rest says that the loop's own goroutine is about to wait, and for what. If the loop
+// parks, the goroutine is about to end.
+func (l *loop) rest() (woken <-chan struct{}) {
+	l.waiting = l.awake
+	switch {
+	case !l.awake:
+		l.woken = nil
+	case l.woken == nil:
+		l.woken = make(chan struct{}, 1)
+	}
+	return l.woken
+}
+
+// lentBatches is how many batches of events a loop steps through on a goroutine that
+// is lent to it. It bounds what the events of others can cost that goroutine.
+const lentBatches = 2
+
+// turn works on a goroutine that is lent to the loop, and that has it. If there is
+// much to do, or the loop is about to end, turn gives the loop to the loop's own
+// goroutine. The depth is that of the receiver's Work, or 0.
+func (l *loop) turn(depth int) {
+	flush := l.workLent()
+	flush.flush(depth)
+}
+
+func (l *loop) workLent() (flush flush) {
+	rests := false
+	defer func() {
+		if value := recover(); value != nil {
+			l.panicked = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+		if !rests {
+			flush = l.flush
+			l.resume()
+		}
+	}()
+	for range lentBatches {
+		l.arm()
+		flush = l.flush
+		events := l.mailbox.take(l.forMailbox())
+		if rests = len(events) == 0; rests {
+			return flush
+		}
+		l.unpark()
+		if l.stepAll(events); l.interruption != nil || l.finished || !l.awake {
+			return flush
+		}
+	}
+	return flush
+}
+
+// A flush is what a link has left to its Flush, if it has one. Whoever calls it need
+// not have the loop.
+type flush struct {
+	conn *Conn
+	link transport.Flushing
+}
+
+func (f flush) flush(depth int) {
+	if f.link != nil {
+		f.conn.reportPanic("Link.Flush", guard(func() error { f.link.Flush(depth); return nil }))
+	}
+}
+
+// lend posts an event, and lends this goroutine to the loop if that has nothing to
+// do. It reports false when no loop will take the event.
+func (c *Conn) lend(ev *event) bool {
+	l := c.running.Load()
+	return l != nil && l.lend(ev)
+}
+
+func (l *loop) lend(ev *event) bool {
+	posted, taken := l.mailbox.lend(ev)
+	if taken {
+		l.turn(0)
+	}
+	return posted
+}

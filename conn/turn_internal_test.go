@@ -1,0 +1,112 @@
+package conn
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// busyLink is a link on which each of a hundred credits brings another event.
+type busyLink struct {
+	deadLink
+	loop   *loop
+	grants int
+}
+
+func (b *busyLink) Grant(transport.Stream, int) {
+	if b.grants++; b.grants > 100 {
+		return
+	}
+	b.loop.mailbox.post(event{kind: progressed, epoch: 1, frames: 1, id: 1})
+}
+
+// A goroutine is lent for two batches of events, however many come meanwhile. Then
+// the loop has its own goroutine go on.
+//
+// Guarantees: G-0048.2
+func TestLentGoroutineIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := watched(t, new(Wheel))
+		link := &busyLink{loop: l}
+		l.incarnation.link = link
+		l.mailbox.start(func() {}, true)
+		l.mailbox.take(nil)
+		l.waiting, l.woken = true, make(chan struct{}, 1)
+		if !l.lend(&event{kind: progressed, epoch: 1, frames: 1, id: 1}) || link.grants != lentBatches {
+			t.Errorf("%d batches were stepped through", link.grants)
+		}
+		if len(l.woken) != 1 || !l.mailbox.running {
+			t.Error("the loop's own goroutine does not go on")
+		}
+		l.finish()
+	})
+}
+
+// A loop that is about to end does so on its own goroutine, since that may wait for
+// code that was handed in.
+//
+// Guarantees: G-0048.2, G-0048.4
+func TestLoopEndsOnItsOwnGoroutine(t *testing.T) {
+	for name, end := range map[string]event{
+		"interrupted": {kind: interrupted, err: ErrInterrupted},
+		"panicking":   {kind: tick + 100, epoch: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := watched(t, new(Wheel))
+				l.mailbox.start(func() {}, true)
+				l.mailbox.take(nil)
+				l.waiting, l.woken = true, make(chan struct{}, 1)
+				if !l.lend(&end) || len(l.woken) != 1 {
+					t.Error("the loop's own goroutine does not go on")
+				}
+				var over bool
+				for !over {
+					_, over, _ = l.work()
+					synctest.Wait()
+				}
+			})
+		})
+	}
+}
+
+// TestLentMailboxLosesNoEvent has many goroutines post short bursts, and read on
+// their own stacks whenever nobody else does.
+//
+// Guarantees: G-0048.1
+func TestLentMailboxLosesNoEvent(t *testing.T) {
+	const posters, bursts, burst = 8, 500, 3
+	var box mailbox
+	var taken, readers int // the reader's: the race detector watches that there is one at a time
+	read := func() {
+		readers++
+		for events := box.take(nil); len(events) > 0; events = box.take(events) {
+			taken += len(events)
+		}
+	}
+	box.start(func() { t.Error("it was woken") }, true)
+	box.take(nil)
+	var posting sync.WaitGroup
+	for range posters {
+		posting.Go(func() {
+			for range bursts * burst {
+				posted, mine := box.lend(&event{kind: tick})
+				if !posted {
+					t.Error("an event was not taken")
+				}
+				if mine {
+					read()
+				}
+			}
+		})
+	}
+	posting.Wait()
+	if taken != posters*bursts*burst || len(box.close()) != 0 {
+		t.Errorf("%d events were taken in %d turns", taken, readers)
+	}
+	if posted, mine := box.lend(&event{kind: tick}); posted || mine {
+		t.Error("a closed mailbox took an event")
+	}
+}
