@@ -5,6 +5,8 @@ import (
 	"container/list"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // A Gate bounds how many initiators connect at once. Put the same Gate into the
@@ -34,6 +36,13 @@ type visit struct {
 	loop  *loop
 	epoch uint64
 	since time.Time // when the place was given
+}
+
+// Stats returns how many Conns connect and how many wait for a place.
+func (g *Gate) Stats() telemetry.GateSample {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return telemetry.GateSample{Holding: g.held.Len(), Waiting: g.waiting.Len()}
 }
 
 // ask has a loop wait for a place. An event tells it that it has one.

@@ -107,9 +107,11 @@ func (l *loop) report(fx *effect) {
 		tell(l, hooks.Missed, telemetry.Missed{Conn: c.options.Name, Epoch: fx.epoch, InRow: fx.frames})
 	case stallBegun:
 		c.counters.stalls.Add(1)
+		c.counters.stall.Store(uint32(fx.stall))
 		stalled.Since = time.Now()
 		tell(l, hooks.Stalled, stalled)
 	case stallEnded:
+		c.counters.stall.Store(0)
 		stalled.Since, stalled.Over, stalled.Duration = time.Now().Add(-fx.at), true, fx.at
 		tell(l, hooks.Stalled, stalled)
 	default:

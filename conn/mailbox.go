@@ -64,6 +64,12 @@ func (m *mailbox) take(cleared []event) []event {
 	return taken
 }
 
+func (m *mailbox) len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.events)
+}
+
 // park gives up the memory of an empty mailbox.
 func (m *mailbox) park() {
 	m.mu.Lock()

@@ -82,6 +82,7 @@ func (l *loop) transmit(fx *effect) {
 	})
 	switch {
 	case err == nil:
+		l.conn.counters.bytesOut.Add(uint64(len(out.frame)))
 		l.taken(out)
 	case errors.Is(err, transport.ErrBusy):
 		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.options.Name, Epoch: fx.epoch, ID: out.id, Attempts: out.attempts + 1})
@@ -146,7 +147,11 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 	switch {
 	case before.State == Ready && goesOn:
 		c.gap = &gap{lost: epoch, why: why, since: status.Since}
+		c.counters.outage.begin(status.Since.Sub(c.born))
 	case to == Ready && c.gap != nil:
+		c.counters.outage.end(status.Since.Sub(c.born))
 		l.endGap(epoch, status.Since)
+	case to == Closing:
+		c.counters.outage.end(status.Since.Sub(c.born))
 	}
 }

@@ -45,6 +45,8 @@ type Stats struct {
 	Malformed uint64                        `json:"malformed"` // frames that were not valid messages
 	Shed      uint64                        `json:"shed"`      // notifications dropped because too many waited
 	Stalls    uint64                        `json:"stalls"`    // times that the Conn stopped reading from its link for a while
+	BytesIn   uint64                        `json:"bytesIn"`   // bytes of messages that came in, without framing and headers
+	BytesOut  uint64                        `json:"bytesOut"`  // bytes of messages that links have taken
 
 	Depths Depths `json:"depths"`
 }
@@ -59,6 +61,7 @@ type Depths struct {
 	Waiting       int `json:"waiting"`       // requests of the peer's that wait to be served
 	Streams       int `json:"streams"`       // streams of the link, not counting transport.Main
 	Notifications int `json:"notifications"` // notifications that wait for the handler
+	Mailbox       int `json:"mailbox"`       // events that wait for the Conn itself
 }
 
 // Ended returns how many calls have ended. It equals Calls when none is pending.
@@ -74,9 +77,11 @@ func (s Stats) Ended() uint64 {
 
 // counters are written by callers and the loop, and read by anybody.
 type counters struct {
-	calls, late, unknown, malformed, shed, stalls, retries atomic.Uint64
+	calls, late, unknown, malformed, shed, stalls, retries, bytesIn, bytesOut atomic.Uint64
 
 	untold atomic.Uint64 // telemetry events that reached no hook
+	stall  atomic.Uint32 // the present Stall; 0 for none
+	outage outage
 	ended  atomic.Pointer[endings]
 	depths depths
 }
@@ -118,13 +123,23 @@ func (c *Conn) depths() Depths {
 	return Depths{
 		Pending: int(d.pending.Load()), Tombstones: int(d.tombstones.Load()), Queued: int(d.queued.Load()),
 		Serving: int(d.serving.Load()), Waiting: int(d.waiting.Load()), Streams: int(d.streams.Load()),
-		Notifications: c.notifications.len(),
+		Notifications: c.notifications.len(), Mailbox: c.mailboxLen(),
 	}
 }
 
-// Stats returns the counts up to now.
+// mailboxLen is how many events wait for the loop.
+func (c *Conn) mailboxLen() int {
+	if l := c.running.Load(); l != nil {
+		return l.mailbox.len()
+	}
+	return 0
+}
+
+// Stats returns the counts up to now. Calls that end while it reads count as not
+// ended, so that no more have ended than were made.
 func (c *Conn) Stats() Stats {
-	s := Stats{
+	settled := c.settled()
+	return Stats{
 		Calls:     c.counters.calls.Load(),
 		Retries:   c.counters.retries.Load(),
 		Late:      c.counters.late.Load(),
@@ -132,17 +147,24 @@ func (c *Conn) Stats() Stats {
 		Malformed: c.counters.malformed.Load(),
 		Shed:      c.counters.shed.Load(),
 		Stalls:    c.counters.stalls.Load(),
+		BytesIn:   c.counters.bytesIn.Load(),
+		BytesOut:  c.counters.bytesOut.Load(),
 		Depths:    c.depths(),
-		Settled:   make(map[Cause]map[Delivery]uint64),
+		Settled:   settled,
 	}
+}
+
+// settled reads how calls have ended.
+func (c *Conn) settled() map[Cause]map[Delivery]uint64 {
+	settled := make(map[Cause]map[Delivery]uint64)
 	ended := cmp.Or(c.counters.ended.Load(), new(endings))
 	for _, cause := range Causes() {
-		s.Settled[cause] = make(map[Delivery]uint64)
+		settled[cause] = make(map[Delivery]uint64)
 		for _, delivery := range Deliveries() {
 			if n := ended[cause][delivery].Load(); n > 0 {
-				s.Settled[cause][delivery] = n
+				settled[cause][delivery] = n
 			}
 		}
 	}
-	return s
+	return settled
 }

@@ -91,6 +91,7 @@ func (s *Supervisor) perform(fx *effect) {
 }
 
 func (s *Supervisor) emit(kind EventKind, c *Child, err error) {
+	s.counts.add(kind)
 	s.events.add(Event{Kind: kind, Child: c.spec.ID, Restarts: c.restarts, Err: err, At: time.Now()})
 }
 

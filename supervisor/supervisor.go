@@ -84,9 +84,10 @@ type Supervisor struct {
 	keys       uint64            // the last key that was given
 	parent     *Child            // the child that runs this supervisor; nil for the root
 	closing    bool              // the parent has asked for a drain
-	lifetime   *lifetime         // the present one, or the last
-	timer      *time.Timer       // nil until the first deadline
-	armed      instant           // when the timer fires; 0: it is stopped
+	counts     counts
+	lifetime   *lifetime   // the present one, or the last
+	timer      *time.Timer // nil until the first deadline
+	armed      instant     // when the timer fires; 0: it is stopped
 }
 
 // A lifetime lasts from a begin to the following stop. A root supervisor has

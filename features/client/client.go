@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -306,6 +307,18 @@ func (c *Client) Sessions() iter.Seq[*Session] {
 	return func(yield func(*Session) bool) {
 		for _, s := range c.all(false) {
 			if !yield(&Session{session: s, options: c.options.Calls}) {
+				return
+			}
+		}
+	}
+}
+
+// Samples ranges over what telemetry sinks show of the sessions that are not over, in
+// the order of their names.
+func (c *Client) Samples() iter.Seq[telemetry.Sample] {
+	return func(yield func(telemetry.Sample) bool) {
+		for _, s := range c.all(false) {
+			if !yield(s.conn.Sample()) {
 				return
 			}
 		}

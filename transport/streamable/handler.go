@@ -222,6 +222,7 @@ type Handler struct {
 	unread   *unread
 	table    *sessionTable
 	node     string // in the ids of sessions
+	refusals refusals
 
 	once    sync.Once
 	stopped chan struct{} // Close was called
@@ -281,6 +282,7 @@ func (h *Handler) Close(grace time.Duration) error {
 // it cannot complete.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused := h.serve(w, r); refused != nil {
+		h.refusals.add(refused.status)
 		refused.write(w)
 	}
 }

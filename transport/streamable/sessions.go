@@ -30,6 +30,7 @@ type sessionTable struct {
 	full     bool // drain or close was called: no more links are taken in
 	closed   bool
 	last     []*serverLink // those that close found
+	ended    [sessionEnds]uint64
 }
 
 // A client is an identity or, if anonymous, the network that it calls from.
@@ -191,7 +192,7 @@ func (t *sessionTable) makeRoom(among *population, most share, l *serverLink) (e
 		if idle == nil {
 			return evicted, false
 		}
-		t.forget(idle)
+		t.forget(idle, sessionEvicted)
 		evicted = append(evicted, idle)
 	}
 	return evicted, true
@@ -315,7 +316,7 @@ func (t *sessionTable) leave(l *serverLink) {
 func (t *sessionTable) remove(l *serverLink) (unused <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.forget(l)
+	t.forget(l, sessionClosed)
 	l.use.unused = make(chan struct{})
 	if l.use.requests == 0 {
 		close(l.use.unused)
@@ -323,7 +324,7 @@ func (t *sessionTable) remove(l *serverLink) (unused <-chan struct{}) {
 	return l.use.unused
 }
 
-func (t *sessionTable) forget(l *serverLink) {
+func (t *sessionTable) forget(l *serverLink, why sessionEnd) {
 	l.use.removed = true
 	t.notIdle(l)
 	switch {
@@ -332,6 +333,7 @@ func (t *sessionTable) forget(l *serverLink) {
 		t.links.add(l, -1)
 	case t.sessions[l.session] == l:
 		delete(t.sessions, l.session)
+		t.ended[why]++
 		t.links.add(l, -1)
 		of := t.clientOf(l)
 		if of.add(l, -1); of.links == 0 {
@@ -366,7 +368,7 @@ func (t *sessionTable) takeExpired() (expired []*serverLink) {
 		if time.Since(l.use.since) < t.idleLimit {
 			break
 		}
-		t.forget(l)
+		t.forget(l, sessionExpired)
 		expired = append(expired, l)
 	}
 	t.arm()

@@ -1,0 +1,78 @@
+package supervisor
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// counts are since the supervisor was created. Its mutex guards them.
+type counts struct{ restarts, gaveUp, stuck uint64 }
+
+func (c *counts) add(kind EventKind) {
+	switch kind {
+	case ChildRestarted:
+		c.restarts++
+	case GaveUp:
+		c.gaveUp++
+	case ChildStuck:
+		c.stuck++
+	}
+}
+
+// Samples ranges over what telemetry sinks show of the supervisor and of everything
+// below it: of each supervisor, and of each child that is a Conn. A Conn that has
+// terminated is left out. It holds no lock while it yields.
+func (s *Supervisor) Samples() iter.Seq[telemetry.Sample] {
+	return func(yield func(telemetry.Sample) bool) { s.sample(yield) }
+}
+
+func (s *Supervisor) sample(yield func(telemetry.Sample) bool) (more bool) {
+	own, below := s.sampleOwn()
+	if !yield(telemetry.Sample{Name: s.options.Name, Supervisor: own}) {
+		return false
+	}
+	for _, c := range below {
+		switch resource := c.spec.resource.(type) {
+		case *connection:
+			sample := resource.Sample()
+			sample.Conn.Supervisor = s.options.Name
+			more = yield(sample)
+		case subtree:
+			more = resource.sample(yield)
+		default:
+			more = true
+		}
+		if !more {
+			return false
+		}
+	}
+	return true
+}
+
+// sampleOwn samples this supervisor, and returns its children that have not
+// terminated, in start order.
+func (s *Supervisor) sampleOwn() (*telemetry.SupervisorSample, []*Child) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	children := make([]*Child, 0, len(s.children))
+	states := make(map[State]int)
+	for _, c := range s.byID {
+		states[c.describe().State]++
+	}
+	for _, c := range s.children {
+		children = append(children, c)
+	}
+	slices.SortFunc(children, func(a, b *Child) int { return cmp.Compare(a.key, b.key) })
+	own := &telemetry.SupervisorSample{
+		State: string(s.core.state), Restarts: s.counts.restarts, GaveUp: s.counts.gaveUp, Stuck: s.counts.stuck,
+	}
+	for _, state := range [...]State{Waiting, Starting, Running, Draining, Stopping, Stopped, Failed} {
+		if n := states[state]; n > 0 {
+			own.Children = append(own.Children, telemetry.ChildrenSample{State: string(state), Count: n})
+		}
+	}
+	return own, children
+}

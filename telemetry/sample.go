@@ -1,0 +1,96 @@
+package telemetry
+
+import "time"
+
+// A Sample is what can be read of one part of a program at one moment, as plain
+// values. Exactly one of its pointers is set. Take samples to show numbers when
+// somebody asks for them; what happens between them is for Hooks.
+//
+// Numbers that the comments call counts never fall while the part lives.
+type Sample struct {
+	Name string // of the part
+
+	Conn       *ConnSample       // (*conn.Conn).Sample
+	Supervisor *SupervisorSample // (*supervisor.Supervisor).Samples
+	Gate       *GateSample       // (*conn.Gate).Stats
+	HTTP       *HTTPSample       // (*streamable.Handler).Stats
+}
+
+// A ConnSample is that of a connection.
+//
+// Its books balance: the counts of Settled and InFlight add up to Calls.
+type ConnSample struct {
+	Supervisor string // Options.Name of the supervisor that runs it; "" for none, or a nameless one
+
+	State       string
+	Kind        string // the reason for the state, as one of a few values
+	Since       time.Time
+	NextAttempt time.Time     // when the state is backoff; otherwise zero
+	Epoch       uint64        // the incarnation
+	Outage      time.Duration // a count: from each loss to the next ready, the present outage included
+	Stall       string        // why the connection does not read from its peer; "" when it does
+
+	Calls     uint64    // a count: calls made
+	Settled   []Settled // counts: calls that have ended, those that are not zero
+	InFlight  uint64    // calls that have not ended
+	Retries   uint64    // a count: attempts beyond the first of each call
+	Late      uint64    // a count: replies to calls that had ended
+	Unknown   uint64    // a count: replies to calls that were never made
+	Malformed uint64    // a count: frames that were not valid messages
+	Shed      uint64    // a count: notifications dropped because too many waited
+	Stalls    uint64    // a count: times that the connection stopped reading for a while
+	Dropped   uint64    // a count: events that reached no hook
+	BytesIn   uint64    // a count: bytes of messages that came in, without framing and headers
+	BytesOut  uint64    // a count: bytes of messages that the link has taken
+
+	// Present sizes; 0 while the connection does not run.
+	Pending, Tombstones, Queued, Serving, Waiting, Streams, Notifications, Mailbox int
+}
+
+// Settled counts the calls that ended in one way.
+type Settled struct {
+	Cause, Delivery string
+	Count           uint64
+}
+
+// A SupervisorSample is that of a supervisor, without those below it.
+type SupervisorSample struct {
+	State    string
+	Children []ChildrenSample // those that are not zero
+	Restarts uint64           // a count: of children
+	GaveUp   uint64           // a count: times that it gave up
+	Stuck    uint64           // a count: children that did not stop in time
+}
+
+// A ChildrenSample counts the children in one state.
+type ChildrenSample struct {
+	State string
+	Count int
+}
+
+// A GateSample is that of a gate.
+type GateSample struct {
+	Holding int // connections that connect
+	Waiting int // connections that wait for a place
+}
+
+// An HTTPSample is that of a handler for Streamable HTTP.
+type HTTPSample struct {
+	Sessions int           // of legacy clients, now
+	Shared   int           // links that modern requests share, now
+	Ended    []EndedSample // counts: sessions that have ended
+	Held     int           // bytes of requests that are held, now
+	Refused  []Refused     // counts: requests that the handler itself refused
+}
+
+// An EndedSample counts the sessions that ended for one reason.
+type EndedSample struct {
+	Why   string // "closed", "evicted" or "expired"
+	Count uint64
+}
+
+// Refused counts the requests that were refused with one status.
+type Refused struct {
+	Status int
+	Count  uint64
+}

@@ -1,0 +1,68 @@
+package streamable
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// A sessionEnd is why a session has ended.
+type sessionEnd uint8
+
+const (
+	sessionClosed  sessionEnd = iota // by the client, the server or the program
+	sessionEvicted                   // it was idle and made room for another
+	sessionExpired                   // it was idle for too long
+	sessionEnds
+)
+
+var sessionEndNames = [sessionEnds]string{"closed", "evicted", "expired"}
+
+// refusals count what a handler has refused, by status.
+type refusals struct {
+	mu     sync.Mutex
+	counts map[int]uint64
+}
+
+// add counts a refusal. An aborted response has no status, and counts as 0.
+func (r *refusals) add(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counts == nil {
+		r.counts = make(map[int]uint64)
+	}
+	r.counts[status]++
+}
+
+// Stats returns how many sessions there are and have ended, what is held, and what
+// was refused.
+func (h *Handler) Stats() telemetry.HTTPSample {
+	stats := telemetry.HTTPSample{Held: h.room.held()}
+	h.table.mu.Lock()
+	stats.Sessions, stats.Shared = len(h.table.sessions), len(h.table.shared)
+	ended := h.table.ended
+	h.table.mu.Unlock()
+	for why, n := range ended {
+		if n > 0 {
+			stats.Ended = append(stats.Ended, telemetry.EndedSample{Why: sessionEndNames[why], Count: n})
+		}
+	}
+	h.refusals.mu.Lock()
+	defer h.refusals.mu.Unlock()
+	for status, n := range h.refusals.counts {
+		stats.Refused = append(stats.Refused, telemetry.Refused{Status: status, Count: n})
+	}
+	slices.SortFunc(stats.Refused, func(a, b telemetry.Refused) int { return cmp.Compare(a.Status, b.Status) })
+	return stats
+}
+
+// held is how many bytes of bodies the room holds.
+func (m *room) held() int { return m.small.taken() + m.large.taken() }
+
+func (b *budget) taken() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limit - b.free
+}
