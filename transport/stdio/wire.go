@@ -65,6 +65,10 @@ func (w *wire) Send(o transport.Outbound) error {
 	return w.writer.send(o)
 }
 
+// Flush writes what Send has left to it, and never waits. Once it was called, Send
+// leaves what it can to the next Flush (ADR-0051).
+func (w *wire) Flush() { w.writer.flush() }
+
 // Grant implements transport.Link.
 func (w *wire) Grant(stream transport.Stream, frames int) {
 	if stream == transport.Main {

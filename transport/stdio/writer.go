@@ -16,26 +16,46 @@ const batchSize = 64 << 10
 // A writer writes queued frames, as their framing says, in as few writes as
 // possible. A frame stays in the queue until the operating system has accepted a
 // byte of it. So the frames left in the queue at the end are unsent.
+//
+// Who sends writes, if that cannot block: one write, of what fits the pipe. The
+// writer's own goroutine writes the rest, and everything to a stream that has no
+// such write (ADR-0051).
 type writer struct {
 	to      io.Writer
+	direct  directWriter // nil: a write to the stream may block
 	framing Framing
 	limit   int // the longest frame, in bytes
 
 	mu       sync.Mutex
 	wake     sync.Cond
 	queue    queue.Queue
-	finished bool // nothing more is accepted
-	aborted  bool // nothing more is written
+	gathers  bool  // flush is called after send, and writes
+	writing  bool  // a write is under way, to which the fields below belong
+	relieved bool  // a frame that was refused fits now, and nobody was told
+	finished bool  // nothing more is accepted
+	aborted  bool  // nothing more is written
+	err      error // of a write on the goroutine of who sends
 
-	// The present write; used by run only.
+	// The present write.
 	batch  []byte
-	text   []byte // what is written: the batch, or one long frame
-	frames int    // how many frames that is, from the head of the queue
-	owed   int    // length of the newline that a long frame before them still needs
+	text   []byte // what is written
+	tail   string // a newline that follows the text in a write of its own
+	frames int    // how many frames the text has, from the head of the queue
+	owed   int    // how much of text and tail comes before them
+
+	// What has to be written next, of a frame that was begun.
+	rest      []byte
+	restsTail string
+}
+
+// A directWriter writes what its stream takes at once, and returns how much that was.
+// It never waits. A full stream is no error.
+type directWriter interface {
+	write(text []byte) (n int, err error)
 }
 
 func newWriter(to io.Writer, framing Framing, limit int) *writer {
-	w := &writer{to: to, framing: framing, limit: limit}
+	w := &writer{to: to, direct: newDirectWriter(to), framing: framing, limit: limit}
 	w.wake.L = &w.mu
 	return w
 }
@@ -55,8 +75,46 @@ func (w *writer) send(o transport.Outbound) error {
 	if w.framing == Lines {
 		flatten(o.Frame)
 	}
-	w.wake.Signal()
+	if !w.gathers || w.queue.Len() >= gatheredFrames || w.queue.Size() >= batchSize {
+		w.begin()
+	}
 	return nil
+}
+
+// gatheredFrames is how many frames wait for flush at most.
+const gatheredFrames = 64
+
+// flush writes what was sent. After the first call, send leaves that to flush.
+func (w *writer) flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gathers = true
+	if w.queue.Len() > 0 && !w.finished {
+		w.begin()
+	}
+}
+
+// begin writes on this goroutine what can be written at once, and leaves the rest to
+// run. The caller holds the mutex, which begin gives up meanwhile.
+func (w *writer) begin() {
+	if w.writing {
+		return // who writes takes care of the queue
+	}
+	if w.direct == nil || len(w.rest)+len(w.restsTail) > 0 {
+		w.wake.Signal()
+		return
+	}
+	w.fill()
+	w.mu.Unlock()
+	n, err := w.direct.write(w.text)
+	w.mu.Lock()
+	w.settle(n)
+	if err != nil {
+		w.err, w.finished = err, true
+	}
+	if w.due() {
+		w.wake.Signal()
+	}
 }
 
 // flatten replaces newlines by spaces. In JSON both are insignificant.
@@ -67,44 +125,64 @@ func flatten(frame []byte) {
 	}
 }
 
-// run writes until the writer is finished and its queue empty, until it is
-// aborted, or until a write fails, and returns that error. It calls writable when
-// a frame that was refused would fit.
+// run writes what nobody else does, until the writer is finished and its queue
+// empty, until it is aborted, or until a write fails, and returns that error. It
+// calls writable when a frame that was refused would fit.
 func (w *writer) run(writable func()) error {
-	defer w.finish()
-	for w.collect() {
-		n, err := w.to.Write(w.text)
-		if w.settle(n) {
-			writable()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// collect waits for something to write. It returns false when nothing more will
-// come.
-func (w *writer) collect() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.queue.Len() == 0 && w.owed == 0 && !w.finished {
-		w.wake.Wait()
+	for {
+		for w.writing || !w.due() {
+			w.wake.Wait()
+		}
+		switch {
+		case w.relieved:
+			w.relieved = false
+			w.unlocked(writable)
+		case w.err != nil:
+			return w.err
+		case w.aborted, !w.unwritten():
+			w.finished = true
+			return nil
+		default:
+			w.fill()
+			var n int
+			var err error
+			w.unlocked(func() { n, err = w.to.Write(w.text) })
+			if w.settle(n); err != nil {
+				w.err, w.finished = err, true
+			}
+		}
 	}
-	if w.aborted {
-		return false
+}
+
+// unlocked calls a function without the mutex.
+func (w *writer) unlocked(call func()) {
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	call()
+}
+
+// due reports whether run has something to do.
+func (w *writer) due() bool { return w.finished || w.relieved || w.unwritten() }
+
+func (w *writer) unwritten() bool { return w.queue.Len() > 0 || len(w.rest)+len(w.restsTail) > 0 }
+
+// fill begins a write: of the rest of a frame, and of as many frames as fit a batch.
+func (w *writer) fill() {
+	w.writing = true
+	w.frames, w.owed, w.tail = 0, len(w.rest)+len(w.restsTail), ""
+	if len(w.rest) >= batchSize {
+		w.text, w.tail = w.rest, w.restsTail
+		return
 	}
-	w.frames, w.text = 0, append(w.batch[:0], "\n"[:w.owed]...)
+	w.text = append(append(w.batch[:0], w.rest...), w.restsTail...)
 	for w.frames < w.queue.Len() {
 		frame := w.queue.At(w.frames).Frame
 		if len(w.text)+len(frame) >= batchSize {
 			if len(w.text) == 0 {
-				w.frames, w.text = 1, frame
-				if before := w.framing.before(frame); before != "" {
-					w.text = append([]byte(before), frame...)
-				}
-				return true
+				w.fillLong(frame)
+				return
 			}
 			break
 		}
@@ -112,24 +190,33 @@ func (w *writer) collect() bool {
 		w.frames++
 	}
 	w.batch = w.text
-	return len(w.text) > 0
 }
 
-// settle removes from the queue the frames of which a byte is among the n that
-// were accepted. It reports whether a frame that was refused would fit now.
-func (w *writer) settle(n int) (relieved bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	sent := 0
-	for start := w.owed; sent < w.frames && start < n; sent++ {
-		frame := w.queue.At(sent).Frame
-		start += len(w.framing.before(frame)) + len(frame) + len(w.framing.after())
+// fillLong begins a write of one long frame; of a line, without a copy.
+func (w *writer) fillLong(frame []byte) {
+	w.frames, w.text, w.tail = 1, frame, w.framing.after()
+	if before := w.framing.before(frame); before != "" {
+		w.text = append([]byte(before), frame...)
 	}
-	if w.owed = 0; w.frames == 1 && len(w.text) == len(w.queue.At(0).Frame) {
-		w.owed = len("\n")
+}
+
+// settle ends a write of which n bytes were accepted. It removes from the queue the
+// frames of which a byte is among them.
+func (w *writer) settle(n int) {
+	begun, end := 0, w.owed
+	for ; begun < w.frames && end < n; begun++ {
+		frame := w.queue.At(begun).Frame
+		end += len(w.framing.before(frame)) + len(frame) + len(w.framing.after())
 	}
-	w.queue.Drop(sent)
-	return w.queue.Relieved()
+	w.queue.Drop(begun)
+	if w.rest, w.restsTail = nil, ""; n < end {
+		w.rest = w.text[n:min(end, len(w.text))]
+		if end > len(w.text) {
+			w.restsTail = w.tail
+		}
+	}
+	w.writing, w.text = false, nil
+	w.relieved = w.queue.Relieved() || w.relieved
 }
 
 // finish accepts no more frames. What is queued is still written.

@@ -14,9 +14,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// The operating system accepts some bytes and then no more.
+// The operating system accepts some bytes and then no more, be it of who sends or of
+// the writer's goroutine.
 //
-// Guarantees: G-0014.6
+// Guarantees: G-0014.6, G-0051.2
 func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		framing := rapid.SampledFrom([]Framing{Lines, ContentLength}).Draw(t, "framing")
@@ -28,16 +29,25 @@ func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 		accepted := rapid.IntRange(0, total).Draw(t, "accepted")
 		pipe := &limitedPipe{room: accepted}
 		w := newWriter(pipe, framing, 4*batchSize)
+		if portion := rapid.SampledFrom([]int{0, 1, 7, 1000, batchSize}).Draw(t, "taken at once"); portion > 0 {
+			w.direct = &hasty{pipe, portion}
+		}
 		var stream []byte
 		var unsent []transport.Tag
 		for i, size := range sizes {
+			frame := bytes.Repeat([]byte{'a' + byte(i)}, size)
+			err := w.send(transport.Outbound{Tag: transport.Tag(i + 1), Frame: frame})
+			if errors.Is(err, transport.ErrClosed) && len(pipe.taken) == accepted {
+				break // the write of an earlier one has failed
+			} else if err != nil {
+				t.Fatal(err)
+			}
 			if len(stream) >= accepted {
 				unsent = append(unsent, transport.Tag(i+1))
 			}
-			frame := bytes.Repeat([]byte{'a' + byte(i)}, size)
 			stream = append(stream, framed(framing, frame)...)
-			if err := w.send(transport.Outbound{Tag: transport.Tag(i + 1), Frame: frame}); err != nil {
-				t.Fatal(err)
+			if rapid.Bool().Draw(t, "flush") { // from then on, send gathers
+				w.flush()
 			}
 		}
 		w.finish()
@@ -60,6 +70,14 @@ func framed(framing Framing, frame []byte) string {
 	}
 	return string(frame) + "\n"
 }
+
+// hasty takes so much of each text at once, and leaves the rest to its pipe.
+type hasty struct {
+	*limitedPipe
+	portion int
+}
+
+func (h *hasty) write(b []byte) (int, error) { return h.limitedPipe.Write(b[:min(len(b), h.portion)]) }
 
 // limitedPipe takes some bytes and then fails, as a pipe whose reader is gone.
 type limitedPipe struct {
@@ -90,6 +108,53 @@ func TestQueuedFramesGoOutInOneWrite(t *testing.T) {
 	w.finish()
 	if err := w.run(func() {}); err != nil || pipe.calls != 1 {
 		t.Fatalf("200 frames went out in %d writes, %v", pipe.calls, err)
+	}
+}
+
+// Guarantees: G-0051.3
+func TestFlushWritesWhatWasGathered(t *testing.T) {
+	pipe := &limitedPipe{room: 1 << 20}
+	w := newWriter(pipe, Lines, 1000)
+	w.direct = &hasty{pipe, 1 << 20}
+	w.flush()
+	for range gatheredFrames - 1 {
+		if err := w.send(transport.Outbound{Frame: []byte("1")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.flush(); pipe.calls != 1 || len(pipe.taken) != 2*(gatheredFrames-1) {
+		t.Fatalf("%d bytes went out in %d writes", len(pipe.taken), pipe.calls)
+	}
+}
+
+// A full pipe holds up the writer's goroutine and nobody else, and everything
+// arrives as it was sent.
+//
+// Guarantees: G-0051.1, G-0051.2
+func TestSendDoesNotWaitForAFullPipe(t *testing.T) {
+	out, in := mustPipe(t)
+	defer in.Close()
+	defer out.Close()
+	w := newWriter(in, Lines, 1<<20)
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(func() {}) }()
+	var sent []byte
+	for i := 0; ; i++ {
+		frame := bytes.Repeat([]byte{'a' + byte(i%26)}, 1+i*997)
+		if err := w.send(transport.Outbound{Frame: frame}); errors.Is(err, transport.ErrBusy) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		sent = append(append(sent, frame...), '\n')
+	}
+	w.finish()
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(out, got); err != nil || !bytes.Equal(got, sent) {
+		t.Fatalf("%d bytes arrived changed, %v", len(got), err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -27,6 +27,9 @@ type Queue struct {
 // Len returns the number of frames.
 func (q *Queue) Len() int { return len(q.slots) - q.head }
 
+// Size returns the sum of the lengths of the frames.
+func (q *Queue) Size() int { return q.bytes }
+
 // At returns frame i. The oldest has index 0.
 func (q *Queue) At(i int) transport.Outbound { return q.slots[q.head+i] }
 

@@ -1,0 +1,38 @@
+//go:build unix
+
+package stdio
+
+import (
+	"bufio"
+	"os"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Guarantees: G-0051.1
+func TestWhoSendsWrites(t *testing.T) {
+	out, in := mustPipe(t)
+	defer closeAll([]*os.File{out, in})
+	w := newWriter(in, Lines, 1<<20) // nobody calls run
+	lines := bufio.NewReader(out)
+	for _, send := range []func(frame string){
+		func(frame string) {
+			if err := w.send(transport.Outbound{Frame: []byte(frame)}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func(frame string) {
+			w.flush()
+			if err := w.send(transport.Outbound{Frame: []byte(frame)}); err != nil {
+				t.Fatal(err)
+			}
+			w.flush()
+		},
+	} {
+		send("frame")
+		if line, err := lines.ReadString('\n'); line != "frame\n" {
+			t.Fatalf("read %q, %v", line, err)
+		}
+	}
+}
