@@ -42,6 +42,8 @@ type body struct {
 	operations      []Operation // of a batch
 	frame           []byte
 	origin          *transport.Origin
+	from            client // that sent it
+	control         *http.ResponseController
 	room            *room   // nil once it holds nothing any more
 	small, large    holding // what it takes of the room
 }
@@ -80,7 +82,7 @@ func (b *body) take() transport.Inbound {
 
 func (b *body) release() {
 	if b.keep(0); b.room != nil {
-		b.room.leave(clientOf(b.origin))
+		b.room.leave(b.from)
 		b.room = nil
 	}
 }
@@ -168,31 +170,34 @@ func textOf(raw json.RawMessage) string {
 // expectBody gives a body the time in which its first bytes must arrive. Until
 // the body was read, net/http must not wait for it before it sends a response:
 // that takes a connection which is closed afterwards.
-func expectBody(w http.ResponseWriter, r *http.Request) {
+func expectBody(w http.ResponseWriter, r *http.Request) *http.ResponseController {
+	control := http.NewResponseController(w)
 	if r.ContentLength == 0 {
-		return
+		return control
 	}
 	deadline := bodyPatience
 	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && srv.ReadTimeout > 0 {
 		deadline = min(deadline, srv.ReadTimeout)
 	}
-	http.NewResponseController(w).SetReadDeadline(time.Now().Add(deadline)) // a writer that cannot set one has none
+	control.SetReadDeadline(time.Now().Add(deadline)) // a writer that cannot set one has none
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
+	return control
 }
 
-// bodyArrived takes expectBody back.
-func bodyArrived(w http.ResponseWriter) {
-	http.NewResponseController(w).SetReadDeadline(time.Time{})
+// arrived takes expectBody back.
+func (b *bodyReader) arrived(w http.ResponseWriter) {
+	b.control.SetReadDeadline(time.Time{})
 	w.Header().Del("Connection")
 }
 
 // read reads and decodes the body of a request. The caller releases it.
-func (m *room) read(w http.ResponseWriter, r *http.Request, origin *transport.Origin) (*body, *refusal) {
-	own := m.enter(clientOf(origin))
-	b := &body{origin: origin, room: m, small: holding{&m.small, &own.small, 0}, large: holding{&m.large, &own.large, 0}}
-	reader := bodyReader{body: b, begun: time.Now(), control: http.NewResponseController(w)}
+func (m *room) read(w http.ResponseWriter, r *http.Request, control *http.ResponseController, origin *transport.Origin) (*body, *refusal) {
+	from := clientOf(origin)
+	own := m.enter(from)
+	b := &body{origin: origin, from: from, control: control, room: m, small: holding{&m.small, &own.small, 0}, large: holding{&m.large, &own.large, 0}}
+	reader := bodyReader{body: b, begun: time.Now(), control: control}
 	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && srv.ReadTimeout > 0 {
 		reader.until = reader.begun.Add(srv.ReadTimeout)
 	}
@@ -241,7 +246,7 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 		case len(b.frame) == limit:
 			return b.room.tooLarge()
 		case err == io.EOF:
-			bodyArrived(w)
+			b.arrived(w)
 			b.keep(len(b.frame))
 			return nil
 		case err != nil:

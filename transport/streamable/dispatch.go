@@ -21,7 +21,7 @@ const maxInitialize = 64 << 10
 
 // serve serves a request, or returns why it was refused.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
-	expectBody(w, r)
+	control := expectBody(w, r)
 	if latch.IsRaised(h.stopped) {
 		return shuttingDown(jsonrpc.ID{})
 	}
@@ -33,7 +33,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 	switch r.Method {
 	case http.MethodPost:
-		return h.post(w, r)
+		return h.post(w, r, control)
 	case http.MethodGet:
 		return h.get(w, r)
 	case http.MethodDelete:
@@ -45,7 +45,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 
 // post serves a message. The message itself decides its era: one that only its
 // headers call modern must not reach a link that other clients share.
-func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
+func (h *Handler) post(w http.ResponseWriter, r *http.Request, control *http.ResponseController) *refusal {
 	if refused := checkMediaTypes(r.Header); refused != nil {
 		return refused
 	}
@@ -56,7 +56,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
 	if refused != nil {
 		return refused
 	}
-	b, refused := h.room.read(w, r, origin)
+	b, refused := h.room.read(w, r, control, origin)
 	if refused != nil {
 		return refused
 	}
@@ -115,7 +115,7 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	l, refused := h.sharedLink(r.Context(), keyOf(a, b.origin), b.ID)
+	l, refused := h.sharedLink(r.Context(), clientKey{a, b.from}, b.ID)
 	if refused != nil {
 		return refused
 	}
@@ -146,7 +146,7 @@ func (h *Handler) sharedLink(ctx context.Context, key clientKey, id jsonrpc.ID) 
 
 // openLink has a new link accepted. The caller uses it until it calls table.leave.
 func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
-	l.maxFrame, l.events, l.unread = h.options.MaxFrame, h.options.EventStore, h.unread
+	l.maxFrame, l.events, l.unread, l.timers = h.options.MaxFrame, h.options.EventStore, h.unread, &h.timers
 	l.table, l.closing = h.table, make(chan struct{})
 	evicted, ok := h.table.add(l)
 	for _, idle := range evicted {
@@ -231,7 +231,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	link := &serverLink{session: h.newSessionID(), key: keyOf(a, b.origin), size: len(b.frame)}
+	link := &serverLink{session: h.newSessionID(), key: clientKey{a, b.from}, size: len(b.frame)}
 	if !h.options.NoListening {
 		link.main.left = time.Now()
 	}

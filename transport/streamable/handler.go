@@ -221,6 +221,7 @@ type Handler struct {
 	room     *room
 	unread   *unread
 	table    *sessionTable
+	timers   timers
 	node     string // in the ids of sessions
 	refusals refusals
 

@@ -101,7 +101,7 @@ func (m *mainStream) remove(w *response) (writableDue bool) {
 // that the client names or, if it names none, behind the last one that a listener
 // was given. Events that are not kept any more are left out.
 func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOptions, from *eventID) *refusal {
-	s := newResponse(l, w, o.KeepAlive, nil)
+	s := newResponse(l, w, o.KeepAlive)
 	if !s.canFlush() {
 		return cannotFlush(jsonrpc.ID{})
 	}

@@ -48,9 +48,19 @@ type response struct {
 	stopped bool // nothing more is written, not even the rest of a frame
 }
 
-func newResponse(l *serverLink, w http.ResponseWriter, keepAlive time.Duration, frames *sendQueue) *response {
-	return &response{link: l, w: w, control: http.NewResponseController(w), keepAlive: keepAlive, wake: make(chan struct{}, 1), queue: frames}
+func newResponse(l *serverLink, w http.ResponseWriter, keepAlive time.Duration) *response {
+	r := new(response)
+	r.init(l, w, http.NewResponseController(w), keepAlive)
+	return r
 }
+
+func (r *response) init(l *serverLink, w http.ResponseWriter, control *http.ResponseController, keepAlive time.Duration) {
+	r.link, r.w, r.control, r.keepAlive, r.wake = l, w, control, keepAlive, make(chan struct{}, 1)
+}
+
+// forget lets go of the ResponseWriter. Nothing refers to the response any more but
+// its stream, which may outlive it.
+func (r *response) forget() { r.w, r.control = nil, nil }
 
 // signal makes the request's goroutine look again.
 func (r *response) signal() {
@@ -129,8 +139,8 @@ func (r *response) json(status int, o transport.Outbound) error {
 			if status == http.StatusServiceUnavailable {
 				r.w.Header().Set("Retry-After", soon)
 			}
-			r.w.Header().Set("Content-Type", typeJSON)
-			r.w.Header().Set("Content-Length", strconv.Itoa(len(o.Frame)))
+			r.w.Header()["Content-Type"] = []string{typeJSON}
+			r.w.Header()["Content-Length"] = []string{strconv.Itoa(len(o.Frame))}
 			r.w.WriteHeader(status)
 		}
 		_, err := r.w.Write(piece)
@@ -323,6 +333,8 @@ type sendQueue struct {
 	unread  *unread
 	client  client
 	refused bool // Writable is due
+
+	queued, taken [1]transport.Outbound // room for the one frame that most responses are
 }
 
 // push queues a frame, unless the queue or the account of the client is full.
@@ -339,7 +351,10 @@ func (q *sendQueue) push(o transport.Outbound) bool {
 
 // take removes the oldest frames, as many as go out in one write, and reports
 // whether a refused frame may fit now. The caller returns them to written.
+//
+// The frames are valid until the next call.
 func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
+	frames = q.taken[:0]
 	for size := 0; q.Len() > 0; q.Drop(1) {
 		o := q.At(0)
 		if size += len(o.Frame); size > writeSize && len(frames) > 0 {

@@ -130,7 +130,7 @@ func (l *serverLink) keep(stream transport.Stream, index uint64, o transport.Out
 // resume serves a GET request that takes up the stream of a request where its
 // client has lost it.
 func (l *serverLink) resume(w http.ResponseWriter, r *http.Request, o *HandlerOptions, id eventID) *refusal {
-	to := newResponse(l, w, o.KeepAlive, nil)
+	to := newResponse(l, w, o.KeepAlive)
 	if !to.canFlush() {
 		return cannotFlush(jsonrpc.ID{})
 	}

@@ -29,6 +29,7 @@ type serverLink struct {
 	maxFrame int // bytes
 	events   EventStore
 	unread   *unread
+	timers   *timers
 	table    *sessionTable
 	use      use // guarded by table.mu
 

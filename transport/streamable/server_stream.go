@@ -51,18 +51,33 @@ func (l *serverLink) newQueue() *sendQueue { return &sendQueue{unread: l.unread,
 
 func (l *serverLink) newFrames() *sendQueue {
 	q := l.newQueue()
-	q.Frames = streamFrames
+	l.initFrames(q)
 	return q
+}
+
+func (l *serverLink) initFrames(q *sendQueue) {
+	q.unread, q.client, q.Frames = l.unread, l.key.client, streamFrames
+	q.Begin(q.queued[:])
+}
+
+// A postedStream is a stream with all that it needs until its response is complete.
+type postedStream struct {
+	requestStream
+	first    response
+	frames   sendQueue
+	numbered numbering
 }
 
 // openStream opens the stream of a request. It reports false if the link is over.
 func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOptions) (*requestStream, bool) {
-	s := &requestStream{
-		link: l, id: b.requestID(), frames: l.newFrames(),
-		lacksMeta:   len(b.meta.Version) == 0 || len(b.meta.Capabilities) == 0,
-		initializes: !l.isShared() && b.initializes(),
-	}
-	s.to = newResponse(l, w, o.KeepAlive, s.frames)
+	posted := new(postedStream)
+	s := &posted.requestStream
+	s.link, s.id, s.frames, s.to = l, b.requestID(), &posted.frames, &posted.first
+	s.lacksMeta = len(b.meta.Version) == 0 || len(b.meta.Capabilities) == 0
+	s.initializes = !l.isShared() && b.initializes()
+	l.initFrames(s.frames)
+	s.to.init(l, w, b.control, o.KeepAlive)
+	s.to.queue = s.frames
 	l.mu.Lock()
 	if l.reason != nil {
 		l.mu.Unlock()
@@ -75,7 +90,8 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	s.number = l.opened
 	l.streams[s.number] = s
 	if s.keepsAll = !l.isShared() && !l.stateless && !s.initializes; s.keepsAll {
-		s.to.numbered = &numbering{stream: s.number, primes: primed(l.version), retry: o.Retry}
+		posted.numbered = numbering{stream: s.number, primes: primed(l.version), retry: o.Retry}
+		s.to.numbered = &posted.numbered
 	}
 	l.mu.Unlock()
 	l.told.Tell(func(to transport.Receiver) { to.StreamOpened(s.number, 0) })
@@ -86,7 +102,10 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 // whatever happens, also when the ResponseWriter panics.
 func (s *requestStream) serve(ctx context.Context, b *body) *refusal {
 	to, err := s.to, transport.ErrPeerClosed
-	defer func() { s.retire(to, err) }()
+	defer func() {
+		s.retire(to, err)
+		to.forget()
+	}()
 	if err = s.run(ctx, to, b); err == nil {
 		return nil
 	}
@@ -157,8 +176,8 @@ func (s *requestStream) first(ctx context.Context, to *response) ([]transport.Ou
 	if to.numbered != nil && to.numbered.primes {
 		patience = min(patience, eventsAfter)
 	}
-	quiet := time.NewTimer(patience)
-	defer quiet.Stop()
+	quiet := s.link.timers.start(patience)
+	defer s.link.timers.stop(quiet)
 	frames, err := to.next(ctx, quiet.C)
 	if len(frames) == 0 && err == nil && !to.canFlush() {
 		frames, err = to.next(ctx, nil)

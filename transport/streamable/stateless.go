@@ -39,7 +39,7 @@ func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body)
 	if refused != nil {
 		return refused
 	}
-	key := keyOf(a, b.origin)
+	key := clientKey{a, b.from}
 	l, refused := h.openLink(&serverLink{session: newSessionID(), key: key, size: min(len(b.frame), maxInitialize), stateless: true}, b.requestID())
 	if refused != nil {
 		return refused
@@ -78,7 +78,7 @@ func (h *Handler) begin(l *serverLink, r *http.Request, b *body, version string)
 // own is a message of the handler, in the name of a client.
 func own(text string, from *transport.Origin) *body {
 	origin := *from
-	b := &body{frame: []byte(text), origin: &origin}
+	b := &body{frame: []byte(text), origin: &origin, control: http.NewResponseController(&ignored{})}
 	b.decode() // it is a message
 	return b
 }

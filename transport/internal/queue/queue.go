@@ -24,6 +24,9 @@ type Queue struct {
 	refused int  // the length of that frame
 }
 
+// Begin gives an empty queue its first slots, so that it need not allocate them.
+func (q *Queue) Begin(slots []transport.Outbound) { q.slots = slots[:0] }
+
 // Len returns the number of frames.
 func (q *Queue) Len() int { return len(q.slots) - q.head }
 
