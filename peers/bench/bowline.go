@@ -42,7 +42,7 @@ func bowlineInfo() protocol.Implementation {
 }
 
 func newBowlineServer(o serving) *server.Server {
-	options := server.Options{Conn: conn.Options{MaxServing: o.parks}}
+	options := server.Options{Conn: conn.Options{MaxServing: o.parks}, LogRate: -1}
 	if o.told != nil {
 		options.Fallback = func(context.Context, *server.Request) (any, error) {
 			o.told()
@@ -59,6 +59,13 @@ func newBowlineServer(o serving) *server.Server {
 	server.AddTool(s, protocol.Tool{Name: "park"}, func(ctx context.Context, _ nothing) (string, error) {
 		<-ctx.Done()
 		return "", context.Cause(ctx)
+	})
+	server.AddTool(s, protocol.Tool{Name: "flood"}, func(ctx context.Context, in many) (string, error) {
+		log := server.Logger(ctx)
+		for range in.Count {
+			log.InfoContext(ctx, "news")
+		}
+		return "", nil
 	})
 	for i := range o.tools {
 		server.AddTool(s, protocol.Tool{Name: toolName(i), Description: toolDescription, InputSchema: json.RawMessage(toolSchema)},
@@ -81,22 +88,30 @@ func (b bowlineTool) inMemory(revision string, o serving) dial {
 		accept = s.Accept
 	}
 	over := inmem.New(accept, inmem.Options{QueueFrames: max(8192, o.parks)})
-	c := newBowlineClient(revision, o.many)
+	c := newBowlineClient(revision, o)
 	return func(ctx context.Context) (*session, error) { return b.open(ctx, c, revision, over) }
 }
 
 func (b bowlineTool) connect(ctx context.Context, revision string, over transport.Transport) (*session, error) {
-	return b.open(ctx, newBowlineClient(revision, false), revision, over)
+	return b.open(ctx, newBowlineClient(revision, serving{}), revision, over)
 }
 
 // newBowlineClient asks for the latest revision by asking for none, as users do.
-func newBowlineClient(revision string, many bool) *client.Client {
+func newBowlineClient(revision string, o serving) *client.Client {
 	options := client.Options{ProtocolVersion: revision, FailFast: true}
 	if revision == modern {
 		options.ProtocolVersion = ""
 	}
-	if many {
+	if o.many {
 		options.Supervisor = supervisor.New(supervisor.Options{})
+	}
+	if o.heard != nil {
+		options.LogLevel = protocol.LogInfo
+		options.OnEvent = func(_ context.Context, _ *client.Session, e client.Event) {
+			if _, ok := e.(*client.LogMessage); ok {
+				o.heard()
+			}
+		}
 	}
 	return client.New(bowlineInfo(), options)
 }
@@ -124,6 +139,10 @@ func (b bowlineTool) open(ctx context.Context, c *client.Client, revision string
 		notify: func(ctx context.Context) error { return s.Notify(ctx, "notifications/news", nothing{}) },
 		park: func(ctx context.Context) error {
 			_, err := patient.CallTool(ctx, &protocol.CallToolParams{Name: "park", Arguments: json.RawMessage(`{}`)})
+			return err
+		},
+		flood: func(ctx context.Context, count int) error {
+			_, err := client.Call[string](ctx, patient, "flood", many{count})
 			return err
 		},
 		close: func() error { return s.Close(context.Background()) },

@@ -114,6 +114,11 @@ func (m *measurement) addCalls(point string, cost spent, took time.Duration, eac
 	slices.Sort(each)
 	n := float64(len(each))
 	m.add(point, median, each[len(each)/2].Seconds())
+	var sum time.Duration
+	for _, d := range each {
+		sum += d
+	}
+	m.add(point, mean, sum.Seconds()/n)
 	m.add(point, percentile, each[len(each)*99/100].Seconds())
 	m.add(point, rate, n/took.Seconds())
 	m.add(point, allocs, float64(cost.mallocs)/n)

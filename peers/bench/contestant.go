@@ -36,7 +36,8 @@ type implementation struct {
 // serving is what a server in memory does beyond echo.
 type serving struct {
 	tools int    // to list, beside its own
-	told  func() // called for each notification; nil: there are none
+	told  func() // called for each notification of the client; nil: there are none
+	heard func() // called by the client for each notification of the server; nil: there are none
 	parks int    // how many calls may be parked
 	many  bool   // it has many clients, which are idle most of the time
 }
@@ -58,6 +59,10 @@ type session struct {
 
 	// park calls a tool that answers when its context ends.
 	park func(ctx context.Context) error
+
+	// flood calls a tool that sends so many notifications, as fast as the
+	// connection takes them, before it answers.
+	flood func(ctx context.Context, notifications int) error
 
 	close func() error
 }
@@ -114,6 +119,11 @@ type arguments struct {
 }
 
 type nothing struct{}
+
+// many is what the tool flood is told.
+type many struct {
+	Count int `json:"count"`
+}
 
 func sameText(got, want string) error {
 	if got != want {

@@ -10,27 +10,29 @@ import (
 )
 
 // describe says what is about to run, and on what.
-func describe(command string, quick bool) (*Results, error) {
-	commit, err := said("git", "rev-parse", "--short=12", "HEAD")
-	if err != nil {
-		return nil, err
-	}
-	changed, err := said("git", "status", "--porcelain", "--untracked-files=no", "--", ":/*.go", ":/**/*.go", ":/**/go.mod")
-	if err != nil {
-		return nil, err
-	}
-	if changed != "" {
-		commit += ", and changes that are not committed"
-	}
+func describe(command string, quick bool) *Results {
 	return &Results{
 		Taken:    time.Now().UTC().Truncate(time.Second),
-		Commit:   commit,
+		Commit:   commit(),
 		Command:  strings.TrimSpace(command),
 		Quick:    quick,
 		Machine:  thisMachine(),
 		Versions: contestantVersions(),
 		Failures: []Failure{},
-	}, nil
+	}
+}
+
+// commit is the one that is checked out here.
+func commit() string {
+	name, err := said("git", "rev-parse", "--short=12", "HEAD")
+	if err != nil {
+		return "unknown: " + err.Error()
+	}
+	changed, err := said("git", "status", "--porcelain", "--untracked-files=no", "--", ":/*.go", ":/**/*.go", ":/**/go.mod")
+	if err != nil || changed != "" {
+		name += ", and changes that are not committed"
+	}
+	return name
 }
 
 // said is what a program prints, in one line.

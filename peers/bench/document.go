@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,16 @@ func write(r *Results, page string) error {
 	}
 	if err := r.save(filepath.Join(folderOf(page), "results.json")); err != nil {
 		return err
+	}
+	for _, p := range plots() {
+		picture := filepath.Join(folderOf(page), p.file)
+		if drawn := p.svg(r); drawn != "" {
+			if err := os.WriteFile(picture, []byte(drawn), 0o644); err != nil {
+				return err
+			}
+		} else if err := os.Remove(picture); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	return os.WriteFile(page, []byte(document(r, rows())), 0o644)
 }
@@ -30,6 +41,11 @@ func document(r *Results, rows []row) string {
 		fmt.Fprintf(&page, "\n## %s\n\n%s\n\n%s", w.title, w.about, markdown(lines))
 		for _, note := range notes {
 			page.WriteString("\n" + note + "\n")
+		}
+		for _, p := range plots() {
+			if p.row == w.name && len(p.curves(r)) > 0 {
+				fmt.Fprintf(&page, "\n![%s](benchmarks/%s)\n", p.title, p.file)
+			}
 		}
 	}
 	return page.String()

@@ -43,6 +43,7 @@ type floorMessage struct {
 type floorParams struct {
 	Name      string    `json:"name,omitempty"`
 	Arguments arguments `json:"arguments,omitzero"`
+	Count     int       `json:"count,omitempty"`
 }
 
 type floorResult struct {
@@ -62,7 +63,7 @@ type floorTool struct {
 }
 
 func floorEchoRequest(id int64, text string) *floorMessage {
-	return &floorMessage{JSONRPC: "2.0", ID: id, Method: "tools/call", Params: &floorParams{"echo", arguments{text}}}
+	return &floorMessage{JSONRPC: "2.0", ID: id, Method: "tools/call", Params: &floorParams{Name: "echo", Arguments: arguments{text}}}
 }
 
 // A floorServer is all that the floor's servers do.
@@ -80,16 +81,20 @@ func newFloorServer(o serving) *floorServer {
 }
 
 // answer is nil for what has none: a notification, and a call that is parked.
-func (s *floorServer) answer(request []byte) ([]byte, error) {
+// Flood is how many notifications the request asks for.
+func (s *floorServer) answer(request []byte) (response []byte, flood int, err error) {
 	var message floorMessage
 	if err := json.Unmarshal(request, &message); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	answer := floorMessage{JSONRPC: "2.0", ID: message.ID}
 	switch message.Method {
 	case "tools/call":
-		if message.Params.Name == "park" {
-			return nil, nil
+		switch message.Params.Name {
+		case "park":
+			return nil, 0, nil
+		case "flood":
+			flood = message.Params.Count
 		}
 		answer.Result = &floorResult{Content: []floorContent{{"text", message.Params.Arguments.Message}}}
 	case "tools/list":
@@ -97,14 +102,15 @@ func (s *floorServer) answer(request []byte) ([]byte, error) {
 	case "initialize":
 		answer.Result = &floorResult{}
 	case "notifications/initialized":
-		return nil, nil
+		return nil, 0, nil
 	case "notifications/progress":
 		s.told()
-		return nil, nil
+		return nil, 0, nil
 	default:
-		return nil, fmt.Errorf("the floor has no method %q", message.Method)
+		return nil, 0, fmt.Errorf("the floor has no method %q", message.Method)
 	}
-	return json.Marshal(answer)
+	response, err = json.Marshal(answer)
+	return response, flood, err
 }
 
 // serve serves one message after the other until the client closes. A call that
@@ -118,9 +124,12 @@ func (s *floorServer) serve(wire floorWire) error {
 		if err != nil {
 			return ignoreEOF(err)
 		}
-		answer, err := s.answer(request)
+		answer, flood, err := s.answer(request)
 		if err != nil {
 			return err
+		}
+		if flood > 0 {
+			go floodFloor(wire, flood) // until the wire closes
 		}
 		if answer == nil {
 			if s.parks > 0 {
@@ -132,6 +141,19 @@ func (s *floorServer) serve(wire floorWire) error {
 			return ignoreEOF(err)
 		}
 	}
+}
+
+func floodFloor(wire floorWire, count int) error {
+	for range count {
+		frame, err := json.Marshal(&floorMessage{JSONRPC: "2.0", Method: "notifications/message", Params: &floorParams{Name: "news"}})
+		if err != nil {
+			return err
+		}
+		if err := wire.write(frame); err != nil {
+			return ignoreEOF(err)
+		}
+	}
+	return nil
 }
 
 // A floorWire carries encoded messages. What read returns is valid until the
@@ -215,7 +237,8 @@ func (l *floorLines) Close() error { return l.out.Close() }
 // A floorClient makes calls that may overlap: each waits for the answer with
 // its id.
 type floorClient struct {
-	wire floorWire
+	wire  floorWire
+	heard func()
 
 	mu      sync.Mutex
 	lastID  int64
@@ -225,8 +248,8 @@ type floorClient struct {
 	err  error         // why; set before
 }
 
-func newFloorClient(wire floorWire) *floorClient {
-	c := &floorClient{wire: wire, pending: make(map[int64]chan<- *floorMessage), over: make(chan struct{})}
+func newFloorClient(wire floorWire, heard func()) *floorClient {
+	c := &floorClient{wire: wire, heard: heard, pending: make(map[int64]chan<- *floorMessage), over: make(chan struct{})}
 	go func() {
 		defer close(c.over)
 		c.err = c.receive()
@@ -243,6 +266,10 @@ func (c *floorClient) receive() error {
 		answer := new(floorMessage)
 		if err := json.Unmarshal(frame, answer); err != nil {
 			return err
+		}
+		if answer.Method != "" {
+			c.heard()
+			continue
 		}
 		c.mu.Lock()
 		waiting := c.pending[answer.ID]
@@ -313,6 +340,10 @@ func (c *floorClient) session() *session {
 			_, err := c.call(ctx, &floorMessage{JSONRPC: "2.0", Method: "tools/call", Params: &floorParams{Name: "park"}})
 			return err
 		},
+		flood: func(ctx context.Context, count int) error {
+			_, err := c.call(ctx, &floorMessage{JSONRPC: "2.0", Method: "tools/call", Params: &floorParams{Name: "flood", Count: count}})
+			return err
+		},
 		close: c.close,
 	}
 }
@@ -334,7 +365,7 @@ func floorInMemory(pipe func() (client, server floorWire)) func(string, serving)
 		return func(ctx context.Context) (*session, error) {
 			ours, theirs := pipe()
 			go server.serve(theirs) // until ours closes
-			return newFloorClient(ours).open(ctx)
+			return newFloorClient(ours, o.heard).open(ctx)
 		}
 	}
 }
@@ -344,7 +375,7 @@ func floorOverStdio(ctx context.Context, _ string, command []string) (*session, 
 	if err != nil {
 		return nil, err
 	}
-	s, err := newFloorClient(newFloorLines(out, in)).open(ctx)
+	s, err := newFloorClient(newFloorLines(out, in), nil).open(ctx)
 	if err != nil {
 		return nil, errors.Join(err, wait())
 	}

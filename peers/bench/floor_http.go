@@ -35,7 +35,7 @@ func (h *floorHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	answer, err := h.server.answer(request)
+	answer, _, err := h.server.answer(request)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -16,11 +16,11 @@ func goSDK() implementation {
 	return implementation{
 		memory: goSDKInMemory,
 		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
-			return openGoSDK(ctx, &mcp.CommandTransport{Command: exec.Command(command[0], command[1:]...)}, revision)
+			return openGoSDK(ctx, &mcp.CommandTransport{Command: exec.Command(command[0], command[1:]...)}, revision, nil)
 		},
 		serveStdio: func(ctx context.Context) error { return newGoSDKServer(serving{}).Run(ctx, &mcp.StdioTransport{}) },
 		http: func(ctx context.Context, revision, url string) (*session, error) {
-			return openGoSDK(ctx, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: newPool()}}, revision)
+			return openGoSDK(ctx, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: newPool()}}, revision, nil)
 		},
 		handler: newGoSDKHandler,
 	}
@@ -42,6 +42,15 @@ func newGoSDKServer(o serving) *mcp.Server {
 		func(ctx context.Context, _ *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
 			<-ctx.Done()
 			return nil, nil, context.Cause(ctx)
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "flood"},
+		func(ctx context.Context, r *mcp.CallToolRequest, in many) (*mcp.CallToolResult, any, error) {
+			for range in.Count {
+				if err := r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: "news"}); err != nil {
+					return nil, nil, err
+				}
+			}
+			return &mcp.CallToolResult{}, nil, nil
 		})
 	for i := range o.tools {
 		s.AddTool(&mcp.Tool{Name: toolName(i), Description: toolDescription, InputSchema: json.RawMessage(toolSchema)},
@@ -67,18 +76,27 @@ func goSDKInMemory(revision string, o serving) dial {
 		if _, err := s.Connect(ctx, theirs, nil); err != nil {
 			return nil, err
 		}
-		return openGoSDK(ctx, ours, revision)
+		return openGoSDK(ctx, ours, revision, o.heard)
 	}
 }
 
-func openGoSDK(ctx context.Context, over mcp.Transport, revision string) (*session, error) {
-	c := mcp.NewClient(goSDKInfo(), nil)
+func openGoSDK(ctx context.Context, over mcp.Transport, revision string, heard func()) (*session, error) {
+	options := new(mcp.ClientOptions)
+	if heard != nil {
+		options.LoggingMessageHandler = func(context.Context, *mcp.LoggingMessageRequest) { heard() }
+	}
+	c := mcp.NewClient(goSDKInfo(), options)
 	s, err := c.Connect(ctx, over, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	if err != nil {
 		return nil, err
 	}
 	if got := s.InitializeResult().ProtocolVersion; got != revision {
 		return nil, fmt.Errorf("it speaks %s", got)
+	}
+	if heard != nil {
+		if err := s.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
+			return nil, err
+		}
 	}
 	callTool := func(ctx context.Context, tool string, arguments any) (string, error) {
 		result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
@@ -117,6 +135,10 @@ func openGoSDK(ctx context.Context, over mcp.Transport, revision string) (*sessi
 		},
 		park: func(ctx context.Context) error {
 			_, err := callTool(ctx, "park", nothing{})
+			return err
+		},
+		flood: func(ctx context.Context, count int) error {
+			_, err := callTool(ctx, "flood", many{count})
 			return err
 		},
 		close: s.Close,

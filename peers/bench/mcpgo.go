@@ -21,7 +21,7 @@ func mcpGo() implementation {
 	return implementation{
 		memory: mcpGoInMemory,
 		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
-			return openMCPGo(ctx, transport.NewStdioWithOptions(command[0], nil, command[1:]), revision)
+			return openMCPGo(ctx, transport.NewStdioWithOptions(command[0], nil, command[1:]), revision, nil)
 		},
 		serveStdio: func(context.Context) error { return server.ServeStdio(newMCPGoServer(serving{})) },
 		http: func(ctx context.Context, revision, url string) (*session, error) {
@@ -30,7 +30,7 @@ func mcpGo() implementation {
 			if err != nil {
 				return nil, err
 			}
-			return openMCPGo(ctx, over, revision)
+			return openMCPGo(ctx, over, revision, nil)
 		},
 		handler: func(string) http.Handler { return server.NewStreamableHTTPServer(newMCPGoServer(serving{})) },
 	}
@@ -41,6 +41,13 @@ func newMCPGoServer(o serving) *server.MCPServer {
 	s.AddTool(mcp.NewTool("echo", mcp.WithString("message", mcp.Required())), mcp.NewTypedToolHandler(
 		func(_ context.Context, _ mcp.CallToolRequest, in arguments) (*mcp.CallToolResult, error) {
 			return mcp.NewToolResultText(in.Message), nil
+		}))
+	s.AddTool(mcp.NewTool("flood", mcp.WithNumber("count", mcp.Required())), mcp.NewTypedToolHandler(
+		func(ctx context.Context, _ mcp.CallToolRequest, in many) (*mcp.CallToolResult, error) {
+			for range in.Count {
+				s.SendNotificationToClient(ctx, mcpGoNews, nil) // fails when too many wait
+			}
+			return mcp.NewToolResultText(""), nil
 		}))
 	for i := range o.tools {
 		s.AddTool(mcp.NewToolWithRawSchema(toolName(i), toolDescription, json.RawMessage(toolSchema)),
@@ -62,7 +69,7 @@ func mcpGoInProcess() implementation {
 	return implementation{memory: func(revision string, o serving) dial {
 		s := newMCPGoServer(o)
 		return func(ctx context.Context) (*session, error) {
-			return openMCPGo(ctx, transport.NewInProcessTransport(s), revision)
+			return openMCPGo(ctx, transport.NewInProcessTransport(s), revision, nil)
 		}
 	}}
 }
@@ -80,12 +87,17 @@ func mcpGoInMemory(revision string, o serving) dial {
 			over.SetErrorLogger(log.New(io.Discard, "", 0)) // it tells of every call that finds its queue full
 			over.Listen(context.Background(), in, out)
 		}()
-		return openMCPGo(ctx, transport.NewIO(fromServer, toServer, io.NopCloser(nil)), revision)
+		return openMCPGo(ctx, transport.NewIO(fromServer, toServer, io.NopCloser(nil)), revision, o.heard)
 	}
 }
 
-func openMCPGo(ctx context.Context, over transport.Interface, revision string) (*session, error) {
+func openMCPGo(ctx context.Context, over transport.Interface, revision string, heard func()) (*session, error) {
 	c := client.NewClient(over)
+	c.OnNotification(func(n mcp.JSONRPCNotification) {
+		if n.Method == mcpGoNews {
+			heard()
+		}
+	})
 	if err := c.Start(context.WithoutCancel(ctx)); err != nil { // its context is the process's
 		return nil, err
 	}
@@ -126,6 +138,12 @@ func openMCPGo(ctx context.Context, over transport.Interface, revision string) (
 			return len(result.Tools), nil
 		},
 		notify: func(ctx context.Context) error { return over.SendNotification(ctx, news) },
-		close:  c.Close,
+		flood: func(ctx context.Context, count int) error {
+			var request mcp.CallToolRequest
+			request.Params.Name, request.Params.Arguments = "flood", many{count}
+			_, err := c.CallTool(ctx, request)
+			return err
+		},
+		close: c.Close,
 	}, nil
 }

@@ -35,6 +35,7 @@ type measurement struct {
 // The metrics that several rows have.
 const (
 	median     = "p50 in s"
+	mean       = "mean in s"
 	percentile = "p99 in s"
 	rate       = "calls per s"
 	allocs     = "allocations"

@@ -127,9 +127,9 @@ func (p *program) run(ctx context.Context) (*Results, error) {
 // begin is a fresh set of results. A run of some rows leaves the others as they
 // were, if the page has some.
 func (p *program) begin() (*Results, error) {
-	r, err := describe(p.command, p.quick)
-	if err != nil || p.page == "" || len(p.rows) == len(rows()) {
-		return r, err
+	r := describe(p.command, p.quick)
+	if p.page == "" || len(p.rows) == len(rows()) {
+		return r, nil
 	}
 	before, err := load(p.results())
 	if errors.Is(err, os.ErrNotExist) {

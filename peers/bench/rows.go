@@ -162,17 +162,17 @@ func payloadRow() row {
 	took, bytes := found(name, payload(most), median), found(name, payload(most), allocated)
 	var columns []column
 	for _, n := range payloadSizes() {
-		columns = append(columns, column{"p50, " + size(float64(n)), found(name, payload(n), median), seconds, true})
+		columns = append(columns, column{"p50, " + binarySize(float64(n)), found(name, payload(n), median), seconds, true})
 	}
 	return row{
 		name: name, title: "Echo of larger texts in memory",
 		about:       "The echo in memory with one caller and longer texts. The text is plain ASCII, which JSON need not escape.",
 		contestants: []string{theFloor, floorByHand, bowlineRaw, bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		measure:     payloadCalls,
-		columns:     append(columns, column{"bytes allocated, " + size(float64(most)), bytes, size, true}),
+		columns:     append(columns, column{"bytes allocated, " + binarySize(float64(most)), bytes, size, true}),
 		targets: []target{
 			atMost(0.6, times, "time of 1 MiB to the floor's", bowlineTyped, took.toFloor()),
-			atMost(16<<20, size, "bytes allocated for 1 MiB", bowlineTyped, bytes),
+			atMost(16e6, size, "bytes allocated for 1 MiB", bowlineTyped, bytes),
 		},
 	}
 }

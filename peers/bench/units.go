@@ -15,7 +15,10 @@ func count(v float64) string { return digits(v) }
 
 func perSecond(v float64) string { return scaled(v, 1000, "/s", " k/s", " M/s") }
 
-func size(v float64) string { return scaled(v, 1024, " B", " KiB", " MiB") }
+func size(v float64) string { return scaled(v, 1000, " B", " kB", " MB", " GB") }
+
+// binarySize is of texts, whose sizes are powers of two.
+func binarySize(v float64) string { return scaled(v, 1024, " B", " KiB", " MiB") }
 
 func seconds(v float64) string { return scaled(v*1e6, 1000, " µs", " ms", " s") }
 

@@ -44,6 +44,7 @@ const (
 	arrived = "handled per s"
 	lost    = "lost"
 	peak    = "peak of bytes held"
+	handled = "handled"
 	quiet   = "p50 in s, before"
 )
 
@@ -84,10 +85,14 @@ func settled(told *atomic.Int64, want int64) time.Time {
 	return last
 }
 
-// congestion has a handler that takes a millisecond for each of 5000
+// congestion has a client that takes a millisecond for each of the server's 5000
 // notifications, and calls meanwhile.
 func congestion(ctx context.Context, m *measurement) error {
-	s, err := m.inMemory(ctx, serving{told: func() { rest(time.Millisecond) }})
+	var heard atomic.Int64
+	s, err := m.inMemory(ctx, serving{heard: func() {
+		heard.Add(1)
+		rest(time.Millisecond)
+	}})
 	if err != nil {
 		return err
 	}
@@ -103,13 +108,8 @@ func congestion(ctx context.Context, m *measurement) error {
 	defer stop()
 	failed := make(chan error, 1)
 	go func() {
-		for range 5000 {
-			if err := s.notify(sending); err != nil {
-				if sending.Err() == nil {
-					failed <- err
-				}
-				return
-			}
+		if err := s.flood(sending, 5000); err != nil && sending.Err() == nil {
+			failed <- err
 		}
 	}()
 	var meanwhile []time.Duration
@@ -129,6 +129,7 @@ func congestion(ctx context.Context, m *measurement) error {
 	}
 	m.add("", quiet, middleOf(before))
 	m.add("", median, middleOf(meanwhile))
+	m.add("", handled, float64(heard.Load()))
 	m.add("", peak, float64(most-min(most, empty)))
 	m.opened = nil // the rest of the notifications is not awaited
 	return nil
