@@ -3,10 +3,12 @@ package bench
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/textproto"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -150,15 +152,15 @@ const initializeRequest = `{"jsonrpc":"2.0","id":1,"method":"initialize","params
 
 // openSession does what initialize and the notification after it do.
 func (s *site) openSession() (name string, err error) {
-	response, err := s.client.do(s.address, http.MethodPost, "", initializeRequest)
+	header, err := s.client.post(s.address, "", initializeRequest)
 	if err != nil {
 		return "", err
 	}
-	name = response.Header.Get("Mcp-Session-Id")
+	name = header.Get("Mcp-Session-Id")
 	if name == "" {
-		return "", fmt.Errorf("initialize gave no session: %s", response.Status)
+		return "", errors.New("initialize gave no session")
 	}
-	_, err = s.client.do(s.address, http.MethodPost, name, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	_, err = s.client.post(s.address, name, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return name, err
 }
 
@@ -172,31 +174,35 @@ func (s *site) openStream(name string) error {
 	if err := c.send(s.address, http.MethodGet, name, ""); err != nil {
 		return err
 	}
-	response, err := http.ReadResponse(c.in, nil)
+	head := textproto.NewReader(c.in)
+	status, err := head.ReadLine()
 	if err != nil {
 		return err
 	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET: %s", response.Status)
+	if !strings.Contains(status, " 200 ") {
+		return fmt.Errorf("GET: %s", status)
+	}
+	if _, err := head.ReadMIMEHeader(); err != nil {
+		return err
 	}
 	c.in = nil // what comes is not read
 	return nil
 }
 
-func (c *wireClient) do(host, method, session, body string) (*http.Response, error) {
-	if err := c.send(host, method, session, body); err != nil {
+func (c *wireClient) post(host, session, body string) (http.Header, error) {
+	if err := c.send(host, http.MethodPost, session, body); err != nil {
 		return nil, err
 	}
 	response, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		return nil, err
 	}
+	defer response.Body.Close()
 	said, err := io.ReadAll(response.Body)
-	response.Body.Close()
 	if err == nil && response.StatusCode/100 != 2 {
-		err = fmt.Errorf("%s: %s: %.100s", method, response.Status, said)
+		err = fmt.Errorf("POST: %s: %.100s", response.Status, said)
 	}
-	return response, err
+	return response.Header, err
 }
 
 func (c *wireClient) send(host, method, session, body string) error {
