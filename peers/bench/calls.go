@@ -61,7 +61,7 @@ func payloadCalls(ctx context.Context, m *measurement) error {
 // calls that will be the warming up says, so that what is measured has room for
 // its own figures, and allocates none.
 func (m *measurement) calls(ctx context.Context, point string, callers int, echo call) error {
-	period := pick(m, 450*time.Millisecond, 30*time.Millisecond)
+	period := pick(m, 350*time.Millisecond, 30*time.Millisecond)
 	if err := echo(ctx); err != nil { // the first waits for a process to start
 		return err
 	}
@@ -85,13 +85,13 @@ func (m *measurement) calls(ctx context.Context, point string, callers int, echo
 		done += len(took)
 	}
 	expected := float64(done) * float64(period) / float64(warmed)
-	each := max(pick(m, 4, 1), int(math.Ceil(expected/float64(callers))))
+	each := max(pick(m, 2, 1), int(math.Ceil(expected/float64(callers))))
 	all := make([][]time.Duration, callers)
 	for i := range all {
 		all[i] = make([]time.Duration, 0, each)
 	}
 	runtime.GC()
-	before := spentSoFar()
+	spending := startSpending()
 	took, err := together(all, func(took []time.Duration) ([]time.Duration, error) {
 		for range each {
 			started := time.Now()
@@ -106,7 +106,7 @@ func (m *measurement) calls(ctx context.Context, point string, callers int, echo
 	if err != nil {
 		return err
 	}
-	m.addCalls(point, spentSoFar().since(before), took, slices.Concat(all...))
+	m.addCalls(point, spending.stop(), took, slices.Concat(all...))
 	return nil
 }
 

@@ -186,7 +186,7 @@ func stopsRow() row {
 			"holds, has a deadline of 200 ms; then the session is closed. Nobody waits longer than 6 seconds for either.",
 		contestants: []string{bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		lacks:       []lack{{theFloor, "it has neither deadlines nor an end of its child"}},
-		rounds:      3,
+		rounds:      2,
 		measure:     stopping,
 		columns:     []column{{"the call ends after", ends, patience, false}, {"close ends after", closes, patience, false}},
 		targets: []target{

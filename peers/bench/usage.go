@@ -6,17 +6,35 @@ import (
 	"time"
 )
 
-// A spent is what work has cost until some moment.
+// A spent is what work has cost.
 type spent struct {
 	mallocs uint64        // of this process
 	bytes   uint64        // of this process
 	cpu     time.Duration // of this process and its children; 0 where the system does not say
 }
 
-func spentSoFar() spent {
+// spending is what was spent until work began; the children are looked for then,
+// so that looking is not measured.
+type spending struct {
+	children []int
+	before   spent
+}
+
+func startSpending() *spending {
+	s := &spending{children: children()}
+	s.before = s.soFar()
+	return s
+}
+
+func (s *spending) soFar() spent {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
-	return spent{stats.Mallocs, stats.TotalAlloc, processorTime()}
+	return spent{stats.Mallocs, stats.TotalAlloc, processorTime(s.children)}
+}
+
+func (s *spending) stop() spent {
+	now := s.soFar()
+	return spent{now.mallocs - s.before.mallocs, now.bytes - s.before.bytes, now.cpu - s.before.cpu}
 }
 
 // A weight is what this process holds at some moment.
@@ -41,7 +59,3 @@ func (m *measurement) weigh() weight {
 
 // rest waits: there is no event that says that a process is idle.
 func rest(d time.Duration) { <-time.NewTimer(d).C }
-
-func (s spent) since(before spent) spent {
-	return spent{s.mallocs - before.mallocs, s.bytes - before.bytes, s.cpu - before.cpu}
-}
