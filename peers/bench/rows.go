@@ -100,7 +100,8 @@ func memoryRow() row {
 		about: "A tool is called that echoes 64 bytes. Client and server are in one process, and what passes between them is encoded. " +
 			"The latency is of one caller who calls again as soon as the answer is there; the rate is of many callers on one connection. " +
 			"Allocations, bytes and processor time are of a whole call, there and back, client and server together. " +
-			"*Bowline, raw arguments* calls a tool that takes its arguments as JSON and answers with that text.",
+			"*Bowline, raw arguments* calls a tool that takes its arguments as JSON and answers with that text. " +
+			"Its wire in memory has a queue with a place for each of the callers.",
 		contestants: []string{theFloor, floorOfFrames, floorByHand, bowlineRaw, bowlineTyped, bowlineModern, goSDKLegacy, goSDKModern, mcpGoLegacy, mcpGoModern},
 		measure:     echoCalls(memoryCalls, 1, 8, 64, 1000, 4096),
 		columns:     callColumns(name, 64, 1000, 4096),

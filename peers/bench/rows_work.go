@@ -118,7 +118,7 @@ func notificationsRow() row {
 	return row{
 		name: name, title: "100,000 notifications in memory",
 		about: "The client sends notifications as fast as the connection takes them, or as many as go in four seconds, to a handler that " +
-			"does nothing. Lost is what the handler never gets.",
+			"does nothing. What the connection does not take yet the client waits for. Lost is what the handler never gets.",
 		contestants: []string{theFloor, bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		rounds:      3,
 		measure:     flooding,
@@ -137,7 +137,8 @@ func congestionRow() row {
 		name: name, title: "5,000 notifications to a handler that takes a millisecond",
 		about: "The server sends log messages faster than the client's handler takes them. The bytes are the most that the heap held after a " +
 			"garbage collection, on both sides; the call is the echo of the same client. Bowline's server drops " +
-			"log messages that find the connection busy, and mcp-go's those that find 100 waiting.",
+			"log messages that find the connection busy, and mcp-go's those that find 100 waiting. " +
+			"Bowline's bound on log messages per second is lifted for this.",
 		contestants: []string{theFloor, bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		rounds:      3,
 		measure:     congestion,
