@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,85 +55,55 @@ func payloadCalls(ctx context.Context, m *measurement) error {
 	return nil
 }
 
-// calls measures for a while, after it has warmed up for a third of it. How many
-// calls that will be the warming up says, so that what is measured has room for
-// its own figures, and allocates none.
+// calls measures for a while, after it has warmed up for a third of it. All callers
+// call until the time is over, and each at least once.
 func (m *measurement) calls(ctx context.Context, point string, callers int, echo call) error {
 	period := pick(m, 350*time.Millisecond, 30*time.Millisecond)
 	if err := echo(ctx); err != nil { // the first waits for a process to start
 		return err
 	}
-	warm := make([][]time.Duration, callers)
-	until := time.Now().Add(period / 3)
-	warmed, err := together(warm, func(took []time.Duration) ([]time.Duration, error) {
-		for len(took) == 0 || time.Now().Before(until) {
-			d, err := timed(func() error { return echo(ctx) })
-			if err != nil {
-				return nil, err
-			}
-			took = append(took, d)
-		}
-		return took, nil
-	})
-	if err != nil {
+	if _, err := together(ctx, callers, period/3, echo, new(histogram)); err != nil {
 		return err
 	}
-	done := 0
-	for _, took := range warm {
-		done += len(took)
-	}
-	expected := float64(done) * float64(period) / float64(warmed)
-	each := max(pick(m, 2, 1), int(math.Ceil(expected/float64(callers))))
-	all := make([][]time.Duration, callers)
-	for i := range all {
-		all[i] = make([]time.Duration, 0, each)
-	}
+	each := new(histogram)
 	runtime.GC()
 	spending := startSpending()
-	took, err := together(all, func(took []time.Duration) ([]time.Duration, error) {
-		for range each {
-			started := time.Now()
-			err := echo(ctx)
-			took = append(took, time.Since(started))
-			if err != nil {
-				return nil, err
-			}
-		}
-		return took, nil
-	})
+	took, err := together(ctx, callers, period, echo, each)
 	if err != nil {
 		return err
 	}
-	m.addCalls(point, spending.stop(), took, slices.Concat(all...))
-	return nil
-}
-
-func (m *measurement) addCalls(point string, cost spent, took time.Duration, each []time.Duration) {
-	slices.Sort(each)
-	n := float64(len(each))
-	m.add(point, median, each[len(each)/2].Seconds())
-	var sum time.Duration
-	for _, d := range each {
-		sum += d
-	}
-	m.add(point, mean, sum.Seconds()/n)
-	m.add(point, percentile, each[len(each)*99/100].Seconds())
+	cost, n := spending.stop(), float64(each.count())
+	m.add(point, median, each.quantile(0.5).Seconds())
+	m.add(point, percentile, each.quantile(0.99).Seconds())
+	m.add(point, mean, time.Duration(each.sum.Load()).Seconds()/n)
 	m.add(point, rate, n/took.Seconds())
 	m.add(point, allocs, float64(cost.mallocs)/n)
 	m.add(point, allocated, float64(cost.bytes)/n)
 	if cost.cpu > 0 {
 		m.add(point, processor, cost.cpu.Seconds()/n)
 	}
+	return nil
 }
 
-// together runs f for each caller at once, and hands it what to put its figures
-// into.
-func together(all [][]time.Duration, f func([]time.Duration) ([]time.Duration, error)) (time.Duration, error) {
-	errs := make([]error, len(all))
+// together has callers call at once, again and again, and says how long it took
+// until the last had its answer.
+func together(ctx context.Context, callers int, period time.Duration, echo call, each *histogram) (time.Duration, error) {
+	errs := make([]error, callers)
 	var running sync.WaitGroup
 	started := time.Now()
-	for i := range all {
-		running.Go(func() { all[i], errs[i] = f(all[i]) })
+	for i := range callers {
+		running.Go(func() {
+			for now := time.Now(); ; {
+				if errs[i] = echo(ctx); errs[i] != nil {
+					return
+				}
+				answered := time.Now()
+				each.add(answered.Sub(now))
+				if now = answered; now.Sub(started) >= period {
+					return
+				}
+			}
+		})
 	}
 	running.Wait()
 	return time.Since(started), errors.Join(errs...)
