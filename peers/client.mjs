@@ -11,6 +11,7 @@ const v2 = name === "@modelcontextprotocol/client";
 const { Client } = require(v2 ? name : name + "/client/index.js");
 const { StdioClientTransport } = require(v2 ? name + "/stdio" : name + "/client/stdio.js");
 const { StreamableHTTPClientTransport } = require(v2 ? name : name + "/client/streamableHttp.js");
+const { SSEClientTransport } = require(v2 ? name : name + "/client/sse.js");
 
 const modern = revision >= "2026-07-28";
 const say = (line) => process.stdout.write(JSON.stringify(line) + "\n");
@@ -38,7 +39,7 @@ const client = new Client(
 // second server first, which is not the one to watch.
 class Stdio extends StdioClientTransport {}
 const transport = url
-  ? new StreamableHTTPClientTransport(new URL(url))
+  ? new (url.endsWith("/sse") ? SSEClientTransport : StreamableHTTPClientTransport)(new URL(url))
   : new Stdio({ command, args, stderr: "inherit" });
 
 // first asks for one page: without a cursor listTools of v2 fetches them all.

@@ -19,7 +19,7 @@ type served struct {
 }
 
 // listening is how servers say where they are.
-var listening = regexp.MustCompile(`serving http://.*:(\d+)/mcp|listening on port (\d+)`)
+var listening = regexp.MustCompile(`serving http://.*:(\d+)/mcp|(?:listening|running) on port (\d+)`)
 
 // serve runs a server that listens on a port, 0 for any. It is told the port in
 // its environment, and wherever its command says $PORT.
