@@ -1,0 +1,69 @@
+package resource_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/auth/resource"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// browse opens an authorization URL as a browser does, and returns where that leads.
+func browse(ctx context.Context, i auth.Interaction) (*url.URL, error) {
+	address, err := i.Start(ctx, "http://127.0.0.1:4711/callback")
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := browser.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return response.Location()
+}
+
+// TestOurClientLogsIn takes a session through discovery, registration, login, a call, and a call
+// that needs more scopes, with tokens that are bound to a key and without.
+//
+// Guarantees: G-0046.1, G-0046.7
+func TestOurClientLogsIn(t *testing.T) {
+	for name, mode := range map[string]struct {
+		resource.DPoPMode
+		nonces bool
+	}{"bearer": {}, "DPoP allowed": {DPoPMode: resource.DPoPAllowed}, "DPoP required, with nonces": {resource.DPoPRequired, true}} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, func(o *resource.Options) { o.DPoP, o.DPoPNonces = mode.DPoPMode, mode.nonces }, authtest.Options{DPoPNonces: mode.nonces})
+			login := auth.New(auth.Options{Resource: s.url, Interact: browse, DPoP: mode.DPoPMode != resource.DPoPOff})
+			defer login.Close()
+			c := client.New(protocol.Implementation{Name: "test", Version: "1"}, client.Options{})
+			session, err := c.Connect(t.Context(), &streamable.Client{URL: s.url, Authorizer: login})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close(context.Background())
+			who, err := client.Call[string](t.Context(), session, "whoami", nil)
+			if err != nil || !strings.HasPrefix(who, s.as.Issuer()+" user ") {
+				t.Errorf("whoami: %q, %v", who, err)
+			}
+			changed, err := client.Call[string](t.Context(), session, "change", nil)
+			if err != nil || changed != "changed" {
+				t.Errorf("change: %q, %v", changed, err)
+			}
+			if n := len(s.as.Sink.Requests(authtest.Authorize)); n != 2 {
+				t.Errorf("%d logins, want one, and one for the scope write", n)
+			}
+		})
+	}
+}
