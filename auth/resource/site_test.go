@@ -49,12 +49,15 @@ func newSite(t *testing.T, change func(*resource.Options), of authtest.Options) 
 		t.Fatal(err)
 	}
 	s.guard = guard
-	tools := server.New(protocol.Implementation{Name: "protected", Version: "1"}, server.Options{Visible: guard.Visible})
+	tools := server.New(protocol.Implementation{Name: "protected", Version: "1"}, server.Options{Visible: guard.Visible, Tasks: &server.TaskOptions{}})
 	server.AddTool(tools, protocol.Tool{Name: "whoami"}, func(ctx context.Context, _ struct{}) (string, error) {
 		p := resource.PrincipalFrom(ctx)
 		return p.Issuer + " " + p.Subject + " " + p.Client, nil
 	})
 	server.AddTool(tools, protocol.Tool{Name: "change"}, func(context.Context, struct{}) (string, error) { return "changed", nil })
+	server.AddTool(tools, protocol.Tool{Name: "ask"}, ask, server.Asks(server.Reruns, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}))
+	server.AddTool(tools, protocol.Tool{Name: "render", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+		func(context.Context, struct{}) (string, error) { return "rendered", nil })
 	endpoint := streamable.NewHandler(tools, streamable.HandlerOptions{Check: guard.Check})
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", endpoint)
@@ -71,6 +74,14 @@ func newSite(t *testing.T, change func(*resource.Options), of authtest.Options) 
 		http.DefaultClient.CloseIdleConnections()
 	})
 	return s
+}
+
+// ask asks a question before it answers.
+func ask(ctx context.Context, _ struct{}) (string, error) {
+	size, err := server.Elicit[struct {
+		Size string `json:"size"`
+	}](ctx, "Which size?")
+	return size.Size, err
 }
 
 // needs is what the tools need.
