@@ -1,0 +1,161 @@
+package resource
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/binary"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// TestKeysFitTheirAlgorithm: no key is used with the algorithm of another kind, too short, or for
+// what it is not meant.
+//
+// Guarantees: G-0046.2
+func TestKeysFitTheirAlgorithm(t *testing.T) {
+	made := func(key any, err error) any {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if private, ok := key.(crypto.Signer); ok {
+			return private.Public()
+		}
+		return key
+	}
+	elliptic256 := made(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	long := made(rsa.GenerateKey(rand.Reader, 2048))
+	edwards, _, err := ed25519.GenerateKey(rand.Reader)
+	keys := map[string]struct {
+		jose.JSONWebKey
+		fits []jose.SignatureAlgorithm
+	}{
+		"RSA":        {jose.JSONWebKey{Key: long}, []jose.SignatureAlgorithm{jose.RS256, jose.PS256}},
+		"short RSA":  {jose.JSONWebKey{Key: &rsa.PublicKey{N: new(big.Int).Rsh(long.(*rsa.PublicKey).N, 100), E: 65537}}, nil},
+		"P-256":      {jose.JSONWebKey{Key: elliptic256, Use: "sig"}, []jose.SignatureAlgorithm{jose.ES256}},
+		"P-384":      {jose.JSONWebKey{Key: made(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))}, []jose.SignatureAlgorithm{jose.ES384}},
+		"Ed25519":    {jose.JSONWebKey{Key: made(edwards, err)}, []jose.SignatureAlgorithm{jose.EdDSA}},
+		"encryption": {jose.JSONWebKey{Key: elliptic256, Use: "enc"}, nil},
+		"another's":  {jose.JSONWebKey{Key: elliptic256, Algorithm: "ECDH-ES"}, nil},
+		"a secret":   {jose.JSONWebKey{Key: []byte("secret")}, nil},
+		"of PS256":   {jose.JSONWebKey{Key: made(rsa.GenerateKey(rand.Reader, 2048)), Algorithm: "PS256"}, []jose.SignatureAlgorithm{jose.PS256}},
+	}
+	for name, key := range keys {
+		for _, algorithm := range append(algorithms(), jose.HS256, jose.RS512, "none") {
+			want := false
+			for _, fitting := range key.fits {
+				want = want || fitting == algorithm
+			}
+			if got := fits(key.JSONWebKey, algorithm); got != want {
+				t.Errorf("%s and %s: %v", name, algorithm, got)
+			}
+		}
+	}
+}
+
+// TestManyKeysAreNotTried: a token that names no key is taken if one fits, and few keys of one
+// name are tried.
+func TestManyKeysAreNotTried(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{}
+	for _, want := range []struct{ named, unnamed int }{{0, 0}, {1, 1}, {2, 0}, {3, 0}, {4, 0}, {4, 0}} {
+		if got := len(i.fitting(joseHeader{Algorithm: jose.ES256, Key: "k"})); got != want.named {
+			t.Errorf("with %d keys %d are tried for their name", len(i.keys), got)
+		}
+		if got := len(i.fitting(joseHeader{Algorithm: jose.ES256})); got != want.unnamed {
+			t.Errorf("with %d keys %d are tried without a name", len(i.keys), got)
+		}
+		i.keys = append(i.keys, jose.JSONWebKey{Key: key.Public(), KeyID: "k"})
+	}
+}
+
+func numbered(n int) (hash [sha256.Size]byte) {
+	binary.BigEndian.PutUint64(hash[:], uint64(n))
+	return hash
+}
+
+// TestTokensMakeRoom: the one that was not used for longest is forgotten.
+//
+// Guarantees: G-0046.5
+func TestTokensMakeRoom(t *testing.T) {
+	known, later := newTokens(), time.Now().Add(time.Hour)
+	for n := range mostTokens {
+		known.add(numbered(n), &Principal{Expires: later}, later)
+	}
+	known.find(numbered(0))
+	known.add(numbered(mostTokens), &Principal{Expires: later}, later)
+	if len(known.by) != mostTokens || known.order.Len() != mostTokens {
+		t.Errorf("%d and %d tokens are remembered", len(known.by), known.order.Len())
+	}
+	if known.find(numbered(0)) == nil || known.find(numbered(1)) != nil || known.find(numbered(mostTokens)) == nil {
+		t.Error("another than the one that was not used for longest made room")
+	}
+}
+
+// TestProofsMakeRoom: when many are remembered, a nonce is needed; with many more, none is taken
+// that could be taken twice.
+//
+// Guarantees: G-0046.7
+func TestProofsMakeRoom(t *testing.T) {
+	s, now := newProofs("https://mcp.example/mcp", false), time.Now()
+	fill := func(until int) {
+		for s.count < until {
+			minute := now.Unix()/60 + 3
+			if s.taken[minute] == nil {
+				s.taken[minute] = make(map[[sha256.Size]byte]struct{})
+			}
+			s.taken[minute][numbered(s.count)] = struct{}{}
+			s.count++
+		}
+	}
+	fill(mostProofs - 1)
+	if err := s.take(now, "key", &proof{ID: "1", IssuedAt: date{now}}); err != nil {
+		t.Errorf("below the bound: %v", err)
+	}
+	asked, ok := s.take(now, "key", &proof{ID: "2", IssuedAt: date{now}}).(fault)
+	if !ok || asked.code != "use_dpop_nonce" || asked.nonce == "" {
+		t.Errorf("at the bound: %+v", asked)
+	}
+	if err := s.take(now, "key", &proof{ID: "2", IssuedAt: date{now}, Nonce: asked.nonce}); err != nil {
+		t.Errorf("with a nonce: %v", err)
+	}
+	if err := s.take(now, "key", &proof{ID: "1", IssuedAt: date{now}, Nonce: asked.nonce}); err == nil {
+		t.Error("a proof was taken twice")
+	}
+	fill(2 * mostProofs)
+	if away, ok := s.take(now, "key", &proof{ID: "3", IssuedAt: date{now}, Nonce: asked.nonce}).(fault); !ok || !away.away {
+		t.Errorf("far beyond the bound: %+v", away)
+	}
+	later := now.Add(11 * time.Minute)
+	if err := s.take(later, "key", &proof{ID: "4", IssuedAt: date{later}}); err != nil || s.count != 1 {
+		t.Errorf("eleven minutes later: %v, %d are remembered", err, s.count)
+	}
+}
+
+// TestConfirmations: a binding that is not checked here is not ignored.
+//
+// Guarantees: G-0046.7
+func TestConfirmations(t *testing.T) {
+	g := &Guard{proofs: newProofs("", false)}
+	for raw, want := range map[string]string{`{"jkt":"x"}`: "x", ``: ""} {
+		if key, err := g.confirmation([]byte(raw)); err != nil || key != want {
+			t.Errorf("%s: %q, %v", raw, key, err)
+		}
+	}
+	for _, raw := range []string{`{}`, `null`, `[]`, `"x"`, `{"jkt":""}`, `{"jkt":1}`, `{"jkt":null}`, `{"jwk":{}}`, `{"jkt":"x","x5t#S256":"y"}`, `{"x5t#S256":"y"}`} {
+		if key, err := g.confirmation([]byte(raw)); err == nil {
+			t.Errorf("%s: %q is taken", raw, key)
+		}
+	}
+}
