@@ -259,8 +259,13 @@ func logStuck(log *slog.Logger, e telemetry.Stuck) {
 	log.Warn("bowline: a handler goes on although its context has ended", named(e.Conn), "method", shorten(e.Method), name)
 }
 
-// logFailure logs that the Conn waits for its next attempt to connect.
+// logFailure logs that the Conn waits for its next attempt to connect. Only a person ends
+// the want of a login, who is told of it once.
 func (l *loop) logFailure(from State, why Reason, next time.Time) {
+	told := l.wantsLogin && from != Ready
+	if l.wantsLogin = why.Kind == AuthRequired; l.wantsLogin && told {
+		return
+	}
 	log := l.conn.log(l.conn.options.Hooks.Transition != nil)
 	if log == nil {
 		return

@@ -53,6 +53,7 @@ type loop struct {
 
 	*buffers // nil while the loop is parked
 
+	wantsLogin   bool        // the log was told so
 	interruption error       // set: the loop ends without closing the Conn for good
 	panicked     *PanicError // set: it ends likewise, after a panic on a goroutine that was lent to it
 	closeErr     error       // of the link that was closed last

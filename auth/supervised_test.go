@@ -1,0 +1,148 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/conn"
+	session "github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// A safe buffer is written by several goroutines.
+type safeBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// mcp makes the server of a world an MCP server with one tool.
+func (w *world) mcp(t *testing.T) {
+	t.Helper()
+	s := server.New(protocol.Implementation{Name: "vault", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "open"}, func(context.Context, struct{}) (string, error) { return "opened", nil })
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+	t.Cleanup(func() { endpoint.Close(time.Second) })
+	w.serve = w.as.Protect(endpoint).ServeHTTP
+}
+
+// supervised starts a session whose login is somebody else's.
+func supervised(t *testing.T, w *world, o Options, co conn.Options) *session.Session {
+	t.Helper()
+	c := session.New(protocol.Implementation{Name: "test", Version: "1"}, session.Options{Conn: co})
+	t.Cleanup(func() { c.Close(context.Background()) })
+	s, err := c.Start(t.Context(), "vault", &streamable.Client{URL: w.url, Authorizer: w.login(t, o)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A session without a login waits at the longest delay. A login wakes it.
+//
+// Guarantees: G-0044.9
+func TestALoginWakesASession(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	w.mcp(t)
+	store := NewMemory()
+	waiting := make(chan telemetry.Transition, 10)
+	s := supervised(t, w, Options{Store: store}, conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour, Hooks: telemetry.Hooks{
+		Transition: func(to telemetry.Transition) {
+			if to.To == string(conn.Backoff) {
+				waiting <- to
+			}
+		},
+	}})
+	if why := <-waiting; why.Kind != string(conn.AuthRequired) || !strings.Contains(why.Reason.Error(), "log in to") {
+		t.Fatalf("it waits because %v", why.Reason)
+	}
+	person := w.login(t, Options{Store: store, Interact: consent})
+	person.OnLogin(s.Conn().Wake)
+	if err := person.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := session.Call[string](t.Context(), s, "open", nil); err != nil || got != "opened" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// However often it tries, it says once that a login is missing, and asks nothing of the
+// authorization server.
+//
+// Guarantees: G-0044.2, G-0044.16
+func TestAMissingLoginIsSaidOnce(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	w.mcp(t)
+	log := new(safeBuffer)
+	tried := make(chan struct{}, 100)
+	serve := w.serve
+	w.serve = func(rw http.ResponseWriter, r *http.Request) {
+		tried <- struct{}{}
+		serve(rw, r)
+	}
+	s := supervised(t, w, Options{}, conn.Options{BackoffMin: time.Millisecond, BackoffMax: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
+	for range 5 {
+		<-tried
+	}
+	s.Stop()
+	_ = s.Wait()
+	if text := log.String(); strings.Count(text, "connecting failed") != 1 || !strings.Contains(text, "log in to") {
+		t.Errorf("log: %s", text)
+	}
+	if n := len(w.as.Sink.Requests(authtest.Metadata, authtest.Register, authtest.Token)); n > 0 {
+		t.Errorf("%d requests to the authorization server", n)
+	}
+}
+
+// A refresh happens inside a call, which knows nothing of it. A call that a refresh
+// holds up ends when it said.
+//
+// Guarantees: G-0044.4
+func TestCallsOfASessionAcrossRefreshes(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	w.mcp(t)
+	store := NewMemory()
+	person := w.login(t, Options{Store: store, Interact: consent, Offline: true})
+	if err := person.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := supervised(t, w, Options{Store: store}, conn.Options{})
+	if err := s.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.as.RevokeAll()
+	if _, err := session.Call[string](t.Context(), s, "open", nil); err == nil || !strings.Contains(err.Error(), transport.ErrAuthRequired.Error()) && !strings.Contains(err.Error(), "log in to") {
+		t.Errorf("a login that is revoked: %v", err)
+	}
+	if err := person.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := session.Call[string](t.Context(), s, "open", nil); err != nil || got != "opened" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
