@@ -1,0 +1,151 @@
+package auth
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/auth/guard"
+)
+
+func TestChallenges(t *testing.T) {
+	long := strings.Repeat("x", 64<<10)
+	for text, want := range map[string]challenge{
+		"":              {},
+		"Bearer":        {scheme: "bearer"},
+		"bearer ,,":     {scheme: "bearer"},
+		`Basic realm=x`: {},
+		`Bearer resource_metadata="https://h/x?a=b,c", scope="a b"`:    {scheme: "bearer", metadata: "https://h/x?a=b,c", scopes: []string{"a", "b"}},
+		`Bearer resource_metadata=https://h/x, error=invalid_token`:    {scheme: "bearer", metadata: "https://h/x", err: "invalid_token"},
+		`Basic realm="Bearer scope=x", Bearer scope="y"`:               {scheme: "bearer", scopes: []string{"y"}},
+		`Negotiate abc==, DPoP algs="ES256", error="use_dpop_nonce"`:   {scheme: "dpop", err: "use_dpop_nonce"},
+		`Bearer error="a", DPoP error="b"`:                             {scheme: "bearer", err: "a"},
+		`Bearer scope="a\"b c\\d e e"`:                                 {scheme: "bearer", scopes: []string{"e"}},
+		`Bearer Error = "x" , SCOPE="y"`:                               {scheme: "bearer", err: "x", scopes: []string{"y"}},
+		`Bearer error="x", error="y"`:                                  {scheme: "bearer", err: "x"},
+		`Bearer error="x", scope="cut off`:                             {scheme: "bearer", err: "x"},
+		`Bearer error="` + long + `", scope="a"`:                       {scheme: "bearer", err: long, scopes: []string{"a"}},
+		`"Bearer" scope="x"`:                                           {},
+		`Bearer realm="x", unknown="y", resource_metadata="https://h"`: {scheme: "bearer", metadata: "https://h"},
+	} {
+		if diff := cmp.Diff(want, parseChallenge(text), cmp.AllowUnexported(challenge{})); diff != "" {
+			t.Errorf("%.60s: %s", text, diff)
+		}
+	}
+}
+
+func TestWhereMetadataIs(t *testing.T) {
+	for _, c := range []struct {
+		candidates func(*url.URL) []string
+		of         string
+		want       string
+	}{
+		{func(u *url.URL) []string { return resourceCandidates(u, challenge{}) }, "https://h/a/b", "https://h/.well-known/oauth-protected-resource/a/b https://h/.well-known/oauth-protected-resource"},
+		{func(u *url.URL) []string { return resourceCandidates(u, challenge{}) }, "https://h/", "https://h/.well-known/oauth-protected-resource"},
+		{func(u *url.URL) []string { return resourceCandidates(u, challenge{metadata: "https://o/m"}) }, "https://h/a", "https://o/m"},
+		{serverCandidates, "https://h", "https://h/.well-known/oauth-authorization-server https://h/.well-known/openid-configuration"},
+		{serverCandidates, "https://h/t/", "https://h/.well-known/oauth-authorization-server/t https://h/.well-known/openid-configuration/t https://h/t/.well-known/openid-configuration"},
+	} {
+		u, err := url.Parse(c.of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(c.candidates(u), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.of, got, c.want)
+		}
+	}
+}
+
+// A request with a token that is there costs one allocation at most.
+//
+// Guarantees: G-0044.17
+func TestACachedTokenCostsNothing(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Accept": {"x"}, "Content-Type": {"x"}, "Mcp-Method": {"x"}, "Mcp-Name": {"x"}}
+	allocations := testing.AllocsPerRun(1000, func() {
+		delete(r.Header, "Authorization")
+		if err := a.Authorize(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocations > 1 {
+		t.Errorf("%v allocations", allocations)
+	}
+}
+
+func FuzzChallenge(f *testing.F) {
+	f.Add(`Bearer resource_metadata="https://h/x", scope="a b", error=x`)
+	f.Add(`Basic a==, DPoP x="\"`)
+	f.Fuzz(func(t *testing.T, text string) {
+		c := parseChallenge(text)
+		if c.scheme == "" && (c.err != "" || c.metadata != "" || c.scopes != nil) {
+			t.Errorf("%+v", c)
+		}
+		if slices.ContainsFunc(c.scopes, func(s string) bool { return !isScope(s) }) || len(c.scopes) > maxScopes {
+			t.Errorf("scopes %q", c.scopes)
+		}
+	})
+}
+
+func FuzzMetadata(f *testing.F) {
+	f.Add([]byte(`{"resource":"https://h/mcp","authorization_servers":["https://as"]}`), []byte(`{"issuer":"https://as","token_endpoint":"https://as/token"}`))
+	g := guard.New(guard.Options{Endpoint: "https://h/mcp"})
+	endpoint := &url.URL{Scheme: "https", Host: "h", Path: "/mcp"}
+	f.Fuzz(func(t *testing.T, resource, server []byte) {
+		var r resourceMetadata
+		if err := guard.DecodeJSON(resource, &r); err != nil || r.check(endpoint) != "" {
+			return
+		}
+		if !strings.HasPrefix(strings.ToLower(r.Resource), "https://h") {
+			t.Fatalf("%q covers the endpoint", r.Resource)
+		}
+		issuer, err := chooseIssuer(r.Servers, nil, g.Check)
+		if err != nil {
+			return
+		}
+		var s serverMetadata
+		if err := guard.DecodeJSON(server, &s); err == nil && s.check(issuer, g.Check) == nil && g.Check(s.Token) != nil {
+			t.Fatalf("%q is a token endpoint", s.Token)
+		}
+	})
+}
+
+func FuzzTokenResponse(f *testing.F) {
+	f.Add(200, []byte(`{"access_token":"x","token_type":"Bearer","expires_in":"60","scope":"a b"}`))
+	f.Add(400, []byte(`{"error":"invalid_grant"}`))
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		now := time.Unix(1e9, 0)
+		token, err := readToken("as", &guard.Response{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, "", now)
+		if (token == nil) == (err == nil) {
+			t.Fatalf("%v, %v", token, err)
+		}
+		if token != nil && (!isToken(token.access.Reveal()) || !token.expires.IsZero() && !token.expires.After(now) || status != 200) {
+			t.Errorf("%+v", token)
+		}
+	})
+}
+
+func FuzzAuthorizationResponse(f *testing.F) {
+	f.Add("state=s&iss=https://as&code=c")
+	p := &pending{state: "s", place: &place{server: serverMetadata{Issuer: "https://as", NamesIssuer: true}}}
+	f.Fuzz(func(t *testing.T, query string) {
+		code, err := p.code(&url.URL{Scheme: "http", Host: "127.0.0.1", RawQuery: query})
+		if (code == "") == (err == nil) {
+			t.Fatalf("%q, %v", code, err)
+		}
+		if values, bad := url.ParseQuery(query); err == nil && (bad != nil || values.Get("state") != "s" || values.Get("iss") != "https://as" || values.Has("error")) {
+			t.Errorf("%q is accepted", query)
+		}
+	})
+}
