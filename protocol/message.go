@@ -66,6 +66,10 @@ const (
 	MetaServerInfo         = "io.modelcontextprotocol/serverInfo"         // in a result
 	MetaSubscriptionID     = "io.modelcontextprotocol/subscriptionId"     // in all messages of a subscriptions/listen
 
+	MetaTraceparent = "traceparent" // trace context of W3C, in requests and notifications of every revision (SEP-414)
+	MetaTracestate  = "tracestate"  // the same
+	MetaBaggage     = "baggage"     // the same
+
 	MetaRelatedTask            = "io.modelcontextprotocol/related-task"             // names the task that a message belongs to: RelatedTask
 	MetaModelImmediateResponse = "io.modelcontextprotocol/model-immediate-response" // in LegacyCreateTaskResult: text for the model meanwhile
 )
@@ -80,6 +84,30 @@ type RequestParams struct {
 type NotificationParams struct {
 	Meta Meta `json:"_meta,omitzero"`
 }
+
+// MetaOf returns the _meta of params: of a pointer to the params of a method, or of a
+// json.RawMessage. It returns nil if there is none, or none that can be read. The map
+// belongs to the params.
+func MetaOf(params any) Meta {
+	switch params := params.(type) {
+	case interface{ meta() Meta }:
+		return params.meta()
+	case stdjson.RawMessage:
+		var said struct {
+			Meta Meta `json:"_meta"`
+		}
+		if len(params) == 0 || Unmarshal(params, &said) != nil {
+			return nil
+		}
+		return said.Meta
+	default:
+		return nil
+	}
+}
+
+func (p *RequestParams) meta() Meta { return p.Meta }
+
+func (p *NotificationParams) meta() Meta { return p.Meta }
 
 // SetMeta sets one member of _meta. It copies the map first, so a map shared
 // with other params does not change.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -107,7 +108,7 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 
 // encode makes the message of one attempt, for the server that is there now. That
 // server may speak another era than the server of the attempt before.
-func (c *outgoing[P, R, Q]) encode(_ context.Context, id int64, epoch uint64) (conn.Message, error) {
+func (c *outgoing[P, R, Q]) encode(ctx context.Context, id int64, epoch uint64) (conn.Message, error) {
 	c.attempt = attempt{id: id, peer: c.session.peer.Load()}
 	if c.peer.incarnation.Epoch() != epoch {
 		return conn.Message{}, conn.ErrStale // it was replaced just now
@@ -118,6 +119,11 @@ func (c *outgoing[P, R, Q]) encode(_ context.Context, id int64, epoch uint64) (c
 	params := Q(copyOf(c.params))
 	if c.options.wantsProgress() {
 		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(id).Append(nil))
+	}
+	if c.session.client.traces {
+		if members := tracing.Members(ctx, protocol.MetaOf(params)); members != nil {
+			params.AddMeta(members)
+		}
 	}
 	var m conn.Message
 	if c.peer.modern() {
@@ -291,6 +297,9 @@ func (s *Session) notify(ctx context.Context, r *Request) error {
 	raw, err := marshalParams(r.Method, r.Params)
 	if err != nil {
 		return err
+	}
+	if s.client.traces {
+		raw = tracing.Inject(ctx, raw)
 	}
 	return explain(s.conn.Notify(ctx, r.Method, raw))
 }

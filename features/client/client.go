@@ -26,6 +26,7 @@ type Client struct {
 	context protocol.RequestContext // what every modern request says
 	options Options
 	chain   Handler // nil without middleware
+	traces  bool    // somebody may have put a trace context into the context of a call
 	outages outages
 
 	mu       sync.Mutex
@@ -52,7 +53,7 @@ func New(info protocol.Implementation, o Options) *Client {
 		o.MaxRounds = 10
 	}
 	return &Client{
-		info: info, options: o, chain: chain(o.Middleware),
+		info: info, options: o, chain: chain(o.Middleware), traces: len(o.Middleware) > 0 || o.Conn.Hooks.RequestStarted != nil,
 		context: protocol.RequestContext{ProtocolVersion: version, ClientCapabilities: o.capabilities(false), ClientInfo: &info},
 	}
 }

@@ -230,6 +230,15 @@ type Request struct {
 	last *attempt // of an outgoing request; filled in when it was sent
 }
 
+// ID returns the id of the last attempt of a request that this client has made, once
+// the next Handler has returned. It is 0 for others, and if nothing was sent.
+func (r *Request) ID() int64 {
+	if r.last == nil {
+		return 0
+	}
+	return r.last.id
+}
+
 // A Handler handles a request. The result points to the result of the method, for
 // instance *protocol.CallToolResult, or is a json.RawMessage if Params is one. It
 // is nil for a notification.

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
@@ -332,6 +333,7 @@ func (r *Request) put(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	raw = tracing.Inject(ctx, raw)
 	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Params: raw, Timeout: -1})
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -47,6 +48,27 @@ type Request struct {
 	call *call // what it belongs to; nil for a notification of no request
 	peer *peer // of an outgoing message
 }
+
+// Target returns the name of the tool or prompt that serves the request, once that was
+// found: after the handler has returned. It returns "" for any other request, and for a
+// name that the server does not know.
+func (r *Request) Target() string {
+	if r.call == nil || r.Outgoing {
+		return ""
+	}
+	return r.call.in.Target()
+}
+
+// ID returns the id of a request of the client's. It is zero for other messages.
+func (r *Request) ID() jsonrpc.ID {
+	if r.call == nil || r.Outgoing {
+		return jsonrpc.ID{}
+	}
+	return r.call.in.ID()
+}
+
+// Conn returns the connection that the message came on or goes out on.
+func (r *Request) Conn() *conn.Conn { return r.peer.conn }
 
 // A Client describes who made a request, in its own words: those of the handshake
 // of its session (legacy), or of the request itself (modern). It does not change.
@@ -275,6 +297,9 @@ func (r *Request) send(ctx context.Context) error {
 		if raw, err = protocol.Marshal(r.Params); err != nil {
 			return err
 		}
+	}
+	if len(r.peer.server.options.Middleware) > 0 {
+		raw = tracing.Inject(ctx, raw)
 	}
 	if r.call != nil {
 		return r.call.in.Notify(ctx, r.Method, raw)

@@ -1,0 +1,51 @@
+package tracing_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/features/internal/tracing"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// The trace context enters _meta, and nothing that is there is lost or replaced.
+//
+// Guarantees: G-0047.1
+func TestTheTraceContextEntersMeta(t *testing.T) {
+	ctx := telemetry.WithTrace(t.Context(), telemetry.Trace{Parent: parent, State: "a=1"})
+	for raw, want := range map[string]string{
+		``:                                `{"_meta":{"traceparent":"` + parent + `","tracestate":"a=1"}}`,
+		`{"a":1}`:                         `{"_meta":{"traceparent":"` + parent + `","tracestate":"a=1"},"a":1}`,
+		`{"_meta":{"b":2}}`:               `{"_meta":{"b":2,"traceparent":"` + parent + `","tracestate":"a=1"}}`,
+		`{"_meta":{"traceparent":"own"}}`: `{"_meta":{"traceparent":"own"}}`,
+		`[1]`:                             `[1]`,
+	} {
+		got := tracing.Inject(ctx, json.RawMessage(raw))
+		if !sameJSON(t, string(got), want) {
+			t.Errorf("%s became %s, want %s", raw, got, want)
+		}
+	}
+	if got := tracing.Inject(t.Context(), json.RawMessage(`{"a":1}`)); string(got) != `{"a":1}` {
+		t.Errorf("without a trace %s", got)
+	}
+}
+
+func sameJSON(t *testing.T, a, b string) bool {
+	t.Helper()
+	var one, other any
+	if err := json.Unmarshal([]byte(a), &one); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(b), &other); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := json.Marshal(one)
+	second, _ := json.Marshal(other)
+	return string(first) == string(second)
+}
