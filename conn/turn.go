@@ -53,9 +53,9 @@ func (l *loop) work() (next <-chan struct{}, over bool, err error) {
 	if l.begun != nil {
 		l.begin()
 	}
-	for !l.finished || len(l.tasks) > 0 && !l.overdue {
+	for before := l.busyAt; !l.finished || len(l.tasks) > 0 && !l.overdue; {
 		l.arm()
-		next, flush := l.rest(), l.flush
+		next, flush := l.rest(l.busyAt > before), l.flush
 		events := l.mailbox.take(l.forMailbox())
 		flush.flush(0)
 		if len(events) == 0 {
@@ -71,11 +71,11 @@ func (l *loop) work() (next <-chan struct{}, over bool, err error) {
 }
 
 // rest says that the loop's own goroutine is about to wait, and for what. If the loop
-// parks, the goroutine is about to end.
-func (l *loop) rest() (woken <-chan struct{}) {
-	l.waiting = l.awake
+// parks, or that goroutine had nothing to do but a tick, it is about to end.
+func (l *loop) rest(worked bool) (woken <-chan struct{}) {
+	l.waiting = l.awake && worked
 	switch {
-	case !l.awake:
+	case !l.waiting:
 		l.woken = nil
 	case l.woken == nil:
 		l.woken = make(chan struct{}, 1)

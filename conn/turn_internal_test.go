@@ -44,6 +44,29 @@ func TestLentGoroutineIsGivenBack(t *testing.T) {
 	})
 }
 
+// Work that is two turns deep is left to the loop's own goroutine, and work that
+// nobody has promised is none.
+//
+// Guarantees: G-0048.3
+func TestDeepWorkIsLeftToTheLoopsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := watched(t, new(Wheel))
+		l.mailbox.start(func() {}, true)
+		l.mailbox.take(nil)
+		r := &receiver{conn: l.conn, loop: l, epoch: 1}
+		for depth, own := range []int{0, 0, 1} {
+			r.Work(depth)
+			l.waiting, l.woken = true, make(chan struct{}, 1)
+			r.post(event{kind: writable, works: true})
+			if r.Work(depth); len(l.woken) != own || l.mailbox.running != (own == 1) {
+				t.Errorf("at depth %d the loop's own goroutine was woken %d times", depth, len(l.woken))
+			}
+			r.Work(depth)
+		}
+		l.finish()
+	})
+}
+
 // A loop that is about to end does so on its own goroutine, since that may wait for
 // code that was handed in.
 //
