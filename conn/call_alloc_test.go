@@ -16,8 +16,8 @@ import (
 // memory, the two frames and what the handler's context takes included. The race
 // detector allocates too, so it is not asked.
 func TestCallAllocates(t *testing.T) {
-	if allocated := allocatedByCall(t, conn.Options{}); allocated > 11 {
-		t.Fatalf("%v allocations, of 11 at most", allocated)
+	if allocated := allocatedByCall(t, conn.Options{}); allocated > 7 {
+		t.Fatalf("%v allocations, of 7 at most", allocated)
 	}
 }
 

@@ -265,16 +265,22 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *tran
 		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
 		ev.id, _ = m.ID.Int64() // ours are positive integers; anything else is unknown
 	case jsonrpc.KindRequest:
-		classified := *m // who classifies may keep it; an answer is not worth the allocation
-		r.request(&ev, &classified, size, from)
+		r.request(&ev, &arrival{message: *m}, size, from)
 	default:
-		classified := *m
-		r.notification(&ev, &classified, size, from)
+		r.notification(&ev, &arrival{message: *m}, size, from)
 	}
 	r.post(ev)
 }
 
-func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
+// An arrival is a request or notification on its way in. Who classifies the message may
+// keep it; an answer is not worth the allocation.
+type arrival struct {
+	incoming Incoming
+	message  jsonrpc.Message
+}
+
+func (r *receiver) request(ev *event, a *arrival, size int, from *transport.Origin) {
+	m := &a.message
 	class := r.dialect.Classify(m)
 	if class.Batches {
 		r.batches.Store(true)
@@ -284,28 +290,30 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transp
 		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer), route: resultRoute(m.ID)}
 		return
 	}
-	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m, size, from)
+	ev.kind, ev.incoming = requested, r.incoming(ev.stream, a, size, from)
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 	ev.incoming.nested, ev.incoming.batch = class.Kind == Nested, ev.batch
 }
 
-func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
+func (r *receiver) notification(ev *event, a *arrival, size int, from *transport.Origin) {
+	m := &a.message
 	class := r.dialect.Classify(m)
 	switch class.Kind {
 	case Progress:
 		ev.kind, ev.method, ev.payload = progressed, m.Method, m.Params
 		ev.id, _ = class.Request.Int64()
 	case Cancellation:
-		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, m, size, from)
+		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, a, size, from)
 		ev.incoming.key.id = class.Request
 	default:
-		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m, size, from)
+		ev.kind, ev.incoming = notified, r.incoming(ev.stream, a, size, from)
 		ev.incoming.label, ev.incoming.droppable = class.Key, class.Droppable
 	}
 }
 
-func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from *transport.Origin) *Incoming {
-	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
+func (r *receiver) incoming(stream transport.Stream, a *arrival, size int, from *transport.Origin) *Incoming {
+	m, in := &a.message, &a.incoming
+	*in = Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
 	if r.conn.options.Hooks.ServeStopped != nil {
 		in.received = r.conn.now()
 	}

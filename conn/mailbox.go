@@ -14,8 +14,9 @@ type mailbox struct {
 	wake    func() // wakes the loop; never blocks
 }
 
-// keepEvents is how much capacity a busy mailbox keeps.
-const keepEvents = 64
+// keepEvents is how much capacity a busy mailbox keeps: as much as two batches of
+// callers with all the send slots there are by default. A parked one keeps none.
+const keepEvents = 512
 
 // post adds an event, and wakes the loop if it does not run. It reports false
 // when no loop will take the event.

@@ -79,8 +79,8 @@ type served struct {
 // workers are the workers that wait for a request. A parked loop has none.
 type workers struct{ idle []*worker }
 
-// maxIdleWorkers bounds how many workers wait.
-const maxIdleWorkers = 64
+// maxIdleWorkers bounds how many workers wait: as many as there are by default.
+const maxIdleWorkers = 128
 
 // serve hands a request to a worker that waits, or to a new one.
 func (l *loop) serve(in *Incoming) {

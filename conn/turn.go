@@ -50,10 +50,11 @@ func (l *loop) work() (next <-chan struct{}, over bool, err error) {
 	case l.interruption != nil:
 		return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
 	}
+	before := l.busyAt
 	if l.begun != nil {
 		l.begin()
 	}
-	for before := l.busyAt; !l.finished || len(l.tasks) > 0 && !l.overdue; {
+	for !l.finished || len(l.tasks) > 0 && !l.overdue {
 		l.arm()
 		next, flush := l.rest(l.busyAt > before), l.flush
 		events := l.mailbox.take(l.forMailbox())
