@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
+
+	"github.com/bowline-mcp/bowline/telemetry/internal/lines"
 )
 
 // Stderr returns a writer that logs each line it receives, at level info. Use it
@@ -22,7 +24,7 @@ type stderr struct {
 	logger *zap.Logger
 
 	mu   sync.Mutex
-	line []byte // the present line so far, at most maxText bytes and one
+	line []byte // the present line so far, at most lines.MaxText bytes and one
 	rest bool   // the present line was logged, and its rest is dropped
 }
 
@@ -52,8 +54,8 @@ func (s *stderr) add(part []byte) {
 	if s.rest {
 		return
 	}
-	s.line = append(s.line, part[:min(len(part), maxText+1-len(s.line))]...)
-	if len(s.line) > maxText {
+	s.line = append(s.line, part[:min(len(part), lines.MaxText+1-len(s.line))]...)
+	if len(s.line) > lines.MaxText {
 		s.log()
 		s.rest = true
 	}
@@ -67,10 +69,10 @@ func (s *stderr) end() {
 }
 
 func (s *stderr) log() {
-	if len(s.line) > maxText { // it has more text, even if this part ends in blanks
-		s.logger.Info("stderr", zap.String("line", cut(string(s.line))))
+	if len(s.line) > lines.MaxText { // it has more text, even if this part ends in blanks
+		s.logger.Info("stderr", zap.String("line", lines.Cut(string(s.line))))
 	} else if text := bytes.TrimRight(s.line, " \t\r"); len(text) > 0 {
-		s.logger.Info("stderr", zap.String("line", cut(string(text))))
+		s.logger.Info("stderr", zap.String("line", lines.Cut(string(text))))
 	}
 	s.line = s.line[:0]
 }

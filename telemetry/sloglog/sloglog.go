@@ -1,0 +1,27 @@
+// Package sloglog logs telemetry events with log/slog, one structured line per event.
+// The lines, their levels and their fields are those of telemetry/zaplog.
+package sloglog
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/telemetry/internal/lines"
+)
+
+// Hooks returns hooks that write to the logger. A line whose level is disabled costs
+// only the check. A handler of the logger that reads a context gets that of the
+// request, in lines about a request.
+func Hooks(logger *slog.Logger) telemetry.Hooks { return lines.Hooks(sink{logger}) }
+
+// sink writes lines with slog.
+type sink struct{ logger *slog.Logger }
+
+func (s sink) Enabled(ctx context.Context, level slog.Level) bool {
+	return s.logger.Enabled(ctx, level)
+}
+
+func (s sink) Write(ctx context.Context, level slog.Level, message string, attrs []slog.Attr) {
+	s.logger.LogAttrs(ctx, level, message, attrs...)
+}
