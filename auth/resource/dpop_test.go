@@ -170,11 +170,11 @@ func TestNonces(t *testing.T) {
 		if got, more := p.send(first); got != http.StatusUnauthorized || more != "" {
 			t.Errorf("again: %d, %q", got, more)
 		}
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		if got, _ := p.send(p.proof(nonce)); got != http.StatusOK {
 			t.Errorf("with the nonce before: %d", got)
 		}
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		for _, old := range []string{nonce, "invented"} {
 			if got, more := p.send(p.proof(old)); got != http.StatusUnauthorized || more == "" || more == nonce {
 				t.Errorf("with the nonce %q: %d, %q", old, got, more)
@@ -206,7 +206,7 @@ func TestAProofIsTakenOnce(t *testing.T) {
 			t.Errorf("one proof was taken %d times at once", n)
 		}
 		for range 20 {
-			time.Sleep(30 * time.Second)
+			pass(30 * time.Second)
 			if got, _ := p.send(proof); got == http.StatusOK {
 				t.Fatal("a proof was taken again")
 			}

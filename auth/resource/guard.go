@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -250,8 +251,8 @@ func unavailable(text string) fault { return fault{text: text, away: true} }
 
 // denyFor denies for an error of verify or of a proof.
 func (g *Guard) denyFor(err error, bound bool) *streamable.Denial {
-	f, ok := err.(fault)
-	if !ok {
+	var f fault
+	if !errors.As(err, &f) {
 		f = invalid("the token cannot be verified")
 	}
 	if f.away {

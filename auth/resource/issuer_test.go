@@ -51,6 +51,9 @@ func wantStatus(t testing.TB, what string, got, want int) {
 	}
 }
 
+// pass lets the time of a bubble of testing/synctest pass.
+func pass(d time.Duration) { <-time.NewTimer(d).C }
+
 func down(a *authtest.Answer) { a.Status, a.Body = http.StatusInternalServerError, []byte("down") }
 
 // TestKeysAreFetchedWhenTheyAreNeeded: rotation is noticed, and nobody can have the keys fetched
@@ -79,14 +82,14 @@ func TestKeysAreFetchedWhenTheyAreNeeded(t *testing.T) {
 		if n := fetched(); n != 1 {
 			t.Errorf("unknown keys had the keys fetched %d times within 30 s", n)
 		}
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		wantStatus(t, "a new key, after 30 s", status(t, g, bearer(rotated)), http.StatusOK)
 		wantStatus(t, "the old key, still in the set", status(t, g, bearer(first)), http.StatusOK)
 		if n := fetched(); n != 2 {
 			t.Errorf("the keys were fetched %d times, want 2", n)
 		}
 		as.RotateKey(true)
-		time.Sleep(6 * time.Minute) // beyond the life of keys and of verified tokens
+		pass(6 * time.Minute) // beyond the life of keys and of verified tokens
 		wantStatus(t, "a key that was withdrawn", status(t, g, bearer(first)), http.StatusUnauthorized)
 		wantStatus(t, "the newest key", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
 	})
@@ -107,15 +110,15 @@ func TestAnIssuerThatIsAway(t *testing.T) {
 			t.Errorf("an issuer that is away was asked %d times at once", n)
 		}
 		as.Lie(authtest.Metadata, nil)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		wantStatus(t, "when it is back", status(t, g, bearer(token)), http.StatusOK)
 		as.Lie(authtest.Keys, down)
-		time.Sleep(23 * time.Hour)
+		pass(23 * time.Hour)
 		wantStatus(t, "away for 23 hours", status(t, g, bearer(token)), http.StatusOK)
-		time.Sleep(2 * time.Hour)
+		pass(2 * time.Hour)
 		wantStatus(t, "away for 25 hours", status(t, g, bearer(token)), http.StatusServiceUnavailable)
 		as.Lie(authtest.Keys, nil)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		wantStatus(t, "back after a day", status(t, g, bearer(token)), http.StatusOK)
 	})
 }
@@ -170,9 +173,9 @@ func TestIntrospection(t *testing.T) {
 		}
 		wantStatus(t, "an unknown token", status(t, g, bearer("unknown")), http.StatusUnauthorized)
 		as.RevokeAll()
-		time.Sleep(29 * time.Second)
+		pass(29 * time.Second)
 		wantStatus(t, "revoked 29 s ago", status(t, g, bearer(token)), http.StatusOK)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		wantStatus(t, "revoked 30 s ago", status(t, g, bearer(token)), http.StatusUnauthorized)
 
 		for name, lie := range map[string]struct {
@@ -208,15 +211,15 @@ func TestVerifiedTokensAreForgotten(t *testing.T) {
 		short, long := as.IssueClaims(claims), as.Issue("ada", "read")
 		wantStatus(t, "fresh", status(t, g, bearer(short)), http.StatusOK)
 		wantStatus(t, "fresh", status(t, g, bearer(long)), http.StatusOK)
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		wantStatus(t, "expired", status(t, g, bearer(short)), http.StatusUnauthorized)
 		wantStatus(t, "remembered", status(t, g, bearer(long)), http.StatusOK)
 		as.RotateKey(true)
-		time.Sleep(15 * time.Second) // an unknown key is asked for, so that the old one is gone
+		pass(15 * time.Second) // an unknown key is asked for, so that the old one is gone
 		wantStatus(t, "another key", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
-		time.Sleep(24 * time.Second)
+		pass(24 * time.Second)
 		wantStatus(t, "remembered for 59 s", status(t, g, bearer(long)), http.StatusOK)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		wantStatus(t, "remembered for 60 s", status(t, g, bearer(long)), http.StatusUnauthorized)
 	})
 }
