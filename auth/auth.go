@@ -53,7 +53,8 @@ type Options struct {
 	Grant Grant
 
 	// Interact leads a person through a login, for instance [Loopback]. Nil: a login
-	// is somebody else's. A request without a token then fails with a [*LoginError].
+	// is somebody else's. A request without a token then fails with a [*LoginError]. A
+	// login within a handshake has the time of conn.Options.InitTimeout.
 	Interact func(context.Context, Interaction) (redirected *url.URL, err error)
 
 	// Scopes narrows the scopes to ask for. Nil: as the server asks.
