@@ -59,7 +59,7 @@ func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, e
 			if server.Shutdown(end) != nil { // the page is on its way
 				_ = server.Close()
 			}
-			<-served
+			_ = <-served // that it was closed
 		}()
 		if err := o.Open(ctx, address); err != nil {
 			return nil, err

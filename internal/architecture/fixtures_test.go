@@ -225,4 +225,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }`,
 		},
 		want: []string{"leaks conn"},
 	},
+	{
+		name: "library: OAuth for those who need none",
+		files: map[string]string{
+			"auth/a.go":                    `package auth; import _ "golang.org/x/oauth2"`,
+			"auth/resource/r.go":           `package resource; import _ "github.com/go-jose/go-jose/v4/jwt"`,
+			"transport/streamable/s.go":    `package streamable; import _ "golang.org/x/oauth2"`,
+			"features/client/c.go":         `package client; import _ "github.com/go-jose/go-jose/v4"`,
+			"transport/streamable/main.go": `package streamable`,
+		},
+		want: []string{"library features/client/c.go:1", "library transport/streamable/s.go:1"},
+	},
 }

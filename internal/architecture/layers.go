@@ -80,6 +80,11 @@ func floor(pkg string) int {
 	return best
 }
 
+// oauth are the libraries that only package auth and those below it import.
+var oauth = []string{"golang.org/x/oauth2/...", "github.com/go-jose/go-jose/..."}
+
+func isOAuth(target string) bool { return anyMatches(oauth, target) }
+
 func isTooling(pkg string) bool { return matches(tooling, pkg) && floor(pkg) < 0 }
 
 func isSink(pkg string) bool { return pkg != "telemetry" && matches(sinks, pkg) }

@@ -61,6 +61,7 @@ var rules = []struct {
 	{"pure", (*Tree).checkPure},
 	{"state", (*Tree).checkState},
 	{"leaks", (*Tree).checkLeaks},
+	{"library", (*Tree).checkLibraries},
 }
 
 // Check applies every rule and returns the violations ordered by rule, then by
@@ -193,6 +194,18 @@ func (t *Tree) checkArrows(report reporter) {
 			}
 			if why := forbidden(f.dir, to); why != "" {
 				report(t.at(spec), "%s imports %s: %s", f.dir, to, why)
+			}
+		}
+	}
+}
+
+// checkLibraries keeps the libraries of OAuth to the packages that need them: who talks
+// to a child process compiles none of it.
+func (t *Tree) checkLibraries(report reporter) {
+	for _, f := range t.files {
+		for spec, target := range f.imports {
+			if !f.test && isOAuth(target) && !matches("auth/...", f.dir) && !matches(tooling, f.dir) && !matches("peers/...", f.dir) {
+				report(t.at(spec), "%s imports %s: only auth does", f.dir, target)
 			}
 		}
 	}
