@@ -134,7 +134,7 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 	if to != before.State {
 		tell(l, c.options.Hooks.Transition, telemetry.Transition{
 			Conn: c.options.Name, Epoch: epoch, From: string(before.State), To: string(to),
-			Kind: string(why.Kind), Reason: why, At: status.Since, NextAttempt: next,
+			Kind: string(why.Kind), Reason: why, At: status.Since, Lasted: status.Since.Sub(before.Since), NextAttempt: next,
 			Dropped: c.counters.untold.Load(),
 		})
 	}

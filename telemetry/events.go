@@ -10,6 +10,7 @@ type Transition struct {
 	Kind        string // the reason, as one of a few values, for counting
 	Reason      error  // the reason in full
 	At          time.Time
+	Lasted      time.Duration // how long the state that it has left has lasted
 	NextAttempt time.Time // when To is backoff: the time of the next attempt
 	Dropped     uint64    // how many events no hook has seen so far, because hooks were slow
 }

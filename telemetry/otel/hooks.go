@@ -1,0 +1,102 @@
+package otel
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// background is for measurements that belong to no call.
+var background = context.Background()
+
+func (m *metrics) hooks(client bool) telemetry.Hooks {
+	session := m.serverSession
+	if client {
+		session = m.clientSession
+	}
+	return telemetry.Hooks{
+		Retried: func(ctx context.Context, e telemetry.Retried) {
+			m.tries.Record(ctx, e.Duration.Seconds(), m.byCause.of(values{e.Conn, e.Cause}).record...)
+		},
+		RequestStopped: func(ctx context.Context, e telemetry.RequestStopped) {
+			m.tries.Record(ctx, e.Last.Seconds(), m.byCause.of(values{e.Conn, e.Cause}).record...)
+		},
+		ServeStopped: func(ctx context.Context, e telemetry.ServeStopped) {
+			m.queued.Record(ctx, e.Queued.Seconds(), m.byConn.of(values{e.Conn}).record...)
+		},
+		Transition: func(e telemetry.Transition) {
+			failed := failedKind(e)
+			switch {
+			case e.From == "ready":
+				session.Record(background, e.Lasted.Seconds(), m.sessions.of(values{failed}).record...)
+				if failed != "" {
+					m.losses.Add(background, 1, m.byReason.of(values{e.Conn, failed}).add...)
+				}
+			case e.To == "ready":
+				m.attempts.Add(background, 1, m.byResult.of(values{e.Conn, "ready"}).add...)
+			case failed != "" && (e.From == "starting" || e.From == "initializing"):
+				m.attempts.Add(background, 1, m.byResult.of(values{e.Conn, failed}).add...)
+			}
+		},
+		Gap: func(e telemetry.Gap) {
+			m.outages.Record(background, e.Duration.Seconds(), m.byReason.of(values{e.Conn, e.Kind}).record...)
+			m.lostCalls.Add(background, int64(e.Calls), m.byConn.of(values{e.Conn}).add...)
+		},
+		NotificationReceived: func(e telemetry.NotificationReceived) {
+			m.received.Add(background, 1, m.byMethod.of(values{e.Conn, listed(e.Method)}).add...)
+		},
+		Shed: func(e telemetry.Shed) {
+			m.shed.Add(background, 1, m.byMethod.of(values{e.Conn, listed(e.Method)}).add...)
+		},
+		Stalled: func(e telemetry.Stalled) {
+			if e.Over {
+				m.stalls.Record(background, e.Duration.Seconds(), m.byStallWhy.of(values{e.Conn, e.Why}).record...)
+			}
+		},
+		Missed: func(e telemetry.Missed) {
+			m.missed.Add(background, 1, m.byConn.of(values{e.Conn}).add...)
+		},
+		Panic: func(e telemetry.Panic) {
+			m.panics.Add(background, 1, m.byWhere.of(values{e.Conn, shorten(e.Where)}).add...)
+		},
+	}
+}
+
+// failedKind is the reason of a transition to a state in which there is no peer; ""
+// if the connection ends in good order, or there was none.
+func failedKind(e telemetry.Transition) string {
+	switch e.To {
+	case "backoff", "starting":
+		return e.Kind
+	case "closing":
+		switch e.Kind {
+		case "stopped", "drained", "peer ended":
+			return ""
+		}
+		return e.Kind
+	default:
+		return ""
+	}
+}
+
+// listed is a method of the protocol, or "_OTHER".
+func listed(method string) string {
+	if _, known := protocol.MethodInfo(method); known {
+		return method
+	}
+	return other
+}
+
+// spanRetried adds an attempt that is retried to the span of its call.
+func spanRetried(ctx context.Context, e telemetry.Retried) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	span.AddEvent("retry", trace.WithAttributes(
+		keyAttempt.Int(e.Attempt), keyCause.String(e.Cause), keyDelivery.String(e.Delivery), keyEpoch.Int64(int64(e.Epoch)),
+	))
+}

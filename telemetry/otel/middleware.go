@@ -1,0 +1,154 @@
+package otel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// Client returns middleware for client.Options.Middleware. A call is a CLIENT span,
+// over all its attempts and rounds, and its messages carry the trace context. A
+// question of the server's is a SERVER span below the span that the server names. Put
+// it first, so that the spans cover the other middleware.
+func (t *Telemetry) Client() client.Middleware {
+	return func(next client.Handler) client.Handler {
+		return func(ctx context.Context, r *client.Request) (any, error) {
+			if r.Notification {
+				if !r.Incoming && t.tracer != nil {
+					ctx = t.inject(ctx)
+				}
+				return next(ctx, r)
+			}
+			op := of(r.Method, r.Params, r.Session.Server().ProtocolVersion)
+			if r.Incoming {
+				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, nil)
+			}
+			began := time.Now()
+			var span trace.Span
+			if t.tracer != nil {
+				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.WithAttributes(keyConn.String(r.Session.Name())))
+				t.recordArguments(span, op, r.Params)
+				ctx = t.inject(ctx)
+			}
+			result, err := next(ctx, r)
+			f := failureOf(nil, result, err)
+			if span != nil {
+				endCall(span, f, r.ID(), err)
+			}
+			if m := t.metrics; m != nil {
+				m.names.learn(result)
+				m.record(ctx, m.clientDuration, op, f, m.names.has(op.tool+op.prompt), time.Since(began).Seconds())
+			}
+			return result, err
+		}
+	}
+}
+
+// endCall ends the span of a call.
+func endCall(span trace.Span, f failure, id int64, err error) {
+	if span.IsRecording() {
+		if id != 0 {
+			span.SetAttributes(keyRequestID.Int64(id))
+		}
+		var call *conn.CallError
+		if errors.As(err, &call) {
+			span.SetAttributes(keyDelivery.String(call.Delivery.String()))
+		}
+	}
+	f.end(span)
+}
+
+// Server returns middleware for server.Options.Middleware. A request of a client's is a
+// SERVER span below the span that its _meta names; a span that is there already, of
+// HTTP, is linked. A question of the server's is a CLIENT span, and what the server
+// sends carries the trace context.
+func (t *Telemetry) Server() server.Middleware {
+	return func(next server.Handler) server.Handler {
+		return func(ctx context.Context, r *server.Request) (any, error) {
+			if r.Notification {
+				if r.Outgoing && t.tracer != nil {
+					ctx = t.inject(ctx)
+				}
+				return next(ctx, r)
+			}
+			op := of(r.Method, r.Params, r.Client.ProtocolVersion)
+			if !r.Outgoing {
+				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, r)
+			}
+			began := time.Now()
+			var span trace.Span
+			if t.tracer != nil {
+				ctx, span = t.start(ctx, op, trace.SpanKindClient)
+				ctx = t.inject(ctx)
+			}
+			result, err := next(ctx, r)
+			f := failureOf(nil, result, err)
+			if span != nil {
+				endCall(span, f, 0, err)
+			}
+			if m := t.metrics; m != nil {
+				m.record(ctx, m.clientDuration, op, f, false, time.Since(began).Seconds())
+			}
+			return result, err
+		}
+	}
+}
+
+// serve is the span and the measurement of a request that is served. R is nil for a
+// question to a client.
+func (t *Telemetry) serve(ctx context.Context, op operation, params any, next func(context.Context) (any, error), r *server.Request) (any, error) {
+	began := time.Now()
+	var span trace.Span
+	if t.tracer != nil {
+		within, options := t.extract(ctx, params)
+		if r != nil {
+			network := keyTransport.String("pipe")
+			if r.Origin.Headers != nil {
+				network = keyTransport.String("tcp")
+				options = append(options, trace.WithAttributes(keyProtocolName.String("http")))
+			}
+			options = append(options, trace.WithAttributes(network, keyRequestID.String(shorten(r.ID().String()))))
+		}
+		ctx, span = t.start(within, op, trace.SpanKindServer, options...)
+		t.recordArguments(span, op, params)
+	}
+	var result any
+	var err error
+	returned := false
+	defer func() { // also when the handler panics
+		f := failureOf(ctx, result, err)
+		if !returned {
+			f = failure{kind: "-32603", code: "-32603"}
+		}
+		if span != nil {
+			f.end(span)
+		}
+		if m := t.metrics; m != nil {
+			known := r != nil && r.Target() != ""
+			m.record(ctx, m.serverDuration, op, f, known, time.Since(began).Seconds())
+		}
+	}()
+	result, err = next(ctx)
+	returned = true
+	return result, err
+}
+
+// maxArguments is how much of the arguments of a tool is recorded, in bytes.
+const maxArguments = 4 << 10
+
+func (t *Telemetry) recordArguments(span trace.Span, op operation, params any) {
+	called, ok := params.(*protocol.CallToolParams)
+	if !ok || t.options.Arguments == nil || !span.IsRecording() {
+		return
+	}
+	text := t.options.Arguments(op.tool, json.RawMessage(called.Arguments))
+	span.SetAttributes(keyArguments.String(string(text[:min(len(text), maxArguments)])))
+}

@@ -1,0 +1,218 @@
+package otel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// maxName is how many characters of a name of the peer's are recorded.
+const maxName = 128
+
+// shorten cuts a name, and replaces what does not print.
+func shorten(name string) string {
+	plain := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, name[:min(len(name), 4*maxName)])
+	if runes := []rune(plain); len(runes) > maxName {
+		return string(runes[:maxName])
+	}
+	return plain
+}
+
+// names are the tools and prompts that servers have listed. Others are not counted by
+// name, since anybody can invent them.
+type names struct {
+	mu    sync.RWMutex
+	known map[string]struct{}
+}
+
+func (n *names) has(name string) bool {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	_, ok := n.known[name]
+	return ok
+}
+
+func (n *names) add(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known == nil {
+		n.known = make(map[string]struct{})
+	}
+	if len(n.known) < maxSets && len(name) <= maxName && shorten(name) == name {
+		n.known[name] = struct{}{}
+	}
+}
+
+// learn notes what a result lists.
+func (n *names) learn(result any) {
+	switch result := result.(type) {
+	case *protocol.ListToolsResult:
+		for _, tool := range result.Tools {
+			if tool != nil && !n.has(tool.Name) {
+				n.add(tool.Name)
+			}
+		}
+	case *protocol.ListPromptsResult:
+		for _, prompt := range result.Prompts {
+			if prompt != nil && !n.has(prompt.Name) {
+				n.add(prompt.Name)
+			}
+		}
+	}
+}
+
+// An operation is one request, on either side.
+type operation struct {
+	method, tool, prompt, uri, version string
+}
+
+// of reads what a request is about.
+func of(method string, params any, version string) operation {
+	op := operation{method: method, version: version}
+	raw, isRaw := params.(json.RawMessage)
+	switch params := params.(type) {
+	case *protocol.CallToolParams:
+		op.tool = params.Name
+	case *protocol.GetPromptParams:
+		op.prompt = params.Name
+	case *protocol.ReadResourceParams:
+		op.uri = params.URI
+	case *protocol.SubscribeParams:
+		op.uri = params.URI
+	case *protocol.UnsubscribeParams:
+		op.uri = params.URI
+	}
+	if isRaw {
+		info, _ := protocol.MethodInfo(method)
+		switch name := info.NameOf(raw); method {
+		case protocol.MethodCallTool:
+			op.tool = name
+		case protocol.MethodGetPrompt:
+			op.prompt = name
+		default:
+			op.uri = name
+		}
+	}
+	return op
+}
+
+// start begins the span of an operation.
+func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind, more ...trace.SpanStartOption) (context.Context, trace.Span) {
+	name, about := shorten(op.method), op.tool+op.prompt
+	if about == "" && t.options.ResourceInName {
+		about = op.uri
+	}
+	if about != "" {
+		name += " " + shorten(about)
+	}
+	attributes := make([]attribute.KeyValue, 0, 5)
+	attributes = append(attributes, keyMethod.String(shorten(op.method)))
+	for _, a := range [...]struct {
+		key  attribute.Key
+		text string
+	}{{keyTool, op.tool}, {keyPrompt, op.prompt}, {keyResourceURI, op.uri}, {keyProtocolVersion, op.version}} {
+		if a.text != "" {
+			attributes = append(attributes, a.key.String(shorten(a.text)))
+		}
+	}
+	if op.tool != "" {
+		attributes = append(attributes, keyOperation.String(executeTool))
+	}
+	return t.tracer.Start(ctx, name, append(more, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))...)
+}
+
+// A failure is how an operation failed; zero if it did not.
+type failure struct{ kind, code, text string }
+
+// failureOf says how an operation has ended. Ctx is that of a handler, nil for a call.
+func failureOf(ctx context.Context, result any, err error) failure {
+	var fault *jsonrpc.Error
+	var call *conn.CallError
+	switch {
+	case ctx != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), conn.ErrDraining):
+		return failure{kind: endOf(ctx)} // there is no answer
+	case err == nil:
+		if called, ok := result.(*protocol.CallToolResult); ok && called != nil && called.IsError {
+			return failure{kind: toolError}
+		}
+		return failure{}
+	case errors.As(err, &fault):
+		code := strconv.FormatInt(fault.Code, 10)
+		return failure{kind: code, code: code, text: shorten(fault.Message)}
+	case errors.As(err, &call):
+		return failure{kind: causes[call.Cause]}
+	case errors.Is(err, context.DeadlineExceeded):
+		return failure{kind: "timeout"}
+	case errors.Is(err, context.Canceled):
+		return failure{kind: "cancelled"}
+	case ctx != nil: // what else a handler returns is sent as this
+		code := strconv.Itoa(jsonrpc.CodeInternalError)
+		return failure{kind: code, code: code}
+	default:
+		return failure{kind: other}
+	}
+}
+
+// endOf is why the context of a handler has ended.
+func endOf(ctx context.Context) string {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, conn.ErrPeerCancelled), errors.Is(cause, context.Canceled):
+		return "cancelled"
+	case errors.Is(cause, context.DeadlineExceeded):
+		return "timeout"
+	default:
+		return "link_lost"
+	}
+}
+
+// causes are the values of error.type for calls that have no answer of the peer's.
+var causes = map[conn.Cause]string{
+	conn.Answered: other, conn.PeerError: other,
+	conn.TimedOut: "timeout", conn.Cancelled: "cancelled", conn.LinkLost: "link_lost", conn.Refused: "refused", conn.ShutDown: "shut_down",
+}
+
+// end ends the span of an operation.
+func (f failure) end(span trace.Span) {
+	if f.kind != "" {
+		span.SetAttributes(keyErrorType.String(f.kind))
+		if f.code != "" {
+			span.SetAttributes(keyStatusCode.String(f.code))
+		}
+		span.SetStatus(codes.Error, f.text)
+	}
+	span.End()
+}
+
+// record measures an operation. Known says that the tool or prompt may be counted by.
+func (m *metrics) record(ctx context.Context, to metric.Float64Histogram, op operation, f failure, known bool, seconds float64) {
+	v := values{listed(op.method), op.tool, op.prompt, "", f.kind, f.code, op.version}
+	if op.tool != "" {
+		v[3] = executeTool
+	}
+	if !known {
+		for i := 1; i <= 2; i++ {
+			if v[i] != "" {
+				v[i] = other
+			}
+		}
+	}
+	to.Record(ctx, seconds, m.operations.of(v).record...)
+}

@@ -1,0 +1,160 @@
+// Package otel makes OpenTelemetry traces and metrics of Bowline's connections,
+// clients and servers. It is a module of its own: whoever does not import it neither
+// compiles nor downloads OpenTelemetry.
+//
+// Pass Hooks to the connections of clients and ServerHooks to those of servers, Client
+// and Server as middleware, and tell Watch what to sample. docs/observability explains
+// each metric. Names and attributes of spans and of the metrics mcp.* are those of the
+// semantic conventions for MCP; what is Bowline's own begins with "bowline.".
+// Tokens, headers and results are never recorded, and arguments only if
+// Options.Arguments says how.
+package otel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// Options configure a Telemetry. The zero value of each field means its default.
+type Options struct {
+	// MeterProvider makes the instruments. Nil: there are no metrics.
+	MeterProvider metric.MeterProvider
+
+	// TracerProvider makes the spans. Nil: there are none, and no trace context is
+	// sent.
+	TracerProvider trace.TracerProvider
+
+	// Propagator reads and writes the trace context. Nil: propagation.TraceContext.
+	// Baggage is user data, and crosses only if the Propagator has it.
+	Propagator propagation.TextMapPropagator
+
+	// Arguments returns what to record of the arguments of a tool in its spans, cut
+	// after 4 KiB. Nil: they are not recorded.
+	Arguments func(tool string, raw json.RawMessage) []byte
+
+	// ResourceInName adds the URI of a resource to the names of spans.
+	ResourceInName bool
+}
+
+const scope = "github.com/bowline-mcp/bowline/telemetry/otel"
+
+// A Telemetry turns what happens into spans and measurements. It has no goroutine.
+// Its methods are safe for concurrent use.
+type Telemetry struct {
+	options    Options
+	tracer     trace.Tracer // nil: no spans
+	propagator propagation.TextMapPropagator
+	metrics    *metrics // nil: no metrics
+
+	mu      sync.Mutex
+	sources []*source // of Watch
+}
+
+// New returns a Telemetry. It fails if the MeterProvider does.
+func New(o Options) (*Telemetry, error) {
+	t := &Telemetry{options: o, propagator: o.Propagator}
+	if t.propagator == nil {
+		t.propagator = propagation.TraceContext{}
+	}
+	if o.TracerProvider != nil {
+		t.tracer = o.TracerProvider.Tracer(scope)
+	}
+	if o.MeterProvider == nil {
+		return t, nil
+	}
+	var err error
+	if t.metrics, err = newMetrics(o.MeterProvider.Meter(scope), t.observe); err != nil {
+		return nil, fmt.Errorf("otel: %w", err)
+	}
+	return t, nil
+}
+
+// metrics are the instruments of what happens.
+type metrics struct {
+	clientDuration, serverDuration metric.Float64Histogram
+	clientSession, serverSession   metric.Float64Histogram
+	attempts, losses, lostCalls    metric.Int64Counter
+	received, shed, missed, panics metric.Int64Counter
+	refusedTraces                  metric.Int64Counter
+	outages, tries, queued, stalls metric.Float64Histogram
+
+	operations, sessions                 *prepared
+	byResult, byReason, byMethod         *prepared
+	byWhere, byCause, byConn, byStallWhy *prepared
+
+	names names
+}
+
+func newMetrics(meter metric.Meter, observe func(*readings, metric.Observer)) (*metrics, error) {
+	var failed []error
+	histogram := func(name, help string) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(durations...))
+		failed = append(failed, err)
+		return h
+	}
+	counter := func(name, help string) metric.Int64Counter {
+		c, err := meter.Int64Counter(name, metric.WithDescription(help))
+		failed = append(failed, err)
+		return c
+	}
+	m := &metrics{
+		clientDuration: histogram(clientDuration, "The duration of the MCP request or notification as observed on the sender from the time it was sent until the response or ack is received."),
+		serverDuration: histogram(serverDuration, "MCP request or notification duration as observed on the receiver from the time it was received until the result or ack is sent."),
+		clientSession:  histogram(clientSessionDuration, "The duration of the MCP session as observed on the MCP client."),
+		serverSession:  histogram(serverSessionDuration, "The duration of the MCP session as observed on the MCP server."),
+		attempts:       counter("bowline.conn.attempts", "Attempts to connect, by result."),
+		losses:         counter("bowline.conn.losses", "Ready connections that were lost, by reason."),
+		lostCalls:      counter("bowline.conn.lost_calls", "Calls that ended with a loss."),
+		received:       counter("bowline.notifications.received", "Notifications of the peer, by method."),
+		shed:           counter("bowline.notifications.shed", "Notifications of the peer that were dropped, by method."),
+		missed:         counter("bowline.liveness.missed", "Probes that the peer has not answered in time."),
+		panics:         counter("bowline.panics", "Panics of the program's code, by place."),
+		refusedTraces:  counter("bowline.debug.trace.refused", "Trace contexts of peers that were malformed."),
+		outages:        histogram("bowline.conn.outage.duration", "From a loss to the next ready, by reason."),
+		tries:          histogram("bowline.call.attempt.duration", "Attempts of calls, by cause."),
+		queued:         histogram("bowline.serve.queue.duration", "How long requests waited for a handler."),
+		stalls:         histogram("bowline.conn.stall.duration", "How long a connection did not read from its peer."),
+
+		operations: prepare(keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion),
+		sessions:   prepare(keyErrorType),
+		byResult:   prepare(keyConn, keyResult), byReason: prepare(keyConn, keyReason), byMethod: prepare(keyConn, keyMethod),
+		byWhere: prepare(keyConn, keyWhere), byCause: prepare(keyConn, keyCause), byConn: prepare(keyConn), byStallWhy: prepare(keyConn, keyWhy),
+	}
+	r, err := newReadings(meter)
+	failed = append(failed, err)
+	if err := errors.Join(failed...); err != nil {
+		return nil, err
+	}
+	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		observe(r, o)
+		return nil
+	}, r.all...)
+	return m, err
+}
+
+// Hooks returns hooks for the connections of a client: conn.Options.Hooks. They count,
+// and add the retries of a call to its span.
+func (t *Telemetry) Hooks() telemetry.Hooks { return t.hooks(true) }
+
+// ServerHooks returns hooks for the connections of a server.
+func (t *Telemetry) ServerHooks() telemetry.Hooks { return t.hooks(false) }
+
+func (t *Telemetry) hooks(client bool) telemetry.Hooks {
+	var h telemetry.Hooks
+	if t.metrics != nil {
+		h = t.metrics.hooks(client)
+	}
+	if t.tracer != nil {
+		h = telemetry.Tee(h, telemetry.Hooks{Retried: spanRetried})
+	}
+	return h
+}

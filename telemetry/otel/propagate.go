@@ -1,0 +1,88 @@
+package otel
+
+import (
+	"context"
+	"encoding/json"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// A carrier is what a trace context is written to.
+type carrier struct{ telemetry.Trace }
+
+func (c *carrier) field(key string) *string {
+	switch key {
+	case protocol.MetaTraceparent:
+		return &c.Parent
+	case protocol.MetaTracestate:
+		return &c.State
+	case protocol.MetaBaggage:
+		return &c.Baggage
+	default:
+		return nil
+	}
+}
+
+func (c *carrier) Get(key string) string {
+	if field := c.field(key); field != nil {
+		return *field
+	}
+	return ""
+}
+
+func (c *carrier) Set(key, value string) {
+	if field := c.field(key); field != nil {
+		*field = value
+	}
+}
+
+func (c *carrier) Keys() []string {
+	return []string{protocol.MetaTraceparent, protocol.MetaTracestate, protocol.MetaBaggage}
+}
+
+// inject has what is sent with the context carry its trace.
+func (t *Telemetry) inject(ctx context.Context) context.Context {
+	c := new(carrier)
+	if t.propagator.Inject(ctx, c); c.Trace == (telemetry.Trace{}) {
+		return ctx
+	}
+	return telemetry.WithTrace(ctx, c.Trace)
+}
+
+// maxTexts bound what a peer may send, in bytes.
+var maxTexts = map[string]int{protocol.MetaTraceparent: 512, protocol.MetaTracestate: 512, protocol.MetaBaggage: 8192}
+
+// extract returns a context whose span is that of the peer, if its params name one, and
+// how to start the span of the request: with a link to a span that was there before.
+// What is malformed is ignored, and counted.
+func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, []trace.SpanStartOption) {
+	meta := protocol.MetaOf(params)
+	c := new(carrier)
+	refused := false
+	for key, most := range maxTexts {
+		raw, ok := meta[key]
+		if !ok {
+			continue
+		}
+		if len(raw) > most+2 || json.Unmarshal(raw, c.field(key)) != nil {
+			*c.field(key), refused = "", true
+		}
+	}
+	ambient := trace.SpanContextFromContext(ctx)
+	remote := t.propagator.Extract(trace.ContextWithSpanContext(ctx, trace.SpanContext{}), c)
+	parent := trace.SpanContextFromContext(remote)
+	if (refused || c.Parent != "" && !parent.IsValid()) && t.metrics != nil {
+		t.metrics.refusedTraces.Add(ctx, 1)
+	}
+	switch {
+	case !parent.IsValid():
+		return ctx, nil
+	case ambient.IsValid():
+		return remote, []trace.SpanStartOption{trace.WithLinks(trace.Link{SpanContext: ambient})}
+	default:
+		return remote, nil
+	}
+}
