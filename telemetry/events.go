@@ -11,8 +11,8 @@ type Transition struct {
 	Reason      error  // the reason in full
 	At          time.Time
 	Lasted      time.Duration // how long the state that it has left has lasted
-	NextAttempt time.Time // when To is backoff: the time of the next attempt
-	Dropped     uint64    // how many events no hook has seen so far, because hooks were slow
+	NextAttempt time.Time     // when To is backoff: the time of the next attempt
+	Dropped     uint64        // how many events no hook has seen so far, because hooks were slow
 }
 
 // Gap is the time between the loss of a ready connection and the moment when it
