@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -47,6 +48,7 @@ type StoredEvent struct {
 //   - When the whole store is full, the session that holds most loses its oldest
 //     events. A session that holds less than an equal share loses nothing.
 //   - An event that is longer than a session may hold is not kept.
+//   - An event is dropped when it is older than MaxAge.
 type MemoryStore struct {
 	// MaxBytes bounds what the store holds; default 64 MiB. An event counts its
 	// data and 128 bytes.
@@ -55,7 +57,12 @@ type MemoryStore struct {
 	// MaxSessionBytes bounds what it holds of one session; default 4 MiB.
 	MaxSessionBytes int
 
+	// MaxAge is how long it holds an event; default one hour. An older one is not
+	// returned, and its memory is free at the latest an eighth of MaxAge later.
+	MaxAge time.Duration
+
 	mu       sync.Mutex
+	timer    *time.Timer // looks for old events; nil while the store is empty
 	bytes    int
 	appended uint64 // how many events, ever
 	sessions map[string]*storedSession
@@ -66,10 +73,16 @@ type MemoryStore struct {
 type storedSession struct {
 	id      string
 	streams map[transport.Stream][]StoredEvent // oldest first
-	order   []transport.Stream                 // of each event, oldest first
+	order   []appended                         // each event, oldest first
 	bytes   int
 	latest  uint64 // number of the event that was appended last
 	place   int    // in the heap
+}
+
+// An appended is where an event is, and since when.
+type appended struct {
+	stream transport.Stream
+	at     time.Time
 }
 
 // bySize is a heap of sessions. The one that holds most comes first; of those that
@@ -125,10 +138,13 @@ func (m *MemoryStore) Append(session string, e StoredEvent) {
 		m.sessions[session] = s
 		heap.Push(&m.largest, s)
 	}
+	if m.timer == nil {
+		m.timer = time.AfterFunc(m.maxAge()/8, m.sweep)
+	}
 	m.appended++
 	s.latest = m.appended
 	s.streams[e.Stream] = append(s.streams[e.Stream], e)
-	s.order = append(s.order, e.Stream)
+	s.order = append(s.order, appended{e.Stream, time.Now()})
 	m.grow(s, costOf(e))
 	for s.bytes > mostOfOne {
 		m.dropOldest(s)
@@ -152,7 +168,7 @@ func (m *MemoryStore) bounds() (most, mostOfOne int) {
 
 // dropOldest drops one event of a session that has some.
 func (m *MemoryStore) dropOldest(s *storedSession) {
-	stream := s.order[0]
+	stream := s.order[0].stream
 	s.order = s.order[1:]
 	events := s.streams[stream]
 	cost := costOf(events[0])
@@ -173,6 +189,7 @@ func (m *MemoryStore) After(_ context.Context, session string, stream transport.
 	if s == nil {
 		return nil, nil
 	}
+	m.dropOld(s, time.Now())
 	events := s.streams[stream]
 	first, found := slices.BinarySearchFunc(events, index, func(e StoredEvent, index uint64) int { return cmp.Compare(e.Index, index) })
 	if found {
@@ -205,5 +222,30 @@ func (m *MemoryStore) Forget(session string) {
 
 func (m *MemoryStore) forget(s *storedSession) {
 	heap.Remove(&m.largest, s.place)
-	delete(m.sessions, s.id)
+	if delete(m.sessions, s.id); len(m.sessions) == 0 && m.timer != nil {
+		m.timer.Stop()
+		m.timer = nil
+	}
+}
+
+func (m *MemoryStore) maxAge() time.Duration { return cmp.Or(max(m.MaxAge, 0), time.Hour) }
+
+// dropOld drops the events of a session that are too old.
+func (m *MemoryStore) dropOld(s *storedSession, now time.Time) {
+	for len(s.order) > 0 && now.Sub(s.order[0].at) >= m.maxAge() {
+		m.dropOldest(s)
+	}
+}
+
+// sweep drops all that is too old, and comes back while there is something.
+func (m *MemoryStore) sweep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for _, s := range m.sessions {
+		m.dropOld(s, now)
+	}
+	if m.timer != nil {
+		m.timer.Reset(m.maxAge() / 8)
+	}
 }

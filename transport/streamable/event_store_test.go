@@ -3,6 +3,8 @@ package streamable
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -114,4 +116,33 @@ func TestStoreReturnsPages(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Events expire by their age, whether somebody asks for them or not, and an empty
+// store has no timer.
+//
+// Guarantees: G-0033.4
+func TestStoredEventsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(MemoryStore)
+		m.Append("a", stored(1, 1, 200))
+		m.Append("b", stored(1, 1, 200))
+		pass(time.Minute)
+		m.Append("a", stored(1, 2, 200))
+		pass(time.Hour - 1)
+		if got := indexes(t, m, "a", 1, 0); got != "[2]" {
+			t.Errorf("before an hour is over: %s", got)
+		}
+		pass(1)
+		if got := indexes(t, m, "a", 1, 0); got != "[]" {
+			t.Errorf("after an hour: %s", got)
+		}
+		pass(time.Hour / 8)
+		synctest.Wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.bytes != 0 || len(m.sessions) != 0 || m.timer != nil {
+			t.Errorf("%d bytes of %d sessions are left, the timer is %v", m.bytes, len(m.sessions), m.timer)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"sync"
@@ -137,6 +138,11 @@ type HandlerOptions struct {
 	// MemoryStore with its default bounds.
 	EventStore EventStore
 
+	// Log is told, as a warning and once for each session, when a client comes back for
+	// its GET stream and messages that it has missed are not kept any more. The stream
+	// says so in a comment. Default: slog.Default().
+	Log *slog.Logger
+
 	// Retry is how long clients of 2025-11-25 are told to wait before they come back
 	// for a stream that broke off; default 1 s.
 	Retry time.Duration
@@ -146,6 +152,8 @@ type HandlerOptions struct {
 	// of it to finish.
 	ShutdownGrace time.Duration
 }
+
+func (o *HandlerOptions) logger() *slog.Logger { return cmp.Or(o.Log, slog.Default()) }
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)

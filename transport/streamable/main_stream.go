@@ -17,6 +17,7 @@ type mainStream struct {
 	listeners []*response // the last one is in use, earlier ones are being cut
 	head      uint64      // index of the last event that was kept
 	taken     uint64      // and of the last one that a listener was given
+	told      bool        // the log was told that messages are missing
 	issued    bool        // the client may know the id of an event
 	left      time.Time   // when the last listener has gone, or the session began; zero if no listener can come
 }
@@ -123,10 +124,27 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 	}
 	defer l.stopListening(s)
 	s.begin()
-	if s.catchUpMain(r.Context(), head) == nil {
+	err := s.catchUpMain(r.Context(), head)
+	l.tellMissing(s, o)
+	if err == nil {
 		s.stream(r.Context(), nil, func([]transport.Outbound) {}) // nobody hears of its end: the client may come back
 	}
 	return nil
+}
+
+// tellMissing logs that a client has come back for messages that are not kept any
+// more: once for each session, since a client can ask again and again.
+func (l *serverLink) tellMissing(s *response, o *HandlerOptions) {
+	if s.missing == 0 {
+		return
+	}
+	l.mu.Lock()
+	told := l.main.told
+	l.main.told = true
+	l.mu.Unlock()
+	if !told {
+		o.logger().Warn("bowline: messages that a client has missed are not kept any more", "identity", l.key.client.identity, "address", l.key.client.address, "messages", s.missing)
+	}
 }
 
 // catchUpMain writes what is kept of Main, up to an index behind which the queue

@@ -3,6 +3,7 @@ package streamable
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 
@@ -76,6 +77,9 @@ func (r *response) replay(ctx context.Context, head uint64, gaps bool) error {
 			return err
 		}
 		page = upTo(head, page)
+		if gaps {
+			text = r.noteGap(text, page, head)
+		}
 		if gaps && len(page) == 0 {
 			break
 		}
@@ -91,6 +95,25 @@ func (r *response) replay(ctx context.Context, head uint64, gaps bool) error {
 		return nil
 	}
 	return r.writeEvents(nil, text)
+}
+
+// noteGap says, as a comment of the stream, that events are missing ahead of a page, or
+// up to the head if there is no more, and counts them.
+func (r *response) noteGap(text []byte, page []StoredEvent, head uint64) []byte {
+	missing := head - r.numbered.at
+	if len(page) > 0 {
+		at := r.numbered.at
+		missing = 0
+		for _, e := range page {
+			missing += e.Index - at - 1
+			at = e.Index
+		}
+	}
+	if missing == 0 {
+		return text
+	}
+	r.missing += missing
+	return fmt.Appendf(text, ": %d messages are not kept any more\n\n", missing)
 }
 
 // writePage writes events behind a text. They are charged to their client until they

@@ -37,6 +37,7 @@ type response struct {
 	wake      chan struct{} // holds one
 	begun     bool          // the status is out; only the request's goroutine uses it
 	numbered  *numbering    // of the events that it writes; nil: they have no ids
+	missing   uint64        // events that a replay has left out; only the request's goroutine uses it
 
 	// Guarded by link.mu.
 	queue   *sendQueue

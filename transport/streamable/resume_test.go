@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,7 +28,6 @@ func (s *site) breakCall(p *peer, session string) brokenCall {
 	s.t.Helper()
 	begun := s.startHeld(p, session)
 	stream := p.newest()
-	p.mustSend(s.t, transport.Outbound{Stream: stream, Frame: notice(0)})
 	events := <-begun
 	events.want(noticeLine(0))
 	events.leave()
@@ -379,7 +379,6 @@ func TestOneMessageGoesOutOnOneConnection(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	p, session := s.begin1125(t)
 	begun := s.startHeld(p, session)
-	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(0)})
 	first := <-begun
 	first.want(noticeLine(0))
 	second := s.resume(brokenCall{session, 2, first.id})
@@ -411,4 +410,51 @@ func TestNoListening(t *testing.T) {
 	events := s.resume(c)
 	events.want(heldAnswer)
 	events.wantEnd()
+}
+
+// lines are what a log has said.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// A client that comes back too late for some notifications gets those that are kept,
+// and a comment; the log says it once.
+//
+// Guarantees: G-0033.9
+func TestMissedNotificationsAreTold(t *testing.T) {
+	said := make(lines, 10)
+	s := newSite(t, HandlerOptions{EventStore: &MemoryStore{MaxSessionBytes: 1000}, Log: slog.New(slog.NewTextHandler(said, nil))})
+	p, session := s.begin1125(t)
+	listener := s.get(session)
+	p.mustSend(t, transport.Outbound{Frame: notice(1)})
+	listener.want(noticeLine(1))
+	listener.leave()
+	const last, kept = 100, 5 // of 163 bytes each, with their overhead
+	for n := range last - 1 {
+		p.mustSend(t, transport.Outbound{Frame: notice(n + 2)})
+	}
+	for range 3 {
+		again := s.get(session, "Last-Event-ID: "+listener.id)
+		if got, want := again.next(), fmt.Sprintf(": %d messages are not kept any more\n", last-1-kept); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		for n := last - kept + 1; n <= last; n++ {
+			again.want(noticeLine(n))
+		}
+		again.leave()
+	}
+	select {
+	case got := <-said:
+		if !strings.Contains(got, "not kept any more") || !strings.Contains(got, "messages=94") {
+			t.Errorf("logged %s", got)
+		}
+	case <-s.ctx.Done():
+		t.Error("nothing was logged")
+	}
+	if len(said) > 0 {
+		t.Errorf("logged again: %s", <-said)
+	}
 }
