@@ -29,6 +29,47 @@ func Marshal(value any) (stdjson.RawMessage, error) {
 	return raw, nil
 }
 
+// MarshalWithMeta is Marshal for params or a result without a _meta of their own: it adds
+// one, meta, which is an encoded object and becomes the first member.
+func MarshalWithMeta(value any, meta stdjson.RawMessage) (stdjson.RawMessage, error) {
+	if p, ok := value.(*CallToolParams); ok {
+		value = p.written()
+	}
+	size := len(meta) + 64
+	switch v := value.(type) {
+	case *CallToolParams:
+		if v != nil {
+			size += 64 + len(v.Name) + len(v.Arguments)
+		}
+	case *CallToolResult:
+		if v != nil {
+			size += 128 + v.Content.plainSize() + len(v.StructuredContent)
+		}
+	}
+	head := append(append(make([]byte, 0, size), `{"_meta":`...), meta...)
+	if p, ok := value.(plain); ok {
+		if raw, ok := p.appendPlain(head); ok {
+			return joined(raw, len(head)), nil
+		}
+	}
+	raw, err := Marshal(value)
+	if err == nil && (len(raw) < 2 || raw[0] != '{') {
+		err = fmt.Errorf("protocol: encode %T: no object, which could have _meta", value)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return joined(append(head, raw...), len(head)), nil
+}
+
+// joined makes one object of one without its end and another that begins at an offset.
+func joined(raw []byte, at int) []byte {
+	if raw[at] = ','; len(raw) == at+len("{}") {
+		return append(raw[:at], '}')
+	}
+	return raw
+}
+
 // Unmarshal decodes what a peer sent. It matches member names by case, refuses
 // repeated names and ignores unknown members. Empty input decodes as an empty
 // object, since params may be absent. Half of a surrogate pair, which some
@@ -123,6 +164,9 @@ func (p *RequestParams) AddMeta(members Meta) {
 	maps.Copy(p.Meta, members)
 }
 
+// HasMeta reports whether there is a _meta, which may be empty.
+func (p *RequestParams) HasMeta() bool { return p.Meta != nil }
+
 // with returns a copy with room for some members more.
 func (m Meta) with(more int) Meta {
 	meta := make(Meta, len(m)+more)
@@ -168,6 +212,9 @@ func (r *Result) Type() string {
 	}
 	return r.ResultType
 }
+
+// HasMeta reports whether there is a _meta, which may be empty.
+func (r *Result) HasMeta() bool { return r.Meta != nil }
 
 // Stamp implements ModernResult.
 func (r *Result) Stamp(serverInfo stdjson.RawMessage) {

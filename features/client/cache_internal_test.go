@@ -20,7 +20,7 @@ import (
 func TestTheBooksOfACache(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
-			random, c, p := rand.New(rand.NewPCG(seed, 0)), &cache{limit: 20_000}, &peer{members: protocol.Meta{}}
+			random, c, p := rand.New(rand.NewPCG(seed, 0)), &cache{limit: 20_000}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}
 			for range 500 {
 				key := cacheKey{protocol.MethodReadResource, fmt.Sprintf("x://%d/%d", random.IntN(5), random.IntN(40))}
 				switch random.IntN(8) {
@@ -59,7 +59,7 @@ func TestTheBooksOfACache(t *testing.T) {
 
 func TestWhatIsOverIsSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, p, second := &cache{limit: 1 << 30}, &peer{members: protocol.Meta{}}, int64(1000)
+		c, p, second := &cache{limit: 1 << 30}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}, int64(1000)
 		for i := range 10_000 {
 			key := cacheKey{protocol.MethodReadResource, fmt.Sprint(i)}
 			c.keep(key, c.begin(key.method), &protocol.CacheableResult{TTLMs: &second}, nil, attempt{peer: p}, 0)
@@ -89,7 +89,7 @@ func TestWhichResourcesAReportEnds(t *testing.T) {
 		{[]string{"/a"}, []string{"", "/"}},
 		{[]string{"x://a/b!", "x://a!"}, []string{"x://a/", "x://a", "x://", "x:/", "x:"}},
 	} {
-		c, p, ttl := &cache{limit: 1 << 20}, &peer{members: protocol.Meta{}}, int64(1000)
+		c, p, ttl := &cache{limit: 1 << 20}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}, int64(1000)
 		for _, uri := range []string{"", "/", "x:", "x:/", "x://", "x://a", "x://a/", "x://a/b", "x://a/b/", "x://a/b/c", "x://a/b/c/", "x://a/c", "x://ab", "z"} {
 			for _, method := range []string{protocol.MethodReadResource, protocol.MethodListResources} {
 				c.keep(cacheKey{method, uri}, c.begin(method), &protocol.CacheableResult{TTLMs: &ttl}, nil, attempt{peer: p}, 0)
@@ -113,7 +113,7 @@ func TestHostileReportsEnd(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c, p, ttl := &cache{limit: 16 << 20}, &peer{members: protocol.Meta{}}, int64(time.Hour/time.Millisecond)
+		c, p, ttl := &cache{limit: 16 << 20}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}, int64(time.Hour/time.Millisecond)
 		for i := range 20_000 {
 			key := cacheKey{protocol.MethodReadResource, fmt.Sprintf("a/%d", i)}
 			c.keep(key, c.begin(key.method), &protocol.CacheableResult{TTLMs: &ttl}, nil, attempt{peer: p}, 0)

@@ -126,10 +126,13 @@ func (c *outgoing[P, R, Q]) encode(ctx context.Context, id int64, epoch uint64) 
 		}
 	}
 	var m conn.Message
+	var plain bool // _meta holds what every request carries, and nothing else
 	if c.peer.modern() {
-		params.AddMeta(c.peer.members)
 		if level := c.session.restore.logLevel(); level != "" {
 			params.SetMeta(protocol.MetaLogLevel, json.RawMessage(`"`+level+`"`))
+		}
+		if plain = !params.HasMeta(); !plain {
+			params.AddMeta(c.peer.members)
 		}
 		m.Version = c.peer.server.ProtocolVersion
 		if c.method.arguments != nil && c.session.mirrors {
@@ -143,7 +146,11 @@ func (c *outgoing[P, R, Q]) encode(ctx context.Context, id int64, epoch uint64) 
 		m.Name = c.method.name(params)
 	}
 	var err error
-	m.Params, err = protocol.Marshal(params)
+	if plain {
+		m.Params, err = protocol.MarshalWithMeta(params, c.peer.meta)
+	} else {
+		m.Params, err = protocol.Marshal(params)
+	}
 	return m, err
 }
 

@@ -23,7 +23,8 @@ import (
 // A Client opens sessions. It is safe for concurrent use. Close ends all of them.
 type Client struct {
 	info    protocol.Implementation
-	context protocol.RequestContext // what every modern request says
+	context protocol.RequestContext     // what every modern request says
+	meta    func() (requestMeta, error) // the same, encoded once
 	options Options
 	chain   Handler // nil without middleware
 	traces  bool    // somebody may have put a trace context into the context of a call
@@ -52,10 +53,12 @@ func New(info protocol.Implementation, o Options) *Client {
 	if o.MaxRounds <= 0 {
 		o.MaxRounds = 10
 	}
-	return &Client{
+	c := &Client{
 		info: info, options: o, chain: chain(o.Middleware), traces: len(o.Middleware) > 0 || o.Conn.Hooks.RequestStarted != nil,
 		context: protocol.RequestContext{ProtocolVersion: version, ClientCapabilities: o.capabilities(false), ClientInfo: &info},
 	}
+	c.meta = sync.OnceValues(func() (requestMeta, error) { return encodeMeta(&c.context) })
+	return c
 }
 
 // Connect starts a session over t and returns when it is ready. Until then a failure

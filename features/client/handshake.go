@@ -28,7 +28,21 @@ type Server struct {
 type peer struct {
 	incarnation *conn.Incarnation
 	server      Server
-	members     protocol.Meta // of _meta in every request; nil in the legacy revisions
+	requestMeta // of every request; zero in the legacy revisions
+}
+
+// A requestMeta is what every modern request says in _meta. All sessions of a client
+// share it.
+type requestMeta struct {
+	members protocol.Meta   // nobody changes them
+	meta    json.RawMessage // the same, encoded: a server knows it again by its bytes
+}
+
+func encodeMeta(c *protocol.RequestContext) (m requestMeta, err error) {
+	if m.members, err = c.Members(); err == nil {
+		m.meta, err = protocol.Marshal(c)
+	}
+	return m, err
 }
 
 func (p *peer) modern() bool { return p.members != nil }
@@ -189,13 +203,11 @@ var errNoModernVersion = errors.New("client: no modern revision in common")
 // server/discover).
 func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, patience time.Duration) error {
 	version := s.client.context.ProtocolVersion
-	members, err := s.client.context.Members()
+	said, err := s.client.meta()
 	if err != nil {
 		return err
 	}
-	params := new(protocol.DiscoverParams)
-	params.AddMeta(members)
-	encoded, err := protocol.Marshal(params)
+	encoded, err := protocol.MarshalWithMeta(new(protocol.DiscoverParams), said.meta)
 	if err != nil {
 		return err
 	}
@@ -218,7 +230,7 @@ func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, p
 		return s.noCommonVersion(result.SupportedVersions)
 	}
 	s.dialect.Negotiated(version, encoded)
-	return s.establish(ctx, &peer{incarnation: incarnation, members: members, server: Server{
+	return s.establish(ctx, &peer{incarnation: incarnation, requestMeta: said, server: Server{
 		ProtocolVersion: version,
 		Info:            serverInfo(result.Meta),
 		Capabilities:    result.Capabilities,

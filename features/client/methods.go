@@ -69,6 +69,7 @@ type requestParams[P any] interface {
 	*P
 	SetMeta(key string, value json.RawMessage)
 	AddMeta(members protocol.Meta)
+	HasMeta() bool
 }
 
 func row[P, R any, Q requestParams[P]](name string, t traits[P, R]) *method[P, R, Q] {

@@ -307,3 +307,37 @@ func TestCompletionOfTheFirstRevision(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Guarantees: G-0049.2
+func TestModernRequestsBeginWithTheSameBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := modernServer(map[string]string{
+			protocol.MethodCallTool: `{"resultType":"complete","content":[]}`,
+			"tools/own":             `{"resultType":"complete"}`,
+		})
+		session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest})
+		for range 20 {
+			if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "a"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := session.Request(t.Context(), "tools/own", map[string]any{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		discover := strings.TrimSuffix(string(s.received(protocol.MethodDiscover)[0].Params), "}")
+		for _, f := range append(s.received(protocol.MethodCallTool), s.received("tools/own")...) {
+			if params := string(f.Params); !strings.HasPrefix(params, discover) || !json.Valid(f.Params) {
+				t.Errorf("%s of %s does not begin with %s", params, f.Method, discover)
+			}
+		}
+		mine := &protocol.CallToolParams{Name: "a"}
+		mine.Meta = protocol.Meta{"mine": json.RawMessage("1")}
+		if _, err := session.CallTool(t.Context(), mine); err != nil {
+			t.Fatal(err)
+		}
+		calls := s.received(protocol.MethodCallTool)
+		if meta := metaOf(t, calls[len(calls)-1]); string(meta["mine"]) != "1" || len(meta) != 1+len(metaOf(t, calls[0])) {
+			t.Errorf("the caller's own members became %v", meta)
+		}
+	})
+}

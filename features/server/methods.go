@@ -68,6 +68,8 @@ type method struct {
 	// call, beyond what the revision and the capability say. Nil: it does.
 	offered func(*call) bool
 
+	takesMeta bool // the params are a metaTaker
+
 	decode func(raw json.RawMessage) (params any, err error)
 	run    func(ctx context.Context, r *Request) (result any, err error)
 	encode func(c *call, result any) (json.RawMessage, error)
@@ -115,8 +117,10 @@ func row[P, R any](name string, run func(c *call, ctx context.Context, params *P
 	if !ok { // a method of the program's own: it is in every revision
 		info = protocol.Method{Name: name, Sender: protocol.ByClient, Since: protocol.Version20241105}
 	}
+	_, takesMeta := any(new(P)).(metaTaker)
 	return &method{
-		Method: info,
+		Method:    info,
+		takesMeta: takesMeta,
 		decode: func(raw json.RawMessage) (any, error) {
 			params := new(P)
 			if err := protocol.Unmarshal(raw, params); err != nil {
@@ -171,10 +175,19 @@ func (m *method) when(offered func(*call) bool) *method {
 // protocol.ModernResult.
 func encode(c *call, result any) (json.RawMessage, error) {
 	modern, stamped := result.(protocol.ModernResult)
-	if stamped && c.modern {
+	own, ok := result.(interface{ HasMeta() bool })
+	var raw json.RawMessage
+	var err error
+	switch {
+	case stamped && c.modern && ok && !own.HasMeta():
+		modern.Stamp(nil)
+		raw, err = protocol.MarshalWithMeta(result, c.peer.server.rawMeta)
+	case stamped && c.modern:
 		modern.Stamp(c.peer.server.rawInfo)
+		raw, err = protocol.Marshal(result)
+	default:
+		raw, err = protocol.Marshal(result)
 	}
-	raw, err := protocol.Marshal(result)
 	if err != nil {
 		return nil, refuse(jsonrpc.CodeInternalError, "%s: the result cannot be encoded: %s", c.Method, explain(err))
 	}
@@ -257,10 +270,10 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 		return encode(c, result)
 	}
 	var err error
-	if c.Params, err = m.decode(in.Params); err != nil {
+	if c.Params, err = c.decodeParams(m); err != nil {
 		return nil, err
 	}
-	in.Params = nil // they were copied: a call that is long would hold its frame
+	in.Params, c.rest = nil, nil // they were copied: a call that is long would hold its frame
 	c.method = m
 	result, err := h.server.handle(c, &c.Request)
 	c.finish()
@@ -286,10 +299,18 @@ func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 // identify finds out who made the request, and what the server offers them.
 func (c *call) identify() error {
 	s := c.peer.server
-	meta, _ := jsonrpc.Member(c.in.Params, "_meta")
-	if known := c.peer.known.Load(); known != nil && bytes.Equal(known.meta, meta) {
-		c.modern, c.level, c.Client, c.offered = true, known.level, known.client, s.offers(true)
+	known := c.peer.known.Load()
+	if c.rest = known.before(c.in.Params); c.rest != nil {
+		c.serveKnown(known)
 		return nil
+	}
+	meta, _ := jsonrpc.Member(c.in.Params, "_meta")
+	for _, last := range [...]*knownClient{known, s.known.Load()} {
+		if last != nil && bytes.Equal(last.meta, meta) {
+			c.peer.known.Store(last)
+			c.serveKnown(last)
+			return nil
+		}
 	}
 	said, modern, err := protocol.ModernContext(c.in.Params)
 	switch {
@@ -330,21 +351,68 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 		c.Client.Info = *said.ClientInfo
 	}
 	if len(meta) <= maxKnown && !bytes.Contains(meta, []byte(protocol.MetaProgressToken)) {
-		c.peer.known.Store(&knownClient{bytes.Clone(meta), c.Client, c.level})
+		members := protocol.Meta{}
+		if protocol.Unmarshal(meta, &members) == nil {
+			known := &knownClient{bytes.Clone(meta), members, c.Client, c.level}
+			c.peer.known.Store(known)
+			s.known.Store(known)
+		}
 	}
 	return nil
+}
+
+// serveKnown takes who made the request from a request before it.
+func (c *call) serveKnown(known *knownClient) {
+	c.known, c.modern, c.level, c.Client, c.offered = known, true, known.level, known.client, c.peer.server.offers(true)
 }
 
 // A knownClient is what the _meta of a modern request has said. Most clients say the
 // same in each of their requests.
 type knownClient struct {
-	meta   []byte
-	client *Client
-	level  protocol.LogLevel
+	meta    []byte
+	members protocol.Meta // of meta; shared, so nobody changes them
+	client  *Client
+	level   protocol.LogLevel
 }
 
-// maxKnown is the longest _meta that is kept, in bytes.
-const maxKnown = 2 << 10
+const (
+	// maxKnown is the longest _meta that is kept, in bytes.
+	maxKnown = 2 << 10
+
+	// maxRest is how much may follow a _meta that need not be read again, in bytes.
+	maxRest = 4 << 10
+)
+
+// before returns what follows the _meta of the client in params that begin with it,
+// from behind the comma or the _meta, if that certainly holds no other _meta. Else it
+// returns nil.
+func (k *knownClient) before(params []byte) (rest []byte) {
+	const opening = `{"_meta":`
+	if k == nil || len(params) <= len(opening)+len(k.meta) || string(params[:len(opening)]) != opening {
+		return nil
+	}
+	rest, found := bytes.CutPrefix(params[len(opening):], k.meta)
+	if !found || len(rest) > maxRest || bytes.Contains(rest, []byte("_meta")) || bytes.Contains(rest, []byte(`\u`)) {
+		return nil
+	}
+	return bytes.TrimPrefix(rest, []byte{','})
+}
+
+// decodeParams decodes the params, without reading again the _meta of a client that is
+// known.
+func (c *call) decodeParams(m *method) (any, error) {
+	if c.rest != nil && m.takesMeta {
+		params, err := m.decode(append(append(make([]byte, 0, 1+len(c.rest)), '{'), c.rest...))
+		if err == nil {
+			params.(metaTaker).AddMeta(c.known.members)
+			return params, nil
+		}
+	}
+	return m.decode(c.in.Params)
+}
+
+// A metaTaker is params that may have _meta.
+type metaTaker interface{ AddMeta(members protocol.Meta) }
 
 // wrap puts the middleware around the innermost handler.
 func (s *Server) wrap(all []Middleware) Handler {

@@ -89,6 +89,8 @@ type call struct {
 	method  *method                      // nil: nobody offers it
 	offered *protocol.ServerCapabilities // to this client
 	modern  bool
+	known   *knownClient      // who made the request; nil: the request was read in full
+	rest    []byte            // of its params, behind the _meta of that client; nil: unread
 	level   protocol.LogLevel // of log messages that this modern request wants
 
 	asked *asked     // nil while neither the client nor the handler has asked anything

@@ -99,7 +99,9 @@ type Options struct {
 // rest of the session. The same holds for resources and prompts.
 type Server struct {
 	info    protocol.Implementation
-	rawInfo json.RawMessage // the same, encoded
+	rawInfo json.RawMessage             // the same, encoded
+	rawMeta json.RawMessage             // the _meta of most modern results, which holds it
+	known   atomic.Pointer[knownClient] // of the modern clients, the one whose _meta was read last
 	options Options
 	handle  Handler // the middleware, and behind it innermost
 	nowhere transport.Origin
@@ -145,7 +147,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	if err != nil { // text and lists of text can be encoded
 		panic(fmt.Sprintf("server: %v", err))
 	}
-	s := &Server{info: info, rawInfo: raw, options: o, live: make(map[*peer]struct{})}
+	s := &Server{info: info, rawInfo: raw, rawMeta: []byte(`{"` + protocol.MetaServerInfo + `":` + string(raw) + "}"), options: o, live: make(map[*peer]struct{})}
 	s.rounds.init(info.Name, o.Asking)
 	s.tasks.init(s, o.Tasks)
 	methods := table()

@@ -1,0 +1,76 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+const knownMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+// Guarantees: G-0049.1
+func TestKnownMetaChangesNothing(t *testing.T) {
+	rests := []string{
+		`}`, `,"name":"a"}`, ` , "name" : "a" }`, `,"name":"a","arguments":{"a":[1,"\ud83d"]}}`, `,"name":"a","arguments":{"_meta":1}}`,
+		`,"_meta":{},"name":"a"}`, `,"\u005fmeta":{},"name":"a"}`, `,"name":"a","_meta":null}`, `,"name":"a","name":"b"}`,
+		`,"name":1}`, `,"Name":"a"}`, `,"unknown":{"a":1},"name":"a"}`,
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		params := `{"_meta":` + knownMeta + rapid.SampledFrom(rests).Draw(t, "rest")
+		method := rapid.SampledFrom([]string{protocol.MethodCallTool, protocol.MethodListTools, protocol.MethodReadResource}).Draw(t, "method")
+		whole, known := decoded(t, method, params, false), decoded(t, method, params, true)
+		if whole != known {
+			t.Fatalf("%s of %s: %s when _meta is known, else %s", method, params, known, whole)
+		}
+	})
+}
+
+// decoded reads the params of a request, whose _meta the server knows or not.
+func decoded(t *rapid.T, method, params string, known bool) string {
+	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
+	c := (&peer{server: s}).newCall(nil, &conn.Incoming{Method: method, Params: json.RawMessage(params)})
+	if known {
+		first := (&peer{server: s}).newCall(nil, &conn.Incoming{Method: method, Params: json.RawMessage(`{"_meta":` + knownMeta + `}`)})
+		if err := first.identify(); err != nil {
+			t.Fatal(err)
+		}
+		c.peer = first.peer
+	}
+	if err := c.identify(); err != nil {
+		return err.Error()
+	}
+	read, err := c.decodeParams((*s.methods.Load())[method])
+	if err != nil {
+		return err.Error()
+	}
+	raw, err := json.Marshal(read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(c.modern, *c.Client, reflect.TypeOf(read), string(raw))
+}
+
+// Guarantees: G-0049.1
+func TestKnownMetaIsNotReadAgain(t *testing.T) {
+	known := &knownClient{meta: []byte(knownMeta)}
+	for params, rest := range map[string]string{
+		`{"_meta":` + knownMeta + `,"name":"a"}`:                  `"name":"a"}`,
+		`{"_meta":` + knownMeta + `}`:                             `}`,
+		`{"_meta":` + knownMeta + `,"\u005fmeta":{}}`:             "",
+		`{"_meta":` + knownMeta + `,"_meta":{}}`:                  "",
+		`{"name":"a","_meta":` + knownMeta + `}`:                  "",
+		`{"_meta":{},"name":"a"}`:                                 "",
+		`{"_meta":` + knownMeta + string(make([]byte, maxRest+1)): "",
+		`{}`: "",
+	} {
+		if got := known.before([]byte(params)); string(got) != rest {
+			t.Errorf("what follows in %.200s is %q, want %q", params, got, rest)
+		}
+	}
+}
