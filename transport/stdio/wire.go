@@ -31,11 +31,17 @@ type wire struct {
 	credit  *credit
 	reader  frameReader
 	writer  *writer
-	closing *latch.Latch // Close was called
+	worker  transport.Worker // the receiver, if it is one; set before there is credit
+	closing *latch.Latch     // Close was called
 
 	readDone, writeDone chan struct{} // closed when the goroutine has ended
 	readErr, writeErr   error         // why; set before
 }
+
+var _ interface {
+	transport.Hearing
+	transport.Flushing
+} = (*wire)(nil)
 
 func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int) *wire {
 	if maxFrame <= 0 {
@@ -54,6 +60,12 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 	return w
 }
 
+// Bind implements transport.Link.
+func (w *wire) Bind(to transport.Receiver) {
+	w.worker, _ = to.(transport.Worker)
+	w.Delivery.Bind(to)
+}
+
 // Heard implements transport.Hearing.
 func (w *wire) Heard() (last time.Time, ok bool) { return w.heard.Last(), true }
 
@@ -65,9 +77,8 @@ func (w *wire) Send(o transport.Outbound) error {
 	return w.writer.send(o)
 }
 
-// Flush writes what Send has left to it, and never waits. Once it was called, Send
-// leaves what it can to the next Flush (ADR-0051).
-func (w *wire) Flush() { w.writer.flush() }
+// Flush implements transport.Flushing: it writes what Send has left to it (ADR-0051).
+func (w *wire) Flush(int) { w.writer.flush() }
 
 // Grant implements transport.Link.
 func (w *wire) Grant(stream transport.Stream, frames int) {
@@ -98,14 +109,18 @@ func (w *wire) start() {
 	}()
 }
 
-// read delivers frames against credit until the stream ends.
+// read delivers frames against credit until the stream ends. A receiver that is a
+// Worker works on this goroutine (ADR-0048).
 func (w *wire) read() error {
 	for w.credit.take() {
 		frame, err := w.reader.next()
 		if err != nil && !(w.skips && isOversized(err)) {
 			return err
 		}
-		w.Tell(func(to transport.Receiver) { to.Receive(transport.Inbound{Frame: frame, Err: err}) })
+		came := transport.Inbound{Frame: frame, Err: err, Work: w.worker != nil}
+		if w.Tell(func(to transport.Receiver) { to.Receive(came) }) && came.Work {
+			w.worker.Work(1)
+		}
 	}
 	return errStopped
 }

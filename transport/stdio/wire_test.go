@@ -63,3 +63,40 @@ func TestBytesThatComeInAreHeard(t *testing.T) {
 	}
 	p.close(hangGuard)
 }
+
+// working is a receiver that has something to do for each frame.
+type working struct {
+	*frames
+	owed   int // of the goroutine that reads
+	worked chan int
+}
+
+func (w *working) Receive(in transport.Inbound) {
+	if in.Work {
+		w.owed++
+	}
+	w.frames.Receive(in)
+}
+
+func (w *working) Work(int) {
+	w.worked <- w.owed
+	w.owed = 0
+}
+
+// Guarantees: G-0051.4
+func TestAWorkerWorksWhereFramesAreRead(t *testing.T) {
+	link := mustOpen(t, roleCommand(t, "echo"))
+	defer link.Close(0)
+	to := &working{newFrames(), 0, make(chan int, 4)}
+	link.Bind(to)
+	link.Grant(transport.Main, 3)
+	for range 3 {
+		if err := link.Send(transport.Outbound{Frame: []byte("1")}); err != nil {
+			t.Fatal(err)
+		}
+		if owed, _ := wait(t, to.worked, "Work"); owed != 1 || len(to.received) == 0 {
+			t.Fatalf("Work was called for %d promises", owed)
+		}
+		<-to.received
+	}
+}
