@@ -372,6 +372,11 @@ func (r *receiver) post(ev event) {
 	}
 }
 
+// StreamBegun implements transport.StreamWorker.
+func (r *receiver) StreamBegun(stream transport.Stream) {
+	r.post(event{kind: streamOpened, stream: stream, works: true})
+}
+
 // Work implements transport.Worker: it is a turn of the loop.
 func (r *receiver) Work(depth int) {
 	switch {

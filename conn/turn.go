@@ -85,8 +85,9 @@ func (l *loop) rest(worked bool) (woken <-chan struct{}) {
 }
 
 // lentBatches is how many batches of events a loop steps through on a goroutine that
-// is lent to it. It bounds what the events of others can cost that goroutine.
-const lentBatches = 2
+// is lent to it. It bounds what the events of others can cost that goroutine. A call
+// over HTTP takes two: the link opens a stream for it.
+const lentBatches = 3
 
 // turn works on a goroutine that is lent to the loop, and that has it. If there is
 // much to do, or the loop is about to end, turn gives the loop to the loop's own

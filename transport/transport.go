@@ -137,6 +137,16 @@ type Worker interface {
 	Work(depth int)
 }
 
+// A StreamWorker is a Worker that also works on the streams that the peer begins
+// (ADR-0050).
+type StreamWorker interface {
+	Worker
+
+	// StreamBegun is StreamOpened for a stream that the peer has begun. It promises
+	// that Work is called soon, as Inbound.Work does.
+	StreamBegun(stream Stream)
+}
+
 // A Receiver is told what happens on a link. Its methods never block and never
 // call back into the link. Calls for one stream come one at a time; nothing is
 // called after Lost, and Lost is called exactly once, at the latest before

@@ -308,7 +308,7 @@ func TestProgressGoesToModernClientsToo(t *testing.T) {
 // What is kept of a client holds for requests that say the very same, and for no
 // others: another name, other capabilities, another log level or a progress token.
 //
-// Guarantees: G-0020.5
+// Guarantees: G-0050.3
 func TestModernRequestsSpeakForThemselves(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "who"}, func(ctx context.Context, _ struct{}) (string, error) {

@@ -313,7 +313,12 @@ func (s *clientStream) deliver(in transport.Inbound) {
 	if in.Last {
 		s.link.drop(s)
 	}
-	s.tell(in.Last, func(to transport.Receiver) { to.Receive(in) })
+	s.link.told.Work(func(to transport.Receiver, work bool) {
+		if !s.over {
+			s.over, in.Work = in.Last, work
+			to.Receive(in)
+		}
+	})
 }
 
 // fail reports that the request has failed, and ends the stream. A stream that

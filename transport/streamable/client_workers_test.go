@@ -13,6 +13,8 @@ import (
 
 // The goroutines of a link are used again, are bounded while they wait, and end when
 // nothing has come for a while.
+//
+// Guarantees: G-0050.2
 func TestClientWorkersLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newClientLink(&url.URL{Scheme: "http", Host: "localhost"}, http.DefaultClient, nil, 1000)

@@ -94,7 +94,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 		s.to.numbered = &posted.numbered
 	}
 	l.mu.Unlock()
-	l.told.Tell(func(to transport.Receiver) { to.StreamOpened(s.number, 0) })
+	l.told.Begin(s.number)
 	return s, true
 }
 
@@ -229,7 +229,7 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 			in := b.take()
 			in.Stream, in.Last = s.number, true
 			in.Origin.Exchange = exchange{s}
-			s.delivered = s.link.told.Tell(func(to transport.Receiver) { to.Receive(in) })
+			s.delivered = s.link.told.Receive(in)
 			return nil // if the link was lost just now, next notices
 		}
 		select {

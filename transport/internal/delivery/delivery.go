@@ -11,9 +11,10 @@ import (
 // that comes before Bind is kept until then; other calls before Bind are dropped.
 // The zero value is ready to use.
 type Delivery struct {
-	mu   sync.Mutex
-	to   transport.Receiver
-	loss *transport.Loss
+	mu     sync.Mutex
+	to     transport.Receiver
+	worker transport.StreamWorker // to, if it is one
+	loss   *transport.Loss
 }
 
 // Bind sets the receiver.
@@ -21,6 +22,7 @@ func (d *Delivery) Bind(to transport.Receiver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.to = to
+	d.worker, _ = to.(transport.StreamWorker)
 	if d.loss != nil {
 		to.Lost(*d.loss)
 	}
@@ -43,6 +45,46 @@ func (d *Delivery) Tell(call func(transport.Receiver)) bool {
 	}
 	call(d.to)
 	return true
+}
+
+// Work is Tell for a goroutine that lends itself to the receiver, which then works on
+// what it was told. Call passes work on as Inbound.Work. The caller holds nothing that
+// Send and Grant of the link need.
+func (d *Delivery) Work(call func(to transport.Receiver, work bool)) (told bool) {
+	worker, told := d.tell(call)
+	if worker != nil {
+		worker.Work(1)
+	}
+	return told
+}
+
+func (d *Delivery) tell(call func(transport.Receiver, bool)) (worker transport.StreamWorker, told bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.loss != nil || d.to == nil {
+		return nil, false
+	}
+	call(d.to, d.worker != nil)
+	return d.worker, true
+}
+
+// Receive passes a frame on, as Work does.
+func (d *Delivery) Receive(in transport.Inbound) bool {
+	return d.Work(func(to transport.Receiver, work bool) {
+		in.Work = work
+		to.Receive(in)
+	})
+}
+
+// Begin tells of a stream that the peer has begun, as Work does.
+func (d *Delivery) Begin(stream transport.Stream) {
+	d.Work(func(to transport.Receiver, work bool) {
+		if work {
+			d.worker.StreamBegun(stream)
+		} else {
+			to.StreamOpened(stream, 0)
+		}
+	})
 }
 
 // Lose reports the loss, as the last call.

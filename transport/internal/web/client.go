@@ -107,16 +107,19 @@ func strip(header http.Header) {
 // and wraps transport.ErrUntrusted if the peer does not prove who it is.
 func Do(client *http.Client, request *http.Request) (*http.Response, error) {
 	response, err := do(client, request)
+	switch {
+	case err == nil && response.StatusCode == http.StatusSwitchingProtocols: // its body is the connection, which no context ends
+		_ = response.Body.Close()
+		return nil, &transport.StatusError{Status: response.StatusCode, Body: "it switches to another protocol"}
+	case err == nil:
+		return response, nil
+	}
 	var detail *url.Error
 	if errors.As(err, &detail) {
 		err = detail.Err
 	}
 	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrSchemeMismatch) {
 		err = fmt.Errorf("%w: %w", transport.ErrUntrusted, err)
-	}
-	if err == nil && response.StatusCode == http.StatusSwitchingProtocols { // its body is the connection, which no context ends
-		_ = response.Body.Close()
-		return nil, &transport.StatusError{Status: response.StatusCode, Body: "it switches to another protocol"}
 	}
 	return response, err
 }
@@ -129,11 +132,12 @@ func do(client *http.Client, request *http.Request) (*http.Response, error) {
 	}
 	over := cmp.Or(client.Transport, http.DefaultTransport)
 	response, err := over.RoundTrip(request)
-	var record tls.RecordHeaderError
 	switch {
-	case err != nil && errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/":
-		return nil, http.ErrSchemeMismatch
 	case err != nil:
+		var record tls.RecordHeaderError
+		if errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/" {
+			err = http.ErrSchemeMismatch
+		}
 		return nil, err
 	case response == nil:
 		return nil, fmt.Errorf("the RoundTripper, a %T, returned neither a response nor an error", over)

@@ -1,0 +1,59 @@
+package streamable
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A lender answers each request, and uses its link in Work alone: nobody else gives it
+// a goroutine.
+type lender struct {
+	mute
+	begun []transport.Stream
+	came  []transport.Inbound
+	kept  int // frames that came without the promise of Work
+}
+
+func (l *lender) StreamOpened(transport.Stream, transport.Tag) { l.kept++ }
+
+func (l *lender) StreamBegun(stream transport.Stream) { l.begun = append(l.begun, stream) }
+
+func (l *lender) Receive(in transport.Inbound) {
+	if l.came = append(l.came, in); !in.Work {
+		l.kept++
+	}
+}
+
+func (l *lender) Work(depth int) {
+	for _, stream := range l.begun {
+		l.link.Grant(stream, depth)
+	}
+	for _, in := range l.came {
+		l.link.Send(transport.Outbound{Stream: in.Stream, Last: true, Frame: jsonrpc.AppendResult(nil, in.Message.ID, []byte(`{}`)),
+			Route: transport.Route{Kind: jsonrpc.KindResult, ID: in.Message.ID}})
+	}
+	l.begun, l.came = nil, nil
+}
+
+// The goroutine of an HTTP request works for its receiver, and holds nothing of the
+// link meanwhile.
+//
+// Guarantees: G-0050.1
+func TestRequestsLendTheirGoroutine(t *testing.T) {
+	var l *lender
+	h := NewHandler(accepting(func(link transport.Link) {
+		l = &lender{mute: mute{link: link}}
+		link.Bind(l)
+	}), HandlerOptions{})
+	defer h.Close(0)
+	for range 3 {
+		got := fuzzed(h, "POST", "Content-Type: application/json\n"+strings.Join(modernHeader("echo"), "\n"), modernBody("echo", ""))
+		if got.Code != http.StatusOK || l.kept != 0 {
+			t.Fatalf("%d %s, and %d were not promised work", got.Code, got.Body, l.kept)
+		}
+	}
+}
