@@ -51,6 +51,8 @@ func document(r *Results, rows []row) string {
 	return page.String()
 }
 
+const dateFormat = "2006-01-02 15:04 MST"
+
 const preface = `# Benchmarks
 
 Bowline beside the other MCP implementations in Go, and beside a floor: the least that the same work costs. The tables
@@ -96,7 +98,8 @@ func (r *Results) facts() string {
 			fmt.Fprintf(&list, "- %s: %s\n", what, is)
 		}
 	}
-	fact("Taken", fmt.Sprintf("%s, in %s, with `%s`", r.Taken.Format("2006-01-02 15:04 MST"), r.Took, r.Command))
+	fact("Taken", fmt.Sprintf("%s, in %s, with `%s`", r.Taken.Format(dateFormat), r.Took, r.Command))
+	fact("The rows that `-rows` leaves out", r.Earlier)
 	if r.Quick {
 		fact("Quick", "with less of everything, to see that it works; **the figures mean little**")
 	}

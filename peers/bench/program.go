@@ -138,6 +138,7 @@ func (p *program) begin() (*Results, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Earlier = fmt.Sprintf("%s, commit %s, with `%s`", before.Taken.Format(dateFormat), before.Commit, before.Command)
 	measuredNow := func(name string) bool {
 		for _, w := range p.rows {
 			if w.name == name {

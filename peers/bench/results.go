@@ -16,6 +16,7 @@ type Results struct {
 	Commit   string            `json:"commit"`
 	Command  string            `json:"command"`
 	Quick    bool              `json:"quick,omitempty"`
+	Earlier  string            `json:"earlier,omitempty"` // which run the rows are of that this one did not measure
 	Machine  Machine           `json:"machine"`
 	Versions map[string]string `json:"versions"` // of modules
 	Failures []Failure         `json:"failures"`

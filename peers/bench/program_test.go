@@ -1,0 +1,55 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A run of some rows leaves the others on the page, and the page says of when they
+// are.
+func TestOtherRowsAreKept(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "benchmarks.md")
+	if err := write(fixedResults(), page); err != nil {
+		t.Fatal(err)
+	}
+	p := program{rows: rows()[:1], page: page, command: "now"}
+	r, err := p.begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Series {
+		if s.Row == p.rows[0].name {
+			t.Fatalf("%s is kept, and measured again", s.Row)
+		}
+	}
+	if got, want := len(r.Failures), 1; got != want {
+		t.Errorf("%d failures of other rows, want %d", got, want)
+	}
+	if text := document(r, rows()); !strings.Contains(text, "commit 0123456789ab, with `go run ./cmd/bench`") {
+		t.Error("the page does not say which run the other rows are of")
+	}
+	p.rows = rows()
+	if r, err = p.begin(); err != nil || len(r.Series) > 0 || r.Earlier != "" {
+		t.Errorf("a whole run keeps %d figures (%v)", len(r.Series), err)
+	}
+	if err := os.Remove(p.results()); err != nil {
+		t.Fatal(err)
+	}
+	p.rows = rows()[:1]
+	if r, err = p.begin(); err != nil || len(r.Series) > 0 {
+		t.Errorf("without earlier results a run keeps %d figures (%v)", len(r.Series), err)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, args := range [][]string{
+		{"-rows", "no such row"}, {"-rows", "("}, {"-render"}, {"-measure", "no such row"},
+		{"-measure", "memory", "-contestant", "nobody"}, {"-render", "-write", filepath.Join(t.TempDir(), "none.md")},
+	} {
+		if err := Main(t.Context(), args, os.Stderr, os.Stderr); err == nil {
+			t.Errorf("%q is taken", args)
+		}
+	}
+}
