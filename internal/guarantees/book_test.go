@@ -131,6 +131,14 @@ func TestProblems(t *testing.T) {
 				"bench/x_test.go":         "package x\n// Guarantees: G-1\nfunc TestX() {}",
 			},
 		},
+		{
+			name: "a command that is a module",
+			files: map[string]string{
+				"cmd/x/go.mod":    "module x",
+				"cmd/x/x_test.go": "package x\n// Guarantees: G-1\nfunc TestX() {}",
+			},
+			want: []string{`cmd/x/x_test.go:2: "G-1" in the claim of TestX is not the number of a guarantee`},
+		},
 	} {
 		t.Run(fixture.name, func(t *testing.T) {
 			if diff := cmp.Diff(fixture.want, read(t, fixture.files).Problems); diff != "" {

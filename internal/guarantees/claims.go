@@ -47,8 +47,9 @@ type source struct {
 	problems []string
 }
 
-// readSource reads the tests and suites of the module; nested modules are
-// others' to check.
+// readSource reads the tests and suites of the module, and those of its commands, which
+// are modules only for what they require (ADR-0053). Other nested modules are others' to
+// check.
 func readSource(fsys fs.FS) (*source, error) {
 	s := &source{runs: map[string][]Test{}}
 	fset := token.NewFileSet()
@@ -89,7 +90,8 @@ func ignored(fsys fs.FS, dir string) bool {
 		return true
 	}
 	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
-	return err == nil || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
+	nested := err == nil && path.Dir(dir) != "cmd"
+	return nested || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
 func (s *source) read(fset *token.FileSet, name string, syntax *ast.File) {

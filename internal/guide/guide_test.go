@@ -70,6 +70,8 @@ func TestCodeIsFresh(t *testing.T) {
 
 // TestCommandsDoWhatThePagesSay runs the commands of every page in a shell, with the
 // programs of examples/guide and bowline in its path.
+//
+// Guarantees: G-0053.3
 func TestCommandsDoWhatThePagesSay(t *testing.T) {
 	programs := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "./cmd/bowline", "./examples/guide/...")
