@@ -6,7 +6,7 @@
 // to its schema), endpoint (which server the flags mean), consent (to a file of
 // the working directory), session (one conversation with a server), questions
 // (what servers ask the user), call, lists (of tools, resources and prompts, and
-// what they name), inspect, logs, record, serve, demo, exit (statuses, and what errors say), terminal (what may be
+// what they name), inspect, logs, record, serve, observe (metrics and traces), demo, exit (statuses, and what errors say), terminal (what may be
 // printed).
 package main
 

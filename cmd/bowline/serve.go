@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/spf13/cobra"
@@ -25,6 +27,10 @@ has it, and prints its URL to standard error. An ADDRESS without a host is this
 machine's alone, and port 0 is any that is free. With --issuer it serves only
 those who have a token of that authorization server.
 
+With --metrics it tells Prometheus what it does, at /metrics of another ADDRESS;
+/livez says that the process runs, and /readyz that it takes requests: 503 once
+it finishes what it was asked. With --otlp it sends a trace of each request.
+
 Either way it ends with status 0 at SIGINT or SIGTERM, having finished what it
 was asked. What takes longer than five seconds then is given up.`
 
@@ -37,6 +43,9 @@ const serveExample = `  # List the tools of this server with this command
 
   # Serve those who log in
   bowline serve --http :8080 --issuer https://login.example.com --resource https://tools.example.com/mcp
+
+  # Serve, and tell Prometheus and an OpenTelemetry collector
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 bowline serve --http :8080 --metrics :9090 --otlp
 
   # Talk to it by hand
   printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' | bowline serve --stdio`
@@ -51,6 +60,7 @@ func newServe() *cobra.Command {
 	var overStdio, faults, fixtures bool
 	var address string
 	var protection protection
+	var observation observation
 	command := &cobra.Command{
 		Use:     "serve --stdio | --http ADDRESS",
 		Short:   "Serve a few tools to try clients on",
@@ -61,21 +71,29 @@ func newServe() *cobra.Command {
 			if err := protection.check(cmd.Flags().Changed("http")); err != nil {
 				return err
 			}
-			switch overHTTP := cmd.Flags().Changed("http"); {
+			overHTTP := cmd.Flags().Changed("http")
+			switch {
 			case overStdio == overHTTP:
 				return usageFailure(errors.New("say how to serve: bowline serve --stdio, or bowline serve --http :8080"))
 			case overHTTP && faults:
 				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
-			case overHTTP:
-				return serveHTTP(cmd, address, fixtures, &protection)
-			default:
-				return serveStdio(cmd, faults, fixtures)
 			}
+			watching, err := observation.start(cmd.Context(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if overHTTP {
+				err = serveHTTP(cmd, address, fixtures, &protection, watching)
+			} else {
+				err = serveStdio(cmd, faults, fixtures, watching)
+			}
+			return errors.Join(err, watching.close())
 		},
 	}
 	command.Flags().BoolVar(&overStdio, "stdio", false, "speak on standard input and output")
 	command.Flags().StringVar(&address, "http", "", "serve streamable HTTP on this `ADDRESS`, such as :8080")
 	protection.addFlags(command)
+	observation.addFlags(command)
 	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
 	command.Flags().BoolVar(&fixtures, "fixtures", false, "offer also what the official conformance suite calls: tools, prompts and resources")
 	return command
@@ -83,11 +101,12 @@ func newServe() *cobra.Command {
 
 // serveStdio serves until its input ends or its context does, and finishes what
 // it was asked.
-func serveStdio(cmd *cobra.Command, faults, fixtures bool) error {
+func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *observed) error {
 	options := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
 	if faults {
 		options.Garble = os.Stdout // before the transport takes it away from others
 	}
+	watching.apply(&options)
 	tools := bundled.New(options)
 	stop := context.AfterFunc(cmd.Context(), func() { finish(tools.Close) })
 	defer stop()
@@ -95,12 +114,14 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool) error {
 }
 
 // serveHTTP serves until its context ends, and then finishes what it was asked.
-func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection) error {
-	listener, err := listen(address)
+func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection, watching *observed) error {
+	listener, err := listen("--http", address)
 	if err != nil {
 		return usageFailure(err)
 	}
-	tools := bundled.New(bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures})
+	about := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
+	watching.apply(&about)
+	tools := bundled.New(about)
 	options := streamable.HandlerOptions{ShutdownGrace: finishGrace / 4 * 5} // calls have four fifths of it
 	mux := http.NewServeMux()
 	if err := protection.apply(urlOf(listener), mux, &options); err != nil {
@@ -108,24 +129,18 @@ func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *pr
 	}
 	endpoint := streamable.NewHandler(tools, options)
 	mux.Handle(endpointPath, endpoint)
+	watching.watch(func() iter.Seq[telemetry.Sample] {
+		return func(yield func(telemetry.Sample) bool) {
+			stats := endpoint.Stats()
+			yield(telemetry.Sample{Name: endpointPath, HTTP: &stats})
+		}
+	})
 	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
 	err = endpoint.Serve(cmd.Context(), &http.Server{Handler: mux}, listener)
 	if cmd.Context().Err() != nil {
 		return nil // what had to be given up is no failure of the server
 	}
 	return fmt.Errorf("serve %s: %w", address, err)
-}
-
-// listen opens the address: of this machine alone when it names no host.
-func listen(address string) (net.Listener, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, fmt.Errorf("--http %q is no address such as :8080 or 127.0.0.1:8080", address)
-	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	return net.Listen("tcp", net.JoinHostPort(host, port))
 }
 
 func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }

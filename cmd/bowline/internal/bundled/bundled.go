@@ -18,6 +18,9 @@ type Options struct {
 	Version string       // what the server says of itself; "(devel)"
 	Conn    conn.Options // of each peer's connection
 
+	// Middleware wraps the handling of all messages.
+	Middleware []server.Middleware
+
 	// Log gets a line when a tool crashes the process or its call is abandoned.
 	// Calls write to it concurrently. Default: os.Stderr.
 	Log io.Writer
@@ -44,6 +47,7 @@ func New(o Options) *server.Server {
 	}
 	options := server.Options{
 		Conn:         o.Conn,
+		Middleware:   o.Middleware,
 		Instructions: "Tools to try a client on. None of them has lasting effects; crash ends the server's process.",
 	}
 	if o.Fixtures {

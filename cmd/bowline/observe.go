@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	prometheusexporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+)
+
+// An observation is what the flags say about who may watch the bundled server. The
+// zero value is nobody.
+type observation struct {
+	address string // of /metrics, /livez and /readyz
+	otlp    bool
+}
+
+func (o *observation) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&o.address, "metrics", "", "offer /metrics for Prometheus, /livez and /readyz on this `ADDRESS`, such as :9090")
+	flags.BoolVar(&o.otlp, "otlp", false, "send traces by OTLP over HTTP, as the variables OTEL_EXPORTER_OTLP_... say (default: to http://localhost:4318)")
+}
+
+// An observed server has what the flags ask for. Close ends it.
+type observed struct {
+	log    io.Writer
+	told   *otel.Telemetry // nil: nobody watches
+	forget func()
+
+	meters *sdkmetric.MeterProvider // nil: no metrics
+	traces *sdktrace.TracerProvider // nil: no traces
+	admin  *http.Server             // of the metrics
+	served chan error               // takes what ended it
+}
+
+// start opens what the flags ask for. When serving ends, the server is no longer ready.
+func (o *observation) start(serving context.Context, log io.Writer) (*observed, error) {
+	w := &observed{log: log, forget: func() {}}
+	if o.address == "" && !o.otlp {
+		return w, nil
+	}
+	about, err := resource.New(serving,
+		resource.WithAttributes(attribute.String("service.name", "bowline"), attribute.String("service.version", version())),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, usageFailure(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err))
+	}
+	var options otel.Options
+	if o.otlp {
+		if err := checkProtocol(); err != nil {
+			return nil, err
+		}
+		exporter, err := otlptracehttp.New(serving)
+		if err != nil {
+			return nil, usageFailure(fmt.Errorf("--otlp: %w", err))
+		}
+		w.traces = sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
+		options.TracerProvider = w.traces
+	}
+	var registry *prometheus.Registry
+	if o.address != "" {
+		registry = prometheus.NewRegistry()
+		registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		exporter, err := prometheusexporter.New(prometheusexporter.WithRegisterer(registry), prometheusexporter.WithoutScopeInfo())
+		if err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+		w.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(about))
+		options.MeterProvider = w.meters
+	}
+	if w.told, err = otel.New(options); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	if o.address != "" {
+		if err := w.listen(serving, o.address, registry); err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+	}
+	return w, nil
+}
+
+// checkProtocol refuses the protocols of OTLP that are not spoken here.
+func checkProtocol() error {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		if set := os.Getenv(name); set != "" && set != "http/protobuf" {
+			return usageFailure(fmt.Errorf("%s is %q, but --otlp speaks http/protobuf only", name, set))
+		}
+	}
+	return nil
+}
+
+// The longest that somebody who asks for metrics may take.
+const (
+	adminPatience = 10 * time.Second
+	maxScrapes    = 4 // at one time
+)
+
+func (w *observed) listen(serving context.Context, address string, registry *prometheus.Registry) error {
+	info, err := w.meters.Meter("bowline").Int64Gauge("bowline.build.info", metric.WithDescription("1, with the version of the command and of Go."))
+	if err != nil {
+		return err
+	}
+	info.Record(serving, 1, metric.WithAttributes(attribute.String("version", version()), attribute.String("go", runtime.Version())))
+	listener, err := listen("--metrics", address)
+	if err != nil {
+		return usageFailure(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "live\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if serving.Err() != nil {
+			say(w, http.StatusServiceUnavailable, "draining\n")
+			return
+		}
+		say(w, http.StatusOK, "ready\n")
+	})
+	w.admin = &http.Server{Handler: mux, ReadTimeout: adminPatience, WriteTimeout: adminPatience, IdleTimeout: time.Minute}
+	w.served = make(chan error, 1)
+	go func() { w.served <- w.admin.Serve(listener) }()
+	fmt.Fprintf(w.log, "bowline: metrics at http://%s/metrics\n", listener.Addr())
+	return nil
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text) // who asked may have gone
+}
+
+// apply has the bundled server tell.
+func (w *observed) apply(o *bundled.Options) {
+	if w.told == nil {
+		return
+	}
+	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, w.told.ServerHooks())
+	o.Middleware = append([]server.Middleware{w.told.Server()}, o.Middleware...)
+}
+
+// watch samples what the function ranges over.
+func (w *observed) watch(samples func() iter.Seq[telemetry.Sample]) {
+	if w.told != nil {
+		w.forget = w.told.Watch(samples)
+	}
+}
+
+// close sends the spans that wait, and ends. That nobody takes them is no failure of
+// the server.
+func (w *observed) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
+	defer cancel()
+	w.forget()
+	if w.traces != nil {
+		if err := w.traces.Shutdown(ctx); err != nil {
+			fmt.Fprintf(w.log, "bowline: not all traces were sent: %v\n", err)
+		}
+	}
+	var failed error
+	if w.admin != nil {
+		if err := w.admin.Shutdown(ctx); err != nil {
+			failed = w.admin.Close()
+		}
+		if err := <-w.served; !errors.Is(err, http.ErrServerClosed) {
+			failed = errors.Join(failed, fmt.Errorf("serve metrics: %w", err))
+		}
+	}
+	if w.meters != nil {
+		failed = errors.Join(failed, w.meters.Shutdown(ctx))
+	}
+	return failed
+}
+
+// listen opens the address of a flag: of this machine alone when it names no host.
+func listen(flag, address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q is no address such as :8080 or 127.0.0.1:8080", flag, address)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.Listen("tcp", net.JoinHostPort(host, port))
+}
