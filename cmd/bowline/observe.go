@@ -81,13 +81,9 @@ func (o *observation) start(serving context.Context, log io.Writer) (*observed, 
 	}
 	var registry *prometheus.Registry
 	if o.address != "" {
-		registry = prometheus.NewRegistry()
-		registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-		exporter, err := prometheusexporter.New(prometheusexporter.WithRegisterer(registry), prometheusexporter.WithoutScopeInfo())
-		if err != nil {
+		if w.meters, registry, err = newMeters(about); err != nil {
 			return nil, errors.Join(err, w.close())
 		}
-		w.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(about))
 		options.MeterProvider = w.meters
 	}
 	if w.told, err = otel.New(options); err != nil {
@@ -99,6 +95,18 @@ func (o *observation) start(serving context.Context, log io.Writer) (*observed, 
 		}
 	}
 	return w, nil
+}
+
+// newMeters returns a provider of instruments, and the registry that has them as
+// Prometheus's metrics, with those of the process.
+func newMeters(about *resource.Resource) (*sdkmetric.MeterProvider, *prometheus.Registry, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exporter, err := prometheusexporter.New(prometheusexporter.WithRegisterer(registry), prometheusexporter.WithoutScopeInfo())
+	if err != nil {
+		return nil, nil, fmt.Errorf("metrics for Prometheus: %w", err)
+	}
+	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(about)), registry, nil
 }
 
 // checkProtocol refuses the protocols of OTLP that are not spoken here.

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+const observability = "../../docs/observability/"
+
+// everyMetric returns a page on which each metric has a value: of a call in memory, of
+// an event of each kind, and of a sample of each kind.
+func everyMetric(t *testing.T) string {
+	t.Helper()
+	meters, registry, err := newMeters(resource.Empty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := otel.New(otel.Options{MeterProvider: meters})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := bundled.New(bundled.Options{Conn: conn.Options{Hooks: told.ServerHooks()}, Middleware: []server.Middleware{told.Server()}})
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
+		Conn: conn.Options{Name: "near", Hooks: told.Hooks()}, Middleware: []client.Middleware{told.Client()},
+	})
+	session, err := c.Connect(t.Context(), inmem.New(tools.Accept, inmem.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "fail", Arguments: json.RawMessage(`{"message":"x"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []func(context.Context) error{c.Close, tools.Close} {
+		if err := end(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, h := range []telemetry.Hooks{told.Hooks(), told.ServerHooks()} {
+		h.Transition(telemetry.Transition{Conn: "far", From: "initializing", To: "ready"})
+		h.Transition(telemetry.Transition{Conn: "far", From: "ready", To: "backoff", Kind: "link lost", Lasted: time.Second})
+		h.Gap(telemetry.Gap{Conn: "far", Kind: "link lost", Calls: 1, Duration: time.Second})
+		h.NotificationReceived(telemetry.NotificationReceived{Conn: "far", Method: "notifications/progress"})
+		h.Shed(telemetry.Shed{Conn: "far", Method: "notifications/progress"})
+		h.Stalled(telemetry.Stalled{Conn: "far", Why: "x", Over: true, Duration: time.Second})
+		h.Missed(telemetry.Missed{Conn: "far"})
+		h.Panic(telemetry.Panic{Conn: "far", Where: "tools/call"})
+	}
+	forget := told.Watch(func() iter.Seq[telemetry.Sample] {
+		return slices.Values([]telemetry.Sample{
+			{Name: "far", Conn: &telemetry.ConnSample{State: "ready", Stall: "x", Settled: []telemetry.Settled{{Cause: "answered", Delivery: "sent", Count: 1}}}},
+			{Name: "s", Supervisor: &telemetry.SupervisorSample{Children: []telemetry.ChildrenSample{{State: "running", Count: 1}}}},
+			{Name: "g", Gate: &telemetry.GateSample{}},
+			{Name: "/mcp", HTTP: &telemetry.HTTPSample{Ended: []telemetry.EndedSample{{Why: "closed", Count: 1}}, Refused: []telemetry.Refused{{Status: 400, Count: 1}}}},
+		})
+	})
+	defer forget()
+	recorder := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	return recorder.Body.String()
+}
+
+// queries are those of the dashboard and of the alert rules, with the variables of the
+// dashboard filled in.
+func queries(t *testing.T) (all []string) {
+	t.Helper()
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(document(t, "grafana.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	fill := strings.NewReplacer("$__rate_interval", "5m", "$conn", ".*")
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			all = append(all, fill.Replace(target.Expr))
+		}
+	}
+	var alerts struct {
+		Groups []struct{ Rules []struct{ Expr string } }
+	}
+	if err := yaml.Unmarshal(document(t, "alerts.yaml"), &alerts); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range alerts.Groups {
+		for _, rule := range group.Rules {
+			all = append(all, rule.Expr)
+		}
+	}
+	return all
+}
+
+func document(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(observability + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+var (
+	metricName = regexp.MustCompile(`\b(?:bowline|mcp)_[a-z_]+\b`)
+	queryName  = regexp.MustCompile(`\b(?:(?:bowline|mcp|gen_ai)_[a-z_]+|error_type)\b`)
+	typeLine   = regexp.MustCompile(`(?m)^# TYPE ((?:bowline|mcp)_[a-z_]+) `)
+	labelName  = regexp.MustCompile(`[{,]([a-z_]+)="`)
+)
+
+// TestQueriesNameWhatThereIs: each metric and label that the dashboard and the alerts
+// ask for is on the page as the exporter prints it, and README.md explains each metric.
+func TestQueriesNameWhatThereIs(t *testing.T) {
+	page := everyMetric(t)
+	there := map[string]bool{
+		"bowline_build_info":                true, // of the command: TestMetricsAgreeWithTheCalls sees it
+		"bowline_debug_trace_refused_total": true, // only with traces, of a peer whose trace context is malformed
+	}
+	for _, line := range typeLine.FindAllStringSubmatch(page, -1) {
+		for _, suffix := range []string{"", "_bucket", "_count", "_sum"} {
+			there[line[1]+suffix] = true
+		}
+	}
+	for _, label := range labelName.FindAllStringSubmatch(page, -1) {
+		there[label[1]] = true
+	}
+	all := queries(t)
+	if len(all) < 30 {
+		t.Errorf("only %d queries were found", len(all))
+	}
+	for _, query := range all {
+		for _, name := range queryName.FindAllString(query, -1) {
+			if !there[name] {
+				t.Errorf("%s is no metric, in %s", name, query)
+			}
+		}
+	}
+	readme := string(document(t, "README.md"))
+	for _, line := range typeLine.FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(readme, "`"+line[1]+"`") {
+			t.Errorf("README.md does not explain %s", line[1])
+		}
+	}
+	for _, name := range metricName.FindAllString(readme, -1) {
+		if !there[name] {
+			t.Errorf("README.md explains %s, which there is not", name)
+		}
+	}
+}
