@@ -2,7 +2,6 @@ package otel
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -39,7 +38,7 @@ func (t *Telemetry) Client() client.Middleware {
 				ctx = t.inject(ctx)
 			}
 			result, err := next(ctx, r)
-			f := failureOf(nil, result, err)
+			f := failureOf(result, err)
 			if span != nil {
 				endCall(span, f, r.ID(), err)
 			}
@@ -90,7 +89,7 @@ func (t *Telemetry) Server() server.Middleware {
 				ctx = t.inject(ctx)
 			}
 			result, err := next(ctx, r)
-			f := failureOf(nil, result, err)
+			f := failureOf(result, err)
 			if span != nil {
 				endCall(span, f, 0, err)
 			}
@@ -124,9 +123,9 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 	var err error
 	returned := false
 	defer func() { // also when the handler panics
-		f := failureOf(ctx, result, err)
+		f := failureServed(ctx, result, err)
 		if !returned {
-			f = failure{kind: "-32603", code: "-32603"}
+			f = internalError
 		}
 		if span != nil {
 			f.end(span)
@@ -149,6 +148,6 @@ func (t *Telemetry) recordArguments(span trace.Span, op operation, params any) {
 	if !ok || t.options.Arguments == nil || !span.IsRecording() {
 		return
 	}
-	text := t.options.Arguments(op.tool, json.RawMessage(called.Arguments))
+	text := t.options.Arguments(op.tool, called.Arguments)
 	span.SetAttributes(keyArguments.String(string(text[:min(len(text), maxArguments)])))
 }

@@ -142,13 +142,13 @@ func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind
 // A failure is how an operation failed; zero if it did not.
 type failure struct{ kind, code, text string }
 
-// failureOf says how an operation has ended. Ctx is that of a handler, nil for a call.
-func failureOf(ctx context.Context, result any, err error) failure {
+var internalError = failure{kind: "-32603", code: "-32603"}
+
+// failureOf says how a call has failed.
+func failureOf(result any, err error) failure {
 	var fault *jsonrpc.Error
 	var call *conn.CallError
 	switch {
-	case ctx != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), conn.ErrDraining):
-		return failure{kind: endOf(ctx)} // there is no answer
 	case err == nil:
 		if called, ok := result.(*protocol.CallToolResult); ok && called != nil && called.IsError {
 			return failure{kind: toolError}
@@ -163,12 +163,21 @@ func failureOf(ctx context.Context, result any, err error) failure {
 		return failure{kind: "timeout"}
 	case errors.Is(err, context.Canceled):
 		return failure{kind: "cancelled"}
-	case ctx != nil: // what else a handler returns is sent as this
-		code := strconv.Itoa(jsonrpc.CodeInternalError)
-		return failure{kind: code, code: code}
 	default:
 		return failure{kind: other}
 	}
+}
+
+// failureServed says how a request that was served with the context has failed.
+func failureServed(ctx context.Context, result any, err error) failure {
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), conn.ErrDraining) {
+		return failure{kind: endOf(ctx)} // there is no answer
+	}
+	f := failureOf(result, err)
+	if f.kind == other { // what else a handler returns is sent as this
+		return internalError
+	}
+	return f
 }
 
 // endOf is why the context of a handler has ended.

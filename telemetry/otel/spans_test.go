@@ -38,7 +38,7 @@ func (s *site) of(t *testing.T, kind trace.SpanKind, want int) (found tracetest.
 func attributeOf(span tracetest.SpanStub, key string) string {
 	for _, a := range span.Attributes {
 		if a.Key == attribute.Key(key) {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""
