@@ -3,6 +3,7 @@ package otel
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -55,7 +56,7 @@ func (t *Telemetry) Client() client.Middleware {
 func endCall(span trace.Span, f failure, id int64, err error) {
 	if span.IsRecording() {
 		if id != 0 {
-			span.SetAttributes(keyRequestID.Int64(id))
+			span.SetAttributes(keyRequestID.String(strconv.FormatInt(id, 10)))
 		}
 		var call *conn.CallError
 		if errors.As(err, &call) {

@@ -118,6 +118,8 @@ func newServer(told *otel.Telemetry, logs io.Writer, ran func(), crash func(cont
 		crash(ctx)
 		return "back", ctx.Err()
 	})
+	server.AddPrompt(s, protocol.Prompt{Name: "greet"}, func(context.Context, arguments) (string, error) { return "hello", nil })
+	server.AddResource(s, protocol.Resource{Name: "one", URI: "mem://one"}, func(context.Context) (string, error) { return secret + "-content", nil })
 	return s
 }
 
@@ -173,6 +175,11 @@ func newSite(t *testing.T, over, version string, options otel.Options) *site {
 		t.Fatal(err)
 	}
 	for _, err := range s.Tools(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range s.Prompts(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
