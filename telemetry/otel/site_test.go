@@ -236,7 +236,9 @@ func (s *site) child(t *testing.T) transport.Transport {
 		}
 	}
 	return &stdio.Command{
-		Path: self, Env: []string{crashVariable + "=" + crash, "API_TOKEN=" + secret + "-variable"}, Stderr: &childLines{site: s},
+		Path:   self,
+		Env:    []string{crashVariable + "=" + crash, "API_TOKEN=" + secret + "-variable", "GORACE=atexit_sleep_ms=0"},
+		Stderr: &childLines{t: t, site: s},
 	}
 }
 
