@@ -59,6 +59,10 @@ type Options struct {
 
 	// Resolver looks up names. Nil: net.DefaultResolver.
 	Resolver *net.Resolver
+
+	// IdleConns is how many connections to one host are kept for the next request, for
+	// 30 s. Default: 1.
+	IdleConns int
 }
 
 // A Guard fetches documents. Make one with [New]. It may be used by several
@@ -117,7 +121,7 @@ func New(o Options) *Guard {
 	transport := func() *http.Transport {
 		return &http.Transport{
 			TLSClientConfig: o.TLS.Clone(), ForceAttemptHTTP2: true,
-			MaxResponseHeaderBytes: MaxHeader, MaxIdleConnsPerHost: 1, IdleConnTimeout: 30 * time.Second,
+			MaxResponseHeaderBytes: MaxHeader, MaxIdleConnsPerHost: max(o.IdleConns, 1), IdleConnTimeout: 30 * time.Second,
 			TLSHandshakeTimeout: Timeout, ResponseHeaderTimeout: Timeout,
 		}
 	}

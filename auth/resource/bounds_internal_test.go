@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -10,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/big"
+	"strconv"
 	"testing"
 	"time"
 
@@ -89,16 +91,16 @@ func numbered(n int) (hash [sha256.Size]byte) {
 //
 // Guarantees: G-0046.5
 func TestTokensMakeRoom(t *testing.T) {
-	known, later := newTokens(), time.Now().Add(time.Hour)
+	remembered, later := newTokens(mostTokens), time.Now().Add(time.Hour)
 	for n := range mostTokens {
-		known.add(numbered(n), &Principal{Expires: later}, later)
+		remembered.add(&known{hash: numbered(n), who: &Principal{Expires: later}, until: later})
 	}
-	known.find(numbered(0))
-	known.add(numbered(mostTokens), &Principal{Expires: later}, later)
-	if len(known.by) != mostTokens || known.order.Len() != mostTokens {
-		t.Errorf("%d and %d tokens are remembered", len(known.by), known.order.Len())
+	remembered.find(numbered(0))
+	remembered.add(&known{hash: numbered(mostTokens), who: &Principal{Expires: later}, until: later})
+	if len(remembered.by) != mostTokens || remembered.order.Len() != mostTokens {
+		t.Errorf("%d and %d tokens are remembered", len(remembered.by), remembered.order.Len())
 	}
-	if known.find(numbered(0)) == nil || known.find(numbered(1)) != nil || known.find(numbered(mostTokens)) == nil {
+	if remembered.find(numbered(0)) == nil || remembered.find(numbered(1)) != nil || remembered.find(numbered(mostTokens)) == nil {
 		t.Error("another than the one that was not used for longest made room")
 	}
 }
@@ -157,5 +159,33 @@ func TestConfirmations(t *testing.T) {
 		if key, err := g.confirmation([]byte(raw)); err == nil {
 			t.Errorf("%s: %q is taken", raw, key)
 		}
+	}
+}
+
+// TestSlotsAreGivenBack: nothing is kept of an address that has no request.
+//
+// Guarantees: G-0046.10
+func TestSlotsAreGivenBack(t *testing.T) {
+	s := newSlots()
+	var taken []func()
+	for range mostAskedFor {
+		taken = append(taken, s.take(t.Context(), "a"))
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if s.take(ended, "a") != nil {
+		t.Error("an address has more than its share")
+	}
+	for n := range mostAsked - mostAskedFor {
+		taken = append(taken, s.take(t.Context(), strconv.Itoa(n)))
+	}
+	if s.take(ended, "b") != nil {
+		t.Error("there are more slots than there should be")
+	}
+	for _, giveBack := range taken {
+		giveBack()
+	}
+	if len(s.of) != 0 || len(s.all) != 0 {
+		t.Errorf("%d addresses and %d slots are left", len(s.of), len(s.all))
 	}
 }

@@ -13,27 +13,39 @@ const (
 	tokenLife        = time.Minute
 	introspectedLife = 30 * time.Second
 
-	// mostTokens is how many are remembered.
-	mostTokens = 10_000
+	// refusedLife is how long a token that its issuer does not confirm is not asked about
+	// again: anybody can invent one.
+	refusedLife = 5 * time.Second
+
+	// mostTokens is how many tokens are remembered, and mostRefused how many refused ones.
+	mostTokens  = 10_000
+	mostRefused = 10_000
 )
 
-// tokens remembers who verified tokens speak for, by their hash: the one that was not used for
-// longest makes room.
+// tokens remembers what is known of tokens, by their hash: the one that was not used for longest
+// makes room.
 type tokens struct {
+	most int
+
 	mu    sync.Mutex
 	by    map[[sha256.Size]byte]*list.Element // of *known
 	order list.List                           // used last, first
 }
 
+// known is what is known of a token: whom it speaks for, or why it is refused.
 type known struct {
-	hash  [sha256.Size]byte
-	who   *Principal
-	until time.Time
+	hash    [sha256.Size]byte
+	who     *Principal
+	refused error // a fault
+	until   time.Time
 }
 
-func newTokens() *tokens { return &tokens{by: make(map[[sha256.Size]byte]*list.Element)} }
+func newTokens(most int) *tokens {
+	return &tokens{most: most, by: make(map[[sha256.Size]byte]*list.Element)}
+}
 
-func (t *tokens) find(hash [sha256.Size]byte) *Principal {
+// find returns what is known of a token; nil: nothing.
+func (t *tokens) find(hash [sha256.Size]byte) *known {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	found := t.by[hash]
@@ -46,23 +58,23 @@ func (t *tokens) find(hash [sha256.Size]byte) *Principal {
 		return nil
 	}
 	t.order.MoveToFront(found)
-	return k.who
+	return k
 }
 
-// add remembers a token until a time, and no longer than until it expires.
-func (t *tokens) add(hash [sha256.Size]byte, who *Principal, until time.Time) {
-	if !who.Expires.IsZero() && who.Expires.Before(until) {
-		until = who.Expires
+// add remembers a token, but no longer than until it expires.
+func (t *tokens) add(k *known) {
+	if k.who != nil && !k.who.Expires.IsZero() && k.who.Expires.Before(k.until) {
+		k.until = k.who.Expires
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if old := t.by[hash]; old != nil {
+	if old := t.by[k.hash]; old != nil {
 		t.forget(old)
 	}
-	for len(t.by) >= mostTokens {
+	for len(t.by) >= t.most {
 		t.forget(t.order.Back())
 	}
-	t.by[hash] = t.order.PushFront(&known{hash, who, until})
+	t.by[k.hash] = t.order.PushFront(k)
 }
 
 func (t *tokens) forget(e *list.Element) {

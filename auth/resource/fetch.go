@@ -23,11 +23,12 @@ type answer struct {
 	body   []byte
 }
 
-func newFetch(issuer string, client *http.Client) fetch {
+// newFetch returns a fetch that keeps so many connections for the next requests.
+func newFetch(issuer string, client *http.Client, idle int) fetch {
 	if client != nil {
 		return fetch{client: client}
 	}
-	return fetch{guard: guard.New(guard.Options{Endpoint: issuer})}
+	return fetch{guard: guard.New(guard.Options{Endpoint: issuer, IdleConns: idle})}
 }
 
 func (f fetch) get(ctx context.Context, address string) (answer, error) {

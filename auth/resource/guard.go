@@ -27,6 +27,7 @@ type Guard struct {
 	issuers  map[string]*issuer
 	asked    *issuer // the one that introspects; nil: none
 	tokens   *tokens
+	refused  *tokens // by the one that introspects
 	proofs   *proofs // nil: DPoP is off
 	metadata string  // where Metadata is, for challenges
 }
@@ -37,7 +38,7 @@ func New(o Options) (*Guard, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	g := &Guard{options: o, url: canonical(o.URL), scopes: slices.Clone(o.Scopes), leeway: max(o.Leeway, 0), issuers: make(map[string]*issuer), tokens: newTokens()}
+	g := &Guard{options: o, url: canonical(o.URL), scopes: slices.Clone(o.Scopes), leeway: max(o.Leeway, 0), issuers: make(map[string]*issuer), tokens: newTokens(mostTokens), refused: newTokens(mostRefused)}
 	if o.Leeway == 0 {
 		g.leeway = defaultLeeway
 	}
@@ -155,17 +156,14 @@ func (g *Guard) Check(r *http.Request) (streamable.Caller, *streamable.Denial) {
 		return nil, denied
 	}
 	hash := sha256.Sum256([]byte(token))
-	p := g.tokens.find(hash)
-	if p == nil {
+	found := g.tokens.find(hash)
+	if found == nil {
 		var err error
-		var until time.Time
-		if p, until, err = g.verify(r.Context(), token); err != nil {
+		if found, err = g.verify(r, hash, token); err != nil {
 			return nil, g.denyFor(err, bound)
 		}
-		p.guard, p.identity = g, identityOf(p)
-		p.bearer = p.key == ""
-		g.tokens.add(hash, p, until)
 	}
+	p := found.who
 	switch {
 	case p.bearer && g.options.DPoP == DPoPRequired:
 		return nil, g.deny(http.StatusUnauthorized, invalid("the token is not bound to a key"), true)

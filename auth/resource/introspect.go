@@ -2,46 +2,129 @@ package resource
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// introspect asks an issuer who a token speaks for (RFC 7662). An issuer that cannot say so is
-// away: the token may be good.
-func (g *Guard) introspect(ctx context.Context, token string) (*Principal, time.Time, error) {
-	from := g.asked
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	select {
-	case from.slots <- struct{}{}:
-		defer func() { <-from.slots }()
-	case <-ctx.Done():
-		return nil, time.Time{}, unavailable("too many tokens are being checked")
+const (
+	// mostAsked is how many introspections go on at a time, and mostAskedFor how many for
+	// requests from one network address: anybody can send tokens that have to be asked about.
+	mostAsked    = 64
+	mostAskedFor = mostAsked / 4
+)
+
+// slots bounds introspections, altogether and for each address.
+type slots struct {
+	all chan struct{}
+
+	mu sync.Mutex
+	of map[string]*share // by address; only those with requests
+}
+
+type share struct {
+	taken    chan struct{}
+	requests int // that have or want a slot
+}
+
+func newSlots() *slots {
+	return &slots{all: make(chan struct{}, mostAsked), of: make(map[string]*share)}
+}
+
+// take waits for a slot. It is given back by what take returns; nil: the context has ended.
+func (s *slots) take(ctx context.Context, address string) (giveBack func()) {
+	s.mu.Lock()
+	own := s.of[address]
+	if own == nil {
+		own = &share{taken: make(chan struct{}, mostAskedFor)}
+		s.of[address] = own
 	}
+	own.requests++
+	s.mu.Unlock()
+	leave := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if own.requests--; own.requests == 0 {
+			delete(s.of, address)
+		}
+	}
+	select {
+	case own.taken <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return nil
+	}
+	select {
+	case s.all <- struct{}{}:
+	case <-ctx.Done():
+		<-own.taken
+		leave()
+		return nil
+	}
+	return func() {
+		<-s.all
+		<-own.taken
+		leave()
+	}
+}
+
+// introspect asks an issuer who a token speaks for (RFC 7662), unless it has just said so. An
+// issuer that cannot say so is away: the token may be good.
+func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string) (*known, error) {
+	if k := g.refused.find(hash); k != nil {
+		return nil, k.refused
+	}
+	from := g.asked
+	ctx, cancel := context.WithTimeout(r.Context(), fetchTimeout)
+	defer cancel()
+	giveBack := from.slots.take(ctx, network.Of(r.RemoteAddr))
+	if giveBack == nil {
+		return nil, unavailable("too many tokens are being checked")
+	}
+	defer giveBack()
+	if k := g.tokens.find(hash); k != nil { // another request has asked in the meantime
+		return k, nil
+	}
+	if k := g.refused.find(hash); k != nil {
+		return nil, k.refused
+	}
+	asked := time.Now()
+	p, err := g.ask(ctx, from, token)
+	if err == nil {
+		return g.remember(hash, p, asked.Add(introspectedLife)), nil
+	}
+	if f := (fault{}); errors.As(err, &f) && !f.away {
+		g.refused.add(&known{hash: hash, refused: err, until: asked.Add(refusedLife)})
+	}
+	return nil, err
+}
+
+func (g *Guard) ask(ctx context.Context, from *issuer, token string) (*Principal, error) {
 	address := from.of.Introspect.URL
 	if address == "" {
 		found, err := from.discover(ctx)
 		if err != nil || found.Introspect == "" {
-			return nil, time.Time{}, unavailable("the authorization server cannot be asked about the token now")
+			return nil, unavailable("the authorization server cannot be asked about the token now")
 		}
 		address = found.Introspect
 	}
 	form := url.Values{"token": {token}, "token_type_hint": {"access_token"}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
 	if err != nil {
-		return nil, time.Time{}, unavailable("the authorization server cannot be asked about the token")
+		return nil, unavailable("the authorization server cannot be asked about the token")
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	request.SetBasicAuth(url.QueryEscape(from.of.Introspect.ClientID), url.QueryEscape(from.of.Introspect.ClientSecret))
-	asked := time.Now()
 	answer, err := from.fetch.do(request)
 	if err != nil || protocol.Unmarshal(answer.body, new(map[string]any)) != nil {
-		return nil, time.Time{}, unavailable("the authorization server cannot be asked about the token now")
+		return nil, unavailable("the authorization server cannot be asked about the token now")
 	}
-	p, err := g.read(from, answer.body)
-	return p, asked.Add(introspectedLife), err
+	return g.read(from, answer.body)
 }

@@ -37,9 +37,6 @@ const (
 	// mostSameName is how many keys of one id are tried.
 	mostSameName = 4
 
-	// mostAsked is how many introspections go on at a time.
-	mostAsked = 16
-
 	fetchTimeout = 10 * time.Second
 )
 
@@ -47,7 +44,7 @@ const (
 type issuer struct {
 	of    Issuer
 	fetch fetch
-	slots chan struct{} // for introspections
+	slots *slots // for introspections; nil: there are none
 
 	mu      sync.Mutex
 	flight  chan struct{} // closed when the fetch that goes on has ended; nil: none does
@@ -68,7 +65,10 @@ type endpoints struct {
 }
 
 func newIssuer(of Issuer, client *http.Client) *issuer {
-	return &issuer{of: of, fetch: newFetch(of.URL, client), slots: make(chan struct{}, mostAsked)}
+	if of.Introspect == nil {
+		return &issuer{of: of, fetch: newFetch(of.URL, client, 1)}
+	}
+	return &issuer{of: of, fetch: newFetch(of.URL, client, mostAsked), slots: newSlots()}
 }
 
 // keysFor returns the keys that may have made a signature. A token without a key id is taken

@@ -2,9 +2,11 @@ package resource
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,15 +74,38 @@ func (d *date) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// verify returns who a token speaks for, and until when that may be remembered. Its error is a
-// fault.
-func (g *Guard) verify(ctx context.Context, token string) (*Principal, time.Time, error) {
+// verify finds out who the token of a request speaks for, and remembers it. Its error is a fault.
+func (g *Guard) verify(r *http.Request, hash [sha256.Size]byte, token string) (*known, error) {
+	from, err := g.issuerOf(token)
+	if err != nil {
+		return nil, err
+	}
+	if from.of.Introspect != nil {
+		return g.introspect(r, hash, token)
+	}
+	p, err := g.verifySigned(r.Context(), from, token)
+	if err != nil {
+		return nil, err
+	}
+	return g.remember(hash, p, time.Now().Add(tokenLife)), nil
+}
+
+func (g *Guard) remember(hash [sha256.Size]byte, p *Principal, until time.Time) *known {
+	p.guard, p.identity = g, identityOf(p)
+	p.bearer = p.key == ""
+	k := &known{hash: hash, who: p, until: until}
+	g.tokens.add(k)
+	return k
+}
+
+// issuerOf returns who may have made a token.
+func (g *Guard) issuerOf(token string) (*issuer, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		if g.asked == nil {
-			return nil, time.Time{}, invalid("the token is not a signed JWT")
+			return nil, invalid("the token is not a signed JWT")
 		}
-		return g.introspect(ctx, token)
+		return g.asked, nil
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	var said struct {
@@ -88,18 +113,15 @@ func (g *Guard) verify(ctx context.Context, token string) (*Principal, time.Time
 	}
 	if err != nil || protocol.Unmarshal(payload, &said) != nil {
 		if g.asked != nil {
-			return g.introspect(ctx, token) // it only looks like one
+			return g.asked, nil // it only looks like one
 		}
-		return nil, time.Time{}, invalid("the token is malformed")
+		return nil, invalid("the token is malformed")
 	}
 	from := g.issuers[said.Issuer]
-	switch {
-	case from == nil:
-		return nil, time.Time{}, invalid("the token is from another issuer")
-	case from.of.Introspect != nil:
-		return g.introspect(ctx, token)
+	if from == nil {
+		return nil, invalid("the token is from another issuer")
 	}
-	return g.verifySigned(ctx, from, token)
+	return from, nil
 }
 
 // A joseHeader is what is read of the header of a JWT. Whatever it says about keys other than
@@ -127,22 +149,22 @@ func readHeader(token string) (joseHeader, error) {
 	return h, nil
 }
 
-func (g *Guard) verifySigned(ctx context.Context, from *issuer, token string) (*Principal, time.Time, error) {
+func (g *Guard) verifySigned(ctx context.Context, from *issuer, token string) (*Principal, error) {
 	header, err := readHeader(token)
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
 	kind := strings.TrimPrefix(strings.ToLower(header.Type), "application/")
 	if kind != "at+jwt" && (g.options.Strict || kind != "jwt" && kind != "") {
-		return nil, time.Time{}, invalid("the token is of another type")
+		return nil, invalid("the token is of another type")
 	}
 	keys, err := from.keysFor(ctx, header)
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
 	signed, err := jose.ParseSignedCompact(token, algorithms())
 	if err != nil {
-		return nil, time.Time{}, invalid("the token is malformed")
+		return nil, invalid("the token is malformed")
 	}
 	var payload []byte
 	for _, key := range keys {
@@ -151,16 +173,16 @@ func (g *Guard) verifySigned(ctx context.Context, from *issuer, token string) (*
 		}
 	}
 	if payload == nil {
-		return nil, time.Time{}, invalid("the signature of the token is wrong")
+		return nil, invalid("the signature of the token is wrong")
 	}
 	p, err := g.read(from, payload)
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
 	if p.Expires.IsZero() {
-		return nil, time.Time{}, invalid("the token does not say when it expires")
+		return nil, invalid("the token does not say when it expires")
 	}
-	return p, time.Now().Add(tokenLife), nil
+	return p, nil
 }
 
 // read reads the claims of a token that is genuine.

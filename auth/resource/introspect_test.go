@@ -1,0 +1,144 @@
+package resource_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/auth/resource"
+)
+
+// slowly answers each request after a while.
+type slowly struct {
+	http.RoundTripper
+	by time.Duration
+}
+
+func (s slowly) RoundTrip(r *http.Request) (*http.Response, error) {
+	pass(s.by)
+	return s.RoundTripper.RoundTrip(r)
+}
+
+// introspecting makes a Guard ask about each token.
+func introspecting(o *resource.Options) {
+	o.Issuers[0].Introspect = &resource.Introspection{ClientID: "server", ClientSecret: "secret"}
+}
+
+func opaque() authtest.Options {
+	return authtest.Options{Opaque: true, Clients: []authtest.Client{{ID: "server", Secret: "secret"}}}
+}
+
+// statusFrom is how a request from an address with a token is answered.
+func statusFrom(t testing.TB, g *resource.Guard, address, token string) int {
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", nil)
+	r.RemoteAddr = address
+	r.Header.Set("Authorization", "Bearer "+token)
+	if _, denied := g.Check(r); denied != nil {
+		return denied.Status
+	}
+	return http.StatusOK
+}
+
+// TestARefusedTokenIsRemembered: the issuer is asked once about it within 5 s.
+//
+// Guarantees: G-0046.10
+func TestARefusedTokenIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, as := newGuard(t, introspecting, opaque())
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() { wantStatus(t, "at once", status(t, g, bearer("bad")), http.StatusUnauthorized) })
+		}
+		all.Wait()
+		pass(4 * time.Second)
+		wantStatus(t, "after 4 s", status(t, g, bearer("bad")), http.StatusUnauthorized)
+		first := len(as.Sink.Requests(authtest.Introspect))
+		if first > 16 { // those that were asked at once
+			t.Errorf("asked %d times about one token", first)
+		}
+		pass(time.Second)
+		wantStatus(t, "after 5 s", status(t, g, bearer("bad")), http.StatusUnauthorized)
+		if n := len(as.Sink.Requests(authtest.Introspect)); n != first+1 {
+			t.Errorf("asked %d times after 5 s, want once", n-first)
+		}
+		as.Lie(authtest.Introspect, down)
+		wantStatus(t, "away", status(t, g, bearer("good")), http.StatusServiceUnavailable)
+		before := len(as.Sink.Requests(authtest.Introspect))
+		wantStatus(t, "away", status(t, g, bearer("good")), http.StatusServiceUnavailable)
+		if n := len(as.Sink.Requests(authtest.Introspect)); n != before+1 {
+			t.Error("that the issuer is away was remembered of a token")
+		}
+	})
+}
+
+// TestOneAddressKeepsNobodyOut: invented tokens from one address delay those of others by nothing.
+//
+// Guarantees: G-0046.10
+func TestOneAddressKeepsNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, as := newGuard(t, func(o *resource.Options) {
+			introspecting(o)
+			o.HTTP = &http.Client{Transport: slowly{o.HTTP.Transport, 200 * time.Millisecond}}
+		}, opaque())
+		good := as.Issue("ada", "read")
+		wantStatus(t, "the first", statusFrom(t, g, "198.51.100.1:1", as.Issue("ada", "read")), http.StatusOK)
+		var all sync.WaitGroup
+		for n := range 1500 {
+			all.Go(func() { statusFrom(t, g, "203.0.113.7:"+strconv.Itoa(1000+n), fmt.Sprint("bad", n)) })
+		}
+		synctest.Wait()
+		start := time.Now()
+		wantStatus(t, "from another address", statusFrom(t, g, "198.51.100.1:2", good), http.StatusOK)
+		if waited := time.Since(start); waited > 200*time.Millisecond {
+			t.Errorf("it has waited for %v", waited)
+		}
+		all.Wait()
+	})
+}
+
+// TestConnectionsToAnIntrospectingIssuerAreKept: many tokens at once need no new connections.
+func TestConnectionsToAnIntrospectingIssuerAreKept(t *testing.T) {
+	const atOnce, waves = 8, 10
+	var dialled, arrived atomic.Int64
+	gate := make(chan struct{})
+	as := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if arrived.Add(1)%atOnce == 0 {
+			for range atOnce - 1 {
+				gate <- struct{}{}
+			}
+		} else {
+			<-gate
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"active":false}`)
+	}))
+	as.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			dialled.Add(1)
+		}
+	}
+	as.Start()
+	defer as.Close()
+	g, err := resource.New(resource.Options{URL: "https://mcp.example/mcp", Issuers: []resource.Issuer{{URL: as.URL, Introspect: &resource.Introspection{URL: as.URL, ClientID: "server"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for wave := range waves {
+		var all sync.WaitGroup
+		for n := range atOnce {
+			all.Go(func() { statusFrom(t, g, "192.0.2.1:1", fmt.Sprint("bad", wave, "-", n)) })
+		}
+		all.Wait()
+	}
+	if n := dialled.Load(); n > waves*atOnce/2 {
+		t.Errorf("%d connections for %d waves of %d", n, waves, atOnce)
+	}
+}
