@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/big"
+	"net/http"
 	"strconv"
 	"testing"
 	"time"
@@ -112,16 +113,17 @@ func TestTokensMakeRoom(t *testing.T) {
 func TestProofsMakeRoom(t *testing.T) {
 	s, now := newProofs("https://mcp.example/mcp", false), time.Now()
 	fill := func(until int) {
-		for s.count < until {
-			minute := now.Unix()/60 + 3
-			if s.taken[minute] == nil {
-				s.taken[minute] = make(map[[sha256.Size]byte]struct{})
+		for n := s.count; n < until; n++ {
+			p := &proof{ID: strconv.Itoa(n), IssuedAt: date{now}}
+			if s.count >= manyProofs {
+				p.Nonce = s.nonce(now, 0)
 			}
-			s.taken[minute][numbered(s.count)] = struct{}{}
-			s.count++
+			if err := s.take(now, "key "+strconv.Itoa(n%100), p); err != nil {
+				t.Fatalf("proof %d: %v", n, err)
+			}
 		}
 	}
-	fill(mostProofs - 1)
+	fill(manyProofs - 1)
 	if err := s.take(now, "key", &proof{ID: "1", IssuedAt: date{now}}); err != nil {
 		t.Errorf("below the bound: %v", err)
 	}
@@ -135,13 +137,70 @@ func TestProofsMakeRoom(t *testing.T) {
 	if err := s.take(now, "key", &proof{ID: "1", IssuedAt: date{now}, Nonce: asked.nonce}); err == nil {
 		t.Error("a proof was taken twice")
 	}
-	fill(2 * mostProofs)
+	fill(mostProofs)
 	if away, ok := s.take(now, "key", &proof{ID: "3", IssuedAt: date{now}, Nonce: asked.nonce}).(fault); !ok || !away.away {
 		t.Errorf("far beyond the bound: %+v", away)
 	}
 	later := now.Add(11 * time.Minute)
-	if err := s.take(later, "key", &proof{ID: "4", IssuedAt: date{later}}); err != nil || s.count != 1 {
-		t.Errorf("eleven minutes later: %v, %d are remembered", err, s.count)
+	if err := s.take(later, "key", &proof{ID: "4", IssuedAt: date{later}}); err != nil || s.count != 1 || len(s.of) != 1 {
+		t.Errorf("eleven minutes later: %v, %d of %d keys are remembered", err, s.count, len(s.of))
+	}
+}
+
+// TestOneKeyFillsNoMemory: a client with too many proofs is refused, and no other.
+//
+// Guarantees: G-0046.11
+func TestOneKeyFillsNoMemory(t *testing.T) {
+	s, now := newProofs("https://mcp.example/mcp", false), time.Now()
+	var last error
+	for n := range mostOfKey + 1 {
+		p := &proof{ID: strconv.Itoa(n), IssuedAt: date{now}}
+		if n >= manyOfKey {
+			if err, ok := s.take(now, "busy", p).(fault); !ok || err.code != "use_dpop_nonce" {
+				t.Fatalf("proof %d without a nonce: %v", n, err)
+			}
+			p.Nonce = s.nonce(now, 0)
+		}
+		err := s.take(now, "busy", p)
+		if err != nil && n < mostOfKey {
+			t.Fatalf("proof %d: %v", n, err)
+		}
+		last = err
+	}
+	denial := (&Guard{}).denyFor(last, true)
+	if denial.Status != http.StatusTooManyRequests || denial.Header.Get("Retry-After") == "" {
+		t.Errorf("too many proofs of one key: %+v", denial)
+	}
+	if err := s.take(now, "calm", &proof{ID: "1", IssuedAt: date{now}}); err != nil {
+		t.Errorf("another key: %v", err)
+	}
+}
+
+// TestManyProofsPerSecond: 3,000 of 30 clients are taken each second, for two minutes.
+//
+// Guarantees: G-0046.11
+func TestManyProofsPerSecond(t *testing.T) {
+	s, start := newProofs("https://mcp.example/mcp", false), time.Now()
+	asked := 0
+	for second := range 120 {
+		now := start.Add(time.Duration(second) * time.Second)
+		nonce := ""
+		for n := range 3000 {
+			p, key := &proof{ID: strconv.Itoa(second*3000 + n), IssuedAt: date{now}, Nonce: nonce}, "key "+strconv.Itoa(n%30)
+			err := s.take(now, key, p)
+			if f, ok := err.(fault); ok && f.nonce != "" {
+				asked++
+				nonce = f.nonce
+				p.Nonce = nonce
+				err = s.take(now, key, p)
+			}
+			if err != nil {
+				t.Fatalf("second %d, proof %d: %v, %d are remembered", second, n, err, s.count)
+			}
+		}
+	}
+	if asked > 3000 {
+		t.Errorf("a nonce was asked for %d times", asked)
 	}
 }
 

@@ -22,9 +22,17 @@ const (
 	// proofAge is how far the time of a proof may be from now.
 	proofAge = 5 * time.Minute
 
-	// mostProofs is how many proofs are remembered, so that none is taken twice. Beyond,
-	// clients need a nonce, whose proofs are remembered for a shorter time.
-	mostProofs = 100_000
+	// mostProofs is how many proofs are remembered, so that none is taken twice. Beyond
+	// manyProofs, clients need a nonce: proofs with one are remembered for a shorter time.
+	mostProofs = 250_000
+	manyProofs = 50_000
+
+	// mostOfKey and manyOfKey are the same for the proofs of one key.
+	mostOfKey = mostProofs / 10
+	manyOfKey = manyProofs / 10
+
+	// proofStep is how exactly it is known when a proof can be forgotten.
+	proofStep = 5 // seconds
 
 	// nonceLife is how long a nonce is the newest; the one before it is taken too.
 	nonceLife = 30 * time.Second
@@ -39,12 +47,24 @@ type proofs struct {
 	secret [32]byte
 
 	mu    sync.Mutex
-	taken map[int64]map[[sha256.Size]byte]struct{} // by the minute in which they are out of date
+	taken map[int64]map[proofID]*prover // by the step in which they are out of date
+	of    map[string]*prover            // by thumbprint
 	count int
+	swept int64 // the second in which outdated ones were forgotten last
+}
+
+// A proofID is the start of the hash of a key and a jti. Only the owner of a key could make two
+// that are the same, and would have one of them refused.
+type proofID [16]byte
+
+// A prover is a key with proofs that are remembered.
+type prover struct {
+	thumbprint string
+	count      int
 }
 
 func newProofs(url string, nonces bool) *proofs {
-	p := &proofs{url: url, nonces: nonces, taken: make(map[int64]map[[sha256.Size]byte]struct{})}
+	p := &proofs{url: url, nonces: nonces, taken: make(map[int64]map[proofID]*prover), of: make(map[string]*prover)}
 	rand.Read(p.secret[:]) // never fails
 	return p
 }
@@ -133,39 +153,57 @@ func (s *proofs) take(now time.Time, thumbprint string, p *proof) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(now)
-	if s.nonces || s.count >= mostProofs || p.Nonce != "" {
-		if !s.isNonce(p.Nonce, now) {
+	by := s.of[thumbprint]
+	if by == nil {
+		by = &prover{thumbprint: thumbprint}
+	}
+	outdated := p.IssuedAt.Add(proofAge)
+	if s.nonces || s.count >= manyProofs || by.count >= manyOfKey || p.Nonce != "" {
+		known := false
+		if outdated, known = s.outdated(p.Nonce, now); !known {
 			return fault{code: "use_dpop_nonce", text: "the proof needs a nonce of this server", nonce: s.nonce(now, 0)}
 		}
 	}
-	id := sha256.Sum256([]byte(thumbprint + " " + p.ID))
+	hash := sha256.Sum256([]byte(thumbprint + " " + p.ID))
+	id := proofID(hash[:])
 	for _, taken := range s.taken {
 		if _, before := taken[id]; before {
 			return invalidProof("the proof was used before")
 		}
 	}
-	outdated := p.IssuedAt.Add(proofAge)
-	if p.Nonce != "" {
-		outdated = now.Add(2 * nonceLife)
-	}
-	if s.count >= 2*mostProofs {
+	switch {
+	case by.count >= mostOfKey:
+		return fault{text: "the client sends more proofs than can be remembered", often: true}
+	case s.count >= mostProofs:
 		return unavailable("too many proofs are remembered")
 	}
-	minute := outdated.Unix()/60 + 1
-	if s.taken[minute] == nil {
-		s.taken[minute] = make(map[[sha256.Size]byte]struct{})
+	step := outdated.Unix()/proofStep + 1
+	if s.taken[step] == nil {
+		s.taken[step] = make(map[proofID]*prover)
 	}
-	s.taken[minute][id] = struct{}{}
+	s.taken[step][id] = by
+	s.of[thumbprint] = by
+	by.count++
 	s.count++
 	return nil
 }
 
 func (s *proofs) forget(now time.Time) {
-	for minute, taken := range s.taken {
-		if minute*60 < now.Unix() {
-			s.count -= len(taken)
-			delete(s.taken, minute)
+	if s.swept == now.Unix() {
+		return
+	}
+	s.swept = now.Unix()
+	for step, taken := range s.taken {
+		if step*proofStep >= now.Unix() {
+			continue
 		}
+		for _, by := range taken {
+			if by.count--; by.count == 0 {
+				delete(s.of, by.thumbprint)
+			}
+		}
+		s.count -= len(taken)
+		delete(s.taken, step)
 	}
 }
 
@@ -176,13 +214,14 @@ func (s *proofs) nonce(now time.Time, before int64) string {
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
 }
 
-func (s *proofs) isNonce(text string, now time.Time) bool {
+// outdated returns when proofs with a nonce are not taken any more, if it is one that is taken now.
+func (s *proofs) outdated(nonce string, now time.Time) (time.Time, bool) {
 	for before := range int64(2) {
-		if subtle.ConstantTimeCompare([]byte(text), []byte(s.nonce(now, before))) == 1 {
-			return true
+		if subtle.ConstantTimeCompare([]byte(nonce), []byte(s.nonce(now, before))) == 1 {
+			return now.Truncate(nonceLife).Add(time.Duration(2-before) * nonceLife), true
 		}
 	}
-	return false
+	return time.Time{}, false
 }
 
 func pathOf(address string) string {

@@ -239,6 +239,7 @@ type fault struct {
 	scopes []string // that are needed; nil: those of the options
 	nonce  string   // that a proof should have
 	away   bool     // an issuer cannot be asked: the token may be good
+	often  bool     // the client sends too much
 }
 
 func (f fault) Error() string { return "resource: " + f.text }
@@ -253,10 +254,16 @@ func (g *Guard) denyFor(err error, bound bool) *streamable.Denial {
 	if !errors.As(err, &f) {
 		f = invalid("the token cannot be verified")
 	}
-	if f.away {
-		return &streamable.Denial{Status: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"5"}}, Text: f.text}
+	status := 0
+	switch {
+	case f.away:
+		status = http.StatusServiceUnavailable
+	case f.often:
+		status = http.StatusTooManyRequests
+	default:
+		return g.deny(http.StatusUnauthorized, f, bound)
 	}
-	return g.deny(http.StatusUnauthorized, f, bound)
+	return &streamable.Denial{Status: status, Header: http.Header{"Retry-After": {"5"}}, Text: f.text}
 }
 
 // deny challenges the client (RFC 6750 §3, RFC 9728 §5.1). With DPoP both schemes are offered,
