@@ -24,7 +24,7 @@ const (
 	// Keys are fetched again after the time that the issuer names, within these bounds.
 	leastKeyLife, mostKeyLife = 5 * time.Minute, 24 * time.Hour
 
-	// staleKeyLife is how long keys are used while the issuer is away.
+	// staleKeyLife is how much longer keys are used while the issuer is away.
 	staleKeyLife = 24 * time.Hour
 
 	// unknownKeyPause is how long a key that is not in the set is not asked for again:
@@ -78,7 +78,7 @@ func (i *issuer) keysFor(ctx context.Context, h joseHeader) ([]jose.JSONWebKey, 
 		i.mu.Lock()
 		now := time.Now()
 		fitting := i.fitting(h)
-		usable := !i.fetched.IsZero() && now.Before(i.fetched.Add(staleKeyLife))
+		usable := !i.fetched.IsZero() && now.Before(i.fresh.Add(staleKeyLife))
 		if usable && len(fitting) > 0 && (now.Before(i.fresh) || i.flight != nil || i.rests(now)) {
 			i.mu.Unlock()
 			return fitting, nil

@@ -123,6 +123,25 @@ func TestAnIssuerThatIsAway(t *testing.T) {
 	})
 }
 
+// TestKeysOfADayAreUsedForAnother: the day without an issuer begins when keys should be fetched again.
+//
+// Guarantees: G-0046.4
+func TestKeysOfADayAreUsedForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, as := newGuard(t, nil, authtest.Options{Life: 100 * time.Hour})
+		token := as.Issue("ada", "read")
+		as.Lie(authtest.Keys, func(a *authtest.Answer) { a.Header.Set("Cache-Control", "max-age=86400") })
+		wantStatus(t, "fresh", status(t, g, bearer(token)), http.StatusOK)
+		as.Lie(authtest.Keys, down)
+		pass(24*time.Hour + time.Second)
+		wantStatus(t, "away for a second", status(t, g, bearer(token)), http.StatusOK)
+		pass(24*time.Hour - 2*time.Second)
+		wantStatus(t, "away for almost a day", status(t, g, bearer(token)), http.StatusOK)
+		pass(2 * time.Minute)
+		wantStatus(t, "away for longer", status(t, g, bearer(token)), http.StatusServiceUnavailable)
+	})
+}
+
 // TestLyingIssuers: what an issuer says of itself is checked, and read within bounds.
 //
 // Guarantees: G-0046.2, G-0046.4
