@@ -54,6 +54,10 @@ func (h *Handler) originOf(r *http.Request) (*transport.Origin, *refusal) {
 		if denied != nil {
 			return nil, denied.refusal()
 		}
+		if caller == nil {
+			h.options.logger().Error("bowline: HandlerOptions.Check has returned neither a caller nor a denial", "address", r.RemoteAddr)
+			return nil, &refusal{status: http.StatusInternalServerError, text: "the caller is not known"}
+		}
 		origin := web.OriginOf(r, caller.Identity())
 		origin.Principal = caller
 		return origin, nil

@@ -1,8 +1,10 @@
 package streamable
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -118,6 +120,26 @@ func TestEveryRequestIsChecked(t *testing.T) {
 	want := []string{"echo ada ada", "echo bob bob"}
 	if served, _ := s.took(); !slices.Equal(served, want) {
 		t.Errorf("served %q, want %q", served, want)
+	}
+}
+
+// A Check that decides nothing lets nobody in, and says so.
+//
+// Guarantees: G-0046.8
+func TestACheckWithoutACallerIsRefused(t *testing.T) {
+	var log bytes.Buffer
+	h := NewHandler(accepting(func(transport.Link) { t.Error("a session has begun") }), HandlerOptions{
+		Log:   slog.New(slog.NewTextHandler(&log, nil)),
+		Check: func(*http.Request) (Caller, *Denial) { return nil, nil },
+	})
+	defer h.Close(0)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp", strings.NewReader(initializeBody("2025-03-26")))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusInternalServerError || strings.Count(log.String(), "Check has returned neither") != 1 {
+		t.Errorf("status %d, log %q", w.Code, log.String())
 	}
 }
 

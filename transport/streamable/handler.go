@@ -36,9 +36,10 @@ type HandlerOptions struct {
 
 	// Check authenticates a request, after its method, origin, host and announced size
 	// were checked and before its body is read. It returns who sends it, or how it is
-	// denied; what it returns decides in place of Identify. Each request is checked, GET
-	// and DELETE too. A session of another identity is answered with 404, as an unknown
-	// one is. See auth/resource for OAuth. Default: nobody is denied.
+	// denied; what it returns decides in place of Identify. The Caller must not be nil
+	// unless the request is denied: if both are nil, the response is 500. Each request
+	// is checked, GET and DELETE too. A session of another identity is answered with
+	// 404, as an unknown one is. See auth/resource for OAuth. Default: nobody is denied.
 	Check func(*http.Request) (Caller, *Denial)
 
 	// AllowedOrigins lists the values of the Origin header, such as
@@ -140,7 +141,8 @@ type HandlerOptions struct {
 
 	// Log is told, as a warning and once for each session, when a client comes back for
 	// its GET stream and messages that it has missed are not kept any more. The stream
-	// says so in a comment. Default: slog.Default().
+	// says so in a comment. It is told as an error when Check decides nothing. Default:
+	// slog.Default().
 	Log *slog.Logger
 
 	// Retry is how long clients of 2025-11-25 are told to wait before they come back
