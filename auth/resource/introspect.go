@@ -97,23 +97,20 @@ func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string
 	}
 	asked := time.Now()
 	p, err := g.ask(ctx, from, token)
-	if err == nil {
+	f := fault{}
+	switch {
+	case err == nil:
 		return g.remember(hash, p, asked.Add(introspectedLife)), nil
-	}
-	if f := (fault{}); errors.As(err, &f) && !f.away {
+	case errors.As(err, &f) && !f.away:
 		g.refused.add(&known{hash: hash, refused: err, until: asked.Add(refusedLife)})
 	}
 	return nil, err
 }
 
 func (g *Guard) ask(ctx context.Context, from *issuer, token string) (*Principal, error) {
-	address := from.of.Introspect.URL
-	if address == "" {
-		found, err := from.discover(ctx)
-		if err != nil || found.Introspect == "" {
-			return nil, unavailable("the authorization server cannot be asked about the token now")
-		}
-		address = found.Introspect
+	address, err := from.introspectAt(ctx)
+	if err != nil {
+		return nil, err
 	}
 	form := url.Values{"token": {token}, "token_type_hint": {"access_token"}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
@@ -124,6 +121,9 @@ func (g *Guard) ask(ctx context.Context, from *issuer, token string) (*Principal
 	request.SetBasicAuth(url.QueryEscape(from.of.Introspect.ClientID), url.QueryEscape(from.of.Introspect.ClientSecret))
 	answer, err := from.fetch.do(request)
 	if err != nil || protocol.Unmarshal(answer.body, new(map[string]any)) != nil {
+		if !errors.Is(ctx.Err(), context.Canceled) { // the client has not left
+			from.doubt(address)
+		}
 		return nil, unavailable("the authorization server cannot be asked about the token now")
 	}
 	return g.read(from, answer.body)

@@ -104,6 +104,66 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 	})
 }
 
+// TestAnIntrospectionEndpointMoves: the metadata is read again, and not more often than every 5 s.
+//
+// Guarantees: G-0046.4
+func TestAnIntrospectionEndpointMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, as := newGuard(t, introspecting, opaque())
+		read := func() int { return len(as.Sink.Requests(authtest.Metadata)) }
+		check := func(want int) {
+			t.Helper()
+			var all sync.WaitGroup
+			for range 50 {
+				all.Go(func() { wantStatus(t, "a new token", status(t, g, bearer(as.Issue("ada", "read"))), want) })
+			}
+			all.Wait()
+		}
+		as.Lie(authtest.Metadata, func(a *authtest.Answer) { a.Object["introspection_endpoint"] = "https://as.example/moved" })
+		check(http.StatusServiceUnavailable)
+		as.Lie(authtest.Metadata, nil)
+		pass(4 * time.Second)
+		check(http.StatusServiceUnavailable)
+		if n := read(); n != 1 {
+			t.Errorf("the metadata was read %d times within 5 s", n)
+		}
+		pass(time.Second)
+		wantStatus(t, "after 5 s", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
+		check(http.StatusOK)
+		if n := read(); n != 2 {
+			t.Errorf("the metadata was read %d times, want 2", n)
+		}
+
+		pass(time.Minute)
+		check(http.StatusOK)
+		as.Lie(authtest.Introspect, down)
+		as.Lie(authtest.Metadata, down)
+		check(http.StatusServiceUnavailable)
+		check(http.StatusServiceUnavailable)
+		if n := read(); n > 4 { // at two addresses
+			t.Errorf("the metadata was read %d times at once", n-2)
+		}
+		as.Lie(authtest.Introspect, nil)
+		check(http.StatusOK) // where it was
+	})
+}
+
+// TestAnIssuerWithoutIntrospection is not asked for its metadata for each token.
+//
+// Guarantees: G-0046.4
+func TestAnIssuerWithoutIntrospection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, as := newGuard(t, introspecting, opaque())
+		as.Lie(authtest.Metadata, func(a *authtest.Answer) { delete(a.Object, "introspection_endpoint") })
+		for range 20 {
+			wantStatus(t, "a token", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusServiceUnavailable)
+		}
+		if n := len(as.Sink.Requests(authtest.Metadata)); n != 1 {
+			t.Errorf("the metadata was read %d times within 5 s", n)
+		}
+	})
+}
+
 // TestConnectionsToAnIntrospectingIssuerAreKept: many tokens at once need no new connections.
 func TestConnectionsToAnIntrospectingIssuerAreKept(t *testing.T) {
 	const atOnce, waves = 8, 10

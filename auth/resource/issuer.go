@@ -55,6 +55,7 @@ type issuer struct {
 	failed  bool      // by then
 
 	endpoints endpoints // zero before they are known
+	doubted   bool      // asking about a token there has failed
 }
 
 // endpoints is what is read of the metadata of an authorization server.
@@ -205,7 +206,66 @@ func keyLife(header http.Header) time.Duration {
 	return leastKeyLife
 }
 
-// discover returns the endpoints of the issuer, from its metadata (RFC 8414, OpenID Connect).
+// introspectAt returns where the issuer is asked about tokens. Its metadata is read again when
+// that has failed; until it could be read, what it said before goes on to be used. The error is a
+// fault.
+func (i *issuer) introspectAt(ctx context.Context) (string, error) {
+	if i.of.Introspect.URL != "" {
+		return i.of.Introspect.URL, nil
+	}
+	for {
+		i.mu.Lock()
+		now, known, flight := time.Now(), i.endpoints.Introspect, i.flight
+		if known != "" && (!i.doubted || flight != nil || i.rests(now)) {
+			i.mu.Unlock()
+			return known, nil
+		}
+		if flight == nil && i.rests(now) {
+			i.mu.Unlock()
+			return "", unavailable("the authorization server cannot be asked about the token now")
+		}
+		if flight == nil {
+			i.flight, i.tried = make(chan struct{}), now
+			i.mu.Unlock()
+			i.rediscover(ctx)
+			continue
+		}
+		i.mu.Unlock()
+		select {
+		case <-flight:
+		case <-ctx.Done():
+			return "", unavailable("the client has left")
+		}
+	}
+}
+
+// rediscover reads the metadata, for the request that needs it and for all that wait, and goes on
+// when that request has ended.
+func (i *issuer) rediscover(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
+	defer cancel()
+	found, err := i.readMetadata(ctx)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.failed = err != nil || found.Introspect == ""; !i.failed {
+		i.endpoints, i.doubted = found, false
+	}
+	i.tried = time.Now()
+	close(i.flight)
+	i.flight = nil
+}
+
+// doubt has the metadata read again, if it still says that tokens are asked about at an address:
+// the endpoint may have moved.
+func (i *issuer) doubt(address string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if address == i.endpoints.Introspect {
+		i.doubted, i.failed = true, true
+	}
+}
+
+// discover returns the endpoints of the issuer, and reads its metadata only if they are not known.
 func (i *issuer) discover(ctx context.Context) (endpoints, error) {
 	i.mu.Lock()
 	known := i.endpoints
@@ -213,6 +273,18 @@ func (i *issuer) discover(ctx context.Context) (endpoints, error) {
 	if known.Issuer != "" {
 		return known, nil
 	}
+	found, err := i.readMetadata(ctx)
+	if err != nil {
+		return endpoints{}, err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.endpoints = found
+	return found, nil
+}
+
+// readMetadata fetches the metadata of the issuer (RFC 8414, OpenID Connect).
+func (i *issuer) readMetadata(ctx context.Context) (endpoints, error) {
 	at, err := url.Parse(i.of.URL)
 	if err != nil {
 		return endpoints{}, err
@@ -233,9 +305,6 @@ func (i *issuer) discover(ctx context.Context) (endpoints, error) {
 		case found.Issuer != i.of.URL:
 			last = fmt.Errorf("resource: the metadata at %s is of another issuer", at)
 		default:
-			i.mu.Lock()
-			i.endpoints = found
-			i.mu.Unlock()
 			return found, nil
 		}
 	}
