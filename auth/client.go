@@ -20,8 +20,10 @@ import (
 // Secret, or a Key, or neither if it is public.
 type Registered struct {
 	// Issuer is the authorization server that knows the client. If it is empty, that
-	// is the one that the server names at first, and no other later: it is recorded
-	// in the Store with the login.
+	// is the one that the server names when the client is first used: the client is
+	// then kept to it, and a login anywhere else fails. The Store has that with the
+	// login, so Logout, or a Store that is lost or cannot be read, makes the next use
+	// the first again. Whoever has a Secret had better name the Issuer.
 	Issuer string
 
 	ID     string
@@ -64,11 +66,26 @@ func (e *RegistrationError) Error() string {
 // is the issuer that a client without one is kept to; "" for none yet.
 func (a *Authorizer) registered(issuer, pinned string) (*Registered, bool) {
 	for i, r := range a.o.Registered {
-		if r.Issuer == issuer || r.Issuer == "" && (pinned == "" || pinned == issuer) {
+		if r.Issuer == issuer {
+			return &a.o.Registered[i], true
+		}
+	}
+	for i, r := range a.o.Registered {
+		if r.Issuer == "" && (pinned == "" || pinned == issuer) {
 			return &a.o.Registered[i], true
 		}
 	}
 	return nil, false
+}
+
+// strays reports whether an issuer is another than the one that the program's client
+// is kept to, and none that the program has named.
+func (a *Authorizer) strays(issuer, pinned string) bool {
+	if a.o.Grant != nil && a.o.Grant.name() == (Workload{}).name() {
+		return false // which has no client
+	}
+	_, known := a.registered(issuer, pinned)
+	return !known && slices.ContainsFunc(a.o.Registered, func(r Registered) bool { return r.Issuer == "" })
 }
 
 // as returns the client as an authorization server wants it to prove who it is.

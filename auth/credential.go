@@ -78,8 +78,11 @@ func (a *Authorizer) usable(e *Entry) bool {
 	if e == nil || e.Issuer == "" || e.Grant != a.grantName() {
 		return false
 	}
-	if r, ok := a.registered(e.Issuer, e.Issuer); ok && e.Grant != (Workload{}).name() {
-		return r.ID == e.ClientID
+	if a.strays(e.Issuer, e.Pinned) {
+		return false
+	}
+	if r, ok := a.registered(e.Issuer, e.Pinned); ok && e.Grant != (Workload{}).name() && r.ID != e.ClientID {
+		return false
 	}
 	return e.Type == "Bearer" || e.Type == "DPoP" || e.Type == ""
 }

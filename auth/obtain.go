@@ -14,9 +14,12 @@ import (
 // from the challenge and from what the server and the authorization server publish.
 func (a *Authorizer) obtain(ctx context.Context, c challenge, stored *Entry, before []string) (*Entry, error) {
 	known := []string{}
-	pinned := ""
+	pinned, last := "", "" // the issuer that the client is kept to, and that of the token before
+	if stored != nil && stored.Pinned != "" {
+		pinned, known = stored.Pinned, append(known, stored.Pinned)
+	}
 	if a.usable(stored) {
-		known, pinned = append(known, stored.Issuer), stored.Issuer
+		last, known = stored.Issuer, append(known, stored.Issuer)
 	}
 	for _, r := range a.o.Registered {
 		if r.Issuer != "" {
@@ -27,7 +30,10 @@ func (a *Authorizer) obtain(ctx context.Context, c challenge, stored *Entry, bef
 	if err != nil {
 		return nil, err
 	}
-	if p.server.Issuer != pinned {
+	if a.strays(p.server.Issuer, pinned) {
+		return nil, &RegistrationError{Issuer: p.server.Issuer, Reason: "the client in Registered was used at " + pinned + " before: name its Issuer, or log out first"}
+	}
+	if p.server.Issuer != last {
 		before = nil // scopes of another server
 	}
 	scopes := chooseScopes(p, c, before, a.o.Offline, a.o.Scopes)
@@ -47,7 +53,14 @@ func (a *Authorizer) obtain(ctx context.Context, c challenge, stored *Entry, bef
 	if err != nil {
 		return nil, err
 	}
-	return a.entry(p, used, token, scopes, proof)
+	e, err := a.entry(p, used, token, scopes, proof)
+	if err == nil {
+		e.Pinned = pinned
+		if r, ok := a.registered(e.Issuer, pinned); ok && r.Issuer == "" && used != nil {
+			e.Pinned = e.Issuer
+		}
+	}
+	return e, err
 }
 
 // byCode is the authorization code flow.
@@ -147,7 +160,7 @@ func (a *Authorizer) clientFor(ctx context.Context, e *Entry) (*client, error) {
 	if e.ClientID == "" {
 		return nil, nil
 	}
-	if r, ok := a.registered(e.Issuer, e.Issuer); ok && r.ID == e.ClientID {
+	if r, ok := a.registered(e.Issuer, e.Pinned); ok && r.ID == e.ClientID {
 		return &client{id: r.ID, secret: r.Secret, key: r.Key, keyID: r.KeyID, method: e.ClientAuth}, nil
 	}
 	if e.ClientAuth == authNone {

@@ -49,6 +49,8 @@ type Entry struct {
 	ClientAuth    string    // the method at the token endpoint, for instance "none"
 	RedirectURI   string    // that the client is registered with
 
+	Pinned string // the issuer that a Registered without one is kept to; "" for none
+
 	Access   Secret
 	Refresh  Secret // zero: there is none
 	Type     string // "Bearer" or "DPoP"
@@ -72,6 +74,7 @@ type entryDocument struct {
 	ClientExpires      time.Time `json:"client_expires,omitzero"`
 	ClientAuth         string    `json:"client_auth,omitzero"`
 	RedirectURI        string    `json:"redirect_uri,omitzero"`
+	Pinned             string    `json:"pinned_issuer,omitzero"`
 	Access             string    `json:"access_token,omitzero"`
 	Refresh            string    `json:"refresh_token,omitzero"`
 	Type               string    `json:"token_type,omitzero"`
@@ -93,7 +96,7 @@ func (e *Entry) MarshalBinary() ([]byte, error) {
 	return json.Marshal(entryDocument{
 		Version: entryVersion, Issuer: e.Issuer, Grant: e.Grant,
 		ClientID: e.ClientID, ClientSecret: e.ClientSecret.Reveal(), ClientExpires: e.ClientExpires, ClientAuth: e.ClientAuth, RedirectURI: e.RedirectURI,
-		Access: e.Access.Reveal(), Refresh: e.Refresh.Reveal(), Type: e.Type, Issued: e.Issued, Expires: e.Expires, Scopes: e.Scopes,
+		Pinned: e.Pinned, Access: e.Access.Reveal(), Refresh: e.Refresh.Reveal(), Type: e.Type, Issued: e.Issued, Expires: e.Expires, Scopes: e.Scopes,
 		Resource: e.Resource, Proof: e.Proof.Reveal(), TokenEndpoint: e.TokenEndpoint, RevocationEndpoint: e.RevocationEndpoint,
 	})
 }
@@ -110,7 +113,7 @@ func (e *Entry) UnmarshalBinary(saved []byte) error {
 	*e = Entry{
 		Issuer: d.Issuer, Grant: d.Grant,
 		ClientID: d.ClientID, ClientSecret: NewSecret(d.ClientSecret), ClientExpires: d.ClientExpires, ClientAuth: d.ClientAuth, RedirectURI: d.RedirectURI,
-		Access: NewSecret(d.Access), Refresh: NewSecret(d.Refresh), Type: d.Type, Issued: d.Issued, Expires: d.Expires, Scopes: d.Scopes,
+		Pinned: d.Pinned, Access: NewSecret(d.Access), Refresh: NewSecret(d.Refresh), Type: d.Type, Issued: d.Issued, Expires: d.Expires, Scopes: d.Scopes,
 		Resource: d.Resource, Proof: NewSecret(d.Proof), TokenEndpoint: d.TokenEndpoint, RevocationEndpoint: d.RevocationEndpoint,
 	}
 	return nil

@@ -27,7 +27,8 @@ Authorization header of yours, uses them and renews them.
 
 How to log in may be said in an mcp.json, with the entry:
 
-  "bowline": {"auth": {"clientId": "...", "clientSecret": "${SECRET}"}}
+  "bowline": {"auth": {"issuer": "https://as.example.com",
+                       "clientId": "...", "clientSecret": "${SECRET}"}}
 
 Its keys are grant (authorization_code, client_credentials or device), issuer,
 clientId, clientSecret, clientMetadataUrl, scopes, port, offline, dpop and

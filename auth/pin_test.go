@@ -1,0 +1,65 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+)
+
+// A client without an Issuer is kept to the one that it was used with first, however
+// often the server refuses its tokens, and whoever else has logged in meanwhile.
+//
+// Guarantees: G-0044.7, G-0044.11
+func TestAPinSurvivesEveryLogin(t *testing.T) {
+	known := authtest.Client{ID: "known", Secret: "the-secret", Auth: "client_secret_basic", Redirects: []string{testRedirect}}
+	w := newWorld(t, authtest.Options{Clients: []authtest.Client{known}})
+	asked := 0
+	o := Options{Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}, Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
+		asked++
+		return consent(ctx, i)
+	}}
+	a := w.login(t, o)
+	wantCall(t, a, w.url)
+	second := authtest.Start(t, authtest.Options{Resource: w.url, Clients: []authtest.Client{known}})
+	w.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["authorization_servers"] = []string{second.Issuer()} })
+	w.refuseAll(401, `Bearer resource_metadata="%s"`)
+	refused := func(a *Authorizer) {
+		t.Helper()
+		_, err := call(t.Context(), a, w.url)
+		var stray *RegistrationError
+		if !errors.As(err, &stray) || stray.Issuer != second.Issuer() {
+			t.Errorf("%v", err)
+		}
+		if seen := second.Sink.Requests(authtest.Register, authtest.Authorize, authtest.Token); len(seen) > 0 {
+			t.Fatalf("the second server was asked: %v", seen[0].URL)
+		}
+	}
+	refused(a)
+	refused(a)
+	w.serve = nil
+	// A program without a client of its own shares the store, and goes along.
+	other := w.login(t, Options{Store: a.store, Interact: consent})
+	if err := other.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := a.store.Load(t.Context(), a.key()); err != nil || e.Issuer != second.Issuer() || e.Pinned != w.as.Issuer() {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	w.refuseAll(401, `Bearer resource_metadata="%s"`)
+	o.Store = a.store
+	_, err := call(t.Context(), w.login(t, o), w.url)
+	if stray := (*RegistrationError)(nil); !errors.As(err, &stray) {
+		t.Errorf("%v", err)
+	}
+	if len(second.Sink.Holding("the-secret")) > 0 || asked != 1 {
+		t.Errorf("the second server has the secret, or the person was asked %d times", asked)
+	}
+	for _, r := range second.Sink.Requests(authtest.Token) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("a client has proven itself to the second server")
+		}
+	}
+}
