@@ -43,6 +43,9 @@ type client struct {
 	key    crypto.Signer
 	keyID  string
 	method string // at the token endpoint
+
+	registered bool      // by itself: the secret is kept with the login
+	expires    time.Time // of that secret; zero: never
 }
 
 // A RegistrationError reports that the program is no client of an authorization server,
@@ -134,7 +137,7 @@ func (a *Authorizer) clientAt(ctx context.Context, p *place, pinned, redirect st
 	}
 	var registration *Entry
 	err := a.store.Locked(ctx, Key{Issuer: issuer}, func(e *Entry) (*Entry, error) {
-		if e != nil && e.Issuer == issuer && e.RedirectURI == redirect && (e.ClientExpires.IsZero() || time.Now().Before(e.ClientExpires)) {
+		if e != nil && e.Issuer == issuer && e.RedirectURI == redirect && !e.clientExpired(time.Now()) {
 			registration = e
 			return e, nil
 		}
@@ -152,7 +155,7 @@ func (a *Authorizer) clientAt(ctx context.Context, p *place, pinned, redirect st
 }
 
 func clientOf(e *Entry) *client {
-	return &client{id: e.ClientID, secret: e.ClientSecret, method: e.ClientAuth}
+	return &client{id: e.ClientID, secret: e.ClientSecret, method: e.ClientAuth, registered: true, expires: e.ClientExpires}
 }
 
 // A registrationRequest is that of RFC 7591.

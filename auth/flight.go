@@ -196,7 +196,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		asked = true
 		fresh, err := a.exchange(ctx, e)
 		var failed *TokenError
-		if errors.As(err, &failed) && failed.Final() {
+		if errors.As(err, &failed) && (failed.Final() || failed.Code == "invalid_client" && e.clientExpired(time.Now())) {
 			spent := *e
 			if spent.Refresh = (Secret{}); refused && e.Access.Reveal() == used {
 				spent.Access = Secret{}

@@ -47,7 +47,7 @@ func (a *Authorizer) revoke(ctx context.Context, e *Entry) error {
 	if err != nil {
 		return errors.New("auth: the revocation endpoint is no URL")
 	}
-	c, err := a.clientFor(ctx, e)
+	c, err := a.clientFor(e)
 	if err != nil {
 		return err
 	}

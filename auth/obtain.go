@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -111,6 +112,9 @@ func (a *Authorizer) entry(p *place, c *client, token *tokenResponse, scopes []s
 	}
 	if c != nil {
 		e.ClientID, e.ClientAuth = c.id, c.method
+		if c.registered {
+			e.ClientSecret, e.ClientExpires = c.secret, c.expires
+		}
 	}
 	if token.scopes != nil {
 		e.Scopes = token.scopes
@@ -126,7 +130,7 @@ func (a *Authorizer) entry(p *place, c *client, token *tokenResponse, scopes []s
 
 // exchange exchanges the refresh token of a login.
 func (a *Authorizer) exchange(ctx context.Context, e *Entry) (*Entry, error) {
-	c, err := a.clientFor(ctx, e)
+	c, err := a.clientFor(e)
 	if err != nil {
 		return nil, err
 	}
@@ -156,24 +160,17 @@ func (a *Authorizer) exchange(ctx context.Context, e *Entry) (*Entry, error) {
 }
 
 // clientFor returns the client that a login was made by, or nil if by none.
-func (a *Authorizer) clientFor(ctx context.Context, e *Entry) (*client, error) {
+func (a *Authorizer) clientFor(e *Entry) (*client, error) {
 	if e.ClientID == "" {
 		return nil, nil
 	}
 	if r, ok := a.registered(e.Issuer, e.Pinned); ok && r.ID == e.ClientID {
 		return &client{id: r.ID, secret: r.Secret, key: r.Key, keyID: r.KeyID, method: e.ClientAuth}, nil
 	}
-	if e.ClientAuth == authNone {
-		return &client{id: e.ClientID, method: authNone}, nil
+	if e.ClientAuth != authNone && e.ClientSecret.IsZero() {
+		return nil, fmt.Errorf("auth: the login at %s has not the secret of its client: log in again", e.Issuer)
 	}
-	registration, err := a.store.Load(ctx, Key{Issuer: e.Issuer})
-	if err != nil {
-		return nil, err
-	}
-	if registration == nil || registration.ClientID != e.ClientID {
-		return nil, &TokenError{Endpoint: e.Issuer, Status: http.StatusBadRequest, Code: "invalid_grant", Rule: "the client of this login is not registered any more"}
-	}
-	return clientOf(registration), nil
+	return clientOf(e), nil
 }
 
 // probe asks the server, as nobody, what it wants of who asks.

@@ -42,7 +42,8 @@ type Entry struct {
 	Issuer string // of the authorization server that all of this is from
 	Grant  string // how the login was obtained, for instance "authorization_code"
 
-	// The client. A login does not have the secret, which is with the registration.
+	// The client. A login has the secret of a client that has registered itself, since
+	// another registration may take the place of that one.
 	ClientID      string
 	ClientSecret  Secret
 	ClientExpires time.Time // of the secret; zero: never
@@ -62,6 +63,10 @@ type Entry struct {
 
 	TokenEndpoint      string
 	RevocationEndpoint string // "": there is none
+}
+
+func (e *Entry) clientExpired(now time.Time) bool {
+	return !e.ClientExpires.IsZero() && now.After(e.ClientExpires)
 }
 
 // An entryDocument is an Entry as it is saved, with its secrets.

@@ -1,0 +1,90 @@
+package auth
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+)
+
+// elsewhere is the browser of somebody whose program is redirected to another port.
+func elsewhere(ctx context.Context, i Interaction) (*url.URL, error) {
+	start := i.start
+	i.start = func(ctx context.Context, _ string) (*url.URL, error) {
+		return start(ctx, "http://127.0.0.1:10/callback")
+	}
+	return consent(ctx, i)
+}
+
+// A login is refreshed with the secret of the registration it was made with, whatever
+// has become of that registration since.
+//
+// Guarantees: G-0044.5
+func TestALoginOutlivesItsRegistration(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, w *world, a *Authorizer){
+		"replaced": func(t *testing.T, w *world, a *Authorizer) {
+			wantCall(t, w.login(t, Options{Store: a.store, Principal: "eve", Interact: elsewhere}), w.url)
+		},
+		"deleted": func(t *testing.T, w *world, a *Authorizer) {
+			if err := a.store.Locked(t.Context(), Key{Issuer: w.as.Issuer()}, put(nil)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"in a store that is not used any more": func(t *testing.T, _ *world, a *Authorizer) {
+			e, err := a.store.Load(t.Context(), a.key())
+			if err == nil {
+				err = a.store.keep(t.Context(), a.key(), e)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, authtest.Options{})
+			w.as.Lie(authtest.Metadata, says("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
+			a := loggedIn(t, w, Options{})
+			lose(t, w, a)
+			aged(t, a, 2*time.Hour)
+			wantCall(t, a, w.url)
+			if n := w.grants("refresh_token"); n != 1 {
+				t.Errorf("%d refreshes", n)
+			}
+		})
+	}
+}
+
+func says(name string, value any) authtest.Lie {
+	return func(a *authtest.Answer) { object(name, value)(a, "") }
+}
+
+// A registration whose secret has expired is replaced by a login, once the server has
+// refused it.
+//
+// Guarantees: G-0044.5
+func TestARegistrationThatHasExpired(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	w.as.Lie(authtest.Metadata, says("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
+	a := loggedIn(t, w, Options{})
+	aged(t, a, 2*time.Hour)
+	if err := a.store.Locked(t.Context(), a.key(), func(e *Entry) (*Entry, error) {
+		expired := *e
+		expired.ClientExpires = time.Now().Add(-time.Hour)
+		return &expired, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	w.as.Lie(authtest.Token, func(a *authtest.Answer) {
+		if refused++; refused == 1 {
+			a.Status, a.Body = http.StatusUnauthorized, []byte(`{"error":"invalid_client"}`)
+		}
+	})
+	wantCall(t, a, w.url)
+	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 2 || refused != 2 {
+		t.Errorf("the person was asked %d times, after %d token requests", n, refused)
+	}
+}
