@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -194,9 +195,20 @@ func (a *Authorizer) key() Key {
 	return Key{Resource: a.resource().String(), Principal: a.o.Principal}
 }
 
+// errPlain is why there is no login.
+var errPlain = errors.New("auth: tokens go over https only, or http on this machine")
+
+// secure reports whether a token may be sent to the server: nobody in between reads it.
+func secure(resource *url.URL) bool {
+	host := resource.Hostname()
+	ip := net.ParseIP(host)
+	return resource.Scheme == "https" || resource.Scheme == "http" && (host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback())
+}
+
 // Authorize implements streamable.Authorizer. It adds the token, if there is one, and
 // refreshes it if it has ended. Without a token the request goes as it is: the server
-// decides whether it needs one.
+// decides whether it needs one. So does every request over http to another machine,
+// and there are no logins for that.
 func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	resource := a.resource()
 	if resource == nil {
@@ -204,6 +216,9 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	}
 	if r.URL.Scheme != resource.Scheme || !strings.EqualFold(r.URL.Host, resource.Host) {
 		return fmt.Errorf("auth: this login is for %s, and not for %s", resource.Host, r.URL.Host)
+	}
+	if !secure(resource) {
+		return nil
 	}
 	now := time.Now()
 	c := a.current.Load()
@@ -224,6 +239,9 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 // request that lacks scopes is a login with more scopes. At most two logins in ten
 // minutes are made for one set of scopes whose tokens the server keeps refusing.
 func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
+	if resource := a.resource(); resource != nil && !secure(resource) {
+		return false, &LoginError{Resource: resource.String(), Err: errPlain}
+	}
 	used := tokenOf(r)
 	c := parseChallenge(refused.Challenge)
 	if a.nonces.note(r.URL, refused.Nonce) && c.err == "use_dpop_nonce" {
@@ -249,8 +267,11 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 // Login logs in now: with Interact, or as Grant says. It returns when the token is
 // saved. Connections that wait for a login are then woken, see OnLogin.
 func (a *Authorizer) Login(ctx context.Context) error {
-	if a.resource() == nil {
+	switch resource := a.resource(); {
+	case resource == nil:
 		return errNoResource
+	case !secure(resource):
+		return &LoginError{Resource: resource.String(), Err: errPlain}
 	}
 	for {
 		mine, err := a.fly(ctx, func(ctx context.Context) error {

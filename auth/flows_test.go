@@ -176,3 +176,45 @@ func TestALoginIsForOneServer(t *testing.T) {
 		t.Errorf("another principal: %v", err)
 	}
 }
+
+// A token is not sent where others can read it.
+//
+// Guarantees: G-0044.10
+func TestATokenGoesOverHTTPS(t *testing.T) {
+	for address, goes := range map[string]bool{
+		"https://mcp.example.com/mcp":     true,
+		"https://10.0.0.1/mcp":            true,
+		"http://127.0.0.1/mcp":            true,
+		"http://[::1]:8080/mcp":           true,
+		"http://localhost:8080/mcp":       true,
+		"http://mcp.example.com/mcp":      false,
+		"http://10.0.0.1/mcp":             false,
+		"http://localhost.evil.test/mcp":  false,
+		"http://127.0.0.1.evil.test/mcp":  false,
+		"http://someone@mcp.example.com/": false,
+	} {
+		a := New(Options{Resource: address, Interact: consent})
+		t.Cleanup(func() { a.Close() })
+		e := &Entry{Issuer: "https://as.example", Grant: bearerFlow, Type: "Bearer", Access: NewSecret("tok")}
+		if err := a.store.Locked(t.Context(), a.key(), put(e)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Authorize(t.Context(), r); err != nil || (r.Header.Get("Authorization") != "") != goes {
+			t.Errorf("%s: %v, %q", address, err, r.Header.Get("Authorization"))
+		}
+		if goes {
+			continue
+		}
+		again, err := a.Challenged(t.Context(), r, &transport.StatusError{Status: http.StatusUnauthorized})
+		if again || !errors.Is(err, errPlain) || !errors.Is(err, transport.ErrAuthRequired) {
+			t.Errorf("%s, challenged: %v, %v", address, again, err)
+		}
+		if err := a.Login(t.Context()); !errors.Is(err, errPlain) {
+			t.Errorf("%s, Login: %v", address, err)
+		}
+	}
+}
