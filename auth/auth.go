@@ -66,7 +66,8 @@ type Options struct {
 	Offline bool
 
 	// DPoP binds tokens to a key (RFC 9449), so that a stolen token is worthless. A
-	// token that the authorization server has not bound is refused.
+	// token that the authorization server has not bound is refused, and a stored login
+	// without a key is not used.
 	DPoP bool
 
 	// Store keeps logins. If it does not save, the Authorizer logs that and goes on in

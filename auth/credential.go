@@ -73,7 +73,8 @@ func tokenOf(r *http.Request) string {
 }
 
 // usable reports whether a stored login is one that these Options would make: of the
-// same kind and, if the program has a client of its own at that issuer, of that client.
+// same kind, bound to a key if that is wanted and, if the program has a client of its
+// own at that issuer, of that client.
 func (a *Authorizer) usable(e *Entry) bool {
 	if e == nil || e.Issuer == "" || e.Grant != a.grantName() {
 		return false
@@ -84,7 +85,14 @@ func (a *Authorizer) usable(e *Entry) bool {
 	if r, ok := a.registered(e.Issuer, e.Pinned); ok && e.Grant != (Workload{}).name() && r.ID != e.ClientID {
 		return false
 	}
-	return e.Type == "Bearer" || e.Type == "DPoP" || e.Type == ""
+	switch e.Type {
+	case "DPoP":
+		return true // a key does no harm where none is wanted
+	case "Bearer", "":
+		return !a.o.DPoP
+	default:
+		return false
+	}
 }
 
 // grantName is the kind of login. One with a device is a person's like any other.

@@ -218,3 +218,28 @@ func TestATokenGoesOverHTTPS(t *testing.T) {
 		}
 	}
 }
+
+// A program that wants tokens with keys takes no others, from wherever, and who has no
+// key takes no token that needs one.
+//
+// Guarantees: G-0044.18
+func TestTokensAreBoundAsWanted(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	plain := w.login(t, Options{Interact: consent})
+	wantCall(t, plain, w.url)
+	bound := w.login(t, Options{Store: plain.store, DPoP: true})
+	if status, err := call(t.Context(), bound, w.url); !errors.Is(err, transport.ErrAuthRequired) {
+		t.Errorf("a bearer token in the store: status %d, %v", status, err)
+	}
+	bound = w.login(t, Options{Store: plain.store, DPoP: true, Interact: consent})
+	wantCall(t, bound, w.url)
+	if e, err := bound.Status(t.Context()); err != nil || e == nil || e.Type != "DPoP" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	w.as.Lie(authtest.Token, says("token_type", "DPoP"))
+	_, err := call(t.Context(), w.login(t, Options{Interact: consent}), w.url)
+	var refused *TokenError
+	if !errors.As(err, &refused) || refused.Rule == "" {
+		t.Errorf("a token with somebody's key: %v", err)
+	}
+}

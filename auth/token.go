@@ -114,6 +114,9 @@ func (a *Authorizer) ask(ctx context.Context, r *tokenRequest) (*tokenResponse, 
 		if err == nil && r.prover != nil && token.kind != "DPoP" {
 			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "the token is not bound to the DPoP key"}
 		}
+		if err == nil && r.prover == nil && token.kind == "DPoP" {
+			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "the token is bound to a DPoP key that nobody has named"}
+		}
 		return token, err
 	}
 }
