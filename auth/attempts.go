@@ -55,6 +55,9 @@ type vainAttempt struct {
 	since time.Time
 }
 
+// abandonedSet counts logins that nobody waited for any more. It is no set of scopes.
+const abandonedSet = "\x00"
+
 // maxSets is how many sets of scopes are remembered.
 const maxSets = 64
 
@@ -96,10 +99,17 @@ func (a *Authorizer) recentFailure(now time.Time) error {
 	return a.attempts.failed
 }
 
+// ErrNobody reports that a person was asked to log in and has not, in the time there
+// was. An Interact that returns it is not called again for ten minutes, as after a
+// refusal, except by Login.
+var ErrNobody = errors.New("auth: nobody has logged in")
+
 // noteFailure remembers a login that a person has refused or left, so that not every
-// call asks again.
-func (a *Authorizer) noteFailure(err error, now time.Time) {
-	if !errors.As(err, new(*ResponseError)) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errAbandoned) {
+// call asks again. One whose call has ended meanwhile says little about the person;
+// only the third in ten minutes counts. A failure of the network says nothing.
+func (a *Authorizer) noteFailure(ctx context.Context, err error, now time.Time) {
+	left := errors.Is(context.Cause(ctx), errAbandoned) && a.inVain(abandonedSet, now)
+	if !left && !errors.As(err, new(*ResponseError)) && !errors.Is(err, ErrNobody) {
 		return
 	}
 	a.mu.Lock()

@@ -55,7 +55,8 @@ type Options struct {
 
 	// Interact leads a person through a login, for instance [Loopback]. Nil: a login
 	// is somebody else's. A request without a token then fails with a [*LoginError]. A
-	// login within a handshake has the time of conn.Options.InitTimeout.
+	// login within a handshake has the time of conn.Options.InitTimeout. If nobody
+	// logs in, Interact returns ErrNobody.
 	Interact func(context.Context, Interaction) (redirected *url.URL, err error)
 
 	// Scopes narrows the scopes to ask for. Nil: as the server asks.

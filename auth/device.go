@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -57,7 +58,7 @@ func (g Device) token(ctx context.Context, a *Authorizer, p *place, pinned strin
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(time.Duration(d.Life)*time.Second, time.Minute), 30*time.Minute))
+	ctx, cancel := context.WithTimeoutCause(ctx, min(max(time.Duration(d.Life)*time.Second, time.Minute), 30*time.Minute), ErrNobody)
 	defer cancel()
 	expires, _ := ctx.Deadline()
 	if err := g.Show(ctx, DeviceCode{URL: d.URL, Code: d.User, Whole: d.Whole, Expires: expires}); err != nil {
@@ -124,6 +125,8 @@ func (a *Authorizer) poll(ctx context.Context, p *place, c *client, d *deviceDoc
 			interval = min(interval+defaultInterval, longestInterval)
 		case failed.Code == "access_denied":
 			return nil, nil, &ResponseError{Issuer: p.server.Issuer, Code: failed.Code}
+		case failed.Code == "expired_token":
+			return nil, nil, fmt.Errorf("%w: %w", ErrNobody, err)
 		case failed.Code != "authorization_pending":
 			return nil, nil, err
 		}

@@ -20,13 +20,25 @@ type flight struct {
 	done    chan struct{}
 	err     error // once done
 	waiting int
+	left    bool // by all who waited, once
 	cancel  context.CancelCauseFunc
 }
 
 // fly does work that only one may do at a time, on a goroutine of its own, and waits
 // for it until ctx ends. If other work was under way it waits for that, and mine is
-// false. A login is given up when nobody waits for it any more; an exchange is not.
+// false. A login is given up when nobody waits for it any more; an exchange is not. Who
+// comes when it is being given up tries again.
 func (a *Authorizer) fly(ctx context.Context, work func(context.Context) error) (mine bool, err error) {
+	for {
+		mine, err = a.board(ctx, work)
+		if mine || !errors.Is(err, errAbandoned) || ctx.Err() != nil {
+			return mine, err
+		}
+	}
+}
+
+// board is one try of fly. Its error is errAbandoned if the other work was given up.
+func (a *Authorizer) board(ctx context.Context, work func(context.Context) error) (mine bool, err error) {
 	a.mu.Lock()
 	f := a.flight
 	if mine = f == nil; mine {
@@ -36,16 +48,20 @@ func (a *Authorizer) fly(ctx context.Context, work func(context.Context) error) 
 		}
 	}
 	f.waiting++
+	left := f.left
 	a.mu.Unlock()
 	select {
 	case <-f.done:
-		err = f.err
+		if err = f.err; err != nil && left {
+			err = errAbandoned
+		}
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if f.waiting--; f.waiting == 0 {
+		f.left = true
 		f.cancel(errAbandoned)
 	}
 	return mine, err
@@ -271,7 +287,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string) er
 	}
 	e, err := a.obtain(ctx, c, stored, before)
 	if err != nil {
-		a.noteFailure(err, time.Now())
+		a.noteFailure(ctx, err, time.Now())
 		return &LoginError{Resource: resource, Err: err}
 	}
 	save, cancel := exchanging(ctx)

@@ -31,14 +31,14 @@ type LoopbackOptions struct {
 }
 
 // Loopback returns an Interact that opens the browser, and listens on 127.0.0.1 for its
-// redirect (RFC 8252), for five minutes. It takes one response, with the state of this
+// redirect (RFC 8252), for five minutes, and then returns [ErrNobody]. It takes one response, with the state of this
 // login; anything else gets a page that says so.
 func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, error) {
 	if o.Open == nil {
 		o.Open = Browse
 	}
 	return func(ctx context.Context, i Interaction) (*url.URL, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("auth: nobody has logged in within %v: %w", loginTime, context.DeadlineExceeded))
+		ctx, cancel := context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrNobody, loginTime))
 		defer cancel()
 		listener, err := listen(ctx, o.Port, i.Redirect)
 		if err != nil {
