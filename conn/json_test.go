@@ -28,8 +28,8 @@ func TestWordsInJSON(t *testing.T) {
 		"a status without a failure": {conn.Status{State: conn.Ready, Since: at}, `{"state":"ready","reason":{"kind":""},"since":"2026-11-22T19:00:00Z","epoch":0}`},
 		"stats": {
 			conn.Stats{Calls: 3, Settled: map[conn.Cause]map[conn.Delivery]uint64{conn.PeerError: {conn.Sent: 2}, conn.TimedOut: {conn.NotSent: 1}}},
-			`{"calls":3,"retries":0,"settled":{"peer error":{"sent":2},"timed out":{"not sent":1}},"late":0,"unknown":0,"malformed":0,"shed":0,"stalls":0,` +
-				`"depths":{"pending":0,"tombstones":0,"queued":0,"serving":0,"waiting":0,"streams":0,"notifications":0}}`,
+			`{"calls":3,"retries":0,"settled":{"peer error":{"sent":2},"timed out":{"not sent":1}},"late":0,"unknown":0,"malformed":0,"shed":0,"stalls":0,"bytesIn":0,"bytesOut":0,` +
+				`"depths":{"pending":0,"tombstones":0,"queued":0,"serving":0,"waiting":0,"streams":0,"notifications":0,"mailbox":0}}`,
 		},
 		"a call": {
 			&conn.CallError{Method: "tools/call", ID: 7, Cause: conn.LinkLost, Delivery: conn.Unknown, Err: failed, Attempts: []conn.Attempt{lost}},

@@ -160,7 +160,10 @@ func adviceFor(kind conn.ReasonKind) string {
 // whatHappenedThere is whatHappened for a server that we have not started.
 func whatHappenedThere(reason conn.Reason, url string, patience time.Duration) string {
 	answered := errors.As(reason, new(*transport.StatusError)) || errors.As(reason, new(*jsonrpc.Error)) || errors.As(reason, new(*client.ResultError))
+	var status *transport.StatusError
 	switch {
+	case errors.As(reason, &status) && status.Status == http.StatusOK:
+		return fmt.Sprintf("%q has answered, but not to what it was asked: %v", url, cause(reason.Err))
 	case reason.Kind == conn.OpenFailed && answered:
 		return whatHappened(conn.Reason{Kind: conn.HandshakeFailed, Err: reason.Err}, url, patience)
 	case reason.Kind == conn.InitTimedOut, reason.Kind == conn.Incompatible, answered:

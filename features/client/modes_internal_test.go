@@ -52,7 +52,7 @@ func TestStatefulCallIsNeverRepeatable(t *testing.T) {
 //
 // Guarantees: G-0023.8
 func TestRequestOfAServerThatWasReplaced(t *testing.T) {
-	s := &Session{session: new(session)}
+	s := &Session{session: &session{client: new(Client)}}
 	s.peer.Store(&peer{incarnation: new(conn.Incarnation), server: Server{ProtocolVersion: protocol.LatestLegacy}}) // of epoch 0
 	c := outgoing[protocol.PingParams, protocol.EmptyResult, *protocol.PingParams]{session: s.session, method: ping}
 	if _, err := c.encode(context.Background(), 1, 0); err != nil {

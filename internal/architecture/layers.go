@@ -35,7 +35,9 @@ var stack = []layer{
 
 // Packages beside the stack, which few may import.
 const (
-	sinks    = "telemetry/..." // the package telemetry itself is in the stack
+	sinks    = "telemetry/..."            // the package telemetry itself is in the stack
+	lines    = "telemetry/internal/lines" // what all sinks for logs write
+	tracer   = "telemetry/otel/..."       // its middleware sees what the features see
 	suites   = "proptest/..."
 	kit      = "mcptest/..."
 	tooling  = "internal/..." // except what is in the stack
@@ -117,7 +119,9 @@ func forbidden(from, to string) string {
 		return "tooling is for tests and commands, not for a library"
 	case isTooling(from):
 		return ""
-	case isSink(from) && to != "telemetry" && house(from) != house(to):
+	case matches(tracer, from):
+		return ""
+	case isSink(from) && to != "telemetry" && !matches(lines, to) && house(from) != house(to):
 		return "a sink knows the events and its own library, nothing else"
 	case isSink(from):
 		return ""

@@ -146,7 +146,7 @@ func TestAStatusThatFailsTheRequest(t *testing.T) {
 		"bad request with a fault": {400, nil, fault, transport.StatusError{Status: 400, Body: fault,
 			Fault: &jsonrpc.Error{Code: -32022, Message: "no", Data: []byte(`{"supported":[]}`)}}, true},
 		"another request's error": {400, nil, strings.Replace(fault, "null", "7", 1), transport.StatusError{Status: 400, Body: strings.Replace(fault, "null", "7", 1)}, true},
-		"challenge":               {401, http.Header{"WWW-Authenticate": {`Bearer realm="x"`, strings.Repeat("y", 2000)}}, "", transport.StatusError{Status: 401, Challenge: `Bearer realm="x", ` + strings.Repeat("y", 1024-len(`Bearer realm="x", `))}, true},
+		"challenge":               {401, http.Header{"WWW-Authenticate": {`Bearer realm="x"`, strings.Repeat("y", 9000)}}, "", transport.StatusError{Status: 401, Challenge: `Bearer realm="x", ` + strings.Repeat("y", 8<<10-len(`Bearer realm="x", `))}, true},
 		"forbidden":               {403, nil, "", transport.StatusError{Status: 403}, true},
 		"not found":               {404, nil, "404 page not found\n", transport.StatusError{Status: 404, Body: "404 page not found"}, true},
 		"not allowed":             {405, nil, "", transport.StatusError{Status: 405}, true},

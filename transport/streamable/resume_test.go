@@ -28,6 +28,7 @@ func (s *site) breakCall(p *peer, session string) brokenCall {
 	s.t.Helper()
 	begun := s.startHeld(p, session)
 	stream := p.newest()
+	p.mustSend(s.t, transport.Outbound{Stream: stream, Frame: notice(0)})
 	events := <-begun
 	events.want(noticeLine(0))
 	events.leave()
@@ -379,6 +380,7 @@ func TestOneMessageGoesOutOnOneConnection(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	p, session := s.begin1125(t)
 	begun := s.startHeld(p, session)
+	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(0)})
 	first := <-begun
 	first.want(noticeLine(0))
 	second := s.resume(brokenCall{session, 2, first.id})
