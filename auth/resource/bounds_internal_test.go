@@ -111,7 +111,7 @@ func TestTokensMakeRoom(t *testing.T) {
 //
 // Guarantees: G-0046.7
 func TestProofsMakeRoom(t *testing.T) {
-	s, now := newProofs("https://mcp.example/mcp", false), time.Now()
+	s, now := newProofs("https://mcp.example/mcp", false, nil), time.Now()
 	fill := func(until int) {
 		for n := s.count; n < until; n++ {
 			p := &proof{ID: strconv.Itoa(n), IssuedAt: date{now}}
@@ -151,7 +151,7 @@ func TestProofsMakeRoom(t *testing.T) {
 //
 // Guarantees: G-0046.11
 func TestOneKeyFillsNoMemory(t *testing.T) {
-	s, now := newProofs("https://mcp.example/mcp", false), time.Now()
+	s, now := newProofs("https://mcp.example/mcp", false, nil), time.Now()
 	var last error
 	for n := range mostOfKey + 1 {
 		p := &proof{ID: strconv.Itoa(n), IssuedAt: date{now}}
@@ -180,7 +180,7 @@ func TestOneKeyFillsNoMemory(t *testing.T) {
 //
 // Guarantees: G-0046.11
 func TestManyProofsPerSecond(t *testing.T) {
-	s, start := newProofs("https://mcp.example/mcp", false), time.Now()
+	s, start := newProofs("https://mcp.example/mcp", false, nil), time.Now()
 	asked := 0
 	for second := range 120 {
 		now := start.Add(time.Duration(second) * time.Second)
@@ -208,7 +208,7 @@ func TestManyProofsPerSecond(t *testing.T) {
 //
 // Guarantees: G-0046.7
 func TestConfirmations(t *testing.T) {
-	g := &Guard{proofs: newProofs("", false)}
+	g := &Guard{proofs: newProofs("", false, nil)}
 	for raw, want := range map[string]string{`{"jkt":"x"}`: "x", ``: ""} {
 		if key, err := g.confirmation([]byte(raw)); err != nil || key != want {
 			t.Errorf("%s: %q, %v", raw, key, err)

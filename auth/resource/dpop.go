@@ -63,9 +63,16 @@ type prover struct {
 	count      int
 }
 
-func newProofs(url string, nonces bool) *proofs {
+// newProofs makes nonces of a secret, or of a random one if it is empty. It keeps none of it.
+func newProofs(url string, nonces bool, secret []byte) *proofs {
 	p := &proofs{url: url, nonces: nonces, taken: make(map[int64]map[proofID]*prover), of: make(map[string]*prover)}
-	rand.Read(p.secret[:]) // never fails
+	if len(secret) == 0 {
+		rand.Read(p.secret[:]) // never fails
+		return p
+	}
+	sum := hmac.New(sha256.New, secret)
+	sum.Write([]byte("nonces of DPoP at " + url)) // another server may have the secret too
+	copy(p.secret[:], sum.Sum(nil))
 	return p
 }
 

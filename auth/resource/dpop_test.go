@@ -1,6 +1,7 @@
 package resource_test
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
 	"maps"
@@ -181,6 +182,46 @@ func TestNonces(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNodesShareNonces: with one secret, a node takes the nonce of another; without, each has its own.
+//
+// Guarantees: G-0046.12
+func TestNodesShareNonces(t *testing.T) {
+	secret := bytes.Repeat([]byte{7}, 32)
+	for name, c := range map[string]struct {
+		url           string
+		first, second []byte
+		taken         bool
+	}{
+		"one secret":        {"https://mcp.example/mcp", secret, bytes.Clone(secret), true},
+		"another secret":    {"https://mcp.example/mcp", secret, bytes.Repeat([]byte{8}, 32), false},
+		"none":              {"https://mcp.example/mcp", nil, nil, false},
+		"of another server": {"https://mcp.example/other", secret, secret, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			node := func(url string, secret []byte) *proving {
+				p, _ := newProving(t, func(o *resource.Options) {
+					o.URL, o.DPoP, o.DPoPNonces, o.DPoPSecret = url, resource.DPoPRequired, true, secret
+					o.Audiences = []string{"https://mcp.example/mcp"}
+				})
+				p.site.url = url
+				return p
+			}
+			first, second := node("https://mcp.example/mcp", c.first), node(c.url, c.second)
+			_, nonce := first.send(first.proof(""))
+			if got, _ := second.send(second.proof(nonce)); nonce == "" || (got == http.StatusOK) != c.taken {
+				t.Errorf("%s: status %d with the nonce %q", name, got, nonce)
+			}
+			if _, again := second.send(second.proof("")); again == "" || (again == nonce) != c.taken {
+				t.Errorf("%s: the nonces are %q and %q", name, nonce, again)
+			}
+		})
+	}
+	_, err := resource.New(resource.Options{URL: "https://mcp.example/mcp", Issuers: []resource.Issuer{{URL: "https://as.example"}}, DPoPSecret: secret[:31]})
+	if err == nil || !strings.Contains(err.Error(), "31 bytes") {
+		t.Errorf("a short secret: %v", err)
+	}
 }
 
 // TestAProofIsTakenOnce: whoever sends it, at whatever time it would still be in date.

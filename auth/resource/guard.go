@@ -49,7 +49,7 @@ func New(o Options) (*Guard, error) {
 		}
 	}
 	if o.DPoP != DPoPOff {
-		g.proofs = newProofs(g.url, o.DPoPNonces)
+		g.proofs = newProofs(g.url, o.DPoPNonces, o.DPoPSecret)
 	}
 	at, err := url.Parse(o.URL)
 	if err != nil {

@@ -46,9 +46,17 @@ type Options struct {
 	DPoP DPoPMode
 
 	// DPoPNonces asks clients for proofs with a nonce of this server, so that none can be
-	// made in advance. It costs a client one more request now and then. All nodes that
-	// serve one URL have nonces of their own.
+	// made in advance. It costs a client one more request at first, and one every 30 to
+	// 60 s. Without it, clients are asked for nonces only when many proofs have to be
+	// remembered.
 	DPoPNonces bool
+
+	// DPoPSecret is what nonces are made of: at least 32 random bytes, the same at all
+	// nodes that serve URL, whose clocks should agree within seconds. Each node then takes
+	// the nonces of the others. Default: a random one for each Guard. With several nodes
+	// behind one address a client may then be asked for a nonce at each request. With or
+	// without it each node remembers only the proofs that it has taken itself.
+	DPoPSecret []byte
 
 	// Strict refuses tokens whose type is not "at+jwt" (RFC 9068). Otherwise "JWT" and no
 	// type are taken too.
@@ -95,6 +103,7 @@ const (
 const (
 	defaultLeeway = time.Minute
 	maxLeeway     = 5 * time.Minute
+	leastSecret   = 32 // bytes
 )
 
 func (o Options) check() error {
@@ -130,6 +139,9 @@ func (o Options) check() error {
 		if scope == "offline_access" || !isScope(scope) {
 			return fmt.Errorf("resource: %.80q cannot be a scope of a server", scope)
 		}
+	}
+	if n := len(o.DPoPSecret); n > 0 && n < leastSecret {
+		return fmt.Errorf("resource: the secret of nonces has %d bytes, fewer than %d", n, leastSecret)
 	}
 	if o.Leeway > maxLeeway {
 		return fmt.Errorf("resource: the leeway of %v is more than %v", o.Leeway, maxLeeway)
