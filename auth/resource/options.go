@@ -78,9 +78,12 @@ type Issuer struct {
 	// Keys is where its keys are, as a JWK Set. Default: where its metadata says.
 	Keys string
 
-	// Introspect asks the issuer about each token (RFC 7662) in place of verifying it
-	// with keys. At most one issuer may have it: it is also asked about tokens that do not
-	// say who made them.
+	// Introspect asks the issuer about tokens (RFC 7662) in place of verifying them with
+	// keys. A token that it has confirmed is trusted for 30 s and not beyond its expiry; one
+	// that it has refused stays refused for 5 s. At most 64 are asked about at a time, 16 of
+	// them for one network address; others wait for up to 10 s, and are answered with 503
+	// then. At most one issuer may have it: it is also asked about tokens that do not say
+	// who made them.
 	Introspect *Introspection
 }
 
