@@ -96,7 +96,7 @@ func TestWhoJoinsALoginThatIsGivenUpTriesAgain(t *testing.T) {
 		}
 		close(asking)
 		<-end
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error)

@@ -136,7 +136,9 @@ func (a *Authorizer) clientAt(ctx context.Context, p *place, pinned, redirect st
 		return nil, &RegistrationError{Issuer: issuer, Reason: reason}
 	}
 	var registration *Entry
-	err := a.store.Locked(ctx, Key{Issuer: issuer}, func(e *Entry) (*Entry, error) {
+	tried := false
+	find := func(e *Entry) (*Entry, error) {
+		tried = true
 		if e != nil && e.Issuer == issuer && e.RedirectURI == redirect && !e.clientExpired(time.Now()) {
 			registration = e
 			return e, nil
@@ -144,7 +146,12 @@ func (a *Authorizer) clientAt(ctx context.Context, p *place, pinned, redirect st
 		fresh, err := a.register(ctx, p, redirect, scopes)
 		registration = fresh
 		return fresh, err
-	})
+	}
+	err := a.store.Locked(ctx, Key{Issuer: issuer}, find)
+	if err != nil && !tried && ctx.Err() == nil {
+		a.warn("the registration is not saved", err)
+		err = a.store.memory.Locked(ctx, Key{Issuer: issuer}, find)
+	}
 	if registration == nil {
 		return nil, err
 	}

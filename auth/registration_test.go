@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -86,5 +88,25 @@ func TestARegistrationThatHasExpired(t *testing.T) {
 	wantCall(t, a, w.url)
 	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 2 || refused != 2 {
 		t.Errorf("the person was asked %d times, after %d token requests", n, refused)
+	}
+}
+
+// Where nothing can be saved a program registers even so, and once.
+//
+// Guarantees: G-0044.12
+func TestARegistrationThatCannotBeSaved(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := w.login(t, Options{Store: NewFiles(filepath.Join(file, "folder"), nil), Interact: consent, Offline: true})
+	wantCall(t, a, w.url)
+	if err := a.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, a, w.url)
+	if n := len(w.as.Sink.Requests(authtest.Register)); n != 1 {
+		t.Errorf("%d registrations", n)
 	}
 }
