@@ -12,6 +12,7 @@ const (
 	public class = iota
 	loopback
 	private   // RFC 1918, unique local
+	shared    // by a carrier's customers, or an overlay network: RFC 6598
 	linkLocal // cloud metadata services, among others
 	special   // nothing that a document comes from
 )
@@ -22,6 +23,8 @@ func (c class) rule() string {
 		return "it leads to a loopback address"
 	case private:
 		return "it leads to a private address"
+	case shared:
+		return "it leads to an address that a carrier's customers share"
 	case linkLocal:
 		return "it leads to a link-local address"
 	default:
@@ -33,7 +36,6 @@ func (c class) rule() string {
 // of netip.Addr names.
 var reserved = [...]netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("100.64.0.0/10"), // shared by a carrier's customers
 	netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"),
 	netip.MustParsePrefix("192.88.99.0/24"),
@@ -50,6 +52,8 @@ var reserved = [...]netip.Prefix{
 	netip.MustParsePrefix("5f00::/16"),
 	netip.MustParsePrefix("fec0::/10"),
 }
+
+var carrier = netip.MustParsePrefix("100.64.0.0/10")
 
 // Prefixes of IPv6 addresses with an IPv4 address in them.
 var (
@@ -69,6 +73,8 @@ func classOf(a netip.Addr) class {
 		return linkLocal
 	case a.IsPrivate():
 		return private
+	case carrier.Contains(a):
+		return shared
 	case a.IsUnspecified(), a.IsMulticast(), a.IsInterfaceLocalMulticast(), !a.IsValid():
 		return special
 	}

@@ -39,8 +39,9 @@ const (
 // over https.
 type Options struct {
 	// Endpoint is the URL of the MCP server as its user has configured it. Its own
-	// origin may always be fetched from. If its host is a loopback or private
-	// address, or localhost, so may be others of that class; and http is allowed
+	// origin may be fetched from even if it has a loopback or private address, or one
+	// that a carrier's customers share (100.64.0.0/10). If its host is written as
+	// such, or as localhost, so may be others of that class; and http is allowed
 	// between loopback hosts.
 	Endpoint string
 
@@ -187,7 +188,7 @@ func (g *Guard) allows(c class, host string, endpoint bool) bool {
 		return true
 	case linkLocal:
 		return false
-	case loopback, private:
+	case loopback, private, shared:
 		return endpoint || c == g.class || slices.Contains(g.hosts, hostOf(host))
 	default:
 		return slices.Contains(g.hosts, hostOf(host))

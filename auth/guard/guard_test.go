@@ -81,9 +81,10 @@ func get(t *testing.T, g *Guard, address string) error {
 var classes = map[string][]string{
 	loopback.rule():  {"127.0.0.1", "127.8.9.10", "::1"},
 	private.rule():   {"10.1.2.3", "172.16.0.1", "172.31.255.254", "192.168.1.1", "fd00::1", "fc00::1"},
+	shared.rule():    {"100.64.0.1", "100.101.102.103", "100.127.255.254"},
 	linkLocal.rule(): {"169.254.169.254", "fe80::1"},
 	special.rule(): {
-		"0.0.0.0", "0.1.2.3", "100.64.0.1", "100.127.255.254", "192.0.0.8", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1",
+		"0.0.0.0", "0.1.2.3", "192.0.0.8", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1",
 		"224.0.0.1", "239.1.2.3", "240.0.0.1", "255.255.255.255", "::", "ff02::1", "2001:db8::1", "fec0::1", "100::1", "2001:2::1",
 	},
 	"": {"8.8.8.8", "100.63.255.255", "172.32.0.1", "192.169.0.1", "2606:4700::1111"},
@@ -206,8 +207,20 @@ func TestWhatTheUserHasConfiguredLoosens(t *testing.T) {
 		{"https://private.test/mcp", "https://private.test:8443/x", nil, false},
 		{"https://private.test/mcp", "https://10.0.0.1/x", nil, false},
 		{"http://private.test/mcp", "http://private.test/x", nil, false},
+		{"https://100.101.102.103/mcp", "https://100.101.102.103/x", nil, true},
+		{"https://100.101.102.103/mcp", "https://100.64.0.1/", nil, true},
+		{"https://100.101.102.103/mcp", "https://10.0.0.1/", nil, false},
+		{"https://10.0.0.2/mcp", "https://100.101.102.103/", nil, false},
+		{"https://overlay.test/mcp", "https://overlay.test/x", nil, true},
+		{"https://mcp.test/mcp", "https://overlay.test/", nil, false},
+		{"https://203.0.113.1/mcp", "https://203.0.113.1/x", nil, false},
 	} {
-		g := New(Options{Endpoint: c.endpoint, AllowHosts: c.hosts, Proxy: noProxy, Resolver: resolver(func(string) netip.Addr { return netip.MustParseAddr("10.9.9.9") })})
+		g := New(Options{Endpoint: c.endpoint, AllowHosts: c.hosts, Proxy: noProxy, Resolver: resolver(func(name string) netip.Addr {
+			if name == "overlay.test" {
+				return netip.MustParseAddr("100.101.102.103")
+			}
+			return netip.MustParseAddr("10.9.9.9")
+		})})
 		g.dialing = func(netip.AddrPort) error { return errDialled }
 		if err := get(t, g, c.address); errors.Is(err, errDialled) != c.allowed {
 			t.Errorf("with endpoint %s and hosts %q, %s: %v, want allowed: %v", c.endpoint, c.hosts, c.address, err, c.allowed)
