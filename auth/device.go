@@ -119,8 +119,9 @@ func (a *Authorizer) poll(ctx context.Context, p *place, c *client, d *deviceDoc
 		switch {
 		case err == nil:
 			return c, token, nil
-		case !errors.As(err, &failed):
-			interval = min(2*interval, longestInterval) // the network
+		case !errors.As(err, &failed), failed.Status >= 500, failed.Status == http.StatusTooManyRequests:
+			// The network, or a server that is down or overloaded.
+			interval = min(2*interval, longestInterval)
 		case failed.Code == "slow_down":
 			interval = min(interval+defaultInterval, longestInterval)
 		case failed.Code == "access_denied":

@@ -24,6 +24,7 @@ const (
 	maxEntry     = 1 << 20 // bytes of a file
 	shortestPoll = 5 * time.Millisecond
 	longestPoll  = 100 * time.Millisecond
+	staleAge     = time.Minute // of a file that is being written: nobody writes it any more
 )
 
 // Files is a [Store] in a folder, which all programs of one user can share: a file for
@@ -153,7 +154,7 @@ func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error
 	case after == before:
 		return nil
 	case after == nil:
-		err = os.Remove(path)
+		err = errors.Join(os.Remove(path), s.sweep(time.Now()))
 	default:
 		err = s.write(path, k, after)
 	}
@@ -215,7 +216,35 @@ func (s *Files) write(path string, k Key, e *Entry) (err error) {
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	return os.Rename(file.Name(), path)
+	if err = os.Rename(file.Name(), path); err == nil {
+		s.syncDir()
+	}
+	return err
+}
+
+// syncDir makes a renamed file last through a loss of power, where the system can. A
+// failure is no loss of what is there.
+func (s *Files) syncDir() {
+	if dir, err := os.Open(s.dir); err == nil {
+		_ = dir.Sync() // not every system can
+		_ = dir.Close()
+	}
+}
+
+// sweep removes what writers that were killed have left: half an entry, with its
+// secrets. One that is being written is younger.
+func (s *Files) sweep(now time.Time) error {
+	left, err := filepath.Glob(filepath.Join(s.dir, ".new-*"))
+	for _, path := range left {
+		info, failed := os.Lstat(path)
+		if failed == nil && now.Sub(info.ModTime()) > staleAge {
+			failed = os.Remove(path)
+		}
+		if failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
 }
 
 // Keys returns the keys of all entries, in no order. It leaves out what it cannot read.

@@ -215,3 +215,29 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		}
 	}
 }
+
+// A logout removes what a writer that was killed has left, and nothing that another
+// writes just now.
+//
+// Guarantees: G-0044.15
+func TestALogoutRemovesHalfWrittenEntries(t *testing.T) {
+	s := NewFiles(t.TempDir(), nil)
+	k := Key{Resource: "https://mcp.test"}
+	if err := s.Locked(t.Context(), k, put(&whole)); err != nil {
+		t.Fatal(err)
+	}
+	stale, young := filepath.Join(s.dir, ".new-1"), filepath.Join(s.dir, ".new-2")
+	long := time.Now().Add(-time.Hour)
+	if err := errors.Join(os.WriteFile(stale, []byte("a1"), 0o600), os.WriteFile(young, nil, 0o600), os.Chtimes(stale, long, long)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Locked(t.Context(), k, put(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(stale); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was half written is there: %v", err)
+	}
+	if _, err := os.Lstat(young); err != nil {
+		t.Errorf("what is being written is gone: %v", err)
+	}
+}

@@ -141,7 +141,8 @@ func Browse(ctx context.Context, address *url.URL) error {
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("auth: open a browser: %w", err)
 	}
-	return command.Process.Release()
+	go func() { _ = command.Wait() }() // as long as the browser, maybe: what remains of the process is collected
+	return nil
 }
 
 func browsable(address *url.URL) error {

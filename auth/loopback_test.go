@@ -166,3 +166,23 @@ func TestLogout(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
+
+// A server that is down or overloaded while the person logs in is asked again.
+//
+// Guarantees: G-0044.1
+func TestADeviceOutlastsFailures(t *testing.T) {
+	w := newWorld(t, authtest.Options{DevicePolls: 2})
+	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
+	polls := 0
+	w.as.Lie(authtest.Token, func(a *authtest.Answer) {
+		if status := []int{429, 503, 200}[min(polls, 2)]; status != 200 {
+			a.Status, a.Body = status, []byte("<html>later</html>")
+		}
+		polls++
+	})
+	a := w.login(t, Options{Grant: Device{Show: func(context.Context, DeviceCode) error { return nil }}})
+	wantCall(t, a, w.url)
+	if polls != 3 {
+		t.Errorf("asked %d times", polls)
+	}
+}
