@@ -51,15 +51,18 @@ func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, e
 		}
 		c := &callback{host: listener.Addr().String(), state: address.Query().Get("state"), redirected: make(chan *url.URL, 1)}
 		server := &http.Server{Handler: c, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(listener) }()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			_ = server.Serve(listener) // until it is closed
+		}()
 		defer func() {
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
 			if server.Shutdown(end) != nil { // the page is on its way
 				_ = server.Close()
 			}
-			_ = <-served // that it was closed
+			<-served
 		}()
 		if err := o.Open(ctx, address); err != nil {
 			return nil, err
