@@ -34,9 +34,9 @@ func TestKnownMetaChangesNothing(t *testing.T) {
 // decoded reads the params of a request, whose _meta the server knows or not.
 func decoded(t *rapid.T, method, params string, known bool) string {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
-	c := (&peer{server: s}).newCall(nil, &conn.Incoming{Method: method, Params: json.RawMessage(params)})
+	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(params)})
 	if known {
-		first := (&peer{server: s}).newCall(nil, &conn.Incoming{Method: method, Params: json.RawMessage(`{"_meta":` + knownMeta + `}`)})
+		first := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(`{"_meta":` + knownMeta + `}`)})
 		if err := first.identify(); err != nil {
 			t.Fatal(err)
 		}

@@ -71,7 +71,7 @@ func (g *checked) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMe
 	if in.Method == protocol.MethodInitialize {
 		return json.RawMessage(`{"protocolVersion":"2025-03-26"}`), nil
 	}
-	g.ServeNotification(nil, in)
+	g.ServeNotification(context.Background(), in)
 	return json.RawMessage(`"done"`), nil
 }
 

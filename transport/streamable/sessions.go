@@ -42,8 +42,6 @@ type clientKey struct {
 	client
 }
 
-func keyOf(a Acceptor, from *transport.Origin) clientKey { return clientKey{a, clientOf(from)} }
-
 func clientOf(from *transport.Origin) client {
 	if from.Identity != "" {
 		return client{identity: from.Identity}
