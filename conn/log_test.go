@@ -198,6 +198,36 @@ func beStuck(t *testing.T, o conn.Options) {
 	})
 }
 
+// A handler whose request the peer cancels learns so from its context.
+//
+// Guarantees: G-0003.10
+func TestCancelledHandlerLearnsWhy(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		why := make(chan error, 1)
+		s := new(script)
+		r := scripted(t, s, conn.Options{Dialect: cancelling{}, Handler: handler{
+			"waits": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+				<-ctx.Done()
+				why <- context.Cause(ctx)
+				return nil, nil
+			},
+		}})
+		s.say(`{"jsonrpc":"2.0","id":1,"method":"waits"}`)
+		s.say(`{"jsonrpc":"2.0","method":"cancel","params":[1]}`)
+		pass(time.Second)
+		select {
+		case got := <-why:
+			if !errors.Is(got, conn.ErrPeerCancelled) {
+				t.Errorf("cancelled because of %v", got)
+			}
+		default:
+			t.Error("the handler was not cancelled")
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
 // A handler that goes on when the Conn is over is told, too, and once.
 //
 // Guarantees: G-0003.17

@@ -22,6 +22,10 @@ func TestMember(t *testing.T) {
 		{`{"b":"x\\","\u0062":2}`, "b", `"x\\"`, true},
 		{`{"b":1`, "b", ``, false}, {`{"b":1,`, "b", ``, false}, {`{"b":"`, "b", ``, false},
 		{`{}`, "b", ``, false}, {`[{"b":1}]`, "b", ``, false}, {`"b"`, "b", ``, false}, {``, "b", ``, false}, {`{"":1}`, "", `1`, false},
+		{`["b":1}`, "b", ``, false}, {`{"b":1]`, "b", ``, false}, {`{"b":,"b":2}`, "b", `2`, false},
+		{"\t{\t\"b\"\t:\t1\t,\t\"c\"\t:\t2\t}", "c", `2`, false},
+		{"\n{\n\"b\"\n:\n1\n,\n\"c\"\n:\n2\n}", "c", `2`, false},
+		{"\r{\r\"b\"\r:\r1\r,\r\"c\"\r:\r2\r}", "c", `2`, false},
 	} {
 		value, repeated := Member([]byte(test.object), test.name)
 		if string(value) != test.want || repeated != test.repeated {
