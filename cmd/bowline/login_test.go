@@ -58,7 +58,8 @@ func loggingIn(t *testing.T, args ...string) outcome {
 		line, err := lines.ReadString('\n')
 		all.WriteString(line)
 		if err != nil {
-			return outcome{stdout.String(), all.String(), exitStatus(t, cmd.Wait())}
+			status := exitStatus(t, cmd.Wait()) // behind which stdout is whole
+			return outcome{stdout.String(), all.String(), status}
 		}
 		if _, address, ok := strings.Cut(strings.TrimSpace(line), "open this page to log in: "); ok {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
