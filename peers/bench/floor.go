@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"sync"
 )
 
@@ -382,19 +381,6 @@ func floorOverStdio(ctx context.Context, _ string, command []string) (*session, 
 	closeWire := s.close
 	s.close = func() error { return errors.Join(closeWire(), wait()) }
 	return s, nil
-}
-
-// start runs a server as a child process.
-func start(command []string) (in io.WriteCloser, out io.Reader, wait func() error, err error) {
-	child := exec.Command(command[0], command[1:]...)
-	child.Stderr = os.Stderr
-	if in, err = child.StdinPipe(); err != nil {
-		return nil, nil, nil, err
-	}
-	if out, err = child.StdoutPipe(); err != nil {
-		return nil, nil, nil, err
-	}
-	return in, out, child.Wait, child.Start()
 }
 
 // ignoreEOF takes the end of a wire, whichever side has closed it, for no error.

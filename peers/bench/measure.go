@@ -103,27 +103,18 @@ func (m *measurement) overHTTP(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	child := exec.Command(command[0], command[1:]...)
-	child.Stderr = os.Stderr
-	alive, err := child.StdinPipe()
+	alive, said, wait, err := start(command)
 	if err != nil {
-		return nil, err
-	}
-	said, err := child.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := child.Start(); err != nil {
 		return nil, err
 	}
 	url, err := bufio.NewReader(said).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the server says no address: %w", err), child.Wait())
+		return nil, errors.Join(fmt.Errorf("the server says no address: %w", err), wait())
 	}
 	s, err := m.kept(m.http(ctx, m.revision, strings.TrimSpace(url)))
 	m.opened = append(m.opened, func() error {
 		alive.Close()
-		return child.Wait()
+		return wait()
 	})
 	return s, err
 }
@@ -139,6 +130,19 @@ func (m *measurement) kept(s *session, err error) (*session, error) {
 func serverCommand(wire, contestant string) ([]string, error) {
 	program, err := os.Executable()
 	return []string{program, "serve", wire, contestant}, err
+}
+
+// start runs a server as a child process.
+func start(command []string) (in io.WriteCloser, out io.Reader, wait func() error, err error) {
+	child := exec.Command(command[0], command[1:]...)
+	child.Stderr = os.Stderr
+	if in, err = child.StdinPipe(); err != nil {
+		return nil, nil, nil, err
+	}
+	if out, err = child.StdoutPipe(); err != nil {
+		return nil, nil, nil, err
+	}
+	return in, out, child.Wait, child.Start()
 }
 
 // serve is what serverCommand runs.
