@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
 // shaking is a handshake that takes so long.
 func shaking(d time.Duration) func(context.Context, *conn.Incarnation) error {
-	return func(ctx context.Context, _ *conn.Incarnation) error { return lasts(ctx, d) }
+	return func(ctx context.Context, _ *conn.Incarnation) error { return pause.For(ctx, d) }
 }
 
 // A fleet is Conns that share a gate, and are all stopped in the end.
@@ -83,10 +84,10 @@ func TestNoMoreBeginAtOnceThanTheGateHasPlaces(t *testing.T) {
 		for range many {
 			f.runs = append(f.runs, start(conn.New(opening(func(ctx context.Context) (transport.Link, error) {
 				count.begin()
-				return new(script), lasts(ctx, open)
+				return new(script), pause.For(ctx, open)
 			}), conn.Options{Gate: f.gate, Handshake: func(ctx context.Context, _ *conn.Incarnation) error {
 				defer count.end()
-				return lasts(ctx, shake)
+				return pause.For(ctx, shake)
 			}})))
 		}
 		for _, r := range f.runs {
@@ -237,7 +238,7 @@ func TestConnThatWaitsForAPlaceDoesNotTimeOut(t *testing.T) {
 func TestConnThatWasAdmittedSaysSo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := &fleet{t: t, gate: new(conn.Gate)}
-		c := f.join(func(ctx context.Context) (transport.Link, error) { return nil, lasts(ctx, time.Hour) }, conn.Options{})
+		c := f.join(func(ctx context.Context) (transport.Link, error) { return nil, pause.For(ctx, time.Hour) }, conn.Options{})
 		if status := c.Status(); status.State != conn.Starting || status.Reason.Kind != conn.Admitted {
 			t.Errorf("%s, %v", status.State, status.Reason)
 		}
@@ -292,7 +293,7 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 	slow := func(context.Context) (transport.Link, error) {
 		return &script{
 			onSend:  func(*script, transport.Outbound) error { panic("send") },
-			onClose: func() error { return lasts(context.Background(), 100*time.Millisecond) },
+			onClose: func() error { return pause.For(context.Background(), 100*time.Millisecond) },
 		}, nil
 	}
 	calls := func(ctx context.Context, i *conn.Incarnation) error {

@@ -179,18 +179,6 @@ func (s *script) outbound() []transport.Outbound {
 // fresh opens a link of its own each time.
 func fresh(context.Context) (transport.Link, error) { return new(script), nil }
 
-// lasts waits for so long, or for the end of the context.
-func lasts(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // hanging is a handshake that only its context ends.
 func hanging(ctx context.Context, _ *conn.Incarnation) error {
 	<-ctx.Done()

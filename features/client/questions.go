@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
@@ -201,7 +202,7 @@ func (m *method[P, R, Q]) rounds(ctx context.Context, s *Session, params *P, res
 		if len(asks.InputRequests) > 0 {
 			answers, err = s.answerAll(ctx, asks.InputRequests)
 		} else {
-			err = pause(ctx, delay)
+			err = pause.For(ctx, about(delay))
 			delay = min(2*delay, retryMax)
 		}
 		if err != nil {
@@ -291,7 +292,7 @@ func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest
 	return answer, nil
 }
 
-// pause waits for about so long.
-func pause(ctx context.Context, about time.Duration) error {
-	return pauseFor(ctx, time.Duration(float64(about)*(0.8+0.4*rand.Float64())))
+// about varies d by a fifth, so that clients do not all come back at once.
+func about(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -178,7 +179,7 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 	delay := w.polled // of a task that has just begun: it has not ended yet
 	for {
 		if delay > 0 {
-			if err := pauseFor(ctx, delay); err != nil {
+			if err := pause.For(ctx, delay); err != nil {
 				return nil, interrupted(ctx, protocol.MethodGetTask, 0, err)
 			}
 		}
@@ -266,7 +267,7 @@ func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last 
 		} else if !w.goesOn(ctx, err) { // the server ignores answers that it has already
 			return err
 		}
-		if err := pauseFor(ctx, pollDefault); err != nil {
+		if err := pause.For(ctx, pollDefault); err != nil {
 			return interrupted(ctx, protocol.MethodUpdateTask, last.id, err)
 		}
 	}
@@ -387,16 +388,4 @@ func becameTask(raw json.RawMessage, modern bool, resultType string) (*protocol.
 		task = fromLegacy(created.Task)
 	}
 	return task, checkTask(task)
-}
-
-// pauseFor waits as long as a server asked for, which is not for this client to vary.
-func pauseFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/ledger"
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -122,7 +123,7 @@ func (s *soak) callUntil(ctx context.Context, enough <-chan struct{}, c *child, 
 		default:
 		}
 		s.callOnce(ctx, c, random)
-		if pause(ctx, time.Duration(2*random.Float64()*float64(s.options.pause))) != nil {
+		if pause.For(ctx, time.Duration(2*random.Float64()*float64(s.options.pause))) != nil {
 			return
 		}
 	}

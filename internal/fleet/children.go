@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/ledger"
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -267,7 +268,7 @@ func (s *soak) killUntil(ctx context.Context, end time.Time) error {
 		if at.After(end) {
 			break
 		}
-		if err := pause(ctx, time.Until(at)); err != nil {
+		if err := pause.For(ctx, time.Until(at)); err != nil {
 			return err
 		}
 		if s.children[random.IntN(len(s.children))].kill() {
@@ -278,7 +279,7 @@ func (s *soak) killUntil(ctx context.Context, end time.Time) error {
 			tellAt = tellAt.Add(tellEvery)
 		}
 	}
-	err := pause(ctx, time.Until(end))
+	err := pause.For(ctx, time.Until(end))
 	s.tell()
 	return err
 }

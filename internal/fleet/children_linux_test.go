@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/pause"
 )
 
 // TestChildren runs the soak with few children, many kills and little time.
@@ -43,7 +45,7 @@ func TestProcessesAreFound(t *testing.T) {
 			if look, err = processes(mark); err != nil {
 				t.Fatal(err)
 			}
-			if pause(ctx, time.Millisecond) != nil {
+			if pause.For(ctx, time.Millisecond) != nil {
 				t.Fatalf("found %+v, want %+v", look, want)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/pause"
 )
 
 // kill cuts some links at random, each with a call in flight, while everybody
@@ -92,7 +93,7 @@ func (f *fleet) loseServer(ctx context.Context) error {
 	if failed, example := each(clients, 1, func(p *pair) error { return p.cut(true) }); failed > 0 {
 		return fmt.Errorf("lose: %w", example)
 	}
-	if err := pause(ctx, away); err != nil {
+	if err := pause.For(ctx, away); err != nil {
 		return fmt.Errorf("lose: %w", err)
 	}
 	for _, p := range clients {
@@ -111,17 +112,6 @@ func (f *fleet) loseServer(ctx context.Context) error {
 	f.print("   ready again: %s", milestones(ready))
 	f.print("%s", histogram(ready))
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // A load is calls that are made all the time.
@@ -157,7 +147,7 @@ func (f *fleet) callInTurn(ctx context.Context, l *load, pairs []*pair, first, s
 		if err := pairs[i].call(ctx, countIt); err != nil {
 			l.failed.Add(1)
 		}
-		if pause(ctx, breath) != nil {
+		if pause.For(ctx, breath) != nil {
 			return false
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -131,16 +132,7 @@ func Say(frame string) Step {
 
 // Wait lets time pass.
 func Wait(d time.Duration) Step {
-	return Step{"wait", func(ctx context.Context, p *peer) error {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}}
+	return Step{"wait", func(ctx context.Context, _ *peer) error { return pause.For(ctx, d) }}
 }
 
 // Lose closes the link at once; queued frames are lost.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -78,7 +79,7 @@ func addContentFixtures(s *server.Server) {
 	server.AddTool(s, tool("test_tool_with_progress", "Reports progress."), func(ctx context.Context, _ nothing) (string, error) {
 		for _, done := range []int{1, 50, 100} {
 			server.Progress(ctx, done, 100, fmt.Sprintf("%d of 100", done))
-			if err := pause(ctx); err != nil {
+			if err := interval(ctx); err != nil {
 				return "", err
 			}
 		}
@@ -87,7 +88,7 @@ func addContentFixtures(s *server.Server) {
 	server.AddTool(s, tool("test_tool_with_logging", "Logs to the client."), func(ctx context.Context, _ nothing) (string, error) {
 		for _, message := range []string{"Tool execution started", "Tool processing data", "Tool execution completed"} {
 			server.Logger(ctx).Info(message)
-			if err := pause(ctx); err != nil {
+			if err := interval(ctx); err != nil {
 				return "", err
 			}
 		}
@@ -95,7 +96,7 @@ func addContentFixtures(s *server.Server) {
 	})
 	server.AddTool(s, tool("test_reconnection", "Has its client come back for the answer."), func(ctx context.Context, _ nothing) (string, error) {
 		server.Poll(ctx, 50*time.Millisecond) // a client that cannot waits
-		if err := pause(ctx); err != nil {
+		if err := interval(ctx); err != nil {
 			return "", err
 		}
 		return "Reconnection test completed", nil
@@ -134,8 +135,8 @@ func addContentFixtures(s *server.Server) {
 	})
 }
 
-// pause takes the time that the suite wants between two messages.
-func pause(ctx context.Context) error { return wait(ctx, 50*time.Millisecond) }
+// interval takes the time that the suite wants between two messages.
+func interval(ctx context.Context) error { return pause.For(ctx, 50*time.Millisecond) }
 
 // What a client has to be able to do for the questions below.
 var (

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -27,19 +28,19 @@ func addTaskFixtures(s *server.Server) {
 		Seconds float64 `json:"seconds"`
 		Label   string  `json:"label,omitzero"`
 	}) (string, error) {
-		if err := wait(ctx, time.Duration(in.Seconds*float64(time.Second))); err != nil {
+		if err := pause.For(ctx, time.Duration(in.Seconds*float64(time.Second))); err != nil {
 			return "", err
 		}
 		return "computed " + in.Label, nil
 	})
 	server.AddTool(s, task("failing_job", "Works for a second, and fails.", protocol.TaskRequired), func(ctx context.Context, _ nothing) (string, error) {
-		if err := wait(ctx, time.Second); err != nil {
+		if err := pause.For(ctx, time.Second); err != nil {
 			return "", err
 		}
 		return "", errors.New("the job has failed")
 	})
 	server.AddTool(s, task("protocol_error_job", "Ends with an error of the protocol.", protocol.TaskRequired), func(ctx context.Context, _ nothing) (string, error) {
-		if err := pause(ctx); err != nil {
+		if err := interval(ctx); err != nil {
 			return "", err
 		}
 		return "", &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the job has broken the protocol"}
@@ -63,21 +64,9 @@ func addTaskFixtures(s *server.Server) {
 		if err != nil {
 			return "", err
 		}
-		if err := wait(ctx, 1500*time.Millisecond); err != nil { // longer than the time for rounds
+		if err := pause.For(ctx, 1500*time.Millisecond); err != nil { // longer than the time for rounds
 			return "", err
 		}
 		return said(answers["user_name"])
 	}, server.Asks(server.Reruns, forms))
-}
-
-// wait takes a while, or less if ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -114,7 +115,7 @@ func (s *show) perform(ctx context.Context) error {
 	began := time.Now()
 	var down []func(context.Context) error
 	for _, act := range plan(s.options.Seed, len(s.servers), s.options.Duration) {
-		if err := pause(ctx, act.at-time.Since(began)); err != nil {
+		if err := pause.For(ctx, act.at-time.Since(began)); err != nil {
 			return err
 		}
 		server := s.servers[act.server]
@@ -134,7 +135,7 @@ func (s *show) perform(ctx context.Context) error {
 			return err
 		}
 	}
-	return pause(ctx, s.options.Duration-time.Since(began))
+	return pause.For(ctx, s.options.Duration-time.Since(began))
 }
 
 // close ends every session in good order, and the supervisor.
@@ -147,17 +148,6 @@ func (s *show) close(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(errs, s.supervisor.Stop(context.WithoutCancel(ctx)))...)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // A fault is what befalls a server.
