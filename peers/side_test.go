@@ -3,6 +3,7 @@ package peers
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"go/scanner"
 	"go/token"
@@ -25,9 +26,9 @@ const (
 
 const sidePreface = `# Side by side
 
-The same programs with Bowline and with the official Go SDK (go-sdk %s). The tests compile both and call the first, third
-and fourth in both eras; they count the lines that hold code, without blank ones and comments, and fail if Bowline needs
-more. To rewrite this page:
+The same programs with Bowline and with the official Go SDK (go-sdk %s). The tests compile both, and call the servers
+of tools, prompts and questions in both eras; they count the lines that hold code, without blank ones and comments, and fail
+if Bowline needs more. To rewrite this page:
 
     cd peers && go test -count=1 -run TestSideBySide . -update
 
@@ -38,11 +39,15 @@ more. To rewrite this page:
 // sides are the programs, and what their lines do not say.
 var sides = []struct{ name, title, differs string }{
 	{"tool", "one tool", "nothing"},
+	{"tools", "five tools: an enum, a failure, an image, progress, cancellation", "Bowline fills the default in by its tag"},
 	{"resources", "a file, a template, a directory, updates", "files that are added later are served by Bowline alone"},
 	{"prompt", "a prompt whose arguments complete", "nothing"},
 	{"questions", "a tool that asks twice, in every revision", "Bowline seals what travels through the client"},
+	{"caller", "HTTP, and who calls", "nothing"},
 	{"shutdown", "HTTP, and an end that lets calls finish", "nothing"},
 	{"call", "a client that survives its server, and a typed call", "Bowline says whether a failed call may have been executed, and checks the result against its schema"},
+	{"host", "a host whose server asks, is lost and comes back", "with Bowline a call that finds the server away waits until it is back"},
+	{"eras", "a test of a tool that asks, in both eras", "Bowline checks every message against the schema of its revision"},
 }
 
 // TestSideBySide counts the lines of both programs, and compares the page with them.
@@ -54,12 +59,16 @@ func TestSideBySide(t *testing.T) {
 	var page, code strings.Builder
 	fmt.Fprintf(&page, sidePreface, version)
 	for _, side := range sides {
-		ours, theirs := readSide(t, ourSide, side.name), readSide(t, thatSide, side.name)
+		file := side.name + "/main.go"
+		if side.name == "eras" {
+			file = "eras/main_test.go"
+		}
+		ours, theirs := readSide(t, ourSide, file), readSide(t, thatSide, file)
 		n, m := codeLines(ours), codeLines(theirs)
 		if n > m {
 			t.Errorf("%s has %d lines, and %d with go-sdk", side.name, n, m)
 		}
-		fmt.Fprintf(&page, "| %s | [%d](../examples/side/%s/main.go) | [%d](../peers/side/%s/main.go) | %s |\n", side.title, n, side.name, m, side.name, side.differs)
+		fmt.Fprintf(&page, "| %s | [%d](../examples/side/%s) | [%d](../peers/side/%s) | %s |\n", side.title, n, file, m, file, side.differs)
 		fmt.Fprintf(&code, "\n## %s\n\nWith Bowline:\n\n```go\n%s```\n\nWith go-sdk:\n\n```go\n%s```\n", strings.ToUpper(side.title[:1])+side.title[1:], ours, theirs)
 	}
 	page.WriteString(code.String())
@@ -74,9 +83,9 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-func readSide(t *testing.T, folder, name string) []byte {
+func readSide(t *testing.T, folder, file string) []byte {
 	t.Helper()
-	source, err := os.ReadFile(filepath.Join(folder, name, "main.go"))
+	source, err := os.ReadFile(filepath.Join(folder, file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +153,7 @@ func TestSidesDoTheSame(t *testing.T) {
 				if got, err := client.Call[string](ctx, open("tool"), "add", map[string]int{"A": 2, "B": 3}); err != nil || !strings.Contains(got, "5") {
 					t.Errorf("tool: got %q, %v", got, err)
 				}
+				checkFiveTools(ctx, t, open("tools"))
 				if got, err := client.Call[string](ctx, open("questions"), "order", nil); err != nil || got != "a large one goes to High Street" {
 					t.Errorf("questions: got %q, %v", got, err)
 				}
@@ -159,5 +169,37 @@ func TestSidesDoTheSame(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func checkFiveTools(ctx context.Context, t *testing.T, session *client.Session) {
+	t.Helper()
+	oslo := map[string]any{"city": "Oslo"}
+	if got, err := client.Call[map[string]any](ctx, session, "forecast", oslo); err != nil || got["unit"] != "celsius" {
+		t.Errorf("tools: the forecast is %v, %v", got, err)
+	}
+	var failed *client.ToolError
+	if _, err := client.Call[map[string]any](ctx, session, "forecast", map[string]any{"city": "Oslo", "unit": "kelvin"}); !errors.As(err, &failed) {
+		t.Errorf("tools: a unit that does not exist: %v", err)
+	}
+	if _, err := client.Call[map[string]any](ctx, session, "tides", oslo); !errors.As(err, &failed) || failed.Error() == "" {
+		t.Errorf("tools: the tides are %v", err)
+	}
+	if _, err := client.Call[string](ctx, session, "radar", nil); !errors.As(err, &failed) {
+		t.Errorf("tools: a picture that is not there: %v", err)
+	}
+	reported := make(chan string, 1)
+	reporting := session.With(client.CallOptions{OnProgress: func(p *protocol.ProgressParams) { reported <- p.Message }})
+	got, err := client.Call[int](ctx, reporting, "index", map[string]any{"files": []string{"notes.md"}})
+	if err != nil || got != 1 {
+		t.Errorf("tools: indexed %d, %v", got, err)
+	}
+	if message, err := awaitMessage(ctx, reported); err != nil || message != "notes.md" {
+		t.Errorf("tools: the progress is %q, %v", message, err)
+	}
+	leaving, leave := context.WithCancel(ctx)
+	leave()
+	if _, err := client.Call[string](leaving, session, "wait", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("tools: a cancelled call: %v", err)
 	}
 }
