@@ -132,12 +132,20 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
-			name: "a command that is a module",
+			name: "modules that go.work joins",
 			files: map[string]string{
-				"cmd/x/go.mod":    "module x",
-				"cmd/x/x_test.go": "package x\n// Guarantees: G-1\nfunc TestX() {}",
+				"go.work":          "go 1.25.5\n\nuse (\n\t.\n\t./cmd/x\n)\n\nuse ./deep/y\n",
+				"cmd/x/go.mod":     "module x",
+				"cmd/x/x_test.go":  "package x\n// Guarantees: G-1\nfunc TestX() {}",
+				"deep/y/go.mod":    "module y",
+				"deep/y/y_test.go": "package y\n// Guarantees: G-2\nfunc TestY() {}",
+				"cmd/z/go.mod":     "module z",
+				"cmd/z/z_test.go":  "package z\n// Guarantees: G-3\nfunc TestZ() {}",
 			},
-			want: []string{`cmd/x/x_test.go:2: "G-1" in the claim of TestX is not the number of a guarantee`},
+			want: []string{
+				`cmd/x/x_test.go:2: "G-1" in the claim of TestX is not the number of a guarantee`,
+				`deep/y/y_test.go:2: "G-2" in the claim of TestY is not the number of a guarantee`,
+			},
 		},
 	} {
 		t.Run(fixture.name, func(t *testing.T) {

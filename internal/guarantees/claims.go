@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -47,17 +49,20 @@ type source struct {
 	problems []string
 }
 
-// readSource reads the tests and suites of the module, and those of its commands, which
-// are modules only for what they require (ADR-0053). Other nested modules are others' to
-// check.
+// readSource reads the tests and suites of every module that go.work joins (ADR-0053).
+// Other nested modules are not looked at.
 func readSource(fsys fs.FS) (*source, error) {
 	s := &source{runs: map[string][]Test{}}
+	joined, err := joinedModules(fsys)
+	if err != nil {
+		return nil, err
+	}
 	fset := token.NewFileSet()
-	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && ignored(fsys, name):
+		case entry.IsDir() && ignored(fsys, joined, name):
 			return fs.SkipDir
 		case entry.IsDir() || path.Ext(name) != ".go":
 			return nil
@@ -81,7 +86,21 @@ func readSource(fsys fs.FS) (*source, error) {
 	return s, nil
 }
 
-func ignored(fsys fs.FS, dir string) bool {
+var useLine = regexp.MustCompile(`(?m)^\s*(?:use\s+)?\./(\S+)\s*$`)
+
+// joinedModules are the folders that go.work names, below the root.
+func joinedModules(fsys fs.FS) (folders []string, err error) {
+	text, err := fs.ReadFile(fsys, "go.work")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading go.work: %w", err)
+	}
+	for _, line := range useLine.FindAllSubmatch(text, -1) {
+		folders = append(folders, path.Clean(string(line[1])))
+	}
+	return folders, nil
+}
+
+func ignored(fsys fs.FS, joined []string, dir string) bool {
 	base := path.Base(dir)
 	switch base {
 	case ".":
@@ -90,8 +109,8 @@ func ignored(fsys fs.FS, dir string) bool {
 		return true
 	}
 	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
-	nested := err == nil && path.Dir(dir) != "cmd"
-	return nested || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
+	apart := err == nil && !slices.Contains(joined, dir)
+	return apart || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
 func (s *source) read(fset *token.FileSet, name string, syntax *ast.File) {

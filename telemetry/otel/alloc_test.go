@@ -28,6 +28,8 @@ func measure(ctx context.Context, h telemetry.Hooks) {
 }
 
 // The hooks of a call cost no allocation. The race detector allocates too.
+//
+// Guarantees: G-0047.5
 func TestMetricsAllocateNothing(t *testing.T) {
 	h := meteredHooks(t)
 	if allocated := testing.AllocsPerRun(1000, func() { measure(t.Context(), h) }); allocated != 0 {

@@ -112,6 +112,8 @@ func (c *convention) check(t *testing.T, name string, of signal, has attribute.S
 }
 
 // Each name of names.go that does not begin with "bowline." is one of the convention.
+//
+// Guarantees: G-0047.7
 func TestNamesAreThoseOfTheConvention(t *testing.T) {
 	c := readConvention(t)
 	file, err := parser.ParseFile(token.NewFileSet(), "names.go", nil, 0)
@@ -143,6 +145,8 @@ func TestNamesAreThoseOfTheConvention(t *testing.T) {
 }
 
 // Spans and metrics have the attributes, types, units and buckets of the convention.
+//
+// Guarantees: G-0047.7
 func TestSpansAndMetricsFollowTheConvention(t *testing.T) {
 	c := readConvention(t)
 	for _, over := range []string{"memory", "stdio", "http"} {

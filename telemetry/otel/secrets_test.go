@@ -19,6 +19,8 @@ import (
 
 // Arguments that do not fit the schema of a tool are told by nothing, though the answer
 // says what is wrong with them.
+//
+// Guarantees: G-0047.6
 func TestBadArgumentsAreNotTold(t *testing.T) {
 	for _, over := range []string{"memory", "stdio", "http"} {
 		for _, bad := range []string{`{"secret":["s3cr3t-list"]}`, `{"s3cr3t-name":1}`, `"s3cr3t-text"`, `{"secret":"s3cr3t`} {
@@ -38,6 +40,8 @@ func TestBadArgumentsAreNotTold(t *testing.T) {
 
 // What the tests of secrets look for is seen if it is there: the program may ask for
 // arguments.
+//
+// Guarantees: G-0047.6
 func TestArgumentsAreToldIfTheProgramSaysSo(t *testing.T) {
 	for _, over := range []string{"memory", "http"} {
 		s := newSite(t, over, protocol.Latest, otel.Options{
@@ -54,6 +58,8 @@ func TestArgumentsAreToldIfTheProgramSaysSo(t *testing.T) {
 
 // A server that cannot be reached, or that refuses the token, is told without the
 // token, the headers and the query of its address.
+//
+// Guarantees: G-0047.6
 func TestFailedConnectionsTellNoSecret(t *testing.T) {
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)

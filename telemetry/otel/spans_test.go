@@ -46,6 +46,8 @@ func attributeOf(span tracetest.SpanStub, key string) string {
 
 // Whatever becomes of a call, it is one CLIENT span, and one SERVER span for each
 // attempt that was served, in one trace.
+//
+// Guarantees: G-0047.2, G-0047.6
 func TestSpansOfACall(t *testing.T) {
 	for _, over := range []string{"memory", "stdio", "http"} {
 		for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
@@ -136,6 +138,8 @@ func TestSpansOfACall(t *testing.T) {
 
 // Metrics agree with the books, at any time, and histograms with what was called.
 // Names that no server has listed are not counted by.
+//
+// Guarantees: G-0047.3, G-0047.8
 func TestMetricsAgreeWithTheBooks(t *testing.T) {
 	s := newSite(t, "memory", protocol.Latest, otel.Options{})
 	const calls = 50
@@ -174,6 +178,8 @@ func TestMetricsAgreeWithTheBooks(t *testing.T) {
 }
 
 // A trace context that is malformed is ignored and counted, and the span is a new root.
+//
+// Guarantees: G-0047.4
 func TestMalformedTracesAreIgnored(t *testing.T) {
 	s := newSite(t, "memory", protocol.Latest, otel.Options{})
 	for _, bad := range []string{`"00-00000000000000000000000000000000-0000000000000000-01"`, `"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"`, `7`, `"x"`} {
