@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+
+	"github.com/bowline-mcp/bowline/auth/guard"
 )
 
 // Status returns the login as the Store has it, or nil if there is none. Its secrets do
@@ -22,7 +24,8 @@ func (a *Authorizer) Status(ctx context.Context) (*Entry, error) {
 }
 
 // Logout forgets the login, and has the authorization server revoke its tokens (RFC
-// 7009), if that offers it. An error of the server does not keep the login.
+// 7009), if that offers it. Many servers cannot revoke an access token, which then ends
+// by itself; that is no error. An error of the server does not keep the login.
 func (a *Authorizer) Logout(ctx context.Context) error {
 	if a.resource() == nil {
 		return errNoResource
@@ -51,21 +54,31 @@ func (a *Authorizer) revoke(ctx context.Context, e *Entry) error {
 	if err != nil {
 		return err
 	}
+	problems := []error{}
 	for _, token := range []struct {
 		hint   string
 		secret Secret
-	}{{"refresh_token", e.Refresh}, {"access_token", e.Access}} {
+	}{{"refresh_token", e.Refresh}, {accessToken, e.Access}} {
 		if token.secret.IsZero() {
 			continue
 		}
 		form := url.Values{"token": {token.secret.Reveal()}, "token_type_hint": {token.hint}}
 		response, err := a.post(ctx, &tokenRequest{endpoint: e.RevocationEndpoint, issuer: e.Issuer, client: c, form: form}, endpoint)
-		if err != nil {
-			return fmt.Errorf("auth: revoke the login: %w", err)
-		}
-		if response.Status != http.StatusOK {
-			return fmt.Errorf("auth: %s does not revoke the login: status %d", endpoint.Host, response.Status)
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("auth: revoke the login: %w", err))
+		case response.Status != http.StatusOK && (token.hint != accessToken || !isUnsupportedToken(response)):
+			problems = append(problems, fmt.Errorf("auth: %s does not revoke the login: status %d", endpoint.Host, response.Status))
 		}
 	}
-	return nil
+	return errors.Join(problems...)
+}
+
+const accessToken = "access_token" // as token_type_hint
+
+// isUnsupportedToken reports whether a server says that it cannot revoke tokens of this
+// type (RFC 7009, section 2.2.1).
+func isUnsupportedToken(response *guard.Response) bool {
+	var d tokenDocument
+	return response.Status == http.StatusBadRequest && guard.DecodeJSON(response.Body, &d) == nil && d.Code == "unsupported_token_type"
 }

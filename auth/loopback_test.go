@@ -167,6 +167,29 @@ func TestLogout(t *testing.T) {
 	}
 }
 
+// A server that makes access tokens which it cannot revoke ends the login all the same.
+// What it cannot do with a refresh token is told, and the access token still revoked.
+//
+// Guarantees: G-0044.15
+func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	for hint, fails := range map[string]bool{"access_token": false, "refresh_token": true} {
+		a := loggedIn(t, w, Options{})
+		before := len(w.as.Sink.Requests(authtest.Revoke))
+		w.as.Lie(authtest.Revoke, func(a *authtest.Answer) {
+			if a.Request.Form.Get("token_type_hint") == hint {
+				a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"unsupported_token_type"}`)
+			}
+		})
+		if err := a.Logout(t.Context()); (err != nil) != fails {
+			t.Errorf("%s: %v", hint, err)
+		}
+		if n := len(w.as.Sink.Requests(authtest.Revoke)) - before; n != 2 {
+			t.Errorf("%s: %d revocations", hint, n)
+		}
+	}
+}
+
 // A server that is down or overloaded while the person logs in is asked again.
 //
 // Guarantees: G-0044.1
