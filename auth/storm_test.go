@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,26 +72,27 @@ func pause(ctx context.Context, d time.Duration) {
 type storm struct {
 	as *authtest.Server
 
-	mu        sync.RWMutex
-	kill      int // how many there were
+	kills atomic.Int64
+
+	mu        sync.Mutex
 	refreshes []time.Time
 	newest    string // refresh token
 	refused   int
 }
 
-// ServeHTTP refuses a request that waits here while a process is killed, as it may be
-// that one's: its answer would reach nobody.
+// killsBefore is the key of how many kills there were when a connection was accepted.
+type killsBefore struct{}
+
+// ServeHTTP refuses a token request that was sent before a process was killed, as it may
+// be that one's: its answer would reach nobody. Each request has a connection of its own.
 func (s *storm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/token" {
 		s.as.ServeHTTP(w, r)
 		return
 	}
-	s.mu.RLock()
-	before := s.kill
-	s.mu.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kill != before {
+	if r.Context().Value(killsBefore{}) != s.kills.Load() {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
@@ -112,7 +115,12 @@ func (s *storm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Guarantees: G-0044.3, G-0044.12
 func TestARefreshStorm(t *testing.T) {
 	s := new(storm)
-	server := httptest.NewServer(s)
+	server := httptest.NewUnstartedServer(s)
+	server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, killsBefore{}, s.kills.Load())
+	}
+	server.Config.SetKeepAlivesEnabled(false)
+	server.Start()
 	defer server.Close()
 	protected := httptest.NewUnstartedServer(nil)
 	address := "http://" + protected.Listener.Addr().String() + "/mcp"
@@ -135,10 +143,11 @@ func TestARefreshStorm(t *testing.T) {
 		pause(t.Context(), stormLife/3)
 		s.mu.Lock() // no exchange
 		waitSaved(t, store, first.key(), s.newest)
-		s.kill++
 		killed := processes[n%stormProcesses]
 		killed.command.Process.Kill()
 		killed.command.Wait()
+		acceptAll(t, server.URL)
+		s.kills.Add(1)
 		s.mu.Unlock()
 		processes[n%stormProcesses] = startStormProcess(t, dir, address)
 	}
@@ -180,6 +189,21 @@ func startStormProcess(t *testing.T, dir, address string) *stormProcess {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// acceptAll returns when a server has accepted all connections that there were: they are
+// accepted in order.
+func acceptAll(t *testing.T, address string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/accepted", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
 }
 
 // waitSaved waits until the store has a refresh token.
