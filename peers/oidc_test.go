@@ -1,0 +1,272 @@
+package peers
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var oidcProvider = npmPackage{name: "oidc-provider", version: "9.13.3", short: "oidc-provider"}
+
+// A foreignIssuer is a process of oidc-provider.
+type foreignIssuer struct {
+	url string
+
+	mu   sync.Mutex
+	told []string // what it has done
+}
+
+// startForeignIssuer starts one for a protected server, whose tokens live for so many seconds.
+func startForeignIssuer(t *testing.T, protected string, life int) *foreignIssuer {
+	t.Helper()
+	if err := oidcProvider.install(); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command("node", "oidc.mjs", oidcProvider.folder(), protected, fmt.Sprint(life))
+	command.Stderr = t.Output()
+	input, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(output)
+	lines.Scan()
+	f := &foreignIssuer{url: lines.Text()}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines.Scan() {
+			f.mu.Lock()
+			f.told = append(f.told, lines.Text())
+			f.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		input.Close()
+		<-read
+		if err := command.Wait(); err != nil {
+			t.Errorf("oidc-provider: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("oidc-provider says %q", f.told)
+		}
+	})
+	return f
+}
+
+// count returns how often the issuer has done something.
+func (f *foreignIssuer) count(what string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, line := range f.told {
+		if line == what {
+			n++
+		}
+	}
+	return n
+}
+
+var (
+	formAction  = regexp.MustCompile(`<form[^>]* action="([^"]*)"`)
+	hiddenInput = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)"`)
+)
+
+// signIn is somebody with a browser, who submits every page that oidc-provider shows until it shows
+// none. It returns the last page.
+func signIn(ctx context.Context, address string) (string, error) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return "", err
+	}
+	pool := &http.Transport{}
+	defer pool.CloseIdleConnections()
+	browser := &http.Client{Jar: jar, Transport: pool}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	for pages := 0; err == nil && pages < 10; pages++ {
+		var response *http.Response
+		if response, err = browser.Do(request); err != nil {
+			return "", err
+		}
+		page, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		action := formAction.FindSubmatch(page)
+		if err != nil || action == nil {
+			return string(page), err
+		}
+		to, err := response.Request.URL.Parse(html.UnescapeString(string(action[1])))
+		if err != nil {
+			return "", err
+		}
+		form := url.Values{"login": {"ada"}, "password": {"any"}}
+		for _, input := range hiddenInput.FindAllSubmatch(page, -1) {
+			form.Set(string(input[1]), html.UnescapeString(string(input[2])))
+		}
+		if request, err = http.NewRequestWithContext(ctx, http.MethodPost, to.String(), strings.NewReader(form.Encode())); err != nil {
+			return "", err
+		}
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return "", fmt.Errorf("no end of pages: %w", err)
+}
+
+// A shell runs the command, with a configuration of its own.
+type shell struct {
+	bowline, home string
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	s := &shell{bowline: filepath.Join(t.TempDir(), "bowline.exe"), home: t.TempDir()}
+	if err := build("..", s.bowline, "./cmd/bowline"); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// command is the command to be run. It finds no browser.
+func (s *shell) command(ctx context.Context, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, s.bowline, args...)
+	command.Env = []string{"HOME=" + s.home, "XDG_CONFIG_HOME=" + s.home, "PATH=" + s.home}
+	return command
+}
+
+// run runs the command to its end, and wants a status and a text in what it says.
+func (s *shell) run(t *testing.T, status int, want string, args ...string) {
+	t.Helper()
+	command := s.command(t.Context(), args...)
+	out, err := command.CombinedOutput()
+	if command.ProcessState == nil || command.ProcessState.ExitCode() != status || !bytes.Contains(out, []byte(want)) {
+		t.Fatalf("bowline %q: %v, want status %d and %q: %s", args, err, status, want, out)
+	}
+}
+
+// login runs a login, whose person opens the page that the command names.
+func (s *shell) login(t *testing.T, page *regexp.Regexp, args ...string) {
+	t.Helper()
+	command := s.command(t.Context(), append([]string{"login"}, args...)...)
+	said, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(bytes.Buffer)
+	command.Stdout = out
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var all, last string
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		all += lines.Text() + "\n"
+		if address := page.FindStringSubmatch(lines.Text()); address != nil {
+			if last, err = signIn(t.Context(), address[1]); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := command.Wait(); err != nil || !strings.Contains(out.String(), "logged in at") {
+		t.Fatalf("bowline login: %v: %s%s\nthe browser shows %s", err, all, out, last)
+	}
+}
+
+// serveProtected runs `bowline serve --issuer` until the test ends, and returns its URL.
+func (s *shell) serveProtected(t *testing.T, address, issuer string) {
+	t.Helper()
+	command := s.command(t.Context(), "serve", "--http", address, "--issuer", issuer, "--scope", "read")
+	said, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(said)
+	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, "serving") {
+		t.Fatalf("bowline serve: %v: %s", err, line)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		io.Copy(t.Output(), lines)
+		_ = command.Wait() // it was killed
+	})
+}
+
+var (
+	loginPage  = regexp.MustCompile(`open this page to log in, if your browser does not: (\S+)`)
+	devicePage = regexp.MustCompile(`Open (\S+) and enter the code`)
+)
+
+// TestAForeignIssuer takes the command through a login, calls, refreshes and a logout, at an
+// authorization server that others have written, which also protects the command's own server.
+func TestAForeignIssuer(t *testing.T) {
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := "127.0.0.1:" + port
+	protected := "http://" + address + "/mcp"
+	as := startForeignIssuer(t, protected, 2)
+	s := newShell(t)
+	s.serveProtected(t, address, as.url)
+	call := []string{"call", "echo", "message=hello", "--url", protected}
+	s.run(t, 3, "bowline login", call...)
+	s.login(t, loginPage, "--url", protected)
+	s.run(t, 0, "issuer  "+as.url, "auth", "status")
+	for as.count("granted refresh_token") < 2 { // each call is a process of its own
+		s.run(t, 0, "hello", call...)
+	}
+	if n := as.count("granted authorization_code"); n != 1 {
+		t.Errorf("%d logins", n)
+	}
+	s.run(t, 0, "", "logout", "--url", protected)
+	if as.count("revoked") == 0 {
+		t.Error("the login was not revoked")
+	}
+	s.run(t, 3, "bowline login", call...)
+}
+
+// TestAForeignIssuerWithoutABrowserHere logs in with a code that is entered on another machine, and
+// as a program that has no user.
+func TestAForeignIssuerWithoutABrowserHere(t *testing.T) {
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := "127.0.0.1:" + port
+	as := startForeignIssuer(t, "http://"+address+"/mcp", 3600)
+	s := newShell(t)
+	s.serveProtected(t, address, as.url)
+	protected := "http://" + address + "/mcp"
+	s.login(t, devicePage, "--device", "--url", protected)
+	s.run(t, 0, "hello", "call", "echo", "message=hello", "--url", protected)
+	if n := as.count("granted urn:ietf:params:oauth:grant-type:device_code"); n != 1 {
+		t.Errorf("%d logins with a device", n)
+	}
+	config := filepath.Join(s.home, "mcp.json")
+	entry := `{"mcpServers": {"tools": {"url": "` + protected + `", "bowline": {"auth": {
+		"grant": "client_credentials", "clientId": "machine", "clientSecret": "machine-secret"}}}}}`
+	if err := os.WriteFile(config, []byte(entry), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run(t, 0, "hello", "call", "echo", "message=hello", "--mcp-config", config)
+	if n := as.count("granted client_credentials"); n != 1 {
+		t.Errorf("%d logins without a user", n)
+	}
+}
