@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"unicode/utf8"
+
+	"github.com/bowline-mcp/bowline/internal/scan"
 )
 
 // The defaults of [Limits].
@@ -71,6 +73,35 @@ var (
 //
 // The error is always a *[DecodeError].
 func Decode(frame []byte, limits Limits) (Message, error) {
+	if m, sure := decodeSure(frame, limits); sure {
+		return m, nil
+	}
+	return decodeAny(frame, limits)
+}
+
+// decodeSure is decodeAny for messages as most peers write them, and several times as
+// fast. It refuses nothing: of any other message it is not sure.
+func decodeSure(frame []byte, limits Limits) (m Message, sure bool) {
+	text := scan.Of(frame)
+	text.Limit(limits.maxDepth())
+	var e envelope
+	for name := range text.Members {
+		value := text.Value()
+		if place := e.slot(name); place != nil && *place == nil {
+			*place = value
+		} else if place != nil || !isPlain(name) {
+			text.Fail()
+		}
+	}
+	if !text.End() || text.Values() > limits.maxValues() {
+		return Message{}, false
+	}
+	m, err := e.message(nil)
+	return m, err == nil
+}
+
+// decodeAny is Decode, token by token.
+func decodeAny(frame []byte, limits Limits) (Message, error) {
 	r := newReader(frame, limits.maxDepth(), limits.maxValues())
 	defer r.release()
 	if r.tokens.PeekKind() != '{' {

@@ -1,0 +1,132 @@
+package scan_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/bowline-mcp/bowline/internal/scan"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+var texts = []string{
+	`null`, `true`, `false`, ` 1 `, `-0`, `0.5e-3`, `1E+9`, `-12.75`, `""`, `"a"`, `{}`, `[]`, "[1,\t2\r\n]",
+	`{"a":[1,{"b":"\u00e9\n"}]}`, `"0123456\n89\\"`, `"\ud83d"`, `"\/"`, "\"\xff\"", "\"é0123456789\"", "\"\x7f\"",
+	`{"a":1,"a":2}`, `{"a":{"a":1},"b":{"a":1}}`, `{"a":1,"\u0061":2}`, `{"é":1}`, `{"":1}`,
+	``, ` `, `nul`, `nulll`, `tru`, `01`, `1.`, `.5`, `-`, `1e`, `1e+`, `+1`, `"`, `"a`, `"\`, `"\x"`, `"\u12g4"`, "\"\n\"", "\"0123456\n\"", "\"\x1f\"",
+	`{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{,}`, `{1:2}`, `{"a" 1}`, `{"a":}`, `[`, `[1`, `[1,`, `[1,]`, `[,]`, `[1 2]`, `]`, `1 2`, `{}}`, "\ufeff{}",
+	"{\"\xff\":1,\"\xfe\":2}", "\v1", "[\f]",
+	strings.Repeat("[", scan.Deepest) + strings.Repeat("]", scan.Deepest),
+	strings.Repeat("[", scan.Deepest+1) + strings.Repeat("]", scan.Deepest+1),
+	strings.Repeat(`{"a":`, scan.Deepest) + `0` + strings.Repeat("}", scan.Deepest),
+	manyMembers(64), manyMembers(65),
+}
+
+func manyMembers(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, `,"%d":0`, i)
+	}
+	return "{" + text.String()[1:] + "}"
+}
+
+// depth is how many objects and arrays of a valid text are open at once.
+func depth(text []byte) (most int) {
+	from := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for {
+		if _, err := from.ReadToken(); err != nil {
+			return most
+		}
+		most = max(most, from.StackDepth())
+	}
+}
+
+// members is how many members of a valid text there are.
+func members(text []byte) int { return bytes.Count(text, []byte{':'}) }
+
+// check holds what package scan says of a text against encoding/json and jsontext.
+func check(t *testing.T, text []byte) {
+	t.Helper()
+	valid := json.Valid(text) && utf8.Valid(text)
+	any := scan.Of(text)
+	raw := any.Value()
+	if sure := any.End(); sure != (valid && depth(text) <= scan.Deepest) {
+		t.Fatalf("%q: sure %t, valid %t", text, sure, valid)
+	} else if sure && (!bytes.Equal(raw, bytes.Trim(text, " \t\r\n")) || cap(raw) != len(raw)) {
+		t.Fatalf("%q: read %q, with room for %d", text, raw, cap(raw))
+	} else if sure && any.Values() != values(t, text) {
+		t.Fatalf("%q: %d values, want %d", text, any.Values(), values(t, text))
+	}
+	lenient := jsontext.AllowInvalidUTF8(true)
+	unique := scan.Unique(text)
+	unique.Value()
+	switch sure, want := unique.End(), jsontext.Value(text).IsValid(lenient) && valid; {
+	case sure && !want:
+		t.Fatalf("%q: sure, but it is not valid, or has repeated names", text)
+	case !sure && want && depth(text) <= scan.Deepest && members(text) <= 64 && bytes.IndexByte(text, '\\') < 0:
+		t.Fatalf("%q: not sure", text)
+	case sure && unique.IsCompact():
+		if formatted, err := jsontext.AppendFormat(nil, text, lenient); err != nil || !bytes.Equal(formatted, text) {
+			t.Fatalf("%q is not compact: %q, %v", text, formatted, err)
+		}
+	}
+}
+
+// values counts what jsontext reads.
+func values(t *testing.T, text []byte) (n int) {
+	from := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for {
+		container, length := from.StackIndex(from.StackDepth())
+		token, err := from.ReadToken()
+		if err != nil {
+			return n
+		}
+		if kind := token.Kind(); kind != '}' && kind != ']' && (container != '{' || length%2 != 0) {
+			n++
+		}
+	}
+}
+
+// Guarantees: G-0056.1
+func TestSureTextIsValid(t *testing.T) {
+	for _, text := range texts {
+		check(t, []byte(text))
+	}
+}
+
+// Guarantees: G-0056.1
+func FuzzScan(f *testing.F) {
+	for _, text := range texts {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(check)
+}
+
+func TestDepthIsLimited(t *testing.T) {
+	for limit, sure := range map[int]bool{1: false, 2: true, 3: true} {
+		text := scan.Of([]byte(`{"a":[]}`))
+		text.Limit(limit)
+		text.Value()
+		if text.End() != sure {
+			t.Errorf("limit %d: %t", limit, !sure)
+		}
+	}
+}
+
+// What a caller does not read, or is not sure of, makes the whole text unsure.
+func TestTextFailsForGood(t *testing.T) {
+	for name, read := range map[string]func(*scan.Text){
+		"unread":  func(text *scan.Text) { text.Members(func([]byte) bool { return true }) },
+		"refused": func(text *scan.Text) { text.Members(func([]byte) bool { text.Value(); return false }) },
+		"failed":  func(text *scan.Text) { text.Fail(); text.Value() },
+		"array":   func(text *scan.Text) { text.Elements(func() bool { text.Value(); return true }) },
+	} {
+		text := scan.Of([]byte(`{"a":1}`))
+		if read(&text); text.End() {
+			t.Errorf("%s: it is sure", name)
+		}
+	}
+}
