@@ -21,6 +21,7 @@ const changes = { given: false, listener: null };
 const client = new Client(
   { name: "typescript-sdk", version: "1" },
   {
+    capabilities: { elicitation: {}, sampling: {}, roots: {} },
     supportedProtocolVersions: [revision], // v1 knows neither this nor the next
     versionNegotiation: { mode: modern ? { pin: revision } : "legacy" },
     listChanged: {
@@ -35,6 +36,27 @@ const client = new Client(
     },
   },
 );
+// answers are the user's, the model's and the host's. V1 wants schemas for names.
+const answers = {
+  "elicitation/create": () => ({ action: "accept", content: { size: "small" } }),
+  "sampling/createMessage": () => ({ role: "assistant", model: "m", content: { type: "text", text: "hello" } }),
+  "roots/list": () => ({ roots: [{ uri: "file:///home" }] }),
+};
+const types = v2 ? {} : require(name + "/types.js");
+const schemas = {
+  "elicitation/create": types.ElicitRequestSchema,
+  "sampling/createMessage": types.CreateMessageRequestSchema,
+  "roots/list": types.ListRootsRequestSchema,
+  "notifications/message": types.LoggingMessageNotificationSchema,
+};
+const named = (method) => (v2 ? method : schemas[method]);
+for (const [method, answer] of Object.entries(answers)) client.setRequestHandler(named(method), answer);
+const messages = { given: [], listener: null };
+client.setNotificationHandler(named("notifications/message"), ({ params }) => {
+  messages.given.push(params.data);
+  messages.listener?.();
+});
+
 // Stdio is a subclass so that v2 probes in place: for the SDK's own it runs a
 // second server first, which is not the one to watch.
 class Stdio extends StdioClientTransport {}
@@ -79,6 +101,29 @@ const methods = {
       if (changes.given) resolve();
     });
     changes.given = false;
+  },
+  async read({ uri }) {
+    return { text: (await client.readResource({ uri })).contents[0]?.text ?? "" };
+  },
+  async prompt({ name, arguments: given }) {
+    return { text: (await client.getPrompt({ name, arguments: given })).messages[0].content.text };
+  },
+  async complete({ prompt, argument, typed }) {
+    const ref = { type: "ref/prompt", name: prompt };
+    return { values: (await client.complete({ ref, argument: { name: argument, value: typed } })).completion.values };
+  },
+  async logged({ id, tool }) {
+    const params = { name: tool };
+    if (modern) params._meta = { "io.modelcontextprotocol/logLevel": "info" };
+    else await client.setLoggingLevel("info");
+    await client.callTool(params);
+    const { signal } = calls.get(id);
+    await new Promise((resolve, reject) => {
+      messages.listener = resolve;
+      signal.onabort = () => reject(signal.reason);
+      if (messages.given.length) resolve();
+    });
+    return { text: JSON.stringify(messages.given.shift()) };
   },
   async close() {
     await transport.terminateSession?.();

@@ -160,8 +160,8 @@ func cutPairs(goSDK, mcpGo string) []cutPair {
 		{theirs.Name + " " + theirs.Version + " as the server", site{command: theirs.Server("")}, connectBowline, theirs.Slow, ""},
 		{goSDK + " as the client", ours, connectGoSDK, slow, ""},
 		{mcpGo + " as the client", ours, connectMCPGo, slow, "it does not come back for the answer, which Bowline keeps for it"},
-		{typeScriptV1.name + " " + typeScriptV1.version + " as the client", ours, connectTypeScript(typeScriptV1), slow, ""},
-		{typeScriptClientV2.name + " " + typeScriptClientV2.version + " as the client", ours, connectTypeScript(typeScriptClientV2), slow, ""},
+		{typeScriptV1.title() + " as the client", ours, connectTypeScript(typeScriptV1), slow, ""},
+		{typeScriptClientV2.title() + " as the client", ours, connectTypeScript(typeScriptClientV2), slow, ""},
 	}
 }
 

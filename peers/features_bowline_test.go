@@ -2,7 +2,6 @@ package peers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -10,11 +9,20 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-func featuredBowline(string) (http.Handler, func()) {
-	s := server.New(ourself, server.Options{})
+func featuredBowline(string) (http.Handler, func()) { return featuredBowlineWith(server.Options{}) }
+
+// featuredBowlineOf speaks one revision, for clients that cannot be told which to ask for.
+func featuredBowlineOf(revision string) (http.Handler, func()) {
+	return featuredBowlineWith(server.Options{ProtocolVersions: []string{revision}})
+}
+
+func featuredBowlineWith(o server.Options) (http.Handler, func()) {
+	s := server.New(ourself, o)
 	server.AddResource(s, protocol.Resource{URI: "config://app", Name: "config"}, func(context.Context) (string, error) { return "on", nil })
 	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "users://{id}", Name: "user"},
 		func(_ context.Context, in struct {
@@ -65,38 +73,67 @@ func featuredBowline(string) (http.Handler, func()) {
 
 type featuredBowlineClient struct {
 	session  *client.Session
-	messages chan string
+	messages chan string // of logs
+	updates  chan string // URIs of resources
 }
 
-func connectFeaturedBowline(ctx context.Context, url, revision string) (featured, error) {
-	messages := make(chan string, 10)
+// A bowlineUser is what a client made with Bowline answers.
+type bowlineUser struct {
+	form map[string]any
+	root string
+}
+
+func connectFeaturedBowline(ctx context.Context, at Endpoint, revision string) (featured, error) {
+	return connectBowlineUser(ctx, at, revision, bowlineUser{form: map[string]any{"size": "small"}, root: "file:///home"})
+}
+
+func connectBowlineUser(ctx context.Context, at Endpoint, revision string, user bowlineUser) (*featuredBowlineClient, error) {
+	c := &featuredBowlineClient{messages: make(chan string, 10), updates: make(chan string, 10)}
 	o := client.Options{
 		ProtocolVersion: revision, FailFast: true, LogLevel: protocol.LogInfo,
 		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-			return client.Accept(map[string]string{"size": "small"})
+			return client.Accept(user.form)
 		},
 		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
 			return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Model: "m", Content: protocol.SamplingContents{protocol.Text("hello")}}, nil
 		},
 		Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
-			return []protocol.Root{{URI: "file:///home"}}, nil
+			return []protocol.Root{{URI: user.root}}, nil
 		},
 		OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
-			if m, ok := e.(*client.LogMessage); ok {
-				var text string
-				_ = json.Unmarshal(m.Data, &text)
-				messages <- text
+			switch e := e.(type) {
+			case *client.LogMessage:
+				tell(c.messages, messageText(e.Data))
+			case *client.ResourceUpdated:
+				tell(c.updates, e.URI)
 			}
 		},
 	}
-	session, err := client.New(ourself, o).Connect(ctx, &streamable.Client{URL: url, HTTP: &http.Client{Transport: newPool()}})
+	session, err := client.New(ourself, o).Connect(ctx, at.transport())
 	if err != nil {
 		return nil, err
 	}
 	if got := session.Server().ProtocolVersion; got != revision {
 		return nil, fmt.Errorf("it speaks %s", got)
 	}
-	return &featuredBowlineClient{session, messages}, nil
+	c.session = session
+	return c, nil
+}
+
+// tell leaves a message out that nobody waits for.
+func tell(to chan<- string, message string) {
+	select {
+	case to <- message:
+	default:
+	}
+}
+
+// transport leads to the endpoint.
+func (e Endpoint) transport() transport.Transport {
+	if e.URL == "" {
+		return &stdio.Command{Path: e.Command[0], Args: e.Command[1:]}
+	}
+	return &streamable.Client{URL: e.URL, HTTP: &http.Client{Transport: newPool()}}
 }
 
 func (c *featuredBowlineClient) read(ctx context.Context, uri string) (string, error) {

@@ -84,7 +84,7 @@ type featuredGoSDKClient struct {
 	messages chan string
 }
 
-func connectFeaturedGoSDK(ctx context.Context, url, revision string) (featured, error) {
+func connectFeaturedGoSDK(ctx context.Context, at Endpoint, revision string) (featured, error) {
 	messages := make(chan string, 10)
 	c := mcp.NewClient(goSDK, &mcp.ClientOptions{
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -98,7 +98,7 @@ func connectFeaturedGoSDK(ctx context.Context, url, revision string) (featured, 
 		},
 	})
 	c.AddRoots(&mcp.Root{URI: "file:///home"})
-	session, err := c.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: newPool()}}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	session, err := c.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: at.URL, HTTPClient: &http.Client{Transport: newPool()}}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	if err != nil {
 		return nil, err
 	}

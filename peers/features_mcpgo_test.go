@@ -110,7 +110,7 @@ type featuredMCPGoClient struct {
 	messages chan string
 }
 
-func connectFeaturedMCPGo(ctx context.Context, url, revision string) (featured, error) {
+func connectFeaturedMCPGo(ctx context.Context, at Endpoint, revision string) (featured, error) {
 	options := []transport.StreamableHTTPCOption{
 		transport.WithHTTPBasicClient(&http.Client{Transport: newPool()}),
 		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)),
@@ -118,7 +118,7 @@ func connectFeaturedMCPGo(ctx context.Context, url, revision string) (featured, 
 	if protocol.IsLegacy(revision) {
 		options = append(options, transport.WithContinuousListening()) // the legacy revisions have this stream
 	}
-	t, err := transport.NewStreamableHTTP(url, options...)
+	t, err := transport.NewStreamableHTTP(at.URL, options...)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,9 @@ var (
 	}
 )
 
+// title is its name on pages.
+func (p npmPackage) title() string { return p.name + " " + p.version }
+
 func npmPackages() []npmPackage {
 	return []npmPackage{everything, filesystem, typeScriptV1, typeScriptClientV2, typeScriptServerV2}
 }

@@ -84,8 +84,8 @@ func sseTable(t *testing.T, goSDK, mcpGo string) string {
 		{theirs.Name + " " + theirs.Version + " as the server", theirs, site{command: theirs.Server("")}, connectSSEBowline},
 		{goSDK + " as the client", bowlineServer, ours, connectSSEGoSDK},
 		{mcpGo + " as the client", bowlineServer, ours, connectSSEMCPGo},
-		{typeScriptV1.name + " " + typeScriptV1.version + " as the client", bowlineServer, ours, connectTypeScript(typeScriptV1)},
-		{typeScriptClientV2.name + " " + typeScriptClientV2.version + " as the client", bowlineServer, ours, connectTypeScript(typeScriptClientV2)},
+		{typeScriptV1.title() + " as the client", bowlineServer, ours, connectTypeScript(typeScriptV1)},
+		{typeScriptClientV2.title() + " as the client", bowlineServer, ours, connectTypeScript(typeScriptClientV2)},
 	} {
 		cells := []string{pair.name}
 		t.Run("sse: "+pair.name, func(t *testing.T) {
