@@ -79,9 +79,21 @@ func (w *scene) taken(out outboundFrame) {
 	case out.id >= firstProbe:
 	case out.id != 0:
 		w.calls[out.id].taken = true
+		w.checkAsked(out)
 	}
 	if out.last {
 		w.endLane(out.stream)
+	}
+}
+
+// checkAsked holds that what a handler asks goes to whom it serves, while it does.
+func (w *scene) checkAsked(out outboundFrame) {
+	within := w.plan.calls[out.id-1].within
+	if within == 0 {
+		return
+	}
+	if of := w.questions[within-1]; out.stream != of.incoming.key.stream || w.bound != of.incoming.Epoch {
+		w.wrong("what the handler of question %d asks went out on stream %d of link %d", within-1, out.stream, w.bound)
 	}
 }
 

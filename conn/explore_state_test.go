@@ -482,6 +482,8 @@ func (w *scene) checkCalls() {
 			w.wrong("the notification waits: %v; it is queued: %v", waits, queued)
 		case id > 0 && waits != (r != nil):
 			w.wrong("call %d waits: %v; it is pending: %v", id, waits, r != nil)
+		case r != nil && r.sent && w.isForsaken(id, r):
+			w.wrong("call %d waits for an answer to what was asked on stream %d, which is lost", id, r.via)
 		case r != nil && r.sent == queued, r != nil && r.sent != book.taken, r == nil && queued && id > 0:
 			w.wrong("call %d is queued: %v; the link has taken it: %v", id, queued, book.taken)
 		}
@@ -489,6 +491,16 @@ func (w *scene) checkCalls() {
 	if !w.timed() {
 		w.wrong("the deadlines of what is pending are not those that were asked for")
 	}
+}
+
+// isForsaken says whether a handler that runs still has asked on a stream that the link
+// has lost. One that has returned, or was cancelled, does not wait any more.
+func (w *scene) isForsaken(id int, r *request) bool {
+	if id > len(w.plan.calls) || w.plan.calls[id-1].within == 0 {
+		return false
+	}
+	of, lane := w.questions[w.plan.calls[id-1].within-1], w.lanes[r.via]
+	return of.running && lane.over && !lane.ended
 }
 
 func (w *scene) timed() bool {

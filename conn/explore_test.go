@@ -85,6 +85,7 @@ type callPlan struct {
 	restarts  bool          // by progress
 	streaming bool
 	by        maker
+	within    uint8 // of a handler: the question, from 1, that it asks back for
 }
 
 type maker uint8
@@ -292,6 +293,19 @@ func plans() []*plan {
 			name: "a server asks back", full: wide, role: initiator, credit: 1, epochs: 1, calls: []callPlan{patient, prolonged},
 			questions: []question{{0, 7, nestedly, false, false}, {1, 7, nestedly, false, false}, {1, 8, nestedly, false, false}},
 			events:    ours | lanes | some(asks, takesBack, returns, progresses, opensLink, shakes, losesLink, fires),
+		},
+		{
+			name: "a handler asks back", full: wide, role: acceptor, credit: 2, epochs: 1,
+			calls:     []callPlan{{timeout: time.Second, by: byHandler, within: 1}, {by: byHandler, within: 2}},
+			questions: []question{{4, 7, ordinary, false, true}, {5, 7, staying, false, true}},
+			events:    ours | lanes | some(asks, takesBack, returns, faults, losesLink, fires, drains) | busyness,
+		},
+		{
+			name: "a handler asks back after a loss", full: wide, role: initiator, credit: 1, epochs: 2,
+			calls:     []callPlan{{by: byHandler, within: 1}, {by: byHandler, within: 2}},
+			questions: []question{{0, 7, ordinary, false, false}, {0, 7, staying, false, false}},
+			prologue:  []choice{{opensLink, 1, 0}, {shakes, 1, 0}, {asks, 0, 0}},
+			events:    ours | some(asks, takesBack, returns, opensLink, shakes, losesLink, closesLink, fires),
 		},
 		{
 			name: "a silent peer", full: wide, role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed}, liveness: 5 * time.Second,

@@ -268,6 +268,10 @@ func (w *scene) makeCall(c choice) {
 		handshake: p.by == byHandshake, serving: p.by == byHandler,
 		out: outboundFrame{id: id, call: w.plan.callers[id], frame: []byte{'c', c.a}},
 	}
+	if p.within > 0 {
+		of := w.questions[p.within-1].incoming
+		ev.epoch, ev.out.stream = of.Epoch, of.key.stream
+	}
 	if c.kind == callsStale {
 		ev.epoch--
 	}
@@ -365,10 +369,10 @@ func (w *scene) programChoices(to []choice) []choice {
 	handler := slices.IndexFunc(w.questions[:], func(q questionBook) bool { return q.running })
 	for i, p := range w.plan.calls {
 		id := uint8(i + 1)
-		may := p.by == byProgram || p.by == byHandshake && w.links[w.core.epoch].shaking || p.by == byHandler && handler >= 0
+		may := p.by == byProgram || p.by == byHandshake && w.links[w.core.epoch].shaking || p.by == byHandler && w.handles(p, handler)
 		if c := &w.calls[id]; !c.made && may {
 			to = w.may(to, makesCall, id, 0)
-			if w.core.epoch > 1 {
+			if w.core.epoch > 1 && p.within == 0 {
 				to = w.may(to, callsStale, id, 0)
 			}
 		} else if c.made && !c.settled {
@@ -396,6 +400,14 @@ func (w *scene) programChoices(to []choice) []choice {
 	to = w.may(to, drains, 0, 0)
 	to = w.may(to, stops, 0, 0)
 	return w.may(to, wakes, 0, 0)
+}
+
+// handles says whether the handler runs that makes a call, or any.
+func (w *scene) handles(p callPlan, any int) bool {
+	if p.within > 0 {
+		return w.questions[p.within-1].running
+	}
+	return any >= 0
 }
 
 func (w *scene) clockChoices(to []choice) []choice {
@@ -469,7 +481,7 @@ func (w *scene) laneChoices(to []choice, lane uint8) []choice {
 	if own {
 		c = &w.calls[lane]
 	}
-	ours := own && c.taken && c.epoch == w.bound && !c.failed
+	ours := own && c.taken && c.epoch == w.bound && !c.failed && w.plan.calls[lane-1].within == 0
 	switch {
 	case !l.opened && (ours || lane > ownLanes):
 		to = w.may(to, opensLane, lane, 0)
