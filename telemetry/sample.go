@@ -1,6 +1,9 @@
 package telemetry
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A Sample is what can be read of one part of a program at one moment, as plain
 // values. Exactly one of its pointers is set. Take samples to show numbers when
@@ -11,6 +14,7 @@ type Sample struct {
 	Name string // of the part
 
 	Conn       *ConnSample       // (*conn.Conn).Sample
+	Server     *ServerSample     // (*server.Server).Samples
 	Supervisor *SupervisorSample // (*supervisor.Supervisor).Samples
 	Gate       *GateSample       // (*conn.Gate).Stats
 	HTTP       *HTTPSample       // (*streamable.Handler).Stats
@@ -51,6 +55,46 @@ type ConnSample struct {
 type Settled struct {
 	Cause, Delivery string
 	Count           uint64
+}
+
+// Add adds the counts and the sizes of another connection. States and times are of one
+// connection, and stay as they are.
+func (s *ConnSample) Add(o *ConnSample) {
+	for _, settled := range o.Settled {
+		i := slices.IndexFunc(s.Settled, func(have Settled) bool { return have.Cause == settled.Cause && have.Delivery == settled.Delivery })
+		if i < 0 {
+			s.Settled = append(s.Settled, settled)
+		} else {
+			s.Settled[i].Count += settled.Count
+		}
+	}
+	s.Outage += o.Outage
+	for _, n := range [...]struct{ sum, one *uint64 }{
+		{&s.Calls, &o.Calls}, {&s.InFlight, &o.InFlight}, {&s.Retries, &o.Retries}, {&s.Late, &o.Late}, {&s.Unknown, &o.Unknown},
+		{&s.Malformed, &o.Malformed}, {&s.Shed, &o.Shed}, {&s.Stalls, &o.Stalls}, {&s.Dropped, &o.Dropped},
+		{&s.BytesIn, &o.BytesIn}, {&s.BytesOut, &o.BytesOut},
+	} {
+		*n.sum += *n.one
+	}
+	for _, n := range [...]struct{ sum, one *int }{
+		{&s.Pending, &o.Pending}, {&s.Tombstones, &o.Tombstones}, {&s.Queued, &o.Queued}, {&s.Serving, &o.Serving}, {&s.Waiting, &o.Waiting},
+		{&s.Streams, &o.Streams}, {&s.Notifications, &o.Notifications}, {&s.Mailbox, &o.Mailbox},
+	} {
+		*n.sum += *n.one
+	}
+}
+
+// A ServerSample is that of a server: its clients come and go, so their connections
+// are taken together.
+type ServerSample struct {
+	Conns []ConnsSample // the connections there are; those that are not zero
+	Total ConnSample    // the counts of all connections, also of those that are over, and the sizes of those there are
+}
+
+// A ConnsSample counts the connections in one state.
+type ConnsSample struct {
+	State string
+	Count int
 }
 
 // A SupervisorSample is that of a supervisor, without those below it.

@@ -69,6 +69,7 @@ func everyMetric(t *testing.T) string {
 	forget := told.Watch(func() iter.Seq[telemetry.Sample] {
 		return slices.Values([]telemetry.Sample{
 			{Name: "far", Conn: &telemetry.ConnSample{State: "ready", Stall: "x", Settled: []telemetry.Settled{{Cause: "answered", Delivery: "sent", Count: 1}}}},
+			{Name: "front", Server: &telemetry.ServerSample{Conns: []telemetry.ConnsSample{{State: "ready", Count: 1}}}},
 			{Name: "s", Supervisor: &telemetry.SupervisorSample{Children: []telemetry.ChildrenSample{{State: "running", Count: 1}}}},
 			{Name: "g", Gate: &telemetry.GateSample{}},
 			{Name: "/mcp", HTTP: &telemetry.HTTPSample{Ended: []telemetry.EndedSample{{Why: "closed", Count: 1}}, Refused: []telemetry.Refused{{Status: 400, Count: 1}}}},

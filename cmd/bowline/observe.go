@@ -47,7 +47,7 @@ func (o *observation) addFlags(command *cobra.Command) {
 type observed struct {
 	log    io.Writer
 	told   *otel.Telemetry // nil: nobody watches
-	forget func()
+	forget []func()
 
 	meters *sdkmetric.MeterProvider // nil: no metrics
 	traces *sdktrace.TracerProvider // nil: no traces
@@ -57,7 +57,7 @@ type observed struct {
 
 // start opens what the flags ask for. When serving ends, the server is no longer ready.
 func (o *observation) start(serving context.Context, log io.Writer) (*observed, error) {
-	w := &observed{log: log, forget: func() {}}
+	w := &observed{log: log}
 	if o.address == "" && !o.otlp {
 		return w, nil
 	}
@@ -163,6 +163,7 @@ func (w *observed) apply(o *bundled.Options) {
 	if w.told == nil {
 		return
 	}
+	o.Conn.Name = "bowline"
 	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, w.told.ServerHooks())
 	o.Middleware = append([]server.Middleware{w.told.Server()}, o.Middleware...)
 }
@@ -170,7 +171,7 @@ func (w *observed) apply(o *bundled.Options) {
 // watch samples what the function ranges over.
 func (w *observed) watch(samples func() iter.Seq[telemetry.Sample]) {
 	if w.told != nil {
-		w.forget = w.told.Watch(samples)
+		w.forget = append(w.forget, w.told.Watch(samples))
 	}
 }
 
@@ -179,7 +180,9 @@ func (w *observed) watch(samples func() iter.Seq[telemetry.Sample]) {
 func (w *observed) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
 	defer cancel()
-	w.forget()
+	for _, forget := range w.forget {
+		forget()
+	}
 	if w.traces != nil {
 		if err := w.traces.Shutdown(ctx); err != nil {
 			fmt.Fprintf(w.log, "bowline: not all traces were sent: %v\n", err)

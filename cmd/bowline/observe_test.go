@@ -113,10 +113,13 @@ func TestMetricsAgreeWithTheCalls(t *testing.T) {
 	if diff := cmp.Diff(want, callsByTool(families)); diff != "" {
 		t.Errorf("calls by tool and error (-made +counted):\n%s", diff)
 	}
-	for _, name := range []string{"bowline_build_info", "bowline_conn_attempts_total", "bowline_http_sessions", "bowline_serve_queue_duration_seconds", "process_open_fds", "go_goroutines"} {
+	for _, name := range []string{"bowline_build_info", "bowline_conn_attempts_total", "bowline_http_sessions", "bowline_conns", "bowline_bytes_received_total", "bowline_serve_queue_duration_seconds", "process_open_fds", "go_goroutines"} {
 		if families[name] == nil {
 			t.Errorf("there is no %s", name)
 		}
+	}
+	if families["bowline_conn_up"] != nil { // a server's clients come and go
+		t.Error("connections of clients are said to be up or away")
 	}
 	if _, page := get(t, admin+"/metrics"); strings.Contains(page, "s3cret") {
 		t.Errorf("an argument is on the page:\n%s", page)

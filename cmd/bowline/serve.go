@@ -108,6 +108,7 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *observed) e
 	}
 	watching.apply(&options)
 	tools := bundled.New(options)
+	watching.watch(tools.Samples)
 	stop := context.AfterFunc(cmd.Context(), func() { finish(tools.Close) })
 	defer stop()
 	return tools.Serve(context.WithoutCancel(cmd.Context()), &stdio.Server{})
@@ -129,6 +130,7 @@ func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *pr
 	}
 	endpoint := streamable.NewHandler(tools, options)
 	mux.Handle(endpointPath, endpoint)
+	watching.watch(tools.Samples)
 	watching.watch(func() iter.Seq[telemetry.Sample] {
 		return func(yield func(telemetry.Sample) bool) {
 			stats := endpoint.Stats()

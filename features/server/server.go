@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -120,6 +121,7 @@ type Server struct {
 	mu     sync.Mutex
 	closed bool
 	live   map[*peer]struct{}
+	over   telemetry.ConnSample // the counts of peers that have left
 	gone   sync.WaitGroup
 }
 
@@ -237,8 +239,10 @@ func (s *Server) enter(p *peer) error {
 func (s *Server) leave(p *peer) {
 	s.listeners.remove(&p.changes)
 	p.end()
+	left := p.conn.Sample().Conn
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.over.Add(left)
 	delete(s.live, p)
 	s.gone.Done()
 }

@@ -94,7 +94,7 @@ type metrics struct {
 	names names
 }
 
-func newMetrics(meter metric.Meter, observe func(*readings, metric.Observer)) (*metrics, error) {
+func newMetrics(meter metric.Meter, observe func([]metric.Float64Observable, metric.Observer)) (*metrics, error) {
 	var failed []error
 	histogram := func(name, help string) metric.Float64Histogram {
 		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(durations...))
@@ -129,15 +129,19 @@ func newMetrics(meter metric.Meter, observe func(*readings, metric.Observer)) (*
 		byResult:   prepare(keyConn, keyResult), byReason: prepare(keyConn, keyReason), byMethod: prepare(keyConn, keyMethod),
 		byWhere: prepare(keyConn, keyWhere), byCause: prepare(keyConn, keyCause), byConn: prepare(keyConn), byStallWhy: prepare(keyConn, keyWhy),
 	}
-	r, err := newReadings(meter)
+	read, err := newObservables(meter)
 	failed = append(failed, err)
 	if err := errors.Join(failed...); err != nil {
 		return nil, err
 	}
+	all := make([]metric.Observable, len(read))
+	for i := range read {
+		all[i] = read[i]
+	}
 	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		observe(r, o)
+		observe(read, o)
 		return nil
-	}, r.all...)
+	}, all...)
 	return m, err
 }
 

@@ -1,0 +1,186 @@
+package otel
+
+import (
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// A reading is a number that samples have.
+type reading struct {
+	name, unit, help string
+	counts           bool // it never falls
+	of               func(*telemetry.Sample, put)
+}
+
+// A put takes a value, and what distinguishes it beside the name of the sample.
+type put func(value float64, more ...attribute.KeyValue)
+
+const (
+	level = false // of reading.counts
+	count = true
+)
+
+// readings are all numbers that are sampled.
+var readings = []reading{
+	{"bowline.conn.up", "", "1 while the connection is ready, else 0.", level, ofConn(func(c *telemetry.ConnSample) float64 { return truth(c.State == "ready") })},
+	{"bowline.conn.epoch", "", "Number of the present incarnation.", level, ofConn(func(c *telemetry.ConnSample) float64 { return float64(c.Epoch) })},
+	{"bowline.conn.outage", "s", "Time without a ready connection since the first, the present outage included.", count, ofConn(func(c *telemetry.ConnSample) float64 { return c.Outage.Seconds() })},
+	{"bowline.conn.backoff.remaining", "s", "Time until the next attempt to connect.", level, ofConn(func(c *telemetry.ConnSample) float64 { return backoff(c.NextAttempt).Seconds() })},
+	{"bowline.conn.state", "", "1 for the present state of the connection.", level, state},
+	{"bowline.conn.stalled", "", "1 while the connection does not read from its peer.", level, stalled},
+	{"bowline.conns", "", "Connections without series of their own, by state.", level, conns},
+
+	{"bowline.calls", "", "Calls that have ended, by cause and delivery.", count, calls},
+	{"bowline.calls.in_flight", "", "Calls that have not ended.", level, ofAny(func(c *telemetry.ConnSample) uint64 { return c.InFlight })},
+	{"bowline.call.retries", "", "Attempts beyond the first of each call.", count, ofAny(func(c *telemetry.ConnSample) uint64 { return c.Retries })},
+	{"bowline.replies.late", "", "Replies to calls that had ended.", count, ofAny(func(c *telemetry.ConnSample) uint64 { return c.Late })},
+	{"bowline.replies.unknown", "", "Replies to calls that were never made.", count, ofAny(func(c *telemetry.ConnSample) uint64 { return c.Unknown })},
+	{"bowline.serving", "", "Requests of the peer that are served.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Serving })},
+	{"bowline.waiting", "", "Requests of the peer that wait to be served.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Waiting })},
+	{"bowline.conn.stalls", "", "Times that the connection stopped reading for a while.", count, ofAny(func(c *telemetry.ConnSample) uint64 { return c.Stalls })},
+	{"bowline.frames.malformed", "", "Frames that were not valid messages.", count, ofAny(func(c *telemetry.ConnSample) uint64 { return c.Malformed })},
+	{"bowline.bytes.received", "By", "Bytes of messages that came in.", count, ofAny(func(c *telemetry.ConnSample) uint64 { return c.BytesIn })},
+	{"bowline.bytes.sent", "By", "Bytes of messages that went out.", count, ofAny(func(c *telemetry.ConnSample) uint64 { return c.BytesOut })},
+	{"bowline.hooks.dropped", "", "Events that reached no hook.", count, ofAny(func(c *telemetry.ConnSample) uint64 { return c.Dropped })},
+	{"bowline.debug.mailbox", "", "Events that wait for the connection itself.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Mailbox })},
+	{"bowline.debug.tombstones", "", "Calls without an answer that are remembered.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Tombstones })},
+	{"bowline.debug.outbound.queued", "", "Frames that wait for a busy link.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Queued })},
+	{"bowline.debug.streams", "", "Streams of the link beside the main one.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Streams })},
+	{"bowline.debug.notices", "", "Notifications that wait for the handler.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Notifications })},
+
+	{"bowline.supervisor.children", "", "Children, by state.", level, children},
+	{"bowline.supervisor.restarts", "", "Restarts of children.", count, ofSupervisor(func(s *telemetry.SupervisorSample) uint64 { return s.Restarts })},
+	{"bowline.supervisor.gave_up", "", "Times that the supervisor gave up.", count, ofSupervisor(func(s *telemetry.SupervisorSample) uint64 { return s.GaveUp })},
+	{"bowline.supervisor.stuck", "", "Children that did not stop in time.", count, ofSupervisor(func(s *telemetry.SupervisorSample) uint64 { return s.Stuck })},
+	{"bowline.gate.holding", "", "Connections that connect.", level, ofGate(func(g *telemetry.GateSample) int { return g.Holding })},
+	{"bowline.gate.waiting", "", "Connections that wait for a place to connect.", level, ofGate(func(g *telemetry.GateSample) int { return g.Waiting })},
+	{"bowline.http.sessions", "", "Sessions over HTTP.", level, ofHTTP(func(h *telemetry.HTTPSample) int { return h.Sessions })},
+	{"bowline.http.held", "By", "Bytes of requests that are held.", level, ofHTTP(func(h *telemetry.HTTPSample) int { return h.Held })},
+	{"bowline.http.sessions.ended", "", "Sessions over HTTP that have ended.", count, sessionsEnded},
+	{"bowline.http.refused", "", "HTTP requests that were refused, by status.", count, refused},
+}
+
+// ofConn reads one connection alone: many together are not up, and have no epoch.
+func ofConn(read func(*telemetry.ConnSample) float64) func(*telemetry.Sample, put) {
+	return func(s *telemetry.Sample, put put) {
+		if s.Conn != nil {
+			put(read(s.Conn))
+		}
+	}
+}
+
+// ofAny reads one connection, or many together.
+func ofAny[N uint64 | int](read func(*telemetry.ConnSample) N) func(*telemetry.Sample, put) {
+	return func(s *telemetry.Sample, put put) {
+		if c := anyConn(s); c != nil {
+			put(float64(read(c)))
+		}
+	}
+}
+
+func anyConn(s *telemetry.Sample) *telemetry.ConnSample {
+	if s.Server != nil {
+		return &s.Server.Total
+	}
+	return s.Conn
+}
+
+func ofSupervisor(read func(*telemetry.SupervisorSample) uint64) func(*telemetry.Sample, put) {
+	return func(s *telemetry.Sample, put put) {
+		if s.Supervisor != nil {
+			put(float64(read(s.Supervisor)))
+		}
+	}
+}
+
+func ofGate(read func(*telemetry.GateSample) int) func(*telemetry.Sample, put) {
+	return func(s *telemetry.Sample, put put) {
+		if s.Gate != nil {
+			put(float64(read(s.Gate)))
+		}
+	}
+}
+
+func ofHTTP(read func(*telemetry.HTTPSample) int) func(*telemetry.Sample, put) {
+	return func(s *telemetry.Sample, put put) {
+		if s.HTTP != nil {
+			put(float64(read(s.HTTP)))
+		}
+	}
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// backoff is how long it is until the next attempt, if there will be one.
+func backoff(next time.Time) time.Duration {
+	if next.IsZero() {
+		return 0
+	}
+	return max(time.Until(next), 0)
+}
+
+func state(s *telemetry.Sample, put put) {
+	if s.Conn != nil && s.Conn.State != "" {
+		put(1, keyState.String(s.Conn.State))
+	}
+}
+
+func stalled(s *telemetry.Sample, put put) {
+	if s.Conn != nil && s.Conn.Stall != "" {
+		put(1, keyWhy.String(s.Conn.Stall))
+	}
+}
+
+func conns(s *telemetry.Sample, put put) {
+	if s.Server == nil {
+		return
+	}
+	for _, c := range s.Server.Conns {
+		put(float64(c.Count), keyState.String(c.State))
+	}
+}
+
+func calls(s *telemetry.Sample, put put) {
+	c := anyConn(s)
+	if c == nil {
+		return
+	}
+	for _, settled := range c.Settled {
+		put(float64(settled.Count), keyCause.String(settled.Cause), keyDelivery.String(settled.Delivery))
+	}
+}
+
+func children(s *telemetry.Sample, put put) {
+	if s.Supervisor == nil {
+		return
+	}
+	for _, c := range s.Supervisor.Children {
+		put(float64(c.Count), keyState.String(c.State))
+	}
+}
+
+func sessionsEnded(s *telemetry.Sample, put put) {
+	if s.HTTP == nil {
+		return
+	}
+	for _, e := range s.HTTP.Ended {
+		put(float64(e.Count), keyWhy.String(e.Why))
+	}
+}
+
+func refused(s *telemetry.Sample, put put) {
+	if s.HTTP == nil {
+		return
+	}
+	for _, r := range s.HTTP.Refused {
+		put(float64(r.Count), keyHTTPStatus.Int(r.Status))
+	}
+}

@@ -1,0 +1,131 @@
+package otel_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+)
+
+// watching returns a reader of the samples.
+func watching(t *testing.T, samples ...telemetry.Sample) *site {
+	t.Helper()
+	s := &site{reader: metric.NewManualReader()}
+	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(s.reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(told.Watch(func() iter.Seq[telemetry.Sample] { return slices.Values(samples) }))
+	return s
+}
+
+// numbers returns the values of a metric that is read, by one attribute.
+func numbers(m metricdata.Metrics, by attribute.Key) map[string]float64 {
+	found := make(map[string]float64)
+	var points []metricdata.DataPoint[float64]
+	switch data := m.Data.(type) {
+	case metricdata.Sum[float64]:
+		points = data.DataPoints
+	case metricdata.Gauge[float64]:
+		points = data.DataPoints
+	}
+	for _, p := range points {
+		value, _ := p.Attributes.Value(by)
+		found[value.AsString()] += p.Value
+	}
+	return found
+}
+
+// Two hundred connections have series of their own. Those beyond them, and those of a
+// server, are told together: by state, and never as up or away.
+//
+// Guarantees: G-0047.8
+func TestConnectionsBeyondTheBoundAreToldTogether(t *testing.T) {
+	var samples []telemetry.Sample
+	for i := range 203 {
+		state := "ready"
+		if i == 202 {
+			state = "backoff"
+		}
+		samples = append(samples, telemetry.Sample{Name: fmt.Sprint(i), Conn: &telemetry.ConnSample{
+			State: state, Calls: 2, Settled: []telemetry.Settled{{Cause: "answered", Delivery: "sent", Count: 1}}, InFlight: 1, BytesIn: 10,
+		}})
+	}
+	samples = append(samples, telemetry.Sample{Name: "front", Server: &telemetry.ServerSample{
+		Conns: []telemetry.ConnsSample{{State: "ready", Count: 7}}, Total: telemetry.ConnSample{BytesIn: 70},
+	}})
+	all := watching(t, samples...).collect(t)
+	for name, want := range map[string]struct {
+		own           float64 // of connection 0
+		other, server float64
+		series        int
+	}{
+		"bowline.conn.up":         {1, 0, 0, 200},
+		"bowline.conn.state":      {1, 0, 0, 200},
+		"bowline.conns":           {0, 3, 7, 2},
+		"bowline.calls":           {1, 3, 0, 201},
+		"bowline.calls.in_flight": {1, 3, 0, 202},
+		"bowline.bytes.received":  {10, 30, 70, 202},
+	} {
+		got := numbers(all[name], "bowline.conn")
+		if got["0"] != want.own || got["_OTHER"] != want.other || got["front"] != want.server || len(got) != want.series {
+			t.Errorf("%s has %d series: %v of one, %v of the others, %v of the server", name, len(got), got["0"], got["_OTHER"], got["front"])
+		}
+	}
+	if states := numbers(all["bowline.conns"], "bowline.state"); states["ready"] != 9 || states["backoff"] != 1 {
+		t.Errorf("connections by state: %v", states)
+	}
+}
+
+// Two connections of one name have series of their own, and so do names that differ
+// in what is cut.
+func TestPartsOfOneName(t *testing.T) {
+	long := string(make([]byte, 1<<20))
+	var samples []telemetry.Sample
+	for i, name := range []string{"a", "a", long + "x", long + "y"} {
+		samples = append(samples, telemetry.Sample{Name: name, Conn: &telemetry.ConnSample{Epoch: uint64(i)}})
+	}
+	samples = append(samples, telemetry.Sample{Name: "a", Gate: &telemetry.GateSample{Holding: 5}})
+	s := watching(t, samples...)
+	got := numbers(s.collect(t)["bowline.conn.epoch"], "bowline.conn")
+	if len(got) != 4 || got["a"] != 0 || got["a#2"] != 1 {
+		t.Errorf("epochs: %v", got)
+	}
+	for name := range got {
+		if len([]rune(name)) > 130 {
+			t.Errorf("a name has %d bytes", len(name))
+		}
+	}
+	if got := numbers(s.collect(t)["bowline.gate.holding"], "bowline.gate"); got["a"] != 5 {
+		t.Errorf("gates: %v", got)
+	}
+}
+
+// What is not watched any more is not read.
+func TestForget(t *testing.T) {
+	reader := metric.NewManualReader()
+	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	forget := told.Watch(func() iter.Seq[telemetry.Sample] { asked++; return slices.Values([]telemetry.Sample(nil)) })
+	for range 2 {
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(context.Background(), &all); err != nil {
+			t.Fatal(err)
+		}
+		forget()
+	}
+	if asked != 1 {
+		t.Errorf("it was asked %d times", asked)
+	}
+}
