@@ -41,6 +41,13 @@ func (c *calls) tell(number int64, how ledger.Outcome) {
 	c.all[number] = call
 }
 
+// told returns how many callers know how their calls ended.
+func (c *calls) told() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return uint64(len(c.all))
+}
+
 func (c *calls) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -47,6 +47,7 @@ type soak struct {
 	supervisor *supervisor.Supervisor
 	client     *client.Client
 	children   []*child
+	collection collection
 	kills      int // that have met a process
 
 	mu      sync.Mutex
@@ -100,6 +101,7 @@ func newSoak(out io.Writer, seed uint64, o childrenOptions, executed string) (*s
 			Log:   slog.New(slog.DiscardHandler), // children are killed all the time
 		},
 	})
+	s.collection = collection{samples: s.supervisor.Samples, made: s.made, told: s.calls.told, before: map[string]*telemetry.ConnSample{}}
 	environment := []string{markVariable + "=" + s.mark, executedVariable + "=" + executed, "GORACE=atexit_sleep_ms=0"}
 	for range o.children {
 		c := new(child)
@@ -151,18 +153,25 @@ func (s *soak) callAndKill(ctx context.Context) error {
 			callers.Go(func() { s.callUntil(ctx, enough, c, random) })
 		}
 	}
+	watching, unwatch := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { s.collection.run(watching) })
 	err := s.killUntil(ctx, time.Now().Add(s.options.duration))
 	failed, example := each(s.children, len(s.children), func(c *child) error { return c.awaitBack(ctx) })
 	close(enough)
 	callers.Wait()
+	unwatch()
+	watcher.Wait()
+	s.collection.collect()
 	if failed > 0 {
 		err = errors.Join(err, fmt.Errorf("soak: %d children did not come back, for instance: %w", failed, example))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.print("   the connections were sampled %s times, to hold their books against what callers were told", count(s.collection.times))
 	s.print("   away between the loss and being ready again: %s", milestones(s.outages))
 	s.print("%s", histogram(s.outages))
-	return err
+	return errors.Join(err, s.collection.wrong)
 }
 
 // callEach makes one call of every child at last.
@@ -195,6 +204,14 @@ func (s *soak) sessions() (sessions []*client.Session) {
 		}
 	}
 	return sessions
+}
+
+// made is how many calls all sessions have made.
+func (s *soak) made() (calls uint64) {
+	for _, stats := range statsOf(s.sessions()) {
+		calls += stats.Calls
+	}
+	return calls
 }
 
 func (s *soak) onGap(gap telemetry.Gap) {

@@ -23,7 +23,7 @@ func TestChildren(t *testing.T) {
 	}
 	for _, said := range []string{
 		"6 child processes", "1. start", "2. 3 callers of each", "children killed", "###",
-		"3. one call each", "4. drain", "calls ended by", "answered", "link lost",
+		"connections were sampled", "3. one call each", "4. drain", "calls ended by", "answered", "link lost",
 		"were executed", "0 processes, 0 zombies, 0 descriptors more than before",
 	} {
 		if !strings.Contains(out.String(), said) {

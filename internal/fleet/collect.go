@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// collectEvery is how often a collection samples all connections, as who watches a
+// program does.
+const collectEvery = 50 * time.Millisecond
+
+// A collection holds that the samples of connections are true while calls are made and
+// connections are killed: that the calls that have ended and those in flight are the
+// calls made, that a call has ended once its caller was told so, and that no count falls.
+type collection struct {
+	samples func() iter.Seq[telemetry.Sample]
+	made    func() uint64 // calls, by all connections
+	told    func() uint64 // callers, how their calls have ended
+
+	times  int
+	before map[string]*telemetry.ConnSample
+	wrong  error // the first
+}
+
+// run collects until the context ends.
+func (c *collection) run(ctx context.Context) {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		c.collect()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *collection) collect() {
+	c.times++
+	least, told := c.made(), c.told()
+	var sum, ended uint64
+	for sample := range c.samples() {
+		if sample.Conn == nil {
+			continue
+		}
+		all, over := c.check(sample.Name, sample.Conn)
+		sum, ended = sum+all, ended+over
+	}
+	if most := c.made(); sum < least || sum > most {
+		c.fail("%d calls have ended or are in flight, when between %d and %d were made", sum, least, most)
+	}
+	if ended < told {
+		c.fail("%d calls have ended, when %d callers had been told how theirs did", ended, told)
+	}
+}
+
+// check returns how many calls there are, and how many of them have ended.
+func (c *collection) check(name string, now *telemetry.ConnSample) (all, ended uint64) {
+	for _, settled := range now.Settled {
+		ended += settled.Count
+	}
+	if ended+now.InFlight != now.Calls {
+		c.fail("%s has made %d calls, of which %d have ended and %d are in flight", name, now.Calls, ended, now.InFlight)
+	}
+	if before := c.before[name]; before != nil {
+		for _, n := range []struct {
+			what        string
+			before, now uint64
+		}{
+			{"calls", before.Calls, now.Calls}, {"retries", before.Retries, now.Retries}, {"late replies", before.Late, now.Late},
+			{"incarnations", before.Epoch, now.Epoch}, {"bytes in", before.BytesIn, now.BytesIn}, {"bytes out", before.BytesOut, now.BytesOut},
+			{"nanoseconds of outage", uint64(before.Outage), uint64(now.Outage)},
+		} {
+			if n.now < n.before {
+				c.fail("%s had %d %s, and then %d", name, n.before, n.what, n.now)
+			}
+		}
+	}
+	c.before[name] = now
+	return ended + now.InFlight, ended
+}
+
+func (c *collection) fail(format string, args ...any) {
+	if c.wrong == nil {
+		c.wrong = fmt.Errorf("collection %d: "+format, append([]any{c.times}, args...)...)
+	}
+}
