@@ -16,16 +16,20 @@ one ends by itself.
 
 The story tells every change of state with its reason and the next attempt, and
 what the callers were told. The closing table counts calls by how they ended and
-by what is known of their delivery.
+by what is known of their delivery. With --metrics a second one tells the same
+from what OpenTelemetry was told.
 
-Exits 0 only when every call ended exactly once, every server came back, and no
-goroutine or process was left behind.`
+Exits 0 only when every call ended exactly once, every server came back, no
+goroutine or process was left behind, and the metrics agree.`
 
 const demoExample = `  # Ten seconds, in colour on a terminal
   bowline demo
 
   # The same faults at the same times, again
   bowline demo --seed 7
+
+  # What the servers' metrics say of it, which must be the same
+  bowline demo --metrics
 
   # For programs: one event a line
   bowline demo --json | jq -r 'select(.event == "told") | .text'`
@@ -55,6 +59,7 @@ func newDemo() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&options.JSON, "json", false, "tell the story as JSON, one event a line")
+	command.Flags().BoolVar(&options.Metrics, "metrics", false, "tell the closing table from the metrics of OpenTelemetry too: both must agree")
 	command.Flags().Uint64Var(&options.Seed, "seed", 1, "draws which server suffers what, and when")
 	command.Flags().DurationVar(&options.Duration, "duration", 10*time.Second, "about how long it takes; 5s at least")
 	return command

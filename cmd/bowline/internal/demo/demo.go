@@ -28,6 +28,7 @@ type Options struct {
 	Seed     uint64        // who suffers what, and when
 	Duration time.Duration // about how long it takes; 10 s, and 5 s at least
 	Callers  int           // goroutines that call each server; 20
+	Metrics  bool          // tell the closing table by OpenTelemetry's metrics too
 }
 
 // MinDuration is what the servers need to come back between their faults.
@@ -58,10 +59,12 @@ type show struct {
 	story      *story
 	servers    []*server
 	supervisor *supervisor.Supervisor
+	metrics    *metrics // nil: nobody asked
 }
 
 // Run plays the demo. It returns nil only when every call ended exactly once,
-// every server came back, and nothing is left over.
+// every server came back, nothing is left over, and the metrics, if they were asked for,
+// say what the books do.
 func Run(ctx context.Context, o Options) error {
 	if err := o.setDefaults(); err != nil {
 		return err
@@ -72,15 +75,21 @@ func Run(ctx context.Context, o Options) error {
 		story:      newStory(o),
 		supervisor: supervisor.New(supervisor.Options{Name: "demo"}),
 	}
-	for _, name := range []string{"alpha", "bravo", "charlie"} {
-		s.servers = append(s.servers, newServer(name, s.story))
+	var err error
+	if o.Metrics {
+		if s.metrics, err = newMetrics(); err != nil {
+			return err
+		}
 	}
-	err := s.play(ctx)
+	for _, name := range []string{"alpha", "bravo", "charlie"} {
+		s.servers = append(s.servers, newServer(name, s.story, s.metrics))
+	}
+	err = s.play(ctx)
 	s.story.end()
 	if err != nil {
 		return err
 	}
-	report := s.report(goroutines)
+	report := s.report(context.WithoutCancel(ctx), goroutines)
 	s.story.summarize(report)
 	return report.verdict()
 }
@@ -93,6 +102,9 @@ func (s *show) play(ctx context.Context) (err error) {
 		if err := server.connect(ctx, s.options.Server, s.supervisor); err != nil {
 			return err
 		}
+	}
+	if s.metrics != nil {
+		s.metrics.Watch(samplesOf(s.servers))
 	}
 	s.story.watch(s.servers)
 	enough := make(chan struct{})

@@ -51,12 +51,13 @@ func run(t *testing.T, o Options) string {
 }
 
 func TestDemoTellsItsStory(t *testing.T) {
-	out := run(t, Options{Callers: 5, Color: true, Live: true, Seed: 3})
+	out := run(t, Options{Callers: 5, Color: true, Live: true, Metrics: true, Seed: 3})
 	for _, told := range []string{
 		"SIGKILL", "ready → backoff: the process was ended by signal: killed", "next attempt in",
 		"5 callers were told: link lost (unknown)", "refused (not sent)", "backoff → starting", "serves in its place",
 		"dropped, counted, and nothing lost", "a frame above the limit", "SIGSTOP", "SIGCONT",
 		"the process exited with status 0", "answered", "\x1b[",
+		"the same by the metrics",
 	} {
 		if !strings.Contains(out, told) {
 			t.Errorf("the story does not tell of %q:\n%s", told, out)
@@ -73,6 +74,9 @@ func TestDemoTellsItsStoryToPrograms(t *testing.T) {
 			t.Errorf("%q: %v", line, err)
 		}
 		kinds[ev.Kind]++
+	}
+	if strings.Contains(out, `"metrics"`) {
+		t.Error("nobody asked for metrics")
 	}
 	for _, kind := range []string{kindNote, kindTransition, kindFault, kindTold, kindViolation, kindSummary} {
 		if kinds[kind] == 0 {
@@ -124,7 +128,10 @@ func balanced() *report {
 	e.book.record(nil)
 	e.book.record(nil)
 	e.book.record(&conn.CallError{Cause: conn.LinkLost, Delivery: conn.Unknown, Err: errors.New("gone")})
-	return &report{Servers: []*entry{e}, Goroutines: [2]int{3, 3}, Processes: [2]int{2, 0}}
+	told := *e
+	told.Settled = map[string]map[string]uint64{"answered": {"sent": 2}, "link lost": {"unknown": 1}}
+	e.Settled = map[string]map[string]uint64{"answered": {"sent": 2}, "link lost": {"unknown": 1}}
+	return &report{Servers: []*entry{e}, Metrics: []*entry{&told}, counted: 3, Goroutines: [2]int{3, 3}, Processes: [2]int{2, 0}}
 }
 
 func TestVerdict(t *testing.T) {
@@ -141,9 +148,12 @@ func TestVerdict(t *testing.T) {
 		"a call booked twice": func(_ *report, e *entry) {
 			e.stats.Settled[conn.TimedOut] = map[conn.Delivery]uint64{conn.Unknown: 1}
 		},
-		"a goroutine left":    func(r *report, _ *entry) { r.Goroutines[1]++ },
-		"a process left":      func(r *report, _ *entry) { r.Processes[1]++ },
-		"an unfinished story": func(r *report, _ *entry) { r.failed = errors.New("disk full") },
+		"a call that the metrics lack":         func(r *report, _ *entry) { r.Metrics[0].Settled["answered"]["sent"] = 1 },
+		"a restart that the metrics lack":      func(r *report, _ *entry) { r.Metrics[0].Restarts = 0 },
+		"a call that no histogram has counted": func(r *report, _ *entry) { r.counted = 2 },
+		"a goroutine left":                     func(r *report, _ *entry) { r.Goroutines[1]++ },
+		"a process left":                       func(r *report, _ *entry) { r.Processes[1]++ },
+		"an unfinished story":                  func(r *report, _ *entry) { r.failed = errors.New("disk full") },
 	} {
 		r := balanced()
 		spoil(r, r.Servers[0])

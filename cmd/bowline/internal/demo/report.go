@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,9 +15,11 @@ import (
 type report struct {
 	Kind       string   `json:"event"`
 	Servers    []*entry `json:"servers"`
-	Goroutines [2]int   `json:"goroutines"` // before and after
-	Processes  [2]int   `json:"processes"`  // started, and still alive
-	failed     error    // of the story's output
+	Metrics    []*entry `json:"metrics,omitempty"` // what the metrics say of the same
+	Goroutines [2]int   `json:"goroutines"`        // before and after
+	Processes  [2]int   `json:"processes"`         // started, and still alive
+	failed     error    // of the story's output, or of the metrics
+	counted    uint64   // calls, by the histogram of callers
 }
 
 // An entry is how one server fared.
@@ -35,12 +38,17 @@ type entry struct {
 	book   *book
 }
 
-func (s *show) report(goroutines int) *report {
+func (s *show) report(ctx context.Context, goroutines int) *report {
 	r := &report{Kind: kindSummary, failed: s.story.failed}
 	for _, server := range s.servers {
 		r.Servers = append(r.Servers, newEntry(server))
 		r.Processes[0] += server.children.started()
 		r.Processes[1] += server.children.alive()
+	}
+	if s.metrics != nil {
+		all, err := s.metrics.collect(ctx)
+		r.failed = errors.Join(r.failed, err, s.metrics.provider.Shutdown(ctx))
+		r.Metrics, r.counted = all.entries(s.servers), all.callsTold()
 	}
 	r.Goroutines = [2]int{goroutines, ledger.SettledGoroutines(goroutines)}
 	return r
@@ -72,27 +80,29 @@ func (s *story) summarize(r *report) {
 		s.write(jsonLine(r))
 		return
 	}
-	s.write("\n" + r.tables())
+	s.write("\n" + tables(r.Servers))
+	if r.Metrics != nil {
+		s.write("\nthe same by the metrics\n\n" + tables(r.Metrics))
+	}
 	s.write(fmt.Sprintf("\ngoroutines %d before, %d after; processes %d started, %d left\n",
 		r.Goroutines[0], r.Goroutines[1], r.Processes[0], r.Processes[1]))
 }
 
 // tables has a row for every way in which calls to a server ended, and a row
 // for every server.
-func (r *report) tables() string {
+func tables(entries []*entry) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "server\tcalls ended by\tnot sent\tsent\tunknown\t")
-	for _, e := range r.Servers {
+	for _, e := range entries {
 		for _, cause := range conn.Causes() {
-			row := e.stats.Settled[cause]
-			if len(row) > 0 {
-				fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t\n", e.Server, cause, row[conn.NotSent], row[conn.Sent], row[conn.Unknown])
+			if row, any := e.row(cause); any {
+				fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t\n", e.Server, cause, row[0], row[1], row[2])
 			}
 		}
 	}
 	fmt.Fprintln(table, "\nserver\tmade\tended\tlate answers\tmalformed\trestarts\tlongest outage")
-	for _, e := range r.Servers {
+	for _, e := range entries {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%.2f s\n", e.Server, e.Made, e.Ended, e.Late, e.Dropped, e.Restarts, e.Outage)
 	}
 	table.Flush()
@@ -108,6 +118,7 @@ func (r *report) verdict() error {
 		errs = append(errs, e.verdict()...)
 		unknown += e.stats.Settled[conn.LinkLost][conn.Unknown]
 	}
+	errs = append(errs, r.metricsAgree())
 	if unknown == 0 {
 		errs = append(errs, errors.New("demo: no call was in flight when servers were lost"))
 	}
@@ -116,6 +127,25 @@ func (r *report) verdict() error {
 	}
 	if r.Processes[1] > 0 {
 		errs = append(errs, fmt.Errorf("demo: %d processes are left", r.Processes[1]))
+	}
+	return errors.Join(errs...)
+}
+
+// metricsAgree is nil if the metrics say what the books do, or were not asked.
+func (r *report) metricsAgree() error {
+	if r.Metrics == nil {
+		return nil
+	}
+	var errs []error
+	told := uint64(0)
+	for i, e := range r.Servers {
+		errs = append(errs, e.agree(r.Metrics[i]))
+		for _, n := range e.book.Told() {
+			told += n
+		}
+	}
+	if told != r.counted {
+		errs = append(errs, fmt.Errorf("demo: the metrics have counted %d calls, and the callers %d", r.counted, told))
 	}
 	return errors.Join(errs...)
 }

@@ -31,6 +31,7 @@ const (
 type server struct {
 	name     string
 	story    *story
+	metrics  *metrics // nil: nobody asked
 	children children
 	book     book
 	session  *client.Session
@@ -42,22 +43,26 @@ type server struct {
 	ready    chan uint64   // epochs that became ready; what nobody awaits is dropped
 }
 
-func newServer(name string, s *story) *server {
-	return &server{name: name, story: s, ready: make(chan uint64, 16)}
+func newServer(name string, s *story, m *metrics) *server {
+	return &server{name: name, story: s, metrics: m, ready: make(chan uint64, 16)}
 }
 
 // connect starts the server, under supervision, and tells of it.
 func (s *server) connect(ctx context.Context, command stdio.Command, sup *supervisor.Supervisor) error {
 	command.Started = s.children.add
 	command.MaxFrame = frameLimit
-	c := client.New(protocol.Implementation{Name: "bowline demo", Version: "1"}, client.Options{
+	options := client.Options{
 		Supervisor: sup,
 		Conn: conn.Options{
 			Name:  s.name,
 			Hooks: telemetry.Tee(telemetry.Hooks{Transition: s.onTransition, Violation: s.onViolation}, s.book.Hooks(byCallers)),
 		},
-	})
-	session, err := c.Connect(ctx, &command)
+	}
+	if s.metrics != nil {
+		options.Conn.Hooks = telemetry.Tee(options.Conn.Hooks, s.metrics.Hooks())
+		options.Middleware = []client.Middleware{s.metrics.Client()}
+	}
+	session, err := client.New(protocol.Implementation{Name: "bowline demo", Version: "1"}, options).Connect(ctx, &command)
 	if err != nil {
 		return fmt.Errorf("demo: %s: %w", s.name, err)
 	}
