@@ -1,8 +1,10 @@
 package streamable
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -12,6 +14,11 @@ import (
 
 // A Caller is who sends a request, as HandlerOptions.Check has found out. Handlers read
 // it as transport.Origin.Principal. It is safe for concurrent use.
+//
+// If it also has the method Until() time.Time, streams end when that time comes: a GET,
+// and a POST of subscriptions/listen. They end as if the network had broken, so the client
+// comes back, is checked again, and has lost no message. Other requests are finished. The
+// zero Time is no end.
 type Caller interface {
 	// Identity is the key of the caller, see HandlerOptions.Identify.
 	Identity() string
@@ -19,6 +26,20 @@ type Caller interface {
 	// Allow returns nil, or how an operation is denied. It is asked for each request
 	// and notification, those of a batch included, before any of them is delivered.
 	Allow(op Operation) *Denial
+}
+
+// expiring is the part of a Caller that only some have.
+type expiring interface{ Until() time.Time }
+
+// untilExpiry returns a request whose context ends when its caller's time has passed.
+func untilExpiry(r *http.Request, origin *transport.Origin) (*http.Request, context.CancelFunc) {
+	if caller, ok := origin.Principal.(expiring); ok {
+		if until := caller.Until(); !until.IsZero() {
+			ctx, cancel := context.WithDeadline(r.Context(), until)
+			return r.WithContext(ctx), cancel
+		}
+	}
+	return r, func() {}
 }
 
 // An Operation is what a message asks for.

@@ -120,6 +120,11 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 		return refused
 	}
 	defer h.table.leave(l)
+	if b.Method == protocol.MethodListen {
+		var end context.CancelFunc
+		r, end = untilExpiry(r, b.origin)
+		defer end()
+	}
 	_, refused = h.answer(l, w, r, b)
 	return refused
 }
@@ -268,6 +273,8 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 		return refused
 	}
 	defer h.table.leave(l)
+	r, end := untilExpiry(r, origin)
+	defer end()
 	if !accepts(r.Header, typeEvents) {
 		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + typeEvents}
 	}
