@@ -80,6 +80,15 @@ type Principal struct {
 // questions outlive a token, and belong to its user. A token without a subject is its client's.
 func (p *Principal) Identity() string { return p.identity }
 
+// Until implements what streamable.Caller says of streams: they end when the token is not
+// taken any more, Leeway after it has expired.
+func (p *Principal) Until() time.Time {
+	if p.Expires.IsZero() {
+		return time.Time{}
+	}
+	return p.Expires.Add(p.guard.leeway)
+}
+
 // Has reports whether the token has a scope, or one that implies it.
 func (p *Principal) Has(scope string) bool {
 	return slices.ContainsFunc(p.Scopes, func(granted string) bool {

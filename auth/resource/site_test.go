@@ -30,6 +30,7 @@ type site struct {
 	url   string
 	as    *authtest.Server
 	guard *resource.Guard
+	tools *server.Server
 	http  *http.Client
 }
 
@@ -58,6 +59,7 @@ func newSite(t *testing.T, change func(*resource.Options), of authtest.Options) 
 	server.AddTool(tools, protocol.Tool{Name: "ask"}, ask, server.Asks(server.Reruns, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}))
 	server.AddTool(tools, protocol.Tool{Name: "render", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
 		func(context.Context, struct{}) (string, error) { return "rendered", nil })
+	s.tools = tools
 	endpoint := streamable.NewHandler(tools, streamable.HandlerOptions{Check: guard.Check})
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", endpoint)
