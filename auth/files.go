@@ -31,10 +31,12 @@ const (
 // each entry, which only the user can read, replaced as a whole. Whoever changes an
 // entry holds a lock of the operating system on a file beside it.
 //
-// The tokens in it are not encrypted: whoever can read the user's files can read them.
+// Tokens are not encrypted, unless [NewSealedFiles] has made it: whoever can read the
+// user's files can read them.
 type Files struct {
 	dir   string
 	log   *slog.Logger
+	seal  *sealer // nil: entries are not sealed
 	locks keyLocks
 }
 
@@ -70,8 +72,9 @@ func NewFiles(dir string, log *slog.Logger) *Files {
 
 // A fileDocument is what a file holds.
 type fileDocument struct {
-	Key   Key            `json:"key"`
-	Entry jsontext.Value `json:"entry"`
+	Key    Key            `json:"key"`
+	Entry  jsontext.Value `json:"entry,omitzero"`
+	Sealed []byte         `json:"sealed,omitzero"` // in its place
 }
 
 func (s *Files) path(k Key) string {
@@ -80,7 +83,7 @@ func (s *Files) path(k Key) string {
 }
 
 // Load implements Store. Its error is a [*StoreError].
-func (s *Files) Load(_ context.Context, k Key) (*Entry, error) {
+func (s *Files) Load(ctx context.Context, k Key) (*Entry, error) {
 	path := s.path(k)
 	document, err := s.read(path)
 	switch {
@@ -91,8 +94,12 @@ func (s *Files) Load(_ context.Context, k Key) (*Entry, error) {
 	case document.Key != k:
 		return nil, &StoreError{path, errors.New("it is the entry of another key")}
 	}
+	saved, err := s.opened(ctx, document)
 	e := new(Entry)
-	if err := e.UnmarshalBinary(document.Entry); err != nil {
+	if err == nil {
+		err = e.UnmarshalBinary(saved)
+	}
+	if err != nil {
 		return nil, &StoreError{path, err}
 	}
 	return e, nil
@@ -156,7 +163,7 @@ func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error
 	case after == nil:
 		err = errors.Join(os.Remove(path), s.sweep(time.Now()))
 	default:
-		err = s.write(path, k, after)
+		err = s.write(ctx, path, k, after)
 	}
 	if err != nil {
 		return &StoreError{path, err}
@@ -191,12 +198,16 @@ func (s *Files) lockFile(ctx context.Context, path string) (release func(), err 
 }
 
 // write replaces a file as a whole.
-func (s *Files) write(path string, k Key, e *Entry) (err error) {
+func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) (err error) {
 	entry, err := e.MarshalBinary()
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(fileDocument{Key: k, Entry: entry})
+	document, err := s.sealed(ctx, k, entry)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(document)
 	if err != nil {
 		return err
 	}

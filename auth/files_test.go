@@ -35,7 +35,8 @@ func put(e *Entry) func(*Entry) (*Entry, error) {
 func stores(t *testing.T) map[string]Store {
 	t.Helper()
 	files := NewFiles(filepath.Join(t.TempDir(), "new", "folder"), nil)
-	return map[string]Store{"memory": NewMemory(), "files": files}
+	sealed := NewSealedFiles(filepath.Join(t.TempDir(), "sealed"), keyOf(1).get, nil)
+	return map[string]Store{"memory": NewMemory(), "files": files, "sealed files": sealed}
 }
 
 // Guarantees: G-0044.12

@@ -1,0 +1,131 @@
+package auth
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/go-json-experiment/json"
+)
+
+// ErrNoKey reports that this machine has no place to keep a key for sealing. Whoever
+// returns it from the key of [NewSealedFiles] has entries saved as [NewFiles] saves them.
+var ErrNoKey = errors.New("auth: there is no place to keep a key")
+
+var errSealed = errors.New("it is sealed, and there is no key")
+
+// NewSealedFiles returns Files whose entries are sealed with AES-256-GCM, so that whoever
+// reads the files, or a copy of them, has no tokens without the key. The names of servers
+// and issuers stay readable.
+//
+// Key returns the key, always the same 32 bytes, and makes it at the first time; see
+// package auth/keyring. It is called when the first entry is read or saved, by one process
+// at a time for all that share the folder, and again after an error. With [ErrNoKey]
+// entries that are not sealed are read and saved as such. With another error, for
+// instance because nobody has unlocked a key ring, no entry is saved.
+//
+// An entry that is not sealed is read, and sealed when it is saved again. One that is
+// sealed is never replaced by one that is not.
+func NewSealedFiles(dir string, key func(context.Context) ([]byte, error), log *slog.Logger) *Files {
+	s := NewFiles(dir, log)
+	s.seal = &sealer{make: key}
+	return s
+}
+
+// A sealer seals the entries of a folder. A nil one does not.
+type sealer struct {
+	make func(context.Context) ([]byte, error)
+
+	lock   keyLocks    // of the zero Key: whoever waits for a key ring holds up nobody for longer than they like
+	cipher cipher.AEAD // nil: there was no key yet
+	told   bool        // that there is none
+}
+
+// lockOfKey is the file whose lock whoever gets or makes the key holds.
+const lockOfKey = "key.lock"
+
+// aead returns what seals, or nil if entries are not to be sealed.
+func (s *Files) aead(ctx context.Context) (cipher.AEAD, error) {
+	if s.seal == nil {
+		return nil, nil
+	}
+	unlock, err := s.seal.lock.lock(ctx, Key{})
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if s.seal.cipher != nil {
+		return s.seal.cipher, nil
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	release, err := s.lockFile(ctx, filepath.Join(s.dir, lockOfKey))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	key, err := s.seal.make(ctx)
+	switch {
+	case errors.Is(err, ErrNoKey):
+		if !s.seal.told {
+			s.log.Info("auth: logins are not sealed", "folder", s.dir, "reason", err)
+		}
+		s.seal.told = true
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("the key of logins: %w", err)
+	case len(key) != 32:
+		return nil, fmt.Errorf("the key of logins has %d bytes, and not 32", len(key))
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	s.seal.cipher, err = cipher.NewGCMWithRandomNonce(block)
+	return s.seal.cipher, err
+}
+
+// sealed returns what is saved of an entry.
+func (s *Files) sealed(ctx context.Context, k Key, entry []byte) (*fileDocument, error) {
+	aead, err := s.aead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if aead == nil {
+		return &fileDocument{Key: k, Entry: entry}, nil
+	}
+	about, err := json.Marshal(k) // it cannot be given to another key
+	if err != nil {
+		return nil, err
+	}
+	return &fileDocument{Key: k, Sealed: aead.Seal(nil, nil, entry, about)}, nil
+}
+
+// opened returns the entry of what was saved.
+func (s *Files) opened(ctx context.Context, d *fileDocument) ([]byte, error) {
+	if len(d.Sealed) == 0 {
+		return d.Entry, nil
+	}
+	aead, err := s.aead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if aead == nil {
+		return nil, errSealed
+	}
+	about, err := json.Marshal(d.Key)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := aead.Open(nil, nil, d.Sealed, about)
+	if err != nil {
+		return nil, errors.New("it was sealed with another key, or changed")
+	}
+	return entry, nil
+}

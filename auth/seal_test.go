@@ -1,0 +1,146 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// A keeper keeps a key, or fails.
+type keeper struct {
+	key   []byte
+	err   error
+	asked int
+}
+
+func (k *keeper) get(context.Context) ([]byte, error) {
+	k.asked++
+	return k.key, k.err
+}
+
+func keyOf(b byte) *keeper { return &keeper{key: bytes.Repeat([]byte{b}, 32)} }
+
+var sealedKey = Key{Resource: "https://mcp.test", Principal: "ada"}
+
+// wantEntry wants an entry in a Store, or an error that says something.
+func wantEntry(t *testing.T, s *Files, want *Entry, problem string) {
+	t.Helper()
+	got, err := s.Load(t.Context(), sealedKey)
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Secret{}), cmpopts.EquateApproxTime(0)); diff != "" {
+		t.Error(diff)
+	}
+	if (err != nil) != (problem != "") || err != nil && (!strings.Contains(err.Error(), problem) || !errors.As(err, new(*StoreError))) {
+		t.Errorf("%v, want %q", err, problem)
+	}
+}
+
+// Nobody reads a sealed entry without its key, and nobody replaces it.
+//
+// Guarantees: G-0044.19
+func TestSealedFiles(t *testing.T) {
+	dir, key := t.TempDir(), keyOf(1)
+	s := NewSealedFiles(dir, key.get, nil)
+	wantEntry(t, s, nil, "")
+	for range 3 {
+		if err := s.Locked(t.Context(), sealedKey, put(&whole)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantEntry(t, s, &whole, "")
+	if key.asked != 1 {
+		t.Errorf("the key was asked for %d times", key.asked)
+	}
+	before, err := os.ReadFile(s.path(sealedKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"a1", "r1", "s1", "k1", "access_token"} {
+		if bytes.Contains(before, []byte(`"`+secret)) {
+			t.Errorf("%s is readable in %s", secret, before)
+		}
+	}
+	if keys, err := NewFiles(dir, nil).Keys(); err != nil || len(keys) != 1 || keys[0] != sealedKey {
+		t.Errorf("%v, %v", keys, err)
+	}
+	locked := errors.New("the key ring is locked")
+	for problem, other := range map[string]*Files{
+		"there is no key":      NewFiles(dir, nil),
+		"no key":               NewSealedFiles(dir, (&keeper{err: ErrNoKey}).get, slog.New(slog.DiscardHandler)),
+		"another key":          NewSealedFiles(dir, keyOf(2).get, nil),
+		"5 bytes, and not 32":  NewSealedFiles(dir, (&keeper{key: []byte("short")}).get, nil),
+		"the key ring is lock": NewSealedFiles(dir, (&keeper{err: locked}).get, nil),
+	} {
+		wantEntry(t, other, nil, problem)
+		if err := other.Locked(t.Context(), sealedKey, put(&Entry{Issuer: "new"})); err == nil || strings.Contains(err.Error(), "a1") {
+			t.Errorf("%s: %v", problem, err)
+		}
+	}
+	if after, err := os.ReadFile(s.path(sealedKey)); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("%v, or what cannot be read was overwritten", err)
+	}
+}
+
+// A sealed entry is of its key: it cannot be given to another.
+//
+// Guarantees: G-0044.19
+func TestASealedEntryIsOfItsKey(t *testing.T) {
+	s := NewSealedFiles(t.TempDir(), keyOf(1).get, nil)
+	eve := Key{Resource: sealedKey.Resource, Principal: "eve"}
+	if err := s.Locked(t.Context(), eve, put(&whole)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(s.path(eve), s.path(sealedKey)), replaceIn(s.path(sealedKey), `"eve"`, `"ada"`)); err != nil {
+		t.Fatal(err)
+	}
+	wantEntry(t, s, nil, "or changed")
+}
+
+// Entries of a machine without a key are saved as they are, which is said once, and
+// sealed when they are saved again with a key.
+//
+// Guarantees: G-0044.19
+func TestEntriesBeforeThereWasAKey(t *testing.T) {
+	dir := t.TempDir()
+	var log bytes.Buffer
+	none := &keeper{err: ErrNoKey}
+	s := NewSealedFiles(filepath.Join(dir, "auth"), none.get, slog.New(slog.NewTextHandler(&log, nil)))
+	for _, p := range []*Entry{{Issuer: "first"}, &whole} {
+		if err := s.Locked(t.Context(), sealedKey, put(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantEntry(t, s, &whole, "")
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "not sealed") {
+		t.Errorf("log: %s", text)
+	}
+	later := NewSealedFiles(s.dir, keyOf(1).get, nil)
+	wantEntry(t, later, &whole, "")
+	renewed := whole
+	renewed.Access = NewSecret("a2")
+	if err := later.Locked(t.Context(), sealedKey, put(&renewed)); err != nil {
+		t.Fatal(err)
+	}
+	wantEntry(t, later, &renewed, "")
+	wantEntry(t, s, nil, "no key")
+}
+
+// Where there is a key but nobody unlocks it, nothing is saved in the clear.
+//
+// Guarantees: G-0044.19
+func TestNothingIsSavedWithoutTheKey(t *testing.T) {
+	s := NewSealedFiles(t.TempDir(), (&keeper{err: errors.New("dismissed")}).get, nil)
+	if err := s.Locked(t.Context(), sealedKey, put(&whole)); !errors.As(err, new(*StoreError)) || !strings.Contains(err.Error(), "dismissed") {
+		t.Errorf("%v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(s.dir, "*.json")); err != nil || len(left) > 0 {
+		t.Errorf("%q, %v", left, err)
+	}
+}
