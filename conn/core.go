@@ -165,7 +165,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 	case failed:
 		c.onFailed(now, ev)
 	case writable:
-		c.onWritable()
+		c.onWritable(now, ev)
 	default:
 		panic(fmt.Sprintf("conn: unhandled event %d", ev.kind))
 	}
@@ -203,6 +203,7 @@ func (c *core) park() {
 	c.pending.park()
 	c.incoming.park()
 	c.streams.park()
+	c.outbound.park()
 }
 
 // maxEffects is how much capacity a step keeps for the effects of the next one.
@@ -299,7 +300,7 @@ func (c *core) onTick(now instant, ev *event) {
 		c.lose(now, why, ev.random, 0, nil)
 	}
 	if c.draining && passed(now, c.drainDue) {
-		c.end(now, Reason{Drained, fmt.Errorf("cut short: %d calls of ours and %d of the peer's were unfinished, and %d messages unsent", c.pending.awaited(c.liveness.probe), c.incoming.len(), len(c.outbound.queue))})
+		c.end(now, Reason{Drained, fmt.Errorf("cut short: %d calls of ours and %d of the peer's were unfinished, and %d messages unsent", c.pending.awaited(c.liveness.probe), c.incoming.len(), len(c.outbound.waiting()))})
 	}
 	c.expireRequests(now)
 	c.abandonStuck(now)

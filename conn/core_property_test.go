@@ -97,6 +97,8 @@ func (w *world) perform(fx effect, behind bool) (back event, refused bool) {
 		}
 	case serve:
 		w.serving = append(w.serving, fx.incoming)
+	case offerMore:
+		return event{kind: writable, epoch: fx.epoch}, !behind
 	case transmit:
 		if w.busy || behind {
 			return event{kind: busy, epoch: fx.epoch, out: fx.out, tried: !behind, random: w.random()}, true
@@ -127,9 +129,9 @@ func (w *world) check() {
 	c := w.core
 	switch {
 	case !c.attached() && (c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty()):
-		w.t.Fatalf("in %s %d requests are pending, %d served, %d frames queued", c.state(), c.pending.len(), c.incoming.len(), len(c.outbound.queue))
+		w.t.Fatalf("in %s %d requests are pending, %d served, %d frames queued", c.state(), c.pending.len(), c.incoming.len(), len(c.outbound.waiting()))
 	case c.outbound.empty() != (c.outbound.retryAt == 0):
-		w.t.Fatalf("%d frames are queued, to be offered again at %v", len(c.outbound.queue), c.outbound.retryAt)
+		w.t.Fatalf("%d frames are queued, to be offered again at %v", len(c.outbound.waiting()), c.outbound.retryAt)
 	case !c.attached() && (len(c.streams.others) > 0 || c.streams.deadline() != 0):
 		w.t.Fatalf("in %s there are %d streams", c.state(), len(c.streams.others))
 	case c.tombstones.len() > maxTombstones || len(c.tombstones.order) != c.tombstones.len():

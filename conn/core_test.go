@@ -568,7 +568,7 @@ func TestRestLosesNothing(t *testing.T) {
 			func(d *driver) { congest(d); d.request(1) },
 			func(d *driver) {
 				d.own(event{kind: writable})
-				d.effects = d.effects[repliesHigh:]
+				d.lookPast(transmit)
 				d.want(stallEnded)
 				d.wantGrant(1)
 			},

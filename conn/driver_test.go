@@ -2,6 +2,7 @@ package conn
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -56,7 +57,13 @@ func driveAcceptor(t failer, o Options) *driver {
 }
 
 func (d *driver) step(ev event) {
-	d.effects = append(d.effects, d.core.step(d.now, &ev)...)
+	effects := d.core.step(d.now, &ev)
+	more := slices.IndexFunc(effects, func(fx effect) bool { return fx.kind == offerMore })
+	if d.effects = append(d.effects, effects...); more >= 0 { // the link takes all
+		at := len(d.effects) - len(effects) + more
+		d.effects = slices.Delete(d.effects, at, at+1)
+		d.own(event{kind: writable})
+	}
 }
 
 // own is an event of the present incarnation.
@@ -142,6 +149,11 @@ func (d *driver) handled(in *Incoming) {
 
 // forget drops what has not been looked at.
 func (d *driver) forget() { d.effects = nil }
+
+// lookPast drops the effects of this kind that have not been looked at.
+func (d *driver) lookPast(kind effectKind) {
+	d.effects = slices.DeleteFunc(d.effects, func(fx effect) bool { return fx.kind == kind })
+}
 
 // want takes the next effect, which must be of this kind.
 func (d *driver) want(kind effectKind) effect {
@@ -230,7 +242,7 @@ func (d *driver) count(kind effectKind) int {
 
 var effectNames = [...]string{
 	askPlace: "askPlace", leaveGate: "leaveGate",
-	openLink: "openLink", bind: "bind", handshake: "handshake", transmit: "transmit", grant: "grant", settle: "settle",
+	openLink: "openLink", bind: "bind", handshake: "handshake", transmit: "transmit", offerMore: "offerMore", grant: "grant", settle: "settle",
 	stuck: "stuck", progress: "progress", serve: "serve", cancelServing: "cancelServing", notify: "notify", endTasks: "endTasks",
 	closeLink: "closeLink", transitioned: "transitioned", violation: "violation", late: "late", unknown: "unknown",
 	terminate: "terminate", endStream: "endStream", resumeStream: "resumeStream",

@@ -162,7 +162,7 @@ func (l *loop) settleCallers(why error) {
 	for _, r := range l.core.pending.byID {
 		end(r.id, r.call, lost(r.unanswered()))
 	}
-	for _, out := range l.core.outbound.queue {
+	for _, out := range l.core.outbound.waiting() {
 		end(out.id, out.call, lost(NotSent))
 	}
 	events := slices.Clone(l.returned)

@@ -46,7 +46,7 @@ type event struct {
 	heardAt   instant          // tick: when bytes have come in last, 0 if none since the last frame or tick
 	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
 	limit     time.Duration    // callMade: what its timeout may be extended to
-	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, tick
+	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, writable, tick
 	tags      []transport.Tag  // linkLost: what was certainly not sent
 	link      transport.Link   // started, linkOpened
 	task      *task            // whose last event this is; opaque to the core
@@ -138,6 +138,7 @@ const (
 	bind                     // attach the link and grant its first credit
 	handshake                // run the handshake strategy
 	transmit                 // offer the frame to the link
+	offerMore                // report the link writable if it has taken what was offered
 	grant                    // give a stream credit
 	endStream                // end a stream from this side
 	resumeStream             // take up a stream that was cut

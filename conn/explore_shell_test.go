@@ -129,6 +129,10 @@ func (w *scene) perform(fx *effect) {
 		w.links[fx.epoch].shaking = true
 	case closeLink:
 		w.closeLink(fx)
+	case offerMore:
+		if len(w.returned) == 0 {
+			w.returned = append(w.returned, event{kind: writable, epoch: fx.epoch})
+		}
 	case transmit:
 		w.countProbe(fx.out.id)
 		w.checkOwner(fx.out)
@@ -282,8 +286,8 @@ func (w *scene) grant(fx *effect) {
 		w.wrong("credit for %d frames on stream %d: it may deliver %d", fx.frames, fx.stream, l.credit)
 	}
 	replies := 0
-	for i := range w.core.outbound.queue {
-		if w.core.outbound.queue[i].reply {
+	for i := range w.core.outbound.waiting() {
+		if w.core.outbound.waiting()[i].reply {
 			replies++
 		}
 	}

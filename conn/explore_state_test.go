@@ -26,7 +26,7 @@ func (c *core) clone() *core {
 	twin.incoming.serving, twin.incoming.silent = maps.Clone(c.incoming.serving), slices.Clone(c.incoming.silent)
 	twin.incoming.streaming, twin.incoming.waiting = slices.Clone(c.incoming.streaming), slices.Clone(c.incoming.waiting)
 	twin.incoming.waits = maps.Clone(c.incoming.waits)
-	twin.outbound.queue = slices.Clone(c.outbound.queue)
+	twin.outbound.slots = slices.Clone(c.outbound.slots)
 	twin.streams = streams{main: c.streams.main.clone()}
 	if c.streams.others != nil {
 		twin.streams.others = make(map[transport.Stream]*stream, len(c.streams.others))
@@ -229,9 +229,9 @@ func (f *form) traffic(w *scene) {
 	}
 	f.requests(w, c.incoming.streaming)
 	f.requests(w, c.incoming.waiting)
-	f.byte(byte(c.incoming.bytes), byte(len(c.outbound.queue)))
-	for i := range c.outbound.queue {
-		out := &c.outbound.queue[i]
+	f.byte(byte(c.incoming.bytes), byte(len(c.outbound.waiting())))
+	for i := range c.outbound.waiting() {
+		out := &c.outbound.waiting()[i]
 		attempts := min(out.attempts, busyRetries+2) // a reply is offered for ever
 		f.byte(byte(out.id), byte(out.stream), byte(attempts), out.frame[0], out.frame[1])
 		f.flags(out.notification, out.reply, out.last, out.answers.IsZero())
@@ -330,11 +330,11 @@ func (w *scene) checkStep(ev *event, effects []effect) {
 	case state != w.state:
 		w.wrong("in %s without a transition, from %s", state, w.state)
 	case !c.attached() && (c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty()):
-		w.wrong("in %s %d requests are pending, %d served, %d frames queued", state, c.pending.len(), c.incoming.len(), len(c.outbound.queue))
+		w.wrong("in %s %d requests are pending, %d served, %d frames queued", state, c.pending.len(), c.incoming.len(), len(c.outbound.waiting()))
 	case !c.attached() && (len(c.streams.others) > 0 || len(c.streams.cut) > 0 || len(c.streams.owed) > 0):
 		w.wrong("in %s there are streams", state)
 	case c.outbound.empty() != (c.outbound.retryAt == 0):
-		w.wrong("%d frames are queued, to be offered again at %v", len(c.outbound.queue), c.outbound.retryAt)
+		w.wrong("%d frames are queued, to be offered again at %v", len(c.outbound.waiting()), c.outbound.retryAt)
 	case len(c.tombstones.order) != c.tombstones.len() || c.tombstones.len() > ownLanes+probes+1 || (c.tombstones.len() > 0) != (c.tombstones.sweepAt != 0):
 		w.wrong("%d tombstones, %d in order, swept at %v", c.tombstones.len(), len(c.tombstones.order), c.tombstones.sweepAt)
 	case c.incoming.running()-len(c.incoming.streaming) > c.options.MaxServing,
@@ -431,12 +431,14 @@ func (w *scene) mayAccept(ev *event) bool {
 	return ready && ev.epoch == c.epoch && (!c.draining || ev.serving && !c.ended)
 }
 
-// checkOrder holds that nothing is offered past what waits, and that nobody
-// but who is owed an answer waits for longer than three retries.
+// checkOrder holds that nothing is offered past what waits, unless the rest is to
+// be offered next, and that nobody but who is owed an answer waits for longer than
+// three retries.
 func (w *scene) checkOrder(effects []effect) {
-	queue := w.core.outbound.queue
+	queue := w.core.outbound.waiting()
+	more := slices.ContainsFunc(effects, func(fx effect) bool { return fx.kind == offerMore })
 	for i := range effects {
-		if effects[i].kind == transmit && len(queue) > 0 {
+		if effects[i].kind == transmit && len(queue) > 0 && !more {
 			w.wrong("%q was offered to the link past %d frames", effects[i].out.frame, len(queue))
 		}
 	}
@@ -471,8 +473,8 @@ func (w *scene) checkCalls() {
 	c := w.core
 	for id := range w.calls {
 		book, queued := &w.calls[id], false
-		for i := range c.outbound.queue {
-			out := &c.outbound.queue[i]
+		for i := range c.outbound.waiting() {
+			out := &c.outbound.waiting()[i]
 			queued = queued || (id > 0 && out.id == int64(id)) || id == 0 && out.notification
 		}
 		r := c.pending.byID[int64(id)]
@@ -548,8 +550,8 @@ func (w *scene) checkQuestions() {
 			in, ok := c.incoming.find(q.incoming.key)
 			held = ok && in == q.incoming
 		}
-		for j := range c.outbound.queue {
-			held = held || c.outbound.queue[j].reply && w.isAnswer(c.outbound.queue[j], i)
+		for j := range c.outbound.waiting() {
+			held = held || c.outbound.waiting()[j].reply && w.isAnswer(c.outbound.waiting()[j], i)
 		}
 		if !held {
 			w.wrong("question %d waits for an answer that will not come", i)
@@ -593,7 +595,7 @@ func (s *stream) resumeAtOrZero() instant {
 }
 
 func (w *scene) lastQueued(number transport.Stream) bool {
-	for _, out := range w.core.outbound.queue {
+	for _, out := range w.core.outbound.waiting() {
 		if out.stream == number && out.last {
 			return true
 		}

@@ -257,7 +257,7 @@ func TestCreditIsWithheldWhileRepliesWait(t *testing.T) {
 	if n := d.count(transmit); n != repliesHigh {
 		t.Fatalf("%d replies were offered", n)
 	}
-	d.effects = d.effects[repliesHigh:]
+	d.lookPast(transmit)
 	d.want(stallEnded)
 	d.wantGrant(2)
 }

@@ -350,7 +350,7 @@ func (r *receiver) StreamLost(loss transport.StreamLoss) {
 	})
 }
 
-func (r *receiver) Writable() { r.post(event{kind: writable}) }
+func (r *receiver) Writable() { r.post(event{kind: writable, random: random()}) }
 
 func (r *receiver) Failed(f transport.Failure) {
 	r.post(event{kind: failed, out: outboundFrame{id: int64(f.Tag)}, err: f.Err, unsent: f.Unsent})

@@ -52,10 +52,18 @@ type outboundFrame struct {
 
 // outbound holds the frames that the link had no room for, in order. It is empty
 // unless the link is busy (ADR-0007).
+//
+// They are offered again a few at a time: one, and twice as many as before whenever
+// the link has taken all, until it refuses one. So a link that has room for one frame
+// is not offered all that wait, and what was offered is taken but for the last few.
 type outbound struct {
-	queue   []outboundFrame
-	retryAt instant // when to offer the queue again; 0 while it is empty
-	stuckAt instant // when to give the link up; 0 unless it is busy and has taken nothing since
+	slots    []outboundFrame // slots[head:] wait
+	head     int
+	replies  int     // how many of them are replies
+	window   int     // how many were offered last; 0 unless the link has taken all of them
+	returned int     // how many have come back since, to the head of the queue
+	retryAt  instant // when to offer the queue again; 0 while it is empty
+	stuckAt  instant // when to give the link up; 0 unless it is busy and has taken nothing since
 }
 
 // A frame that a busy link refuses is offered three more times, 10 ms ± 50 % apart.
@@ -70,35 +78,64 @@ const (
 	repliesHigh = 64
 )
 
-func (o *outbound) empty() bool { return len(o.queue) == 0 }
+// maxWindow is how many frames a link is offered at once.
+const maxWindow = 64
+
+// waiting returns the frames that wait. The slice is valid until the queue changes.
+func (o *outbound) waiting() []outboundFrame { return o.slots[o.head:] }
+
+func (o *outbound) empty() bool { return o.head == len(o.slots) }
 
 // drop drops a request that has ended before it was sent.
 func (o *outbound) drop(id int64) {
-	o.queue = slices.DeleteFunc(o.queue, func(out outboundFrame) bool { return out.id == id })
-	if len(o.queue) == 0 {
-		o.retryAt = 0
-	}
+	o.remove(func(out *outboundFrame) bool { return out.id == id })
 }
 
 // withdraw drops the notification of a caller who gave up. It reports whether the
 // notification was still queued.
 func (o *outbound) withdraw(caller *call) bool {
-	i := slices.IndexFunc(o.queue, func(out outboundFrame) bool { return out.notification && out.call == caller })
-	if i < 0 {
-		return false
+	return o.remove(func(out *outboundFrame) bool { return out.notification && out.call == caller })
+}
+
+// remove removes the first frame that is wanted, which is no reply. It reports whether
+// there was one.
+func (o *outbound) remove(wanted func(*outboundFrame) bool) bool {
+	for i := o.head; i < len(o.slots); i++ {
+		if wanted(&o.slots[i]) {
+			o.slots = slices.Delete(o.slots, i, i+1)
+			o.tidy()
+			return true
+		}
 	}
-	o.queue = slices.Delete(o.queue, i, i+1)
-	if len(o.queue) == 0 {
-		o.retryAt = 0
+	return false
+}
+
+// tidy begins an empty queue anew. It keeps some of the slots.
+func (o *outbound) tidy() {
+	if !o.empty() {
+		return
 	}
-	return true
+	o.head, o.returned, o.retryAt = 0, 0, 0
+	if o.slots = o.slots[:0]; cap(o.slots) > keepSlots {
+		o.slots = nil
+	}
+}
+
+// keepSlots is how many slots an empty queue keeps: one for each caller with a send
+// slot, by default. A parked core keeps none.
+const keepSlots = 256
+
+func (o *outbound) park() {
+	if o.empty() {
+		o.slots = nil
+	}
 }
 
 // lastReply returns the last reply that is queued for a stream, or nil.
 func (o *outbound) lastReply(stream transport.Stream) *outboundFrame {
-	for i := len(o.queue) - 1; i >= 0; i-- {
-		if o.queue[i].reply && o.queue[i].stream == stream {
-			return &o.queue[i]
+	for i := len(o.slots) - 1; i >= o.head; i-- {
+		if o.slots[i].reply && o.slots[i].stream == stream {
+			return &o.slots[i]
 		}
 	}
 	return nil
@@ -122,31 +159,62 @@ func resultRoute(id jsonrpc.ID) *transport.Route {
 	return &transport.Route{Kind: jsonrpc.KindResult, ID: id}
 }
 
-// take empties the queue and returns what was in it.
-func (o *outbound) take() []outboundFrame {
-	queue := o.queue
-	o.queue, o.retryAt = nil, 0
-	return queue
+// widen begins to offer the queue, or goes on with it after the link has taken all
+// that it was offered. It returns how many frames to offer now.
+func (o *outbound) widen() int {
+	o.window, o.returned = min(max(2*o.window, 1), maxWindow), 0
+	return min(o.window, len(o.waiting()))
+}
+
+// take removes the oldest frame and returns it.
+func (o *outbound) take() outboundFrame {
+	taken := o.slots[o.head]
+	o.slots[o.head] = outboundFrame{}
+	o.head++
+	if taken.reply {
+		o.replies--
+	}
+	o.tidy()
+	return taken
 }
 
 // congested reports whether so many replies wait that the Conn should not read
 // further requests.
-func (o *outbound) congested() bool {
-	replies := 0
-	for i := range o.queue {
-		if o.queue[i].reply {
-			replies++
-		}
-	}
-	return replies >= repliesHigh
-}
+func (o *outbound) congested() bool { return o.replies >= repliesHigh }
 
 // add queues a frame behind those that wait.
-func (o *outbound) add(out outboundFrame) { o.queue = append(o.queue, out) }
+func (o *outbound) add(out outboundFrame) {
+	if len(o.slots) == cap(o.slots) && o.head > len(o.slots)/2 {
+		o.slots, o.head = slices.Delete(o.slots, 0, o.head), 0
+	}
+	o.slots = append(o.slots, out)
+	o.count(&out)
+}
 
-// retryLater queues a frame, to be offered in about 10 ms.
+// giveBack queues a frame that was offered and has come back: ahead of those that wait, but
+// behind those that have come back before it.
+func (o *outbound) giveBack(out outboundFrame) {
+	if o.head == 0 {
+		o.slots = slices.Insert(o.slots, o.returned, out)
+	} else {
+		o.head--
+		copy(o.slots[o.head:], o.slots[o.head+1:][:o.returned])
+		o.slots[o.head+o.returned] = out
+	}
+	o.returned++
+	o.window = 0
+	o.count(&out)
+}
+
+func (o *outbound) count(added *outboundFrame) {
+	if added.reply {
+		o.replies++
+	}
+}
+
+// retryLater gives a frame back, to be offered in about 10 ms.
 func (o *outbound) retryLater(out outboundFrame, now instant, random float64) {
-	o.add(out)
+	o.giveBack(out)
 	o.retryAt = now + busyWait(random)
 }
 

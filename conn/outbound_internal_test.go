@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,6 +72,44 @@ func TestOrderSurvivesASecondRefusal(t *testing.T) {
 	d.own(event{kind: writable})
 	for _, id := range []int64{2, 3, 4} {
 		d.wantTransmit(id)
+	}
+}
+
+// A link that says writable has room for so many frames, each time.
+//
+// Guarantees: G-0007.2, G-0007.7
+func TestLinkIsOfferedLittleThatItDoesNotTake(t *testing.T) {
+	for room := 1; room <= 256; room *= 2 {
+		c, now := driveReady(t, Options{}).core, time.Second
+		for id := range int64(256) {
+			c.outbound.retryLater(outboundFrame{id: id + 1, frame: []byte("{}")}, now, 0)
+		}
+		taken, offered, told := 0, 0, 0
+		for !c.outbound.empty() {
+			told++
+			free := room
+			events := []event{{kind: writable, epoch: c.epoch}}
+			for ; len(events) > 0; events = events[1:] {
+				for _, fx := range slices.Clone(c.step(now, &events[0])) {
+					switch {
+					case fx.kind == offerMore && len(events) == 1:
+						events = append(events, event{kind: writable, epoch: c.epoch})
+					case fx.kind != transmit:
+					case free > 0:
+						offered, free, taken = offered+1, free-1, taken+1
+						if fx.out.id != int64(taken) {
+							t.Fatalf("frame %d is taken after %d", fx.out.id, taken-1)
+						}
+					default:
+						offered++
+						events = append(events, event{kind: busy, epoch: c.epoch, out: fx.out, tried: len(events) == 1})
+					}
+				}
+			}
+		}
+		if offered > 2*taken+told || told > 256/room {
+			t.Errorf("room for %d: %d frames were offered, for %d to be taken in %d turns", room, offered, taken, told)
+		}
 	}
 }
 

@@ -22,6 +22,10 @@ func (l *loop) performOne(fx *effect) {
 	switch fx.kind {
 	case transmit:
 		l.transmit(fx)
+	case offerMore:
+		if len(l.returned) == 0 {
+			l.returned = append(l.returned, event{kind: writable, epoch: fx.epoch, random: random()})
+		}
 	case grant:
 		l.incarnation.link.Grant(fx.stream, fx.frames)
 	case endStream:

@@ -398,7 +398,7 @@ func congested(t *testing.T) *driver {
 func (d *driver) relieve() {
 	d.forget()
 	d.own(event{kind: writable})
-	d.effects = d.effects[repliesHigh:]
+	d.lookPast(transmit)
 }
 
 // Guarantees: G-0019.1

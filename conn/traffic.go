@@ -172,7 +172,7 @@ func (c *core) abandonStreaming(now instant) {
 // settleAll ends every request, and every notification still queued, in one step.
 func (c *core) settleAll(now instant, cause Cause, why Reason, unsent []transport.Tag) {
 	c.settlePending(now, cause, why, unsent)
-	for _, out := range c.outbound.take() {
+	for _, out := range c.outbound.waiting() {
 		if out.notification {
 			c.settle(now, request{call: out.call}, ending{cause, NotSent, why}, nil)
 		}
@@ -334,22 +334,28 @@ func (c *core) retrySends(now instant, ev *event) {
 	case passed(now, c.outbound.stuckAt):
 		c.lose(now, Reason{PeerNotReading, fmt.Errorf("nothing could be written for %v", stuckAfter)}, ev.random, 0, nil)
 	case passed(now, c.outbound.retryAt):
-		c.flush()
+		c.flush(now, ev)
 	}
 }
 
 // onWritable offers the queue to a link that has room again.
-func (c *core) onWritable() {
+func (c *core) onWritable(now instant, ev *event) {
 	c.outbound.stuckAt = 0
-	c.flush()
+	c.flush(now, ev)
 }
 
-// flush offers the whole queue to the link. What the link refuses comes back
-// through onBusy.
-func (c *core) flush() {
-	for _, out := range c.outbound.take() {
-		c.transmit(out)
+// flush offers the head of the queue to the link. What the link refuses comes back
+// through onBusy. If it takes all of it, the shell says that it is writable.
+func (c *core) flush(now instant, ev *event) {
+	for range c.outbound.widen() {
+		c.transmit(c.outbound.take())
 	}
+	if c.outbound.empty() {
+		c.outbound.window = 0
+		return
+	}
+	c.outbound.retryAt = now + busyWait(ev.random)
+	c.emit(effect{kind: offerMore, epoch: c.epoch})
 }
 
 // onFailed applies that the link could not send a message, but goes on. A reply
@@ -357,6 +363,7 @@ func (c *core) flush() {
 // error.
 func (c *core) onFailed(now instant, ev *event) {
 	r, ok := c.pending.take(ev.out.id)
+	c.outbound.window = 0
 	switch {
 	case ok:
 		c.streams.drop(r.stream)
