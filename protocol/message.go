@@ -79,6 +79,9 @@ func Unmarshal(raw []byte, into any) error {
 	if len(raw) == 0 {
 		raw = []byte("{}")
 	}
+	if p, ok := into.(plainReader); ok && p.readPlain(raw) {
+		return nil
+	}
 	if err := json.Unmarshal(raw, into, jsontext.AllowInvalidUTF8(true)); err != nil {
 		return fmt.Errorf("protocol: decode %T: %w", into, err)
 	}

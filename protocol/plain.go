@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -90,13 +91,15 @@ func (c Contents) plainSize() int {
 	return size
 }
 
-func appendString(dst []byte, text string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, text) // the error only says that U+FFFD was needed
-	return dst
-}
+func appendString(dst []byte, text string) []byte { return scan.AppendQuote(dst, text) }
 
-// appendRaw refuses invalid JSON and repeated names.
+// appendRaw refuses invalid JSON and repeated names. JSON as encoders write it is
+// copied.
 func appendRaw(dst []byte, raw stdjson.RawMessage) ([]byte, bool) {
+	text := scan.Unique(raw)
+	if text.Value(); text.End() && text.IsCompact() {
+		return append(dst, raw...), true
+	}
 	dst, err := jsontext.AppendFormat(dst, raw, jsontext.AllowInvalidUTF8(true))
 	return dst, err == nil
 }

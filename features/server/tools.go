@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -274,7 +275,10 @@ func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallTool
 
 // text returns one block. Each run of bytes that are not UTF-8 becomes one U+FFFD.
 func text(s string) protocol.Contents {
-	return protocol.Contents{&protocol.TextContent{Text: strings.ToValidUTF8(s, "\uFFFD")}}
+	if !utf8.ValidString(s) { // which is faster than ToValidUTF8 where there is nothing to do
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return protocol.Contents{&protocol.TextContent{Text: s}}
 }
 
 func (c *call) listTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {

@@ -19,7 +19,7 @@ const Deepest = 64
 
 // mostNames is how many members the open objects of a text may have together, where
 // repeated names are refused.
-const mostNames = 64
+const mostNames = 48
 
 // A Text is a JSON text that is being read. Once it is not sure of something, it has
 // failed for good: all that is called after that fails, or does nothing.
@@ -35,10 +35,12 @@ type Text struct {
 	depth  int // how many objects and arrays may be opened within the open ones
 	values int // read so far
 
-	names *names // of the open objects; nil: they may be repeated
+	unique bool  // no object has a name twice
+	names  names // of the open objects, if that is asked
 }
 
-// names are where the names of the open objects are, in the order of the text.
+// names are where the names of the open objects are, in the order of the text. They
+// are part of the Text, so that they need no memory of their own.
 type names struct {
 	open int
 	all  [mostNames]span
@@ -52,7 +54,7 @@ func Of(text []byte) Text { return Text{all: text, depth: Deepest} }
 // Unique begins to read a text. It is not sure of objects that repeat a name, or have
 // many members, or names with an escape.
 func Unique(text []byte) Text {
-	return Text{all: text, depth: Deepest, names: new(names), failed: uint64(len(text)) > 1<<32-1}
+	return Text{all: text, depth: Deepest, unique: true, failed: uint64(len(text)) > 1<<32-1}
 }
 
 // Limit bounds how many objects and arrays may be open at once. The bound is never
@@ -139,10 +141,7 @@ func (t *Text) skip() {
 // Members reads an object. For each member it calls yield with the name, as it stands
 // between its quotes, and yield reads the value. It fails if yield returns false.
 func (t *Text) Members(yield func(name []byte) bool) {
-	outside := 0
-	if t.names != nil {
-		outside = t.names.open
-	}
+	outside := t.names.open
 	if more := t.enter('{', '}'); !more {
 		return
 	}
@@ -153,7 +152,7 @@ func (t *Text) Members(yield func(name []byte) bool) {
 			return
 		}
 		name := t.all[start+1 : t.at-1]
-		if t.names != nil && !t.names.add(t.all, span{uint32(start + 1), uint32(t.at - 1)}, outside) {
+		if t.unique && !t.names.add(t.all, span{uint32(start + 1), uint32(t.at - 1)}, outside) {
 			t.failed = true
 			return
 		}
@@ -162,9 +161,7 @@ func (t *Text) Members(yield func(name []byte) bool) {
 			return
 		}
 		if !t.another('}') {
-			if t.names != nil {
-				t.names.open = outside
-			}
+			t.names.open = outside
 			return
 		}
 	}

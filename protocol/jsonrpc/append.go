@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/bowline-mcp/bowline/internal/scan"
 )
 
 // AppendRequest appends a request to dst as one frame. The params are a JSON
@@ -100,7 +100,4 @@ func appendValue(dst, value []byte) []byte {
 }
 
 // appendString appends text as a JSON string, with U+FFFD for what is not UTF-8.
-func appendString(dst []byte, text string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, text) // the error only says that U+FFFD was needed
-	return dst
-}
+func appendString(dst []byte, text string) []byte { return scan.AppendQuote(dst, text) }

@@ -2,12 +2,9 @@ package schema
 
 import (
 	"bytes"
-	"io"
 	"reflect"
-	"sync"
-	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/bowline-mcp/bowline/internal/scan"
 )
 
 // A shape is a schema that has nothing but types, properties and items, as the
@@ -72,61 +69,36 @@ func (s *shape) addMembers(r *objectRules) (ok bool) {
 	return ok
 }
 
-// A shaper reads a value. It refuses repeated names at any depth.
-type shaper struct {
-	source bytes.Buffer // jsontext parses a bytes.Buffer in place
-	tokens jsontext.Decoder
-}
-
-// shapers holds shapers that are ready for a value.
-var shapers = sync.Pool{New: func() any {
-	r := new(shaper)
-	r.reset()
-	return r
-}}
-
-func (r *shaper) reset() { r.tokens.Reset(&r.source, jsontext.AllowInvalidUTF8(true)) }
-
-// release forgets the value, so that the pool keeps none alive.
-func (r *shaper) release() {
-	r.source = bytes.Buffer{}
-	r.reset()
-	shapers.Put(r)
-}
-
-// surelyFits reports whether a value is JSON and fits.
+// surelyFits reports whether a value is JSON, without repeated names, and fits.
 func (s *shape) surelyFits(value []byte) bool {
-	r := shapers.Get().(*shaper)
-	defer r.release()
-	r.source = *bytes.NewBuffer(value)
-	if !r.fits(s) {
-		return false
-	}
-	_, err := r.tokens.ReadToken()
-	return err == io.EOF
+	text := scan.Unique(value)
+	s.read(&text)
+	return text.End()
 }
 
-// fits reads the next value and reports whether it surely fits.
-func (r *shaper) fits(s *shape) bool {
+// read reads the next value. The text fails unless the value surely fits.
+func (s *shape) read(text *scan.Text) {
 	if s == nil {
-		s = new(shape)
+		text.Value()
+		return
 	}
-	kind := r.tokens.PeekKind()
-	switch {
+	switch kind := text.Kind(); {
 	case kind == '0':
-		return r.number(s)
+		s.readNumber(text)
 	case s.types != 0 && s.types&typeOf(kind) == 0:
-		return false
+		text.Fail()
 	case kind == '{':
-		return r.object(s)
+		s.readObject(text)
 	case kind == '[':
-		return r.array(s.items)
+		for range text.Elements {
+			s.items.read(text)
+		}
 	default:
-		return r.tokens.SkipValue() == nil
+		text.Value()
 	}
 }
 
-func typeOf(kind jsontext.Kind) types {
+func typeOf(kind byte) types {
 	switch kind {
 	case '{':
 		return typeObject
@@ -143,50 +115,35 @@ func typeOf(kind jsontext.Kind) types {
 	}
 }
 
-// number takes short decimals. It is not sure of numbers written otherwise, nor
+// readNumber takes short decimals. It is not sure of numbers written otherwise, nor
 // of an integer with a fraction.
-func (r *shaper) number(s *shape) bool {
-	value, err := r.tokens.ReadValue()
-	if err != nil || len(value) > 18 || bytes.ContainsAny(value, "eE") {
-		return false
+func (s *shape) readNumber(text *scan.Text) {
+	value := text.Value()
+	isInteger := bytes.IndexByte(value, '.') < 0
+	if len(value) > 18 || bytes.ContainsAny(value, "eE") ||
+		s.types != 0 && s.types&typeNumber == 0 && (s.types&typeInteger == 0 || !isInteger) {
+		text.Fail()
 	}
-	return s.types == 0 || s.types&typeNumber != 0 || s.types&typeInteger != 0 && bytes.IndexByte(value, '.') < 0
 }
 
-// object counts the required members. No name occurs twice.
-func (r *shaper) object(s *shape) bool {
-	if _, err := r.tokens.ReadToken(); err != nil {
-		return false
-	}
+// readObject counts the required members. No name occurs twice.
+func (s *shape) readObject(text *scan.Text) {
 	needed := len(s.needed)
-	for r.tokens.PeekKind() == '"' {
-		name, err := r.tokens.ReadValue()
-		if err != nil || bytes.IndexByte(name, '\\') >= 0 || !utf8.Valid(name) {
-			return false
-		}
-		name = name[1 : len(name)-1]
+	for name := range text.Members {
 		if s.needed[string(name)] {
 			needed--
 		}
 		member, named := s.members[string(name)]
 		switch {
-		case named && !r.fits(member), !named && (s.closed || !r.fits(s.others)):
-			return false
+		case named:
+			member.read(text)
+		case s.closed:
+			text.Fail()
+		default:
+			s.others.read(text)
 		}
 	}
-	_, err := r.tokens.ReadToken()
-	return err == nil && needed == 0
-}
-
-func (r *shaper) array(items *shape) bool {
-	if _, err := r.tokens.ReadToken(); err != nil {
-		return false
+	if needed > 0 {
+		text.Fail()
 	}
-	for r.tokens.PeekKind() != ']' {
-		if !r.fits(items) {
-			return false
-		}
-	}
-	_, err := r.tokens.ReadToken()
-	return err == nil
 }

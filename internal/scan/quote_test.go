@@ -1,0 +1,65 @@
+package scan_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/bowline-mcp/bowline/internal/scan"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// checkQuote holds a text that is written, and what is read of it and of a quoted
+// text, against jsontext.
+func checkQuote(t *testing.T, text string) {
+	t.Helper()
+	want, _ := jsontext.AppendQuote(nil, text)
+	if got := scan.AppendQuote([]byte("["), text); string(got) != "["+string(want) {
+		t.Fatalf("%q is written as %s, want %s", text, got[1:], want)
+	}
+	for _, raw := range []string{string(want), `"` + text + `"`} {
+		read := scan.Of([]byte(raw))
+		got := read.String()
+		if !read.End() {
+			continue
+		}
+		want, err := jsontext.AppendUnquote(nil, raw)
+		if !utf8.Valid([]byte(raw)) || got != string(want) {
+			t.Fatalf("%q is read as %q, want %q, %v", raw, got, want, err)
+		}
+	}
+	read := scan.Of(want)
+	if got := read.String(); !read.End() || got != strings.ToValidUTF8(got, "") {
+		t.Fatalf("%s: not sure, or read as %q", want, got)
+	}
+}
+
+var quotes = []string{
+	"", "a", "01234567\n", "\"\\/\b\f\n\r\t", "\x00\x1f\x7f", "é\u2028\U0001f600", "\xff", "a\xffb\"", "<>&", strings.Repeat("long \"text\"\n", 20),
+	`\u00e9\/`, `\ud83d`, `\n\"`, `\`, `\x`, `\u12`, strings.Repeat("x", 100) + `\t` + strings.Repeat("y", 100),
+}
+
+// Guarantees: G-0056.3
+func TestStringsAreWrittenAndRead(t *testing.T) {
+	for _, text := range quotes {
+		checkQuote(t, text)
+	}
+}
+
+// Guarantees: G-0056.3
+func FuzzQuote(f *testing.F) {
+	for _, text := range quotes {
+		f.Add(text)
+	}
+	f.Fuzz(checkQuote)
+}
+
+// What is no string is not read as one.
+func TestOtherValuesAreNoStrings(t *testing.T) {
+	for _, raw := range []string{`null`, `1`, `["a"]`, ``, `"a`} {
+		text := scan.Of([]byte(raw))
+		if got := text.String(); got != "" || text.End() {
+			t.Errorf("%s is read as %q", raw, got)
+		}
+	}
+}

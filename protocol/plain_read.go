@@ -1,0 +1,111 @@
+package protocol
+
+import (
+	"bytes"
+	stdjson "encoding/json"
+
+	"github.com/bowline-mcp/bowline/internal/scan"
+)
+
+// A plainReader decodes itself, in one pass and to the same value as by reflection, if
+// the text has only the members that most messages of its kind have.
+type plainReader interface {
+	// readPlain reports false, and changes nothing, if it is not sure of the text.
+	readPlain(raw []byte) (sure bool)
+}
+
+func (p *CallToolParams) readPlain(raw []byte) bool {
+	read := *p
+	text := scan.Unique(raw)
+	for name := range text.Members {
+		switch string(name) {
+		case "_meta":
+			read.Meta = readMeta(&text)
+		case "name":
+			read.Name = text.String()
+		case "arguments":
+			read.Arguments = readObject(&text)
+		default:
+			text.Fail()
+		}
+	}
+	if !text.End() {
+		return false
+	}
+	*p = read
+	return true
+}
+
+// readPlain regards content as plain if it is text alone.
+func (r *CallToolResult) readPlain(raw []byte) bool {
+	read := *r
+	text := scan.Unique(raw)
+	for name := range text.Members {
+		switch string(name) {
+		case "_meta":
+			read.Meta = readMeta(&text)
+		case "resultType":
+			read.ResultType = text.String()
+		case "content":
+			read.Content = Contents{}
+			for range text.Elements {
+				if len(read.Content) == MaxBlocks {
+					text.Fail()
+				}
+				read.Content = append(read.Content, readTextContent(&text))
+			}
+		case "structuredContent":
+			read.StructuredContent = readRaw(&text)
+		case "isError":
+			read.IsError = text.Bool()
+		default:
+			text.Fail()
+		}
+	}
+	if !text.End() {
+		return false
+	}
+	*r = read
+	return true
+}
+
+func readTextContent(text *scan.Text) *TextContent {
+	block, typed := new(TextContent), false
+	for name := range text.Members {
+		switch string(name) {
+		case "type":
+			typed = string(text.Value()) == `"text"`
+		case "text":
+			block.Text = text.String()
+		default:
+			text.Fail()
+		}
+	}
+	if !typed {
+		text.Fail()
+	}
+	return block
+}
+
+func readMeta(text *scan.Text) Meta {
+	meta := Meta{}
+	for name := range text.Members {
+		meta[string(name)] = readRaw(text)
+	}
+	return meta
+}
+
+func readObject(text *scan.Text) stdjson.RawMessage {
+	if text.Kind() != '{' {
+		text.Fail()
+	}
+	return readRaw(text)
+}
+
+// readRaw copies a value other than null, which in many places means none.
+func readRaw(text *scan.Text) stdjson.RawMessage {
+	if text.Kind() == 'n' {
+		text.Fail()
+	}
+	return bytes.Clone(text.Value())
+}

@@ -1,0 +1,110 @@
+package protocol
+
+import (
+	"testing"
+
+	general "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+)
+
+// sameDecoding holds what reads itself against reflection.
+func sameDecoding[T, G any](t *testing.T, raw []byte, toGeneral func(*T) *G) (sure bool) {
+	t.Helper()
+	read := new(T)
+	sure = any(read).(plainReader).readPlain(raw)
+	if !sure {
+		if diff := cmp.Diff(new(T), read); diff != "" {
+			t.Fatalf("%q: changed though it was not sure: %s", raw, diff)
+		}
+		return false
+	}
+	want := new(G)
+	if err := general.Unmarshal(raw, want, jsontext.AllowInvalidUTF8(true)); err != nil {
+		t.Fatalf("%q was read, against %v", raw, err)
+	}
+	if diff := cmp.Diff(want, toGeneral(read)); diff != "" {
+		t.Fatalf("%q: %s", raw, diff)
+	}
+	return true
+}
+
+func sameParams(t *testing.T, raw []byte) bool {
+	return sameDecoding(t, raw, func(p *CallToolParams) *generalParams { return (*generalParams)(p) })
+}
+
+func sameResult(t *testing.T, raw []byte) bool {
+	return sameDecoding(t, raw, func(r *CallToolResult) *generalResult { return (*generalResult)(r) })
+}
+
+var (
+	plainParams = []string{
+		`{}`, `{"name":"echo"}`, `{"name":"a\n\u00e9\ud83d","arguments":{}}`, ` { "arguments" : {"a":[1, 2]} , "name" : "echo" } `,
+		`{"_meta":{"progressToken":1,"a":{"b":"c"}},"name":"echo","arguments":{"é":"é"}}`, `{"_meta":{}}`,
+	}
+	unusualParams = []string{
+		`{"name":null}`, `{"name":1}`, `{"arguments":null}`, `{"arguments":[]}`, `{"_meta":null}`, `{"_meta":{"a":null}}`, `{"_meta":[]}`,
+		`{"name":"a","name":"b"}`, `{"arguments":{"a":1,"a":2}}`, `{"\u006eame":"a"}`, `{"Name":"a"}`, `{"requestState":"s"}`, `{"task":{}}`,
+		"{\"name\":\"\xff\"}", `[]`, `null`, `{"name":"a"}}`, ``,
+	}
+	plainResults = []string{
+		`{}`, `{"content":[]}`, `{"content":[{"type":"text","text":"a\"\n\u00e9\ud800"},{"text":"b","type":"text"}],"isError":true}`,
+		`{"_meta":{"a":1},"resultType":"complete","content":[{"type":"text","text":""}],"structuredContent":{"a":[null]},"isError":false}`,
+		`{"structuredContent":[1]}`, `{"content":[{"type":"text"}]}`,
+	}
+	unusualResults = []string{
+		`{"content":null}`, `{"content":[null]}`, `{"content":[{"type":"image","data":"","mimeType":"a"}]}`, `{"content":[{"text":"a"}]}`,
+		`{"content":[{"type":"text","text":null}]}`, `{"content":[{"type":"text","text":"a","_meta":{}}]}`, `{"content":[{"type":"text","text":1}]}`,
+		`{"content":[{"type":"te\u0078t","text":"a"}]}`, `{"content":{}}`, `{"isError":null}`, `{"isError":1}`, `{"structuredContent":null}`,
+		`{"resultType":"input_required","inputRequests":{}}`, `{"other":1}`, `{"content":[],"content":[]}`,
+	}
+)
+
+// What most calls and results have is read at once, and as reflection reads it; of
+// anything else reflection decides.
+//
+// Guarantees: G-0056.4
+func TestPlainIsReadAsGeneral(t *testing.T) {
+	for _, c := range []struct {
+		texts []string
+		read  func(*testing.T, []byte) bool
+		sure  bool
+	}{
+		{plainParams, sameParams, true}, {unusualParams, sameParams, false},
+		{plainResults, sameResult, true}, {unusualResults, sameResult, false},
+	} {
+		for _, text := range c.texts {
+			if sure := c.read(t, []byte(text)); sure != c.sure {
+				t.Errorf("%s: sure %t", text, sure)
+			}
+		}
+	}
+}
+
+// Guarantees: G-0056.4
+func FuzzPlainReading(f *testing.F) {
+	for _, texts := range [][]string{plainParams, unusualParams, plainResults, unusualResults} {
+		for _, text := range texts {
+			f.Add([]byte(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		sameParams(t, raw)
+		sameResult(t, raw)
+	})
+}
+
+// Too many blocks are refused as before.
+func TestPlainBlocksAreBounded(t *testing.T) {
+	result := &CallToolResult{Content: make(Contents, MaxBlocks+1)}
+	for i := range result.Content {
+		result.Content[i] = Text("")
+	}
+	raw, err := Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if new(CallToolResult).readPlain(raw) {
+		t.Error("they are read")
+	}
+}
