@@ -117,9 +117,11 @@ func (s *clientStream) silence() { s.tell(true, func(transport.Receiver) {}) }
 func (s *clientStream) post() {
 	m, r := &s.sent, &s.request
 	s.link.remote.preparePost(r, m)
-	r.written = s.written
+	r.posts = s
 	response, err := r.do(s.ctx)
-	s.written()
+	if !r.written.Load() {
+		s.written()
+	}
 	switch {
 	case err == nil && r.fatal != nil:
 		response.Body.Close()

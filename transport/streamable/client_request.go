@@ -1,0 +1,254 @@
+package streamable
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+// An httpRequest is one HTTP request, and how far it came.
+type httpRequest struct {
+	to        *remote
+	method    string
+	header    http.Header
+	frame     []byte
+	posts     *clientStream // whose request it posts; nil for others
+	inSession bool          // it carries the session's id
+
+	handedOver bool        // to the HTTP client
+	waiting    atomic.Bool // for a connection, new or used
+	dialing    atomic.Bool // a new one is being made
+	connected  atomic.Bool
+	written    atomic.Bool
+	fatal      error // why the link is over with it
+
+	alive bool // to counts it; guarded by to.mu
+	over  bool // it has no response and gets none, or has closed it; guarded by to.mu
+
+	trace *requestTrace // of the latest attempt
+
+	// What the first attempt needs; it is part of the request to save allocations.
+	traced   tracedContext
+	reader   bytes.Reader
+	received countedBody
+}
+
+// begin counts the request as alive, unless it is over or counted already.
+func (r *httpRequest) begin() {
+	if !r.over && !r.alive {
+		r.alive = true
+		r.to.alive++
+	}
+}
+
+// end counts the request as over.
+func (r *httpRequest) end() {
+	if r.over = true; r.alive {
+		r.alive = false
+		r.to.alive--
+	}
+}
+
+func (m *remote) newRequest(method string, accept []string) *httpRequest {
+	r := &httpRequest{to: m, method: method, header: m.newHeader()}
+	if accept != nil {
+		r.header["Accept"] = accept
+	}
+	return r
+}
+
+// newHeader returns the headers that all requests have. Their values are shared with
+// others: they are replaced, and never changed.
+func (m *remote) newHeader() http.Header {
+	header := make(http.Header, len(m.header)+mostHeaders)
+	for name, values := range m.header {
+		header[name] = slices.Clip(values)
+	}
+	return header
+}
+
+// mostHeaders is how many headers most requests have beside those of the user.
+const mostHeaders = 5
+
+// newPost returns the HTTP request that posts a message. The message's route says
+// all that the headers mirror.
+func (m *remote) newPost(o *outgoing) *httpRequest {
+	r := new(httpRequest)
+	m.preparePost(r, o)
+	return r
+}
+
+func (m *remote) preparePost(r *httpRequest, o *outgoing) {
+	r.to, r.method, r.frame = m, http.MethodPost, o.Frame
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if like := (postHeader{version: o.Route.Version}); m.shares && like.mirrors(o) {
+		if m.posted.header == nil || !m.posted.isLike(&like) {
+			like.header, like.inSession = m.postHeader(o)
+			m.posted = like
+		}
+		r.header, r.inSession = m.posted.header, m.posted.inSession
+		return
+	}
+	r.header, r.inSession = m.postHeader(o)
+}
+
+// postHeader returns the headers that a message is posted with. The caller holds mu.
+func (m *remote) postHeader(o *outgoing) (header http.Header, inSession bool) {
+	header = m.newHeader()
+	header["Accept"], header["Content-Type"] = m.acceptsBoth, m.sendsJSON
+	switch {
+	case o.modern():
+		values := []string{o.Route.Version, o.Route.Method, encodeHeader(o.Route.Name)}
+		header[headerVersion] = values[:1:1]
+		header[headerMethod] = values[1:2:2]
+		if o.Route.Name != "" {
+			header[headerName] = values[2:]
+		}
+		if o.Route.Arguments != nil {
+			for name, value := range *o.Route.Arguments {
+				header.Set(headerArgument+name, encodeHeader(value))
+			}
+		}
+	case o.Route.Method != protocol.MethodInitialize:
+		inSession = m.session.join(header)
+	}
+	return header, inSession
+}
+
+// A postHeader is the header of a posted message, and what of the message it depends
+// on beside the session.
+type postHeader struct {
+	version, method, name string // of a modern message
+	header                http.Header
+	inSession             bool
+}
+
+// mirrors notes what the headers of a message depend on. It reports false if hardly
+// another message has the same.
+func (h *postHeader) mirrors(o *outgoing) bool {
+	if o.modern() {
+		h.method, h.name = o.Route.Method, o.Route.Name
+		return o.Route.Arguments == nil
+	}
+	return o.Route.Method != protocol.MethodInitialize
+}
+
+func (h *postHeader) isLike(other *postHeader) bool {
+	return h.version == other.version && h.method == other.method && h.name == other.name
+}
+
+// leavesHeaders reports whether whatever sends the requests leaves their headers as
+// they are. A program's own RoundTripper ought to, and many add headers nevertheless;
+// a cookie jar does.
+func leavesHeaders(client *http.Client, endpoint *url.URL) bool {
+	_, standard := client.Transport.(*http.Transport)
+	return (standard || client.Transport == nil) && client.Jar == nil && endpoint.User == nil
+}
+
+// joinSession adds the headers of a legacy session, if there is one.
+func (r *httpRequest) joinSession() {
+	s := r.to.currentSession()
+	r.inSession = s.join(r.header)
+}
+
+// do sends the request. The caller closes the body of the response.
+func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	response, unsent, err := r.send(ctx)
+	if unsent {
+		r.handedOver = false
+	}
+	r.fatal = r.count(ctx, response, err)
+	if err == nil {
+		r.to.heard.Note() // the headers
+		r.received = countedBody{response.Body, r}
+		response.Body = &r.received
+	}
+	return response, err
+}
+
+func (r *httpRequest) send(ctx context.Context) (response *http.Response, unsent bool, err error) {
+	if r.to.auth == nil {
+		response, err = web.Do(r.to.client, r.attempt(ctx))
+		return response, false, err
+	}
+	return web.Send(ctx, r.to.client, r.to.auth, func() (*http.Request, error) { return r.attempt(ctx), nil })
+}
+
+// attempt returns the request to send, from the beginning.
+func (r *httpRequest) attempt(ctx context.Context) *http.Request {
+	traced, reader := &r.traced, &r.reader
+	if r.trace != nil { // an earlier attempt may still use them
+		traced, reader = new(tracedContext), new(bytes.Reader)
+		r.to.mu.Lock()
+		r.end()
+		r.over = false
+		r.to.mu.Unlock()
+		r.waiting.Store(false)
+		r.dialing.Store(false)
+		r.connected.Store(false)
+	}
+	r.trace = r.to.newTrace(r)
+	traced.Context, traced.trace = ctx, r.trace.carrier
+	request := r.to.template.WithContext(traced)
+	request.Method, request.Header = r.method, r.header
+	if r.to.auth != nil { // it adds to them, and there may be another attempt
+		request.Header = r.header.Clone()
+	}
+	if !r.to.shares || r.to.auth != nil {
+		address := *request.URL
+		request.URL = &address
+	}
+	if r.frame != nil {
+		request.ContentLength = int64(len(r.frame))
+		request.GetBody = r.body
+		reader.Reset(r.frame)
+		request.Body = io.NopCloser(reader)
+	}
+	r.handedOver = true
+	return request
+}
+
+// body returns the frame to send, from the beginning. It does not fail.
+func (r *httpRequest) body() (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(r.frame)), nil
+}
+
+// A countedBody counts its bytes. Its request is over when it is closed.
+type countedBody struct {
+	io.ReadCloser
+	of *httpRequest
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.of.to.heard.Note()
+	}
+	return n, err
+}
+
+func (b *countedBody) Close() error {
+	b.of.to.mu.Lock()
+	b.of.end()
+	b.of.to.mu.Unlock()
+	err := b.ReadCloser.Close()
+	b.of.releaseTrace()
+	return err
+}
+
+// unsent reports whether surely no byte of the request left. A RoundTripper that
+// does not trace leaves that open.
+func (r *httpRequest) unsent() bool {
+	return !r.handedOver || r.waiting.Load() && !r.connected.Load()
+}

@@ -1,0 +1,133 @@
+package streamable
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+func endpointOf(t *testing.T, text string) *url.URL {
+	endpoint, err := web.ParseEndpoint(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return endpoint
+}
+
+// Requests that are posted alike share their headers, where nobody changes them.
+// Each has those of its own message and session.
+//
+// Guarantees: G-0058.1
+func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
+	m := newRemote(endpointOf(t, "http://example.com"), new(http.Client), http.Header{"X-Own": {"1"}})
+	header := func(o transport.Outbound) http.Header { return m.newPost(&outgoing{Outbound: o}).header }
+	legacy := transport.Outbound{Route: transport.Route{Method: "tools/call"}}
+	modern := func(name string) transport.Outbound {
+		return transport.Outbound{Route: transport.Route{Version: "2026-07-28", Method: "tools/call", Name: name}}
+	}
+	before := header(legacy)
+	m.mu.Lock()
+	m.session, m.posted = session{id: "s", ids: []string{"s"}}, postHeader{}
+	m.mu.Unlock()
+	if got := header(legacy); got.Get(headerSession) != "s" || before.Get(headerSession) != "" || got.Get("X-Own") != "1" {
+		t.Errorf("%v after %v", got, before)
+	}
+	if n := testing.AllocsPerRun(100, func() { m.preparePost(new(httpRequest), &outgoing{Outbound: modern("a")}) }); n > 2 { // those two
+		t.Errorf("%v allocations", n)
+	}
+	arguments := transport.Arguments{"Region": "eu"}
+	mirrored := modern("a")
+	mirrored.Route.Arguments = &arguments
+	for range 2 {
+		for _, test := range []struct {
+			o                   transport.Outbound
+			name, session, more string
+		}{{modern("a"), "a", "", ""}, {modern("b"), "b", "", ""}, {mirrored, "a", "", "eu"}, {modern(""), "", "", ""}, {legacy, "", "s", ""}} {
+			got := header(test.o)
+			if got.Get(headerName) != test.name || got.Get(headerSession) != test.session || got.Get(headerArgument+"Region") != test.more {
+				t.Errorf("%+v: %v", test, got)
+			}
+		}
+	}
+}
+
+// A RoundTripper that adds headers to requests, as many do, has those of each request
+// for itself.
+//
+// Guarantees: G-0058.1
+func TestARoundTripperMayAddHeaders(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
+		answerJSON(result(m.ID.String()))(w, req)
+	})
+	adding := adder{transportOf(t), new(sync.Map)}
+	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: adding}})
+	const calls = 20
+	for n := range calls {
+		r.call(1+n, 1)
+	}
+	r.await("the responses", func() bool { return len(r.received) == calls })
+	adding.seen.Range(func(_, again any) bool {
+		if again.(bool) {
+			t.Error("a request came with the header of another")
+		}
+		return true
+	})
+}
+
+// An adder adds a header, to the request itself.
+type adder struct {
+	http.RoundTripper
+	seen *sync.Map
+}
+
+func (a adder) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, again := maps.Clone(req.Header)["X-Added"]
+	a.seen.Store(req, again)
+	req.Header.Set("X-Added", "1")
+	return a.RoundTripper.RoundTrip(req)
+}
+
+// What observes a request is used for another, once nothing more can be reported to it:
+// not if a connection was made for it, which may still go on.
+//
+// Guarantees: G-0058.2
+func TestTracesAreUsedAgain(t *testing.T) {
+	m := newRemote(endpointOf(t, serve(t, func(w http.ResponseWriter, req *http.Request) {
+		io.Copy(io.Discard, req.Body)
+		answerJSON(result(1))(w, req)
+	})), &http.Client{Transport: transportOf(t)}, nil)
+	post := func() *requestTrace {
+		r := m.newPost(&outgoing{Outbound: transport.Outbound{Frame: []byte(request(1, "tools/call", ""))}})
+		response, err := r.do(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		if !r.connected.Load() || !r.waiting.Load() || !r.handedOver {
+			t.Errorf("%+v", r)
+		}
+		return r.trace
+	}
+	if post() == nil {
+		t.Error("the trace of the first request is free, though a connection was made for it")
+	}
+	freed := 0
+	for range 20 {
+		if post() == nil {
+			freed++
+		}
+	}
+	if freed == 0 {
+		t.Error("no trace was used again")
+	}
+}

@@ -1,0 +1,84 @@
+package streamable
+
+import (
+	"context"
+	"net/http/httptrace"
+	"sync/atomic"
+)
+
+// A requestTrace observes one attempt of an HTTP request. Its functions are called on
+// the HTTP client's goroutines. To make one is ten allocations, so that one which has
+// surely seen all of its attempt is used for another.
+type requestTrace struct {
+	carrier context.Context // holds the trace as net/http looks for it
+	of      atomic.Pointer[httpRequest]
+
+	connections atomic.Int32 // that the attempt was given
+	made        atomic.Bool  // one of them was not idle before: a dial may go on
+	written     atomic.Int32 // how often the attempt was written
+}
+
+// newTrace returns a trace for one attempt.
+func (m *remote) newTrace(r *httpRequest) *requestTrace {
+	t, ok := m.traces.Get().(*requestTrace)
+	if !ok {
+		t = new(requestTrace)
+		t.carrier = httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+			GetConn:      func(string) { t.of.Load().waiting.Store(true) },
+			DNSStart:     func(httptrace.DNSStartInfo) { t.of.Load().dialing.Store(true) },
+			ConnectStart: func(string, string) { t.of.Load().dialing.Store(true) },
+			GotConn:      t.gotConnection,
+			WroteRequest: t.wrote,
+		})
+	}
+	t.of.Store(r)
+	return t
+}
+
+func (t *requestTrace) gotConnection(info httptrace.GotConnInfo) {
+	t.connections.Add(1)
+	if !info.WasIdle {
+		t.made.Store(true)
+	}
+	r := t.of.Load()
+	r.connected.Store(true)
+	r.to.mu.Lock()
+	defer r.to.mu.Unlock()
+	r.begin()
+}
+
+func (t *requestTrace) wrote(info httptrace.WroteRequestInfo) {
+	if r := t.of.Load(); r.posts != nil && info.Err == nil {
+		r.written.Store(true)
+		r.posts.written()
+	}
+	t.written.Add(1)
+}
+
+// releaseTrace lets the trace of the last attempt be used again, once nothing more
+// can be reported to it: the attempt has got one connection, for which nothing was
+// dialed, and was written to it. Other traces stay with their attempt.
+func (r *httpRequest) releaseTrace() {
+	t := r.trace
+	if t == nil || t.connections.Load() != 1 || t.made.Load() || t.written.Load() != 1 {
+		return
+	}
+	r.trace = nil
+	t.connections.Store(0)
+	t.written.Store(0)
+	r.to.traces.Put(t)
+}
+
+// A tracedContext is a context with a trace.
+type tracedContext struct {
+	context.Context
+	trace context.Context
+}
+
+// Value implements context.Context.
+func (c *tracedContext) Value(key any) any {
+	if value := c.trace.Value(key); value != nil {
+		return value
+	}
+	return c.Context.Value(key)
+}
