@@ -42,6 +42,9 @@ func breaches() []breach {
 	soak := func(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport) {
 		proptest.Soak(t, peer, proptest.Options{Calls: 5_000})
 	}
+	soakOfAsks := func(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport) {
+		proptest.Soak(t, peer, proptest.Options{Calls: 5_000, Asks: true})
+	}
 	soakInRealTime := func(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport) {
 		proptest.Soak(t, peer, proptest.Options{Calls: 160, Concurrent: 10, RealTime: true, Window: time.Millisecond, Conn: conn.Options{RequestTimeout: 10 * time.Millisecond}})
 	}
@@ -62,6 +65,8 @@ func breaches() []breach {
 		{"what was sent is said to be unsent", func(b *bent) { b.lie = true }, soak, "it was not sent, and executed"},
 		{"nothing is answered", func(b *bent) { b.send = swallowed }, soakInRealTime, "0 calls were answered, and not 20"},
 		{"answers are made up", func(b *bent) { b.send = madeUp }, soak, "it was answered, and not executed"},
+		{"the peer is answered what another asked", func(b *bent) { b.send = misanswered }, soakOfAsks, `the peer asked {"ask":3}, and got {"ask":4}`},
+		{"what the peer asks comes twice", func(b *bent) { b.receive = (&asked{of: b}).again }, soakOfAsks, "asks were served again, and"},
 		{"a link's Close does not return", nil, names(linkContract(hang)), "Close did not return"},
 		{"a link leaves a goroutine", nil, names(linkContract(leaveOnce())), "goroutines are left, started by github.com/bowline-mcp/bowline/proptest_test.leave:"},
 		{"a frame of a second stream is another", nil, names(streamContract(misnumber, silent)), "arrived where [0 1"},
@@ -259,6 +264,21 @@ func again(b *bent, o transport.Outbound) error {
 	}
 	b.Link.Send(transport.Outbound{Frame: bytes.Clone(o.Frame)})
 	return nil
+}
+
+func misanswered(b *bent, o transport.Outbound) error {
+	o.Frame = bytes.Replace(o.Frame, []byte(`"result":{"ask":3}`), []byte(`"result":{"ask":4}`), 1)
+	return b.Link.Send(o)
+}
+
+// asked delivers each request of the peer's twice.
+type asked struct{ of *bent }
+
+func (a *asked) again(frame []byte) []byte {
+	if bytes.Contains(frame, []byte(`"method":"ask"`)) {
+		go a.of.to.Receive(transport.Inbound{Frame: bytes.Clone(frame)})
+	}
+	return frame
 }
 
 func swallowed(*bent, transport.Outbound) error { return nil }

@@ -39,6 +39,10 @@ type Options struct {
 	// be of some form. No two calls may have the same. Nil: {"call":n}.
 	Params func(n int) json.RawMessage
 
+	// Asks has the peer of a Soak ask back, on the Conn that calls it, while it
+	// serves one call in four. It must be able to: over HTTP, in a session.
+	Asks bool
+
 	// Version is the protocol revision that every call states, see
 	// conn.Request.Version. Empty: none.
 	Version string

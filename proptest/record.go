@@ -26,11 +26,14 @@ type record struct {
 	entries   map[string]*account // by params
 	exchanges map[int64]*exchange // by the id of a request
 	links     int
-	executed  int // requests of callers'
-	replies   int // delivered to the Conn
-	malformed int // frames delivered to the Conn that were no message
-	notified  int // notifications delivered to the Conn
-	handled   int // of those, that its handler got
+	executed  int                // requests of callers'
+	replies   int                // delivered to the Conn
+	malformed int                // frames delivered to the Conn that were no message
+	notified  int                // notifications delivered to the Conn
+	handled   int                // of those, that its handler got
+	asks      map[string]*asking // by params
+	answers   int                // of the Conn's handler
+	askBooks  answeredAsks
 	wrong     []string
 }
 
@@ -50,7 +53,7 @@ type exchange struct {
 }
 
 func newRecord() *record {
-	return &record{entries: map[string]*account{}, exchanges: map[int64]*exchange{}}
+	return &record{entries: map[string]*account{}, exchanges: map[int64]*exchange{}, asks: map[string]*asking{}}
 }
 
 // exchange returns what was seen of an id. The caller holds mu.
@@ -167,24 +170,29 @@ func (l *record) count(m *jsonrpc.Message, by int, of func(*account) *int) {
 	}
 }
 
-// executing is the peer's handler. One request in eight takes its time.
+// executing is the peer's handler. One request in eight takes its time, and one in four
+// asks back if it is to.
 type executing struct {
 	*record
 	time time.Duration
+	asks bool
 }
 
 func (l executing) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
-	slow := false
+	slow, asks := false, false
 	if in.Method == method {
 		l.note(func() {
 			l.of(string(in.Params)).Executed++
 			l.executed++
-			slow = l.executed%8 == 0
+			slow, asks = l.executed%8 == 0, l.asks && l.executed%4 == 1
 		})
 	}
 	if slow {
 		timer := time.NewTimer(l.time)
 		<-timer.C
+	}
+	if asks {
+		l.ask(ctx, in)
 	}
 	return EchoHandler().ServeRequest(ctx, in)
 }
@@ -192,9 +200,15 @@ func (l executing) ServeRequest(ctx context.Context, in *conn.Incoming) (json.Ra
 func (executing) ServeNotification(context.Context, *conn.Incoming) {}
 
 // noticing is the Conn's handler.
-type noticing struct{ *record }
+type noticing struct {
+	*record
+	time time.Duration
+}
 
-func (noticing) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, error) {
+func (l noticing) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	if in.Method == askMethod {
+		return l.answer(in)
+	}
 	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "nothing is served here"}
 }
 
@@ -216,9 +230,10 @@ func (s *soaked) audit() []string {
 			r.blame("call %s: %s: %+v", params, wrong, *a)
 		}
 	}
-	if most := s.repeats(); repeated > most {
+	if most := s.repeats(fault.Outbound); repeated > most {
 		r.blame("%d requests were repeated, and %d by faults", repeated, most)
 	}
+	s.auditAsks()
 	r.auditExchanges()
 	r.auditFrames(s.atRest, !s.o.RealTime)
 	nothingKept(final, r.blame)
@@ -239,10 +254,10 @@ func (a *account) audit(mayRepeat bool) string {
 	}
 }
 
-// repeats is how many frames faults have sent twice.
-func (s *soaked) repeats() (n int) {
+// repeats is how many frames of a direction faults have made to come twice.
+func (s *soaked) repeats(d fault.Direction) (n int) {
 	for _, e := range s.faults.Log() {
-		if e.Kind == fault.Duplicate && e.Direction == fault.Outbound {
+		if e.Kind == fault.Duplicate && e.Direction == d {
 			n++
 		}
 	}
@@ -284,6 +299,7 @@ type books struct {
 	executed   int // by the peers
 	twice      int // of those, more than once
 	reconnects int
+	asks       answeredAsks
 	stats      conn.Stats // the counts of frames
 	faults     map[fault.Kind]int
 }
@@ -297,6 +313,8 @@ func (b *books) add(s *soaked) {
 		b.executed += min(a.Executed, 1)
 		b.twice += max(a.Executed-1, 0)
 	}
+	b.asks.made += s.record.askBooks.made
+	b.asks.answered += s.record.askBooks.answered
 	b.reconnects += max(s.record.links-1, 0)
 	b.stats.Late += s.atRest.Late
 	b.stats.Unknown += s.atRest.Unknown
@@ -316,6 +334,9 @@ func (b *books) String() string {
 	fmt.Fprintf(&text, "%d calls, of which the peers have executed %d, and %d again\n", b.made, b.executed, b.twice)
 	fmt.Fprintf(&text, "answers: %d late, %d unknown; frames: %d malformed, %d shed; reconnects: %d\n",
 		b.stats.Late, b.stats.Unknown, b.stats.Malformed, b.stats.Shed, b.reconnects)
+	if b.asks.made > 0 {
+		fmt.Fprintf(&text, "%d were asked back, and %d of them answered\n", b.asks.made, b.asks.answered)
+	}
 	fmt.Fprint(&text, "faults:")
 	for _, kind := range slices.Sorted(maps.Keys(b.faults)) {
 		fmt.Fprintf(&text, " %d %s,", b.faults[kind], kind)

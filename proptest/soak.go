@@ -36,6 +36,9 @@ var (
 //   - the books of each Conn are those of its callers, by cause and delivery,
 //     every answer, malformed frame and notification is in them, and when it is
 //     over nothing is left
+//   - with Options.Asks, what the peer asks back while it serves a call has one
+//     end, an answer is its own, and the Conn serves it once, or once more for
+//     each time that a fault has repeated it
 //
 // It fails when too few calls were answered, an eighth of those under way at
 // once; in real time, on a machine that is slow, not before they were given up
@@ -71,6 +74,9 @@ func Soak(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport,
 	}
 	s.books.took = time.Since(s.began)
 	t.Logf("\n%v", s.books)
+	if asks := s.books.asks; o.Asks && asks.answered < int(o.enough()/8) {
+		t.Errorf("%d asks were answered of %d, so too little was tried", asks.answered, asks.made)
+	}
 	if answered := s.books.answered(); answered < o.enough() {
 		t.Errorf("%d calls were answered, and not %d, so too little was tried", answered, o.enough())
 	}
@@ -182,8 +188,8 @@ type soaked struct {
 
 func newSoaked(o Options, chance *rand.Rand, peer func(conn.Handler) transport.Transport) *soaked {
 	s := &soaked{o: o, record: newRecord()}
-	s.faults = fault.New(watch(peer(executing{s.record, o.Window / 4}), inside{s.record}), stormy(o, chance))
-	o.Conn.Handler = noticing{s.record}
+	s.faults = fault.New(watch(peer(executing{s.record, o.Window / 4, o.Asks}), inside{s.record}), stormy(o, chance))
+	o.Conn.Handler = noticing{s.record, o.Window / 4}
 	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, s.record.Hooks(func(called string) bool { return called == method }))
 	o.Conn.Log = cmp.Or(o.Conn.Log, slog.New(slog.DiscardHandler))
 	s.conn = conn.New(watch(s.faults, outside{s.record}), o.Conn)

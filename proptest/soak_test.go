@@ -21,6 +21,12 @@ func served(_ *testing.T, h conn.Handler) transport.Transport {
 
 func TestSoak(t *testing.T) { proptest.Soak(t, served, proptest.Options{}) }
 
+// A handler that asks back gets its own answer, once, or learns why not: across
+// losses of the link, and whatever else happens to question and answer.
+func TestSoakOfHandlersThatAsk(t *testing.T) {
+	proptest.Soak(t, served, proptest.Options{Asks: true})
+}
+
 // A peer that is too slow for the first calls is given more time, so that
 // something is tried on a slow machine as well.
 func TestSoakGivesASlowPeerTime(t *testing.T) {

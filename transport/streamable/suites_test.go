@@ -39,7 +39,7 @@ func TestSuitesOfAServer(t *testing.T) {
 }
 
 func TestSoakOfASession(t *testing.T) {
-	o := atWork(proptest.Options{Conn: conn.Options{Handshake: beginSession}})
+	o := atWork(proptest.Options{Asks: true, Conn: conn.Options{Handshake: beginSession}})
 	o.Calls, o.Window, o.Conn.RequestTimeout = 500, 50*time.Millisecond, 500*time.Millisecond
 	proptest.Soak(t, func(t *testing.T, h conn.Handler) transport.Transport {
 		return &Client{URL: serveWith(t, h, hangingUp)}
