@@ -56,12 +56,22 @@ func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P) (*R, a
 	}
 	if err == nil && m.required != nil && m.required(result) != nil && last.peer.modern() && !s.options.ManualInput {
 		result, last, err = m.rounds(ctx, s, params, result, last)
-		last.asked = true
+		last.asked, err = true, begun(err)
 	}
 	if err == nil && m.await != nil {
 		result, err = m.await(ctx, s, result)
+		err = begun(err)
 	}
 	return result, last, err
+}
+
+// begun makes a call that took several requests not say that it was not sent, because
+// the last of them was not: the server has answered one before, and may have executed it.
+func begun(err error) error {
+	if failed := new(conn.CallError); errors.As(err, &failed) && failed.Delivery == conn.NotSent {
+		failed.Delivery = conn.Unknown
+	}
+	return err
 }
 
 // once makes one request: it encodes, waits and decodes.
