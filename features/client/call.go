@@ -68,7 +68,11 @@ func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P) (*R, a
 // begun makes a call that took several requests not say that it was not sent, because
 // the last of them was not: the server has answered one before, and may have executed it.
 func begun(err error) error {
-	if failed := new(conn.CallError); errors.As(err, &failed) && failed.Delivery == conn.NotSent {
+	if err == nil {
+		return nil
+	}
+	var failed *conn.CallError
+	if errors.As(err, &failed) && failed.Delivery == conn.NotSent {
 		failed.Delivery = conn.Unknown
 	}
 	return err

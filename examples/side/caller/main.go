@@ -25,7 +25,9 @@ func check(r *http.Request) (streamable.Caller, *streamable.Denial) {
 	return nil, &streamable.Denial{Status: http.StatusUnauthorized, Header: http.Header{"WWW-Authenticate": {"Bearer"}}}
 }
 
-func whoami(ctx context.Context, _ struct{}) (string, error) { return server.RequestFrom(ctx).Origin.Identity, nil }
+func whoami(ctx context.Context, _ struct{}) (string, error) {
+	return server.RequestFrom(ctx).Origin.Identity, nil
+}
 
 func main() {
 	s := server.New(protocol.Implementation{Name: "accounts", Version: "1.0"}, server.Options{})

@@ -9,6 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/mcptest"
 	"github.com/bowline-mcp/bowline/protocol"
+	"go.uber.org/goleak"
 )
 
 type size struct {
@@ -23,6 +24,8 @@ func order(ctx context.Context, _ struct{}) (string, error) {
 func small(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 	return client.Accept(size{"small"})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOrder(t *testing.T) {
 	s := server.New(protocol.Implementation{Name: "shop", Version: "1.0"}, server.Options{})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/goleak"
 )
 
 func order(_ context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
@@ -30,6 +31,8 @@ func order(_ context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallTool
 func small(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"size": "small"}}, nil
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOrder(t *testing.T) {
 	s := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1.0"}, nil)
