@@ -157,6 +157,11 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 			}
 		}
 	}
+	for _, name := range metricName.FindAllString(string(document(t, "alerts_test.yaml")), -1) {
+		if !there[name] {
+			t.Errorf("the tests of the alerts have %s, which there is not", name)
+		}
+	}
 	readme := string(document(t, "README.md"))
 	for _, line := range typeLine.FindAllStringSubmatch(page, -1) {
 		if !strings.Contains(readme, "`"+line[1]+"`") {
@@ -166,6 +171,45 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 	for _, name := range metricName.FindAllString(readme, -1) {
 		if !there[name] {
 			t.Errorf("README.md explains %s, which there is not", name)
+		}
+	}
+}
+
+// TestEachAlertIsTested: alerts_test.yaml, which promtool runs, has a time at which each
+// alert is raised, and one at which it is not.
+func TestEachAlertIsTested(t *testing.T) {
+	var alerts struct {
+		Groups []struct{ Rules []struct{ Alert string } }
+	}
+	if err := yaml.Unmarshal(document(t, "alerts.yaml"), &alerts); err != nil {
+		t.Fatal(err)
+	}
+	var tests struct {
+		Tests []struct {
+			Alerts []struct {
+				Name   string `yaml:"alertname"`
+				Raised []any  `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	if err := yaml.Unmarshal(document(t, "alerts_test.yaml"), &tests); err != nil {
+		t.Fatal(err)
+	}
+	raised, silent := map[string]bool{}, map[string]bool{}
+	for _, test := range tests.Tests {
+		for _, alert := range test.Alerts {
+			if len(alert.Raised) > 0 {
+				raised[alert.Name] = true
+			} else {
+				silent[alert.Name] = true
+			}
+		}
+	}
+	for _, group := range alerts.Groups {
+		for _, rule := range group.Rules {
+			if !raised[rule.Alert] || !silent[rule.Alert] {
+				t.Errorf("%s: it is %v that it is tested when it is raised, and %v when it is not", rule.Alert, raised[rule.Alert], silent[rule.Alert])
+			}
 		}
 	}
 }

@@ -54,6 +54,11 @@ func TestPromtoolTakesTheRules(t *testing.T) {
 	promtool(t, "", "check", "rules", file)
 }
 
+// TestPromtoolTestsTheAlerts with series for which they are raised, and not.
+func TestPromtoolTestsTheAlerts(t *testing.T) {
+	promtool(t, "", "test", "rules", observability+"alerts_test.yaml")
+}
+
 // TestPrometheusCountsTheCalls: a real Prometheus scrapes the command, and its query API
 // tells the calls that were made.
 func TestPrometheusCountsTheCalls(t *testing.T) {

@@ -1,10 +1,12 @@
 package otel
 
 import (
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
@@ -148,10 +150,21 @@ func conns(s *telemetry.Sample, put put) {
 	}
 }
 
+// doubtful are the causes of calls that a server may have executed or not. They are
+// told from zero on: Prometheus sees no increase in what was not there before.
+var doubtful = []conn.Cause{conn.TimedOut, conn.Cancelled, conn.LinkLost, conn.ShutDown}
+
+var unknown = conn.Unknown.String()
+
 func calls(s *telemetry.Sample, put put) {
 	c := anyConn(s)
 	if c == nil {
 		return
+	}
+	for _, cause := range doubtful {
+		if !slices.ContainsFunc(c.Settled, func(s telemetry.Settled) bool { return s.Cause == cause.String() && s.Delivery == unknown }) {
+			put(0, keyCause.String(cause.String()), keyDelivery.String(unknown))
+		}
 	}
 	for _, settled := range c.Settled {
 		put(float64(settled.Count), keyCause.String(settled.Cause), keyDelivery.String(settled.Delivery))

@@ -71,7 +71,7 @@ func TestConnectionsBeyondTheBoundAreToldTogether(t *testing.T) {
 		"bowline.conn.up":         {1, 0, 0, 200},
 		"bowline.conn.state":      {1, 0, 0, 200},
 		"bowline.conns":           {0, 3, 7, 2},
-		"bowline.calls":           {1, 3, 0, 201},
+		"bowline.calls":           {1, 3, 0, 202},
 		"bowline.calls.in_flight": {1, 3, 0, 202},
 		"bowline.bytes.received":  {10, 30, 70, 202},
 	} {
@@ -79,6 +79,9 @@ func TestConnectionsBeyondTheBoundAreToldTogether(t *testing.T) {
 		if got["0"] != want.own || got["_OTHER"] != want.other || got["front"] != want.server || len(got) != want.series {
 			t.Errorf("%s has %d series: %v of one, %v of the others, %v of the server", name, len(got), got["0"], got["_OTHER"], got["front"])
 		}
+	}
+	if unknown, there := numbers(all["bowline.calls"], "bowline.delivery")["unknown"]; !there || unknown != 0 {
+		t.Error("calls that nobody knows of are not told from zero on, so an alert misses the first")
 	}
 	if states := numbers(all["bowline.conns"], "bowline.state"); states["ready"] != 9 || states["backoff"] != 1 {
 		t.Errorf("connections by state: %v", states)
