@@ -2,8 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +16,18 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	tracecollector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // watched runs `bowline serve --http --metrics` for the length of a test, and returns
@@ -168,42 +181,132 @@ func TestReadyUntilItDrains(t *testing.T) {
 	}
 }
 
-// TestTracesAreSent by OTLP as the variables say, and one that cannot be sent is told.
-func TestTracesAreSent(t *testing.T) {
-	var mu sync.Mutex
-	got := map[string]int{} // by path and content type
-	var spans strings.Builder
-	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// A collector takes spans by OTLP over HTTP, and reads them.
+type collector struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	requests map[string]int       // by path, content type and tenant
+	spans    map[string][]*spanOf // by name
+	text     strings.Builder      // all that came
+}
+
+// A spanOf is a span, and who sent it.
+type spanOf struct {
+	*tracepb.Span
+	service, environment string
+}
+
+func newCollector(t *testing.T) *collector {
+	t.Helper()
+	c := &collector{requests: map[string]int{}, spans: map[string][]*spanOf{}}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		got[r.URL.Path+" "+r.Header.Get("Content-Type")+" "+r.Header.Get("X-Tenant")]++
-		spans.Write(body)
+		if err := c.take(r, body); err != nil {
+			t.Error(err)
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		answer, err := proto.Marshal(&tracecollector.ExportTraceServiceResponse{})
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		if _, err := w.Write(answer); err != nil {
+			t.Error(err)
+		}
 	}))
-	defer collector.Close()
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (c *collector) take(r *http.Request, body []byte) error {
+	var request tracecollector.ExportTraceServiceRequest
+	if err := proto.Unmarshal(body, &request); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests[r.URL.Path+" "+r.Header.Get("Content-Type")+" "+r.Header.Get("X-Tenant")]++
+	c.text.Write(body)
+	for _, from := range request.ResourceSpans {
+		about := textAttributes(from.Resource.Attributes)
+		for _, scope := range from.ScopeSpans {
+			for _, span := range scope.Spans {
+				c.spans[span.Name] = append(c.spans[span.Name], &spanOf{span, about["service.name"], about["deployment.environment"]})
+			}
+		}
+	}
+	return nil
+}
+
+func textAttributes(all []*commonpb.KeyValue) map[string]string {
+	texts := map[string]string{}
+	for _, a := range all {
+		texts[a.Key] = a.Value.GetStringValue()
+	}
+	return texts
+}
+
+// TestTracesAreSent by OTLP as the variables say: the span of a client in this process
+// and that of the server, which is below it. No argument is in them.
+func TestTracesAreSent(t *testing.T) {
+	got := newCollector(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", got.URL)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
 	url, _, interrupt, ended := watched(t, "--otlp")
-	bowline(t, "", "call", "echo", "message=s3cret", "--url", url).want(t, 0, "s3cret", "")
+	exporter, err := otlptracehttp.New(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	traces := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(resource.Empty()))
+	told, err := otel.New(otel.Options{TracerProvider: traces})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Middleware: []client.Middleware{told.Client()}})
+	session, err := c.Connect(t.Context(), &streamable.Client{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "fail", Arguments: []byte(`{"message":"s3cret"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []func(context.Context) error{c.Close, traces.Shutdown} {
+		if err := end(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 	interrupt()
 	if status, rest := ended(); status != 0 || rest != "" {
 		t.Errorf("the server has ended with status %d: %s", status, rest)
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if paths := maps.Clone(got); len(paths) != 1 || paths["/v1/traces application/x-protobuf blue"] == 0 {
-		t.Errorf("the collector was asked for %v", paths)
+	got.mu.Lock()
+	defer got.mu.Unlock()
+	if len(got.requests) != 1 || got.requests["/v1/traces application/x-protobuf blue"] < 2 {
+		t.Errorf("the collector was asked for %v", got.requests)
 	}
-	for _, want := range []string{"tools/call echo", "gen_ai.tool.name", "service.name", "deployment.environment"} {
-		if !strings.Contains(spans.String(), want) {
-			t.Errorf("no %q was sent", want)
+	calls := got.spans["tools/call fail"]
+	if len(calls) != 2 {
+		t.Fatalf("there are the spans %v", got.spans)
+	}
+	asked, served := calls[0], calls[1]
+	if asked.Kind != tracepb.Span_SPAN_KIND_CLIENT || served.Kind != tracepb.Span_SPAN_KIND_SERVER || served.service != "bowline" || served.environment != "test" {
+		t.Errorf("the spans are %v and %v", asked, served)
+	}
+	if !bytes.Equal(asked.TraceId, served.TraceId) || !bytes.Equal(asked.SpanId, served.ParentSpanId) {
+		t.Errorf("%v is not below %v", served, asked)
+	}
+	for _, span := range calls {
+		if has := textAttributes(span.Attributes); has["error.type"] != "tool_error" || has["gen_ai.tool.name"] != "fail" || span.Status.Code != tracepb.Status_STATUS_CODE_ERROR {
+			t.Errorf("the span %v", span)
 		}
 	}
-	if strings.Contains(spans.String(), "s3cret") {
+	if strings.Contains(got.text.String(), "s3cret") {
 		t.Error("an argument was sent")
 	}
 }
