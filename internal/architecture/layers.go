@@ -43,6 +43,7 @@ const (
 	tooling  = "internal/..." // except what is in the stack
 	commands = "cmd/..."
 	shown    = "examples/..."
+	compared = "peers/..." // measures what a sink costs
 )
 
 // Packages in agnostic speak JSON-RPC and know nothing of MCP, so they import
@@ -125,7 +126,7 @@ func forbidden(from, to string) string {
 		return "a sink knows the events and its own library, nothing else"
 	case isSink(from):
 		return ""
-	case isSink(to) && !matches(commands, from) && !matches(shown, from):
+	case isSink(to) && !matches(commands, from) && !matches(shown, from) && !matches(compared, from):
 		return "every user would compile the sink's library"
 	case matches(suites, from) && low > floor("supervisor"):
 		return "the suites check runtimes, so they reach up to supervisor and no further"

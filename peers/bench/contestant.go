@@ -74,17 +74,21 @@ const (
 
 // The names of the contestants. Ratios are of the floor.
 const (
-	theFloor      = "floor"
-	floorOfFrames = "floor, frames handed over"
-	floorByHand   = "floor, by hand"
-	bowlineRaw    = "Bowline, raw arguments"
-	bowlineTyped  = "Bowline"
-	bowlineModern = "Bowline, " + modern
-	goSDKLegacy   = "go-sdk"
-	goSDKModern   = "go-sdk, " + modern
-	mcpGoLegacy   = "mcp-go"
-	mcpGoModern   = "mcp-go, " + modern
-	mcpGoInside   = "mcp-go, in process"
+	theFloor         = "floor"
+	floorOfFrames    = "floor, frames handed over"
+	floorByHand      = "floor, by hand"
+	bowlineRaw       = "Bowline, raw arguments"
+	bowlineTyped     = "Bowline"
+	bowlineModern    = "Bowline, " + modern
+	bowlineHooks     = "Bowline, hooks with metrics"
+	bowlineMetrics   = "Bowline, hooks and middleware with metrics"
+	bowlineUnsampled = "Bowline, trace not sampled"
+	bowlineSampled   = "Bowline, trace sampled"
+	goSDKLegacy      = "go-sdk"
+	goSDKModern      = "go-sdk, " + modern
+	mcpGoLegacy      = "mcp-go"
+	mcpGoModern      = "mcp-go, " + modern
+	mcpGoInside      = "mcp-go, in process"
 )
 
 // contestants are all, in the order of the tables. The floors know no revisions.
@@ -96,6 +100,10 @@ func contestants() []contestant {
 		{bowlineRaw, legacy, false, bowline(true)},
 		{bowlineTyped, legacy, false, bowline(false)},
 		{bowlineModern, modern, true, bowline(false)},
+		{bowlineHooks, legacy, true, watched(watch{})},
+		{bowlineMetrics, legacy, true, watched(watch{middleware: true})},
+		{bowlineUnsampled, legacy, true, watched(watch{middleware: true, traces: true})},
+		{bowlineSampled, legacy, true, watched(watch{middleware: true, traces: true, sampled: true})},
 		{goSDKLegacy, legacy, true, goSDK()},
 		{goSDKModern, modern, true, goSDK()},
 		{mcpGoLegacy, legacy, true, mcpGo()},

@@ -116,6 +116,18 @@ func (f figure) over(by figure) figure {
 	}
 }
 
+// minus is how much more it is, round by round.
+func (f figure) minus(by figure) figure {
+	return func(r *Results, contestant string) []float64 {
+		values, least := f(r, contestant), by(r, contestant)
+		var more []float64
+		for i := range min(len(values), len(least)) {
+			more = append(more, values[i]-least[i])
+		}
+		return more
+	}
+}
+
 // per is the figure of each of so many.
 func (f figure) per(many float64) figure {
 	return func(r *Results, contestant string) []float64 {

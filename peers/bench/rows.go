@@ -60,7 +60,7 @@ func rows() []row {
 	return []row{
 		memoryRow(), stdioRow(), httpRow(), payloadRow(),
 		connectRow(), connectionsRow(), sessionsRow(), parkedRow(),
-		notificationsRow(), congestionRow(), listRow(), stopsRow(),
+		notificationsRow(), congestionRow(), listRow(), stopsRow(), telemetryRow(),
 	}
 }
 

@@ -1,0 +1,84 @@
+package bench
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A watch is what a client tells OpenTelemetry of each call.
+type watch struct{ middleware, traces, sampled bool }
+
+// watched is Bowline with a client that is watched. Nothing is exported.
+func watched(w watch) implementation {
+	return implementation{memory: func(revision string, o serving) dial {
+		s := newBowlineServer(o)
+		accept := func(link transport.Link) { go s.ServeLink(context.Background(), link) } // until its client closes
+		over := inmem.New(accept, inmem.Options{QueueFrames: 8192})
+		return func(ctx context.Context) (*session, error) {
+			options, err := w.options(revision)
+			if err != nil {
+				return nil, err
+			}
+			return bowlineTool{}.open(ctx, client.New(bowlineInfo(), options), revision, over)
+		}
+	}}
+}
+
+func (w watch) options(revision string) (client.Options, error) {
+	o := otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))}
+	if w.traces {
+		sampler := trace.NeverSample()
+		if w.sampled {
+			sampler = trace.AlwaysSample()
+		}
+		o.TracerProvider = trace.NewTracerProvider(trace.WithSampler(sampler))
+	}
+	told, err := otel.New(o)
+	if err != nil {
+		return client.Options{}, err
+	}
+	options := client.Options{ProtocolVersion: revision, FailFast: true, Conn: conn.Options{Hooks: told.Hooks()}}
+	if w.middleware {
+		options.Middleware = []client.Middleware{told.Client()}
+	}
+	return options, nil
+}
+
+// What a call costs its client: more than an unwatched one of the same round.
+func telemetryRow() row {
+	const name = "telemetry"
+	p50, made := found(name, callers(1), median), found(name, callers(1), allocs)
+	more, mallocs := p50.minus(p50.of(bowlineTyped)), made.minus(made.of(bowlineTyped))
+	return row{
+		name: name, title: "What it costs to be watched",
+		about: "The echo in memory with a client that tells OpenTelemetry of each call; the server tells nothing. *Hooks* count attempts; " +
+			"the middleware measures calls by tool as well, and makes the spans. Nothing is exported. " +
+			"Without hooks and middleware there is nothing to pay for: that is *Bowline*, and a test holds it (G-0024.2).",
+		contestants: []string{bowlineTyped, bowlineHooks, bowlineMetrics, bowlineUnsampled, bowlineSampled},
+		measure:     echoCalls(memoryCalls, 1, 64),
+		columns: []column{
+			{"p50, 1 caller", p50, seconds, false},
+			{"more than unwatched", more, seconds, false},
+			{"allocations", made, count, false},
+			{"more than unwatched", mallocs, count, false},
+			{"processor", found(name, callers(1), processor), seconds, false},
+			{"calls/s, 64 callers", found(name, callers(64), rate), perSecond, false},
+		},
+		targets: []target{
+			atMost(1e-6, seconds, "p50 of one caller, hooks, beyond an unwatched call", bowlineHooks, more),
+			atMost(0.5, count, "allocations of a call, hooks, beyond an unwatched call", bowlineHooks, mallocs),
+			atMost(2e-6, seconds, "p50 of one caller, trace not sampled, beyond an unwatched call", bowlineUnsampled, more),
+			atMost(12, count, "allocations of a call, trace not sampled, beyond an unwatched call", bowlineUnsampled, mallocs),
+			atMost(4e-6, seconds, "p50 of one caller, trace sampled, beyond an unwatched call", bowlineSampled, more),
+			atMost(18, count, "allocations of a call, trace sampled, beyond an unwatched call", bowlineSampled, mallocs),
+		},
+	}
+}
