@@ -145,7 +145,7 @@ func newShell(t *testing.T) *shell {
 // command is the command to be run. It finds no browser.
 func (s *shell) command(ctx context.Context, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, s.bowline, args...)
-	command.Env = []string{"HOME=" + s.home, "XDG_CONFIG_HOME=" + s.home, "PATH=" + s.home}
+	command.Env = []string{"BOWLINE_KEYRING=off", "HOME=" + s.home, "XDG_CONFIG_HOME=" + s.home, "PATH=" + s.home}
 	return command
 }
 

@@ -4,6 +4,7 @@ go 1.25.0
 
 require (
 	github.com/bowline-mcp/bowline v0.0.0
+	github.com/bowline-mcp/bowline/auth/keyring v0.0.0
 	github.com/bowline-mcp/bowline/telemetry/otel v0.0.0
 	github.com/google/go-cmp v0.7.0
 	github.com/mattn/go-shellwords v1.0.16
@@ -31,10 +32,12 @@ require (
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/danieljoos/wincred v1.2.3 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/go-json-experiment/json v0.0.0-20251027170946-4849db3c2f7e // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/godbus/dbus/v5 v5.2.2 // indirect
 	github.com/google/jsonschema-go v0.4.3 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
@@ -46,6 +49,7 @@ require (
 	github.com/spf13/pflag v1.0.9 // indirect
 	github.com/tailscale/hujson v0.0.0-20250605163823-992244df8c5a // indirect
 	github.com/yosida95/uritemplate/v3 v3.0.2 // indirect
+	github.com/zalando/go-keyring v0.2.8 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.46.0 // indirect
 	go.opentelemetry.io/otel/trace v1.46.0 // indirect
@@ -59,5 +63,6 @@ require (
 
 replace (
 	github.com/bowline-mcp/bowline => ../..
+	github.com/bowline-mcp/bowline/auth/keyring => ../../auth/keyring
 	github.com/bowline-mcp/bowline/telemetry/otel => ../../telemetry/otel
 )

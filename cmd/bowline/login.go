@@ -9,12 +9,14 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/auth/guard"
+	"github.com/bowline-mcp/bowline/auth/keyring"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -22,8 +24,10 @@ import (
 )
 
 const loginHelp = `Logins are kept in the bowline/auth folder of your configuration, in files that
-only you can read. Every command that reaches a server over HTTP, without an
-Authorization header of yours, uses them and renews them.
+only you can read. They are sealed with a key that is kept in your key ring, if
+this machine has one, and BOWLINE_KEYRING is not "off". Every command that reaches
+a server over HTTP, without an Authorization header of yours, uses them and renews
+them.
 
 How to log in may be said in an mcp.json, with the entry:
 
@@ -242,11 +246,18 @@ func openLogins(notices io.Writer) (*auth.Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	return auth.NewFiles(dir, loginLog(notices)), nil
+	if os.Getenv(keyringVariable) == "off" {
+		return auth.NewFiles(dir, loginLog(notices)), nil
+	}
+	return auth.NewSealedFiles(dir, keyring.Key("bowline"), loginLog(notices)), nil
 }
 
+// keyringVariable is "off" if logins are not to be sealed.
+const keyringVariable = "BOWLINE_KEYRING"
+
+
 func loginLog(out io.Writer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}

@@ -1,0 +1,34 @@
+package keyring
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/godbus/dbus/v5"
+
+	"github.com/bowline-mcp/bowline/auth"
+)
+
+// Machines without a key ring are told from key rings that fail.
+func TestMachinesWithoutAKeyRing(t *testing.T) {
+	_, unreachable := dbus.Dial("unix:path=/nobody/listens/here")
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{unreachable, true},
+		{dbus.Error{Name: "org.freedesktop.DBus.Error.ServiceUnknown"}, true},
+		{dbus.Error{Name: "org.freedesktop.Secret.Error.IsLocked"}, false},
+		{errors.New("prompt dismissed"), false},
+	} {
+		if got := isMissing(c.err); got != c.want {
+			t.Errorf("%v: %v", c.err, got)
+		}
+	}
+	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "")
+	if reason := missing(); reason == "" {
+		t.Log("this machine has a D-Bus session")
+	} else if _, err := Key(program)(t.Context()); !errors.Is(err, auth.ErrNoKey) {
+		t.Errorf("%v", err)
+	}
+}
