@@ -255,7 +255,6 @@ func openLogins(notices io.Writer) (*auth.Files, error) {
 // keyringVariable is "off" if logins are not to be sealed.
 const keyringVariable = "BOWLINE_KEYRING"
 
-
 func loginLog(out io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
