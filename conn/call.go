@@ -335,8 +335,8 @@ func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome 
 	}
 	var over <-chan time.Time
 	if patience > 0 {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
+		timer := c.newTimer(patience)
+		defer c.keepTimer(timer)
 		over = timer.C
 	}
 	select {
@@ -347,6 +347,21 @@ func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome 
 	case <-ctx.Done():
 		return outcome{ending: ending{leavingCause(ctx), NotSent, context.Cause(ctx)}}
 	}
+}
+
+// newTimer takes a timer from the pool: a crowd of callers needs one for each call.
+func (c *Conn) newTimer(wait time.Duration) *time.Timer {
+	timer, ok := c.timers.Get().(*time.Timer)
+	if !ok {
+		return time.NewTimer(wait)
+	}
+	timer.Reset(wait)
+	return timer
+}
+
+func (c *Conn) keepTimer(timer *time.Timer) {
+	timer.Stop() // its channel is empty then
+	c.timers.Put(timer)
 }
 
 // refusedUnposted is the outcome of a call that no loop accepts.

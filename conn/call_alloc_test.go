@@ -5,6 +5,8 @@ package conn_test
 import (
 	"context"
 	"encoding/json"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -18,6 +20,37 @@ import (
 func TestCallAllocates(t *testing.T) {
 	if allocated := allocatedByCall(t, conn.Options{}); allocated > 7 {
 		t.Fatalf("%v allocations, of 7 at most", allocated)
+	}
+}
+
+// A call among a thousand allocates about as much as one alone: nobody pays for waiting,
+// and no buffer is made for each turn.
+func TestCallOfACrowdAllocates(t *testing.T) {
+	const callers, calls = 1000, 20
+	client := serveInMemoryWith(t, runAccepted, handler{"echo": echo}, conn.Options{})
+	round := func() {
+		var calling sync.WaitGroup
+		for range callers {
+			calling.Go(func() {
+				for range calls {
+					if _, err := client.Call(t.Context(), conn.Request{Method: "echo", Params: json.RawMessage(`{"text":"a"}`)}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		calling.Wait()
+	}
+	round()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	round()
+	runtime.ReadMemStats(&after)
+	allocs := float64(after.Mallocs-before.Mallocs) / (callers * calls)
+	bytes := float64(after.TotalAlloc-before.TotalAlloc) / (callers * calls)
+	t.Logf("%.1f allocations, %.0f bytes", allocs, bytes)
+	if allocs > 9 || bytes > 2500 {
+		t.Errorf("%.1f allocations of 9 at most, %.0f bytes of 2500", allocs, bytes)
 	}
 }
 

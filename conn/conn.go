@@ -24,6 +24,7 @@ type Conn struct {
 	lastID        atomic.Int64
 	slots         chan struct{}
 	calls         sync.Pool            // of *call
+	timers        sync.Pool            // of *time.Timer, stopped
 	running       atomic.Pointer[loop] // nil outside Start and Run
 	notifications *notifications
 	status        atomic.Pointer[Status]

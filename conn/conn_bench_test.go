@@ -22,7 +22,7 @@ func BenchmarkCall(b *testing.B) {
 		name   string
 		accept accepting
 	}{{"run", runAccepted}, {"start", startAccepted}} {
-		for _, callers := range []int{1, 64, 1000} {
+		for _, callers := range []int{1, 64, 1000, 4096} {
 			b.Run(fmt.Sprintf("%s/%d", mode.name, callers), func(b *testing.B) {
 				client := serveInMemory(b, mode.accept, handler{"echo": echo})
 				benchmarkCalls(b, client, callers)

@@ -14,9 +14,12 @@ type mailbox struct {
 	wake    func() // wakes the loop; never blocks
 }
 
-// keepEvents is how much capacity a busy mailbox keeps: as much as two batches of
-// callers with all the send slots there are by default. A parked one keeps none.
-const keepEvents = 512
+// A busy mailbox keeps its capacity for a few events, and more for as long as they are
+// needed. A parked one keeps none.
+const (
+	fewEvents  = 64
+	keepEvents = 2048 // two batches of callers with all the send slots there are by default
+)
 
 // post adds an event, and wakes the loop if it does not run. It reports false
 // when no loop will take the event.
@@ -59,7 +62,8 @@ func (m *mailbox) take(cleared []event) []event {
 	if m.running = len(taken) > 0; !m.running {
 		return nil
 	}
-	if m.events = cleared[:0]; cap(cleared) > keepEvents {
+	m.events = cleared[:0]
+	if size := cap(cleared); size > keepEvents || size > fewEvents && len(taken) < size/16 {
 		m.events = nil
 	}
 	return taken

@@ -106,7 +106,7 @@ type Options struct {
 	Credit int
 
 	// SendSlots is how many calls and notifications may be on their way to the
-	// link. Further callers wait. Default: 256.
+	// link. Further callers wait. Default: 1024.
 	SendSlots int
 
 	// MaxServing is how many of the peer's requests are served at once, without
@@ -156,7 +156,7 @@ func (o Options) withDefaults() Options {
 	o.StopGrace = positive(o.StopGrace, 100*time.Millisecond)
 	o.DrainGrace = positive(o.DrainGrace, 5*time.Second)
 	o.Credit = positive(o.Credit, 1)
-	o.SendSlots = positive(o.SendSlots, 256)
+	o.SendSlots = positive(o.SendSlots, 1024)
 	o.MaxServing = positive(o.MaxServing, 128)
 	o.CancelGrace = positive(o.CancelGrace, 10*time.Second)
 	o.MaxStreaming = positive(o.MaxStreaming, 1024)

@@ -79,7 +79,7 @@ const (
 )
 
 // maxWindow is how many frames a link is offered at once.
-const maxWindow = 64
+const maxWindow = 32
 
 // waiting returns the frames that wait. The slice is valid until the queue changes.
 func (o *outbound) waiting() []outboundFrame { return o.slots[o.head:] }
@@ -121,9 +121,9 @@ func (o *outbound) tidy() {
 	}
 }
 
-// keepSlots is how many slots an empty queue keeps: one for each caller with a send
-// slot, by default. A parked core keeps none.
-const keepSlots = 256
+// keepSlots is how many slots an empty queue keeps: enough for all callers with a send
+// slot, by default, and as many replies. A parked core keeps none.
+const keepSlots = 2048
 
 func (o *outbound) park() {
 	if o.empty() {

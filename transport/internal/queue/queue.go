@@ -8,8 +8,12 @@ const (
 	DefaultBytes  = 16 << 20
 )
 
-// keep is how many slots an empty queue keeps allocated.
-const keep = 16
+// An empty queue keeps its slots if there are few, or if it has just used most of them:
+// a crowd of senders fills it again at once, and would pay for them each time.
+const (
+	few  = 16
+	most = 512
+)
 
 // A Queue holds outbound frames, oldest first, within two bounds. One frame of any
 // size fits an empty queue. A Queue is not safe for concurrent use.
@@ -20,6 +24,7 @@ type Queue struct {
 	slots   []transport.Outbound
 	head    int // index of the oldest frame
 	bytes   int
+	longest int  // how many frames it has held since it was empty
 	busy    bool // a frame was refused, and would not have fitted since
 	refused int  // the length of that frame
 }
@@ -46,6 +51,7 @@ func (q *Queue) Push(o transport.Outbound) bool {
 		q.compact()
 	}
 	q.slots = append(q.slots, o)
+	q.longest = max(q.longest, q.Len())
 	q.bytes += len(o.Frame)
 	return true
 }
@@ -60,7 +66,9 @@ func (q *Queue) Drop(n int) {
 	if q.Len() > 0 {
 		return
 	}
-	if q.slots, q.head = q.slots[:0], 0; cap(q.slots) > keep {
+	used := q.longest
+	q.slots, q.head, q.longest = q.slots[:0], 0, 0
+	if size := cap(q.slots); size > most || size > few && used < size/4 {
 		q.slots = nil
 	}
 }

@@ -76,3 +76,26 @@ func checkHeld(t *rapid.T, q *Queue, list []transport.Outbound) {
 		t.Fatalf("%d frames %v are held, want %d %v", q.Len(), q.Tags(), len(list), tags)
 	}
 }
+
+// A queue that is emptied keeps no more slots than it has just needed, or few.
+func TestSlotsAreKeptWhileTheyAreNeeded(t *testing.T) {
+	var q Queue
+	fill := func(frames int) (allocated float64) {
+		return testing.AllocsPerRun(1, func() {
+			for range frames {
+				q.Push(transport.Outbound{})
+			}
+			q.Drop(frames)
+		})
+	}
+	if fill(200); fill(200) != 0 {
+		t.Error("the slots of a queue that is filled again and again are not kept")
+	}
+	if fill(2); cap(q.slots) > few {
+		t.Errorf("%d slots are kept for 2 frames", cap(q.slots))
+	}
+	q.Frames = most + 1
+	if fill(most + 1); cap(q.slots) > few {
+		t.Errorf("%d slots are kept by an empty queue", cap(q.slots))
+	}
+}
