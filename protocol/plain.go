@@ -3,9 +3,11 @@ package protocol
 import (
 	stdjson "encoding/json"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/internal/scan"
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -86,6 +88,75 @@ func (c Contents) plainSize() int {
 	for _, block := range c {
 		if text, ok := block.(*TextContent); ok && text != nil {
 			size += len(beforeText) + len(text.Text) + len(text.Text)/8 + 8
+		}
+	}
+	return size
+}
+
+func (t *Tool) appendPlain(dst []byte) (_ []byte, ok bool) {
+	if t == nil || t.InputSchema == nil || t.Annotations != nil || t.Execution != nil || t.Icons != nil || t.Meta != nil || len(t.Others) > 0 {
+		return nil, false
+	}
+	dst = appendString(append(dst, `{"name":`...), t.Name)
+	if t.Title != "" {
+		dst = appendString(append(dst, `,"title":`...), t.Title)
+	}
+	if t.Description != "" {
+		dst = appendString(append(dst, `,"description":`...), t.Description)
+	}
+	if dst, ok = appendRaw(append(dst, `,"inputSchema":`...), t.InputSchema); !ok {
+		return nil, false
+	}
+	if t.OutputSchema != nil {
+		if dst, ok = appendRaw(append(dst, `,"outputSchema":`...), t.OutputSchema); !ok {
+			return nil, false
+		}
+	}
+	return append(dst, '}'), true
+}
+
+// appendPlain has reflection encode the tools that are not plain.
+func (r *ListToolsResult) appendPlain(dst []byte) (_ []byte, ok bool) {
+	if r == nil || r.Meta != nil {
+		return nil, false
+	}
+	dst = append(slices.Grow(dst, 256+r.Tools.plainSize()), '{')
+	if r.ResultType != "" {
+		dst = append(appendString(append(dst, `"resultType":`...), r.ResultType), ',')
+	}
+	if r.TTLMs != nil {
+		dst = append(strconv.AppendInt(append(dst, `"ttlMs":`...), *r.TTLMs, 10), ',')
+	}
+	if r.CacheScope != "" {
+		dst = append(appendString(append(dst, `"cacheScope":`...), r.CacheScope), ',')
+	}
+	dst = append(dst, `"tools":[`...)
+	for i, tool := range r.Tools {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		before := dst
+		if dst, ok = tool.appendPlain(dst); ok {
+			continue
+		}
+		raw, err := json.Marshal(tool, jsontext.AllowInvalidUTF8(true))
+		if err != nil {
+			return nil, false
+		}
+		dst = append(before, raw...)
+	}
+	dst = append(dst, ']')
+	if r.NextCursor != nil {
+		dst = appendString(append(dst, `,"nextCursor":`...), *r.NextCursor)
+	}
+	return append(dst, '}'), true
+}
+
+// plainSize estimates how many bytes the tools take.
+func (t Tools) plainSize() (size int) {
+	for _, tool := range t {
+		if tool != nil {
+			size += 80 + len(tool.Name) + len(tool.Title) + len(tool.Description) + len(tool.Description)/8 + len(tool.InputSchema) + len(tool.OutputSchema)
 		}
 	}
 	return size

@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	stdjson "encoding/json"
+	"strconv"
 
 	"github.com/bowline-mcp/bowline/internal/scan"
 )
@@ -69,6 +70,94 @@ func (r *CallToolResult) readPlain(raw []byte) bool {
 	return true
 }
 
+func (r *ListToolsResult) readPlain(raw []byte) bool {
+	read := *r
+	text := scan.Unique(raw)
+	for name := range text.Members {
+		switch string(name) {
+		case "_meta":
+			read.Meta = readMeta(&text)
+		case "resultType":
+			read.ResultType = text.String()
+		case "ttlMs":
+			read.TTLMs = readInteger(&text)
+		case "cacheScope":
+			read.CacheScope = text.String()
+		case "tools":
+			read.Tools = readTools(&text)
+		case "nextCursor":
+			cursor := text.String()
+			read.NextCursor = &cursor
+		default:
+			text.Fail()
+		}
+	}
+	if !text.End() {
+		return false
+	}
+	*r = read
+	return true
+}
+
+func readTools(text *scan.Text) Tools {
+	tools := Tools{}
+	for range text.Elements {
+		if len(tools) == MaxPageTools {
+			text.Fail()
+		}
+		tools = append(tools, readTool(text))
+	}
+	return tools
+}
+
+func readTool(text *scan.Text) *Tool {
+	tool := new(Tool)
+	for name := range text.Members {
+		switch string(name) {
+		case "name":
+			tool.Name = text.String()
+		case "title":
+			tool.Title = text.String()
+		case "description":
+			tool.Description = text.String()
+		case "inputSchema":
+			tool.InputSchema = readRaw(text)
+		case "outputSchema":
+			tool.OutputSchema = readRaw(text)
+		case "annotations":
+			tool.Annotations = readAnnotations(text)
+		case "_meta":
+			tool.Meta = readMeta(text)
+		default:
+			text.Fail()
+		}
+	}
+	return tool
+}
+
+func readAnnotations(text *scan.Text) *ToolAnnotations {
+	hints := new(ToolAnnotations)
+	for name := range text.Members {
+		switch string(name) {
+		case "title":
+			hints.Title = text.String()
+		case "readOnlyHint":
+			hints.ReadOnlyHint = text.Bool()
+		case "destructiveHint":
+			hints.DestructiveHint = new(bool)
+			*hints.DestructiveHint = text.Bool()
+		case "idempotentHint":
+			hints.IdempotentHint = text.Bool()
+		case "openWorldHint":
+			hints.OpenWorldHint = new(bool)
+			*hints.OpenWorldHint = text.Bool()
+		default:
+			text.Fail()
+		}
+	}
+	return hints
+}
+
 func readTextContent(text *scan.Text) *TextContent {
 	block, typed := new(TextContent), false
 	for name := range text.Members {
@@ -93,6 +182,15 @@ func readMeta(text *scan.Text) Meta {
 		meta[string(name)] = readRaw(text)
 	}
 	return meta
+}
+
+// readInteger reads a short integer without fraction and exponent.
+func readInteger(text *scan.Text) *int64 {
+	n, err := strconv.ParseInt(string(text.Value()), 10, 64)
+	if err != nil {
+		text.Fail()
+	}
+	return &n
 }
 
 func readObject(text *scan.Text) stdjson.RawMessage {

@@ -37,7 +37,22 @@ func sameResult(t *testing.T, raw []byte) bool {
 	return sameDecoding(t, raw, func(r *CallToolResult) *generalResult { return (*generalResult)(r) })
 }
 
+type generalPage ListToolsResult
+
+func samePage(t *testing.T, raw []byte) bool {
+	return sameDecoding(t, raw, func(r *ListToolsResult) *generalPage { return (*generalPage)(r) })
+}
+
 var (
+	plainPages = []string{
+		`{}`, `{"tools":[]}`, `{"tools":[{"name":"a","title":"b","description":"c\n","inputSchema":{"type":"object"},"outputSchema":true,"_meta":{"d":1}},{}],"nextCursor":""}`,
+		`{"_meta":{},"resultType":"complete","ttlMs":-50,"cacheScope":"public","tools":[{"annotations":{"title":"e","readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":true}}]}`,
+	}
+	unusualPages = []string{
+		`{"tools":null}`, `{"tools":[null]}`, `{"tools":[{"name":null}]}`, `{"tools":[{"inputSchema":null}]}`, `{"tools":[{"icons":[]}]}`,
+		`{"tools":[{"execution":{}}]}`, `{"tools":[{"other":1}]}`, `{"nextCursor":null}`, `{"ttlMs":1.0}`, `{"ttlMs":9223372036854775808}`, `{"ttlMs":null}`,
+		`{"tools":[{"annotations":null}]}`, `{"tools":[{"annotations":{"other":1}}]}`, `{"tools":[{"name":"a","name":"b"}]}`, `{"other":1}`, `{"tools":{}}`,
+	}
 	plainParams = []string{
 		`{}`, `{"name":"echo"}`, `{"name":"a\n\u00e9\ud83d","arguments":{}}`, ` { "arguments" : {"a":[1, 2]} , "name" : "echo" } `,
 		`{"_meta":{"progressToken":1,"a":{"b":"c"}},"name":"echo","arguments":{"é":"é"}}`, `{"_meta":{}}`,
@@ -72,6 +87,7 @@ func TestPlainIsReadAsGeneral(t *testing.T) {
 	}{
 		{plainParams, sameParams, true}, {unusualParams, sameParams, false},
 		{plainResults, sameResult, true}, {unusualResults, sameResult, false},
+		{plainPages, samePage, true}, {unusualPages, samePage, false},
 	} {
 		for _, text := range c.texts {
 			if sure := c.read(t, []byte(text)); sure != c.sure {
@@ -83,7 +99,7 @@ func TestPlainIsReadAsGeneral(t *testing.T) {
 
 // Guarantees: G-0056.4
 func FuzzPlainReading(f *testing.F) {
-	for _, texts := range [][]string{plainParams, unusualParams, plainResults, unusualResults} {
+	for _, texts := range [][]string{plainParams, unusualParams, plainResults, unusualResults, plainPages, unusualPages} {
 		for _, text := range texts {
 			f.Add([]byte(text))
 		}
@@ -91,6 +107,7 @@ func FuzzPlainReading(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		sameParams(t, raw)
 		sameResult(t, raw)
+		samePage(t, raw)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 type (
 	generalParams CallToolParams
 	generalResult CallToolResult
+	generalTools  ListToolsResult
 )
 
 // What encodes itself makes what reflection makes, and fails where that fails.
@@ -33,6 +34,42 @@ func TestPlainIsGeneral(t *testing.T) {
 		}
 		sameEncoding(t, result.Meta, result, (*generalResult)(result))
 	})
+}
+
+// So do the tools of a page, whether they are plain or not.
+func TestPlainPageIsGeneral(t *testing.T) {
+	yes := true
+	rapid.Check(t, func(t *rapid.T) {
+		tool := rapid.Custom(func(t *rapid.T) *Tool {
+			tool := &Tool{
+				Name: anyText().Draw(t, "name"), Title: anyText().Draw(t, "title"), Description: anyText().Draw(t, "description"),
+				InputSchema: anyRaw().Draw(t, "input schema"), OutputSchema: anyRaw().Draw(t, "output schema"),
+			}
+			switch rapid.IntRange(0, 9).Draw(t, "more") {
+			case 0:
+				tool.Annotations = &ToolAnnotations{Title: "a", DestructiveHint: &yes}
+			case 1:
+				tool.Meta = Meta{"a": json.RawMessage("1")}
+			case 2:
+				tool.Others = map[string]json.RawMessage{"other": json.RawMessage("1")}
+			case 3:
+				tool.Icons = Icons{{Source: "a:b"}}
+			case 4:
+				tool.Execution = &ToolExecution{TaskSupport: TaskOptional}
+			}
+			return tool
+		})
+		page := &ListToolsResult{Tools: rapid.SliceOfN(tool, 0, 2).Draw(t, "tools")}
+		page.ResultType, page.CacheScope = anyText().Draw(t, "type"), anyText().Draw(t, "scope")
+		if rapid.Bool().Draw(t, "more") {
+			ttl, cursor := rapid.Int64().Draw(t, "ttl"), anyText().Draw(t, "cursor")
+			page.TTLMs, page.NextCursor = &ttl, &cursor
+		}
+		sameEncoding(t, nil, page, (*generalTools)(page))
+	})
+	for _, page := range []*ListToolsResult{{}, {Tools: Tools{nil}}, {CacheableResult: CacheableResult{Result: Result{Meta: Meta{"a": json.RawMessage("1")}}}}} {
+		sameEncoding(t, page.Meta, page, (*generalTools)(page))
+	}
 }
 
 // What has more to it is left to reflection.
@@ -57,6 +94,8 @@ func TestMostCallsArePlain(t *testing.T) {
 		&CallToolParams{RequestParams: RequestParams{meta}, Name: "add", Arguments: json.RawMessage(`{"a":1}`)},
 		&CallToolResult{Content: Contents{&TextContent{Text: "5"}, &TextContent{}}},
 		&CallToolResult{Result: Result{meta, ResultComplete}, StructuredContent: json.RawMessage(`{"sum":5}`), IsError: true},
+		&Tool{Name: "add", Title: "Add", Description: "adds", InputSchema: json.RawMessage(`{}`), OutputSchema: json.RawMessage(`{}`)},
+		&ListToolsResult{Tools: Tools{{Name: "add", InputSchema: json.RawMessage(`{}`), Annotations: new(ToolAnnotations)}}},
 	} {
 		if _, ok := common.appendPlain(nil); !ok {
 			t.Errorf("%#v is not plain", common)

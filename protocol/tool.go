@@ -74,9 +74,12 @@ const (
 // Mode returns the mode that the server states, and "" if it states none or an
 // unknown one.
 func (t *Tool) Mode() ToolMode {
-	var mode ToolMode
 	raw, ok := t.Meta[MetaToolMode]
-	if !ok || Unmarshal(raw, &mode) != nil || mode != Stateless && mode != Stateful {
+	if !ok {
+		return ""
+	}
+	var mode ToolMode
+	if Unmarshal(raw, &mode) != nil || mode != Stateless && mode != Stateful {
 		return ""
 	}
 	return mode

@@ -127,26 +127,44 @@ func (c *catalog[T]) page(cursor *string, size int, filter func(T) bool) ([]T, *
 	if err != nil {
 		return nil, nil, err
 	}
+	page := make([]T, 0, min(size, c.count()))
+	for {
+		wanted := min(size-len(page), c.count()) + 1 // one more, to know whether there is another page
+		names, features := c.from(from, wanted)
+		for i, feature := range features {
+			if !filter(feature) {
+				continue
+			}
+			if len(page) == size {
+				next := encodeCursor(names[i])
+				return page, &next, nil
+			}
+			page = append(page, feature)
+		}
+		if len(names) < wanted {
+			return page, nil, nil
+		}
+		from = names[len(names)-1] + "\x00" // the next possible name
+	}
+}
+
+func (c *catalog[T]) count() int {
 	c.mu.RLock()
-	first, _ := slices.BinarySearch(c.names, from)
-	names := slices.Clone(c.names[first:])
-	features := make([]T, len(names))
+	defer c.mu.RUnlock()
+	return len(c.names)
+}
+
+// from returns the features from a name on, and at most so many.
+func (c *catalog[T]) from(name string, most int) (names []string, features []T) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	first, _ := slices.BinarySearch(c.names, name)
+	names = slices.Clone(c.names[first:min(first+most, len(c.names))])
+	features = make([]T, len(names))
 	for i, name := range names {
 		features[i] = c.byName[name]
 	}
-	c.mu.RUnlock()
-	page := make([]T, 0, min(size, len(names)))
-	for i, feature := range features {
-		if !filter(feature) {
-			continue
-		}
-		if len(page) == size {
-			next := encodeCursor(names[i])
-			return page, &next, nil
-		}
-		page = append(page, feature)
-	}
-	return page, nil, nil
+	return names, features
 }
 
 // cursorPrefix tells our cursors from other strings.

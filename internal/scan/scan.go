@@ -7,7 +7,6 @@
 package scan
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"unicode/utf8"
@@ -19,7 +18,7 @@ const Deepest = 64
 
 // mostNames is how many members the open objects of a text may have together, where
 // repeated names are refused.
-const mostNames = 48
+const mostNames = 64
 
 // A Text is a JSON text that is being read. Once it is not sure of something, it has
 // failed for good: all that is called after that fails, or does nothing.
@@ -118,12 +117,15 @@ func (t *Text) skip() {
 		t.values++
 		t.quoted()
 	case '{':
-		for range t.Members {
+		outside := t.names.open
+		for more := t.enter('{', '}'); more; more = t.another('}') {
+			t.name(outside)
 			t.space()
 			t.skip()
 		}
+		t.names.open = outside
 	case '[':
-		for range t.Elements {
+		for more := t.enter('[', ']'); more; more = t.another(']') {
 			t.skip()
 		}
 	case 't':
@@ -142,43 +144,22 @@ func (t *Text) skip() {
 // between its quotes, and yield reads the value. It fails if yield returns false.
 func (t *Text) Members(yield func(name []byte) bool) {
 	outside := t.names.open
-	if more := t.enter('{', '}'); !more {
-		return
-	}
-	for {
-		t.space()
-		start := t.at
-		if t.quoted(); t.failed {
-			return
-		}
-		name := t.all[start+1 : t.at-1]
-		if t.unique && !t.names.add(t.all, span{uint32(start + 1), uint32(t.at - 1)}, outside) {
+	for more := t.enter('{', '}'); more; more = t.another('}') {
+		name := t.name(outside)
+		if t.failed || !yield(name) {
 			t.failed = true
 			return
 		}
-		if t.space(); !t.sign(':') || !yield(name) {
-			t.failed = true
-			return
-		}
-		if !t.another('}') {
-			t.names.open = outside
-			return
-		}
 	}
+	t.names.open = outside
 }
 
 // Elements reads an array. For each element it calls yield, which reads it. It fails
 // if yield returns false.
 func (t *Text) Elements(yield func() bool) {
-	if more := t.enter('[', ']'); !more {
-		return
-	}
-	for {
-		if t.space(); t.failed || !yield() {
+	for more := t.enter('[', ']'); more; more = t.another(']') {
+		if !yield() {
 			t.failed = true
-			return
-		}
-		if !t.another(']') {
 			return
 		}
 	}
@@ -200,15 +181,36 @@ func (t *Text) enter(opening, closing byte) (more bool) {
 }
 
 // another reads what follows an element or a member, and reports whether one more does.
-func (t *Text) another(closing byte) bool {
-	if t.space(); t.sign(',') {
-		return !t.failed
+func (t *Text) another(closing byte) (more bool) {
+	t.space()
+	if t.failed {
+		return false
 	}
-	if !t.sign(closing) {
-		t.failed = true
+	if t.sign(',') {
+		t.space()
+		return true
 	}
+	t.failed = !t.sign(closing)
 	t.depth++
 	return false
+}
+
+// name reads the name of a member, and the colon. The names of its object begin at a
+// place.
+func (t *Text) name(first int) []byte {
+	start := t.at
+	escaped := t.quoted()
+	if t.failed {
+		return nil
+	}
+	end := t.at - 1
+	if t.unique && (escaped || !t.names.add(t.all, span{uint32(start + 1), uint32(end)}, first)) {
+		t.failed = true
+	}
+	if t.space(); !t.sign(':') {
+		t.failed = true
+	}
+	return t.all[start+1 : end]
 }
 
 // sign reads one character, if it is there.
@@ -222,7 +224,13 @@ func (t *Text) sign(c byte) bool {
 
 // space reads white space.
 func (t *Text) space() {
-	for t.at < len(t.all) && t.all[t.at] <= ' ' {
+	if t.at < len(t.all) && t.all[t.at] <= ' ' {
+		t.spaces()
+	}
+}
+
+func (t *Text) spaces() {
+	for t.at < len(t.all) {
 		switch t.all[t.at] {
 		case ' ', '\t', '\n', '\r':
 			t.at++
@@ -234,10 +242,10 @@ func (t *Text) space() {
 }
 
 // add remembers the name of a member of an object whose first name has a place. It
-// reports false for a repeated name, one with an escape, and one too many.
+// reports false for a repeated name, and one too many.
 func (n *names) add(text []byte, name span, first int) bool {
 	added := text[name.start:name.end]
-	if n.open == mostNames || bytes.IndexByte(added, '\\') >= 0 {
+	if n.open == mostNames {
 		return false
 	}
 	for _, other := range n.all[first:n.open] {
@@ -286,11 +294,11 @@ func (t *Text) digits() (n int) {
 	return n
 }
 
-// quoted reads a string.
-func (t *Text) quoted() {
+// quoted reads a string, and reports whether it has escapes.
+func (t *Text) quoted() (escaped bool) {
 	if !t.sign('"') {
 		t.failed = true
-		return
+		return false
 	}
 	for {
 		n, wide := plain(t.all[t.at:])
@@ -298,15 +306,12 @@ func (t *Text) quoted() {
 		t.wide = t.wide || wide
 		switch {
 		case t.sign('"'):
-			return
-		case t.sign('\\'):
-			if !t.escape() {
-				t.failed = true
-				return
-			}
-		default: // the text ends, or a control character
+			return escaped
+		case t.sign('\\') && t.escape():
+			escaped = true
+		default: // the text ends, a control character, or no escape
 			t.failed = true
-			return
+			return escaped
 		}
 	}
 }
@@ -352,20 +357,19 @@ const (
 // character. Wide says that some of these eight bytes or those before are beyond ASCII.
 func plain(text []byte) (n int, wide bool) {
 	var high uint64
-	for ; n+32 <= len(text); n += 32 { // four words at once: twice as fast for long texts
-		a, b := binary.LittleEndian.Uint64(text[n:]), binary.LittleEndian.Uint64(text[n+8:])
-		c, d := binary.LittleEndian.Uint64(text[n+16:]), binary.LittleEndian.Uint64(text[n+24:])
-		if stopsIn(a)|stopsIn(b)|stopsIn(c)|stopsIn(d) != 0 {
-			break
-		}
-		high |= (a | b | c | d) & highest
-	}
 	for ; n+8 <= len(text); n += 8 {
 		word := binary.LittleEndian.Uint64(text[n:])
-		stops := stopsIn(word)
 		high |= word & highest
-		if stops != 0 {
+		if stops := stopsIn(word); stops != 0 {
 			return n + bits.TrailingZeros64(stops)/8, high != 0
+		}
+		for ; n >= 16 && n+40 <= len(text); n += 32 { // a longer text: four words at once take half the time
+			a, b := binary.LittleEndian.Uint64(text[n+8:]), binary.LittleEndian.Uint64(text[n+16:])
+			c, d := binary.LittleEndian.Uint64(text[n+24:]), binary.LittleEndian.Uint64(text[n+32:])
+			if stopsIn(a)|stopsIn(b)|stopsIn(c)|stopsIn(d) != 0 {
+				break
+			}
+			high |= (a | b | c | d) & highest
 		}
 	}
 	for ; n < len(text); n++ {

@@ -22,7 +22,7 @@ var texts = []string{
 	strings.Repeat("[", scan.Deepest) + strings.Repeat("]", scan.Deepest),
 	strings.Repeat("[", scan.Deepest+1) + strings.Repeat("]", scan.Deepest+1),
 	strings.Repeat(`{"a":`, scan.Deepest) + `0` + strings.Repeat("}", scan.Deepest),
-	manyMembers(48), manyMembers(49),
+	manyMembers(64), manyMembers(65),
 }
 
 func manyMembers(n int) string {
@@ -66,7 +66,7 @@ func check(t *testing.T, text []byte) {
 	switch sure, want := unique.End(), jsontext.Value(text).IsValid(lenient) && valid; {
 	case sure && !want:
 		t.Fatalf("%q: sure, but it is not valid, or has repeated names", text)
-	case !sure && want && depth(text) <= scan.Deepest && members(text) <= 48 && bytes.IndexByte(text, '\\') < 0:
+	case !sure && want && depth(text) <= scan.Deepest && members(text) <= 64 && bytes.IndexByte(text, '\\') < 0:
 		t.Fatalf("%q: not sure", text)
 	case sure && unique.IsCompact():
 		if formatted, err := jsontext.AppendFormat(nil, text, lenient); err != nil || !bytes.Equal(formatted, text) {
