@@ -4,11 +4,15 @@ package network
 import (
 	"net"
 	"net/netip"
+	"strings"
 )
 
 // Of returns the address without its port. Of an IPv6 address it keeps the first
 // 64 bits, since one host can use all addresses behind them.
 func Of(address string) string {
+	if host, port, ok := strings.Cut(address, ":"); ok && !strings.ContainsAny(port, ":]") && !strings.ContainsAny(host, "[]") {
+		return host // as most are: of IPv4
+	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return address

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
 	"github.com/bowline-mcp/bowline/transport/internal/heard"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -39,6 +41,7 @@ type remote struct {
 	acceptsBoth, acceptsEvents, sendsJSON []string      // values of headers, which requests share
 	shares                                bool          // requests may share whole headers, since nobody changes them
 	traces                                sync.Pool     // of *requestTrace
+	readers                               sync.Pool     // of *eventstream.Reader
 
 	mu          sync.Mutex
 	session     session
@@ -63,7 +66,7 @@ func newRemote(endpoint *url.URL, client *http.Client, header http.Header) *remo
 	return &remote{
 		endpoint: endpoint, client: client, header: header,
 		template:    &http.Request{URL: &address, Host: address.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1},
-		acceptsBoth: []string{typeJSON + ", " + typeEvents}, acceptsEvents: []string{typeEvents}, sendsJSON: []string{typeJSON},
+		acceptsBoth: []string{typeBoth}, acceptsEvents: []string{typeEvents}, sendsJSON: []string{typeJSON},
 		shares: leavesHeaders(client, endpoint),
 	}
 }
@@ -106,6 +109,22 @@ func (s *session) join(header http.Header) (inSession bool) {
 		header[headerSession] = s.ids
 	}
 	return s.id != ""
+}
+
+// newReader returns a reader of events. The caller releases it.
+func (m *remote) newReader(from io.Reader, limit int) *eventstream.Reader {
+	r, ok := m.readers.Get().(*eventstream.Reader)
+	if !ok {
+		return eventstream.NewReader(from, limit)
+	}
+	r.Reset(from, limit)
+	return r
+}
+
+// release keeps a reader for another stream.
+func (m *remote) release(r *eventstream.Reader) {
+	r.Reset(nil, 0)
+	m.readers.Put(r)
 }
 
 // headerValue returns a value as headers have it, which may be shared among them.

@@ -221,7 +221,8 @@ func (s *clientStream) refused(request *outgoing, r *httpRequest, response *http
 
 // readEvents delivers the events of a body until it ends.
 func (s *clientStream) readEvents(body io.Reader) {
-	events := eventstream.NewReader(body, s.link.limit)
+	events := s.link.remote.newReader(body, s.link.limit)
+	defer s.link.remote.release(events)
 	events.ResumeAfter(s.eventID)
 	for s.await() {
 		e, err := events.Next()

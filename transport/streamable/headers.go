@@ -23,12 +23,17 @@ const (
 const (
 	typeJSON   = "application/json"
 	typeEvents = "text/event-stream"
+
+	typeBoth = typeJSON + ", " + typeEvents // what clients accept
 )
 
 // accepts reports whether a request accepts a media type: by name, by a wildcard,
 // or because it has no Accept header.
 func accepts(header http.Header, mediaType string) bool {
 	lists := header["Accept"]
+	if len(lists) == 1 && lists[0] == typeBoth && (mediaType == typeJSON || mediaType == typeEvents) {
+		return true
+	}
 	for _, list := range lists {
 		for entry := range strings.SplitSeq(list, ",") {
 			mediaRange, parameters, _ := strings.Cut(entry, ";")

@@ -22,6 +22,10 @@ const (
 
 	// writePatience is how long one write may take.
 	writePatience = 30 * time.Second
+
+	// countedByServer is the size up to which net/http itself adds the length to a
+	// response of one write.
+	countedByServer = 2 << 10
 )
 
 // errCannotFlush is a program's mistake: middleware that hides http.Flusher.
@@ -36,6 +40,7 @@ type response struct {
 	keepAlive time.Duration
 	wake      chan struct{} // holds one
 	begun     bool          // the status is out; only the request's goroutine uses it
+	values    [3]string     // of headers
 	numbered  *numbering    // of the events that it writes; nil: they have no ids
 	missing   uint64        // events that a replay has left out; only the request's goroutine uses it
 
@@ -140,8 +145,10 @@ func (r *response) json(status int, o transport.Outbound) error {
 			if status == http.StatusServiceUnavailable {
 				r.w.Header().Set("Retry-After", soon)
 			}
-			r.w.Header()["Content-Type"] = []string{typeJSON}
-			r.w.Header()["Content-Length"] = []string{strconv.Itoa(len(o.Frame))}
+			r.w.Header()["Content-Type"] = r.value(0, typeJSON)
+			if len(o.Frame) > countedByServer {
+				r.w.Header()["Content-Length"] = []string{strconv.Itoa(len(o.Frame))}
+			}
 			r.w.WriteHeader(status)
 		}
 		_, err := r.w.Write(piece)
@@ -149,12 +156,19 @@ func (r *response) json(status int, o transport.Outbound) error {
 	})
 }
 
+// value returns the value of a header. The n-th needs no memory beyond the response.
+func (r *response) value(n int, value string) []string {
+	r.values[n] = value
+	return r.values[n : n+1 : n+1]
+}
+
 // begin makes it a stream of events.
 func (r *response) begin() {
 	r.begun = true
-	r.w.Header().Set("Content-Type", typeEvents)
-	r.w.Header().Set("Cache-Control", "no-cache")
-	r.w.Header().Set("X-Accel-Buffering", "no")
+	header := r.w.Header()
+	header["Content-Type"] = r.value(0, typeEvents)
+	header["Cache-Control"] = r.value(1, "no-cache")
+	header["X-Accel-Buffering"] = r.value(2, "no")
 	r.w.WriteHeader(http.StatusOK)
 }
 
@@ -173,6 +187,9 @@ func (r *response) stream(ctx context.Context, frames []transport.Outbound, note
 			text = append(text, comment...)
 		}
 		opened = false
+		if n := len(frames); n > 0 && frames[n-1].Last {
+			return r.writeLast(frames, text)
+		}
 		if err := r.writeEvents(frames, text); err != nil {
 			return err
 		}
@@ -200,6 +217,15 @@ func (r *response) writeEvents(frames []transport.Outbound, text []byte) error {
 			return err
 		}
 		return r.control.Flush()
+	})
+}
+
+// writeLast writes the text of the last frames. net/http sends it together with the end
+// of the response.
+func (r *response) writeLast(frames []transport.Outbound, text []byte) error {
+	return r.put(frames, text, func(piece []byte) error {
+		_, err := r.w.Write(piece)
+		return err
 	})
 }
 

@@ -3,6 +3,7 @@ package streamable
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A bench serves requests without a network, in virtual time.
@@ -250,4 +253,57 @@ func pass(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
+}
+
+// The last frame of a response goes out with the end of it, in one write.
+//
+// Guarantees: G-0058.4
+func TestTheLastFrameIsWrittenWithTheEnd(t *testing.T) {
+	wrote := make(chan struct{}, 10)
+	a := newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
+		if m.Method == "twice" {
+			p.link.Send(transport.Outbound{Stream: in.Stream, Frame: []byte(notification("n"))})
+			<-wrote
+		}
+		p.link.Send(answering(in.Stream, result(m.ID)))
+	})
+	h := NewHandler(a, HandlerOptions{})
+	defer a.finish(t)
+	defer h.Close(0)
+	server := httptest.NewUnstartedServer(h)
+	server.Listener = tellingListener{server.Listener, wrote}
+	server.Start()
+	defer server.Close()
+	s := &site{t: t, server: server, ctx: t.Context()}
+	for method, kind := range map[string]string{"once": typeJSON, "twice": typeEvents} {
+		got := s.modern(method, "")
+		if got.status != 200 || web.MediaType(got.header) != kind {
+			t.Fatalf("%s: %+v", method, got)
+		}
+		<-wrote
+		if len(wrote) != 0 {
+			t.Errorf("%s: %d more writes", method, len(wrote))
+		}
+	}
+}
+
+// The connections of a tellingListener tell of each write.
+type tellingListener struct {
+	net.Listener
+	wrote chan<- struct{}
+}
+
+func (l tellingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return tellingConn{c, l.wrote}, err
+}
+
+type tellingConn struct {
+	net.Conn
+	wrote chan<- struct{}
+}
+
+func (c tellingConn) Write(p []byte) (int, error) {
+	c.wrote <- struct{}{} // before the client can have it
+	return c.Conn.Write(p)
 }

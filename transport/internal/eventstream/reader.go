@@ -51,6 +51,13 @@ func NewReader(from io.Reader, limit int) *Reader {
 	return &Reader{from: bufio.NewReaderSize(from, readAhead), limit: limit}
 }
 
+// Reset makes the Reader one of another stream, as NewReader does. It keeps its
+// read-ahead memory, and nothing of the stream before.
+func (r *Reader) Reset(from io.Reader, limit int) {
+	r.from.Reset(from)
+	*r = Reader{from: r.from, limit: limit}
+}
+
 // ResumeAfter sets the last id that the stream had before it was interrupted.
 func (r *Reader) ResumeAfter(id string) { r.id = id }
 

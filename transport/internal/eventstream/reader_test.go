@@ -193,6 +193,34 @@ func TestReaderReadsWhatAppendWrites(t *testing.T) {
 	}
 }
 
+
+// A Reader that was reset reads what a new one reads, whatever it has read before, and
+// leaves the events that it has returned alone.
+//
+// Guarantees: G-0058.3
+func TestResetReadsLikeANewReader(t *testing.T) {
+	const second = "\xef\xbb\xbfdata: b\nid: 7\n\ndata: c\n\n"
+	want := all(t, strings.NewReader(second), 10)
+	for _, first := range []string{
+		"", "data: a\n\n", "id: 1\ndata: a\n\ndata: half", "data: a\n\n" + strings.Repeat("x", 2000), "data: a\r\r",
+		"data: a\n\ndata: longer than the limit", "data: a\n\nevent: x\nid: 9\n",
+	} {
+		r := NewReader(strings.NewReader(first), 10)
+		r.ResumeAfter("5")
+		kept, _ := r.Next() // the empty stream has none
+		r.Next()            // what is unfinished
+		before := string(kept.Data)
+		r.Reset(strings.NewReader(second), 10)
+		var got []Event
+		for e, err := r.Next(); err == nil; e, err = r.Next() {
+			got = append(got, e)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || string(kept.Data) != before {
+			t.Errorf("after %q, which had %q: %s", first, kept.Data, diff)
+		}
+	}
+}
+
 // FuzzReader compares a Reader, whatever the portions it is fed in, with the
 // text of the standard written down for a stream held whole.
 func FuzzReader(f *testing.F) {
