@@ -94,6 +94,38 @@ func ExampleNewHandler() {
 	// You are Grace. <nil>
 }
 
+// A server for those who have an API key. Its tools know whose it is.
+func ExampleNewCaller() {
+	keys := map[string]string{"Bearer token-of-Ada": "Ada"}
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "whoami"}, func(ctx context.Context, _ struct{}) (string, error) {
+		return "You are " + server.RequestFrom(ctx).Origin.Identity + ".", nil
+	})
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{
+		Check: func(r *http.Request) (streamable.Caller, *streamable.Denial) {
+			if user, known := keys[r.Header.Get("Authorization")]; known {
+				return streamable.NewCaller(user), nil
+			}
+			return nil, &streamable.Denial{Status: http.StatusUnauthorized, Header: http.Header{"WWW-Authenticate": {"Bearer"}}}
+		},
+	})
+	site := httptest.NewServer(endpoint)
+	defer site.Close()
+	defer endpoint.Close(time.Second)
+	defer s.Close(context.Background())
+
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		fmt.Println(whoAmI(context.Background(), site.URL, "Ada", version))
+		_, err := whoAmI(context.Background(), site.URL, "Grace", version)
+		fmt.Println("Grace is denied:", errors.Is(err, client.ErrDenied))
+	}
+	// Output:
+	// You are Ada. <nil>
+	// Grace is denied: true
+	// You are Ada. <nil>
+	// Grace is denied: true
+}
+
 // A program that serves until it is interrupted. Then it lets its calls finish, and
 // ends.
 func ExampleHandler_ListenAndServe() {

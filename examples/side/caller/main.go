@@ -11,16 +11,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-type user string
-
-func (u user) Identity() string                              { return string(u) }
-func (u user) Allow(streamable.Operation) *streamable.Denial { return nil }
-
-var users = map[string]user{"Bearer a-secret": "ada", "Bearer another": "bob"}
+var users = map[string]string{"Bearer a-secret": "ada", "Bearer another": "bob"}
 
 func check(r *http.Request) (streamable.Caller, *streamable.Denial) {
 	if who, known := users[r.Header.Get("Authorization")]; known {
-		return who, nil
+		return streamable.NewCaller(who), nil
 	}
 	return nil, &streamable.Denial{Status: http.StatusUnauthorized, Header: http.Header{"WWW-Authenticate": {"Bearer"}}}
 }
