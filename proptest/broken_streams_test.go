@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -19,7 +20,7 @@ import (
 // stream. What the client's receiver is told is bent.
 func streamContract(bend, late func(transport.Receiver, transport.Inbound)) func(*testing.T) {
 	return func(t *testing.T) {
-		for name, value := range map[string]string{"bowline.guard": "5s", "rapid.checks": "10", "rapid.shrinktime": "0s"} {
+		for name, value := range map[string]string{"rapid.checks": "10", "rapid.shrinktime": "0s"} {
 			if err := flag.Set(name, value); err != nil {
 				t.Fatal(err)
 			}
@@ -27,7 +28,7 @@ func streamContract(bend, late func(transport.Receiver, transport.Inbound)) func
 		proptest.LinkContract(t, func(t *testing.T) (client, server transport.Link) {
 			client, server = openSession(t)
 			return &bentStreams{Link: client, bend: bend, late: late}, server
-		})
+		}, proptest.ContractOptions{Guard: 5 * time.Second})
 	}
 }
 

@@ -86,15 +86,14 @@ func breaches() []breach {
 // linkContract runs LinkContract on links in memory that close like this.
 func linkContract(closes func(time.Duration) time.Duration) func(*testing.T) {
 	return func(t *testing.T) {
-		for name, value := range map[string]string{"bowline.guard": "100ms", "rapid.shrinktime": "0s"} {
-			if err := flag.Set(name, value); err != nil {
-				t.Fatal(err)
-			}
+		if err := flag.Set("rapid.shrinktime", "0s"); err != nil {
+			t.Fatal(err)
 		}
 		proptest.LinkContract(t, func(*testing.T) (a, b transport.Link) {
 			a, b = inmem.Pipe(inmem.Options{})
 			return &bent{Link: a, close: closes}, b
-		})
+		}, proptest.ContractOptions{Guard: 100 * time.Millisecond})
+
 	}
 }
 

@@ -8,7 +8,7 @@
 //	func TestLinkContract(t *testing.T) {
 //		proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
 //			return inmem.Pipe(inmem.Options{})
-//		})
+//		}, proptest.ContractOptions{})
 //	}
 //
 // [StoreContract] checks what registry.Store promises, on two of them that share
@@ -18,7 +18,7 @@
 //		proptest.StoreContract(t, func(t *testing.T) proptest.Stores {
 //			names := new(registry.Local)
 //			return proptest.Stores{A: names, B: names}
-//		})
+//		}, proptest.ContractOptions{})
 //	}
 //
 // The others check a Conn on a transport whose peer echoes, with the faults of
@@ -54,7 +54,7 @@
 // where a time-out costs nothing. In real time, for descriptors, processes and
 // sockets, they wait for events, never for time to pass; a hang guard
 // turns an event that never comes into a failure that names it. It waits for a
-// minute, or as long as the flag -bowline.guard says.
+// minute, or as long as Guard of the options or the flag -bowline.guard says.
 //
 // # Replaying a failure
 //

@@ -19,7 +19,7 @@ import (
 // LinkContract checks the contract of transport.Link, in both directions, on Main
 // and on the streams that requests open, where a link has such. A transport must pass it, whatever else it passes. A call that does
 // not return, or an event that does not come, fails it after a minute, or after
-// -bowline.guard.
+// ContractOptions.Guard.
 //
 // open returns two new links, not yet bound, such that what is sent on one is
 // received on the other, perhaps through other processes. It may be called
@@ -32,7 +32,7 @@ import (
 //
 // Guarantees: G-0014.1, G-0014.2, G-0014.3, G-0014.4, G-0014.5, G-0014.6,
 // G-0014.7, G-0014.11, G-0014.17, G-0014.18
-func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link)) {
+func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link), o ContractOptions) {
 	for _, clause := range []struct {
 		name  string
 		check func(p *pair)
@@ -51,7 +51,7 @@ func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link)) {
 	} {
 		for _, direction := range []string{"a to b", "b to a"} {
 			t.Run(clause.name+"/"+direction, func(t *testing.T) {
-				leaves(t, func(t *testing.T) { clause.check(openPair(t, t, open, direction)) })
+				leaves(t, func(t *testing.T) { clause.check(openPair(t, t, open, direction, o)) })
 			})
 		}
 	}
@@ -68,7 +68,7 @@ func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link)) {
 			leaves(t, func(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) {
 					direction := rapid.SampledFrom([]string{"a to b", "b to a"}).Draw(rt, "direction")
-					p := openPair(t, rt, open, direction)
+					p := openPair(t, rt, open, direction, o)
 					defer p.close()
 					property.check(rt, p)
 				})
@@ -98,12 +98,12 @@ type pair struct {
 	from, to *end
 }
 
-func openPair(t *testing.T, of trial, open func(*testing.T) (a, b transport.Link), direction string) *pair {
+func openPair(t *testing.T, of trial, open func(*testing.T) (a, b transport.Link), direction string, o ContractOptions) *pair {
 	a, b := open(t)
 	of.Cleanup(func() { a.Close(0); b.Close(0) })
-	p := &pair{t: of, from: newEnd(of, "sender", a), to: newEnd(of, "receiver", b)}
+	p := &pair{t: of, from: newEnd(of, "sender", a, o), to: newEnd(of, "receiver", b, o)}
 	if direction == "b to a" {
-		p.from, p.to = newEnd(of, "sender", b), newEnd(of, "receiver", a)
+		p.from, p.to = newEnd(of, "sender", b, o), newEnd(of, "receiver", a, o)
 	}
 	return p
 }

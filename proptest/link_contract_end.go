@@ -20,9 +20,10 @@ const grace = 10 * time.Second
 // An end is one link of a pair and the receiver bound to it. It fails the test
 // on any call the contract forbids.
 type end struct {
-	t    rapid.TB
-	name string
-	link transport.Link
+	t        rapid.TB
+	name     string
+	link     transport.Link
+	patience time.Duration
 
 	turn     sync.Mutex     // of those who use the link
 	resuming sync.WaitGroup // of Main, when it was lost
@@ -48,9 +49,9 @@ type lane struct {
 	over     bool // and neither does this end, or it was lost
 }
 
-func newEnd(t rapid.TB, name string, link transport.Link) *end {
+func newEnd(t rapid.TB, name string, link transport.Link, o ContractOptions) *end {
 	return &end{
-		t: t, name: name, link: link, changed: make(chan struct{}),
+		t: t, name: name, link: link, patience: o.guard(), changed: make(chan struct{}),
 		lanes: map[transport.Stream]*lane{transport.Main: {}},
 	}
 }
@@ -185,7 +186,7 @@ func (e *end) wait(what string, reached func(*end) bool) {
 
 // await waits for a state, and reports false when it does not come.
 func (e *end) await(reached func(*end) bool) bool {
-	guard := time.NewTimer(*hangGuard)
+	guard := time.NewTimer(e.patience)
 	defer guard.Stop()
 	for {
 		e.mu.Lock()
@@ -210,7 +211,7 @@ func (e *end) guard(name string, call func()) {
 		defer close(returned)
 		call()
 	}()
-	guard := time.NewTimer(*hangGuard)
+	guard := time.NewTimer(e.patience)
 	defer guard.Stop()
 	select {
 	case <-returned:

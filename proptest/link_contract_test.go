@@ -23,7 +23,8 @@ func TestLinkContractKeepsNoLinks(t *testing.T) {
 		a = &bent{Link: near}
 		opened = append(opened, weak.Make(a.(*bent)))
 		return a, far
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 // alive counts those that garbage collection has left.

@@ -39,6 +39,10 @@ type Options struct {
 	// be of some form. No two calls may have the same. Nil: {"call":n}.
 	Params func(n int) json.RawMessage
 
+	// Guard is how long a suite waits in real time for what never comes. Default: a
+	// minute; flag -bowline.guard.
+	Guard time.Duration
+
 	// Asks has the peer of a Soak ask back, on the Conn that calls it, while it
 	// serves one call in four. It must be able to: over HTTP, in a session.
 	Asks bool
@@ -71,9 +75,17 @@ var (
 	iterations = flag.Int("bowline.iterations", 0, "proptest: histories per suite")
 	concurrent = flag.Int("bowline.concurrent", 0, "proptest: calls in flight at once")
 	window     = flag.Duration("bowline.window", 0, "proptest: how far answers are moved in time")
-	hangGuard  = flag.Duration("bowline.guard", time.Minute, "proptest: how long to wait in real time for what never comes")
+	hangGuard  = flag.Duration("bowline.guard", 0, "proptest: how long to wait in real time for what never comes")
 	cancels    = flag.Int("bowline.cancels", 0, "proptest: cancellations of one call")
 )
+
+// ContractOptions are how LinkContract and StoreContract try. The zero value of each
+// field means the default stated beside it.
+type ContractOptions struct {
+	Guard time.Duration // how long to wait for what never comes; default a minute; flag -bowline.guard
+}
+
+func (o ContractOptions) guard() time.Duration { return cmp.Or(*hangGuard, o.Guard, time.Minute) }
 
 // prepare fills in the defaults, and sees how long a handshake is.
 func (o Options) prepare(t *testing.T, from transport.Transport) Options {

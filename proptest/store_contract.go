@@ -34,7 +34,7 @@ type Stores struct {
 // without cause fails the test. The suite runs in real time.
 //
 // Guarantees: G-0013.8, G-0013.9, G-0013.10, G-0013.11, G-0013.12
-func StoreContract(t *testing.T, open func(t *testing.T) Stores) {
+func StoreContract(t *testing.T, open func(t *testing.T) Stores, o ContractOptions) {
 	for _, clause := range []struct {
 		name  string
 		check func(s *stores)
@@ -47,10 +47,10 @@ func StoreContract(t *testing.T, open func(t *testing.T) Stores) {
 		{"a watch ends with its context and its loop", (*stores).watchEnds},
 		{"a loss is told, and leaves the name free", (*stores).lossIsTold},
 	} {
-		t.Run(clause.name, func(t *testing.T) { clause.check(openStores(t, t, open)) })
+		t.Run(clause.name, func(t *testing.T) { clause.check(openStores(t, t, open, o)) })
 	}
 	t.Run("claims, releases and watches agree with a map", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) { agreesWithMap(rt, openStores(t, rt, open)) })
+		rapid.Check(t, func(rt *rapid.T) { agreesWithMap(rt, openStores(t, rt, open, o)) })
 	})
 }
 
@@ -61,8 +61,8 @@ type stores struct {
 	ctx context.Context // the hang guard
 }
 
-func openStores(t *testing.T, of trial, open func(*testing.T) Stores) *stores {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), *hangGuard, errors.New("the store does not answer"))
+func openStores(t *testing.T, of trial, open func(*testing.T) Stores, o ContractOptions) *stores {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), o.guard(), errors.New("the store does not answer"))
 	of.Cleanup(cancel)
 	return &stores{open(t), of, ctx}
 }

@@ -44,7 +44,8 @@ func storeContract(bend func() *bentStore) func(*testing.T) {
 		proptest.StoreContract(t, func(*testing.T) proptest.Stores {
 			s := bend()
 			return proptest.Stores{A: s, B: s}
-		})
+		}, proptest.ContractOptions{})
+
 	}
 }
 

@@ -89,7 +89,7 @@ func (o Options) patient() callPlan { return callPlan{Timeout: 2 * o.guard()} }
 // guard is longer than anything may take. In virtual time it costs nothing.
 func (o Options) guard() time.Duration {
 	if o.RealTime {
-		return *hangGuard
+		return ContractOptions{Guard: o.Guard}.guard()
 	}
 	return 24 * time.Hour
 }

@@ -26,7 +26,8 @@ func TestLinkContract(t *testing.T) {
 			t.Fatal(err)
 		}
 		return a, <-accepted
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 // What a connection promises, over links whose peer echoes.

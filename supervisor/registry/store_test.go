@@ -367,7 +367,8 @@ func TestLocalContract(t *testing.T) {
 	proptest.StoreContract(t, func(*testing.T) proptest.Stores {
 		names := new(registry.Local)
 		return proptest.Stores{A: names, B: names}
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 // A store that is slow and whose answers and watches break off keeps the
@@ -378,5 +379,6 @@ func TestClusterContract(t *testing.T) {
 		seed++
 		c := newCluster(seed)
 		return proptest.Stores{A: c.member(), B: c.member(), Lose: c.expire}
-	})
+	}, proptest.ContractOptions{})
+
 }

@@ -18,7 +18,8 @@ func TestLinkContractWithoutFaults(t *testing.T) {
 	proptest.LinkContract(t, func(*testing.T) (a, b transport.Link) {
 		a, b = inmem.Pipe(inmem.Options{})
 		return fault.Wrap(a, fault.Plan{}), fault.Wrap(b, fault.Plan{})
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 // hearing is a link that says when it has received something.

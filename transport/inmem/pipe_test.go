@@ -20,7 +20,8 @@ import (
 func TestLinkContract(t *testing.T) {
 	proptest.LinkContract(t, func(*testing.T) (a, b transport.Link) {
 		return inmem.Pipe(inmem.Options{})
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 // log is a receiver that writes down what it is told.

@@ -58,14 +58,15 @@ func (nobody) Ended()                                       {}
 func (nobody) Lost(transport.Loss)                          {}
 
 // A session over a real socket keeps the contract in both directions.
-func TestContract(t *testing.T) { proptest.LinkContract(t, openSession) }
+func TestContract(t *testing.T) { proptest.LinkContract(t, openSession, proptest.ContractOptions{}) }
 
 // The same under package fault, with nothing going wrong.
 func TestContractUnderFaults(t *testing.T) {
 	proptest.LinkContract(t, func(t *testing.T) (client, server transport.Link) {
 		client, server = openSession(t)
 		return fault.Wrap(client, fault.Plan{}), fault.Wrap(server, fault.Plan{})
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 // The suites over a real socket, against a server that faults interrupt.

@@ -55,7 +55,8 @@ func TestServerContractWithContentLength(t *testing.T) {
 		inA, outB := mustPipe(t)
 		inB, outA := mustPipe(t)
 		return mustOpen(t, &Server{In: inA, Out: outA, Framing: ContentLength}), mustOpen(t, &Server{In: inB, Out: outB, Framing: ContentLength})
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 // The end of the stream, and a write that fails, lose the link.

@@ -110,7 +110,8 @@ func TestServerContractOverNetPipe(t *testing.T) {
 	proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
 		x, y := net.Pipe()
 		return mustOpen(t, &Server{In: x, Out: x}), mustOpen(t, &Server{In: y, Out: y})
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 func TestServerContractOverPipes(t *testing.T) {
@@ -118,7 +119,8 @@ func TestServerContractOverPipes(t *testing.T) {
 		inA, outB := mustPipe(t)
 		inB, outA := mustPipe(t)
 		return mustOpen(t, &Server{In: inA, Out: outA}), mustOpen(t, &Server{In: inB, Out: outB})
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 // The child relays between its standard streams and the server's socket. Each
@@ -130,7 +132,8 @@ func TestCommandContractWithRealChild(t *testing.T) {
 		a = mustOpen(t, roleCommand(t, "relay", socket.variable()))
 		conn := socket.accept(t)
 		return a, mustOpen(t, &Server{In: conn, Out: conn})
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 // quarterTheCases holds until the end of the test.

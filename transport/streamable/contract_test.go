@@ -16,14 +16,17 @@ import (
 )
 
 // A legacy session over a real socket keeps the contract in both directions.
-func TestContractOfASession(t *testing.T) { proptest.LinkContract(t, openSession) }
+func TestContractOfASession(t *testing.T) {
+	proptest.LinkContract(t, openSession, proptest.ContractOptions{})
+}
 
 // The same under package fault, with nothing going wrong.
 func TestContractOfASessionUnderFaults(t *testing.T) {
 	proptest.LinkContract(t, func(t *testing.T) (client, server transport.Link) {
 		client, server = openSession(t)
 		return fault.Wrap(client, fault.Plan{}), fault.Wrap(server, fault.Plan{})
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 func openSession(t *testing.T) (client, server transport.Link) {

@@ -27,7 +27,8 @@ func TestTappedLinksKeepTheContract(t *testing.T) {
 		a, b = inmem.Pipe(inmem.Options{})
 		ignore := func(transcript.Entry) {}
 		return transcript.TapLink(a, 1, ignore), transcript.TapLink(b, 2, ignore)
-	})
+	}, proptest.ContractOptions{})
+
 }
 
 type ignoring struct{}
