@@ -96,6 +96,10 @@ func (s *Session) Pin() *Session {
 // Name returns the name of the session: see Options.Conn.
 func (s *Session) Name() string { return s.conn.Name() }
 
+// Endpoint returns where the server is, as transport.Located says; "" if the transport
+// knows of no such place.
+func (s *Session) Endpoint() string { return s.endpoint }
+
 // Status returns the present status. It may be outdated by the time Status returns.
 func (s *Session) Status() Status { return s.conn.Status() }
 

@@ -27,14 +27,15 @@ func (t *Telemetry) Client() client.Middleware {
 				}
 				return next(ctx, r)
 			}
-			op := of(r.Method, r.Params, r.Session.Server().ProtocolVersion)
+			op := of(r.Method, r.Params, r.Session.Server().ProtocolVersion, t.networks.of(r.Session.Endpoint()))
 			if r.Incoming {
+				op.network.address, op.network.port = "", "" // of who asks
 				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, nil)
 			}
 			began := time.Now()
 			var span trace.Span
 			if t.tracer != nil {
-				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.WithAttributes(keyConn.String(r.Session.Name())))
+				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{}, keyConn.String(r.Session.Name()))
 				t.recordArguments(span, op, r.Params)
 				ctx = t.inject(ctx)
 			}
@@ -79,14 +80,14 @@ func (t *Telemetry) Server() server.Middleware {
 				}
 				return next(ctx, r)
 			}
-			op := of(r.Method, r.Params, r.Client.ProtocolVersion)
+			op := of(r.Method, r.Params, r.Client.ProtocolVersion, from(r.Origin))
 			if !r.Outgoing {
 				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, r)
 			}
 			began := time.Now()
 			var span trace.Span
 			if t.tracer != nil {
-				ctx, span = t.start(ctx, op, trace.SpanKindClient)
+				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{})
 				ctx = t.inject(ctx)
 			}
 			result, err := next(ctx, r)
@@ -108,16 +109,12 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 	began := time.Now()
 	var span trace.Span
 	if t.tracer != nil {
-		within, options := t.extract(ctx, params)
-		if r != nil {
-			network := keyTransport.String("pipe")
-			if r.Origin.Headers != nil {
-				network = keyTransport.String("tcp")
-				options = append(options, trace.WithAttributes(keyProtocolName.String("http")))
-			}
-			options = append(options, trace.WithAttributes(network, keyRequestID.String(shorten(r.ID().String()))))
+		within, link := t.extract(ctx, params)
+		ctx, span = t.start(within, op, trace.SpanKindServer, link)
+		if r != nil && span.IsRecording() {
+			span.SetAttributes(keyRequestID.String(shorten(r.ID().String())))
+			tellOrigin(span, r.Origin)
 		}
-		ctx, span = t.start(within, op, trace.SpanKindServer, options...)
 		t.recordArguments(span, op, params)
 	}
 	var result any

@@ -16,6 +16,11 @@ const (
 	keyResourceURI     = attribute.Key("mcp.resource.uri")
 	keyTransport       = attribute.Key("network.transport")
 	keyProtocolName    = attribute.Key("network.protocol.name")
+	keyServerAddress   = attribute.Key("server.address")
+	keyServerPort      = attribute.Key("server.port")
+	keyClientAddress   = attribute.Key("client.address")
+	keyClientPort      = attribute.Key("client.port")
+	keySessionID       = attribute.Key("mcp.session.id")
 
 	executeTool = "execute_tool" // gen_ai.operation.name of tools/call
 	toolError   = "tool_error"   // error.type of a result with isError

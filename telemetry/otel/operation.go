@@ -82,11 +82,12 @@ func (n *names) learn(result any) {
 // An operation is one request, on either side.
 type operation struct {
 	method, tool, prompt, uri, version string
+	network                            network
 }
 
 // of reads what a request is about.
-func of(method string, params any, version string) operation {
-	op := operation{method: method, version: version}
+func of(method string, params any, version string, by network) operation {
+	op := operation{method: method, version: version, network: by}
 	raw, isRaw := params.(json.RawMessage)
 	switch params := params.(type) {
 	case *protocol.CallToolParams:
@@ -114,8 +115,8 @@ func of(method string, params any, version string) operation {
 	return op
 }
 
-// start begins the span of an operation.
-func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind, more ...trace.SpanStartOption) (context.Context, trace.Span) {
+// start begins the span of an operation, with a link if there is one.
+func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind, link trace.Link, more ...attribute.KeyValue) (context.Context, trace.Span) {
 	name, about := shorten(op.method), op.tool+op.prompt
 	if about == "" && t.options.ResourceInName {
 		about = op.uri
@@ -123,8 +124,7 @@ func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind
 	if about != "" {
 		name += " " + shorten(about)
 	}
-	attributes := make([]attribute.KeyValue, 0, 5)
-	attributes = append(attributes, keyMethod.String(shorten(op.method)))
+	attributes := append(make([]attribute.KeyValue, 0, 16), keyMethod.String(shorten(op.method)))
 	for _, a := range [...]struct {
 		key  attribute.Key
 		text string
@@ -136,7 +136,12 @@ func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind
 	if op.tool != "" {
 		attributes = append(attributes, keyOperation.String(executeTool))
 	}
-	return t.tracer.Start(ctx, name, append(more, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))...)
+	attributes = append(op.network.attributes(attributes), more...)
+	options := append(make([]trace.SpanStartOption, 0, 3), trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
+	if link.SpanContext.IsValid() {
+		options = append(options, trace.WithLinks(link))
+	}
+	return t.tracer.Start(ctx, name, options...)
 }
 
 // A failure is how an operation failed; zero if it did not.
@@ -146,14 +151,19 @@ var internalError = failure{kind: "-32603", code: "-32603"}
 
 // failureOf says how a call has failed.
 func failureOf(result any, err error) failure {
+	if err != nil {
+		return failureBy(err)
+	}
+	if called, ok := result.(*protocol.CallToolResult); ok && called != nil && called.IsError {
+		return failure{kind: toolError}
+	}
+	return failure{}
+}
+
+func failureBy(err error) failure {
 	var fault *jsonrpc.Error
 	var call *conn.CallError
 	switch {
-	case err == nil:
-		if called, ok := result.(*protocol.CallToolResult); ok && called != nil && called.IsError {
-			return failure{kind: toolError}
-		}
-		return failure{}
 	case errors.As(err, &fault):
 		code := strconv.FormatInt(fault.Code, 10)
 		return failure{kind: code, code: code, text: shorten(fault.Message)}
@@ -212,7 +222,8 @@ func (f failure) end(span trace.Span) {
 
 // record measures an operation. Known says that the tool or prompt may be counted by.
 func (m *metrics) record(ctx context.Context, to metric.Float64Histogram, op operation, f failure, known bool, seconds float64) {
-	v := values{listed(op.method), op.tool, op.prompt, "", f.kind, f.code, op.version}
+	v := values{listed(op.method), op.tool, op.prompt, "", f.kind, f.code, op.version,
+		op.network.transport, op.network.protocol, op.network.address, op.network.port}
 	if op.tool != "" {
 		v[3] = executeTool
 	}

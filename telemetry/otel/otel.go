@@ -54,6 +54,7 @@ type Telemetry struct {
 	tracer     trace.Tracer // nil: no spans
 	propagator propagation.TextMapPropagator
 	metrics    *metrics // nil: no metrics
+	networks   networks
 
 	mu      sync.Mutex
 	sources []*source // of Watch
@@ -124,9 +125,10 @@ func newMetrics(meter metric.Meter, observe func([]metric.Float64Observable, met
 		queued:         histogram("bowline.serve.queue.duration", "How long requests waited for a handler."),
 		stalls:         histogram("bowline.conn.stall.duration", "How long a connection did not read from its peer."),
 
-		operations: prepare(keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion),
-		sessions:   prepare(keyErrorType),
-		byResult:   prepare(keyConn, keyResult), byReason: prepare(keyConn, keyReason), byMethod: prepare(keyConn, keyMethod),
+		operations: prepare(keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion,
+			keyTransport, keyProtocolName, keyServerAddress, keyServerPort),
+		sessions: prepare(keyErrorType),
+		byResult: prepare(keyConn, keyResult), byReason: prepare(keyConn, keyReason), byMethod: prepare(keyConn, keyMethod),
 		byWhere: prepare(keyConn, keyWhere), byCause: prepare(keyConn, keyCause), byConn: prepare(keyConn), byStallWhy: prepare(keyConn, keyWhy),
 	}
 	read, err := newObservables(meter)

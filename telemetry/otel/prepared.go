@@ -13,7 +13,7 @@ const maxSets = 1000
 
 // values are those of the attributes of one set, in the order of their keys; "" for
 // one that is absent.
-type values [7]string
+type values [11]string
 
 // prepared holds sets of attributes, so that a measurement allocates none.
 type prepared struct {
@@ -57,7 +57,7 @@ func (p *prepared) make(v values) *set {
 	var all []attribute.KeyValue
 	for i, key := range p.keys {
 		if v[i] != "" {
-			all = append(all, key.String(v[i]))
+			all = append(all, textOrNumber(key, v[i]))
 		}
 	}
 	option := metric.WithAttributeSet(attribute.NewSet(all...))

@@ -56,9 +56,8 @@ func (t *Telemetry) inject(ctx context.Context) context.Context {
 var maxTexts = map[string]int{protocol.MetaTraceparent: 512, protocol.MetaTracestate: 512, protocol.MetaBaggage: 8192}
 
 // extract returns a context whose span is that of the peer, if its params name one, and
-// how to start the span of the request: with a link to a span that was there before.
-// What is malformed is ignored, and counted.
-func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, []trace.SpanStartOption) {
+// a link to a span that was there before. What is malformed is ignored, and counted.
+func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, trace.Link) {
 	meta := protocol.MetaOf(params)
 	c := new(carrier)
 	refused := false
@@ -79,10 +78,10 @@ func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, [
 	}
 	switch {
 	case !parent.IsValid():
-		return ctx, nil
+		return ctx, trace.Link{}
 	case ambient.IsValid():
-		return remote, []trace.SpanStartOption{trace.WithLinks(trace.Link{SpanContext: ambient})}
+		return remote, trace.Link{SpanContext: ambient}
 	default:
-		return remote, nil
+		return remote, trace.Link{}
 	}
 }

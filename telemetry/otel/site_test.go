@@ -118,6 +118,15 @@ func newServer(told *otel.Telemetry, logs io.Writer, ran func(), crash func(cont
 		crash(ctx)
 		return "back", ctx.Err()
 	})
+	server.AddTool(s, protocol.Tool{Name: "ask"}, func(ctx context.Context, _ arguments) (string, error) {
+		if _, err := server.Roots(ctx); err != nil {
+			return "", err
+		}
+		if _, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 1}); err != nil {
+			return "", err
+		}
+		return "asked", server.Confirm(ctx, "Well?")
+	}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
 	server.AddPrompt(s, protocol.Prompt{Name: "greet"}, func(context.Context, arguments) (string, error) { return "hello", nil })
 	server.AddResource(s, protocol.Resource{Name: "one", URI: "mem://one"}, func(context.Context) (string, error) { return secret + "-content", nil })
 	return s
@@ -163,6 +172,13 @@ func newSite(t *testing.T, over, version string, options otel.Options) *site {
 	}
 	s.client = client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
 		ProtocolVersion: version, Middleware: []client.Middleware{told.Client()},
+		Roots: func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
+		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Content: protocol.SamplingContents{protocol.Text(secret)}, Model: "m"}, nil
+		},
+		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			return &protocol.ElicitResult{Action: protocol.ElicitDecline}, nil
+		},
 		Conn: conn.Options{Name: "weather", Hooks: s.hooks(told), BackoffMin: time.Millisecond},
 	})
 	forget := told.Watch(s.client.Samples)

@@ -1,0 +1,116 @@
+package otel
+
+import (
+	"net"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A network is what the conventions say of the way to the peer.
+type network struct {
+	transport, protocol string // network.transport and network.protocol.name
+	address, port       string // of the server; "" if it has none
+}
+
+var (
+	overPipe = network{transport: "pipe"} // standard input and output, or memory
+	overHTTP = network{transport: "tcp", protocol: "http"}
+)
+
+// networks are those of the endpoints of clients.
+type networks struct {
+	mu    sync.RWMutex
+	known map[string]network
+}
+
+// of returns the network to an endpoint of a transport.Located; "" is none.
+func (n *networks) of(endpoint string) network {
+	if endpoint == "" {
+		return overPipe
+	}
+	n.mu.RLock()
+	found, ok := n.known[endpoint]
+	n.mu.RUnlock()
+	if ok {
+		return found
+	}
+	found = networkTo(endpoint)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known == nil {
+		n.known = make(map[string]network)
+	}
+	if len(n.known) < maxSets {
+		n.known[endpoint] = found
+	}
+	return found
+}
+
+func networkTo(endpoint string) network {
+	at, err := url.Parse(endpoint)
+	if err != nil || at.Scheme != "http" && at.Scheme != "https" {
+		return network{}
+	}
+	to := overHTTP
+	to.address, to.port = at.Hostname(), at.Port()
+	if to.port == "" {
+		to.port = map[string]string{"http": "80", "https": "443"}[at.Scheme]
+	}
+	return to
+}
+
+// from returns the network that a message came by.
+func from(origin *transport.Origin) network {
+	if origin.Headers == nil {
+		return overPipe
+	}
+	return overHTTP
+}
+
+// tellOrigin records who has sent a request, and of a session the beginning of its id:
+// who knows all of it may take part.
+func tellOrigin(span trace.Span, origin *transport.Origin) {
+	if host, port, err := net.SplitHostPort(origin.RemoteAddr); err == nil {
+		span.SetAttributes(keyClientAddress.String(shorten(host)))
+		if number, err := strconv.Atoi(port); err == nil {
+			span.SetAttributes(keyClientPort.Int(number))
+		}
+	}
+	if ids := origin.Headers["Mcp-Session-Id"]; len(ids) == 1 && len(ids[0]) >= minSessionID {
+		span.SetAttributes(keySessionID.String(shorten(ids[0][:toldSessionID])))
+	}
+}
+
+const (
+	toldSessionID = 8  // how many characters of a session id are told
+	minSessionID  = 32 // of an id that is told of at all
+)
+
+// attributes returns those of a span, with the address of the server.
+func (n network) attributes(to []attribute.KeyValue) []attribute.KeyValue {
+	for _, a := range [...]struct {
+		key  attribute.Key
+		text string
+	}{{keyTransport, n.transport}, {keyProtocolName, n.protocol}, {keyServerAddress, n.address}, {keyServerPort, n.port}} {
+		if a.text != "" {
+			to = append(to, textOrNumber(a.key, a.text))
+		}
+	}
+	return to
+}
+
+// textOrNumber is an attribute of the type that the conventions want.
+func textOrNumber(key attribute.Key, text string) attribute.KeyValue {
+	if key == keyServerPort {
+		if number, err := strconv.Atoi(text); err == nil {
+			return key.Int(number)
+		}
+	}
+	return key.String(text)
+}
