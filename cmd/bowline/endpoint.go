@@ -236,14 +236,6 @@ func (t *target) secure(ctx context.Context, server *streamable.Client) error {
 	return nil
 }
 
-// tlsOf is how certificates are checked.
-func tlsOf(client *http.Client) *tls.Config {
-	if carrier, ok := client.Transport.(*http.Transport); ok {
-		return carrier.TLSClientConfig
-	}
-	return nil
-}
-
 // hide remembers the credentials that go to a server, so that no message repeats
 // them.
 func (t *target) hide(server *streamable.Client) {

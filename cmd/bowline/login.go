@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
-	"github.com/bowline-mcp/bowline/auth/guard"
+	"github.com/bowline-mcp/bowline/auth/authfile"
 	"github.com/bowline-mcp/bowline/auth/keyring"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/transport"
@@ -44,7 +44,6 @@ const pastedRedirect = "http://127.0.0.1:8976/callback"
 
 // A login is how a target logs in.
 type login struct {
-	settings  mcpjson.Auth
 	interact  bool // a person is there to log in
 	noBrowser bool
 	device    bool
@@ -281,44 +280,33 @@ func (t *target) authorize(cmd *cobra.Command, server *streamable.Client) (*auth
 		return nil, err
 	}
 	t.shownURL = withoutSecrets(server.URL)
-	s := l.settings
-	if t.auth != nil {
-		s = *t.auth
-	}
-	o := auth.Options{
-		Resource: server.URL, ClientName: "bowline", MetadataURL: s.MetadataURL, DPoP: s.DPoP != nil && *s.DPoP, Offline: s.Offline == nil || *s.Offline,
-		Store: store, Log: loginLog(cmd.ErrOrStderr()),
-	}
-	options := guard.Options{Endpoint: server.URL, AllowHosts: s.AllowHosts}
-	if server.HTTP != nil {
-		options.TLS = tlsOf(server.HTTP)
-	}
-	o.Guard = guard.New(options)
-	if s.ClientID != "" {
-		o.Registered = []auth.Registered{{Issuer: s.Issuer, ID: s.ClientID, Secret: auth.NewSecret(s.ClientSecret)}}
-		t.secrets = append(t.secrets, s.ClientSecret)
-	}
-	if wanted := s.Scopes; wanted != nil {
-		o.Scopes = func([]string) []string { return wanted }
-	}
-	switch {
-	case s.Grant == "client_credentials":
-		o.Grant = auth.ClientCredentials{}
-	case l.interact && (l.device || s.Grant == "device"):
-		o.Grant = auth.Device{Show: func(_ context.Context, c auth.DeviceCode) error {
+	said := &mcpjson.Server{Transport: server, Settings: mcpjson.Settings{Auth: t.auth}}
+	options := authfile.Options{Defaults: auth.Options{ClientName: "bowline", Store: store, Log: loginLog(cmd.ErrOrStderr())}}
+	if l.interact {
+		options.ShowCode = func(_ context.Context, c auth.DeviceCode) error {
 			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "Open %s and enter the code %s\n", cmp.Or(c.Whole, c.URL), c.Code)
 			return err
-		}}
-	case l.interact && l.noBrowser:
-		o.Interact = t.pasted(cmd)
-	case l.interact:
-		o.Interact = auth.Loopback(auth.LoopbackOptions{Port: s.Port, Open: func(ctx context.Context, address *url.URL) error {
+		}
+		options.Loopback = &auth.LoopbackOptions{Open: func(ctx context.Context, address *url.URL) error {
 			cmd.PrintErrln(message("open this page to log in, if your browser does not: " + address.String()))
 			if err := auth.Browse(ctx, address); err != nil {
 				cmd.PrintErrln(message(flat(err.Error())))
 			}
 			return nil
-		}})
+		}}
+	}
+	if l.interact && l.noBrowser {
+		options.Loopback, options.Defaults.Interact = nil, t.pasted(cmd)
+	}
+	if t.auth != nil {
+		t.secrets = append(t.secrets, t.auth.ClientSecret)
+	}
+	o, err := options.For(said)
+	if err != nil {
+		return nil, err
+	}
+	if l.device && o.Grant == nil {
+		o.Grant = auth.Device{Show: options.ShowCode}
 	}
 	return auth.New(o), nil
 }

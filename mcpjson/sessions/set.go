@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 
@@ -19,6 +20,8 @@ import (
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport/sse"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // Options configure a Set.
@@ -31,6 +34,21 @@ type Options struct {
 	// Each is called before a server is started, and may change its options and its
 	// transport: to give a child a Stderr, for instance. Nil: nothing is changed.
 	Each func(server *mcpjson.Server, o *client.Options)
+
+	// Login returns how to log in to a server over HTTP, as its auth block says, if it
+	// has one. It is asked before the server is started, unless there is an
+	// Authorization header or Each has set an Authorizer. The Set closes what it returns
+	// with the session, and a login wakes the session. Nil, and no error: the server is
+	// called without a login. auth/authfile.Logins makes such a function. Default: there
+	// are no logins, and a server with an auth block is not started.
+	Login func(server *mcpjson.Server) (Login, error)
+}
+
+// A Login logs in to one server. *auth.Authorizer is one.
+type Login interface {
+	streamable.Authorizer
+	OnLogin(f func())
+	Close() error
 }
 
 // A Set keeps sessions with the servers of a file, by their names. It is safe for
@@ -53,6 +71,7 @@ type Set struct {
 type entry struct {
 	server *mcpjson.Server // as it was read
 	client *client.Client
+	login  Login // nil: none
 }
 
 // New returns a Set that introduces itself to servers as info. It starts nothing.
@@ -153,14 +172,59 @@ func (s *Set) start(ctx context.Context, server *mcpjson.Server) error {
 	if s.options.Each != nil {
 		s.options.Each(server, &o)
 	}
-	c := client.New(s.info, o)
-	if _, err := c.Start(ctx, server.Name, server.Transport); err != nil {
-		return errors.Join(err, c.Close(ctx))
+	login, err := s.login(server)
+	if err != nil {
+		return err
+	}
+	e := &entry{server, client.New(s.info, o), login}
+	session, err := e.client.Start(ctx, server.Name, server.Transport)
+	if err != nil {
+		return errors.Join(err, e.close(ctx))
+	}
+	if login != nil {
+		login.OnLogin(session.Conn().Wake)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running[server.Name] = &entry{server, c}
+	s.running[server.Name] = e
 	return nil
+}
+
+// login gives a server its login, and returns it, or nil if it has none.
+func (s *Set) login(server *mcpjson.Server) (Login, error) {
+	var header http.Header
+	var has bool
+	var give func(Login)
+	switch t := server.Transport.(type) {
+	case *streamable.Client:
+		header, has, give = t.Header, t.Authorizer != nil, func(l Login) { t.Authorizer = l }
+	case *sse.Client:
+		header, has, give = t.Header, t.Authorizer != nil, func(l Login) { t.Authorizer = l }
+	default:
+		return nil, nil
+	}
+	switch {
+	case has || header.Get("Authorization") != "":
+		return nil, nil
+	case s.options.Login == nil && server.Settings.Auth != nil:
+		return nil, errors.New("sessions: it has an auth block, and Options.Login is not set")
+	case s.options.Login == nil:
+		return nil, nil
+	}
+	login, err := s.options.Login(server)
+	if err == nil && login != nil {
+		give(login)
+	}
+	return login, err
+}
+
+// close ends the session, and then what logs in for it.
+func (e *entry) close(ctx context.Context) error {
+	err := e.client.Close(ctx)
+	if e.login != nil {
+		err = errors.Join(err, e.login.Close())
+	}
+	return err
 }
 
 // end closes sessions, all at once, and takes them off the list.
@@ -170,7 +234,7 @@ func (s *Set) end(ctx context.Context, ending map[string]*entry) error {
 	var problems []error
 	for name, e := range ending {
 		all.Go(func() {
-			if err := e.client.Close(ctx); err != nil {
+			if err := e.close(ctx); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				problems = append(problems, fmt.Errorf("server %q: %w", name, err))

@@ -1,0 +1,118 @@
+// Package authfile logs in to the servers of an mcp.json, as the auth blocks of their
+// entries say:
+//
+//	set := sessions.New(info, sessions.Options{Login: authfile.Logins(authfile.Options{
+//		Defaults: auth.Options{Store: auth.NewFiles(dir, nil)},
+//		Loopback: new(auth.LoopbackOptions),
+//	})})
+package authfile
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/auth/guard"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/mcpjson/sessions"
+	"github.com/bowline-mcp/bowline/transport/sse"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// Options are what a program says of all its logins. What a file says of a server takes
+// precedence. With the zero value nobody is there to log in: clients of their own
+// (client_credentials) and stored logins work, all else fails with an *auth.LoginError.
+type Options struct {
+	// Defaults are what the file does not say. Resource, Guard and Registered are made for
+	// each server, and Offline is true unless the file says otherwise.
+	Defaults auth.Options
+
+	// Loopback lets a person log in with a browser on this machine. A port that the file
+	// names replaces its Port. Nil: Defaults.Interact.
+	Loopback *auth.LoopbackOptions
+
+	// ShowCode shows a person the code of a login with a device, where the file names that
+	// grant. Nil: such a login is somebody else's.
+	ShowCode func(context.Context, auth.DeviceCode) error
+}
+
+// Logins returns a function for sessions.Options.Login. It returns an *auth.Authorizer for
+// each server over HTTP, those without an auth block included: whether a server wants a
+// login, the server says.
+func Logins(o Options) func(*mcpjson.Server) (sessions.Login, error) {
+	return func(server *mcpjson.Server) (sessions.Login, error) {
+		made, err := o.For(server)
+		if err != nil {
+			return nil, err
+		}
+		return auth.New(made), nil
+	}
+}
+
+// For returns the options of the login to a server. It fails for a server that is not
+// reached over HTTP.
+func (o Options) For(server *mcpjson.Server) (auth.Options, error) {
+	var url string
+	var http *http.Client
+	switch t := server.Transport.(type) {
+	case *streamable.Client:
+		url, http = t.URL, t.HTTP
+	case *sse.Client:
+		url, http = t.URL, t.HTTP
+	default:
+		return auth.Options{}, fmt.Errorf("authfile: server %q is not reached over HTTP", server.Name)
+	}
+	said := server.Settings.Auth
+	if said == nil {
+		said = new(mcpjson.Auth)
+	}
+	made := o.Defaults
+	made.Resource = url
+	made.Guard = guard.New(guard.Options{Endpoint: url, AllowHosts: said.AllowHosts, TLS: tlsOf(http)})
+	made.Offline = said.Offline == nil || *said.Offline
+	if said.MetadataURL != "" {
+		made.MetadataURL = said.MetadataURL
+	}
+	if said.DPoP != nil {
+		made.DPoP = *said.DPoP
+	}
+	made.Registered = nil
+	if said.ClientID != "" {
+		made.Registered = []auth.Registered{{Issuer: said.Issuer, ID: said.ClientID, Secret: auth.NewSecret(said.ClientSecret)}}
+	}
+	if wanted := said.Scopes; wanted != nil {
+		made.Scopes = func([]string) []string { return wanted }
+	}
+	if o.Loopback != nil {
+		loopback := *o.Loopback
+		if said.Port != 0 {
+			loopback.Port = said.Port
+		}
+		made.Interact = auth.Loopback(loopback)
+	}
+	switch said.Grant {
+	case "client_credentials":
+		made.Grant = auth.ClientCredentials{}
+	case "device":
+		if made.Interact = nil; o.ShowCode != nil {
+			made.Grant = auth.Device{Show: o.ShowCode}
+		}
+	case "authorization_code":
+		made.Grant = nil
+	}
+	return made, nil
+}
+
+// tlsOf returns how certificates of the server are checked, which holds for its
+// authorization server too.
+func tlsOf(client *http.Client) *tls.Config {
+	if client == nil {
+		return nil
+	}
+	if carrier, ok := client.Transport.(*http.Transport); ok {
+		return carrier.TLSClientConfig
+	}
+	return nil
+}

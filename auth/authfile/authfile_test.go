@@ -1,0 +1,206 @@
+package authfile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/auth/authfile"
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/mcpjson/sessions"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var info = protocol.Implementation{Name: "test", Version: "1"}
+
+// vault serves a tool to those who have a token.
+func vault(t *testing.T, o authtest.Options) (as *authtest.Server, url string) {
+	t.Helper()
+	s := server.New(info, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "open"}, func(context.Context, struct{}) (string, error) { return "opened", nil })
+	listening := httptest.NewUnstartedServer(nil)
+	url = "http://" + listening.Listener.Addr().String() + "/mcp"
+	o.Resource = url
+	as = authtest.Start(t, o)
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+	listening.Config.Handler = as.Protect(endpoint)
+	listening.Start()
+	t.Cleanup(func() {
+		endpoint.Close(time.Second)
+		listening.Close()
+	})
+	return as, url
+}
+
+func apply(t *testing.T, o sessions.Options, entry string) (*sessions.Set, error) {
+	t.Helper()
+	file, err := mcpjson.Parse("mcp.json", []byte(`{"mcpServers": {"vault": `+entry+`}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := sessions.New(info, o)
+	t.Cleanup(func() {
+		if err := set.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = set.Apply(t.Context(), file)
+	return set, err
+}
+
+func opened(t *testing.T, set *sessions.Set) {
+	t.Helper()
+	s, found := set.Session("vault")
+	if !found {
+		t.Fatal("there is no session")
+	}
+	got, err := client.Call[string](t.Context(), s.With(client.CallOptions{WaitForReady: true}), "open", nil)
+	if err != nil || got != "opened" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func consent(ctx context.Context, i auth.Interaction) (*url.URL, error) {
+	return authtest.Consent(ctx, i.Start)
+}
+
+// What an entry says is how its session logs in.
+//
+// Guarantees: G-0041.6
+func TestASessionLogsInAsItsEntrySays(t *testing.T) {
+	as, url := vault(t, authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "S3CRET", Auth: "client_secret_basic"}}})
+	set, err := apply(t, sessions.Options{Login: authfile.Logins(authfile.Options{})}, `{"url": "`+url+`", "bowline": {"auth": {
+		"grant": "client_credentials", "clientId": "known", "clientSecret": "S3CRET", "scopes": ["read"], "offline": false}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened(t, set)
+	if asked := as.Sink.Requests(authtest.Token); len(asked) != 1 || asked[0].Form.Get("scope") != "read" {
+		t.Errorf("%d token requests: %v", len(asked), asked[0].Form["scope"])
+	}
+}
+
+// A session that waits for a login goes on once there is one.
+//
+// Guarantees: G-0041.6
+func TestALoginWakesTheSessionOfAFile(t *testing.T) {
+	_, url := vault(t, authtest.Options{})
+	store := auth.NewMemory()
+	logins := make(chan *auth.Authorizer, 1)
+	set, err := apply(t, sessions.Options{Login: func(s *mcpjson.Server) (sessions.Login, error) {
+		o, err := authfile.Options{Defaults: auth.Options{Store: store, Interact: consent}}.For(s)
+		if err != nil {
+			return nil, err
+		}
+		login := auth.New(o)
+		logins <- login
+		return login, nil
+	}}, `{"url": "`+url+`"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (<-logins).Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	opened(t, set)
+}
+
+// Whose header says who it is needs no login, and what cannot log in is not started.
+//
+// Guarantees: G-0041.6
+func TestServersWithoutALogin(t *testing.T) {
+	never := func(*mcpjson.Server) (sessions.Login, error) { return nil, errors.New("asked for a login") }
+	if _, err := apply(t, sessions.Options{Login: never}, `{"url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": "Bearer x"}}`); err != nil {
+		t.Error(err)
+	}
+	if _, err := apply(t, sessions.Options{Login: never}, `{"url": "http://127.0.0.1:1/mcp"}`); err == nil || !strings.Contains(err.Error(), `"vault": asked`) {
+		t.Error(err)
+	}
+	if _, err := apply(t, sessions.Options{}, `{"url": "http://127.0.0.1:1/mcp", "bowline": {"auth": {"port": 1}}}`); err == nil || !strings.Contains(err.Error(), "Options.Login is not set") {
+		t.Error(err)
+	}
+}
+
+// What an entry says takes precedence, and what it does not say is the program's.
+func TestOptionsOfAnEntry(t *testing.T) {
+	off := false
+	program := authfile.Options{
+		Defaults: auth.Options{ClientName: "program", DPoP: true, Interact: consent, MetadataURL: "https://program.test/client"},
+		ShowCode: func(context.Context, auth.DeviceCode) error { return nil },
+	}
+	for name, c := range map[string]struct {
+		said  *mcpjson.Auth
+		check func(auth.Options) bool
+	}{
+		"nothing": {nil, func(o auth.Options) bool {
+			return o.DPoP && o.Offline && o.Interact != nil && o.Grant == nil && o.MetadataURL == "https://program.test/client" && o.Registered == nil
+		}},
+		"another choice": {&mcpjson.Auth{DPoP: &off, Offline: &off, MetadataURL: "https://entry.test/client"}, func(o auth.Options) bool {
+			return !o.DPoP && !o.Offline && o.MetadataURL == "https://entry.test/client"
+		}},
+		"a client": {&mcpjson.Auth{Grant: "client_credentials", Issuer: "https://as.test", ClientID: "c", ClientSecret: "s"}, func(o auth.Options) bool {
+			return o.Grant == auth.ClientCredentials{} && len(o.Registered) == 1 && o.Registered[0].Secret.Reveal() == "s" && o.Registered[0].Issuer == "https://as.test"
+		}},
+		"a device": {&mcpjson.Auth{Grant: "device"}, func(o auth.Options) bool {
+			device, ok := o.Grant.(auth.Device)
+			return ok && device.Show != nil
+		}},
+		"scopes": {&mcpjson.Auth{Scopes: []string{"read"}}, func(o auth.Options) bool {
+			got := o.Scopes([]string{"read", "write"})
+			return len(got) == 1 && got[0] == "read"
+		}},
+	} {
+		o, err := program.For(&mcpjson.Server{Name: "s", Transport: &streamable.Client{URL: "https://mcp.test"}, Settings: mcpjson.Settings{Auth: c.said}})
+		if err != nil || o.Resource != "https://mcp.test" || o.Guard == nil || o.ClientName != "program" || !c.check(o) {
+			t.Errorf("%s: %v, %+v", name, err, o)
+		}
+	}
+	if _, err := program.For(&mcpjson.Server{Name: "s", Transport: new(stdio.Command)}); err == nil {
+		t.Error("a program on this machine has a login")
+	}
+}
+
+// A program keeps logins on disk, and lets its user log in with a browser.
+func ExampleLogins() {
+	dir, err := os.MkdirTemp("", "logins")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	set := sessions.New(protocol.Implementation{Name: "example", Version: "1"}, sessions.Options{
+		Login: authfile.Logins(authfile.Options{
+			Defaults: auth.Options{Store: auth.NewFiles(filepath.Join(dir, "auth"), nil), ClientName: "Example"},
+			Loopback: new(auth.LoopbackOptions),
+		}),
+	})
+	file, err := mcpjson.Parse("mcp.json", []byte(`{"mcpServers": {"issues": {"url": "http://127.0.0.1:1/mcp",
+		"bowline": {"auth": {"issuer": "https://login.example.com", "clientId": "example", "scopes": ["issues:read"]}}}}}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	changes, err := set.Apply(context.Background(), file)
+	fmt.Println(changes.Started, err)
+	fmt.Println(set.Close(context.Background()))
+	// Output:
+	// [issues] <nil>
+	// <nil>
+}
