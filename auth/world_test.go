@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const testRedirect = "http://127.0.0.1:9/callback"
+const testRedirect = authtest.Redirect
 
 // A world is a protected server and its authorization server.
 type world struct {
@@ -67,23 +67,7 @@ func (w *world) login(t *testing.T, o Options) *Authorizer {
 
 // consent is the browser of somebody who consents.
 func consent(ctx context.Context, i Interaction) (*url.URL, error) {
-	to, err := i.Start(ctx, testRedirect)
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusFound {
-		return nil, fmt.Errorf("the authorization endpoint says %s", response.Status)
-	}
-	return response.Location()
+	return authtest.Consent(ctx, i.Start)
 }
 
 // call makes one request as a link makes it, and returns its last status.

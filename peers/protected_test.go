@@ -20,8 +20,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 )
 
-const loginRedirect = "http://127.0.0.1:4711/callback" // nobody listens: the response is read off the redirect
-
 // protect serves a protected server for the length of a test. Whoami needs the scope read, and
 // change needs write as well.
 func protect(t *testing.T) (string, *authtest.Server) {
@@ -64,29 +62,14 @@ func protect(t *testing.T) (string, *authtest.Server) {
 	return address, as
 }
 
-// browse opens an authorization URL as a browser does, and returns where that leads.
-func browse(ctx context.Context, address string) (*url.URL, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, err
-	}
-	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	response, err := browser.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	return response.Location()
-}
-
 func goSDKLogin(t *testing.T) auth.OAuthHandler {
 	t.Helper()
 	login, err := auth.NewAuthorizationCodeHandler(&auth.AuthorizationCodeHandlerConfig{
 		DynamicClientRegistrationConfig: &auth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
-			ClientName: "go-sdk", RedirectURIs: []string{loginRedirect}, TokenEndpointAuthMethod: "none",
+			ClientName: "go-sdk", RedirectURIs: []string{authtest.Redirect}, TokenEndpointAuthMethod: "none",
 		}},
 		AuthorizationCodeFetcher: func(ctx context.Context, args *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
-			back, err := browse(ctx, args.URL)
+			back, err := authtest.Visit(ctx, args.URL)
 			if err != nil {
 				return nil, err
 			}
@@ -183,11 +166,7 @@ func TestWeLogInToAGoSDKServer(t *testing.T) {
 	defer listening.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	login := ours.New(ours.Options{Interact: func(ctx context.Context, i ours.Interaction) (*url.URL, error) {
-		address, err := i.Start(ctx, loginRedirect)
-		if err != nil {
-			return nil, err
-		}
-		return browse(ctx, address.String())
+		return authtest.Consent(ctx, i.Start)
 	}})
 	defer login.Close()
 	c := client.New(protocol.Implementation{Name: "bowline", Version: "1"}, client.Options{})

@@ -2,7 +2,6 @@ package resource_test
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -15,23 +14,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// browse opens an authorization URL as a browser does, and returns where that leads.
-func browse(ctx context.Context, i auth.Interaction) (*url.URL, error) {
-	address, err := i.Start(ctx, "http://127.0.0.1:4711/callback")
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	response, err := browser.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	return response.Location()
+// consent is the browser of somebody who consents.
+func consent(ctx context.Context, i auth.Interaction) (*url.URL, error) {
+	return authtest.Consent(ctx, i.Start)
 }
 
 // TestOurClientLogsIn takes a session through discovery, registration, login, a call, and a call
@@ -45,7 +30,7 @@ func TestOurClientLogsIn(t *testing.T) {
 	}{"bearer": {}, "DPoP allowed": {DPoPMode: resource.DPoPAllowed}, "DPoP required, with nonces": {resource.DPoPRequired, true}} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, func(o *resource.Options) { o.DPoP, o.DPoPNonces = mode.DPoPMode, mode.nonces }, authtest.Options{DPoPNonces: mode.nonces})
-			login := auth.New(auth.Options{Resource: s.url, Interact: browse, DPoP: mode.DPoPMode != resource.DPoPOff})
+			login := auth.New(auth.Options{Resource: s.url, Interact: consent, DPoP: mode.DPoPMode != resource.DPoPOff})
 			defer login.Close()
 			c := client.New(protocol.Implementation{Name: "test", Version: "1"}, client.Options{})
 			session, err := c.Connect(t.Context(), &streamable.Client{URL: s.url, Authorizer: login})

@@ -75,7 +75,7 @@ func TestASessionOutlivesItsTokens(t *testing.T) {
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		t.Run(version, func(t *testing.T) {
 			s := newSite(t, exact, authtest.Options{Life: 2 * time.Second})
-			login := auth.New(auth.Options{Resource: s.url, Interact: browse, Offline: true})
+			login := auth.New(auth.Options{Resource: s.url, Interact: consent, Offline: true})
 			defer login.Close()
 			changed := make(chan struct{}, 100)
 			c := client.New(protocol.Implementation{Name: "test", Version: "1"}, client.Options{

@@ -8,18 +8,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 
 	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 )
-
-// redirect is where the suite's authorization servers send the browser. Nobody listens
-// there: the redirect is read, not followed.
-const redirect = "http://127.0.0.1:3456/callback"
 
 // given is what the suite tells a client of its credentials.
 type given struct {
@@ -115,20 +111,7 @@ func login(scenario, server string) (*auth.Authorizer, error) {
 
 // browse is the browser of somebody who always consents.
 func browse(ctx context.Context, i auth.Interaction) (*url.URL, error) {
-	to, err := i.Start(ctx, redirect)
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	return response.Location()
+	return authtest.Consent(ctx, i.Start)
 }
 
 // callTwice makes the requests that servers with authorization are asked.
