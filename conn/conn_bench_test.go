@@ -145,7 +145,7 @@ func serveInMemoryWith(b testing.TB, accept accepting, h handler, o conn.Options
 	served.Handler = h
 	client := conn.New(inmem.New(func(link transport.Link) {
 		accept(&running, conn.Accept(link, served))
-	}, inmem.Options{}), o)
+	}, inmem.Options{QueueFrames: 8192}), o)
 	running.Go(func() { client.Run(b.Context()) })
 	b.Cleanup(func() { client.Stop(); running.Wait() })
 	if err := client.AwaitReady(b.Context()); err != nil {

@@ -45,7 +45,13 @@ var errCutOff = fmt.Errorf("stdio: the stream has ended within a frame: %w", io.
 // A frameReader cuts a stream into frames: next returns the next one, which the
 // caller owns. An *OversizedError is one frame, after which next goes on; any
 // other error is the end of the stream.
-type frameReader interface{ next() ([]byte, error) }
+type frameReader interface {
+	next() ([]byte, error)
+
+	// buffered reports whether next has read the next frame already, as far as that
+	// is known without work.
+	buffered() bool
+}
 
 func (f Framing) reader(from io.Reader, limit int) frameReader {
 	if f == ContentLength {
@@ -102,6 +108,9 @@ func (r *headerReader) next() ([]byte, error) {
 }
 
 // discard drops a frame that was refused.
+// buffered implements frameReader. How long the next frame is, its header says.
+func (r *headerReader) buffered() bool { return false }
+
 func (r *headerReader) discard() error {
 	for r.skip > 0 {
 		n, err := r.from.Discard(int(min(r.skip, readAhead)))

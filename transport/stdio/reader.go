@@ -60,6 +60,15 @@ func (r *reader) next() ([]byte, error) {
 	}
 }
 
+// buffered implements frameReader.
+func (r *reader) buffered() bool {
+	if bytes.IndexByte(r.buffer[r.searched:r.end], '\n') >= 0 {
+		return true
+	}
+	r.searched = r.end
+	return false
+}
+
 // cut takes out the line that ends before buffer[stop]. It returns nil when the
 // line is empty or was reported as oversized.
 func (r *reader) cut(stop int) ([]byte, error) {

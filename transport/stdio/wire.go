@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -110,16 +111,29 @@ func (w *wire) start() {
 }
 
 // read delivers frames against credit until the stream ends. A receiver that is a
-// Worker works on this goroutine (ADR-0048).
+// Worker works on this goroutine (ADR-0048). While frames that have come in together
+// are delivered, what is flushed is gathered, and written after the last (ADR-0051).
 func (w *wire) read() error {
-	for w.credit.take() {
+	defer w.writer.release()
+	gathered := false
+	for w.credit.take(w.writer.release) {
 		frame, err := w.reader.next()
 		if err != nil && !(w.skips && isOversized(err)) {
 			return err
 		}
+		more := w.reader.buffered()
+		if more {
+			w.writer.hold()
+			gathered = true
+		}
 		came := transport.Inbound{Frame: frame, Err: err, Work: w.worker != nil}
 		if w.Tell(func(to transport.Receiver) { to.Receive(came) }) && came.Work {
 			w.worker.Work(1)
+		}
+		if gathered && !more {
+			runtime.Gosched() // those whom these frames have woken send theirs first
+			w.writer.release()
+			gathered = false
 		}
 	}
 	return errStopped
@@ -186,11 +200,16 @@ func (c *credit) grant(n int) {
 	c.more.Signal()
 }
 
-// take waits for one credit. It returns false when there is none and none will
-// come.
-func (c *credit) take() bool {
+// take waits for one credit. Before it waits, it calls idle. It returns false when there
+// is none and none will come.
+func (c *credit) take(idle func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.n <= 0 && !c.closed {
+		c.mu.Unlock()
+		idle()
+		c.mu.Lock()
+	}
 	for c.n <= 0 && !c.closed {
 		c.more.Wait()
 	}

@@ -30,6 +30,7 @@ type writer struct {
 	wake     sync.Cond
 	queue    queue.Queue
 	gathers  bool  // flush is called after send, and writes
+	held     bool  // flush leaves the writing to release, which is called soon
 	writing  bool  // a write is under way, to which the fields below belong
 	relieved bool  // a frame that was refused fits now, and nobody was told
 	finished bool  // nothing more is accepted
@@ -89,8 +90,30 @@ func (w *writer) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gathers = true
-	if w.queue.Len() > 0 && !w.finished {
+	w.flushNow()
+}
+
+func (w *writer) flushNow() {
+	if w.queue.Len() > 0 && !w.finished && !w.held {
 		w.begin()
+	}
+}
+
+// hold has flush leave the writing to release. What send would write without being
+// flushed, it writes still.
+func (w *writer) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = true
+}
+
+// release writes what was flushed since hold was called.
+func (w *writer) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held {
+		w.held = false
+		w.flushNow()
 	}
 }
 
