@@ -54,6 +54,13 @@ func TestCallOfACrowdAllocates(t *testing.T) {
 	}
 }
 
+// A connection allocates no more than this on both sides, from New to its end.
+func TestConnectAllocates(t *testing.T) {
+	if allocated := testing.AllocsPerRun(500, connecting(t)); allocated > 140 {
+		t.Fatalf("%v allocations, of 140 at most", allocated)
+	}
+}
+
 // Hooks of calls that allocate nothing themselves cost no allocation.
 func TestHooksAllocateNothing(t *testing.T) {
 	var told atomic.Int64

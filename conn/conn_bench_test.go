@@ -56,16 +56,24 @@ func benchmarkCalls(b *testing.B, client *conn.Conn, callers int) {
 // BenchmarkConnect measures a connection in memory from New to the end of both
 // sides.
 func BenchmarkConnect(b *testing.B) {
+	connect := connecting(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		connect()
+	}
+}
+
+// connecting returns a function that makes a connection in memory, and ends it.
+func connecting(t testing.TB) (connect func()) {
 	var running sync.WaitGroup
 	over := inmem.New(func(link transport.Link) {
 		startAccepted(&running, conn.Accept(link, conn.Options{}))
 	}, inmem.Options{})
-	b.ReportAllocs()
-	for b.Loop() {
+	return func() {
 		client := conn.New(over, conn.Options{})
 		running.Go(func() { client.Run(context.Background()) })
-		if err := client.AwaitReady(b.Context()); err != nil {
-			b.Fatal(err)
+		if err := client.AwaitReady(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 		client.Stop()
 		running.Wait()

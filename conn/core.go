@@ -195,7 +195,15 @@ func (c *core) attached() bool {
 	return state == Initializing || state == Ready
 }
 
-func (c *core) emit(fx effect) { c.out = append(c.out, fx) }
+func (c *core) emit(fx effect) {
+	if c.out == nil {
+		c.out = make([]effect, 0, fewEffects)
+	}
+	c.out = append(c.out, fx)
+}
+
+// fewEffects is how many effects a step has mostly, at most.
+const fewEffects = 4
 
 // park gives up the buffers that only a busy core needs.
 func (c *core) park() {

@@ -72,9 +72,14 @@ func (q *hookQueue) settle(grace time.Duration) bool {
 
 // tell queues the call of a hook, if there is one.
 func tell[E any](l *loop, hook func(E), e E) {
-	if hook == nil {
-		return
+	if hook != nil {
+		submit(l, hook, e)
 	}
+}
+
+// submit queues an event for a hook. It is not part of tell, which then would allocate
+// for an event that nobody wants to hear of.
+func submit[E any](l *loop, hook func(E), e E) {
 	if l.hooks == nil {
 		l.hooks = new(hookQueue)
 	}

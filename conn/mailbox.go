@@ -17,8 +17,9 @@ type mailbox struct {
 // A busy mailbox keeps its capacity for a few events, and more for as long as they are
 // needed. A parked one keeps none.
 const (
-	fewEvents  = 64
-	keepEvents = 2048 // two batches of callers with all the send slots there are by default
+	firstEvents = 2
+	fewEvents   = 64
+	keepEvents  = 2048 // two batches of callers with all the send slots there are by default
 )
 
 // post adds an event, and wakes the loop if it does not run. It reports false
@@ -46,6 +47,9 @@ func (m *mailbox) add(ev *event) (added, wake, lends bool) {
 	defer m.mu.Unlock()
 	if !m.open {
 		return false, false, false
+	}
+	if m.events == nil {
+		m.events = make([]event, 0, firstEvents)
 	}
 	m.events = append(m.events, *ev)
 	wake, m.running = !m.running, true

@@ -69,7 +69,9 @@ func (l *loop) performOne(fx *effect) {
 		l.report(fx)
 	case terminate:
 		l.finished = true
-		l.patience = time.AfterFunc(l.conn.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })
+		if len(l.tasks) > 0 {
+			l.patience = time.AfterFunc(l.conn.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })
+		}
 	}
 }
 

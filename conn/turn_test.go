@@ -23,6 +23,9 @@ func TestLoopsWorkOnEachOthersGoroutines(t *testing.T) {
 	h := handler{"echo": echo, "back": back}
 	p := connect(t, h, conn.Options{Handler: h, Credit: 3})
 	p.ready()
+	if err := p.servers[0].AwaitReady(t.Context()); err != nil { // the client does not wait for that
+		t.Fatal(err)
+	}
 	var calling sync.WaitGroup
 	for side, from := range map[string]*conn.Conn{"client": p.client, "server": p.servers[0]} {
 		for caller := range callers {

@@ -115,14 +115,23 @@ func (l *link) Resume(transport.Stream) {}
 func (l *link) End(transport.Stream) {}
 
 func (l *link) Close(grace time.Duration) error {
-	timeout := time.NewTimer(grace)
-	defer timeout.Stop()
+	drained := l.out.close()
 	select {
-	case <-l.out.close():
-	case <-timeout.C:
+	case <-drained:
+	default:
+		await(drained, grace)
 	}
 	l.pipe.end()
 	return nil
+}
+
+func await(drained <-chan struct{}, grace time.Duration) {
+	timeout := time.NewTimer(grace)
+	defer timeout.Stop()
+	select {
+	case <-drained:
+	case <-timeout.C:
+	}
 }
 
 // A direction is one half of a pipe: the frames under way, and the receiver at
