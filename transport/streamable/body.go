@@ -170,20 +170,26 @@ func textOf(raw json.RawMessage) string {
 // expectBody gives a body the time in which its first bytes must arrive. Until
 // the body was read, net/http must not wait for it before it sends a response:
 // that takes a connection which is closed afterwards.
-func expectBody(w http.ResponseWriter, r *http.Request) *http.ResponseController {
-	control := http.NewResponseController(w)
+func expectBody(w http.ResponseWriter, r *http.Request) expectedBody {
+	control, begun := http.NewResponseController(w), time.Now()
 	if r.ContentLength == 0 {
-		return control
+		return expectedBody{control, begun}
 	}
 	deadline := bodyPatience
 	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && srv.ReadTimeout > 0 {
 		deadline = min(deadline, srv.ReadTimeout)
 	}
-	control.SetReadDeadline(time.Now().Add(deadline)) // a writer that cannot set one has none
+	control.SetReadDeadline(begun.Add(deadline)) // a writer that cannot set one has none
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
-	return control
+	return expectedBody{control, begun}
+}
+
+// An expectedBody is a body that must begin to arrive within bodyPatience.
+type expectedBody struct {
+	control *http.ResponseController
+	since   time.Time
 }
 
 // arrived takes expectBody back.
@@ -193,11 +199,14 @@ func (b *bodyReader) arrived(w http.ResponseWriter) {
 }
 
 // read reads and decodes the body of a request. The caller releases it.
-func (m *room) read(w http.ResponseWriter, r *http.Request, control *http.ResponseController, origin *transport.Origin) (*body, *refusal) {
+func (m *room) read(w http.ResponseWriter, r *http.Request, expected expectedBody, origin *transport.Origin) (*body, *refusal) {
 	from := clientOf(origin)
 	own := m.enter(from)
-	b := &body{origin: origin, from: from, control: control, room: m, small: holding{&m.small, &own.small, 0}, large: holding{&m.large, &own.large, 0}}
-	reader := bodyReader{body: b, begun: time.Now(), control: control}
+	b := &body{origin: origin, from: from, control: expected.control, room: m, small: holding{&m.small, &own.small, 0}, large: holding{&m.large, &own.large, 0}}
+	reader := bodyReader{body: b, begun: time.Now(), control: expected.control}
+	if reader.begun.Sub(expected.since) < time.Second { // else what checks the request took its time
+		reader.latest = reader.begun
+	}
 	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && srv.ReadTimeout > 0 {
 		reader.until = reader.begun.Add(srv.ReadTimeout)
 	}

@@ -21,7 +21,7 @@ const maxInitialize = 64 << 10
 
 // serve serves a request, or returns why it was refused.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
-	control := expectBody(w, r)
+	expected := expectBody(w, r)
 	if latch.IsRaised(h.stopped) {
 		return shuttingDown(jsonrpc.ID{})
 	}
@@ -33,7 +33,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 	switch r.Method {
 	case http.MethodPost:
-		return h.post(w, r, control)
+		return h.post(w, r, expected)
 	case http.MethodGet:
 		return h.get(w, r)
 	case http.MethodDelete:
@@ -45,7 +45,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 
 // post serves a message. The message itself decides its era: one that only its
 // headers call modern must not reach a link that other clients share.
-func (h *Handler) post(w http.ResponseWriter, r *http.Request, control *http.ResponseController) *refusal {
+func (h *Handler) post(w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
 	if refused := checkMediaTypes(r.Header); refused != nil {
 		return refused
 	}
@@ -56,7 +56,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, control *http.Res
 	if refused != nil {
 		return refused
 	}
-	b, refused := h.room.read(w, r, control, origin)
+	b, refused := h.room.read(w, r, expected, origin)
 	if refused != nil {
 		return refused
 	}
@@ -152,7 +152,7 @@ func (h *Handler) sharedLink(ctx context.Context, key clientKey, id jsonrpc.ID) 
 // openLink has a new link accepted. The caller uses it until it calls table.leave.
 func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
 	l.maxFrame, l.events, l.unread, l.timers = h.options.MaxFrame, h.options.EventStore, h.unread, &h.timers
-	l.table, l.closing = h.table, make(chan struct{})
+	l.table = h.table
 	evicted, ok := h.table.add(l)
 	for _, idle := range evicted {
 		idle.end(transport.ErrSessionExpired, 0)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
 )
 
@@ -100,7 +99,6 @@ func (r *response) next(ctx context.Context, quiet <-chan time.Time) ([]transpor
 		}
 		select {
 		case <-r.wake:
-		case <-r.link.closing:
 		case <-ctx.Done():
 			return nil, transport.ErrPeerClosed
 		case <-quiet:
@@ -310,7 +308,7 @@ func (r *response) lost(frames []transport.Outbound, err error) {
 		case o.Tag == 0:
 		case err == transport.ErrClosed:
 			r.link.addUnsent(o.Tag)
-		case latch.IsRaised(r.link.closing): // interrupted: it may have arrived
+		case r.link.isEnding.Load(): // interrupted: it may have arrived
 		default:
 			r.link.failed(o.Tag, err, false)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -35,9 +36,9 @@ type serverLink struct {
 
 	stateless bool // it serves one request, and its client knows of no session
 
-	told    delivery.Delivery
-	credit  budget        // of Main
-	closing chan struct{} // closed with the reason
+	told     delivery.Delivery
+	credit   budget      // of Main
+	isEnding atomic.Bool // there is a reason
 
 	mu      sync.Mutex
 	version string           // of the session, once it was negotiated
@@ -45,8 +46,9 @@ type serverLink struct {
 	streams map[transport.Stream]*requestStream
 	replays map[transport.Stream]*response // of streams that have ended
 	main    mainStream
-	reason  error // why the link is over
-	forced  bool  // nothing more is written
+	reason  error         // why the link is over
+	closing chan struct{} // closed with the reason; nil before somebody waits for it
+	forced  bool          // nothing more is written
 	unsent  []transport.Tag
 	gone    chan struct{} // closed when all has ended; made with the reason
 	left    error         // what has not ended; set before gone is closed
@@ -111,8 +113,8 @@ func (l *serverLink) End(stream transport.Stream) {
 func (l *serverLink) deliver(w http.ResponseWriter, r *http.Request, b *body) *refusal {
 	ctx, cancel := context.WithTimeout(r.Context(), roomPatience)
 	defer cancel()
-	if !l.credit.take(ctx, l.closing, 1) {
-		if ctx.Err() != nil && !latch.IsRaised(l.closing) {
+	if c := l.credit.claim(1); c != nil && !l.credit.wait(ctx, l.untilClosing(), c) {
+		if ctx.Err() != nil && !l.isEnding.Load() {
 			return overloaded(jsonrpc.ID{}, "the messages before it are not taken")
 		}
 		return l.refusal(jsonrpc.ID{})
@@ -197,8 +199,41 @@ func (l *serverLink) setReason(reason error) (first bool) {
 		return false
 	}
 	l.reason, l.gone = reason, make(chan struct{})
-	close(l.closing)
+	l.isEnding.Store(true)
+	if l.closing != nil {
+		close(l.closing)
+	}
+	l.eachResponse((*response).signal)
 	return true
+}
+
+// untilClosing returns a channel that is closed when there is a reason.
+func (l *serverLink) untilClosing() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing == nil {
+		l.closing = make(chan struct{})
+		if l.reason != nil {
+			close(l.closing)
+		}
+	}
+	return l.closing
+}
+
+// eachResponse does something with all responses that wait for frames. The caller
+// holds mu.
+func (l *serverLink) eachResponse(do func(*response)) {
+	for _, s := range l.streams {
+		if s.to != nil {
+			do(s.to)
+		}
+	}
+	for _, w := range l.replays {
+		do(w)
+	}
+	for _, w := range l.main.listeners {
+		do(w)
+	}
 }
 
 // endWithin waits for done, and interrupts all writing after 70 % of the grace.
@@ -214,17 +249,7 @@ func (l *serverLink) force() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forced = true
-	for _, s := range l.streams {
-		if s.to != nil {
-			s.to.interrupt()
-		}
-	}
-	for _, w := range l.replays {
-		w.interrupt()
-	}
-	for _, w := range l.main.listeners {
-		w.interrupt()
-	}
+	l.eachResponse((*response).interrupt)
 }
 
 func (l *serverLink) addUnsent(tag transport.Tag) {

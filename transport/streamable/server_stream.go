@@ -234,7 +234,6 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 		}
 		select {
 		case <-to.wake:
-		case <-s.link.closing:
 		case <-ctx.Done():
 			return transport.ErrPeerClosed
 		}

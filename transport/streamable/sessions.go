@@ -9,7 +9,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A sessionTable holds the links of one handler: those of sessions by id, those of
@@ -254,7 +253,7 @@ func (t *sessionTable) findShared(key clientKey) (*serverLink, <-chan struct{}) 
 	if opening, ok := t.opening[key]; ok {
 		return nil, opening
 	}
-	if l := t.shared[key]; l != nil && l.use.accepted && !latch.IsRaised(l.closing) {
+	if l := t.shared[key]; l != nil && l.use.accepted && !l.isEnding.Load() {
 		t.enter(l)
 		return l, nil
 	}
