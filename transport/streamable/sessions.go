@@ -1,7 +1,7 @@
 package streamable
 
 import (
-	"container/list"
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"sync"
@@ -56,9 +56,8 @@ type use struct {
 	removed   bool          // no further request may use it
 	unused    chan struct{} // closed when a removed link is used by none; made by remove
 	since     time.Time     // when it became idle
-
-	// Among the idle links of the table, and of the client; nil while it is used.
-	place, clientPlace *list.Element
+	idle      bool          // it is used by none, and in the lists of idle links
+	places    [2]idlePlace  // in those lists: of the table, and of the client
 }
 
 // A share is an amount of links, and of bytes that they keep: those of the
@@ -69,7 +68,7 @@ type share struct{ links, bytes int }
 // idle longest first.
 type population struct {
 	share
-	idle struct{ unconfirmed, shared, sessions list.List } // of *serverLink
+	idle struct{ unconfirmed, shared, sessions idleList }
 }
 
 // exceeds reports whether one more link is too much.
@@ -83,7 +82,7 @@ func (p *population) add(l *serverLink, n int) {
 }
 
 // idleLike returns the list that holds a link while it is idle.
-func (p *population) idleLike(l *serverLink) *list.List {
+func (p *population) idleLike(l *serverLink) *idleList {
 	switch {
 	case l.isShared():
 		return &p.idle.shared
@@ -98,30 +97,17 @@ func (p *population) idleLike(l *serverLink) *list.List {
 // has never used, then a shared link, whose client loses nothing, then the session
 // that is idle longest. It returns nil if no link is idle.
 func (p *population) dispensable() *serverLink {
-	for _, idle := range []*list.List{&p.idle.unconfirmed, &p.idle.shared, &p.idle.sessions} {
-		if l := front(idle); l != nil {
-			return l
-		}
-	}
-	return nil
+	return cmp.Or(p.idle.unconfirmed.first, p.idle.shared.first, p.idle.sessions.first)
 }
 
 // oldest returns the link that is idle longest, or nil.
 func (p *population) oldest() (oldest *serverLink) {
-	for _, idle := range []*list.List{&p.idle.unconfirmed, &p.idle.shared, &p.idle.sessions} {
-		if l := front(idle); l != nil && (oldest == nil || l.use.since.Before(oldest.use.since)) {
+	for _, l := range []*serverLink{p.idle.unconfirmed.first, p.idle.shared.first, p.idle.sessions.first} {
+		if l != nil && (oldest == nil || l.use.since.Before(oldest.use.since)) {
 			oldest = l
 		}
 	}
 	return oldest
-}
-
-// front returns the link that is idle longest of a list, or nil.
-func front(idle *list.List) *serverLink {
-	if oldest := idle.Front(); oldest != nil {
-		return oldest.Value.(*serverLink)
-	}
-	return nil
 }
 
 func newSessionTable(o *HandlerOptions) *sessionTable {
@@ -275,20 +261,21 @@ func (t *sessionTable) enter(l *serverLink) {
 }
 
 func (t *sessionTable) notIdle(l *serverLink) {
-	if l.use.place == nil {
+	if !l.use.idle {
 		return
 	}
-	t.links.idleLike(l).Remove(l.use.place)
+	l.use.idle = false
+	t.links.idleLike(l).remove(l, ofTable)
 	if !l.isShared() {
-		t.clientOf(l).idleLike(l).Remove(l.use.clientPlace)
+		t.clientOf(l).idleLike(l).remove(l, ofClient)
 	}
-	l.use.place, l.use.clientPlace = nil, nil
 }
 
 func (t *sessionTable) nowIdle(l *serverLink) {
-	l.use.since, l.use.place = time.Now(), t.links.idleLike(l).PushBack(l)
+	l.use.since, l.use.idle = time.Now(), true
+	t.links.idleLike(l).append(l, ofTable)
 	if !l.isShared() {
-		l.use.clientPlace = t.clientOf(l).idleLike(l).PushBack(l)
+		t.clientOf(l).idleLike(l).append(l, ofClient)
 	}
 	t.arm()
 }
