@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// subscribe makes a legacy client be told of updates of a resource.
+func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
+	changes := &c.peer.changes
+	changes.mu.Lock()
+	known := changes.wanted.has(updated(params.URI))
+	full := len(changes.wanted.uris) >= protocol.MaxResourceURIs
+	changes.mu.Unlock()
+	switch {
+	case known:
+		return &protocol.EmptyResult{}, nil
+	case params.URI == "":
+		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: uri is missing")
+	case full:
+		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
+	}
+	if err := c.peer.server.options.OnSubscribe(ctx, params.URI); err != nil {
+		return nil, c.resourceFault(params.URI, err)
+	}
+	changes.mu.Lock()
+	ended := changes.ended
+	if !ended {
+		changes.wanted.add(updated(params.URI))
+	}
+	changes.mu.Unlock()
+	if ended {
+		c.peer.server.unsubscribed(ctx, params.URI)
+	}
+	return &protocol.EmptyResult{}, nil
+}
+
+func (c *call) unsubscribe(ctx context.Context, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
+	changes := &c.peer.changes
+	changes.mu.Lock()
+	known := changes.wanted.has(updated(params.URI))
+	delete(changes.wanted.uris, params.URI)
+	delete(changes.pending.uris, params.URI)
+	changes.mu.Unlock()
+	if known {
+		c.peer.server.unsubscribed(ctx, params.URI)
+	}
+	return &protocol.EmptyResult{}, nil
+}
+
+func (s *Server) unsubscribed(ctx context.Context, uri string) {
+	if s.options.OnUnsubscribe != nil {
+		s.options.OnUnsubscribe(ctx, uri)
+	}
+}
+
+// listen tells a modern client of what it asked for, until either side ends it:
+// the server in good order, with a result, when it is being closed (2026-07-28
+// basic/patterns/subscriptions).
+func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*protocol.ListenResult, error) {
+	s := c.peer.server
+	if err := c.allowed(); len(params.Notifications.TaskIDs) > 0 && s.tasks.on && err != nil {
+		return nil, err
+	}
+	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
+	mine := new(changes)
+	granted := c.grant(ctx, mine, &params.Notifications)
+	defer func() {
+		for _, uri := range mine.end() {
+			s.unsubscribed(context.WithoutCancel(ctx), uri)
+		}
+	}()
+	broken := make(chan error, 1) // the first failure to send; later ones say the same
+	mine.send = func(all []change) ([]change, time.Duration) { return c.sendListened(ctx, all, id, broken) }
+	s.listeners.add(mine)
+	defer s.listeners.remove(mine)
+	for _, id := range granted.TaskIDs {
+		s.listeners.watch(mine, id)
+	}
+
+	acknowledged := protocol.AcknowledgedParams{Notifications: granted}
+	acknowledged.Meta = id
+	// Also where the server is being closed already: the result is to follow.
+	if err := c.tell(context.WithoutCancel(ctx), protocol.NotificationAcknowledged, &acknowledged); err != nil {
+		return nil, err
+	}
+	mine.begin()
+	select {
+	case err := <-broken:
+		return nil, err
+	case <-ctx.Done():
+		if err := context.Cause(ctx); !errors.Is(err, conn.ErrDraining) {
+			return nil, err
+		}
+		return &protocol.ListenResult{Result: protocol.Result{Meta: id}}, nil
+	}
+}
+
+// grant returns what of a filter the server has, and makes the client be told of
+// that.
+func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.SubscriptionFilter) (granted protocol.SubscriptionFilter) {
+	granted.ToolsListChanged = asked.ToolsListChanged && c.offered.Has("tools.listChanged")
+	granted.PromptsListChanged = asked.PromptsListChanged && c.offered.Has("prompts.listChanged")
+	granted.ResourcesListChanged = asked.ResourcesListChanged && c.offered.Has("resources.listChanged")
+	for _, one := range []struct {
+		granted bool
+		change
+	}{{granted.ToolsListChanged, toolsChanged}, {granted.PromptsListChanged, promptsChanged}, {granted.ResourcesListChanged, resourcesChanged}} {
+		if one.granted {
+			mine.wanted.add(one.change)
+		}
+	}
+	ids := asked.TaskIDs // no more of them run than a client may have
+	if most := c.peer.server.tasks.options.MaxRunningPerClient; len(ids) > most {
+		ids = ids[:most]
+	}
+	for _, id := range ids {
+		one := change{task: id}
+		if _, _, err := c.peer.server.tasks.find(ctx, c, id); err == nil && !mine.wanted.has(one) {
+			mine.wanted.add(one)
+			granted.TaskIDs = append(granted.TaskIDs, id)
+		}
+	}
+	if !c.offered.Has("resources.subscribe") {
+		return granted
+	}
+	for _, uri := range asked.ResourceSubscriptions {
+		if mine.wanted.has(updated(uri)) || uri == "" || c.peer.server.options.OnSubscribe(ctx, uri) != nil {
+			continue // a client sees in the acknowledgement what it was granted
+		}
+		mine.wanted.add(updated(uri))
+		granted.ResourceSubscriptions = append(granted.ResourceSubscriptions, uri)
+	}
+	return granted
+}
+
+func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta, broken chan<- error) (unsent []change, wait time.Duration) {
+	wait = changeInterval
+	for _, one := range all {
+		params := one.params(id)
+		if one.task != "" {
+			r, _, err := c.peer.server.tasks.look(ctx, one.task) // whose it is was found out when they began to listen
+			switch {
+			case errors.Is(err, ErrNotFound):
+				continue // it has expired
+			case err != nil:
+				unsent, wait = append(unsent, one), storeInterval
+				continue
+			}
+			params = &protocol.TaskParams{NotificationParams: protocol.NotificationParams{Meta: id}, DetailedTask: r.Task}
+		}
+		switch err := c.tell(ctx, one.method(), params); {
+		case errors.Is(err, transport.ErrBusy):
+			unsent = append(unsent, one)
+		case err != nil:
+			select {
+			case broken <- err:
+			default: // an earlier failure ends the subscription already
+			}
+			return nil, 0
+		}
+	}
+	return unsent, wait
+}

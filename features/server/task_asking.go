@@ -1,0 +1,212 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// taskQuestions are what a task asks at once.
+type taskQuestions struct {
+	exchange
+	refused  chan error // of one: the client of 2025-11-25 does not answer
+	attended bool       // a client of 2025-11-25 is being asked
+}
+
+// progress makes a report the status message, and reports whether it has: while the
+// call is no task it is progress of the call.
+func (t *task) progress(done, total float64, message string) bool {
+	if !t.hasBegun() {
+		return false
+	}
+	text := fmt.Sprint(done)
+	if total > 0 {
+		text = fmt.Sprintf("%v of %v", done, total)
+	}
+	if message != "" {
+		text = fmt.Sprintf("%s (%s)", shorten(message, longestMessage), text)
+	}
+	t.mu.Lock()
+	if !t.state.Task.Status.Ended() {
+		t.state.Task.StatusMessage, t.state.Task.LastUpdatedAt = text, now()
+		t.wake()
+	}
+	t.mu.Unlock()
+	t.tell()
+	return true
+}
+
+func (t *task) nextKey() string { return fmt.Sprint(t.number.Add(1)) }
+
+// ask implements asker. It runs on goroutines of the handler's.
+func (t *task) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
+	if answers, err, done := t.askInRound(ctx, asked); done {
+		return answers, err
+	}
+	return t.askInTask(ctx, asked)
+}
+
+// askInRound asks while the call is no task. A handler that Waits becomes one.
+func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ protocol.InputResponses, _ error, done bool) {
+	if t.inRound == nil {
+		if err := t.make(); err != nil {
+			return nil, err, true
+		}
+		return nil, nil, false
+	}
+	t.making.Lock()
+	defer t.making.Unlock()
+	if t.made {
+		return nil, nil, false
+	}
+	answers, err := t.inRound.ask(ctx, asked)
+	t.over = t.over || err != nil // the round ends, and the call with it
+	return answers, err, true
+}
+
+// askInTask asks by way of the task, and waits for the answers.
+func (t *task) askInTask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
+	select {
+	case t.queue <- struct{}{}:
+		defer func() { <-t.queue }()
+	case <-ctx.Done():
+		return nil, unansweredBy(ctx)
+	}
+	if err := canBeAsked(t.call.Client, asked); err != nil {
+		return nil, err
+	}
+	open, err := t.before.take(asked)
+	if err != nil {
+		return nil, err
+	}
+	for key, q := range open {
+		if answer, ok := t.early[key]; ok {
+			if err := checkAnswer(ctx, key, q, answer); err != nil {
+				return nil, err
+			}
+			t.before.give(protocol.InputResponses{key: answer})
+			delete(open, key)
+		}
+	}
+	t.early = nil // they were for the first question
+	if len(open) > 0 {
+		answers, err := t.exchange(ctx, open)
+		if err != nil {
+			return nil, err
+		}
+		t.before.give(answers)
+	}
+	return t.before.to(asked), nil
+}
+
+// exchange shows questions to the client, under keys that no question of the task
+// has had, and waits for all answers.
+func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	if t.asks++; t.asks > t.tasks.server.rounds.options.MaxRounds {
+		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, t.asks-1)
+	}
+	asked := &taskQuestions{
+		exchange: exchange{make(protocol.InputRequests, len(open)), make(protocol.InputResponses), make(chan protocol.InputResponses, 1)},
+		refused:  make(chan error, 1),
+	}
+	names := make(map[string]string, len(open))
+	for name, q := range open {
+		key := name
+		for n := 2; t.used[key]; n++ {
+			key = fmt.Sprintf("%s-%d", name, n)
+		}
+		t.used[key] = true
+		asked.open[key], names[key] = q, name
+	}
+	t.mu.Lock()
+	if t.state.Task.Status.Ended() {
+		t.mu.Unlock()
+		return nil, unansweredBy(t.ctx)
+	}
+	t.asked, t.names = asked, names
+	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskInputRequired, maps.Clone(asked.open), now()
+	t.wake()
+	t.mu.Unlock()
+	t.save()
+	t.tell()
+	var why error
+	select {
+	case answers := <-asked.answers:
+		return answers, nil
+	case why = <-asked.refused:
+	case <-ctx.Done():
+		why = unansweredBy(ctx)
+	case <-t.ctx.Done():
+		why = unansweredBy(t.ctx)
+	}
+	t.mu.Lock()
+	if t.asked == asked {
+		t.goOn()
+	}
+	t.mu.Unlock()
+	t.save()
+	t.tell()
+	return nil, why
+}
+
+// goOn notes that nothing is asked any more. The mutex is held.
+func (t *task) goOn() {
+	t.asked = nil
+	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskWorking, nil, now()
+	t.wake()
+}
+
+// update takes answers to questions that are open, and ignores others. If one of
+// them does not fit its question, none is taken.
+func (t *task) update(ctx context.Context, answers protocol.InputResponses) error {
+	t.mu.Lock()
+	if t.asked == nil {
+		t.mu.Unlock()
+		return nil
+	}
+	for key, answer := range answers {
+		if q, open := t.asked.open[key]; open {
+			if err := checkAnswer(ctx, key, q, answer); err != nil {
+				t.mu.Unlock()
+				return refuse(jsonrpc.CodeInvalidParams, "%v", err)
+			}
+		}
+	}
+	taken := false
+	for key, answer := range answers {
+		if _, open := t.asked.open[key]; open {
+			taken = true
+			delete(t.asked.open, key)
+			t.asked.got[t.names[key]] = answer
+		}
+	}
+	switch {
+	case !taken:
+		t.mu.Unlock()
+		return nil
+	case len(t.asked.open) == 0:
+		t.asked.answers <- t.asked.got
+		t.goOn()
+	default:
+		t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = maps.Clone(t.asked.open), now()
+		t.wake()
+	}
+	t.mu.Unlock()
+	t.save()
+	t.tell()
+	return nil
+}
+
+// unansweredBy says why a question has no answer: what has ended ctx.
+func unansweredBy(ctx context.Context) error {
+	why := cmp.Or(context.Cause(ctx), ErrTaskExpired)
+	if errors.Is(why, ErrUnanswered) {
+		return why
+	}
+	return fmt.Errorf("%w: %w", ErrUnanswered, why)
+}
