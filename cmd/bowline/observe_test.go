@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
@@ -319,6 +321,36 @@ func TestTracesThatCannotBeSent(t *testing.T) {
 	bowline(t, "", "call", "echo", "message=hello", "--url", url).want(t, 0, "hello\n", "")
 	interrupt()
 	if status, rest := ended(); status != 0 || !strings.Contains(rest, "traces") {
+		t.Errorf("the server has ended with status %d: %s", status, rest)
+	}
+}
+
+// TestScrapersThatNeverRead delay neither who does nor the end. An address without a
+// host is this machine's alone.
+func TestScrapersThatNeverRead(t *testing.T) {
+	_, admin, interrupt, ended := watched(t, "--metrics", ":0")
+	if !strings.HasPrefix(admin, "http://127.0.0.1:") {
+		t.Errorf("metrics are at %s", admin)
+	}
+	for range 10 {
+		silent, err := net.Dial("tcp", strings.TrimPrefix(admin, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+		if _, err := io.WriteString(silent, strings.Repeat("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status := 0
+	for deadline := time.Now().Add(20 * time.Second); status != http.StatusOK && time.Now().Before(deadline); {
+		status, _ = get(t, admin+"/metrics") // 503 while too many scrape
+	}
+	if status != http.StatusOK {
+		t.Errorf("metrics have the status %d", status)
+	}
+	interrupt()
+	if status, rest := ended(); status != 0 {
 		t.Errorf("the server has ended with status %d: %s", status, rest)
 	}
 }

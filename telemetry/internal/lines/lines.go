@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -219,14 +220,34 @@ func textField(key, text string) slog.Attr {
 // MaxText is how many bytes of a text are logged.
 const MaxText = 1024
 
-// Cut shortens a text to MaxText bytes, and marks that with an ellipsis.
+// Cut shortens a text to MaxText bytes, and marks that with an ellipsis. Characters that
+// turn the direction of what follows are replaced: they would hide the rest of a line.
 func Cut(text string) string {
 	if len(text) <= MaxText {
-		return text
+		return straight(text)
 	}
 	end := MaxText
 	for end > MaxText-utf8.UTFMax && !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return text[:end] + "…"
+	return straight(text[:end]) + "…"
 }
+
+func straight(text string) string {
+	if !strings.ContainsFunc(text, turns) {
+		return text
+	}
+	var plain strings.Builder
+	for rest := text; rest != ""; {
+		r, size := utf8.DecodeRuneInString(rest)
+		if turns(r) {
+			plain.WriteRune(unicode.ReplacementChar)
+		} else {
+			plain.WriteString(rest[:size])
+		}
+		rest = rest[size:]
+	}
+	return plain.String()
+}
+
+func turns(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }

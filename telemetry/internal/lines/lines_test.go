@@ -236,9 +236,13 @@ func TestHostileText(t *testing.T) {
 		hooks.RequestStopped(t.Context(), telemetry.RequestStopped{Err: errors.New(long)})
 		hooks.NotificationReceived(telemetry.NotificationReceived{Method: long})
 		hooks.Shed(telemetry.Shed{Method: strings.Repeat("\x80", 4096)})
+		hooks.Shed(telemetry.Shed{Method: "left\u202eright\x80" + strings.Repeat("\x80", 4096)})
 		for _, entry := range written() {
 			for key, value := range entry.fields {
 				text := fmt.Sprint(value)
+				if strings.ContainsRune(text, '\u202e') {
+					t.Errorf("%s: %s turns the direction of the line", entry.message, key)
+				}
 				if len(text) > 1100 || strings.HasPrefix(text, "x") && !utf8.ValidString(text) {
 					t.Errorf("%s: %s has %d bytes", entry.message, key, len(text))
 				}
