@@ -7,16 +7,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/sdk/resource"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // These tests need Debian's prometheus: .ci/run telemetry installs it and runs them.
@@ -68,7 +80,81 @@ func TestPrometheusCountsTheCalls(t *testing.T) {
 		bowline(t, "", "call", "echo", "message=hello", "--url", mcp).want(t, 0, "hello", "")
 	}
 	bowline(t, "", "call", "fail", "message=x", "--url", mcp).want(t, exitToolFailed, "", "x")
+	p := scraping(t, admin)
+	p.tells(t, want, `sum by (gen_ai_tool_name, error_type) (mcp_server_operation_duration_seconds_count{mcp_method_name="tools/call"})`, "gen_ai_tool_name", "error_type")
+	p.tells(t, map[string]string{"bowline": "1"}, `sum by (job) (up)`, "job")
+}
 
+// TestPrometheusTellsTheReport: what a supervisor reports of its connections, of which
+// one is away, is what Prometheus says of them.
+func TestPrometheusTellsTheReport(t *testing.T) {
+	meters, registry, err := newMeters(resource.Empty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := otel.New(otel.Options{MeterProvider: meters})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := supervisor.New(supervisor.Options{Name: "all"})
+	defer all.Stop(context.Background())
+	defer told.Watch(all.Samples)()
+	var sessions []*client.Session
+	for _, name := range []string{"near", "away"} {
+		c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
+			Supervisor: all, Conn: conn.Options{Name: name, Hooks: told.Hooks(), BackoffMin: time.Hour, BackoffMax: time.Hour},
+		})
+		tools := bundled.New(bundled.Options{})
+		defer tools.Close(context.Background())
+		session, err := c.Connect(t.Context(), inmem.New(tools.Accept, inmem.Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "echo", Arguments: json.RawMessage(`{"message":"x"}`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if sessions = append(sessions, session); name == "near" {
+			continue
+		}
+		if err := tools.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for status := range session.Changes(t.Context()) {
+			if status.State == conn.Backoff {
+				break
+			}
+		}
+	}
+	admin := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer admin.Close()
+
+	up, states, calls := map[string]string{}, map[string]string{}, map[string]string{}
+	for _, child := range all.Report().Children {
+		up[child.ID] = strconv.Itoa(map[bool]int{true: 1}[child.Connection.State == conn.Ready])
+		states[child.ID+" "+string(child.Connection.State)] = "1"
+	}
+	for _, session := range sessions {
+		calls[session.Name()] = strconv.FormatUint(session.Conn().Stats().Calls, 10)
+	}
+	if !cmp.Equal(up, map[string]string{"near": "1", "away": "0"}) {
+		t.Fatalf("the report says %v", up)
+	}
+	p := scraping(t, admin.URL)
+	p.tells(t, up, `bowline_conn_up`, "bowline_conn")
+	p.tells(t, states, `bowline_conn_state`, "bowline_conn", "bowline_state")
+	p.tells(t, calls, `sum by (bowline_conn) (bowline_calls_total) + on (bowline_conn) bowline_calls_in_flight`, "bowline_conn")
+	p.tells(t, map[string]string{"all running": "2"}, `bowline_supervisor_children`, "bowline_supervisor", "bowline_state")
+	p.tells(t, map[string]string{"away": "1"}, `sum by (bowline_conn) (bowline_conn_losses_total)`, "bowline_conn")
+}
+
+// A scraper is a real Prometheus that runs, by the URL of its API.
+type scraper string
+
+// scraping runs a Prometheus that scrapes an address, for the length of a test.
+func scraping(t *testing.T, admin string) scraper {
+	t.Helper()
 	folder := t.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 200ms}\nscrape_configs: [{job_name: bowline, static_configs: [{targets: [%q]}]}]\n", strings.TrimPrefix(admin, "http://"))
 	if err := os.WriteFile(filepath.Join(folder, "prometheus.yml"), []byte(config), 0o600); err != nil {
@@ -82,43 +168,45 @@ func TestPrometheusCountsTheCalls(t *testing.T) {
 	if err := listener.Close(); err != nil { // Prometheus does not say which port it was given
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	said := new(strings.Builder)
-	server := exec.CommandContext(ctx, "prometheus", "--config.file", filepath.Join(folder, "prometheus.yml"),
+	server := exec.Command("prometheus", "--config.file", filepath.Join(folder, "prometheus.yml"),
 		"--storage.tsdb.path", filepath.Join(folder, "data"), "--web.listen-address", address)
 	server.Stderr = said
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		cancel()
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
 		_ = server.Wait() // it was killed
 		if t.Failed() {
 			t.Log(said)
 		}
-	}()
-	const query = `sum by (gen_ai_tool_name, error_type) (mcp_server_operation_duration_seconds_count{mcp_method_name="tools/call"})`
-	var got map[string]string
+	})
+	return scraper("http://" + address)
+}
+
+// tells waits until a query has these values, by the values of the labels.
+func (p scraper) tells(t *testing.T, want map[string]string, query string, labels ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	poll := time.NewTicker(200 * time.Millisecond)
 	defer poll.Stop()
+	var got map[string]string
 	for !cmp.Equal(want, got) {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("calls by tool and error (-made +told):\n%s", cmp.Diff(want, got))
+			t.Fatalf("%s (-wanted +told):\n%s", query, cmp.Diff(want, got))
 		case <-poll.C:
-			got = ask(t, "http://"+address, query)
+			got = p.ask(t, query, labels)
 		}
-	}
-	if up := ask(t, "http://"+address, `sum by (job) (up)`); !cmp.Equal(up, map[string]string{"bowline": "1"}) {
-		t.Errorf("up is %v", up)
 	}
 }
 
-// ask returns the values of a query by their labels; nothing while nobody answers.
-func ask(t *testing.T, prometheus, query string) map[string]string {
+// ask returns the values of a query by those of the labels; nothing while nobody answers.
+func (p scraper) ask(t *testing.T, query string, labels []string) map[string]string {
 	t.Helper()
-	response, err := http.Get(prometheus + "/api/v1/query?query=" + url.QueryEscape(query))
+	response, err := http.Get(string(p) + "/api/v1/query?query=" + url.QueryEscape(query))
 	if err != nil {
 		return nil
 	}
@@ -139,8 +227,11 @@ func ask(t *testing.T, prometheus, query string) map[string]string {
 	}
 	values := map[string]string{}
 	for _, r := range answer.Data.Result {
-		labels := strings.TrimSpace(r.Metric["job"] + r.Metric["gen_ai_tool_name"] + " " + r.Metric["error_type"])
-		values[labels] = fmt.Sprint(r.Value[1])
+		var by []string
+		for _, label := range labels {
+			by = append(by, r.Metric[label])
+		}
+		values[strings.TrimSpace(strings.Join(by, " "))] = fmt.Sprint(r.Value[1])
 	}
 	return values
 }
