@@ -55,9 +55,6 @@ type vainAttempt struct {
 	since time.Time
 }
 
-// abandonedSet counts logins that nobody waited for any more. It is no set of scopes.
-const abandonedSet = "\x00"
-
 // maxSets is how many sets of scopes are remembered.
 const maxSets = 64
 
@@ -105,10 +102,9 @@ func (a *Authorizer) recentFailure(now time.Time) error {
 var ErrNobody = errors.New("auth: nobody has logged in")
 
 // noteFailure remembers a login that a person has refused or left, so that not every
-// call asks again. One whose call has ended meanwhile says little about the person;
-// only the third in ten minutes counts. A failure of the network says nothing.
+// call asks again. A failure of the network says nothing about the person.
 func (a *Authorizer) noteFailure(ctx context.Context, err error, now time.Time) {
-	left := errors.Is(context.Cause(ctx), errAbandoned) && a.inVain(abandonedSet, now)
+	left := errors.Is(context.Cause(ctx), ErrNobody)
 	if !left && !errors.As(err, new(*ResponseError)) && !errors.Is(err, ErrNobody) {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/transport"
@@ -41,45 +42,104 @@ func TestWhatKeepsFromAskingAgain(t *testing.T) {
 	}
 }
 
-// A call that is cancelled during a login does not keep the next from one. But three in
-// a row have opened browsers enough.
-//
-// Guarantees: G-0044.9
-func TestACancelledCallDoesNotKeepFromAsking(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
-	asked := 0
-	var cancel context.CancelFunc
-	a := w.login(t, Options{Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
-		if asked++; cancel == nil {
-			return consent(ctx, i)
-		}
-		cancel()
-		<-ctx.Done()
+// A personalPage is a login whose person answers when the test says.
+type personalPage struct {
+	opened chan context.Context // for each time that it is opened
+	answer chan struct{}
+}
+
+func newPage() *personalPage {
+	return &personalPage{opened: make(chan context.Context, 10), answer: make(chan struct{})}
+}
+
+func (p *personalPage) interact(ctx context.Context, i Interaction) (*url.URL, error) {
+	p.opened <- ctx
+	select {
+	case <-p.answer:
+		return consent(ctx, i)
+	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	}})
-	leave := func() {
-		t.Helper()
-		var ctx context.Context
-		ctx, cancel = context.WithCancel(t.Context())
-		if _, err := call(ctx, a, w.url); err == nil {
-			t.Fatal("no error")
-		}
-		a.flights.Wait()
-		cancel = nil
 	}
-	leave()
-	wantCall(t, a, w.url)
-	if asked != 2 {
-		t.Fatalf("asked %d times", asked)
-	}
-	if err := a.Logout(t.Context()); err != nil {
+}
+
+// leaveOpen makes a call that ends when the page is open.
+func leaveOpen(t *testing.T, a *Authorizer, w *world, p *personalPage) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := call(ctx, a, w.url)
+		ended <- err
+	}()
+	asking := <-p.opened
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	for range 4 {
-		leave()
+	return asking
+}
+
+// A call ends when it said, and the page that it has opened stays open: the next call
+// waits for the same person.
+//
+// Guarantees: G-0044.9
+func TestALoginOutlastsItsCall(t *testing.T) {
+	w, p := newWorld(t, authtest.Options{}), newPage()
+	a := w.login(t, Options{Interact: p.interact})
+	asking := leaveOpen(t, a, w, p)
+	if err := asking.Err(); err != nil {
+		t.Errorf("the page is closed: %v", err)
 	}
-	if _, err := call(t.Context(), a, w.url); !errors.Is(err, transport.ErrAuthRequired) || asked != 4 {
-		t.Errorf("%v, asked %d times", err, asked)
+	if end, ok := asking.Deadline(); !ok || time.Until(end) > loginTime {
+		t.Errorf("it stays open until %v", end)
+	}
+	close(p.answer)
+	wantCall(t, a, w.url)
+	if len(p.opened) > 0 {
+		t.Error("the person was asked twice")
+	}
+}
+
+// A person who has not answered in time is not asked again by the next call.
+//
+// Guarantees: G-0044.9
+func TestNobodyAnswers(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := w.login(t, Options{Interact: consent})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(fmt.Errorf("%w within a minute", ErrNobody))
+	a.noteFailure(ctx, context.DeadlineExceeded, time.Now()) // which an Interact of its own returns
+	if _, err := call(t.Context(), a, w.url); !errors.Is(err, transport.ErrAuthRequired) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Login opens a page of its own in place of one that a request has left open.
+//
+// Guarantees: G-0044.9
+func TestLoginReplacesAPageThatWasLeft(t *testing.T) {
+	w, p := newWorld(t, authtest.Options{}), newPage()
+	a := w.login(t, Options{Interact: p.interact})
+	asking := leaveOpen(t, a, w, p)
+	ended := make(chan error)
+	go func() { ended <- a.Login(t.Context()) }()
+	<-asking.Done()
+	<-p.opened
+	close(p.answer)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Close gives a page up that is open.
+//
+// Guarantees: G-0044.4
+func TestCloseEndsALoginThatWasLeft(t *testing.T) {
+	w, p := newWorld(t, authtest.Options{}), newPage()
+	a := w.login(t, Options{Interact: p.interact})
+	asking := leaveOpen(t, a, w, p)
+	if err := a.Close(); err != nil || asking.Err() == nil {
+		t.Errorf("%v, %v", err, asking.Err())
 	}
 }
 
@@ -101,8 +161,7 @@ func TestWhoJoinsALoginThatIsGivenUpTriesAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error)
 	go func() {
-		_, err := call(ctx, a, w.url)
-		left <- err
+		left <- a.Login(ctx)
 	}()
 	<-asking
 	cancel()

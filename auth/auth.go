@@ -54,9 +54,10 @@ type Options struct {
 	Grant Grant
 
 	// Interact leads a person through a login, for instance [Loopback]. Nil: a login
-	// is somebody else's. A request without a token then fails with a [*LoginError]. A
-	// login within a handshake has the time of conn.Options.InitTimeout. If nobody
-	// logs in, Interact returns ErrNobody.
+	// is somebody else's. A request without a token then fails with a [*LoginError].
+	// A login that a request has begun goes on when that request, or the handshake it is
+	// part of, has run out of time: for five minutes, then its context ends. Requests
+	// that come meanwhile wait for it. If nobody logs in, Interact returns ErrNobody.
 	Interact func(context.Context, Interaction) (redirected *url.URL, err error)
 
 	// Scopes narrows the scopes to ask for. Nil: as the server asks.
@@ -275,6 +276,7 @@ func (a *Authorizer) Login(ctx context.Context) error {
 	case !secure(resource):
 		return &LoginError{Resource: resource.String(), Err: errPlain}
 	}
+	a.giveUp()
 	for {
 		mine, err := a.fly(ctx, func(ctx context.Context) error {
 			c, err := a.probe(ctx)

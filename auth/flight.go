@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -21,13 +22,15 @@ type flight struct {
 	err     error // once done
 	waiting int
 	left    bool // by all who waited, once
+	asks    bool // a person, who is given time to answer whoever waits
 	cancel  context.CancelCauseFunc
 }
 
 // fly does work that only one may do at a time, on a goroutine of its own, and waits
 // for it until ctx ends. If other work was under way it waits for that, and mine is
-// false. A login is given up when nobody waits for it any more; an exchange is not. Who
-// comes when it is being given up tries again.
+// false. A login is given up when nobody waits for it any more, unless a person was asked
+// by a request: that page stays open for loginTime. An exchange is not given up either. Who
+// comes when a login is being given up tries again.
 func (a *Authorizer) fly(ctx context.Context, work func(context.Context) error) (mine bool, err error) {
 	for {
 		mine, err = a.board(ctx, work)
@@ -60,7 +63,7 @@ func (a *Authorizer) board(ctx context.Context, work func(context.Context) error
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if f.waiting--; f.waiting == 0 {
+	if f.waiting--; f.waiting == 0 && !f.asks {
 		f.left = true
 		f.cancel(errAbandoned)
 	}
@@ -181,7 +184,31 @@ func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status
 	if used != "" && (fresh || status == http.StatusForbidden) && a.inVain(setOf(union(before, c.scopes)), now) {
 		return errInVain
 	}
+	ctx, cancel := a.giveTime(ctx)
+	defer cancel()
 	return a.login(ctx, c, before)
+}
+
+// giveTime lets the login under way go on when the requests that need it have ended: a
+// handshake has seconds, and a person needs minutes.
+func (a *Authorizer) giveTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !a.personal() {
+		return ctx, func() {}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.flight.asks = true
+	return context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrNobody, loginTime))
+}
+
+// giveUp ends a login that a request has begun and nobody waits for.
+func (a *Authorizer) giveUp() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if f := a.flight; f != nil && f.asks && f.waiting == 0 {
+		f.left = true
+		f.cancel(errAbandoned)
+	}
 }
 
 var errInVain = errors.New("auth: the server refuses new tokens")

@@ -102,19 +102,16 @@ func TestOnlyPagesAreOpenedInABrowser(t *testing.T) {
 	}
 }
 
-// A login that nobody waits for is given up.
+// A Login that nobody waits for is given up.
 //
 // Guarantees: G-0044.4
-func TestALoginEndsWithItsCall(t *testing.T) {
+func TestALoginEndsWithItsContext(t *testing.T) {
 	w := newWorld(t, authtest.Options{})
 	opened := make(chan struct{})
 	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: func(context.Context, *url.URL) error { close(opened); return nil }})})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() {
-		_, err := call(ctx, a, w.url)
-		ended <- err
-	}()
+	go func() { ended <- a.Login(ctx) }()
 	<-opened
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {

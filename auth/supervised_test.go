@@ -91,6 +91,38 @@ func TestALoginWakesASession(t *testing.T) {
 	}
 }
 
+// A person who logs in within a handshake has more time than the handshake: its attempts
+// run out, and the person is asked once.
+//
+// Guarantees: G-0044.9
+func TestAHandshakeWaitsForAPerson(t *testing.T) {
+	w, p := newWorld(t, authtest.Options{}), newPage()
+	w.mcp(t)
+	timedOut := make(chan telemetry.Transition, 100)
+	s := supervised(t, w, Options{Interact: p.interact}, conn.Options{
+		InitTimeout: 100 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond,
+		Hooks: telemetry.Hooks{Transition: func(to telemetry.Transition) {
+			if to.To == string(conn.Backoff) {
+				timedOut <- to
+			}
+		}},
+	})
+	<-p.opened
+	for range 3 {
+		<-timedOut
+	}
+	close(p.answer)
+	if err := s.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := session.Call[string](t.Context(), s, "open", nil); err != nil || got != "opened" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if len(p.opened) > 0 {
+		t.Errorf("the person was asked %d times more", len(p.opened))
+	}
+}
+
 // However often it tries, it says once that a login is missing, and asks nothing of the
 // authorization server.
 //
