@@ -3,6 +3,7 @@ package auth
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -51,8 +52,14 @@ func (w *world) mcp(t *testing.T) {
 // supervised starts a session whose login is somebody else's.
 func supervised(t *testing.T, w *world, o Options, co conn.Options) *session.Session {
 	t.Helper()
+	if co.Log == nil {
+		co.Log = slog.New(slog.NewJSONHandler(w.printed, nil))
+	}
 	c := session.New(protocol.Implementation{Name: "test", Version: "1"}, session.Options{Conn: co})
-	t.Cleanup(func() { c.Close(context.Background()) })
+	t.Cleanup(func() {
+		fmt.Fprintf(w.printed, "%+v\n", c.Report())
+		c.Close(context.Background())
+	})
 	s, err := c.Start(t.Context(), "vault", &streamable.Client{URL: w.url, Authorizer: w.login(t, o)})
 	if err != nil {
 		t.Fatal(err)

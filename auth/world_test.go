@@ -31,15 +31,22 @@ type world struct {
 	as    *authtest.Server
 	url   string
 	serve http.HandlerFunc // nil: who has a token is served
+
+	printed *safeBuffer // all logs and errors
 }
 
 // newWorld starts both. The resource server counts nothing and serves who has a token.
 func newWorld(t *testing.T, o authtest.Options) *world {
 	t.Helper()
 	listening := httptest.NewUnstartedServer(nil)
-	w := &world{url: "http://" + listening.Listener.Addr().String() + "/mcp"}
+	w := &world{url: "http://" + listening.Listener.Addr().String() + "/mcp", printed: new(safeBuffer)}
 	o.Resource = w.url
 	w.as = authtest.Start(t, o)
+	t.Cleanup(func() {
+		if found := w.as.Printed(w.printed.String()); len(found) > 0 {
+			t.Errorf("%d secrets are printed, one of %d bytes, in %s", len(found), len(found[0]), w.printed)
+		}
+	})
 	protected := w.as.Protect(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "served") }))
 	listening.Config.Handler = w.as.Sink.Record("http://"+listening.Listener.Addr().String(), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if w.serve != nil {
@@ -58,10 +65,14 @@ func (w *world) login(t *testing.T, o Options) *Authorizer {
 	t.Helper()
 	o.Resource = w.url
 	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+		o.Log = slog.New(recorder{slog.NewJSONHandler(w.printed, &slog.HandlerOptions{Level: slog.LevelDebug}), w.printed})
 	}
 	a := New(o)
-	t.Cleanup(func() { a.Close() })
+	t.Cleanup(func() {
+		e, err := a.Status(context.Background())
+		fmt.Fprintf(w.printed, "%+v %#v %v\n", e, e, err)
+		a.Close()
+	})
 	return a
 }
 
@@ -70,8 +81,19 @@ func consent(ctx context.Context, i Interaction) (*url.URL, error) {
 	return authtest.Consent(ctx, i.Start)
 }
 
+// A recorder is the log of an Authorizer in a world, which has the errors of calls too.
+type recorder struct {
+	slog.Handler
+	printed *safeBuffer
+}
+
 // call makes one request as a link makes it, and returns its last status.
-func call(ctx context.Context, a *Authorizer, address string) (int, error) {
+func call(ctx context.Context, a *Authorizer, address string) (status int, err error) {
+	defer func() {
+		if r, ok := a.o.Log.Handler().(recorder); ok && err != nil {
+			fmt.Fprintf(r.printed, "%v %+v %#v\n", err, err, err)
+		}
+	}()
 	for challenges := 0; ; challenges++ {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader("{}"))
 		if err != nil {

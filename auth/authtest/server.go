@@ -88,6 +88,7 @@ type Server struct {
 	assertions map[string]bool // jti of client assertions
 	nonce      string
 	serial     int
+	issued     []string // secrets
 }
 
 // New returns a server for a base URL, such as "https://as.example". Its Client reaches it
@@ -200,9 +201,10 @@ func (s *Server) endpointOf(path string) Endpoint {
 }
 
 // honest answers as the specifications say.
-func (s *Server) honest(r *Request) *Answer {
+func (s *Server) honest(r *Request) (a *Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() { s.note(a) }()
 	method := http.MethodPost
 	if slices.Contains([]Endpoint{Metadata, ResourceMetadata, Keys, Authorize}, r.Endpoint) {
 		method = http.MethodGet

@@ -277,3 +277,16 @@ func TestLie(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 }
+
+// What was issued is found where it is printed, also after it has been used or revoked.
+func TestPrintedSecretsAreFound(t *testing.T) {
+	s := authtest.New("https://as.example", authtest.Options{Clients: []authtest.Client{{ID: "c", Secret: "client's own"}}})
+	token := s.Issue("ada", "read")
+	s.RevokeAll()
+	if found := s.Printed("sent Bearer " + token + " by client's own"); len(found) != 2 {
+		t.Errorf("%d secrets are found", len(found))
+	}
+	if found := s.Printed("nothing of it"); len(found) != 0 {
+		t.Errorf("%q", found)
+	}
+}

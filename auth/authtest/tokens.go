@@ -117,9 +117,10 @@ func (s *Server) Issue(subject, scope string) string {
 
 // IssueClaims returns an access token with these claims. The server knows it, so that it
 // can be introspected and revoked.
-func (s *Server) IssueClaims(claims map[string]any) string {
+func (s *Server) IssueClaims(claims map[string]any) (token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() { s.issued = append(s.issued, token) }()
 	text := func(name string) string { value, _ := claims[name].(string); return value }
 	g := &grant{client: text("client_id"), subject: text("sub"), scope: text("scope"), resource: s.options.Resource}
 	return s.remember(g, "", claims)

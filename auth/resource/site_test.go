@@ -8,10 +8,12 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +34,9 @@ type site struct {
 	guard *resource.Guard
 	tools *server.Server
 	http  *http.Client
+
+	mu   sync.Mutex
+	said strings.Builder // all responses
 }
 
 // newSite protects a server. Options of the authorization server may be nil.
@@ -68,6 +73,9 @@ func newSite(t *testing.T, change func(*resource.Options), of authtest.Options) 
 	listening.Start()
 	s.http = &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(func() {
+		if found := s.as.Printed(s.said.String()); len(found) > 0 {
+			t.Errorf("%d secrets are in responses, one of %d bytes", len(found), len(found[0]))
+		}
 		s.http.CloseIdleConnections()
 		if err := endpoint.Shutdown(context.Background(), nil); err != nil {
 			t.Error(err)
@@ -133,6 +141,9 @@ func (s *site) do(r *http.Request) reply {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(&s.said, "%v %s\n", response.Header, text)
 	return reply{response.StatusCode, response.Header, string(text)}
 }
 

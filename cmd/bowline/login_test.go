@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -104,7 +102,7 @@ func TestLogin(t *testing.T) {
 	if len(issued) != 1 {
 		t.Errorf("%d token requests", len(issued))
 	}
-	wantNoTokens(t, as, said, shown, one)
+	wantNoSecrets(t, as, o, said, shown, one, bowline(t, "", "call", "open", "--verbose", "--url", url))
 
 	bowline(t, "", "logout", "--url", url).want(t, 0, "", "")
 	if n := len(as.Sink.Requests(authtest.Revoke)); n != 2 {
@@ -113,33 +111,15 @@ func TestLogin(t *testing.T) {
 	bowline(t, "", "call", "open", "--url", url).want(t, exitNoSession, "", "bowline login")
 }
 
-// wantNoTokens looks for the tokens of the files of logins.
-func wantNoTokens(t *testing.T, as *authtest.Server, printed ...outcome) {
+// wantNoSecrets looks for what the authorization server has issued.
+func wantNoSecrets(t *testing.T, as *authtest.Server, printed ...outcome) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "bowline", "auth", "*.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%q, %v", files, err)
+	if len(as.Secrets()) == 0 {
+		t.Error("nothing was issued")
 	}
-	for _, path := range files {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var d struct {
-			Entry struct {
-				Access  string `json:"access_token"`
-				Refresh string `json:"refresh_token"`
-			} `json:"entry"`
-		}
-		if err := json.Unmarshal(text, &d); err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range printed {
-			for _, secret := range []string{d.Entry.Access, d.Entry.Refresh} {
-				if secret != "" && strings.Contains(o.stdout+o.stderr, secret) {
-					t.Error("a token is printed")
-				}
-			}
+	for _, o := range printed {
+		if found := as.Printed(o.stdout + o.stderr); len(found) > 0 {
+			t.Errorf("%d secrets are printed", len(found))
 		}
 	}
 }
