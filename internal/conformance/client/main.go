@@ -63,6 +63,7 @@ func run(ctx context.Context, url string) error {
 		return fmt.Errorf("scenario %q is not played", name)
 	}
 	options := client.Options{ProtocolVersion: os.Getenv("MCP_CONFORMANCE_PROTOCOL_VERSION"), FailFast: true}
+	options.Conn.InitTimeout = handshakeTime
 	if name != "initialize" {
 		options.Elicit = func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 			return client.Accept(nil) // with every default
@@ -85,6 +86,10 @@ func run(ctx context.Context, url string) error {
 	_ = session.Wait()
 	return errors.Join(failed, against.all())
 }
+
+// handshakeTime is how long a handshake may take, with its login: the suite plays all
+// scenarios at once, each with several servers, and gives each half a minute.
+const handshakeTime = 25 * time.Second
 
 // violations are the messages of the client's that do not fit the published schemas.
 type violations struct {
