@@ -16,14 +16,14 @@ type core struct {
 	options *Options // with every default filled in; not changed
 	dialect Dialect
 	final   func(Reason) bool // Options.Final
-	role    role
 
 	machines machines // say which edges there are
 	current  State    // changed by admit alone
 	reason   Reason
 	epoch    uint64 // of the current incarnation
-	place    place  // what the current incarnation has at the gate
-	linked   bool   // a link of this epoch is attached or being closed
+	role     role
+	place    place // what the current incarnation has at the gate
+	linked   bool  // a link of this epoch is attached or being closed
 
 	initDue  instant       // when starting and initializing must be over
 	initTime time.Duration // how long they may take; doubled by each timeout, and Options.InitTimeout again once ready
@@ -38,6 +38,8 @@ type core struct {
 
 	draining bool
 	ended    bool    // the peer will send nothing more
+	hearing  bool    // the present link says when bytes come in
+	costly   bool    // a probe on it is a request of its own
 	drainDue instant // when to close although work is unfinished
 	idleAt   instant // when to look again whether work is unfinished
 
@@ -48,8 +50,6 @@ type core struct {
 	streams    streams
 	flow       flow
 	liveness   liveness
-	hearing    bool // the present link says when bytes come in
-	costly     bool // a probe on it is a request of its own
 
 	malformed malformedRun
 

@@ -60,8 +60,8 @@ type outbound struct {
 	slots    []outboundFrame // slots[head:] wait
 	head     int
 	replies  int     // how many of them are replies
-	window   int     // how many were offered last; 0 unless the link has taken all of them
-	returned int     // how many have come back since, to the head of the queue
+	window   int32   // how many were offered last; 0 unless the link has taken all of them
+	returned int32   // how many have come back since, to the head of the queue
 	retryAt  instant // when to offer the queue again; 0 while it is empty
 	stuckAt  instant // when to give the link up; 0 unless it is busy and has taken nothing since
 }
@@ -163,7 +163,7 @@ func resultRoute(id jsonrpc.ID) *transport.Route {
 // that it was offered. It returns how many frames to offer now.
 func (o *outbound) widen() int {
 	o.window, o.returned = min(max(2*o.window, 1), maxWindow), 0
-	return min(o.window, len(o.waiting()))
+	return min(int(o.window), len(o.waiting()))
 }
 
 // take removes the oldest frame and returns it.
@@ -195,11 +195,11 @@ func (o *outbound) add(out outboundFrame) {
 // behind those that have come back before it.
 func (o *outbound) giveBack(out outboundFrame) {
 	if o.head == 0 {
-		o.slots = slices.Insert(o.slots, o.returned, out)
+		o.slots = slices.Insert(o.slots, int(o.returned), out)
 	} else {
 		o.head--
 		copy(o.slots[o.head:], o.slots[o.head+1:][:o.returned])
-		o.slots[o.head+o.returned] = out
+		o.slots[o.head+int(o.returned)] = out
 	}
 	o.returned++
 	o.window = 0

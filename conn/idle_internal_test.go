@@ -1,0 +1,29 @@
+package conn
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// docs/design/IDLE.md says how large what an idle connection consists of is.
+func TestIdleConnectionIsAsLargeAsTheDocumentSays(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		return // the document is about 64 bits
+	}
+	page, err := os.ReadFile("../docs/design/IDLE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range map[string]uintptr{
+		"Conn": unsafe.Sizeof(Conn{}), "core": unsafe.Sizeof(core{}), "loop": unsafe.Sizeof(loop{}), "Status": unsafe.Sizeof(Status{}),
+		"notifications": unsafe.Sizeof(notifications{}), "endings": unsafe.Sizeof(endings{}), "Incarnation": unsafe.Sizeof(Incarnation{}),
+		"receiver": unsafe.Sizeof(receiver{}),
+	} {
+		if row := fmt.Sprintf("| `conn.%s` | %d |", name, size); !strings.Contains(string(page), row) {
+			t.Errorf("the document has no row %q", row)
+		}
+	}
+}
