@@ -27,11 +27,27 @@ func Text(text string) *TextContent { return &TextContent{Text: text} }
 
 // Texts returns a block for each text.
 func Texts(texts ...string) Contents {
+	if len(texts) == 1 {
+		blocks, block := oneText()
+		block.Text = texts[0]
+		return blocks
+	}
 	blocks := make(Contents, len(texts))
 	for i, text := range texts {
 		blocks[i] = Text(text)
 	}
 	return blocks
+}
+
+// oneText returns an empty block of text, alone. Most results are that, so both are
+// allocated at once.
+func oneText() (Contents, *TextContent) {
+	one := new(struct {
+		blocks [1]Content
+		block  TextContent
+	})
+	one.blocks[0] = &one.block
+	return one.blocks[:], &one.block
 }
 
 // Image returns a block with an image. It keeps data.

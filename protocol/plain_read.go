@@ -46,15 +46,9 @@ func (r *CallToolResult) readPlain(raw []byte) bool {
 		case "_meta":
 			read.Meta = readMeta(&text)
 		case "resultType":
-			read.ResultType = text.String()
+			read.ResultType = readType(&text)
 		case "content":
-			read.Content = Contents{}
-			for range text.Elements {
-				if len(read.Content) == MaxBlocks {
-					text.Fail()
-				}
-				read.Content = append(read.Content, readTextContent(&text))
-			}
+			read.Content = readContent(&text)
 		case "structuredContent":
 			read.StructuredContent = readRaw(&text)
 		case "isError":
@@ -78,7 +72,7 @@ func (r *ListToolsResult) readPlain(raw []byte) bool {
 		case "_meta":
 			read.Meta = readMeta(&text)
 		case "resultType":
-			read.ResultType = text.String()
+			read.ResultType = readType(&text)
 		case "ttlMs":
 			read.TTLMs = readInteger(&text)
 		case "cacheScope":
@@ -158,8 +152,25 @@ func readAnnotations(text *scan.Text) *ToolAnnotations {
 	return hints
 }
 
-func readTextContent(text *scan.Text) *TextContent {
-	block, typed := new(TextContent), false
+func readContent(text *scan.Text) Contents {
+	blocks, block := Contents{}, (*TextContent)(nil)
+	for range text.Elements {
+		switch len(blocks) {
+		case 0:
+			blocks, block = oneText()
+		case MaxBlocks:
+			text.Fail()
+		default:
+			block = new(TextContent)
+			blocks = append(blocks, block)
+		}
+		readTextContent(text, block)
+	}
+	return blocks
+}
+
+func readTextContent(text *scan.Text, block *TextContent) {
+	typed := false
 	for name := range text.Members {
 		switch string(name) {
 		case "type":
@@ -173,15 +184,26 @@ func readTextContent(text *scan.Text) *TextContent {
 	if !typed {
 		text.Fail()
 	}
-	return block
 }
 
 func readMeta(text *scan.Text) Meta {
 	meta := Meta{}
 	for name := range text.Members {
-		meta[string(name)] = readRaw(text)
+		if string(name) == MetaServerInfo { // of every modern result
+			meta[MetaServerInfo] = readRaw(text)
+		} else {
+			meta[string(name)] = readRaw(text)
+		}
 	}
 	return meta
+}
+
+// readType reads a result type, which most often is ResultComplete.
+func readType(text *scan.Text) string {
+	if resultType := text.String(); resultType != ResultComplete {
+		return resultType
+	}
+	return ResultComplete
 }
 
 // readInteger reads a short integer without fraction and exponent.

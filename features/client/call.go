@@ -115,6 +115,7 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 	method  *method[P, R, Q]
 	session *session
 	params  *P // the caller's, which nobody changes
+	copied  P  // of them, for the attempt that is made now
 	options CallOptions
 	asTask  bool // the last attempt has asked a legacy server for a task
 	attempt
@@ -130,7 +131,11 @@ func (c *outgoing[P, R, Q]) encode(ctx context.Context, id int64, epoch uint64) 
 	if err := c.peer.offers(&c.method.Method); err != nil {
 		return conn.Message{}, err
 	}
-	params := Q(copyOf(c.params))
+	c.copied = *new(P)
+	if c.params != nil {
+		c.copied = *c.params
+	}
+	params := Q(&c.copied)
 	if c.options.wantsProgress() {
 		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(id).Append(nil))
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -72,5 +73,18 @@ func TestKnownMetaIsNotReadAgain(t *testing.T) {
 		if got := known.before([]byte(params)); string(got) != rest {
 			t.Errorf("what follows in %.200s is %q, want %q", params, got, rest)
 		}
+	}
+}
+
+// What a server offers to modern clients is looked up once, until it has more.
+func TestModernOfferIsKept(t *testing.T) {
+	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
+	offered := s.offersModern()
+	if again := s.offersModern(); again != offered || again.Tools != nil {
+		t.Errorf("before: %p and %p, tools %v", offered, again, again.Tools)
+	}
+	AddTool(s, protocol.Tool{Name: "a"}, func(context.Context, struct{}) (string, error) { return "", nil })
+	if now, all := s.offersModern(), s.offers(true); now.Tools == nil || !reflect.DeepEqual(now, all) {
+		t.Errorf("after: %+v, want %+v", now, all)
 	}
 }

@@ -345,7 +345,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 		return refuse(jsonrpc.CodeInvalidParams, "_meta: %s: unknown level %q", protocol.MetaLogLevel, shorten(string(said.LogLevel), longestName))
 	}
 	c.modern, c.level = true, said.LogLevel
-	c.offered = s.offers(true)
+	c.offered = s.offersModern()
 	c.Client = &Client{ProtocolVersion: said.ProtocolVersion, Capabilities: said.ClientCapabilities}
 	if said.ClientInfo != nil {
 		c.Client.Info = *said.ClientInfo
@@ -363,7 +363,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 
 // serveKnown takes who made the request from a request before it.
 func (c *call) serveKnown(known *knownClient) {
-	c.known, c.modern, c.level, c.Client, c.offered = known, true, known.level, known.client, c.peer.server.offers(true)
+	c.known, c.modern, c.level, c.Client, c.offered = known, true, known.level, known.client, c.peer.server.offersModern()
 }
 
 // A knownClient is what the _meta of a modern request has said. Most clients say the

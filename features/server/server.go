@@ -102,6 +102,7 @@ type Server struct {
 	info    protocol.Implementation
 	rawInfo json.RawMessage             // the same, encoded
 	rawMeta json.RawMessage             // the _meta of most modern results, which holds it
+	offered atomic.Pointer[offer]       // to modern clients, when it was looked up last
 	known   atomic.Pointer[knownClient] // of the modern clients, the one whose _meta was read last
 	options Options
 	handle  Handler // the middleware, and behind it innermost
@@ -156,6 +157,35 @@ func New(info protocol.Implementation, o Options) *Server {
 	s.methods.Store(&methods)
 	s.handle = s.wrap(o.Middleware)
 	return s
+}
+
+// An offer is what a server has, and the capabilities that follow from it.
+type offer struct {
+	features     features
+	capabilities protocol.ServerCapabilities
+}
+
+// features are the kinds of features that a server has.
+type features struct{ tools, prompts, resources, skills, completion bool }
+
+func (s *Server) has() features {
+	return features{
+		tools: s.tools.used(), prompts: s.prompts.used(),
+		resources: s.resources.used() || s.templates.used() || s.options.OnSubscribe != nil,
+		skills:    len(s.skills()) > 0, completion: s.completion.Load(),
+	}
+}
+
+// offersModern returns what offers returns for the modern revisions. It is shared, so
+// nobody changes it.
+func (s *Server) offersModern() *protocol.ServerCapabilities {
+	now := s.has()
+	last := s.offered.Load()
+	if last == nil || last.features != now {
+		last = &offer{now, *s.offers(true)}
+		s.offered.Store(last)
+	}
+	return &last.capabilities
 }
 
 // offers returns the capabilities that follow from the features, beside those that

@@ -278,7 +278,7 @@ func text(s string) protocol.Contents {
 	if !utf8.ValidString(s) { // which is faster than ToValidUTF8 where there is nothing to do
 		s = strings.ToValidUTF8(s, "\uFFFD")
 	}
-	return protocol.Contents{&protocol.TextContent{Text: s}}
+	return protocol.Texts(s)
 }
 
 func (c *call) listTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {

@@ -16,6 +16,9 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
+// typed is typedJSON, put together once.
+var typed = typedJSON()
+
 // typedJSON is how typed tools read and write values: as encoding/json does,
 // which inferred schemas follow, with the strictness of the rest of the
 // protocol. Nil slices and maps are empty ones.
@@ -35,18 +38,23 @@ func typedJSON() json.Options {
 	)
 }
 
-func encodeTyped(value any) (stdjson.RawMessage, error) { return json.Marshal(value, typedJSON()) }
+func encodeTyped(value any) (stdjson.RawMessage, error) { return json.Marshal(value, typed) }
 
 // decodeTyped reads arguments. A schema calls 1.0 and 1e3 integers; so does this.
 func decodeTyped[T any](raw stdjson.RawMessage) (T, error) {
 	var value T
-	err := json.Unmarshal(raw, &value, typedJSON())
-	var semantic *json.SemanticError
-	if errors.As(err, &semantic) && semantic.JSONKind == '0' {
+	err := json.Unmarshal(raw, &value, typed)
+	if err != nil && isNumberFault(err) {
 		value = *new(T)
-		err = json.Unmarshal(plainIntegers(raw), &value, typedJSON())
+		err = json.Unmarshal(plainIntegers(raw), &value, typed)
 	}
 	return value, err
+}
+
+// isNumberFault reports whether what does not fit is a number.
+func isNumberFault(err error) bool {
+	var semantic *json.SemanticError
+	return errors.As(err, &semantic) && semantic.JSONKind == '0'
 }
 
 // decoderOf returns what reads arguments into a T. What the arguments leave out
@@ -60,13 +68,13 @@ func decoderOf[T any](defaults stdjson.RawMessage) func(stdjson.RawMessage) (T, 
 		if err != nil {
 			return value, err
 		}
-		if json.Unmarshal(raw, &value, typedJSON()) == nil {
+		if json.Unmarshal(raw, &value, typed) == nil {
 			return value, nil
 		}
 		if value, err = decodeTyped[T](defaults); err != nil {
 			return value, err
 		}
-		return value, json.Unmarshal(plainIntegers(raw), &value, typedJSON())
+		return value, json.Unmarshal(plainIntegers(raw), &value, typed)
 	}
 }
 
