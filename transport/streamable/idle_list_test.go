@@ -7,16 +7,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Two lists of idle links hold the same links at once, each in the order in which they
-// came, whichever leave.
+// Two lists hold the same links, each in the order in which they came to it, whichever
+// leave and come again.
 func TestIdleListsKeepTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
+		links := []*serverLink{new(serverLink), new(serverLink), new(serverLink), new(serverLink)}
 		var lists [2]idleList
 		var want [2][]*serverLink
 		t.Repeat(map[string]func(*rapid.T){
 			"append": func(t *rapid.T) {
-				l := new(serverLink)
-				for which := range lists {
+				which, l := rapid.IntRange(0, 1).Draw(t, "which"), rapid.SampledFrom(links).Draw(t, "link")
+				if !slices.Contains(want[which], l) {
 					lists[which].append(l, which)
 					want[which] = append(want[which], l)
 				}
@@ -33,10 +34,10 @@ func TestIdleListsKeepTheirOrder(t *testing.T) {
 			"": func(t *rapid.T) {
 				for which := range lists {
 					var there, back []*serverLink
-					for l := lists[which].first; l != nil; l = l.use.places[which].after {
+					for l := lists[which].first; l != nil && len(there) <= len(links); l = l.use.places[which].after {
 						there = append(there, l)
 					}
-					for l := lists[which].last; l != nil; l = l.use.places[which].before {
+					for l := lists[which].last; l != nil && len(back) <= len(links); l = l.use.places[which].before {
 						back = append(back, l)
 					}
 					slices.Reverse(back)
