@@ -37,7 +37,7 @@ func TestCallOverHTTPAllocates(t *testing.T) {
 		io.Copy(io.Discard, response.Body)
 		response.Body.Close()
 	})
-	for version, most := range map[string]float64{protocol.LatestLegacy: 47, protocol.Latest: 83} {
+	for version, most := range map[string]float64{protocol.LatestLegacy: 46, protocol.Latest: 66} {
 		t.Run(version, func(t *testing.T) {
 			s := echoServer(false)
 			h := streamable.NewHandler(s, streamable.HandlerOptions{})
