@@ -46,8 +46,10 @@ func index(ctx context.Context, in struct {
 }
 
 func wait(ctx context.Context, _ struct{}) (string, error) {
+	timer := time.NewTimer(time.Minute)
+	defer timer.Stop()
 	select {
-	case <-time.After(time.Minute):
+	case <-timer.C:
 		return "waited", nil
 	case <-ctx.Done():
 		return "", context.Cause(ctx)

@@ -70,8 +70,10 @@ func index(ctx context.Context, r *mcp.CallToolRequest, in struct {
 }
 
 func wait(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+	timer := time.NewTimer(time.Minute)
+	defer timer.Stop()
 	select {
-	case <-time.After(time.Minute):
+	case <-timer.C:
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "waited"}}}, nil, nil
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
