@@ -175,6 +175,21 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 	}
 }
 
+// TestReadmeNamesWhatLabelsSay: how calls end.
+func TestReadmeNamesWhatLabelsSay(t *testing.T) {
+	readme := string(document(t, "README.md"))
+	for _, cause := range conn.Causes() {
+		if !strings.Contains(readme, "`"+cause.String()+"`") {
+			t.Errorf("README.md does not explain the cause %q", cause)
+		}
+	}
+	for _, delivery := range conn.Deliveries() {
+		if !strings.Contains(readme, "`"+delivery.String()+"`") {
+			t.Errorf("README.md does not explain the delivery %q", delivery)
+		}
+	}
+}
+
 // TestEachAlertIsTested: alerts_test.yaml, which promtool runs, has a time at which each
 // alert is raised, and one at which it is not.
 func TestEachAlertIsTested(t *testing.T) {

@@ -1,0 +1,33 @@
+package otel_test
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+)
+
+// A program gives its providers, with the exporters that it wants, to New. Here they have
+// none.
+func Example() {
+	told, err := otel.New(otel.Options{
+		MeterProvider:  metric.NewMeterProvider(),
+		TracerProvider: trace.NewTracerProvider(),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c := client.New(protocol.Implementation{Name: "program", Version: "1"}, client.Options{
+		Conn:       conn.Options{Name: "weather", Hooks: told.Hooks()}, // what happens to connections
+		Middleware: []client.Middleware{told.Client()},                 // calls, by tool, and spans
+	})
+	defer c.Close(context.Background())
+	defer told.Watch(c.Samples)() // what can be read of connections
+}
