@@ -1,0 +1,131 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+)
+
+// A server that registers this kind of redirect for the other type of application only
+// gets what it wants.
+//
+// Guarantees: G-0044.1
+func TestARegistrationOfTheOtherType(t *testing.T) {
+	w := newWorld(t, authtest.Options{Clients: []authtest.Client{{ID: "web", Auth: "none", Redirects: []string{testRedirect}}}})
+	w.as.Lie(authtest.Register, func(a *authtest.Answer) {
+		a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"invalid_redirect_uri"}`)
+		if strings.Contains(string(a.Request.Body), `"web"`) {
+			a.Status, a.Body = http.StatusCreated, []byte(`{"client_id":"web","token_endpoint_auth_method":"none"}`)
+		}
+	})
+	wantCall(t, w.login(t, Options{Interact: consent}), w.url)
+	asked := w.as.Sink.Requests(authtest.Register)
+	if len(asked) != 2 || !strings.Contains(string(asked[0].Body), `"native"`) || !strings.Contains(string(asked[1].Body), `"web"`) {
+		t.Errorf("%d registrations", len(asked))
+	}
+}
+
+// Of a hundred authorization servers, the first one that may be asked is.
+//
+// Guarantees: G-0044.7
+func TestAHundredAuthorizationServers(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = fmt.Sprintf("https://10.0.0.%d", i)
+	}
+	w.as.Lie(authtest.ResourceMetadata, says("authorization_servers", many))
+	_, err := call(t.Context(), w.login(t, Options{Interact: consent}), w.url)
+	var refused *MetadataError
+	if !errors.As(err, &refused) || len(err.Error()) > 2000 {
+		t.Errorf("%v", err)
+	}
+	many[3] = w.as.Issuer()
+	w.as.Lie(authtest.ResourceMetadata, says("authorization_servers", many))
+	wantCall(t, w.login(t, Options{Interact: consent}), w.url)
+}
+
+// An error from another issuer is not believed, and its description is shown to nobody.
+//
+// Guarantees: G-0044.7
+func TestAnErrorOfAnotherIssuer(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	w.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
+		a.Query = url.Values{"error": {"access_denied"}, "error_description": {"call 555-1234"}, "state": a.Query["state"], "iss": {"https://evil.test"}}
+	})
+	_, err := call(t.Context(), w.login(t, Options{Interact: consent}), w.url)
+	var refused *ResponseError
+	if !errors.As(err, &refused) || refused.Code != "" || !strings.Contains(refused.Rule, "another issuer") || strings.Contains(err.Error(), "555") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A server whose clock is a day ahead says so with its refusal, and the error repeats it.
+//
+// Guarantees: G-0044.5
+func TestAClockThatIsWrong(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	aged(t, a, 2*time.Hour)
+	w.as.Lie(authtest.Token, func(a *authtest.Answer) {
+		a.Header.Set("Date", time.Now().Add(24*time.Hour).UTC().Format(http.TimeFormat))
+		a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"invalid_request"}`)
+	})
+	_, err := call(t.Context(), a, w.url)
+	var refused *TokenError
+	if !errors.As(err, &refused) || refused.Skew < 23*time.Hour || !strings.Contains(err.Error(), "clock differs") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A server that says when to come again is not asked before.
+//
+// Guarantees: G-0044.5
+func TestAServerThatSaysWhenToComeAgain(t *testing.T) {
+	for header, wants := range map[string]time.Duration{"120": 2 * time.Minute, "100000000": time.Hour, "-1": shortestDelay, "soon": shortestDelay} {
+		w := newWorld(t, authtest.Options{})
+		a := loggedIn(t, w, Options{})
+		aged(t, a, 2*time.Hour)
+		w.as.Lie(authtest.Token, func(a *authtest.Answer) {
+			a.Header.Set("Retry-After", header)
+			a.Status, a.Body = http.StatusTooManyRequests, []byte(`{}`)
+		})
+		before := time.Now()
+		if _, err := call(t.Context(), a, w.url); err == nil {
+			t.Error("it was refused")
+		}
+		a.mu.Lock()
+		until := a.backoff.until
+		a.mu.Unlock()
+		if until.Before(before.Add(wants)) || until.After(time.Now().Add(wants)) {
+			t.Errorf("Retry-After %s: again in %v, want %v", header, until.Sub(before), wants)
+		}
+		if _, err := call(t.Context(), a, w.url); err == nil || w.grants("refresh_token") != 1 {
+			t.Errorf("%v after %d refreshes", err, w.grants("refresh_token"))
+		}
+	}
+}
+
+// A token without an end that is known is used until the server refuses it.
+//
+// Guarantees: G-0044.3
+func TestATokenOfUnknownLife(t *testing.T) {
+	for _, life := range []any{nil, -1, 1e9, "soon"} {
+		w := newWorld(t, authtest.Options{})
+		w.as.Lie(authtest.Token, says("expires_in", life))
+		a := loggedIn(t, w, Options{})
+		if e, err := a.Status(t.Context()); err != nil || !e.Expires.IsZero() {
+			t.Errorf("%v: it ends at %v, %v", life, e.Expires, err)
+		}
+		wantCall(t, a, w.url)
+		if n := w.grants("refresh_token"); n != 0 {
+			t.Errorf("%v: %d refreshes", life, n)
+		}
+	}
+}
