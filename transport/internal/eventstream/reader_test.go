@@ -193,7 +193,6 @@ func TestReaderReadsWhatAppendWrites(t *testing.T) {
 	}
 }
 
-
 // A Reader that was reset reads what a new one reads, whatever it has read before, and
 // leaves the events that it has returned alone.
 //
