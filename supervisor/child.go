@@ -48,6 +48,11 @@ type ChildSpec struct {
 	Shutdown time.Duration
 
 	resource resource // of Run; nil for a worker
+
+	// begin is Run without the wait, and without a goroutine that waits. If it returns
+	// nil, it calls over once Run would have returned, on another goroutine, with a
+	// function that returns what Run would. Nil: Run is called.
+	begin func(ctx context.Context, over func(func() error)) error
 }
 
 // A resource outlives the Runs of its child: a connection or a supervisor. Each

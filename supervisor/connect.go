@@ -12,8 +12,8 @@ import (
 
 // Connect runs a Conn as a Transient child with the default Shutdown. The
 // child's ID is Conn.Name. Connect waits and fails as Start does, and also
-// waits for the Registry to hold the name. It starts no goroutine besides the
-// one that runs the Conn. It panics when the Conn is nil.
+// waits for the Registry to hold the name. A Conn that is idle has no goroutine, and
+// nor has its child. It panics when the Conn is nil.
 //
 // Links, handshakes and the delays between them belong to the Conn, and none of
 // them counts as a restart. Only a panic in an initiator's loop does: the
@@ -40,7 +40,7 @@ type connection struct {
 }
 
 func (c *connection) spec() ChildSpec {
-	spec := ChildSpec{ID: c.Name(), Run: c.run, Drain: c.drain, Restart: Transient, resource: c}
+	spec := ChildSpec{ID: c.Name(), Run: c.Conn.Run, begin: c.begin, Drain: c.drain, Restart: Transient, resource: c}
 	if c.names != nil {
 		spec.Init = c.register
 	}
@@ -59,9 +59,17 @@ func (c *connection) register(ctx context.Context) error {
 	return err
 }
 
-// run unregisters the name unless another Run can continue.
-func (c *connection) run(ctx context.Context) error {
-	err := c.Conn.Run(ctx)
+// begin starts the Conn, and calls over with how it has ended.
+func (c *connection) begin(ctx context.Context, over func(func() error)) error {
+	err := c.Start(ctx, func(err error) { over(func() error { return c.ended(err) }) })
+	if err != nil {
+		return c.ended(err)
+	}
+	return nil
+}
+
+// ended unregisters the name unless another Run can continue.
+func (c *connection) ended(err error) error {
 	if c.resumable = c.canResume(err); c.resumable {
 		return err
 	}

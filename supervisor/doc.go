@@ -30,7 +30,7 @@
 //     Strategy restarts are then started in start order.
 //   - Stop returns when every child has returned or was reported as stuck. Close
 //     first lets the whole tree finish its work, within one deadline.
-//   - A Conn costs one goroutine in all. A lost link is no restart: the Conn
+//   - A Conn that is idle costs no goroutine. A lost link is no restart: the Conn
 //     reconnects by itself, after its own backoff.
 //   - A root supervisor has no goroutine; a nested one has one.
 //   - Starting, restarting and stopping one child takes constant time, however

@@ -135,11 +135,14 @@ func (c *Child) halt(rerun bool) {
 // of a helper would enlarge the stack that an idle child keeps.
 func (c *Child) run(ctx context.Context) {
 	var err error
+	begun := false
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{value, debug.Stack()}
 		}
-		c.supervisor.ended(c, err)
+		if !begun {
+			c.supervisor.ended(c, err)
+		}
 	}()
 	if c.spec.Init != nil {
 		if err = c.spec.Init(ctx); err != nil {
@@ -147,7 +150,12 @@ func (c *Child) run(ctx context.Context) {
 		}
 		c.supervisor.initialized(c)
 	}
-	err = c.spec.Run(ctx)
+	if c.spec.begin == nil {
+		err = c.spec.Run(ctx)
+		return
+	}
+	err = c.spec.begin(ctx, func(result func() error) { c.supervisor.ended(c, recovered(result)) })
+	begun = err == nil
 }
 
 // drain is the goroutine of Drain.

@@ -27,9 +27,9 @@ var idlePairKinds = []struct {
 	goroutines    int
 	heap          int // bytes, at most
 }{
-	{"accepted", protocol.LatestLegacy, true, 1, 9_800},
-	{"accepted, modern", protocol.Latest, true, 1, 10_100},
-	{"served", protocol.LatestLegacy, false, 2, 10_600},
+	{"accepted", protocol.LatestLegacy, true, 0, 10_500},
+	{"accepted, modern", protocol.Latest, true, 0, 10_500},
+	{"served", protocol.LatestLegacy, false, 1, 10_900},
 }
 
 // BenchmarkIdlePair says what a client and a server that are connected in memory
