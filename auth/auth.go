@@ -268,7 +268,9 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 }
 
 // Login logs in now: with Interact, or as Grant says. It returns when the token is
-// saved. Connections that wait for a login are then woken, see OnLogin.
+// saved. Connections that wait for a login are then woken, see OnLogin. Nobody is asked
+// for consent if the Store cannot save a login, for instance because its key ring is
+// locked: that is the error.
 func (a *Authorizer) Login(ctx context.Context) error {
 	switch resource := a.resource(); {
 	case resource == nil:
@@ -281,6 +283,9 @@ func (a *Authorizer) Login(ctx context.Context) error {
 		mine, err := a.fly(ctx, func(ctx context.Context) error {
 			c, err := a.probe(ctx)
 			if err != nil {
+				return err
+			}
+			if err := a.canSave(ctx); err != nil {
 				return err
 			}
 			a.forgetAttempts()

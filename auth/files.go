@@ -134,7 +134,8 @@ func (s *Files) read(path string) (*fileDocument, error) {
 }
 
 // Locked implements Store. Its error is a [*StoreError], that of f, or that of ctx. An
-// entry that cannot be read is not replaced.
+// entry that cannot be read is not replaced. If entries are sealed and the key cannot be
+// got, f is not run: what it returns could not be saved.
 func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
 	unlock, err := s.locks.lock(ctx, k)
 	if err != nil {
@@ -153,6 +154,9 @@ func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error
 	before, err := s.Load(ctx, k)
 	if err != nil {
 		return err
+	}
+	if _, err := s.aead(ctx); err != nil {
+		return &StoreError{path, err}
 	}
 	after, err := f(before)
 	switch {

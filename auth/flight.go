@@ -251,6 +251,11 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 	})
 	if err != nil && !asked && ctx.Err() == nil {
 		a.warn("the store cannot be read", err)
+		if !refused { // the token lives: not every request asks for the key of the store
+			a.mu.Lock()
+			a.backoff.note(err, time.Now())
+			a.mu.Unlock()
+		}
 		return false, nil
 	}
 	a.mu.Lock()
@@ -280,6 +285,17 @@ func (a *Authorizer) keep(ctx context.Context, e *Entry, failed error) {
 	if err := a.store.keep(ctx, a.key(), e); err != nil {
 		a.warn("the login is lost", err)
 	}
+}
+
+// canSave returns why a login of a person could not be saved: they would consent in vain.
+func (a *Authorizer) canSave(ctx context.Context) error {
+	if !a.personal() {
+		return nil
+	}
+	if err := a.store.Locked(ctx, a.key(), func(e *Entry) (*Entry, error) { return e, nil }); err != nil {
+		return fmt.Errorf("auth: the login could not be saved: %w", err)
+	}
+	return nil
 }
 
 func (a *Authorizer) adopt(e *Entry, obtained time.Time) error {

@@ -9,9 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
 // A keeper keeps a key, or fails.
@@ -142,5 +145,36 @@ func TestNothingIsSavedWithoutTheKey(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(s.dir, "*.json")); err != nil || len(left) > 0 {
 		t.Errorf("%q, %v", left, err)
+	}
+}
+
+// A refresh token is not spent, and a person not asked, if what comes of it cannot be
+// saved.
+//
+// Guarantees: G-0044.20
+func TestNothingIsObtainedWithoutTheKey(t *testing.T) {
+	w, dir := newWorld(t, authtest.Options{}), t.TempDir()
+	dismissed := errors.New("the prompt was dismissed")
+	ring := &keeper{err: dismissed}
+	sealed := w.login(t, Options{Store: NewSealedFiles(dir, ring.get, nil), Interact: consent, Offline: true})
+	if err := sealed.Login(t.Context()); !errors.Is(err, dismissed) || !errors.As(err, new(*StoreError)) {
+		t.Errorf("Login: %v", err)
+	}
+	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 0 {
+		t.Errorf("the person was asked %d times", n)
+	}
+	plain := w.login(t, Options{Store: NewFiles(dir, nil), Interact: consent, Offline: true})
+	wantCall(t, plain, w.url)
+	aged(t, plain, 55*time.Minute) // of an hour: it is due
+	before := ring.asked
+	for range 3 {
+		wantCall(t, sealed, w.url)
+		sealed.flights.Wait()
+	}
+	if n := w.grants("refresh_token"); n != 0 || ring.asked != before+1 {
+		t.Errorf("%d refreshes, and the key was asked for %d times", n, ring.asked-before)
+	}
+	if e, err := plain.Status(t.Context()); err != nil || e == nil || e.Refresh.IsZero() {
+		t.Errorf("the login is %v, %v", e, err)
 	}
 }
