@@ -6,7 +6,8 @@
 //
 // A server, a container or a session without a desktop has no key ring: the key is then
 // missing (auth.ErrNoKey), and logins are saved without being sealed. The package starts no
-// key ring.
+// session bus. Where there is one, the bus may start the Secret Service that is installed,
+// which may then ask the user for a password.
 //
 // It is a module of its own, for what it requires: github.com/zalando/go-keyring.
 package keyring
