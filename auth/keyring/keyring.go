@@ -18,7 +18,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/zalando/go-keyring"
 
@@ -33,42 +37,105 @@ const userName = "seal of logins"
 
 // Key returns a function for [auth.NewSealedFiles] that returns the key which the user's key
 // ring has for a program, and puts a random one there at the first time. A key ring that is
-// locked asks the user; the function then waits until its context ends. Its error is
-// auth.ErrNoKey if the machine has no key ring.
+// locked asks the user; the function then waits until its context ends. However often it is
+// called meanwhile, the user is asked one question. Its error is auth.ErrNoKey if the machine
+// has no key ring.
+//
+// A key is made under a lock in the bowline/keyring folder of os.UserConfigDir, so programs of
+// one name have one key, whatever folders their logins are in, and while nobody waits for it
+// none is made.
 //
 // Whoever removes the key from the key ring loses the logins.
 func Key(program string) func(context.Context) ([]byte, error) {
-	return func(ctx context.Context) ([]byte, error) {
-		if reason := missing(); reason != "" {
-			return nil, fmt.Errorf("%w: %s", auth.ErrNoKey, reason)
-		}
-		type answer struct {
-			key []byte
-			err error
-		}
-		answered := make(chan answer, 1)
-		go func() { // ends with the user's answer: nothing can withdraw the question
-			key, err := get(program)
-			answered <- answer{key, err}
-		}()
+	return (&keeper{program: program, ring: system{}}).key
+}
+
+// A ring is what is used of a key ring.
+type ring interface {
+	Get(service, user string) (string, error)
+	Set(service, user, password string) error
+}
+
+// system is the user's key ring.
+type system struct{}
+
+func (system) Get(service, user string) (string, error) { return keyring.Get(service, user) }
+func (system) Set(service, user, password string) error { return keyring.Set(service, user, password) }
+
+// A keeper gets the key of a program.
+type keeper struct {
+	program string
+	ring    ring
+
+	mu   sync.Mutex
+	open *question // that the key ring has not answered; nil: none
+}
+
+// A question to a key ring cannot be withdrawn: it is open until the user answers, and who
+// comes next waits for the same answer.
+type question struct {
+	done    chan struct{}
+	key     []byte // once done, as is err
+	err     error
+	waiting int
+	abandon context.CancelFunc
+}
+
+// errAbandoned is the error of a question that nobody waited for any more, once.
+var errAbandoned = errors.New("nobody waits for the key")
+
+func (k *keeper) key(ctx context.Context) ([]byte, error) {
+	if reason := missing(); reason != "" {
+		return nil, fmt.Errorf("%w: %s", auth.ErrNoKey, reason)
+	}
+	for {
+		q := k.join()
 		select {
-		case a := <-answered:
-			return a.key, a.err
+		case <-q.done:
+			if !errors.Is(q.err, errAbandoned) {
+				return slices.Clone(q.key), q.err
+			}
 		case <-ctx.Done():
+			k.leave(q)
 			return nil, fmt.Errorf("keyring: %w", context.Cause(ctx))
 		}
 	}
 }
 
-// get returns the key of a program, and makes it if there is none.
-func get(program string) ([]byte, error) {
-	text, err := keyring.Get(program, userName)
+// join waits for the open question with others, and asks if there is none.
+func (k *keeper) join() *question {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.open == nil {
+		ctx, abandon := context.WithCancel(context.Background())
+		q := &question{done: make(chan struct{}), abandon: abandon}
+		k.open = q
+		go func() { // ends with the user's answer
+			key, err := k.get(ctx)
+			abandon()
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.open, q.key, q.err = nil, key, err
+			close(q.done)
+		}()
+	}
+	k.open.waiting++
+	return k.open
+}
+
+func (k *keeper) leave(q *question) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if q.waiting--; q.waiting == 0 {
+		q.abandon()
+	}
+}
+
+// get returns the key of a program, and makes it if there is none and ctx has not ended.
+func (k *keeper) get(ctx context.Context) ([]byte, error) {
+	text, err := k.ring.Get(k.program, userName)
 	if errors.Is(err, keyring.ErrNotFound) {
-		key := make([]byte, keySize)
-		_, _ = rand.Read(key) // which never fails
-		if err = keyring.Set(program, userName, base64.StdEncoding.EncodeToString(key)); err == nil {
-			text, err = keyring.Get(program, userName)
-		}
+		text, err = k.make(ctx)
 	}
 	switch {
 	case err != nil && isMissing(err):
@@ -78,9 +145,34 @@ func get(program string) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(key) != keySize {
-		return nil, fmt.Errorf("keyring: what the key ring has for %q as %q is no key", program, userName)
+		return nil, fmt.Errorf("keyring: what the key ring has for %q as %q is no key", k.program, userName)
 	}
 	return key, nil
+}
+
+// make puts a key into the key ring, unless another program has just done so, and returns
+// what is there then.
+func (k *keeper) make(ctx context.Context) (text string, err error) {
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("no folder for the lock of the key: %w", err)
+	}
+	lock := auth.NewFiles(filepath.Join(config, "bowline", "keyring"), nil)
+	err = lock.Locked(ctx, auth.Key{Principal: k.program}, func(e *auth.Entry) (*auth.Entry, error) {
+		text, err = k.ring.Get(k.program, userName)
+		if errors.Is(err, keyring.ErrNotFound) && ctx.Err() == nil {
+			made := make([]byte, keySize)
+			_, _ = rand.Read(made) // which never fails
+			if err = k.ring.Set(k.program, userName, base64.StdEncoding.EncodeToString(made)); err == nil {
+				text, err = k.ring.Get(k.program, userName)
+			}
+		}
+		return e, err // nothing is saved
+	})
+	if err != nil && ctx.Err() != nil {
+		err = errAbandoned
+	}
+	return text, err
 }
 
 // isMissing reports whether an error says that there is no key ring at all.

@@ -17,7 +17,17 @@ import (
 
 func TestMain(m *testing.M) {
 	os.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nobody/listens/here") // whatever desktop the tests run on
-	goleak.VerifyTestMain(m)
+	config, err := os.MkdirTemp("", "keyring")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range []string{"XDG_CONFIG_HOME", "HOME", "AppData"} {
+		os.Setenv(name, config)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		os.RemoveAll(config)
+		os.Exit(status)
+	}))
 }
 
 const program = "bowline-test"

@@ -1,0 +1,157 @@
+package keyring
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zalando/go-keyring"
+)
+
+// A lockedRing waits in each Get until it is unlocked.
+type lockedRing struct {
+	unlocked chan struct{}
+
+	mu         sync.Mutex
+	secret     string
+	gets, sets int
+}
+
+func (r *lockedRing) enter(count *int) {
+	r.mu.Lock()
+	*count++
+	r.mu.Unlock()
+	<-r.unlocked
+}
+
+func (r *lockedRing) Get(_, _ string) (string, error) {
+	r.enter(&r.gets)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.secret == "" {
+		return "", keyring.ErrNotFound
+	}
+	return r.secret, nil
+}
+
+func (r *lockedRing) Set(_, _, secret string) error {
+	r.enter(&r.sets)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secret = secret
+	return nil
+}
+
+// want wants the key that is in the key ring.
+func (r *lockedRing) want(t *testing.T, key []byte, err error) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || r.secret != base64.StdEncoding.EncodeToString(key) || r.sets != 1 {
+		t.Errorf("the key is %x, %v, and not what the key ring has after %d were made", key, err, r.sets)
+	}
+}
+
+// abandon asks for the key, and stops waiting after a second.
+func abandon(t *testing.T, k *keeper) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := k.key(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// However many calls have stopped waiting, the user is asked once, and the next call has
+// the key that the key ring has.
+func TestOneQuestionIsOpen(t *testing.T) {
+	for name, next := range map[string]bool{"somebody waits": true, "nobody waits": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &lockedRing{unlocked: make(chan struct{})}
+				k := &keeper{program: program, ring: r}
+				for range 5 {
+					abandon(t, k)
+				}
+				synctest.Wait()
+				if r.gets != 1 {
+					t.Errorf("the user was asked %d times", r.gets)
+				}
+				var waits sync.WaitGroup
+				if next {
+					waits.Go(func() {
+						key, err := k.key(t.Context())
+						r.want(t, key, err)
+					})
+					synctest.Wait()
+				}
+				close(r.unlocked)
+				waits.Wait()
+				synctest.Wait()
+				if !next && r.sets != 0 {
+					t.Error("a key was made that nobody waits for")
+				}
+				key, err := k.key(t.Context())
+				r.want(t, key, err)
+			})
+		})
+	}
+}
+
+// A racingRing has no key for the first two who look, and lets the second who makes one
+// wait until the first has read theirs.
+type racingRing struct {
+	lockedRing
+	looked  sync.WaitGroup
+	setting atomic.Int64
+	read    chan struct{}
+	once    sync.Once
+}
+
+func (r *racingRing) Get(service, user string) (string, error) {
+	secret, err := r.lockedRing.Get(service, user)
+	r.mu.Lock()
+	early := r.gets <= 2 && err != nil
+	r.mu.Unlock()
+	if early {
+		r.looked.Done()
+		r.looked.Wait()
+	}
+	if err == nil {
+		r.once.Do(func() { close(r.read) })
+	}
+	return secret, err
+}
+
+func (r *racingRing) Set(service, user, secret string) error {
+	if r.setting.Add(1) == 1 {
+		<-time.NewTimer(time.Second).C // the other looks again, if it can
+	} else {
+		<-r.read
+	}
+	return r.lockedRing.Set(service, user, secret)
+}
+
+// Programs of one name that ask for their first key at once have the same, whatever
+// folders their logins are in.
+func TestOneKeyForOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &racingRing{lockedRing: lockedRing{unlocked: make(chan struct{})}, read: make(chan struct{})}
+		close(r.unlocked)
+		r.looked.Add(2)
+		keys, errs := make([][]byte, 2), make([]error, 2)
+		var all sync.WaitGroup
+		for n := range keys {
+			all.Go(func() { keys[n], errs[n] = (&keeper{program: "twice", ring: r}).key(t.Context()) })
+		}
+		all.Wait()
+		for n := range keys {
+			r.want(t, keys[n], errs[n])
+		}
+	})
+}
