@@ -85,13 +85,8 @@ type claim struct {
 	granted chan struct{}
 }
 
-// take waits for n. It reports false when ctx ends or stop is closed first.
-func (b *budget) take(ctx context.Context, stop <-chan struct{}, n int) bool {
-	c := b.claim(n)
-	return c == nil || b.wait(ctx, stop, c)
-}
-
-// wait waits for what was claimed, as take does.
+// wait waits for what was claimed. It reports false when ctx ends or stop is closed
+// first.
 func (b *budget) wait(ctx context.Context, stop <-chan struct{}, c *claim) bool {
 	select {
 	case <-c.granted:
