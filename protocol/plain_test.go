@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	general "github.com/go-json-experiment/json"
@@ -83,6 +84,60 @@ func TestUnusualIsGeneral(t *testing.T) {
 		{Others: map[string]json.RawMessage{"other": json.RawMessage("1")}},
 	} {
 		sameEncoding(t, result.Meta, result, (*generalResult)(result))
+	}
+}
+
+// A field that the short way does not know would be lost on the wire: each field of
+// each type is set, alone.
+func TestNoFieldIsLost(t *testing.T) {
+	for _, fresh := range []func() plain{
+		func() plain { return new(CallToolParams) },
+		func() plain { return &CallToolResult{Content: Contents{}} },
+		func() plain { return &Tool{InputSchema: json.RawMessage(`{}`)} },
+		func() plain { return &ListToolsResult{Tools: Tools{}} },
+	} {
+		kind := reflect.TypeOf(fresh()).Elem()
+		for _, field := range reflect.VisibleFields(kind) {
+			if field.Anonymous && field.Type.Kind() == reflect.Struct || field.Tag.Get("json") == "-" {
+				continue // its own fields come by themselves; or it is not on the wire
+			}
+			value := fresh()
+			set(reflect.ValueOf(value).Elem().FieldByIndex(field.Index))
+			raw, ok := value.appendPlain(nil)
+			if !ok {
+				continue
+			}
+			if none, _ := fresh().appendPlain(nil); string(raw) == string(none) {
+				t.Errorf("%s: %s is not in %s", kind, field.Name, raw)
+			}
+		}
+	}
+}
+
+// set gives a variable any value that is not its zero.
+func set(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		element := reflect.New(v.Type().Elem()).Elem()
+		if element.Kind() != reflect.Interface {
+			set(element)
+		}
+		v.SetMapIndex(reflect.ValueOf("a").Convert(v.Type().Key()), element)
+	case reflect.Slice:
+		if v.Type() == reflect.TypeFor[json.RawMessage]() {
+			v.SetBytes([]byte(`{"a":1}`))
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case reflect.String:
+		v.SetString("a")
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		panic(v.Type())
 	}
 }
 
