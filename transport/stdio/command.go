@@ -276,7 +276,7 @@ func (l *child) supervise() {
 	l.stopWriting()
 	<-l.readDone
 	<-l.writeDone
-	l.release()
+	l.closeBoth()
 	l.stderr.from.Close()
 	l.left = l.leftBehind()
 	l.Lose(transport.Loss{Reason: l.lossReason(reason), Unsent: l.writer.unsent()})

@@ -48,8 +48,8 @@ var errCutOff = fmt.Errorf("stdio: the stream has ended within a frame: %w", io.
 type frameReader interface {
 	next() ([]byte, error)
 
-	// buffered reports whether next has read the next frame already, as far as that
-	// is known without work.
+	// buffered reports whether next has probably read the next frame already. It
+	// takes little work, and may be wrong: an empty line is no frame.
 	buffered() bool
 }
 
@@ -107,10 +107,10 @@ func (r *headerReader) next() ([]byte, error) {
 	}
 }
 
-// discard drops a frame that was refused.
 // buffered implements frameReader. How long the next frame is, its header says.
 func (r *headerReader) buffered() bool { return false }
 
+// discard drops a frame that was refused.
 func (r *headerReader) discard() error {
 	for r.skip > 0 {
 		n, err := r.from.Discard(int(min(r.skip, readAhead)))

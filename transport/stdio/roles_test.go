@@ -60,6 +60,7 @@ func playRole(role string) {
 		"closing server":    closingServer,
 		"echo server":       echoServer,
 		"language server":   languageServer,
+		"empty lines":       emptyLines,
 	}[role]
 	if !known {
 		panic("unknown role " + role)

@@ -144,7 +144,7 @@ func (l *session) supervise() {
 	if !latch.Within(l.writeDone, interruptWait) {
 		l.left = errors.Join(l.left, errors.New("stdio: a write to the output has not returned"))
 	}
-	l.release()
+	l.closeBoth()
 	l.restore()
 	l.Lose(transport.Loss{Reason: reason, Unsent: l.writer.unsent()})
 }

@@ -33,6 +33,7 @@ type wire struct {
 	reader  frameReader
 	writer  *writer
 	worker  transport.Worker // the receiver, if it is one; set before there is credit
+	holds   bool             // the writer is held; of the goroutine that reads
 	closing *latch.Latch     // Close was called
 
 	readDone, writeDone chan struct{} // closed when the goroutine has ended
@@ -57,7 +58,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
-	w.reader = framing.reader(w.heard.Reader(in), maxFrame)
+	w.reader = framing.reader(&releasing{w, w.heard.Reader(in)}, maxFrame)
 	return w
 }
 
@@ -95,7 +96,7 @@ func (w *wire) Resume(transport.Stream) {}
 func (w *wire) End(transport.Stream) {}
 
 // start runs the reader and the writer. Each ends with its stream, or when it is
-// stopped. Call release after both have ended.
+// stopped. Call closeBoth after both have ended.
 func (w *wire) start() {
 	go func() {
 		defer close(w.readDone)
@@ -112,31 +113,46 @@ func (w *wire) start() {
 
 // read delivers frames against credit until the stream ends. A receiver that is a
 // Worker works on this goroutine (ADR-0048). While frames that have come in together
-// are delivered, what is flushed is gathered, and written after the last (ADR-0051).
+// are delivered, what is flushed is gathered. It is written before this goroutine
+// waits, for bytes or for credit, and when it ends (ADR-0051).
 func (w *wire) read() error {
-	defer w.writer.release()
-	gathered := false
-	for w.credit.take(w.writer.release) {
+	defer w.release()
+	for w.credit.take(w.release) {
 		frame, err := w.reader.next()
 		if err != nil && !(w.skips && isOversized(err)) {
 			return err
 		}
-		more := w.reader.buffered()
-		if more {
+		if !w.holds && w.reader.buffered() {
+			w.holds = true
 			w.writer.hold()
-			gathered = true
 		}
 		came := transport.Inbound{Frame: frame, Err: err, Work: w.worker != nil}
 		if w.Tell(func(to transport.Receiver) { to.Receive(came) }) && came.Work {
 			w.worker.Work(1)
 		}
-		if gathered && !more {
-			runtime.Gosched() // those whom these frames have woken send theirs first
-			w.writer.release()
-			gathered = false
-		}
 	}
 	return errStopped
+}
+
+// release ends the gathering. The goroutine that reads calls it before it waits.
+func (w *wire) release() {
+	if w.holds {
+		w.holds = false
+		runtime.Gosched() // those whom the frames have woken send theirs first
+		w.writer.release()
+	}
+}
+
+// A releasing reader reads from the stream of a wire, and lets nothing that is
+// gathered wait for it, whatever has been read and gives no frame.
+type releasing struct {
+	wire *wire
+	from io.Reader
+}
+
+func (r *releasing) Read(p []byte) (int, error) {
+	r.wire.release()
+	return r.from.Read(p)
 }
 
 // stopReading ends the reader, wherever it waits.
@@ -168,8 +184,8 @@ func interrupt[D any](stream io.Closer, deadline func(D) error) {
 	}
 }
 
-// release closes both streams. One of them may be closed already.
-func (w *wire) release() {
+// closeBoth closes both streams. One of them may be closed already.
+func (w *wire) closeBoth() {
 	w.in.Close()
 	w.out.Close()
 }

@@ -2,9 +2,7 @@ package stdio
 
 import (
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,74 +99,4 @@ func TestAWorkerWorksWhereFramesAreRead(t *testing.T) {
 		}
 		<-to.received
 	}
-}
-
-// answering is a Worker that answers each frame.
-type answering struct {
-	*frames
-	wire *wire
-}
-
-func (a answering) Work(int) {
-	if err := a.wire.Send(transport.Outbound{Frame: []byte("answer")}); err != nil {
-		panic(err)
-	}
-	a.wire.Flush(1)
-}
-
-// counted is a stream that takes everything at once.
-type counted struct{ writes chan string }
-
-func (c counted) write(text []byte) (int, error) {
-	c.writes <- string(text)
-	return len(text), nil
-}
-
-type noStream struct{ io.Writer }
-
-func (noStream) Close() error { return nil }
-
-// Frames that have come in together are answered together; if there is no credit for
-// the last of them, those before it are answered first.
-//
-// Guarantees: G-0051.3, G-0051.5
-func TestWhatComesInTogetherIsAnsweredTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const came = 10
-		in, peer := io.Pipe()
-		w := newWire(in, noStream{io.Discard}, Lines, 0)
-		out := counted{make(chan string, came)}
-		w.writer.direct = out
-		w.Bind(answering{newFrames(), w})
-		w.Flush(0)
-		w.Grant(transport.Main, 3)
-		w.start()
-		want := func(answers int) {
-			t.Helper()
-			synctest.Wait()
-			select {
-			case text := <-out.writes:
-				if text != strings.Repeat("answer\n", answers) {
-					t.Fatalf("%q was written, and not %d answers", text, answers)
-				}
-			default:
-				t.Fatal("nothing was written")
-			}
-			if n := len(out.writes); n > 0 {
-				t.Fatalf("%d more writes", n)
-			}
-		}
-		io.WriteString(peer, strings.Repeat("question\n", came))
-		want(3)
-		w.Grant(transport.Main, came-3)
-		want(came - 3)
-		w.Grant(transport.Main, 1)
-		io.WriteString(peer, "question\n")
-		want(1)
-		w.stopReading()
-		peer.Close()
-		w.writer.finish()
-		<-w.readDone
-		<-w.writeDone
-	})
 }

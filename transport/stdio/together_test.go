@@ -1,0 +1,231 @@
+package stdio
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// answering is a Worker that answers each frame.
+type answering struct {
+	*frames
+	link answerable
+}
+
+type answerable interface {
+	transport.Flushing
+	Send(transport.Outbound) error
+}
+
+func (a answering) Work(int) {
+	if err := a.link.Send(transport.Outbound{Frame: []byte("answer")}); err != nil {
+		panic(err)
+	}
+	a.link.Flush(1)
+}
+
+// counted is a stream that takes everything at once.
+type counted struct{ writes chan string }
+
+func (c counted) write(text []byte) (int, error) {
+	c.writes <- string(text)
+	return len(text), nil
+}
+
+type noStream struct{ io.Writer }
+
+func (noStream) Close() error { return nil }
+
+// Frames that have come in together are answered together; if there is no credit for
+// the last of them, those before it are answered first.
+//
+// Guarantees: G-0051.3, G-0051.5
+func TestWhatComesInTogetherIsAnsweredTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const came = 10
+		in, peer := io.Pipe()
+		w := newWire(in, noStream{io.Discard}, Lines, 0)
+		out := counted{make(chan string, came)}
+		w.writer.direct = out
+		w.Bind(answering{newFrames(), w})
+		w.Flush(0)
+		w.Grant(transport.Main, 3)
+		w.start()
+		want := func(answers int) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case text := <-out.writes:
+				if text != strings.Repeat("answer\n", answers) {
+					t.Fatalf("%q was written, and not %d answers", text, answers)
+				}
+			default:
+				t.Fatal("nothing was written")
+			}
+			if n := len(out.writes); n > 0 {
+				t.Fatalf("%d more writes", n)
+			}
+		}
+		io.WriteString(peer, strings.Repeat("question\n", came))
+		want(3)
+		w.Grant(transport.Main, came-3)
+		want(came - 3)
+		w.Grant(transport.Main, 1)
+		io.WriteString(peer, "question\n")
+		want(1)
+		w.stopReading()
+		peer.Close()
+		w.writer.finish()
+		<-w.readDone
+		<-w.writeDone
+	})
+}
+
+// A line of the peer may be empty, oversized or half: whatever the reader does with it,
+// the answers to the frames before it are written before it reads on, or ends.
+//
+// Guarantees: G-0051.5
+func TestAnswersDoNotWaitForWhatComesNext(t *testing.T) {
+	const limit = 100
+	long := strings.Repeat("x", limit+2)
+	longer := strings.Repeat("x", 3*firstBuffer)
+	for _, test := range []struct {
+		name    string
+		framing Framing
+		came    string // in one write of the peer
+		answers int
+		last    int // more, if the stream ends
+	}{
+		{"a line", Lines, "1\n", 1, 0},
+		{"an empty line", Lines, "1\n\n", 1, 0},
+		{"an empty line with a carriage return", Lines, "1\r\n\r\n", 1, 0},
+		{"many empty lines", Lines, "\n1\n\n\r\n2\n\r\n\n", 2, 0},
+		{"half a frame", Lines, "1\n2\nhalf", 2, 1},
+		{"an empty line and half a frame", Lines, "1\n\nhalf", 1, 1},
+		{"a carriage return", Lines, "1\n\n\r", 1, 0},
+		{"banners", Lines, "ready\n\n1\n** bye **\n\n", 3, 0},
+		{"an oversized line", Lines, "1\n" + long + "\n", 2, 0},
+		{"an oversized line and an empty one", Lines, "1\n" + long + "\n\n", 2, 0},
+		{"an oversized line without its end", Lines, "1\n" + long, 2, 0},
+		{"a long oversized line", Lines, "1\n" + longer + "\n\n", 2, 0},
+		{"a frame behind a long oversized line", Lines, longer + "\n1\n\n", 2, 0},
+		{"a header's frame", ContentLength, "Content-Length: 1\r\n\r\n1", 1, 0},
+		{"empty lines before a header", ContentLength, "Content-Length: 1\r\n\r\n1\r\n\r\n", 1, 0},
+		{"half a header", ContentLength, "Content-Length: 1\r\n\r\n1Content-Length: 1\r\n", 1, 0},
+		{"a header without its frame", ContentLength, "Content-Length: 1\r\n\r\n1Content-Length: 1\r\n\r\n", 1, 0},
+		{"a header of no frame", ContentLength, "Content-Length: 1\r\n\r\n1Content-Length: 0\r\n\r\n", 1, 0},
+		{"a header of an oversized frame", ContentLength, "Content-Length: 1\r\n\r\n1Content-Length: 1000\r\n\r\nhalf", 2, 0},
+	} {
+		for _, end := range []struct {
+			name    string
+			direct  bool // who sends writes
+			credit  int
+			closing bool // the peer closes its end, too
+		}{
+			{"", true, 100, false},
+			{", written by the writer", false, 100, false},
+			{", without credit for a second", true, 1, false},
+			{", at the end", true, 100, true},
+		} {
+			t.Run(test.name+end.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var written strings.Builder
+					in, peer := io.Pipe()
+					w := newWire(in, noStream{&written}, test.framing, limit)
+					w.skips = true
+					out := counted{make(chan string, 100)}
+					if end.direct {
+						w.writer.direct = out
+					}
+					w.Bind(answering{newFrames(), w})
+					w.Flush(0)
+					w.Grant(transport.Main, end.credit)
+					w.start()
+					synctest.Wait() // the writer waits to be woken
+					go func() {
+						io.WriteString(peer, test.came)
+						if end.closing {
+							peer.Close()
+						}
+					}()
+					synctest.Wait()
+					for len(out.writes) > 0 {
+						written.WriteString(<-out.writes)
+					}
+					answers := test.answers
+					if end.closing {
+						answers += test.last
+					}
+					answers = min(answers, end.credit)
+					if got := strings.Count(written.String(), "answer"); got != answers {
+						t.Errorf("%d answers were written, want %d", got, answers)
+					}
+					w.stopReading()
+					in.Close()
+					w.writer.finish()
+					<-w.readDone
+					<-w.writeDone
+				})
+			})
+		}
+	}
+}
+
+// A peer that puts an empty line behind each message, and then waits for the answer,
+// as both sides meet it: a child process, and the process that has started this one.
+//
+// Guarantees: G-0051.5
+func TestAPeerMayEndItsMessagesWithEmptyLines(t *testing.T) {
+	t.Run("a server", func(t *testing.T) {
+		link := mustOpen(t, roleCommand(t, "empty lines"))
+		defer link.Close(0)
+		answer(link)
+		wait(t, link.(*child).readDone, "the end of the child, which had its answers")
+	})
+	t.Run("a client", func(t *testing.T) {
+		in, theirOut := mustPipe(t)
+		theirIn, out := mustPipe(t)
+		link := mustOpen(t, &Server{In: in, Out: out})
+		defer closeAll([]*os.File{theirIn, theirOut})
+		defer link.Close(0)
+		answer(link)
+		asked := make(chan error, 1)
+		go func() { asked <- askWithEmptyLines(theirOut, theirIn) }()
+		if err, _ := wait(t, asked, "the last answer"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func answer(link transport.Link) {
+	flushing := link.(answerable)
+	link.Bind(answering{newFrames(), flushing})
+	flushing.Flush(0)
+	link.Grant(transport.Main, 100)
+}
+
+// emptyLines asks, and exits when it has its answers.
+func emptyLines() {
+	if err := askWithEmptyLines(os.Stdout, os.Stdin); err != nil {
+		panic(err)
+	}
+}
+
+func askWithEmptyLines(to io.Writer, from io.Reader) error {
+	answers := bufio.NewReader(from)
+	for range 5 {
+		if _, err := io.WriteString(to, "question\n\n"); err != nil {
+			return err
+		}
+		if line, err := answers.ReadString('\n'); line != "answer\n" || err != nil {
+			return fmt.Errorf("answered with %q: %w", line, err)
+		}
+	}
+	return nil
+}
