@@ -2,10 +2,10 @@ package streamable
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync/atomic"
 
@@ -17,7 +17,7 @@ import (
 type httpRequest struct {
 	to        *remote
 	method    string
-	header    http.Header
+	header    http.Header // shared with others; see remote.sharesHeaders
 	frame     []byte
 	posts     *clientStream // whose request it posts; nil for others
 	inSession bool          // it carries the session's id
@@ -89,7 +89,7 @@ func (m *remote) preparePost(r *httpRequest, o *outgoing) {
 	r.to, r.method, r.frame = m, http.MethodPost, o.Frame
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if like := (postHeader{version: o.Route.Version}); m.shares && like.mirrors(o) {
+	if like := (postHeader{version: o.Route.Version}); like.mirrors(o) {
 		if m.posted.header == nil || !m.posted.isLike(&like) {
 			like.header, like.inSession = m.postHeader(o)
 			m.posted = like
@@ -145,12 +145,13 @@ func (h *postHeader) isLike(other *postHeader) bool {
 	return h.version == other.version && h.method == other.method && h.name == other.name
 }
 
-// leavesHeaders reports whether whatever sends the requests leaves their headers as
+// sharesHeaders reports whether whatever sends a request now leaves its headers as
 // they are. A program's own RoundTripper ought to, and many add headers nevertheless;
-// a cookie jar does.
-func leavesHeaders(client *http.Client, endpoint *url.URL) bool {
-	_, standard := client.Transport.(*http.Transport)
-	return (standard || client.Transport == nil) && client.Jar == nil && endpoint.User == nil
+// a cookie jar and an Authorizer do. Programs replace http.DefaultTransport, too, also
+// while links live.
+func (m *remote) sharesHeaders() bool {
+	_, standard := cmp.Or(m.client.Transport, http.DefaultTransport).(*http.Transport)
+	return standard && m.client.Jar == nil && m.endpoint.User == nil && m.auth == nil
 }
 
 // joinSession adds the headers of a legacy session, if there is one.
@@ -202,10 +203,8 @@ func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 	traced.Context, traced.trace = ctx, r.trace.carrier
 	request := r.to.template.WithContext(traced)
 	request.Method, request.Header = r.method, r.header
-	if r.to.auth != nil { // it adds to them, and there may be another attempt
+	if !r.to.sharesHeaders() {
 		request.Header = r.header.Clone()
-	}
-	if !r.to.shares || r.to.auth != nil {
 		address := *request.URL
 		request.URL = &address
 	}

@@ -68,19 +68,51 @@ func TestARoundTripperMayAddHeaders(t *testing.T) {
 		m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
 		answerJSON(result(m.ID.String()))(w, req)
 	})
-	adding := adder{transportOf(t), new(sync.Map)}
-	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: adding}})
-	const calls = 20
-	for n := range calls {
-		r.call(1+n, 1)
+	standard := http.DefaultTransport
+	defer func() { http.DefaultTransport = standard }()
+	own := transportOf(t)
+	for _, test := range []struct {
+		name          string
+		own           bool // the client has a transport of its own
+		replacedLater bool
+	}{
+		{name: "the client's own", own: true},
+		{name: "http.DefaultTransport"},
+		{name: "http.DefaultTransport, of late", replacedLater: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			adding := adder{own, new(sync.Map)}
+			client := new(http.Client)
+			http.DefaultTransport = http.RoundTripper(adding)
+			switch {
+			case test.own:
+				client.Transport, http.DefaultTransport = adding, own
+			case test.replacedLater:
+				http.DefaultTransport = own
+			}
+			r := open(t, &Client{URL: url, HTTP: client})
+			const calls = 20
+			r.call(1, 1)
+			r.await("the first response", func() bool { return len(r.received) == 1 })
+			if test.replacedLater {
+				http.DefaultTransport = adding
+			}
+			for n := range calls {
+				r.call(2+n, 1)
+			}
+			r.await("the responses", func() bool { return len(r.received) == 1+calls })
+			added := 0
+			adding.seen.Range(func(_, again any) bool {
+				if added++; again.(bool) {
+					t.Error("a request came with the header of another")
+				}
+				return true
+			})
+			if added < calls {
+				t.Errorf("%d requests were seen", added)
+			}
+		})
 	}
-	r.await("the responses", func() bool { return len(r.received) == calls })
-	adding.seen.Range(func(_, again any) bool {
-		if again.(bool) {
-			t.Error("a request came with the header of another")
-		}
-		return true
-	})
 }
 
 // An adder adds a header, to the request itself.

@@ -39,7 +39,6 @@ type remote struct {
 
 	template                              *http.Request // of all requests
 	acceptsBoth, acceptsEvents, sendsJSON []string      // values of headers, which requests share
-	shares                                bool          // requests may share whole headers, since nobody changes them
 	traces                                sync.Pool     // of *requestTrace
 	readers                               sync.Pool     // of *eventstream.Reader
 
@@ -67,7 +66,6 @@ func newRemote(endpoint *url.URL, client *http.Client, header http.Header) *remo
 		endpoint: endpoint, client: client, header: header,
 		template:    &http.Request{URL: &address, Host: address.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1},
 		acceptsBoth: []string{typeBoth}, acceptsEvents: []string{typeEvents}, sendsJSON: []string{typeJSON},
-		shares: leavesHeaders(client, endpoint),
 	}
 }
 
