@@ -270,7 +270,7 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 // Login logs in now: with Interact, or as Grant says. It returns when the token is
 // saved. Connections that wait for a login are then woken, see OnLogin. Nobody is asked
 // for consent if the Store cannot save a login, for instance because its key ring is
-// locked: that is the error.
+// locked: that is the error. A sealed login that cannot be opened is replaced.
 func (a *Authorizer) Login(ctx context.Context) error {
 	switch resource := a.resource(); {
 	case resource == nil:
@@ -289,7 +289,7 @@ func (a *Authorizer) Login(ctx context.Context) error {
 				return err
 			}
 			a.forgetAttempts()
-			return a.login(ctx, c, nil)
+			return a.login(ctx, c, nil, replaced)
 		})
 		if mine || ctx.Err() != nil {
 			return err

@@ -24,6 +24,15 @@ func (f *fallback) Locked(ctx context.Context, k Key, change func(*Entry) (*Entr
 	return f.now().Locked(ctx, k, change)
 }
 
+// change is Locked of what a person wants, which may be to lose an entry that a Files
+// cannot open.
+func (f *fallback) change(ctx context.Context, k Key, how change, do func(*Entry) (*Entry, error)) error {
+	if files, ok := f.now().(*Files); ok {
+		return files.change(ctx, k, how, do)
+	}
+	return f.Locked(ctx, k, do)
+}
+
 func (f *fallback) Load(ctx context.Context, k Key) (*Entry, error) { return f.now().Load(ctx, k) }
 
 // keep goes on in memory with an entry that was not saved.

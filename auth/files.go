@@ -137,6 +137,20 @@ func (s *Files) read(path string) (*fileDocument, error) {
 // entry that cannot be read is not replaced. If entries are sealed and the key cannot be
 // got, f is not run: what it returns could not be saved.
 func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
+	return s.change(ctx, k, readable, f)
+}
+
+// A change says what is done with a sealed entry that cannot be opened.
+type change int
+
+const (
+	readable change = iota // nothing: that is the error
+	replaced               // it is as if there were none
+	removed                // f is given nil, and it is removed; that is the error
+)
+
+// change is Locked. One that removes needs no key to save with.
+func (s *Files) change(ctx context.Context, k Key, how change, f func(*Entry) (*Entry, error)) error {
 	unlock, err := s.locks.lock(ctx, k)
 	if err != nil {
 		return err
@@ -151,17 +165,23 @@ func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error
 		return &StoreError{path, err}
 	}
 	defer release()
-	before, err := s.Load(ctx, k)
-	if err != nil {
-		return err
+	before, lost := s.Load(ctx, k)
+	if lost != nil && (how == readable || !errors.As(lost, new(unopened))) {
+		return lost
 	}
-	if _, err := s.aead(ctx); err != nil {
-		return &StoreError{path, err}
+	if how != removed {
+		if _, err := s.aead(ctx); err != nil {
+			return &StoreError{path, err}
+		}
 	}
 	after, err := f(before)
 	switch {
 	case err != nil:
 		return err
+	case lost != nil && how == removed:
+		if err = os.Remove(path); err == nil {
+			return lost
+		}
 	case after == before:
 		return nil
 	case after == nil:

@@ -186,7 +186,7 @@ func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status
 	}
 	ctx, cancel := a.giveTime(ctx)
 	defer cancel()
-	return a.login(ctx, c, before)
+	return a.login(ctx, c, before, readable)
 }
 
 // giveTime lets the login under way go on when the requests that need it have ended: a
@@ -292,7 +292,7 @@ func (a *Authorizer) canSave(ctx context.Context) error {
 	if !a.personal() {
 		return nil
 	}
-	if err := a.store.Locked(ctx, a.key(), func(e *Entry) (*Entry, error) { return e, nil }); err != nil {
+	if err := a.store.change(ctx, a.key(), replaced, func(e *Entry) (*Entry, error) { return e, nil }); err != nil {
 		return fmt.Errorf("auth: the login could not be saved: %w", err)
 	}
 	return nil
@@ -313,8 +313,8 @@ func (a *Authorizer) personal() bool {
 }
 
 // login gets a new token, and saves it. Before are the scopes of the token it replaces,
-// if those are to stay.
-func (a *Authorizer) login(ctx context.Context, c challenge, before []string) error {
+// if those are to stay. How is what is done with a login that cannot be opened.
+func (a *Authorizer) login(ctx context.Context, c challenge, before []string, how change) error {
 	resource := a.resource().String()
 	if a.o.Grant == nil && a.o.Interact == nil {
 		return &LoginError{Resource: resource, Err: errNoInteraction}
@@ -335,7 +335,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string) er
 	}
 	save, cancel := exchanging(ctx)
 	defer cancel()
-	if err := a.store.Locked(save, a.key(), func(*Entry) (*Entry, error) { return e, nil }); err != nil {
+	if err := a.store.change(save, a.key(), how, func(*Entry) (*Entry, error) { return e, nil }); err != nil {
 		a.keep(save, e, err)
 	}
 	if err := a.adopt(e, time.Now()); err != nil {

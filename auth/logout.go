@@ -25,19 +25,23 @@ func (a *Authorizer) Status(ctx context.Context) (*Entry, error) {
 
 // Logout forgets the login, and has the authorization server revoke its tokens (RFC
 // 7009), if that offers it. Many servers cannot revoke an access token, which then ends
-// by itself; that is no error. An error of the server does not keep the login.
+// by itself; that is no error. An error of the server does not keep the login. Nor is a
+// sealed login kept that cannot be opened: the error then says that nothing was revoked.
 func (a *Authorizer) Logout(ctx context.Context) error {
 	if a.resource() == nil {
 		return errNoResource
 	}
 	var revoked error
-	err := a.store.Locked(ctx, a.key(), func(e *Entry) (*Entry, error) {
+	err := a.store.change(ctx, a.key(), removed, func(e *Entry) (*Entry, error) {
 		if a.usable(e) {
 			revoked = a.revoke(ctx, e)
 		}
 		return nil, nil
 	})
 	a.current.Store(nil)
+	if errors.As(err, new(unopened)) {
+		err = fmt.Errorf("auth: the login is removed, and its tokens are not revoked: %w", err)
+	}
 	return errors.Join(revoked, err)
 }
 

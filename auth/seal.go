@@ -17,7 +17,16 @@ import (
 // returns it from the key of [NewSealedFiles] has entries saved as [NewFiles] saves them.
 var ErrNoKey = errors.New("auth: there is no place to keep a key")
 
-var errSealed = errors.New("it is sealed, and there is no key")
+// An unopened says why a sealed entry cannot be opened here. A key ring that is locked is no
+// such reason.
+type unopened string
+
+func (u unopened) Error() string { return string(u) }
+
+const (
+	errSealed   = unopened("it is sealed, and there is no key")
+	errOtherKey = unopened("it was sealed with another key, or changed")
+)
 
 // NewSealedFiles returns Files whose entries are sealed with AES-256-GCM, so that whoever
 // reads the files, or a copy of them, has no tokens without the key. The names of servers
@@ -30,7 +39,8 @@ var errSealed = errors.New("it is sealed, and there is no key")
 // instance because nobody has unlocked a key ring, no entry is saved.
 //
 // An entry that is not sealed is read, and sealed when it is saved again. One that is
-// sealed is never replaced by one that is not.
+// sealed is not replaced by who cannot open it, unless a person wants that: Login of an
+// [Authorizer] replaces it, and Logout removes it.
 func NewSealedFiles(dir string, key func(context.Context) ([]byte, error), log *slog.Logger) *Files {
 	s := NewFiles(dir, log)
 	s.seal = &sealer{make: key}
@@ -125,7 +135,7 @@ func (s *Files) opened(ctx context.Context, d *fileDocument) ([]byte, error) {
 	}
 	entry, err := aead.Open(nil, nil, d.Sealed, about)
 	if err != nil {
-		return nil, errors.New("it was sealed with another key, or changed")
+		return nil, errOtherKey
 	}
 	return entry, nil
 }

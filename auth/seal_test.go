@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -45,9 +47,9 @@ func wantEntry(t *testing.T, s *Files, want *Entry, problem string) {
 	}
 }
 
-// Nobody reads a sealed entry without its key, and nobody replaces it.
+// Nobody reads a sealed entry without its key, and Locked does not replace it.
 //
-// Guarantees: G-0044.19
+// Guarantees: G-0044.19, G-0044.21
 func TestSealedFiles(t *testing.T) {
 	dir, key := t.TempDir(), keyOf(1)
 	s := NewSealedFiles(dir, key.get, nil)
@@ -176,5 +178,76 @@ func TestNothingIsObtainedWithoutTheKey(t *testing.T) {
 	}
 	if e, err := plain.Status(t.Context()); err != nil || e == nil || e.Refresh.IsZero() {
 		t.Errorf("the login is %v, %v", e, err)
+	}
+}
+
+// Who cannot open a sealed login can log in again or log out, and nothing else changes it.
+//
+// Guarantees: G-0044.21
+func TestALoginThatCannotBeOpened(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	for name, open := range map[string]func(dir string) *Files{
+		"another key": func(dir string) *Files { return NewSealedFiles(dir, keyOf(2).get, nil) },
+		"no key ring": func(dir string) *Files {
+			return NewSealedFiles(dir, (&keeper{err: ErrNoKey}).get, slog.New(slog.DiscardHandler))
+		},
+		"not wanted": func(dir string) *Files { return NewFiles(dir, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			owner := w.login(t, Options{Store: NewSealedFiles(dir, keyOf(1).get, nil), Interact: consent})
+			wantCall(t, owner, w.url)
+			path := NewFiles(dir, nil).path(owner.key())
+			sealed, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantCall(t, w.login(t, Options{Store: open(dir), Interact: consent}), w.url)
+			if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, sealed) {
+				t.Errorf("a call has replaced it: %v", err)
+			}
+
+			a := w.login(t, Options{Store: open(dir), Interact: consent})
+			if err := a.Logout(t.Context()); !errors.As(err, new(unopened)) || !strings.Contains(err.Error(), "not revoked") {
+				t.Errorf("Logout: %v", err)
+			}
+			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("it is not removed: %v", err)
+			}
+			if err := a.Logout(t.Context()); err != nil {
+				t.Errorf("Logout of none: %v", err)
+			}
+
+			if err := os.WriteFile(path, sealed, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Login(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if e, err := open(dir).Load(t.Context(), a.key()); err != nil || e == nil {
+				t.Errorf("the new login is %v, %v", e, err)
+			}
+		})
+	}
+}
+
+// While the key ring is locked nothing can be said about a sealed login: it stays. One that
+// is not sealed needs no key to be removed.
+//
+// Guarantees: G-0044.21
+func TestLogoutWhileTheKeyRingIsLocked(t *testing.T) {
+	dir, dismissed := t.TempDir(), errors.New("the prompt was dismissed")
+	for sealed, s := range map[bool]*Files{true: NewSealedFiles(dir, keyOf(1).get, nil), false: NewFiles(dir, nil)} {
+		a := New(Options{Resource: "https://mcp.test", Principal: fmt.Sprint(sealed), Store: NewSealedFiles(dir, (&keeper{err: dismissed}).get, nil)})
+		defer a.Close()
+		if err := s.Locked(t.Context(), a.key(), put(&Entry{Issuer: "https://as.test"})); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Logout(t.Context()); errors.Is(err, dismissed) != sealed || !sealed && err != nil {
+			t.Errorf("sealed %v: %v", sealed, err)
+		}
+		if _, err := os.Stat(s.path(a.key())); (err == nil) != sealed {
+			t.Errorf("sealed %v: %v", sealed, err)
+		}
 	}
 }

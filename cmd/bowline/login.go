@@ -92,7 +92,8 @@ func newLogout() *cobra.Command {
 		Use:   "logout",
 		Short: "Forget a login, and have its tokens revoked",
 		Long: `Forget the login to a server. The authorization server revokes its tokens, if
-it can.
+it can. A login that cannot be opened, for want of its key, is removed, and the
+command fails since nothing was revoked.
 
 ` + configHelp,
 		Example: "  bowline logout --url https://example.com/mcp",
@@ -122,8 +123,9 @@ func newAuthStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show a login, or all of them",
 		Long: `Show the login to a server: who gave it, for which client and scopes, and until
-when. Without a server, show all logins. Tokens are not shown. The exit status is
-3 if there is no login.
+when. Without a server, show all logins. Tokens are not shown. A login that cannot
+be read is shown with the reason. The exit status is 3 if there is no login that can
+be read.
 
 ` + configHelp,
 		Example: `  bowline auth status
@@ -142,6 +144,9 @@ when. Without a server, show all logins. Tokens are not shown. The exit status i
 			e, err := a.Status(ctx)
 			if e != nil {
 				shown = append(shown, statusOf(t.shownURL, e))
+			} else if errors.As(err, new(*auth.StoreError)) {
+				shown = append(shown, unreadable(t.shownURL, err))
+				return nil
 			}
 			return err
 		}); err != nil {
@@ -150,8 +155,12 @@ when. Without a server, show all logins. Tokens are not shown. The exit status i
 		if err := printLogins(cmd.OutOrStdout(), shown, asJSON); err != nil {
 			return err
 		}
-		if len(shown) == 0 {
-			return &failure{status: exitNoSession, err: errors.New("there is no login")}
+		if !slices.ContainsFunc(shown, func(s loginStatus) bool { return s.Unreadable == "" }) {
+			err := errors.New("there is no login")
+			if len(shown) > 0 {
+				err = errors.New("there is no login that can be read: log in again, or log out")
+			}
+			return &failure{status: exitNoSession, err: err}
 		}
 		return nil
 	}
@@ -168,10 +177,16 @@ type loginStatus struct {
 	Scopes  []string  `json:"scopes"`
 	Expires time.Time `json:"expires,omitzero"`
 	Renewed bool      `json:"renewed"`
+
+	Unreadable string `json:"unreadable,omitempty"` // why nothing else is known
+}
+
+func unreadable(server string, err error) loginStatus {
+	return loginStatus{Server: server, Scopes: []string{}, Unreadable: err.Error()}
 }
 
 func statusOf(server string, e *auth.Entry) loginStatus {
-	return loginStatus{server, e.Issuer, e.ClientID, append([]string{}, e.Scopes...), e.Expires, !e.Refresh.IsZero()}
+	return loginStatus{Server: server, Issuer: e.Issuer, Client: e.ClientID, Scopes: append([]string{}, e.Scopes...), Expires: e.Expires, Renewed: !e.Refresh.IsZero()}
 }
 
 // allLogins returns what is kept of every server.
@@ -186,8 +201,12 @@ func allLogins(cmd *cobra.Command) ([]loginStatus, error) {
 	}
 	shown := []loginStatus{}
 	for _, k := range keys {
-		e, err := store.Load(cmd.Context(), k)
-		if err == nil && e != nil && k.Resource != "" {
+		if k.Resource == "" {
+			continue // a registration
+		}
+		if e, err := store.Load(cmd.Context(), k); err != nil {
+			shown = append(shown, unreadable(k.Resource, err))
+		} else if e != nil {
 			shown = append(shown, statusOf(k.Resource, e))
 		}
 	}
@@ -206,6 +225,10 @@ func printLogins(out io.Writer, shown []loginStatus, asJSON bool) error {
 	for i, s := range shown {
 		if i > 0 {
 			fmt.Fprintln(out)
+		}
+		if s.Unreadable != "" {
+			fmt.Fprintf(out, "server  %s\nunreadable: %s\n", flat(s.Server), flat(s.Unreadable))
+			continue
 		}
 		until := "unknown"
 		if !s.Expires.IsZero() {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -152,6 +153,46 @@ func TestALoginThatIsRevoked(t *testing.T) {
 	bowline(t, "", "call", "open", "--url", url).want(t, exitNoSession, "", "bowline login")
 	loggingIn(t, "--url", url).want(t, 0, "logged in", "")
 	bowline(t, "", "call", "open", "--url", url).want(t, 0, "opened", "")
+}
+
+// A login whose key is gone is shown, replaced and removed.
+//
+// Guarantees: G-0044.21
+func TestALoginThatCannotBeOpened(t *testing.T) {
+	_, url := protected(t, authtest.Options{})
+	dir, err := auth.DefaultDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := auth.NewSealedFiles(dir, func(context.Context) ([]byte, error) { return make([]byte, 32), nil }, nil)
+	seal := func() {
+		if err := gone.Locked(t.Context(), auth.Key{Resource: url}, func(*auth.Entry) (*auth.Entry, error) {
+			return &auth.Entry{Issuer: "https://as.test", Access: auth.NewSecret("T0KEN")}, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seal()
+	bowline(t, "", "auth", "status").want(t, exitNoSession, "unreadable: ", "no login that can be read")
+	bowline(t, "", "auth", "status", "--url", url, "--json").want(t, exitNoSession, `"unreadable": `, "no login that can be read")
+	loggingIn(t, "--url", url).want(t, 0, "logged in", "")
+	bowline(t, "", "auth", "status").want(t, 0, "then renewed", "")
+	bowline(t, "", "logout", "--url", url).want(t, 0, "", "")
+	seal()
+	bowline(t, "", "logout", "--url", url).want(t, exitCallFailed, "", "its tokens are not revoked")
+	bowline(t, "", "auth", "status").want(t, exitNoSession, "", "there is no login")
+}
+
+// Nobody is asked to consent to what cannot be kept.
+//
+// Guarantees: G-0044.20
+func TestALoginThatCannotBeSaved(t *testing.T) {
+	as, url := protected(t, authtest.Options{})
+	t.Setenv("XDG_CONFIG_HOME", writeConfig(t, "file", ""))
+	loggingIn(t, "--url", url).want(t, exitNoSession, "", "the login could not be saved")
+	if n := len(as.Sink.Requests(authtest.Authorize)); n != 0 {
+		t.Errorf("the page was opened %d times", n)
+	}
 }
 
 func TestLoginsAreForHTTP(t *testing.T) {
