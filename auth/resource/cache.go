@@ -13,6 +13,10 @@ const (
 	tokenLife        = time.Minute
 	introspectedLife = 30 * time.Second
 
+	// introspectedStream is how long a stream may outlive what its issuer has said of its token.
+	// Shorter, and every stream would be cut as often as the issuer is asked.
+	introspectedStream = 5 * time.Minute
+
 	// refusedLife is how long a token that its issuer does not confirm is not asked about
 	// again: anybody can invent one.
 	refusedLife = 5 * time.Second

@@ -3,8 +3,10 @@ package resource_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
@@ -46,6 +48,52 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 				t.Errorf("it ended %v before the token: %+v", time.Until(expiry), r)
 			}
 			s.wantChallenge(s.call("whoami", bearer(token)), http.StatusUnauthorized, "invalid_token")
+		})
+	}
+}
+
+// TestAStreamOfARevokedTokenEnds: whoever may have lost their token is checked again.
+//
+// Guarantees: G-0046.13
+func TestAStreamOfARevokedTokenEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*resource.Options)
+		of     authtest.Options
+		lie    func(*authtest.Answer)
+		want   time.Duration
+	}{
+		"signed":             {nil, authtest.Options{}, nil, time.Hour + time.Minute}, // with the leeway
+		"introspected":       {introspecting, opaque(), nil, 5 * time.Minute},
+		"without an expiry":  {introspecting, opaque(), func(a *authtest.Answer) { delete(a.Object, "exp") }, 5 * time.Minute},
+		"that expires first": {introspecting, opaque(), func(a *authtest.Answer) { a.Object["exp"] = time.Now().Add(time.Minute).Unix() }, 2 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, as := newGuard(t, c.change, c.of)
+				as.Lie(authtest.Introspect, c.lie)
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/mcp", nil)
+				r.Header.Set("Authorization", "Bearer "+as.Issue("ada", "read"))
+				opened := time.Now()
+				ends := func() time.Duration {
+					who, denied := g.Check(r)
+					if denied != nil {
+						t.Fatal(denied.Text)
+					}
+					return who.(*resource.Principal).Until().Sub(opened)
+				}
+				if got := ends(); got != c.want {
+					t.Errorf("a stream ends after %v, want %v", got, c.want)
+				}
+				pass(20 * time.Second)
+				if got := ends(); got != c.want {
+					t.Errorf("20 s later, without another question, one ends after %v, want %v", got, c.want)
+				}
+				as.RevokeAll()
+				pass(11 * time.Second)
+				if _, denied := g.Check(r); (denied != nil) != (c.change != nil) {
+					t.Errorf("the next request of the revoked token: %v", denied)
+				}
+			})
 		})
 	}
 }

@@ -72,21 +72,31 @@ type Principal struct {
 
 	guard    *Guard
 	identity string
-	key      string // the thumbprint of the key that the token is bound to; "": none
-	bearer   bool   // how it came
+	key      string    // the thumbprint of the key that the token is bound to; "": none
+	bearer   bool      // how it came
+	asked    time.Time // when its issuer was; zero: it is signed
 }
 
 // Identity implements streamable.Caller. It is made of issuer and subject: sessions, tasks and
 // questions outlive a token, and belong to its user. A token without a subject is its client's.
 func (p *Principal) Identity() string { return p.identity }
 
-// Until implements what streamable.Caller says of streams: they end when the token is not
-// taken any more, Leeway after it has expired.
+// Until implements what streamable.Caller says of streams: they end Leeway after the token has
+// expired. A token that its issuer was asked about may be revoked before, so its streams end five
+// minutes after the question at the latest; a client that comes back is checked again. That a
+// signed token was revoked is not seen.
 func (p *Principal) Until() time.Time {
-	if p.Expires.IsZero() {
-		return time.Time{}
+	var until time.Time
+	if !p.Expires.IsZero() {
+		until = p.Expires.Add(p.guard.leeway)
 	}
-	return p.Expires.Add(p.guard.leeway)
+	if p.asked.IsZero() {
+		return until
+	}
+	if again := p.asked.Add(introspectedStream); until.IsZero() || again.Before(until) {
+		return again
+	}
+	return until
 }
 
 // Has reports whether the token has a scope, or one that implies it.

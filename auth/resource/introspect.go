@@ -100,6 +100,7 @@ func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string
 	f := fault{}
 	switch {
 	case err == nil:
+		p.asked = asked
 		return g.remember(hash, p, asked.Add(introspectedLife)), nil
 	case errors.As(err, &f) && !f.away:
 		g.refused.add(&known{hash: hash, refused: err, until: asked.Add(refusedLife)})
