@@ -32,7 +32,7 @@ type httpRequest struct {
 	alive bool // to counts it; guarded by to.mu
 	over  bool // it has no response and gets none, or has closed it; guarded by to.mu
 
-	trace *requestTrace // of the latest attempt
+	trace atomic.Pointer[requestTrace] // of the latest attempt
 
 	// What the first attempt needs; it is part of the request to save allocations.
 	traced   tracedContext
@@ -189,7 +189,7 @@ func (r *httpRequest) send(ctx context.Context) (response *http.Response, unsent
 // attempt returns the request to send, from the beginning.
 func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 	traced, reader := &r.traced, &r.reader
-	if r.trace != nil { // an earlier attempt may still use them
+	if r.trace.Load() != nil { // an earlier attempt may still use them
 		traced, reader = new(tracedContext), new(bytes.Reader)
 		r.to.mu.Lock()
 		r.end()
@@ -199,8 +199,9 @@ func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 		r.dialing.Store(false)
 		r.connected.Store(false)
 	}
-	r.trace = r.to.newTrace(r)
-	traced.Context, traced.trace = ctx, r.trace.carrier
+	trace := r.to.newTrace(r)
+	r.trace.Store(trace)
+	traced.Context, traced.trace = ctx, trace.carrier
 	request := r.to.template.WithContext(traced)
 	request.Method, request.Header = r.method, r.header
 	if !r.to.sharesHeaders() {

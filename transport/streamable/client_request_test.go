@@ -5,7 +5,9 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -148,7 +150,7 @@ func TestTracesAreUsedAgain(t *testing.T) {
 		if !r.connected.Load() || !r.waiting.Load() || !r.handedOver {
 			t.Errorf("%+v", r)
 		}
-		return r.trace
+		return r.trace.Load()
 	}
 	if post() == nil {
 		t.Error("the trace of the first request is free, though a connection was made for it")
@@ -162,4 +164,41 @@ func TestTracesAreUsedAgain(t *testing.T) {
 	if freed == 0 {
 		t.Error("no trace was used again")
 	}
+}
+
+// A body that two goroutines close at once, as a timer and the reader may, gives its
+// trace back once: two requests never share one.
+//
+// Guarantees: G-0058.2
+func TestATraceIsGivenBackOnce(t *testing.T) {
+	m := newRemote(endpointOf(t, "http://example.com"), new(http.Client), nil)
+	for range 20_000 {
+		r := m.newPost(new(outgoing))
+		r.attempt(t.Context())
+		trace := r.trace.Load()
+		trace.connections.Store(1)
+		trace.written.Store(1)
+		body := countedBody{new(meeting), r}
+		var closing sync.WaitGroup
+		for range 2 {
+			closing.Go(func() { body.Close() })
+		}
+		closing.Wait()
+		first, second := m.traces.Get(), m.traces.Get()
+		if first != nil && first == second {
+			t.Fatal("one trace was given back twice")
+		}
+	}
+}
+
+// A meeting is a body whose Close returns to both callers at once.
+type meeting struct{ closing atomic.Int32 }
+
+func (*meeting) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (m *meeting) Close() error {
+	for m.closing.Add(1); m.closing.Load() < 2; {
+		runtime.Gosched()
+	}
+	return nil
 }

@@ -57,13 +57,16 @@ func (t *requestTrace) wrote(info httptrace.WroteRequestInfo) {
 
 // releaseTrace lets the trace of the last attempt be used again, once nothing more
 // can be reported to it: the attempt has got one connection, for which nothing was
-// dialed, and was written to it. Other traces stay with their attempt.
+// dialed, and was written to it. Other traces stay with their attempt. Two goroutines may
+// close a body: one of them gives the trace back.
 func (r *httpRequest) releaseTrace() {
-	t := r.trace
+	t := r.trace.Load()
 	if t == nil || t.connections.Load() != 1 || t.made.Load() || t.written.Load() != 1 {
 		return
 	}
-	r.trace = nil
+	if !r.trace.CompareAndSwap(t, nil) {
+		return
+	}
 	t.connections.Store(0)
 	t.written.Store(0)
 	r.to.traces.Put(t)
