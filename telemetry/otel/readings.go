@@ -141,9 +141,13 @@ func stalled(s *telemetry.Sample, put put) {
 	}
 }
 
+// conns tells of a server without clients too: alerts tell servers by this series.
 func conns(s *telemetry.Sample, put put) {
 	if s.Server == nil {
 		return
+	}
+	if !slices.ContainsFunc(s.Server.Conns, func(c telemetry.ConnsSample) bool { return c.State == "ready" }) {
+		put(0, keyState.String("ready"))
 	}
 	for _, c := range s.Server.Conns {
 		put(float64(c.Count), keyState.String(c.State))

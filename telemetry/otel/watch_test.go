@@ -88,6 +88,25 @@ func TestConnectionsBeyondTheBoundAreToldTogether(t *testing.T) {
 	}
 }
 
+// A server that has no client has a series all the same: alerts tell by it that it is
+// one.
+func TestAServerWithoutClientsIsTold(t *testing.T) {
+	samples := []telemetry.Sample{
+		{Name: "idle", Server: new(telemetry.ServerSample)},
+		{Name: "waits", Server: &telemetry.ServerSample{Conns: []telemetry.ConnsSample{{State: "connecting", Count: 2}}}},
+		{Name: "serves", Server: &telemetry.ServerSample{Conns: []telemetry.ConnsSample{{State: "ready", Count: 3}}}},
+		{Name: "client", Conn: &telemetry.ConnSample{State: "ready"}},
+	}
+	conns := watching(t, samples...).collect(t)["bowline.conns"]
+	got := numbers(conns, "bowline.conn")
+	if idle, there := got["idle"]; !there || idle != 0 || got["waits"] != 2 || got["serves"] != 3 || len(got) != 3 {
+		t.Errorf("connections: %v", got)
+	}
+	if states := numbers(conns, "bowline.state"); states["ready"] != 3 || states["connecting"] != 2 {
+		t.Errorf("connections by state: %v", states)
+	}
+}
+
 // Two connections of one name have series of their own, and so do names that differ
 // in what is cut.
 func TestPartsOfOneName(t *testing.T) {
