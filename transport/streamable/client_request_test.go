@@ -70,8 +70,8 @@ func TestARoundTripperMayAddHeaders(t *testing.T) {
 		m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
 		answerJSON(result(m.ID.String()))(w, req)
 	})
-	standard := http.DefaultTransport
-	defer func() { http.DefaultTransport = standard }()
+	inUse := &http.DefaultTransport // programs replace it
+	defer func(standard http.RoundTripper) { *inUse = standard }(*inUse)
 	own := transportOf(t)
 	for _, test := range []struct {
 		name          string
@@ -85,19 +85,19 @@ func TestARoundTripperMayAddHeaders(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			adding := adder{own, new(sync.Map)}
 			client := new(http.Client)
-			http.DefaultTransport = http.RoundTripper(adding)
+			*inUse = adding
 			switch {
 			case test.own:
-				client.Transport, http.DefaultTransport = adding, own
+				client.Transport, *inUse = adding, own
 			case test.replacedLater:
-				http.DefaultTransport = own
+				*inUse = own
 			}
 			r := open(t, &Client{URL: url, HTTP: client})
 			const calls = 20
 			r.call(1, 1)
 			r.await("the first response", func() bool { return len(r.received) == 1 })
 			if test.replacedLater {
-				http.DefaultTransport = adding
+				*inUse = adding
 			}
 			for n := range calls {
 				r.call(2+n, 1)
