@@ -60,7 +60,7 @@ type outbound struct {
 	slots    []outboundFrame // slots[head:] wait
 	head     int
 	replies  int     // how many of them are replies
-	window   int32   // how many were offered last; 0 unless the link has taken all of them
+	window   int32   // how many were offered last; 0 once one of them has come back
 	returned int32   // how many have come back since, to the head of the queue
 	retryAt  instant // when to offer the queue again; 0 while it is empty
 	stuckAt  instant // when to give the link up; 0 unless it is busy and has taken nothing since

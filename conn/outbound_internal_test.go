@@ -280,3 +280,101 @@ func TestWhatFailsIsNotAlwaysReplaced(t *testing.T) {
 		})
 	}
 }
+
+// As a call that is refused for good, so is a call that fails.
+//
+// Guarantees: G-0007.5, G-0009.6
+func TestReplyBehindAFailureIsSent(t *testing.T) {
+	d := driveReady(t, Options{})
+	in := d.request(7)
+	d.call(1, 0)
+	call := d.frame(1)
+	d.drain(time.Minute)
+	d.handled(in)
+	d.forget()
+	d.own(event{kind: failed, out: call, err: errNotFits, unsent: true})
+	d.wantSettled(1, Refused, NotSent)
+	d.wantNothing("what was offered behind the call comes back")
+	d.behind(outboundFrame{reply: true})
+	d.own(event{kind: writable})
+	d.wantReply()
+	d.atDeadline()
+	d.wantTransition(Closing, Drained)
+}
+
+// A link that failed to take a frame is offered one frame next, as a busy one is.
+//
+// Guarantees: G-0007.7
+func TestAFailureNarrowsWhatIsOffered(t *testing.T) {
+	c, now := driveReady(t, Options{}).core, time.Second
+	for id := range int64(16) {
+		c.outbound.retryLater(outboundFrame{id: id + 1, frame: []byte("{}")}, now, 0)
+	}
+	offered := func(ev event) (frames []outboundFrame) {
+		ev.epoch = c.epoch
+		for _, fx := range c.step(now, &ev) {
+			if fx.kind == transmit {
+				frames = append(frames, fx.out)
+			}
+		}
+		return frames
+	}
+	one, two := offered(event{kind: writable}), offered(event{kind: writable})
+	if len(one) != 1 || len(two) != 2 {
+		t.Fatalf("%d and %d frames were offered", len(one), len(two))
+	}
+	offered(event{kind: failed, out: two[1], err: errNotFits, unsent: true})
+	if next := offered(event{kind: writable}); len(next) != 1 {
+		t.Errorf("%d frames are offered behind a failure", len(next))
+	}
+}
+
+var errNotFits = errors.New("it does not fit")
+
+// A queue moves its frames to the front only when it is full and most of its slots
+// are free again, so that adding costs little; and a queue through which much passes
+// stays small.
+func TestSlotsOfTheQueue(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		slots, room      int // its length and its capacity
+		taken, takenThen int
+	}{
+		{"there is room", 6, 8, 5, 5},
+		{"it is full, and few have left", 8, 8, 1, 1},
+		{"it is full, and half have left", 8, 8, 4, 4},
+		{"it is full, and most have left", 8, 8, 5, 0},
+	} {
+		o := outbound{slots: make([]outboundFrame, c.slots, c.room), head: c.taken}
+		o.add(outboundFrame{id: 7})
+		if waiting := o.waiting(); o.head != c.takenThen || len(waiting) != c.slots-c.taken+1 || waiting[len(waiting)-1].id != 7 {
+			t.Errorf("%s: %d slots are free, and %d wait", c.name, o.head, len(waiting))
+		}
+	}
+	var busy outbound
+	for id := range int64(10_000) {
+		if busy.add(outboundFrame{id: id}); id >= 10 {
+			busy.take()
+		}
+	}
+	if cap(busy.slots) > 64 {
+		t.Errorf("ten frames take %d slots", cap(busy.slots))
+	}
+}
+
+// An empty queue keeps the slots of a usual crowd, but no more, and none while parked.
+func TestSlotsOfAnEmptyQueue(t *testing.T) {
+	for slots, kept := range map[int]int{16: 16, keepSlots: keepSlots, keepSlots + 1: 0} {
+		o := outbound{slots: make([]outboundFrame, 0, slots)}
+		o.add(outboundFrame{id: 1})
+		o.take()
+		if cap(o.slots) != kept {
+			t.Errorf("of %d slots it keeps %d", slots, cap(o.slots))
+		}
+	}
+	c := driveReady(t, Options{}).core
+	c.outbound.slots = make([]outboundFrame, 0, 16)
+	if c.park(); c.outbound.slots != nil {
+		t.Error("a parked core keeps slots")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -206,3 +207,43 @@ func (w answersLater) ServeRequest(context.Context, *conn.Incoming) (json.RawMes
 	return json.RawMessage(`{}`), nil
 }
 func (answersLater) ServeNotification(context.Context, *conn.Incoming) {}
+
+// A link that has room again is offered the whole queue in one go, if it takes all;
+// and nothing behind a frame that it refuses in between.
+//
+// Guarantees: G-0007.2, G-0007.7
+func TestALinkWithRoomTakesTheQueueAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const callers = 40
+		room := 0
+		s := &script{onSend: func(*script, transport.Outbound) error {
+			if room == 0 {
+				return transport.ErrBusy
+			}
+			room--
+			return nil
+		}}
+		c := scripted(t, s, conn.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range callers {
+			c.calling(ctx, conn.Request{Method: strconv.Itoa(i)})
+		}
+		for _, more := range []int{2, 0, 1, 5, callers} { // of 2 and 4 that are offered it takes some, then all
+			room = more
+			s.receiver.Writable()
+			synctest.Wait()
+		}
+		sent := s.outbound()
+		if len(sent) != callers {
+			t.Fatalf("%d of %d frames were taken without waiting", len(sent), callers)
+		}
+		for i, o := range sent {
+			if o.Route.Method != strconv.Itoa(i) {
+				t.Errorf("frame %d is of %s", i, o.Route.Method)
+			}
+		}
+		cancel()
+		c.Stop()
+		<-c.ended
+	})
+}

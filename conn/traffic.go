@@ -351,7 +351,6 @@ func (c *core) flush(now instant, ev *event) {
 		c.transmit(c.outbound.take())
 	}
 	if c.outbound.empty() {
-		c.outbound.window = 0
 		return
 	}
 	c.outbound.retryAt = now + busyWait(ev.random)
