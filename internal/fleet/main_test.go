@@ -33,7 +33,7 @@ func TestFleet(t *testing.T) {
 	}
 	for _, said := range []string{
 		"200 pairs", "1. start", "all ready in", "2. one call each", "all answered in",
-		"3. idle", "kB a pair together", "conn ", "1.00 goroutines a pair",
+		"3. idle", "kB a pair together", "conn ", "0.00 goroutines a pair",
 		"4. 10 killed at random", "10 of the callers in flight were told: link lost (unknown)", "of which 0 failed",
 		"5. a server lost by 20 clients at once", "first attempts: the first after", "###",
 		"6. drain", "200 of 200 were answered", "calls ended by", "of handshakes", "after", "MB from the operating system",
