@@ -153,11 +153,11 @@ const (
 	targetGoroutines = 2
 )
 
-// idle weighs the pairs while none of them does anything. By then a session has
-// the goroutine that waits in its Run, and its server has none.
+// idle weighs the pairs while none of them does anything. By then neither a session
+// nor its server has a goroutine.
 func (f *fleet) idle(context.Context) error {
 	f.print("\n3. idle, after a garbage collection")
-	ledger.SettledGoroutines(f.before.goroutines + len(f.pairs))
+	ledger.SettledGoroutines(f.before.goroutines)
 	now := weigh()
 	per := func(now, before uint64) float64 { return (float64(now) - float64(before)) / float64(len(f.pairs)) }
 	heap, stacks := per(now.heap, f.before.heap), per(now.stacks, f.before.stacks)
