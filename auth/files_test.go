@@ -198,6 +198,9 @@ func TestAStoreThatDoesNotSave(t *testing.T) {
 
 // Guarantees: G-0044.13
 func TestSecretsAreNotPrinted(t *testing.T) {
+	whole := whole // with secrets that are in no time and no address by chance
+	whole.ClientSecret, whole.Access = NewSecret("the client's secret"), NewSecret("the access token")
+	whole.Refresh, whole.Proof = NewSecret("the refresh token"), NewSecret("the key of proofs")
 	text, err := json.Marshal(whole)
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ type world struct {
 	url   string
 	serve http.HandlerFunc // nil: who has a token is served
 
-	printed *safeBuffer // all logs and errors
+	printed *safeBuffer // all logs and errors, and the frames that the server gets
 }
 
 // newWorld starts both. The resource server counts nothing and serves who has a token.
@@ -49,6 +49,10 @@ func newWorld(t *testing.T, o authtest.Options) *world {
 	})
 	protected := w.as.Protect(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "served") }))
 	listening.Config.Handler = w.as.Sink.Record("http://"+listening.Listener.Addr().String(), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.TeeReader(r.Body, w.printed), r.Body}
 		if w.serve != nil {
 			w.serve(rw, r)
 			return
