@@ -151,6 +151,10 @@ func (w *scene) perform(fx *effect) {
 		}
 	case serve:
 		w.serve(fx)
+	case stuck: // its place is free for others from now on (G-0003.17)
+		if n := w.number(fx.incoming); n < questions {
+			w.questions[n].stuck = true
+		}
 	case cancelServing:
 		if n := w.number(fx.incoming); n == questions || !w.questions[n].running {
 			w.wrong("a handler that does not run is cancelled")
@@ -373,7 +377,7 @@ func (w *scene) serve(fx *effect) {
 		return
 	}
 	for i, q := range w.questions {
-		if q.running && q.epoch == w.core.epoch && w.plan.questions[i].kind == exclusively {
+		if q.running && q.epoch == w.core.epoch && w.plan.questions[i].kind == exclusively && !q.stuck {
 			w.wrong("question %d is served while the exclusive %d is", n, i)
 		}
 	}
@@ -513,6 +517,7 @@ type questionBook struct {
 	epoch    uint64
 	asked    bool
 	running  bool // its handler
+	stuck    bool // its handler has given up its place
 	served   bool
 	answered bool
 	large    bool               // its answer was too large for the link

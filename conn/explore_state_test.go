@@ -298,7 +298,7 @@ func (f *form) books(w *scene) {
 	}
 	for i := range w.questions {
 		q := &w.questions[i]
-		f.flags(q.asked, q.running, q.served, q.answered, q.large, q.excused)
+		f.flags(q.asked, q.running, q.stuck, q.served, q.answered, q.large, q.excused)
 		f.flags(q.before[:]...)
 		if q.running {
 			f.byte(byte(q.incoming.Epoch))
