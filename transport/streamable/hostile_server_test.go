@@ -167,7 +167,7 @@ func TestHostileServers(t *testing.T) {
 			"accepted, and never done":    {says("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"), []string{lost, "status 202"}},
 			"a page about an error":       {repeats("HTTP/1.1 500 Oops\r\nContent-Type: text/html\r\n\r\n", "<p>"), []string{lost, "status 500"}},
 			"a delay of a century":        {says("HTTP/1.1 503 Busy\r\nRetry-After: 3153600000\r\nContent-Length: 0\r\n\r\n"), []string{refused, "status 503"}},
-			"a redirect to itself":        {says("HTTP/1.1 307 Temporary Redirect\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"), []string{lost, "status 307", "redirects to /"}},
+			"a redirect to itself":        {says("HTTP/1.1 307 Temporary Redirect\r\nConnection: close\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"), []string{lost, "status 307", "redirects to /"}},
 			"a redirect without the body": {says("HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"), []string{lost, "status 302"}},
 			"a redirect to a file":        {says("HTTP/1.1 307 Temporary Redirect\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n"), []string{lost, "status 307"}},
 

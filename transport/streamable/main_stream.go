@@ -35,6 +35,7 @@ func (m *mainStream) listener() *response {
 func (l *serverLink) pushMain(o transport.Outbound) error {
 	m := &l.main
 	w := m.listener()
+	o.Last = false // Main has no end
 	switch {
 	case w == nil && !m.expects(o.Route.Kind):
 		return noRoute(transport.Main)
@@ -49,7 +50,6 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 		w = nil
 	}
 	m.head++
-	o.Last = false // Main has no end
 	l.keep(transport.Main, m.head, o)
 	if w != nil {
 		m.issued = true

@@ -103,8 +103,8 @@ func TestMainLeadsToTheListener(t *testing.T) {
 	second.leave()
 	third := s.get(session)
 	p.mustSend(t, transport.Outbound{Frame: notice(7), Last: true}) // Main has no end
-	p.mustSend(t, to(8))
 	third.want(noticeLine(7))
+	p.mustSend(t, to(8))
 	third.want(noticeLine(8))
 }
 
