@@ -4,8 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/url"
@@ -14,6 +12,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/bowline-mcp/bowline/auth/internal/dpop"
 )
 
 // A prover signs DPoP proofs (RFC 9449) with one key.
@@ -42,7 +42,7 @@ func newProver(saved Secret) (*prover, error) {
 		}
 		key = ec
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{EmbedJWK: true}).WithType(dpop.Type))
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +74,7 @@ func (p *prover) proof(method string, to *url.URL, token, nonce string) (string,
 		URL: (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path, RawPath: to.RawPath}).String(),
 	}
 	if token != "" {
-		hash := sha256.Sum256([]byte(token))
-		claims.Token = base64.RawURLEncoding.EncodeToString(hash[:])
+		claims.Token = dpop.TokenHash(token)
 	}
 	signed, err := jwt.Signed(p.signer).Claims(claims).Serialize()
 	if err != nil {

@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"crypto"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -14,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/auth/internal/dpop"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/go-jose/go-jose/v4"
 )
@@ -99,16 +99,15 @@ func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 	if err != nil {
 		return err
 	}
-	sum, err := key.Thumbprint(crypto.SHA256)
-	hash := sha256.Sum256([]byte(token))
+	of, err := dpop.Thumbprint(key)
 	now := time.Now()
 	at := claims.IssuedAt.Time
 	switch {
-	case err != nil || base64.RawURLEncoding.EncodeToString(sum) != thumbprint:
+	case err != nil || of != thumbprint:
 		return invalidProof("the proof is of another key than the token")
 	case claims.Method != r.Method || !s.isHere(claims.URL):
 		return invalidProof("the proof is for another request")
-	case claims.Token != base64.RawURLEncoding.EncodeToString(hash[:]):
+	case claims.Token != dpop.TokenHash(token):
 		return invalidProof("the proof is for another token")
 	case claims.ID == "" || len(claims.ID) > largestID:
 		return invalidProof("the proof has no id, or one that is too long")
@@ -125,7 +124,7 @@ func readProof(text string) (*jose.JSONWebKey, *proof, error) {
 	switch {
 	case err != nil:
 		return nil, nil, invalidProof("the header of the proof is not accepted")
-	case header.Type != "dpop+jwt":
+	case header.Type != dpop.Type:
 		return nil, nil, invalidProof("the proof is of another type")
 	case len(header.Public) == 0 || key.UnmarshalJSON(header.Public) != nil || !key.IsPublic() || !fits(*key, header.Algorithm):
 		return nil, nil, invalidProof("the proof has no public key that fits its algorithm")
