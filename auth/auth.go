@@ -270,7 +270,8 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 // Login logs in now: with Interact, or as Grant says. It returns when the token is
 // saved. Connections that wait for a login are then woken, see OnLogin. Nobody is asked
 // for consent if the Store cannot save a login, for instance because its key ring is
-// locked: that is the error. A sealed login that cannot be opened is replaced.
+// locked: that is the error. A sealed login or registration that cannot be opened is
+// replaced.
 func (a *Authorizer) Login(ctx context.Context) error {
 	switch resource := a.resource(); {
 	case resource == nil:
@@ -337,5 +338,9 @@ func (a *Authorizer) warn(what string, err error) {
 	if told {
 		return
 	}
-	a.o.Log.Warn("auth: "+what, "resource", a.resource().String(), "error", err)
+	said := []any{"resource", a.resource().String(), "error", err}
+	if errors.As(err, new(unopened)) {
+		said = append(said, "hint", "Login replaces it")
+	}
+	a.o.Log.Warn("auth: "+what, said...)
 }

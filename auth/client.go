@@ -147,7 +147,7 @@ func (a *Authorizer) clientAt(ctx context.Context, p *place, pinned, redirect st
 		registration = fresh
 		return fresh, err
 	}
-	err := a.store.Locked(ctx, Key{Issuer: issuer}, find)
+	err := a.store.change(ctx, Key{Issuer: issuer}, p.lost, find)
 	if err != nil && !tried && ctx.Err() == nil {
 		a.warn("the registration is not saved", err)
 		err = a.store.memory.Locked(ctx, Key{Issuer: issuer}, find)

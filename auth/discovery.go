@@ -67,6 +67,7 @@ type place struct {
 	resource string         // the parameter of that name; empty for a server of 2025-03-26
 	server   serverMetadata // checked
 	scopes   []string       // that the resource lists
+	lost     change         // what is done with a registration there that cannot be opened
 }
 
 // resourceCandidates returns where the metadata of a resource may be, in order: the

@@ -313,7 +313,8 @@ func (a *Authorizer) personal() bool {
 }
 
 // login gets a new token, and saves it. Before are the scopes of the token it replaces,
-// if those are to stay. How is what is done with a login that cannot be opened.
+// if those are to stay. How is what is done with a login or registration that cannot be
+// opened.
 func (a *Authorizer) login(ctx context.Context, c challenge, before []string, how change) error {
 	resource := a.resource().String()
 	if a.o.Grant == nil && a.o.Interact == nil {
@@ -328,7 +329,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string, ho
 	if err != nil {
 		a.warn("the store cannot be read", err)
 	}
-	e, err := a.obtain(ctx, c, stored, before)
+	e, err := a.obtain(ctx, c, stored, before, how)
 	if err != nil {
 		a.noteFailure(ctx, err, time.Now())
 		return &LoginError{Resource: resource, Err: err}

@@ -13,7 +13,7 @@ import (
 
 // obtain gets a new token: where from, as which client, and with which scopes follows
 // from the challenge and from what the server and the authorization server publish.
-func (a *Authorizer) obtain(ctx context.Context, c challenge, stored *Entry, before []string) (*Entry, error) {
+func (a *Authorizer) obtain(ctx context.Context, c challenge, stored *Entry, before []string, how change) (*Entry, error) {
 	known := []string{}
 	pinned, last := "", "" // the issuer that the client is kept to, and that of the token before
 	if stored != nil && stored.Pinned != "" {
@@ -31,6 +31,7 @@ func (a *Authorizer) obtain(ctx context.Context, c challenge, stored *Entry, bef
 	if err != nil {
 		return nil, err
 	}
+	p.lost = how
 	if a.strays(p.server.Issuer, pinned) {
 		return nil, &RegistrationError{Issuer: p.server.Issuer, Reason: "the client in Registered was used at " + pinned + " before: name its Issuer, or log out first"}
 	}

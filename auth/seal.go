@@ -40,7 +40,8 @@ const (
 //
 // An entry that is not sealed is read, and sealed when it is saved again. One that is
 // sealed is not replaced by who cannot open it, unless a person wants that: Login of an
-// [Authorizer] replaces it, and Logout removes it.
+// [Authorizer] replaces it, and Logout removes it. Until then whoever cannot open it logs in, and
+// registers, for the time of their own process.
 func NewSealedFiles(dir string, key func(context.Context) ([]byte, error), log *slog.Logger) *Files {
 	s := NewFiles(dir, log)
 	s.seal = &sealer{make: key}

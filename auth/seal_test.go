@@ -231,6 +231,49 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 	}
 }
 
+// A sealed registration that cannot be opened keeps nobody from logging in. A call registers for
+// itself, and says what to do; Login saves the new registration, for all logins to come.
+//
+// Guarantees: G-0044.21
+func TestARegistrationThatCannotBeOpened(t *testing.T) {
+	w, dir := newWorld(t, authtest.Options{}), t.TempDir()
+	owner := w.login(t, Options{Store: NewSealedFiles(dir, keyOf(1).get, nil), Interact: consent})
+	wantCall(t, owner, w.url)
+	if err := owner.Logout(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	registered := func() int { return len(w.as.Sink.Requests(authtest.Register)) }
+	path := NewFiles(dir, nil).path(Key{Issuer: w.as.Issuer()})
+	sealed, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	other := func() *Authorizer {
+		return w.login(t, Options{Store: NewSealedFiles(dir, keyOf(2).get, nil), Interact: consent, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	}
+
+	caller := other()
+	wantCall(t, caller, w.url)
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, sealed) || registered() != 2 {
+		t.Errorf("%v, or a call has replaced it, after %d registrations", err, registered())
+	}
+	if text := log.String(); strings.Count(text, "the registration is not saved") != 1 || !strings.Contains(text, `hint="Login replaces it"`) {
+		t.Errorf("log: %s", text)
+	}
+	log.Reset()
+	for range 3 {
+		a := other()
+		if err := a.Login(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantCall(t, a, w.url)
+	}
+	if registered() != 3 || log.Len() > 0 {
+		t.Errorf("%d registrations; log: %s", registered(), log.String())
+	}
+}
+
 // While the key ring is locked nothing can be said about a sealed login: it stays. One that
 // is not sealed needs no key to be removed.
 //
