@@ -23,8 +23,8 @@ func userOf(ctx context.Context) string {
 	return user
 }
 
-// authenticate is ordinary middleware of net/http. This one takes the token for the
-// name of the user; yours checks it.
+// authenticate is ordinary net/http middleware. This one uses the token as the name of
+// the user. Yours must check the token.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -37,12 +37,12 @@ func authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// whoami finds the value that authenticate put into the context of this very request.
+// whoami returns the value that authenticate put into the context of this request.
 func whoami(ctx context.Context, _ struct{}) (string, error) {
 	return userOf(ctx), nil
 }
 
-// newServer has a tool for everybody and one that only root may see.
+// newServer has one tool for everybody, and one that only root can see.
 func newServer() *server.Server {
 	s := server.New(protocol.Implementation{Name: "accounts", Version: "1.0"}, server.Options{
 		Visible: func(ctx context.Context, f server.Feature) bool {

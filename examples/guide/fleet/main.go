@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// open starts a session with each server and waits for none of them: one that is away
-// does not hold up the others.
+// open starts a session with each server without waiting for any: a server that is away
+// does not delay the others.
 func open(ctx context.Context, c *client.Client) error {
 	servers := map[string]transport.Transport{
 		"weather": &stdio.Command{Path: "weather"},
@@ -31,7 +31,7 @@ func open(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// list prints the tools of every server that is there, or comes soon.
+// list counts the tools of every server that is ready within five seconds.
 func list(ctx context.Context, c *client.Client) {
 	for session := range c.Sessions() { // in the order of their names
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -17,8 +17,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// apply makes the set run what the file says now, and nothing else. A mistake in one
-// server does not concern the others; a file that is no JSON changes nothing.
+// apply makes the set run exactly the servers that the file lists now. A mistake in one
+// entry does not affect the others. A file that is not valid JSON changes nothing.
 func apply(ctx context.Context, set *sessions.Set, path string) {
 	file, err := mcpjson.Load(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func apply(ctx context.Context, set *sessions.Set, path string) {
 
 func run(ctx context.Context, path string) (err error) {
 	set := sessions.New(protocol.Implementation{Name: "host", Version: "1.0"}, sessions.Options{
-		Client: client.Options{Calls: client.CallOptions{WaitForReady: true}}, // of every server; its entry may say otherwise
+		Client: client.Options{Calls: client.CallOptions{WaitForReady: true}}, // the default; the entry of a server may set it differently
 	})
 	defer func() { err = errors.Join(err, set.Close(context.WithoutCancel(ctx))) }()
 	changed := make(chan os.Signal, 1)

@@ -23,17 +23,17 @@ import (
 //go:embed skills
 var embedded embed.FS
 
-// newServer offers every directory that has a SKILL.md.
+// newServer offers every directory that contains a SKILL.md.
 func newServer() (*server.Server, error) {
 	s := server.New(protocol.Implementation{Name: "manual", Version: "1.0"}, server.Options{})
 	files, err := fs.Sub(embedded, "skills")
 	if err != nil {
 		return nil, err
 	}
-	return s, s.AddSkills(files) // tells what is wrong with a SKILL.md
+	return s, s.AddSkills(files) // fails if a SKILL.md is not valid
 }
 
-// read lists the skills, and prints the files of those that approve lets pass.
+// read lists the skills, and prints the files of those that approve accepts.
 func read(ctx context.Context, session *client.Session, approve func(*protocol.Skill) bool) error {
 	for skill, err := range session.Skills(ctx) {
 		if err != nil {

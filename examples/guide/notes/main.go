@@ -19,7 +19,7 @@ type User struct {
 	Name string `json:"name"`
 }
 
-// user reads one of them. The variables of the template are the fields of in.
+// user reads one user. The variables of the URI template are the fields of in.
 func user(_ context.Context, in struct {
 	ID int `json:"id"`
 }) (User, error) {
@@ -29,8 +29,8 @@ func user(_ context.Context, in struct {
 	return User{Name: "Ada"}, nil
 }
 
-// A Review is what the prompt review takes. The values of an enum complete by
-// themselves.
+// A Review holds the arguments of the prompt. Bowline completes the values of an enum
+// without further code.
 type Review struct {
 	File  string `json:"file" jsonschema:"the file to review"`
 	Style string `json:"style,omitzero" enum:"short,thorough"`
@@ -40,7 +40,7 @@ func review(_ context.Context, r Review) (string, error) {
 	return "Write a " + r.Style + " review of " + r.File + ".", nil
 }
 
-// files completes the argument file from what was typed of it.
+// files completes the argument file: typed is what the user has typed so far.
 func files(_ context.Context, typed string, _ map[string]string) ([]string, error) {
 	var found []string
 	for _, name := range []string{"main.go", "main_test.go", "README.md"} {
@@ -51,7 +51,7 @@ func files(_ context.Context, typed string, _ map[string]string) ([]string, erro
 	return found, nil
 }
 
-// add offers one resource, a template, a directory and a prompt.
+// add adds a resource, a template, a directory of files and a prompt to the server.
 func add(s *server.Server, directory *os.Root) {
 	server.AddResource(s, protocol.Resource{URI: "config://app", Name: "config", MIMEType: "text/plain"},
 		func(context.Context) (string, error) { return "colour: blue", nil })

@@ -26,8 +26,8 @@ type Scene struct {
 	Frames int    `json:"frames" default:"3" minimum:"1" maximum:"100000"`
 }
 
-// render is an ordinary tool. Its progress is the status message of the task, and its
-// context ends when the task is cancelled, not when the client leaves.
+// render is an ordinary tool. Its progress becomes the status message of the task. Its
+// context ends when the task is cancelled, not when the client disconnects.
 func render(ctx context.Context, in Scene) (string, error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -42,13 +42,13 @@ func render(ctx context.Context, in Scene) (string, error) {
 	return fmt.Sprintf("%s: %d frames", in.Scene, in.Frames), nil
 }
 
-// newServer makes a task of a call that has lasted for a fifth of a second. Shorter
-// ones are answered at once.
+// newServer turns a call into a task after 200 ms. A call that ends sooner is answered
+// as usual.
 func newServer() *server.Server {
 	s := server.New(protocol.Implementation{Name: "render", Version: "1.0"}, server.Options{
 		Tasks: &server.TaskOptions{
 			After:        200 * time.Millisecond,
-			TTL:          time.Hour, // from the beginning; then it is cancelled and forgotten
+			TTL:          time.Hour, // from its start; then the task is cancelled and removed
 			PollInterval: 200 * time.Millisecond,
 		},
 	})
@@ -59,7 +59,8 @@ func newServer() *server.Server {
 	return s
 }
 
-// comeBack takes up the task whose id is in a file, or begins one and leaves.
+// comeBack waits for the task whose id is in the file. If there is no file, it starts a
+// task, writes its id to the file, and returns.
 func comeBack(ctx context.Context, session *client.Session, file string) error {
 	id, err := os.ReadFile(file)
 	switch {
@@ -73,7 +74,7 @@ func comeBack(ctx context.Context, session *client.Session, file string) error {
 	case err != nil:
 		return err
 	}
-	result, err := session.Task(string(id)).Wait(ctx) // also over a connection that breaks
+	result, err := session.Task(string(id)).Wait(ctx) // even if the connection breaks meanwhile
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// remove asks once, and does nothing before. Such a handler can simply run again when
-// the answer is there: it is added with Reruns.
+// remove asks one question, and has no effect before the answer. So it may run again
+// from its start when the answer arrives: it is added with Reruns.
 func remove(ctx context.Context, in struct {
 	Bucket string `json:"bucket"`
 }) (string, error) {
@@ -35,8 +35,8 @@ type Address struct {
 	Email  string `json:"email" format:"email"`
 }
 
-// order reserves something between its two questions. It must not run twice, and has
-// to clean up if the second question is not answered: it is added with Waits.
+// order reserves a shirt between its two questions. It must not run twice, and it must
+// release the shirt if the second question is not answered: it is added with Waits.
 func order(ctx context.Context, _ struct{}) (string, error) {
 	wanted, err := server.Elicit[Size](ctx, "Which size?")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// report logs what happens to the session. A program may show it to its user, or read
-// its lists again after a Restored.
+// report logs when the server was lost and when it came back. A program may tell its
+// user, or read its lists again after a Restored event.
 func report(_ context.Context, s *client.Session, e client.Event) {
 	switch e := e.(type) {
 	case *client.Lost:
@@ -25,7 +25,7 @@ func report(_ context.Context, s *client.Session, e client.Event) {
 	}
 }
 
-// call shows the outcomes of a call that a program tells apart.
+// call calls a tool, and prints which of the five possible outcomes the call had.
 func call(ctx context.Context, session *client.Session, tool string, arguments map[string]string) {
 	text, err := client.Call[string](ctx, session, tool, arguments)
 	var failed *client.ToolError
@@ -46,9 +46,9 @@ func call(ctx context.Context, session *client.Session, tool string, arguments m
 func run(ctx context.Context) error {
 	c := client.New(protocol.Implementation{Name: "survive", Version: "1.0"}, client.Options{
 		Calls: client.CallOptions{
-			WaitForReady: true,             // while the server is away, calls wait for it
-			Retries:      3,                // calls that were lost are made again, if that is safe
-			Timeout:      10 * time.Second, // of each attempt
+			WaitForReady: true,             // calls wait while the server is away
+			Retries:      3,                // lost calls are retried if that is safe
+			Timeout:      10 * time.Second, // for each attempt
 		},
 		OnEvent: report,
 	})

@@ -21,7 +21,7 @@ type Table struct {
 	Time   string `json:"time" format:"time"`
 }
 
-// book books a table when the user agrees.
+// book books a table if the user agrees.
 func book(ctx context.Context, wanted Table) (string, error) {
 	if err := server.Confirm(ctx, fmt.Sprintf("A table for %d at %s?", wanted.People, wanted.Time)); err != nil {
 		return "", err
@@ -37,8 +37,8 @@ func newServer() *server.Server {
 	return s
 }
 
-// dinner is what a client does: it books for four. It waits for a server that is away,
-// and makes the call again if the server surely has not got it.
+// dinner is the client's part: it books a table for four. It waits while the server is
+// away, and retries the call if the server certainly did not run it.
 func dinner(ctx context.Context, session *client.Session) (string, error) {
 	patient := session.With(client.CallOptions{WaitForReady: true, Retries: 3})
 	return client.Call[string](ctx, patient, "book", Table{People: 4, Time: "19:30:00"})

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// says is a client whose user gives an answer to every question.
+// says returns the options of a client whose user gives the same answer to every question.
 func says(answer func() (*protocol.ElicitResult, error)) mcptest.Options {
 	return mcptest.Options{Client: client.Options{
 		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
@@ -29,8 +29,8 @@ func says(answer func() (*protocol.ElicitResult, error)) mcptest.Options {
 
 func yes() (*protocol.ElicitResult, error) { return client.Accept(nil) }
 
-// The function behind a tool is a Go function, and can be tested without MCP. With a
-// client in front of it, it is tested in both eras of the protocol.
+// A tool is a Go function, which you can test without MCP. This test calls it through a
+// client, once in a legacy revision and once in 2026-07-28.
 func TestBook(t *testing.T) {
 	mcptest.Eras(t, newServer(), says(yes), func(t *testing.T, session *client.Session) {
 		if got, err := dinner(t.Context(), session); err != nil || got != "booked for 4 at 19:30:00" {
@@ -51,7 +51,7 @@ func TestNobodyIsBookedWithoutConsent(t *testing.T) {
 	})
 }
 
-// Every message of a conversation, as a file that people read in reviews.
+// The test compares every message of the conversation with a file that people can review.
 func TestConversation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := says(yes)
@@ -64,7 +64,7 @@ func TestConversation(t *testing.T) {
 	})
 }
 
-// A client without its server: the recorded one answers.
+// A client without a server: the recorded server answers.
 func TestDinnerWithARecordedServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorded := mcptest.Script(t, filepath.Join("testdata", "dinner.txt"))
@@ -79,9 +79,9 @@ func TestDinnerWithARecordedServer(t *testing.T) {
 	})
 }
 
-// A connection that breaks under a call: nobody knows whether the server has got it, so
-// it is not made again, and the error says so. The session comes back by itself. In the
-// bubble of synctest its wait between attempts takes no time.
+// The connection breaks during a call. Nobody knows whether the server ran the call, so
+// it is not retried, and the error says so. The session reconnects by itself. Inside
+// synctest, the pause before it reconnects takes no real time.
 func TestDinnerOverABadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := says(yes)

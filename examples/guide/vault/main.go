@@ -16,7 +16,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// needs says which scopes an operation needs. Anything else needs a valid token only.
+// needs returns the scopes that an operation requires. Everything but tool calls requires
+// only a valid token.
 func needs(op streamable.Operation) []string {
 	if op.Method != protocol.MethodCallTool {
 		return nil
@@ -27,12 +28,12 @@ func needs(op streamable.Operation) []string {
 	return []string{"accounts:read"}
 }
 
-// newGuard takes tokens of one authorization server for the server at one URL.
+// newGuard accepts tokens that one authorization server issued for one URL.
 func newGuard(issuer, url string) (*resource.Guard, error) {
 	return resource.New(resource.Options{
 		URL:     url,
 		Issuers: []resource.Issuer{{URL: issuer}},
-		Scopes:  []string{"accounts:read"}, // what clients ask for at first
+		Scopes:  []string{"accounts:read"}, // the scopes that clients ask for first
 		Needs:   needs,
 	})
 }
@@ -43,13 +44,13 @@ type Transfer struct {
 	Cents int    `json:"cents"`
 }
 
-// transfer knows who calls.
+// transfer finds out who calls.
 func transfer(ctx context.Context, in Transfer) (string, error) {
 	who := resource.PrincipalFrom(ctx)
 	return fmt.Sprintf("%s sends %d cents to %s", who.Subject, in.Cents, in.To), nil
 }
 
-// newServer lists to each client what its scopes reach.
+// newServer lists to each client only the tools that its scopes allow.
 func newServer(guard *resource.Guard) *server.Server {
 	s := server.New(protocol.Implementation{Name: "vault", Version: "1.0"}, server.Options{Visible: guard.Visible})
 	server.AddTool(s, protocol.Tool{Name: "balance", Description: "Tells the balance of the user's account."},

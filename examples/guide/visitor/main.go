@@ -26,7 +26,8 @@ func main() {
 	}
 }
 
-// newLogin has the login to a server, in the files that all programs of the user share.
+// newLogin returns an Authorizer for a server. It keeps the login in files that all
+// programs of the user share.
 func newLogin(address string) (*auth.Authorizer, error) {
 	dir, err := auth.DefaultDir()
 	if err != nil {
@@ -35,7 +36,7 @@ func newLogin(address string) (*auth.Authorizer, error) {
 	return auth.New(auth.Options{
 		Resource:   address,
 		ClientName: "Visitor of the guide",
-		Offline:    true, // a refresh token, so that the user logs in once
+		Offline:    true, // ask for a refresh token, so that the user logs in only once
 		Store:      auth.NewFiles(dir, nil),
 		Interact:   auth.Loopback(auth.LoopbackOptions{Open: show}),
 	}), nil
@@ -47,16 +48,16 @@ func show(ctx context.Context, page *url.URL) error {
 	return auth.Browse(ctx, page)
 }
 
-// list prints the tools. The first request that needs a token begins the login, and
-// waits for it.
+// list prints the tools of the server. The first request that needs a token starts the
+// login and waits for it.
 func list(ctx context.Context, address string) error {
 	login, err := newLogin(address)
 	if err != nil {
 		return err
 	}
-	defer login.Close() // a token that is just being refreshed is saved
+	defer login.Close() // waits for a token that is being refreshed, and saves it
 	c := client.New(protocol.Implementation{Name: "visitor", Version: "1.0"}, client.Options{
-		Conn: conn.Options{InitTimeout: 5 * time.Minute}, // for the user, who logs in meanwhile
+		Conn: conn.Options{InitTimeout: 5 * time.Minute}, // time for the user to log in
 	})
 	defer c.Close(ctx)
 	session, err := c.Connect(ctx, &streamable.Client{URL: address, Authorizer: login})

@@ -13,13 +13,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// A Query is what the tool forecast takes. The tags become its JSON schema.
+// A Query holds the arguments of the tool forecast. Its tags become the JSON schema.
 type Query struct {
 	City string `json:"city" jsonschema:"the city, in English"`
 	Unit string `json:"unit" enum:"celsius,fahrenheit" default:"celsius"`
 }
 
-// Weather is what it returns.
+// Weather is the result of the tool.
 type Weather struct {
 	Degrees float64 `json:"degrees"`
 	Sky     string  `json:"sky"`
@@ -43,8 +43,8 @@ func forecast(_ context.Context, q Query) (Weather, error) {
 	return w, nil
 }
 
-// survey says how far it has come, and writes to the client's log. It ends early when
-// the client cancels the call or leaves.
+// survey reports its progress and logs to the client. It stops early when the client
+// cancels the call or disconnects.
 func survey(ctx context.Context, in struct {
 	Cities []string `json:"cities"`
 }) (map[string]Weather, error) {
