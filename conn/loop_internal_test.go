@@ -83,6 +83,33 @@ func TestMailboxLosesNoEvent(t *testing.T) {
 	}
 }
 
+// A busy mailbox keeps its capacity through a lull, and not for good.
+func TestMailboxKeepsItsCapacityForAWhile(t *testing.T) {
+	var box mailbox
+	var spare []event
+	box.start(func() {}, false)
+	exchange := func(events int) {
+		for range events {
+			box.post(event{kind: tick})
+		}
+		spare = box.take(spare)
+	}
+	exchange(fewEvents + 1)
+	exchange(fewEvents + 1)
+	for range keepUnused / 2 {
+		exchange(1)
+	}
+	if cap(spare) <= fewEvents {
+		t.Errorf("after a lull, there is room for %d events", cap(spare))
+	}
+	for range keepUnused {
+		exchange(1)
+	}
+	if cap(spare) > fewEvents {
+		t.Errorf("there is room for %d events, and hardly any come", cap(spare))
+	}
+}
+
 // A burst of requests leaves a bounded number of workers waiting.
 func TestIdleWorkersAreBounded(t *testing.T) {
 	var idle workers

@@ -12,14 +12,16 @@ type mailbox struct {
 	lends   bool   // the loop can work on the goroutine of whoever posts
 	running bool   // the loop is going to call take, so it need not be woken
 	wake    func() // wakes the loop; never blocks
+	unused  int    // how often in a row hardly any of its capacity was used
 }
 
-// A busy mailbox keeps its capacity for a few events, and more for as long as they are
-// needed. A parked one keeps none.
+// A busy mailbox keeps its capacity for a few events, and more until hardly any of it was
+// used for a thousand times in a row. A parked one keeps none.
 const (
 	firstEvents = 2
 	fewEvents   = 64
 	keepEvents  = 2048 // two batches of callers with all the send slots there are by default
+	keepUnused  = 1000
 )
 
 // post adds an event, and wakes the loop if it does not run. It reports false
@@ -67,7 +69,11 @@ func (m *mailbox) take(cleared []event) []event {
 		return nil
 	}
 	m.events = cleared[:0]
-	if size := cap(cleared); size > keepEvents || size > fewEvents && len(taken) < size/16 {
+	size := cap(cleared)
+	if m.unused++; size <= fewEvents || len(taken) >= size/16 {
+		m.unused = 0
+	}
+	if size > keepEvents || m.unused >= keepUnused {
 		m.events = nil
 	}
 	return taken

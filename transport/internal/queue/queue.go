@@ -8,11 +8,13 @@ const (
 	DefaultBytes  = 16 << 20
 )
 
-// An empty queue keeps its slots if there are few, or if it has just used most of them:
-// a crowd of senders fills it again at once, and would pay for them each time.
+// An empty queue keeps its slots if there are few. More it keeps until it has been empty
+// 64 times without having used a fourth of them: a crowd of senders fills it again at once,
+// and would pay for them each time.
 const (
-	few  = 16
-	most = 512
+	few     = 16
+	most    = 512
+	emptied = 64
 )
 
 // A Queue holds outbound frames, oldest first, within two bounds. One frame of any
@@ -25,6 +27,7 @@ type Queue struct {
 	head    int // index of the oldest frame
 	bytes   int
 	longest int  // how many frames it has held since it was empty
+	unused  int  // how often in a row it has used less than a fourth of its slots
 	busy    bool // a frame was refused, and would not have fitted since
 	refused int  // the length of that frame
 }
@@ -66,10 +69,13 @@ func (q *Queue) Drop(n int) {
 	if q.Len() > 0 {
 		return
 	}
-	used := q.longest
+	used, size := q.longest, cap(q.slots)
 	q.slots, q.head, q.longest = q.slots[:0], 0, 0
-	if size := cap(q.slots); size > most || size > few && used < size/4 {
-		q.slots = nil
+	if q.unused++; used >= size/4 {
+		q.unused = 0
+	}
+	if size > most || size > few && q.unused == emptied {
+		q.slots, q.unused = nil, 0
 	}
 }
 
