@@ -6,9 +6,10 @@
 // peer's revision does not have it: it is then not sent. A peer ignores members
 // that it does not know. [MethodInfo] says which revisions have a method.
 //
-// Encode values with [Marshal] and decode them with [Unmarshal]. Do not use
-// encoding/json: it knows neither the strictness of Unmarshal nor the unknown
-// members that some types keep, which it would write as a member "Others".
+// Encode values with [Marshal] and decode them with [Unmarshal]. Programs that log
+// or store messages may use encoding/json instead: it keeps unknown members too. But
+// it takes names in any case, takes repeated names, writes a nil slice as null, and
+// is slower.
 //
 // Schemas, arguments and structured content stay raw JSON. Their owner decodes
 // them, so that no digit and no unknown keyword is lost.
