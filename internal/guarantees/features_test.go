@@ -25,8 +25,8 @@ import (
 
 const featuresPreamble = `# Features
 
-Every request and notification of MCP, by protocol revision, and whether Bowline's client and server offer it. A side
-offers a message if it can send it, or can serve the one that the other side sends.
+Every request and notification of MCP, by protocol revision, and whether Bowline's client and server offer it; and
+[every field](#fields) of them. A side offers a message if it can send it, or can serve the one that the other side sends.
 
 - **both**: the client and the server offer it; **client**, **server**: that side alone does.
 - **in results**: in this revision the question is no request of its own. The server returns it as the result of the
@@ -67,6 +67,7 @@ func TestFeaturesPageIsFresh(t *testing.T) {
 			page.WriteString("\n")
 		}
 	}
+	writeFields(t, &page)
 	checkPage(t, "docs/features.md", func(string) (string, error) { return page.String(), nil })
 }
 
