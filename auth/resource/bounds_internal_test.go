@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"math/big"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/auth/internal/dpop"
 	"github.com/go-jose/go-jose/v4"
 )
 
@@ -43,6 +45,8 @@ func TestKeysFitTheirAlgorithm(t *testing.T) {
 	}{
 		"RSA":        {jose.JSONWebKey{Key: long}, []jose.SignatureAlgorithm{jose.RS256, jose.PS256}},
 		"short RSA":  {jose.JSONWebKey{Key: &rsa.PublicKey{N: new(big.Int).Rsh(long.(*rsa.PublicKey).N, 100), E: 65537}}, nil},
+		"long RSA":   {jose.JSONWebKey{Key: &rsa.PublicKey{N: new(big.Int).Lsh(long.(*rsa.PublicKey).N, 8192-2048), E: 65537}}, []jose.SignatureAlgorithm{jose.RS256, jose.PS256}},
+		"longer RSA": {jose.JSONWebKey{Key: &rsa.PublicKey{N: new(big.Int).Lsh(long.(*rsa.PublicKey).N, 8192-2047), E: 65537}}, nil},
 		"P-256":      {jose.JSONWebKey{Key: elliptic256, Use: "sig"}, []jose.SignatureAlgorithm{jose.ES256}},
 		"P-384":      {jose.JSONWebKey{Key: made(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))}, []jose.SignatureAlgorithm{jose.ES384}},
 		"Ed25519":    {jose.JSONWebKey{Key: made(edwards, err)}, []jose.SignatureAlgorithm{jose.EdDSA}},
@@ -80,6 +84,32 @@ func TestManyKeysAreNotTried(t *testing.T) {
 			t.Errorf("with %d keys %d are tried without a name", len(i.keys), got)
 		}
 		i.keys = append(i.keys, jose.JSONWebKey{Key: key.Public(), KeyID: "k"})
+	}
+}
+
+// TestSignaturesOfOtherKeysAreNotChecked: a proof that is not of the token's key is refused for
+// that, however long its signature would take to check.
+//
+// Guarantees: G-0046.7
+func TestSignaturesOfOtherKeysAreNotChecked(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := jose.JSONWebKey{Key: key.Public()}
+	thumbprint, err := dpop.Thumbprint(&public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := public.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unsigned := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","typ":"dpop+jwt","jwk":`+string(text)+`}`)) + ".e30.AAAA"
+	for of, want := range map[string]string{thumbprint: "resource: the signature of the proof is wrong", "another": "resource: the proof is of another key than the token"} {
+		if _, err := readProof(unsigned, of); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 

@@ -95,16 +95,13 @@ func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 	if len(values) != 1 || len(values[0]) > largestToken {
 		return invalidProof("one proof is needed")
 	}
-	key, claims, err := readProof(values[0])
+	claims, err := readProof(values[0], thumbprint)
 	if err != nil {
 		return err
 	}
-	of, err := dpop.Thumbprint(key)
 	now := time.Now()
 	at := claims.IssuedAt.Time
 	switch {
-	case err != nil || of != thumbprint:
-		return invalidProof("the proof is of another key than the token")
 	case claims.Method != r.Method || !s.isHere(claims.URL):
 		return invalidProof("the proof is for another request")
 	case claims.Token != dpop.TokenHash(token):
@@ -117,31 +114,35 @@ func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 	return s.take(now, thumbprint, claims)
 }
 
-// readProof checks the signature of a proof with the key that it brings.
-func readProof(text string) (*jose.JSONWebKey, *proof, error) {
+// readProof checks the signature of a proof with the key that it brings, if that is the one with
+// the thumbprint: nobody has signatures of other keys checked, which may be costly ones.
+func readProof(text, thumbprint string) (*proof, error) {
 	header, err := readHeader(text)
 	key := new(jose.JSONWebKey)
 	switch {
 	case err != nil:
-		return nil, nil, invalidProof("the header of the proof is not accepted")
+		return nil, invalidProof("the header of the proof is not accepted")
 	case header.Type != dpop.Type:
-		return nil, nil, invalidProof("the proof is of another type")
+		return nil, invalidProof("the proof is of another type")
 	case len(header.Public) == 0 || key.UnmarshalJSON(header.Public) != nil || !key.IsPublic() || !fits(*key, header.Algorithm):
-		return nil, nil, invalidProof("the proof has no public key that fits its algorithm")
+		return nil, invalidProof("the proof has no public key that fits its algorithm")
+	}
+	if of, err := dpop.Thumbprint(key); err != nil || of != thumbprint {
+		return nil, invalidProof("the proof is of another key than the token")
 	}
 	signed, err := jose.ParseSignedCompact(text, algorithms())
 	if err != nil {
-		return nil, nil, invalidProof("the proof is malformed")
+		return nil, invalidProof("the proof is malformed")
 	}
 	payload, err := signed.Verify(key)
 	if err != nil {
-		return nil, nil, invalidProof("the signature of the proof is wrong")
+		return nil, invalidProof("the signature of the proof is wrong")
 	}
 	claims := new(proof)
 	if protocol.Unmarshal(payload, claims) != nil {
-		return nil, nil, invalidProof("the claims of the proof cannot be read")
+		return nil, invalidProof("the claims of the proof cannot be read")
 	}
-	return key, claims, nil
+	return claims, nil
 }
 
 // isHere compares the URL of a proof without query and fragment.

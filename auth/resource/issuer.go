@@ -34,6 +34,10 @@ const (
 	// failurePause is how long an issuer that failed is left alone.
 	failurePause = 5 * time.Second
 
+	// leastRSA and largestRSA bound the size of RSA keys, in bits: shorter ones can be broken, and a
+	// signature of a much longer one takes tens of milliseconds to check.
+	leastRSA, largestRSA = 2048, 8192
+
 	// mostSameName is how many keys of one id are tried.
 	mostSameName = 4
 
@@ -136,7 +140,8 @@ func fits(key jose.JSONWebKey, algorithm jose.SignatureAlgorithm) bool {
 	}
 	switch public := key.Key.(type) {
 	case *rsa.PublicKey:
-		return (algorithm == jose.RS256 || algorithm == jose.PS256) && public.N.BitLen() >= 2048
+		size := public.N.BitLen()
+		return (algorithm == jose.RS256 || algorithm == jose.PS256) && size >= leastRSA && size <= largestRSA
 	case *ecdsa.PublicKey:
 		return algorithm == jose.ES256 && public.Curve == elliptic.P256() || algorithm == jose.ES384 && public.Curve == elliptic.P384()
 	case ed25519.PublicKey:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/auth/resource"
+	"github.com/go-jose/go-jose/v4"
 )
 
 // newGuard returns a Guard and the authorization server behind it, without a network.
@@ -165,13 +167,37 @@ func TestLyingIssuers(t *testing.T) {
 		"300 KiB of keys":  {authtest.Keys, raw("application/json", append([]byte(`{"keys":[],"x":"`), append(bytes.Repeat([]byte("x"), 300<<10), `"}`...)...))},
 		"no keys":          {authtest.Keys, raw("application/json", []byte(`{"keys":[]}`))},
 		"secret keys":      {authtest.Keys, raw("application/json", []byte(`{"keys":[{"kty":"oct","k":"AAAA","kid":"key-1"}]}`))},
-		"of encryption":    {authtest.Keys, func(a *authtest.Answer) { a.Body = []byte(`{"keys":[{"kty":"EC","use":"enc","kid":"key-1"}]}`) }},
+		"of encryption":    {authtest.Keys, raw("application/json", []byte(`{"keys":[{"kty":"EC","use":"enc","kid":"key-1"}]}`))},
 	} {
 		g, as := newGuard(t, nil, authtest.Options{})
 		as.Lie(lie.Endpoint, lie.Lie)
 		if got := status(t, g, bearer(as.Issue("ada", "read"))); got != http.StatusServiceUnavailable && got != http.StatusUnauthorized {
 			t.Errorf("%s: status %d", name, got)
 		}
+	}
+}
+
+// TestAKeySetOfHundreds: the key of a token is found among as many as a document holds, and a token
+// that names none of them, or no key at all, is refused.
+//
+// Guarantees: G-0046.2, G-0046.4
+func TestAKeySetOfHundreds(t *testing.T) {
+	g, as := newGuard(t, nil, authtest.Options{})
+	as.Lie(authtest.Keys, func(a *authtest.Answer) {
+		keys, stranger := as.Keys(), newKey(t)
+		for n := range 1500 {
+			keys.Keys = append([]jose.JSONWebKey{{Key: stranger.Public(), KeyID: "k" + strconv.Itoa(n)}}, keys.Keys...)
+		}
+		a.Body = mustJSON(t, keys)
+		a.Header.Set("Content-Type", "application/jwk-set+json")
+	})
+	wantStatus(t, "among 1,500", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
+	parts := strings.Split(as.Issue("eve", "read"), ".")
+	for _, header := range []string{`{"alg":"ES256","kid":"k7"}`, `{"alg":"ES256"}`, `{"alg":"ES256","kid":"k1500"}`} {
+		wantStatus(t, header, status(t, g, bearer(encode(header)+"."+parts[1]+"."+parts[2])), http.StatusUnauthorized)
+	}
+	if n := len(as.Sink.Requests(authtest.Keys)); n != 1 {
+		t.Errorf("the keys were fetched %d times", n)
 	}
 }
 
