@@ -20,17 +20,18 @@ type Request struct {
 	Name    string
 	Version string
 
-	// Target names what the request is about, for the hooks: a tool, say. Names are
-	// counted by, so set one only if there are few of them. The peer does not see it.
+	// Target names what the request is about, such as a tool, for hooks and metrics.
+	// Metrics count by it, so use only a small set of names. The peer does not see
+	// it.
 	Target string
 
-	// MessageFor builds the message of one attempt, if that depends on the id of
-	// the request or on the incarnation that it is for. Call calls it on the
-	// calling goroutine before each attempt, while the Conn is ready or its
-	// handshake runs. The context is the one that Hooks.RequestStarted has returned,
-	// without that hook the caller's. An error or a panic ends the call as Refused
-	// and NotSent. If the message has no method, Method is used. Nil: every attempt
-	// sends Method, Params, Name and Version.
+	// MessageFor builds the message of one attempt, if that depends on the id of the
+	// request or on the incarnation that it is for. Call runs it on the calling
+	// goroutine before each attempt, while the Conn is ready or its handshake runs.
+	// Its context is the one that Hooks.RequestStarted returned, or the caller's if
+	// there is no such hook. An error or a panic ends the call as Refused and
+	// NotSent. If the message has no method, Method is used. Nil: every attempt sends
+	// Method, Params, Name and Version.
 	MessageFor func(ctx context.Context, id int64, epoch uint64) (Message, error)
 
 	// Epoch binds the call to one incarnation. If another is present, the call
@@ -56,13 +57,13 @@ type Request struct {
 	// the timeout.
 	MaxTimeout time.Duration
 
-	// WaitForReady makes Call wait until the Conn is ready, or ctx ends. Without
-	// it, a call on a Conn that is not ready fails at once with a *StateError.
+	// WaitForReady makes Call wait until the Conn is ready, or ctx ends. Without it,
+	// a call on a Conn that is not ready fails immediately with a *StateError.
 	WaitForReady bool
 
-	// Retries is how many more times Call may send the request after an attempt
-	// has failed because the link or its stream was lost, because the Conn was not
-	// ready, or because the peer was overloaded and said so by its HTTP status
+	// Retries is how often Call may retry the request. Call retries after an attempt
+	// that failed because the link or its stream was lost, because the Conn was not
+	// ready, or because the peer reported by its HTTP status that it was overloaded
 	// (transport.StatusError.Overloaded). Each attempt has a new id. A request that
 	// the peer may have executed is sent again only if it is Repeatable. Zero: Call
 	// sends the request once. Above 1,000: 1,000. Negative: there is no limit.
@@ -73,33 +74,34 @@ type Request struct {
 	// retry. After a Streaming attempt that lasted for Options.ProvenAfter, the
 	// delays begin at BackoffMin again. Only ctx bounds these waits.
 	//
-	// Any other end of an attempt ends the call, also a JSON-RPC error with the code
-	// jsonrpc.CodeOverloaded. There is one exception: a request that is Streaming
-	// and Repeatable and has negative Retries is kept open. Call then sends it again
-	// after an answer, an error of the peer's or a refusal, too. It gives up only
-	// when ctx ends, the Conn closes, MessageFor fails, or the peer says that the
-	// request itself is wrong (method not found, invalid params, invalid request).
+	// Any other end of an attempt ends the call, including a JSON-RPC error with the
+	// code jsonrpc.CodeOverloaded. There is one exception: a request that is
+	// Streaming and Repeatable and has negative Retries is kept open. Call then also
+	// sends it again after an answer, an error from the peer or a refusal. It gives
+	// up only when ctx ends, the Conn closes, MessageFor fails, or the peer says that
+	// the request itself is wrong (method not found, invalid params, invalid
+	// request).
 	Retries int
 
 	// Repeatable declares that the peer may execute the request twice without
 	// harm. Set it for reads only, or where the peer promises idempotence.
 	Repeatable bool
 
-	// OnAttempt is called with each attempt that has ended and will be followed
-	// by another. Call calls it on the calling goroutine, before it waits.
+	// OnAttempt receives each failed attempt that will be retried. Call runs it on
+	// the calling goroutine, before it waits for the next attempt.
 	OnAttempt func(Attempt)
 
-	// OnProgress is called with the params of each progress notification for this
-	// request, on the calling goroutine, before Call returns. If notifications
-	// arrive while OnProgress runs, only the newest of them is kept.
+	// OnProgress receives the params of each progress notification for this request.
+	// Call runs it on the calling goroutine, and not after Call has returned. If
+	// notifications arrive while OnProgress runs, Call keeps only the newest.
 	OnProgress func(params json.RawMessage)
 
 	// Silent keeps the Conn from sending a cancellation notification when the
 	// call ends early.
 	Silent bool
 
-	// Streaming marks a request that stays open until either side ends it. It
-	// has no timeout; only ctx bounds it. Close ends it before anything else.
+	// Streaming marks a request that stays open until either side ends it. It has no
+	// timeout; only ctx limits it. Close ends it before anything else.
 	Streaming bool
 }
 
@@ -193,8 +195,8 @@ func (c *call) offer(params json.RawMessage) (replaced bool) {
 // *CallError, which says how the call ended and whether the peer can have
 // executed the request; see NotExecuted.
 //
-// Call returns when ctx ends, whatever the peer does. By default it fails at
-// once if the Conn is not ready, and sends the request at most once; see
+// Call returns when ctx ends, whatever the peer does. By default it fails immediately
+// if the Conn is not ready, and sends the request at most once; see
 // Request.WaitForReady and Request.Retries. The result belongs to the caller.
 func (c *Conn) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 	return c.call(ctx, r, sender{})
@@ -277,11 +279,11 @@ func leavingCause(ctx context.Context) Cause {
 	return Cancelled
 }
 
-// Notify sends a notification. It returns nil once the link has accepted it,
-// which does not mean that the peer has received it. Notify waits for a send slot
-// until ctx ends. Unlike a call, it fails with transport.ErrBusy if the link has
-// refused it four times, for about 30 ms, because notifications soon are out of
-// date. Every error is a *CallError.
+// Notify sends a notification. It returns nil once the link has accepted it, which
+// does not mean that the peer has received it. Notify waits for a send slot until ctx
+// ends. If the link refuses the notification four times, for about 30 ms, Notify
+// fails with transport.ErrBusy. A call would keep waiting, but notifications are soon
+// out of date. Every error is a *CallError.
 func (c *Conn) Notify(ctx context.Context, method string, params json.RawMessage) error {
 	return c.notify(ctx, method, params, sender{})
 }

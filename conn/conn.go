@@ -83,19 +83,19 @@ func (c *Conn) Name() string { return c.options.Name }
 func (c *Conn) Owner() any { return c.options.Owner }
 
 // Run starts the Conn and waits until it ends. It returns nil after Stop, after
-// Close, when ctx ends (which stops the Conn), and when the peer of an acceptor
-// ends the connection in good order. Otherwise it returns the Reason for which
-// the Conn closed. It joins to that a *StuckError if code that was handed to the
-// Conn is still running, and the error of a link that could not be closed.
+// Close, when ctx ends (which stops the Conn), and when the peer of an acceptor ends
+// the connection in good order. Otherwise it returns the Reason for which the Conn
+// closed. It joins to that a *StuckError if a handler or another callback is still
+// running, and the error of a link that could not be closed.
 //
 // Run returns ErrRunning if the Conn is running already, and ErrNotRunning if it
 // has closed.
 //
-// If the Conn's own goroutine panics, which also calls Send and Grant of the
-// link, Run returns a *PanicError. All calls end as LinkLost; their delivery is
-// Unknown unless the request was certainly not sent. An initiator may then be run
-// again and keeps its ids and epochs; an acceptor is closed. A panic in other
-// code that was handed to the Conn affects only what that code was called for.
+// If the Conn's own goroutine panics, which also calls Send and Grant of the link,
+// Run returns a *PanicError. All calls end as LinkLost; their delivery is Unknown
+// unless the request was certainly not sent. An initiator may then be run again and
+// keeps its ids and epochs; an acceptor is closed. A panic in any other callback
+// affects only the event for which the callback was called.
 //
 // If the cause of the end of ctx wraps ErrInterrupted, an initiator does the same
 // without a panic: it ends all calls as LinkLost, closes the link within
@@ -118,11 +118,11 @@ func (c *Conn) Run(ctx context.Context) error {
 	}
 }
 
-// Start is Run without the wait. It returns once an acceptor has bound its link,
-// or an initiator has begun to open one. When the Conn ends, it calls over once,
-// on a goroutine of its own, with what Run would return; Done may be closed
-// slightly earlier. If Start fails, with ErrRunning or ErrNotRunning, over is not
-// called.
+// Start starts the Conn as Run does, but does not wait until it ends. It returns once
+// an acceptor has bound its link, or an initiator has begun to open one. When the
+// Conn ends, it calls over once, on a separate goroutine, with what Run would have
+// returned. Done may be closed slightly earlier. If Start fails, with ErrRunning or
+// ErrNotRunning, over is not called.
 //
 // A Conn has a goroutine while it works and for 100 ms after that. An idle Conn
 // has none.
@@ -179,9 +179,9 @@ func (c *Conn) post(ev event) bool {
 // Done returns a channel that is closed when the Conn has closed for good.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// AwaitReady waits until the Conn is ready. If the Conn closes, AwaitReady
-// returns the Reason. If ctx ends first, AwaitReady returns an error that wraps
-// the cause of that and says what the Conn was waiting for.
+// AwaitReady waits until the Conn is ready. If the Conn closes, AwaitReady returns
+// the Reason. If ctx ends first, AwaitReady returns an error that wraps its cause and
+// says what the Conn was waiting for.
 func (c *Conn) AwaitReady(ctx context.Context) error {
 	for {
 		status := c.Status()
@@ -207,13 +207,13 @@ func (s *Status) blame() Reason {
 	return s.Reason
 }
 
-// Wake ends a backoff: the Conn reconnects at once. Call it when the peer is known
-// to be back. In other states it does nothing.
+// Wake ends a backoff, so that the Conn reconnects immediately. Call it when you know
+// that the peer is back. In other states it does nothing.
 func (c *Conn) Wake() { c.post(event{kind: woken}) }
 
-// Stop ends all calls at once and closes the link within Options.StopGrace. It
-// does not wait; use Done for that. It may be called from anywhere, and more than
-// once. A Conn that is not running stops as soon as it is run.
+// Stop ends all calls immediately and closes the link within Options.StopGrace. It
+// does not wait for that; use Done to wait. Stop may be called from any goroutine,
+// and more than once. A Conn that is not running stops as soon as Run is called.
 func (c *Conn) Stop() {
 	c.stopping.Store(true)
 	c.post(event{kind: stopAsked})
@@ -223,13 +223,13 @@ func (c *Conn) Stop() {
 // the link, and returns when all of that is done. Handlers that are still running
 // may make calls meanwhile.
 //
-// Work that has not finished at the deadline of ctx, or after Options.DrainGrace
-// if ctx has none, is stopped. Then Close returns an error that says how much was
-// left, and that matches context.DeadlineExceeded. If ctx ends for another
-// reason, Close stops everything at once and returns the cause.
+// Work that has not finished at the deadline of ctx, or after Options.DrainGrace if
+// ctx has none, is stopped. Then Close returns an error that says how much was left,
+// and that matches context.DeadlineExceeded. If ctx ends for another reason, Close
+// stops everything immediately and returns the cause.
 //
-// Close returns ErrNotRunning if the Conn is not running, or if its Run ends by a
-// panic or an interruption meanwhile. Such a Conn stops as soon as it is run.
+// Close returns ErrNotRunning if the Conn is not running, or if its Run is
+// interrupted or panics in the meantime. Such a Conn stops as soon as Run is called.
 func (c *Conn) Close(ctx context.Context) error {
 	grace := c.options.DrainGrace
 	if deadline, ok := ctx.Deadline(); ok {

@@ -25,9 +25,9 @@ type Dialect interface {
 	Batches() bool
 }
 
-// Awaiting is a Dialect that knows whether the program waits for what the peer sends
-// by itself: it has subscribed to something, for instance. The Conn looks before each
-// probe (Options.Liveness).
+// Awaiting is an optional interface of a Dialect. It tells the Conn whether the
+// program waits for messages that the peer sends on its own, for instance because it
+// has subscribed to something. The Conn asks before each probe; see Options.Liveness.
 type Awaiting interface {
 	// Awaits reports whether the program waits now. It must return at once, and may
 	// be called from any goroutine.
@@ -37,15 +37,15 @@ type Awaiting interface {
 // A Class says how the Conn treats a message.
 type Class struct {
 	Kind    ClassKind
-	Request jsonrpc.ID      // of a Progress: our request. Of a Cancellation: the peer's
+	Request jsonrpc.ID      // of a Progress: the id of our request; of a Cancellation: the id of the peer's
 	Answer  json.RawMessage // of a Probe: the result to answer with
 
 	// Key marks notifications that replace each other. When too many wait, only
 	// the newest with the same key is kept. Empty: the notification replaces none.
 	Key string
 
-	// Batches marks a request from whose arrival on the peer may send batches, also
-	// ahead of the answer (Dialect.Batches).
+	// Batches marks a request that permits the peer to send batches from its arrival
+	// on, even before it is answered; see Dialect.Batches.
 	Batches bool
 
 	// Droppable marks a notification that may be dropped when too many wait. The

@@ -1,13 +1,28 @@
 // Package conn keeps a JSON-RPC connection to one peer alive.
 //
-// A [Conn] is a connection that outlives its links: processes, sockets and
-// sessions come and go underneath, and the Conn stays valid. An initiator (a
-// client, created with [New]) opens links through a transport and opens another
-// after a loss. An acceptor (a server, created with [Accept]) is handed one link
-// and closes when that is lost.
+// Most programs use packages features/client and features/server, which are built
+// on this one. Use conn itself to speak a JSON-RPC protocol other than MCP.
 //
-// One link, its handshake and the handlers that run for it are an incarnation.
-// Incarnations are numbered by an epoch.
+// A [Conn] is a handle that stays valid while links come and go. A link is one
+// process, socket or session. There are two kinds of Conn:
+//
+//   - An initiator (a client, created with [New]) opens a link through a transport.
+//     When the link is lost, it opens another one after a delay.
+//   - An acceptor (a server, created with [Accept]) is given one link, and closes
+//     when that link is lost.
+//
+// This client calls a server that is a child process:
+//
+//	c := conn.New(&stdio.Command{Path: "server"}, conn.Options{Name: "server"})
+//	go c.Run(ctx) // until ctx ends, or Stop or Close is called
+//	result, err := c.Call(ctx, conn.Request{Method: "add", Params: params, WaitForReady: true})
+//	if conn.NotExecuted(err) {
+//		// the server has not executed the request: it is safe to call again
+//	}
+//
+// An incarnation is the time in which a Conn uses one link: the handshake, and all
+// handlers that run for that link. Its number is the epoch. A Conn moves through
+// these states:
 //
 //	starting → initializing → ready
 //	    ↑            │          │
@@ -15,39 +30,48 @@
 //
 // # Guarantees
 //
-//   - Every call ends exactly once, with a [Cause] and a [Delivery] that say how
-//     it ended and whether the peer can have executed the request.
+//   - Every call ends exactly once. Its [Cause] says how it ended, and its
+//     [Delivery] says whether the peer may have executed the request.
 //   - A reply is delivered to the call that made the request, or to nobody.
-//   - When a link is lost, all of its calls end at once. When a stream of a link
-//     is lost, the calls of that stream end.
+//   - When a link is lost, all its calls end immediately. When one stream of a link
+//     is lost, only the calls of that stream end.
 //   - A call ends when its context ends, whatever the peer does.
-//   - A request is sent again only if [Request.Retries] asks for it, and if the
-//     peer may have executed it, only if it is Repeatable.
+//   - A request is retried only if [Request.Retries] allows it. If the peer may have
+//     executed it, it must also be Repeatable.
 //   - A handler never delays a reply to another call.
-//   - Memory is bounded whatever the peer sends. If a handler is slow, the Conn
-//     stops reading where that is safe; otherwise it drops notifications by what
-//     they mean, and counts them.
-//   - A peer that is silent is told apart from a peer that is gone.
-//   - Stop ends every call at once. After Run has returned, no goroutine of the
-//     Conn's own is left, and handlers that ignore their context are named.
+//   - Memory is bounded whatever the peer sends. If a handler is slow, the Conn stops
+//     reading where that is safe. Otherwise it drops and counts notifications, those
+//     first that newer ones replace.
+//   - The Conn detects a peer that is silent although its link is still open.
+//   - Stop ends every call immediately. When Run has returned, none of the Conn's
+//     goroutines is left, and an error names the handlers that ignore their context.
+//
+// docs/guarantees.md lists the guarantees by number, with the tests that check them.
+//
+// # Goroutines
+//
+// A Conn has at most one goroutine of its own, and none when it has been idle for
+// 100 ms. Handshakes and handlers run on further goroutines while they have work.
+// When the Conn ends, Run waits for all of them, for callbacks at most
+// Options.StopGrace. The methods of a Conn may be called from any goroutine.
 //
 // # How it works
 //
-// The core is a function from an event and a time to effects. It has no
-// goroutine, lock, channel, clock or randomness; its files are marked pure, and
-// core.go is the place to begin. The loop (loop.go) is the shell around it: one
-// goroutine at a time takes events from a mailbox, steps the core, and performs
-// the effects. The loop never blocks and never looks into a frame: frames are
-// decoded by the goroutine that reads from the link, and results by the caller. If the
-// loop has nothing to do, it works on the goroutine that brings it an event, such as
-// that of a caller; otherwise on its own.
-// After 100 ms without an event the loop parks: it gives up its goroutine and its
-// buffers, and the next event gets new ones.
+// The core is a function from an event and a time to effects. It has no goroutine,
+// lock, channel, clock or randomness. Its files are marked pure; begin reading in
+// core.go.
+//
+// The loop (loop.go) surrounds the core. One goroutine at a time takes events from a
+// mailbox, passes them to the core, and performs the effects. If the loop is idle, it
+// borrows the goroutine that brings an event, such as that of a caller. The loop never
+// blocks and never decodes a frame: the goroutine that reads from the link decodes
+// frames, and the caller decodes results. After 100 ms without an event, the loop
+// gives up its goroutine and its buffers.
 //
 // A link carries one stream or many, each with its own credit, order and end
-// (ADR-0019). A byte stream has only one; over HTTP each request has its own.
+// (ADR-0019). A byte stream has only one. Over HTTP each request has its own.
 //
-// The package knows JSON-RPC, not MCP: a [Dialect] and a handshake function are
-// handed in. See ADR-0001 to ADR-0009, ADR-0015, ADR-0019, ADR-0021, ADR-0023 to
-// ADR-0025, ADR-0027, and ADR-0048.
+// The package knows JSON-RPC, but not MCP: a [Dialect] and a handshake function teach
+// it the protocol above. See ADR-0001 to ADR-0009, ADR-0015, ADR-0019, ADR-0021,
+// ADR-0023 to ADR-0025, ADR-0027, and ADR-0048.
 package conn

@@ -74,20 +74,20 @@ var (
 	// Conn draws the ids, so nobody sees this error.
 	errIDInUse = errors.New("conn: the id is in use by another call")
 
-	// ErrIncompatible is for handshakes: an error that wraps it says that peer and
-	// program share no protocol (Incompatible).
+	// ErrIncompatible is for a handshake to wrap, when the peer and the program have
+	// no protocol revision in common. The Conn then reports Incompatible.
 	ErrIncompatible = errors.New("conn: incompatible peer")
 
 	// ErrPeerCancelled is the context cause of a handler whose request the peer
 	// has cancelled. A Streaming call that the peer has cancelled wraps it too.
 	ErrPeerCancelled = errors.New("conn: cancelled by the peer")
 
-	// ErrNotRunning says that the Conn is not running: not yet, not any more, or
-	// not at the moment.
+	// ErrNotRunning says that the Conn is not running: it has not started yet, it has
+	// ended, or it was interrupted.
 	ErrNotRunning = errors.New("conn: not running")
 
-	// ErrInterrupted, wrapped by the cause with which Run's context ends, makes an
-	// initiator leave Run without closing for good; see Run.
+	// ErrInterrupted makes an initiator return from Run without closing for good, if
+	// the cause of Run's context wraps it; see Run.
 	ErrInterrupted = errors.New("conn: interrupted")
 
 	// ErrRunning is returned by Run and Start when the Conn is running already.
@@ -160,11 +160,13 @@ func (e *StateError) Unwrap() error { return e.Reason.Err }
 // MarshalText makes the error its text in JSON.
 func (e *StateError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
-// A StuckError names the code that was handed to the Conn and is still running
-// after its context has ended. Go cannot stop it. Nothing of the Conn's own runs.
+// A StuckError names the program's own code, such as handlers, that is still running
+// although its context has ended. Go cannot stop that code. No goroutine of the Conn
+// itself is left.
 type StuckError struct {
-	// Tasks are methods of requests, with what each is about (Incoming.SetTarget), names given to Conn.Go, "notification" and the
-	// method of one, or for instance "a telemetry hook".
+	// Tasks describe the code: the method of a request, with its target
+	// (Incoming.SetTarget); "notification" and its method; a name given to Conn.Go;
+	// or a text such as "a telemetry hook".
 	Tasks []string
 }
 
@@ -172,8 +174,8 @@ func (e *StuckError) Error() string {
 	return fmt.Sprintf("conn: still running after their context ended: %s", strings.Join(e.Tasks, ", "))
 }
 
-// A PanicError is a panic on the Conn's own goroutine, or in code that was handed
-// to the Conn.
+// A PanicError is a panic on the Conn's own goroutine, or in a callback that the
+// program gave to the Conn.
 type PanicError struct {
 	Value any    // the argument of panic
 	Stack []byte // of the goroutine that panicked; not part of the error's text

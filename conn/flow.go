@@ -13,7 +13,7 @@ type flow struct {
 	until   instant       // when a pause has to end; 0 unless there is one
 }
 
-// A Stall is the reason why a Conn does not read from its link for a while.
+// A Stall says why a Conn has temporarily stopped reading from its link.
 type Stall uint8
 
 const (

@@ -9,18 +9,17 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// A Gate bounds how many initiators connect at once. Put the same Gate into the
-// Options of all Conns that it is for. A Conn takes a place before it opens a
-// link, and gives it back when it is ready, has failed or stops. If there is no
-// place, it waits for one; those that have waited longest go first, and
-// InitTimeout does not run meanwhile. A place that has been held for Hold is given
-// to the next one that waits, so a server that hangs does not keep others waiting
-// (ADR-0027).
+// A Gate limits how many initiators connect at the same time. To share a Gate, put it
+// into the Options of several Conns. A Conn takes a place at the Gate before it opens
+// a link, and returns it when it is ready, has failed or stops. If no place is free,
+// the Conn waits; the one that has waited longest goes first. InitTimeout does not
+// run while a Conn waits. A Conn that has held its place for Hold loses it to the
+// next one that waits, so a server that hangs does not block the others (ADR-0027).
 //
 // The zero value is ready to use. A Gate must not be copied, and its fields must
 // not be changed once a Conn has it.
 type Gate struct {
-	Places int           // how many connect at once; default 64
+	Places int           // how many Conns connect at the same time; default 64
 	Hold   time.Duration // how long a place is kept while others wait; default 1 s
 
 	mu      sync.Mutex

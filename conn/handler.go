@@ -34,8 +34,8 @@ type Incoming struct {
 	Params json.RawMessage // belongs to the handler; nil if there were none
 	Epoch  uint64          // the incarnation that it came in
 
-	// Origin describes the sender, if the link knows more of it than that it is
-	// the peer, as over HTTP. Otherwise nil.
+	// Origin describes the sender, if the link can tell senders apart, as over HTTP.
+	// Otherwise it is nil.
 	Origin *transport.Origin
 
 	size      int  // bytes it holds: of its frame, or of what was copied of a batch
@@ -60,10 +60,10 @@ type Incoming struct {
 // ID returns the id of the request, or the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
 
-// SetTarget names what the request is about, such as a tool: for Hooks.ServeStopped,
-// and for Hooks.Stuck and a StuckError should the handler not return. Names are
-// counted by, so set one only if there are few of them. Call SetTarget once, from the
-// handler, before it returns.
+// SetTarget names what the request is about, such as a tool. Hooks.ServeStopped gets
+// the name, and so do Hooks.Stuck and a StuckError if the handler does not return.
+// Metrics count by this name, so use only a small set of names. Call SetTarget once,
+// from the handler, before it returns.
 func (in *Incoming) SetTarget(name string) {
 	in.label = name
 	in.named.Store(true)
@@ -85,18 +85,18 @@ func (in *Incoming) title() string {
 	return in.Method
 }
 
-// Notify sends a notification that belongs to this request: on the stream that
-// will carry the answer, and ahead of the answer. Call it from the handler, while
-// it runs. Errors are those of Conn.Notify.
+// Notify sends a notification that belongs to the request being served: on the stream
+// that will carry the answer, and before the answer. The handler must call it before
+// it returns. Its errors are those of Conn.Notify.
 func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMessage) error {
 	return in.conn.notify(ctx, method, params, sender{serving: in})
 }
 
-// Call makes a request of the peer that belongs to this request: it is sent on the
-// stream that will carry the answer. Call it from the handler, while it runs. It
-// is never retried, and ends as LinkLost when that stream ends. A link may keep a
-// stream whose peer has disconnected, so bound the call with ctx. Otherwise it is
-// Conn.Call.
+// Call sends a request to the peer that belongs to the request being served: it goes
+// out on the stream that will carry the answer. The handler must make the call before
+// it returns. The call is never retried, and ends as LinkLost when that stream ends.
+// A link may keep a stream whose peer has disconnected, so limit the call with ctx.
+// In all else it behaves as Conn.Call.
 func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 	return in.conn.call(ctx, r, sender{serving: in})
 }

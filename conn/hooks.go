@@ -186,9 +186,10 @@ func (l *loop) endGap(epoch uint64, now time.Time) {
 	tell(l, c.options.Hooks.Gap, over)
 }
 
-// ReportPanic tells Hooks.Panic, and the log, of a panic in code that the program
-// handed to somebody who uses the Conn, on this goroutine. The Conn does so itself
-// for what was handed to it.
+// ReportPanic reports a panic to Hooks.Panic and to the log, on the calling
+// goroutine. Packages that are built on a Conn call it for panics in callbacks that
+// the program gave to them. The Conn itself reports panics in the callbacks that it
+// was given.
 func (c *Conn) ReportPanic(where string, panicked *PanicError) { c.reportPanic(where, panicked) }
 
 // reportPanic tells the hooks and the log of a panic in code that was handed in.

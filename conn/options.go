@@ -15,8 +15,9 @@ type Options struct {
 	// Name identifies the connection in telemetry and errors.
 	Name string
 
-	// Owner is a value for those who look a Conn up by its name: the session of
-	// a client, for instance. The Conn stores it and does nothing else with it.
+	// Owner is a value of the program's that belongs to the Conn, such as the session
+	// of a client. Whoever finds the Conn by its name can get at it. The Conn only
+	// stores it.
 	Owner any
 
 	// Dialect tells the Conn what messages mean. Nil: plain JSON-RPC.
@@ -26,35 +27,35 @@ type Options struct {
 	// answered with "method not found", and notifications are dropped.
 	Handler Handler
 
-	// Handshake makes a new link of an initiator ready. The Conn calls it once
-	// per incarnation, on a goroutine of its own, and ends its context with the
-	// incarnation. If it returns an error, the link is closed and the Conn tries
-	// again. Nil: a link is ready at once.
+	// Handshake prepares a new link of an initiator, for instance by a request to
+	// initialize. The Conn calls it once per incarnation, on a separate goroutine,
+	// and ends its context with the incarnation. If it returns an error, the Conn
+	// closes the link and tries again. Nil: a link is ready as soon as it is open.
 	Handshake func(ctx context.Context, incarnation *Incarnation) error
 
 	// Final reports whether an initiator should close for this reason instead of
-	// trying again. It is called once for each incarnation that was lost or could
-	// not begin. It must return quickly and must not call the Conn. If it panics,
-	// the Conn tries again. Nil: the Conn always tries again.
+	// trying again. The Conn calls it once for each link that it has lost or could
+	// not open. It must return quickly and must not call the Conn. If it panics, the
+	// Conn tries again. Nil: the Conn always tries again.
 	Final func(Reason) bool
 
 	// Hooks receive telemetry events.
 	Hooks telemetry.Hooks
 
-	// Log receives what a program that has no hooks would never learn: a panic of
-	// code that was handed in, as an error, and each connection that was lost or
-	// could not be made and will be tried again, as a warning, as is the first handler
-	// that is stuck (CancelGrace). Nil: slog.Default(), for a panic unless there is
-	// Hooks.Panic, for connections unless there is Hooks.Transition, and for handlers
-	// unless there is Hooks.Stuck. slog.New(slog.DiscardHandler) keeps the Conn silent.
+	// Log receives what a program without hooks would not notice: a panic in a
+	// callback, as an error; and as warnings each connection that is lost or cannot
+	// be made and will be tried again, and the first handler that is stuck
+	// (CancelGrace). Nil: slog.Default(), but not for panics if Hooks.Panic is set,
+	// for connections if Hooks.Transition is set, or for handlers if Hooks.Stuck is
+	// set. To log nothing, use slog.New(slog.DiscardHandler).
 	Log *slog.Logger
 
-	// RequestTimeout bounds each attempt of a call. Default: 30 s.
+	// RequestTimeout limits each attempt of a call. Default: 30 s.
 	RequestTimeout time.Duration
 
-	// InitTimeout bounds opening a link and its handshake together. Time spent
-	// waiting at a Gate does not count. Each time it expires, the next attempt has
-	// twice as long, up to 2 min, until the Conn is ready. Default: 10 s.
+	// InitTimeout limits the time to open a link and complete its handshake. Time
+	// spent waiting at a Gate does not count. Each time it expires, the timeout of
+	// the next attempt doubles, up to 2 min, until the Conn is ready. Default: 10 s.
 	InitTimeout time.Duration
 
 	// BackoffMin is the delay before the first reconnection. Each further delay
@@ -65,40 +66,41 @@ type Options struct {
 	// BackoffMin and BackoffMax. Default: 0.2.
 	BackoffJitter float64
 
-	// ProvenAfter is how long the Conn must be ready for the next loss to begin
-	// the delays anew. Default: 30 s.
+	// ProvenAfter says when a link counts as proven: if the Conn was ready for that
+	// long before a loss, the delays start at BackoffMin again. Default: 30 s.
 	ProvenAfter time.Duration
 
 	// TombstoneSweep is how often the Conn discards what it remembers of requests
 	// that ended without an answer. Default: 60 s.
 	TombstoneSweep time.Duration
 
-	// Liveness is how long the peer of an initiator may be silent. After that the
-	// Conn sends a probe (Dialect.Probe), and another after as long again. If
-	// nothing at all has come in after a third such time, the link is lost
-	// (LivenessLost). Rounded up to a quarter of a second. Zero: 5 s if the link
-	// says when bytes come in (transport.Hearing), as pipes and sockets do;
-	// otherwise the peer is not probed. Over HTTP, where a probe is a request of its
-	// own (transport.Requesting), zero means 5 s while a call, a request that stays
-	// open or a subscription waits for the peer, and else one minute. Negative: the
-	// peer is never probed.
+	// Liveness is how long the peer of an initiator may be silent. After that time
+	// the Conn sends a probe (Dialect.Probe), and after twice that time a second one.
+	// If nothing at all has come in after three times that time, the link is lost
+	// (LivenessLost). Values are rounded up to a quarter of a second. Zero: 5 s if
+	// the link reports when bytes come in (transport.Hearing), as pipes and sockets
+	// do; otherwise the peer is not probed. Over HTTP, where a probe is a separate
+	// request (transport.Requesting), zero means 5 s while a call, a request that
+	// stays open or a subscription waits for the peer, and otherwise one minute.
+	// Negative: the peer is never probed.
 	Liveness time.Duration
 
 	// Wheel times the probes of many Conns with one timer. Nil: the Conn has its
 	// own.
 	Wheel *Wheel
 
-	// Gate bounds how many of the initiators that share it connect at once. Nil:
-	// no bound.
+	// Gate limits how many of the initiators that share it connect at the same time.
+	// Nil: no limit.
 	Gate *Gate
 
 	// StopGrace is how long Stop waits for the link to close and for handlers to
 	// return. Default: 100 ms.
 	StopGrace time.Duration
 
-	// DrainGrace is how long Close waits for work in flight if its context has no
-	// deadline, how long it leaves the link to close, and how long an acceptor
-	// goes on serving after the peer has closed its sending side. Default: 5 s.
+	// DrainGrace is how long Close waits for running work if its context has no
+	// deadline, and how long it then waits for the link to close. It is also how long
+	// an acceptor keeps serving after the peer has closed its sending side. Default:
+	// 5 s.
 	DrainGrace time.Duration
 
 	// Credit is how many frames a stream may deliver before the first of them is
@@ -109,29 +111,29 @@ type Options struct {
 	// link. Further callers wait. Default: 1024.
 	SendSlots int
 
-	// MaxServing is how many of the peer's requests are served at once, without
-	// those that stay open. Default: 128.
+	// MaxServing is how many of the peer's requests are served at the same time, not
+	// counting those that stay open. Default: 128.
 	MaxServing int
 
-	// CancelGrace is how long a handler may go on after the peer has cancelled its
-	// request, or left it. After that it is stuck: Hooks.Stuck is told, and for the
-	// first one the log, and it counts for MaxServing and MaxStreaming no more. Its
-	// request still counts for MaxHeld, and stuck handlers beyond eight times
-	// MaxServing count in full. When the Conn ends, handlers have StopGrace. Default:
-	// 10 s.
+	// CancelGrace is how long a handler may keep running after the peer has cancelled
+	// or abandoned its request. After that the handler is stuck: the Conn reports it
+	// to Hooks.Stuck, the first one also to the log, and no longer counts it for
+	// MaxServing and MaxStreaming. Its request still counts for MaxHeld. If more than
+	// eight times MaxServing handlers are stuck, the others count in full. When the
+	// Conn ends, handlers have only StopGrace. Default: 10 s.
 	CancelGrace time.Duration
 
-	// MaxStreaming is how many of the peer's requests that stay open (Streaming)
-	// are served at once. Further ones are refused. Default: 1024.
+	// MaxStreaming is how many of the peer's requests that stay open (Streaming) are
+	// served at the same time. The Conn refuses more. Default: 1024.
 	MaxStreaming int
 
-	// MaxWaiting is how many of the peer's requests wait when MaxServing are
-	// being served. Further ones are refused. Default: 16,384; a peer with larger
-	// requests meets MaxHeld first.
+	// MaxWaiting is how many of the peer's requests may wait while MaxServing are
+	// being served. The Conn refuses more. Default: 16,384; a peer with large
+	// requests reaches MaxHeld first.
 	MaxWaiting int
 
-	// MaxNotifications is how many notifications wait for the handler. Beyond
-	// that some are dropped (ADR-0004, ADR-0006). Default: 1024.
+	// MaxNotifications is how many notifications may wait for the handler. If there
+	// are more, the Conn drops some (ADR-0004, ADR-0006). Default: 1024.
 	MaxNotifications int
 
 	// MaxHeld bounds the bytes of the peer's requests being served or waiting,
@@ -139,9 +141,9 @@ type Options struct {
 	// size is always accepted. Default: 64 MiB.
 	MaxHeld int
 
-	// MaxMalformed is how many malformed frames in a row end the link: lines that
-	// a child prints on its standard output, for instance. Whatever it is, 16 MiB of
-	// them in a row end the link too. Default: 10,000.
+	// MaxMalformed is how many malformed frames in a row end the link. Such frames
+	// may be lines that a child prints on its standard output. Independently of this
+	// number, 16 MiB of malformed frames in a row end the link. Default: 10,000.
 	MaxMalformed int
 }
 

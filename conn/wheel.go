@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// A Wheel wakes many idle Conns with one timer, to the quarter of a second. Put
-// the same Wheel into the Options of all Conns that it is for; it times when their
-// peers are probed (Options.Liveness). The zero value is ready to use. A Wheel
-// must not be copied.
+// A Wheel times the probes (Options.Liveness) of many Conns with one timer, with a
+// resolution of a quarter of a second. To share a Wheel, put it into the Options of
+// several Conns. The zero value is ready to use. A Wheel must not be copied.
 type Wheel struct {
 	mu    sync.Mutex
 	began time.Time
