@@ -148,16 +148,6 @@ type outcome struct {
 	result json.RawMessage
 }
 
-// newCall takes a call from the pool. It holds the send slot just acquired.
-func (c *Conn) newCall() *call {
-	waiting, ok := c.calls.Get().(*call)
-	if !ok {
-		waiting = &call{done: make(chan outcome, 1)}
-	}
-	*waiting = call{done: waiting.done, slots: c.slots}
-	return waiting
-}
-
 // settle hands the outcome to the caller. Only the loop calls it. A second
 // outcome is a bug in the core, so it panics rather than lose a reply.
 func (c *call) settle(o outcome) {
@@ -316,7 +306,7 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 	select {
 	case o := <-waiting.done:
-		c.calls.Put(waiting)
+		c.keepCall(waiting)
 		return o
 	case <-ctx.Done():
 		c.leave(ctx, event{out: outboundFrame{call: waiting}})
@@ -349,21 +339,6 @@ func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome 
 	case <-ctx.Done():
 		return outcome{ending: ending{leavingCause(ctx), NotSent, context.Cause(ctx)}}
 	}
-}
-
-// newTimer takes a timer from the pool: a crowd of callers needs one for each call.
-func (c *Conn) newTimer(wait time.Duration) *time.Timer {
-	timer, ok := c.timers.Get().(*time.Timer)
-	if !ok {
-		return time.NewTimer(wait)
-	}
-	timer.Reset(wait)
-	return timer
-}
-
-func (c *Conn) keepTimer(timer *time.Timer) {
-	timer.Stop() // its channel is empty then
-	c.timers.Put(timer)
 }
 
 // refusedUnposted is the outcome of a call that no loop accepts.

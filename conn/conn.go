@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +22,6 @@ type Conn struct {
 	born          time.Time
 	lastID        atomic.Int64
 	slots         chan struct{}
-	calls         sync.Pool            // of *call
-	timers        sync.Pool            // of *time.Timer, stopped
 	running       atomic.Pointer[loop] // nil outside Start and Run
 	notifications *notifications
 	status        atomic.Pointer[Status]

@@ -24,6 +24,7 @@ type core struct {
 	role     role
 	place    place // what the current incarnation has at the gate
 	linked   bool  // a link of this epoch is attached or being closed
+	large    bool  // it has served so much at once that its memory is of no use to others
 
 	initDue  instant       // when starting and initializing must be over
 	initTime time.Duration // how long they may take; doubled by each timeout, and Options.InitTimeout again once ready
@@ -205,13 +206,38 @@ func (c *core) emit(fx effect) {
 // fewEffects is how many effects a step has mostly, at most.
 const fewEffects = 4
 
-// park gives up the buffers that only a busy core needs.
-func (c *core) park() {
-	c.out = nil
-	c.pending.park()
-	c.incoming.park()
-	c.streams.park()
+// A scratch is the memory that only a busy core needs, empty. Which core it was of does
+// not matter.
+type scratch struct {
+	effects []effect
+	pending pending
+	serving map[incomingKey]*Incoming
+	owed    []*stream
+}
+
+// park gives up the memory that only a busy core needs.
+func (c *core) park() scratch {
+	given := scratch{effects: c.out[:0], pending: c.pending.park(), serving: c.incoming.park(), owed: c.streams.park()}
+	if c.out = nil; c.large {
+		given, c.large = scratch{}, false
+	}
 	c.outbound.park()
+	return given
+}
+
+// unpark takes memory for a core that is busy again.
+func (c *core) unpark(s *scratch) {
+	if c.out == nil {
+		c.out = s.effects
+	}
+	c.pending.unpark(&s.pending)
+	if c.incoming.serving == nil {
+		c.incoming.serving = s.serving
+	}
+	if c.streams.owed == nil {
+		c.streams.owed = s.owed
+	}
+	*s = scratch{}
 }
 
 // maxEffects is how much capacity a step keeps for the effects of the next one.

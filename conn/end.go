@@ -59,7 +59,7 @@ func (l *loop) close() error {
 // returns a *StuckError if any code is still running.
 func (l *loop) stuck() error {
 	names, grace := l.tasks.names(), l.conn.options.StopGrace
-	for running := range l.tasks {
+	for running := range l.tasks.all {
 		if running.serves != nil {
 			l.reportStuck(running.serves)
 		}
@@ -183,7 +183,7 @@ func (l *loop) awaitTasks(why error, grace time.Duration) {
 	defer patience.Stop()
 	woken := make(chan struct{}, 1)
 	l.mailbox.start(func() { woken <- struct{}{} }, false)
-	for len(l.tasks) > 0 && !l.overdue {
+	for l.tasks.n > 0 && !l.overdue {
 		events := l.mailbox.take(nil)
 		if len(events) == 0 {
 			<-woken

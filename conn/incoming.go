@@ -43,10 +43,14 @@ func (in *incoming) len() int { return in.running() + len(in.waiting) }
 // running is how many handlers run and count.
 func (in *incoming) running() int { return len(in.serving) + len(in.silent) - in.stuck }
 
-func (in *incoming) park() {
-	if in.len() == 0 && in.stuck == 0 {
-		in.clear()
+// park gives up what is kept for later requests, when there is none now.
+func (in *incoming) park() (given map[incomingKey]*Incoming) {
+	if in.len() > 0 || in.stuck > 0 {
+		return nil
 	}
+	given = in.serving
+	in.clear()
+	return given
 }
 
 func (in *incoming) clear() { *in = incoming{} }

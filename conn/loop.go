@@ -65,28 +65,11 @@ type loop struct {
 	crowded      bool        // notifications that wait have become many in this step
 }
 
-// buffers are what only a busy loop needs.
-type buffers struct {
-	batch       []event  // taken from the mailbox, not stepped yet
-	spare       []event  // for the mailbox to fill
-	current     *event   // being stepped; nil between steps
-	unperformed []effect // of the present step
-	returned    []event  // what the link did not take, for the core
-	workers     workers
-}
-
-// forMailbox returns the events that the mailbox may fill.
-func (b *buffers) forMailbox() []event {
-	if b == nil {
-		return nil
-	}
-	return b.spare
-}
-
-// unpark gives the loop its buffers back.
+// unpark gives the loop buffers.
 func (l *loop) unpark() {
 	if l.buffers == nil {
-		l.buffers = new(buffers)
+		l.buffers = l.conn.spares().takeBuffers()
+		l.core.unpark(&l.scratch)
 	}
 }
 
@@ -96,12 +79,13 @@ var sharedMachines = sync.OnceValue(newMachines)
 func newLoop(c *Conn, ctx context.Context) *loop {
 	l := &loop{
 		conn: c, ctx: context.WithValue(context.WithoutCancel(ctx), servedBy{}, c),
-		ended: make(chan struct{}), buffers: new(buffers),
+		ended: make(chan struct{}), mailbox: mailbox{spares: c.spares()},
 	}
 	l.core = newCore(c.role, sharedMachines(), &c.options, guarded{c.options.Dialect, l.reportPanic})
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
 	l.core.pending.lastID = c.lastID.Load()
 	l.core.final = l.isFinal
+	l.unpark()
 	return l
 }
 
@@ -159,19 +143,17 @@ func (l *loop) stepAll(events []event) {
 	}
 }
 
-// park gives up the memory that only a busy loop needs.
+// park gives up what only a busy loop needs, for others.
 func (l *loop) park() {
-	l.workers.dismiss()
-	l.buffers = nil
 	if l.core.deadline() == 0 {
 		stop(l.timer)
 		l.timer, l.armed = nil, 0
 	}
-	if len(l.tasks) == 0 {
-		l.tasks = nil
-	}
-	l.mailbox.park()
-	l.core.park()
+	l.workers.dismiss()
+	l.mailbox.park(l.spare)
+	*l.buffers = buffers{workers: l.workers, scratch: l.core.park()}
+	l.conn.spares().buffers.Put(l.buffers)
+	l.buffers = nil
 }
 
 // arm sets the timer to the core's deadline, or to when the loop may park. It does
@@ -271,7 +253,7 @@ func (l *loop) endTask(ev *event) {
 	if ev.task == nil {
 		return
 	}
-	delete(l.tasks, ev.task)
+	l.tasks.remove(ev.task)
 	l.reportPanic(ev.task.name, cmp.Or(ev.reason.Err, ev.err))
 	if ev.kind == handled {
 		l.workers.add(ev.incoming.worker)

@@ -28,7 +28,7 @@ func TestParkedLoopKeepsNothing(t *testing.T) {
 				"buffers":  l.buffers != nil,
 				"effects":  l.core.out != nil,
 				"requests": l.core.pending.byID != nil || l.core.pending.free != nil || l.core.incoming.serving != nil,
-				"tasks":    l.tasks != nil,
+				"tasks":    l.tasks.n != 0,
 				"a wait":   l.woken != nil || l.mailbox.running,
 				"a timer":  l.timer != nil && l.core.tombstones.len() == 0,
 			} {

@@ -11,8 +11,10 @@ type mailbox struct {
 	open    bool
 	lends   bool   // the loop can work on the goroutine of whoever posts
 	running bool   // the loop is going to call take, so it need not be woken
+	unused  uint16 // how often in a row hardly any of its capacity was used
 	wake    func() // wakes the loop; never blocks
-	unused  int    // how often in a row hardly any of its capacity was used
+	spares  *spares
+	pair    *pair // where its memory goes when the loop parks; nil while that is parked
 }
 
 // A busy mailbox keeps its capacity for a few events, and more until hardly any of it was
@@ -51,11 +53,22 @@ func (m *mailbox) add(ev *event) (added, wake, lends bool) {
 		return false, false, false
 	}
 	if m.events == nil {
-		m.events = make([]event, 0, firstEvents)
+		m.begin()
 	}
 	m.events = append(m.events, *ev)
 	wake, m.running = !m.running, true
 	return true, wake, m.lends
+}
+
+// begin gives the mailbox memory.
+func (m *mailbox) begin() {
+	if m.pair == nil && m.spares != nil {
+		m.pair = m.spares.pair()
+		m.events, m.pair.first = m.pair.first, nil
+	}
+	if m.events == nil {
+		m.events = make([]event, 0, firstEvents)
+	}
 }
 
 // take returns the waiting events, and takes a cleared slice for the next ones. If
@@ -67,6 +80,9 @@ func (m *mailbox) take(cleared []event) []event {
 	taken := m.events
 	if m.running = len(taken) > 0; !m.running {
 		return nil
+	}
+	if cleared == nil && m.pair != nil {
+		cleared, m.pair.second = m.pair.second, nil
 	}
 	m.events = cleared[:0]
 	size := cap(cleared)
@@ -85,13 +101,17 @@ func (m *mailbox) len() int {
 	return len(m.events)
 }
 
-// park gives up the memory of an empty mailbox.
-func (m *mailbox) park() {
+// park gives up the memory of an empty mailbox, and what it would be given by the next
+// take.
+func (m *mailbox) park(cleared []event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.events) == 0 {
-		m.events = nil
+	if len(m.events) > 0 || m.pair == nil {
+		return
 	}
+	m.pair.first, m.pair.second = m.events, cleared[:0]
+	m.spares.keepPair(m.pair)
+	m.events, m.pair = nil, nil
 }
 
 // start opens the mailbox for a loop that is about to run.

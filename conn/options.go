@@ -85,8 +85,8 @@ type Options struct {
 	// Negative: the peer is never probed.
 	Liveness time.Duration
 
-	// Wheel times the probes of many Conns with one timer. Nil: the Conn has its
-	// own.
+	// Wheel times the probes of many Conns with one timer, and hands memory from those
+	// that become idle to those that become busy. Nil: the Conn has its own.
 	Wheel *Wheel
 
 	// Gate limits how many of the initiators that share it connect at the same time.

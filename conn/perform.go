@@ -69,7 +69,7 @@ func (l *loop) performOne(fx *effect) {
 		l.report(fx)
 	case terminate:
 		l.finished = true
-		if len(l.tasks) > 0 {
+		if l.tasks.n > 0 {
 			l.patience = time.AfterFunc(l.conn.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })
 		}
 	}

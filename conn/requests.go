@@ -42,10 +42,22 @@ type pending struct {
 
 const maxFree = 64
 
-// park gives up what is kept for later requests, when there is none now.
-func (p *pending) park() {
-	if len(p.byID) == 0 {
-		p.byID, p.byDeadline, p.free = nil, nil, nil
+// park gives up what is kept for later requests, when there is none now. What has become
+// large is of no use to others.
+func (p *pending) park() (given pending) {
+	if len(p.byID) > 0 {
+		return pending{}
+	}
+	if len(p.free) < maxFree {
+		given = pending{byID: p.byID, byDeadline: p.byDeadline, free: p.free}
+	}
+	p.byID, p.byDeadline, p.free = nil, nil, nil
+	return given
+}
+
+func (p *pending) unpark(given *pending) {
+	if p.byID == nil {
+		p.byID, p.byDeadline, p.free = given.byID, given.byDeadline, given.free
 	}
 }
 

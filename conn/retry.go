@@ -340,7 +340,7 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 	ev, refused := a.encode(ctx, waiting)
 	if refused.cause != 0 {
 		waiting.releaseSlot()
-		c.calls.Put(waiting)
+		c.keepCall(waiting)
 		return refused
 	}
 	if r.OnProgress != nil {
@@ -351,7 +351,7 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 		return c.refusedUnposted()
 	}
 	o := c.await(ctx, r, a.id, waiting)
-	c.calls.Put(waiting)
+	c.keepCall(waiting)
 	return o
 }
 

@@ -16,6 +16,9 @@ type task struct {
 	name   string
 	cancel context.CancelCauseFunc
 	serves *Incoming // nil unless it is a handler
+
+	next, previous *task
+	runs           bool
 }
 
 // title is the name, and what a handler's request is about.
@@ -26,26 +29,57 @@ func (t *task) title() string {
 	return t.name
 }
 
-// tasks are the tasks that run.
-type tasks map[*task]struct{}
+// tasks are the tasks that run, in a list: each request is one.
+type tasks struct {
+	first *task
+	n     int
+}
 
 func (t *tasks) add(added *task) {
-	if *t == nil {
-		*t = make(tasks)
+	added.runs, added.next = true, t.first
+	if t.first != nil {
+		t.first.previous = added
 	}
-	(*t)[added] = struct{}{}
+	t.first = added
+	t.n++
+}
+
+// remove removes a task, should it be there.
+func (t *tasks) remove(ended *task) {
+	switch {
+	case !ended.runs:
+		return
+	case ended.previous != nil:
+		ended.previous.next = ended.next
+	default:
+		t.first = ended.next
+	}
+	if ended.next != nil {
+		ended.next.previous = ended.previous
+	}
+	ended.runs, ended.next, ended.previous = false, nil, nil
+	t.n--
+}
+
+// all ranges over the tasks, of which none may be added or removed meanwhile.
+func (t *tasks) all(yield func(*task) bool) {
+	for running := t.first; running != nil; running = running.next {
+		if !yield(running) {
+			return
+		}
+	}
 }
 
 // cancel ends the contexts of all that runs.
-func (t tasks) cancel(why error) {
-	for running := range t {
+func (t *tasks) cancel(why error) {
+	for running := range t.all {
 		running.cancel(why)
 	}
 }
 
-func (t tasks) names() []string {
+func (t *tasks) names() []string {
 	var names []string
-	for running := range t {
+	for running := range t.all {
 		names = append(names, running.title())
 	}
 	slices.Sort(names)

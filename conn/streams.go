@@ -29,10 +29,16 @@ type streams struct {
 	cut    []*stream // those to be resumed
 }
 
-func (s *streams) park() {
-	if len(s.others) == 0 && len(s.owed) == 0 && len(s.cut) == 0 {
-		s.others, s.owed, s.cut = nil, nil, nil
+// park gives up what is kept for later streams, when there is none now.
+func (s *streams) park() (owed []*stream) {
+	if len(s.others) > 0 || len(s.owed) > 0 || len(s.cut) > 0 {
+		return nil
 	}
+	if cap(s.owed) <= maxFree {
+		owed = s.owed
+	}
+	s.others, s.owed, s.cut = nil, nil, nil
+	return owed
 }
 
 // find returns a stream, or nil when it is over.

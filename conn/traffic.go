@@ -402,6 +402,7 @@ func (c *core) onRequested(now instant, ev *event) {
 
 func (c *core) serve(request *Incoming) {
 	c.incoming.serve(request)
+	c.large = c.large || len(c.incoming.serving) > maxFree
 	c.emit(effect{kind: serve, incoming: request, epoch: c.epoch})
 	if request.streaming && c.draining {
 		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})

@@ -54,7 +54,7 @@ func (l *loop) work() (next <-chan struct{}, over bool, err error) {
 	if l.begun != nil {
 		l.begin()
 	}
-	for !l.finished || len(l.tasks) > 0 && !l.overdue {
+	for !l.finished || l.tasks.n > 0 && !l.overdue {
 		l.arm()
 		next, flush := l.rest(l.busyAt > before), l.flush
 		events := l.mailbox.take(l.forMailbox())

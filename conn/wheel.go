@@ -7,15 +7,20 @@ import (
 	"time"
 )
 
-// A Wheel times the probes (Options.Liveness) of many Conns with one timer, with a
-// resolution of a quarter of a second. To share a Wheel, put it into the Options of
-// several Conns. The zero value is ready to use. A Wheel must not be copied.
+// A Wheel holds what many Conns share. It wakes idle Conns to probe their peers
+// (Options.Liveness), with one timer and a resolution of a quarter of a second. And it
+// keeps the memory that a Conn gives up when it becomes idle, for the next Conn that
+// becomes busy, until a garbage collection or two later. To share a Wheel, put it into
+// the Options of several Conns. The zero value is ready to use. A Wheel must not be
+// copied.
 type Wheel struct {
 	mu    sync.Mutex
 	began time.Time
 	slots map[int64]map[*loop]struct{} // who is due, by the number of the slot
 	timer *time.Timer
 	next  int64 // the slot that the timer is set to; 0 when it is not
+
+	spares spares
 }
 
 // slot is how long the Conns of one turn are gathered.

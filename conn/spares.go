@@ -1,0 +1,90 @@
+package conn
+
+import (
+	"sync"
+	"time"
+)
+
+// spares hold the memory that Conns give up when they park or end, for those that
+// become busy. It belongs to a Wheel, and so to the Conns that share it: what it holds
+// must not pass from one test in a bubble of its own to another.
+type spares struct {
+	pairs   sync.Pool // of *pair
+	buffers sync.Pool // of *buffers
+	calls   sync.Pool // of *call
+	timers  sync.Pool // of *time.Timer, stopped
+}
+
+// A pair is the memory of a mailbox: events come in on one slice while the loop steps
+// through the other.
+type pair struct{ first, second []event }
+
+func (s *spares) pair() *pair {
+	if spare, ok := s.pairs.Get().(*pair); ok {
+		return spare
+	}
+	return &pair{make([]event, 0, firstEvents), make([]event, 0, firstEvents)}
+}
+
+// keepPair takes a pair back, unless it has become large.
+func (s *spares) keepPair(p *pair) {
+	if cap(p.first) <= fewEvents && cap(p.second) <= fewEvents {
+		s.pairs.Put(p)
+	}
+}
+
+// buffers are what only a busy loop needs.
+type buffers struct {
+	batch       []event  // taken from the mailbox, not stepped yet
+	spare       []event  // for the mailbox to fill
+	current     *event   // being stepped; nil between steps
+	unperformed []effect // of the present step
+	returned    []event  // what the link did not take, for the core
+	workers     workers
+	scratch     scratch // the core's, while the loop is parked
+}
+
+// forMailbox returns the events that the mailbox may fill.
+func (b *buffers) forMailbox() []event {
+	if b == nil {
+		return nil
+	}
+	return b.spare
+}
+
+func (s *spares) takeBuffers() *buffers {
+	if spare, ok := s.buffers.Get().(*buffers); ok {
+		return spare
+	}
+	return new(buffers)
+}
+
+// newCall takes a call from the pool. It holds the send slot just acquired.
+func (c *Conn) newCall() *call {
+	waiting, ok := c.spares().calls.Get().(*call)
+	if !ok {
+		waiting = &call{done: make(chan outcome, 1)}
+	}
+	*waiting = call{done: waiting.done, slots: c.slots}
+	return waiting
+}
+
+// keepCall takes a call back that was settled, and of which nobody else knows any more.
+func (c *Conn) keepCall(settled *call) { c.spares().calls.Put(settled) }
+
+// newTimer takes a timer from the pool: a crowd of callers needs one for each call.
+func (c *Conn) newTimer(wait time.Duration) *time.Timer {
+	timer, ok := c.spares().timers.Get().(*time.Timer)
+	if !ok {
+		return time.NewTimer(wait)
+	}
+	timer.Reset(wait)
+	return timer
+}
+
+func (c *Conn) keepTimer(timer *time.Timer) {
+	timer.Stop() // its channel is empty then
+	c.spares().timers.Put(timer)
+}
+
+func (c *Conn) spares() *spares { return &c.options.Wheel.spares }
