@@ -102,10 +102,11 @@ func (c *Conn) Owner() any { return c.options.Owner }
 // Conn that was stopping or closing already.
 func (c *Conn) Run(ctx context.Context) error {
 	over := make(chan error, 1)
-	l, err := c.start(ctx, false, func(err error) { over <- err })
+	l, err := c.enter(ctx, func(err error) { over <- err })
 	if err != nil {
 		return err
 	}
+	go l.run() // even the first events would grow the stack of this caller, who waits for long
 	select {
 	case err := <-over:
 		return err
@@ -124,32 +125,16 @@ func (c *Conn) Run(ctx context.Context) error {
 // A Conn has a goroutine while it works and for 100 ms after that. An idle Conn
 // has none.
 func (c *Conn) Start(ctx context.Context, over func(error)) error {
-	_, err := c.start(ctx, true, over)
-	return err
+	l, err := c.enter(ctx, over)
+	if err != nil {
+		return err
+	}
+	l.watch(ctx)
+	l.start()
+	return nil
 }
 
-// start runs a loop, which watches ctx if its caller does not. The loop gets a
-// goroutine of its own even for its first events: they would grow the stack of
-// Run's caller, who is one of many and waits for long.
-func (c *Conn) start(ctx context.Context, watch bool, over func(error)) (l *loop, err error) {
-	begun := make(chan error, 1)
-	go func() {
-		entered, err := c.enter(ctx, over)
-		if err != nil {
-			begun <- err
-			return
-		}
-		if watch {
-			entered.watch(ctx)
-		}
-		l, entered.begun = entered, begun
-		entered.run()
-	}()
-	err = <-begun
-	return l, err
-}
-
-// enter gives the Conn a loop, whose mailbox is open.
+// enter gives the Conn a loop, whose mailbox is open. The caller has the loop.
 func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, error) {
 	l := newLoop(c, ctx)
 	if !c.running.CompareAndSwap(nil, l) {

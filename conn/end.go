@@ -31,6 +31,7 @@ func (l *loop) leave() {
 // close ends a Conn whose core has finished, and returns what Run returns.
 func (l *loop) close() error {
 	l.unpark()
+	l.runAlone()
 	l.flush.flush(0)
 	for l.batch = l.mailbox.close(); len(l.batch) > 0; {
 		ev := &l.batch[0]
@@ -108,6 +109,7 @@ func (l *loop) isLast() bool {
 // link. An initiator can be started again, unless it was stopping.
 func (l *loop) breakOff(why Reason) error {
 	l.unpark()
+	l.runAlone()
 	l.flush.flush(0)
 	c, to, grace := l.conn, Starting, l.conn.options.StopGrace
 	last := l.isLast()

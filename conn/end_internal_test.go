@@ -31,7 +31,6 @@ func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.core.dialect = faulty{}
-		l.begun = make(chan error, 1)
 		go l.run()
 		synctest.Wait()
 		results := make(chan error, 2)
@@ -135,7 +134,7 @@ func TestPanicFindsWhatIsUnderWay(t *testing.T) {
 func readied(t *testing.T, c *Conn) *loop {
 	l := entered(t, c)
 	for c.State() != Ready {
-		l.work()
+		l.work(nil)
 		synctest.Wait()
 	}
 	return l
@@ -154,7 +153,7 @@ func TestInterruptionEndsTheTurn(t *testing.T) {
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		l.mailbox.post(event{kind: linkOpened, epoch: 1, link: link})
 		l.mailbox.post(event{kind: callMade, epoch: 1, out: outboundFrame{id: 1, call: caller}})
-		if _, over, err := l.work(); !over || !errors.Is(err, ErrInterrupted) {
+		if _, over, err := l.work(nil); !over || !errors.Is(err, ErrInterrupted) {
 			t.Errorf("over: %v, %v", over, err)
 		}
 		if o := <-caller.done; o.cause != LinkLost || o.delivery != NotSent || link.closes != 1 {
@@ -175,12 +174,12 @@ func TestHandlerReturnsBehindAnInterruption(t *testing.T) {
 		in := incomingRequest(1)
 		in.conn, in.Epoch = c, 1
 		l.mailbox.post(event{kind: requested, epoch: 1, incoming: in, frames: 1})
-		l.work()
+		l.work(nil)
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		close(finish)
 		synctest.Wait()
 		before := time.Now()
-		_, over, err := l.work()
+		_, over, err := l.work(nil)
 		if stuck := new(StuckError); !over || !errors.Is(err, ErrInterrupted) || errors.As(err, &stuck) {
 			t.Errorf("over: %v, %v", over, err)
 		}
@@ -211,10 +210,10 @@ func TestStopBehindAnInterruption(t *testing.T) {
 		defer l.leave()
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		c.Stop()
-		_, over, err := l.work()
+		_, over, err := l.work(nil)
 		for !over {
 			synctest.Wait()
-			_, over, err = l.work()
+			_, over, err = l.work(nil)
 		}
 		if err != nil || c.State() != Closing {
 			t.Errorf("%s: %v", c.State(), err)
@@ -238,7 +237,7 @@ func TestCloseBehindTheEndOfARun(t *testing.T) {
 				l.mailbox.post(end)
 				go func() { closing <- c.Close(context.Background()) }()
 				synctest.Wait()
-				if _, over, err := l.work(); !over || err == nil || c.State() != Starting {
+				if _, over, err := l.work(nil); !over || err == nil || c.State() != Starting {
 					t.Errorf("over: %v, %s, %v", over, c.State(), err)
 				}
 				l.leave()

@@ -164,7 +164,7 @@ func TestGateGivesNoPlaceToWhoIsOver(t *testing.T) {
 func queued(t *testing.T, g *Gate) *loop {
 	g.ask(idle(), 1)
 	l := entered(t, New(dead{}, Options{Gate: g}))
-	l.work()
+	l.work(nil)
 	if g.waiting.Len() != 1 {
 		t.Fatalf("%d wait", g.waiting.Len())
 	}
@@ -186,7 +186,7 @@ func TestLoopThatEndsLeavesTheQueue(t *testing.T) {
 			g := &Gate{Places: 1}
 			l := queued(t, g)
 			l.mailbox.post(end)
-			if _, over, _ := l.work(); !over || g.waiting.Len() != 0 || g.armed {
+			if _, over, _ := l.work(nil); !over || g.waiting.Len() != 0 || g.armed {
 				t.Errorf("it is over: %v; %d wait", over, g.waiting.Len())
 			}
 		})
@@ -204,7 +204,7 @@ func TestPlaceThatComesTooLateGoesOn(t *testing.T) {
 		g.ask(next, 1)
 		l.mailbox.post(event{kind: stopAsked})
 		g.leave(g.held.Front().Value.(*visit).loop) // its place is on its way behind the stop
-		if l.work(); l.incarnation != nil || l.conn.State() != Closing {
+		if l.work(nil); l.incarnation != nil || l.conn.State() != Closing {
 			t.Errorf("in %s; it was opened: %v", l.conn.State(), l.incarnation != nil)
 		}
 		wantAdmitted(t, next, 1)

@@ -29,7 +29,7 @@ type loop struct {
 	over      func(error)     // Start's; called at the end
 	unwatch   func() bool     // stops watching Start's context; nil if nothing does
 	ended     chan struct{}   // closed at the end
-	begun     chan error      // takes nil when the first event was stepped; nil after that
+	begun     bool            // the core was started
 	cancelled error           // set: the context had ended before the loop began
 
 	mailbox mailbox
@@ -37,6 +37,7 @@ type loop struct {
 	busyAt  instant       // of the last event that was no tick
 	woken   chan struct{} // wakes its own goroutine, capacity one; nil while it has none
 	waiting bool          // that goroutine waits for it
+	runner  *runner       // whose goroutine has the loop; nil if that goroutine is lent
 	flush   flush         // of the present link
 
 	incarnation *Incarnation // the present one; nil before the first
@@ -115,8 +116,7 @@ func stop(timer *time.Timer) {
 // begin starts the core. It opens no link if the Conn was stopped before, or the
 // context had ended.
 func (l *loop) begin() {
-	defer func(begun chan error) { begun <- nil }(l.begun)
-	l.begun = nil
+	l.begun = true
 	stopping := l.conn.stopping.Load() || l.cancelled != nil
 	if l.conn.role == acceptor || !stopping {
 		l.step(&event{kind: started, link: l.conn.link})

@@ -15,7 +15,6 @@ func TestParkedLoopKeepsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.begun = make(chan error, 1)
 		go l.run()
 		synctest.Wait()
 		if _, err := c.Call(t.Context(), Request{Method: "m", Timeout: lingering / 2}); err == nil {

@@ -95,6 +95,15 @@ func (m *mailbox) take(cleared []event) []event {
 	return taken
 }
 
+// rest says that the loop is no longer running, as take does. It reports false, and
+// does nothing, if events wait.
+func (m *mailbox) rest() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running = len(m.events) > 0
+	return !m.running
+}
+
 func (m *mailbox) len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

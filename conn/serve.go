@@ -86,18 +86,46 @@ func (t *tasks) names() []string {
 	return names
 }
 
-// do runs work as a task, on a goroutine of its own. It posts the event that report
-// returns, which ends the task.
+// A job is what a task does. The event that report returns ends the task.
+type job struct {
+	task
+	work   func() error
+	report func(error) event
+}
+
+// do runs a job as a task: on the loop's own goroutine, as soon as that has nothing
+// else to do, or on a new one.
 func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error, report func(error) event) {
-	t := &task{name: name, cancel: cancel}
-	l.tasks.add(t)
-	go func() {
-		ev := report(guard(work))
-		ev.task = t
-		if !l.mailbox.post(ev) && ev.link != nil {
-			closeUnwanted(ev.link)
-		}
-	}()
+	j := &job{task{name: name, cancel: cancel}, work, report}
+	l.tasks.add(&j.task)
+	if l.runner != nil && l.runner.job == nil {
+		l.runner.job = j
+		return
+	}
+	go l.runJob(j)
+}
+
+// runJob runs a job on a goroutine of its own, which goes on as the loop's.
+func (l *loop) runJob(j *job) {
+	if l.complete(j) {
+		l.run()
+	}
+}
+
+// complete runs a job and brings the loop what has come of it. If it reports true, the
+// goroutine has the loop, and is its own.
+func (l *loop) complete(j *job) (taken bool) {
+	ev := j.report(guard(j.work))
+	ev.task = &j.task
+	posted, taken := l.mailbox.lend(&ev)
+	if !posted && ev.link != nil {
+		closeUnwanted(ev.link)
+	}
+	if taken && l.waiting { // another goroutine is the loop's own
+		l.turn(0)
+		return false
+	}
+	return taken
 }
 
 // A worker is a goroutine that runs one handler after the other. A new goroutine

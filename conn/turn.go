@@ -6,20 +6,57 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// A runner is the loop's own goroutine. Between its turns it does the job that the
+// loop has for it: opening a link, the handshake and closing the link so take one
+// goroutine, whose stack has grown once.
+type runner struct {
+	job *job // nil if there is none
+}
+
 // run works on the loop's own goroutine, and waits for more work, until the loop
 // parks or ends.
 func (l *loop) run() {
+	var r runner
 	for {
-		woken, over, err := l.work()
-		switch {
+		woken, over, err := l.work(&r)
+		switch j := r.job; {
 		case over:
 			l.leave()
 			l.over(err)
 			return
+		case j != nil: // another goroutine may have the loop meanwhile
+			if r.job = nil; !l.complete(j) {
+				return
+			}
+			continue
 		case woken == nil:
 			return // parked; another goroutine may have the loop already
 		}
 		<-woken
+	}
+}
+
+// start begins the loop on a goroutine that is lent to it. What may come of the link
+// that an initiator opens waits for the loop's own goroutine.
+func (l *loop) start() {
+	rests := false
+	defer func() {
+		if value := recover(); value != nil {
+			l.panicked = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+		if !rests {
+			l.resume()
+		}
+	}()
+	l.begin()
+	if l.conn.role == initiator && l.tasks.n == 0 { // the gate may have a place already
+		l.stepAll(l.mailbox.take(l.forMailbox()))
+	}
+	if l.interruption == nil && !l.finished {
+		l.arm()
+		flush := l.flush
+		rests = l.mailbox.rest()
+		flush.flush(0)
 	}
 }
 
@@ -35,12 +72,13 @@ func (l *loop) resume() {
 
 // work steps through the mailbox until that is empty or the loop is over. If the
 // mailbox is empty, another goroutine may have the loop when work returns, so the
-// caller must not touch it. It may only wait for next, which is nil if the loop is
-// parked.
-func (l *loop) work() (next <-chan struct{}, over bool, err error) {
+// caller must not touch it. It may only do the runner's job, or else wait for next,
+// which is nil if the loop is parked. The runner is nil if the caller does no job.
+func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 	over = true // after a panic
 	defer func() {
 		if value := recover(); value != nil {
+			l.runner = r
 			err = l.afterPanic(&PanicError{Value: value, Stack: debug.Stack()})
 		}
 	}()
@@ -51,24 +89,41 @@ func (l *loop) work() (next <-chan struct{}, over bool, err error) {
 		return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
 	}
 	before := l.busyAt
-	if l.begun != nil {
+	l.runner = r
+	if !l.begun {
 		l.begin()
 	}
 	for !l.finished || l.tasks.n > 0 && !l.overdue {
 		l.arm()
-		next, flush := l.rest(l.busyAt > before), l.flush
+		l.runner = nil
+		next, flush := l.rest(l.busyAt > before && (r == nil || r.job == nil)), l.flush
 		events := l.mailbox.take(l.forMailbox())
 		flush.flush(0)
 		if len(events) == 0 {
 			return next, false, nil
 		}
-		l.waiting = false
+		l.waiting, l.runner = false, r
+		l.handOver(r)
 		l.unpark()
 		if l.stepAll(events); l.interruption != nil {
 			return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
 		}
 	}
 	return nil, true, l.close()
+}
+
+// handOver gives a job to a new goroutine, since its own has other work.
+func (l *loop) handOver(r *runner) {
+	if r != nil && r.job != nil {
+		go l.runJob(r.job)
+		r.job = nil
+	}
+}
+
+// runAlone has what the loop still does begin goroutines: its own is about to wait.
+func (l *loop) runAlone() {
+	l.handOver(l.runner)
+	l.runner = nil
 }
 
 // rest says that the loop's own goroutine is about to wait, and for what. If the loop

@@ -87,7 +87,7 @@ func TestLoopEndsOnItsOwnGoroutine(t *testing.T) {
 				}
 				var over bool
 				for !over {
-					_, over, _ = l.work()
+					_, over, _ = l.work(nil)
 					synctest.Wait()
 				}
 			})
@@ -132,4 +132,29 @@ func TestLentMailboxLosesNoEvent(t *testing.T) {
 	if posted, mine := box.lend(&event{kind: tick}); posted || mine {
 		t.Error("a closed mailbox took an event")
 	}
+}
+
+// A job that the loop has for its own goroutine begins at once on another one if
+// events wait: they might be many.
+func TestJobDoesNotWaitForEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := entered(t, New(dead{}, Options{}))
+		defer l.leave()
+		var r runner
+		l.begin()
+		l.runner = &r
+		done := false
+		l.do("job", func(error) {}, func() error { done = true; return nil }, func(error) event { return event{kind: woken} })
+		if r.job == nil {
+			t.Error("the loop's own goroutine does not get it")
+		}
+		l.mailbox.post(event{kind: woken})
+		l.work(&r)
+		synctest.Wait()
+		if !done {
+			t.Error("it was not done")
+			return
+		}
+		l.finish()
+	})
 }

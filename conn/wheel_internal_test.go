@@ -116,7 +116,6 @@ func entered(t *testing.T, c *Conn) *loop {
 		t.Fatal(err)
 	}
 	l.mailbox.start(func() {}, false)
-	l.begun = make(chan error, 1)
 	return l
 }
 
@@ -126,7 +125,7 @@ func watched(t *testing.T, w *Wheel) *loop {
 	c := New(dead{}, Options{Dialect: cancels{}, Liveness: time.Hour, Wheel: w})
 	l := entered(t, c)
 	for c.State() != Ready {
-		l.work()
+		l.work(nil)
 		synctest.Wait()
 	}
 	t.Cleanup(l.leave)
@@ -135,8 +134,9 @@ func watched(t *testing.T, w *Wheel) *loop {
 
 // finish has a watched loop come to its end.
 func (l *loop) finish() {
+	l.mailbox.start(func() {}, false)
 	l.mailbox.post(event{kind: stopAsked})
-	for over := false; !over; _, over, _ = l.work() {
+	for over := false; !over; _, over, _ = l.work(nil) {
 		synctest.Wait()
 	}
 }
@@ -149,7 +149,7 @@ func TestWatchedConnHasNoTimerOfItsOwn(t *testing.T) {
 		w := new(Wheel)
 		l := watched(t, w)
 		pass(time.Minute) // the timer of the handshake is over
-		l.work()
+		l.work(nil)
 		if l.armed != 0 || len(w.slots) != 1 {
 			t.Errorf("its timer is set to %v; %d slots", l.armed, len(w.slots))
 		}
@@ -164,7 +164,7 @@ func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
 		l := watched(t, w)
 		l.step(&event{kind: tick}) // another deadline's
 		l.step(&event{kind: linkLost, epoch: 1, reason: Reason{Kind: LinkBroken}})
-		l.work()
+		l.work(nil)
 		w.wantEmpty(t)
 		l.finish()
 	})

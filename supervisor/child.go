@@ -96,6 +96,8 @@ type Child struct {
 	terminatedAt instant
 	hidden       bool // deleted: not listed once it has terminated
 
+	first context.Context // of the first Run, until Start begins it; nil unless Start does
+
 	// Of the present Run.
 	cancel      context.CancelCauseFunc
 	cancelDrain context.CancelFunc // nil unless Drain is running

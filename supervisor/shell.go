@@ -86,7 +86,11 @@ func (s *Supervisor) perform(fx *effect) {
 	case ready:
 		close(s.lifetime.ready)
 	case conclude:
-		go s.conclude(s.lifetime, s.core.keeps, s.runningIDs())
+		if s.options.OnEvent == nil { // there is no hook to wait for
+			s.lifetime.conclude(s, s.runningIDs())
+		} else {
+			go s.conclude(s.lifetime, s.core.keeps, s.runningIDs())
+		}
 	}
 }
 
@@ -116,6 +120,10 @@ func (s *Supervisor) launch(c *Child) {
 		c.overdue = signal{}
 	}
 	c.goroutines = 1
+	if s.starting == c && c.spec.begin != nil && c.spec.Init == nil {
+		c.first = ctx // Start runs it
+		return
+	}
 	go c.run(ctx)
 }
 
@@ -131,7 +139,7 @@ func (c *Child) halt(rerun bool) {
 	}
 }
 
-// run is the goroutine of one Run. It recovers panics itself, because the frame
+// run is the goroutine of one Run, or that of Start if it only begins one. It recovers panics itself, because the frame
 // of a helper would enlarge the stack that an idle child keeps.
 func (c *Child) run(ctx context.Context) {
 	var err error

@@ -82,6 +82,7 @@ type Supervisor struct {
 	byID       map[string]*Child // the same, and the terminated ones still listed
 	terminated []*Child          // the latter, oldest first, at most maxTerminated
 	keys       uint64            // the last key that was given
+	starting   *Child            // whose Start adds it at this moment; else nil
 	parent     *Child            // the child that runs this supervisor; nil for the root
 	closing    bool              // the parent has asked for a drain
 	counts     counts
@@ -156,6 +157,11 @@ func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) 
 		c.unnest()
 		return nil, c.refused("starting", err)
 	}
+	if c.first != nil {
+		begun := c.first
+		c.first = nil
+		c.run(begun)
+	}
 	if err := c.awaitStart(ctx); err != nil {
 		s.post(&message{kind: haltAsked, child: key})
 		return nil, c.refused("starting", err)
@@ -169,7 +175,9 @@ func (s *Supervisor) add(c *Child) (key uint64, err error) {
 	if c.spec.ID == "" {
 		c.spec.ID = s.unusedID()
 	}
+	s.starting = c
 	err = s.enlist(c)
+	s.starting = nil
 	return c.key, err
 }
 
@@ -345,6 +353,11 @@ func (s *Supervisor) conclude(l *lifetime, another bool, stuck []string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	l.conclude(s, stuck)
+}
+
+// conclude publishes the result. The supervisor's mutex is held.
+func (l *lifetime) conclude(s *Supervisor, stuck []string) {
 	defer close(l.done)
 	var parts []error
 	if l.gaveUp != nil {
