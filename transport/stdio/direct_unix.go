@@ -15,29 +15,69 @@ type pipeWriter struct {
 	file syscall.RawConn
 	call func(descriptor uintptr) bool // made once, since each would be an allocation
 
+	prompt  prompt
 	text    []byte
 	written int
 	err     error
 }
 
+// A pipeReader reads from one.
+type pipeReader struct {
+	file syscall.RawConn
+	call func(descriptor uintptr) bool // made once
+
+	prompt prompt
+	into   []byte
+	n      int
+	err    error
+}
+
+// newDirectReader returns the stream itself if it is no file, or one that may block.
+func newDirectReader(from io.Reader) io.Reader {
+	raw := nonblocking(from)
+	if raw == nil {
+		return from
+	}
+	r := &pipeReader{file: raw}
+	r.call = r.readFrom
+	return r
+}
+
+func (r *pipeReader) Read(p []byte) (int, error) {
+	r.into, r.n, r.err = p, 0, nil
+	err := r.file.Read(r.call)
+	r.into = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case r.err != nil:
+		return 0, r.err
+	case r.n == 0 && len(p) > 0:
+		return 0, io.EOF
+	}
+	return r.n, nil
+}
+
+// readFrom returns false to wait until there is something to read.
+func (r *pipeReader) readFrom(descriptor uintptr) bool {
+	for {
+		n, err := r.prompt.read(descriptor, r.into)
+		switch err {
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
+		default:
+			r.n, r.err = max(n, 0), err
+			return true
+		}
+	}
+}
+
 // newDirectWriter returns nil for a file that may block, and for what is no file:
 // Write of a type that we do not know may do more than to write.
 func newDirectWriter(to io.Writer) directWriter {
-	var f *os.File
-	switch to := to.(type) {
-	case *os.File:
-		f = to
-	case *file:
-		f = to.File
-	default:
-		return nil
-	}
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	var flags int
-	if e := raw.Control(func(fd uintptr) { flags, err = unix.FcntlInt(fd, unix.F_GETFL, 0) }); e != nil || err != nil || flags&unix.O_NONBLOCK == 0 {
+	raw := nonblocking(to)
+	if raw == nil {
 		return nil
 	}
 	w := &pipeWriter{file: raw}
@@ -58,7 +98,7 @@ func (w *pipeWriter) write(text []byte) (n int, err error) {
 // writeTo returns true: nothing is waited for.
 func (w *pipeWriter) writeTo(descriptor uintptr) bool {
 	for {
-		n, err := unix.Write(int(descriptor), w.text)
+		n, err := w.prompt.write(descriptor, w.text)
 		switch err {
 		case unix.EINTR:
 		case unix.EAGAIN:
@@ -68,4 +108,26 @@ func (w *pipeWriter) writeTo(descriptor uintptr) bool {
 			return true
 		}
 	}
+}
+
+// nonblocking returns a file that does not block; nil for others, and for what is no file.
+func nonblocking(stream any) syscall.RawConn {
+	var f *os.File
+	switch stream := stream.(type) {
+	case *os.File:
+		f = stream
+	case *file:
+		f = stream.File
+	default:
+		return nil
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var flags int
+	if e := raw.Control(func(fd uintptr) { flags, err = unix.FcntlInt(fd, unix.F_GETFL, 0) }); e != nil || err != nil || flags&unix.O_NONBLOCK == 0 {
+		return nil
+	}
+	return raw
 }

@@ -58,7 +58,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
-	w.reader = framing.reader(&releasing{w, w.heard.Reader(in)}, maxFrame)
+	w.reader = framing.reader(&releasing{w, w.heard.Reader(newDirectReader(in))}, maxFrame)
 	return w
 }
 

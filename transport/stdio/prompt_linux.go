@@ -1,0 +1,54 @@
+package stdio
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A prompt call reads or writes what can be at once, and never waits, even if another
+// process has made the file blocking. So the scheduler need not be told of it: if it
+// is, it wakes a thread that watches for calls that last, each time that this process
+// has been idle. Pipes know such calls since Linux 6.4; before that, it is told.
+type prompt struct{ unable bool }
+
+func (c *prompt) read(fd uintptr, p []byte) (int, error) {
+	if n, errno := c.call(unix.SYS_PREADV2, fd, p); errno != syscall.EOPNOTSUPP {
+		return n, errorOf(errno)
+	}
+	return unix.Read(int(fd), p)
+}
+
+func (c *prompt) write(fd uintptr, p []byte) (int, error) {
+	if n, errno := c.call(unix.SYS_PWRITEV2, fd, p); errno != syscall.EOPNOTSUPP {
+		return n, errorOf(errno)
+	}
+	return unix.Write(int(fd), p)
+}
+
+func (c *prompt) call(number, fd uintptr, p []byte) (int, syscall.Errno) {
+	if c.unable || len(p) == 0 {
+		return 0, syscall.EOPNOTSUPP
+	}
+	const here = ^uintptr(0) // an offset of -1: the file's own
+	vector := unix.Iovec{Base: &p[0]}
+	vector.SetLen(len(p))
+	n, _, errno := syscall.RawSyscall6(number, fd, uintptr(unsafe.Pointer(&vector)), 1, here, here, unix.RWF_NOWAIT)
+	switch errno {
+	case 0:
+		return int(n), 0
+	case syscall.EAGAIN, syscall.EINTR, syscall.EPIPE:
+		return 0, errno
+	default: // whatever it is, the usual call knows it too
+		c.unable = true
+		return 0, syscall.EOPNOTSUPP
+	}
+}
+
+func errorOf(errno syscall.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
+}
