@@ -26,13 +26,13 @@ type Request struct {
 	Target string
 
 	// MessageFor builds the message of one attempt, if that depends on the id of the
-	// request or on the incarnation that it is for. Call runs it on the calling
-	// goroutine before each attempt, while the Conn is ready or its handshake runs.
-	// Its context is the one that Hooks.RequestStarted returned, or the caller's if
-	// there is no such hook. An error or a panic ends the call as Refused and
-	// NotSent. If the message has no method, Method is used. Nil: every attempt sends
-	// Method, Params, Name and Version.
-	MessageFor func(ctx context.Context, id int64, epoch uint64) (Message, error)
+	// request or on the incarnation that it is for. Call runs it, and then
+	// Message.Body, on the calling goroutine before each attempt, while the Conn is
+	// ready or its handshake runs. Its context is the one that Hooks.RequestStarted
+	// returned, or the caller's if there is no such hook. An error or a panic ends
+	// the call as Refused and NotSent. If the message has no method, Method is used.
+	// Nil: every attempt sends Method, Params, Name and Version.
+	MessageFor MessageMaker
 
 	// Epoch binds the call to one incarnation. If another is present, the call
 	// fails with ErrStale and is not sent. Zero: the call is for whichever
@@ -103,6 +103,19 @@ type Request struct {
 	// Streaming marks a request that stays open until either side ends it. It has no
 	// timeout; only ctx limits it. Close ends it before anything else.
 	Streaming bool
+}
+
+// A MessageMaker makes the message of one attempt: see Request.MessageFor.
+type MessageMaker interface {
+	MakeMessage(ctx context.Context, id int64, epoch uint64) (Message, error)
+}
+
+// A MessageFunc is a function as a MessageMaker.
+type MessageFunc func(ctx context.Context, id int64, epoch uint64) (Message, error)
+
+// MakeMessage calls the function.
+func (f MessageFunc) MakeMessage(ctx context.Context, id int64, epoch uint64) (Message, error) {
+	return f(ctx, id, epoch)
 }
 
 // A sender is who sends a message: the program if both fields are nil, else the

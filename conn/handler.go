@@ -13,7 +13,8 @@ import (
 type Handler interface {
 	// ServeRequest returns the result of a request, or an error. A *jsonrpc.Error
 	// in the error's chain is sent to the peer as it is; any other error, and a
-	// panic, is sent as an internal error.
+	// panic, is sent as an internal error. A result that appends itself to the frame
+	// is passed to Incoming.SetResult instead.
 	//
 	// Requests are served concurrently, up to Options.MaxServing. The context ends,
 	// with a cause, when the peer cancels the request (ErrPeerCancelled), its incarnation
@@ -52,6 +53,7 @@ type Incoming struct {
 	conn    *Conn
 	stuck   bool            // the hooks were told; the shell's
 	named   atomic.Bool     // SetTarget was called
+	result  jsonrpc.Value   // of SetResult, or nil
 	reply   transport.Route // of the response
 	serving task            // set by the shell while it is being served
 	worker  *worker         // whose handler serves it
@@ -68,6 +70,12 @@ func (in *Incoming) SetTarget(name string) {
 	in.label = name
 	in.named.Store(true)
 }
+
+// SetResult has the result append itself to the frame of the answer, once ServeRequest
+// has returned without an error; what that returns counts no more. An error or a panic
+// of the result is answered as one of the handler. Call SetResult from the handler,
+// before it returns.
+func (in *Incoming) SetResult(result jsonrpc.Value) { in.result = result }
 
 // Target returns what SetTarget was given.
 func (in *Incoming) Target() string {

@@ -30,6 +30,53 @@ func TestHandlersContextEndsWithIt(t *testing.T) {
 	}
 }
 
+// A value appends itself, or fails as it says.
+type value string
+
+func (v value) SizeJSON() int { return len(v) }
+
+func (v value) AppendJSON(dst []byte) ([]byte, error) {
+	switch v {
+	case "error":
+		return nil, &jsonrpc.Error{Code: 7, Message: "no"}
+	case "panic":
+		panic("no")
+	}
+	return append(dst, v...), nil
+}
+
+// Params and results that append themselves are what the peer gets. A result that fails
+// is answered as a handler that fails.
+func TestValuesAppendThemselves(t *testing.T) {
+	client := serveInMemory(t, runAccepted, handler{"m": func(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
+		var is value
+		if err := json.Unmarshal(in.Params, &[]any{&is}); err != nil {
+			return nil, err
+		}
+		in.SetResult(is)
+		return json.RawMessage(`"no"`), nil
+	}})
+	for _, c := range []struct {
+		result value
+		code   int64
+	}{{`{"a":[1]}`, 0}, {"error", 7}, {"panic", jsonrpc.CodeInternalError}} {
+		params := value(fmt.Sprintf("[%q]", c.result))
+		request := conn.Request{Method: "m", MessageFor: conn.MessageFunc(func(context.Context, int64, uint64) (conn.Message, error) {
+			return conn.Message{Body: params}, nil
+		})}
+		raw, err := client.Call(t.Context(), request)
+		var fault *jsonrpc.Error
+		switch {
+		case c.code == 0:
+			if err != nil || string(raw) != string(c.result) {
+				t.Errorf("%s: got %s, %v", c.result, raw, err)
+			}
+		case !errors.As(err, &fault) || fault.Code != c.code:
+			t.Errorf("%s: got %s, %v", c.result, raw, err)
+		}
+	}
+}
+
 type userKey struct{}
 
 // asker is a handler that asks the peer back before it answers.

@@ -110,10 +110,10 @@ func TestCallsAreToldWithTheirTarget(t *testing.T) {
 		}}, lost, silence)
 		_, err := r.Call(t.Context(), conn.Request{
 			Method: "m", Target: "tool", Retries: 1, Repeatable: true, Timeout: 3 * time.Second,
-			MessageFor: func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {
+			MessageFor: conn.MessageFunc(func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {
 				spans = append(spans, ctx.Value(span{}))
 				return conn.Message{}, nil
-			},
+			}),
 		})
 		wantEnd(t, err, conn.TimedOut, conn.Unknown)
 		if len(targets) != 3 || targets[0] != "tool" || targets[1] != "tool" || targets[2] != "tool" {
@@ -138,10 +138,10 @@ func TestTheEncoderSeesTheCallersContext(t *testing.T) {
 		errNo := errors.New("no")
 		_, err := r.Call(context.WithValue(t.Context(), span{}, "the caller's"), conn.Request{
 			Method: "m",
-			MessageFor: func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {
+			MessageFor: conn.MessageFunc(func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {
 				found = ctx.Value(span{})
 				return conn.Message{}, errNo
-			},
+			}),
 		})
 		if !errors.Is(err, errNo) || found != "the caller's" {
 			t.Errorf("found %v; %v", found, err)

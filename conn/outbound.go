@@ -16,6 +16,7 @@ import (
 type Message struct {
 	Method    string
 	Params    json.RawMessage      // an object or array; nil for none
+	Body      jsonrpc.Value        // of a MessageMaker: params that append themselves, in place of Params
 	Name      string               // for routing; see transport.Route
 	Arguments *transport.Arguments // for routing; see transport.Route
 	Version   string               // for routing; see transport.Route
@@ -24,9 +25,21 @@ type Message struct {
 // request returns the frame of a request, and writes its route to where the caller
 // keeps it.
 func (m *Message) request(id int64, route *transport.Route) outboundFrame {
+	name := m.routeRequest(id, route)
+	return outboundFrame{id: id, frame: jsonrpc.AppendRequest(nil, name, m.Method, m.Params), route: route}
+}
+
+// requestOf is request for params that append themselves. It fails if they do.
+func (m *Message) requestOf(id int64, route *transport.Route) (outboundFrame, error) {
+	name := m.routeRequest(id, route)
+	frame, err := jsonrpc.AppendRequestOf(nil, name, m.Method, m.Body)
+	return outboundFrame{id: id, frame: frame, route: route}, err
+}
+
+func (m *Message) routeRequest(id int64, route *transport.Route) jsonrpc.ID {
 	name := jsonrpc.IntegerID(id)
 	*route = transport.Route{Kind: jsonrpc.KindRequest, Method: m.Method, ID: name, Name: m.Name, Arguments: m.Arguments, Version: m.Version}
-	return outboundFrame{id: id, frame: jsonrpc.AppendRequest(nil, name, m.Method, m.Params), route: route}
+	return name
 }
 
 // notification returns the frame of a notification. About is the request that a

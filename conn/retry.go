@@ -361,11 +361,10 @@ func (a *attempts) encode(ctx context.Context, waiting *call) (event, outcome) {
 	if refused := a.address(); refused.cause != 0 {
 		return event{}, refused
 	}
-	message, err := a.message()
+	out, err := a.frame(&waiting.route)
 	if err != nil {
 		return event{}, outcome{ending: ending{Refused, NotSent, &messageError{err}}}
 	}
-	out := message.request(a.id, &waiting.route)
 	out.call, out.stream = waiting, a.by.stream()
 	return event{
 		kind: callMade, handshake: a.by.handshake != nil, serving: a.by.serving != nil || c.serves(ctx), silent: r.Silent,
@@ -389,13 +388,25 @@ func (a *attempts) address() outcome {
 	}
 }
 
-func (a *attempts) message() (message Message, err error) {
+// frame returns the frame of an attempt.
+func (a *attempts) frame(route *transport.Route) (out outboundFrame, err error) {
 	r := &a.request
 	if r.MessageFor == nil {
-		return Message{Method: r.Method, Params: r.Params, Name: r.Name, Version: r.Version}, nil
+		message := Message{Method: r.Method, Params: r.Params, Name: r.Name, Version: r.Version}
+		return message.request(a.id, route), nil
 	}
-	err = guard(func() (err error) { message, err = r.MessageFor(a.hookCtx, a.id, a.epoch); return err })
+	err = guard(func() error {
+		message, err := r.MessageFor.MakeMessage(a.hookCtx, a.id, a.epoch)
+		if err != nil {
+			return err
+		}
+		if message.Method = cmp.Or(message.Method, r.Method); message.Body != nil {
+			out, err = message.requestOf(a.id, route)
+		} else {
+			out = message.request(a.id, route)
+		}
+		return err
+	})
 	a.conn.reportPanic("Request.MessageFor", err)
-	message.Method = cmp.Or(message.Method, r.Method)
-	return message, err
+	return out, err
 }

@@ -84,7 +84,7 @@ func TestStreamThatCannotBeKeptOpen(t *testing.T) {
 		"bounded":        {fate: faulted, change: func(r *conn.Request) { r.Retries = 5 }},
 		"a call":         {fate: faulted, change: func(r *conn.Request) { r.Streaming = false }},
 		"not made": {fate: answered, change: func(r *conn.Request) {
-			r.MessageFor = func(context.Context, int64, uint64) (conn.Message, error) { return conn.Message{}, errNo }
+			r.MessageFor = conn.MessageFunc(func(context.Context, int64, uint64) (conn.Message, error) { return conn.Message{}, errNo })
 		}},
 	} {
 		bubble(t, func(t *testing.T) {
@@ -184,10 +184,10 @@ func TestStreamIsOpenedInTheNextIncarnation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, f := fatedRun(t, conn.Options{}, lost, lost, silence)
 		request, epochs := listen, []uint64{}
-		request.MessageFor = func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
+		request.MessageFor = conn.MessageFunc(func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
 			epochs = append(epochs, epoch)
 			return conn.Message{Params: json.RawMessage(`{}`)}, nil
-		}
+		})
 		result := r.calling(t.Context(), request)
 		pass(time.Minute)
 		if len(f.ids) != 3 || len(epochs) != 3 || epochs[2] != 3 {

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -340,10 +341,10 @@ func TestParamsAreMadeForEachAttempt(t *testing.T) {
 		synctest.Wait()
 		var states []conn.State
 		request := conn.Request{Method: "m", Retries: 1, Repeatable: true, WaitForReady: true,
-			MessageFor: func(_ context.Context, id int64, epoch uint64) (conn.Message, error) {
+			MessageFor: conn.MessageFunc(func(_ context.Context, id int64, epoch uint64) (conn.Message, error) {
 				states = append(states, r.State())
 				return conn.Message{Params: json.RawMessage(fmt.Sprintf(`[%d,%d]`, id, epoch))}, nil
-			}}
+			})}
 		if _, err := r.Call(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
@@ -368,10 +369,10 @@ func TestParamsAreMadeWhileReady(t *testing.T) {
 		r, _ := fatedRun(t, conn.Options{}, lost)
 		<-r.calling(t.Context(), conn.Request{Method: "m"})
 		var epochs []uint64
-		request := conn.Request{Method: "m", MessageFor: func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
+		request := conn.Request{Method: "m", MessageFor: conn.MessageFunc(func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
 			epochs = append(epochs, epoch)
 			return conn.Message{}, nil
-		}}
+		})}
 		_, err := r.Call(t.Context(), request)
 		if state := new(conn.StateError); !errors.As(err, &state) || len(epochs) > 0 {
 			t.Errorf("in backoff: got %v, asked for %v", err, epochs)
@@ -400,13 +401,13 @@ func TestFrameThatWasMadeTooLate(t *testing.T) {
 			}), conn.Options{}))
 			synctest.Wait()
 			var epochs []uint64
-			request.MessageFor = func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
+			request.MessageFor = conn.MessageFunc(func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
 				if epochs = append(epochs, epoch); epoch == 1 {
 					link.lose(transport.Loss{Reason: io.EOF})
 					pass(time.Minute)
 				}
 				return conn.Message{}, nil
-			}
+			})
 			_, err := r.Call(t.Context(), request)
 			if carried := name != "fails fast"; carried {
 				if err != nil || !slices.Equal(epochs, []uint64{1, 2}) || len(f.ids) != 1 {
@@ -427,15 +428,22 @@ func TestParamsThatCannotBeMade(t *testing.T) {
 		r, f := fatedRun(t, conn.Options{SendSlots: 1})
 		errNo := errors.New("no")
 		request := conn.Request{Method: "m", Retries: 3, Repeatable: true, WaitForReady: true,
-			MessageFor: func(context.Context, int64, uint64) (conn.Message, error) { return conn.Message{}, errNo }}
+			MessageFor: conn.MessageFunc(func(context.Context, int64, uint64) (conn.Message, error) { return conn.Message{}, errNo })}
 		_, err := r.Call(t.Context(), request)
 		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.Is(err, errNo) {
 			t.Errorf("got %v", err)
 		}
-		request.MessageFor = func(context.Context, int64, uint64) (conn.Message, error) { panic("no") }
+		request.MessageFor = conn.MessageFunc(func(context.Context, int64, uint64) (conn.Message, error) { panic("no") })
 		_, err = r.Call(t.Context(), request)
 		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.As(err, new(*conn.PanicError)) {
 			t.Errorf("got %v", err)
+		}
+		for body, want := range map[value]any{"error": new(*jsonrpc.Error), "panic": new(*conn.PanicError)} {
+			request.MessageFor = conn.MessageFunc(func(context.Context, int64, uint64) (conn.Message, error) { return conn.Message{Body: body}, nil })
+			_, err = r.Call(t.Context(), request)
+			if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.As(err, want) {
+				t.Errorf("a body of %s: %v", body, err)
+			}
 		}
 		if _, err := r.Call(t.Context(), conn.Request{Method: "m"}); err != nil { // the one slot is free
 			t.Errorf("another call: %v", err)

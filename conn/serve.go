@@ -230,17 +230,25 @@ func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
 }
 
 // encodeAnswer runs the handler, and returns its reply and its error.
-func (c *Conn) encodeAnswer(ctx context.Context, in *Incoming) ([]byte, error) {
-	var result []byte
-	err := guard(func() (err error) { result, err = c.options.Handler.ServeRequest(ctx, in); return err })
+func (c *Conn) encodeAnswer(ctx context.Context, in *Incoming) (reply []byte, err error) {
+	err = guard(func() error {
+		result, err := c.options.Handler.ServeRequest(ctx, in)
+		switch {
+		case err != nil:
+			return err
+		case in.result != nil:
+			reply, err = jsonrpc.AppendResultOf(nil, in.key.id, in.result)
+			return err
+		default:
+			reply = jsonrpc.AppendResult(nil, in.key.id, result)
+			return nil
+		}
+	})
 	if err != nil {
 		return c.refusal(in, err), err
 	}
-	if result == nil {
-		result = []byte("null")
-	}
 	in.reply = transport.Route{Kind: jsonrpc.KindResult, ID: in.key.id}
-	return jsonrpc.AppendResult(nil, in.key.id, result), nil
+	return reply, nil
 }
 
 // refusal is the reply to a request whose handler has failed.

@@ -4,6 +4,7 @@ import (
 	stdjson "encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -13,12 +14,15 @@ import (
 // Marshal encodes a value for the wire. A nil slice becomes an empty array.
 // Bytes that are not UTF-8 become U+FFFD, as in encoding/json, so that one stray
 // byte in a tool's output does not cost the whole result.
-func Marshal(value any) (stdjson.RawMessage, error) {
+func Marshal(value any) (stdjson.RawMessage, error) { return Append(nil, value) }
+
+// Append is Marshal, and appends to dst.
+func Append(dst []byte, value any) ([]byte, error) {
 	if p, ok := value.(*CallToolParams); ok {
 		value = p.written()
 	}
 	if p, ok := value.(plain); ok {
-		if raw, ok := p.appendPlain(nil); ok {
+		if raw, ok := p.appendPlain(dst); ok {
 			return raw, nil
 		}
 	}
@@ -26,40 +30,34 @@ func Marshal(value any) (stdjson.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("protocol: encode %T: %w", value, err)
 	}
-	return raw, nil
+	if dst == nil {
+		return raw, nil
+	}
+	return append(dst, raw...), nil
 }
 
-// MarshalWithMeta is Marshal for params or a result without a _meta of their own: it adds
+// AppendWithMeta is Append for params or a result without a _meta of their own: it adds
 // one, meta, which is an encoded object and becomes the first member.
-func MarshalWithMeta(value any, meta stdjson.RawMessage) (stdjson.RawMessage, error) {
-	if p, ok := value.(*CallToolParams); ok {
-		value = p.written()
-	}
-	size := len(meta) + 64
-	switch v := value.(type) {
-	case *CallToolParams:
-		if v != nil {
-			size += 64 + len(v.Name) + len(v.Arguments)
-		}
-	case *CallToolResult:
-		if v != nil {
-			size += 128 + v.Content.plainSize() + len(v.StructuredContent)
-		}
-	}
-	head := append(append(make([]byte, 0, size), `{"_meta":`...), meta...)
-	if p, ok := value.(plain); ok {
-		if raw, ok := p.appendPlain(head); ok {
-			return joined(raw, len(head)), nil
-		}
-	}
-	raw, err := Marshal(value)
-	if err == nil && (len(raw) < 2 || raw[0] != '{') {
+func AppendWithMeta(dst []byte, value any, meta stdjson.RawMessage) ([]byte, error) {
+	dst = append(append(slices.Grow(dst, SizeOf(value)+len(meta)+len(`{"_meta":,`)), `{"_meta":`...), meta...)
+	at := len(dst)
+	dst, err := Append(dst, value)
+	if err == nil && (len(dst) < at+len("{}") || dst[at] != '{') {
 		err = fmt.Errorf("protocol: encode %T: no object, which could have _meta", value)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return joined(append(head, raw...), len(head)), nil
+	return joined(dst, at), nil
+}
+
+// SizeOf is about how many bytes Append needs for a value, as far as it can be said
+// without encoding it.
+func SizeOf(value any) int {
+	if p, ok := value.(plain); ok {
+		return p.plainSize()
+	}
+	return 0
 }
 
 // joined makes one object of one without its end and another that begins at an offset.
@@ -118,7 +116,9 @@ const (
 	MetaModelImmediateResponse = "io.modelcontextprotocol/model-immediate-response" // in LegacyCreateTaskResult: text for the model meanwhile
 )
 
-// RequestParams holds the members that the params of every request may have.
+// RequestParams holds the members that the params of every request may have. Meta of a
+// request that came in may be that of other requests too: change it with SetMeta or
+// AddMeta, which copy it.
 type RequestParams struct {
 	Meta Meta `json:"_meta,omitzero"`
 }
@@ -166,6 +166,9 @@ func (p *RequestParams) AddMeta(members Meta) {
 	p.Meta = p.Meta.with(len(members))
 	maps.Copy(p.Meta, members)
 }
+
+// ShareMeta sets _meta to members, and keeps them.
+func (p *RequestParams) ShareMeta(members Meta) { p.Meta = members }
 
 // HasMeta reports whether there is a _meta, which may be empty.
 func (p *RequestParams) HasMeta() bool { return p.Meta != nil }

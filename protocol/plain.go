@@ -16,13 +16,16 @@ import (
 type plain interface {
 	// appendPlain reports false if the value has other members, or is invalid.
 	appendPlain(dst []byte) (raw []byte, ok bool)
+
+	// plainSize estimates how many bytes that takes.
+	plainSize() int
 }
 
 func (p *CallToolParams) appendPlain(dst []byte) (_ []byte, ok bool) {
 	if p == nil || !p.InputParams.isZero() || p.Task != nil {
 		return nil, false
 	}
-	dst = append(slices.Grow(dst, 64+len(p.Name)+len(p.Arguments)), '{')
+	dst = append(slices.Grow(dst, p.plainSize()), '{')
 	if p.Meta != nil {
 		if dst, ok = appendMeta(append(dst, `"_meta":`...), p.Meta); !ok {
 			return nil, false
@@ -38,12 +41,19 @@ func (p *CallToolParams) appendPlain(dst []byte) (_ []byte, ok bool) {
 	return append(dst, '}'), true
 }
 
+func (p *CallToolParams) plainSize() int {
+	if p == nil {
+		return 0
+	}
+	return 64 + p.Meta.plainSize() + len(p.Name) + len(p.Arguments)
+}
+
 // appendPlain regards content as plain if it is text alone.
 func (r *CallToolResult) appendPlain(dst []byte) (_ []byte, ok bool) {
 	if r == nil || r.InputRequired != nil || r.Task != nil || len(r.Others) > 0 {
 		return nil, false
 	}
-	dst = append(slices.Grow(dst, 64+r.Content.plainSize()+len(r.StructuredContent)), '{')
+	dst = append(slices.Grow(dst, r.plainSize()), '{')
 	if r.Meta != nil {
 		if dst, ok = appendMeta(append(dst, `"_meta":`...), r.Meta); !ok {
 			return nil, false
@@ -65,6 +75,13 @@ func (r *CallToolResult) appendPlain(dst []byte) (_ []byte, ok bool) {
 		dst = append(dst, `,"isError":true`...)
 	}
 	return append(dst, '}'), true
+}
+
+func (r *CallToolResult) plainSize() int {
+	if r == nil {
+		return 0
+	}
+	return 64 + r.Meta.plainSize() + r.Content.plainSize() + len(r.StructuredContent)
 }
 
 func (c Contents) appendPlain(dst []byte) (_ []byte, ok bool) {
@@ -120,7 +137,7 @@ func (r *ListToolsResult) appendPlain(dst []byte) (_ []byte, ok bool) {
 	if r == nil || r.Meta != nil {
 		return nil, false
 	}
-	dst = append(slices.Grow(dst, 256+r.Tools.plainSize()), '{')
+	dst = append(slices.Grow(dst, r.plainSize()), '{')
 	if r.ResultType != "" {
 		dst = append(appendString(append(dst, `"resultType":`...), r.ResultType), ',')
 	}
@@ -152,12 +169,20 @@ func (r *ListToolsResult) appendPlain(dst []byte) (_ []byte, ok bool) {
 	return append(dst, '}'), true
 }
 
-// plainSize estimates how many bytes the tools take.
-func (t Tools) plainSize() (size int) {
-	for _, tool := range t {
-		if tool != nil {
-			size += 80 + len(tool.Name) + len(tool.Title) + len(tool.Description) + len(tool.Description)/8 + len(tool.InputSchema) + len(tool.OutputSchema)
-		}
+func (t *Tool) plainSize() int {
+	if t == nil {
+		return 0
+	}
+	return 80 + len(t.Name) + len(t.Title) + len(t.Description) + len(t.Description)/8 + len(t.InputSchema) + len(t.OutputSchema)
+}
+
+func (r *ListToolsResult) plainSize() int {
+	if r == nil {
+		return 0
+	}
+	size := 256
+	for _, tool := range r.Tools {
+		size += tool.plainSize()
 	}
 	return size
 }
@@ -173,6 +198,13 @@ func appendRaw(dst []byte, raw stdjson.RawMessage) ([]byte, bool) {
 	}
 	dst, err := jsontext.AppendFormat(dst, raw, jsontext.AllowInvalidUTF8(true))
 	return dst, err == nil
+}
+
+func (m Meta) plainSize() (size int) {
+	for name, value := range m {
+		size += len(name) + len(value) + 4
+	}
+	return size
 }
 
 // appendMeta refuses names that are not UTF-8, since two of them may become one.

@@ -85,7 +85,7 @@ func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, 
 	if m.adjust != nil && params != nil {
 		m.adjust(s.session, params, &c.options)
 	}
-	request := c.options.request(m.Name, c.encode)
+	request := c.options.request(m.Name, c)
 	if m.counts && params != nil {
 		request.Target = m.name(params)
 	}
@@ -117,13 +117,14 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 	params  *P // the caller's, which nobody changes
 	copied  P  // of them, for the attempt that is made now
 	options CallOptions
+	plain   bool // its _meta holds what every modern request carries, and nothing else
 	asTask  bool // the last attempt has asked a legacy server for a task
 	attempt
 }
 
-// encode makes the message of one attempt, for the server that is there now. That
+// MakeMessage makes the message of one attempt, for the server that is there now. That
 // server may speak another era than the server of the attempt before.
-func (c *outgoing[P, R, Q]) encode(ctx context.Context, id int64, epoch uint64) (conn.Message, error) {
+func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uint64) (conn.Message, error) {
 	c.attempt = attempt{id: id, peer: c.session.peer.Load()}
 	if c.peer.incarnation.Epoch() != epoch {
 		return conn.Message{}, conn.ErrStale // it was replaced just now
@@ -144,13 +145,13 @@ func (c *outgoing[P, R, Q]) encode(ctx context.Context, id int64, epoch uint64) 
 			params.AddMeta(members)
 		}
 	}
-	var m conn.Message
-	var plain bool // _meta holds what every request carries, and nothing else
+	m := conn.Message{Body: c}
+	c.plain = false
 	if c.peer.modern() {
 		if level := c.session.restore.logLevel(); level != "" {
 			params.SetMeta(protocol.MetaLogLevel, json.RawMessage(`"`+level+`"`))
 		}
-		if plain = !params.HasMeta(); !plain {
+		if c.plain = !params.HasMeta(); !c.plain {
 			params.AddMeta(c.peer.members)
 		}
 		m.Version = c.peer.server.ProtocolVersion
@@ -164,13 +165,24 @@ func (c *outgoing[P, R, Q]) encode(ctx context.Context, id int64, epoch uint64) 
 	if c.method.name != nil {
 		m.Name = c.method.name(params)
 	}
-	var err error
-	if plain {
-		m.Params, err = protocol.MarshalWithMeta(params, c.peer.meta)
-	} else {
-		m.Params, err = protocol.Marshal(params)
+	return m, nil
+}
+
+// AppendJSON appends the params of the attempt to its frame.
+func (c *outgoing[P, R, Q]) AppendJSON(dst []byte) ([]byte, error) {
+	if c.plain {
+		return protocol.AppendWithMeta(dst, Q(&c.copied), c.peer.meta)
 	}
-	return m, err
+	return protocol.Append(dst, Q(&c.copied))
+}
+
+// SizeJSON estimates how long that is.
+func (c *outgoing[P, R, Q]) SizeJSON() int {
+	size := protocol.SizeOf(Q(&c.copied))
+	if c.plain {
+		size += len(c.peer.meta) + len(`"_meta":,`)
+	}
+	return size
 }
 
 // decode reads a result and fails with a *ResultError. Tasks says that the result may
@@ -293,7 +305,7 @@ func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage)
 		any.name = func(*rawParams) string { return subject }
 	}
 	c := &outgoing[rawParams, json.RawMessage, *rawParams]{method: any, session: s.session, params: params, options: s.options}
-	request := c.options.request(name, c.encode)
+	request := c.options.request(name, c)
 	if known, ok := requests[name]; ok && known.countsByName() {
 		request.Target = subject
 	}

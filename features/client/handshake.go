@@ -207,7 +207,7 @@ func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, p
 	if err != nil {
 		return err
 	}
-	encoded, err := protocol.MarshalWithMeta(new(protocol.DiscoverParams), said.meta)
+	encoded, err := protocol.AppendWithMeta(nil, new(protocol.DiscoverParams), said.meta)
 	if err != nil {
 		return err
 	}

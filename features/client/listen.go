@@ -60,9 +60,9 @@ func (r *restorer) listen(s *session, changed bool) {
 func (r *restorer) keepListening(ctx context.Context, s *session, l *listening) {
 	_, err := s.conn.Call(ctx, conn.Request{
 		Method: protocol.MethodListen, Streaming: true, Repeatable: true, WaitForReady: true, Retries: -1,
-		MessageFor: func(_ context.Context, id int64, epoch uint64) (conn.Message, error) {
+		MessageFor: conn.MessageFunc(func(_ context.Context, id int64, epoch uint64) (conn.Message, error) {
 			return r.listenMessage(s, l, id, epoch)
-		},
+		}),
 		OnAttempt: func(a conn.Attempt) { r.listenFailed(l, a.Err, false) },
 	})
 	r.listenFailed(l, explain(err), true)

@@ -55,10 +55,10 @@ func TestRequestOfAServerThatWasReplaced(t *testing.T) {
 	s := &Session{session: &session{client: new(Client)}}
 	s.peer.Store(&peer{incarnation: new(conn.Incarnation), server: Server{ProtocolVersion: protocol.LatestLegacy}}) // of epoch 0
 	c := outgoing[protocol.PingParams, protocol.EmptyResult, *protocol.PingParams]{session: s.session, method: ping}
-	if _, err := c.encode(context.Background(), 1, 0); err != nil {
+	if _, err := c.MakeMessage(context.Background(), 1, 0); err != nil {
 		t.Errorf("for the present one: %v", err)
 	}
-	if _, err := c.encode(context.Background(), 2, 1); !errors.Is(err, conn.ErrStale) {
+	if _, err := c.MakeMessage(context.Background(), 2, 1); !errors.Is(err, conn.ErrStale) {
 		t.Errorf("for another: %v", err)
 	}
 }

@@ -211,9 +211,9 @@ type CallOptions struct {
 func (o *CallOptions) wantsProgress() bool { return o.OnProgress != nil || o.ProgressRestarts }
 
 // request returns the request for a call with these options.
-func (o *CallOptions) request(method string, encode func(context.Context, int64, uint64) (conn.Message, error)) conn.Request {
+func (o *CallOptions) request(method string, messages conn.MessageMaker) conn.Request {
 	r := conn.Request{
-		Method: method, MessageFor: encode, Epoch: o.Epoch,
+		Method: method, MessageFor: messages, Epoch: o.Epoch,
 		Timeout: o.Timeout, ProgressRestarts: o.ProgressRestarts, MaxTimeout: o.MaxTimeout,
 		WaitForReady: o.WaitForReady,
 		Retries:      o.Retries, Repeatable: o.Repeatable, OnAttempt: o.OnAttempt,

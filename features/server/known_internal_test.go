@@ -35,9 +35,10 @@ func TestKnownMetaChangesNothing(t *testing.T) {
 // decoded reads the params of a request, whose _meta the server knows or not.
 func decoded(t *rapid.T, method, params string, known bool) string {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
-	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(params)})
+	row := (*s.methods.Load())[method]
+	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(params)}, row)
 	if known {
-		first := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(`{"_meta":` + knownMeta + `}`)})
+		first := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(`{"_meta":` + knownMeta + `}`)}, row)
 		if err := first.identify(); err != nil {
 			t.Fatal(err)
 		}
@@ -46,15 +47,17 @@ func decoded(t *rapid.T, method, params string, known bool) string {
 	if err := c.identify(); err != nil {
 		return err.Error()
 	}
-	read, err := c.decodeParams((*s.methods.Load())[method])
-	if err != nil {
+	if err := c.decodeParams(row); err != nil {
 		return err.Error()
 	}
-	raw, err := json.Marshal(read)
+	if string(c.in.Params) != params {
+		t.Fatalf("the params became %s", c.in.Params)
+	}
+	raw, err := json.Marshal(c.Params)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprint(c.modern, *c.Client, reflect.TypeOf(read), string(raw))
+	return fmt.Sprint(c.modern, *c.Client, reflect.TypeOf(c.Params), string(raw))
 }
 
 // Guarantees: G-0049.1

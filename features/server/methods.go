@@ -68,11 +68,10 @@ type method struct {
 	// call, beyond what the revision and the capability say. Nil: it does.
 	offered func(*call) bool
 
-	takesMeta bool // the params are a metaTaker
-
-	decode func(raw json.RawMessage) (params any, err error)
-	run    func(ctx context.Context, r *Request) (result any, err error)
-	encode func(c *call, result any) (json.RawMessage, error)
+	newCall func() *call // with room for params and result
+	decode  func(raw json.RawMessage, params any) error
+	run     func(ctx context.Context, r *Request) (result any, err error)
+	encode  func(c *call, dst []byte, result any) ([]byte, error) // appends
 }
 
 // table returns the methods of the protocol that a server serves. Adding a
@@ -117,16 +116,23 @@ func row[P, R any](name string, run func(c *call, ctx context.Context, params *P
 	if !ok { // a method of the program's own: it is in every revision
 		info = protocol.Method{Name: name, Sender: protocol.ByClient, Since: protocol.Version20241105}
 	}
-	_, takesMeta := any(new(P)).(metaTaker)
 	return &method{
-		Method:    info,
-		takesMeta: takesMeta,
-		decode: func(raw json.RawMessage) (any, error) {
-			params := new(P)
+		Method: info,
+		newCall: func() *call {
+			one := new(struct { // one allocation
+				call
+				params P
+				result R
+			})
+			one.Params, one.room = &one.params, &one.result
+			return &one.call
+		},
+		decode: func(raw json.RawMessage, params any) error {
+			*params.(*P) = *new(P)
 			if err := protocol.Unmarshal(raw, params); err != nil {
-				return nil, refuse(jsonrpc.CodeInvalidParams, "%s: %s", name, explain(err))
+				return refuse(jsonrpc.CodeInvalidParams, "%s: %s", name, explain(err))
 			}
-			return params, nil
+			return nil
 		},
 		run: func(ctx context.Context, r *Request) (any, error) {
 			params, ok := r.Params.(*P)
@@ -139,12 +145,13 @@ func row[P, R any](name string, run func(c *call, ctx context.Context, params *P
 			}
 			return result, nil
 		},
-		encode: func(c *call, result any) (json.RawMessage, error) {
+		encode: func(c *call, dst []byte, result any) ([]byte, error) {
 			if typed, ok := result.(*R); ok && c.modern && typed != nil {
-				copied := *typed // results may be shared
-				result = &copied
+				copied := c.room.(*R)
+				*copied = *typed // results may be shared
+				result = copied
 			}
-			return encode(c, result)
+			return encode(c, dst, result)
 		},
 	}
 }
@@ -171,30 +178,29 @@ func (m *method) when(offered func(*call) bool) *method {
 	return m
 }
 
-// encode encodes a result. It changes a modern one first, see
+// encode appends a result to dst. It changes a modern one first, see
 // protocol.ModernResult.
-func encode(c *call, result any) (json.RawMessage, error) {
+func encode(c *call, dst []byte, result any) ([]byte, error) {
 	modern, stamped := result.(protocol.ModernResult)
 	own, ok := result.(interface{ HasMeta() bool })
-	var raw json.RawMessage
-	var err error
+	start, err := len(dst), error(nil)
 	switch {
 	case stamped && c.modern && ok && !own.HasMeta():
 		modern.Stamp(nil)
-		raw, err = protocol.MarshalWithMeta(result, c.peer.server.rawMeta)
+		dst, err = protocol.AppendWithMeta(dst, result, c.peer.server.rawMeta)
 	case stamped && c.modern:
 		modern.Stamp(c.peer.server.rawInfo)
-		raw, err = protocol.Marshal(result)
+		dst, err = protocol.Append(dst, result)
 	default:
-		raw, err = protocol.Marshal(result)
+		dst, err = protocol.Append(dst, result)
 	}
 	if err != nil {
 		return nil, refuse(jsonrpc.CodeInternalError, "%s: the result cannot be encoded: %s", c.Method, explain(err))
 	}
 	if c.modern && !stamped {
-		raw = complete(raw)
+		dst = append(dst[:start], complete(dst[start:])...)
 	}
-	return raw, nil
+	return dst, nil
 }
 
 // complete adds to the result of a method of the program's own that it is complete,
@@ -210,18 +216,14 @@ func complete(result json.RawMessage) json.RawMessage {
 	if string(result) == "{}" {
 		return json.RawMessage(member + "}")
 	}
-	return append(json.RawMessage(member+","), result[1:]...)
+	return append(json.RawMessage(member+","), result[1:]...) // a copy
 }
 
-// find returns the row of the method of a call, or nil if the server does not
-// offer that method to the client: because nobody added it, its revision has no
-// such method, or the server has no such feature.
-func (c *call) find() *method {
-	m := (*c.peer.server.methods.Load())[c.Method]
-	if m == nil || !m.In(c.Client.ProtocolVersion) || !c.offered.Has(m.ServerCapability) || m.offered != nil && !m.offered(c) {
-		return nil
-	}
-	return m
+// isOffered reports whether the server offers a method to the client of a call. It
+// does not if nobody added it, its revision has no such method, or the server has no
+// such feature.
+func (c *call) isOffered(m *method) bool {
+	return m != nil && m.In(c.Client.ProtocolVersion) && c.offered.Has(m.ServerCapability) && (m.offered == nil || m.offered(c))
 }
 
 // AddMethod adds a method of the program's own, in every revision. Params are
@@ -256,36 +258,50 @@ type connHandler struct{ *peer }
 // also holds for a server that speaks no modern revision, since strangers may
 // share the link that modern requests come in on and must not share a session.
 func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
-	c := h.newCall(ctx, in)
+	m := (*h.server.methods.Load())[in.Method]
+	c := h.newCall(ctx, in, m)
 	if err := c.identify(); err != nil {
 		return nil, err
 	}
-	m := c.find()
-	if m == nil {
-		c.Params = in.Params
-		result, err := h.server.handle(c, &c.Request)
-		if err != nil {
-			return nil, c.fault(err)
+	if c.isOffered(m) {
+		if err := c.decodeParams(m); err != nil {
+			return nil, err
 		}
-		return encode(c, result)
+		in.Params, c.rest = nil, nil // they were copied: a call that is long would hold its frame
+		c.method = m
+	} else {
+		c.Params = in.Params
 	}
-	var err error
-	if c.Params, err = c.decodeParams(m); err != nil {
-		return nil, err
-	}
-	in.Params, c.rest = nil, nil // they were copied: a call that is long would hold its frame
-	c.method = m
 	result, err := h.server.handle(c, &c.Request)
 	c.finish()
 	if err != nil {
 		return nil, c.fault(err)
 	}
-	return m.encode(c, result)
+	c.result = result
+	in.SetResult(c)
+	return nil, nil
+}
+
+// AppendJSON appends the result of a call to the frame of its answer.
+func (c *call) AppendJSON(dst []byte) ([]byte, error) {
+	if c.method == nil {
+		return encode(c, dst, c.result)
+	}
+	return c.method.encode(c, dst, c.result)
+}
+
+// SizeJSON estimates how long that is.
+func (c *call) SizeJSON() int {
+	if !c.modern {
+		return protocol.SizeOf(c.result)
+	}
+	const stamped = 32 // what Stamp adds
+	return protocol.SizeOf(c.result) + len(c.peer.server.rawMeta) + stamped
 }
 
 // ServeNotification implements conn.Handler.
 func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
-	c := h.newCall(ctx, in)
+	c := h.newCall(ctx, in, nil)
 	c.Notification = true
 	c.Params = in.Params
 	if session := h.session.Load(); session != nil {
@@ -400,19 +416,23 @@ func (k *knownClient) before(params []byte) (rest []byte) {
 
 // decodeParams decodes the params, without reading again the _meta of a client that is
 // known.
-func (c *call) decodeParams(m *method) (any, error) {
-	if c.rest != nil && m.takesMeta {
-		params, err := m.decode(append(append(make([]byte, 0, 1+len(c.rest)), '{'), c.rest...))
+func (c *call) decodeParams(m *method) error {
+	if takes, ok := c.Params.(metaTaker); ok && c.rest != nil {
+		from := len(c.in.Params) - len(c.rest) - 1
+		behind := c.in.Params[from]
+		c.in.Params[from] = '{' // the rest is an object then
+		err := m.decode(c.in.Params[from:], c.Params)
+		c.in.Params[from] = behind
 		if err == nil {
-			params.(metaTaker).AddMeta(c.known.members)
-			return params, nil
+			takes.ShareMeta(c.known.members)
+			return nil
 		}
 	}
-	return m.decode(c.in.Params)
+	return m.decode(c.in.Params, c.Params)
 }
 
 // A metaTaker is params that may have _meta.
-type metaTaker interface{ AddMeta(members protocol.Meta) }
+type metaTaker interface{ ShareMeta(members protocol.Meta) }
 
 // wrap puts the middleware around the innermost handler.
 func (s *Server) wrap(all []Middleware) Handler {

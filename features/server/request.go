@@ -78,8 +78,8 @@ type Client struct {
 	Capabilities    protocol.ClientCapabilities
 }
 
-// A call is a Request being served. It is the context of its handler as well, so
-// that a request costs one allocation.
+// A call is a Request being served. It is the context of its handler and the body of
+// its answer as well, so that a request costs one allocation.
 type call struct {
 	context.Context
 	Request
@@ -91,6 +91,8 @@ type call struct {
 	modern  bool
 	known   *knownClient      // who made the request; nil: the request was read in full
 	rest    []byte            // of its params, behind the _meta of that client; nil: unread
+	result  any               // what was answered
+	room    any               // for a copy of that; nil: none
 	level   protocol.LogLevel // of log messages that this modern request wants
 
 	asked *asked     // nil while neither the client nor the handler has asked anything
@@ -118,8 +120,15 @@ type progress struct {
 	sending sync.WaitGroup             // for that goroutine
 }
 
-func (p *peer) newCall(ctx context.Context, in *conn.Incoming) *call {
-	c := &call{Context: ctx, in: in, size: len(in.Params)}
+// newCall returns the call of a request or notification. M may be its row.
+func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call {
+	var c *call
+	if m != nil {
+		c = m.newCall()
+	} else {
+		c = new(call)
+	}
+	c.Context, c.in, c.size = ctx, in, len(in.Params)
 	c.Method, c.Origin, c.call, c.peer = in.Method, in.Origin, c, p
 	if c.Origin == nil {
 		c.Origin = &p.server.nowhere

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -100,12 +99,14 @@ func TestACallHoldsNoFrame(t *testing.T) {
 			t.Error("the request still holds its frame")
 		}
 		clear(frame)
-		arguments := RequestFrom(ctx).Params.(*protocol.CallToolParams).Arguments
-		return string(arguments), nil
+		if arguments := RequestFrom(ctx).Params.(*protocol.CallToolParams).Arguments; string(arguments) != `{"b":"c"}` {
+			t.Errorf("the arguments are %s", arguments)
+		}
+		return "", nil
 	})
 	h := connHandler{&peer{server: s}}
-	if got, err := h.ServeRequest(t.Context(), in); err != nil || !strings.Contains(string(got), `{\"b\":\"c\"}`) {
-		t.Errorf("got %s, %v", got, err)
+	if _, err := h.ServeRequest(t.Context(), in); err != nil {
+		t.Error(err)
 	}
 }
 

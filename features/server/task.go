@@ -256,7 +256,7 @@ func (t *task) finished() *protocol.DetailedTask {
 	result, err := t.call.answer(t.ctx, t.tool, t.result, t.err)
 	var raw json.RawMessage
 	if err == nil {
-		raw, err = encode(t.call, copyResult(result))
+		raw, err = encode(t.call, nil, copyResult(result))
 	}
 	if err != nil {
 		var fault *jsonrpc.Error

@@ -18,13 +18,13 @@ import (
 
 // encodeCalled encodes the result of tools/call, whose task each era writes in its own
 // way.
-func encodeCalled(encodeResult func(*call, any) (json.RawMessage, error)) func(*call, any) (json.RawMessage, error) {
-	return func(c *call, result any) (json.RawMessage, error) {
+func encodeCalled(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
+	return func(c *call, dst []byte, result any) ([]byte, error) {
 		if typed, ok := result.(*protocol.CallToolResult); ok && typed != nil && typed.Task != nil && !c.modern {
 			created := legacyTask(&TaskRecord{Task: protocol.DetailedTask{Task: *typed.Task}})
-			return encode(c, &protocol.LegacyCreateTaskResult{Meta: typed.Meta, Task: created})
+			return encode(c, dst, &protocol.LegacyCreateTaskResult{Meta: typed.Meta, Task: created})
 		}
-		return encodeResult(c, result)
+		return encodeResult(c, dst, result)
 	}
 }
 

@@ -21,6 +21,25 @@ func AppendRequest(dst []byte, id ID, method string, params []byte) []byte {
 	return appendCall(dst, method, params)
 }
 
+// A Value appends itself to a frame, so that it is not encoded apart and copied.
+type Value interface {
+	// AppendJSON appends the value, as valid JSON, to dst. If it fails there is no
+	// frame.
+	AppendJSON(dst []byte) ([]byte, error)
+
+	// SizeJSON is about how many bytes that will be. A frame begins with room for as
+	// many.
+	SizeJSON() int
+}
+
+// AppendRequestOf is AppendRequest with params that append themselves. It fails if they
+// do.
+func AppendRequestOf(dst []byte, id ID, method string, params Value) ([]byte, error) {
+	dst = appendID(slices.Grow(dst, envelopeSize+len(method)+params.SizeJSON()), id)
+	dst = appendMethod(dst, method)
+	return appendMember(append(dst, `,"params":`...), params)
+}
+
 // AppendNotification appends a notification to dst as one frame, with params as
 // for [AppendRequest].
 func AppendNotification(dst []byte, method string, params []byte) []byte {
@@ -39,6 +58,24 @@ func AppendResult(dst []byte, id ID, result []byte) []byte {
 	dst = append(dst, `,"result":`...)
 	dst = appendValue(dst, result)
 	return append(dst, '}')
+}
+
+// AppendResultOf is AppendResult with a result that appends itself. It fails if that
+// does.
+func AppendResultOf(dst []byte, id ID, result Value) ([]byte, error) {
+	dst = appendID(slices.Grow(dst, envelopeSize+result.SizeJSON()), id)
+	return appendMember(append(dst, `,"result":`...), result)
+}
+
+// appendMember appends the value of the last member of a message.
+func appendMember(dst []byte, value Value) ([]byte, error) {
+	start := len(dst)
+	dst, err := value.AppendJSON(dst)
+	if err != nil {
+		return nil, err
+	}
+	joinLines(dst[start:])
+	return append(dst, '}'), nil
 }
 
 // AppendError appends a response that carries an error to dst as one frame.
@@ -75,8 +112,7 @@ func appendID(dst []byte, id ID) []byte {
 }
 
 func appendCall(dst []byte, method string, params []byte) []byte {
-	dst = append(dst, `,"method":`...)
-	dst = appendString(dst, method)
+	dst = appendMethod(dst, method)
 	if len(params) > 0 {
 		dst = append(dst, `,"params":`...)
 		dst = appendValue(dst, params)
@@ -84,19 +120,28 @@ func appendCall(dst []byte, method string, params []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendValue appends valid JSON without its line breaks. Inside a string they
-// are always escaped, so a raw one is white space and a space may replace it.
+func appendMethod(dst []byte, method string) []byte {
+	return appendString(append(dst, `,"method":`...), method)
+}
+
+// appendValue appends valid JSON without its line breaks.
 func appendValue(dst, value []byte) []byte {
 	start := len(dst)
 	dst = append(dst, value...)
+	joinLines(dst[start:])
+	return dst
+}
+
+// joinLines replaces the line breaks in valid JSON by spaces. Inside a string they are
+// always escaped, so a raw one is white space.
+func joinLines(value []byte) {
 	for _, lineBreak := range []byte{'\n', '\r'} {
-		rest := dst[start:]
+		rest := value
 		for i := bytes.IndexByte(rest, lineBreak); i >= 0; i = bytes.IndexByte(rest, lineBreak) {
 			rest[i] = ' '
 			rest = rest[i+1:]
 		}
 	}
-	return dst
 }
 
 // appendString appends text as a JSON string, with U+FFFD for what is not UTF-8.

@@ -3,6 +3,7 @@ package jsonrpc_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -158,6 +159,38 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
+}
+
+// A raw value appends itself, or fails.
+type raw struct {
+	json.RawMessage
+	err error
+}
+
+func (r raw) AppendJSON(dst []byte) ([]byte, error) { return append(dst, r.RawMessage...), r.err }
+func (r raw) SizeJSON() int                         { return len(r.RawMessage) / 2 } // an estimate
+
+// A value that appends itself makes the frame that its text makes, unless it fails.
+func TestValuesAppendThemselves(t *testing.T) {
+	id := jsonrpc.IntegerID(1)
+	for _, text := range []string{`{}`, "{\n\"a\":\r\n[1]}", `{"a":"\n"}`} {
+		before, value := []byte("before"), raw{RawMessage: json.RawMessage(text)}
+		request, err := jsonrpc.AppendRequestOf(bytes.Clone(before), id, "m", value)
+		if want := jsonrpc.AppendRequest(before, id, "m", value.RawMessage); err != nil || !bytes.Equal(request, want) {
+			t.Errorf("got %s, %v, want %s", request, err, want)
+		}
+		result, err := jsonrpc.AppendResultOf(bytes.Clone(before), id, value)
+		if want := jsonrpc.AppendResult(before, id, value.RawMessage); err != nil || !bytes.Equal(result, want) {
+			t.Errorf("got %s, %v, want %s", result, err, want)
+		}
+	}
+	broken := raw{err: errors.New("no")}
+	if frame, err := jsonrpc.AppendRequestOf(nil, id, "m", broken); frame != nil || err != broken.err {
+		t.Errorf("a request: %s, %v", frame, err)
+	}
+	if frame, err := jsonrpc.AppendResultOf(nil, id, broken); frame != nil || err != broken.err {
+		t.Errorf("a result: %s, %v", frame, err)
+	}
 }
 
 // Guarantees: G-0017.8, G-0017.9
