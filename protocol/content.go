@@ -62,6 +62,13 @@ func Audio(data []byte, mimeType string) *AudioContent {
 
 // Text returns the text of all text blocks, with a line break between them.
 func (c Contents) Text() string {
+	if len(c) == 1 { // as most are
+		text, _ := c[0].(*TextContent)
+		if text == nil {
+			return ""
+		}
+		return text.Text
+	}
 	var lines []string
 	for _, block := range c {
 		if text, ok := block.(*TextContent); ok {

@@ -72,7 +72,8 @@ func joined(raw []byte, at int) []byte {
 // repeated names and ignores unknown members. Empty input decodes as an empty
 // object, since params may be absent. Half of a surrogate pair, which some
 // encoders emit, becomes U+FFFD. Frames were checked to be UTF-8 before
-// (ADR-0016).
+// (ADR-0016). The arguments of a tool and structured content are a part of raw if they
+// are most of it, so do not change raw afterwards.
 func Unmarshal(raw []byte, into any) error {
 	if len(raw) == 0 {
 		raw = []byte("{}")

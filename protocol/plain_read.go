@@ -25,7 +25,7 @@ func (p *CallToolParams) readPlain(raw []byte) bool {
 		case "name":
 			read.Name = text.String()
 		case "arguments":
-			read.Arguments = readObject(&text)
+			read.Arguments = readObject(&text, len(raw))
 		default:
 			text.Fail()
 		}
@@ -50,7 +50,7 @@ func (r *CallToolResult) readPlain(raw []byte) bool {
 		case "content":
 			read.Content = readContent(&text)
 		case "structuredContent":
-			read.StructuredContent = readRaw(&text)
+			read.StructuredContent = readMost(&text, len(raw))
 		case "isError":
 			read.IsError = text.Bool()
 		default:
@@ -215,11 +215,24 @@ func readInteger(text *scan.Text) *int64 {
 	return &n
 }
 
-func readObject(text *scan.Text) stdjson.RawMessage {
+func readObject(text *scan.Text, whole int) stdjson.RawMessage {
 	if text.Kind() != '{' {
 		text.Fail()
 	}
-	return readRaw(text)
+	return readMost(text, whole)
+}
+
+// readMost is readRaw, but does not copy what is at least half of the whole: to keep
+// that alive costs less.
+func readMost(text *scan.Text, whole int) stdjson.RawMessage {
+	if text.Kind() == 'n' {
+		text.Fail()
+	}
+	value := text.Value()
+	if len(value) < whole/2 {
+		return bytes.Clone(value)
+	}
+	return value
 }
 
 // readRaw copies a value other than null, which in many places means none.

@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 
 	general "github.com/go-json-experiment/json"
@@ -123,5 +125,24 @@ func TestPlainBlocksAreBounded(t *testing.T) {
 	}
 	if new(CallToolResult).readPlain(raw) {
 		t.Error("they are read")
+	}
+}
+
+// Arguments that are most of the params are a part of them, without room to grow into
+// what follows. Smaller ones are copied, so that they do not keep the params alive.
+func TestArgumentsKeepWhatTheyAreMostOf(t *testing.T) {
+	for arguments, kept := range map[string]bool{`{"text":"` + strings.Repeat("a", 100) + `"}`: true, `{}`: false} {
+		raw := []byte(`{"arguments":` + arguments + `,"name":"echo"}`)
+		var params CallToolParams
+		if err := Unmarshal(raw, &params); err != nil {
+			t.Fatal(err)
+		}
+		if _ = append(params.Arguments, '!'); !bytes.HasSuffix(raw, []byte(`,"name":"echo"}`)) {
+			t.Errorf("the arguments grow into %s", raw)
+		}
+		clear(raw)
+		if got := string(params.Arguments) != arguments; got != kept {
+			t.Errorf("%d bytes of arguments: kept as a part of the params: %t", len(arguments), got)
+		}
 	}
 }

@@ -196,10 +196,13 @@ type result interface {
 // toolOutput sets the tool's output schema, and chooses once how output becomes a
 // result.
 func toolOutput[Out any](t *protocol.Tool) func(Out) (*protocol.CallToolResult, error) {
-	blocks := func(to func(Out) protocol.Contents) func(Out) (*protocol.CallToolResult, error) {
+	onlyBlocks := func() {
 		if len(t.OutputSchema) > 0 {
 			panic("an output schema, but blocks are no structured content")
 		}
+	}
+	blocks := func(to func(Out) protocol.Contents) func(Out) (*protocol.CallToolResult, error) {
+		onlyBlocks()
 		return func(out Out) (*protocol.CallToolResult, error) {
 			content := to(out)
 			if content == nil {
@@ -211,7 +214,8 @@ func toolOutput[Out any](t *protocol.Tool) func(Out) (*protocol.CallToolResult, 
 	of := reflect.TypeFor[Out]()
 	switch typed := any(*new(Out)).(type) {
 	case string:
-		return blocks(func(out Out) protocol.Contents { return text(any(out).(string)) })
+		onlyBlocks()
+		return any(textResult).(func(Out) (*protocol.CallToolResult, error)) // Out is string
 	case protocol.Contents:
 		return blocks(func(out Out) protocol.Contents { return any(out).(protocol.Contents) })
 	case struct{}:
@@ -273,12 +277,28 @@ func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallTool
 	}
 }
 
-// text returns one block. Each run of bytes that are not UTF-8 becomes one U+FFFD.
-func text(s string) protocol.Contents {
-	if !utf8.ValidString(s) { // which is faster than ToValidUTF8 where there is nothing to do
-		s = strings.ToValidUTF8(s, "\uFFFD")
+// textResult is the result of a tool that returns text: one allocation.
+func textResult(s string) (*protocol.CallToolResult, error) {
+	one := new(struct {
+		result protocol.CallToolResult
+		blocks [1]protocol.Content
+		block  protocol.TextContent
+	})
+	one.block.Text = validText(s)
+	one.blocks[0] = &one.block
+	one.result.Content = one.blocks[:]
+	return &one.result, nil
+}
+
+// text returns one block.
+func text(s string) protocol.Contents { return protocol.Texts(validText(s)) }
+
+// validText replaces each run of bytes that are not UTF-8 by one U+FFFD.
+func validText(s string) string {
+	if utf8.ValidString(s) { // which is faster than ToValidUTF8 where there is nothing to do
+		return s
 	}
-	return protocol.Texts(s)
+	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 func (c *call) listTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
