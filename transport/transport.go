@@ -143,7 +143,8 @@ type StreamWorker interface {
 	Worker
 
 	// StreamBegun is StreamOpened for a stream that the peer has begun. It promises
-	// that Work is called soon, as Inbound.Work does.
+	// that Work is called soon, as Inbound.Work does. The frame that has begun the
+	// stream may follow at once, for the credit that Work is going to grant.
 	StreamBegun(stream Stream)
 }
 

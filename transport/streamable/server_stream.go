@@ -94,7 +94,6 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 		s.to.numbered = &posted.numbered
 	}
 	l.mu.Unlock()
-	l.told.Begin(s.number)
 	return s, true
 }
 
@@ -217,20 +216,24 @@ func (s *requestStream) isIssued() bool {
 	return s.issued
 }
 
-// deliver delivers the request for one credit of the stream. Its error is io.EOF
-// if the stream was ended first.
+// deliver begins the stream and delivers the request, for one credit of the stream: a
+// receiver that works on this goroutine grants that with the same work. Its error is
+// io.EOF if the stream was ended first.
 func (s *requestStream) deliver(ctx context.Context, to *response, b *body) error {
+	told := &s.link.told
+	if told.Lends() {
+		s.delivered = told.BeginWith(s.take(b))
+		return nil // if the link was lost just now, next notices
+	}
+	told.Begin(s.number)
 	for {
 		granted, err := s.takeCredit()
 		if err != nil {
 			return err
 		}
 		if granted {
-			in := b.take()
-			in.Stream, in.Last = s.number, true
-			in.Origin.Exchange = exchange{s}
-			s.delivered = s.link.told.Receive(in)
-			return nil // if the link was lost just now, next notices
+			s.delivered = told.Receive(s.take(b))
+			return nil
 		}
 		select {
 		case <-to.wake:
@@ -238,6 +241,14 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 			return transport.ErrPeerClosed
 		}
 	}
+}
+
+// take takes the request out of a body.
+func (s *requestStream) take(b *body) transport.Inbound {
+	in := b.take()
+	in.Stream, in.Last = s.number, true
+	in.Origin.Exchange = exchange{s}
+	return in
 }
 
 func (s *requestStream) takeCredit() (granted bool, err error) {

@@ -16,6 +16,7 @@ type lender struct {
 	begun []transport.Stream
 	came  []transport.Inbound
 	kept  int // frames that came without the promise of Work
+	turns int // calls of Work that had something to do
 }
 
 func (l *lender) StreamOpened(transport.Stream, transport.Tag) { l.kept++ }
@@ -36,13 +37,16 @@ func (l *lender) Work(depth int) {
 		l.link.Send(transport.Outbound{Stream: in.Stream, Last: true, Frame: jsonrpc.AppendResult(nil, in.Message.ID, []byte(`{}`)),
 			Route: transport.Route{Kind: jsonrpc.KindResult, ID: in.Message.ID}})
 	}
+	if len(l.begun)+len(l.came) > 0 {
+		l.turns++
+	}
 	l.begun, l.came = nil, nil
 }
 
-// The goroutine of an HTTP request works for its receiver, and holds nothing of the
-// link meanwhile.
+// The goroutine of an HTTP request works for its receiver, once, and holds nothing of
+// the link meanwhile.
 //
-// Guarantees: G-0050.1
+// Guarantees: G-0050.1, G-0050.5
 func TestRequestsLendTheirGoroutine(t *testing.T) {
 	var l *lender
 	h := NewHandler(accepting(func(link transport.Link) {
@@ -50,10 +54,13 @@ func TestRequestsLendTheirGoroutine(t *testing.T) {
 		link.Bind(l)
 	}), HandlerOptions{})
 	defer h.Close(0)
-	for range 3 {
+	for requests := 1; requests <= 3; requests++ {
 		got := fuzzed(h, "POST", "Content-Type: application/json\n"+strings.Join(modernHeader("echo"), "\n"), modernBody("echo", ""))
 		if got.Code != http.StatusOK || l.kept != 0 {
 			t.Fatalf("%d %s, and %d were not promised work", got.Code, got.Body, l.kept)
+		}
+		if l.turns != requests {
+			t.Fatalf("%d turns for %d requests", l.turns, requests)
 		}
 	}
 }

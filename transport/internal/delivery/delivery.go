@@ -76,14 +76,22 @@ func (d *Delivery) Receive(in transport.Inbound) bool {
 	})
 }
 
-// Begin tells of a stream that the peer has begun, as Work does.
+// Begin tells of a stream that the peer has begun.
 func (d *Delivery) Begin(stream transport.Stream) {
-	d.Work(func(to transport.Receiver, work bool) {
-		if work {
-			d.worker.StreamBegun(stream)
-		} else {
-			to.StreamOpened(stream, 0)
-		}
+	d.Tell(func(to transport.Receiver) { to.StreamOpened(stream, 0) })
+}
+
+// Lends reports whether BeginWith may be called. It is for who knows that Bind was
+// called.
+func (d *Delivery) Lends() bool { return d.worker != nil }
+
+// BeginWith tells of a stream that the peer has begun and, without waiting for credit,
+// passes on the frame that has begun it, as Work does.
+func (d *Delivery) BeginWith(first transport.Inbound) bool {
+	return d.Work(func(to transport.Receiver, _ bool) {
+		d.worker.StreamBegun(first.Stream)
+		first.Work = true
+		to.Receive(first)
 	})
 }
 
