@@ -142,7 +142,9 @@ func (f *folder) resource(name string, size int64) *resource {
 }
 
 // find finds the file of a URI. There is one way only to write each: names that
-// climb, hide a slash or differ in an escape are not found.
+// climb, hide a slash or differ in an escape are not found. Nor are symbolic links, and
+// names that the system takes for another, whatever their case for instance: a client
+// reads what it is listed, and nothing else.
 func (f *folder) find(uri string) (*resource, error) {
 	rest, ok := strings.CutPrefix(uri, f.base)
 	if !ok {
@@ -158,8 +160,8 @@ func (f *folder) find(uri string) (*resource, error) {
 		}
 	}
 	info, err := fs.Stat(f.files, name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > f.options.MaxBytes || info.Name() != path.Base(name) ||
-		f.skills != nil && !f.skills.has(name) {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > f.options.MaxBytes ||
+		f.skills != nil && !f.skills.has(name) || !listed(f.files, name) {
 		return nil, ErrNotFound
 	}
 	r := f.resource(name, info.Size())
@@ -167,4 +169,43 @@ func (f *folder) find(uri string) (*resource, error) {
 		return nil, ErrNotFound
 	}
 	return r, nil
+}
+
+// listed reports whether the directories on the way to a file, and the file itself, have
+// just these names, and are no links.
+func listed(files fs.FS, name string) bool {
+	folder := "."
+	for element := range strings.SplitSeq(name, "/") {
+		entry := entryOf(files, folder, element)
+		folder = path.Join(folder, element)
+		if entry == nil || !entry.IsDir() && !entry.Type().IsRegular() {
+			return false
+		}
+	}
+	return true
+}
+
+// entryOf returns the entry of a directory with a name, or nil. It reads no more of a
+// large directory than it must.
+func entryOf(files fs.FS, folder, name string) fs.DirEntry {
+	opened, err := files.Open(folder)
+	if err != nil {
+		return nil
+	}
+	defer opened.Close()
+	directory, ok := opened.(fs.ReadDirFile)
+	if !ok {
+		return nil
+	}
+	for {
+		entries, err := directory.ReadDir(256)
+		for _, entry := range entries {
+			if entry.Name() == name {
+				return entry
+			}
+		}
+		if err != nil || len(entries) == 0 {
+			return nil
+		}
+	}
 }

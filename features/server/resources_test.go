@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -240,8 +242,10 @@ func TestFilesAreServedAndNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink("../secret.txt", dir+"/docs/link.txt"); err != nil {
-		t.Fatal(err)
+	for link, to := range map[string]string{"link.txt": "../secret.txt", "inside.txt": ".hidden", "same.txt": "a.txt", "git": ".git"} {
+		if err := os.Symlink(to, dir+"/docs/"+link); err != nil {
+			t.Fatal(err)
+		}
 	}
 	root, err := os.OpenRoot(dir + "/docs")
 	if err != nil {
@@ -267,6 +271,9 @@ func TestFilesAreServedAndNothingElse(t *testing.T) {
 		"file:///docs//a.txt":                     "",
 		"file:///docs/./a.txt":                    "",
 		"file:///docs/link.txt":                   "",
+		"file:///docs/inside.txt":                 "",
+		"file:///docs/same.txt":                   "",
+		"file:///docs/git/config":                 "",
 		"file:///docs/.hidden":                    "",
 		"file:///docs/.git/config":                "",
 		"file:///docs/large.bin":                  "",
@@ -284,6 +291,46 @@ func TestFilesAreServedAndNothingElse(t *testing.T) {
 	}
 	wantPanic(t, "a directory that follows links", "os.DirFS", func() { s.AddFiles("file:///x/", os.DirFS(dir), server.FilesOptions{}) })
 	wantPanic(t, "no base", "absolute", func() { s.AddFiles("docs", fstest.MapFS{}, server.FilesOptions{}) })
+}
+
+// A folding file system finds a file whatever the case of its name, and says that it has
+// the name it was asked for, as those of macOS and Windows do. It also takes a name with a
+// dot behind it, as Windows does.
+type folding struct{ fstest.MapFS }
+
+func folded(name string) string {
+	if name == "." {
+		return name
+	}
+	return strings.TrimRight(strings.ToLower(name), ".")
+}
+
+func (f folding) Open(name string) (fs.File, error) { return f.MapFS.Open(folded(name)) }
+
+func (f folding) Stat(name string) (fs.FileInfo, error) {
+	info, err := f.MapFS.Stat(folded(name))
+	return renamed{info, path.Base(name)}, err
+}
+
+type renamed struct {
+	fs.FileInfo
+	name string
+}
+
+func (n renamed) Name() string { return n.name }
+
+// A file has one name, so that nobody reads by another what Visible hides.
+func TestFilesHaveTheirOwnNamesOnly(t *testing.T) {
+	s := newServer(server.Options{})
+	s.AddFiles("file:///docs", folding{fstest.MapFS{"sub/a.txt": {Data: []byte("a")}}}, server.FilesOptions{})
+	w := dial(t, s)
+	for uri, found := range map[string]bool{
+		"file:///docs/sub/a.txt": true, "file:///docs/sub/A.txt": false, "file:///docs/SUB/a.txt": false, "file:///docs/sub/a.txt.": false, "file:///docs/sub./a.txt": false,
+	} {
+		if got := w.ask(modern(`1`, "resources/read", `"uri":"`+uri+`"`)); (got.Error == nil) != found {
+			t.Errorf("%s: got %s, %+v", uri, got.Result, got.Error)
+		}
+	}
 }
 
 // What a client may not see is not listed, and unknown.
