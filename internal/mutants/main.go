@@ -6,8 +6,8 @@
 // Each change is a mutant: a comparison moved or negated, a condition or a
 // statement left out, a sum turned into a difference. A mutant is killed when a
 // test fails or hangs; otherwise it has lived. If a package declares files pure
-// (//bowline:pure), only those are changed, and the files that -also names. Of the
-// latter one mutant in -sample is judged, always the same ones.
+// (//bowline:pure), or -also names files of it, only those are changed. Of the files
+// that -also names one mutant in -sample is judged, always the same ones.
 //
 // All mutants are compiled into one test binary, each as a copy of the body of
 // its function, and an environment variable selects one. So a mutant costs one

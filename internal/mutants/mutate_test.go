@@ -129,6 +129,25 @@ func TestFilesBesideThePureOnesAreSampled(t *testing.T) {
 	}
 }
 
+// Of a package without pure files, only those that are named are changed.
+func TestNamedFilesOfAPackageWithoutPureOnes(t *testing.T) {
+	writeModule(t, map[string]string{"go.mod": small["go.mod"],
+		"a.go": "package small\n\nfunc a(x, y int) int { return x - y }\n", "b.go": "package small\n\nfunc b(x, y int) int { return x - y }\n"})
+	for _, test := range []struct{ also, want []string }{{nil, []string{"./a.go", "./b.go"}}, {[]string{"./b.go"}, []string{"./b.go"}}} {
+		p, err := load(t.Context(), ".", test.also)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range p.files {
+			got = append(got, f.name)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("with %v: %v", test.also, got)
+		}
+	}
+}
+
 // A file that was renamed is not left out in silence.
 func TestFileThatNoPackageHasIsRefused(t *testing.T) {
 	writeModule(t, small)

@@ -30,8 +30,8 @@ type file struct {
 	sampled   bool            // only a sample of its mutants is judged
 }
 
-// load reads a package. If it marks files as pure, only those and the ones in also
-// are taken; of the latter a sample is judged.
+// load reads a package. If it marks files as pure, or also names some of its files,
+// only those are taken; of the latter a sample is judged.
 func load(ctx context.Context, pattern string, also []string) (*pkg, error) {
 	list, err := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Name,Dir,GoFiles", pattern).Output()
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *pkg) read(names, also []string) error {
 			pure = append(pure, f)
 		}
 	}
-	if len(pure) > 0 {
+	if len(pure)+len(sampled) > 0 {
 		p.files = append(pure, sampled...)
 	}
 	return nil

@@ -66,6 +66,43 @@ func TestStoreIsBounded(t *testing.T) {
 	}
 }
 
+// What is exactly as large as a bound is held.
+//
+// Guarantees: G-0033.4
+func TestStoreIsFilled(t *testing.T) {
+	m := &MemoryStore{MaxBytes: 1_000, MaxSessionBytes: 500}
+	m.Append("a", stored(1, 1, 500))
+	m.Append("b", stored(1, 1, 250))
+	m.Append("b", stored(1, 2, 250))
+	if got := indexes(t, m, "a", 1, 0) + indexes(t, m, "b", 1, 0); got != "[1][1 2]" {
+		t.Errorf("it holds %s", got)
+	}
+	for n := range transport.Stream(100) {
+		m.Append("b", stored(n+2, 1, 250))
+	}
+	if n := len(m.sessions["b"].streams); n != 2 {
+		t.Errorf("two events are noted under %d streams", n)
+	}
+	m.Forget("b")
+	if len(m.largest) != 1 || m.largest[0].id != "a" || m.bytes != 500 {
+		t.Errorf("after Forget %d sessions and %d bytes are left, but not those of a", len(m.largest), m.bytes)
+	}
+}
+
+// Of sessions that hold as much, the one that has been quiet for longest loses first.
+//
+// Guarantees: G-0033.4
+func TestStoreTakesFromTheQuiet(t *testing.T) {
+	m := &MemoryStore{MaxBytes: 1_200}
+	for _, session := range []string{"a", "b", "c", "a", "c", "b"} {
+		m.Append(session, stored(1, uint64(len(m.sessions)+1), 200))
+	}
+	m.Append("d", stored(1, 1, 400))
+	if got := indexes(t, m, "a", 1, 0) + indexes(t, m, "b", 1, 0) + indexes(t, m, "c", 1, 0) + indexes(t, m, "d", 1, 0); got != "[4][2 4][4][1]" {
+		t.Errorf("it holds %s", got)
+	}
+}
+
 // Sessions that send much, be it one or many, take nothing away from one that sends
 // little and is quiet for longest.
 //
@@ -145,4 +182,32 @@ func TestStoredEventsExpire(t *testing.T) {
 			t.Errorf("%d bytes of %d sessions are left, the timer is %v", m.bytes, len(m.sessions), m.timer)
 		}
 	})
+}
+
+// The events of a session expire by themselves after others were forgotten, and at the
+// age that the program has chosen.
+//
+// Guarantees: G-0033.4
+func TestStoredEventsExpireUnasked(t *testing.T) {
+	for chosen, age := range map[time.Duration]time.Duration{0: time.Hour, -1: time.Hour, 8 * time.Minute: 8 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &MemoryStore{MaxAge: chosen}
+			m.Append("a", stored(1, 1, 200))
+			m.Append("b", stored(1, 1, 200))
+			m.Forget("b")
+			held := func() int {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				return m.bytes
+			}
+			pass(age - 1)
+			if n := held(); n != 200 {
+				t.Errorf("before %v are over it holds %d bytes", age, n)
+			}
+			pass(age/8 + 1)
+			if n := held(); n != 0 || m.timer != nil {
+				t.Errorf("after %v it holds %d bytes, and its timer is %v", age, n, m.timer)
+			}
+		})
+	}
 }
