@@ -109,9 +109,15 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 		return nil, err
 	case result == nil:
 		return nil, errNoAnswer
-	case result.Action != protocol.ElicitAccept:
-		return &protocol.ElicitResult{Meta: result.Meta, Action: result.Action}, nil
-	case form == nil:
+	}
+	switch result.Action {
+	case protocol.ElicitAccept:
+	case protocol.ElicitDecline, protocol.ElicitCancel:
+		form = nil
+	default:
+		return nil, fmt.Errorf("client: the handler returned the unknown action %.40q", result.Action)
+	}
+	if form == nil {
 		return &protocol.ElicitResult{Meta: result.Meta, Action: result.Action}, nil
 	}
 	filled := *result

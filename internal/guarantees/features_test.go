@@ -67,6 +67,7 @@ func TestFeaturesPageIsFresh(t *testing.T) {
 			page.WriteString("\n")
 		}
 	}
+	writeProofs(t, &page)
 	writeFields(t, &page)
 	checkPage(t, "docs/features.md", func(string) (string, error) { return page.String(), nil })
 }

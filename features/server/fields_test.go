@@ -1,0 +1,148 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// A form with every kind of field that the specification has, each with a default
+// (2025-11-25 client/elicitation).
+const everyField = `{"type":"object","required":["text"],"properties":{
+	"text":{"type":"string","minLength":1,"maxLength":9,"default":"a"},
+	"mail":{"type":"string","format":"email","default":"a@example.com"},
+	"uri":{"type":"string","format":"uri","default":"https://example.com/"},
+	"day":{"type":"string","format":"date","default":"2026-07-28"},
+	"when":{"type":"string","format":"date-time","default":"2026-07-28T12:00:00Z"},
+	"ratio":{"type":"number","minimum":0,"maximum":1,"default":0.5},
+	"count":{"type":"integer","minimum":1,"maximum":9,"default":2},
+	"yes":{"type":"boolean","default":false},
+	"one":{"type":"string","enum":["r","g"],"default":"g"},
+	"titled":{"type":"string","oneOf":[{"const":"r","title":"Red"},{"const":"g","title":"Green"}],"default":"g"},
+	"named":{"type":"string","enum":["r","g"],"enumNames":["Red","Green"],"default":"g"},
+	"many":{"type":"array","items":{"type":"string","enum":["r","g","b"]},"minItems":1,"maxItems":2,"default":["r","g"]},
+	"titles":{"type":"array","items":{"anyOf":[{"const":"r","title":"Red"},{"const":"g","title":"Green"}]},"maxItems":1,"default":[]}}}`
+
+const everyDefault = `{"text":"a","mail":"a@example.com","uri":"https://example.com/","day":"2026-07-28","when":"2026-07-28T12:00:00Z",` +
+	`"ratio":0.5,"count":2,"yes":false,"one":"g","titled":"g","named":"g","many":["r","g"],"titles":[]}`
+
+// The client fills in what its user leaves at its default, and passes on nothing that
+// does not fit the form, whatever the kind of the field.
+func TestEveryKindOfField(t *testing.T) {
+	asks := func() *server.Server {
+		s := newServer(server.Options{})
+		needs := protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{Form: &protocol.Capability{}}}
+		server.AddTool(s, protocol.Tool{Name: "form"}, func(ctx context.Context, _ struct{}) (string, error) {
+			answers, err := server.Ask(ctx, protocol.InputRequests{"q": &protocol.ElicitParams{Message: "Which?", RequestedSchema: json.RawMessage(everyField)}})
+			if err != nil {
+				return "", err
+			}
+			answer := answers["q"].(*protocol.ElicitResult)
+			return answer.Action + " " + string(answer.Content), nil
+		}, server.Asks(server.Reruns, needs))
+		return s
+	}
+	var typed atomic.Pointer[map[string]any]
+	o := client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		return client.Accept(*typed.Load())
+	}}
+	everywhere(t, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		call := func(answer map[string]any) (*protocol.CallToolResult, error) {
+			typed.Store(&answer)
+			return session.CallTool(t.Context(), &protocol.CallToolParams{Name: "form"})
+		}
+		got, err := call(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantSame(t, "defaults", got.Content.Text(), "accept "+everyDefault)
+		chosen := map[string]any{"text": "b", "mail": "b@example.com", "uri": "urn:b", "day": "2026-07-29", "when": "2026-07-29T00:00:00Z", "ratio": 1, "count": 9,
+			"yes": true, "one": "r", "titled": "r", "named": "r", "many": []string{"b"}, "titles": []string{"r"}}
+		if got, err = call(chosen); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(chosen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantSame(t, "a choice", got.Content.Text(), "accept "+string(raw))
+		for name, wrong := range map[string]any{
+			"text": "", "ratio": 1.5, "count": 0, "yes": "yes", "one": "Green", "titled": "Green", "named": "Green", "many": []string{}, "titles": []string{"b"},
+		} {
+			got, err := call(map[string]any{name: wrong})
+			if err == nil && got.Content.Text() != "cancel " {
+				t.Errorf("%s: %v came through: %+v", name, wrong, got.Content.Text())
+			}
+		}
+	})
+}
+
+// wantSame compares texts that end with a JSON object.
+func wantSame(t *testing.T, what, got, want string) {
+	t.Helper()
+	parts := func(text string) (string, any) {
+		for i := range text {
+			if text[i] == '{' {
+				var value any
+				if err := json.Unmarshal([]byte(text[i:]), &value); err != nil {
+					t.Fatalf("%s: %s: %v", what, text, err)
+				}
+				again, err := json.Marshal(value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return text[:i], string(again)
+			}
+		}
+		return text, nil
+	}
+	gotHead, gotValue := parts(got)
+	wantHead, wantValue := parts(want)
+	if gotHead != wantHead || gotValue != wantValue {
+		t.Errorf("%s: got %s, want %s", what, got, want)
+	}
+}
+
+// A client opens no page itself. The program gets the whole URL and knows which server
+// asks; an accepted page brings no content, and only an accepted one is consent.
+func TestPagesAreNeverFetched(t *testing.T) {
+	var fetched atomic.Int64
+	page := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { fetched.Add(1) }))
+	defer page.Close()
+	address := page.URL + "/in?state=0123456789&next=%2Fhome#top"
+	asks := func() *server.Server {
+		s := newServer(server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "in"}, func(ctx context.Context, _ struct{}) (string, error) {
+			return "consent", server.ElicitURL(ctx, "Sign in", address)
+		}, server.Asks(server.Reruns, pages))
+		return s
+	}
+	var answer atomic.Pointer[protocol.ElicitResult]
+	shown := make(chan string, 1)
+	o := client.Options{ElicitURL: func(_ context.Context, s *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		shown <- s.Server().Info.Name + ": " + p.Message + ": " + p.URL
+		return answer.Load(), nil
+	}}
+	everywhere(t, asks, o, func(t *testing.T, s *server.Server, session *client.Session) {
+		for action, consents := range map[string]bool{protocol.ElicitAccept: true, protocol.ElicitDecline: false, protocol.ElicitCancel: false, "yes": false} {
+			answer.Store(&protocol.ElicitResult{Action: action, Content: json.RawMessage(`{"secret":1}`)})
+			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "in"})
+			if got := err == nil && !result.IsError; got != consents || consents && result.Content.Text() != "consent" {
+				t.Errorf("%s is taken for consent: %v (%+v, %v)", action, got, result, err)
+			}
+			if got := within(t, shown); got != session.Server().Info.Name+": Sign in: "+address {
+				t.Errorf("the user was shown %s", got)
+			}
+		}
+	})
+	if n := fetched.Load(); n != 0 {
+		t.Errorf("the page was fetched %d times", n)
+	}
+}
