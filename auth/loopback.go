@@ -11,7 +11,9 @@ import (
 	"net/url"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -31,8 +33,9 @@ type LoopbackOptions struct {
 }
 
 // Loopback returns an Interact that opens the browser, and listens on 127.0.0.1 for its
-// redirect (RFC 8252), for five minutes, and then returns [ErrNobody]. It takes one response, with the state of this
-// login; anything else gets a page that says so.
+// redirect (RFC 8252), for five minutes, and then returns [ErrNobody]. It takes one response,
+// with the state of this login; anything else gets a page that says so. At most 32 connections
+// are open at a time, for at most ten seconds each.
 func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, error) {
 	if o.Open == nil {
 		o.Open = Browse
@@ -50,7 +53,8 @@ func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, e
 			return nil, err
 		}
 		c := &callback{host: listener.Addr().String(), state: address.Query().Get("state"), redirected: make(chan *url.URL, 1)}
-		server := &http.Server{Handler: c, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+		server := &http.Server{Handler: c, ConnState: new(callers).note, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+		server.SetKeepAlivesEnabled(false)
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
@@ -91,6 +95,33 @@ func listen(ctx context.Context, port int, redirect string) (net.Listener, error
 type callback struct {
 	host, state string
 	redirected  chan *url.URL // of size one
+}
+
+// maxCallers is how many connections of browsers are open at a time.
+const maxCallers = 32
+
+// callers are the open connections, the oldest first. Whoever on this machine holds many of them
+// open neither takes the file descriptors of the program nor keeps the browser out: the oldest
+// makes room.
+type callers struct {
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+// note is for http.Server.ConnState.
+func (c *callers) note(of net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		if len(c.open) == maxCallers {
+			_ = c.open[0].Close() // its reader sees that
+			c.open = slices.Delete(c.open, 0, 1)
+		}
+		c.open = append(c.open, of)
+	case http.StateClosed:
+		c.open = slices.DeleteFunc(c.open, func(other net.Conn) bool { return other == of })
+	}
 }
 
 const page = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Login</title><body><p>%s</p></body></html>`

@@ -3,9 +3,12 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +89,70 @@ func TestLoopbackTakesOneResponse(t *testing.T) {
 	}
 	if n := len(w.as.Sink.Requests(authtest.Register)); n != 1 {
 		t.Errorf("%d registrations", n)
+	}
+}
+
+// Somebody who holds hundreds of connections open, each with half a request, keeps nobody from
+// logging in: they are closed, the oldest first.
+//
+// Guarantees: G-0044.14
+func TestManyWhoCallBackSlowly(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	const many = 500
+	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: browser(t, func(redirected *url.URL) {
+		held := make([]net.Conn, many)
+		for i := range held {
+			var dialer net.Dialer
+			caller, err := dialer.DialContext(t.Context(), "tcp", redirected.Host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = caller.Close() })
+			if _, err := fmt.Fprintf(caller, "GET /callback?%s HTTP/1.1\r\nX-Slow: ", redirected.RawQuery); err != nil && i < maxCallers {
+				t.Fatal(err)
+			}
+			held[i] = caller
+		}
+		for i, caller := range held[:many-maxCallers] {
+			if _, err := caller.Read(make([]byte, 1)); err == nil {
+				t.Errorf("caller %d was answered", i)
+			}
+		}
+	})})})
+	if err := a.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Guarantees: G-0044.14
+func TestTheOldestCallerMakesRoom(t *testing.T) {
+	c := new(callers)
+	connect := func() (here, there net.Conn) {
+		here, there = net.Pipe()
+		t.Cleanup(func() { _ = errors.Join(here.Close(), there.Close()) })
+		c.note(here, http.StateNew)
+		return here, there
+	}
+	gone, _ := connect()
+	_, oldest := connect()
+	for range maxCallers - 2 {
+		connect()
+	}
+	c.note(gone, http.StateActive)
+	c.note(gone, http.StateClosed)
+	_, latest := connect()
+	if len(c.open) != maxCallers {
+		t.Errorf("%d are open", len(c.open))
+	}
+	if err := errors.Join(oldest.SetDeadline(time.Unix(1, 0)), latest.SetDeadline(time.Unix(1, 0))); err != nil {
+		t.Fatal(err)
+	}
+	connect()
+	if _, err := oldest.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) || len(c.open) != maxCallers {
+		t.Errorf("the oldest is still there: %v, of %d", err, len(c.open))
+	}
+	if _, err := latest.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a later one is closed: %v", err)
 	}
 }
 
