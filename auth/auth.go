@@ -135,6 +135,8 @@ type Authorizer struct {
 	guard  *guard.Guard
 	nonces nonces
 
+	shortestInterval time.Duration // of a device's questions; shorter in tests
+
 	target  atomic.Pointer[target]
 	current atomic.Pointer[credential] // nil: none that is known
 
@@ -156,7 +158,7 @@ type target struct {
 
 // New returns an Authorizer.
 func New(o Options) *Authorizer {
-	a := &Authorizer{o: o, store: &fallback{Store: o.Store, memory: NewMemory()}, guard: o.Guard}
+	a := &Authorizer{o: o, store: &fallback{Store: o.Store, memory: NewMemory()}, guard: o.Guard, shortestInterval: shortestInterval}
 	if o.Store == nil {
 		a.store.Store = NewMemory()
 	}

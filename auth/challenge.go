@@ -15,9 +15,13 @@ type challenge struct {
 	metadata string // resource_metadata: where the protected resource metadata is
 }
 
+// maxChallenge is how much of a header is read, in bytes.
+const maxChallenge = 8 << 10
+
 // parseChallenge returns the first challenge for a token, Bearer or DPoP, of all that
 // stand in a header, with the parameters that can be read (RFC 9110, section 11.6.1).
 func parseChallenge(text string) challenge {
+	text = text[:min(len(text), maxChallenge)]
 	var found challenge
 	for text = skip(text); text != ""; text = skip(text) {
 		word, rest := cutToken(text)
@@ -89,7 +93,10 @@ func cutToken(text string) (token, rest string) {
 func cutValue(text string) (value, rest string, ok bool) {
 	text = strings.TrimLeft(text, " \t")
 	if !strings.HasPrefix(text, `"`) {
-		end := strings.IndexAny(text+",", ", \t")
+		end := strings.IndexAny(text, ", \t")
+		if end < 0 {
+			end = len(text)
+		}
 		return text[:end], text[end:], end > 0
 	}
 	var unquoted strings.Builder
@@ -107,8 +114,10 @@ func cutValue(text string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// maxScopes is how many scopes of one list are read.
-const maxScopes = 256
+const (
+	maxScopes     = 256     // of one list that are read
+	maxScopesText = 8 << 10 // bytes of them all: they become part of an address that a browser opens
+)
 
 // scopesOf splits a scope parameter. It leaves out what is no scope (RFC 6749, section
 // 3.3), and repetitions.
@@ -117,11 +126,12 @@ func scopesOf(text string) []string {
 }
 
 func cleanScopes(given []string) []string {
-	scopes := []string{}
+	scopes, size := []string{}, 0
 	seen := make(map[string]bool)
 	for _, scope := range given {
-		if len(scopes) < maxScopes && isScope(scope) && !seen[scope] {
+		if len(scopes) < maxScopes && size+len(scope) < maxScopesText && isScope(scope) && !seen[scope] {
 			seen[scope] = true
+			size += len(scope) + 1
 			scopes = append(scopes, scope)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/bowline-mcp/bowline/auth/guard"
 )
 
@@ -33,18 +35,31 @@ func (Device) name() string { return grantDevice }
 
 // A deviceDocument is the answer of a device authorization endpoint.
 type deviceDocument struct {
-	Device   string  `json:"device_code"`
-	User     string  `json:"user_code"`
-	URL      string  `json:"verification_uri"`
-	Whole    string  `json:"verification_uri_complete"`
-	Life     float64 `json:"expires_in"`
-	Interval float64 `json:"interval"`
+	Device   string         `json:"device_code"`
+	User     string         `json:"user_code"`
+	URL      string         `json:"verification_uri"`
+	Whole    string         `json:"verification_uri_complete"`
+	Life     jsontext.Value `json:"expires_in"`
+	Interval jsontext.Value `json:"interval"`
 }
 
 const (
-	defaultInterval = 5 * time.Second
-	longestInterval = time.Minute
+	defaultInterval  = 5 * time.Second
+	shortestInterval = time.Second
+	longestInterval  = time.Minute
+
+	shortestCode = time.Minute // of the life of a code, in which a person has to enter it
+	longestCode  = 30 * time.Minute
 )
+
+// interval returns how long to wait between two questions. The token endpoint may be somebody
+// else's: nobody has it asked faster than once a second, unless a test does.
+func (d *deviceDocument) interval(shortest time.Duration) time.Duration {
+	if asked := lifeOf(d.Interval); asked > 0 {
+		return min(max(asked, shortest), longestInterval)
+	}
+	return defaultInterval
+}
 
 func (g Device) token(ctx context.Context, a *Authorizer, p *place, pinned string, scopes []string, proof *prover) (*client, *tokenResponse, error) {
 	if p.server.Device == "" {
@@ -58,7 +73,7 @@ func (g Device) token(ctx context.Context, a *Authorizer, p *place, pinned strin
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, min(max(time.Duration(d.Life)*time.Second, time.Minute), 30*time.Minute), ErrNobody)
+	ctx, cancel := context.WithTimeoutCause(ctx, min(max(lifeOf(d.Life), shortestCode), longestCode), ErrNobody)
 	defer cancel()
 	expires, _ := ctx.Deadline()
 	if err := g.Show(ctx, DeviceCode{URL: d.URL, Code: d.User, Whole: d.Whole, Expires: expires}); err != nil {
@@ -99,10 +114,7 @@ func isCode(text string) bool {
 
 // poll asks for the token until the person has logged in.
 func (a *Authorizer) poll(ctx context.Context, p *place, c *client, d *deviceDocument, proof *prover) (*client, *tokenResponse, error) {
-	interval := defaultInterval
-	if d.Interval > 0 {
-		interval = min(time.Duration(d.Interval*float64(time.Second)), longestInterval)
-	}
+	interval := d.interval(a.shortestInterval)
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	for {

@@ -193,6 +193,7 @@ func TestADevice(t *testing.T) {
 	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
 	shown := make(chan DeviceCode, 1)
 	a := w.login(t, Options{Grant: Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}})
+	a.shortestInterval = time.Millisecond
 	wantCall(t, a, w.url)
 	if c := <-shown; c.URL == "" || c.Code == "" || time.Until(c.Expires) <= 0 {
 		t.Errorf("%+v", c)
@@ -268,6 +269,7 @@ func TestADeviceOutlastsFailures(t *testing.T) {
 		polls++
 	})
 	a := w.login(t, Options{Grant: Device{Show: func(context.Context, DeviceCode) error { return nil }}})
+	a.shortestInterval = time.Millisecond
 	wantCall(t, a, w.url)
 	if polls != 3 {
 		t.Errorf("asked %d times", polls)

@@ -4,10 +4,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
@@ -30,12 +32,44 @@ func TestChallenges(t *testing.T) {
 		`Bearer Error = "x" , SCOPE="y"`:                               {scheme: "bearer", err: "x", scopes: []string{"y"}},
 		`Bearer error="x", error="y"`:                                  {scheme: "bearer", err: "x"},
 		`Bearer error="x", scope="cut off`:                             {scheme: "bearer", err: "x"},
-		`Bearer error="` + long + `", scope="a"`:                       {scheme: "bearer", err: long, scopes: []string{"a"}},
+		`Bearer scope="a", error="` + long + `", scope="b"`:            {scheme: "bearer", scopes: []string{"a"}},
 		`"Bearer" scope="x"`:                                           {},
 		`Bearer realm="x", unknown="y", resource_metadata="https://h"`: {scheme: "bearer", metadata: "https://h"},
 	} {
 		if diff := cmp.Diff(want, parseChallenge(text), cmp.AllowUnexported(challenge{})); diff != "" {
 			t.Errorf("%.60s: %s", text, diff)
+		}
+	}
+}
+
+// Headers and lists that are made to be large are read in part, and quickly.
+func TestBombs(t *testing.T) {
+	for _, part := range []string{"a ", "a=b,", `Bearer a="\""`, "a==,", "\"", "Bearer "} {
+		parseChallenge("Bearer x=y, " + strings.Repeat(part, 1<<20))
+	}
+	many := make([]string, 100_000)
+	for i := range many {
+		many[i] = "scope" + strconv.Itoa(i)
+	}
+	if got := cleanScopes(many); len(got) != maxScopes || got[0] != many[0] {
+		t.Errorf("%d scopes", len(got))
+	}
+	if got := cleanScopes([]string{"a", strings.Repeat("b", maxScopesText), strings.Repeat("c", maxScopesText/2), strings.Repeat("d", maxScopesText/2), "e", "\x00", "é", "a"}); len(got) != 3 || got[2] != "e" {
+		t.Errorf("%d scopes", len(got))
+	}
+	for life, want := range map[string]time.Duration{
+		`60`: time.Minute, `"60"`: time.Minute, `0.5`: time.Second / 2, `1e2`: 100 * time.Second,
+		`-1`: 0, `0`: 0, `1e9`: 0, `1e300`: 0, `1e999`: 0, `"NaN"`: 0, `"Inf"`: 0, `true`: 0, `{"a":60}`: 0, `[60]`: 0, `null`: 0, ``: 0,
+	} {
+		if got := lifeOf(jsontext.Value(life)); got != want {
+			t.Errorf("%s is a life of %v, want %v", life, got, want)
+		}
+	}
+	for asked, want := range map[string]time.Duration{
+		`2`: 2 * time.Second, `"7"`: 7 * time.Second, `1e-9`: time.Second, `0.01`: time.Second, `-1`: defaultInterval, `1e300`: defaultInterval, `1e6`: time.Minute, ``: defaultInterval,
+	} {
+		if got := (&deviceDocument{Interval: jsontext.Value(asked)}).interval(shortestInterval); got != want {
+			t.Errorf("asked for every %s s, and is every %v, want %v", asked, got, want)
 		}
 	}
 }

@@ -255,5 +255,5 @@ func lifeOf(value jsontext.Value) time.Duration {
 	if err != nil || math.IsNaN(seconds) || seconds <= 0 || seconds > maxLife {
 		return 0
 	}
-	return time.Duration(seconds) * time.Second
+	return time.Duration(seconds * float64(time.Second))
 }
