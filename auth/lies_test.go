@@ -47,6 +47,13 @@ func body(status int, text string) func(*authtest.Answer, string) {
 	return func(a *authtest.Answer, _ string) { a.Status, a.Body = status, []byte(text) }
 }
 
+func document(text string) func(*authtest.Answer, string) {
+	return func(a *authtest.Answer, _ string) {
+		a.Body = []byte(text)
+		a.Header.Set("Content-Type", "application/json")
+	}
+}
+
 func redirected(status int) func(*authtest.Answer, string) {
 	return func(a *authtest.Answer, evil string) {
 		a.Status, a.Body = status, []byte{}
@@ -63,22 +70,45 @@ func challenged(text string) func(*authtest.Answer, string) {
 // deceits has every lie that is told. Those about addresses name the network, where
 // nobody listens that a test could ask; the guard's own tests go through all of them.
 var deceits = map[string]deceit{
-	"honest":                               {authtest.Keys, func(*authtest.Answer, string) {}, anything},
-	"the resource is another":              {authtest.ResourceMetadata, toEvil("resource"), nothing},
-	"the resource is a child":              {authtest.ResourceMetadata, func(a *authtest.Answer, _ string) { a.Object["resource"] = a.Object["resource"].(string) + "/child" }, nothing},
-	"the resource is a sibling":            {authtest.ResourceMetadata, func(a *authtest.Answer, _ string) { a.Object["resource"] = a.Object["resource"].(string) + "x" }, nothing},
-	"no resource":                          {authtest.ResourceMetadata, object("resource", nil), nothing},
-	"no servers":                           {authtest.ResourceMetadata, object("authorization_servers", []string{}), nothing},
-	"servers that are no list":             {authtest.ResourceMetadata, object("authorization_servers", "https://as.test"), nothing},
-	"a server that is a script":            {authtest.ResourceMetadata, object("authorization_servers", []string{"javascript:alert(1)"}), nothing},
-	"a server in the cloud's metadata":     {authtest.ResourceMetadata, object("authorization_servers", []string{"https://169.254.169.254"}), nothing},
-	"a server over http":                   {authtest.ResourceMetadata, object("authorization_servers", []string{"http://as.test"}), nothing},
-	"a server that says nothing":           {authtest.ResourceMetadata, func(a *authtest.Answer, evil string) { a.Object["authorization_servers"] = []string{evil} }, nothing},
-	"metadata that is a page":              {authtest.ResourceMetadata, body(200, "<html>"), nothing},
-	"metadata with a name twice":           {authtest.ResourceMetadata, body(200, `{"resource":"a","resource":"b"}`), nothing},
-	"metadata is elsewhere":                {authtest.Challenge, challenged(`Bearer resource_metadata="EVIL/metadata"`), nothing},
-	"metadata is in the cloud":             {authtest.Challenge, challenged(`Bearer resource_metadata="http://169.254.169.254/latest/"`), nothing},
-	"metadata is a file":                   {authtest.Challenge, challenged(`Bearer resource_metadata="file:///etc/passwd"`), nothing},
+	"honest":                           {authtest.Keys, func(*authtest.Answer, string) {}, anything},
+	"the resource is another":          {authtest.ResourceMetadata, toEvil("resource"), nothing},
+	"the resource is a child":          {authtest.ResourceMetadata, func(a *authtest.Answer, _ string) { a.Object["resource"] = a.Object["resource"].(string) + "/child" }, nothing},
+	"the resource is a sibling":        {authtest.ResourceMetadata, func(a *authtest.Answer, _ string) { a.Object["resource"] = a.Object["resource"].(string) + "x" }, nothing},
+	"no resource":                      {authtest.ResourceMetadata, object("resource", nil), nothing},
+	"no servers":                       {authtest.ResourceMetadata, object("authorization_servers", []string{}), nothing},
+	"servers that are no list":         {authtest.ResourceMetadata, object("authorization_servers", "https://as.test"), nothing},
+	"a server that is a script":        {authtest.ResourceMetadata, object("authorization_servers", []string{"javascript:alert(1)"}), nothing},
+	"a server in the cloud's metadata": {authtest.ResourceMetadata, object("authorization_servers", []string{"https://169.254.169.254"}), nothing},
+	"a server over http":               {authtest.ResourceMetadata, object("authorization_servers", []string{"http://as.test"}), nothing},
+	"a server that says nothing":       {authtest.ResourceMetadata, func(a *authtest.Answer, evil string) { a.Object["authorization_servers"] = []string{evil} }, nothing},
+	"metadata that is a page":          {authtest.ResourceMetadata, body(200, "<html>"), nothing},
+	"metadata with a name twice":       {authtest.ResourceMetadata, body(200, `{"resource":"a","resource":"b"}`), nothing},
+	"metadata is elsewhere":            {authtest.Challenge, challenged(`Bearer resource_metadata="EVIL/metadata"`), nothing},
+	"metadata is in the cloud":         {authtest.Challenge, challenged(`Bearer resource_metadata="http://169.254.169.254/latest/"`), nothing},
+	"metadata is a file":               {authtest.Challenge, challenged(`Bearer resource_metadata="file:///etc/passwd"`), nothing},
+	"metadata redirects into the cloud": {authtest.ResourceMetadata, func(a *authtest.Answer, _ string) {
+		a.Status, a.Body = 302, []byte{}
+		a.Header.Set("Location", "https://169.254.169.254/latest/meta-data/")
+	}, nothing},
+	"metadata that is deep": {authtest.ResourceMetadata, document(strings.Repeat(`{"a":`, 50_000) + "1" + strings.Repeat("}", 50_000)), nothing},
+	"metadata without end":  {authtest.ResourceMetadata, document(`{"resource":"` + strings.Repeat("x", 1<<20) + `"}`), nothing},
+	"a challenge without end": {authtest.Challenge, func(a *authtest.Answer, _ string) {
+		a.Header.Set("WWW-Authenticate", `Bearer realm="`+strings.Repeat("x", 20<<10)+`"`)
+	}, anything},
+	"scopes without end": {authtest.ResourceMetadata, func(a *authtest.Answer, _ string) {
+		a.Object["scopes_supported"] = strings.Split(strings.Repeat("scope ", 20_000), " ")
+	}, anything},
+	"issuer metadata that is deep": {authtest.Metadata, document(strings.Repeat("[", 100_000)), nothing},
+	"issuer metadata into the network": {authtest.Metadata, func(a *authtest.Answer, _ string) {
+		a.Status, a.Body = 302, []byte{}
+		a.Header.Set("Location", "https://10.0.0.1/")
+	}, nothing},
+	"a token that is a number":             {authtest.Token, object("access_token", 17), anything},
+	"a token of a megabyte":                {authtest.Token, object("access_token", strings.Repeat("x", 1<<20)), anything},
+	"a refresh token that is a header":     {authtest.Token, object("refresh_token", "x\r\nHost: evil.test"), anything},
+	"a client id that is an object":        {authtest.Register, object("client_id", map[string]any{"a": 1}), noToken},
+	"a client id of 100 KB":                {authtest.Register, object("client_id", strings.Repeat("x", 100_000)), noToken},
+	"a secret that never was":              {authtest.Register, object("client_secret_expires_at", "never"), noToken},
 	"the issuer is another":                {authtest.Metadata, toEvil("issuer"), nothing},
 	"the issuer has a slash":               {authtest.Metadata, func(a *authtest.Answer, _ string) { a.Object["issuer"] = a.Object["issuer"].(string) + "/" }, nothing},
 	"no PKCE":                              {authtest.Metadata, object("code_challenge_methods_supported", nil), nothing},

@@ -26,6 +26,11 @@ var errDialled = errors.New("dialled")
 
 // resolver is a net.Resolver whose server has an address for each name, or none.
 func resolver(answer func(name string) netip.Addr) *net.Resolver {
+	return resolverOf(func(name string, _ uint16) netip.Addr { return answer(name) })
+}
+
+// resolverOf is one whose server has an address for each name and type of record.
+func resolverOf(answer func(name string, kind uint16) netip.Addr) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
 		go func() {
@@ -50,14 +55,14 @@ func resolver(answer func(name string) netip.Addr) *net.Resolver {
 }
 
 // answerQuery answers a DNS query for one name (RFC 1035, section 4).
-func answerQuery(query []byte, answer func(string) netip.Addr) []byte {
+func answerQuery(query []byte, answer func(string, uint16) netip.Addr) []byte {
 	at, labels := 12, []string{}
 	for size := int(query[at]); size > 0; size = int(query[at]) {
 		labels = append(labels, string(query[at+1:at+1+size]))
 		at += 1 + size
 	}
 	kind := binary.BigEndian.Uint16(query[at+1:])
-	address := answer(strings.Join(labels, "."))
+	address := answer(strings.Join(labels, "."), kind)
 	reply := append([]byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, query[12:at+5]...)
 	if address.Is4() && kind == 1 || address.Is6() && kind == 28 {
 		reply[7] = 1
@@ -162,6 +167,57 @@ func checkWriting(t *testing.T, rule, host string, resolved netip.Addr) {
 }
 
 func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
+
+// The first and last address of every range that IANA has reserved, and addresses with a zone.
+//
+// Guarantees: G-0045.1
+func TestEveryReservedRange(t *testing.T) {
+	for _, prefix := range reserved {
+		last := prefix.Masked().Addr().AsSlice()
+		for bit := prefix.Bits(); bit < len(last)*8; bit++ {
+			last[bit/8] |= 0x80 >> (bit % 8)
+		}
+		end, _ := netip.AddrFromSlice(last)
+		for _, a := range []netip.Addr{prefix.Masked().Addr(), end} {
+			if c := classOf(a); c == public {
+				t.Errorf("%s of %s is public", a, prefix)
+			}
+		}
+	}
+	for address, want := range map[string]class{"fe80::1%eth0": linkLocal, "::1%lo": loopback, "fd00::1%1": private, "ff02::1%eth0": special, "::ffff:127.0.0.1": loopback, "::127.0.0.1": loopback} {
+		if c := classOf(netip.MustParseAddr(address)); c != want {
+			t.Errorf("%s is of class %d, want %d", address, c, want)
+		}
+	}
+	g := New(Options{Endpoint: "https://mcp.test/mcp"})
+	for _, address := range []string{"https://[fe80::1%25eth0]/", "https://[::ffff:169.254.169.254]/latest", "https://[::ffff:a9fe:a9fe]/"} {
+		var refused *Error
+		if err := g.Check(address); !errors.As(err, &refused) || refused.Rule != linkLocal.rule() {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// Of the addresses of a name each is judged: when the public one does not answer, the private one
+// is not dialled.
+//
+// Guarantees: G-0045.1
+func TestANameOfTwoAddresses(t *testing.T) {
+	kinds := map[uint16]netip.Addr{1: netip.MustParseAddr("8.8.8.8"), 28: netip.MustParseAddr("::1")}
+	g := New(Options{Proxy: noProxy, Resolver: resolverOf(func(_ string, kind uint16) netip.Addr { return kinds[kind] })})
+	dialled := make(chan netip.AddrPort, 4)
+	g.dialing = func(address netip.AddrPort) error { dialled <- address; return errDialled }
+	err := get(t, g, "https://two.test/")
+	close(dialled)
+	for address := range dialled {
+		if address.Addr() != kinds[1] {
+			t.Errorf("%s was dialled", address)
+		}
+	}
+	if err == nil {
+		t.Error("no error")
+	}
+}
 
 // A name whose address changes is judged by the address that is dialled.
 //
@@ -307,13 +363,21 @@ func TestAnswersAreBounded(t *testing.T) {
 			z := gzip.NewWriter(w)
 			z.Write(make([]byte, 16<<20))
 			z.Close()
+		case "/trickle":
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			for n := range 1 << 20 {
+				if _, err := fmt.Fprintf(z, "%d ", n); err != nil {
+					return
+				}
+			}
 		case "/headers":
 			for n := range 100 {
 				w.Header().Set(fmt.Sprint("X-", n), strings.Repeat("x", 1<<10))
 			}
 		}
 	})
-	for _, path := range []string{"/endless", "/bomb", "/headers"} {
+	for _, path := range []string{"/endless", "/bomb", "/trickle", "/headers"} {
 		if err := get(t, g, at+path); err == nil {
 			t.Errorf("%s: no error", path)
 		}
