@@ -136,6 +136,11 @@ func TestTokensMakeRoom(t *testing.T) {
 	}
 }
 
+func take(s *proofs, now time.Time, thumbprint string, p *proof) error {
+	_, _, err := s.take(now, thumbprint, p)
+	return err
+}
+
 // TestProofsMakeRoom: when many are remembered, a nonce is needed; with many more, none is taken
 // that could be taken twice.
 //
@@ -148,31 +153,31 @@ func TestProofsMakeRoom(t *testing.T) {
 			if s.count >= manyProofs {
 				p.Nonce = s.nonce(now, 0)
 			}
-			if err := s.take(now, "key "+strconv.Itoa(n%100), p); err != nil {
+			if err := take(s, now, "key "+strconv.Itoa(n%100), p); err != nil {
 				t.Fatalf("proof %d: %v", n, err)
 			}
 		}
 	}
 	fill(manyProofs - 1)
-	if err := s.take(now, "key", &proof{ID: "1", IssuedAt: date{now}}); err != nil {
+	if err := take(s, now, "key", &proof{ID: "1", IssuedAt: date{now}}); err != nil {
 		t.Errorf("below the bound: %v", err)
 	}
-	asked, ok := s.take(now, "key", &proof{ID: "2", IssuedAt: date{now}}).(fault)
+	asked, ok := take(s, now, "key", &proof{ID: "2", IssuedAt: date{now}}).(fault)
 	if !ok || asked.code != "use_dpop_nonce" || asked.nonce == "" {
 		t.Errorf("at the bound: %+v", asked)
 	}
-	if err := s.take(now, "key", &proof{ID: "2", IssuedAt: date{now}, Nonce: asked.nonce}); err != nil {
+	if err := take(s, now, "key", &proof{ID: "2", IssuedAt: date{now}, Nonce: asked.nonce}); err != nil {
 		t.Errorf("with a nonce: %v", err)
 	}
-	if err := s.take(now, "key", &proof{ID: "1", IssuedAt: date{now}, Nonce: asked.nonce}); err == nil {
+	if err := take(s, now, "key", &proof{ID: "1", IssuedAt: date{now}, Nonce: asked.nonce}); err == nil {
 		t.Error("a proof was taken twice")
 	}
 	fill(mostProofs)
-	if away, ok := s.take(now, "key", &proof{ID: "3", IssuedAt: date{now}, Nonce: asked.nonce}).(fault); !ok || !away.away {
+	if away, ok := take(s, now, "key", &proof{ID: "3", IssuedAt: date{now}, Nonce: asked.nonce}).(fault); !ok || !away.away {
 		t.Errorf("far beyond the bound: %+v", away)
 	}
 	later := now.Add(11 * time.Minute)
-	if err := s.take(later, "key", &proof{ID: "4", IssuedAt: date{later}}); err != nil || s.count != 1 || len(s.of) != 1 {
+	if err := take(s, later, "key", &proof{ID: "4", IssuedAt: date{later}}); err != nil || s.count != 1 || len(s.of) != 1 {
 		t.Errorf("eleven minutes later: %v, %d of %d keys are remembered", err, s.count, len(s.of))
 	}
 }
@@ -186,12 +191,12 @@ func TestOneKeyFillsNoMemory(t *testing.T) {
 	for n := range mostOfKey + 1 {
 		p := &proof{ID: strconv.Itoa(n), IssuedAt: date{now}}
 		if n >= manyOfKey {
-			if err, ok := s.take(now, "busy", p).(fault); !ok || err.code != "use_dpop_nonce" {
+			if err, ok := take(s, now, "busy", p).(fault); !ok || err.code != "use_dpop_nonce" {
 				t.Fatalf("proof %d without a nonce: %v", n, err)
 			}
 			p.Nonce = s.nonce(now, 0)
 		}
-		err := s.take(now, "busy", p)
+		err := take(s, now, "busy", p)
 		if err != nil && n < mostOfKey {
 			t.Fatalf("proof %d: %v", n, err)
 		}
@@ -201,7 +206,7 @@ func TestOneKeyFillsNoMemory(t *testing.T) {
 	if denial.Status != http.StatusTooManyRequests || denial.Header.Get("Retry-After") == "" {
 		t.Errorf("too many proofs of one key: %+v", denial)
 	}
-	if err := s.take(now, "calm", &proof{ID: "1", IssuedAt: date{now}}); err != nil {
+	if err := take(s, now, "calm", &proof{ID: "1", IssuedAt: date{now}}); err != nil {
 		t.Errorf("another key: %v", err)
 	}
 }
@@ -217,12 +222,12 @@ func TestManyProofsPerSecond(t *testing.T) {
 		nonce := ""
 		for n := range 3000 {
 			p, key := &proof{ID: strconv.Itoa(second*3000 + n), IssuedAt: date{now}, Nonce: nonce}, "key "+strconv.Itoa(n%30)
-			err := s.take(now, key, p)
+			err := take(s, now, key, p)
 			if f, ok := err.(fault); ok && f.nonce != "" {
 				asked++
 				nonce = f.nonce
 				p.Nonce = nonce
-				err = s.take(now, key, p)
+				err = take(s, now, key, p)
 			}
 			if err != nil {
 				t.Fatalf("second %d, proof %d: %v, %d are remembered", second, n, err, s.count)

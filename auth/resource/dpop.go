@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -44,18 +45,15 @@ const (
 type proofs struct {
 	url    string // canonical
 	nonces bool   // are always wanted
+	shared Proofs // nil: this node is alone
 	secret [32]byte
 
 	mu    sync.Mutex
-	taken map[int64]map[proofID]*prover // by the step in which they are out of date
+	taken map[int64]map[ProofID]*prover // by the step in which they are out of date
 	of    map[string]*prover            // by thumbprint
 	count int
 	swept int64 // the second in which outdated ones were forgotten last
 }
-
-// A proofID is the start of the hash of a key and a jti. Only the owner of a key could make two
-// that are the same, and would have one of them refused.
-type proofID [16]byte
 
 // A prover is a key with proofs that are remembered.
 type prover struct {
@@ -65,7 +63,7 @@ type prover struct {
 
 // newProofs makes nonces of a secret, or of a random one if it is empty. It keeps none of it.
 func newProofs(url string, nonces bool, secret []byte) *proofs {
-	p := &proofs{url: url, nonces: nonces, taken: make(map[int64]map[proofID]*prover), of: make(map[string]*prover)}
+	p := &proofs{url: url, nonces: nonces, taken: make(map[int64]map[ProofID]*prover), of: make(map[string]*prover)}
 	if len(secret) == 0 {
 		rand.Read(p.secret[:]) // never fails
 		return p
@@ -111,8 +109,28 @@ func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 	case at.IsZero() || at.Before(now.Add(-proofAge)) || at.After(now.Add(proofAge)):
 		return invalidProof("the proof is too old, or from the future")
 	}
-	return s.take(now, thumbprint, claims)
+	id, outdated, err := s.take(now, thumbprint, claims)
+	if err != nil || s.shared == nil {
+		return err
+	}
+	return s.takeForAll(r.Context(), id, outdated)
 }
+
+// takeForAll remembers a proof for all nodes, unless one of them has taken it.
+func (s *proofs) takeForAll(ctx context.Context, id ProofID, until time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	fresh, err := s.shared.Take(ctx, id, until)
+	switch {
+	case err != nil:
+		return unavailable("it cannot be found out now whether the proof was used before")
+	case !fresh:
+		return errUsedBefore
+	}
+	return nil
+}
+
+var errUsedBefore = invalidProof("the proof was used before")
 
 // readProof checks the signature of a proof with the key that it brings, if that is the one with
 // the thumbprint: nobody has signatures of other keys checked, which may be costly ones.
@@ -155,8 +173,9 @@ func (s *proofs) isHere(text string) bool {
 	return canonical(u.String()) == s.url
 }
 
-// take remembers a proof, unless it was taken before or lacks a nonce.
-func (s *proofs) take(now time.Time, thumbprint string, p *proof) error {
+// take remembers a proof, unless it was taken before or lacks a nonce. It returns when the proof
+// can be forgotten.
+func (s *proofs) take(now time.Time, thumbprint string, p *proof) (id ProofID, outdated time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(now)
@@ -164,35 +183,35 @@ func (s *proofs) take(now time.Time, thumbprint string, p *proof) error {
 	if by == nil {
 		by = &prover{thumbprint: thumbprint}
 	}
-	outdated := p.IssuedAt.Add(proofAge)
+	outdated = p.IssuedAt.Add(proofAge)
 	if s.nonces || s.count >= manyProofs || by.count >= manyOfKey || p.Nonce != "" {
 		known := false
 		if outdated, known = s.outdated(p.Nonce, now); !known {
-			return fault{code: "use_dpop_nonce", text: "the proof needs a nonce of this server", nonce: s.nonce(now, 0)}
+			return id, outdated, fault{code: "use_dpop_nonce", text: "the proof needs a nonce of this server", nonce: s.nonce(now, 0)}
 		}
 	}
-	hash := sha256.Sum256([]byte(thumbprint + " " + p.ID))
-	id := proofID(hash[:])
+	hash := sha256.Sum256([]byte(s.url + " " + thumbprint + " " + p.ID))
+	id = ProofID(hash[:])
 	for _, taken := range s.taken {
 		if _, before := taken[id]; before {
-			return invalidProof("the proof was used before")
+			return id, outdated, errUsedBefore
 		}
 	}
 	switch {
 	case by.count >= mostOfKey:
-		return fault{text: "the client sends more proofs than can be remembered", often: true}
+		return id, outdated, fault{text: "the client sends more proofs than can be remembered", often: true}
 	case s.count >= mostProofs:
-		return unavailable("too many proofs are remembered")
+		return id, outdated, unavailable("too many proofs are remembered")
 	}
 	step := outdated.Unix()/proofStep + 1
 	if s.taken[step] == nil {
-		s.taken[step] = make(map[proofID]*prover)
+		s.taken[step] = make(map[ProofID]*prover)
 	}
 	s.taken[step][id] = by
 	s.of[thumbprint] = by
 	by.count++
 	s.count++
-	return nil
+	return id, outdated, nil
 }
 
 func (s *proofs) forget(now time.Time) {

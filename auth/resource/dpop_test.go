@@ -2,8 +2,10 @@ package resource_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -222,6 +224,79 @@ func TestNodesShareNonces(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "31 bytes") {
 		t.Errorf("a short secret: %v", err)
 	}
+}
+
+// sharedProofs is what nodes share.
+type sharedProofs struct {
+	mu    sync.Mutex
+	until map[resource.ProofID]time.Time
+	err   error
+	hangs bool
+}
+
+func (s *sharedProofs) Take(ctx context.Context, id resource.ProofID, until time.Time) (bool, error) {
+	if s.hangs {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, before := s.until[id]
+	s.until[id] = until
+	return !before && s.err == nil, s.err
+}
+
+// TestNodesShareProofs: a proof that one node has taken is refused by another, and none is taken
+// while that cannot be found out.
+//
+// Guarantees: G-0046.14
+func TestNodesShareProofs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &sharedProofs{until: make(map[resource.ProofID]time.Time)}
+		first, as := newProving(t, func(o *resource.Options) { o.DPoP, o.DPoPProofs = resource.DPoPAllowed, shared })
+		node := func(proofs resource.Proofs) *proving {
+			g, err := resource.New(resource.Options{
+				URL: "https://mcp.example/mcp", Issuers: []resource.Issuer{{URL: as.Issuer()}}, HTTP: as.Client(), DPoP: resource.DPoPAllowed, DPoPProofs: proofs,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &proving{t: t, g: g, token: first.token, sign: first.sign, site: first.site}
+		}
+		alone, second := node(nil), node(shared)
+		proof := first.proof("")
+		for _, c := range []struct {
+			what   string
+			node   *proving
+			status int
+		}{
+			{"fresh", first, http.StatusOK},
+			{"again", first, http.StatusUnauthorized},
+			{"at another node", second, http.StatusUnauthorized},
+			{"at a node that shares nothing", alone, http.StatusOK},
+		} {
+			got, _ := c.node.send(proof)
+			wantStatus(t, c.what, got, c.status)
+		}
+		if len(shared.until) != 1 {
+			t.Errorf("%d proofs are shared", len(shared.until))
+		}
+		for _, until := range shared.until {
+			if left := time.Until(until); left <= 0 || left > 5*time.Minute {
+				t.Errorf("it is remembered for %v", left)
+			}
+		}
+		shared.err = errors.New("the database is away")
+		got, _ := second.send(first.proof(""))
+		wantStatus(t, "while it cannot be found out", got, http.StatusServiceUnavailable)
+		shared.err, shared.hangs = nil, true
+		before := time.Now()
+		got, _ = second.send(first.proof(""))
+		wantStatus(t, "while nobody answers", got, http.StatusServiceUnavailable)
+		if waited := time.Since(before); waited != 10*time.Second {
+			t.Errorf("waited for %v", waited)
+		}
+	})
 }
 
 // TestAProofIsTakenOnce: whoever sends it, at whatever time it would still be in date.

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -55,8 +56,15 @@ type Options struct {
 	// nodes that serve URL, whose clocks should agree within seconds. Each node then takes
 	// the nonces of the others. Default: a random one for each Guard. With several nodes
 	// behind one address a client may then be asked for a nonce at each request. With or
-	// without it each node remembers only the proofs that it has taken itself.
+	// without it each node remembers only the proofs that it has taken itself, unless there
+	// are DPoPProofs.
 	DPoPSecret []byte
+
+	// DPoPProofs remembers the proofs that were taken for all nodes that serve URL. Without it a
+	// proof that somebody has read on its way to one node may be taken by each of the others
+	// too, for five minutes, with DPoPNonces for one. Nil: each Guard remembers its own. It does
+	// so, and keeps to its bounds, in any case.
+	DPoPProofs Proofs
 
 	// Strict refuses tokens whose type is not "at+jwt" (RFC 9068). Otherwise "JWT" and no
 	// type are taken too.
@@ -102,6 +110,21 @@ const (
 	DPoPAllowed                  // they are taken with a proof, and bearer tokens are taken too
 	DPoPRequired                 // only they are taken
 )
+
+// Proofs remember proofs of DPoP that were taken, for several nodes: a database that they share, for
+// instance. A Guard calls Take at most once for each proof that is right and that it has not taken
+// before, on the goroutine of the request.
+type Proofs interface {
+	// Take remembers a proof until a time, at most ten minutes ahead, and reports whether
+	// it was not remembered yet: of several calls for one proof exactly one gets true. It ends
+	// with ctx, which lasts for at most ten seconds. With an error the request is answered with
+	// 503, and its proof is not taken.
+	Take(ctx context.Context, proof ProofID, until time.Time) (fresh bool, err error)
+}
+
+// A ProofID names a proof: it is the start of a hash of URL, key and jti. Only the owner of a key
+// could make two proofs of one ProofID, and would have one of them refused.
+type ProofID [16]byte
 
 const (
 	defaultLeeway = time.Minute
