@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -228,7 +229,8 @@ type Request struct {
 	Incoming     bool // the server sent it; false: this client sends it
 	Notification bool // there is no result
 
-	last *attempt // of an outgoing request; filled in when it was sent
+	last  *attempt       // of an outgoing request; filled in when it was sent
+	asked *conn.Incoming // of a question that is a request
 }
 
 // ID returns the id of the last attempt of a request that this client has made, once
@@ -238,6 +240,15 @@ func (r *Request) ID() int64 {
 		return 0
 	}
 	return r.last.id
+}
+
+// QuestionID returns the id of a request that the server has made. It is zero for others,
+// and for a question that came with the answer to a call.
+func (r *Request) QuestionID() jsonrpc.ID {
+	if r.asked == nil {
+		return jsonrpc.ID{}
+	}
+	return r.asked.ID()
 }
 
 // A Handler handles a request. The result points to the result of the method, for

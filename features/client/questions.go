@@ -50,7 +50,7 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (stdjson.R
 	if err := protocol.Unmarshal(in.Params, params); err != nil {
 		return nil, invalidParams("%v", err)
 	}
-	result, err := s.ask(ctx, in.Method, params)
+	result, err := s.ask(ctx, in, in.Method, params)
 	if err != nil && in.Method == protocol.MethodElicit && !errors.As(err, new(*jsonrpc.Error)) {
 		result, err = Dismiss()
 	}
@@ -60,9 +60,10 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (stdjson.R
 	return protocol.Marshal(result)
 }
 
-// ask puts a question of the server's to the program, through the middleware.
-func (s *Session) ask(ctx context.Context, method string, params any) (any, error) {
-	r := &Request{Method: method, Params: params, Session: s, Incoming: true}
+// ask puts a question of the server's to the program, through the middleware. In is nil
+// if it came with the answer to a call.
+func (s *Session) ask(ctx context.Context, in *conn.Incoming, method string, params any) (any, error) {
+	r := &Request{Method: method, Params: params, Session: s, Incoming: true, asked: in}
 	if s.client.chain == nil {
 		return s.answer(ctx, r)
 	}
@@ -286,7 +287,7 @@ func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest
 		s.conn.ReportPanic(question.Method(), panicked)
 		err = panicked
 	}()
-	result, err := s.ask(ctx, question.Method(), question)
+	result, err := s.ask(ctx, nil, question.Method(), question)
 	returned = true
 	if err != nil {
 		return nil, err

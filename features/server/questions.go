@@ -315,7 +315,7 @@ func (c *call) put(ctx context.Context, key string, q protocol.InputRequest) (pr
 	}
 	result, err := c.peer.server.handle(ctx, &Request{
 		Method: q.Method(), Params: q, Client: c.Client, Session: c.Session, Origin: c.Origin,
-		Outgoing: true, call: c, peer: c.peer,
+		Outgoing: true, call: c, peer: c.peer, sent: new(int64),
 	})
 	if err != nil {
 		return nil, unanswered(ctx, err)
@@ -334,7 +334,10 @@ func (r *Request) put(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	raw = tracing.Inject(ctx, raw)
-	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Params: raw, Timeout: -1})
+	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Timeout: -1, MessageFor: func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
+		*r.sent = id
+		return conn.Message{Params: raw}, nil
+	}})
 	if err != nil {
 		return nil, err
 	}

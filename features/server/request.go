@@ -45,8 +45,9 @@ type Request struct {
 	// InputRequired by itself. It is nil in the first round.
 	Answers protocol.InputResponses
 
-	call *call // what it belongs to; nil for a notification of no request
-	peer *peer // of an outgoing message
+	call *call  // what it belongs to; nil for a notification of no request
+	peer *peer  // of an outgoing message
+	sent *int64 // the id of a question; filled in when it was sent
 }
 
 // Target returns the name of the tool or prompt that serves the request, once that was
@@ -59,12 +60,18 @@ func (r *Request) Target() string {
 	return r.call.in.Target()
 }
 
-// ID returns the id of a request of the client's. It is zero for other messages.
+// ID returns the id of a request of the client's, or that of a question to a legacy client,
+// once the next Handler has returned. It is zero for other messages, and if no question was
+// sent.
 func (r *Request) ID() jsonrpc.ID {
-	if r.call == nil || r.Outgoing {
+	switch {
+	case r.sent != nil && *r.sent != 0:
+		return jsonrpc.IntegerID(*r.sent)
+	case r.call == nil || r.Outgoing:
 		return jsonrpc.ID{}
+	default:
+		return r.call.in.ID()
 	}
-	return r.call.in.ID()
 }
 
 // Conn returns the connection that the message came on or goes out on.

@@ -3,7 +3,6 @@ package otel
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -12,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // Client returns middleware for client.Options.Middleware. A call is a CLIENT span,
@@ -30,7 +30,7 @@ func (t *Telemetry) Client() client.Middleware {
 			op := of(r.Method, r.Params, r.Session.Server().ProtocolVersion, t.networks.of(r.Session.Endpoint()))
 			if r.Incoming {
 				op.network.address, op.network.port = "", "" // of who asks
-				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, nil)
+				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, served{id: r.QuestionID(), question: true})
 			}
 			began := time.Now()
 			var span trace.Span
@@ -42,7 +42,7 @@ func (t *Telemetry) Client() client.Middleware {
 			result, err := next(ctx, r)
 			f := failureOf(result, err)
 			if span != nil {
-				endCall(span, f, r.ID(), err)
+				endCall(span, f, jsonrpc.IntegerID(r.ID()), err)
 			}
 			if m := t.metrics; m != nil {
 				m.names.learn(result)
@@ -54,10 +54,10 @@ func (t *Telemetry) Client() client.Middleware {
 }
 
 // endCall ends the span of a call.
-func endCall(span trace.Span, f failure, id int64, err error) {
+func endCall(span trace.Span, f failure, id jsonrpc.ID, err error) {
 	if span.IsRecording() {
-		if id != 0 {
-			span.SetAttributes(keyRequestID.String(strconv.FormatInt(id, 10)))
+		if sent, _ := id.Int64(); sent != 0 {
+			span.SetAttributes(keyRequestID.String(id.String()))
 		}
 		var call *conn.CallError
 		if errors.As(err, &call) {
@@ -82,7 +82,7 @@ func (t *Telemetry) Server() server.Middleware {
 			}
 			op := of(r.Method, r.Params, r.Client.ProtocolVersion, from(r.Origin))
 			if !r.Outgoing {
-				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, r)
+				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, served{id: r.ID(), by: r})
 			}
 			began := time.Now()
 			var span trace.Span
@@ -93,7 +93,7 @@ func (t *Telemetry) Server() server.Middleware {
 			result, err := next(ctx, r)
 			f := failureOf(result, err)
 			if span != nil {
-				endCall(span, f, 0, err)
+				endCall(span, f, r.ID(), err)
 			}
 			if m := t.metrics; m != nil {
 				m.record(ctx, m.clientDuration, op, f, false, time.Since(began).Seconds())
@@ -103,17 +103,25 @@ func (t *Telemetry) Server() server.Middleware {
 	}
 }
 
-// serve is the span and the measurement of a request that is served. R is nil for a
-// question to a client.
-func (t *Telemetry) serve(ctx context.Context, op operation, params any, next func(context.Context) (any, error), r *server.Request) (any, error) {
+// A served request is one of a client's, or a question of a server's.
+type served struct {
+	id       jsonrpc.ID      // zero: it came with the answer to a call
+	by       *server.Request // nil: the client serves it
+	question bool
+}
+
+// serve is the span and the measurement of a request that is served.
+func (t *Telemetry) serve(ctx context.Context, op operation, params any, next func(context.Context) (any, error), s served) (any, error) {
 	began := time.Now()
 	var span trace.Span
 	if t.tracer != nil {
 		within, link := t.extract(ctx, params)
 		ctx, span = t.start(within, op, trace.SpanKindServer, link)
-		if r != nil && span.IsRecording() {
-			span.SetAttributes(keyRequestID.String(shorten(r.ID().String())))
-			tellOrigin(span, r.Origin)
+		if span.IsRecording() && !s.id.IsZero() {
+			span.SetAttributes(keyRequestID.String(shorten(s.id.String())))
+		}
+		if span.IsRecording() && s.by != nil {
+			tellOrigin(span, s.by.Origin)
 		}
 		t.recordArguments(span, op, params)
 	}
@@ -125,11 +133,14 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 		if !returned {
 			f = internalError
 		}
+		if f == internalError && s.question && (s.id.IsZero() || returned && op.method == protocol.MethodElicit) {
+			f = failure{kind: other} // no code was sent: a form is dismissed, and a call that asks fails
+		}
 		if span != nil {
 			f.end(span)
 		}
 		if m := t.metrics; m != nil {
-			known := r != nil && r.Target() != ""
+			known := s.by != nil && s.by.Target() != ""
 			m.record(ctx, m.serverDuration, op, f, known, time.Since(began).Seconds())
 		}
 	}()

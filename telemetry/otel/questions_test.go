@@ -58,10 +58,44 @@ func TestSpansOfQuestions(t *testing.T) {
 						t.Errorf("%s is a request", method)
 					}
 					if len(answered) != 1 || answered[0].Parent.SpanID() != above.SpanID() || answered[0].SpanContext.TraceID() != calls[0].SpanContext.TraceID() {
-						t.Errorf("the SERVER spans of %s are %v", method, answered)
+						t.Fatalf("the SERVER spans of %s are %v", method, answered)
+					}
+					id := ""
+					if len(asked) == 1 {
+						id = attributeOf(asked[0], "jsonrpc.request.id")
+					}
+					if got := attributeOf(answered[0], "jsonrpc.request.id"); got != id || (id == "") != (version == protocol.Latest) {
+						t.Errorf("%s was asked with the id %q, and answered with %q", method, id, got)
 					}
 				}
 			})
+		}
+	}
+}
+
+// A form that the program fails to show is dismissed: its span has failed, and has no code, since
+// none was sent.
+//
+// Guarantees: G-0047.2
+func TestASpanHasTheCodeThatWasSent(t *testing.T) {
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		s := newSite(t, "memory", version, otel.Options{})
+		s.spans.Reset()
+		if called, err := s.CallTool(t.Context(), &protocol.CallToolParams{Name: "ask in vain"}); err == nil && !called.IsError {
+			t.Errorf("%s: somebody has answered", version)
+		}
+		s.ended()
+		answered := s.named(trace.SpanKindServer, protocol.MethodElicit)
+		if len(answered) != 1 {
+			t.Fatalf("%s: %d SERVER spans", version, len(answered))
+		}
+		if kind, code := attributeOf(answered[0], "error.type"), attributeOf(answered[0], "rpc.response.status_code"); kind != "_OTHER" || code != "" {
+			t.Errorf("%s: error.type %q with the code %q", version, kind, code)
+		}
+		for _, asked := range s.named(trace.SpanKindClient, protocol.MethodElicit) {
+			if kind := attributeOf(asked, "error.type"); kind != "" {
+				t.Errorf("%s: the question has failed with %q, and it was answered", version, kind)
+			}
 		}
 	}
 }

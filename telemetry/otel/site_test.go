@@ -45,6 +45,9 @@ const crashVariable = "BOWLINE_OTEL_CRASH"
 // in nothing that is told of it.
 const secret = "s3cr3t"
 
+// inVain is a question that the program fails to answer.
+const inVain = "Anybody?"
+
 func TestMain(m *testing.M) {
 	if crash := os.Getenv(crashVariable); crash != "" {
 		if err := serveSite(crash); err != nil {
@@ -127,6 +130,9 @@ func newServer(told *otel.Telemetry, logs io.Writer, ran func(), crash func(cont
 		}
 		return "asked", server.Confirm(ctx, "Well?")
 	}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
+	server.AddTool(s, protocol.Tool{Name: "ask in vain"}, func(ctx context.Context, _ arguments) (string, error) {
+		return "asked", server.Confirm(ctx, inVain)
+	}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
 	server.AddPrompt(s, protocol.Prompt{Name: "greet"}, func(context.Context, arguments) (string, error) { return "hello", nil })
 	server.AddResource(s, protocol.Resource{Name: "one", URI: "mem://one"}, func(context.Context) (string, error) { return secret + "-content", nil })
 	return s
@@ -176,7 +182,10 @@ func newSite(t *testing.T, over, version string, options otel.Options) *site {
 		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
 			return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Content: protocol.SamplingContents{protocol.Text(secret)}, Model: "m"}, nil
 		},
-		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		Elicit: func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+			if p.Message == inVain {
+				return nil, errors.New("nobody is there")
+			}
 			return &protocol.ElicitResult{Action: protocol.ElicitDecline}, nil
 		},
 		Conn: conn.Options{Name: "weather", Hooks: s.hooks(told), BackoffMin: time.Millisecond},
