@@ -58,11 +58,14 @@ type Telemetry struct {
 
 	mu      sync.Mutex
 	sources []*source // of Watch
+
+	collecting sync.Mutex // is held before mu
+	crowd      *crowd
 }
 
 // New returns a Telemetry. It fails if the MeterProvider does.
 func New(o Options) (*Telemetry, error) {
-	t := &Telemetry{options: o, propagator: o.Propagator}
+	t := &Telemetry{options: o, propagator: o.Propagator, crowd: newCrowd()}
 	if t.propagator == nil {
 		t.propagator = propagation.TraceContext{}
 	}

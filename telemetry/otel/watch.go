@@ -14,7 +14,8 @@ import (
 )
 
 // maxConns is how many connections have series of their own. Those beyond are told
-// together, as those of a server are, under the name "_OTHER".
+// together, as those of a server are, under the name "_OTHER", and stay there; what they have
+// counted stays when they end. A place that is free goes to the next new connection.
 const maxConns = 200
 
 // A source is what one Watch samples.
@@ -56,27 +57,25 @@ func newObservables(meter metric.Meter) ([]metric.Float64Observable, error) {
 	return made, failed
 }
 
-// observe reads all samples. It holds no lock while it does.
+// observe reads all samples. One collection waits for another, and no connection waits for any.
 func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
+	t.collecting.Lock()
+	defer t.collecting.Unlock()
 	t.mu.Lock()
 	sources := slices.Clone(t.sources)
 	t.mu.Unlock()
 	seen := make(map[attribute.KeyValue]int)
-	conns := 0
-	var rest crowd
+	t.crowd.round++
 	for _, s := range sources {
 		for sample := range s.samples() {
-			if sample.Conn != nil {
-				if conns++; conns > maxConns {
-					rest.add(sample.Conn)
-					continue
-				}
+			name := unique(seen, &sample)
+			if sample.Conn == nil || !t.crowd.has(name.Value.AsString(), sample.Conn) {
+				observe(to, o, &sample, name)
 			}
-			observe(to, o, &sample, unique(seen, &sample))
 		}
 	}
-	if conns > maxConns {
-		observe(to, o, &telemetry.Sample{Server: rest.sample()}, keyConn.String(other))
+	if others := t.crowd.collected(); others != nil {
+		observe(to, o, &telemetry.Sample{Server: others}, keyConn.String(other))
 	}
 }
 
@@ -113,24 +112,70 @@ func unique(seen map[attribute.KeyValue]int, s *telemetry.Sample) attribute.KeyV
 	return name
 }
 
-// A crowd is the connections that have no series of their own.
+// A crowd decides which connections have series of their own, and adds up the others. A
+// connection stays what it is for as long as it is sampled: if it changed sides, the counts of
+// the others would fall by all that it has ever counted, or it would begin with that.
 type crowd struct {
-	states map[string]int
-	total  telemetry.ConnSample
+	round  uint64            // of the collection
+	own    map[string]uint64 // names with series of their own, and the last round in which they were sampled
+	others map[string]member
+	ended  telemetry.ConnSample // the counts of the others that are gone
 }
 
-func (c *crowd) add(one *telemetry.ConnSample) {
-	if c.states == nil {
-		c.states = make(map[string]int)
-	}
-	c.states[one.State]++
-	c.total.Add(one)
+// A member is the last sample of one of the others.
+type member struct {
+	telemetry.ConnSample
+	round uint64
 }
 
-func (c *crowd) sample() *telemetry.ServerSample {
-	s := &telemetry.ServerSample{Total: c.total}
-	for state, count := range c.states {
-		s.Conns = append(s.Conns, telemetry.ConnsSample{State: state, Count: count})
+func newCrowd() *crowd { return &crowd{own: make(map[string]uint64), others: make(map[string]member)} }
+
+// has reports whether a connection is one of the others, and notes its sample if so.
+func (c *crowd) has(name string, sample *telemetry.ConnSample) bool {
+	last, known := c.others[name]
+	if _, own := c.own[name]; own || !known && len(c.own) < maxConns {
+		c.own[name] = c.round
+		return false
 	}
-	return s
+	if sample.Calls < last.Calls || sample.BytesIn < last.BytesIn || sample.BytesOut < last.BytesOut {
+		c.end(last) // another connection has the name now
+	}
+	c.others[name] = member{*sample, c.round}
+	return true
+}
+
+// end keeps the counts of one that is gone.
+func (c *crowd) end(gone member) {
+	gone.InFlight = 0
+	gone.Pending, gone.Tombstones, gone.Queued, gone.Serving = 0, 0, 0, 0
+	gone.Waiting, gone.Streams, gone.Notifications, gone.Mailbox = 0, 0, 0, 0
+	c.ended.Add(&gone.ConnSample)
+}
+
+// collected ends a round: who was not sampled is gone. It returns the others together, or nil if
+// there were never any.
+func (c *crowd) collected() *telemetry.ServerSample {
+	for name, round := range c.own {
+		if round != c.round {
+			delete(c.own, name)
+		}
+	}
+	total, states := &telemetry.ServerSample{}, make(map[string]int)
+	for name, m := range c.others {
+		if m.round != c.round {
+			c.end(m)
+			delete(c.others, name)
+			continue
+		}
+		states[m.State]++
+		total.Total.Add(&m.ConnSample)
+	}
+	total.Total.Add(&c.ended)
+	if len(c.others) == 0 && c.ended.Settled == nil && c.ended.BytesOut == 0 && c.ended.Calls == 0 {
+		return nil
+	}
+	for state, count := range states {
+		total.Conns = append(total.Conns, telemetry.ConnsSample{State: state, Count: count})
+	}
+	return total
 }

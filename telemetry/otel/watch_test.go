@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
+	"strconv"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -86,6 +88,72 @@ func TestConnectionsBeyondTheBoundAreToldTogether(t *testing.T) {
 	if states := numbers(all["bowline.conns"], "bowline.state"); states["ready"] != 9 || states["backoff"] != 1 {
 		t.Errorf("connections by state: %v", states)
 	}
+}
+
+// A connection stays among the others, or by itself, while others come and go, and no count ever
+// falls.
+//
+// Guarantees: G-0047.8
+func TestCountsNeverFall(t *testing.T) {
+	reader := metric.NewManualReader()
+	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, present := &site{reader: reader}, make(map[int]uint64) // what each has counted
+	defer told.Watch(func() iter.Seq[telemetry.Sample] {
+		return func(yield func(telemetry.Sample) bool) {
+			for _, id := range slices.Sorted(maps.Keys(present)) {
+				sample := &telemetry.ConnSample{
+					State: "ready", Calls: present[id], BytesIn: 10 * present[id], InFlight: 1,
+					Settled: []telemetry.Settled{{Cause: "answered", Delivery: "sent", Count: present[id]}},
+				}
+				if !yield(telemetry.Sample{Name: strconv.Itoa(id), Conn: sample}) {
+					return
+				}
+			}
+		}
+	})()
+	var before map[string]float64
+	collect := func(names, others int, calls float64) {
+		t.Helper()
+		all := s.collect(t)
+		for _, metric := range []string{"bowline.calls", "bowline.bytes.received"} {
+			now := numbers(all[metric], "bowline.conn")
+			for name, value := range now {
+				if value < before[metric+name] {
+					t.Errorf("%s of %s falls from %v to %v", metric, name, before[metric+name], value)
+				}
+			}
+		}
+		before = make(map[string]float64)
+		for _, metric := range []string{"bowline.calls", "bowline.bytes.received"} {
+			for name, value := range numbers(all[metric], "bowline.conn") {
+				before[metric+name] = value
+			}
+		}
+		up, inFlight := numbers(all["bowline.conn.up"], "bowline.conn"), numbers(all["bowline.calls.in_flight"], "bowline.conn")
+		if len(up) != names || inFlight["_OTHER"] != float64(others) || before["bowline.calls_OTHER"] != calls {
+			t.Errorf("%d have series of their own, %v do not, and those have counted %v; want %d, %d and %v",
+				len(up), inFlight["_OTHER"], before["bowline.calls_OTHER"], names, others, calls)
+		}
+	}
+	for id := range 210 {
+		present[id] = 5
+	}
+	collect(200, 10, 50)
+	delete(present, 0) // which has series of its own
+	collect(199, 10, 50)
+	present[300] = 7 // has its place
+	collect(200, 10, 50)
+	delete(present, 209) // what it has counted stays
+	present[208] = 9
+	collect(200, 9, 54)
+	present[207] = 1 // another connection of that name
+	collect(200, 9, 55)
+	clear(present)
+	collect(0, 0, 55)
+	collect(0, 0, 55)
 }
 
 // A server that has no client has a series all the same: alerts tell by it that it is
