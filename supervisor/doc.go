@@ -1,15 +1,27 @@
 // Package supervisor starts, watches, restarts and stops the parts of a program,
 // after the model of Erlang/OTP.
 //
-// A supervisor runs children. A child is a function, a Conn, or another
-// supervisor. The supervisor runs each child on a goroutine, runs it again when
-// it fails, as its restart type says, and stops it on request. A panic in a child
-// is a failure of that child; the process lives on.
+// Use a supervisor to run the long-lived parts of a program: MCP connections,
+// HTTP servers, workers. Clients of package features/client already have one.
+//
+//	s := supervisor.New(supervisor.Options{Name: "app", Strategy: supervisor.RestForOne})
+//	if _, err := s.Connect(ctx, c); err != nil { // c is a *conn.Conn
+//		return err
+//	}
+//	if _, err := s.Start(ctx, supervisor.ChildSpec{ID: "poller", Run: poll}); err != nil {
+//		return err
+//	}
+//	defer s.Close(context.Background())
+//	return s.Wait(ctx)
+//
+// A child is a function, a Conn, or another supervisor. The supervisor runs each
+// child on a goroutine, restarts it when it fails, as its restart type says, and
+// stops it on request. A panic in a child is a failure of that child only.
 //
 // When children fail too often, the supervisor gives up: it stops all of them
 // and fails with an error that names the last one. A nested supervisor that
-// gives up is a failed child of its parent, which restarts it. So a failure is
-// handled by the smallest part of the tree that can handle it.
+// gives up is a failed child of its parent, which restarts it. So the smallest
+// possible part of the tree handles a failure.
 //
 // # The contract of a child
 //
@@ -20,18 +32,18 @@
 //   - Init does what other children depend on: those started after this child
 //     start when Init has returned.
 //   - Go cannot kill a goroutine. A child that ignores the end of its context is
-//     reported as stuck after its Shutdown, and left behind. It does not run
-//     again before it has returned.
+//     reported as stuck after its Shutdown, and left behind. The supervisor does
+//     not run it again before it has returned.
 //
-// # What is guaranteed
+// # Guarantees
 //
-//   - A failed child is restarted at once, without a delay.
+//   - A failed child is restarted immediately.
 //   - Children are stopped one after another in reverse start order. Those that a
 //     Strategy restarts are then started in start order.
 //   - Stop returns when every child has returned or was reported as stuck. Close
 //     first lets the whole tree finish its work, within one deadline.
-//   - A Conn that is idle costs no goroutine. A lost link is no restart: the Conn
-//     reconnects by itself, after its own backoff.
+//   - An idle Conn needs no goroutine. A lost link does not count as a restart: the
+//     Conn reconnects by itself, after its own backoff.
 //   - A root supervisor has no goroutine; a nested one has one.
 //   - Starting, restarting and stopping one child takes constant time, however
 //     many there are. Restarting a group takes time in proportion to the number
@@ -48,6 +60,6 @@
 //	   ├─ weather: transient connection, ready since 12:04:07 over link 3, last failure: link broken: exit status 1
 //	   └─ search: transient connection, backoff since 12:05:01, attempt 8 at 12:05:29, last failure: open failed: connection refused
 //
-// A pure state machine makes all decisions; a test searches its states
-// exhaustively. See ADR-0002.
+// A pure state machine makes all decisions, and a test explores all its states.
+// ADR-0002 explains the design; docs/guarantees.md lists its guarantees by number.
 package supervisor

@@ -1,18 +1,27 @@
-// Package transport says how frames move between two peers, with credit-based
-// flow control, and nothing about what the frames mean.
+// Package transport defines how frames move between two peers. A frame is one JSON-RPC
+// message as bytes. The package does not know what frames mean.
 //
-// A [Transport] opens a [Link]; a link is bound to one [Receiver]. What the
-// link guarantees is said at each method, decided in ADR-0014, and checked for
-// any implementation by proptest.LinkContract:
+// Import it to write a transport of your own; examples/transport is a complete one. To
+// use a transport, see its subpackages: stdio for child processes, streamable for
+// Streamable HTTP, sse for HTTP+SSE, and inmem for connections within a process.
 //
-//   - It delivers only after Bind, only against credit, in order per stream,
-//     and never after Lost.
-//   - Credit, order and loss are per stream. A byte stream is one, Main; a link
-//     over HTTP has one for each exchange (ADR-0019).
-//   - Send never blocks. A full queue says ErrBusy, and Writable follows.
-//   - Lost is called exactly once and says why, and which accepted messages
-//     surely never left.
-//   - Close is idempotent, bounded in time, and leaves nothing behind.
+// A [Transport] opens a [Link], and the link delivers frames to one [Receiver]. A link
+// has one or more streams. A byte stream such as a pipe has only [Main]; a link over
+// HTTP has one stream for each exchange (ADR-0019).
 //
-// Retry, backoff and reconnection are never in a transport.
+// Each link keeps these rules:
+//
+//   - It delivers frames only after Bind, only as far as credit was granted, and never
+//     after Lost. Frames of one stream are delivered in order.
+//   - Credit, order and loss apply to each stream separately.
+//   - Send never blocks. If the queue is full, Send returns ErrBusy, and the link calls
+//     Writable later.
+//   - The link calls Lost exactly once. Lost says why the link ended, and which accepted
+//     frames were certainly not sent.
+//   - Close may be called more than once, takes a bounded time, and leaves no goroutine,
+//     descriptor or process behind.
+//   - A link never retries and never reconnects. Package conn does that.
+//
+// proptest.LinkContract checks these rules for any implementation. ADR-0014 explains
+// them.
 package transport

@@ -14,43 +14,43 @@ var (
 	// ErrBusy is returned by Send when the outbound queue is full.
 	ErrBusy = errors.New("transport: link busy")
 
-	// ErrNoRoute is returned by Send when no stream leads to the peer: it has
-	// not opened the one that the frame is for, or has left it.
+	// ErrNoRoute is returned by Send when the peer has not opened the stream that the
+	// frame is for, or has closed it.
 	ErrNoRoute = errors.New("transport: no stream to the peer")
 
-	// ErrClosed is the reason of a link that this side closed.
+	// ErrClosed is the reason of a lost link when this side closed it.
 	ErrClosed = errors.New("transport: link closed")
 
-	// ErrSessionExpired is the reason of a link whose session the peer does not
-	// know any more.
+	// ErrSessionExpired is the reason of a lost link when the peer no longer knows
+	// its session.
 	ErrSessionExpired = errors.New("transport: the session has expired")
 
-	// ErrUntrusted is wrapped by the error of a peer that does not prove who it is:
-	// its certificate is not trusted, it does not speak TLS where it should, or it
-	// sends this side to another origin.
+	// ErrUntrusted is wrapped by the error of a link whose peer cannot be trusted:
+	// its certificate is not trusted, it does not use TLS although it should, or it
+	// redirects to another origin.
 	ErrUntrusted = errors.New("transport: the peer is not trusted")
 
 	// ErrAuthRequired is wrapped by the error of a message that was not sent because
-	// there are no credentials for it, and only a login gives some.
+	// a login is needed first.
 	ErrAuthRequired = errors.New("transport: authorization is required")
 
-	// ErrPeerClosed is the reason of a link whose peer ended it in good order.
+	// ErrPeerClosed is the reason of a lost link when the peer closed it properly.
 	ErrPeerClosed = errors.New("transport: peer closed the link")
 )
 
-// An OversizedError is a frame above the limit, refused before its body was
-// held in memory.
+// An OversizedError says that a frame is above the limit. The link refused it without
+// holding it in memory.
 type OversizedError struct {
 	Limit int // bytes
-	Size  int // bytes known of when it was refused: a lower bound
+	Size  int // a lower bound: the bytes seen when the frame was refused
 }
 
 func (e *OversizedError) Error() string {
 	return fmt.Sprintf("transport: frame of at least %d bytes is above the limit of %d", e.Size, e.Limit)
 }
 
-// A StartError is a peer process that could not be started. It unwraps to the
-// operating system's reason, such as exec.ErrNotFound.
+// A StartError says that the peer's process could not be started. It unwraps to the
+// operating system's error, such as exec.ErrNotFound.
 type StartError struct {
 	Command string
 	Err     error
@@ -65,12 +65,12 @@ func (e *StartError) Unwrap() error { return e.Err }
 // MarshalText makes the error its text in JSON.
 func (e *StartError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
-// An ExitError is a peer process that ended.
+// An ExitError says that the peer's process ended, and how.
 type ExitError struct {
 	Command string
 	Status  int    // exit status; -1 when a signal ended it
 	Signal  string // for instance "killed"; empty when it exited
-	Stderr  string // the tail of its standard error, at most 4 KiB
+	Stderr  string // the end of its standard error, at most 4 KiB
 }
 
 // Error returns one line: how the process ended, and the last line of its standard
@@ -119,13 +119,13 @@ func printable(r rune) rune {
 // longestComplaint is how much of a line is quoted, in bytes.
 const longestComplaint = 256
 
-// A StatusError is an HTTP response that answers no message. It unwraps to the
-// JSON-RPC error in its body, if there is one.
+// A StatusError is an HTTP response with an error status in place of an answer. It
+// unwraps to the JSON-RPC error in its body, if there is one.
 type StatusError struct {
 	Status     int            // for instance 404
-	Body       string         // its beginning, for people
-	Fault      *jsonrpc.Error // the error response in the body, when it is not the answer; nil when there is none
-	RetryAfter time.Duration  // what the server has asked for; 0 when it has not
+	Body       string         // the beginning of the body, for people
+	Fault      *jsonrpc.Error // the JSON-RPC error in the body, if it does not answer the message; otherwise nil
+	RetryAfter time.Duration  // the delay that the server asked for; 0 if it did not
 	Challenge  string         // the WWW-Authenticate header
 	Nonce      string         // the DPoP-Nonce header (RFC 9449)
 }
@@ -149,7 +149,8 @@ func (e *StatusError) Overloaded() bool {
 	return e.Status == 429 || e.Status == 503 && e.RetryAfter > 0
 }
 
-// Denied reports whether the status is about who asks, and not what.
+// Denied reports whether the server refused the caller and not the message: status
+// 401 or 403.
 func (e *StatusError) Denied() bool { return e.Status == 401 || e.Status == 403 }
 
 func (e *StatusError) Unwrap() error {

@@ -1,18 +1,23 @@
 // Package registry finds Conns by name. It serves any number of supervisors in
 // one process, as Elixir's Registry does with unique keys.
 //
+//	names := registry.New(registry.Options{})
+//	s := supervisor.New(supervisor.Options{Registry: names}) // registers every Conn it runs
+//	...
+//	c, found := names.Lookup("weather")
+//
 // A name belongs to at most one Conn; a Conn may have several names. A Conn that
-// has closed for good loses its names: it is not found, and the names are free.
-// The Registry has no goroutine that would wait for that. It notices a closed
-// Conn when Register, Lookup, All or Len comes across it. Unregister makes it
-// known at once, and whoever runs a Conn should call it; a supervisor does.
+// has closed for good loses its names: nobody finds it any more, and the names are
+// free. The Registry has no goroutine to watch for that. It notices a closed Conn
+// when Register, Lookup, All or Len comes across it. Whoever runs a Conn should
+// call Unregister, which frees the name immediately; a supervisor does so.
 //
 // A [Store] decides whether a name is free. The default, a [Local], knows this
 // process only. A Store that several processes share gives a name to one of them
-// at a time, and may take it back, for example when a lease expires. The Conn is
-// then not found any more, watchers see that, and Options.OnLost can stop it.
+// at a time, and may take it back, for example when a lease expires. Lookup then
+// no longer finds the Conn, watchers are told, and Options.OnLost can stop it.
 //
-// # What is guaranteed
+// # Guarantees
 //
 //   - When several callers register one name at the same time, one of them gets
 //     it and the others get an error.

@@ -1,5 +1,6 @@
-// Package inmem carries frames between two peers in one process, without copying
-// them and without a goroutine.
+// Package inmem connects a client and a server in one process. It passes frames on
+// without copying them, and has no goroutine. Use it for tests, and for servers that
+// are part of your program.
 package inmem
 
 import (

@@ -1,16 +1,16 @@
 // Package sse carries MCP over HTTP+SSE, the HTTP transport of revision 2024-11-05.
-// Later revisions replaced it by Streamable HTTP, see package streamable: use this
-// package for servers and clients that have nothing else.
+// Later revisions replaced it by Streamable HTTP; see package streamable. Use this
+// package only for peers that do not support Streamable HTTP.
 //
-// [Client] is a transport.Transport for programs that call an MCP server. [Handler]
-// is an http.Handler for programs that are one.
+// [Client] is a client's transport to one server. [Handler] is an http.Handler that
+// serves clients.
 //
-// A session is one GET request whose response is a stream of events. The first
-// event, of type endpoint, names the address to which the client POSTs its messages.
-// The messages of the server, responses included, come on the stream. The end of the
-// stream is the end of the session: nothing can be resumed. So a link has one
-// stream, transport.Main.
+// A session is one GET request whose response is a stream of events. The first event,
+// of type endpoint, names the address to which the client POSTs its messages. The
+// server sends all its messages, including responses, on that stream. When the stream
+// ends, the session ends: it cannot be resumed. So a link has one stream,
+// transport.Main.
 //
-// The package retries and reconnects nothing, see package conn. See
+// The package never retries or reconnects; package conn does. See
 // docs/adr/0034-http-sse.md.
 package sse

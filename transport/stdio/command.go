@@ -25,11 +25,11 @@ import (
 //   - the child exits: the rest of the tree is killed, what is left in the pipes
 //     is read against credit for at most 100 ms, and the reason is a
 //     *transport.ExitError;
-//   - the child closes its standard output and lives on: the tree is ended as by
+//   - the child closes its standard output but keeps running: the tree is ended as by
 //     Close with a grace of 100 ms, and the reason is transport.ErrPeerClosed;
-//   - a frame is longer than MaxFrame: the tree is killed at once, and the reason
+//   - a frame is longer than MaxFrame: the tree is killed immediately, and the reason
 //     is a *transport.OversizedError;
-//   - a header of ContentLength framing is wrong: the tree is ended as above, and
+//   - a header of ContentLength framing is invalid: the tree is ended as above, and
 //     the reason is a *HeaderError.
 //
 // Close writes what is queued and closes the child's standard input. After 30 %
@@ -38,35 +38,36 @@ import (
 // and holds a pipe delays Close by up to 100 ms, a Stderr writer that blocks by
 // up to a second.
 //
-// On Linux and Windows the tree is killed also when this process ends without a
-// Close, be it by SIGKILL. On Linux the child has one more descriptor for that,
-// a socket after the ExtraFiles of Cmd; it is not to be read or written.
+// On Linux and Windows the tree is also killed when this process ends without a
+// Close, even by SIGKILL. On Linux the child has one more descriptor for that: a
+// socket after the ExtraFiles of Cmd, which the child must not read or write.
 type Command struct {
 	Path string   // the program, looked up as by exec.LookPath
 	Args []string // its arguments, without the name of the program
 	Env  []string // "key=value", in addition to os.Environ
 	Dir  string   // the working directory; default: that of this process
 
-	// Cmd gives the settings of each child in place of Path and Args, which are
-	// empty then: Path, Args, Dir, ExtraFiles, SysProcAttr, Env, which replaces
-	// os.Environ, and Stderr. Env, Dir and Stderr of the Command, if set, are added
-	// or take precedence. The Cmd itself is never started, and its context, Cancel
-	// and WaitDelay have no effect. The child leads a process group or session of
-	// its own whatever SysProcAttr says. Default: none.
+	// Cmd provides the settings of each child, as an alternative to Path and Args,
+	// which must then be empty. Bowline uses its Path, Args, Dir, ExtraFiles,
+	// SysProcAttr and Stderr, and its Env in place of os.Environ. The Command's own
+	// Env is added to that; its own Dir and Stderr take precedence. Bowline never
+	// starts the Cmd itself, and ignores its context, Cancel and WaitDelay. The child
+	// always leads its own process group or session, whatever SysProcAttr says.
+	// Default: none.
 	Cmd *exec.Cmd
 
-	// Stderr receives the child's standard error, every byte in order, on a
-	// goroutine of the link. Links that overlap share the writer. A writer that is
-	// 64 KiB behind delays the child, for at most a second: then, or after its
-	// first error, it receives nothing more from that child. Default: standard
-	// error is discarded except for the end, which goes into ExitError.
+	// Stderr receives every byte of the child's standard error, in order, on a
+	// goroutine of the link. If links overlap, they share the writer. A writer that
+	// is 64 KiB behind delays the child for at most a second. After that, or after
+	// its first error, it receives nothing more from that child. Default: standard
+	// error is discarded, except that ExitError contains its end.
 	Stderr io.Writer
 
-	// Framing is how frames are told apart. Default: Lines, which is MCP's.
+	// Framing says how frames are separated. Default: Lines, as MCP requires.
 	Framing Framing
 
-	// MaxFrame is the size of the longest frame in either direction, in bytes.
-	// Default: 16 MiB.
+	// MaxFrame is the maximum size of a frame in either direction, in bytes. Default:
+	// 16 MiB.
 	MaxFrame int
 
 	// Started is called with the process id of each child, before Open returns.

@@ -1,16 +1,24 @@
-// Package stdio carries newline-delimited JSON over standard input and output,
-// and over other byte streams. [Command] is the client's side: it starts a child
-// process and owns it. [Server] is the side of the process that was started.
-// [Streams] is a client over a socket or any other pair of streams.
+// Package stdio carries newline-delimited JSON over standard input and output, and over
+// other byte streams.
 //
-// A frame is one line, unless ContentLength is asked for. The reader removes a trailing carriage return and ignores
-// empty lines; an unterminated line at the end of the stream is its last frame.
-// The writer sends a newline inside a frame as a space, because in JSON it can
-// only be insignificant white space.
+//   - [Command] is a client's transport. It starts a child process and owns it.
+//   - [Server] is a server's transport, in the process that was started.
+//   - [Streams] is a client's transport over a socket or any other pair of streams.
 //
-// Each link holds at most one inbound frame and 64 KiB of read-ahead, and
-// outbound 256 frames of together 16 MiB (one frame always fits an empty queue)
-// plus one batch of 64 KiB. Without credit it does not read.
+// A client and a server:
+//
+//	session, err := c.Connect(ctx, &stdio.Command{Path: "weather"})
+//	err := s.Serve(ctx, &stdio.Server{})
+//
+// A frame is one line, unless Framing is ContentLength. The reader removes a trailing
+// carriage return and ignores empty lines. An unterminated line at the end of the
+// stream is its last frame. The writer replaces a newline inside a frame by a space,
+// because in JSON it can only be insignificant white space.
+//
+// Memory is bounded. For input, each link holds at most one frame and 64 KiB of
+// read-ahead, and does not read without credit. For output, it queues at most 256
+// frames with 16 MiB together, plus one batch of 64 KiB; a single frame of any
+// permitted size always fits into an empty queue.
 //
 // See MCP's stdio transport, ADR-0008 and ADR-0014.
 package stdio

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Framing is how frames are told apart on a byte stream.
+// A Framing says how frames are separated on a byte stream.
 type Framing int
 
 const (
@@ -21,12 +21,12 @@ const (
 
 	// ContentLength is the framing of the Language Server Protocol: a header with a
 	// Content-Length, in bytes, comes before each frame. Other fields of the header
-	// are ignored. A header holds at most 4 KiB. A frame without bytes is none.
+	// are ignored. A header may have 4 KiB. Empty frames are ignored.
 	ContentLength
 )
 
-// A HeaderError is a header of a ContentLength stream that does not tell where
-// its frame ends. What follows cannot be read: the link is lost.
+// A HeaderError says that a header of a ContentLength stream does not tell where its
+// frame ends. The rest of the stream cannot be read, so the link is lost.
 type HeaderError struct {
 	Header  string // the line that is wrong, or its beginning; empty if a line is missing
 	Problem string

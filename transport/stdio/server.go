@@ -28,11 +28,11 @@ import (
 // fmt.Println cannot corrupt the stream; open the server before other goroutines
 // print.
 //
-// Close interrupts a blocked read or write on a pipe or a socket, and on any
-// stream that has deadlines or that Close unblocks. On Unix the descriptor is
-// non-blocking meanwhile. Close cannot interrupt a terminal, nor any file on
-// Windows: it then returns an error after a second, and the goroutine ends,
-// without delivering anything, when its call returns.
+// Close interrupts a blocked read or write on a pipe or a socket, and on any stream
+// that has deadlines or that Close unblocks. On Unix the descriptor is non-blocking
+// while the link is open. Close cannot interrupt a terminal, nor any file on Windows.
+// It then returns an error after a second, and the goroutine ends, without delivering
+// anything, when its call returns.
 type Server struct {
 	In       io.ReadCloser  // default: os.Stdin
 	Out      io.WriteCloser // default: os.Stdout

@@ -11,9 +11,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Streams is a transport over byte streams that somebody else provides: a socket,
-// the standard streams of an SSH session, a serial line. The fields must not
-// change after the first Open.
+// Streams is a transport over byte streams that your program opens: a socket, the
+// standard streams of an SSH session, a serial line. The fields must not change after
+// the first Open.
 //
 // A link owns its streams, and closes them. It is lost when
 //
@@ -23,24 +23,24 @@ import (
 //     *transport.OversizedError;
 //   - a header of ContentLength framing is wrong: the reason wraps a *HeaderError.
 //
-// Close writes what is queued, for at most 70 % of its grace. What it says about
-// streams that cannot be interrupted, see Server, holds here too.
+// Close writes what is queued, for at most 70 % of its grace. For streams that cannot
+// be interrupted, see Server.
 type Streams struct {
 	// Dial opens the streams of one link. Both may be the same value. The context
-	// bounds Dial only.
+	// limits only Dial.
 	Dial func(ctx context.Context) (in io.ReadCloser, out io.WriteCloser, err error)
 
 	Framing  Framing // how frames are told apart; default: Lines, which is MCP's
 	MaxFrame int     // the longest frame in either direction, in bytes; default: 16 MiB
 }
 
-// ErrPairUsed is returned by Open when the streams of a Pair have had their link.
+// ErrPairUsed is returned by Open when the streams of a Pair have already been used.
 var ErrPairUsed = errors.New("stdio: this pair of streams has been used: it serves one link")
 
-// Pair returns Streams over two streams that are open already. They serve one
-// link: when it is lost, Open fails with ErrPairUsed. A client that is to find out
-// the revision of a server may need a second link; state the revision, or use
-// Streams.Dial.
+// Pair returns Streams over two streams that are already open. They can be used for
+// one link; after that, Open fails with ErrPairUsed. A client that must find out the
+// revision of its server may need a second link. To avoid that, set
+// client.Options.ProtocolVersion, or use Streams.Dial.
 func Pair(in io.ReadCloser, out io.WriteCloser) *Streams {
 	var used atomic.Bool
 	return &Streams{Dial: func(context.Context) (io.ReadCloser, io.WriteCloser, error) {

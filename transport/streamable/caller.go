@@ -12,19 +12,22 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A Caller is who sends a request, as HandlerOptions.Check has found out. Handlers read
-// it as transport.Origin.Principal. It is safe for concurrent use.
+// A Caller is the sender of a request, as established by HandlerOptions.Check.
+// Handlers read it as transport.Origin.Principal. Implementations must be safe for
+// concurrent use.
 //
-// If it also has the method Until() time.Time, streams end when that time comes: a GET,
-// and a POST of subscriptions/listen. They end as if the network had broken, so the client
-// comes back, is checked again, and has lost no message. Other requests are finished. The
-// zero Time is no end.
+// If it also has the method Until() time.Time, streams end when that time comes: a
+// GET, and a POST of subscriptions/listen. They end as if the network had broken: the
+// client reconnects, is checked again, and loses no message. Other requests run to
+// their end. The zero Time means that streams do not end.
 type Caller interface {
-	// Identity is the key of the caller, see HandlerOptions.Identify.
+	// Identity returns the identity of the caller, such as a user id; see
+	// HandlerOptions.Identify.
 	Identity() string
 
-	// Allow returns nil, or how an operation is denied. It is asked for each request
-	// and notification, those of a batch included, before any of them is delivered.
+	// Allow returns nil to permit an operation, or how to deny it. The handler calls
+	// it for each request and notification, also within a batch, before it delivers
+	// any of them.
 	Allow(op Operation) *Denial
 }
 
@@ -42,8 +45,8 @@ func untilExpiry(r *http.Request, origin *transport.Origin) (*http.Request, cont
 	return r, func() {}
 }
 
-// NewCaller returns a Caller with an identity, who may do everything. It is all that a
-// check of API keys needs.
+// NewCaller returns a Caller with an identity that may do everything. It is all you
+// need to check API keys.
 func NewCaller(identity string) Caller { return unrestricted(identity) }
 
 type unrestricted string
@@ -51,7 +54,7 @@ type unrestricted string
 func (u unrestricted) Identity() string      { return string(u) }
 func (unrestricted) Allow(Operation) *Denial { return nil }
 
-// An Operation is what a message asks for.
+// An Operation is the method and the params of a message.
 type Operation struct {
 	Method string          // of MCP, such as "tools/call"
 	Params json.RawMessage // as the client sent them; read-only

@@ -53,21 +53,21 @@ type Client struct {
 	pool web.Pool
 }
 
-// An Authorizer has the credentials for the requests of links. Links call it on the
-// goroutine of the request, several at once. A panic fails the message.
+// An Authorizer adds credentials to the requests of a Client. Links call it on the
+// goroutine of each request, several at the same time. A panic fails the message.
 //
-// A message that an Authorizer fails, or that the server still denies, was not
-// executed, and fails alone. In the handshake of a session that is the reason
-// conn.AuthRequired, if the server has denied it or the error of the Authorizer wraps
-// transport.ErrAuthRequired. Wake the connection when there are credentials.
+// If an Authorizer returns an error, or the server still denies access, only that
+// message fails, and it was not executed. In the handshake of a session, the reason
+// is then conn.AuthRequired, if the server denied access or the error wraps
+// transport.ErrAuthRequired. Call Conn.Wake when there are credentials.
 type Authorizer interface {
-	// Authorize adds what a request needs: a token, for instance. It may fetch one,
-	// until ctx ends. Its error fails the message, which is then not sent.
+	// Authorize adds credentials to a request, such as a token. It may fetch one,
+	// until ctx ends. If it returns an error, the message fails and is not sent.
 	Authorize(ctx context.Context, r *http.Request) error
 
-	// Challenged is told of a response with status 401 or 403, and reports whether to
-	// send the request again: Authorize is then called first. It may refresh a token,
-	// until ctx ends. Links call it at most three times for one message.
+	// Challenged receives a response with status 401 or 403, and reports whether to
+	// send the request again, after another call of Authorize. It may refresh a
+	// token, until ctx ends. Links call it at most three times for one message.
 	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
 }
 

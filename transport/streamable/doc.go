@@ -1,14 +1,23 @@
-// Package streamable carries MCP over HTTP as the Streamable HTTP transport does:
-// a [Client] is the client's side, a [Handler] the server's. Both speak every
-// revision that has this transport, 2025-03-26 to 2026-07-28. A handler reads from
-// each message which revision it belongs to.
+// Package streamable carries MCP over HTTP, by the Streamable HTTP transport.
 //
-// Every request that is POSTed has a stream of its own, with its own credit; the
-// response to it comes back on that stream. [transport.Main] carries all other
-// messages. Those to the server are POSTed one by one; those to the client come on
-// the stream that the client of a session opens with GET.
+//   - [Client] is a client's transport to one endpoint.
+//   - [Handler] is an http.Handler that serves clients.
+//
+// Both support every revision that has this transport, 2025-03-26 to 2026-07-28. A
+// handler serves all of them at one URL. A client and a server:
+//
+//	session, err := c.Connect(ctx, &streamable.Client{URL: "https://example.com/mcp"})
+//
+//	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+//	http.Handle("/mcp", endpoint)
+//	err := endpoint.ListenAndServe(ctx, &http.Server{Addr: ":8080"})
+//
+// Every request that is POSTed has a separate stream with separate credit. The response
+// comes back on that stream. All other messages use [transport.Main]: the client POSTs
+// its messages one by one, and the server sends its messages on the stream that the
+// client of a session opens with GET.
 //
 // See https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http
-// and, for sessions, the same page of 2025-11-25. ADR-0022 and ADR-0028 say what
-// the package guarantees.
+// and, for sessions, the same page of 2025-11-25. ADR-0022 and ADR-0028 list the
+// guarantees.
 package streamable

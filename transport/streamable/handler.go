@@ -28,18 +28,19 @@ type HandlerOptions struct {
 	Choose func(*http.Request) Acceptor
 
 	// Identify returns the identity of the client, as your authentication has
-	// established it: a user id for instance, or "" for an anonymous client.
-	// Handlers read it as transport.Origin.Identity. A session belongs to the
-	// identity that began it: if another identity uses it, the response is 403.
-	// Default: every client is anonymous.
+	// established it: a user id for instance, or "" for an anonymous client. Handlers
+	// read it as transport.Origin.Identity. A session belongs to the identity that
+	// opened it. If another identity uses it, the response is 403. Default: every
+	// client is anonymous.
 	Identify func(*http.Request) string
 
-	// Check authenticates a request, after its method, origin, host and announced size
-	// were checked and before its body is read. It returns who sends it, or how it is
-	// denied; what it returns decides in place of Identify. The Caller must not be nil
-	// unless the request is denied: if both are nil, the response is 500. Each request
-	// is checked, GET and DELETE too. A session of another identity is answered with
-	// 404, as an unknown one is. See auth/resource for OAuth. Default: nobody is denied.
+	// Check authenticates a request. It runs after the checks of method, origin, host
+	// and announced size, and before the body is read. It returns the sender, or how
+	// to deny the request. If Check is set, Identify is not used. The Caller must not
+	// be nil unless the request is denied: if both are nil, the response is 500.
+	// Every request is checked, including GET and DELETE. A request for another
+	// identity's session gets 404, as for an unknown session. See auth/resource for
+	// OAuth. Default: nobody is denied.
 	Check func(*http.Request) (Caller, *Denial)
 
 	// AllowedOrigins lists the values of the Origin header, such as
