@@ -246,8 +246,8 @@ var listed = map[string][]string{
 	protocol.NotificationResourcesListChanged: {protocol.MethodListResources, protocol.MethodListResourceTemplates, protocol.MethodReadResource},
 }
 
-// ClearCache forgets all results that the session keeps, see Options.CacheBytes.
-// Call it when the session goes on with the credentials of somebody else.
+// ClearCache empties the session's cache; see Options.CacheBytes. Call it when the
+// session changes to the credentials of another user.
 func (s *Session) ClearCache() { s.cache.clear() }
 
 // told takes a notification of the server's.

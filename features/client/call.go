@@ -261,13 +261,13 @@ func copyOf[P any](params *P) *P {
 	return &copied
 }
 
-// Request makes a request of any method, in either era, and returns the result as
-// it came. Params is anything that encodes to an object; nil means none. The
-// client adds what every request of the revision carries in _meta, and a progress
-// token if the CallOptions ask for progress.
+// Request sends a request with any method, in any revision, and returns the result
+// undecoded. Params may be any value that encodes to a JSON object; nil means none.
+// The client adds what every request of the revision must carry in _meta, and a
+// progress token if the CallOptions ask for progress.
 //
-// Request checks neither the capabilities of the server nor the result. The
-// request is repeated only if CallOptions.Repeatable says that it may be.
+// Request checks neither the capabilities of the server nor the result. A request
+// that the server may have executed is retried only if CallOptions.Repeatable is set.
 func (s *Session) Request(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	raw, err := marshalParams(method, params)
 	if err != nil {
@@ -313,8 +313,8 @@ func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage)
 	return result, explain(err)
 }
 
-// Notify sends a notification of any method. It returns nil once the transport has
-// taken it; the server may still not get it.
+// Notify sends a notification with any method. It returns nil once the transport has
+// accepted it. The server may still not receive it.
 func (s *Session) Notify(ctx context.Context, method string, params any) error {
 	raw, err := marshalParams(method, params)
 	if err != nil {

@@ -38,7 +38,8 @@ type Client struct {
 	closed   bool
 }
 
-// New returns a client that introduces itself as info. It starts nothing.
+// New returns a client that introduces itself to servers as info. It starts no
+// goroutine and opens no connection.
 func New(info protocol.Implementation, o Options) *Client {
 	version := protocol.Latest
 	if protocol.IsModern(o.ProtocolVersion) {
@@ -61,23 +62,24 @@ func New(info protocol.Implementation, o Options) *Client {
 	return c
 }
 
-// Connect starts a session over t and returns when it is ready. Until then a failure
-// that waiting does not mend ends Connect at once: the child process exited, the
-// executable is missing, access is denied (401, 403), the certificate is not trusted,
-// what answers is no MCP endpoint, or there is no revision in common. Any other
-// failure, such as a refused connection, a 5xx status or a timeout, is tried again with
+// Connect starts a session over t and returns when it is ready. Connect fails
+// immediately if waiting would not help: the child process exited, the executable is
+// missing, access is denied (401, 403), the certificate is not trusted, the URL is
+// not an MCP endpoint, or there is no common revision. After any other failure, such
+// as a refused connection, a 5xx status or a timeout, Connect tries again with
 // backoff until ctx ends. If ctx has no deadline, Connect gives up after a minute, or
 // after twice Options.Conn.InitTimeout if that is longer.
 //
 // Connect fails with a *ConnectError, which says how often it tried, since when, and
 // why the last attempt failed. If the transport knows that it cannot work
-// (transport.Checked), or ctx has ended, Connect fails before it tries. After a failure
-// nothing is left running, except a registry.Store that ignores its context. The
-// context bounds connecting only. A nil transport is a panic.
+// (transport.Checked), or ctx has ended, Connect fails before it tries. After a
+// failure nothing is left running, except a registry.Store that ignores its context.
+// The context limits only Connect itself, not the session. Connect panics if the
+// transport is nil.
 //
-// A session that has been ready once outlives all of these failures. A reason for
-// which Options.Conn.Final reports true is always final. Use Start for a server that
-// may come later.
+// Once a session has been ready, none of these failures ends it, unless
+// Options.Conn.Final reports true for the reason. Use Start for a server that may
+// come later.
 func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, error) {
 	s, err := c.begin(ctx, t)
 	if err != nil {
@@ -93,18 +95,19 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 	return s, nil
 }
 
-// Start runs a session over t under a name of its own. It does not wait for the
-// server, which may come later: until then calls fail, or wait with
-// CallOptions.WaitForReady. Session.AwaitReady waits for the server. The session ends
-// when somebody calls Close or Stop, or its Supervisor or Options.Conn.Final or
-// FailFast ends it. The first event of OnEvent is the Restored of the first server.
+// Start starts a session over t under the given name. It does not wait for the
+// server, which may come later. Until then calls fail, or wait if
+// CallOptions.WaitForReady is set. Session.AwaitReady waits for the server. The
+// session ends when somebody calls Close or Stop, or when its Supervisor,
+// Options.Conn.Final or Options.FailFast ends it. The first event that OnEvent
+// receives is a Restored for the first server.
 //
 // Start fails with a *supervisor.DuplicateError if another session of the Client or
 // the Supervisor has the name, with the error of the Supervisor's Registry, and if
-// the transport knows that it cannot work (transport.Checked). The context bounds
+// the transport knows that it cannot work (transport.Checked). The context limits
 // only how long Start itself waits: for the Registry and, under a Strategy in which
-// children depend on each other, for children that are starting. A nil transport is a
-// panic.
+// children depend on each other, for children that are starting. Start panics if the
+// transport is nil.
 func (c *Client) Start(ctx context.Context, name string, t transport.Transport) (*Session, error) {
 	if c.isTaken(name) {
 		return nil, fmt.Errorf("client: start: %w", &supervisor.DuplicateError{ID: name})
@@ -296,7 +299,7 @@ func (c *Client) all(starting bool) []*session {
 	return all
 }
 
-// Session returns the session with that name, if there is one that is not over. Its
+// Session returns the session with that name, if it exists and has not ended. Its
 // calls have Options.Calls.
 func (c *Client) Session(name string) (*Session, bool) {
 	s := c.named(name)
@@ -306,7 +309,7 @@ func (c *Client) Session(name string) (*Session, bool) {
 	return &Session{session: s, options: c.options.Calls}, true
 }
 
-// Sessions ranges over the sessions that are not over, in the order of their names.
+// Sessions ranges over all sessions that have not ended, in the order of their names.
 func (c *Client) Sessions() iter.Seq[*Session] {
 	return func(yield func(*Session) bool) {
 		for _, s := range c.all(false) {
@@ -317,8 +320,8 @@ func (c *Client) Sessions() iter.Seq[*Session] {
 	}
 }
 
-// Samples ranges over what telemetry sinks show of the sessions that are not over, in
-// the order of their names.
+// Samples ranges over the measurements of all sessions that have not ended, in the
+// order of their names, for telemetry sinks.
 func (c *Client) Samples() iter.Seq[telemetry.Sample] {
 	return func(yield func(telemetry.Sample) bool) {
 		for _, s := range c.all(false) {
@@ -329,7 +332,7 @@ func (c *Client) Samples() iter.Seq[telemetry.Sample] {
 	}
 }
 
-// Close takes no new sessions and closes those there are, all at once, as
+// Close refuses new sessions and closes all present ones at the same time, as
 // Session.Close does.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
@@ -345,8 +348,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Report returns what runs at this moment, since when, and what went wrong before:
-// the sessions of this Client as data and, by its String, as a tree for people.
+// Report describes the sessions of this Client: what runs at this moment, since when,
+// and what went wrong before. Its String method prints a tree for people.
 func (c *Client) Report() supervisor.Report {
 	report := supervisor.Report{At: time.Now(), Name: c.info.Name, State: supervisor.Running}
 	for _, s := range c.all(false) {
@@ -359,9 +362,9 @@ func (c *Client) Report() supervisor.Report {
 	return report
 }
 
-// RootsChanged tells every legacy server that Options.Roots now returns other
-// roots. Modern servers ask again by themselves. It waits until the transports have
-// taken the notifications, or ctx ends.
+// RootsChanged tells every legacy server that Options.Roots now returns other roots.
+// Modern servers ask again by themselves. RootsChanged waits until the transports
+// have accepted the notifications, or ctx ends.
 func (c *Client) RootsChanged(ctx context.Context) error {
 	var failed []error
 	for s := range c.Sessions() {

@@ -55,8 +55,8 @@ func (e *ConnectError) MarshalJSON() ([]byte, error) {
 	}{e.Error(), e.Name, e.Attempts, e.Since, e.Last})
 }
 
-// Is reports whether target is ErrUnavailable; ErrDenied, if the server denied access;
-// or ErrTimedOut, if the time for connecting was over.
+// Is reports whether target is ErrUnavailable; ErrDenied, if the server denied
+// access; or ErrTimedOut, if Connect ran out of time.
 func (e *ConnectError) Is(target error) bool {
 	switch target {
 	case ErrUnavailable:

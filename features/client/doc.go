@@ -1,5 +1,5 @@
-// Package client is an MCP client: sessions with servers that survive the death of
-// whatever carries them.
+// Package client is an MCP client. Its sessions survive when a server crashes, hangs or
+// restarts.
 //
 //	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{})
 //	session, err := c.Connect(ctx, &stdio.Command{Path: "my-server"})
@@ -7,33 +7,44 @@
 //	defer session.Close(ctx)
 //	weather, err := client.Call[Weather](ctx, session, "forecast", Query{City: "Oslo"})
 //
-// A Session stays valid while servers crash and come back. While there is no server
-// its methods fail at once, or wait for one with CallOptions.WaitForReady. With
-// CallOptions.Retries they call again after a loss, if that is safe. After a loss the
-// session asks the new server for everything that it had asked the one before: the
-// log level, subscriptions, and reports of changes (ADR-0030).
+// A Session stays valid while servers crash and come back. While there is no server,
+// its methods fail immediately. With CallOptions.WaitForReady they wait for a server
+// instead, and with CallOptions.Retries they retry a lost call if that is safe. A
+// server that comes back has forgotten the session. So the session tells it again which
+// log level, subscriptions and change reports the program wants (ADR-0030).
 //
 // A Session has one method for each request of the specification, in every revision.
-// They fail with a *CallError, which says how the call ended and whether the server
-// can have executed it: compare it with ErrLost, ErrTimedOut, ErrUnsupported and the
-// others, and ask NotExecuted whether the call may be made again. If a tool itself
-// failed, CallTool returns a result with IsError set, and Call a *ToolError.
+// These methods fail with a *CallError, which says how the call ended and whether the
+// server may have executed it. Compare it with ErrLost, ErrTimedOut, ErrUnsupported and
+// the others by errors.Is. NotExecuted reports whether a retry is safe. If the tool
+// itself failed, CallTool returns a result with IsError set, and Call a *ToolError.
 //
-// # The server asks and tells
+// # Questions and events
 //
 // Options.Elicit, ElicitURL, Sample and Roots answer questions of the server. In the
-// legacy revisions these are requests of the server, in 2026-07-28 they are part of a
-// result; the same functions answer both. Options.OnEvent receives what the server
-// says without being asked, and learns when it was lost and replaced.
+// legacy revisions (up to 2025-11-25) a question is a request from the server. In
+// 2026-07-28 it is part of a result. The same functions answer both. Options.OnEvent
+// receives what the server reports on its own, and learns when the server was lost and
+// when it came back.
 //
 // # Server sessions
 //
-// A new server knows nothing of what was done with the one before. A tool that depends
-// on that is stateful, see Options.ToolModes. Session.Pin binds a series of calls to the
-// server session that is there now.
+// A new server knows nothing of earlier calls. A tool that depends on earlier calls is
+// stateful; see Options.ToolModes. Session.Pin binds a series of calls to the present
+// server session.
 //
 // # Many sessions
 //
 // Client.Start gives a session a name and does not wait for its server. Client.Session
-// finds it again, Client.Report prints what runs, and Client.Close ends all sessions.
+// finds it by that name, Client.Report describes what runs, and Client.Close ends all
+// sessions.
+//
+// # Goroutines
+//
+// All types are safe for concurrent use. An idle session has no goroutine. Session.Close
+// and Client.Close return when all goroutines, timers and child processes of the session
+// are gone.
+//
+// docs/guide/client.md is a guide to this package, and docs/guarantees.md lists its
+// guarantees by number.
 package client

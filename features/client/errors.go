@@ -12,12 +12,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A CallError is how the methods of a Session fail: it says how the call ended and
-// whether the server can have executed it.
+// A CallError is the error of a failed call. It says how the call ended and whether
+// the server may have executed it.
 type CallError = conn.CallError
 
-// NotExecuted reports whether err belongs to a call that the server surely did not
-// execute, so that making it again cannot do anything twice.
+// NotExecuted reports whether err belongs to a call that the server certainly did not
+// execute. A retry of such a call cannot do anything twice.
 func NotExecuted(err error) bool { return conn.NotExecuted(err) }
 
 // Errors to compare with errors.Is. All of them match through a CallError;
@@ -49,8 +49,8 @@ var (
 	ErrStaleCursor = errors.New("client: the cursor belongs to a server session that is over")
 )
 
-// A ResultError reports an answer that cannot be read, or that breaks the schema
-// of the tool. The server executed the request.
+// A ResultError says that an answer cannot be decoded, or does not fit the schema of
+// the tool. The server executed the request.
 type ResultError struct{ Err error }
 
 func (e *ResultError) Error() string {
@@ -62,8 +62,8 @@ func (e *ResultError) Unwrap() error { return e.Err }
 // MarshalText makes the error its text in JSON.
 func (e *ResultError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
-// A CapabilityError refuses a request that needs a capability which the server
-// does not have. It was not sent. It matches ErrUnsupported.
+// A CapabilityError says that a request was not sent because it needs a capability
+// that the server does not have. It matches ErrUnsupported.
 type CapabilityError struct{ Capability string }
 
 func (e *CapabilityError) Error() string {
@@ -73,14 +73,14 @@ func (e *CapabilityError) Error() string {
 // Is reports whether target is ErrUnsupported.
 func (e *CapabilityError) Is(target error) bool { return target == ErrUnsupported }
 
-// A ToolError reports that a tool ran and failed, or refused its arguments. Only
-// Call returns it; CallTool returns the result.
+// A ToolError says that a tool ran and failed, or rejected its arguments. Only Call
+// returns it; CallTool returns the result.
 type ToolError struct {
 	Tool   string
 	Result *protocol.CallToolResult // with IsError set
 }
 
-// Error returns the text that the tool gave for the model.
+// Error returns the text that the tool wrote for the model.
 func (e *ToolError) Error() string {
 	return fmt.Sprintf("client: tool %q failed: %s", e.Tool, e.Result.Content.Text())
 }
@@ -88,7 +88,7 @@ func (e *ToolError) Error() string {
 // An InputError reports that the program's handler for a question of the server
 // failed. The question was not answered, and the call ended.
 type InputError struct {
-	Key    string // of the question
+	Key    string // the key of the question
 	Method string
 	Err    error
 }

@@ -11,38 +11,39 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// An Event is what a session learns without asking. It is one of the types below.
-// More may come: a switch over events needs a default.
+// An Event is something that a session learns without asking. It is one of the event
+// types of this package. Later versions may add more, so a switch over events needs a
+// default.
 type Event interface {
 	// key names events of which one is enough while it waits; "" for others.
 	key() string
 }
 
-// Lost says that the server is away: its process ended, its connection broke, or its
-// session expired. Calls fail or wait until it is Restored. A session that is closed,
-// or gives up, has no Lost event: see Session.Wait.
+// Lost says that the server was lost: its process ended, its connection broke, or its
+// session expired. Calls fail or wait until a Restored event. A session that is
+// closed or gives up has no Lost event; see Session.Wait.
 type Lost struct {
 	Reason Reason
-	Next   time.Time // when the session tries again; zero if it tries already
+	Next   time.Time // when the session will try again; zero if it is already trying
 }
 
-// Restored says that a server is there again. The session has already asked it for
-// what it had asked the one before: the log level, subscriptions, and reports of
-// changes. The server may be another process, another version or another program.
-// Whatever the program knows of lists and resources may be outdated: changes of the
-// time between are not reported one by one.
+// Restored says that the server is back. The session has already restored the log
+// level, subscriptions, and reports of changes. The server may be another process,
+// another version or another program. What your program knows about lists and
+// resources may be outdated, because changes in the meantime are not reported one by
+// one.
 //
-// A session of Client.Start also begins with one. A session of Client.Connect does if
-// something could not be asked of its first server.
+// A session of Client.Start also begins with a Restored event. A session of
+// Client.Connect does so only if something could not be set up on its first server.
 type Restored struct {
-	Away     time.Duration // since the Lost, or since Start
-	Failures []error       // what could not be asked again, one error each
+	Away     time.Duration // since the Lost event, or since Start
+	Failures []error       // what could not be restored, one error each
 }
 
 // ToolsChanged says that the list of tools may have changed. It also comes when a
-// modern server begins to report changes to a session that has used it already, after
-// Connect for instance, because a change before that was not reported. The same holds
-// for PromptsChanged and ResourcesChanged.
+// modern server begins to report changes to a session that has already used it, for
+// instance after Connect, because an earlier change was not reported. PromptsChanged
+// and ResourcesChanged behave the same way.
 type ToolsChanged struct{}
 
 // PromptsChanged says that the list of prompts may have changed.
@@ -66,7 +67,7 @@ type LogMessage struct {
 // was asked to open (2025-11-25).
 type ElicitationComplete struct{ ID string }
 
-// Notification is a notification that has no type of its own here.
+// Notification is a notification for which this package has no event type.
 type Notification struct {
 	Method string
 	Params json.RawMessage // as they came; nil when absent

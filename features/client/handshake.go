@@ -18,7 +18,7 @@ import (
 // Server describes the server, as reported by the server itself. Rely on
 // ProtocolVersion and Capabilities; treat the rest as display text.
 type Server struct {
-	ProtocolVersion string // the revision that is spoken
+	ProtocolVersion string // the revision in use
 	Info            protocol.Implementation
 	Capabilities    protocol.ServerCapabilities
 	Instructions    string // for the model: how to use the server; empty if it gives none

@@ -51,14 +51,14 @@ var (
 )
 
 // Tools ranges over the tools of all pages. It fetches each page when the range
-// reaches it, and ends after the first error, a *CallError. Behind that is
-// ErrStaleCursor when the server was replaced between two pages, ErrRepeatedCursor
-// when a cursor leads back to its page, and a *protocol.LimitError beyond MaxPages or
-// MaxListBytes. So do Resources, ResourceTemplates and Prompts.
+// reaches it, and ends after the first error, a *CallError. It wraps ErrStaleCursor
+// if the server was replaced between two pages, ErrRepeatedCursor if a cursor leads
+// back to its own page, and a *protocol.LimitError beyond MaxPages or MaxListBytes.
+// Resources, ResourceTemplates and Prompts behave the same way.
 //
-// If all pages are kept from before and may be used (Options.CacheBytes,
-// CallOptions.MaxStale), the range is over those. A list of which one page is missing
-// is asked for anew.
+// If the cache holds all pages of the list (Options.CacheBytes,
+// CallOptions.MaxStale), Tools yields those. If a page is missing, Tools asks for the
+// whole list again.
 func (s *Session) Tools(ctx context.Context) iter.Seq2[*protocol.Tool, error] {
 	return tools.all(ctx, s)
 }
@@ -80,7 +80,7 @@ func (s *Session) Prompts(ctx context.Context) iter.Seq2[*protocol.Prompt, error
 }
 
 // ListTools fetches one page of tools. A nil params asks for the first page. A cursor
-// is good for the server session that gave it, which Tools takes care of.
+// is valid only in the server session that returned it; Tools takes care of that.
 func (s *Session) ListTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
 	return listTools.call(ctx, s, params)
 }

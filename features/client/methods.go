@@ -233,8 +233,8 @@ type Request struct {
 	asked *conn.Incoming // of a question that is a request
 }
 
-// ID returns the id of the last attempt of a request that this client has made, once
-// the next Handler has returned. It is 0 for others, and if nothing was sent.
+// ID returns the id of the last attempt of a request that this client has sent, once
+// the next Handler has returned. It is 0 for other messages, and if nothing was sent.
 func (r *Request) ID() int64 {
 	if r.last == nil {
 		return 0
@@ -242,8 +242,8 @@ func (r *Request) ID() int64 {
 	return r.last.id
 }
 
-// QuestionID returns the id of a request that the server has made. It is zero for others,
-// and for a question that came with the answer to a call.
+// QuestionID returns the id of a request that the server has sent. It is zero for other
+// messages, and for a question that came with the answer to a call.
 func (r *Request) QuestionID() jsonrpc.ID {
 	if r.asked == nil {
 		return jsonrpc.ID{}
@@ -251,23 +251,24 @@ func (r *Request) QuestionID() jsonrpc.ID {
 	return r.asked.ID()
 }
 
-// A Handler handles a request. The result points to the result of the method, for
-// instance *protocol.CallToolResult, or is a json.RawMessage if Params is one. It
-// is nil for a notification.
+// A Handler handles a request or notification on its way through the middleware. The
+// result is a pointer to the result of the method, such as *protocol.CallToolResult,
+// or a json.RawMessage if Params is one. For a notification it is nil.
 type Handler func(ctx context.Context, r *Request) (result any, err error)
 
 // Middleware wraps a Handler. It may change the request, answer it without calling
 // next, call next more than once, or change the result.
 //
-// All calls of a session and all questions and notifications of its server pass the
-// same middleware: see Request.Incoming. A call passes once, however often it is
-// retried or asked for more input. What a session does by itself does not pass: the
-// handshake, probes of its liveness, subscriptions/listen, and cancellation.
+// All calls of a session, and all questions and notifications from its server, pass
+// through the same middleware; see Request.Incoming. A call passes through it once,
+// however often it is retried or asked for more input. What a session sends on its
+// own does not pass through middleware: the handshake, probes, subscriptions/listen,
+// and cancellation.
 type Middleware func(next Handler) Handler
 
-// On returns middleware for the requests of one method, told by the type of their
-// params. It leaves all others alone, also those of Session.Request, whose params
-// are raw.
+// On returns middleware for the requests of one method, which the type of the params
+// selects. It passes on all other requests unchanged, including those of
+// Session.Request, whose params are raw.
 func On[P, R any](f func(ctx context.Context, p *P, next func(context.Context, *P) (*R, error)) (*R, error)) Middleware {
 	return func(next Handler) Handler {
 		return func(ctx context.Context, r *Request) (any, error) {

@@ -13,32 +13,31 @@ import (
 
 // Options configure a Client. The zero value of each field means its default.
 type Options struct {
-	// Calls are the CallOptions that every session begins with. Session.With gives
-	// a view with others.
+	// Calls are the default CallOptions of every session. Session.With returns a view
+	// of a session with other options.
 	Calls CallOptions
 
-	// Elicit answers a question to the user that comes as a form: see Accept and
-	// Decline. Fields that the answer leaves out get the defaults of the schema, and
-	// an answer that does not fit the schema is an error.
+	// Elicit shows a form to the user and returns the answer; see Accept and Decline.
+	// The client fills in the schema's defaults for missing fields. An answer that
+	// does not fit the schema is an error.
 	//
-	// Elicit, ElicitURL, Sample and Roots run on goroutines of their own, several at
-	// once, in the legacy revisions as well as in 2026-07-28. Each is bounded by its
-	// context alone, which ends when the server cancels the question, when its
-	// connection is lost, or when the call that led to the question ends. Setting one
-	// advertises it to every server. A panic is answered as an internal error and
-	// reported to Options.Conn.Hooks.Panic.
+	// Elicit, ElicitURL, Sample and Roots each run on a separate goroutine, several
+	// at the same time, in every revision. Only its context limits each one. It ends
+	// when the server cancels the question, when the connection is lost, or when the
+	// call that led to the question ends. Setting one of them advertises the
+	// capability to every server. If one panics, the server gets an internal error,
+	// and Options.Conn.Hooks.Panic is called.
 	//
 	// If Elicit or ElicitURL returns an error, a legacy server is told that the user
-	// gave no answer ("cancel"); of a call in 2026-07-28 it becomes the *InputError.
+	// gave no answer ("cancel"). In 2026-07-28 the call fails with an *InputError.
 	Elicit func(ctx context.Context, s *Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error)
 
-	// ElicitURL answers a question to the user that is a page to open. Show the whole
-	// URL, ask for consent, and never fetch it yourself (2025-11-25
-	// client/elicitation).
+	// ElicitURL asks the user to open a page. Show the whole URL, ask for consent,
+	// and never fetch it yourself (2025-11-25 client/elicitation).
 	ElicitURL func(ctx context.Context, s *Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error)
 
-	// Sample lets servers use the program's model. SampleTools says that it knows
-	// CreateMessageParams.Tools; a request that has tools is refused otherwise.
+	// Sample lets servers use the program's model. Set SampleTools if Sample supports
+	// CreateMessageParams.Tools; otherwise requests with tools are refused.
 	Sample      func(ctx context.Context, s *Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error)
 	SampleTools bool
 
@@ -46,17 +45,17 @@ type Options struct {
 	// they change.
 	Roots func(ctx context.Context, s *Session) ([]protocol.Root, error)
 
-	// OnEvent receives what a session learns without asking: see Event. Events come
-	// one at a time and in order, on a goroutine of the session's own. It may take
-	// its time: changes that are waiting already are not queued again, and a server
-	// that sends more than the program takes is slowed down or loses messages as
-	// ADR-0006 says.
+	// OnEvent receives what a session learns without asking; see Event. The session
+	// calls it for one event at a time, in order, on a separate goroutine. OnEvent
+	// may be slow: a change that is already waiting is not queued again. If the
+	// server sends more than OnEvent can handle, it is slowed down, or messages are
+	// dropped by the rules of ADR-0006.
 	//
 	// OnEvent may call the server, and Session.Stop. It must not call Session.Close:
-	// Close would wait for it until Options.Conn.StopGrace has passed, and then name
-	// it in a *conn.StuckError. Its context ends with the session. It may run before
-	// Connect has returned. A panic costs that event alone and is reported to
-	// Options.Conn.Hooks.Panic.
+	// Close would wait for OnEvent until Options.Conn.StopGrace has passed, and then
+	// name it in a *conn.StuckError. The context ends with the session. OnEvent may
+	// run before Connect has returned. A panic loses only that event, and is reported
+	// to Options.Conn.Hooks.Panic.
 	//
 	// If OnEvent is nil, a modern server is not asked to report changes of its lists.
 	OnEvent func(ctx context.Context, s *Session, e Event)
@@ -71,133 +70,140 @@ type Options struct {
 	// is the outermost.
 	Middleware []Middleware
 
-	// Tasks lets modern servers make tasks of calls of tools: they need not hold a
-	// connection for a call that takes long. CallTool and Call wait for a task as for
-	// any other call, through losses of the connection; the end of their context
-	// cancels it, for which they take a second at most. CallOptions.Timeout is then for each request alone. StartTool hands
-	// the task out.
+	// Tasks permits modern servers to turn tool calls into tasks, so that a long call
+	// needs no open connection. CallTool and Call wait for a task as for any other
+	// call, even if the connection is lost in between. If their context ends, they
+	// cancel the task, which takes at most a second. CallOptions.Timeout then applies
+	// to each single request. StartTool returns the task without waiting.
 	Tasks bool
 
-	// CacheBytes bounds what each session keeps of results that its server allows to
-	// be used again: lists and the contents of resources, with ttlMs (2026-07-28
-	// server/utilities/caching). What was used longest ago goes first. A result is
-	// used until its lifetime is over, which is 24 h at most, until the server reports
-	// a change of it, or until the session has another server. Another session, even
-	// of the same Client, never gets it. See CallOptions.Fresh, CallOptions.MaxStale
-	// and Session.ClearCache. Zero: 16 MiB. Negative: nothing is kept.
+	// CacheBytes limits the cache of each session, in bytes. The cache holds lists
+	// and the contents of resources, for as long as the server permits by ttlMs
+	// (2026-07-28 server/utilities/caching) and at most 24 h. A cached result also
+	// expires when the server reports a change of it, or when the session gets
+	// another server. If the cache is full, the least recently used results go first.
+	// Sessions never share results, even within one Client. See CallOptions.Fresh,
+	// CallOptions.MaxStale and Session.ClearCache. Zero: 16 MiB. Negative: no cache.
 	CacheBytes int64
 
-	// MaxRounds bounds how often a server may ask for input before it answers one
-	// call (2026-07-28 basic/patterns/mrtr), or before a task has ended. Zero: 10.
+	// MaxRounds is how often a server may ask for input before it answers one call
+	// (2026-07-28 basic/patterns/mrtr), or before a task ends. Zero: 10.
 	MaxRounds int
 
-	// Capabilities are advertised beside those that follow from the handlers above:
-	// extensions and experimental ones.
+	// Capabilities are advertised in addition to those that follow from the handlers
+	// above. Use them for extensions and experimental capabilities.
 	Capabilities protocol.ClientCapabilities
 
-	// ProtocolVersion is the revision to ask for. A legacy one opens a session by
-	// initialize, in whichever legacy revision the server answers with. A modern one
-	// is spoken with a server that supports it, and with no other.
+	// ProtocolVersion is the revision to ask for. With a legacy revision, the client
+	// opens a session by initialize, in whichever legacy revision the server answers
+	// with. With a modern one, the client connects only to servers that support
+	// exactly that revision.
 	//
-	// Default: protocol.Latest with a server that answers server/discover, and a
-	// legacy session with any other. A server that does not answer server/discover
-	// costs five seconds once, or half of Options.Conn.InitTimeout if that is less.
+	// Default: protocol.Latest if the server answers server/discover, otherwise a
+	// legacy session. If a server does not answer server/discover at all, the client
+	// waits for five seconds once, or for half of Options.Conn.InitTimeout if that is
+	// less.
 	ProtocolVersion string
 
-	// ToolModes says of tools, by name, whether their calls depend on earlier calls
-	// of the session. For a tool without an entry the mode is what the server said in
-	// _meta as protocol.MetaToolMode when it listed the tool last, and else
+	// ToolModes says for each tool, by name, whether its calls depend on earlier
+	// calls of the session. The mode of a tool without an entry is the
+	// protocol.MetaToolMode in the _meta of its last listing, or else
 	// protocol.Stateless. See Session.CallTool.
 	ToolModes map[string]protocol.ToolMode
 
-	// TrustAnnotations believes the server: a tool that it lists with readOnlyHint or
-	// idempotentHint may be called twice, see CallOptions.Retries. Otherwise
-	// annotations count for nothing, as the specification asks.
+	// TrustAnnotations makes the client believe the server's annotations: a tool that
+	// it lists with readOnlyHint or idempotentHint may be called twice; see
+	// CallOptions.Retries. By default, annotations are ignored, as the specification
+	// demands.
 	TrustAnnotations bool
 
-	// FailFast makes the first failure final: for commands that run once.
+	// FailFast ends a session at its first failure. Use it for commands that run
+	// once.
 	FailFast bool
 
-	// Supervisor runs the connections. Nil: each session has one of its own.
+	// Supervisor runs the connections. Nil: each session has its own supervisor.
 	Supervisor *supervisor.Supervisor
 
 	// Conn configures the connection of each session: timeouts, backoff, bounds,
-	// hooks, log. Attempts to connect that fail, lost connections, and panics of the
+	// hooks, log. Failed attempts to connect, lost connections, and panics in the
 	// program's code are logged through slog.Default(), unless Conn.Log or Conn.Hooks
-	// takes them; see conn.Options.Log for how to silence that. The client sets Dialect, Handler, Handshake and Owner itself, and
-	// consults Final in addition to its own rules: see Connect.
+	// is set; see conn.Options.Log for how to turn that off. The client sets Dialect,
+	// Handler, Handshake and Owner itself, and applies Final in addition to its own
+	// rules; see Connect.
 	//
-	// Connect names a session Conn.Name or, if that is empty, by its command or host
-	// (transport.Named): "bowline", "mcp.example.com". If another session has that
-	// name, it gets a suffix: "bowline-2". Start is given a name for each.
+	// Connect names a session Conn.Name or, if that is empty, after its command or
+	// host (transport.Named): "bowline", "mcp.example.com". If another session has
+	// that name, Connect adds a suffix: "bowline-2". Start takes the name as an
+	// argument.
 	//
 	// The sessions of one Client share a Wheel and a Gate. If Conn has none, the
-	// Client makes them with their defaults.
+	// Client creates them with their defaults.
 	Conn conn.Options
 }
 
 // CallOptions apply to the calls of a Session, or of a view of it: see
 // Options.Calls and Session.With. The zero value of each field means its default.
 type CallOptions struct {
-	// Timeout ends a call without an answer. It starts when the request is sent, and
-	// again on each retry. Time spent waiting for a server does not count; only the
-	// context bounds that. Zero: Options.Conn.RequestTimeout, whose default is 30 s.
-	// Negative: only the context bounds the call.
+	// Timeout is how long to wait for an answer. It starts when the request is sent,
+	// and again on each retry. Time spent waiting for a server does not count; only
+	// the context limits that. Zero: Options.Conn.RequestTimeout, whose default is 30
+	// s. Negative: only the context limits the call.
 	Timeout time.Duration
 
-	// ProgressRestarts asks for progress, and restarts the timeout whenever some
-	// comes, but never beyond MaxTimeout after the request was sent.
+	// ProgressRestarts asks the server for progress, and restarts the timeout with
+	// each report, up to MaxTimeout after the request was sent.
 	ProgressRestarts bool
 
-	// MaxTimeout bounds a call whose timeout is prolonged: by its progress, or while
-	// the client answers a question of the server's. Zero: ten times the timeout.
+	// MaxTimeout limits a call whose timeout is extended by progress, or while the
+	// client answers a question from the server. Zero: ten times the timeout.
 	MaxTimeout time.Duration
 
-	// WaitForReady waits for a server until the context ends. Otherwise a call fails
-	// at once while there is none.
+	// WaitForReady makes a call wait until there is a server, or the context ends.
+	// Otherwise a call fails immediately while there is no server.
 	WaitForReady bool
 
 	// Epoch binds the calls to one server session, by its number (conn.Status.Epoch).
-	// When that session is over they fail with ErrStale and are not sent, even if
-	// they wait or are retried. Session.Pin sets Epoch. Zero: calls go to whichever
-	// session there is, except that a call of a stateful tool is bound to the session
-	// that is ready when the call is made.
+	// When that session has ended, they fail with ErrStale and are not sent, even if
+	// they were waiting or being retried. Session.Pin sets Epoch. Zero: calls go to
+	// the present session, whichever it is. Only a call of a stateful tool is bound
+	// to the session that is ready when the call begins.
 	Epoch uint64
 
-	// Retries is how many more times a call is made when its connection was lost. A
-	// call that the server may have executed is made again only if that is safe: all
-	// calls are, except those of tools, for which Repeatable or the server must say
-	// so. See Options.TrustAnnotations and conn.Request.Retries.
+	// Retries is how often a call is retried when its connection was lost. If the
+	// server may have executed the call, it is retried only if that is safe. That is
+	// true of all calls but tool calls. A tool call is safe if Repeatable is set, or
+	// if the server says so and Options.TrustAnnotations is set. See
+	// conn.Request.Retries for details. Zero: no retries.
 	Retries int
 
-	// Repeatable says that calling these tools twice does no harm. It has no effect
-	// on stateful tools.
+	// Repeatable declares that it does no harm to call these tools twice. It has no
+	// effect on stateful tools.
 	Repeatable bool
 
-	// ManualInput hands out a result that asks for input instead of answering it from
-	// the handlers of Options: see InputRequired of the result. The program then makes
-	// the call again itself, with InputParams.
+	// ManualInput makes a call return a result that asks for input, instead of
+	// answering with the handlers of Options; see InputRequired of the result. The
+	// program then calls again itself, with InputParams.
 	ManualInput bool
 
 	startsTask bool // hand out the task that a call becomes
 
-	// Fresh asks the server even if a result is kept that it allows to be used again:
-	// see Options.CacheBytes.
+	// Fresh makes a call ask the server even if the cache holds a valid result; see
+	// Options.CacheBytes.
 	Fresh bool
 
-	// MaxStale says that while the server is away a list, or the contents of a
-	// resource, is better than none if the server gave it at most so long ago: its
-	// Received says when. Calls do not wait for the server then. What a call with
-	// MaxStale gets is kept for that long, even if the server allows it no lifetime.
-	// The bound of Options.CacheBytes holds, and 24 h at most. A call that is bound to
-	// one server session gets nothing from another.
+	// MaxStale permits a call to return an old result while the server is away, if it
+	// was received at most that long ago. It applies to lists and to the contents of
+	// resources; Received says when a result came. Such calls do not wait for the
+	// server. What a call with MaxStale receives is kept for that long, even if the
+	// server allows no caching, within Options.CacheBytes and for at most 24 h. A
+	// call that is bound to one server session never gets a result from another.
 	MaxStale time.Duration
 
-	// OnAttempt is called for each attempt that failed and will be followed by
-	// another, on the calling goroutine, before the method returns.
+	// OnAttempt receives each failed attempt that will be retried, on the calling
+	// goroutine, before the method returns.
 	OnAttempt func(conn.Attempt)
 
-	// ToolMode overrides what is known of the mode of a tool, see Options.ToolModes.
+	// ToolMode overrides the mode of a tool; see Options.ToolModes.
 	ToolMode protocol.ToolMode
 
 	// OnProgress receives the progress of a call, on the calling goroutine, before

@@ -19,8 +19,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Accept is the answer of a user who agreed. Content holds the fields of the form: a
-// struct or a map, or nil for none. A URL has no content.
+// Accept returns the answer of a user who agreed. Content holds the fields of the
+// form: a struct, a map, or nil for none. For a URL, pass nil.
 func Accept(content any) (*protocol.ElicitResult, error) {
 	raw, err := marshalParams(protocol.MethodElicit, content)
 	if err != nil {
@@ -29,12 +29,13 @@ func Accept(content any) (*protocol.ElicitResult, error) {
 	return &protocol.ElicitResult{Action: protocol.ElicitAccept, Content: raw}, nil
 }
 
-// Decline is the answer of a user who said no.
+// Decline returns the answer of a user who said no.
 func Decline() (*protocol.ElicitResult, error) {
 	return &protocol.ElicitResult{Action: protocol.ElicitDecline}, nil
 }
 
-// Dismiss is the answer of a user who gave none, and closed the form for instance.
+// Dismiss returns the answer for a user who did not decide, and for instance closed
+// the form.
 func Dismiss() (*protocol.ElicitResult, error) {
 	return &protocol.ElicitResult{Action: protocol.ElicitCancel}, nil
 }

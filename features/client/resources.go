@@ -25,8 +25,8 @@ func (s *Session) GetPrompt(ctx context.Context, params *protocol.GetPromptParam
 	return getPrompt.call(ctx, s, params)
 }
 
-// Complete asks how an argument of a prompt or a resource template may go on. An
-// empty Ref.Type is that of a resource if Ref has a URI, and else that of a prompt.
+// Complete asks for completions of an argument of a prompt or a resource template. If
+// Ref.Type is empty, it means a resource if Ref has a URI, and otherwise a prompt.
 func (s *Session) Complete(ctx context.Context, params *protocol.CompleteParams) (*protocol.CompleteResult, error) {
 	typed := copyOf(params)
 	switch {
@@ -45,10 +45,10 @@ type subscription struct {
 	watchers map[chan struct{}]bool // each has room for one token, which means: look again
 }
 
-// Subscribe asks the server to report changes of a resource: they come as
-// *ResourceUpdated events. The session asks every later server too, until Unsubscribe.
-// It is one method for both eras: resources/subscribe in the legacy revisions,
-// subscriptions/listen with all that the session wants in the modern ones.
+// Subscribe asks the server to report changes of a resource, which arrive as
+// *ResourceUpdated events. The session also asks every later server, until
+// Unsubscribe. It works in every revision: by resources/subscribe in the legacy ones,
+// and by subscriptions/listen in the modern ones.
 func (s *Session) Subscribe(ctx context.Context, params *protocol.SubscribeParams) error {
 	uri := copyOf(params).URI
 	return s.subscribeTo(ctx, uri, func(sub *subscription) { sub.explicit = true })
@@ -138,9 +138,9 @@ func (s *Session) timeout() time.Duration {
 	}
 }
 
-// Unsubscribe ends what Subscribe began. A Watch of the resource goes on. If there is
-// no server at present, the next one is not asked for reports, and Unsubscribe
-// returns nil.
+// Unsubscribe ends a subscription made by Subscribe. A Watch of the resource
+// continues. If there is no server at present, Unsubscribe returns nil, and the
+// session does not subscribe at the next server.
 func (s *Session) Unsubscribe(ctx context.Context, params *protocol.UnsubscribeParams) error {
 	uri := copyOf(params).URI
 	return s.unsubscribeFrom(ctx, uri, func(sub *subscription) { sub.explicit = false })
@@ -173,14 +173,14 @@ func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*
 }
 
 // Watch keeps a resource current. It subscribes to the resource and yields its
-// contents: first as they are now, then after each update, and again whenever a new
-// server has taken the place of the one before. While there is no server it waits.
-// Updates that come while the program still works on earlier contents count as one.
+// contents: immediately, after each update, and again after each reconnection. While
+// there is no server, Watch waits. Updates that arrive while the program still works
+// on earlier contents count as one.
 //
-// The range ends after an error that waiting does not mend: the server does not
-// offer subscriptions, refuses this one, or cannot read the resource. It also ends
-// after an error when ctx ends. A program that leaves the range ends the
-// subscription, unless somebody else has one.
+// Watch yields an error and ends if waiting would not help: the server does not offer
+// subscriptions, refuses this one, or cannot read the resource. It does the same when
+// ctx ends. Leaving the loop ends the subscription, unless something else in the
+// program needs it.
 func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.ReadResourceResult, error] {
 	return func(yield func(*protocol.ReadResourceResult, error) bool) {
 		view := s.With(s.options)

@@ -141,9 +141,9 @@ func restoreLogLevel(ctx context.Context, s *Session, p *peer) []error {
 }
 
 // SetLogLevel asks this server, and every later server of the session, for log
-// messages of a level and above. They come as *LogMessage events. In the modern
-// revisions every request carries the level, and the server logs only while it works
-// on one.
+// messages of a level and above. They arrive as *LogMessage events. In the modern
+// revisions every request carries the level, and a server sends log messages only
+// while it serves a request.
 func (s *Session) SetLogLevel(ctx context.Context, level protocol.LogLevel) error {
 	if level.Severity() < 0 {
 		return refusedUnsent(protocol.MethodSetLogLevel, fmt.Errorf("client: unknown log level %.100q", string(level)))

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// A Session is the lasting relation to one server. It stays valid while servers
-// crash and come back, until somebody closes it. It is safe for concurrent use.
+// A Session is a handle for one server. It stays valid while the server crashes and
+// comes back, until the program closes it. It is safe for concurrent use.
 type Session struct {
 	*session
 	options CallOptions
@@ -44,19 +44,19 @@ type session struct {
 	cache      cache
 }
 
-// Status says where the connection of a session is: its state, why, since when, and
-// when it will try again.
+// Status describes the connection of a session: its state, the reason, since when,
+// and when it will try again.
 type Status = conn.Status
 
 // A Reason says why a connection is in its state, or why it was lost.
 type Reason = conn.Reason
 
-// A ReasonKind is a Reason as a value to switch on.
+// A ReasonKind is the kind of a Reason, for a switch.
 type ReasonKind = conn.ReasonKind
 
-// SessionOf returns the session that a Conn belongs to, with Options.Calls: for
-// those who find the Conn by its name, in a registry.Registry for instance. It
-// reports false for nil, for a Conn that no Client made, and for one whose Connect
+// SessionOf returns the session that a Conn belongs to, with Options.Calls. Use it
+// after you have found the Conn by its name, for instance in a registry.Registry. It
+// reports false for nil, for a Conn that no Client created, and for one whose Connect
 // or Start has not returned yet. Closing the session ends it for everybody.
 func SessionOf(c *conn.Conn) (*Session, bool) {
 	if c == nil {
@@ -69,8 +69,8 @@ func SessionOf(c *conn.Conn) (*Session, bool) {
 	return &Session{session: s, options: s.client.options.Calls}, true
 }
 
-// With returns a view of the same session whose calls have the options o, all of
-// them, in place of those of this view.
+// With returns a view of the same session whose calls have the options o. They
+// replace all options of this view; to change only some, start from Calls.
 func (s *Session) With(o CallOptions) *Session { return &Session{session: s.session, options: o} }
 
 // Calls returns the options of this view, for With.
@@ -80,9 +80,9 @@ func (s *Session) Calls() CallOptions {
 	return o
 }
 
-// Pin returns a view of the same session whose calls are bound to the server session
-// that is there now. Once that is over they fail with ErrStale, not sent. Without a
-// server at present its calls fail with ErrStale at once.
+// Pin returns a view of the session whose calls are bound to the present server
+// session. After that server session has ended, calls fail with ErrStale and are not
+// sent. If there is no server now, calls fail with ErrStale immediately.
 func (s *Session) Pin() *Session {
 	view := s.With(s.options)
 	status := s.conn.Status()
@@ -96,26 +96,26 @@ func (s *Session) Pin() *Session {
 // Name returns the name of the session: see Options.Conn.
 func (s *Session) Name() string { return s.conn.Name() }
 
-// Endpoint returns where the server is, as transport.Located says; "" if the transport
-// knows of no such place.
+// Endpoint returns the location of the server (transport.Located), or "" if the
+// transport does not know it.
 func (s *Session) Endpoint() string { return s.endpoint }
 
 // Status returns the present status. It may be outdated by the time Status returns.
 func (s *Session) Status() Status { return s.conn.Status() }
 
-// AwaitReady waits until there is a server. It fails when the session ends, and
-// with the cause of ctx when that ends first.
+// AwaitReady waits until the server is ready. It fails if the session ends, or with
+// the cause of ctx if ctx ends first.
 func (s *Session) AwaitReady(ctx context.Context) error { return s.conn.AwaitReady(ctx) }
 
 // Ready is the State of a session that has a server.
 const Ready = conn.Ready
 
-// Changes ranges over the losses of the session's server and its returns, in turn:
-// over a Status that is Ready and one that is not. It begins with the present one, and
-// ends when ctx or the session does. No loss is skipped that leads to another server,
-// even if that is there already, but several of them during one round of the loop
-// count as one. Changes runs on the caller's goroutine, and does not wait for what is
-// restored on a new server: see Restored for that.
+// Changes yields a Status whenever the session becomes ready or stops being ready,
+// beginning with the present one. It ends when ctx or the session ends. The loop sees
+// every loss after which there is a new server, even if that server is already there;
+// several losses during one iteration count as one. Changes runs on the caller's
+// goroutine. It does not wait until subscriptions are restored on a new server; see
+// Restored for that.
 func (s *Session) Changes(ctx context.Context) iter.Seq[Status] {
 	return func(yield func(Status) bool) {
 		var last Status
@@ -143,11 +143,11 @@ func (s *Session) Changes(ctx context.Context) iter.Seq[Status] {
 	}
 }
 
-// Conn returns the connection underneath, for its counts and for experts.
+// Conn returns the connection of the session, for its counters and for advanced use.
 func (s *Session) Conn() *conn.Conn { return s.conn }
 
-// Server describes the server that was there last. It is the zero Server before the
-// first one was ready.
+// Server describes the present server, or the last one while there is none. It
+// returns the zero Server before the first server was ready.
 func (s *Session) Server() Server {
 	if p := s.peer.Load(); p != nil {
 		return p.server
@@ -155,8 +155,8 @@ func (s *Session) Server() Server {
 	return Server{}
 }
 
-// Wait waits until the session is over. It returns nil after Close or Stop, and if the
-// session ended because its server did in good order; otherwise why it ended.
+// Wait waits until the session has ended. It returns nil after Close or Stop, or if
+// the server ended the session properly. Otherwise it returns why the session ended.
 func (s *Session) Wait() error {
 	<-s.child.Done()
 	err := s.child.Err()
@@ -166,15 +166,15 @@ func (s *Session) Wait() error {
 	return err
 }
 
-// Close takes no new calls, lets those in flight finish, and ends the session. What
-// has not finished at ctx's deadline, or after Options.Conn.DrainGrace (5 s) when
-// ctx has none, is stopped: the error says how much, and matches
-// context.DeadlineExceeded. When ctx ends otherwise, Close ends the session at once
-// and returns the context's cause. Code of the program's that ignores the end of
-// its context is named in a *conn.StuckError.
+// Close refuses new calls, lets running calls finish, and ends the session. At the
+// deadline of ctx, or after Options.Conn.DrainGrace (5 s) if ctx has none, Close
+// stops what is still running. Its error then says how much that was, and matches
+// context.DeadlineExceeded. If ctx ends for another reason, Close ends the session
+// immediately and returns the context's cause. If a handler or hook of the program
+// ignores the end of its context, a *conn.StuckError names it.
 //
-// Events that wait for OnEvent, and the Restored of a server that has just come back,
-// are delivered first, within the same time.
+// Close first delivers the events that wait for OnEvent, including the Restored of a
+// server that has just come back, within the same time limit.
 func (s *Session) Close(ctx context.Context) error {
 	grace := cmp.Or(max(s.client.options.Conn.DrainGrace, 0), 5*time.Second)
 	settling, cancel := context.WithTimeout(ctx, grace)
@@ -189,9 +189,9 @@ func (s *Session) Close(ctx context.Context) error {
 	return errors.Join(err, s.release())
 }
 
-// Stop ends the session at once, with every call in flight. It is all that is needed:
-// whatever belongs to the session ends by itself soon after, a child process too. Stop
-// does not wait, see Wait, and may be called from anywhere, and again.
+// Stop ends the session and all its calls immediately. Soon after, everything that
+// belongs to the session has ended, including a child process. Stop does not wait for
+// that; use Wait. Stop may be called from any goroutine, and more than once.
 func (s *Session) Stop() { s.conn.Stop() }
 
 // isOver reports whether the session has ended for good.
@@ -217,9 +217,9 @@ func (s *session) release() error {
 	return left
 }
 
-// Ping asks the server for a sign of life: by ping in the legacy revisions, by
-// server/discover in the modern ones, which have no ping. If that server is lost,
-// Ping fails; it does not ask the next one.
+// Ping checks that the server answers: by ping in the legacy revisions, and by
+// server/discover in the modern ones, which have no ping. If the server is lost, Ping
+// fails and does not ask the next one.
 func (s *Session) Ping(ctx context.Context) error {
 	if err := s.await(ctx, protocol.MethodPing); err != nil {
 		return err

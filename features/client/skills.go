@@ -13,11 +13,11 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// ErrSkill is what a SkillError matches.
+// ErrSkill matches every *SkillError, with errors.Is.
 var ErrSkill = errors.New("client: the file of a skill was not verified")
 
-// A SkillError reports a file of a skill that is not what the skill's entry says. Do
-// not use the skill: get its entry again, and ask for consent again.
+// A SkillError says that a file of a skill does not match the skill's entry. Do not
+// use the skill. Get its entry again, and ask the user for consent again.
 type SkillError struct {
 	Skill string // the URI of its SKILL.md
 	File  string // the URI of the file
@@ -53,9 +53,9 @@ var (
 	}
 )
 
-// Skills ranges over the skills that the server lists, as Tools does over the tools. A
-// server may have others: see GetSkill. It reads none of their files (2026-07-28 and
-// the skills extension).
+// Skills ranges over the skills that the server lists, as Tools does over the tools.
+// A server may have more skills than it lists; see GetSkill. Skills does not read
+// their files (2026-07-28 and the skills extension).
 func (s *Session) Skills(ctx context.Context) iter.Seq2[*protocol.Skill, error] {
 	return skills.all(ctx, s)
 }
@@ -65,8 +65,8 @@ func (s *Session) GetSkill(ctx context.Context, params *protocol.GetSkillParams)
 	return getSkill.call(ctx, s, params)
 }
 
-// ReadDirectory lists what is directly inside of a directory of a skill, of servers
-// that declare directoryRead. Directories in it are of the type inode/directory.
+// ReadDirectory lists the entries of a directory of a skill. The server must declare
+// directoryRead. Subdirectories have the type inode/directory.
 func (s *Session) ReadDirectory(ctx context.Context, params *protocol.ReadDirectoryParams) (*protocol.ReadDirectoryResult, error) {
 	if p := s.peer.Load(); p != nil && p.modern() {
 		var settings struct {
@@ -80,14 +80,14 @@ func (s *Session) ReadDirectory(ctx context.Context, params *protocol.ReadDirect
 	return readDirectory.call(ctx, s, params)
 }
 
-// ReadSkill reads one file of a skill, SKILL.md or another, and returns its bytes if
-// they are what the skill's entry says: of the size and digest that it gives, and for
-// SKILL.md with its frontmatter. Otherwise the error is a *SkillError, also for a file
-// that the entry does not list, which is not read at all. Of a dynamic skill only the
-// frontmatter can be checked, and what is read is at most 16 MiB.
+// ReadSkill reads one file of a skill and verifies it against the skill's entry: its
+// size and digest and, for SKILL.md, its frontmatter. If they do not match, the error
+// is a *SkillError. The same holds for a file that the entry does not list; it is not
+// read at all. Of a dynamic skill only the frontmatter can be verified, and a file
+// may have 16 MiB.
 //
-// A match does not make a skill trustworthy: entry and files come from the same
-// server. Ask the user before a model gets to see a skill.
+// A verified skill is not a trustworthy skill: the entry and the files come from the
+// same server. Ask the user before a model sees a skill.
 func (s *Session) ReadSkill(ctx context.Context, skill *protocol.Skill, uri string) ([]byte, error) {
 	failed := func(err error) error { return &SkillError{Skill: skill.URI, File: uri, Err: err} }
 	var entry *protocol.SkillFile

@@ -15,9 +15,9 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A Task is a call of a tool that a server goes on with by itself, and that outlives
-// the connection, the session and the program (the tasks extension of 2026-07-28,
-// and the experimental tasks of 2025-11-25). It is safe for concurrent use.
+// A Task is a tool call that the server continues on its own. It outlives the
+// connection, the session and the program (the tasks extension of 2026-07-28, and the
+// experimental tasks of 2025-11-25). A Task is safe for concurrent use.
 type Task struct {
 	session *Session
 	id      string
@@ -25,13 +25,13 @@ type Task struct {
 	polled  time.Duration            // the interval that the server asked for; 0 if it is not known
 }
 
-// StartTool calls a tool and does not wait for a task that comes of it. If the server
-// answered the call at once, the Task has no ID, and its Wait returns that answer.
-// A server makes a task of a call only if Options.Tasks is set, or if it offers the
-// tasks of 2025-11-25.
+// StartTool calls a tool. If the server turns the call into a task, StartTool returns
+// without waiting for the result. If the server answers the call directly, the Task
+// has no ID, and its Wait returns that answer. A server may create a task only if
+// Options.Tasks is set, or if it offers the tasks of 2025-11-25.
 //
-// StartTool can fail after the server has begun the task, when the connection is
-// lost just then (ErrLost). Then nobody knows the task's ID.
+// If the connection is lost while the server starts the task, StartTool fails with
+// ErrLost. The task may then run although nobody knows its ID.
 func (s *Session) StartTool(ctx context.Context, params *protocol.CallToolParams) (*Task, error) {
 	view := s.With(s.options)
 	view.options.startsTask = true
@@ -45,26 +45,26 @@ func (s *Session) StartTool(ctx context.Context, params *protocol.CallToolParams
 	return s.taskOf(result.Task), nil
 }
 
-// Task returns the task of an ID, which may be from an earlier session or an earlier
-// run of the program. It asks the server nothing.
+// Task returns the task with an ID, which may come from an earlier session or an
+// earlier run of the program. It does not contact the server.
 func (s *Session) Task(id string) *Task { return &Task{session: s, id: id} }
 
 func (s *Session) taskOf(created *protocol.Task) *Task {
 	return &Task{session: s, id: created.TaskID, polled: interval(created.PollIntervalMs)}
 }
 
-// Tasks ranges over the tasks of this client that the server has, as Session.Tools
-// does over the tools. Only 2025-11-25 has such a list, and only servers that know
-// who their clients are offer it: otherwise the error is ErrUnsupported.
+// Tasks ranges over the tasks that the server has for this client, as Session.Tools
+// does over the tools. Only 2025-11-25 has such a list, and only servers that
+// identify their clients offer it. Otherwise the error is ErrUnsupported.
 func (s *Session) Tasks(ctx context.Context) iter.Seq2[*protocol.Task, error] {
 	return taskList.all(ctx, s)
 }
 
-// ID names the task, for Session.Task. It is a secret unless the server knows who its
-// clients are. It is empty if no task came of the call.
+// ID returns the id of the task, for Session.Task. Keep it secret, unless the server
+// identifies its clients. It is empty if the call did not become a task.
 func (t *Task) ID() string { return t.id }
 
-// Status asks the server how the task stands.
+// Status asks the server for the present status of the task.
 func (t *Task) Status(ctx context.Context) (*protocol.DetailedTask, error) {
 	if t.known != nil {
 		raw, err := protocol.Marshal(t.known)
@@ -77,8 +77,8 @@ func (t *Task) Status(ctx context.Context) (*protocol.DetailedTask, error) {
 	return &result.DetailedTask, nil
 }
 
-// Cancel asks the server to cancel the task, and returns when the server has taken
-// note. A task may end otherwise all the same: see Wait.
+// Cancel asks the server to cancel the task, and returns when the server has
+// confirmed the request. The task may still end in another way; see Wait.
 func (t *Task) Cancel(ctx context.Context) error {
 	if t.known != nil {
 		return nil
@@ -88,22 +88,24 @@ func (t *Task) Cancel(ctx context.Context) error {
 }
 
 // Answer answers questions of the task, by the keys in InputRequests of its Status.
-// Wait does that from the handlers of Options, unless CallOptions.ManualInput is set.
-// Tasks of 2025-11-25 ask while Wait waits, and their answers take no other way.
+// Wait does so with the handlers of Options, unless CallOptions.ManualInput is set.
+// Tasks of 2025-11-25 ask only while Wait is waiting, and Answer does not apply to
+// them.
 func (t *Task) Answer(ctx context.Context, answers protocol.InputResponses) error {
 	_, err := updateTask.call(ctx, t.session, &protocol.UpdateTaskParams{TaskID: t.id, InputResponses: answers})
 	return err
 }
 
-// Wait waits until the task has ended and returns what the tool has returned. It asks
-// the server in the interval that the server wants, between 100 ms and a minute, goes
-// on when the connection was lost, and answers the task's questions. A server that is
-// overloaded, or cannot tell how the task stands, is asked ten times in a row at most. The end of ctx
-// ends the wait, not the task. CallOptions.Timeout is for each request alone.
+// Wait waits until the task has ended and returns the result of the tool. It polls
+// the server at the interval that the server wants, between 100 ms and a minute. It
+// continues after the connection was lost, and answers the task's questions. If the
+// server is overloaded or cannot tell the status, Wait asks at most ten times in a
+// row. The end of ctx ends the wait, but not the task. CallOptions.Timeout applies to
+// each single request.
 //
-// A task that failed has the error that the call would have had. A task that was
-// cancelled is ErrTaskCancelled, and one that the server does not have, or no longer,
-// ErrNoTask.
+// If the task failed, Wait returns the error that the call would have returned. If
+// the task was cancelled, the error matches ErrTaskCancelled. If the server does not
+// have the task, or no longer has it, the error matches ErrNoTask.
 func (t *Task) Wait(ctx context.Context) (*protocol.CallToolResult, error) {
 	if t.known != nil {
 		return t.known, nil

@@ -21,27 +21,27 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// CallTool calls a tool. If the tool itself failed, that is a result with IsError
-// set, not an error. A block of content that cannot be read is a
+// CallTool calls a tool. If the tool itself fails, CallTool returns a result with
+// IsError set, and no error. A content block that cannot be decoded becomes a
 // *protocol.UnknownContent.
 //
-// A tool is stateless or stateful, see Options.ToolModes. A call of a stateful tool
-// belongs to the server session that is ready when the call is made, or to that of
-// CallOptions.Epoch. Without that session the call fails and is not sent: it does not
-// wait for a server, and is not retried on the next one.
+// A tool is stateless or stateful; see Options.ToolModes. A call of a stateful tool
+// belongs to the server session that is ready when the call begins, or to that of
+// CallOptions.Epoch. If that session does not exist or has ended, the call fails and
+// is not sent. It does not wait for a server, and is not retried on the next one.
 func (s *Session) CallTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	return callTool.call(ctx, s, params)
 }
 
-// Call calls a tool with args, which is anything that encodes to an object; nil means
-// no arguments. It returns what the tool returned, as Out:
+// Call calls a tool and returns its result as Out. The args may be any value that
+// encodes to a JSON object; nil means no arguments. Out may be one of these:
 //
-//   - a string is the text of the result;
-//   - a *protocol.CallToolResult is the whole of it;
-//   - struct{} takes nothing;
-//   - any other type is decoded from the structured content or, from older servers
-//     that send none, from the text. A list, a number, a string type or a bool may be
-//     wrapped as {"result": …}.
+//   - a string: the text of the result;
+//   - a *protocol.CallToolResult: the whole result;
+//   - struct{}: the result is ignored;
+//   - any other type: decoded from the structured content, or from the text if an
+//     older server sends no structured content. A list, a number, a string type or a
+//     bool may be wrapped as {"result": …}.
 //
 // If the tool failed the error is a *ToolError. If the result cannot be read as Out,
 // or does not fit the output schema that the server gave when it listed the tool

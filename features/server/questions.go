@@ -334,10 +334,10 @@ func (r *Request) put(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	raw = tracing.Inject(ctx, raw)
-	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Timeout: -1, MessageFor: func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
+	reply, err := r.call.in.Call(ctx, conn.Request{Method: r.Method, Timeout: -1, MessageFor: conn.MessageFunc(func(_ context.Context, id int64, _ uint64) (conn.Message, error) {
 		*r.sent = id
 		return conn.Message{Params: raw}, nil
-	}})
+	})})
 	if err != nil {
 		return nil, err
 	}
