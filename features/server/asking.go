@@ -12,29 +12,31 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// Asking says how a feature goes on after it has asked its client. In the legacy
-// revisions a question is a request on the stream of the call. In 2026-07-28 the
-// call ends with the question and comes back with the answer, as a new round.
-// Waits and Reruns each mean the same in both eras (ADR-0031).
+// Asking says how a handler continues after it has asked its client something. In the
+// legacy revisions a question is a request on the stream of the call. In 2026-07-28
+// the call ends with the question, and the client calls again with the answer, in a
+// new round. Waits and Reruns each mean the same in all revisions (ADR-0031).
 type Asking uint8
 
 const (
-	// Waits is a handler that runs once. It waits on this node for each answer, for
-	// 10 minutes at most. Locks, transactions and deadlines of its own last for that
-	// long too. If no answer comes the question fails, and the handler cleans up.
+	// Waits is for a handler that runs once. It waits on this node for each answer,
+	// for at most 10 minutes. It holds its locks and transactions for that long, too.
+	// If no answer comes, the question fails, and the handler must clean up.
 	Waits Asking = iota + 1
 
-	// Reruns is a handler that runs from its start in each round, on any node. Until
-	// its last question is answered it only reads: it has no effects, and asks the
-	// same questions in the same order. Answers that came are returned at once. When
-	// one is missing, the context ends and whatever the handler returns is dropped.
+	// Reruns is for a handler that runs again from its start in each round, on any
+	// node. Until its last question is answered, it must have no effects, and must
+	// ask the same questions in the same order. A question that has an answer returns
+	// it immediately. At the first question without an answer, the context ends and
+	// the result of the handler is dropped.
 	Reruns
 )
 
-// Asks is an option of a feature that asks its client: how it goes on, and what
-// the client has to be able to do. The capabilities are checked before the handler
-// runs. A question of a feature without Asks fails with ErrNotAsking: nobody but
-// the author can tell which of the two is right.
+// Asks is the option for a feature that asks its client something. It says how the
+// handler continues after a question, and which capabilities the client must have.
+// The server checks the capabilities before the handler runs. Without Asks, questions
+// fail with ErrNotAsking, because only the author knows whether Waits or Reruns is
+// right.
 func Asks(how Asking, needs protocol.ClientCapabilities) FeatureOption {
 	if how != Waits && how != Reruns {
 		panic("server: Asks takes Waits or Reruns")
@@ -49,11 +51,11 @@ type asks struct {
 
 func (a *asks) apply(s *settings) { s.asks = a }
 
-// InputRequired is an error that a handler returns to ask by itself, in place of
-// the functions that ask. The handler runs again when the client has answered, and
-// finds the answers in Request.Answers and its own state in Request.State. The
-// state is sealed: the client can neither read nor change it, nor use it twice, nor
-// present it with another call.
+// InputRequired is an error that a handler returns to ask questions itself, as an
+// alternative to Confirm, Elicit and the others. When the client has answered, the
+// handler runs again and finds the answers in Request.Answers and its own state in
+// Request.State. The state is encrypted: the client cannot read it, change it, use it
+// twice, or use it in another call.
 type InputRequired struct {
 	Requests protocol.InputRequests
 	State    any // encoded as JSON; nil: none
@@ -75,8 +77,8 @@ func (r *Request) State(into any) (bool, error) {
 	return true, protocol.Unmarshal(r.call.asked.state, into)
 }
 
-// CallID names the call of a feature that asks. It stays the same in all rounds
-// of the call. A client that begins the call again gets another one. Use it as an
+// CallID identifies the call of a feature that asks. It stays the same in all rounds
+// of the call, and differs if the client starts the call again. Use it as an
 // idempotency key for what the handler calls.
 func (r *Request) CallID() string {
 	if r.call == nil {
@@ -93,8 +95,8 @@ func (r *Request) CallID() string {
 	return r.call.asked.id
 }
 
-// Confirm asks the user to agree. It returns nil if the user did, and for nothing
-// else: ErrDeclined if the user said no, ErrDismissed if there was no answer.
+// Confirm asks the user to agree. It returns nil only if the user agreed. It returns
+// ErrDeclined if the user said no, and ErrDismissed if the user gave no answer.
 func Confirm(ctx context.Context, message string) error {
 	result, err := question[*protocol.ElicitResult](ctx, &protocol.ElicitParams{
 		Message: message, RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
@@ -105,9 +107,9 @@ func Confirm(ctx context.Context, message string) error {
 	return accepted(result)
 }
 
-// Elicit asks the user to fill in a form. T is a flat struct: texts, numbers,
-// bools and enums, described by tags as at AddTool; Elicit panics for any other
-// type. The first of suggest is what the form begins with. Never ask for secrets.
+// Elicit asks the user to fill in a form. T is a flat struct of strings, numbers,
+// bools and enums, described by tags as in AddTool; Elicit panics for any other type.
+// The first element of suggest fills the form initially. Never ask for secrets.
 func Elicit[T any](ctx context.Context, message string, suggest ...T) (T, error) {
 	var value T
 	form := formOf(reflect.TypeFor[T](), suggest)
@@ -121,10 +123,10 @@ func Elicit[T any](ctx context.Context, message string, suggest ...T) (T, error)
 	return decoderOf[T](form.defaults())(result.Content)
 }
 
-// ElicitURL asks the user to open a page. It returns nil when the user has agreed
-// to, which does not mean that the user has finished there: a server of 2025-11-25
-// that tells by Session.ElicitationComplete asks by Ask, with an ElicitationID of its
-// own.
+// ElicitURL asks the user to open a page. It returns nil when the user has agreed,
+// which does not mean that the user has finished there. To tell a client of
+// 2025-11-25 that the user has finished, use Ask with an ElicitationID, and call
+// Session.ElicitationComplete later.
 func ElicitURL(ctx context.Context, message, url string) error {
 	result, err := question[*protocol.ElicitResult](ctx, &protocol.ElicitParams{Mode: protocol.ElicitURL, Message: message, URL: url})
 	if err != nil {
@@ -133,12 +135,12 @@ func ElicitURL(ctx context.Context, message, url string) error {
 	return accepted(result)
 }
 
-// Sample asks the client's model to go on with a conversation.
+// Sample asks the client's model to continue a conversation.
 func Sample(ctx context.Context, params *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
 	return question[*protocol.CreateMessageResult](ctx, params)
 }
 
-// Roots asks the client for the places that it lets the server work in.
+// Roots asks the client for its roots: the directories that the server may work in.
 func Roots(ctx context.Context) ([]protocol.Root, error) {
 	result, err := question[*protocol.ListRootsResult](ctx, &protocol.ListRootsParams{})
 	if err != nil {
@@ -147,11 +149,11 @@ func Roots(ctx context.Context) ([]protocol.Root, error) {
 	return result.Roots, nil
 }
 
-// Ask asks several questions at once and returns the answers, under the same
-// keys. Choose the keys yourself: each names one question of the call. Asking the
-// same question under the same key again returns the same answer; a different
-// question under that key fails with ErrKeyUsed. A user who declines has
-// answered, too: see the Action of an ElicitResult.
+// Ask asks several questions together and returns the answers under the same keys.
+// You choose the keys: each identifies one question of the call. Asking the same
+// question under the same key again returns the same answer. A different question
+// under that key fails with ErrKeyUsed. If a user declines, that is an answer, too;
+// see the Action of an ElicitResult.
 func Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	a, err := askerFrom(ctx)
 	if err != nil {

@@ -207,8 +207,8 @@ func (l *listeners) changed(c change) {
 	}
 }
 
-// ResourceUpdated tells those who subscribed to a resource that it has changed. It
-// never blocks. Updates that come within 10 ms are told as one.
+// ResourceUpdated tells all subscribers of a resource that it has changed. It never
+// blocks. Updates within 10 ms are sent as one.
 func (s *Server) ResourceUpdated(uri string) { s.listeners.changed(updated(uri)) }
 
 // changes collects what one client is to be told of, and sends it changeInterval

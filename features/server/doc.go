@@ -1,5 +1,5 @@
-// Package server is an MCP server: tools, resources and prompts made of Go
-// functions, for clients of every revision of the protocol.
+// Package server is an MCP server. Its tools, resources and prompts are Go functions, and
+// it serves clients of every protocol revision.
 //
 //	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 //	server.AddTool(s, protocol.Tool{Name: "add", Description: "adds two numbers"},
@@ -8,20 +8,35 @@
 //
 // or, over HTTP,
 //
-//	http.Handle("/mcp", streamable.NewHandler(s, streamable.HandlerOptions{}))
+//	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
+//	http.Handle("/mcp", endpoint)
+//	err := endpoint.ListenAndServe(ctx, &http.Server{Addr: ":8080"})
 //
-// A feature is a plain function: AddTool, AddPrompt, AddResource, AddTemplate and
-// AddMethod say what its arguments and results may be. Everything else that a
-// handler can do is a function of its context: RequestFrom says who asks, Progress
-// and Logger report to the client, and Confirm, Elicit, ElicitURL, Sample, Roots
-// and Ask ask it something. Middleware wraps all of it.
+// A feature is an ordinary function. AddTool, AddPrompt, AddResource, AddTemplate and
+// AddMethod say which types its arguments and results may have. Whatever else a handler
+// can do is a function of its context:
 //
-// Requests are served concurrently. The context of a request ends, with a cause,
-// when the client cancels the request or is gone. The context's values are those
-// of the HTTP request that brought this very call, so whatever middleware of
-// net/http put there is there. A panic is answered as an internal error, and the
-// server lives on.
+//   - RequestFrom says who calls, in which revision and from where.
+//   - Progress and Logger report to the client.
+//   - Confirm, Elicit, ElicitURL, Sample, Roots and Ask ask the client something.
 //
-// The same features serve both eras: clients that open a session by initialize,
-// and those of 2026-07-28, whose requests each stand alone (ADR-0020).
+// Middleware wraps all messages. Options.Visible hides features from some clients.
+//
+// # Goroutines and contexts
+//
+// The server runs each request on a separate goroutine, so handlers run concurrently. The
+// context of a request ends, with a cause, when the client cancels the request or
+// disconnects. Its values are those of the HTTP request that carried this call, so
+// handlers see what net/http middleware stored there. If a handler panics, the client
+// gets an internal error, and the server lives on. Server.Close returns when all handlers
+// have returned, or names those that do not.
+//
+// # Revisions
+//
+// The same features serve both eras of MCP: clients of the legacy revisions (up to
+// 2025-11-25), which open a session by initialize, and clients of the modern revision
+// 2026-07-28, in which every request stands alone (ADR-0020).
+//
+// docs/guide/server.md is a guide to this package, and docs/guarantees.md lists its
+// guarantees by number.
 package server

@@ -15,18 +15,19 @@ import (
 )
 
 var (
-	// ErrClosed is returned by Serve when the server was closed before.
+	// ErrClosed is returned by Serve when the server was already closed.
 	ErrClosed = errors.New("server: closed")
 
-	// ErrNotFound is for handlers of resources: there is no such resource. The
-	// client gets the code of its revision. fs.ErrNotExist means the same.
+	// ErrNotFound is for a resource handler to return when there is no such resource.
+	// The client gets the error code of its revision. fs.ErrNotExist has the same
+	// effect.
 	ErrNotFound = errors.New("not found")
 
-	// ErrNoRequest is returned by questions that are asked outside of a request.
+	// ErrNoRequest is returned by Confirm, Elicit and the other questions when they
+	// are called outside of a request.
 	ErrNoRequest = errors.New("server: there is no request to ask in")
 
-	// ErrNotAsking is returned by questions of a feature that was added without
-	// Asks.
+	// ErrNotAsking is returned by questions when the feature was added without Asks.
 	ErrNotAsking = errors.New("server: the feature has to say how it asks: add it with Asks(Waits, …) or Asks(Reruns, …)")
 
 	// ErrUnsupported matches an UnsupportedError: the client cannot be asked this.
@@ -38,21 +39,21 @@ var (
 	// ErrDismissed means that the user gave no answer.
 	ErrDismissed = errors.New("the user gave no answer")
 
-	// ErrUnanswered means that no answer came and none will: the time was up,
-	// newer calls of the same client took the place of this one, or the server is
-	// closing. The text of the error says which.
+	// ErrUnanswered means that no answer came and none will come: the question
+	// expired, newer calls of the same client took the place of this one, or the
+	// server is closing. The error text says which.
 	ErrUnanswered = errors.New("the question was not answered")
 
 	// ErrKeyUsed means that a call asked two different questions under one key.
 	ErrKeyUsed = errors.New("server: the key belongs to another question of this call")
 
-	// ErrInputRequired is why the context of a handler that Reruns ends after a
-	// new question. The handler runs again when the client has answered.
+	// ErrInputRequired is the cause with which the context of a handler that Reruns
+	// ends after a new question. The handler runs again when the client has answered.
 	ErrInputRequired = errors.New("server: the client has to answer first")
 )
 
-// An UnsupportedError names the capability that a client would have to declare to
-// be asked something. It matches ErrUnsupported.
+// An UnsupportedError names a capability that the client lacks, so that it cannot be
+// asked. It matches ErrUnsupported.
 type UnsupportedError struct {
 	Capability string // such as "sampling" or "elicitation.url"
 
@@ -66,7 +67,7 @@ func (e *UnsupportedError) Error() string {
 // Is matches ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
 
-// An AnswerError reports an answer of the client that does not fit its question.
+// An AnswerError says that an answer from the client does not fit its question.
 type AnswerError struct {
 	Key string // of the question
 	Err error

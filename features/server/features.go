@@ -25,8 +25,7 @@ type Feature struct {
 	Definition any    // *protocol.Tool, *protocol.Resource, *protocol.ResourceTemplate or *protocol.Prompt; read-only
 }
 
-// A FeatureOption says more about a feature when it is added: Asks, or a
-// Completion.
+// A FeatureOption is an option for adding a feature: Asks or a Completion.
 type FeatureOption interface{ apply(*settings) }
 
 // settings are what the options of a feature say.

@@ -16,8 +16,8 @@ import (
 
 // FilesOptions configure AddFiles. The zero value of each field means its default.
 type FilesOptions struct {
-	MaxBytes int64                    // of one file; larger ones are not served; 8 MiB
-	Hidden   bool                     // serve also names that begin with a dot
+	MaxBytes int64                    // the maximum size of a file; larger ones are not served; default 8 MiB
+	Hidden   bool                     // also serve names that begin with a dot
 	MIMEType func(name string) string // nil: by the extension
 }
 

@@ -21,12 +21,12 @@ func (c *call) setLogLevel(_ context.Context, params *protocol.SetLogLevelParams
 	return &protocol.EmptyResult{}, nil
 }
 
-// Logger returns a logger to the client whose request is being served, at the
-// level that the client asked for: in logging/setLevel (legacy), or in the request
-// itself. A client that did not ask gets nothing. Messages are sent in order,
-// ahead of the answer, and dropped while the connection is busy or beyond
-// Options.LogRate. Never log credentials or personal data to a client. Outside of a
-// request the logger does nothing.
+// Logger returns a logger whose messages go to the client of the present request. The
+// client chooses the level: by logging/setLevel in the legacy revisions, otherwise in
+// the request itself. A client that chose no level gets no messages. Messages are
+// sent in order and before the answer. They are dropped while the connection is busy,
+// and beyond Options.LogRate. Never log credentials or personal data to a client.
+// Outside of a request the logger does nothing.
 func Logger(ctx context.Context) *slog.Logger {
 	r := RequestFrom(ctx)
 	if r == nil || r.call == nil {
@@ -35,12 +35,12 @@ func Logger(ctx context.Context) *slog.Logger {
 	return slog.New(&clientLog{call: r.call})
 }
 
-// Logger returns a logger to the client of the session, for what belongs to no
-// request. It works as the function Logger does.
+// Logger returns a logger whose messages go to the client of the session, for
+// messages that belong to no request. Otherwise it works like the function Logger.
 func (s *Session) Logger() *slog.Logger { return slog.New(&clientLog{session: s}) }
 
-// LogHandler returns a slog.Handler that hands every record to next, and also to
-// the client if the context of the record is that of a request, see Logger.
+// LogHandler returns a slog.Handler that passes every record to next. If the record's
+// context is that of a request, it also sends the record to the client; see Logger.
 func LogHandler(next slog.Handler) slog.Handler { return &bothLogs{next: next} }
 
 // A clientLog is a slog.Handler that logs to a client.

@@ -18,19 +18,18 @@ import (
 // notification.
 type Handler func(ctx context.Context, r *Request) (result any, err error)
 
-// A Middleware wraps the handling of everything that a server receives and sends:
-// requests and notifications of its clients, and its own questions and
-// notifications, for which Request.Outgoing is set. Call next to go on, at most
-// once, with the same Request or a changed copy of it. The result of next may be
-// shared with other calls: copy it before changing it.
+// A Middleware wraps the handling of all messages that a server receives and sends:
+// requests and notifications from its clients, and its own questions and
+// notifications, for which Request.Outgoing is set. Call next at most once, with the
+// same Request or a changed copy. The result of next may be shared with other calls,
+// so copy it before you change it.
 //
-// A few messages never reach a middleware, because the connection itself deals
-// with them: ping, progress and cancellation of the client's, and requests that
-// cannot be read.
+// A few messages never reach a middleware, because the connection handles them: ping,
+// progress and cancellation from the client, and requests that cannot be decoded.
 type Middleware func(next Handler) Handler
 
-// On returns a middleware for the one method whose params are a *P and whose
-// result is a *R. All other messages pass by it.
+// On returns a middleware for the one method whose params are a *P and whose result
+// is a *R. It passes on all other messages unchanged.
 func On[P, R any](f func(ctx context.Context, params *P, next func(context.Context, *P) (*R, error)) (*R, error)) Middleware {
 	return func(next Handler) Handler {
 		return func(ctx context.Context, r *Request) (any, error) {
@@ -226,12 +225,12 @@ func (c *call) isOffered(m *method) bool {
 	return m != nil && m.In(c.Client.ProtocolVersion) && c.offered.Has(m.ServerCapability) && (m.offered == nil || m.offered(c))
 }
 
-// AddMethod adds a method of the program's own, in every revision. Params are
-// decoded into an In: a struct or map, a pointer to one, json.RawMessage for the
-// text as it came, or struct{} for nothing. Out is encoded as it is; it has to be
-// an object in JSON. Clients of 2026-07-28 get "resultType": "complete" with it,
-// unless it has another. A method of the same name is replaced. AddMethod panics for
-// a method of the protocol.
+// AddMethod adds a method that is not part of MCP, in every revision. In may be a
+// struct or map, a pointer to one, json.RawMessage for undecoded params, or struct{}
+// for none. Out must encode to a JSON object. For clients of 2026-07-28,
+// "resultType": "complete" is added unless the object has a resultType. AddMethod
+// replaces a method with the same name. It panics if the name is a method of the
+// protocol.
 func AddMethod[In, Out any](s *Server, name string, f func(context.Context, In) (Out, error)) {
 	if _, known := protocol.MethodInfo(name); known || name == "" || f == nil {
 		panic(fmt.Sprintf("server: method %q: a method of one's own needs a name of its own, and a function", name))

@@ -19,23 +19,23 @@ type prompt struct {
 
 func (p *prompt) feature() Feature { return Feature{KindPrompt, p.definition.Name, p.definition} }
 
-// AddPrompt offers a prompt made of a Go function.
+// AddPrompt offers a Go function as a prompt.
 //
-// In is a struct, or a pointer to one: each argument is parsed from its text into
-// the field of its name, see AddTool for tags. A map[string]string takes all
-// arguments, struct{} none, and *protocol.GetPromptParams the params as they came.
-// The arguments of the prompt follow from the fields unless p.Arguments is set.
-// Arguments that have an enum complete by themselves; a Completion completes
-// others.
+// In is a struct, or a pointer to one. Each argument is parsed from its text into the
+// field with its name; see AddTool for tags. In may also be map[string]string for all
+// arguments, struct{} for none, or *protocol.GetPromptParams for the undecoded
+// params. The declared arguments of the prompt follow from the fields, unless
+// p.Arguments is set. Arguments with an enum are completed automatically. Use a
+// Completion for others.
 //
-// A string that the function returns becomes one message of the user; a block such
-// as *protocol.ImageContent one message, and protocol.Contents one message for each
-// block; protocol.Messages and a *protocol.GetPromptResult are sent as they are. An
-// error is answered as an internal error with its text, a *jsonrpc.Error in its
-// chain as it is.
+// If the function returns a string or a block such as *protocol.ImageContent, it
+// becomes one message from the user. protocol.Contents becomes one message for each
+// block. protocol.Messages and *protocol.GetPromptResult are sent unchanged. An error
+// is sent as an internal error with its text, but a *jsonrpc.Error in its chain is
+// sent unchanged.
 //
-// A prompt of the same name is replaced. AddPrompt panics when f is nil, when
-// there is no name, for other types, and for a Completion of no argument.
+// AddPrompt replaces a prompt with the same name. It panics if f is nil, the name is
+// empty, a type is not one of these, or a Completion names no argument.
 func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context, In) (Out, error), o ...FeatureOption) {
 	defer prefix("prompt", p.Name)
 	if f == nil || p.Name == "" {
@@ -195,10 +195,10 @@ func (c *call) getPrompt(ctx context.Context, params *protocol.GetPromptParams) 
 	return &copied, nil
 }
 
-// A Completion is an option of prompts and templates: it proposes values for one
-// argument while the user types. Values gets what was typed of the argument, and
-// the arguments that are known already. It returns the best values first; at most
-// 100 are sent.
+// A Completion is an option of prompts and templates. It proposes values for one
+// argument while the user types. Values receives what the user has typed so far, and
+// the arguments that are already known. It returns the best values first; at most 100
+// are sent.
 type Completion struct {
 	Argument string
 	Values   func(ctx context.Context, typed string, known map[string]string) ([]string, error)

@@ -23,8 +23,7 @@ type Request struct {
 	// notifications of clients.
 	Params any
 
-	// Client is the client at the other end, for this request alone. It is never
-	// nil.
+	// Client describes the client, as it was for this request. It is never nil.
 	Client *Client
 
 	// Session is the legacy session that the request belongs to. It is nil in the
@@ -41,8 +40,8 @@ type Request struct {
 	// Notification says that nobody expects an answer.
 	Notification bool
 
-	// Answers holds the client's answers, by key, for a handler that returns
-	// InputRequired by itself. It is nil in the first round.
+	// Answers holds the client's answers, by key, for a handler that returned
+	// InputRequired. It is nil in the first round.
 	Answers protocol.InputResponses
 
 	call *call  // what it belongs to; nil for a notification of no request
@@ -50,9 +49,9 @@ type Request struct {
 	sent *int64 // the id of a question; filled in when it was sent
 }
 
-// Target returns the name of the tool or prompt that serves the request, once that was
-// found: after the handler has returned. It returns "" for any other request, and for a
-// name that the server does not know.
+// Target returns the name of the tool or prompt that serves the request. It is known
+// after the handler has returned. For any other request, and for a name that the
+// server does not know, it returns "".
 func (r *Request) Target() string {
 	if r.call == nil || r.Outgoing {
 		return ""
@@ -77,10 +76,11 @@ func (r *Request) ID() jsonrpc.ID {
 // Conn returns the connection that the message came on or goes out on.
 func (r *Request) Conn() *conn.Conn { return r.peer.conn }
 
-// A Client describes who made a request, in its own words: those of the handshake
-// of its session (legacy), or of the request itself (modern). It does not change.
+// A Client describes the client that made a request, as reported by the client
+// itself: when it opened its session (legacy), or in the request (modern). It does
+// not change.
 type Client struct {
-	ProtocolVersion string // spoken in this request
+	ProtocolVersion string // the revision of this request
 	Info            protocol.Implementation
 	Capabilities    protocol.ClientCapabilities
 }
@@ -167,19 +167,20 @@ func RequestFrom(ctx context.Context) *Request {
 	return r
 }
 
-// Poll ends the connection on which the client waits for the answer, and has the
-// client come back for it after the delay: a long call then holds no connection.
-// What the handler sends meanwhile is kept for the client. Poll returns false, and
-// does nothing, where that is not possible: it needs Streamable HTTP of 2025-11-25,
-// and a client that is there.
+// Poll closes the connection on which the client waits for the answer, and makes the
+// client reconnect after the delay. So a long call needs no open connection. What the
+// handler sends in the meantime is kept for the client. Poll returns false, and does
+// nothing, if that is not possible: it needs Streamable HTTP of 2025-11-25, and a
+// client that is connected.
 func Poll(ctx context.Context, after time.Duration) bool {
 	x := exchangeFrom(ctx)
 	return x != nil && x.Poll(after)
 }
 
-// Stream has the response begin now, as a stream of events. Otherwise it begins with
-// the first message that the handler sends, and is plain JSON if that is the answer.
-// Stream returns false if the transport has no such choice.
+// Stream starts the response now, as a stream of events. Otherwise the response
+// starts with the first message that the handler sends, and is plain JSON if that
+// message is the answer. Stream returns false if the transport does not offer this
+// choice.
 func Stream(ctx context.Context) bool {
 	x := exchangeFrom(ctx)
 	return x != nil && x.Events()
@@ -198,11 +199,12 @@ type Number interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
 }
 
-// Progress reports how far the request has come, if the client asked for that.
-// Done has to grow: other values are dropped. Total is 0 when it is unknown.
-// Progress never blocks: while the connection is busy 16 reports wait, and then the
-// newest replaces the one before it. All of them are sent ahead of the answer. In a
-// task it becomes the status message. Outside of a request Progress does nothing.
+// Progress reports the progress of the request, if the client asked for it. Done must
+// grow from call to call; other values are dropped. Total is 0 if it is unknown.
+// Progress never blocks. While the connection is busy, up to 16 reports wait; after
+// that the newest replaces the one before it. All reports are sent before the answer.
+// In a task, progress becomes the status message. Outside of a request Progress does
+// nothing.
 func Progress[N Number](ctx context.Context, done, total N, message string) {
 	r := RequestFrom(ctx)
 	if r == nil || r.call == nil {

@@ -38,15 +38,16 @@ func (t *template) feature() Feature {
 
 // AddResource offers a resource that a function reads.
 //
-// A string that the function returns is the text of the resource. A []byte is its
-// text if the MIME type is textual, or if there is none and the bytes are UTF-8,
-// and else its bytes. A struct, map, slice or number is sent as JSON, and a
-// *protocol.ReadResourceResult as it is. ErrNotFound and fs.ErrNotExist are
-// answered as "not found", with the code of the client's revision; other errors as
-// internal errors with their text, a *jsonrpc.Error in the chain as it is.
+// If the function returns a string, it is the text of the resource. A []byte is sent
+// as text if the MIME type is textual, or if there is no MIME type and the bytes are
+// UTF-8; otherwise it is sent as binary. A struct, map, slice or number is sent as
+// JSON, and a *protocol.ReadResourceResult unchanged. ErrNotFound and fs.ErrNotExist
+// are sent as "not found", with the error code of the client's revision. Other errors
+// are sent as internal errors with their text, but a *jsonrpc.Error in the chain is
+// sent unchanged.
 //
-// A resource of the same URI is replaced. AddResource panics when f is nil, when
-// the URI is not absolute, when there is no name, and for other types.
+// AddResource replaces a resource with the same URI. It panics if f is nil, the URI
+// is not absolute, the name is empty, or Out is not one of these types.
 func AddResource[Out any](s *Server, r protocol.Resource, f func(context.Context) (Out, error), o ...FeatureOption) {
 	defer prefix("resource", r.URI)
 	if f == nil || r.Name == "" {
@@ -77,19 +78,18 @@ func (s *Server) RemoveResources(uris ...string) {
 	}
 }
 
-// AddTemplate offers every resource whose URI fits a template (RFC 6570), and
-// reads all of them with one function. In is a struct or a pointer to one, with a
-// field for each variable of the template, parsed from its text: see AddTool for
-// tags. A map[string]string takes all variables, and *protocol.ReadResourceParams
-// the URI as it came. What the function returns is described at AddResource.
-// Variables that have an enum complete by themselves; a Completion completes
-// others.
+// AddTemplate offers every resource whose URI matches a template (RFC 6570), and
+// reads all of them with one function. In is a struct, or a pointer to one, with a
+// field for each variable of the template; see AddTool for tags. In may also be
+// map[string]string for all variables, or *protocol.ReadResourceParams for the URI
+// itself. See AddResource for what the function may return. Variables with an enum
+// are completed automatically. Use a Completion for others.
 //
-// If a URI belongs to a resource of AddResource and fits a template as well, the
-// resource is read. If it fits several templates, the one whose text sorts first
-// is used. A template of the same text is replaced. AddTemplate panics when f is
-// nil, when there is no name, when the template is not valid or its variables are
-// not the fields of In, for other types, and for a Completion of no variable.
+// A resource of AddResource takes precedence over a template that matches its URI. If
+// several templates match, the one whose text sorts first is used. AddTemplate
+// replaces a template with the same text. It panics if f is nil, the name is empty,
+// the template is invalid, its variables are not the fields of In, a type is not one
+// of these, or a Completion names no variable.
 func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(context.Context, In) (Out, error), o ...FeatureOption) {
 	defer prefix("template", t.URITemplate)
 	if f == nil || t.Name == "" {

@@ -13,22 +13,22 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// AskingOptions bound calls that ask their client. The zero value of each field
-// means its default.
+// AskingOptions limit calls that ask their client. The zero value of each field means
+// its default.
 type AskingOptions struct {
-	// Secrets seal the states that travel through clients, each of at least 32
-	// random bytes. The first one seals new states; any of them opens a state. To
-	// replace a secret while calls go on: add the new one at the end on every
-	// node, then move it to the front on every node, and remove the old one when
-	// Expiry has passed. Default: a random one for each process.
+	// Secrets encrypt the states that are stored at clients between rounds. Each
+	// needs at least 32 random bytes. The first one seals new states; any of them
+	// opens a state. To replace a secret while calls go on: add the new one at the
+	// end on every node, then move it to the front on every node, and remove the old
+	// one when Expiry has passed. Default: a random one for each process.
 	Secrets [][]byte
 
-	// Fleet says that any of several nodes may get the next round of a call. It
-	// needs Secrets, and refuses features that wait.
+	// Fleet says that the next round of a call may arrive at another node. It
+	// requires Secrets, and rejects features that use Waits.
 	Fleet bool
 
-	// Spent remembers for all nodes which states were used. Default: this node's
-	// memory, of the latest 65,536.
+	// Spent remembers, for all nodes, which states were used. Default: the memory of
+	// this node, for the latest 65,536 states.
 	Spent Spent
 
 	Expiry              time.Duration // of a question; 10 minutes
@@ -41,8 +41,9 @@ type AskingOptions struct {
 
 // Spent remembers which states were used, so that no state is used twice.
 type Spent interface {
-	// Spend reports whether this is the first time that the state is used. It may
-	// forget it at the given time. An error refuses the state.
+	// Spend reports whether the state is used for the first time. The implementation
+	// may forget the state after the given time. If Spend returns an error, the state
+	// is rejected.
 	Spend(ctx context.Context, state [16]byte, until time.Time) (first bool, err error)
 }
 

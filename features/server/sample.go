@@ -9,9 +9,9 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// Samples ranges over what telemetry sinks show of the server: one sample of all its
-// connections, by the name of Options.Conn. What it counts never falls: connections
-// that are over stay in it.
+// Samples yields the measurements of the server, for telemetry sinks: one sample for
+// all its connections together, under the name in Options.Conn. Its counters never
+// decrease, because they include connections that have ended.
 func (s *Server) Samples() iter.Seq[telemetry.Sample] {
 	return func(yield func(telemetry.Sample) bool) {
 		yield(telemetry.Sample{Name: s.options.Conn.Name, Server: s.sample()})

@@ -22,15 +22,16 @@ import (
 // Options configure a Server. The zero value of each field means its default.
 type Options struct {
 	// Conn configures the connection of each peer: bounds, timeouts, hooks, log. A
-	// panic of a tool, or of other code of the program's, is logged through
-	// slog.Default(), unless Conn.Log or Conn.Hooks.Panic takes it; see
-	// conn.Options.Log for how to silence that. The server sets Dialect and Handler.
+	// panic in a tool, or in another callback of the program, is logged through
+	// slog.Default(), unless Conn.Log or Conn.Hooks.Panic is set; see
+	// conn.Options.Log for how to turn that off. The server sets Dialect and Handler.
 	Conn conn.Options
 
 	// Instructions tell a model how to use the server.
 	Instructions string
 
-	// ProtocolVersions are the revisions to speak. Default: protocol.Versions.
+	// ProtocolVersions are the revisions that the server supports. Default:
+	// protocol.Versions.
 	ProtocolVersions []string
 
 	// PageSize is the number of entries on one page of a list. Default, also below
@@ -41,63 +42,62 @@ type Options struct {
 	// one is the outermost.
 	Middleware []Middleware
 
-	// SessionContext returns a context whose values every handler of a legacy
-	// session sees. The server calls it once for each session, when the client
-	// initializes it. The ctx that it is given ends with the session.
+	// SessionContext returns a context whose values are visible to every handler of a
+	// legacy session. The server calls it once for each session, when the client
+	// initializes it. The ctx ends with the session.
 	SessionContext func(ctx context.Context, s *Session) context.Context
 
-	// Visible reports whether the client of a request may see a feature. A feature
-	// that it may not see is not listed, and unknown when it is called. Decide by
-	// who asks, never by the session. Nil: everybody sees everything.
+	// Visible reports whether the client of a request may see a feature. A hidden
+	// feature is not listed, and a call to it fails as if it did not exist. Decide by
+	// the caller's identity, never by the session. Nil: everybody sees everything.
 	Visible func(ctx context.Context, f Feature) bool
 
 	// OnSubscribe decides whether a client may subscribe to changes of a resource:
 	// nil means yes. Setting OnSubscribe advertises subscriptions.
 	OnSubscribe func(ctx context.Context, uri string) error
 
-	// OnUnsubscribe is told of the end of each subscription, also when the client
-	// has gone.
+	// OnUnsubscribe is called when a subscription ends, also when the client has
+	// disconnected.
 	OnUnsubscribe func(ctx context.Context, uri string)
 
-	// OnRootsChanged is told when the roots of a legacy client have changed.
+	// OnRootsChanged is called when the roots of a legacy client have changed.
 	OnRootsChanged func(ctx context.Context, s *Session)
 
-	// ListTTL is how long modern clients may cache the lists of features. If
-	// Visible is set, a cached list is only for the client that asked for it. 0:
-	// lists are not cached.
+	// ListTTL is how long modern clients may cache the lists of features. If Visible
+	// is set, a client may not share a cached list with others. 0: clients do not
+	// cache lists.
 	ListTTL time.Duration
 
-	// Tasks let calls of tools become tasks. Nil: there are none.
+	// Tasks permits tool calls to become tasks. Nil: there are no tasks.
 	Tasks *TaskOptions
 
-	// LogRate is how many log messages a second one client gets, see Logger: as many
-	// at once, too. What comes beyond that is dropped, and the next message that goes
-	// out says before it how much that was. A session counts as a client, and in
-	// 2026-07-28 each request. 0: 100. Negative: no bound.
+	// LogRate is the maximum number of log messages that one client gets each second,
+	// and also in one burst; see Logger. The server drops more, and reports with the
+	// next message how many it dropped. The limit applies to each session, and in
+	// 2026-07-28 to each request. 0: 100. Negative: no limit.
 	LogRate int
 
-	// Asking bounds the calls of features that ask their client.
+	// Asking limits the calls of features that ask their client.
 	Asking AskingOptions
 
-	// Fallback serves methods that nobody added, and notifications that the server
-	// does not know. Its params are a json.RawMessage. Nil: such a request is
-	// answered with -32601.
+	// Fallback serves unknown methods and notifications. Its params are a
+	// json.RawMessage. Nil: the server answers unknown requests with -32601.
 	Fallback Handler
 
-	// Capabilities are advertised beside those that follow from the features, for
-	// instance extensions and experimental ones.
+	// Capabilities are advertised in addition to those that follow from the features,
+	// for instance extensions and experimental capabilities.
 	Capabilities protocol.ServerCapabilities
 }
 
 // A Server offers features to any number of clients, of every revision, over any
-// number of links. It is safe for concurrent use. Features may be added, replaced
-// and removed while it serves; clients that want to know are told, at most once in
+// number of links. It is safe for concurrent use. Features may be added, replaced and
+// removed while it serves; clients that asked for changes are told, at most once in
 // 10 ms for each list.
 //
-// A modern client is offered what the server has when it asks. A legacy client is
-// offered what the server had when the session was initialized: if there was no
-// tool at that time, tools/list and tools/call are answered with -32601 for the
-// rest of the session. The same holds for resources and prompts.
+// A modern client sees the features that exist when it asks. For a legacy client, the
+// capabilities are fixed when the session is initialized. If there was no tool at
+// that time, tools/list and tools/call are answered with -32601 for the rest of the
+// session. The same holds for resources and prompts.
 type Server struct {
 	info    protocol.Implementation
 	rawInfo json.RawMessage             // the same, encoded
@@ -126,8 +126,8 @@ type Server struct {
 	gone   sync.WaitGroup
 }
 
-// New returns a server that introduces itself as info. It panics if o names a
-// revision that is not known, or asks for what cannot work.
+// New returns a server that introduces itself to clients as info. It panics if o
+// names an unknown revision, or if its fields contradict each other.
 func New(info protocol.Implementation, o Options) *Server {
 	if o.PageSize < 1 {
 		o.PageSize = 100
@@ -212,10 +212,10 @@ func (s *Server) offers(modern bool) *protocol.ServerCapabilities {
 	return &c
 }
 
-// Serve opens the transport and serves the one peer behind it. It returns nil
-// after the peer has left in good order. It returns an error when the peer was
-// lost, when ctx has ended, which cancels what is being served, and ErrClosed when
-// the server was closed before.
+// Serve opens the transport and serves the one peer behind it. It returns nil after
+// the peer has closed the connection properly. It returns an error if the connection
+// was lost. It also returns an error when ctx ends, which cancels running calls. It
+// returns ErrClosed if the server was already closed.
 func (s *Server) Serve(ctx context.Context, t transport.Transport) error {
 	link, err := t.Open(ctx)
 	if err != nil {
@@ -224,8 +224,8 @@ func (s *Server) Serve(ctx context.Context, t transport.Transport) error {
 	return s.ServeLink(ctx, link)
 }
 
-// ServeLink does what Serve does, for a link that a listener was handed. It takes
-// the link over.
+// ServeLink does what Serve does, for a link that is already open. The server then
+// owns the link.
 func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
 	p := s.newPeer(link)
 	if err := s.enter(p); err != nil {
@@ -238,10 +238,9 @@ func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
 	return nil
 }
 
-// Accept serves a link until the link is lost or the server is closed. It does
-// not wait, and while nothing is being served it costs no goroutine. A listener,
-// such as a streamable.Handler, calls it with each link. Accept takes the link
-// over.
+// Accept serves a link until the link is lost or the server is closed. It does not
+// wait, and while nothing is being served it costs no goroutine. A listener, such as
+// a streamable.Handler, calls it with each link. The server then owns the link.
 func (s *Server) Accept(link transport.Link) {
 	p := s.newPeer(link)
 	leave := func() { s.leave(p) }
@@ -294,15 +293,14 @@ func (s *Server) Sessions() iter.Seq[*Session] {
 // defaultStopGrace is that of conn.Options.
 const defaultStopGrace = 100 * time.Millisecond
 
-// Close serves nobody new, lets what is being served finish, and ends every
-// session. It returns when all are over. Requests that have not finished at the
-// deadline of ctx, or after Options.Conn.DrainGrace if ctx has none, are
-// cancelled. If ctx ends for another reason, all of them are cancelled at once. A
-// handler that waits for an answer of its client is told at once that none will
-// come. Tasks are cancelled when the last session is over, and fail. A handler that
-// does not return is named in a *conn.StuckError. Otherwise Close
-// returns what conn.Conn.Close returned for the first session that did not end in
-// good order.
+// Close refuses new clients and calls, lets running calls finish, and ends every
+// session. It returns when all sessions have ended. Requests that have not finished
+// at the deadline of ctx, or after Options.Conn.DrainGrace if ctx has none, are
+// cancelled. If ctx ends for another reason, all of them are cancelled immediately.
+// If a handler waits for an answer of its client, its question fails immediately.
+// When the last session has ended, Close cancels the tasks, which then fail. If a
+// handler does not return, a *conn.StuckError names it. Otherwise Close returns the
+// error of the first session that did not end properly.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

@@ -52,8 +52,8 @@ func (p *peer) end() {
 	}
 }
 
-// A Session is the relation to one legacy client, from initialize until its link
-// is over. Modern clients have none. Handlers find theirs in Request.Session.
+// A Session is the session of one legacy client, from initialize until its link ends.
+// Modern clients have none. Handlers find it in Request.Session.
 type Session struct {
 	id      string
 	peer    *peer
@@ -65,21 +65,21 @@ type Session struct {
 	cancel  context.CancelFunc
 }
 
-// ID returns a random text that names the session in logs. It is not the session
-// id of HTTP.
+// ID returns a random text that identifies the session in logs. It is not the HTTP
+// session id.
 func (s *Session) ID() string { return s.id }
 
 // Client returns the client of the session.
 func (s *Session) Client() *Client { return &s.client }
 
-// Close ends the session: what is being served finishes until ctx ends, see
+// Close ends the session. Running calls may finish until ctx ends; see
 // conn.Conn.Close.
 func (s *Session) Close(ctx context.Context) error { return s.peer.conn.Close(ctx) }
 
 // ElicitationComplete tells the client that its user has finished on the page of a
-// question of mode "url", see Ask. The id is the ElicitationID of that question. Only
-// clients of 2025-11-25 that open pages know what it means: for any other the error
-// matches ErrUnsupported, and nothing is sent.
+// question with mode "url"; see Ask. The id is the ElicitationID of that question.
+// Only clients of 2025-11-25 that open pages support this. For any other client
+// nothing is sent, and the error matches ErrUnsupported.
 func (s *Session) ElicitationComplete(ctx context.Context, id string) error {
 	info, _ := protocol.MethodInfo(protocol.NotificationElicitationComplete)
 	if !info.In(s.client.ProtocolVersion) || !s.client.Capabilities.Has(info.ClientCapability) {

@@ -13,49 +13,50 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// TaskOptions let calls of tools become tasks: a call that its client need not wait
-// for, and that outlives the connection it came in on (the tasks extension of
+// TaskOptions permit tool calls to become tasks. A task is a call that its client
+// need not wait for, and that outlives its connection (the tasks extension of
 // 2026-07-28, ADR-0032). The zero value of each field means its default.
 //
 // A tool takes part if its Execution.TaskSupport is protocol.TaskOptional or
-// protocol.TaskRequired. Its handler is an ordinary one. It runs once, in this
-// process. Its context ends when the client cancels the task, when the TTL is over,
-// and when the server is closed; the client's leaving does not end it. Progress of
-// the handler becomes the status message of the task, and its questions are asked by
-// way of the task. Clients that did not declare the extension are served as usual,
-// but for TaskRequired: in 2026-07-28 they are told what they lack.
+// protocol.TaskRequired. Its handler is an ordinary one, which runs once, in this
+// process. Its context ends when the client cancels the task, when the TTL has
+// passed, or when the server closes, but not when the client disconnects. Progress
+// becomes the status message of the task, and clients see questions in the status of
+// the task. A client that did not declare the extension waits for its call as usual.
+// If the tool has TaskRequired, such a client of 2026-07-28 gets an error that names
+// the missing extension.
 //
-// Who began a task, by the Identity of their Origin, may see it, and nobody else.
-// Where nobody is authenticated, the id of a task is the secret that opens it.
+// Only the user who started a task, by the Identity of its Origin, may see it. If
+// users are not authenticated, whoever knows the id of a task may see it.
 type TaskOptions struct {
-	// After is how long a call is served as any other before it becomes a task. A
-	// call that is over sooner is answered at once. 0: it becomes a task before its
-	// handler begins. A call of a tool that Reruns stays a call for one second at
-	// least, so that it can ask in rounds first. One of a tool that Waits becomes a
-	// task with its first question.
+	// After is how long a call runs before it becomes a task. A call that ends sooner
+	// is answered as usual. 0: a call becomes a task before its handler starts. A
+	// tool with Reruns stays a call for at least one second, so that it can ask its
+	// questions first. A tool with Waits becomes a task when it asks its first
+	// question.
 	After time.Duration
 
-	TTL                 time.Duration // of a task, from its creation; what still runs then is cancelled. 24 hours
-	PollInterval        time.Duration // after which clients are to look again; 1 second
-	MaxRunning          int           // handlers that run at once; 1,024
+	TTL                 time.Duration // of a task, from its creation; then a running handler is cancelled; default 24 hours
+	PollInterval        time.Duration // how often clients should ask for the status; default 1 second
+	MaxRunning          int           // handlers that run at the same time; default 1,024
 	MaxRunningPerClient int           // of them, those of one client; 100
 	MaxRunningBytes     int           // of the requests of all of them; 64 MiB. Those of one client get a quarter of it
 
 	// Store keeps the tasks. Default: a new MemoryTaskStore.
 	Store TaskStore
 
-	// Legacy serves the experimental tasks of 2025-11-25 as well. There the client
+	// Legacy also supports the experimental tasks of 2025-11-25. There the client
 	// decides which call becomes a task.
 	Legacy bool
 }
 
 var (
-	// ErrTaskCancelled is why the context of a handler ends when the client has
-	// cancelled its task.
+	// ErrTaskCancelled is the cause with which the context of a handler ends when the
+	// client has cancelled its task.
 	ErrTaskCancelled = errors.New("server: the client has cancelled the task")
 
-	// ErrTaskExpired is why the context of a handler ends when the TTL of its task
-	// is over.
+	// ErrTaskExpired is the cause with which the context of a handler ends when the
+	// TTL of its task has passed.
 	ErrTaskExpired = errors.New("server: the time of the task is over")
 )
 

@@ -13,23 +13,22 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// ErrTaskStoreFull is returned by a TaskStore that has no room for a task. A call
-// that was to become a task is then refused, and a task whose result is too large
-// for the store fails.
+// ErrTaskStoreFull is returned by a TaskStore that has no room for a task. The server
+// then refuses a call that would become a task. A task whose result does not fit into
+// the store fails.
 var ErrTaskStoreFull = errors.New("server: the task store is full")
 
-// A TaskRecord is a task as a TaskStore keeps it. Treat what it points to as
-// read-only.
+// A TaskRecord is a task in a TaskStore. Treat what it points to as read-only.
 type TaskRecord struct {
 	Task    protocol.DetailedTask
-	Tool    string    // whose call it was
-	Owner   string    // the Identity of the Origin that began it; "" if nobody was authenticated
-	Client  string    // whom a bound counts it for: Owner, or else the network that it came from: of an IPv6 address the first 64 bits
+	Tool    string    // the tool that was called
+	Owner   string    // the Identity of the Origin that started it; "" if nobody was authenticated
+	Client  string    // the client whose limits it counts for: Owner, or else its network address (of IPv6 the first 64 bits)
 	Created time.Time // the order of a list
 	Expires time.Time // the store may forget it then
 }
 
-// Size is about how many bytes the record holds.
+// Size returns the approximate size of the record in bytes.
 func (r *TaskRecord) Size() int {
 	size := 512 + len(r.Task.TaskID) + len(r.Task.StatusMessage) + len(r.Tool) + len(r.Owner) + len(r.Client) + len(r.Task.FinalResult)
 	if r.Task.Error != nil {
@@ -42,28 +41,29 @@ func (r *TaskRecord) Size() int {
 	return size
 }
 
-// A TaskStore keeps tasks: what a client asks for after its connection was lost, or
-// after the process that ran the task has ended. It may be shared by several
-// servers. A task itself runs in one process: the others can tell how it stands, and
-// neither answer its questions nor cancel it. The server checks who may see a task.
+// A TaskStore stores tasks, so that a client can ask for them after its connection
+// was lost, or after the process that ran the task has ended. Several servers may
+// share a store. The task itself runs in one process. The other servers can report
+// its status, but cannot answer its questions or cancel it. The server checks who may
+// see a task.
 //
-// All methods are called concurrently. An error of Save before a task has begun
-// refuses the call. One of a later Save is tried again when somebody asks for the
-// task; until then the server that ran it keeps its outcome.
+// The server calls all methods concurrently. If Save fails before a task has started,
+// the call is refused. If a later Save fails, the server keeps the outcome in memory
+// and tries again when a client asks for the task.
 type TaskStore interface {
-	// Save adds a task, or replaces the one of its id. It returns only once the task
-	// is kept as safely as it will be. ErrTaskStoreFull says that there is no room.
+	// Save adds a task, or replaces the one with its id. It returns only when the
+	// store has stored the task. It returns ErrTaskStoreFull if there is no room.
 	Save(ctx context.Context, r *TaskRecord) error
 
 	// Load returns a task, or ErrNotFound.
 	Load(ctx context.Context, id string) (*TaskRecord, error)
 
-	// List returns up to limit tasks of an owner, in the order of creation and then
-	// of ids, beginning behind the task of the id after, or with the first if after
-	// is empty. It returns ErrNotFound if there is no task of that id.
+	// List returns up to limit tasks of an owner, ordered by creation and then by id.
+	// It starts after the task with the id after, or with the first if after is
+	// empty. It returns ErrNotFound if there is no task with that id.
 	List(ctx context.Context, owner, after string, limit int) ([]*TaskRecord, error)
 
-	// Delete forgets a task. It is no error if there is none.
+	// Delete removes a task. It is not an error if there is none.
 	Delete(ctx context.Context, id string) error
 }
 

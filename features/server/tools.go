@@ -33,39 +33,39 @@ type tool struct {
 
 func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t.definition} }
 
-// AddTool offers a tool made of a Go function.
+// AddTool offers a Go function as a tool.
 //
-// In is a struct or a map, or a pointer to one: its schema is inferred unless
-// t.InputSchema is set, and arguments are validated against it before the function
-// runs. What they leave out has the default that the schema gives it. An In of
-// struct{} takes no arguments. An In of *protocol.CallToolParams is
-// the params as they came; the tool then needs an InputSchema, which is enforced
-// all the same.
+// In is a struct or a map, or a pointer to one. AddTool derives its schema, unless
+// t.InputSchema is set. The server validates arguments against the schema before the
+// function runs, and fills in the schema's defaults for missing arguments. An In of
+// struct{} takes no arguments. An In of *protocol.CallToolParams gets the undecoded
+// params; the tool then needs an InputSchema, against which arguments are still
+// validated.
 //
-// What the function returns decides the result:
+// What the function returns determines the result:
 //
 //   - a string becomes a text block;
 //   - a struct or map, or a pointer to one, becomes structured content and a text
-//     block of its JSON, with an inferred output schema unless t.OutputSchema is
-//     set;
-//   - a slice, number, bool or type with a text of its own, such as time.Time,
-//     becomes structured content of the form {"result": …}, and a text block of
-//     its JSON alone;
-//   - a block such as *protocol.ImageContent, and protocol.Contents, are sent as
-//     they are;
-//   - a Result has structured content and blocks of its own;
+//     block with its JSON, with a derived output schema unless t.OutputSchema is set;
+//   - a slice, number, bool, or a type that marshals itself to text, such as
+//     time.Time, becomes structured content of the form {"result": …}, and a text
+//     block with the JSON of the value alone;
+//   - a block such as *protocol.ImageContent, or protocol.Contents, is sent
+//     unchanged;
+//   - a Result sets structured content and content blocks separately;
 //   - struct{} becomes a result without content;
-//   - a *protocol.CallToolResult is sent as it is;
-//   - structured content that is no object is sent to clients of 2026-07-28 alone, if
-//     the tool has such an OutputSchema of its own: the others get the text, and no
-//     output schema;
-//   - an error becomes a result with IsError set and the error's text. A
-//     *jsonrpc.Error in its chain is sent as it is instead.
+//   - a *protocol.CallToolResult is sent unchanged;
+//   - structured content that is not an object is sent only to clients of 2026-07-28,
+//     and only if t.OutputSchema allows it; other clients get the text and no output
+//     schema;
+//   - an error becomes a result with IsError set and the error's text, but a
+//     *jsonrpc.Error in its chain is sent unchanged as a protocol error.
 //
-// Values are read and written as encoding/json does, tags included, but names are
-// case-sensitive, duplicates refused, and nil slices and maps are empty ones:
-// []byte is base64, a time.Duration is nanoseconds. A field is required unless it
-// is omitempty, omitzero, a pointer or has a default. These tags describe it:
+// Values are decoded and encoded as by encoding/json, including its tags: []byte is
+// base64, and a time.Duration is nanoseconds. But names are case-sensitive, duplicate
+// names are rejected, and nil slices and maps are encoded as empty ones. A field is
+// required unless it is omitempty, omitzero, a pointer or has a default. These tags
+// describe a field:
 //
 //	jsonschema:"what the field means"
 //	title, format, pattern, minimum, maximum, minLength, maxLength
@@ -73,17 +73,17 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 //	default:"celsius"   // fills in what the caller left out
 //	header:"Region"     // mirrored to the HTTP header Mcp-Param-Region
 //
-// A type with a method EnumValues() []string is an enum wherever it is used. In
-// an inferred schema a type that marshals itself to JSON may be anything, and a
-// type that marshals itself to text is a string. Numbers such as 1.0 and 1e3 are
-// read as integers if they are below 2^53. A tool with an output schema must
-// answer with structured content that fits it, or with IsError set: anything else
-// is answered as an internal error.
+// A type with a method EnumValues() []string is an enum wherever it is used. In a
+// derived schema, a type that marshals itself to JSON accepts any value, and a type
+// that marshals itself to text is a string. Numbers such as 1.0 and 1e3 are accepted
+// as integers if they are below 2^53. A tool with an output schema must return
+// structured content that fits it, or set IsError. Otherwise the client gets an
+// internal error.
 //
-// A tool of the same name is replaced. AddTool panics when f is nil, and when the
-// name or a schema is not valid or a schema cannot be inferred: types and schemas
-// are the program's own. No schema is inferred for other options of the json tag
-// than omitempty and omitzero, nor for embedded fields that are no plain structs.
+// AddTool replaces a tool with the same name. It panics if f is nil, if the name or a
+// schema is invalid, or if a schema cannot be derived, because these are mistakes in
+// the program. It derives no schema for options of the json tag other than omitempty
+// and omitzero, nor for embedded fields that are not plain structs.
 func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In) (Out, error), o ...FeatureOption) {
 	defer prefix("tool", t.Name)
 	if f == nil {
@@ -175,8 +175,8 @@ func toolInput[In any](t *protocol.Tool) func(*protocol.CallToolParams) (In, err
 	return func(params *protocol.CallToolParams) (In, error) { return decode(params.Arguments) }
 }
 
-// A Result is what a tool returns to choose both its structured content and its
-// content blocks. T is any type that AddTool makes structured content of.
+// A Result sets both the structured content and the content blocks of a tool's
+// result. T is any type that AddTool turns into structured content.
 type Result[T any] struct {
 	Value   T                 // structured content
 	Content protocol.Contents // nil: a text block of the JSON of Value
