@@ -1,14 +1,17 @@
-// Package auth logs a program in to MCP servers that want to know who asks, by OAuth
-// as the specification has it in every revision. An [Authorizer] finds the
-// authorization server, becomes its client, gets a token for the server, renews it in
-// time, and keeps it in a [Store]. It is the Authorizer of a streamable.Client or a
-// sse.Client:
+// Package auth logs a program in to MCP servers by OAuth, as the specification defines it
+// in every revision.
 //
 //	login := auth.New(auth.Options{Resource: url, Interact: auth.Loopback(auth.LoopbackOptions{})})
 //	defer login.Close()
 //	session, err := c.Connect(ctx, &streamable.Client{URL: url, Authorizer: login})
 //
-// [ADR-0044] has the guarantees, and [ADR-0045] says what is fetched and what is not.
+// An [Authorizer] finds the authorization server of an MCP server, registers as its client,
+// gets a token, refreshes it before it expires, and keeps it in a [Store]. Give it to a
+// streamable.Client or a sse.Client. Programs without a user set Options.Grant; the
+// bowline command logs in with "bowline login".
+//
+// [ADR-0044] lists the guarantees, and [ADR-0045] says which URLs are fetched and which are
+// not. docs/guide/login.md is a guide to this package.
 //
 // [ADR-0044]: https://github.com/bowline-mcp/bowline/blob/main/docs/adr/0044-logins.md
 // [ADR-0045]: https://github.com/bowline-mcp/bowline/blob/main/docs/adr/0045-guarded-fetching.md

@@ -1,6 +1,7 @@
-// Package mcptest tests MCP servers and clients: it connects a server of the
-// program with a client, in memory and in either era, checks what both send against
-// the published schemas, and records conversations as files that a peer can play.
+// Package mcptest tests MCP servers and clients. It connects a server with a client in
+// memory, in any revision, and closes both at the end of the test. It checks every message
+// of both sides against the published schemas. It also records conversations as files, and
+// can play a recorded peer.
 //
 //	func TestOrder(t *testing.T) {
 //		mcptest.Eras(t, newServer(), mcptest.Options{}, func(t *testing.T, session *client.Session) {
@@ -11,10 +12,11 @@
 //		})
 //	}
 //
-// Nothing here needs a real network or process. In a bubble of testing/synctest all
-// time is virtual: that is the clock to turn.
+// Eras runs a test twice: with a client of 2025-11-25, and with one of 2026-07-28. No test
+// needs a network or a process. Inside testing/synctest time is virtual, so that tests of
+// timeouts take no time.
 //
-// Only tests import this package.
+// Import this package only in tests. docs/guide/testing.md is a guide to it.
 package mcptest
 
 import (

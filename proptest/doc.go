@@ -1,9 +1,8 @@
-// Package proptest holds the property suites behind the guarantees, for use on
-// implementations of one's own as well.
+// Package proptest contains the property tests behind Bowline's guarantees. Use it to test
+// a transport or a store of your own.
 //
-// [LinkContract] checks what transport.Link promises. It is the suite that a
-// transport must pass: the suites of a Conn below see what a Conn makes of a
-// link, and a Conn hides much of what a link does wrong.
+// If you write a transport, test it with [LinkContract], which checks what transport.Link
+// promises:
 //
 //	func TestLinkContract(t *testing.T) {
 //		proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
@@ -11,8 +10,8 @@
 //		}, proptest.ContractOptions{})
 //	}
 //
-// [StoreContract] checks what registry.Store promises, on two of them that share
-// their names:
+// If you write a registry.Store, test it with [StoreContract], which needs two stores that
+// share their names:
 //
 //	func TestStoreContract(t *testing.T) {
 //		proptest.StoreContract(t, func(t *testing.T) proptest.Stores {
@@ -21,63 +20,65 @@
 //		}, proptest.ContractOptions{})
 //	}
 //
-// The others check a Conn on a transport whose peer echoes, with the faults of
-// package fault put in between:
+// The other suites check a Conn over your transport, while package fault injects faults. The
+// peer must echo. They do not replace LinkContract, because a Conn hides many mistakes of a
+// link.
 //
 //	func TestCorrelation(t *testing.T) {
 //		peer := inmem.New(func(link transport.Link) { go proptest.Echo(link) }, inmem.Options{})
 //		proptest.Correlation(t, peer, proptest.Options{})
 //	}
 //
-// There are these:
+// These are the suites for a Conn:
 //
 //   - [Correlation]: one outcome per call, and no result for another call
-//   - [NoLeaks]: nothing is kept of calls that have ended
-//   - [CancelIdempotent]: cancelling ten times is cancelling once
-//   - [StopAnywhere]: Stop and Close after every step of a history
-//   - [Restart]: the loss of a link at every frame of a history
-//   - [Soak]: any number of calls, and every fault at random, against the books
-//     of the peer
+//   - [NoLeaks]: no memory is kept for calls that have ended
+//   - [CancelIdempotent]: cancelling ten times has the same effect as cancelling once
+//   - [StopAnywhere]: Stop and Close work after every step of a history
+//   - [Restart]: the Conn survives the loss of its link at every frame of a history
+//   - [Soak]: any number of calls under random faults end with the outcome that the
+//     peer has counted
+//
+// A history is one generated sequence of calls, cancellations and faults.
 //
 // # The peer
 //
-// The peer answers each request by its params, whatever its method, and
-// ignores notifications: [Echo] does, and [EchoHandler] for a Conn of one's own.
-// "$/cancelRequest" is such a notification; by it the suites see that an
-// abandoned request is announced, and no peer has to act on it. Where requests
-// must be of some form, Options.Params gives them one; where a link begins with
-// a handshake, Options.Conn has it.
+// The peer must answer each request with its params, whatever its method, and ignore
+// notifications. [Echo] does so, and [EchoHandler] does for a Conn of yours. One of the
+// notifications is "$/cancelRequest", by which the suites see that an abandoned request is
+// announced; the peer need not act on it. If requests must have a certain form, set
+// Options.Params. If a link begins with a handshake, set Options.Conn.
 //
 // # Time
 //
-// The suites run in virtual time, each history in a testing/synctest bubble,
-// where a time-out costs nothing. In real time, for descriptors, processes and
-// sockets, they wait for events, never for time to pass; a hang guard
-// turns an event that never comes into a failure that names it. It waits for a
-// minute, or as long as Guard of the options or the flag -bowline.guard says.
+// The suites run in virtual time: each history runs in a testing/synctest bubble, where a
+// timeout takes no time. In real time, which descriptors, processes and sockets need, the
+// suites wait for events and never for time to pass. If an event never comes, the test fails
+// after a minute with the name of the event. Set Guard in the options, or the flag
+// -bowline.guard, to wait longer.
 //
 // # Replaying a failure
 //
-// A failure is made smaller by rapid, and prints the history, the faults that
-// were done, and two ways to replay it:
+// Package rapid shrinks a failure, and prints the history, the injected faults, and two ways
+// to replay it:
 //
 //	go test -run '^TestCorrelation$' . -args -rapid.seed=15098074356946159358
 //	go test -run '^TestCorrelation$' . -args -rapid.failfile=testdata/rapid/TestCorrelation/….fail
 //
-// The seed makes the same histories in the same order, and so finds and
-// shrinks the same failure. The file, which rapid leaves under testdata/rapid
-// and runs first from then on, is the small history itself. Both are exact for
-// what is drawn. What goroutines do at the same instant is up to the scheduler:
-// a failure that hangs on that may take some repetition (-count), and rapid
-// calls it flaky. -rapid.shrinktime is for how long a failure is made smaller.
+// The seed generates the same histories in the same order, and so finds and shrinks the same
+// failure. The file contains only the shrunken history. Rapid writes it to testdata/rapid, and
+// runs it first from then on. Both replay the generated values exactly, but the scheduler
+// decides what goroutines do at the same instant. If a failure depends on that, rapid calls it
+// flaky, and you may have to repeat the test (-count). -rapid.shrinktime limits the time for
+// shrinking.
 //
 // # Many histories
 //
-// -bowline.iterations, or -rapid.checks where a test does not say how many, is
-// the number of histories; -bowline.calls and -bowline.seed are for Soak.
+// Set the number of histories with -bowline.iterations, or with -rapid.checks for a test that
+// does not set it. Soak uses -bowline.calls and -bowline.seed.
 //
-// Under the race detector a process grows by some 40 kB with each bubble, of
-// which StopAnywhere and Restart need a dozen per history: as of Go 1.26 the
-// detector keeps a context of each bubble in which a timer has fired. Ten
-// thousand histories are better run in several processes of some hundred.
+// Under the race detector, a process grows by about 40 kB with each bubble, of which
+// StopAnywhere and Restart need a dozen for each history. (As of Go 1.26, the detector keeps a
+// context for each bubble in which a timer has fired.) So run ten thousand histories in several
+// processes of a few hundred each.
 package proptest

@@ -1,11 +1,16 @@
-// Package telemetry reports what happens on a connection, as typed values.
+// Package telemetry reports what happens on a connection, as typed values: calls,
+// retries, losses, reconnections, dropped notifications and panics.
 //
-// Pass Hooks to a connection as conn.Options.Hooks, or to a client as
-// client.Options.Conn.Hooks. Tee combines several Hooks.
+//	o := client.Options{Conn: conn.Options{Hooks: telemetry.Hooks{
+//		Transition: func(e telemetry.Transition) { log.Print(e.Conn, " is ", e.To) },
+//	}}}
 //
-// This package depends on nothing but the standard library. Packages beside it
-// turn events into logs, metrics or traces, so that only their users compile
-// those libraries.
+// Pass Hooks to a connection as conn.Options.Hooks, or to a client or server as
+// Options.Conn.Hooks. Tee combines several Hooks.
+//
+// The subpackages turn events into logs (sloglog, zaplog), and into traces and metrics
+// (otel). This package itself depends only on the standard library, so that you compile
+// only the libraries that you use.
 package telemetry
 
 import (

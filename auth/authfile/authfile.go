@@ -1,5 +1,5 @@
-// Package authfile logs in to the servers of an mcp.json, as the auth blocks of their
-// entries say:
+// Package authfile logs in to the servers of an mcp.json file, as the auth blocks of their
+// entries describe:
 //
 //	set := sessions.New(info, sessions.Options{Login: authfile.Logins(authfile.Options{
 //		Defaults: auth.Options{Store: auth.NewFiles(dir, nil)},

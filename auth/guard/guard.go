@@ -1,11 +1,13 @@
-// Package guard fetches documents from addresses that the other side of a connection
-// has named: the metadata, the token endpoint and the keys of an authorization server.
-// A hostile server would name addresses of the network that the program runs in, and
-// have it read or change what only that network can reach (server-side request
-// forgery). Every such request goes through a [Guard].
+// Package guard safely fetches URLs that the peer of a connection has named: the metadata,
+// the token endpoint and the keys of an authorization server.
 //
-// A Guard looks at the address that is dialled, after name resolution, so a name whose
-// address changes in between gains nothing. [ADR-0045] has the rules.
+// A hostile server could name an address inside the network of your program, and so make
+// your program read or change what only that network can reach (server-side request
+// forgery, SSRF). Every request to such a URL goes through a [Guard], which allows only
+// permitted addresses and limits the size and time of each fetch.
+//
+// A Guard checks the address that is dialled, after name resolution. So an attacker gains
+// nothing by changing the address of a name in between. [ADR-0045] has the rules.
 //
 // [ADR-0045]: https://github.com/bowline-mcp/bowline/blob/main/docs/adr/0045-guarded-fetching.md
 package guard

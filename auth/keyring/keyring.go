@@ -1,15 +1,15 @@
-// Package keyring keeps the key of sealed logins in the user's key ring: the Keychain of
-// macOS, the Credential Manager of Windows, and the Secret Service of a Linux desktop
-// (GNOME Keyring, KWallet and others, over D-Bus).
+// Package keyring keeps the encryption key of stored logins in the user's key ring: the
+// Keychain of macOS, the Credential Manager of Windows, or the Secret Service of a Linux
+// desktop (GNOME Keyring, KWallet and others, over D-Bus).
 //
 //	store := auth.NewSealedFiles(dir, keyring.Key("my-program"), nil)
 //
-// A server, a container or a session without a desktop has no key ring: the key is then
-// missing (auth.ErrNoKey), and logins are saved without being sealed. The package starts no
-// session bus. Where there is one, the bus may start the Secret Service that is installed,
-// which may then ask the user for a password.
+// A server, a container or a session without a desktop has no key ring. The key is then
+// missing (auth.ErrNoKey), and logins are stored without encryption. The package does not
+// start a session bus. If there is one, the bus may start an installed Secret Service,
+// which may ask the user for a password.
 //
-// It is a module of its own, for what it requires: github.com/zalando/go-keyring.
+// The package is a separate module because it requires github.com/zalando/go-keyring.
 package keyring
 
 import (

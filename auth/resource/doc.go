@@ -1,6 +1,6 @@
-// Package resource protects an MCP server over HTTP with OAuth: it is the resource server
-// of the specification. It checks the access token of every request, tells clients where
-// to get one, and hands who calls to the handlers.
+// Package resource protects an MCP server over HTTP with OAuth. In the terms of OAuth, it is
+// the resource server: it checks the access token of every request, tells clients where to
+// get one, and tells handlers who calls.
 //
 //	guard, err := resource.New(resource.Options{
 //		URL:     "https://mcp.example.com/mcp",
@@ -11,9 +11,10 @@
 //	mux.Handle("/mcp", endpoint)
 //	mux.Handle("/.well-known/", guard.Metadata())
 //
-// A token is taken if one of the issuers made it for this server, if it is in its time, and
-// if its scopes suffice. Sessions, tasks and questions belong to the user of the token, so
-// that a new token goes on with them. ADR-0046 has the rules.
+// A token is accepted if one of the issuers issued it for this server, if it is valid at this
+// time, and if its scopes suffice. Sessions, tasks and questions belong to the user, not to
+// the token, so a client can continue them with a new token. ADR-0046 has the rules.
 //
-// The package issues no tokens: that is what the authorization server is for.
+// The package issues no tokens; an authorization server does. docs/guide/protect.md is a guide
+// to this package.
 package resource

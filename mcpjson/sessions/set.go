@@ -1,8 +1,13 @@
-// Package sessions keeps a session with every server of an mcp.json. Apply starts
-// them all; called again with a changed file, it starts, stops and restarts only
-// what has changed.
+// Package sessions keeps a session with every server of an mcp.json file.
 //
-// See docs/adr/0041-sessions-of-a-file.md.
+//	set := sessions.New(info, sessions.Options{})
+//	defer set.Close(ctx)
+//	file, err := mcpjson.Load("mcp.json")
+//	changes, err := set.Apply(ctx, file)
+//
+// Apply starts all servers of the file. Call it again with a changed file: it then starts,
+// stops and restarts only what has changed. docs/guide/many.md shows a whole program, and
+// docs/adr/0041-sessions-of-a-file.md lists the guarantees.
 package sessions
 
 import (

@@ -1,10 +1,15 @@
-// Package schema validates values against the JSON Schemas of tools: those of a
-// peer as well as the program's own. The work for one value is bounded, ends with
-// the caller's context, and fetches nothing.
+// Package schema validates values against the JSON Schemas of tools, whether they come
+// from a peer or from your program.
 //
-// The dialects are 2020-12, which a schema without $schema has, and draft-07
-// (2025-11-25 basic, JSON Schema usage). A format is an annotation and checks
-// nothing. Numbers are compared as float64. Patterns are those of package regexp.
+//	v, err := schema.Compile(raw)
+//	err = v.Validate(ctx, value)
+//
+// The work for one value is bounded, and ends with the caller's context. The package never
+// fetches a schema from a network.
+//
+// It supports JSON Schema 2020-12, which applies to a schema without $schema, and draft-07
+// (2025-11-25 basic, JSON Schema usage). It ignores format, compares numbers as float64,
+// and reads patterns as package regexp does.
 package schema
 
 import (

@@ -1,5 +1,9 @@
-// Package sloglog logs telemetry events with log/slog, one structured line per event.
-// The lines, their levels and their fields are those of telemetry/zaplog.
+// Package sloglog logs telemetry events with log/slog, one structured line for each
+// event.
+//
+//	o := client.Options{Conn: conn.Options{Hooks: sloglog.Hooks(slog.Default())}}
+//
+// The lines, their levels and their fields are the same as those of telemetry/zaplog.
 package sloglog
 
 import (
