@@ -66,6 +66,25 @@ func TestARefusedTokenIsRefreshedOnce(t *testing.T) {
 	}
 }
 
+// A token that ends on its way to the server is refused for its age, however new it is.
+//
+// Guarantees: G-0044.3
+func TestATokenThatEndsOnItsWayIsRefreshed(t *testing.T) {
+	w := newWorld(t, authtest.Options{})
+	a := loggedIn(t, w, Options{})
+	old := a.current.Load()
+	w.serve = func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == old.header[0] {
+			old.end = time.Now().Add(-time.Second)
+			rw.WriteHeader(http.StatusUnauthorized)
+		}
+	}
+	wantCall(t, a, w.url)
+	if refreshes, logins := w.grants("refresh_token"), w.grants("authorization_code"); refreshes != 1 || logins != 1 {
+		t.Errorf("%d refreshes and %d logins", refreshes, logins)
+	}
+}
+
 // Guarantees: G-0044.4
 func TestARefreshOutlivesItsCaller(t *testing.T) {
 	w := newWorld(t, authtest.Options{})
