@@ -18,10 +18,11 @@ func (l *loop) leave() {
 	l.flush.flush(0)
 	c.options.Gate.leave(l)
 	c.options.Wheel.unset(l)
+	c.options.Wheel.parking.remove(l, l.parkSlot)
 	stop(l.timer)
 	stop(l.patience)
 	if l.buffers != nil {
-		l.workers.dismiss()
+		c.options.Wheel.workers.parked()
 	}
 	c.counters.depths.clear()
 	c.running.Store(nil)

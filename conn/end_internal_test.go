@@ -75,6 +75,7 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLoop(New(opener{}, Options{}), context.Background())
+			l.unpark()
 			l.step(&event{kind: stopAsked})
 			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
 			l.mailbox.start(func() {}, false)
@@ -116,6 +117,7 @@ func TestPanicFindsWhatIsUnderWay(t *testing.T) {
 		}, Sent},
 	} {
 		l := newLoop(New(opener{}, Options{}), context.Background())
+		l.unpark()
 		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
 		test.place(l, caller, link)
 		l.settleCallers(errors.New("panic"))

@@ -33,10 +33,8 @@ type loop struct {
 	cancelled error           // set: the context had ended before the loop began
 
 	mailbox mailbox
-	awake   bool          // it has been busy not long ago; else it parks
 	busyAt  instant       // of the last event that was no tick
 	woken   chan struct{} // wakes its own goroutine, capacity one; nil while it has none
-	waiting bool          // that goroutine waits for it
 	runner  *runner       // whose goroutine has the loop; nil if that goroutine is lent
 	flush   flush         // of the present link
 
@@ -44,16 +42,20 @@ type loop struct {
 	tasks       tasks
 	hooks       *hookQueue // nil before the first event for a hook
 
-	timer   *time.Timer       // posts a tick; nil before the first deadline
-	armed   instant           // when the timer fires; 0 if it does not run
-	slotted instant           // when the wheel posts a tick; 0 if it does not
-	slot    int64             // the wheel's
-	visit   *list.Element     // the gate's
-	hearing transport.Hearing // the present link; nil unless it says when bytes come in
-	heard   time.Time         // what it said when the loop last looked
+	timer    *time.Timer // posts a tick; nil before the first deadline
+	armed    instant     // when the timer fires; 0 if it does not run
+	slotted  instant     // when the wheel posts a tick; 0 if it does not
+	slot     int64       // the wheel's
+	parkAt   instant     // when the wheel ticks so that the loop may park; 0 if it does not
+	parkSlot int64
+	visit    *list.Element     // the gate's
+	hearing  transport.Hearing // the present link; nil unless it says when bytes come in
+	heard    time.Time         // what it said when the loop last looked
 
 	*buffers // nil while the loop is parked
 
+	awake        bool        // it has been busy not long ago; else it parks
+	waiting      bool        // its own goroutine waits for woken
 	wantsLogin   bool        // the log was told so
 	interruption error       // set: the loop ends without closing the Conn for good
 	panicked     *PanicError // set: it ends likewise, after a panic on a goroutine that was lent to it
@@ -69,7 +71,8 @@ type loop struct {
 // unpark gives the loop buffers.
 func (l *loop) unpark() {
 	if l.buffers == nil {
-		l.buffers = l.conn.spares().takeBuffers()
+		l.conn.options.Wheel.workers.busy()
+		l.buffers = l.mailbox.unpark()
 		l.core.unpark(&l.scratch)
 	}
 }
@@ -86,7 +89,6 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
 	l.core.pending.lastID = c.lastID.Load()
 	l.core.final = l.isFinal
-	l.unpark()
 	return l
 }
 
@@ -117,6 +119,7 @@ func stop(timer *time.Timer) {
 // context had ended.
 func (l *loop) begin() {
 	l.begun = true
+	l.unpark()
 	stopping := l.conn.stopping.Load() || l.cancelled != nil
 	if l.conn.role == acceptor || !stopping {
 		l.step(&event{kind: started, link: l.conn.link})
@@ -149,16 +152,23 @@ func (l *loop) park() {
 		stop(l.timer)
 		l.timer, l.armed = nil, 0
 	}
-	l.workers.dismiss()
-	l.mailbox.park(l.spare)
-	*l.buffers = buffers{workers: l.workers, scratch: l.core.park()}
-	l.conn.spares().buffers.Put(l.buffers)
+	wheel := l.conn.options.Wheel
+	if l.parkAt != 0 {
+		wheel.parking.remove(l, l.parkSlot)
+		l.parkAt = 0
+	}
+	spare := l.spare
+	*l.buffers = buffers{scratch: l.core.park()}
+	if given := l.mailbox.park(spare); given != nil {
+		wheel.spares.buffers.Put(given)
+	}
 	l.buffers = nil
+	wheel.workers.parked()
 }
 
-// arm sets the timer to the core's deadline, or to when the loop may park. It does
-// not move a timer that fires earlier: one idle tick costs less than a reset at
-// each call. The wheel posts the tick for liveness.
+// arm sets the timer to the core's deadline. It does not move a timer that fires
+// earlier: one idle tick costs less than a reset at each call. The wheel ticks for
+// liveness, and when the loop may park, which is before the deadlines of most calls.
 func (l *loop) arm() {
 	if due := l.core.liveness.dueAt; due != l.slotted {
 		l.conn.options.Wheel.unset(l)
@@ -167,10 +177,12 @@ func (l *loop) arm() {
 		}
 	}
 	deadline := l.core.deadline()
-	if l.awake {
-		deadline = earliest(deadline, l.busyAt+lingering)
+	if l.awake && l.parkAt == 0 {
+		var wait time.Duration
+		l.parkSlot, wait = l.conn.options.Wheel.parking.add(l, l.until(l.busyAt+lingering), parkingSlot)
+		l.parkAt = l.conn.now() + wait
 	}
-	if deadline == 0 || l.armed != 0 && l.armed <= deadline {
+	if deadline == 0 || l.awake && l.parkAt <= deadline || l.armed != 0 && l.armed <= deadline {
 		return
 	}
 	l.armed = deadline
@@ -181,7 +193,17 @@ func (l *loop) arm() {
 	l.timer.Reset(l.until(deadline))
 }
 
-func (l *loop) tick() { l.mailbox.post(event{kind: tick}) }
+// tick lends this goroutine for a tick. If the loop's own waits, that goes on instead: it
+// ends if it had nothing else to do for so long.
+func (l *loop) tick() {
+	switch _, taken := l.mailbox.lend(&event{kind: tick}); {
+	case !taken:
+	case l.waiting:
+		l.resume()
+	default:
+		l.turn(0)
+	}
+}
 
 // until is how long it is to a deadline.
 func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.conn.now(), 0) }
@@ -233,7 +255,9 @@ func (l *loop) step(ev *event) {
 // whether the core needs the tick.
 func (l *loop) prepareTick(ev *event) bool {
 	now := l.conn.now()
-	l.armed = 0
+	if l.armed = 0; passed(now, l.parkAt) {
+		l.parkAt = 0
+	}
 	if now >= l.busyAt+lingering {
 		l.awake = false
 	}
@@ -256,7 +280,7 @@ func (l *loop) endTask(ev *event) {
 	l.tasks.remove(ev.task)
 	l.reportPanic(ev.task.name, cmp.Or(ev.reason.Err, ev.err))
 	if ev.kind == handled {
-		l.workers.add(ev.incoming.worker)
+		l.conn.options.Wheel.workers.add(ev.incoming.worker)
 	}
 }
 

@@ -112,6 +112,7 @@ func TestMailboxKeepsItsCapacityForAWhile(t *testing.T) {
 // A burst of requests leaves a bounded number of workers waiting.
 func TestIdleWorkersAreBounded(t *testing.T) {
 	var idle workers
+	idle.busy()
 	for range maxIdleWorkers {
 		idle.add(&worker{requests: make(chan served, 1)})
 	}
@@ -124,5 +125,28 @@ func TestIdleWorkersAreBounded(t *testing.T) {
 	case <-surplus.requests: // closed, so that its goroutine ends
 	default:
 		t.Error("a worker too many waits on")
+	}
+}
+
+// Workers wait for any Conn that shares the Wheel, and none waits once all are parked.
+func TestIdleWorkersEndWithTheLastBusyLoop(t *testing.T) {
+	var idle workers
+	one := &worker{requests: make(chan served, 1)}
+	idle.busy()
+	idle.busy()
+	idle.add(one)
+	idle.parked()
+	if idle.take() != one || idle.take() != nil {
+		t.Error("a worker was given up, although a loop is busy")
+	}
+	idle.add(one)
+	idle.parked()
+	if idle.take() != nil {
+		t.Error("a worker waits for nobody")
+	}
+	select {
+	case <-one.requests: // closed, so that its goroutine ends
+	default:
+		t.Error("a worker waits on")
 	}
 }

@@ -14,7 +14,7 @@ type mailbox struct {
 	unused  uint16 // how often in a row hardly any of its capacity was used
 	wake    func() // wakes the loop; never blocks
 	spares  *spares
-	pair    *pair // where its memory goes when the loop parks; nil while that is parked
+	buffers *buffers // the loop's, too; nil while that is parked
 }
 
 // A busy mailbox keeps its capacity for a few events, and more until hardly any of it was
@@ -62,9 +62,9 @@ func (m *mailbox) add(ev *event) (added, wake, lends bool) {
 
 // begin gives the mailbox memory.
 func (m *mailbox) begin() {
-	if m.pair == nil && m.spares != nil {
-		m.pair = m.spares.pair()
-		m.events, m.pair.first = m.pair.first, nil
+	if m.buffers == nil && m.spares != nil {
+		m.buffers = m.spares.takeBuffers()
+		m.events = m.buffers.events[0]
 	}
 	if m.events == nil {
 		m.events = make([]event, 0, firstEvents)
@@ -81,8 +81,8 @@ func (m *mailbox) take(cleared []event) []event {
 	if m.running = len(taken) > 0; !m.running {
 		return nil
 	}
-	if cleared == nil && m.pair != nil {
-		cleared, m.pair.second = m.pair.second, nil
+	if cleared == nil && m.buffers != nil {
+		cleared, m.buffers.events[1] = m.buffers.events[1], nil
 	}
 	m.events = cleared[:0]
 	size := cap(cleared)
@@ -110,17 +110,33 @@ func (m *mailbox) len() int {
 	return len(m.events)
 }
 
-// park gives up the memory of an empty mailbox, and what it would be given by the next
-// take.
-func (m *mailbox) park(cleared []event) {
+// unpark returns the buffers for a loop that is busy.
+func (m *mailbox) unpark() *buffers {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.events) > 0 || m.pair == nil {
-		return
+	if m.events == nil {
+		m.begin()
 	}
-	m.pair.first, m.pair.second = m.events, cleared[:0]
-	m.spares.keepPair(m.pair)
-	m.events, m.pair = nil, nil
+	return m.buffers
+}
+
+// park gives up the buffers, with the memory of the mailbox and what it would be given by
+// the next take. If there is an event, the loop is not idle, and the mailbox keeps them.
+func (m *mailbox) park(cleared []event) *buffers {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.events) > 0 {
+		return nil
+	}
+	given := m.buffers
+	given.events = [2][]event{m.events, cleared[:0]}
+	for i, events := range given.events {
+		if cap(events) > fewEvents {
+			given.events[i] = nil
+		}
+	}
+	m.events, m.buffers = nil, nil
+	return given
 }
 
 // start opens the mailbox for a loop that is about to run.

@@ -37,6 +37,7 @@ func TestHooksThatAreNotThereCostNothing(t *testing.T) {
 func TestLostIncarnationStaysGone(t *testing.T) {
 	c := New(opener{}, Options{})
 	l := newLoop(c, context.Background())
+	l.unpark()
 	for _, moment := range []struct {
 		passes func()
 		gone   bool

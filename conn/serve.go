@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -132,14 +133,20 @@ func (l *loop) complete(j *job) (taken bool) {
 // for each would grow its stack each time, which costs up to a fourth of a call.
 type worker struct{ requests chan served } // capacity one
 
-// A served request and the context of its handler.
+// A served request, whose it is, and the context of its handler.
 type served struct {
 	*Incoming
-	ctx context.Context
+	loop *loop
+	ctx  context.Context
 }
 
-// workers are the workers that wait for a request. A parked loop has none.
-type workers struct{ idle []*worker }
+// workers are the workers that wait for a request of any Conn that shares the Wheel. There
+// are none while all its loops are parked.
+type workers struct {
+	mu    sync.Mutex
+	idle  []*worker
+	loops int // how many are not parked
+}
 
 // maxIdleWorkers bounds how many workers wait: as many as there are by default.
 const maxIdleWorkers = 128
@@ -149,20 +156,17 @@ func (l *loop) serve(in *Incoming) {
 	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // the incarnation's would remember for good that it had children
 	in.serving = task{name: in.Method, cancel: cancel, serves: in}
 	l.tasks.add(&in.serving)
-	if last := len(l.workers.idle) - 1; last >= 0 {
-		in.worker = l.workers.idle[last]
-		l.workers.idle = l.workers.idle[:last]
-	} else {
+	if in.worker = l.conn.options.Wheel.workers.take(); in.worker == nil {
 		in.worker = &worker{requests: make(chan served, 1)}
-		go l.serveAll(in.worker)
+		go in.worker.serveAll()
 	}
-	in.worker.requests <- served{in, ctx} // it has room, since the worker is idle
+	in.worker.requests <- served{in, l, ctx} // it has room, since the worker is idle
 }
 
 // serveAll serves requests until the worker is dismissed.
-func (l *loop) serveAll(w *worker) {
+func (w *worker) serveAll() {
 	for request := range w.requests {
-		in := request.Incoming
+		in, l := request.Incoming, request.loop
 		reply := l.conn.answer(request.ctx, in)
 		in.serving.cancel(nil)
 		out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
@@ -172,8 +176,23 @@ func (l *loop) serveAll(w *worker) {
 	}
 }
 
-// add takes back a worker that has served a request.
+// take returns the worker that was busy last, or nil if none waits.
+func (w *workers) take() *worker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := len(w.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	taken := w.idle[last]
+	w.idle = w.idle[:last]
+	return taken
+}
+
+// add takes back a worker that has served a request of a loop that is not parked.
 func (w *workers) add(idle *worker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if len(w.idle) == maxIdleWorkers {
 		close(idle.requests)
 		return
@@ -181,8 +200,21 @@ func (w *workers) add(idle *worker) {
 	w.idle = append(w.idle, idle)
 }
 
-// dismiss ends the workers that wait.
-func (w *workers) dismiss() {
+// busy notes that a loop has work.
+func (w *workers) busy() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loops++
+}
+
+// parked notes that a loop has parked, or is over. The last one ends the workers that
+// wait.
+func (w *workers) parked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.loops--; w.loops > 0 {
+		return
+	}
 	for _, idle := range w.idle {
 		close(idle.requests)
 	}

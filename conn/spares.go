@@ -9,39 +9,20 @@ import (
 // become busy. It belongs to a Wheel, and so to the Conns that share it: what it holds
 // must not pass from one test in a bubble of its own to another.
 type spares struct {
-	pairs   sync.Pool // of *pair
 	buffers sync.Pool // of *buffers
 	calls   sync.Pool // of *call
 	timers  sync.Pool // of *time.Timer, stopped
 }
 
-// A pair is the memory of a mailbox: events come in on one slice while the loop steps
-// through the other.
-type pair struct{ first, second []event }
-
-func (s *spares) pair() *pair {
-	if spare, ok := s.pairs.Get().(*pair); ok {
-		return spare
-	}
-	return &pair{make([]event, 0, firstEvents), make([]event, 0, firstEvents)}
-}
-
-// keepPair takes a pair back, unless it has become large.
-func (s *spares) keepPair(p *pair) {
-	if cap(p.first) <= fewEvents && cap(p.second) <= fewEvents {
-		s.pairs.Put(p)
-	}
-}
-
-// buffers are what only a busy loop needs.
+// buffers are what only a busy loop needs, and its mailbox and core.
 type buffers struct {
-	batch       []event  // taken from the mailbox, not stepped yet
-	spare       []event  // for the mailbox to fill
-	current     *event   // being stepped; nil between steps
-	unperformed []effect // of the present step
-	returned    []event  // what the link did not take, for the core
-	workers     workers
-	scratch     scratch // the core's, while the loop is parked
+	batch       []event    // taken from the mailbox, not stepped yet
+	spare       []event    // for the mailbox to fill
+	current     *event     // being stepped; nil between steps
+	unperformed []effect   // of the present step
+	returned    []event    // what the link did not take, for the core
+	events      [2][]event // the mailbox's, while the loop is parked
+	scratch     scratch    // the core's, likewise
 }
 
 // forMailbox returns the events that the mailbox may fill.

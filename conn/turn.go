@@ -171,7 +171,7 @@ func (l *loop) workLent() (flush flush) {
 			return flush
 		}
 		l.unpark()
-		if l.stepAll(events); l.interruption != nil || l.finished || !l.awake {
+		if l.stepAll(events); l.interruption != nil || l.finished || !l.awake && l.waiting {
 			return flush
 		}
 	}

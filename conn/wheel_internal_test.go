@@ -176,7 +176,7 @@ func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 	t.Run("two of them", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			first, second := watched(t, w), watched(t, w)
-			if len(w.slots) != 1 || len(w.slots[first.slot]) != 2 || first.slot != second.slot {
+			if len(w.slots) != 1 || len(w.slots[0].loops) != 2 || first.slot != second.slot {
 				t.Errorf("%d slots", len(w.slots))
 			}
 			first.finish()
