@@ -216,7 +216,7 @@ func (c *Conn) call(ctx context.Context, r Request, by sender) (json.RawMessage,
 	a := attempts{conn: c, request: r, by: by, id: c.nextID()}
 	a.begin(ctx)
 	o := a.run(ctx)
-	c.counters.settled()[o.cause][o.delivery].Add(1)
+	c.counters.count(o.cause, o.delivery)
 	return o.result, a.end(o)
 }
 

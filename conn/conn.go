@@ -14,7 +14,8 @@ import (
 // New or Accept, and start it with Run or Start. Its methods are safe for
 // concurrent use.
 type Conn struct {
-	options   Options
+	options   *Options // perhaps of many Conns; without what own has
+	own       own
 	role      role
 	transport transport.Transport // of an initiator
 	link      transport.Link      // of an acceptor
@@ -57,27 +58,28 @@ func Accept(link transport.Link, o Options) *Conn {
 }
 
 func newConn(r role, initial State, o Options) *Conn {
-	o = o.withDefaults()
+	common, own := o.split()
 	c := &Conn{
-		options: o,
+		options: common,
+		own:     own,
 		role:    r,
 		born:    time.Now().Add(-time.Nanosecond), // so that no instant is zero
-		slots:   make(chan struct{}, o.SendSlots),
+		slots:   make(chan struct{}, common.SendSlots),
 		done:    make(chan struct{}),
 	}
 	c.notifications = &notifications{
 		handle: c.handle, eased: func() { c.post(event{kind: eased}) },
-		bound: o.MaxNotifications, boundSize: o.MaxHeld,
+		bound: common.MaxNotifications, boundSize: common.MaxHeld,
 	}
 	c.status.Store(&Status{State: initial, Since: c.born, changed: make(chan struct{})})
 	return c
 }
 
 // Name returns Options.Name.
-func (c *Conn) Name() string { return c.options.Name }
+func (c *Conn) Name() string { return c.own.name }
 
 // Owner returns Options.Owner.
-func (c *Conn) Owner() any { return c.options.Owner }
+func (c *Conn) Owner() any { return c.own.owner }
 
 // Run starts the Conn and waits until it ends. It returns nil after Stop, after
 // Close, when ctx ends (which stops the Conn), and when the peer of an acceptor ends

@@ -25,6 +25,10 @@ type core struct {
 	place    place // what the current incarnation has at the gate
 	linked   bool  // a link of this epoch is attached or being closed
 	large    bool  // it has served so much at once that its memory is of no use to others
+	draining bool
+	ended    bool // the peer will send nothing more
+	hearing  bool // the present link says when bytes come in
+	costly   bool // a probe on it is a request of its own
 
 	initDue  instant       // when starting and initializing must be over
 	initTime time.Duration // how long they may take; doubled by each timeout, and Options.InitTimeout again once ready
@@ -37,10 +41,6 @@ type core struct {
 	grace    time.Duration // how long the link may take to close
 	closeDue instant       // when the core no longer waits for the link to close
 
-	draining bool
-	ended    bool    // the peer will send nothing more
-	hearing  bool    // the present link says when bytes come in
-	costly   bool    // a probe on it is a request of its own
 	drainDue instant // when to close although work is unfinished
 	idleAt   instant // when to look again whether work is unfinished
 

@@ -99,8 +99,8 @@ func (c *Conn) tell(hook func()) {
 // report counts an irregularity and tells the hooks.
 func (l *loop) report(fx *effect) {
 	c, hooks := l.conn, &l.conn.options.Hooks
-	reply := telemetry.Reply{Conn: c.options.Name, Epoch: fx.epoch, ID: fx.id, Cause: fx.cause.String()}
-	stalled := telemetry.Stalled{Conn: c.options.Name, Epoch: fx.epoch, Why: fx.stall.String()}
+	reply := telemetry.Reply{Conn: c.own.name, Epoch: fx.epoch, ID: fx.id, Cause: fx.cause.String()}
+	stalled := telemetry.Stalled{Conn: c.own.name, Epoch: fx.epoch, Why: fx.stall.String()}
 	switch fx.kind {
 	case late:
 		c.counters.late.Add(1)
@@ -109,7 +109,7 @@ func (l *loop) report(fx *effect) {
 		c.counters.unknown.Add(1)
 		tell(l, hooks.UnknownReply, reply)
 	case missed:
-		tell(l, hooks.Missed, telemetry.Missed{Conn: c.options.Name, Epoch: fx.epoch, InRow: fx.frames})
+		tell(l, hooks.Missed, telemetry.Missed{Conn: c.own.name, Epoch: fx.epoch, InRow: fx.frames})
 	case stallBegun:
 		c.counters.stalls.Add(1)
 		c.counters.stall.Store(uint32(fx.stall))
@@ -121,14 +121,14 @@ func (l *loop) report(fx *effect) {
 		tell(l, hooks.Stalled, stalled)
 	default:
 		c.counters.malformed.Add(1)
-		tell(l, hooks.Violation, telemetry.Violation{Conn: c.options.Name, Epoch: fx.epoch, Err: fx.err})
+		tell(l, hooks.Violation, telemetry.Violation{Conn: c.own.name, Epoch: fx.epoch, Err: fx.err})
 	}
 }
 
 // received tells the hooks of a notification for the handler.
 func (l *loop) received(in *Incoming) {
 	if hook := l.conn.options.Hooks.NotificationReceived; hook != nil {
-		tell(l, hook, telemetry.NotificationReceived{Conn: l.conn.options.Name, Epoch: in.Epoch, Method: in.Method, Size: len(in.Params)})
+		tell(l, hook, telemetry.NotificationReceived{Conn: l.conn.own.name, Epoch: in.Epoch, Method: in.Method, Size: len(in.Params)})
 	}
 }
 
@@ -136,13 +136,13 @@ func (l *loop) received(in *Incoming) {
 func (l *loop) shed(method string) {
 	c := l.conn
 	c.counters.shed.Add(1)
-	tell(l, c.options.Hooks.Shed, telemetry.Shed{Conn: c.options.Name, Method: method})
+	tell(l, c.options.Hooks.Shed, telemetry.Shed{Conn: c.own.name, Method: method})
 }
 
 // tellServed tells the hooks of a request of the peer's whose handler has returned.
 func (c *Conn) tellServed(ctx context.Context, in *Incoming, began instant, err error) {
 	event := telemetry.ServeStopped{
-		Conn: c.options.Name, Epoch: in.Epoch, Method: in.Method, Target: in.label,
+		Conn: c.own.name, Epoch: in.Epoch, Method: in.Method, Target: in.label,
 		Queued: began - in.received, Duration: c.now() - began, Err: err,
 	}
 	switch {
@@ -179,7 +179,7 @@ func (l *loop) countLost(id int64, cause Cause) {
 func (l *loop) endGap(epoch uint64, now time.Time) {
 	c := l.conn
 	over := telemetry.Gap{
-		Conn: c.options.Name, Lost: c.gap.lost, Epoch: epoch, Kind: string(c.gap.why.Kind), Reason: c.gap.why,
+		Conn: c.own.name, Lost: c.gap.lost, Epoch: epoch, Kind: string(c.gap.why.Kind), Reason: c.gap.why,
 		Calls: c.gap.calls, Duration: now.Sub(c.gap.since),
 	}
 	c.gap = nil
@@ -226,7 +226,7 @@ func (c *Conn) panicOf(where string, err error) (e telemetry.Panic, ok bool) {
 	if !ok {
 		return e, false
 	}
-	return telemetry.Panic{Conn: c.options.Name, Where: where, Value: panicked.Value, Stack: panicked.Stack}, true
+	return telemetry.Panic{Conn: c.own.name, Where: where, Value: panicked.Value, Stack: panicked.Stack}, true
 }
 
 // log returns where to log what a hook may take as well, or nil.
@@ -249,7 +249,7 @@ func (l *loop) reportStuck(in *Incoming) {
 	}
 	in.stuck = true
 	hook := l.conn.options.Hooks.Stuck
-	e := telemetry.Stuck{Conn: l.conn.options.Name, Epoch: in.Epoch, Method: in.Method, Name: in.Target()}
+	e := telemetry.Stuck{Conn: l.conn.own.name, Epoch: in.Epoch, Method: in.Method, Name: in.Target()}
 	tell(l, hook, e)
 	if log := l.conn.log(hook != nil); log != nil && !l.stuckLogged {
 		l.stuckLogged = true
@@ -281,7 +281,7 @@ func (l *loop) logFailure(from State, why Reason, next time.Time) {
 		message = "bowline: connection lost"
 	}
 	tell(l, func(why Reason) {
-		log.Warn(message, named(l.conn.options.Name), "reason", shorten(why.Error()), "next", next.Round(time.Millisecond))
+		log.Warn(message, named(l.conn.own.name), "reason", shorten(why.Error()), "next", next.Round(time.Millisecond))
 	}, why)
 }
 

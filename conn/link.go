@@ -168,7 +168,7 @@ func (unbound) Grant(transport.Stream, int)   {}
 
 // handshake runs the strategy that makes the link ready.
 func (l *loop) handshake() {
-	strategy, i := l.conn.options.Handshake, l.incarnation
+	strategy, i := l.conn.own.handshake, l.incarnation
 	l.do("handshake", i.cancel, func() error {
 		if strategy == nil {
 			return nil

@@ -85,7 +85,7 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 		conn: c, ctx: context.WithValue(context.WithoutCancel(ctx), servedBy{}, c),
 		ended: make(chan struct{}), mailbox: mailbox{spares: c.spares()},
 	}
-	l.core = newCore(c.role, sharedMachines(), &c.options, guarded{c.options.Dialect, l.reportPanic})
+	l.core = newCore(c.role, sharedMachines(), c.options, guarded{c.own.dialect, l.reportPanic})
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
 	l.core.pending.lastID = c.lastID.Load()
 	l.core.final = l.isFinal
@@ -102,7 +102,7 @@ func (l *loop) watch(ctx context.Context) {
 
 // isFinal calls Options.Final.
 func (l *loop) isFinal(why Reason) (final bool) {
-	l.reportPanic("Options.Final", guard(func() error { final = l.conn.options.Final(why); return nil }))
+	l.reportPanic("Options.Final", guard(func() error { final = l.conn.own.final(why); return nil }))
 	return final
 }
 

@@ -183,6 +183,6 @@ func (l *loop) notify(in *Incoming) {
 
 // handle runs the handler of a notification.
 func (c *Conn) handle(n notification) {
-	err := guard(func() error { c.options.Handler.ServeNotification(n.ctx, n.Incoming); return nil })
+	err := guard(func() error { c.own.handler.ServeNotification(n.ctx, n.Incoming); return nil })
 	c.reportPanic(n.Method, err)
 }

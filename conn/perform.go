@@ -91,7 +91,7 @@ func (l *loop) transmit(fx *effect) {
 		l.conn.counters.bytesOut.Add(uint64(len(out.frame)))
 		l.taken(out)
 	case errors.Is(err, transport.ErrBusy):
-		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.options.Name, Epoch: fx.epoch, ID: out.id, Attempts: out.attempts + 1})
+		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.own.name, Epoch: fx.epoch, ID: out.id, Attempts: out.attempts + 1})
 		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: out, tried: true, moved: l.moved, random: random()})
 		l.moved = false
 	default:
@@ -139,7 +139,7 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 	c.publish(status)
 	if to != before.State {
 		tell(l, c.options.Hooks.Transition, telemetry.Transition{
-			Conn: c.options.Name, Epoch: epoch, From: string(before.State), To: string(to),
+			Conn: c.own.name, Epoch: epoch, From: string(before.State), To: string(to),
 			Kind: string(why.Kind), Reason: why, At: status.Since, Lasted: status.Since.Sub(before.Since), NextAttempt: next,
 			Dropped: c.counters.untold.Load(),
 		})

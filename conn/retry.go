@@ -258,7 +258,7 @@ func (a *attempts) waitAsked(ctx context.Context, wait time.Duration) error {
 func (a *attempts) delay(ctx context.Context, status Status) {
 	proven := a.request.Streaming && time.Since(a.started) >= a.conn.options.ProvenAfter
 	if a.delays == nil || proven {
-		a.delays = newSchedule(&a.conn.options)
+		a.delays = newSchedule(a.conn.options)
 	}
 	timer := time.NewTimer(a.delays.next(random()))
 	defer timer.Stop()
@@ -278,7 +278,7 @@ func (a *attempts) begin(ctx context.Context) {
 	if hooks.RequestStarted == nil {
 		return
 	}
-	event := telemetry.RequestStarted{Conn: a.conn.options.Name, Method: a.request.Method, Target: a.request.Target, ID: a.id, At: time.Now()}
+	event := telemetry.RequestStarted{Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, At: time.Now()}
 	a.conn.tell(func() {
 		if derived := hooks.RequestStarted(ctx, event); derived != nil {
 			a.hookCtx = derived
@@ -293,7 +293,7 @@ func (a *attempts) tellRetried(over Attempt) {
 		return
 	}
 	event := telemetry.Retried{
-		Conn: a.conn.options.Name, Method: a.request.Method, Target: a.request.Target, ID: over.ID, Epoch: over.Epoch, Attempt: a.retries,
+		Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: over.ID, Epoch: over.Epoch, Attempt: a.retries,
 		Cause: over.Cause.String(), Delivery: over.Delivery.String(), Duration: a.conn.now() - a.tried, Err: over.Err,
 	}
 	a.conn.tell(func() { hook(a.hookCtx, event) })
@@ -310,7 +310,7 @@ func (a *attempts) end(o outcome) error {
 		return err
 	}
 	event := telemetry.RequestStopped{
-		Conn: a.conn.options.Name, Method: a.request.Method, Target: a.request.Target, ID: a.id, Attempts: a.total(),
+		Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, Attempts: a.total(),
 		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: time.Since(a.began), Last: a.conn.now() - a.tried, Err: err,
 	}
 	a.conn.tell(func() { hook(a.hookCtx, event) })

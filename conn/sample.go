@@ -29,7 +29,7 @@ func (c *Conn) Sample() telemetry.Sample {
 			}
 		}
 	}
-	return telemetry.Sample{Name: c.options.Name, Conn: s}
+	return telemetry.Sample{Name: c.own.name, Conn: s}
 }
 
 // An outage adds up the times from a loss to the next ready. The loop writes it at

@@ -264,7 +264,7 @@ func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
 // encodeAnswer runs the handler, and returns its reply and its error.
 func (c *Conn) encodeAnswer(ctx context.Context, in *Incoming) (reply []byte, err error) {
 	err = guard(func() error {
-		result, err := c.options.Handler.ServeRequest(ctx, in)
+		result, err := c.own.handler.ServeRequest(ctx, in)
 		switch {
 		case err != nil:
 			return err

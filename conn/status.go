@@ -79,22 +79,28 @@ func (s Stats) Ended() uint64 {
 type counters struct {
 	calls, late, unknown, malformed, shed, stalls, retries, bytesIn, bytesOut atomic.Uint64
 
-	untold atomic.Uint64 // telemetry events that reached no hook
-	stall  atomic.Uint32 // the present Stall; 0 for none
-	outage outage
-	ended  atomic.Pointer[endings]
-	depths depths
+	untold   atomic.Uint64 // telemetry events that reached no hook
+	stall    atomic.Uint32 // the present Stall; 0 for none
+	outage   outage
+	answered atomic.Uint64 // calls that ended as Answered and Sent, as nearly all do
+	ended    atomic.Pointer[endings]
+	depths   depths
 }
 
-// endings counts how calls have ended. A Conn that makes none has none.
+// endings counts how calls have ended that were not answered with a result. A Conn
+// without such calls has none.
 type endings [causes][deliveries]atomic.Uint64
 
-// settled is where to count a call that has ended.
-func (c *counters) settled() *endings {
+// count counts a call that has ended.
+func (c *counters) count(cause Cause, delivery Delivery) {
+	if cause == Answered && delivery == Sent {
+		c.answered.Add(1)
+		return
+	}
 	if c.ended.Load() == nil {
 		c.ended.CompareAndSwap(nil, new(endings))
 	}
-	return c.ended.Load()
+	c.ended.Load()[cause][delivery].Add(1)
 }
 
 // depths are written by the loop after each turn.
@@ -165,6 +171,9 @@ func (c *Conn) settled() map[Cause]map[Delivery]uint64 {
 				settled[cause][delivery] = n
 			}
 		}
+	}
+	if n := c.counters.answered.Load(); n > 0 {
+		settled[Answered][Sent] = n
 	}
 	return settled
 }

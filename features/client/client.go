@@ -51,6 +51,7 @@ func New(info protocol.Implementation, o Options) *Client {
 	if o.Conn.Gate == nil {
 		o.Conn.Gate = new(conn.Gate)
 	}
+	o.Conn = o.Conn.Shared()
 	if o.MaxRounds <= 0 {
 		o.MaxRounds = 10
 	}

@@ -146,6 +146,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	if o.Conn.Wheel == nil {
 		o.Conn.Wheel = new(conn.Wheel)
 	}
+	o.Conn = o.Conn.Shared()
 	raw, err := protocol.Marshal(info)
 	if err != nil { // text and lists of text can be encoded
 		panic(fmt.Sprintf("server: %v", err))
