@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync/atomic"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -56,7 +57,10 @@ type Incoming struct {
 	result  jsonrpc.Value   // of SetResult, or nil
 	reply   transport.Route // of the response
 	serving task            // set by the shell while it is being served
-	worker  *worker         // whose handler serves it
+	worker  *worker         // that serves it; nil: the goroutine of the link does
+	took    time.Duration   // that its handler ran
+	leave   func()          // has another goroutine read the link; nil on a worker
+	left    atomic.Bool     // that was called
 }
 
 // ID returns the id of the request, or the zero ID for a notification.
@@ -106,6 +110,9 @@ func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMe
 // A link may keep a stream whose peer has disconnected, so limit the call with ctx.
 // In all else it behaves as Conn.Call.
 func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error) {
+	if in.leave != nil && !in.left.Swap(true) {
+		in.leave() // the link brings the answer
+	}
 	return in.conn.call(ctx, r, sender{serving: in})
 }
 

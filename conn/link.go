@@ -377,6 +377,22 @@ func (r *receiver) StreamBegun(stream transport.Stream) {
 	r.post(event{kind: streamOpened, stream: stream, works: true})
 }
 
+// Serve implements transport.Server: a turn of the loop, and then the handler of the
+// request that it has kept.
+func (r *receiver) Serve(more bool, leave func()) {
+	if !r.owed.Load() || !r.owed.Swap(false) {
+		return
+	}
+	longest := quickHandler
+	if more {
+		longest = quickestHandler
+	}
+	if kept := r.loop.turnToServe(longest); kept.Incoming != nil {
+		kept.leave = leave
+		r.loop.serveOne(kept)
+	}
+}
+
 // Work implements transport.Worker: it is a turn of the loop.
 func (r *receiver) Work(depth int) {
 	switch {

@@ -141,6 +141,9 @@ func (l *loop) stepAll(events []event) {
 	clear(events)
 	l.spare = events
 	l.conn.counters.depths.measure(l.core)
+	if l.kept.Incoming != nil {
+		l.awake = true // whatever a late tick has said: what is kept is about to be served
+	}
 	if !l.awake {
 		l.park()
 	}
@@ -280,7 +283,10 @@ func (l *loop) endTask(ev *event) {
 	l.tasks.remove(ev.task)
 	l.reportPanic(ev.task.name, cmp.Or(ev.reason.Err, ev.err))
 	if ev.kind == handled {
-		l.conn.options.Wheel.workers.add(ev.incoming.worker)
+		l.pace.note(ev.incoming.took)
+		if ev.incoming.worker != nil {
+			l.conn.options.Wheel.workers.add(ev.incoming.worker)
+		}
 	}
 }
 

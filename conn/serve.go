@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -156,6 +157,10 @@ func (l *loop) serve(in *Incoming) {
 	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // the incarnation's would remember for good that it had children
 	in.serving = task{name: in.Method, cancel: cancel, serves: in}
 	l.tasks.add(&in.serving)
+	if l.pace.isAtMost(l.keepUpTo) && l.kept.Incoming == nil && !in.exclusive && !in.streaming {
+		l.kept = served{in, l, ctx}
+		return
+	}
 	if in.worker = l.conn.options.Wheel.workers.take(); in.worker == nil {
 		in.worker = &worker{requests: make(chan served, 1)}
 		go in.worker.serveAll()
@@ -166,11 +171,7 @@ func (l *loop) serve(in *Incoming) {
 // serveAll serves requests until the worker is dismissed.
 func (w *worker) serveAll() {
 	for request := range w.requests {
-		in, l := request.Incoming, request.loop
-		reply := l.conn.answer(request.ctx, in)
-		in.serving.cancel(nil)
-		out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
-		if !l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: &in.serving}) {
+		if !request.loop.serveOne(request) {
 			return // the loop has ended, and will not dismiss the worker
 		}
 	}
@@ -188,6 +189,42 @@ func (w *workers) take() *worker {
 	w.idle = w.idle[:last]
 	return taken
 }
+
+// serveOne runs a handler, and lends this goroutine to the loop for the answer. It
+// reports false if the loop has ended.
+func (l *loop) serveOne(request served) bool {
+	in := request.Incoming
+	began := l.conn.now()
+	reply := l.conn.answer(request.ctx, in)
+	in.took = l.conn.now() - began
+	in.serving.cancel(nil)
+	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
+	return l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: &in.serving})
+}
+
+// A pace is how long handlers take, on average. The last one counts for an eighth, so
+// that one that was slow is remembered for some dozens of quick ones. It is zero before
+// the first, and never again.
+type pace time.Duration
+
+func (p *pace) note(took time.Duration) {
+	if *p == 0 {
+		*p = firstPace
+	}
+	*p += (pace(min(took, time.Second)) - *p) / 8
+}
+
+func (p pace) isAtMost(longest pace) bool { return p != 0 && p <= longest }
+
+// Handlers that take no longer than quickHandler, on average, run on the goroutine of a
+// link that allows it (ADR-0055): the change to another goroutine costs about as much. If
+// other requests wait, only those do for which quickestHandler is enough, since the others
+// could run side by side.
+const (
+	quickHandler    = pace(100 * time.Microsecond)
+	quickestHandler = pace(10 * time.Microsecond)
+	firstPace       = pace(time.Millisecond)
+)
 
 // add takes back a worker that has served a request of a loop that is not parked.
 func (w *workers) add(idle *worker) {

@@ -21,6 +21,9 @@ type buffers struct {
 	current     *event     // being stepped; nil between steps
 	unperformed []effect   // of the present step
 	returned    []event    // what the link did not take, for the core
+	pace        pace       // of handlers
+	keepUpTo    pace       // a request is kept for the goroutine of the link unless handlers take longer
+	kept        served     // what was kept
 	events      [2][]event // the mailbox's, while the loop is parked
 	scratch     scratch    // the core's, likewise
 }

@@ -148,11 +148,20 @@ const lentBatches = 3
 // much to do, or the loop is about to end, turn gives the loop to the loop's own
 // goroutine. The depth is that of the receiver's Work, or 0.
 func (l *loop) turn(depth int) {
-	flush := l.workLent()
+	flush, _ := l.workLent(0)
 	flush.flush(depth)
 }
 
-func (l *loop) workLent() (flush flush) {
+// turnToServe is a turn for Work(1). It returns one of the requests that have come in,
+// to be served on this goroutine, unless handlers take longer than that. The loop
+// serves the others.
+func (l *loop) turnToServe(longest pace) (kept served) {
+	flush, kept := l.workLent(longest)
+	flush.flush(1)
+	return kept
+}
+
+func (l *loop) workLent(keepUpTo pace) (flush flush, kept served) {
 	rests := false
 	defer func() {
 		if value := recover(); value != nil {
@@ -160,6 +169,7 @@ func (l *loop) workLent() (flush flush) {
 		}
 		if !rests {
 			flush = l.flush
+			kept = l.unkeep(kept)
 			l.resume()
 		}
 	}()
@@ -168,14 +178,32 @@ func (l *loop) workLent() (flush flush) {
 		flush = l.flush
 		events := l.mailbox.take(l.forMailbox())
 		if rests = len(events) == 0; rests {
-			return flush
+			return flush, kept
 		}
 		l.unpark()
-		if l.stepAll(events); l.interruption != nil || l.finished || !l.awake && l.waiting {
-			return flush
+		if kept.Incoming == nil {
+			l.keepUpTo = keepUpTo
+		}
+		l.stepAll(events)
+		kept = l.unkeep(kept)
+		if l.interruption != nil || l.finished || !l.awake && l.waiting {
+			return flush, kept
 		}
 	}
-	return flush
+	return flush, kept
+}
+
+// unkeep returns the request that was kept before, or else in this batch.
+func (l *loop) unkeep(before served) (kept served) {
+	kept = before
+	if l.buffers == nil {
+		return kept // it has parked, so nothing was kept
+	}
+	if l.kept.Incoming != nil {
+		kept = l.kept
+	}
+	l.kept, l.keepUpTo = served{}, 0
+	return kept
 }
 
 // A flush is what a link has left to its Flush, if it has one. Whoever calls it need

@@ -143,6 +143,18 @@ type Worker interface {
 	Work(depth int)
 }
 
+// A Server is a Worker that can also run handlers on the goroutine of the link. That
+// saves a request the change to a goroutine of its own (ADR-0055).
+type Server interface {
+	Worker
+
+	// Serve is Work(1), and may then run the handler of a request that has come in. So
+	// it can take as long as a handler. A link that calls it has another goroutine
+	// read on when Serve takes long, and when leave is called, which may be at any time
+	// and from any goroutine. More says that the link has further frames at hand.
+	Serve(more bool, leave func())
+}
+
 // A StreamWorker is a Worker that also works on the streams that the peer begins
 // (ADR-0050).
 type StreamWorker interface {

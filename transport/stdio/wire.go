@@ -20,6 +20,9 @@ const defaultMaxFrame = 16 << 20
 // errStopped ends a reader whose link needs no more frames.
 var errStopped = errors.New("stdio: reading stopped")
 
+// errLeft ends a goroutine that read, since another one does now.
+var errLeft = errors.New("stdio: another goroutine reads")
+
 // A wire is what the links of both sides have in common: a reader and a writer,
 // each with a goroutine. The link that embeds it decides when it ends, and calls
 // Lose.
@@ -33,6 +36,9 @@ type wire struct {
 	reader  frameReader
 	writer  *writer
 	worker  transport.Worker // the receiver, if it is one; set before there is credit
+	server  transport.Server // the receiver, if it is one
+	duty    duty             // the reading
+	leave   func()           // has another goroutine read on
 	holds   bool             // the writer is held; of the goroutine that reads
 	closing *latch.Latch     // Close was called
 
@@ -58,6 +64,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
+	w.leave = func() { w.duty.leave(w.reading) }
 	w.reader = framing.reader(&releasing{w, w.heard.Reader(newDirectReader(in))}, maxFrame)
 	return w
 }
@@ -65,6 +72,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 // Bind implements transport.Link.
 func (w *wire) Bind(to transport.Receiver) {
 	w.worker, _ = to.(transport.Worker)
+	w.server, _ = to.(transport.Server)
 	w.Delivery.Bind(to)
 }
 
@@ -98,10 +106,7 @@ func (w *wire) End(transport.Stream) {}
 // start runs the reader and the writer. Each ends with its stream, or when it is
 // stopped. Call closeBoth after both have ended.
 func (w *wire) start() {
-	go func() {
-		defer close(w.readDone)
-		w.readErr = w.read()
-	}()
+	go w.reading()
 	go func() {
 		defer close(w.writeDone)
 		writable := func() { w.Tell(transport.Receiver.Writable) }
@@ -111,12 +116,22 @@ func (w *wire) start() {
 	}()
 }
 
+// reading reads until the stream ends, or another goroutine reads on.
+func (w *wire) reading() {
+	err := w.read()
+	if err == errLeft {
+		return // nothing of what reading needs is this goroutine's any more
+	}
+	w.release()
+	w.readErr = err
+	close(w.readDone)
+}
+
 // read delivers frames against credit until the stream ends. A receiver that is a
 // Worker works on this goroutine (ADR-0048). While frames that have come in together
 // are delivered, what is flushed is gathered. It is written before this goroutine
 // waits, for bytes or for credit, and when it ends (ADR-0051).
 func (w *wire) read() error {
-	defer w.release()
 	for w.credit.take(w.release) {
 		frame, err := w.reader.next()
 		if err != nil && !(w.skips && isOversized(err)) {
@@ -127,11 +142,31 @@ func (w *wire) read() error {
 			w.writer.hold()
 		}
 		came := transport.Inbound{Frame: frame, Err: err, Work: w.worker != nil}
-		if w.Tell(func(to transport.Receiver) { to.Receive(came) }) && came.Work {
+		switch told := w.Tell(func(to transport.Receiver) { to.Receive(came) }); {
+		case !told || !came.Work:
+		case w.server == nil:
 			w.worker.Work(1)
+		case !w.serve():
+			return errLeft
 		}
 	}
 	return errStopped
+}
+
+// serve has the receiver work, and perhaps serve a request. It reports whether this
+// goroutine still reads.
+func (w *wire) serve() (reads bool) {
+	more := w.reader.buffered()
+	task := w.duty.begin(w.reading)
+	returned := false
+	defer func() {
+		if !returned { // the handler has ended this goroutine
+			w.leave()
+		}
+	}()
+	w.server.Serve(more, w.leave)
+	returned = true
+	return w.duty.end(task)
 }
 
 // release ends the gathering. The goroutine that reads calls it before it waits.
@@ -186,6 +221,7 @@ func interrupt[D any](stream io.Closer, deadline func(D) error) {
 
 // closeBoth closes both streams. One of them may be closed already.
 func (w *wire) closeBoth() {
+	w.duty.stop()
 	w.in.Close()
 	w.out.Close()
 }

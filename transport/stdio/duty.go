@@ -1,0 +1,97 @@
+package stdio
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// watchEvery is how often somebody looks whether the goroutine that reads is back from
+// the receiver. So frames that come in meanwhile wait for twice as long at most.
+const watchEvery = time.Millisecond
+
+// watchIdle is how often he looks in vain before he rests.
+const watchIdle = 8
+
+// A duty is the reading of a wire: one goroutine at a time has it. It keeps the duty
+// while it is with the receiver, which may take as long as a handler (ADR-0055), unless
+// that takes longer than watchEvery, or the handler says that it will. Then a new
+// goroutine takes the duty over, and the old one must touch nothing that belongs to it.
+type duty struct {
+	// state counts. It is odd while the goroutine that has the duty is with the receiver.
+	state atomic.Uint64
+
+	watched atomic.Bool
+	mu      sync.Mutex
+	timer   *time.Timer // nil before the first watch
+	stopped bool
+	seen    uint64 // what the watch saw last
+	idle    int    // how often in a row it saw that
+}
+
+// begin is called before the receiver is. If somebody takes the duty over, he calls
+// next on a goroutine of its own.
+func (d *duty) begin(next func()) (task uint64) {
+	task = d.state.Load() + 1
+	d.state.Store(task)
+	if !d.watched.Load() && d.watched.CompareAndSwap(false, true) {
+		d.start(next)
+	}
+	return task
+}
+
+// end reports whether the caller still has the duty.
+func (d *duty) end(task uint64) bool { return d.state.CompareAndSwap(task, task+1) }
+
+// leave has another goroutine take the duty over from one that is with the receiver.
+func (d *duty) leave(next func()) {
+	if task := d.state.Load(); task%2 == 1 && d.end(task) {
+		go next()
+	}
+}
+
+func (d *duty) start(next func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch d.idle = 0; {
+	case d.stopped:
+	case d.timer == nil:
+		d.timer = time.AfterFunc(watchEvery, func() { d.watch(next) })
+	default:
+		d.timer.Reset(watchEvery)
+	}
+}
+
+// watch looks who has the duty.
+func (d *duty) watch(next func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	state := d.state.Load()
+	switch before := d.seen; {
+	case d.stopped:
+		return
+	case state != before:
+		d.seen, d.idle = state, 0
+	case state%2 == 1:
+		if d.end(state) {
+			go next()
+		}
+	case d.idle < watchIdle:
+		d.idle++
+	default:
+		d.watched.Store(false)
+		if d.state.Load() == state || !d.watched.CompareAndSwap(false, true) {
+			return // who begins next has it start again
+		}
+		d.idle = 0
+	}
+	d.timer.Reset(watchEvery)
+}
+
+func (d *duty) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopped = true; d.timer != nil {
+		d.timer.Stop()
+	}
+}
