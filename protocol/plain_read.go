@@ -189,9 +189,12 @@ func readTextContent(text *scan.Text, block *TextContent) {
 func readMeta(text *scan.Text) Meta {
 	meta := Meta{}
 	for name := range text.Members {
-		if string(name) == MetaServerInfo { // of every modern result
+		switch string(name) {
+		case MetaServerInfo: // of every modern result
 			meta[MetaServerInfo] = readRaw(text)
-		} else {
+		case MetaTraceparent: // of every request that is traced
+			meta[MetaTraceparent] = readRaw(text)
+		default:
 			meta[string(name)] = readRaw(text)
 		}
 	}

@@ -34,9 +34,17 @@ func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R,
 	if s.client.chain == nil {
 		return m.send(ctx, s, params)
 	}
-	r := &Request{Method: m.Name, Params: copyOf(params), Session: s, last: new(attempt)}
-	result, err := as[R](s.client.chain(ctx, r))
-	return result, *r.last, err
+	one := new(struct { // one allocation
+		request Request
+		params  P
+		last    attempt
+	})
+	if params != nil {
+		one.params = *params
+	}
+	one.request = Request{Method: m.Name, Params: &one.params, Session: s, last: &one.last}
+	result, err := as[R](s.client.chain(ctx, &one.request))
+	return result, one.last, err
 }
 
 // send makes a request, unless its result is kept from one before.
@@ -117,8 +125,8 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 	params  *P // the caller's, which nobody changes
 	copied  P  // of them, for the attempt that is made now
 	options CallOptions
-	plain   bool // its _meta holds what every modern request carries, and nothing else
-	asTask  bool // the last attempt has asked a legacy server for a task
+	meta    json.RawMessage // the _meta of params without one of their own; nil: none
+	asTask  bool            // the last attempt has asked a legacy server for a task
 	attempt
 }
 
@@ -140,20 +148,14 @@ func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uin
 	if c.options.wantsProgress() {
 		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(id).Append(nil))
 	}
-	if c.session.client.traces {
-		if members := tracing.Members(ctx, protocol.MetaOf(params)); members != nil {
-			params.AddMeta(members)
-		}
-	}
 	m := conn.Message{Body: c}
-	c.plain = false
 	if c.peer.modern() {
 		if level := c.session.restore.logLevel(); level != "" {
 			params.SetMeta(protocol.MetaLogLevel, json.RawMessage(`"`+level+`"`))
 		}
-		if c.plain = !params.HasMeta(); !c.plain {
-			params.AddMeta(c.peer.members)
-		}
+	}
+	c.addMeta(ctx, params)
+	if c.peer.modern() {
 		m.Version = c.peer.server.ProtocolVersion
 		if c.method.arguments != nil && c.session.mirrors {
 			m.Arguments = c.method.arguments(c.session, params)
@@ -168,21 +170,41 @@ func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uin
 	return m, nil
 }
 
+// addMeta adds what every request carries in _meta, and the trace context. Params
+// without a _meta of their own get it as text.
+func (c *outgoing[P, R, Q]) addMeta(ctx context.Context, params Q) {
+	c.meta = nil
+	modern, traces := c.peer.modern(), c.session.client.traces
+	if !params.HasMeta() {
+		if modern {
+			c.meta = c.peer.meta
+		}
+		if traces {
+			c.meta = tracing.AddTo(ctx, c.meta)
+		}
+		return
+	}
+	if modern {
+		params.AddMeta(c.peer.members)
+	}
+	if traces {
+		if members := tracing.Members(ctx, protocol.MetaOf(params)); members != nil {
+			params.AddMeta(members)
+		}
+	}
+}
+
 // AppendJSON appends the params of the attempt to its frame.
 func (c *outgoing[P, R, Q]) AppendJSON(dst []byte) ([]byte, error) {
-	if c.plain {
-		return protocol.AppendWithMeta(dst, Q(&c.copied), c.peer.meta)
+	if c.meta != nil {
+		return protocol.AppendWithMeta(dst, Q(&c.copied), c.meta)
 	}
 	return protocol.Append(dst, Q(&c.copied))
 }
 
 // SizeJSON estimates how long that is.
 func (c *outgoing[P, R, Q]) SizeJSON() int {
-	size := protocol.SizeOf(Q(&c.copied))
-	if c.plain {
-		size += len(c.peer.meta) + len(`"_meta":,`)
-	}
-	return size
+	return protocol.SizeOf(Q(&c.copied)) + len(c.meta) + len(`"_meta":,`)
 }
 
 // decode reads a result and fails with a *ResultError. Tasks says that the result may

@@ -35,7 +35,7 @@ func (t *Telemetry) Client() client.Middleware {
 			began := time.Now()
 			var span trace.Span
 			if t.tracer != nil {
-				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{}, keyConn.String(r.Session.Name()))
+				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{}, r.Session.Name())
 				t.recordArguments(span, op, r.Params)
 				ctx = t.inject(ctx)
 			}
@@ -87,7 +87,7 @@ func (t *Telemetry) Server() server.Middleware {
 			began := time.Now()
 			var span trace.Span
 			if t.tracer != nil {
-				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{})
+				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{}, "")
 				ctx = t.inject(ctx)
 			}
 			result, err := next(ctx, r)
@@ -116,7 +116,7 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 	var span trace.Span
 	if t.tracer != nil {
 		within, link := t.extract(ctx, params)
-		ctx, span = t.start(within, op, trace.SpanKindServer, link)
+		ctx, span = t.start(within, op, trace.SpanKindServer, link, "")
 		if span.IsRecording() && !s.id.IsZero() {
 			span.SetAttributes(keyRequestID.String(shorten(s.id.String())))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -115,8 +116,67 @@ func of(method string, params any, version string, by network) operation {
 	return op
 }
 
-// start begins the span of an operation, with a link if there is one.
-func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind, link trace.Link, more ...attribute.KeyValue) (context.Context, trace.Span) {
+// A beginning is how the spans of an operation begin.
+type beginning struct {
+	name    string
+	options []trace.SpanStartOption
+}
+
+// A spanKey is what the beginning of a span depends on.
+type spanKey struct {
+	operation
+	conn string // "" if the span does not name it
+	kind trace.SpanKind
+}
+
+// isKept reports whether a beginning is kept for the next span. URIs and long names
+// are not: peers can invent as many as they like.
+func (k *spanKey) isKept() bool {
+	return k.uri == "" && len(k.method) <= maxName && len(k.tool) <= maxName && len(k.prompt) <= maxName
+}
+
+// beginnings are those of spans that began before, so that another allocates none. There
+// are at most maxSets.
+type beginnings struct {
+	mu   sync.RWMutex
+	kept map[spanKey]*beginning
+}
+
+func (b *beginnings) of(k spanKey) *beginning {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.kept[k]
+}
+
+func (b *beginnings) keep(k spanKey, made *beginning) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.kept == nil {
+		b.kept = make(map[spanKey]*beginning)
+	}
+	if len(b.kept) < maxSets {
+		b.kept[k] = made
+	}
+}
+
+// start begins the span of an operation, with a link if there is one. Conn is the
+// connection of a client, or "".
+func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind, link trace.Link, conn string) (context.Context, trace.Span) {
+	key := spanKey{op, conn, kind}
+	begin := t.beginnings.of(key)
+	if begin == nil {
+		if begin = t.begin(key); key.isKept() {
+			t.beginnings.keep(key, begin)
+		}
+	}
+	options := begin.options
+	if link.SpanContext.IsValid() {
+		options = append(slices.Clip(options), trace.WithLinks(link))
+	}
+	return t.tracer.Start(ctx, begin.name, options...)
+}
+
+func (t *Telemetry) begin(op spanKey) *beginning {
 	name, about := shorten(op.method), op.tool+op.prompt
 	if about == "" && t.options.ResourceInName {
 		about = op.uri
@@ -136,12 +196,11 @@ func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind
 	if op.tool != "" {
 		attributes = append(attributes, keyOperation.String(executeTool))
 	}
-	attributes = append(op.network.attributes(attributes), more...)
-	options := append(make([]trace.SpanStartOption, 0, 3), trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
-	if link.SpanContext.IsValid() {
-		options = append(options, trace.WithLinks(link))
+	attributes = op.network.attributes(attributes)
+	if op.conn != "" {
+		attributes = append(attributes, keyConn.String(op.conn))
 	}
-	return t.tracer.Start(ctx, name, options...)
+	return &beginning{name, []trace.SpanStartOption{trace.WithSpanKind(op.kind), trace.WithAttributes(attributes...)}}
 }
 
 // A failure is how an operation failed; zero if it did not.

@@ -55,6 +55,8 @@ type Telemetry struct {
 	propagator propagation.TextMapPropagator
 	metrics    *metrics // nil: no metrics
 	networks   networks
+	beginnings beginnings
+	carriers   sync.Pool // of *carrier
 
 	mu      sync.Mutex
 	sources []*source // of Watch

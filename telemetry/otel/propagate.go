@@ -45,11 +45,22 @@ func (c *carrier) Keys() []string {
 
 // inject has what is sent with the context carry its trace.
 func (t *Telemetry) inject(ctx context.Context) context.Context {
-	c := new(carrier)
+	c := t.newCarrier()
+	defer t.carriers.Put(c)
 	if t.propagator.Inject(ctx, c); c.Trace == (telemetry.Trace{}) {
 		return ctx
 	}
 	return telemetry.WithTrace(ctx, c.Trace)
+}
+
+// newCarrier takes an empty carrier from the pool.
+func (t *Telemetry) newCarrier() *carrier {
+	c, ok := t.carriers.Get().(*carrier)
+	if !ok {
+		return new(carrier)
+	}
+	*c = carrier{}
+	return c
 }
 
 // maxTexts bound what a peer may send, in bytes.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
@@ -31,6 +32,28 @@ func Members(ctx context.Context, meta protocol.Meta) protocol.Meta {
 		}
 	}
 	return members
+}
+
+// AddTo returns a _meta with the trace context of ctx: a copy of the text of a _meta that
+// has none, or nil. It returns meta itself if there is no trace context.
+func AddTo(ctx context.Context, meta json.RawMessage) json.RawMessage {
+	trace := telemetry.TraceFrom(ctx)
+	if trace == nil || trace.Parent == "" {
+		return meta
+	}
+	const names = len(`{"traceparent":"","tracestate":"","baggage":""}`)
+	added := append(make([]byte, 0, len(meta)+names+len(trace.Parent)+len(trace.State)+len(trace.Baggage)), '{')
+	if len(meta) > len("{}") {
+		added = append(append(added[:0], meta[:len(meta)-1]...), ',')
+	}
+	added = scan.AppendQuote(append(added, `"`+protocol.MetaTraceparent+`":`...), trace.Parent)
+	if trace.State != "" {
+		added = scan.AppendQuote(append(added, `,"`+protocol.MetaTracestate+`":`...), trace.State)
+	}
+	if trace.Baggage != "" {
+		added = scan.AppendQuote(append(added, `,"`+protocol.MetaBaggage+`":`...), trace.Baggage)
+	}
+	return append(added, '}')
 }
 
 // anyParams has any members beside _meta.

@@ -36,6 +36,26 @@ func TestTheTraceContextEntersMeta(t *testing.T) {
 	}
 }
 
+// The text of a _meta gets the trace context, and the text itself does not change: it is
+// that of other requests, too.
+//
+// Guarantees: G-0047.1
+func TestTheTraceContextEntersTheTextOfMeta(t *testing.T) {
+	ctx := telemetry.WithTrace(t.Context(), telemetry.Trace{Parent: parent, State: `"=1`, Baggage: "b=\n"})
+	const members = `"traceparent":"` + parent + `","tracestate":"\"=1","baggage":"b=\n"`
+	for meta, want := range map[string]string{"": `{` + members + `}`, `{}`: `{` + members + `}`, `{"a":{}}`: `{"a":{},` + members + `}`} {
+		text := []byte(meta + "!")
+		if got := tracing.AddTo(ctx, text[:len(meta)]); string(got) != want || string(text) != meta+"!" {
+			t.Errorf("%s became %s and %s, want %s", meta, text, got, want)
+		}
+	}
+	for _, none := range []telemetry.Trace{{}, {State: "a=1"}} {
+		if got := tracing.AddTo(telemetry.WithTrace(t.Context(), none), json.RawMessage(`{"a":1}`)); string(got) != `{"a":1}` {
+			t.Errorf("without a trace %s", got)
+		}
+	}
+}
+
 func sameJSON(t *testing.T, a, b string) bool {
 	t.Helper()
 	var one, other any

@@ -1,0 +1,89 @@
+//go:build !race
+
+package otel_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A told client tells OpenTelemetry of its calls as the rows of docs/benchmarks.md do.
+// The zero value tells nothing.
+type told struct {
+	hooks, middleware bool
+	sampler           trace.Sampler // nil: no traces
+}
+
+var toldClients = map[string]told{
+	"hooks":       {hooks: true},
+	"metrics":     {hooks: true, middleware: true},
+	"not sampled": {true, true, trace.NeverSample()},
+	"sampled":     {true, true, trace.AlwaysSample()},
+}
+
+// call returns what makes one call in memory.
+func (w told) call(tb testing.TB) func() {
+	o := otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))}
+	if w.sampler != nil {
+		o.TracerProvider = trace.NewTracerProvider(trace.WithSampler(w.sampler))
+	}
+	t, err := otel.New(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	options := client.Options{ProtocolVersion: protocol.LatestLegacy}
+	if w.hooks {
+		options.Conn = conn.Options{Hooks: t.Hooks()}
+	}
+	if w.middleware {
+		options.Middleware = []client.Middleware{t.Client()}
+	}
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct{ Message string }) (string, error) { return in.Message, nil })
+	tb.Cleanup(func() { s.Close(context.Background()) })
+	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, options).Connect(tb.Context(), inmem.New(s.Accept, inmem.Options{}))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { session.Close(context.Background()) })
+	params := &protocol.CallToolParams{Name: "echo", Arguments: json.RawMessage(`{"Message":"a"}`)}
+	return func() {
+		if _, err := session.CallTool(context.Background(), params); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// A call that is watched allocates no more than this beyond one that is not. The race
+// detector allocates too.
+func TestWatchedCallAllocates(t *testing.T) {
+	unwatched := testing.AllocsPerRun(2000, told{}.call(t))
+	for name, most := range map[string]float64{"hooks": 0, "metrics": 1, "not sampled": 10, "sampled": 15} {
+		if more := testing.AllocsPerRun(2000, toldClients[name].call(t)) - unwatched; more > most {
+			t.Errorf("%s: %v allocations more, of %v at most", name, more, most)
+		}
+	}
+}
+
+func BenchmarkWatchedCall(b *testing.B) {
+	for name, w := range toldClients {
+		b.Run(name, func(b *testing.B) {
+			call := w.call(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				call()
+			}
+		})
+	}
+}
