@@ -88,7 +88,9 @@ func begun(err error) error {
 
 // once makes one request: it encodes, waits and decodes.
 func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
-	c := &outgoing[P, R, Q]{method: m, session: s.session, params: params, options: s.options}
+	c := m.newOutgoing()
+	defer m.release(c)
+	c.method, c.session, c.params, c.options = m, s.session, params, s.options
 	c.options.Repeatable = c.options.Repeatable || m.repeatable
 	if m.adjust != nil && params != nil {
 		m.adjust(s.session, params, &c.options)
@@ -128,6 +130,20 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 	meta    json.RawMessage // the _meta of params without one of their own; nil: none
 	asTask  bool            // the last attempt has asked a legacy server for a task
 	attempt
+}
+
+// newOutgoing takes an empty one from the pool.
+func (m *method[P, R, Q]) newOutgoing() *outgoing[P, R, Q] {
+	if c, ok := m.outgoing.Get().(*outgoing[P, R, Q]); ok {
+		return c
+	}
+	return new(outgoing[P, R, Q])
+}
+
+// release empties an outgoing of a call that is over, and puts it into the pool.
+func (m *method[P, R, Q]) release(c *outgoing[P, R, Q]) {
+	*c = outgoing[P, R, Q]{}
+	m.outgoing.Put(c)
 }
 
 // MakeMessage makes the message of one attempt, for the server that is there now. That
