@@ -151,8 +151,7 @@ func (h *Handler) sharedLink(ctx context.Context, key clientKey, id jsonrpc.ID) 
 
 // openLink has a new link accepted. The caller uses it until it calls table.leave.
 func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
-	l.maxFrame, l.events, l.unread, l.timers = h.options.MaxFrame, h.options.EventStore, h.unread, &h.timers
-	l.table = h.table
+	l.common = &h.common
 	evicted, ok := h.table.add(l)
 	for _, idle := range evicted {
 		idle.end(transport.ErrSessionExpired, 0)

@@ -230,9 +230,7 @@ type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
 	room     *room
-	unread   *unread
-	table    *sessionTable
-	timers   timers
+	common
 	node     string // in the ids of sessions
 	refusals refusals
 
@@ -259,8 +257,7 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	return &Handler{
 		acceptor: a, options: o, stopped: stopped, node: node,
 		room:   newRoom(o.MaxBody, o.MaxHeld, stopped),
-		unread: newUnread(&o),
-		table:  newSessionTable(&o),
+		common: common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), table: newSessionTable(&o)},
 	}
 }
 

@@ -54,7 +54,7 @@ func TestIdleListsKeepTheirOrder(t *testing.T) {
 func TestIdlingAllocatesNothing(t *testing.T) {
 	o := HandlerOptions{}.withDefaults()
 	table := newSessionTable(&o)
-	l := &serverLink{session: "s", table: table}
+	l := &serverLink{session: "s", common: &common{table: table}}
 	table.add(l)
 	defer table.close()
 	if !table.accepted(l) {

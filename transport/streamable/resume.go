@@ -162,7 +162,7 @@ func unreadable() *refusal {
 func (l *serverLink) attach(to *response, id eventID, k kept) (s *requestStream, head uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s = l.streams[id.stream]
+	s = l.streams.find(id.stream)
 	if s == nil || !s.issued || s.cut != nil || l.reason != nil || id.index > s.head {
 		return nil, 0
 	}

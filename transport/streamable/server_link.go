@@ -24,15 +24,11 @@ const forcedWait = 5 * time.Second
 // one client. It has no goroutine of its own: net/http's goroutines deliver what they
 // read and write what Send has queued.
 type serverLink struct {
-	session  string // the id; empty for a shared link
-	key      clientKey
-	size     int // bytes of the initialize
-	maxFrame int // bytes
-	events   EventStore
-	unread   *unread
-	timers   *timers
-	table    *sessionTable
-	use      use // guarded by table.mu
+	*common
+	session string // the id; empty for a shared link
+	key     clientKey
+	size    int // bytes of the initialize
+	use     use // guarded by table.mu
 
 	stateless bool // it serves one request, and its client knows of no session
 
@@ -43,7 +39,7 @@ type serverLink struct {
 	mu      sync.Mutex
 	version string           // of the session, once it was negotiated
 	opened  transport.Stream // the last one
-	streams map[transport.Stream]*requestStream
+	streams requestStreams
 	replays map[transport.Stream]*response // of streams that have ended
 	main    mainStream
 	reason  error         // why the link is over
@@ -52,6 +48,15 @@ type serverLink struct {
 	unsent  []transport.Tag
 	gone    chan struct{} // closed when all has ended; made with the reason
 	left    error         // what has not ended; set before gone is closed
+}
+
+// common is what all links of a handler share.
+type common struct {
+	maxFrame int // bytes
+	events   EventStore
+	unread   *unread
+	table    *sessionTable
+	timers   timers
 }
 
 func (l *serverLink) isShared() bool { return l.session == "" }
@@ -72,7 +77,7 @@ func (l *serverLink) Send(o transport.Outbound) error {
 	if o.Stream == transport.Main {
 		return l.pushMain(o)
 	}
-	if s := l.streams[o.Stream]; s == nil || !s.push(o) {
+	if s := l.streams.find(o.Stream); s == nil || !s.push(o) {
 		return noRoute(o.Stream)
 	}
 	return nil
@@ -90,7 +95,7 @@ func (l *serverLink) Grant(stream transport.Stream, frames int) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s := l.streams[stream]; s != nil {
+	if s := l.streams.find(stream); s != nil {
 		if s.credit += frames; s.to != nil {
 			s.to.signal()
 		}
@@ -104,7 +109,7 @@ func (l *serverLink) Resume(transport.Stream) {}
 func (l *serverLink) End(stream transport.Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s := l.streams[stream]; s != nil {
+	if s := l.streams.find(stream); s != nil {
 		s.end()
 	}
 }

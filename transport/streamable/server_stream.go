@@ -83,12 +83,9 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 		l.mu.Unlock()
 		return s, false
 	}
-	if l.streams == nil {
-		l.streams = make(map[transport.Stream]*requestStream)
-	}
 	l.opened++
 	s.number = l.opened
-	l.streams[s.number] = s
+	l.streams.add(s)
 	if s.keepsAll = !l.isShared() && !l.stateless && !s.initializes; s.keepsAll {
 		posted.numbered = numbering{stream: s.number, primes: primed(l.version), retry: o.Retry}
 		s.to.numbered = &posted.numbered
@@ -282,7 +279,7 @@ func (s *requestStream) push(o transport.Outbound) bool {
 	}
 	if s.over = o.Last; s.to == nil { // its client comes back for it
 		if s.over {
-			delete(s.link.streams, s.number)
+			s.link.streams.remove(s)
 		}
 		return true
 	}
@@ -303,7 +300,7 @@ func (s *requestStream) push(o transport.Outbound) bool {
 // holds link.mu.
 func (s *requestStream) end() {
 	if s.over = true; s.to == nil {
-		delete(s.link.streams, s.number)
+		s.link.streams.remove(s)
 		return
 	}
 	s.to.over = true
@@ -375,12 +372,12 @@ func (s *requestStream) retire(to *response, err error) {
 	closing := l.reason != nil
 	if err != nil && s.issued && s.cut == nil && !closing {
 		if s.over { // all of it is kept
-			delete(l.streams, s.number)
+			l.streams.remove(s)
 		}
 		l.mu.Unlock()
 		return
 	}
-	delete(l.streams, s.number)
+	l.streams.remove(s)
 	if closing {
 		l.unsent = append(l.unsent, unsent...)
 	}

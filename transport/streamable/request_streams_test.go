@@ -1,0 +1,59 @@
+package streamable
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Streams are found whatever the order in which they end, and an empty table keeps
+// nothing.
+func TestRequestStreams(t *testing.T) {
+	var all requestStreams
+	known := make(map[transport.Stream]*requestStream)
+	chance := rand.New(rand.NewPCG(1, 2))
+	last := transport.Stream(0)
+	for step := range 5000 {
+		if grows := step < 4000; grows && chance.IntN(100) < 55 || len(known) == 0 {
+			last++
+			s := &requestStream{number: last}
+			known[last] = s
+			all.add(s)
+		} else {
+			number := all[chance.IntN(len(all))].number
+			all.remove(known[number])
+			all.remove(&requestStream{number: number}) // not there any more
+			delete(known, number)
+		}
+		if len(all) != len(known) {
+			t.Fatalf("%d streams, want %d", len(all), len(known))
+		}
+		if number := 1 + transport.Stream(chance.Uint64N(uint64(last)+1)); all.find(number) != known[number] {
+			t.Fatalf("stream %d is another", number)
+		}
+	}
+	for len(all) > 0 {
+		all.remove(all[len(all)/2])
+	}
+	if cap(all) > keptStreams {
+		t.Errorf("an empty table keeps room for %d", cap(all))
+	}
+}
+
+// An idle session costs what the document of Handler says, beside its receiver.
+//
+// Guarantees: G-0022.12
+func TestIdleSessionIsSmall(t *testing.T) {
+	const sessions, most = 2000, 700
+	h := NewHandler(accepting(func(link transport.Link) { link.Bind(&mute{link: link}) }), HandlerOptions{MaxClientSessions: sessions})
+	defer h.Close(0)
+	_, before := resources()
+	for range sessions {
+		fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-06-18"))
+	}
+	_, after := resources()
+	if each := (int(after) - int(before)) / sessions; each > most {
+		t.Errorf("an idle session holds %d bytes, want at most %d", each, most)
+	}
+}
