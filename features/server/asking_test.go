@@ -139,7 +139,7 @@ func fillIn(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*pr
 func TestToolsThatAskDoTheSameInBothEras(t *testing.T) {
 	var s *shop
 	make := func() *server.Server { s = new(shop); return s.server(server.Options{}) }
-	everywhere(t, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20250618, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		for _, tool := range []struct {
 			name, want string
 			runs       int64
@@ -180,7 +180,7 @@ func TestNothingButYesIsConsent(t *testing.T) {
 		o := client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 			return answer()
 		}}
-		everywhere(t, func() *server.Server { return s.server(server.Options{}) }, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		everywhereSince(t, protocol.Version20250618, func() *server.Server { return s.server(server.Options{}) }, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 			for _, name := range []string{"one waits", "one reruns", "three"} {
 				result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
 				if err != nil || !result.IsError || result.Content.Text() != want {
@@ -269,7 +269,7 @@ func TestPromptsAndResourcesAsk(t *testing.T) {
 		}, server.Asks(server.Waits, forms))
 		return s
 	}
-	everywhere(t, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20250618, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		prompt, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "p"})
 		if err != nil || len(prompt.Messages) != 1 {
 			t.Errorf("got %+v, %v", prompt, err)
@@ -324,7 +324,7 @@ func TestEveryKindOfQuestionIsAsked(t *testing.T) {
 			return []protocol.Root{{URI: "file:///home"}}, nil
 		},
 	}
-	everywhere(t, make, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20251125, make, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 		for _, name := range []string{"waits", "reruns"} {
 			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
 			if err != nil || result.Content.Text() != "hello file:///home 2" {
@@ -366,7 +366,7 @@ func TestCallsKeepTheirName(t *testing.T) {
 			}
 			return s
 		}
-		everywhere(t, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		everywhereSince(t, protocol.Version20250618, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
 			for calls := 1; calls <= 2; calls++ {
 				if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t"}); err != nil || result.IsError {
 					t.Fatalf("got %+v, %v", result, err)

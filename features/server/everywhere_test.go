@@ -19,12 +19,22 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// everywhere runs a test with a client of each era, over stdio and over HTTP. Each
+// everywhere runs a test with a client of each revision, over stdio and over HTTP. Each
 // run has a server of its own.
 func everywhere(t *testing.T, make func() *server.Server, o client.Options, test func(*testing.T, *server.Server, *client.Session)) {
 	t.Helper()
+	everywhereSince(t, protocol.Version20241105, make, o, test)
+}
+
+// everywhereSince is everywhere without the revisions before the first that has what is
+// tested.
+func everywhereSince(t *testing.T, first string, make func() *server.Server, o client.Options, test func(*testing.T, *server.Server, *client.Session)) {
+	t.Helper()
 	for over, connect := range map[string]func(*testing.T, *server.Server) transport.Transport{"stdio": overPipes, "http": overHTTP} {
-		for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		for _, version := range protocol.Versions() {
+			if version < first {
+				continue
+			}
 			t.Run(over+" "+version, func(t *testing.T) {
 				s := make()
 				o := o

@@ -331,7 +331,7 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 		}, server.Asks(server.Waits, forms))
 		return s
 	}
-	everywhere(t, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20250618, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		for range 2 {
 			if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t"}); err != nil {
 				t.Fatal(err)

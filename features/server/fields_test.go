@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -53,7 +54,7 @@ func TestEveryKindOfField(t *testing.T) {
 	o := client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 		return client.Accept(*typed.Load())
 	}}
-	everywhere(t, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20251125, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 		call := func(answer map[string]any) (*protocol.CallToolResult, error) {
 			typed.Store(&answer)
 			return session.CallTool(t.Context(), &protocol.CallToolParams{Name: "form"})
@@ -130,7 +131,7 @@ func TestPagesAreNeverFetched(t *testing.T) {
 		shown <- s.Server().Info.Name + ": " + p.Message + ": " + p.URL
 		return answer.Load(), nil
 	}}
-	everywhere(t, asks, o, func(t *testing.T, s *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20251125, asks, o, func(t *testing.T, s *server.Server, session *client.Session) {
 		for action, consents := range map[string]bool{protocol.ElicitAccept: true, protocol.ElicitDecline: false, protocol.ElicitCancel: false, "yes": false} {
 			answer.Store(&protocol.ElicitResult{Action: action, Content: json.RawMessage(`{"secret":1}`)})
 			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "in"})
@@ -145,4 +146,49 @@ func TestPagesAreNeverFetched(t *testing.T) {
 	if n := fetched.Load(); n != 0 {
 		t.Errorf("the page was fetched %d times", n)
 	}
+}
+
+// A question that the client's revision does not have is not asked, whatever the client
+// has declared.
+func TestQuestionsAreThoseOfTheRevision(t *testing.T) {
+	type question func(context.Context) error
+	tool := &protocol.CreateMessageParams{MaxTokens: 1, Tools: protocol.Tools{{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}},
+		Messages: protocol.SamplingMessages{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}}
+	since := map[string]string{"form": protocol.Version20250618, "url": protocol.Version20251125, "tools": protocol.Version20251125}
+	asks := func() *server.Server {
+		s := newServer(server.Options{})
+		for name, ask := range map[string]question{
+			"form":  func(ctx context.Context) error { return server.Confirm(ctx, "Sure?") },
+			"url":   func(ctx context.Context) error { return server.ElicitURL(ctx, "Sign in", "https://example.com/") },
+			"tools": func(ctx context.Context) error { _, err := server.Sample(ctx, tool); return err },
+		} {
+			server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) {
+				err := ask(ctx)
+				if errors.Is(err, server.ErrUnsupported) {
+					return "unsupported", nil
+				}
+				return "asked", err
+			}, server.Asks(server.Reruns, protocol.ClientCapabilities{}))
+		}
+		return s
+	}
+	yes := func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		return client.Accept(nil)
+	}
+	o := client.Options{Elicit: yes, ElicitURL: yes, SampleTools: true,
+		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+			return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Model: "m", Content: protocol.SamplingContents{protocol.Text("hello")}}, nil
+		}}
+	everywhere(t, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		for name, first := range since {
+			want := "asked"
+			if session.Server().ProtocolVersion < first {
+				want = "unsupported"
+			}
+			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
+			if err != nil || result.Content.Text() != want {
+				t.Errorf("%s: got %+v, %v; want %s", name, result, err, want)
+			}
+		}
+	})
 }

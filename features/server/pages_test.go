@@ -47,7 +47,7 @@ func TestTheEndOfAPageIsTold(t *testing.T) {
 			}
 		},
 	}
-	everywhere(t, signsIn, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20251125, signsIn, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 		if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "in"}); err != nil || result.IsError {
 			t.Fatalf("got %+v, %v", result, err)
 		}

@@ -197,13 +197,27 @@ func (a *asks) can(c *Client) error {
 	return hasAll(c, names)
 }
 
+// A capability that the client's revision does not have does not count: the questions
+// that it allows would not be understood.
 func hasAll(c *Client, names []string) error {
 	for _, name := range names {
-		if !c.Capabilities.Has(name) {
+		if !c.Capabilities.Has(name) || c.ProtocolVersion < capabilitySince(name) {
 			return &UnsupportedError{Capability: name, required: declaring(name)}
 		}
 	}
 	return nil
+}
+
+// capabilitySince is the first revision that has a capability of clients.
+func capabilitySince(name string) string {
+	switch name {
+	case "elicitation.form":
+		return protocol.Version20250618
+	case "elicitation.url", "sampling.tools", "sampling.context":
+		return protocol.Version20251125
+	default:
+		return ""
+	}
 }
 
 // declaring returns the capabilities of a client that declares just this.

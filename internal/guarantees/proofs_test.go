@@ -17,8 +17,8 @@ type proof struct{ area, what, tests string }
 const proofsPreamble = `
 ## Tests
 
-What the methods cannot say, and the tests that show it. ` + "`TestToolsThatAskDoTheSameInBothEras`" + ` and its like run in
-every revision; those of the transports, and [of other SDKs](interop-features.md), are apart.
+What the methods cannot say, and the tests that show it. Most tests of the server that need both sides run over stdio
+and HTTP in every revision that has what they test. Tests of transports and of [other SDKs](interop-features.md) are apart.
 
 | Area | Side | What | Tests |
 | --- | --- | --- | --- |
@@ -138,7 +138,7 @@ func serverProofs() []proof {
 		{"Resources", "static, templated, subscriptions per session, updates, size bound, paging", "TestResourcesAreListedAndRead TestSubscribersAreToldOfUpdates TestSubscriptionsAreGrantedAndGivenBack TestCursorsOfAnyPageAreReadInPagesOfAnySize"},
 		{"Resources", "a directory: traversal, links and tricks of case refused", "TestFilesAreServedAndNothingElse TestFilesHaveTheirOwnNamesOnly"},
 		{"Prompts, completion", "arguments from a struct; completion of prompts and templates, at most 100 values", "TestPromptsAreListedAndMade TestArgumentsComplete TestCompletionOfNothingKnownIsRefused"},
-		{"Roots, sampling, elicitation", "the calls, in both eras, and the errors of capabilities", "TestToolsThatAskDoTheSameInBothEras TestEveryKindOfQuestionIsAsked TestClientsThatCannotBeAskedAreToldFirst TestPromptsAndResourcesAsk"},
+		{"Roots, sampling, elicitation", "the calls, in both eras, and the errors of capabilities", "TestQuestionsAreThoseOfTheRevision TestToolsThatAskDoTheSameInBothEras TestEveryKindOfQuestionIsAsked TestClientsThatCannotBeAskedAreToldFirst TestPromptsAndResourcesAsk"},
 		{"Roots, sampling, elicitation", "URL elicitation required, and completed", "TestPagesThatAreRequiredFirst TestTheEndOfAPageIsTold TestTheEndOfAPageIsNotToldToOthers"},
 		{"Logging", "level per session, of the request in 2026-07-28; bounded rate", "TestLogsGoToClientsThatWantThem TestLogMessagesAreBounded"},
 		{"Logging", "a slog.Handler, and a zap core", "ExampleLogHandler TestCoreLogsToTheClient TestLevelsOfTheCore"},
