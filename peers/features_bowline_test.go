@@ -21,8 +21,19 @@ func featuredBowlineOf(revision string) (http.Handler, func()) {
 	return featuredBowlineWith(server.Options{ProtocolVersions: []string{revision}})
 }
 
+// A weight is what the tool "weigh" returns.
+type weight struct {
+	Grams int `json:"grams"`
+}
+
 func featuredBowlineWith(o server.Options) (http.Handler, func()) {
+	o.OnSubscribe = func(context.Context, string) error { return nil }
 	s := server.New(ourself, o)
+	server.AddTool(s, protocol.Tool{Name: "weigh"}, func(context.Context, nothing) (weight, error) { return weight{7}, nil })
+	server.AddTool(s, protocol.Tool{Name: "touch"}, func(context.Context, nothing) (string, error) {
+		s.ResourceUpdated("config://app")
+		return "done", nil
+	})
 	server.AddResource(s, protocol.Resource{URI: "config://app", Name: "config"}, func(context.Context) (string, error) { return "on", nil })
 	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "users://{id}", Name: "user"},
 		func(_ context.Context, in struct {
@@ -182,6 +193,21 @@ func (c *featuredBowlineClient) logged(ctx context.Context, tool string) (string
 			return message, err
 		}
 	}
+}
+
+func (c *featuredBowlineClient) structured(ctx context.Context, tool string) (string, error) {
+	got, err := client.Call[weight](ctx, c.session, tool, nil)
+	return fmt.Sprint(got.Grams), err
+}
+
+func (c *featuredBowlineClient) updated(ctx context.Context, uri, tool string) (string, error) {
+	if err := c.session.Subscribe(ctx, &protocol.SubscribeParams{URI: uri}); err != nil {
+		return "", err
+	}
+	if _, err := c.call(ctx, tool); err != nil {
+		return "", err
+	}
+	return awaitMessage(ctx, c.updates)
 }
 
 func awaitMessage(ctx context.Context, messages <-chan string) (string, error) {

@@ -24,6 +24,8 @@ func says(text string) *mcp.CallToolResult {
 
 func featuredGoSDK(revision string) (http.Handler, func()) {
 	s := mcp.NewServer(goSDK, &mcp.ServerOptions{
+		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 			var values []string
 			for _, style := range []string{"short", "thorough"} {
@@ -42,6 +44,12 @@ func featuredGoSDK(revision string) (http.Handler, func()) {
 	})
 	s.AddPrompt(&mcp.Prompt{Name: "review", Arguments: []*mcp.PromptArgument{{Name: "style"}}}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "a " + r.Params.Arguments["style"] + " review"}}}}, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "weigh"}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, weight, error) {
+		return nil, weight{7}, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "touch"}, func(ctx context.Context, _ *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
+		return says("done"), nil, s.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: "config://app"})
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "elicit"}, func(_ context.Context, r *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
 		answer, ok := answered(r).(*mcp.ElicitResult)
@@ -82,16 +90,20 @@ func featuredGoSDK(revision string) (http.Handler, func()) {
 type featuredGoSDKClient struct {
 	session  *mcp.ClientSession
 	messages chan string
+	updates  chan string
 }
 
 func connectFeaturedGoSDK(ctx context.Context, at Endpoint, revision string) (featured, error) {
-	messages := make(chan string, 10)
+	messages, updates := make(chan string, 10), make(chan string, 10)
 	c := mcp.NewClient(goSDK, &mcp.ClientOptions{
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"size": "small"}}, nil
 		},
 		CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
 			return &mcp.CreateMessageResult{Role: "assistant", Model: "m", Content: &mcp.TextContent{Text: "hello"}}, nil
+		},
+		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
+			updates <- r.Params.URI
 		},
 		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
 			messages <- fmt.Sprint(r.Params.Data)
@@ -105,7 +117,7 @@ func connectFeaturedGoSDK(ctx context.Context, at Endpoint, revision string) (fe
 	if got := session.InitializeResult().ProtocolVersion; got != revision {
 		return nil, fmt.Errorf("it speaks %s", got)
 	}
-	return &featuredGoSDKClient{session, messages}, nil
+	return &featuredGoSDKClient{session, messages, updates}, nil
 }
 
 func (c *featuredGoSDKClient) read(ctx context.Context, uri string) (string, error) {
@@ -144,6 +156,25 @@ func (c *featuredGoSDKClient) callWith(ctx context.Context, params *mcp.CallTool
 		return "", err
 	}
 	return result.Content[0].(*mcp.TextContent).Text, nil
+}
+
+func (c *featuredGoSDKClient) structured(ctx context.Context, tool string) (string, error) {
+	result, err := c.session.CallTool(ctx, &mcp.CallToolParams{Name: tool})
+	if err != nil {
+		return "", err
+	}
+	content, _ := result.StructuredContent.(map[string]any)
+	return fmt.Sprint(content["grams"]), nil
+}
+
+func (c *featuredGoSDKClient) updated(ctx context.Context, uri, tool string) (string, error) {
+	if err := c.session.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}); err != nil {
+		return "", err
+	}
+	if _, err := c.call(ctx, tool); err != nil {
+		return "", err
+	}
+	return awaitMessage(ctx, c.updates)
 }
 
 func (c *featuredGoSDKClient) logged(ctx context.Context, tool string) (string, error) {

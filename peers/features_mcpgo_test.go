@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/mark3labs/mcp-go/client"
@@ -41,6 +42,13 @@ func featuredMCPGo(string) (http.Handler, func()) {
 	})
 	s.AddPrompt(mcp.NewPrompt("review", mcp.WithArgument("style")), func(_ context.Context, r mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		return mcp.NewGetPromptResult("", []mcp.PromptMessage{mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent("a "+r.Params.Arguments["style"]+" review"))}), nil
+	})
+	s.AddTool(mcp.NewTool("weigh", mcp.WithOutputSchema[weight]()), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return mcp.NewToolResultStructured(weight{7}, "7 grams"), nil
+	})
+	s.AddTool(mcp.NewTool("touch"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		s.SendNotificationToAllClients("notifications/resources/updated", map[string]any{"uri": "config://app"})
+		return mcp.NewToolResultText("done"), nil
 	})
 	s.AddTool(mcp.NewTool("elicit"), func(_ context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		answer := server.ElicitationResponse(r.Params.InputResponses, "q")
@@ -107,7 +115,8 @@ func (mcpGoUser) ListRoots(context.Context, mcp.ListRootsRequest) (*mcp.ListRoot
 
 type featuredMCPGoClient struct {
 	*client.Client
-	messages chan string
+	messages, updates chan string
+	modern            bool
 }
 
 func connectFeaturedMCPGo(ctx context.Context, at Endpoint, revision string) (featured, error) {
@@ -124,11 +133,14 @@ func connectFeaturedMCPGo(ctx context.Context, at Endpoint, revision string) (fe
 	}
 	c := &featuredMCPGoClient{
 		client.NewClient(t, client.WithElicitationHandler(mcpGoUser{}), client.WithSamplingHandler(mcpGoUser{}), client.WithRootsHandler(mcpGoUser{})),
-		make(chan string, 10),
+		make(chan string, 10), make(chan string, 10), protocol.IsModern(revision),
 	}
 	c.OnNotification(func(n mcp.JSONRPCNotification) {
-		if n.Method == "notifications/message" {
+		switch n.Method {
+		case "notifications/message":
 			c.messages <- fmt.Sprint(n.Params.AdditionalFields["data"])
+		case "notifications/resources/updated":
+			c.updates <- fmt.Sprint(n.Params.AdditionalFields["uri"])
 		}
 	})
 	if err := c.Start(context.WithoutCancel(ctx)); err != nil {
@@ -190,6 +202,45 @@ func (c *featuredMCPGoClient) call(ctx context.Context, tool string) (string, er
 		return "", err
 	}
 	return textOfMCPGo(result.Content[0]), nil
+}
+
+func (c *featuredMCPGoClient) structured(ctx context.Context, tool string) (string, error) {
+	var request mcp.CallToolRequest
+	request.Params.Name = tool
+	result, err := c.CallTool(ctx, request)
+	if err != nil {
+		return "", err
+	}
+	content, _ := result.StructuredContent.(map[string]any)
+	return fmt.Sprint(content["grams"]), nil
+}
+
+// updated listens in 2026-07-28, where Subscribe only notes the URI. Nothing says when that
+// has begun: the tool is called until an update comes.
+func (c *featuredMCPGoClient) updated(ctx context.Context, uri, tool string) (string, error) {
+	if c.modern {
+		stop, err := c.ListenAsync(ctx, mcp.SubscriptionFilter{ResourceSubscriptions: []string{uri}}, nil)
+		if err != nil {
+			return "", err
+		}
+		defer stop()
+	} else {
+		var request mcp.SubscribeRequest
+		request.Params.URI = uri
+		if err := c.Subscribe(ctx, request); err != nil {
+			return "", err
+		}
+	}
+	for {
+		if _, err := c.call(ctx, tool); err != nil {
+			return "", err
+		}
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		updated, err := awaitMessage(once, c.updates)
+		if cancel(); err == nil || ctx.Err() != nil {
+			return updated, err
+		}
+	}
 }
 
 func (c *featuredMCPGoClient) logged(ctx context.Context, tool string) (string, error) {

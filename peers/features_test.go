@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,11 +44,36 @@ type featured interface {
 	close() error
 }
 
-// featureChecks are the rows. All servers offer the same.
-var featureChecks = []struct {
+// A featuredMore uses also what the servers made with Go offer: the tool "weigh", whose
+// structured content is {"grams":7}, and the tool "touch", which updates config://app.
+type featuredMore interface {
+	structured(ctx context.Context, tool string) (string, error)
+
+	// updated subscribes to a resource, calls a tool, and returns the URI of the first
+	// update that came.
+	updated(ctx context.Context, uri, tool string) (string, error)
+}
+
+// A featureCheck is a row.
+type featureCheck struct {
 	name string
 	run  func(context.Context, featured) (got, want string, err error)
-}{
+}
+
+// moreChecks are further rows, of servers and clients made with Go.
+var moreChecks = []featureCheck{
+	{"structured content", func(ctx context.Context, c featured) (string, string, error) {
+		got, err := c.(featuredMore).structured(ctx, "weigh")
+		return got, "7", err
+	}},
+	{"resources/subscribe, updated", func(ctx context.Context, c featured) (string, string, error) {
+		got, err := c.(featuredMore).updated(ctx, "config://app", "touch")
+		return got, "config://app", err
+	}},
+}
+
+// featureChecks are the rows. All servers offer the same.
+var featureChecks = []featureCheck{
 	{"resources/read of a resource", func(ctx context.Context, c featured) (string, string, error) {
 		got, err := c.read(ctx, "config://app")
 		return got, "on", err
@@ -96,6 +122,7 @@ type featuredPair struct {
 	command        []string // in place of the handler: its process, over stdio
 	connect        func(ctx context.Context, at Endpoint, revision string) (featured, error)
 	revisions      []string          // nil: featuredRevisions
+	more           []featureCheck    // beside featureChecks
 	lacks          map[string]string // by "feature" or "feature revision": why
 }
 
@@ -116,10 +143,12 @@ func TestFeatureTables(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(featuresPreface)
 	for _, pair := range []featuredPair{
-		{server: "Bowline", client: goSDK, handler: featuredBowline, connect: connectFeaturedGoSDK},
-		{server: goSDK, client: "Bowline", handler: featuredGoSDK, connect: connectFeaturedBowline},
-		{server: "Bowline", client: mcpGo, handler: featuredBowline, connect: connectFeaturedMCPGo},
-		{server: mcpGo, client: "Bowline", handler: featuredMCPGo, connect: connectFeaturedBowline},
+		{server: "Bowline", client: goSDK, handler: featuredBowline, connect: connectFeaturedGoSDK, more: moreChecks},
+		{server: goSDK, client: "Bowline", handler: featuredGoSDK, connect: connectFeaturedBowline, more: moreChecks},
+		{server: "Bowline", client: mcpGo, handler: featuredBowline, connect: connectFeaturedMCPGo, more: moreChecks},
+		{server: mcpGo, client: "Bowline", handler: featuredMCPGo, connect: connectFeaturedBowline, more: moreChecks, lacks: map[string]string{
+			"resources/subscribe, updated 2026-07-28": "what mcp-go sends to all clients reaches those who listen only if it is of a list",
+		}},
 		{server: "Bowline", client: typeScriptClientV2.title(), handler: featuredBowline, connect: connectFeaturedTypeScript(typeScriptClientV2)},
 		{server: typeScriptServerV2.title(), client: "Bowline", command: typeScriptFeatures(typeScriptServerV2), connect: connectFeaturedBowline},
 		{server: "Bowline", client: typeScriptV1.title(), handler: featuredBowlineOf, connect: connectFeaturedTypeScript(typeScriptV1), revisions: featuredRevisions[:2]},
@@ -167,7 +196,8 @@ func (p *featuredPair) table(t *testing.T) string {
 	if p.command != nil {
 		over = ", over stdio"
 	}
-	cells := make([][]string, len(featureChecks))
+	checks := slices.Concat(featureChecks, p.more)
+	cells := make([][]string, len(checks))
 	for _, revision := range revisions {
 		t.Run(fmt.Sprintf("%s serves %s/%s", p.server, p.client, revision), func(t *testing.T) {
 			at := p.serve(t, revision)
@@ -177,7 +207,7 @@ func (p *featuredPair) table(t *testing.T) string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, check := range featureChecks {
+			for i, check := range checks {
 				if p.lacks[check.name] != "" || p.lacks[check.name+" "+revision] != "" {
 					cells[i] = append(cells[i], "–")
 					continue
@@ -196,10 +226,10 @@ func (p *featuredPair) table(t *testing.T) string {
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n## %s as the server, %s as the client%s\n\n", p.server, p.client, over)
 	table.WriteString(heading(append([]string{"Feature"}, revisions...)))
-	for i, check := range featureChecks {
+	for i, check := range checks {
 		table.WriteString(row(append([]string{check.name}, cells[i]...)))
 	}
-	for _, check := range featureChecks {
+	for _, check := range checks {
 		for _, revision := range append([]string{""}, revisions...) {
 			if why := p.lacks[strings.TrimSpace(check.name+" "+revision)]; why != "" {
 				fmt.Fprintf(&table, "\n- *%s*: %s.", strings.TrimSpace(check.name+" "+revision), why)
