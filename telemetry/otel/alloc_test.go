@@ -4,13 +4,19 @@ package otel_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 func meteredHooks(tb testing.TB) telemetry.Hooks {
@@ -42,5 +48,41 @@ func BenchmarkHooks(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		measure(b.Context(), h)
+	}
+}
+
+// BenchmarkCollect is one collection of so many connections that are ready, over memory, each
+// with calls behind it.
+func BenchmarkCollect(b *testing.B) {
+	for _, connections := range []int{1, 200, 10_000} {
+		b.Run(strconv.Itoa(connections), func(b *testing.B) {
+			peer := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+			defer peer.Close(context.Background())
+			server.AddTool(peer, protocol.Tool{Name: "add"}, func(context.Context, struct{}) (string, error) { return "", nil })
+			reader := metric.NewManualReader()
+			told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+			if err != nil {
+				b.Fatal(err)
+			}
+			c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{})
+			defer c.Close(context.Background())
+			defer told.Watch(c.Samples)()
+			for range connections {
+				session, err := c.Connect(b.Context(), inmem.New(peer.Accept, inmem.Options{}))
+				if err == nil {
+					_, err = session.CallTool(b.Context(), &protocol.CallToolParams{Name: "add"})
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			var all metricdata.ResourceMetrics
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := reader.Collect(b.Context(), &all); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
