@@ -286,6 +286,10 @@ type Origin struct {
 	// their canonical names. Treat them as read-only.
 	Headers map[string][]string
 
+	// HTTP is the version of HTTP that the request was made in, such as "1.1" or "2"; ""
+	// on links that are not HTTP.
+	HTTP string
+
 	// TLS is the *tls.ConnectionState of the connection; nil without TLS. Its type
 	// is any so that programs which use no TLS do not link crypto/tls.
 	TLS any

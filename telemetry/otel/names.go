@@ -16,6 +16,7 @@ const (
 	keyResourceURI     = attribute.Key("mcp.resource.uri")
 	keyTransport       = attribute.Key("network.transport")
 	keyProtocolName    = attribute.Key("network.protocol.name")
+	keyProtocolHTTP    = attribute.Key("network.protocol.version")
 	keyServerAddress   = attribute.Key("server.address")
 	keyServerPort      = attribute.Key("server.port")
 	keyClientAddress   = attribute.Key("client.address")

@@ -76,6 +76,9 @@ func from(origin *transport.Origin) network {
 // tellOrigin records who has sent a request, and of a session the beginning of its id:
 // who knows all of it may take part.
 func tellOrigin(span trace.Span, origin *transport.Origin) {
+	if origin.HTTP != "" {
+		span.SetAttributes(keyProtocolHTTP.String(shorten(origin.HTTP)))
+	}
 	if host, port, err := net.SplitHostPort(origin.RemoteAddr); err == nil {
 		span.SetAttributes(keyClientAddress.String(shorten(host)))
 		if number, err := strconv.Atoi(port); err == nil {

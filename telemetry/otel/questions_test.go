@@ -141,6 +141,10 @@ func TestSpansSayWhichWayACallWent(t *testing.T) {
 				if got := attributeOf(served, "client.address"); got != fromAddress || (attributeOf(served, "client.port") == "") != (fromAddress == "") {
 					t.Errorf("the SERVER span comes from %q, want %q", got, fromAddress)
 				}
+				wantVersion := map[bool]string{true: "1.1"}[over == "http"]
+				if got := attributeOf(served, "network.protocol.version"); got != wantVersion {
+					t.Errorf("the SERVER span has the version %q of HTTP, want %q", got, wantVersion)
+				}
 				id, session := attributeOf(served, "mcp.session.id"), ""
 				s.sessions.Range(func(whole, _ any) bool { session = whole.(string)[:8]; return false })
 				if id != session {
