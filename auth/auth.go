@@ -44,7 +44,8 @@ type Options struct {
 	// ClientName is what a person reads who is asked for consent. Default: Bowline.
 	ClientName string
 
-	// Registered are the clients that authorization servers know already.
+	// Registered lists the clients that are already registered with authorization
+	// servers.
 	Registered []Registered
 
 	// MetadataURL is where the program publishes its Client ID Metadata Document:
@@ -63,7 +64,8 @@ type Options struct {
 	// that come meanwhile wait for it. If nobody logs in, Interact returns ErrNobody.
 	Interact func(context.Context, Interaction) (redirected *url.URL, err error)
 
-	// Scopes narrows the scopes to ask for. Nil: as the server asks.
+	// Scopes returns the scopes to ask for, given those that the server asks for.
+	// Nil: ask for exactly those.
 	Scopes func(asked []string) []string
 
 	// Offline asks for the scope offline_access, and so for a refresh token, of
@@ -92,7 +94,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// An Interaction is a login that a person has to make.
+// An Interaction is a login that needs a person.
 type Interaction struct {
 	Resource string   // URL of the server
 	Issuer   string   // of the authorization server

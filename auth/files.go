@@ -51,8 +51,8 @@ func (e *StoreError) Error() string { return fmt.Sprintf("auth: %s: %v", e.Path,
 
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// DefaultDir is where programs of one user keep their logins: bowline/auth in
-// os.UserConfigDir.
+// DefaultDir returns the directory in which programs of one user keep their logins:
+// bowline/auth in os.UserConfigDir.
 func DefaultDir() (string, error) {
 	config, err := os.UserConfigDir()
 	if err != nil {
