@@ -117,9 +117,7 @@ const (
 	MetaModelImmediateResponse = "io.modelcontextprotocol/model-immediate-response" // in LegacyCreateTaskResult: text for the model meanwhile
 )
 
-// RequestParams holds the members that the params of every request may have. Meta of a
-// request that came in may be that of other requests too: change it with SetMeta or
-// AddMeta, which copy it.
+// RequestParams holds the members that the params of every request may have.
 type RequestParams struct {
 	Meta Meta `json:"_meta,omitzero"`
 }
@@ -167,9 +165,6 @@ func (p *RequestParams) AddMeta(members Meta) {
 	p.Meta = p.Meta.with(len(members))
 	maps.Copy(p.Meta, members)
 }
-
-// ShareMeta sets _meta to members, and keeps them.
-func (p *RequestParams) ShareMeta(members Meta) { p.Meta = members }
 
 // HasMeta reports whether there is a _meta, which may be empty.
 func (p *RequestParams) HasMeta() bool { return p.Meta != nil }

@@ -30,7 +30,7 @@ func TestCallAllocates(t *testing.T) {
 			server.AddTool(s, protocol.Tool{Name: "echo", InputSchema: json.RawMessage(`{"type":"object"}`)}, structured)
 		}, 11},
 		{"typed", protocol.LatestLegacy, addEcho, 13},
-		{"typed, modern", protocol.Latest, addEcho, 17},
+		{"typed, modern", protocol.Latest, addEcho, 19},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := server.New(serverInfo, server.Options{})

@@ -79,6 +79,27 @@ func TestKnownMetaIsNotReadAgain(t *testing.T) {
 	}
 }
 
+// A handler may change the _meta of its own request: no other request has it.
+func TestKnownMetaIsNotShared(t *testing.T) {
+	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
+	row := (*s.methods.Load())[protocol.MethodCallTool]
+	from := &peer{server: s}
+	for n := range 3 {
+		c := from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":` + knownMeta + `,"name":"a"}`)}, row)
+		if err := c.identify(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.decodeParams(row); err != nil {
+			t.Fatal(err)
+		}
+		meta := protocol.MetaOf(c.Params)
+		if _, found := meta["mine"]; found || len(meta) != 2 {
+			t.Errorf("request %d has %v", n, meta)
+		}
+		meta["mine"] = json.RawMessage(`1`)
+	}
+}
+
 // What a server offers to modern clients is looked up once, until it has more.
 func TestModernOfferIsKept(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})

@@ -423,7 +423,7 @@ func (c *call) decodeParams(m *method) error {
 		err := m.decode(c.in.Params[from:], c.Params)
 		c.in.Params[from] = behind
 		if err == nil {
-			takes.ShareMeta(c.known.members)
+			takes.AddMeta(c.known.members)
 			return nil
 		}
 	}
@@ -431,7 +431,7 @@ func (c *call) decodeParams(m *method) error {
 }
 
 // A metaTaker is params that may have _meta.
-type metaTaker interface{ ShareMeta(members protocol.Meta) }
+type metaTaker interface{ AddMeta(members protocol.Meta) }
 
 // wrap puts the middleware around the innermost handler.
 func (s *Server) wrap(all []Middleware) Handler {
