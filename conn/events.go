@@ -101,6 +101,7 @@ const (
 	tick    // the deadline has passed
 
 	// The shell's own.
+	parkDue     // the wheel's tick: an idle loop may park; id is the slot
 	overdue     // tasks were waited for long enough
 	interrupted // the loop ends without closing the Conn for good
 )

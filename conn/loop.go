@@ -181,9 +181,10 @@ func (l *loop) arm() {
 	}
 	deadline := l.core.deadline()
 	if l.awake && l.parkAt == 0 {
+		now := l.conn.now() // before the wheel looks, so that parkAt is not after its tick
 		var wait time.Duration
-		l.parkSlot, wait = l.conn.options.Wheel.parking.add(l, l.until(l.busyAt+lingering), parkingSlot)
-		l.parkAt = l.conn.now() + wait
+		l.parkSlot, wait = l.conn.options.Wheel.parking.add(l, l.until(l.busyAt+lingering), parkingSlot, parkDue)
+		l.parkAt = now + wait
 	}
 	if deadline == 0 || l.awake && l.parkAt <= deadline || l.armed != 0 && l.armed <= deadline {
 		return
@@ -196,10 +197,13 @@ func (l *loop) arm() {
 	l.timer.Reset(l.until(deadline))
 }
 
-// tick lends this goroutine for a tick. If the loop's own waits, that goes on instead: it
-// ends if it had nothing else to do for so long.
-func (l *loop) tick() {
-	switch _, taken := l.mailbox.lend(&event{kind: tick}); {
+// tick is the timer's.
+func (l *loop) tick() { l.lendTick(&event{kind: tick}) }
+
+// lendTick lends this goroutine for a tick. If the loop's own waits, that goes on instead:
+// it ends if it had nothing else to do for so long.
+func (l *loop) lendTick(ev *event) {
+	switch _, taken := l.mailbox.lend(ev); {
 	case !taken:
 	case l.waiting:
 		l.resume()
@@ -229,7 +233,7 @@ func (l *loop) step(ev *event) {
 		ev.kind = stopAsked
 	case linkGone:
 		l.closeErr = ev.err
-	case tick:
+	case tick, parkDue:
 		if !l.prepareTick(ev) {
 			return
 		}
@@ -258,9 +262,10 @@ func (l *loop) step(ev *event) {
 // whether the core needs the tick.
 func (l *loop) prepareTick(ev *event) bool {
 	now := l.conn.now()
-	if l.armed = 0; passed(now, l.parkAt) {
-		l.parkAt = 0
+	if ev.kind == parkDue && ev.id == l.parkSlot {
+		l.parkAt = 0 // the wheel has forgotten the loop, whatever the clock says
 	}
+	l.armed, ev.kind, ev.id = 0, tick, 0
 	if now >= l.busyAt+lingering {
 		l.awake = false
 	}

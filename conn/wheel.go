@@ -22,7 +22,7 @@ type Wheel struct {
 }
 
 // set has a loop ticked after wait, rounded up to a slot. It is in none.
-func (w *Wheel) set(l *loop, wait time.Duration) { l.slot, _ = w.add(l, wait, slot) }
+func (w *Wheel) set(l *loop, wait time.Duration) { l.slot, _ = w.add(l, wait, slot, tick) }
 
 // unset takes a loop out of its slot, should it be in one.
 func (w *Wheel) unset(l *loop) { w.remove(l, l.slot) }
@@ -33,6 +33,7 @@ type turning struct {
 	mu    sync.Mutex
 	began time.Time
 	every time.Duration // how long a slot is
+	kind  eventKind     // what it posts
 	slots []turn        // in no order, none of them empty
 	timer *time.Timer
 	next  int64 // the slot that the timer is set to; 0 when it is not
@@ -51,11 +52,11 @@ const (
 
 // add has a loop ticked once after wait, rounded up to a slot of so much time. It
 // returns the slot, and how long it is until then.
-func (t *turning) add(l *loop, wait, every time.Duration) (number int64, until time.Duration) {
+func (t *turning) add(l *loop, wait, every time.Duration, kind eventKind) (number int64, until time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.every == 0 {
-		t.began, t.every = time.Now(), every
+		t.began, t.every, t.kind = time.Now(), every, kind
 	}
 	now := time.Since(t.began)
 	number = max(int64((now+wait+every-1)/every), 1)
@@ -115,12 +116,16 @@ func (t *turning) arm() {
 // turn ticks whoever is due, and lends this goroutine to them, one after the other. A
 // loop that is over takes no tick.
 func (t *turning) turn() {
-	for _, l := range t.due() {
-		l.tick()
+	due, kind := t.due()
+	for _, present := range due {
+		for _, l := range present.loops {
+			l.lendTick(&event{kind: kind, id: present.slot})
+		}
 	}
 }
 
-func (t *turning) due() (due []*loop) {
+// due removes the slots whose time has come, and returns them.
+func (t *turning) due() (due []turn, kind eventKind) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	present := int64(time.Since(t.began) / t.every)
@@ -128,10 +133,10 @@ func (t *turning) due() (due []*loop) {
 		if other.slot > present {
 			return false
 		}
-		due = append(due, other.loops...)
+		due = append(due, other)
 		return true
 	})
 	t.next = 0
 	t.arm()
-	return due
+	return due, t.kind
 }

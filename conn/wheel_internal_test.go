@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,5 +186,44 @@ func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 	})
 	if len(w.slots) != 0 || w.next != 0 {
 		t.Errorf("%d slots are left", len(w.slots))
+	}
+}
+
+// A Conn whose clock and the wheel's differ a little when it becomes busy keeps its
+// deadlines, and parks.
+//
+// Guarantees: G-0001.13
+func TestConnKeepsItsDeadlinesAfterTheWheelHasTicked(t *testing.T) {
+	for _, difference := range []time.Duration{-1, 0, 1, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			c := New(dead{}, Options{Dialect: cancels{}, Liveness: -1})
+			if err := c.Start(t.Context(), func(error) {}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			l := c.running.Load()
+			l.parkAt += difference
+			pass(lingering - 10*time.Millisecond)
+			ended := make(chan error, 1)
+			began := time.Now()
+			go func() {
+				_, err := c.Call(t.Context(), Request{Method: "m", Timeout: 5 * time.Second})
+				ended <- err
+			}()
+			pass(time.Minute)
+			select {
+			case err := <-ended:
+				if !errors.Is(err, ErrTimedOut) {
+					t.Errorf("difference %v: the call ended with %v", difference, err)
+				}
+			default:
+				t.Errorf("difference %v: a call with a timeout of 5 s has not ended after %v", difference, time.Since(began))
+			}
+			if l.buffers != nil {
+				t.Errorf("difference %v: an idle Conn has not parked", difference)
+			}
+			c.Stop()
+			<-c.Done()
+		})
 	}
 }
