@@ -9,7 +9,8 @@
 // Encode values with [Marshal] and decode them with [Unmarshal]. Programs that log
 // or store messages may use encoding/json instead: it keeps unknown members too. But
 // it takes names in any case, takes repeated names, writes a nil slice as null, and
-// is slower.
+// is slower. In a struct of your own, give the value a field with a name. Do not embed
+// it: encoding/json would write the embedded value alone, and drop your other fields.
 //
 // Schemas, arguments and structured content stay raw JSON. Their owner decodes
 // them, so that no digit and no unknown keyword is lost.

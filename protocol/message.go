@@ -72,8 +72,11 @@ func joined(raw []byte, at int) []byte {
 // repeated names and ignores unknown members. Empty input decodes as an empty
 // object, since params may be absent. Half of a surrogate pair, which some
 // encoders emit, becomes U+FFFD. Frames were checked to be UTF-8 before
-// (ADR-0016). The arguments of a tool and structured content are a part of raw if they
-// are most of it, so do not change raw afterwards.
+// (ADR-0016).
+//
+// Do not change raw afterwards, nor use its memory again: the Arguments of CallToolParams
+// and the StructuredContent of a CallToolResult are a part of raw if they are most of it.
+// Pass a copy if you cannot promise that. encoding/json always copies.
 func Unmarshal(raw []byte, into any) error {
 	if len(raw) == 0 {
 		raw = []byte("{}")

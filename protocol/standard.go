@@ -1,14 +1,20 @@
 package protocol
 
 import (
+	"bytes"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// This file lets encoding/json write and read what Marshal and Unmarshal do. It does
-// not know the tags "unknown" and "inline": it would drop unknown members, and write
-// "Others":null. Each type has two methods for go-json-experiment, which prefers them,
-// and two for encoding/json, which call Marshal and Unmarshal.
+// This file lets encoding/json keep what Marshal and Unmarshal keep. It does not know the
+// tags "unknown" and "inline": it would drop unknown members, and write "Others":null.
+// Each type has two methods for go-json-experiment, which prefers them, and two for
+// encoding/json, which call Marshal and Unmarshal. A list that stands alone, such as Tools,
+// has none to write it, so encoding/json writes nil as null.
+//
+// Name the field where a struct holds one of these types. A struct that embeds one has its
+// MarshalJSON, which writes the embedded value and none of the other fields.
 
 // unmarshalFrom decodes a value from within another.
 func unmarshalFrom(from *jsontext.Decoder, into any) error { return json.UnmarshalDecode(from, into) }
@@ -274,8 +280,9 @@ func (r *CallToolResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 // MarshalJSON is Marshal, for encoding/json.
 func (r CallToolResult) MarshalJSON() ([]byte, error) { return Marshal(&r) }
 
-// UnmarshalJSON is Unmarshal, for encoding/json.
-func (r *CallToolResult) UnmarshalJSON(raw []byte) error { return Unmarshal(raw, r) }
+// UnmarshalJSON is Unmarshal, for encoding/json. It keeps nothing of raw: a json.Decoder
+// uses its buffer again.
+func (r *CallToolResult) UnmarshalJSON(raw []byte) error { return Unmarshal(bytes.Clone(raw), r) }
 
 // UnmarshalJSONFrom decodes a complete result, or one that asks.
 func (r *GetPromptResult) UnmarshalJSONFrom(from *jsontext.Decoder) error {

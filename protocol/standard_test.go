@@ -2,9 +2,12 @@ package protocol_test
 
 import (
 	stdjson "encoding/json"
+	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -291,6 +294,41 @@ func TestStandardEncoderAsks(t *testing.T) {
 		}
 		if diff := cmp.Diff(other, one); diff != "" {
 			t.Errorf("%T:\n%s", result, diff)
+		}
+	}
+}
+
+// A json.Decoder uses its buffer again for the next value, so a result has to keep copies.
+func TestStandardDecoderKeepsEachResult(t *testing.T) {
+	reader, writer := io.Pipe()
+	go func() {
+		defer writer.Close()
+		for _, letter := range "abcdefgh" {
+			if _, err := fmt.Fprintf(writer, `{"content":[],"structuredContent":{"a":%q}}`+"\n", strings.Repeat(string(letter), 60)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	var results []protocol.CallToolResult
+	var first []string
+	for decoder := stdjson.NewDecoder(reader); ; {
+		var result protocol.CallToolResult
+		err := decoder.Decode(&result)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		results, first = append(results, result), append(first, string(result.StructuredContent))
+	}
+	if len(results) != 8 {
+		t.Errorf("%d results", len(results))
+	}
+	for i, result := range results {
+		if now := string(result.StructuredContent); now != first[i] {
+			t.Errorf("result %d was %s and became %s", i, first[i], now)
 		}
 	}
 }
