@@ -373,8 +373,12 @@ func (r *receiver) post(ev event) {
 }
 
 // StreamBegun implements transport.StreamWorker.
-func (r *receiver) StreamBegun(stream transport.Stream) {
+func (r *receiver) StreamBegun(stream transport.Stream) bool {
+	if r.conn.State() == Closing { // the frame would be dropped, as if it had perhaps been executed
+		return false
+	}
 	r.post(event{kind: streamOpened, stream: stream, works: true})
+	return true
 }
 
 // Serve implements transport.Server: a turn of the loop, and then the handler of the

@@ -158,3 +158,16 @@ func TestJobDoesNotWaitForEvents(t *testing.T) {
 		l.finish()
 	})
 }
+
+// A frame that comes while the Conn closes is dropped, so none is taken without credit.
+func TestClosingTakesNoFrameWithoutCredit(t *testing.T) {
+	for state, takes := range map[State]bool{Ready: true, Closing: false} {
+		c := New(dead{}, Options{Dialect: cancels{}})
+		c.status.Store(&Status{State: state})
+		l := &loop{conn: c}
+		l.mailbox.start(func() {}, true)
+		if got := (&receiver{conn: c, loop: l}).StreamBegun(1); got != takes {
+			t.Errorf("%v: %v", state, got)
+		}
+	}
+}

@@ -161,9 +161,11 @@ type StreamWorker interface {
 	Worker
 
 	// StreamBegun replaces StreamOpened for a stream that the peer began. Like
-	// Inbound.Work, it promises that Work is called soon. The frame that began the
-	// stream may follow immediately: it uses the credit that Work is going to grant.
-	StreamBegun(stream Stream)
+	// Inbound.Work, it promises that Work is called soon. If it returns true, the frame
+	// that began the stream follows immediately: it uses the credit that Work is going
+	// to grant. A receiver that is closing returns false, and does nothing: then the
+	// link calls StreamOpened, and waits for credit.
+	StreamBegun(stream Stream) bool
 }
 
 // A Receiver receives the frames and events of a link. Its methods must not block and
@@ -316,8 +318,8 @@ type Origin struct {
 type Exchange interface {
 	// Events makes the server send the response as a stream of events, starting now.
 	// Otherwise the response starts with the first message, and is plain JSON if that
-	// message is the answer. Events returns false if the client does not accept a
-	// stream of events.
+	// message is the answer. Events returns false if the request has been answered, the
+	// client has disconnected, or the ResponseWriter cannot flush.
 	Events() bool
 
 	// Poll closes the connection on which the client waits. The client reconnects

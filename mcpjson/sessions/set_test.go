@@ -277,7 +277,7 @@ func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 		got, wanted := base, base
 		merge(server, &got)
 		want(&wanted)
-		if diff := cmp.Diff(wanted, got, cmpopts.IgnoreFields(conn.Options{}, "Hooks"), cmpopts.IgnoreUnexported(client.CallOptions{})); diff != "" {
+		if diff := cmp.Diff(wanted, got, cmpopts.IgnoreFields(conn.Options{}, "Hooks"), cmpopts.IgnoreUnexported(client.CallOptions{}, conn.Options{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", settings, diff)
 		}
 	}

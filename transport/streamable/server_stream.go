@@ -214,13 +214,14 @@ func (s *requestStream) isIssued() bool {
 }
 
 // deliver begins the stream and delivers the request, for one credit of the stream: a
-// receiver that works on this goroutine grants that with the same work. Its error is
-// io.EOF if the stream was ended first.
+// receiver that works on this goroutine grants that with the same work, unless it is
+// closing. Its error is io.EOF if the stream was ended first.
 func (s *requestStream) deliver(ctx context.Context, to *response, b *body) error {
 	told := &s.link.told
 	if told.Lends() {
-		s.delivered = told.BeginWith(s.take(b))
-		return nil // if the link was lost just now, next notices
+		if s.delivered = told.BeginWith(s.number, func() transport.Inbound { return s.take(b) }); s.delivered {
+			return nil
+		}
 	}
 	told.Begin(s.number)
 	for {
@@ -229,7 +230,7 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 			return err
 		}
 		if granted {
-			s.delivered = told.Receive(s.take(b))
+			s.delivered = told.Receive(s.take(b)) // if the link was lost just now, next notices
 			return nil
 		}
 		select {

@@ -21,7 +21,10 @@ type lender struct {
 
 func (l *lender) StreamOpened(transport.Stream, transport.Tag) { l.kept++ }
 
-func (l *lender) StreamBegun(stream transport.Stream) { l.begun = append(l.begun, stream) }
+func (l *lender) StreamBegun(stream transport.Stream) bool {
+	l.begun = append(l.begun, stream)
+	return true
+}
 
 func (l *lender) Receive(in transport.Inbound) {
 	if l.came = append(l.came, in); !in.Work {
@@ -62,5 +65,39 @@ func TestRequestsLendTheirGoroutine(t *testing.T) {
 		if l.turns != requests {
 			t.Fatalf("%d turns for %d requests", l.turns, requests)
 		}
+	}
+}
+
+// A waiter is a receiver that is closing: it takes no request without credit, and grants
+// none.
+type waiter struct {
+	lender
+	opened chan struct{}
+}
+
+func (w *waiter) StreamOpened(transport.Stream, transport.Tag) { close(w.opened) }
+
+func (w *waiter) StreamBegun(transport.Stream) bool { return false }
+
+// A request that comes while its receiver closes was surely not executed, so the client
+// is told to repeat it.
+//
+// Guarantees: G-0050.5
+func TestRequestOfAClosingReceiverIsNotExecuted(t *testing.T) {
+	w := &waiter{opened: make(chan struct{})}
+	h := NewHandler(accepting(func(link transport.Link) {
+		w.link = link
+		link.Bind(w)
+	}), HandlerOptions{})
+	defer h.Close(0)
+	answered := make(chan *recorded)
+	go func() {
+		answered <- fuzzed(h, "POST", "Content-Type: application/json\n"+strings.Join(modernHeader("echo"), "\n"), modernBody("echo", ""))
+	}()
+	<-w.opened
+	w.link.Close(0)
+	got := <-answered
+	if got.Code != http.StatusServiceUnavailable || got.Header().Get("Retry-After") == "" || len(w.came) > 0 {
+		t.Errorf("%d, Retry-After %q, %d frames delivered", got.Code, got.Header().Get("Retry-After"), len(w.came))
 	}
 }

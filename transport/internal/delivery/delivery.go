@@ -86,13 +86,17 @@ func (d *Delivery) Begin(stream transport.Stream) {
 func (d *Delivery) Lends() bool { return d.worker != nil }
 
 // BeginWith tells of a stream that the peer has begun and, without waiting for credit,
-// passes on the frame that has begun it, as Work does.
-func (d *Delivery) BeginWith(first transport.Inbound) bool {
-	return d.Work(func(to transport.Receiver, _ bool) {
-		d.worker.StreamBegun(first.Stream)
-		first.Work = true
-		to.Receive(first)
+// passes on the frame that has begun it, as Work does. If the receiver is lost, or wants
+// to grant credit first, BeginWith returns false, and has not called first.
+func (d *Delivery) BeginWith(stream transport.Stream, first func() transport.Inbound) (taken bool) {
+	d.Work(func(to transport.Receiver, _ bool) {
+		if taken = d.worker.StreamBegun(stream); taken {
+			in := first()
+			in.Work = true
+			to.Receive(in)
+		}
 	})
+	return taken
 }
 
 // Lose reports the loss, as the last call.
