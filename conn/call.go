@@ -213,11 +213,14 @@ func (c *Conn) call(ctx context.Context, r Request, by sender) (json.RawMessage,
 		r.Epoch, r.Retries, r.WaitForReady = by.serving.Epoch, 0, false
 	}
 	c.counters.calls.Add(1)
-	a := attempts{conn: c, request: r, by: by, id: c.nextID()}
+	a := c.newAttempts()
+	a.conn, a.request, a.by, a.id = c, r, by, c.nextID()
 	a.begin(ctx)
 	o := a.run(ctx)
 	c.counters.count(o.cause, o.delivery)
-	return o.result, a.end(o)
+	err := a.end(o)
+	c.keepAttempts(a)
+	return o.result, err
 }
 
 // nextID returns the id for a new request. Ids are positive, rise, and are never
@@ -260,10 +263,16 @@ func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) o
 			r.OnProgress(params)
 		case <-leaving:
 			leaving = nil
-			c.leave(ctx, event{id: id})
+			c.leaveCall(ctx, id)
 		}
 	}
 }
+
+// leaveCall is leave for a request. It is not inlined, so that the event is not on the
+// stack of a caller who waits.
+//
+//go:noinline
+func (c *Conn) leaveCall(ctx context.Context, id int64) { c.leave(ctx, event{id: id}) }
 
 // leave asks the loop to settle a call whose context has ended. The loop does so
 // at once, unless the call is settled already.

@@ -337,22 +337,34 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 		return o
 	}
 	waiting := c.newCall()
+	if refused := a.post(ctx, waiting); refused.cause != 0 {
+		return refused
+	}
+	o := c.await(ctx, r, a.id, waiting)
+	c.keepCall(waiting)
+	return o
+}
+
+// post hands an attempt to the loop, or returns the outcome of one that is refused. It
+// is a function of its own so that the event is not on the stack of a caller who waits.
+//
+//go:noinline
+func (a *attempts) post(ctx context.Context, waiting *call) outcome {
+	c := a.conn
 	ev, refused := a.encode(ctx, waiting)
 	if refused.cause != 0 {
 		waiting.releaseSlot()
 		c.keepCall(waiting)
 		return refused
 	}
-	if r.OnProgress != nil {
+	if a.request.OnProgress != nil {
 		waiting.progress = make(chan json.RawMessage, 1)
 	}
 	if !c.lend(&ev) {
 		waiting.releaseSlot()
 		return c.refusedUnposted()
 	}
-	o := c.await(ctx, r, a.id, waiting)
-	c.keepCall(waiting)
-	return o
+	return outcome{}
 }
 
 // encode returns the event of an attempt, or the outcome if the attempt is refused.

@@ -9,9 +9,10 @@ import (
 // become busy. It belongs to a Wheel, and so to the Conns that share it: what it holds
 // must not pass from one test in a bubble of its own to another.
 type spares struct {
-	buffers sync.Pool // of *buffers
-	calls   sync.Pool // of *call
-	timers  sync.Pool // of *time.Timer, stopped
+	buffers  sync.Pool // of *buffers
+	calls    sync.Pool // of *call
+	attempts sync.Pool // of *attempts, empty
+	timers   sync.Pool // of *time.Timer, stopped
 }
 
 // buffers are what only a busy loop needs, and its mailbox and core.
@@ -55,6 +56,21 @@ func (c *Conn) newCall() *call {
 
 // keepCall takes a call back that was settled, and of which nobody else knows any more.
 func (c *Conn) keepCall(settled *call) { c.spares().calls.Put(settled) }
+
+// newAttempts takes empty attempts from the pool. On the stack of a caller who waits they
+// would make that twice as large.
+func (c *Conn) newAttempts() *attempts {
+	if a, ok := c.spares().attempts.Get().(*attempts); ok {
+		return a
+	}
+	return new(attempts)
+}
+
+// keepAttempts takes back attempts whose call has ended without a panic.
+func (c *Conn) keepAttempts(over *attempts) {
+	*over = attempts{}
+	c.spares().attempts.Put(over)
+}
 
 // newTimer takes a timer from the pool: a crowd of callers needs one for each call.
 func (c *Conn) newTimer(wait time.Duration) *time.Timer {

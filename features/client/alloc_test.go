@@ -5,8 +5,11 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"runtime"
+	"sync"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -53,4 +56,55 @@ func TestCallAllocates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A call that waits in a handler holds no more than this on both sides, with the stacks
+// of the caller and of the handler.
+func TestWaitingCallHolds(t *testing.T) {
+	const many, most = 2000, 24_000
+	s := server.New(serverInfo, server.Options{Conn: conn.Options{MaxServing: many}})
+	arrived := make(chan struct{})
+	server.AddTool(s, protocol.Tool{Name: "wait", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(ctx context.Context, _ *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+			arrived <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	n := &network{server: s}
+	defer n.close()
+	session, err := client.New(clientInfo, client.Options{}).Connect(t.Context(), n.transport())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	ctx, stop := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	before := held()
+	for range many {
+		waiting.Go(func() {
+			params := &protocol.CallToolParams{Name: "wait", Arguments: json.RawMessage(`{}`)}
+			if _, err := session.CallTool(ctx, params); err == nil {
+				t.Error("a call that was left has succeeded")
+			}
+		})
+	}
+	for range many {
+		<-arrived
+	}
+	holds := (held() - before) / many
+	stop()
+	waiting.Wait()
+	if t.Logf("%d bytes for each call", holds); holds > most {
+		t.Fatalf("%d bytes for each call that waits, of %d at most", holds, most)
+	}
+}
+
+// held is the memory of the heap and of the stacks that is in use.
+func held() int64 {
+	for range 8 { // each halves the stacks that are hardly used
+		runtime.GC()
+	}
+	var now runtime.MemStats
+	runtime.ReadMemStats(&now)
+	return int64(now.HeapAlloc + now.StackInuse)
 }

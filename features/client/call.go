@@ -95,11 +95,8 @@ func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, 
 	if m.adjust != nil && params != nil {
 		m.adjust(s.session, params, &c.options)
 	}
-	request := c.options.request(m.Name, c)
-	if m.counts && params != nil {
-		request.Target = m.name(params)
-	}
-	raw, err := s.conn.Call(ctx, request)
+	c.prepare()
+	raw, err := s.conn.Call(ctx, c.request)
 	if err != nil {
 		return nil, c.attempt, explain(err)
 	}
@@ -109,6 +106,17 @@ func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, 
 		return nil, c.attempt, answered(m.Name, c.id, err)
 	}
 	return result, c.attempt, nil
+}
+
+// prepare makes the request. It is not inlined, so that no second one is on the stack of
+// a caller who waits.
+//
+//go:noinline
+func (c *outgoing[P, R, Q]) prepare() {
+	c.request = c.options.request(c.method.Name, c)
+	if c.method.counts && c.params != nil {
+		c.request.Target = c.method.name(c.params)
+	}
 }
 
 // read decodes what a server has answered, which may be a task, and learns from it.
@@ -127,6 +135,7 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 	params  *P // the caller's, which nobody changes
 	copied  P  // of them, for the attempt that is made now
 	options CallOptions
+	request conn.Request
 	meta    json.RawMessage // the _meta of params without one of their own; nil: none
 	asTask  bool            // the last attempt has asked a legacy server for a task
 	attempt
