@@ -133,7 +133,8 @@ type NotificationParams struct {
 
 // MetaOf returns the _meta of params: of a pointer to the params of a method, or of a
 // json.RawMessage. It returns nil if there is none, or none that can be read. The map
-// belongs to the params.
+// belongs to the params. The bytes of its values may be shared: replace a value, do not
+// write into it.
 func MetaOf(params any) Meta {
 	switch params := params.(type) {
 	case interface{ meta() Meta }:
