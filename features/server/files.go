@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"mime"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -176,36 +178,55 @@ func (f *folder) find(uri string) (*resource, error) {
 func listed(files fs.FS, name string) bool {
 	folder := "."
 	for element := range strings.SplitSeq(name, "/") {
-		entry := entryOf(files, folder, element)
+		kind := kindOf(files, folder, element)
 		folder = path.Join(folder, element)
-		if entry == nil || !entry.IsDir() && !entry.Type().IsRegular() {
+		if !kind.IsDir() && !kind.IsRegular() {
 			return false
 		}
 	}
 	return true
 }
 
-// entryOf returns the entry of a directory with a name, or nil. It reads no more of a
-// large directory than it must.
-func entryOf(files fs.FS, folder, name string) fs.DirEntry {
-	opened, err := files.Open(folder)
+// kindOf returns the type of what has a name in a directory, or ModeIrregular. It reads the
+// directory, which may be large, only if there is no other way to find out.
+func kindOf(files fs.FS, folder, name string) fs.FileMode {
+	if links, ok := files.(fs.ReadLinkFS); ok && !mayBeOther(links, folder, name) {
+		info, err := links.Lstat(path.Join(folder, name))
+		if err != nil {
+			return fs.ModeIrregular
+		}
+		return info.Mode().Type()
+	}
+	entries, err := fs.ReadDir(files, folder)
 	if err != nil {
-		return nil
+		return fs.ModeIrregular
 	}
-	defer opened.Close()
-	directory, ok := opened.(fs.ReadDirFile)
-	if !ok {
-		return nil
-	}
-	for {
-		entries, err := directory.ReadDir(256)
-		for _, entry := range entries {
-			if entry.Name() == name {
-				return entry
-			}
-		}
-		if err != nil || len(entries) == 0 {
-			return nil
+	for _, entry := range entries {
+		if entry.Name() == name {
+			return entry.Type()
 		}
 	}
+	return fs.ModeIrregular
+}
+
+// mayBeOther reports whether a name may be found in a directory that has it in another
+// spelling: in the other case, or as Windows finds what it does not list.
+func mayBeOther(files fs.ReadLinkFS, folder, name string) bool {
+	if strings.ContainsAny(name, ":~") || strings.TrimRight(name, ". ") != name {
+		return true
+	}
+	flipped := []byte(name)
+	for i, c := range flipped {
+		switch {
+		case c >= utf8.RuneSelf: // there are more ways to write one letter than its cases
+			return true
+		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
+			flipped[i] = c ^ 0x20
+		}
+	}
+	if string(flipped) == name {
+		return false
+	}
+	_, err := files.Lstat(path.Join(folder, string(flipped)))
+	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -312,6 +312,13 @@ func (f folding) Stat(name string) (fs.FileInfo, error) {
 	return renamed{info, path.Base(name)}, err
 }
 
+func (f folding) ReadFile(name string) ([]byte, error) { return f.MapFS.ReadFile(folded(name)) }
+
+func (f folding) Lstat(name string) (fs.FileInfo, error) {
+	info, err := f.MapFS.Lstat(folded(name))
+	return renamed{info, path.Base(name)}, err
+}
+
 type renamed struct {
 	fs.FileInfo
 	name string
@@ -322,11 +329,75 @@ func (n renamed) Name() string { return n.name }
 // A file has one name, so that nobody reads by another what Visible hides.
 func TestFilesHaveTheirOwnNamesOnly(t *testing.T) {
 	s := newServer(server.Options{})
-	s.AddFiles("file:///docs", folding{fstest.MapFS{"sub/a.txt": {Data: []byte("a")}}}, server.FilesOptions{})
+	s.AddFiles("file:///docs", folding{fstest.MapFS{"sub/a.txt": {Data: []byte("a")}, "sub/k.txt": {Data: []byte("k")}}}, server.FilesOptions{})
 	w := dial(t, s)
 	for uri, found := range map[string]bool{
 		"file:///docs/sub/a.txt": true, "file:///docs/sub/A.txt": false, "file:///docs/SUB/a.txt": false, "file:///docs/sub/a.txt.": false, "file:///docs/sub./a.txt": false,
+		"file:///docs/sub/k.txt": true, "file:///docs/sub/%E2%84%AA.txt": false, // the sign of kelvin, which is a k in lower case
 	} {
+		if got := w.ask(modern(`1`, "resources/read", `"uri":"`+uri+`"`)); (got.Error == nil) != found {
+			t.Errorf("%s: got %s, %+v", uri, got.Result, got.Error)
+		}
+	}
+}
+
+// counting counts how often a directory is read.
+type counting struct {
+	fstest.MapFS
+	read *int
+}
+
+func (c counting) Open(name string) (fs.File, error) {
+	if info, err := c.Lstat(name); err == nil && info.IsDir() {
+		*c.read++
+	}
+	return c.MapFS.Open(name)
+}
+
+func (c counting) ReadDir(name string) ([]fs.DirEntry, error) {
+	*c.read++
+	return c.MapFS.ReadDir(name)
+}
+
+// To read a file costs the same in a large directory.
+func TestReadingAFileReadsNoDirectory(t *testing.T) {
+	files, read := fstest.MapFS{"sub/b.txt": {Data: []byte("b")}}, 0
+	for n := range 20_000 {
+		files[fmt.Sprintf("file-%06d.txt", n)] = &fstest.MapFile{Data: []byte("a")}
+	}
+	s := newServer(server.Options{})
+	s.AddFiles("file:///docs", counting{files, &read}, server.FilesOptions{})
+	w := dial(t, s)
+	for _, name := range []string{"file-000388.txt", "file-019999.txt", "sub/b.txt"} {
+		if got := w.ask(modern(`1`, "resources/read", `"uri":"file:///docs/`+name+`"`)); got.Error != nil {
+			t.Errorf("%s: %v", name, got.Error)
+		}
+	}
+	if read > 0 {
+		t.Errorf("directories were read %d times", read)
+	}
+}
+
+// listing reads directories itself: those that it opens cannot be read. It says nothing of links.
+type listing struct{ files fstest.MapFS }
+
+func (l listing) Open(name string) (fs.File, error) {
+	file, err := l.files.Open(name)
+	return struct{ fs.File }{file}, err
+}
+
+func (l listing) ReadDir(name string) ([]fs.DirEntry, error) { return l.files.ReadDir(name) }
+
+func TestFilesOfASystemThatReadsDirectoriesItself(t *testing.T) {
+	s := newServer(server.Options{})
+	s.AddFiles("file:///docs", listing{fstest.MapFS{
+		"sub/a.txt": {Data: []byte("a")}, "link.txt": {Mode: fs.ModeSymlink, Data: []byte("sub/a.txt")},
+	}}, server.FilesOptions{})
+	w := dial(t, s)
+	if got := string(w.ask(modern(`1`, "resources/list", ``)).Result["resources"]); strings.Count(got, `"uri"`) != 1 {
+		t.Errorf("got %s", got)
+	}
+	for uri, found := range map[string]bool{"file:///docs/sub/a.txt": true, "file:///docs/link.txt": false} {
 		if got := w.ask(modern(`1`, "resources/read", `"uri":"`+uri+`"`)); (got.Error == nil) != found {
 			t.Errorf("%s: got %s, %+v", uri, got.Result, got.Error)
 		}
