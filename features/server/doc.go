@@ -10,7 +10,7 @@
 //
 //	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
 //	http.Handle("/mcp", endpoint)
-//	err := endpoint.ListenAndServe(ctx, &http.Server{Addr: ":8080"})
+//	err := endpoint.ListenAndServe(ctx, &http.Server{Addr: ":8080", Handler: http.DefaultServeMux})
 //
 // A feature is an ordinary function. AddTool, AddPrompt, AddResource, AddTemplate and
 // AddMethod say which types its arguments and results may have. Whatever else a handler

@@ -10,7 +10,7 @@
 //
 //	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
 //	http.Handle("/mcp", endpoint)
-//	err := endpoint.ListenAndServe(ctx, &http.Server{Addr: ":8080"})
+//	err := endpoint.ListenAndServe(ctx, &http.Server{Addr: ":8080", Handler: http.DefaultServeMux})
 //
 // Every request that is POSTed has a separate stream with separate credit. The response
 // comes back on that stream. All other messages use [transport.Main]: the client POSTs
