@@ -445,6 +445,6 @@ var eventNames = [...]string{
 	linkGone: "linkGone", replied: "replied", requested: "requested", notified: "notified", progressed: "progressed",
 	cancelled: "cancelled", probed: "probed", malformed: "malformed", streamOpened: "streamOpened", streamLost: "streamLost",
 	busy: "busy", failed: "failed", writable: "writable", handled: "handled", tick: "tick",
-	admitted: "admitted", overdue: "overdue", interrupted: "interrupted",
+	admitted: "admitted", overdue: "overdue", interrupted: "interrupted", parkDue: "parkDue",
 	crowded: "crowded", eased: "eased",
 }

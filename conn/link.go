@@ -382,16 +382,22 @@ func (r *receiver) StreamBegun(stream transport.Stream) bool {
 }
 
 // Serve implements transport.Server: a turn of the loop, and then the handler of the
-// request that it has kept.
+// request that it has kept. It keeps none while the handler of another still runs: how
+// long that takes is not known before it ends, and each would delay the frames behind it.
 func (r *receiver) Serve(more bool, leave func()) {
 	if !r.owed.Load() || !r.owed.Swap(false) {
 		return
 	}
 	longest := quickHandler
-	if more {
+	switch {
+	case r.loop.serving.Load() > 0:
+		longest = 0
+	case more:
 		longest = quickestHandler
 	}
 	if kept := r.loop.turnToServe(longest); kept.Incoming != nil {
+		r.loop.serving.Add(1)
+		defer r.loop.serving.Add(-1)
 		kept.leave = leave
 		r.loop.serveOne(kept)
 	}

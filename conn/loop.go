@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -30,6 +31,7 @@ type loop struct {
 	unwatch   func() bool     // stops watching Start's context; nil if nothing does
 	ended     chan struct{}   // closed at the end
 	begun     bool            // the core was started
+	serving   atomic.Int32    // handlers that run on goroutines of the link, which count themselves
 	cancelled error           // set: the context had ended before the loop began
 
 	mailbox mailbox
