@@ -38,11 +38,11 @@ func (c *prompt) call(number, fd uintptr, p []byte) (int, syscall.Errno) {
 	switch errno {
 	case 0:
 		return int(n), 0
-	case syscall.EAGAIN, syscall.EINTR, syscall.EPIPE:
-		return 0, errno
-	default: // whatever it is, the usual call knows it too
+	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EINVAL, syscall.EPERM, syscall.ESPIPE: // by the file, the kernel or a sandbox
 		c.unable = true
 		return 0, syscall.EOPNOTSUPP
+	default: // not to be asked for again: a socket tells once that it was reset
+		return 0, errno
 	}
 }
 

@@ -56,3 +56,22 @@ func TestAPromptCallDoesNotWaitForAFileThatBlocks(t *testing.T) {
 		}
 	}
 }
+
+// A socket tells once that its peer has reset it. It must not look like the end.
+//
+// Guarantees: G-0051.6
+func TestASocketThatWasResetIsAnError(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+	defer ours.Close()
+	if _, err := ours.WriteString("never read"); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close() // with what it has not read: a reset
+	if n, err := newDirectReader(ours).Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%d bytes, %v from a socket that was reset", n, err)
+	}
+}
