@@ -101,9 +101,9 @@ const (
 	tick    // the deadline has passed
 
 	// The shell's own.
-	parkDue     // the wheel's tick: an idle loop may park; id is the slot
 	overdue     // tasks were waited for long enough
 	interrupted // the loop ends without closing the Conn for good
+	parkDue     // the wheel's tick: an idle loop may park; id is the slot
 )
 
 // An effect is one thing the shell shall do, without blocking, in order.

@@ -317,7 +317,7 @@ func (occasion) says(fx *effect) string {
 }
 
 // TestEveryEventIsInTheTable guards against a kind of event that the table
-// forgets. One begins a core, and two are the shell's own.
+// forgets. One begins a core, and three are the shell's own.
 //
 // Guarantees: G-0001.1
 func TestEveryEventIsInTheTable(t *testing.T) {
