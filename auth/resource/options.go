@@ -118,7 +118,7 @@ type Proofs interface {
 	// Take remembers a proof until a time, at most ten minutes ahead, and reports whether
 	// it was not remembered yet: of several calls for one proof exactly one gets true. It ends
 	// with ctx, which lasts for at most ten seconds. With an error the request is answered with
-	// 503, and its proof is not taken.
+	// 503. This node then refuses the same proof as used: a client makes a new one each time.
 	Take(ctx context.Context, proof ProofID, until time.Time) (fresh bool, err error)
 }
 

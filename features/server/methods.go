@@ -266,7 +266,7 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 		if err := c.decodeParams(m); err != nil {
 			return nil, err
 		}
-		in.Params, c.rest = nil, nil // they were copied: a call that is long would hold its frame
+		in.Params, c.rest = nil, nil // a call that is long holds its frame only if its arguments are most of it
 		c.method = m
 	} else {
 		c.Params = in.Params
