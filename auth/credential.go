@@ -46,10 +46,10 @@ func (c *credential) due(now time.Time) bool {
 	return !c.renewal.IsZero() && now.After(c.renewal) && !c.entry.Refresh.IsZero()
 }
 
-// fresh reports whether this process got the token within the last minute and it has
-// not ended, so that a refusal is not about its age.
-func (c *credential) fresh(now time.Time) bool {
-	return !c.obtained.IsZero() && now.Sub(c.obtained) < time.Minute && !c.ended(now)
+// recent reports whether this process got the token within the last minute. Unless it has
+// ended, a refusal is then not about its age.
+func (c *credential) recent(now time.Time) bool {
+	return !c.obtained.IsZero() && now.Sub(c.obtained) < time.Minute
 }
 
 // add adds the token to a request.

@@ -171,8 +171,8 @@ func (a *Authorizer) mayRefresh(now time.Time) error {
 func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status int) error {
 	now := time.Now()
 	held := a.current.Load()
-	fresh := held != nil && held.access() == used && held.fresh(now)
-	if status == http.StatusUnauthorized && !fresh {
+	recent := held != nil && held.access() == used && held.recent(now)
+	if status == http.StatusUnauthorized && (!recent || held.ended(now)) {
 		if renewed, err := a.refresh(ctx, used, true); err != nil || renewed {
 			return err
 		}
@@ -181,7 +181,7 @@ func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status
 	if held != nil && status == http.StatusForbidden {
 		before = held.entry.Scopes
 	}
-	if used != "" && (fresh || status == http.StatusForbidden) && a.inVain(setOf(union(before, c.scopes)), now) {
+	if used != "" && (recent || status == http.StatusForbidden) && a.inVain(setOf(union(before, c.scopes)), now) {
 		return errInVain
 	}
 	ctx, cancel := a.giveTime(ctx)

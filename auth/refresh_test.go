@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -82,6 +83,38 @@ func TestATokenThatEndsOnItsWayIsRefreshed(t *testing.T) {
 	wantCall(t, a, w.url)
 	if refreshes, logins := w.grants("refresh_token"), w.grants("authorization_code"); refreshes != 1 || logins != 1 {
 		t.Errorf("%d refreshes and %d logins", refreshes, logins)
+	}
+}
+
+// Tokens that end before they arrive are no reason to ask for new ones without end.
+//
+// Guarantees: G-0044.8
+func TestTokensThatEndOnTheirWayAreInVain(t *testing.T) {
+	w := newWorld(t, authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}}})
+	a := w.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
+	wantCall(t, a, w.url)
+	refused := &transport.StatusError{
+		Status: http.StatusUnauthorized, Challenge: fmt.Sprintf(`Bearer resource_metadata="%s"`, w.as.URL(authtest.ResourceMetadata)),
+	}
+	renewed := 0
+	for again := true; again && renewed < 10; {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Authorize(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		a.current.Load().end = time.Now().Add(-time.Second)
+		if again, err = a.Challenged(t.Context(), r, refused); err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			renewed++
+		}
+	}
+	if renewed != maxInVain {
+		t.Errorf("%d new tokens", renewed)
 	}
 }
 
