@@ -150,3 +150,17 @@ func TestIdleWorkersEndWithTheLastBusyLoop(t *testing.T) {
 		t.Error("a worker waits on")
 	}
 }
+
+// The memory that a mailbox has outgrown is not kept, with what was in it.
+func TestMailboxKeepsNoMemoryThatItHasOutgrown(t *testing.T) {
+	m := &mailbox{spares: new(spares)}
+	m.start(func() {}, false)
+	m.spares.buffers.Put(&buffers{events: [2][]event{make([]event, 0, firstEvents)}})
+	for range firstEvents + 1 {
+		m.post(event{kind: replied, payload: []byte("large")})
+	}
+	clear(m.take(nil))
+	if kept := m.buffers.events[0]; kept != nil {
+		t.Errorf("room for %d events is kept", cap(kept))
+	}
+}

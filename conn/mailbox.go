@@ -64,7 +64,7 @@ func (m *mailbox) add(ev *event) (added, wake, lends bool) {
 func (m *mailbox) begin() {
 	if m.buffers == nil && m.spares != nil {
 		m.buffers = m.spares.takeBuffers()
-		m.events = m.buffers.events[0]
+		m.events, m.buffers.events[0] = m.buffers.events[0], nil // whatever they grow to is the mailbox's alone
 	}
 	if m.events == nil {
 		m.events = make([]event, 0, firstEvents)
