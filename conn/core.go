@@ -217,7 +217,8 @@ type scratch struct {
 
 // park gives up the memory that only a busy core needs.
 func (c *core) park() scratch {
-	given := scratch{effects: c.out[:0], pending: c.pending.park(), serving: c.incoming.park(), owed: c.streams.park()}
+	c.clearEffects()
+	given := scratch{effects: c.out, pending: c.pending.park(), serving: c.incoming.park(), owed: c.streams.park()}
 	if c.out = nil; c.large {
 		given, c.large = scratch{}, false
 	}

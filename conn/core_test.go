@@ -584,6 +584,10 @@ func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
 		if c.clearEffects(); len(c.out) != 0 || (cap(c.out) == capacity) != kept {
 			t.Errorf("of %d effects %d are kept", capacity, cap(c.out))
 		}
+		parks := core{out: make([]effect, 1, capacity)}
+		if given := parks.park().effects; len(given) != 0 || (cap(given) == capacity) != kept {
+			t.Errorf("of %d effects %d are given to others", capacity, cap(given))
+		}
 	}
 }
 
