@@ -124,8 +124,8 @@ func (c *Conn) Run(ctx context.Context) error {
 // returned. Done may be closed slightly earlier. If Start fails, with ErrRunning or
 // ErrNotRunning, over is not called.
 //
-// A Conn has a goroutine while it works and for 100 ms after that. An idle Conn
-// has none.
+// A Conn has a goroutine while it works and for 100 to 120 ms after that. An idle
+// Conn has none.
 func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	l, err := c.enter(ctx, over)
 	if err != nil {

@@ -51,9 +51,10 @@
 // # Goroutines
 //
 // A Conn has at most one goroutine of its own, and none when it has been idle for
-// 100 ms. Handshakes and handlers run on further goroutines while they have work.
-// When the Conn ends, Run waits for all of them, for callbacks at most
-// Options.StopGrace. The methods of a Conn may be called from any goroutine.
+// 100 to 120 ms. Handshakes and handlers take further goroutines while they need them.
+// Over standard input, a quick handler runs on the goroutine that reads (ADR-0055). When
+// the Conn ends, Run waits for all of them, for callbacks at most Options.StopGrace. The
+// methods of a Conn may be called from any goroutine.
 //
 // # How it works
 //
@@ -65,7 +66,7 @@
 // mailbox, passes them to the core, and performs the effects. If the loop is idle, it
 // borrows the goroutine that brings an event, such as that of a caller. The loop never
 // blocks and never decodes a frame: the goroutine that reads from the link decodes
-// frames, and the caller decodes results. After 100 ms without an event, the loop
+// frames, and the caller decodes results. After 100 to 120 ms without an event, the loop
 // gives up its goroutine and its buffers.
 //
 // A link carries one stream or many, each with its own credit, order and end
@@ -73,5 +74,5 @@
 //
 // The package knows JSON-RPC, but not MCP: a [Dialect] and a handshake function teach
 // it the protocol above. See ADR-0001 to ADR-0009, ADR-0015, ADR-0019, ADR-0021,
-// ADR-0023 to ADR-0025, ADR-0027, and ADR-0048.
+// ADR-0023 to ADR-0025, ADR-0027, ADR-0048, ADR-0050, and ADR-0055.
 package conn

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// spares hold the memory that Conns give up when they park or end, for those that
-// become busy. It belongs to a Wheel, and so to the Conns that share it: what it holds
+// spares hold the memory that Conns give up when they park, for those that become
+// busy. It belongs to a Wheel, and so to the Conns that share it: what it holds
 // must not pass from one test in a bubble of its own to another.
 type spares struct {
 	buffers  sync.Pool // of *buffers

@@ -22,7 +22,7 @@ func (b *busyLink) Grant(transport.Stream, int) {
 	b.loop.mailbox.post(event{kind: progressed, epoch: 1, frames: 1, id: 1})
 }
 
-// A goroutine is lent for two batches of events, however many come meanwhile. Then
+// A goroutine is lent for three batches of events, however many come meanwhile. Then
 // the loop has its own goroutine go on.
 //
 // Guarantees: G-0048.2
@@ -34,7 +34,7 @@ func TestLentGoroutineIsGivenBack(t *testing.T) {
 		l.mailbox.start(func() {}, true)
 		l.mailbox.take(nil)
 		l.waiting, l.woken = true, make(chan struct{}, 1)
-		if !l.lend(&event{kind: progressed, epoch: 1, frames: 1, id: 1}) || link.grants != lentBatches {
+		if !l.lend(&event{kind: progressed, epoch: 1, frames: 1, id: 1}) || link.grants != 3 {
 			t.Errorf("%d batches were stepped through", link.grants)
 		}
 		if len(l.woken) != 1 || !l.mailbox.running {

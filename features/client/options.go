@@ -21,12 +21,12 @@ type Options struct {
 	// The client fills in the schema's defaults for missing fields. An answer that
 	// does not fit the schema is an error.
 	//
-	// Elicit, ElicitURL, Sample and Roots each run on a separate goroutine, several
-	// at the same time, in every revision. Only its context limits each one. It ends
-	// when the server cancels the question, when the connection is lost, or when the
-	// call that led to the question ends. Setting one of them advertises the
-	// capability to every server. If one panics, the server gets an internal error,
-	// and Options.Conn.Hooks.Panic is called.
+	// Elicit, ElicitURL, Sample and Roots may run at the same time, several of each, in
+	// every revision. Only its context limits each one. It ends when the server cancels
+	// the question, when the connection is lost, or when the call that led to the
+	// question ends. Setting one of them advertises the capability to every server. If
+	// one panics, the server gets an internal error, and Options.Conn.Hooks.Panic is
+	// called.
 	//
 	// If Elicit or ElicitURL returns an error, a legacy server is told that the user
 	// gave no answer ("cancel"). In 2026-07-28 the call fails with an *InputError.

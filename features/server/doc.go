@@ -24,12 +24,13 @@
 //
 // # Goroutines and contexts
 //
-// The server runs each request on a separate goroutine, so handlers run concurrently. The
-// context of a request ends, with a cause, when the client cancels the request or
-// disconnects. Its values are those of the HTTP request that carried this call, so
-// handlers see what net/http middleware stored there. If a handler panics, the client
-// gets an internal error, and the server lives on. Server.Close returns when all handlers
-// have returned, or names those that do not.
+// Handlers run concurrently, and a slow one delays no other. Over standard input, a quick
+// handler may run on the goroutine that reads (ADR-0055). The context of a request ends,
+// with a cause, when the client cancels the request or disconnects. Its values are those
+// of the HTTP request that carried this call, so handlers see what net/http middleware
+// stored there. If a handler panics, the client gets an internal error, and the server
+// lives on. Server.Close returns when all handlers have returned, or names those that do
+// not.
 //
 // # Revisions
 //
