@@ -49,7 +49,7 @@ func (l *loop) start() {
 		}
 	}()
 	l.begin()
-	if l.conn.role == initiator && l.tasks.n == 0 { // the gate may have a place already
+	if l.conn.role == initiator && l.tasks.n == 0 && l.mailbox.len() > 0 { // the gate has a place already; an empty take would give the loop away
 		l.stepAll(l.mailbox.take(l.forMailbox()))
 	}
 	if l.interruption == nil && !l.finished {
