@@ -43,11 +43,22 @@ func (d *duty) begin(next func()) (task uint64) {
 // end reports whether the caller still has the duty.
 func (d *duty) end(task uint64) bool { return d.state.CompareAndSwap(task, task+1) }
 
-// leave has another goroutine take the duty over from one that is with the receiver.
-func (d *duty) leave(next func()) {
-	if task := d.state.Load(); task%2 == 1 && d.end(task) {
-		go next()
+// A holder is a goroutine that has the duty, or has had it.
+type holder struct {
+	task  atomic.Uint64 // the last that it has begun; 0 before
+	leave func()
+}
+
+// newHolder returns a holder whose leave has another goroutine take the duty over from it.
+// It does nothing if somebody already has.
+func (d *duty) newHolder(next func()) *holder {
+	h := new(holder)
+	h.leave = func() {
+		if task := h.task.Load(); task != 0 && d.end(task) {
+			go next()
+		}
 	}
+	return h
 }
 
 func (d *duty) start(next func()) {

@@ -103,6 +103,39 @@ func TestAnotherGoroutineReadsOn(t *testing.T) {
 	}
 }
 
+// A handler whose goroutine has lost the reading already takes it from nobody else.
+//
+// Guarantees: G-0055.3
+func TestWhoHasLostTheReadingLeavesItToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn, left := make(chan struct{}), make(chan struct{})
+		var w *wire
+		w, to, peer, end := handled(func(frame string, leave func()) {
+			switch frame {
+			case "slow":
+				<-goOn
+				leave()
+				close(left)
+			case "next":
+				before := w.duty.state.Load()
+				close(goOn)
+				<-left
+				if w.duty.state.Load() != before {
+					t.Error("the handler of an earlier frame has taken the reading away")
+				}
+			}
+		})
+		for _, frame := range []string{"slow", "next", "last"} {
+			go io.WriteString(peer, frame+"\n")
+			if got := string(<-to.received); got != frame {
+				t.Errorf("%q came instead of %q", got, frame)
+			}
+		}
+		synctest.Wait()
+		end()
+	})
+}
+
 // Every third handler waits until the next frame has come. None is lost, and none comes
 // before its time.
 //

@@ -38,7 +38,6 @@ type wire struct {
 	worker  transport.Worker // the receiver, if it is one; set before there is credit
 	server  transport.Server // the receiver, if it is one
 	duty    duty             // the reading
-	leave   func()           // has another goroutine read on
 	holds   bool             // the writer is held; of the goroutine that reads
 	closing *latch.Latch     // Close was called
 
@@ -64,7 +63,6 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
-	w.leave = func() { w.duty.leave(w.reading) }
 	w.reader = framing.reader(&releasing{w, w.heard.Reader(newDirectReader(in))}, maxFrame)
 	return w
 }
@@ -118,7 +116,7 @@ func (w *wire) start() {
 
 // reading reads until the stream ends, or another goroutine reads on.
 func (w *wire) reading() {
-	err := w.read()
+	err := w.read(w.duty.newHolder(w.reading))
 	if err == errLeft {
 		return // nothing of what reading needs is this goroutine's any more
 	}
@@ -131,7 +129,7 @@ func (w *wire) reading() {
 // Worker works on this goroutine (ADR-0048). While frames that have come in together
 // are delivered, what is flushed is gathered. It is written before this goroutine
 // waits, for bytes or for credit, and when it ends (ADR-0051).
-func (w *wire) read() error {
+func (w *wire) read(h *holder) error {
 	for w.credit.take(w.release) {
 		frame, err := w.reader.next()
 		if err != nil && !(w.skips && isOversized(err)) {
@@ -146,7 +144,7 @@ func (w *wire) read() error {
 		case !told || !came.Work:
 		case w.server == nil:
 			w.worker.Work(1)
-		case !w.serve():
+		case !w.serve(h):
 			return errLeft
 		}
 	}
@@ -155,16 +153,17 @@ func (w *wire) read() error {
 
 // serve has the receiver work, and perhaps serve a request. It reports whether this
 // goroutine still reads.
-func (w *wire) serve() (reads bool) {
+func (w *wire) serve(h *holder) (reads bool) {
 	more := w.reader.buffered()
 	task := w.duty.begin(w.reading)
+	h.task.Store(task)
 	returned := false
 	defer func() {
 		if !returned { // the handler has ended this goroutine
-			w.leave()
+			h.leave()
 		}
 	}()
-	w.server.Serve(more, w.leave)
+	w.server.Serve(more, h.leave)
 	returned = true
 	return w.duty.end(task)
 }
