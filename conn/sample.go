@@ -37,7 +37,7 @@ func (c *Conn) Sample() telemetry.Sample {
 type outage struct {
 	mu    sync.Mutex
 	over  time.Duration
-	since instant // when the present one began; 0 for none
+	since instant // from when on the present one is not in over; 0 for none
 }
 
 func (o *outage) begin(now instant) {
@@ -48,19 +48,24 @@ func (o *outage) begin(now instant) {
 	}
 }
 
+// end ends an outage at the time of the new status, which a reader may have looked past.
 func (o *outage) end(now instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.since != 0 {
-		o.over, o.since = o.over+now-o.since, 0
-	}
+	o.add(now)
+	o.since = 0
 }
 
 func (o *outage) total(now instant) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.since == 0 {
-		return o.over
+	o.add(now)
+	return o.over
+}
+
+// add counts what has passed of the present outage. The caller holds mu.
+func (o *outage) add(now instant) {
+	if o.since != 0 && now > o.since {
+		o.over, o.since = o.over+now-o.since, now
 	}
-	return o.over + max(now-o.since, 0)
 }

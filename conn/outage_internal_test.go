@@ -1,0 +1,29 @@
+package conn
+
+import (
+	"testing"
+	"time"
+)
+
+// The loop ends an outage at a time that a reader may have looked past.
+func TestOutageNeverFalls(t *testing.T) {
+	var o outage
+	o.begin(time.Second)
+	for i, step := range []struct {
+		at   instant
+		end  bool
+		want time.Duration
+	}{
+		{at: 3 * time.Second, want: 2 * time.Second},
+		{at: 2 * time.Second, want: 2 * time.Second},
+		{at: 2900 * time.Millisecond, end: true, want: 2 * time.Second},
+		{at: 9 * time.Second, want: 2 * time.Second},
+	} {
+		if step.end {
+			o.end(step.at)
+		}
+		if total := o.total(step.at); total != step.want {
+			t.Errorf("step %d: %v, want %v", i, total, step.want)
+		}
+	}
+}
