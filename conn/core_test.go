@@ -4,8 +4,6 @@ import (
 	"errors"
 	"testing"
 	"time"
-
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Guarantees: G-0001.2
@@ -503,91 +501,6 @@ func TestOnlyBeingReadyProvesAConn(t *testing.T) {
 		d.now += time.Hour
 		d.own(event{kind: openFailed, reason: Reason{Kind: OpenFailed}})
 		d.wantTransition(Backoff, want)
-	}
-}
-
-// rested returns the core of a Conn after some work, and a rest.
-func rested(t *testing.T, work func(*driver)) *driver {
-	t.Helper()
-	d := driveReady(t, Options{})
-	work(d)
-	d.core.park()
-	d.forget()
-	return d
-}
-
-func TestIdleCoreHoldsNothing(t *testing.T) {
-	d := rested(t, func(d *driver) {
-		d.call(1, time.Minute)
-		d.streamOpened(1, 1)
-		d.reply(1)
-		d.handled(d.request(2))
-		d.streamCut(transport.Main, 0)
-		d.atDeadline()
-	})
-	c := d.core
-	if c.out != nil || c.pending.byID != nil || c.pending.free != nil || c.incoming.serving != nil {
-		t.Errorf("requests: %+v, %+v, %d effects", c.pending, c.incoming, cap(c.out))
-	}
-	if c.streams.others != nil || c.streams.owed != nil || c.streams.cut != nil {
-		t.Errorf("streams: %+v", c.streams)
-	}
-}
-
-func TestRestLosesNothing(t *testing.T) {
-	congest := func(d *driver) {
-		for range repliesHigh {
-			d.busy(outboundFrame{reply: true})
-		}
-	}
-	for name, c := range map[string]struct {
-		work  func(*driver)
-		after func(*driver)
-	}{
-		"a request of ours": {
-			func(d *driver) { d.call(1, time.Minute) },
-			func(d *driver) { d.atDeadline(); d.wantSettled(1, TimedOut, Unknown) },
-		},
-		"a request of the peer's": {
-			func(d *driver) { d.request(1) },
-			func(d *driver) { d.cancel(1); d.want(cancelServing) },
-		},
-		"a stream": {
-			func(d *driver) { d.streamOpened(1, 0) },
-			func(d *driver) {
-				d.own(event{kind: notified, incoming: &Incoming{}, stream: 1, frames: 1})
-				d.want(notify)
-				d.wantGrantOn(1, 1)
-			},
-		},
-		"a stream that was cut": {
-			func(d *driver) { d.streamCut(transport.Main, 0) },
-			func(d *driver) { d.atDeadline(); d.want(resumeStream) },
-		},
-		"credit that is withheld": {
-			func(d *driver) { congest(d); d.request(1) },
-			func(d *driver) {
-				d.own(event{kind: writable})
-				d.lookPast(transmit)
-				d.want(stallEnded)
-				d.wantGrant(1)
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) { c.after(rested(t, c.work)) })
-	}
-}
-
-func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
-	for capacity, kept := range map[int]bool{maxEffects: true, maxEffects + 1: false} {
-		c := core{out: make([]effect, 1, capacity)}
-		if c.clearEffects(); len(c.out) != 0 || (cap(c.out) == capacity) != kept {
-			t.Errorf("of %d effects %d are kept", capacity, cap(c.out))
-		}
-		parks := core{out: make([]effect, 1, capacity)}
-		if given := parks.park().effects; len(given) != 0 || (cap(given) == capacity) != kept {
-			t.Errorf("of %d effects %d are given to others", capacity, cap(given))
-		}
 	}
 }
 

@@ -1,0 +1,142 @@
+package conn
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// rested returns the core of a Conn after some work, and a rest.
+func rested(t *testing.T, work func(*driver)) *driver {
+	t.Helper()
+	d := driveReady(t, Options{})
+	work(d)
+	d.core.park()
+	d.forget()
+	return d
+}
+
+func TestIdleCoreHoldsNothing(t *testing.T) {
+	d := rested(t, func(d *driver) {
+		d.call(1, time.Minute)
+		d.streamOpened(1, 1)
+		d.reply(1)
+		d.handled(d.request(2))
+		d.streamCut(transport.Main, 0)
+		d.atDeadline()
+	})
+	c := d.core
+	if c.out != nil || c.pending.byID != nil || c.pending.free != nil || c.incoming.serving != nil {
+		t.Errorf("requests: %+v, %+v, %d effects", c.pending, c.incoming, cap(c.out))
+	}
+	if c.streams.others != nil || c.streams.owed != nil || c.streams.cut != nil {
+		t.Errorf("streams: %+v", c.streams)
+	}
+}
+
+func TestRestLosesNothing(t *testing.T) {
+	congest := func(d *driver) {
+		for range repliesHigh {
+			d.busy(outboundFrame{reply: true})
+		}
+	}
+	for name, c := range map[string]struct {
+		work  func(*driver)
+		after func(*driver)
+	}{
+		"a request of ours": {
+			func(d *driver) { d.call(1, time.Minute) },
+			func(d *driver) { d.atDeadline(); d.wantSettled(1, TimedOut, Unknown) },
+		},
+		"a request of the peer's": {
+			func(d *driver) { d.request(1) },
+			func(d *driver) { d.cancel(1); d.want(cancelServing) },
+		},
+		"a stream": {
+			func(d *driver) { d.streamOpened(1, 0) },
+			func(d *driver) {
+				d.own(event{kind: notified, incoming: &Incoming{}, stream: 1, frames: 1})
+				d.want(notify)
+				d.wantGrantOn(1, 1)
+			},
+		},
+		"a stream that was cut": {
+			func(d *driver) { d.streamCut(transport.Main, 0) },
+			func(d *driver) { d.atDeadline(); d.want(resumeStream) },
+		},
+		"credit that is withheld": {
+			func(d *driver) { congest(d); d.request(1) },
+			func(d *driver) {
+				d.own(event{kind: writable})
+				d.lookPast(transmit)
+				d.want(stallEnded)
+				d.wantGrant(1)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { c.after(rested(t, c.work)) })
+	}
+}
+
+func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
+	for capacity, kept := range map[int]bool{maxEffects: true, maxEffects + 1: false} {
+		c := core{out: make([]effect, 1, capacity)}
+		if c.clearEffects(); len(c.out) != 0 || (cap(c.out) == capacity) != kept {
+			t.Errorf("of %d effects %d are kept", capacity, cap(c.out))
+		}
+		parks := core{out: make([]effect, 1, capacity)}
+		if given := parks.park().effects; len(given) != 0 || (cap(given) == capacity) != kept {
+			t.Errorf("of %d effects %d are given to others", capacity, cap(given))
+		}
+	}
+}
+
+// What a busy core had serves the next one that becomes busy.
+func TestParkedCoreGivesItsMemoryAway(t *testing.T) {
+	busy := core{streams: streams{owed: make([]*stream, 0, 1)}}
+	busy.serve(&Incoming{})
+	clear(busy.incoming.serving)
+	busy.pending.byID = map[int64]*request{}
+	serving, effects := reflect.ValueOf(busy.incoming.serving).Pointer(), cap(busy.out)
+	if effects != fewEffects {
+		t.Errorf("a core begins with room for %d effects", effects)
+	}
+	given := busy.park()
+	var next core
+	next.unpark(&given)
+	if got := reflect.ValueOf(next.incoming.serving).Pointer(); got != serving {
+		t.Error("the map of what is served is another one")
+	}
+	if cap(next.streams.owed) != 1 || cap(next.out) != effects || next.pending.byID == nil {
+		t.Errorf("%d streams, %d effects, requests %v", cap(next.streams.owed), cap(next.out), next.pending.byID)
+	}
+	if !reflect.ValueOf(given).IsZero() {
+		t.Errorf("what was taken is still there: %+v", given)
+	}
+}
+
+// Memory that has become large is of no use to others.
+func TestParkedCoreKeepsLargeMemoryFromOthers(t *testing.T) {
+	for n, gives := range map[int]bool{maxFree: true, maxFree + 1: false} {
+		var c core
+		for id := range n {
+			c.serve(&Incoming{key: incomingKey{stream: transport.Stream(id)}})
+		}
+		clear(c.incoming.serving)
+		c.serve(&Incoming{}) // few again
+		clear(c.incoming.serving)
+		if given := c.park(); (given.serving != nil) != gives || c.large {
+			t.Errorf("after %d requests at once: %v, large %v", n, given.serving != nil, c.large)
+		}
+		s := streams{owed: make([]*stream, 0, n)}
+		if owed := s.park(); (owed != nil) != gives {
+			t.Errorf("room for %d streams: %v", n, owed != nil)
+		}
+		p := pending{byID: map[int64]*request{}, free: make([]*request, n-1)}
+		if given := p.park(); (given.byID != nil) != gives {
+			t.Errorf("%d requests that are free: %v", n-1, given.byID != nil)
+		}
+	}
+}
