@@ -183,6 +183,7 @@ func TestFailedDialsDoNotCountWhileARequestWaits(t *testing.T) {
 	}
 	close(release)
 	r.frame(waiting - 1)
+	r.link.(*clientLink).awaitNoneAlive(t)
 	pool.CloseIdleConnections()
 	for n := range 2 { // nothing is alive now, and what failed before does not count
 		r.call(200+n, 1)
