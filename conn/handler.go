@@ -58,9 +58,9 @@ type Incoming struct {
 	reply   transport.Route // of the response
 	serving task            // set by the shell while it is being served
 	worker  *worker         // that serves it; nil: the goroutine of the link does
-	took    time.Duration   // that its handler ran
+	took    time.Duration   // how long its handler ran
 	leave   func()          // has another goroutine read the link; nil on a worker
-	left    atomic.Bool     // that was called
+	left    atomic.Bool     // leave was called
 }
 
 // ID returns the id of the request, or the zero ID for a notification.
@@ -75,10 +75,10 @@ func (in *Incoming) SetTarget(name string) {
 	in.named.Store(true)
 }
 
-// SetResult has the result append itself to the frame of the answer, once ServeRequest
-// has returned without an error; what that returns counts no more. An error or a panic
-// of the result is answered as one of the handler. Call SetResult from the handler,
-// before it returns.
+// SetResult sets a result that appends itself to the frame of the answer. The Conn then
+// ignores the result that ServeRequest returns, unless that returns an error. If the
+// result fails or panics, the peer gets the same error as if the handler had. The handler
+// must call SetResult before it returns.
 func (in *Incoming) SetResult(result jsonrpc.Value) { in.result = result }
 
 // Target returns what SetTarget was given.

@@ -134,7 +134,7 @@ func (l *loop) complete(j *job) (taken bool) {
 // for each would grow its stack each time, which costs up to a fourth of a call.
 type worker struct{ requests chan served } // capacity one
 
-// A served request, whose it is, and the context of its handler.
+// A served is a request, the loop that serves it, and the context of its handler.
 type served struct {
 	*Incoming
 	loop *loop

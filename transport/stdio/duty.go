@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// watchEvery is how often somebody looks whether the goroutine that reads is back from
-// the receiver. So frames that come in meanwhile wait for twice as long at most.
+// watchEvery is how often a timer checks whether the goroutine that reads has returned
+// from the receiver. So frames that arrive in the meantime wait at most twice as long.
 const watchEvery = time.Millisecond
 
-// watchIdle is how often he looks in vain before he rests.
+// watchIdle is after how many checks without news the timer rests.
 const watchIdle = 8
 
 // A duty is the reading of a wire: one goroutine at a time has it. It keeps the duty
@@ -29,8 +29,8 @@ type duty struct {
 	idle    int    // how often in a row it saw that
 }
 
-// begin is called before the receiver is. If somebody takes the duty over, he calls
-// next on a goroutine of its own.
+// begin must be called before the receiver is. If the goroutine loses the duty, a new
+// goroutine runs next.
 func (d *duty) begin(next func()) (task uint64) {
 	task = d.state.Load() + 1
 	d.state.Store(task)
@@ -73,7 +73,7 @@ func (d *duty) start(next func()) {
 	}
 }
 
-// watch looks who has the duty.
+// watch takes the duty from a goroutine that is still with the same task of the receiver.
 func (d *duty) watch(next func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,7 +92,7 @@ func (d *duty) watch(next func()) {
 	default:
 		d.watched.Store(false)
 		if d.state.Load() == state || !d.watched.CompareAndSwap(false, true) {
-			return // who begins next has it start again
+			return // the next begin starts it again
 		}
 		d.idle = 0
 	}

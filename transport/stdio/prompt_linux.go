@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A prompt call reads or writes what can be at once, and never waits, even if another
-// process has made the file blocking. So the scheduler need not be told of it: if it
-// is, it wakes a thread that watches for calls that last, each time that this process
-// has been idle. Pipes know such calls since Linux 6.4; before that, it is told.
+// A prompt reads or writes what is possible immediately, and never waits, even if another
+// process has made the file blocking. So it need not tell Go's scheduler of the system
+// call. If the scheduler is told, it wakes a thread that watches for long calls whenever
+// this process was idle before. Pipes support this since Linux 6.4. Where a file does
+// not, the prompt makes the usual call.
 type prompt struct{ unable bool }
 
 func (c *prompt) read(fd uintptr, p []byte) (int, error) {
