@@ -136,3 +136,131 @@ func readMembers(raw []byte, limit int, what string, member func(name string, va
 	_, err = from.ReadToken() // the closing brace
 	return err
 }
+
+// A list that is nil is written as an empty array: where a schema wants a list, it does
+// not take null. encoding/json would write null, so each list has a method for it, and one
+// for go-json-experiment, which would take that of encoding/json otherwise.
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (c CompletionValues) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, []string(c))
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (c CompletionValues) MarshalJSON() ([]byte, error) { return Marshal(c) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (c ContentsOfResource) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, []ResourceContents(c))
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (c ContentsOfResource) MarshalJSON() ([]byte, error) { return Marshal(c) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (e Elicitations) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, []*ElicitParams(e))
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (e Elicitations) MarshalJSON() ([]byte, error) { return Marshal(e) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (i Icons) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []Icon(i)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (i Icons) MarshalJSON() ([]byte, error) { return Marshal(i) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (l LegacyTasks) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, []*LegacyTask(l))
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (l LegacyTasks) MarshalJSON() ([]byte, error) { return Marshal(l) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (m Messages) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []PromptMessage(m)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (m Messages) MarshalJSON() ([]byte, error) { return Marshal(m) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (m ModelHints) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []ModelHint(m)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (m ModelHints) MarshalJSON() ([]byte, error) { return Marshal(m) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (p PromptArguments) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, []PromptArgument(p))
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (p PromptArguments) MarshalJSON() ([]byte, error) { return Marshal(p) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (p Prompts) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []*Prompt(p)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (p Prompts) MarshalJSON() ([]byte, error) { return Marshal(p) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (r ResourceTemplates) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, []*ResourceTemplate(r))
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (r ResourceTemplates) MarshalJSON() ([]byte, error) { return Marshal(r) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (r ResourceURIs) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []string(r)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (r ResourceURIs) MarshalJSON() ([]byte, error) { return Marshal(r) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (r Resources) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []*Resource(r)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (r Resources) MarshalJSON() ([]byte, error) { return Marshal(r) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (r Roots) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []Root(r)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (r Roots) MarshalJSON() ([]byte, error) { return Marshal(r) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (s SamplingMessages) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, []SamplingMessage(s))
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (s SamplingMessages) MarshalJSON() ([]byte, error) { return Marshal(s) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (s Skills) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []*Skill(s)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (s Skills) MarshalJSON() ([]byte, error) { return Marshal(s) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (s SupportedVersions) MarshalJSONTo(to *jsontext.Encoder) error {
+	return marshalTo(to, []string(s))
+}
+
+// MarshalJSON is Marshal, for encoding/json.
+func (s SupportedVersions) MarshalJSON() ([]byte, error) { return Marshal(s) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (t TaskIDs) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []string(t)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (t TaskIDs) MarshalJSON() ([]byte, error) { return Marshal(t) }
+
+// MarshalJSONTo encodes the list. Nil is an empty array.
+func (t Tools) MarshalJSONTo(to *jsontext.Encoder) error { return marshalTo(to, []*Tool(t)) }
+
+// MarshalJSON is Marshal, for encoding/json.
+func (t Tools) MarshalJSON() ([]byte, error) { return Marshal(t) }

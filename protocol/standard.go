@@ -10,8 +10,7 @@ import (
 // This file lets encoding/json keep what Marshal and Unmarshal keep. It does not know the
 // tags "unknown" and "inline": it would drop unknown members, and write "Others":null.
 // Each type has two methods for go-json-experiment, which prefers them, and two for
-// encoding/json, which call Marshal and Unmarshal. A list that stands alone, such as Tools,
-// has none to write it, so encoding/json writes nil as null.
+// encoding/json, which call Marshal and Unmarshal. Those of lists are in list.go.
 //
 // Name the field where a struct holds one of these types. A struct that embeds one has its
 // MarshalJSON, which writes the embedded value and none of the other fields.

@@ -102,6 +102,30 @@ func TestEveryTypeIsEncoded(t *testing.T) {
 	}
 }
 
+// A list that is nil is an empty array for any encoder: no schema takes null for a list.
+func TestNilListsAreArrays(t *testing.T) {
+	lists := 0
+	for _, value := range onTheWire() {
+		list := reflect.ValueOf(value).Elem()
+		if list.Kind() != reflect.Slice {
+			continue
+		}
+		lists++
+		ours, err := protocol.Marshal(list.Interface())
+		standard, failed := stdjson.Marshal(list.Interface())
+		if err != nil || failed != nil || string(ours) != "[]" || string(standard) != "[]" {
+			t.Errorf("%T: got %s, %v, and of encoding/json %s, %v", list.Interface(), ours, err, standard, failed)
+		}
+	}
+	if lists < 20 {
+		t.Errorf("%d lists were tried", lists)
+	}
+	page, err := stdjson.Marshal(protocol.ListToolsResult{})
+	if err != nil || !strings.Contains(string(page), `"tools":[]`) {
+		t.Errorf("got %s, %v", page, err)
+	}
+}
+
 // encoding/json writes what Marshal writes, and reads what Unmarshal reads.
 func TestStandardEncoderAgrees(t *testing.T) {
 	for _, value := range onTheWire() {
