@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"io/fs"
 	"mime"
@@ -29,6 +30,7 @@ type folder struct {
 	files   fs.FS
 	options FilesOptions
 	skills  *skills // nil: every file is served, as it is
+	known   directories
 }
 
 // mostFiles bounds how many files of one folder are listed.
@@ -163,7 +165,7 @@ func (f *folder) find(uri string) (*resource, error) {
 	}
 	info, err := fs.Stat(f.files, name)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > f.options.MaxBytes ||
-		f.skills != nil && !f.skills.has(name) || !listed(f.files, name) {
+		f.skills != nil && !f.skills.has(name) || !f.listed(name) {
 		return nil, ErrNotFound
 	}
 	r := f.resource(name, info.Size())
@@ -175,10 +177,13 @@ func (f *folder) find(uri string) (*resource, error) {
 
 // listed reports whether the directories on the way to a file, and the file itself, have
 // just these names, and are no links.
-func listed(files fs.FS, name string) bool {
+func (f *folder) listed(name string) bool {
+	if _, embedded := f.files.(embed.FS); embedded {
+		return true // it has no links, and one name for each file
+	}
 	folder := "."
 	for element := range strings.SplitSeq(name, "/") {
-		kind := kindOf(files, folder, element)
+		kind := f.kindOf(folder, element)
 		folder = path.Join(folder, element)
 		if !kind.IsDir() && !kind.IsRegular() {
 			return false
@@ -187,26 +192,18 @@ func listed(files fs.FS, name string) bool {
 	return true
 }
 
-// kindOf returns the type of what has a name in a directory, or ModeIrregular. It reads the
-// directory, which may be large, only if there is no other way to find out.
-func kindOf(files fs.FS, folder, name string) fs.FileMode {
-	if links, ok := files.(fs.ReadLinkFS); ok && !mayBeOther(links, folder, name) {
-		info, err := links.Lstat(path.Join(folder, name))
-		if err != nil {
-			return fs.ModeIrregular
-		}
-		return info.Mode().Type()
+// kindOf returns the type of what has a name in a directory, or ModeIrregular. It looks
+// into the directory, which may be large, only if there is no other way to find out.
+func (f *folder) kindOf(folder, name string) fs.FileMode {
+	links, ok := f.files.(fs.ReadLinkFS)
+	if !ok || mayBeOther(links, folder, name) {
+		return f.known.kindOf(f.files, folder, name)
 	}
-	entries, err := fs.ReadDir(files, folder)
+	info, err := links.Lstat(path.Join(folder, name))
 	if err != nil {
 		return fs.ModeIrregular
 	}
-	for _, entry := range entries {
-		if entry.Name() == name {
-			return entry.Type()
-		}
-	}
-	return fs.ModeIrregular
+	return info.Mode().Type()
 }
 
 // mayBeOther reports whether a name may be found in a directory that has it in another

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -402,6 +405,67 @@ func TestFilesOfASystemThatReadsDirectoriesItself(t *testing.T) {
 			t.Errorf("%s: got %s, %+v", uri, got.Result, got.Error)
 		}
 	}
+}
+
+// unlinked counts how often a directory is read, and says nothing of links.
+type unlinked struct {
+	files fs.FS
+	read  *int
+}
+
+func (u unlinked) Open(name string) (fs.File, error) { return u.files.Open(name) }
+
+func (u unlinked) ReadDir(name string) ([]fs.DirEntry, error) {
+	*u.read++
+	return fs.ReadDir(u.files, name)
+}
+
+// A directory that has to be read is read once, until it changes.
+func TestDirectoriesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, read := t.TempDir(), 0
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		changed := time.Unix(1_700_000_000, 0)
+		change := func(does error) {
+			t.Helper()
+			changed = changed.Add(time.Millisecond)
+			if err := errors.Join(does, os.Chtimes(dir, changed, changed)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file := func(name string) string { return filepath.Join(dir, name) }
+		change(os.WriteFile(file("ä.txt"), []byte("a"), 0o600))
+		s := newServer(server.Options{})
+		s.AddFiles("file:///docs", unlinked{root.FS(), &read}, server.FilesOptions{})
+		w := dial(t, s)
+		look := func(name string, found bool, reads int) {
+			t.Helper()
+			before := read
+			got := w.ask(modern(`1`, "resources/read", `"uri":"file:///docs/`+url.PathEscape(name)+`"`))
+			if (got.Error == nil) != found || read-before != reads {
+				t.Errorf("%s: got %s, %+v after %d directories were read; want found %v after %d", name, got.Result, got.Error, read-before, found, reads)
+			}
+		}
+		look("ä.txt", true, 1)
+		look("ä.txt", true, 1) // it might have changed in the same moment
+		pass(2 * time.Second)
+		look("ä.txt", true, 1)
+		for range 3 {
+			look("ä.txt", true, 0)
+		}
+		change(os.WriteFile(file("ö.txt"), []byte("o"), 0o600))
+		look("ö.txt", true, 1)
+		pass(2 * time.Second)
+		look("ä.txt", true, 1)
+		look("ö.txt", true, 0)
+		change(errors.Join(os.Remove(file("ä.txt")), os.Symlink("ö.txt", file("ä.txt"))))
+		look("ä.txt", false, 1)
+		look("ö.txt", true, 1)
+	})
 }
 
 // What a client may not see is not listed, and unknown.
