@@ -255,7 +255,8 @@ func (a *rerun) ask(ctx context.Context, asked protocol.InputRequests) (protocol
 	if a.broken != nil || len(a.open) > 0 {
 		return nil, cmp.Or(a.broken, ErrInputRequired)
 	}
-	if err := canBeAsked(a.call.Client, asked); err != nil {
+	asked, err := a.call.Client.fitting(asked)
+	if err != nil {
 		return nil, err
 	}
 	if _, err := a.now.take(asked); err != nil {

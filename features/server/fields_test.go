@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -188,6 +189,145 @@ func TestQuestionsAreThoseOfTheRevision(t *testing.T) {
 			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
 			if err != nil || result.Content.Text() != want {
 				t.Errorf("%s: got %+v, %v; want %s", name, result, err, want)
+			}
+		}
+	})
+}
+
+// A client of 2025-06-18 is asked in the words of that revision: no defaults but those of
+// bools, titles beside the choices, and no choice of several. The fields keep their order.
+//
+// Guarantees: G-0031.10
+func TestFormsAreThoseOfTheRevision(t *testing.T) {
+	const older = `{"type":"object","required":["text"],"properties":{` +
+		`"text":{"type":"string","minLength":1,"maxLength":9},` +
+		`"mail":{"type":"string","format":"email"},` +
+		`"uri":{"type":"string","format":"uri"},` +
+		`"day":{"type":"string","format":"date"},` +
+		`"when":{"type":"string","format":"date-time"},` +
+		`"ratio":{"type":"number","minimum":0,"maximum":1},` +
+		`"count":{"type":"integer","minimum":1,"maximum":9},` +
+		`"yes":{"type":"boolean","default":false},` +
+		`"one":{"type":"string","enum":["r","g"]},` +
+		`"titled":{"type":"string","enum":["r","g"],"enumNames":["Red","Green"]},` +
+		`"named":{"type":"string","enum":["r","g"],"enumNames":["Red","Green"]}}}`
+	form := func(schema string) *protocol.ElicitParams {
+		return &protocol.ElicitParams{Mode: protocol.ElicitForm, Message: "Which?", RequestedSchema: json.RawMessage(schema)}
+	}
+	asks := func() *server.Server {
+		s := newServer(server.Options{})
+		for name, schema := range map[string]string{
+			"form":    strings.Replace(everyField, `{`, `{"$schema":"https://json-schema.org/draft/2020-12/schema",`, 1),
+			"several": strings.Replace(everyField, `"text"]`, `"text","many"]`, 1),
+			"broken":  `{"type":"object","properties":{"a":7}}`,
+		} {
+			server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) {
+				answers, err := server.Ask(ctx, protocol.InputRequests{"q": form(schema)})
+				if errors.Is(err, server.ErrUnsupported) {
+					return "unsupported", nil
+				}
+				if err != nil {
+					return "", err
+				}
+				return string(answers["q"].(*protocol.ElicitResult).Content), nil
+			}, server.Asks(server.Reruns, forms))
+		}
+		return s
+	}
+	shown := make(chan *protocol.ElicitParams, 1)
+	o := client.Options{Elicit: func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		shown <- p
+		return client.Accept(map[string]any{"text": "b", "titled": "r"})
+	}}
+	everywhereSince(t, protocol.Version20250618, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		call := func(tool string) (*protocol.CallToolResult, error) {
+			return session.CallTool(t.Context(), &protocol.CallToolParams{Name: tool})
+		}
+		got, err := call("form")
+		if err != nil || got.IsError {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		asked := within(t, shown)
+		if session.Server().ProtocolVersion > protocol.Version20250618 {
+			if !strings.Contains(string(asked.RequestedSchema), `"many"`) {
+				t.Errorf("the user is shown %s", asked.RequestedSchema)
+			}
+			return
+		}
+		if string(asked.RequestedSchema) != older || asked.Mode != "" {
+			t.Errorf("the user is shown %q %s, want %s", asked.Mode, asked.RequestedSchema, older)
+		}
+		wantSame(t, "the answer", got.Content.Text(), `{"text":"b","titled":"r","yes":false}`)
+		if got, err = call("several"); err != nil || got.Content.Text() != "unsupported" {
+			t.Errorf("a choice of several that is required: got %+v, %v", got, err)
+		}
+		if got, err = call("broken"); err != nil || !got.IsError || !strings.Contains(got.Content.Text(), `its field "a"`) {
+			t.Errorf("a form that is none: got %+v, %v", got, err)
+		}
+		select {
+		case p := <-shown:
+			t.Errorf("the user was shown %s", p.RequestedSchema)
+		default:
+		}
+	})
+}
+
+// A conversation has one block in each message before 2025-11-25, and knows no use of tools.
+//
+// Guarantees: G-0031.10
+func TestConversationsAreThoseOfTheRevision(t *testing.T) {
+	heard := make(chan protocol.SamplingMessages, 1)
+	asks := func() *server.Server {
+		s := newServer(server.Options{})
+		for name, second := range map[string]protocol.Content{
+			"text": protocol.Text("b"), "sound": &protocol.AudioContent{Data: []byte("b"), MIMEType: "audio/wav"},
+			"tool": &protocol.ToolUseContent{ID: "1", Name: "t", Input: json.RawMessage("{}")},
+		} {
+			server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) {
+				said, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 1, Messages: protocol.SamplingMessages{
+					{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("a"), second}, Meta: protocol.Meta{"x.example/y": json.RawMessage("1")}},
+				}})
+				if errors.Is(err, server.ErrUnsupported) {
+					return "unsupported", nil
+				}
+				if err != nil {
+					return "", err
+				}
+				return said.Content.Text(), nil
+			}, server.Asks(server.Reruns, protocol.ClientCapabilities{Sampling: &protocol.SamplingCapability{}}))
+		}
+		return s
+	}
+	o := client.Options{Sample: func(_ context.Context, _ *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
+		heard <- p.Messages
+		return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Model: "m", Content: protocol.SamplingContents{protocol.Text("hello")}}, nil
+	}}
+	everywhere(t, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		version := session.Server().ProtocolVersion
+		for tool, want := range map[string]string{"text": "hello", "sound": "hello", "tool": "unsupported"} {
+			if tool == "tool" && version >= protocol.Version20251125 {
+				continue // whether its client can use tools is another question
+			}
+			got, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: tool})
+			if err != nil || got.Content.Text() != want {
+				t.Errorf("%s: got %+v, %v; want %s", tool, got, err, want)
+			}
+			if want != "hello" {
+				continue
+			}
+			messages := within(t, heard)
+			if version >= protocol.Version20251125 {
+				if len(messages) != 1 || len(messages[0].Content) != 2 || len(messages[0].Meta) != 1 {
+					t.Errorf("%s: the model is shown %+v", tool, messages)
+				}
+				continue
+			}
+			if len(messages) != 2 || len(messages[0].Content) != 1 || len(messages[1].Content) != 1 || len(messages[0].Meta) != 0 {
+				t.Fatalf("%s: the model is shown %+v", tool, messages)
+			}
+			_, sound := messages[1].Content[0].(*protocol.AudioContent)
+			if want := tool == "sound" && version > protocol.Version20241105; sound != want {
+				t.Errorf("%s: the model is shown %+v", tool, messages[1].Content[0])
 			}
 		}
 	})

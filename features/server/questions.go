@@ -174,6 +174,14 @@ func canBeAsked(c *Client, asked protocol.InputRequests) error {
 	return nil
 }
 
+// fitting returns questions as a client can be asked them.
+func (c *Client) fitting(asked protocol.InputRequests) (protocol.InputRequests, error) {
+	if err := canBeAsked(c, asked); err != nil {
+		return nil, err
+	}
+	return questionsIn(c.ProtocolVersion, asked)
+}
+
 // can reports with an UnsupportedError what the client lacks of what a feature
 // needs.
 func (a *asks) can(c *Client) error {
@@ -261,7 +269,8 @@ func (d *direct) nextKey() string {
 func (d *direct) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := canBeAsked(d.call.Client, asked); err != nil {
+	asked, err := d.call.Client.fitting(asked)
+	if err != nil {
 		return nil, err
 	}
 	open, err := d.before.take(asked)

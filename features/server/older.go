@@ -1,0 +1,200 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// questionsIn returns questions as a revision has them: what came later is converted,
+// left out or refused with ErrUnsupported. Questions may be shared: a changed one is a
+// copy.
+func questionsIn(version string, asked protocol.InputRequests) (protocol.InputRequests, error) {
+	if version >= protocol.Version20251125 {
+		return asked, nil
+	}
+	older := make(protocol.InputRequests, len(asked))
+	for key, q := range asked {
+		switch params := q.(type) {
+		case *protocol.ElicitParams:
+			form, err := olderForm(params.RequestedSchema)
+			if err != nil {
+				return nil, fmt.Errorf("the question %q: %w", key, err)
+			}
+			copied := *params
+			copied.Mode, copied.RequestedSchema = "", form
+			q = &copied
+		case *protocol.CreateMessageParams:
+			messages, err := olderMessages(version, params.Messages)
+			if err != nil {
+				return nil, fmt.Errorf("the question %q: %w", key, err)
+			}
+			copied := *params
+			copied.Messages = messages
+			q = &copied
+		}
+		older[key] = q
+	}
+	return older, nil
+}
+
+// olderForm returns a form as 2025-06-18 has it. Nothing but a bool has a default there,
+// and the titles of choices stand beside them. There is no choice of several: a field
+// like that is left out, and refused if it is required.
+func olderForm(form json.RawMessage) (json.RawMessage, error) {
+	if len(form) == 0 {
+		return form, nil
+	}
+	var said struct {
+		Required []string `json:"required"`
+	}
+	if err := protocol.Unmarshal(form, &said); err != nil {
+		return nil, fmt.Errorf("its form cannot be read: %w", err)
+	}
+	members, err := membersOf(form)
+	if err != nil {
+		return nil, err
+	}
+	var older []member
+	for _, m := range members {
+		switch m.name {
+		case "$schema":
+			continue
+		case "properties":
+			if m.value, err = olderFields(m.value, said.Required); err != nil {
+				return nil, err
+			}
+		}
+		older = append(older, m)
+	}
+	return objectOf(older), nil
+}
+
+func olderFields(properties json.RawMessage, required []string) (json.RawMessage, error) {
+	fields, err := membersOf(properties)
+	if err != nil {
+		return nil, err
+	}
+	var older []member
+	for _, field := range fields {
+		several, err := field.olderField()
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("its field %.80q: %w", field.name, err)
+		case several && slices.Contains(required, field.name):
+			return nil, fmt.Errorf("%w: %s has no choice of several, as its field %.80q is", ErrUnsupported, protocol.Version20250618, field.name)
+		case !several:
+			older = append(older, field)
+		}
+	}
+	return objectOf(older), nil
+}
+
+// olderField makes a field one of 2025-06-18, or reports that it is a choice of several.
+func (m *member) olderField() (several bool, err error) {
+	members, err := membersOf(m.value)
+	if err != nil {
+		return false, err
+	}
+	var field struct {
+		Type  string `json:"type"`
+		OneOf []struct {
+			Const string `json:"const"`
+			Title string `json:"title"`
+		} `json:"oneOf"`
+	}
+	if err := protocol.Unmarshal(m.value, &field); err != nil {
+		return false, err
+	}
+	if field.Type == "array" {
+		return true, nil
+	}
+	var older []member
+	for _, said := range members {
+		switch {
+		case said.name == "default" && field.Type != "boolean":
+		case said.name == "oneOf":
+			var choices, titles []string
+			for _, choice := range field.OneOf {
+				choices, titles = append(choices, choice.Const), append(titles, choice.Title)
+			}
+			older = append(older, member{"enum", quoted(choices)}, member{"enumNames", quoted(titles)})
+		default:
+			older = append(older, said)
+		}
+	}
+	m.value = objectOf(older)
+	return false, nil
+}
+
+// olderMessages returns a conversation in which each message is one block, without _meta.
+func olderMessages(version string, messages protocol.SamplingMessages) (older protocol.SamplingMessages, err error) {
+	for _, message := range messages {
+		for _, block := range downgraded(version, protocol.Contents(message.Content)) {
+			switch block.(type) {
+			case *protocol.ToolUseContent, *protocol.ToolResultContent:
+				return nil, fmt.Errorf("%w: a conversation of %s has no use of tools", ErrUnsupported, version)
+			}
+			older = append(older, protocol.SamplingMessage{Role: message.Role, Content: protocol.SamplingContents{block}})
+		}
+	}
+	return older, nil
+}
+
+// A member is one of a JSON object.
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// membersOf returns the members of an object, in their order: that is the one in which a
+// user is shown the fields of a form.
+func membersOf(object json.RawMessage) (members []member, err error) {
+	from := jsontext.NewDecoder(bytes.NewReader(object))
+	start, err := from.ReadToken()
+	if err == nil && start.Kind() != '{' {
+		err = errors.New("it is no object")
+	}
+	for err == nil && from.PeekKind() == '"' {
+		var name jsontext.Token
+		if name, err = from.ReadToken(); err != nil {
+			break
+		}
+		m := member{name: name.String()}
+		var value jsontext.Value
+		if value, err = from.ReadValue(); err == nil {
+			m.value = json.RawMessage(bytes.Clone(value))
+			members = append(members, m)
+		}
+	}
+	if err == nil {
+		_, err = from.ReadToken()
+	}
+	return members, err
+}
+
+func objectOf(members []member) json.RawMessage {
+	object := []byte{'{'}
+	for i, m := range members {
+		if i > 0 {
+			object = append(object, ',')
+		}
+		object = append(append(append(object, quoted(m.name)...), ':'), m.value...)
+	}
+	return append(object, '}')
+}
+
+// quoted returns what was read from JSON, and so is text in UTF-8, as JSON.
+func quoted[T string | []string](text T) json.RawMessage {
+	raw, err := protocol.Marshal(text)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
