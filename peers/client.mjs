@@ -48,14 +48,29 @@ const schemas = {
   "sampling/createMessage": types.CreateMessageRequestSchema,
   "roots/list": types.ListRootsRequestSchema,
   "notifications/message": types.LoggingMessageNotificationSchema,
+  "notifications/resources/updated": types.ResourceUpdatedNotificationSchema,
 };
 const named = (method) => (v2 ? method : schemas[method]);
 for (const [method, answer] of Object.entries(answers)) client.setRequestHandler(named(method), answer);
-const messages = { given: [], listener: null };
-client.setNotificationHandler(named("notifications/message"), ({ params }) => {
-  messages.given.push(params.data);
-  messages.listener?.();
-});
+// told collects what the notifications of a method say.
+function told(method, what) {
+  const box = { given: [], listener: null };
+  client.setNotificationHandler(named(method), ({ params }) => {
+    box.given.push(what(params));
+    box.listener?.();
+  });
+  return async (id) => {
+    const { signal } = calls.get(id);
+    await new Promise((resolve, reject) => {
+      box.listener = resolve;
+      signal.onabort = () => reject(signal.reason);
+      if (box.given.length) resolve();
+    });
+    return box.given.shift();
+  };
+}
+const logged = told("notifications/message", (params) => params.data);
+const updated = told("notifications/resources/updated", (params) => params.uri);
 
 // Stdio is a subclass so that v2 probes in place: for the SDK's own it runs a
 // second server first, which is not the one to watch.
@@ -117,13 +132,17 @@ const methods = {
     if (modern) params._meta = { "io.modelcontextprotocol/logLevel": "info" };
     else await client.setLoggingLevel("info");
     await client.callTool(params);
-    const { signal } = calls.get(id);
-    await new Promise((resolve, reject) => {
-      messages.listener = resolve;
-      signal.onabort = () => reject(signal.reason);
-      if (messages.given.length) resolve();
-    });
-    return { text: JSON.stringify(messages.given.shift()) };
+    return { text: JSON.stringify(await logged(id)) };
+  },
+  async structured({ tool }) {
+    return { content: (await client.callTool({ name: tool })).structuredContent };
+  },
+  async updated({ id, uri, tool }) {
+    const open = modern ? await client.listen({ resourceSubscriptions: [uri] }) : await client.subscribeResource({ uri });
+    await client.callTool({ name: tool });
+    const text = await updated(id);
+    await (modern ? open.close() : client.unsubscribeResource({ uri }));
+    return { text };
   },
   async close() {
     await transport.terminateSession?.();

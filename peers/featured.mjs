@@ -8,7 +8,7 @@ const require = createRequire(folder + "/package.json");
 const v2 = name === "@modelcontextprotocol/server";
 const sdk = v2
   ? require(name)
-  : { ...require(name + "/server/mcp.js"), ...require(name + "/server/completable.js") };
+  : { ...require(name + "/server/mcp.js"), ...require(name + "/server/completable.js"), ...require(name + "/types.js") };
 const { McpServer, ResourceTemplate, completable, inputRequired } = sdk;
 const { z } = require("zod");
 
@@ -40,6 +40,19 @@ function make() {
   asking("roots", () => inputRequired.listRoots(), (s) => s.listRoots(), (r) => r.roots[0].uri);
   server.registerTool("log", {}, async (context) => {
     await (v2 ? context.mcpReq.log("warning", "careful") : server.sendLoggingMessage({ level: "warning", data: "careful" }));
+    return text("done");
+  });
+  const grams = { grams: z.number() };
+  server.registerTool("weigh", { outputSchema: v2 ? z.object(grams) : grams }, () => ({ ...text("7 g"), structuredContent: { grams: 7 } }));
+  // In 2026-07-28 the SDK sends an update to those who listen for it; before, whoever
+  // has subscribed is the program's to know.
+  const subscribed = new Set();
+  const on = (method, schema, does) => server.server.setRequestHandler(v2 ? method : sdk[schema], (r) => (does(r.params.uri), {}));
+  on("resources/subscribe", "SubscribeRequestSchema", (uri) => subscribed.add(uri));
+  on("resources/unsubscribe", "UnsubscribeRequestSchema", (uri) => subscribed.delete(uri));
+  server.registerTool("touch", {}, async () => {
+    const modern = v2 && server.server.getNegotiatedProtocolVersion() >= "2026-07-28";
+    if (modern || subscribed.has("config://app")) await server.server.sendResourceUpdated({ uri: "config://app" });
     return text("done");
   });
   return server;

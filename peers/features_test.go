@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +31,9 @@ of its logging calls the tool until a message came.
 `
 
 // A featured client uses the features of a server. Its user answers every form with
-// the size "small", its model says "hello", and its root is file:///home.
+// the size "small", its model says "hello", and its root is file:///home. The structured
+// content of the server's tool "weigh" is {"grams":7}, and its tool "touch" updates
+// config://app.
 type featured interface {
 	read(ctx context.Context, uri string) (string, error)
 	prompt(ctx context.Context, name string, arguments map[string]string) (string, error)
@@ -41,35 +42,20 @@ type featured interface {
 
 	// logged calls a tool that logs, and returns the first message that came.
 	logged(ctx context.Context, tool string) (string, error)
-	close() error
-}
 
-// A featuredMore uses also what the servers made with Go offer: the tool "weigh", whose
-// structured content is {"grams":7}, and the tool "touch", which updates config://app.
-type featuredMore interface {
+	// structured returns the member "grams" of a tool's structured content.
 	structured(ctx context.Context, tool string) (string, error)
 
 	// updated subscribes to a resource, calls a tool, and returns the URI of the first
 	// update that came.
 	updated(ctx context.Context, uri, tool string) (string, error)
+	close() error
 }
 
 // A featureCheck is a row.
 type featureCheck struct {
 	name string
 	run  func(context.Context, featured) (got, want string, err error)
-}
-
-// moreChecks are further rows, of servers and clients made with Go.
-var moreChecks = []featureCheck{
-	{"structured content", func(ctx context.Context, c featured) (string, string, error) {
-		got, err := c.(featuredMore).structured(ctx, "weigh")
-		return got, "7", err
-	}},
-	{"resources/subscribe, updated", func(ctx context.Context, c featured) (string, string, error) {
-		got, err := c.(featuredMore).updated(ctx, "config://app", "touch")
-		return got, "config://app", err
-	}},
 }
 
 // featureChecks are the rows. All servers offer the same.
@@ -113,6 +99,14 @@ var featureChecks = []featureCheck{
 		got, err := c.logged(ctx, "log")
 		return got, "careful", err
 	}},
+	{"structured content", func(ctx context.Context, c featured) (string, string, error) {
+		got, err := c.structured(ctx, "weigh")
+		return got, "7", err
+	}},
+	{"resources/subscribe, updated", func(ctx context.Context, c featured) (string, string, error) {
+		got, err := c.updated(ctx, "config://app", "touch")
+		return got, "config://app", err
+	}},
 }
 
 // A featuredPair is a table: a server and a client, of which Bowline made one.
@@ -143,10 +137,10 @@ func TestFeatureTables(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(featuresPreface)
 	for _, pair := range []featuredPair{
-		{server: "Bowline", client: goSDK, handler: featuredBowline, connect: connectFeaturedGoSDK, more: moreChecks},
-		{server: goSDK, client: "Bowline", handler: featuredGoSDK, connect: connectFeaturedBowline, more: moreChecks},
-		{server: "Bowline", client: mcpGo, handler: featuredBowline, connect: connectFeaturedMCPGo, more: moreChecks},
-		{server: mcpGo, client: "Bowline", handler: featuredMCPGo, connect: connectFeaturedBowline, more: moreChecks, lacks: map[string]string{
+		{server: "Bowline", client: goSDK, handler: featuredBowline, connect: connectFeaturedGoSDK},
+		{server: goSDK, client: "Bowline", handler: featuredGoSDK, connect: connectFeaturedBowline},
+		{server: "Bowline", client: mcpGo, handler: featuredBowline, connect: connectFeaturedMCPGo},
+		{server: mcpGo, client: "Bowline", handler: featuredMCPGo, connect: connectFeaturedBowline, lacks: map[string]string{
 			"resources/subscribe, updated 2026-07-28": "what mcp-go sends to all clients reaches those who listen only if it is of a list",
 		}},
 		{server: "Bowline", client: typeScriptClientV2.title(), handler: featuredBowline, connect: connectFeaturedTypeScript(typeScriptClientV2)},
@@ -196,8 +190,7 @@ func (p *featuredPair) table(t *testing.T) string {
 	if p.command != nil {
 		over = ", over stdio"
 	}
-	checks := slices.Concat(featureChecks, p.more)
-	cells := make([][]string, len(checks))
+	cells := make([][]string, len(featureChecks))
 	for _, revision := range revisions {
 		t.Run(fmt.Sprintf("%s serves %s/%s", p.server, p.client, revision), func(t *testing.T) {
 			at := p.serve(t, revision)
@@ -207,7 +200,7 @@ func (p *featuredPair) table(t *testing.T) string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, check := range checks {
+			for i, check := range featureChecks {
 				if p.lacks[check.name] != "" || p.lacks[check.name+" "+revision] != "" {
 					cells[i] = append(cells[i], "–")
 					continue
@@ -226,10 +219,10 @@ func (p *featuredPair) table(t *testing.T) string {
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n## %s as the server, %s as the client%s\n\n", p.server, p.client, over)
 	table.WriteString(heading(append([]string{"Feature"}, revisions...)))
-	for i, check := range checks {
+	for i, check := range featureChecks {
 		table.WriteString(row(append([]string{check.name}, cells[i]...)))
 	}
-	for _, check := range checks {
+	for _, check := range featureChecks {
 		for _, revision := range append([]string{""}, revisions...) {
 			if why := p.lacks[strings.TrimSpace(check.name+" "+revision)]; why != "" {
 				fmt.Fprintf(&table, "\n- *%s*: %s.", strings.TrimSpace(check.name+" "+revision), why)

@@ -54,6 +54,16 @@ func (c featuredTypeScriptClient) logged(ctx context.Context, tool string) (stri
 	return messageText([]byte(raw)), nil
 }
 
+func (c featuredTypeScriptClient) structured(ctx context.Context, tool string) (string, error) {
+	var answer struct{ Content struct{ Grams json.Number } }
+	err := c.ask(ctx, "structured", map[string]any{"tool": tool}, nil, &answer)
+	return answer.Content.Grams.String(), err
+}
+
+func (c featuredTypeScriptClient) updated(ctx context.Context, uri, tool string) (string, error) {
+	return c.text(ctx, "updated", map[string]any{"uri": uri, "tool": tool})
+}
+
 func (c featuredTypeScriptClient) close() error { return c.Close(context.Background()) }
 
 // messageText is the text of a log message: all of its data, or the member msg.
