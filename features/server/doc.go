@@ -29,8 +29,8 @@
 // with a cause, when the client cancels the request or disconnects. Its values are those
 // of the HTTP request that carried this call, so handlers see what net/http middleware
 // stored there. If a handler panics, the client gets an internal error, and the server
-// lives on. Server.Close returns when all handlers have returned, or names those that do
-// not.
+// keeps running. Server.Close returns when all handlers have returned. If one does not,
+// its error names it.
 //
 // # Revisions
 //

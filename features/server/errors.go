@@ -69,7 +69,7 @@ func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupport
 
 // An AnswerError says that an answer from the client does not fit its question.
 type AnswerError struct {
-	Key string // of the question
+	Key string // the key of the question
 	Err error
 }
 
@@ -109,7 +109,7 @@ func (c *call) resourceFault(uri string, err error) error {
 	return fault
 }
 
-// Bounds of what is repeated to a peer, in bytes.
+// The longest parts of a peer's message that an answer repeats, in bytes.
 const (
 	longestName    = 256
 	longestMessage = 4 << 10

@@ -36,11 +36,13 @@ type folder struct {
 // mostFiles bounds how many files of one folder are listed.
 const mostFiles = protocol.MaxPageItems
 
-// AddFiles offers every file of an fs.FS, such as an embed.FS or the FS of an
-// os.Root, as a resource whose URI is base and the file's path. The files are
-// looked up when a client lists or reads them, up to 10,000 of them. AddFiles
-// refuses os.DirFS, since that follows symbolic links out of its directory: use
-// os.OpenRoot. It panics when base is not an absolute URI.
+// AddFiles offers every file of an fs.FS as a resource. The fs.FS may be an embed.FS
+// or the FS of an os.Root. The URI of a resource is base followed by the path of the
+// file. The server looks the files up whenever a client lists or reads them, and
+// lists at most 10,000.
+//
+// AddFiles panics if base is not an absolute URI. It also panics for os.DirFS, which
+// follows symbolic links out of its directory: use os.OpenRoot instead.
 func (s *Server) AddFiles(base string, files fs.FS, o FilesOptions) {
 	defer prefix("files", base)
 	if parsed, err := url.Parse(base); err != nil || !parsed.IsAbs() {

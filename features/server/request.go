@@ -59,9 +59,9 @@ func (r *Request) Target() string {
 	return r.call.in.Target()
 }
 
-// ID returns the id of a request of the client's, or that of a question to a legacy client,
-// once the next Handler has returned. It is zero for other messages, and if no question was
-// sent.
+// ID returns the JSON-RPC id of the message. A request from a client has its id from the
+// start. A question to a legacy client has one after the next Handler has returned, if the
+// question was sent. Other messages have the zero ID.
 func (r *Request) ID() jsonrpc.ID {
 	switch {
 	case r.sent != nil && *r.sent != 0:

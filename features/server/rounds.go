@@ -32,11 +32,11 @@ type AskingOptions struct {
 	Spent Spent
 
 	Expiry              time.Duration // of a question; 10 minutes
-	CallExpiry          time.Duration // of a call with all of its rounds; 1 hour
+	CallExpiry          time.Duration // of a call, all rounds included; 1 hour
 	MaxRounds           int           // of a call; 32
 	MaxWaiting          int           // calls whose handlers wait, in 2026-07-28; 1,024
-	MaxWaitingPerClient int           // of them, those of one client; 32
-	MaxWaitingBytes     int           // of the requests of all of them; 64 MiB
+	MaxWaitingPerClient int           // the same for one client; 32
+	MaxWaitingBytes     int           // of the requests of all waiting calls together; 64 MiB
 }
 
 // Spent remembers which states were used, so that no state is used twice.

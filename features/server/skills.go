@@ -66,17 +66,20 @@ type skill struct {
 
 func (s *skill) feature() Feature { return s.resource.feature() }
 
-// AddSkills offers every skill below an fs.FS, such as an embed.FS or the FS of an
-// os.Root: the directories that have a SKILL.md, and all files in them (SEP-2640).
-// The URI of a file is skill:// and its path. Clients of 2026-07-28 list skills with
-// digests of their files and read directories; to all others the files are
-// resources. Names that begin with a dot are left out.
+// AddSkills offers every skill of an fs.FS, which may be an embed.FS or the FS of an
+// os.Root. A skill is a directory with a SKILL.md and all files below it (SEP-2640).
+// The URI of a file is skill:// followed by its path. Clients of 2026-07-28 list
+// skills with the digests of their files, and read directories. Other clients see the
+// files as resources. Names that begin with a dot are left out.
 //
-// AddSkills fails, and adds nothing, when a SKILL.md has no frontmatter with a name,
-// which is that of its directory, and a description, and when a skill has more than
-// 512 files or 16 MiB. Files are looked up when a client asks, so they may change; a
-// skill that breaks a rule later is no longer listed. It panics for os.DirFS, which
-// follows symbolic links out of its directory: use os.OpenRoot.
+// The frontmatter of each SKILL.md needs a description, and a name that is the name
+// of the directory. A skill has at most 512 files and 16 MiB. If a skill breaks one
+// of these rules, AddSkills returns an error and adds no skill. The server looks the
+// files up when a client asks for them, so they may change. A skill that breaks a
+// rule later is no longer listed.
+//
+// AddSkills panics for os.DirFS, which follows symbolic links out of its directory:
+// use os.OpenRoot instead.
 func (s *Server) AddSkills(files fs.FS) error {
 	if files == nil || reflect.TypeOf(files).String() == "os.dirFS" {
 		panic("server: AddSkills: os.DirFS follows links out of its directory: use the FS of os.OpenRoot")

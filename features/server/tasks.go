@@ -39,8 +39,8 @@ type TaskOptions struct {
 	TTL                 time.Duration // of a task, from its creation; then a running handler is cancelled; default 24 hours
 	PollInterval        time.Duration // how often clients should ask for the status; default 1 second
 	MaxRunning          int           // handlers that run at the same time; default 1,024
-	MaxRunningPerClient int           // of them, those of one client; 100
-	MaxRunningBytes     int           // of the requests of all of them; 64 MiB. Those of one client get a quarter of it
+	MaxRunningPerClient int           // the same for one client; default 100
+	MaxRunningBytes     int           // of the requests of all running handlers; default 64 MiB, of which one client gets a quarter
 
 	// Store keeps the tasks. Default: a new MemoryTaskStore.
 	Store TaskStore

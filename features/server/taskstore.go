@@ -72,7 +72,7 @@ type TaskStore interface {
 type MemoryTaskStore struct {
 	MaxTasks          int // 10,000
 	MaxTasksPerClient int // 1,000
-	MaxBytes          int // of all tasks: 64 MiB. The tasks of one client get a quarter of it
+	MaxBytes          int // of all tasks: 64 MiB, of which the tasks of one client get a quarter
 
 	mu        sync.Mutex
 	tasks     map[string]storedTask
