@@ -25,9 +25,9 @@ type Caller interface {
 	// HandlerOptions.Identify.
 	Identity() string
 
-	// Allow returns nil to permit an operation, or how to deny it. The handler calls
-	// it for each request and notification, also within a batch, before it delivers
-	// any of them.
+	// Allow returns nil to permit an operation, or the response that denies it. The
+	// handler calls it for each request and notification. For a batch, it calls Allow
+	// for all messages before it delivers the first.
 	Allow(op Operation) *Denial
 }
 

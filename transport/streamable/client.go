@@ -15,39 +15,39 @@ const defaultMaxFrame = 16 << 20
 // every revision. Its links read the fields; do not change them after the first
 // Open.
 //
-// A server that refuses initialize with 400, 404 or 405, and without a JSON-RPC
-// response, may speak nothing but HTTP+SSE (2024-11-05). The link then sends a GET
-// request to URL. If an event of type endpoint comes within 5 s, the link carries
-// everything over HTTP+SSE, as a link of package sse does. Otherwise the answer to
-// initialize counts, or a 401 or 403 to the GET request.
+// A server that only speaks HTTP+SSE (2024-11-05) usually refuses initialize with
+// 400, 404 or 405, and without a JSON-RPC response. After such a refusal the link
+// sends a GET request to URL. If an event of type endpoint arrives within 5 s, the
+// link uses HTTP+SSE from then on, as a link of package sse does. Otherwise the link
+// reports the refusal of initialize, or the 401 or 403 of the GET request.
 //
-// A link queues 256 messages and 16 MiB that are not written yet (one always
-// fits); beyond, Send returns transport.ErrBusy. It holds one inbound frame and
-// 4 KiB of read-ahead per stream. An idle link has no goroutine. Every request
-// under way has one, as has the open GET stream of a legacy session.
+// A link queues at most 256 messages and 16 MiB for writing. One message always
+// fits. If the queue is full, Send returns transport.ErrBusy. Each stream holds one
+// inbound frame and 4 KiB of read-ahead. An idle link has no goroutine. Each request
+// in flight has one, and so has the open GET stream of a legacy session.
 type Client struct {
 	// URL is the address of the endpoint; http or https.
 	URL string
 
 	// HTTP sends the requests. A link uses its Transport, Jar and CheckRedirect,
-	// and ignores its Timeout, because streams last. Default: a connection pool
+	// and ignores its Timeout, because streams stay open. Default: a connection pool
 	// of this Client, with the proxy and time limits of http.DefaultTransport.
 	//
 	// If HTTP has no CheckRedirect, a link follows only redirects 307 and 308 to
 	// the scheme and host of URL, at most three in a row. Any other redirect
-	// fails the message with a *transport.StatusError. If HTTP has one, it may
-	// lead to other hosts; Header and MCP's own headers are not sent there.
+	// fails the message with a *transport.StatusError. If HTTP has a CheckRedirect,
+	// it may allow other hosts; Header and MCP's own headers are not sent there.
 	HTTP *http.Client
 
-	// Header is sent with every request: Authorization, for instance.
+	// Header is sent with every request, for instance Authorization.
 	Header http.Header
 
 	// Authorizer authorizes each request, after Header. Nil: Header alone.
 	Authorizer Authorizer
 
-	// MaxFrame is the longest message in either direction, in bytes; zero and
-	// less mean the default of 16 MiB. A longer response fails its request; Send
-	// refuses a longer message with a *transport.OversizedError.
+	// MaxFrame is the maximum size of a message in either direction, in bytes. Zero
+	// or less: 16 MiB. A request whose response is longer fails. Send refuses a
+	// longer message with a *transport.OversizedError.
 	MaxFrame int
 
 	pool web.Pool

@@ -11,54 +11,55 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// An EventStore keeps the events that were sent to the clients of sessions, so that
-// a client whose connection broke can have those that it missed. It is safe for
-// concurrent use. A handler reads the events of a session only for a client that
-// names this session, and has its identity.
+// An EventStore keeps the events that a handler sent to the clients of sessions. A
+// client whose connection broke then receives the events that it missed.
+// Implementations must be safe for concurrent use. The handler reads the events of a
+// session only for a client that names this session and has its identity.
 //
-// A store may drop what it likes. If it has dropped what a client missed of the
-// response to a request, the handler says so with 410, and the client does not know
-// what became of the request.
+// A store may drop any event. If a client comes back for a response and the store has
+// dropped a part of it, the response is 410, and the client cannot know what became
+// of its request.
 type EventStore interface {
-	// Append keeps an event. It is called in the goroutine that sends, and must not
-	// block. It may keep e.Data, which does not change.
+	// Append stores an event. The handler calls it on the goroutine that sends, so it
+	// must not block. It may keep e.Data, which does not change.
 	Append(session string, e StoredEvent)
 
-	// After returns the next events of one stream, those whose index is greater than
-	// the given one, oldest first, as far as they are kept. It returns as many as
-	// have together maxBytes, but at least one if there is one; an event counts its
-	// data and 128 bytes. The caller does not change them.
+	// After returns the stored events of one stream whose index is greater than the
+	// given one, oldest first. It returns at most maxBytes of them, but at least one
+	// if there is one. The size of an event is that of its data plus 128 bytes. The
+	// handler does not change the events.
 	After(ctx context.Context, session string, stream transport.Stream, index uint64, maxBytes int) ([]StoredEvent, error)
 
-	// Forget drops the events of a session, which has ended.
+	// Forget drops the events of a session that has ended.
 	Forget(session string)
 }
 
 // A StoredEvent is an event of a stream of a session.
 type StoredEvent struct {
 	Stream transport.Stream
-	Index  uint64 // in its stream, counted from 1 without gaps
-	Last   bool   // the stream has ended with it
+	Index  uint64 // within its stream, from 1 without gaps
+	Last   bool   // the stream ended with this event
 	Data   []byte // one message
 }
 
 // A MemoryStore is an EventStore in memory. The zero value has the default bounds.
 //
-//   - A session that reaches its bound loses its oldest events.
-//   - When the whole store is full, the session that holds most loses its oldest
-//     events. A session that holds less than an equal share loses nothing.
-//   - An event that is longer than a session may hold is not kept.
-//   - An event is dropped when it is older than MaxAge.
+//   - If a session reaches MaxSessionBytes, its oldest events are dropped.
+//   - If the store reaches MaxBytes, the oldest events of the largest session are
+//     dropped. A session that uses less than an equal share loses nothing.
+//   - An event larger than MaxSessionBytes is not stored.
+//   - An event older than MaxAge is dropped.
 type MemoryStore struct {
-	// MaxBytes bounds what the store holds; default 64 MiB. An event counts its
-	// data and 128 bytes.
+	// MaxBytes limits the size of the store; default 64 MiB. The size of an event is
+	// that of its data plus 128 bytes.
 	MaxBytes int
 
-	// MaxSessionBytes bounds what it holds of one session; default 4 MiB.
+	// MaxSessionBytes limits the size of one session's events; default 4 MiB.
 	MaxSessionBytes int
 
-	// MaxAge is how long it holds an event; default one hour. An older one is not
-	// returned, and its memory is free at the latest an eighth of MaxAge later.
+	// MaxAge is how long the store keeps an event; default one hour. After never
+	// returns an older event. The store frees its memory at most an eighth of MaxAge
+	// later.
 	MaxAge time.Duration
 
 	mu       sync.Mutex

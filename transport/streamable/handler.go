@@ -17,14 +17,13 @@ import (
 // HandlerOptions configures a Handler. The zero value means the defaults. In the
 // numbers, zero and less mean the default.
 type HandlerOptions struct {
-	// Choose returns the server of a request. The handler asks it when a request
-	// begins a session and for every message without a session; a session stays
-	// with its server. If Choose returns nil, also a nil pointer, the response is
-	// 404. Default: the Acceptor given to NewHandler.
+	// Choose returns the server for a request. The handler calls it when a request
+	// begins a session, and for every message without a session. A session stays
+	// with its server. If Choose returns nil or a nil pointer, the response is 404.
+	// Default: the Acceptor given to NewHandler.
 	//
-	// The handler compares Acceptors with ==. Return the same pointer each time
-	// you mean the same server. If the result cannot be compared, the response is
-	// 500.
+	// The handler compares Acceptors with ==, so always return the same pointer for
+	// the same server. If the result cannot be compared, the response is 500.
 	Choose func(*http.Request) Acceptor
 
 	// Identify returns the identity of the client, as your authentication has
@@ -45,8 +44,8 @@ type HandlerOptions struct {
 
 	// AllowedOrigins lists the values of the Origin header, such as
 	// "https://app.example.com", that browsers may send in addition to the
-	// server's own origin. Another origin is answered with 403. Requests without
-	// an Origin header do not come from a page and pass.
+	// server's own origin. For any other origin the response is 403. Requests
+	// without an Origin header are allowed, because they do not come from a web page.
 	//
 	// The server's own origin is the Host of the request: with https if the
 	// request came by TLS, and with http if the host is localhost, a loopback
@@ -59,100 +58,102 @@ type HandlerOptions struct {
 
 	// AllowedHosts lists the host names, with or without a port, under which
 	// clients may call the server in addition to localhost and loopback
-	// addresses. Another Host header is answered with 403, since it may be an
+	// addresses. For any other Host header the response is 403, since it may be an
 	// attack by DNS rebinding. If AllowedHosts is empty, the Host header is
 	// checked only for requests that arrive on a loopback address.
 	AllowedHosts []string
 
-	// MaxBody is the longest body of a POST, in bytes; default 4 MiB. A longer one
-	// is answered with 413, as is an initialize above 64 KiB.
+	// MaxBody is the maximum size of the body of a POST, in bytes; default 4 MiB. For
+	// a longer body, and for an initialize above 64 KiB, the response is 413.
 	MaxBody int
 
-	// MaxFrame is the longest message to a client, in bytes; default 16 MiB. Send
-	// refuses a longer one with a *transport.OversizedError.
+	// MaxFrame is the maximum size of a message to a client, in bytes; default 16
+	// MiB. Send refuses a longer message with a *transport.OversizedError.
 	MaxFrame int
 
-	// MaxSessions is how many sessions there may be at a time; default 10,000. Each
-	// client without a session counts as one.
+	// MaxSessions is the maximum number of sessions at a time; default 10,000. A
+	// client without a session counts as one session.
 	//
-	//   - A new session replaces the one that is idle longest: of those whose client
-	//     has never used its id, else of clients without a session, else of all.
-	//   - If none is idle, the response is 503.
-	//   - Their initialize requests may have 4 KiB together for each of MaxSessions,
-	//     but at least 1 MiB; one that is too much replaces sessions in the same way.
+	//   - Beyond the maximum, a new session replaces an idle one: first a session
+	//     whose client has never used its id, then a client without a session, then
+	//     any other. Among several, the one that is idle longest goes.
+	//   - If no session is idle, the response is 503.
+	//   - All stored initialize requests together may take 4 KiB times MaxSessions,
+	//     but at least 1 MiB. Beyond that, sessions are replaced in the same way.
 	MaxSessions int
 
-	// MaxClientSessions is how many of the sessions one client may have, and a
-	// quarter of all bytes is what they may keep. A new one replaces an idle one of
-	// the same client; if none is idle, the response is 503. A client is an identity
-	// or, if anonymous, a network address, see Handler: raise MaxClientSessions if
-	// anonymous clients come through one proxy. Default: a quarter of MaxSessions,
-	// but at least 16.
+	// MaxClientSessions is the maximum number of sessions of one client. Their
+	// initialize requests may take a quarter of the bytes that MaxSessions allows. Beyond
+	// that, a new session replaces an idle one of the same client; if none is idle, the
+	// response is 503. A client is an identity or, if anonymous, a network address;
+	// see Handler. Raise MaxClientSessions if anonymous clients share a proxy.
+	// Default: a quarter of MaxSessions, but at least 16.
 	MaxClientSessions int
 
-	// Stateless serves clients of the revisions with sessions without keeping one:
-	// initialize gives no session id, and each request is served by a session of its
-	// own, in the revision that its header names. So any node can serve any request.
-	// If the server does not speak that revision, the response is 400.
+	// Stateless serves legacy clients without keeping sessions, so any node can serve
+	// any request. The response to initialize has no session id. Each request is
+	// served in a separate session, in the revision that its header names. If the
+	// server does not support that revision, the response is 400.
 	//
-	// Such clients cannot be asked or told anything, nor come back for a response;
-	// GET and DELETE are answered with 405. Their notifications are accepted and
-	// ignored, also notifications/cancelled: a client cancels a request by leaving
-	// it. Clients of 2026-07-28 see no difference.
+	// The server cannot ask or notify such clients, and they cannot come back for a
+	// response. For GET and DELETE the response is 405. Their notifications are
+	// accepted and ignored, also notifications/cancelled: a client cancels a request
+	// by disconnecting. For clients of 2026-07-28 nothing changes.
 	Stateless bool
 
-	// Router finds the node of a session that is not here, where several nodes serve
-	// one endpoint. Default: sessions are here or nowhere. NewHandler panics if its
-	// Node cannot be part of a session id.
+	// Router finds the node of a session that is not on this node, if several nodes
+	// serve one endpoint. Default: this node is the only one. NewHandler panics if the
+	// result of Router.Node cannot be part of a session id.
 	Router Router
 
-	// NoListening answers the GET request with 405 by which clients of sessions open
-	// a stream for notifications and questions that belong to no request of theirs.
-	// Each such stream costs a connection. Clients can still come back for responses.
+	// NoListening refuses the GET stream of a session with 405. Clients of sessions
+	// open this stream for notifications and questions that belong to none of their
+	// requests. Each such stream costs a connection. Clients can still come back for
+	// responses.
 	NoListening bool
 
 	// SessionIdle is how long a session lives without a request or an open GET
-	// stream; default 30 min. Later requests are answered with 404. The link of a
-	// client without a session is closed after the same time, and its next message
-	// opens another.
+	// stream; default 30 min. After that, the response to its requests is 404. The
+	// link of a client without a session is closed after the same time, and its next
+	// message opens another.
 	SessionIdle time.Duration
 
-	// MaxHeld bounds the bodies that were not delivered yet, in bytes; default
-	// 128 MiB. There are two such bounds, one for the first 64 KiB of every
-	// body and one for the rest, so that small bodies never wait for large
-	// ones. A request beyond a bound waits, and is answered with 503 after 30
-	// s. One client may hold a quarter of each, but one MaxBody in any case: its own
-	// requests then wait for each other.
+	// MaxHeld limits the bodies that are not delivered yet, in bytes; default
+	// 128 MiB. There are two such limits: one for the first 64 KiB of every body, and
+	// one for the rest. So small bodies never wait for large ones. A request beyond a
+	// limit waits; after 30 s the response is 503. One client may use a quarter of
+	// each limit, but always one MaxBody; beyond that, its own requests wait for each
+	// other.
 	MaxHeld int
 
-	// MaxUnread bounds the messages that wait to be written to clients, in bytes;
-	// default 128 MiB. One client may have a quarter of it, but one message of
-	// MaxFrame in any case. There are two such bounds, one for messages up to 64 KiB
-	// and one for larger ones. A response beyond a bound is aborted.
+	// MaxUnread limits the messages that wait to be written to clients, in bytes;
+	// default 128 MiB. There are two such limits: one for messages up to 64 KiB, and
+	// one for larger ones. One client may use a quarter of each limit, but always one
+	// message of MaxFrame. A response beyond a limit is aborted.
 	MaxUnread int
 
-	// KeepAlive is the silence after which an event stream sends a comment, so
-	// that proxies keep the connection; default 15 s.
+	// KeepAlive is how long an event stream may be silent before the handler sends a
+	// comment, which keeps proxies from closing the connection; default 15 s.
 	KeepAlive time.Duration
 
-	// EventStore keeps the events of sessions, so that a client whose connection broke
-	// gets what it missed. Give each handler a store of its own. Default: a
-	// MemoryStore with its default bounds.
+	// EventStore keeps the events of sessions. A client whose connection broke then
+	// gets what it missed. Give each handler a separate store. Default: a MemoryStore
+	// with its default limits.
 	EventStore EventStore
 
-	// Log is told, as a warning and once for each session, when a client comes back for
-	// its GET stream and messages that it has missed are not kept any more. The stream
-	// says so in a comment. It is told as an error when Check decides nothing. Default:
-	// slog.Default().
+	// Log receives a warning, once for each session, when a client comes back for its
+	// GET stream and messages that it missed are no longer stored. The stream says so
+	// in a comment, too. Log receives an error when Check returns neither a Caller nor
+	// a Denial. Default: slog.Default().
 	Log *slog.Logger
 
-	// Retry is how long clients of 2025-11-25 are told to wait before they come back
-	// for a stream that broke off; default 1 s.
+	// Retry is how long clients of 2025-11-25 should wait before they come back for a
+	// broken stream; default 1 s.
 	Retry time.Duration
 
-	// ShutdownGrace is how long Serve and ListenAndServe take at most to shut down
+	// ShutdownGrace is the maximum time for Serve and ListenAndServe to shut down
 	// after their context has ended; default 10 s. Calls in flight have four fifths
-	// of it to finish.
+	// of that time to finish.
 	ShutdownGrace time.Duration
 }
 
@@ -178,54 +179,55 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 // An Acceptor serves links. A *server.Server is one. Its value must be comparable,
 // such as a pointer.
 type Acceptor interface {
-	// Accept serves a link, and returns without waiting for the link's end. It
-	// binds the link before it returns. If it closes the link instead, or does
-	// not bind it, the request that opened the link is answered with 503. When
-	// the link is lost, the acceptor closes it.
+	// Accept serves a link. It binds the link, and returns without waiting for its
+	// end. If Accept closes the link instead, or does not bind it, the response to
+	// the request that opened the link is 503. When the link is lost, the acceptor
+	// closes it.
 	Accept(link transport.Link)
 
-	// Close lets the calls that are being served finish until ctx ends, and ends
-	// all that the acceptor serves. It waits for that. Links that are accepted
-	// later are closed at once. Handler.Serve calls it, Handler.Close does not.
+	// Close lets running calls finish until ctx ends, then ends everything that the
+	// acceptor serves, and returns when that is done. It closes links that it accepts
+	// later immediately. Handler.Serve calls Close; Handler.Close does not.
 	Close(ctx context.Context) error
 }
 
 // A Handler is an http.Handler that serves one MCP endpoint over Streamable HTTP,
 // in every revision. It is safe for concurrent use.
 //
-// Every session is a link of its own. A session outlives the connections of its
-// client. It ends by DELETE (the link is lost with ErrPeerClosed), after
-// SessionIdle, when it makes room for a new one (both ErrSessionExpired), or by
-// Close. Messages without a session share one link per client, so that the bounds of
-// that link bind no other client. A client is an identity or, if anonymous, an IPv4
-// address or the /64 network of an IPv6 address: clients behind one proxy need an
-// identity (Identify) to be told apart.
-// On such a link a client that leaves its request is a lost stream, with
-// ErrPeerClosed.
+// Each session is one link, which outlives the connections of its client. The link
+// is lost with ErrPeerClosed after a DELETE. It is lost with ErrSessionExpired after
+// SessionIdle, and when the session makes room for a new one. Close ends it, too.
+//
+// Messages without a session share one link per client, so one client cannot use up
+// the limits of another. A client is an identity or, if anonymous, an IPv4 address or
+// the /64 network of an IPv6 address. Clients behind one proxy need an identity
+// (Identify) to count separately. If a client disconnects before the answer, the
+// stream of its request is lost with ErrPeerClosed.
 //
 // Each message carries a transport.Origin: the address, headers and TLS state of
 // the HTTP request that brought it. A server's handler sees the values of that
 // request's context in its own context. Authenticate in ordinary middleware.
 //
-// A link has no goroutine of its own, and an idle session costs less than a
-// kilobyte. The goroutines of net/http write the responses. A client that takes
-// less than 64 KiB of its response in 30 s is disconnected, as is a client that
-// sends its body more slowly than 64 KiB/s after the first 30 s, or none of the next
-// 64 KiB for 10 s. Timeouts of http.Server hold as well.
+// A link has no goroutine, and an idle session uses less than a kilobyte. The
+// goroutines of net/http write the responses. The handler disconnects a client that
+// reads less than 64 KiB of its response in 30 s. It also disconnects a client that,
+// after the first 30 s, sends its body more slowly than 64 KiB/s, or sends nothing of
+// the next 64 KiB for 10 s. The timeouts of http.Server apply as well.
 //
-// A request that is refused for want of room has not been executed. It is answered
-// with 503, Retry-After, and jsonrpc.CodeOverloaded.
+// If there is no room for a request, it is not executed. The response is 503, with
+// Retry-After and jsonrpc.CodeOverloaded.
 //
-// The events of sessions are numbered and kept (HandlerOptions.EventStore): a client
-// whose connection breaks comes back for what it has missed, as ADR-0033 says.
+// The handler numbers and stores the events of sessions (HandlerOptions.EventStore).
+// A client whose connection breaks comes back for what it missed (ADR-0033).
 //
-// The GET stream of a session queues 256 frames and 16 MiB (one frame always
-// fits); beyond, Send returns transport.ErrBusy. The response to a request queues
-// 16,384 frames and 16 MiB; the last frame always fits. All that waits is bounded by
-// MaxUnread. Beyond, the stream is lost with ErrNotReading and the response aborted.
+// The GET stream of a session queues at most 256 frames and 16 MiB. One frame always
+// fits. If the queue is full, Send returns transport.ErrBusy. The response to a
+// request queues at most 16,384 frames and 16 MiB; the last frame always fits. If
+// that queue is full, the stream is lost with ErrNotReading and the response is
+// aborted. MaxUnread limits all queues together.
 //
-// Event streams need a ResponseWriter that can flush (http.ResponseController).
-// Without it they are answered with 500.
+// Event streams need a ResponseWriter that can flush (http.ResponseController). If it
+// cannot, the response is 500.
 type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
@@ -238,9 +240,8 @@ type Handler struct {
 	stopped chan struct{} // Close was called
 }
 
-// NewHandler returns a handler that passes every new link to a, in the goroutine
-// of the request that opened the link. NewHandler panics with an error if a cannot
-// be compared with ==.
+// NewHandler returns a handler that passes every new link to a, on the goroutine of
+// the request that opened the link. NewHandler panics if a cannot be compared with ==.
 func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	if !reflect.ValueOf(a).Comparable() {
 		panic(fmt.Errorf("streamable: NewHandler: an Acceptor of type %T cannot be compared with ==: use a pointer", a))
@@ -261,15 +262,15 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	}
 }
 
-// Close refuses new requests with 503 and closes all links, each within the grace:
-// what is queued for open responses is written, other requests are answered with
-// 503. Later calls wait for the first; a shorter grace shortens it. The error names
-// what was left behind.
+// Close refuses new requests with 503, and closes all links, each within the grace.
+// It writes what is queued for open responses, and answers all other requests with
+// 503. Close may be called again: later calls wait for the first, and a shorter grace
+// shortens it. The error names what was left behind.
 //
-// Serve, ListenAndServe and Shutdown call Close in the right order. A program that
-// calls it itself closes the Acceptor before, so that calls in flight can finish, and
-// calls http.Server.Shutdown after, which waits for open GET streams and does not end
-// them.
+// Serve, ListenAndServe and Shutdown call Close in the right order. If your program
+// calls it itself, close the Acceptor first, so that calls in flight can finish, and
+// call http.Server.Shutdown afterwards. Shutdown waits for open GET streams and does
+// not end them, but Close does.
 func (h *Handler) Close(grace time.Duration) error {
 	h.once.Do(func() { close(h.stopped) })
 	used, idle := h.table.close()
@@ -286,9 +287,9 @@ func (h *Handler) Close(grace time.Duration) error {
 	return errors.Join(left...)
 }
 
-// ServeHTTP implements http.Handler. It returns when the response is complete. It
-// panics with http.ErrAbortHandler, as net/http wants it, to abort a response that
-// it cannot complete.
+// ServeHTTP implements http.Handler. It returns when the response is complete. To
+// abort a response that it cannot complete, it panics with http.ErrAbortHandler, as
+// net/http requires.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused := h.serve(w, r); refused != nil {
 		h.refusals.add(refused.status)

@@ -9,27 +9,26 @@ import (
 	"time"
 )
 
-// A Router knows which of several nodes owns a session, so that a request may arrive
-// at any of them. Sessions stay on the node on which they began. Requests of
-// 2026-07-28 have no session, and are served where they arrive. It is safe for
-// concurrent use.
+// A Router finds the node of a session, so a request may arrive at any node. A
+// session stays on the node where it began. Requests of 2026-07-28 have no session,
+// and are served where they arrive. Implementations must be safe for concurrent use.
 type Router interface {
-	// Node names this node in the ids of the sessions that begin here: up to 64 of
-	// the letters, digits, hyphens and underscores of ASCII. Clients can read it. ""
-	// names none.
+	// Node returns the name of this node, which becomes part of the ids of sessions
+	// that begin here. Clients can read it. It has at most 64 ASCII letters, digits,
+	// hyphens and underscores. "" means that ids contain no name.
 	Node() string
 
-	// Reach returns a handler that takes requests to the node of a session which is
-	// not here. It returns nil if no other node owns the session: the client gets
-	// 404, and begins another.
+	// Reach returns a handler that forwards requests to the node of a session that is
+	// not on this node. It returns nil if no other node has the session; the response
+	// is then 404, and the client begins another session.
 	//
-	// The node that is reached checks origin, host and identity itself. So the
-	// request has to arrive there with its host and credentials.
+	// The other node checks origin, host and identity itself. So the handler must
+	// forward the host and the credentials of the request.
 	Reach(session string) http.Handler
 }
 
-// Nodes is a Router for a fixed set of nodes, which know each other by name. It finds
-// the node of a session by the name in its id, and asks nobody.
+// Nodes is a Router for a fixed set of nodes that know each other by name. It finds
+// the node of a session by the name in the session id.
 type Nodes struct {
 	Self   string                  // the name of this node
 	Others map[string]http.Handler // such as a *httputil.ReverseProxy to each of them

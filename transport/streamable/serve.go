@@ -38,19 +38,20 @@ func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
 //
 // Shutting down takes at most HandlerOptions.ShutdownGrace:
 //
-//  1. The acceptors are closed: the one given to NewHandler, and those that serve a
-//     client now. Calls in flight finish, while new sessions are answered with 503.
-//     The context of Acceptor.Close ends after 80 % of the grace.
-//  2. The handler is closed, as by Close, which ends the streams that are open.
-//  3. srv.Shutdown closes the listener, and waits for the requests of other handlers.
+//  1. Serve closes the acceptors: the one given to NewHandler, and those that serve a
+//     client now. Calls in flight finish; for new sessions the response is 503. The
+//     context of Acceptor.Close ends after 80 % of the grace.
+//  2. Serve closes the handler, as Close does. This ends the open streams.
+//  3. Serve calls srv.Shutdown, which closes the listener and waits for the requests
+//     of other handlers.
 //
-// What has not finished in its time is cut off, and the error says what. An
-// Acceptor whose Close does not return is left behind.
+// Serve cuts off what has not finished in that time, and its error says what. It does
+// not wait longer for an Acceptor whose Close does not return.
 //
-// If srv.Handler is nil, Serve sets it to h, which then serves at every path.
-// Otherwise your own handler has to pass requests on to h. If srv has no timeout
-// for headers, Serve sets ReadHeaderTimeout to 10 s, and if it has none for idle
-// connections, IdleTimeout to 2 min. A negative value means no timeout.
+// If srv.Handler is nil, Serve sets it to h, which then serves every path. Otherwise
+// your own handler must pass requests on to h. If srv.ReadTimeout is 0, Serve replaces
+// a ReadHeaderTimeout of 0 by 10 s and an IdleTimeout of 0 by 2 min. A negative value
+// means no timeout.
 //
 // For TLS give Serve a listener of crypto/tls. It serves HTTP/2 if its
 // tls.Config.NextProtos has "h2".
@@ -76,11 +77,12 @@ func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.List
 	}
 }
 
-// Shutdown is what Serve does when its context ends, for a program that serves the
-// handler by itself: it closes the acceptors, the handler and srv, in this order, and
-// returns when all of that is done. It takes at most HandlerOptions.ShutdownGrace, and
-// no longer than until ctx's deadline. When ctx ends otherwise, all is cut off. If srv
-// is nil, the program closes its server itself, after Shutdown.
+// Shutdown does what Serve does when its context ends. Use it in a program that serves
+// the handler without Serve. Shutdown closes the acceptors, the handler and srv, in
+// this order, and returns when all of them are closed. It takes at most
+// HandlerOptions.ShutdownGrace, and ends no later than the deadline of ctx. If ctx
+// ends for another reason, Shutdown cuts everything off. If srv is nil, close your
+// http.Server yourself after Shutdown.
 func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
 	grace := h.options.ShutdownGrace
 	if deadline, ok := ctx.Deadline(); ok {

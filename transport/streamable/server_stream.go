@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// ErrNotReading is the reason of a lost stream whose client reads its response so
-// slowly that the stream holds no more frames for it.
+// ErrNotReading is the reason of a lost stream whose client reads its response too
+// slowly, so that the queue of the stream is full.
 var ErrNotReading = errors.New("streamable: the client does not read its response")
 
 // streamFrames is how many frames the stream of a request queues. A client that

@@ -36,8 +36,8 @@ func (r *refusals) add(status int) {
 	r.counts[status]++
 }
 
-// Stats returns how many sessions there are and have ended, what is held, and what
-// was refused.
+// Stats counts the sessions that exist and that have ended, the bytes that are held,
+// and the requests that were refused.
 func (h *Handler) Stats() telemetry.HTTPSample {
 	stats := telemetry.HTTPSample{Held: h.room.held()}
 	h.table.mu.Lock()
