@@ -10,9 +10,9 @@ import (
 // A Plan says what goes wrong on the links of a transport. The zero Plan injects
 // no fault.
 type Plan struct {
-	Seed      uint64        // of all random choices
-	Faults    []Fault       // the first one that hits a frame is applied, and no other
-	FailOpens int           // that many opens fail first, with an *InjectedError
+	Seed      uint64        // the seed of all random choices
+	Faults    []Fault       // for each frame, only the first fault that applies is injected
+	FailOpens int           // how many opens fail first, with an *InjectedError
 	SlowClose time.Duration // how much longer Close takes, whatever its grace
 }
 
@@ -23,7 +23,7 @@ type Fault struct {
 	Link        int           // number of the link, counted from 1; default: every link
 	At          []int         // frames of a link in that direction, counted from 1
 	Probability float64       // for every other frame, from 0 to 1
-	After       int           // Probability does not apply to that many first frames of a link, for example a handshake
+	After       int           // how many frames at the start of a link Probability spares, for example a handshake
 	Frames      int           // Delay, Reorder: how many later frames may overtake; Flood: how many to add; default: 8
 	For         time.Duration // Delay, Reorder, Stall, Busy: the longest time; CutStream: StreamLoss.Delay; default: 100 ms
 }

@@ -31,9 +31,9 @@ type Step struct {
 }
 
 // Serve takes over a link, does the steps in order, and closes the link with a
-// grace of one second. It receives one frame at a time, when a step needs it. The
-// error says which step failed and why: an unexpected frame came, the link was
-// lost, or ctx ended.
+// grace of one second. It grants credit for one frame at a time, when a step needs
+// it. The error says which step failed and why: an unexpected frame came, the link
+// was lost, or ctx ended.
 func (s Script) Serve(ctx context.Context, link transport.Link) error {
 	p := &peer{link: link, frames: make(chan []byte, 1), lost: make(chan struct{}), writable: make(chan struct{}, 1)}
 	link.Bind(p)
@@ -135,7 +135,7 @@ func Wait(d time.Duration) Step {
 	return Step{"wait", func(ctx context.Context, _ *peer) error { return pause.For(ctx, d) }}
 }
 
-// Lose closes the link at once; queued frames are lost.
+// Lose closes the link immediately. Queued frames are lost.
 func Lose() Step {
 	return Step{"lose", func(_ context.Context, p *peer) error { return p.link.Close(0) }}
 }

@@ -22,7 +22,7 @@ type Transport struct {
 	present *link // the last one
 }
 
-// New wraps a transport. It panics when the plan contains an unknown fault.
+// New wraps a transport. It panics if the plan contains an unknown fault.
 func New(inner transport.Transport, plan Plan) *Transport {
 	return &Transport{inner: inner, plan: plan.withDefaults()}
 }
@@ -51,8 +51,8 @@ func (t *Transport) Open(ctx context.Context) (transport.Link, error) {
 // Log returns the faults so far, at most the first 4,096.
 func (t *Transport) Log() Log { return t.record.read() }
 
-// Break loses the link that was opened last, between two frames, as if the peer
-// were gone. It does not wait, and does nothing when no link was opened.
+// Break breaks the link that was opened last, between two frames, as if the peer had
+// disappeared. It does not wait, and does nothing if no link was opened.
 func (t *Transport) Break() {
 	t.mu.Lock()
 	present := t.present
@@ -62,8 +62,8 @@ func (t *Transport) Break() {
 	}
 }
 
-// Wrap wraps one link, for example an acceptor's. The plan knows it as link 1. Wrap
-// panics when the plan contains an unknown fault.
+// Wrap wraps one link, for example that of an acceptor. In the plan its number is 1.
+// Wrap panics if the plan contains an unknown fault.
 func Wrap(inner transport.Link, plan Plan) *Link {
 	wrapped := &Link{}
 	wrapped.link = newLink(inner, plan.withDefaults(), 1, &wrapped.record)
@@ -79,8 +79,7 @@ type Link struct {
 // Log returns the faults so far, at most the first 4,096.
 func (l *Link) Log() Log { return l.record.read() }
 
-// An InjectedError is the reason of a failed open, or of the loss of a link or a
-// stream, that a Plan has caused.
+// An InjectedError says that a Plan made an open fail, or broke a link or a stream.
 type InjectedError struct {
 	Kind      Kind
 	Link      int // number of the link, or of the failed open, counted from 1

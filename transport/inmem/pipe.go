@@ -14,17 +14,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
 )
 
-// Options bound a pipe. Each direction has its own queue.
+// Options limit a pipe. Each direction has a separate queue.
 type Options struct {
-	MaxFrame    int // the longest frame, in bytes; default: 16 MiB
+	MaxFrame    int // the maximum size of a frame, in bytes; default: 16 MiB
 	QueueFrames int // how many frames may be queued; default: 256
-	QueueBytes  int // how many bytes; default: 16 MiB; one frame always fits an empty queue
+	QueueBytes  int // how many bytes may be queued; default: 16 MiB; one frame always fits an empty queue
 }
 
-// New returns a transport. Each Open creates a pipe, passes one end to accept,
-// and returns the other. It calls accept on its own goroutine and returns after
-// accept has. Who receives an end owns it and must close it. New panics when
-// accept is nil.
+// New returns a transport. Each Open creates a pipe, calls accept with one end, and
+// returns the other end after accept has returned. Both accept and the caller of Open
+// must close their end. New panics if accept is nil.
 func New(accept func(transport.Link), options Options) transport.Transport {
 	if accept == nil {
 		panic("inmem: New needs an accept function")
@@ -46,15 +45,15 @@ func (a *acceptor) Open(ctx context.Context) (transport.Link, error) {
 	return ours, nil
 }
 
-// Pipe returns two links: what is sent on one is received on the other. A frame
-// is handed over, not copied: on the goroutine that calls Send if the receiver
-// has credit, otherwise on the one whose Grant lets the frame through. A receiver
-// that is a transport.Worker then works on the goroutine that calls Flush.
+// Pipe returns two connected links: each receives what the other sends. Frames are not
+// copied. If the receiver has credit, it receives a frame on the goroutine that calls
+// Send, otherwise on the goroutine that grants the credit. A receiver that is a
+// transport.Worker processes the frame on the goroutine that calls Flush.
 //
-// Close waits, for at most its grace, until the peer has received what is queued
-// for it. Then its own link is lost with transport.ErrClosed and the peer's with
-// transport.ErrPeerClosed. Each loss lists the tags of the frames that the other
-// side did not receive.
+// Close waits, for at most its grace, until the peer has received what is queued for
+// it. Then its own link is lost with transport.ErrClosed, and the peer's link with
+// transport.ErrPeerClosed. Each Loss lists the tags of the frames that the other side
+// did not receive.
 func Pipe(options Options) (a, b transport.Link) {
 	p := &pipe{toA: newDirection(options), toB: newDirection(options)}
 	p.a = link{pipe: p, in: &p.toA, out: &p.toB}

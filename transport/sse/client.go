@@ -26,13 +26,16 @@ const (
 // A Client is a [transport.Transport] to one MCP endpoint over HTTP+SSE. Its links
 // read the fields; do not change them after the first Open.
 //
-// A link queues 256 messages and 16 MiB that are not posted yet (one always fits);
-// beyond, Send returns transport.ErrBusy. It posts messages in order, each once the
-// server has accepted or refused the one before. A server may be slow to accept:
-// after one second the link posts the next message beside a request, and after 10 s
-// it fails any other message. The link is lost when the stream of events ends, by an
-// event longer than MaxFrame (*transport.OversizedError), and when the server answers
-// 404 to a message after it has accepted one (transport.ErrSessionExpired).
+// A link queues at most 256 messages and 16 MiB for posting. One message always fits.
+// If the queue is full, Send returns transport.ErrBusy. The link posts messages in
+// order: each one after the server has accepted or refused the one before. If the
+// server has not accepted a request after one second, the link posts the next message
+// at the same time. If it has not accepted any other message after 10 s, that message
+// fails.
+//
+// The link is lost when the stream of events ends, when an event is longer than
+// MaxFrame (*transport.OversizedError), and when the server answers 404 although it
+// has accepted a message before (transport.ErrSessionExpired).
 //
 // An idle link has one goroutine, which reads the stream.
 type Client struct {
@@ -41,40 +44,39 @@ type Client struct {
 	URL string
 
 	// HTTP sends the requests. A link uses its Transport, Jar and CheckRedirect,
-	// and ignores its Timeout, because the stream lasts. Default: a connection pool
+	// and ignores its Timeout, because the stream stays open. Default: a connection pool
 	// of this Client, with the proxy and time limits of http.DefaultTransport.
 	//
 	// If HTTP has no CheckRedirect, a link follows only redirects 307 and 308 to
-	// the scheme and host of URL, at most three in a row. If HTTP has one, it may
-	// lead to other hosts; Header is not sent there.
+	// the scheme and host of URL, at most three in a row. If HTTP has a
+	// CheckRedirect, it may allow other hosts; Header is not sent there.
 	HTTP *http.Client
 
-	// Header is sent with every request: Authorization, for instance.
+	// Header is sent with every request, for instance Authorization.
 	Header http.Header
 
 	// Authorizer authorizes each request, after Header; see streamable.Authorizer.
 	// Nil: Header alone.
 	Authorizer Authorizer
 
-	// MaxFrame is the longest message in either direction, in bytes; zero and
-	// less mean the default of 16 MiB. Send refuses a longer message with a
+	// MaxFrame is the maximum size of a message in either direction, in bytes. Zero
+	// or less: 16 MiB. Send refuses a longer message with a
 	// *transport.OversizedError.
 	MaxFrame int
 
 	pool web.Pool
 }
 
-// An Authorizer has the credentials for the requests of links, as a
-// streamable.Authorizer does.
+// An Authorizer adds credentials to the requests of a Client. See
+// streamable.Authorizer, which has the same methods.
 type Authorizer interface {
 	Authorize(ctx context.Context, r *http.Request) error
 	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
 }
 
-// An EndpointError reports a server that names no address to post messages to, or
-// one of another origin than its own (it then wraps transport.ErrUntrusted). The link
-// is not opened: the messages, and the
-// credentials that go with them, would reach somebody else.
+// An EndpointError says that the server named no address for messages, or an address
+// of another origin. In the second case it wraps transport.ErrUntrusted: messages and
+// their credentials would reach somebody else. The link is not opened.
 type EndpointError struct {
 	Endpoint string // as the server wrote it; shortened
 	Err      error

@@ -6,7 +6,7 @@
 // serves clients.
 //
 // A session is one GET request whose response is a stream of events. The first event,
-// of type endpoint, names the address to which the client POSTs its messages. The
+// of type endpoint, contains the address to which the client POSTs its messages. The
 // server sends all its messages, including responses, on that stream. When the stream
 // ends, the session ends: it cannot be resumed. So a link has one stream,
 // transport.Main.

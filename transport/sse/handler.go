@@ -18,44 +18,44 @@ import (
 // HandlerOptions configures a Handler. The zero value means the defaults. In the
 // numbers, zero and less mean the default.
 type HandlerOptions struct {
-	// Endpoint is the address to which clients POST: an absolute path, or a URL of
-	// the origin of the handler. Set it when a proxy changes paths. Default: the path
+	// Endpoint is the address to which clients POST: an absolute path, or a URL with
+	// the origin of the handler. Set it if a proxy changes paths. Default: the path
 	// of the GET request.
 	Endpoint string
 
 	// Identify returns the identity of the client, as your authentication has
 	// established it: a user id for instance, or "" for an anonymous client.
 	// Handlers read it as transport.Origin.Identity. A session belongs to the
-	// identity that began it: a POST of another identity is answered with 403.
+	// identity that began it. For a POST of another identity the response is 403.
 	// Default: every client is anonymous.
 	Identify func(*http.Request) string
 
 	// AllowedOrigins lists the values of the Origin header, such as
 	// "https://app.example.com", that browsers may send in addition to the
-	// server's own origin. Another origin is answered with 403.
+	// server's own origin. For any other origin the response is 403.
 	AllowedOrigins []string
 
 	// AllowedHosts lists the host names, with or without a port, under which
 	// clients may call the server in addition to localhost and loopback
-	// addresses. Another Host header is answered with 403, since it may be an
+	// addresses. For any other Host header the response is 403, since it may be an
 	// attack by DNS rebinding. If AllowedHosts is empty, the Host header is
 	// checked only for requests that arrive on a loopback address.
 	AllowedHosts []string
 
-	// MaxBody is the longest body of a POST, in bytes; default 4 MiB. A longer one
-	// is answered with 413, as is an initialize above 64 KiB.
+	// MaxBody is the maximum size of the body of a POST, in bytes; default 4 MiB. For
+	// a longer body, and for an initialize above 64 KiB, the response is 413.
 	MaxBody int
 
-	// MaxFrame is the longest message to a client, in bytes; default 16 MiB. Send
-	// refuses a longer one with a *transport.OversizedError.
+	// MaxFrame is the maximum size of a message to a client, in bytes; default 16
+	// MiB. Send refuses a longer message with a *transport.OversizedError.
 	MaxFrame int
 
-	// MaxSessions is how many sessions there may be at a time; default 1,000. When
-	// there are so many, a GET is answered with 503.
+	// MaxSessions is the maximum number of sessions at a time; default 1,000. Beyond
+	// that, the response to a GET is 503.
 	MaxSessions int
 
-	// KeepAlive is the silence after which a stream sends a comment, so that
-	// proxies keep the connection; default 15 s.
+	// KeepAlive is how long a stream may be silent before the handler sends a
+	// comment, which keeps proxies from closing the connection; default 15 s.
 	KeepAlive time.Duration
 }
 
@@ -69,10 +69,10 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 
 // An Acceptor serves links. A *server.Server is one.
 type Acceptor interface {
-	// Accept serves a link, and returns without waiting for the link's end. It
-	// binds the link before it returns. If it closes the link instead, or does
-	// not bind it, the request that opened the link is answered with 503. When
-	// the link is lost, the acceptor closes it.
+	// Accept serves a link. It binds the link, and returns without waiting for its
+	// end. If Accept closes the link instead, or does not bind it, the response to
+	// the request that opened the link is 503. When the link is lost, the acceptor
+	// closes it.
 	Accept(link transport.Link)
 }
 
@@ -80,23 +80,23 @@ type Acceptor interface {
 // the stream of a session, and POST sends it a message. It is safe for concurrent
 // use.
 //
-// Every session is a link of its own. It ends when its client closes the stream
+// Each session is one link. It ends when its client closes the stream
 // (ErrPeerClosed), or by Close. The handler delivers the messages of a session one
-// at a time, in the order in which they came; it answers a POST with 202 once the
-// message was delivered.
+// at a time, in the order of their arrival. It responds to a POST with 202 after it
+// has delivered the message.
 //
 // Each message carries a transport.Origin: the address, headers and TLS state of the
 // POST that brought it. A server's handler sees the values of that request's context
 // in its own context. Authenticate in ordinary middleware, GET and POST alike.
 //
-// A session queues 256 frames and 16 MiB to its client (one frame always fits);
-// beyond, Send returns transport.ErrBusy. A client that takes less than 64 KiB in
-// 30 s is disconnected. The bodies that the handler holds take at most 64 KiB for
-// each session, and 32 × MaxBody for all that are longer. A body that arrives more
-// slowly than 64 KiB/s after its first 30 s is answered with 408.
+// A session queues at most 256 frames and 16 MiB for its client. One frame always
+// fits. If the queue is full, Send returns transport.ErrBusy. The handler disconnects
+// a client that reads less than 64 KiB in 30 s. It holds bodies of at most 64 KiB for
+// each session, and of 32 × MaxBody for all longer bodies together. If a body arrives
+// more slowly than 64 KiB/s after its first 30 s, the response is 408.
 //
-// To shut down, close the Acceptor first, so that calls in flight finish, then the
-// handler, and then call http.Server.Shutdown.
+// To shut down, first close the Acceptor, so that calls in flight finish. Then close
+// the handler, and then call http.Server.Shutdown.
 type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
@@ -107,7 +107,7 @@ type Handler struct {
 	stopped  bool
 }
 
-// NewHandler returns a handler that passes every new link to a, in the goroutine of
+// NewHandler returns a handler that passes every new link to a, on the goroutine of
 // the request that opened the link.
 func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	return &Handler{

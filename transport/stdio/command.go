@@ -17,30 +17,30 @@ import (
 )
 
 // A Command is a transport whose peer is a child process. Each Open starts one.
-// The fields must not change after the first Open.
+// Do not change the fields after the first Open.
 //
 // A link owns the whole process tree of the child: its process group on Unix,
 // its job object on Windows. It is lost when
 //
-//   - the child exits: the rest of the tree is killed, what is left in the pipes
-//     is read against credit for at most 100 ms, and the reason is a
+//   - the child exits: the link kills the rest of the tree, and reads what is left in
+//     the pipes, as far as there is credit, for at most 100 ms. The reason is a
 //     *transport.ExitError;
-//   - the child closes its standard output but keeps running: the tree is ended as by
-//     Close with a grace of 100 ms, and the reason is transport.ErrPeerClosed;
-//   - a frame is longer than MaxFrame: the tree is killed immediately, and the reason
+//   - the child closes its standard output but keeps running: the link ends the tree
+//     like Close with a grace of 100 ms. The reason is transport.ErrPeerClosed;
+//   - a frame is longer than MaxFrame: the link kills the tree immediately. The reason
 //     is a *transport.OversizedError;
-//   - a header of ContentLength framing is invalid: the tree is ended as above, and
-//     the reason is a *HeaderError.
+//   - a header of ContentLength framing is invalid: the link ends the tree like Close
+//     with a grace of 100 ms. The reason is a *HeaderError.
 //
-// Close writes what is queued and closes the child's standard input. After 30 %
-// of the grace it sends SIGTERM (Ctrl-Break on Windows) to the tree, after 70 %
-// SIGKILL. The child is always reaped. A descendant that left the process group
-// and holds a pipe delays Close by up to 100 ms, a Stderr writer that blocks by
-// up to a second.
+// Close writes what is queued and closes the child's standard input. After 30 % of
+// the grace it sends SIGTERM (Ctrl-Break on Windows) to the tree, and after 70 %
+// SIGKILL. It always reaps the child. A descendant that left the process group and
+// holds a pipe open delays Close by up to 100 ms. A Stderr writer that blocks delays
+// it by up to a second.
 //
-// On Linux and Windows the tree is also killed when this process ends without a
-// Close, even by SIGKILL. On Linux the child has one more descriptor for that: a
-// socket after the ExtraFiles of Cmd, which the child must not read or write.
+// On Linux and Windows the tree is also killed if this process ends without a Close,
+// even by SIGKILL. For that, the child has one more descriptor on Linux: a socket,
+// after the ExtraFiles of Cmd. The child must not read or write it.
 type Command struct {
 	Path string   // the program, looked up as by exec.LookPath
 	Args []string // its arguments, without the name of the program
@@ -83,8 +83,8 @@ var (
 	errUsedCmd = errors.New("the Cmd has been started, or has a Stdin or Stdout: these are the link's")
 )
 
-// Check implements transport.Checked. It returns a *transport.StartError when
-// Path is empty and there is no Cmd, and when the Cmd cannot be used.
+// Check implements transport.Checked. It returns a *transport.StartError if Path is
+// empty and there is no Cmd, or if the Cmd cannot be used.
 func (c *Command) Check() error {
 	switch {
 	case c.Cmd == nil && c.Path == "":
@@ -143,10 +143,10 @@ func (c *Command) Name() string {
 	return strings.TrimSuffix(filepath.Base(c.name()), ".exe")
 }
 
-// Open starts the child. It fails when ctx has ended; otherwise ctx has no
-// effect, neither on Open nor on the child. When the child cannot be started,
-// the error is a *transport.StartError that wraps the cause, for example
-// exec.ErrNotFound, fs.ErrNotExist or fs.ErrPermission.
+// Open starts the child. It fails if ctx has already ended; otherwise ctx has no
+// effect on Open or on the child. If the child cannot be started, the error is a
+// *transport.StartError that wraps the cause, for example exec.ErrNotFound,
+// fs.ErrNotExist or fs.ErrPermission.
 func (c *Command) Open(ctx context.Context) (transport.Link, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err

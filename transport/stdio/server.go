@@ -16,28 +16,26 @@ import (
 // A Server is a transport whose peer is the process that started this one. It
 // has one link at a time.
 //
-// At the end of In the link calls Receiver.Ended and stays writable. A failed
-// write loses the link, and so does a header of ContentLength framing that is
-// wrong. A frame longer than MaxFrame is skipped in bounded memory
-// and delivered, for one credit, as Inbound.Err with a
-// *transport.OversizedError.
+// At the end of In, the link calls Receiver.Ended and stays writable. The link is
+// lost when a write fails, or when a header of ContentLength framing is invalid. The
+// link skips a frame longer than MaxFrame without holding it in memory: for one
+// credit it delivers a *transport.OversizedError as Inbound.Err.
 //
-// Close writes what is queued, for at most 70 % of its grace, and closes In and
-// Out, except for the standard streams of the process. While a link is open on
-// the standard output of the process, os.Stdout is os.Stderr, so that a stray
-// fmt.Println cannot corrupt the stream; open the server before other goroutines
-// print.
+// Close writes what is queued, for at most 70 % of its grace. It then closes In and
+// Out, unless they are the standard streams of the process. While a link uses the
+// standard output of the process, os.Stdout is os.Stderr, so a stray fmt.Println
+// cannot corrupt the stream. Open the server before other goroutines print.
 //
 // Close interrupts a blocked read or write on a pipe or a socket, and on any stream
-// that has deadlines or that Close unblocks. On Unix the descriptor is non-blocking
-// while the link is open. Close cannot interrupt a terminal, nor any file on Windows.
-// It then returns an error after a second, and the goroutine ends, without delivering
-// anything, when its call returns.
+// that has deadlines or that its own Close unblocks. On Unix the descriptor is
+// non-blocking while the link is open. Close cannot interrupt a terminal, or any file
+// on Windows. In that case it returns an error after a second. The goroutine ends
+// when its read or write returns, and delivers nothing.
 type Server struct {
 	In       io.ReadCloser  // default: os.Stdin
 	Out      io.WriteCloser // default: os.Stdout
-	Framing  Framing        // how frames are told apart; default: Lines, which is MCP's
-	MaxFrame int            // the longest frame in either direction, in bytes; default: 16 MiB
+	Framing  Framing        // how frames are separated; default: Lines, as MCP requires
+	MaxFrame int            // the maximum size of a frame in either direction, in bytes; default: 16 MiB
 
 	mu   sync.Mutex
 	live *session
@@ -45,8 +43,8 @@ type Server struct {
 
 var errAlreadyOpen = errors.New("stdio: the server is open already")
 
-// Open takes over the streams. It fails while an earlier link is open, and when
-// ctx has ended; otherwise ctx has no effect.
+// Open takes over the streams. It fails while an earlier link is open, or if ctx has
+// already ended; otherwise ctx has no effect.
 func (s *Server) Open(ctx context.Context) (transport.Link, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 )
 
 // Streams is a transport over byte streams that your program opens: a socket, the
-// standard streams of an SSH session, a serial line. The fields must not change after
+// standard streams of an SSH session, a serial line. Do not change the fields after
 // the first Open.
 //
 // A link owns its streams, and closes them. It is lost when
@@ -21,7 +21,7 @@ import (
 //   - a read or a write fails;
 //   - a frame is longer than MaxFrame: the reason wraps a
 //     *transport.OversizedError;
-//   - a header of ContentLength framing is wrong: the reason wraps a *HeaderError.
+//   - a header of ContentLength framing is invalid: the reason wraps a *HeaderError.
 //
 // Close writes what is queued, for at most 70 % of its grace. For streams that cannot
 // be interrupted, see Server.
@@ -30,8 +30,8 @@ type Streams struct {
 	// limits only Dial.
 	Dial func(ctx context.Context) (in io.ReadCloser, out io.WriteCloser, err error)
 
-	Framing  Framing // how frames are told apart; default: Lines, which is MCP's
-	MaxFrame int     // the longest frame in either direction, in bytes; default: 16 MiB
+	Framing  Framing // how frames are separated; default: Lines, as MCP requires
+	MaxFrame int     // the maximum size of a frame in either direction, in bytes; default: 16 MiB
 }
 
 // ErrPairUsed is returned by Open when the streams of a Pair have already been used.
@@ -51,7 +51,7 @@ func Pair(in io.ReadCloser, out io.WriteCloser) *Streams {
 	}}
 }
 
-// Open dials. It fails when ctx has ended, and with the error of Dial.
+// Open calls Dial. It fails if Dial fails, or if ctx has ended.
 func (s *Streams) Open(ctx context.Context) (transport.Link, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
