@@ -96,9 +96,9 @@ func (a *Authorizer) recentFailure(now time.Time) error {
 	return a.attempts.failed
 }
 
-// ErrNobody reports that a person was asked to log in and has not, in the time there
-// was. An Interact that returns it is not called again for ten minutes, as after a
-// refusal, except by Login.
+// ErrNobody says that a person was asked to log in, but did not do so in time. If
+// Interact returns it, requests do not call Interact again for ten minutes, as after a
+// refusal. Login calls it at any time.
 var ErrNobody = errors.New("auth: nobody has logged in")
 
 // noteFailure remembers a login that a person has refused or left, so that not every

@@ -34,91 +34,94 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Options say how a program logs in to one server. The zero value works with a server
-// whose URL the first request has, and to which somebody else has logged in.
+// Options say how a program logs in to one server. With the zero value the Authorizer
+// serves the server of its first request, and only uses a login that is already in the
+// Store.
 type Options struct {
-	// Resource is the URL of the server's endpoint. Default: that of the first
-	// request. Login and Logout need it before there is one.
+	// Resource is the URL of the server's endpoint. Default: the URL of the first
+	// request. Set it if you call Login or Logout before there is a request.
 	Resource string
 
-	// ClientName is what a person reads who is asked for consent. Default: Bowline.
+	// ClientName is the name of the program that the authorization server shows when
+	// it asks a person for consent. Default: Bowline.
 	ClientName string
 
 	// Registered lists the clients that are already registered with authorization
 	// servers.
 	Registered []Registered
 
-	// MetadataURL is where the program publishes its Client ID Metadata Document:
-	// https, with a path. An authorization server that reads such documents takes
-	// the URL for the client id.
+	// MetadataURL is the address of the program's Client ID Metadata Document: an
+	// https URL with a path. Authorization servers that support such documents use
+	// this URL as the client id.
 	MetadataURL string
 
 	// Grant is how to get a token without a browser. Nil: the authorization code
 	// flow, with Interact.
 	Grant Grant
 
-	// Interact leads a person through a login, for instance [Loopback]. Nil: a login
-	// is somebody else's. A request without a token then fails with a [*LoginError].
-	// A login that a request has begun goes on when that request, or the handshake it is
-	// part of, has run out of time: for five minutes, then its context ends. Requests
-	// that come meanwhile wait for it. If nobody logs in, Interact returns ErrNobody.
+	// Interact leads a person through a login; see [Loopback]. It returns ErrNobody if
+	// nobody logs in. A login that a request has begun continues after the request, or
+	// the handshake that the request belongs to, has timed out. The context of the
+	// login ends after five minutes. Other requests wait for the login meanwhile. Nil:
+	// the program cannot log in, and requests that need a login fail with a
+	// [*LoginError].
 	Interact func(context.Context, Interaction) (redirected *url.URL, err error)
 
-	// Scopes returns the scopes to ask for, given those that the server asks for.
-	// Nil: ask for exactly those.
+	// Scopes returns the scopes to ask for. Its argument are the scopes that the
+	// server asks for. Nil: ask for exactly those.
 	Scopes func(asked []string) []string
 
-	// Offline asks for the scope offline_access, and so for a refresh token, of
-	// authorization servers that list it.
+	// Offline asks for the scope offline_access, and so for a refresh token, if the
+	// authorization server lists that scope.
 	Offline bool
 
-	// DPoP binds tokens to a key (RFC 9449), so that a stolen token is worthless. A
-	// token that the authorization server has not bound is refused, and a stored login
-	// without a key is not used.
+	// DPoP binds tokens to a key (RFC 9449), which makes a stolen token useless. The
+	// Authorizer then refuses tokens that the authorization server has not bound, and
+	// does not use stored logins without a key.
 	DPoP bool
 
-	// Store keeps logins. If it does not save, the Authorizer logs that and goes on in
-	// memory. Nil: NewMemory.
+	// Store keeps logins. If it cannot save a login, the Authorizer logs the error and
+	// keeps the login in memory. Nil: NewMemory.
 	Store Store
 
-	// Principal says whose tokens these are, in a program that acts for several
-	// people. Nobody gets a token of another principal.
+	// Principal identifies the person that the tokens belong to, in a program that
+	// acts for several people. Nobody gets a token of another principal.
 	Principal string
 
-	// Guard fetches what the server and its authorization servers name. Nil: a
-	// guard.Guard for Resource.
+	// Guard fetches the URLs that the server and its authorization servers name. Nil:
+	// a guard.Guard for Resource.
 	Guard *guard.Guard
 
-	// Log is told of what a program cannot mend, such as a Store that does not save.
-	// It is never told a secret. Nil: slog.Default.
+	// Log receives problems that no caller gets as an error, such as a Store that
+	// cannot save. It never receives a secret. Nil: slog.Default.
 	Log *slog.Logger
 }
 
 // An Interaction is a login that needs a person.
 type Interaction struct {
 	Resource string   // URL of the server
-	Issuer   string   // of the authorization server
-	Scopes   []string // that are asked for
+	Issuer   string   // the authorization server
+	Scopes   []string // the scopes to ask for
 
-	// Redirect is where the program's client is registered to be redirected to; ""
-	// if that is free. Another address may cost a new registration.
+	// Redirect is the redirect address that the client is registered with; "" if it
+	// may be any. Another address may require a new registration.
 	Redirect string
 
 	start func(ctx context.Context, redirect string) (*url.URL, error)
 }
 
-// Start begins the login with the address to which the authorization server will
-// redirect the browser, and returns the address to open. Interact returns the address
-// that the browser was redirected to, with its query.
+// Start begins the login and returns the address to open in the browser. The redirect
+// is the address to which the authorization server will send the browser afterwards.
+// Interact must return the address, with its query, at which the browser has arrived.
 func (i Interaction) Start(ctx context.Context, redirect string) (*url.URL, error) {
 	return i.start(ctx, redirect)
 }
 
-// A LoginError reports that a request needs a login that is missing. It wraps
+// A LoginError says that a request needs a login and there is none. It wraps
 // transport.ErrAuthRequired.
 type LoginError struct {
 	Resource string // URL of the server
-	Err      error  // how a login has failed, or why there is none
+	Err      error  // how the login failed, or why there is none
 }
 
 func (e *LoginError) Error() string {
@@ -128,12 +131,12 @@ func (e *LoginError) Error() string {
 // Unwrap returns transport.ErrAuthRequired and Err.
 func (e *LoginError) Unwrap() []error { return []error{transport.ErrAuthRequired, e.Err} }
 
-// An Authorizer has the login to one server. It implements streamable.Authorizer. Make
-// one with [New], and close it.
+// An Authorizer manages the login to one server. It implements streamable.Authorizer.
+// Create one with [New], and close it.
 //
-// A request waits for a token that has ended until it is refreshed; one that ends soon
-// is refreshed behind it, at 80 % of its life. There is one refresh at a time, among
-// all programs that share the Store. A token is saved before it is used.
+// If the token has expired, a request waits until it is refreshed. After 80 % of its
+// lifetime, the token is refreshed in the background. Among all programs that share
+// the Store, there is one refresh at a time. A new token is saved before it is used.
 type Authorizer struct {
 	o      Options
 	store  *fallback
@@ -216,9 +219,9 @@ func secure(resource *url.URL) bool {
 }
 
 // Authorize implements streamable.Authorizer. It adds the token, if there is one, and
-// refreshes it if it has ended. Without a token the request goes as it is: the server
-// decides whether it needs one. So does every request over http to another machine,
-// and there are no logins for that.
+// refreshes it first if it has expired. Without a token the request does not change:
+// the server decides whether it needs one. Requests over http to another machine never
+// carry a token, and there are no logins for them.
 func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	resource := a.resource()
 	if resource == nil {
@@ -244,10 +247,11 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	return c.add(r, &a.nonces)
 }
 
-// Challenged implements streamable.Authorizer. A refused token is refreshed, once; if
-// there is no refresh, or it does not help, a new login is made, or is missing. A
-// request that lacks scopes is a login with more scopes. At most two logins in ten
-// minutes are made for one set of scopes whose tokens the server keeps refusing.
+// Challenged implements streamable.Authorizer. It refreshes a refused token once. If
+// there is no refresh token, or the new token is refused as well, Challenged logs in
+// again, or fails with a *LoginError if it cannot. If the request lacks scopes, it
+// logs in with more scopes. If the server keeps refusing the tokens for a set of
+// scopes, there are at most two logins for that set in ten minutes.
 func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
 	if resource := a.resource(); resource != nil && !secure(resource) {
 		return false, &LoginError{Resource: resource.String(), Err: errPlain}
@@ -274,11 +278,11 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 	}
 }
 
-// Login logs in now: with Interact, or as Grant says. It returns when the token is
-// saved. Connections that wait for a login are then woken, see OnLogin. Nobody is asked
-// for consent if the Store cannot save a login, for instance because its key ring is
-// locked: that is the error. A sealed login or registration that cannot be opened is
-// replaced.
+// Login logs in now, with Interact or by Grant. When the token is saved, Login calls the
+// functions given to OnLogin, which wake the connections that wait for a login. If the
+// Store cannot save a login, for instance because the key ring is locked, Login returns
+// that error and asks nobody for consent. Login replaces a sealed login or registration
+// that it cannot decrypt.
 func (a *Authorizer) Login(ctx context.Context) error {
 	switch resource := a.resource(); {
 	case resource == nil:
@@ -305,18 +309,18 @@ func (a *Authorizer) Login(ctx context.Context) error {
 	}
 }
 
-// OnLogin has f called after each login that was missing, on a goroutine that f must
-// not hold up. Pass conn.Conn.Wake, so that a connection which waits for a login tries
-// again at once.
+// OnLogin registers a function to call after each login that a connection may be
+// waiting for. It must not block. Pass conn.Conn.Wake, so that a connection which waits
+// for a login tries again immediately.
 func (a *Authorizer) OnLogin(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.onLogin = append(a.onLogin, f)
 }
 
-// Close waits until no exchange is under way, at most half a minute: a refresh token
-// that is exchanged but not saved is lost. A login that waits for a person is given
-// up. Requests are not authorized any more.
+// Close waits, for at most half a minute, until running token requests have ended,
+// because a refresh token that was exchanged and not saved is lost. It gives up a login
+// that waits for a person. After Close, no request is authorized.
 func (a *Authorizer) Close() error {
 	a.mu.Lock()
 	a.closed = true

@@ -16,22 +16,22 @@ import (
 	"github.com/bowline-mcp/bowline/auth/guard"
 )
 
-// A Registered client is one that an authorization server knows already. It has a
-// Secret, or a Key, or neither if it is public.
+// A Registered is a client that is already registered with an authorization server. It
+// has a Secret, or a Key, or neither if it is a public client.
 type Registered struct {
-	// Issuer is the authorization server that knows the client. If it is empty, that
-	// is the one that the server names when the client is first used: the client is
-	// then kept to it, and a login anywhere else fails. The Store has that with the
-	// login, so Logout, or a Store that is lost or cannot be read, makes the next use
-	// the first again. Whoever has a Secret had better name the Issuer.
+	// Issuer is the authorization server that the client is registered with. If it is
+	// empty, the client is bound to the authorization server that the MCP server names
+	// at the first use. A login at any other one then fails. The Store keeps this
+	// binding with the login. After Logout, or if the Store is lost or cannot be read,
+	// the next use counts as the first. So set the Issuer if the client has a Secret.
 	Issuer string
 
 	ID     string
 	Secret Secret
 
-	// Key signs assertions in place of a secret (private_key_jwt, RFC 7523): an RSA,
-	// ECDSA or Ed25519 key, which a hardware module may hold. KeyID is its kid; "" for
-	// none.
+	// Key signs assertions, which replace a secret (private_key_jwt, RFC 7523). It is
+	// an RSA, ECDSA or Ed25519 key, and may be in a hardware module. KeyID is its kid;
+	// "" for none.
 	Key   crypto.Signer
 	KeyID string
 }
@@ -48,11 +48,11 @@ type client struct {
 	expires    time.Time // of that secret; zero: never
 }
 
-// A RegistrationError reports that the program is no client of an authorization server,
-// and cannot become one by itself.
+// A RegistrationError says that the program is not registered with an authorization
+// server, and could not register itself.
 type RegistrationError struct {
 	Issuer string
-	Status int    // of the refused registration; 0: none was tried
+	Status int    // the HTTP status that refused the registration; 0: none was tried
 	Code   string // the error parameter; "" for none
 	Reason string
 }

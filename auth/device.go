@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/auth/guard"
 )
 
-// Device lets a person log in with a browser on another machine (RFC 8628), where the
-// authorization server offers that. MCP itself does not speak of it.
+// Device is a Grant that lets a person log in with a browser on another machine (RFC
+// 8628). The authorization server must support it. MCP does not specify it.
 type Device struct {
 	// Show tells the person where to go, and which code to enter there.
 	Show func(context.Context, DeviceCode) error
@@ -23,9 +23,9 @@ type Device struct {
 
 // A DeviceCode is what a person needs for a login on another machine.
 type DeviceCode struct {
-	URL     string // to open
-	Code    string // to enter there
-	Whole   string // the URL with the code in it; "" for none
+	URL     string // the address to open
+	Code    string // the code to enter there
+	Whole   string // the address with the code in it; "" for none
 	Expires time.Time
 }
 

@@ -42,12 +42,12 @@ type serverMetadata struct {
 	TakesMetadata bool     `json:"client_id_metadata_document_supported,omitzero"`
 }
 
-// A MetadataError reports metadata that was refused. Nothing was asked of the
-// authorization server that it names.
+// A MetadataError says that a metadata document was refused. No request was sent to
+// the authorization server that the document names.
 type MetadataError struct {
-	URL  string // of the document
-	Rule string // that it breaks
-	Err  error  // nil: the rule says all
+	URL  string // the URL of the document
+	Rule string // the rule that the document breaks
+	Err  error  // more detail; nil if there is none
 }
 
 func (e *MetadataError) Error() string {

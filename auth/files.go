@@ -27,12 +27,12 @@ const (
 	staleAge     = time.Minute // of a file that is being written: nobody writes it any more
 )
 
-// Files is a [Store] in a folder, which all programs of one user can share: a file for
-// each entry, which only the user can read, replaced as a whole. Whoever changes an
-// entry holds a lock of the operating system on a file beside it.
+// Files is a [Store] in a folder, which all programs of one user can share. Each entry
+// is a file that only the user can read, and is replaced as a whole. To change an entry,
+// a program locks a file beside it with a lock of the operating system.
 //
-// Tokens are not encrypted, unless [NewSealedFiles] has made it: whoever can read the
-// user's files can read them.
+// Tokens are encrypted only if the Files come from [NewSealedFiles]. Otherwise everybody
+// who can read the user's files can read the tokens.
 type Files struct {
 	dir   string
 	log   *slog.Logger
@@ -40,7 +40,7 @@ type Files struct {
 	locks keyLocks
 }
 
-// A StoreError reports an entry that cannot be read or saved. What is in its place is
+// A StoreError says that an entry cannot be read or saved. The file of that entry is
 // not overwritten.
 type StoreError struct {
 	Path string
@@ -51,8 +51,8 @@ func (e *StoreError) Error() string { return fmt.Sprintf("auth: %s: %v", e.Path,
 
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// DefaultDir returns the directory in which programs of one user keep their logins:
-// bowline/auth in os.UserConfigDir.
+// DefaultDir returns the usual directory for the logins of one user: bowline/auth in
+// os.UserConfigDir.
 func DefaultDir() (string, error) {
 	config, err := os.UserConfigDir()
 	if err != nil {
@@ -61,8 +61,8 @@ func DefaultDir() (string, error) {
 	return filepath.Join(config, "bowline", "auth"), nil
 }
 
-// NewFiles returns the Files of a folder, which is made when there is an entry to keep.
-// Log is told of files that others could read; nil: slog.Default.
+// NewFiles returns Files in a folder. The folder is created with the first entry. The
+// log receives a warning about files that others can read; nil means slog.Default.
 func NewFiles(dir string, log *slog.Logger) *Files {
 	if log == nil {
 		log = slog.Default()
@@ -133,9 +133,9 @@ func (s *Files) read(path string) (*fileDocument, error) {
 	return document, nil
 }
 
-// Locked implements Store. Its error is a [*StoreError], that of f, or that of ctx. An
-// entry that cannot be read is not replaced. If entries are sealed and the key cannot be
-// got, f is not run: what it returns could not be saved.
+// Locked implements Store. It fails with a [*StoreError], the error of f, or the error of
+// ctx. It does not replace an entry that it cannot read. If entries are sealed and there
+// is no key, Locked does not run f, because it could not save the result.
 func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
 	return s.change(ctx, k, readable, f)
 }

@@ -7,16 +7,17 @@ import (
 	"strings"
 )
 
-// A Grant is a way to get a token without a browser: [ClientCredentials], [IDJAG],
-// [Workload] or [Device]. A login by the first three needs nobody.
+// A Grant is a way to get a token without a browser on this machine:
+// [ClientCredentials], [IDJAG], [Workload] or [Device]. The first three need no person.
 type Grant interface {
 	name() string
 	// token asks for a token, once it is known where.
 	token(ctx context.Context, a *Authorizer, p *place, pinned string, scopes []string, proof *prover) (*client, *tokenResponse, error)
 }
 
-// ClientCredentials are the program's own credentials: the client of
-// Options.Registered (extension io.modelcontextprotocol/oauth-client-credentials).
+// ClientCredentials is a Grant for a program that acts for itself, with the credentials
+// of a client in Options.Registered (extension
+// io.modelcontextprotocol/oauth-client-credentials).
 type ClientCredentials struct{}
 
 func (ClientCredentials) name() string { return "client_credentials" }
@@ -29,21 +30,22 @@ func (ClientCredentials) token(ctx context.Context, a *Authorizer, p *place, pin
 	return a.grant(ctx, p, c, url.Values{"grant_type": {"client_credentials"}}, scopes, proof)
 }
 
-// IDJAG gets a token on the word of an identity provider that the person has logged in
-// with: the provider exchanges the person's token for an assertion (ID-JAG), and the
-// authorization server takes that (extension
-// io.modelcontextprotocol/enterprise-managed-authorization). Options.Registered has the
-// client at the authorization server. There is no refresh: the exchange is made again,
-// so that the provider's policy holds.
+// IDJAG is a Grant for a person who has logged in with an identity provider. The
+// provider exchanges the person's token for an assertion (ID-JAG), and the authorization
+// server exchanges the assertion for an access token (extension
+// io.modelcontextprotocol/enterprise-managed-authorization). Options.Registered holds
+// the client at the authorization server. There are no refresh tokens: both exchanges
+// are repeated, so a changed policy of the provider takes effect.
 type IDJAG struct {
-	// TokenEndpoint is that of the identity provider, as the program's user has
-	// configured it.
+	// TokenEndpoint is the token endpoint of the identity provider. Take it from the
+	// user's configuration.
 	TokenEndpoint string
 
-	// Issuer of the identity provider; for its clients that sign assertions.
+	// Issuer is the issuer of the identity provider. Only clients that sign assertions
+	// need it.
 	Issuer string
 
-	// Client at the identity provider.
+	// Client is the client that is registered with the identity provider.
 	Client Registered
 
 	// Subject returns the person's identity token, and its type: "" means
@@ -89,12 +91,12 @@ func (g IDJAG) token(ctx context.Context, a *Authorizer, p *place, pinned string
 	return a.grant(ctx, p, c, url.Values{"grant_type": {grantJWTBearer}, "assertion": {assertion.access.Reveal()}}, scopes, proof)
 }
 
-// Workload gets a token for the identity that a platform has given to the program, such
-// as a service account of Kubernetes (RFC 7523; the workload identity federation draft
-// of MCP). There is no client and no refresh.
+// Workload is a Grant for a program whose platform gives it an identity, such as a
+// service account of Kubernetes (RFC 7523; the workload identity federation draft of
+// MCP). It needs no registered client. There are no refresh tokens.
 type Workload struct {
-	// Assertion returns the platform's signed token for an audience, which is the
-	// issuer of the authorization server.
+	// Assertion returns the platform's signed token for an audience. The audience is
+	// the issuer of the authorization server.
 	Assertion func(ctx context.Context, audience string) (Secret, error)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/auth/guard"
 )
 
-// Status returns the login as the Store has it, or nil if there is none. Its secrets do
-// not print.
+// Status returns the login in the Store, or nil if there is none. Printing it shows no
+// secrets.
 func (a *Authorizer) Status(ctx context.Context) (*Entry, error) {
 	if a.resource() == nil {
 		return nil, errNoResource
@@ -23,10 +23,11 @@ func (a *Authorizer) Status(ctx context.Context) (*Entry, error) {
 	return e, nil
 }
 
-// Logout forgets the login, and has the authorization server revoke its tokens (RFC
-// 7009), if that offers it. Many servers cannot revoke an access token, which then ends
-// by itself; that is no error. An error of the server does not keep the login. Nor is a
-// sealed login kept that cannot be opened: the error then says that nothing was revoked.
+// Logout deletes the login, and asks the authorization server to revoke its tokens (RFC
+// 7009), if the server supports that. Many servers cannot revoke an access token, which
+// then expires by itself; that is not an error. Logout deletes the login even if the
+// server returns an error. It also deletes a sealed login that it cannot decrypt; its
+// error then says that nothing was revoked.
 func (a *Authorizer) Logout(ctx context.Context) error {
 	if a.resource() == nil {
 		return errNoResource

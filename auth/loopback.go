@@ -24,18 +24,19 @@ const (
 
 // LoopbackOptions say how a person logs in with a browser on this machine.
 type LoopbackOptions struct {
-	// Port is where the browser is redirected to, on 127.0.0.1. Zero: the port that
-	// the client is registered with if it is free, or else any.
+	// Port is the port on 127.0.0.1 to which the browser is redirected. Zero: the port
+	// that the client is registered with, or any other if that is in use.
 	Port int
 
 	// Open shows an address to the person. Nil: [Browse].
 	Open func(context.Context, *url.URL) error
 }
 
-// Loopback returns an Interact that opens the browser, and listens on 127.0.0.1 for its
-// redirect (RFC 8252), for five minutes, and then returns [ErrNobody]. It takes one response,
-// with the state of this login; anything else gets a page that says so. At most 32 connections
-// are open at a time, for at most ten seconds each.
+// Loopback returns a function for Options.Interact. It opens the browser and waits on
+// 127.0.0.1 for the redirect (RFC 8252). After five minutes it returns [ErrNobody]. It
+// accepts one response, which must have the state of this login; for any other request
+// it shows a page that says so. It holds at most 32 connections at a time, for at most
+// ten seconds each.
 func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, error) {
 	if o.Open == nil {
 		o.Open = Browse
@@ -158,8 +159,8 @@ func (c *callback) take(r *http.Request) (status int, text string) {
 	}
 }
 
-// Browse opens an address in the person's browser, without a shell: https, or http on
-// this machine.
+// Browse opens an address in the user's browser, without a shell. The address must be an
+// https URL, or an http URL of this machine.
 func Browse(ctx context.Context, address *url.URL) error {
 	if err := browsable(address); err != nil {
 		return err

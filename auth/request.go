@@ -66,12 +66,12 @@ func (p *pending) form(code string) url.Values {
 	return form
 }
 
-// A ResponseError reports an authorization response that was refused, or that says
-// that there is no authorization. No code was sent anywhere.
+// A ResponseError says that an authorization response was refused, or that the
+// authorization server denied the login. The code was not sent anywhere.
 type ResponseError struct {
 	Issuer string
 	Code   string // the error parameter of a genuine response, for instance "access_denied"; "" for none
-	Rule   string // that the response breaks; "" if it is genuine
+	Rule   string // the rule that the response breaks; "" if it is genuine
 }
 
 func (e *ResponseError) Error() string {

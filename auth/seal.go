@@ -13,8 +13,9 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// ErrNoKey reports that this machine has no place to keep a key for sealing. Whoever
-// returns it from the key of [NewSealedFiles] has entries saved as [NewFiles] saves them.
+// ErrNoKey says that this machine has no place to keep an encryption key. If the key
+// function of [NewSealedFiles] returns it, entries are saved without encryption, as by
+// [NewFiles].
 var ErrNoKey = errors.New("auth: there is no place to keep a key")
 
 // An unopened says why a sealed entry cannot be opened here. A key ring that is locked is no
@@ -28,20 +29,20 @@ const (
 	errOtherKey = unopened("it was sealed with another key, or changed")
 )
 
-// NewSealedFiles returns Files whose entries are sealed with AES-256-GCM, so that whoever
-// reads the files, or a copy of them, has no tokens without the key. The names of servers
-// and issuers stay readable.
+// NewSealedFiles returns Files whose entries are sealed, that is encrypted with
+// AES-256-GCM. Without the key, nobody can read tokens from the files or a copy of them.
+// The names of servers and issuers stay readable.
 //
-// Key returns the key, always the same 32 bytes, and makes it at the first time; see
-// package auth/keyring. It is called when the first entry is read or saved, by one process
-// at a time for all that share the folder, and again after an error. With [ErrNoKey]
-// entries that are not sealed are read and saved as such. With another error, for
-// instance because nobody has unlocked a key ring, no entry is saved.
+// The function key returns the key, always the same 32 bytes, and creates it at the first
+// call; see package auth/keyring. It is called when the first entry is read or saved, and
+// again after an error. Of all processes that share the folder, one calls it at a time.
+// If key returns [ErrNoKey], entries are read and saved without encryption. After any
+// other error, for instance because nobody has unlocked the key ring, no entry is saved.
 //
-// An entry that is not sealed is read, and sealed when it is saved again. One that is
-// sealed is not replaced by who cannot open it, unless a person wants that: Login of an
-// [Authorizer] replaces it, and Logout removes it. Until then whoever cannot open it logs in, and
-// registers, for the time of their own process.
+// An entry that is not sealed can be read, and is sealed when it is saved again. A program
+// that cannot decrypt a sealed entry does not replace it. It logs in and registers for the
+// life of its own process only. The user can change that: Authorizer.Login replaces
+// the entry, and Authorizer.Logout deletes it.
 func NewSealedFiles(dir string, key func(context.Context) ([]byte, error), log *slog.Logger) *Files {
 	s := NewFiles(dir, log)
 	s.seal = &sealer{make: key}

@@ -7,17 +7,17 @@ import (
 	"log/slog"
 )
 
-// A Secret is a token, a password or a key. However it is printed, logged or encoded,
-// it says "•••". Reveal is the one way to what it holds.
+// A Secret is a token, a password or a key. It prints, logs and encodes as "•••". Only
+// Reveal returns its text.
 type Secret struct{ text string }
 
 // NewSecret returns a Secret that holds a text.
 func NewSecret(text string) Secret { return Secret{text} }
 
-// Reveal returns the text that the Secret holds.
+// Reveal returns the text of the Secret.
 func (s Secret) Reveal() string { return s.text }
 
-// IsZero reports whether the Secret holds nothing.
+// IsZero reports whether the Secret is empty.
 func (s Secret) IsZero() bool { return s.text == "" }
 
 const hidden = "•••"

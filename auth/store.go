@@ -11,46 +11,46 @@ import (
 	"github.com/bowline-mcp/bowline/auth/guard"
 )
 
-// A Key names an [Entry] of a [Store]. A login has a Resource and the Principal whose it
-// is. The registration of a client has the Issuer that it is registered with, and
-// nothing else.
+// A Key names an [Entry] of a [Store]. The key of a login has the Resource and the
+// Principal. The key of a client registration has only the Issuer.
 type Key struct {
 	Issuer    string `json:"issuer,omitzero"`
 	Resource  string `json:"resource,omitzero"`
 	Principal string `json:"principal,omitzero"`
 }
 
-// A Store keeps logins and registrations. It may be shared by several programs, which
-// then have one login between them. [NewMemory] and [NewFiles] return one each.
+// A Store keeps logins and registrations. Several programs may share a Store, and then
+// share their logins. [NewMemory] and [NewFiles] return a Store.
 //
-// An Authorizer calls a Store on the goroutines of requests, and of exchanges that have
-// outlived their request.
+// An Authorizer calls a Store on the goroutines of requests, and of token requests that
+// continue after their request has ended.
 type Store interface {
-	// Locked runs f alone for that key, among all that share the Store. F is given
-	// the entry, or nil if there is none. What f returns is saved in its place, and
-	// nil deletes it, unless f returns an error too. Locked waits for others until
-	// ctx ends, and returns once all is saved, as safely as the Store can.
+	// Locked locks the key for all programs that share the Store, and runs f. The
+	// argument of f is the entry, or nil if there is none. Locked replaces the entry
+	// by the one that f returns; nil deletes it. If f returns an error, nothing
+	// changes. Locked waits for the lock until ctx ends, and returns when the entry
+	// is saved, as durably as the Store can.
 	Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error
 
-	// Load returns an entry, or nil if there is none. It does not wait for Locked.
+	// Load returns an entry, or nil if there is none. It does not wait for the lock.
 	Load(ctx context.Context, k Key) (*Entry, error)
 }
 
-// An Entry is a login or a registration. Whoever has it does not change it: a new one
-// takes its place.
+// An Entry is a login or a registration. Treat it as read-only: to change a login, save
+// another Entry.
 type Entry struct {
-	Issuer string // of the authorization server that all of this is from
+	Issuer string // the authorization server that the entry comes from
 	Grant  string // how the login was obtained, for instance "authorization_code"
 
-	// The client. A login has the secret of a client that has registered itself, since
-	// another registration may take the place of that one.
+	// The client. If the client has registered itself, the login contains its secret,
+	// since another registration may replace it in the Store.
 	ClientID      string
 	ClientSecret  Secret
-	ClientExpires time.Time // of the secret; zero: never
+	ClientExpires time.Time // when the secret expires; zero: never
 	ClientAuth    string    // the method at the token endpoint, for instance "none"
-	RedirectURI   string    // that the client is registered with
+	RedirectURI   string    // the redirect address that the client is registered with
 
-	Pinned string // the issuer that a Registered without one is kept to; "" for none
+	Pinned string // the issuer to which a Registered without an Issuer is bound; "" for none
 
 	Access   Secret
 	Refresh  Secret // zero: there is none
@@ -58,7 +58,7 @@ type Entry struct {
 	Issued   time.Time
 	Expires  time.Time // zero: unknown
 	Scopes   []string  // as granted, or as asked for if the server does not say
-	Resource string    // the parameter of that name
+	Resource string    // the resource parameter of the token request
 	Proof    Secret    // the DPoP key, a JWK; zero: there is none
 
 	TokenEndpoint      string
@@ -95,8 +95,8 @@ type entryDocument struct {
 // entryVersion is the version of the form of saved entries.
 const entryVersion = 1
 
-// MarshalBinary returns the Entry with all its secrets, for a Store to save. Its other
-// encodings hide them.
+// MarshalBinary encodes the Entry with all its secrets, for a Store to save. All other
+// encodings hide the secrets.
 func (e *Entry) MarshalBinary() ([]byte, error) {
 	return json.Marshal(entryDocument{
 		Version: entryVersion, Issuer: e.Issuer, Grant: e.Grant,
@@ -106,7 +106,7 @@ func (e *Entry) MarshalBinary() ([]byte, error) {
 	})
 }
 
-// UnmarshalBinary reads what MarshalBinary has returned.
+// UnmarshalBinary decodes the result of MarshalBinary.
 func (e *Entry) UnmarshalBinary(saved []byte) error {
 	var d entryDocument
 	if err := guard.DecodeJSON(saved, &d); err != nil {
@@ -124,7 +124,7 @@ func (e *Entry) UnmarshalBinary(saved []byte) error {
 	return nil
 }
 
-// A Memory is a [Store] of one process, which forgets all when it ends.
+// A Memory is a [Store] in memory. It is lost when the process ends.
 type Memory struct {
 	locks keyLocks
 

@@ -36,14 +36,14 @@ const (
 	bearerFlow = "authorization_code" // as grant_type, and in entries
 )
 
-// A TokenError is what a token endpoint has answered in place of a token.
+// A TokenError says that a token endpoint returned no token that can be used.
 type TokenError struct {
-	Endpoint   string // the host
+	Endpoint   string // the host of the token endpoint
 	Status     int
 	Code       string        // the error parameter, for instance "invalid_grant"; "" for none
-	Rule       string        // that a response which looked like a token breaks; "" for none
-	RetryAfter time.Duration // that the server has asked for; 0 for none
-	Skew       time.Duration // how far its clock is ahead of ours, if above five minutes
+	Rule       string        // the rule that a response with a token breaks; "" for none
+	RetryAfter time.Duration // the delay that the server asked for; 0 for none
+	Skew       time.Duration // how far the server's clock is ahead of ours, if more than five minutes
 }
 
 func (e *TokenError) Error() string {
@@ -60,7 +60,8 @@ func (e *TokenError) Error() string {
 	return text
 }
 
-// Final reports whether the same request will be refused again: the grant is spent.
+// Final reports whether the server would refuse the same request again, because the
+// grant can no longer be used.
 func (e *TokenError) Final() bool {
 	return e.Code == "invalid_grant" && e.Status == http.StatusBadRequest
 }
