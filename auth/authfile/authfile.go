@@ -21,26 +21,26 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// Options are what a program says of all its logins. What a file says of a server takes
-// precedence. With the zero value nobody is there to log in: clients of their own
-// (client_credentials) and stored logins work, all else fails with an *auth.LoginError.
+// Options configure all logins of a program. The entry of a server in the file takes
+// precedence. With the zero value no person can log in: only client_credentials and
+// stored logins work, and everything else fails with an *auth.LoginError.
 type Options struct {
-	// Defaults are what the file does not say. Resource, Guard and Registered are made for
-	// each server, and Offline is true unless the file says otherwise.
+	// Defaults apply where the file sets nothing. Logins sets Resource, Guard and
+	// Registered for each server. Offline is true unless the file says otherwise.
 	Defaults auth.Options
 
 	// Loopback lets a person log in with a browser on this machine. A port that the file
 	// names replaces its Port. Nil: Defaults.Interact.
 	Loopback *auth.LoopbackOptions
 
-	// ShowCode shows a person the code of a login with a device, where the file names that
-	// grant. Nil: such a login is somebody else's.
+	// ShowCode shows a person the code for a login on another device, if the file names
+	// the grant "device". Nil: such a server is not logged in to.
 	ShowCode func(context.Context, auth.DeviceCode) error
 }
 
-// Logins returns a function for sessions.Options.Login. It returns an *auth.Authorizer for
-// each server over HTTP, those without an auth block included: whether a server wants a
-// login, the server says.
+// Logins returns a function for sessions.Options.Login. For each server over HTTP, that
+// function returns an *auth.Authorizer, even if the server has no auth block, because
+// only the server itself knows whether it requires a login.
 func Logins(o Options) func(*mcpjson.Server) (sessions.Login, error) {
 	return func(server *mcpjson.Server) (sessions.Login, error) {
 		made, err := o.For(server)
@@ -51,7 +51,7 @@ func Logins(o Options) func(*mcpjson.Server) (sessions.Login, error) {
 	}
 }
 
-// For returns the options of the login to a server. It fails for a server that is not
+// For returns the options of the login to one server. It fails if the server is not
 // reached over HTTP.
 func (o Options) For(server *mcpjson.Server) (auth.Options, error) {
 	var url string

@@ -19,18 +19,18 @@ type Answer struct {
 	Object map[string]any
 	Body   []byte
 
-	// Redirect is where an authorization ends, and Query what is added to that URL.
+	// Redirect is the redirect address of an authorization; Query is added to it.
 	Redirect string
 	Query    url.Values
 
-	// Write replaces all of it, if it is not nil.
+	// Write replaces the whole response, if it is not nil.
 	Write func(w http.ResponseWriter, r *http.Request)
 }
 
 // A Lie rewrites an honest answer.
 type Lie func(*Answer)
 
-// Lie rewrites every answer of an endpoint from now on; nil ends that.
+// Lie makes l rewrite every answer of an endpoint from now on. A nil Lie ends that.
 func (s *Server) Lie(e Endpoint, l Lie) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,13 +88,13 @@ func (a *Answer) write(w http.ResponseWriter, r *http.Request) {
 
 // A Request is a request that a Server has received.
 type Request struct {
-	Host     string // scheme and host of the server
+	Host     string // the scheme and host of the server
 	Endpoint Endpoint
 	Method   string
 	URL      *url.URL
 	Header   http.Header
-	Body     []byte     // up to 1 MiB of it
-	Form     url.Values // of the query, or of a body that is a form
+	Body     []byte     // at most its first 1 MiB
+	Form     url.Values // the parameters of the query, or of a body that is a form
 }
 
 // A Sink records requests. It is safe for concurrent use; its zero value is empty.
@@ -103,7 +103,8 @@ type Sink struct {
 	requests []*Request
 }
 
-// Requests returns what was recorded, oldest first: of some endpoints, or of all.
+// Requests returns the recorded requests to the given endpoints, or to all if none is
+// given, oldest first.
 func (k *Sink) Requests(of ...Endpoint) []*Request {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -120,7 +121,7 @@ func (k *Sink) Requests(of ...Endpoint) []*Request {
 	return found
 }
 
-// Holding returns the requests that had a text in URL, headers or body.
+// Holding returns the requests that contained a text in the URL, the headers or the body.
 func (k *Sink) Holding(secret string) []*Request {
 	var found []*Request
 	for _, r := range k.Requests() {
@@ -166,7 +167,8 @@ func (r *Request) basic() (id, secret string, ok bool) {
 	return id, secret, err == nil
 }
 
-// Record records the requests of another server of the test, and passes them on.
+// Record returns a handler that records the requests to another server of the test, and
+// passes them on to next.
 func (k *Sink) Record(host string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		recorded := k.add(host, elsewhere, r)

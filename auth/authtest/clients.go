@@ -12,7 +12,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// A Client is a registered client. Its JSON is that of RFC 7591.
+// A Client is a registered client. Its JSON has the form of RFC 7591.
 type Client struct {
 	ID              string              `json:"client_id"`
 	Secret          string              `json:"client_secret,omitempty"`
@@ -22,7 +22,7 @@ type Client struct {
 	GrantTypes      []string            `json:"grant_types,omitempty"`
 	ApplicationType string              `json:"application_type,omitempty"`
 	Scope           string              `json:"scope,omitempty"`
-	Keys            *jose.JSONWebKeySet `json:"jwks,omitempty"` // of private_key_jwt
+	Keys            *jose.JSONWebKeySet `json:"jwks,omitempty"` // for private_key_jwt
 	Expires         int64               `json:"client_secret_expires_at"`
 }
 

@@ -7,12 +7,13 @@ import (
 	"net/url"
 )
 
-// Redirect is where Consent has the browser redirected to. Nobody listens there: the
-// redirect is read, and not followed.
+// Redirect is the redirect address that Consent uses. Nobody listens there: Consent reads
+// the redirect and does not follow it.
 const Redirect = "http://127.0.0.1:3456/callback"
 
-// Consent is the browser of somebody who consents at once, for authorization servers that
-// ask no questions, as those of this package do. Start is that of an auth.Interaction:
+// Consent acts as the browser of a person who consents immediately. It works with
+// authorization servers that ask no questions, such as those of this package. Pass the
+// Start method of an auth.Interaction:
 //
 //	Interact: func(ctx context.Context, i auth.Interaction) (*url.URL, error) {
 //		return authtest.Consent(ctx, i.Start)
@@ -25,7 +26,8 @@ func Consent(ctx context.Context, start func(ctx context.Context, redirect strin
 	return Visit(ctx, address.String())
 }
 
-// Visit opens an address as a browser does, and returns where it is redirected to.
+// Visit opens an address as a browser does, and returns the address that the response
+// redirects to.
 func Visit(ctx context.Context, address string) (*url.URL, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// Protect passes requests on whose token s has issued for its resource, and challenges
-// others. It is the plainest of resource servers; the lies of Challenge rewrite what it
-// refuses with.
+// Protect returns a minimal resource server. It passes a request on to next if s issued
+// its token for the resource of s, and challenges all other requests. To rewrite the
+// challenges, use Lie with the endpoint Challenge.
 func (s *Server) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refused := s.admit(r)
@@ -33,7 +33,7 @@ func (s *Server) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// RotateNonce asks for another nonce in proofs from now on.
+// RotateNonce makes the server require another nonce in proofs from now on.
 func (s *Server) RotateNonce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

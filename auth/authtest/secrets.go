@@ -21,8 +21,9 @@ func (s *Server) note(a *Answer) {
 	s.issued = append(s.issued, a.Query["code"]...)
 }
 
-// Secrets returns what nobody may print: what the server has issued so far, whoever has
-// it, the secrets of its clients, and what clients have proved themselves with.
+// Secrets returns all texts that no program may print: everything secret that the server
+// has issued so far, the secrets of its clients, and the credentials that clients have
+// presented.
 func (s *Server) Secrets() []string {
 	s.mu.Lock()
 	secrets := slices.Clone(s.issued)
@@ -46,7 +47,7 @@ func (s *Server) Secrets() []string {
 	return slices.Compact(secrets)
 }
 
-// Printed returns the secrets that a text has.
+// Printed returns the secrets that a text contains.
 func (s *Server) Printed(text string) []string {
 	return slices.DeleteFunc(s.Secrets(), func(secret string) bool { return !strings.Contains(text, secret) })
 }

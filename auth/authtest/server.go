@@ -16,11 +16,11 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// An Endpoint names what a request asks for.
+// An Endpoint names an endpoint of a Server.
 type Endpoint string
 
-// The endpoints of a Server. Their paths are below that of the issuer, except those of
-// the metadata.
+// The endpoints of a Server. Their paths are below the path of the issuer, except those
+// of the metadata.
 const (
 	Metadata         Endpoint = "metadata"          // of the authorization server
 	ResourceMetadata Endpoint = "resource-metadata" // RFC 9728
@@ -31,7 +31,7 @@ const (
 	Token            Endpoint = "/token"
 	Introspect       Endpoint = "/introspect"
 	Revoke           Endpoint = "/revoke"
-	Challenge        Endpoint = "challenge" // what Protect refuses with
+	Challenge        Endpoint = "challenge" // the refusals of Protect
 	elsewhere        Endpoint = ""
 )
 
@@ -43,30 +43,30 @@ const (
 
 // Options configure a Server. The zero value of each field means its default.
 type Options struct {
-	Path     string                  // of the issuer, such as "/tenant1"; default: none
+	Path     string                  // the path of the issuer, such as "/tenant1"; default: none
 	Resource string                  // the URL that tokens are for; default: /mcp on the same host
 	Subject  string                  // who logs in; default "user"
-	Scopes   []string                // that the server lists; default "read", "write" and "offline_access"
-	Life     time.Duration           // of access tokens; default 1 h
-	Sign     jose.SignatureAlgorithm // of tokens; default ES256
-	Opaque   bool                    // access tokens say nothing: they have to be introspected
+	Scopes   []string                // the scopes that the server lists; default "read", "write" and "offline_access"
+	Life     time.Duration           // the lifetime of access tokens; default 1 h
+	Sign     jose.SignatureAlgorithm // the algorithm that signs tokens; default ES256
+	Opaque   bool                    // access tokens contain no claims and must be introspected
 
-	Clients   []Client          // that are registered beforehand
+	Clients   []Client          // the clients that are registered from the start
 	Documents map[string]Client // client id metadata documents, by URL; nothing is fetched
 
 	KeepRefresh bool // refresh tokens do not rotate
 	DPoPNonces  bool // proofs need a nonce
-	DevicePolls int  // how often a device is told to wait
+	DevicePolls int  // how many polls of a device are answered with "wait"
 
-	// Trusts are the issuers whose assertions are taken for the grant jwt-bearer, with
-	// their keys: an identity provider, or a platform.
+	// Trusts are the issuers whose assertions the server accepts for the grant
+	// jwt-bearer, such as an identity provider or a platform, with their keys.
 	Trusts map[string]func() jose.JSONWebKeySet
 
-	// Sink records the requests; several servers may share one. Default: one of its own.
+	// Sink records the requests. Several servers may share one. Default: a new Sink.
 	Sink *Sink
 }
 
-// A Server is an authorization server, and an http.Handler for the whole of its host. It
+// A Server is an authorization server, and an http.Handler for all paths of its host. It
 // is safe for concurrent use.
 type Server struct {
 	Sink *Sink // of the options
@@ -92,7 +92,7 @@ type Server struct {
 }
 
 // New returns a server for a base URL, such as "https://as.example". Its Client reaches it
-// without a network, also in a bubble of testing/synctest.
+// without a network, so it also works in a testing/synctest bubble.
 func New(base string, o Options) *Server {
 	o.Subject, o.Life, o.Sign = cmp.Or(o.Subject, "user"), cmp.Or(o.Life, time.Hour), cmp.Or(o.Sign, jose.ES256)
 	o.Resource = cmp.Or(o.Resource, base+"/mcp")
@@ -124,13 +124,13 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// Issuer is the identifier of the server.
+// Issuer returns the issuer identifier of the server.
 func (s *Server) Issuer() string { return s.base + s.options.Path }
 
-// Resource is the URL that tokens are for.
+// Resource returns the URL of the resource that tokens are for.
 func (s *Server) Resource() string { return s.options.Resource }
 
-// URL is where an endpoint is.
+// URL returns the URL of an endpoint.
 func (s *Server) URL(e Endpoint) string {
 	switch e {
 	case Metadata:
@@ -141,8 +141,8 @@ func (s *Server) URL(e Endpoint) string {
 	return s.Issuer() + string(e)
 }
 
-// Client returns an HTTP client whose requests are served by s, whatever their host, and
-// by no network. It follows no redirect.
+// Client returns an HTTP client that sends all requests to s, whatever their host, without
+// a network. It does not follow redirects.
 func (s *Server) Client() *http.Client {
 	return &http.Client{
 		Transport:     roundTripper{s},

@@ -25,8 +25,8 @@ type access struct {
 	claims  map[string]any
 }
 
-// RotateKey signs with a new key from now on. The old keys stay in the set unless they
-// are dropped.
+// RotateKey makes the server sign with a new key from now on. The old keys stay in the
+// published set unless drop is set.
 func (s *Server) RotateKey(drop bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func newKey(algorithm jose.SignatureAlgorithm) crypto.Signer {
 	return key
 }
 
-// Signed returns a JWT of the server's newest key with these claims, whatever they say.
+// Signed returns a JWT with any claims, signed with the server's newest key.
 func (s *Server) Signed(typ string, claims map[string]any) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,14 +102,14 @@ func Sign(key any, algorithm jose.SignatureAlgorithm, typ string, claims map[str
 	return text
 }
 
-// Claims are those of an access token that the server would issue now, for a test to
-// change and to give to IssueClaims.
+// Claims returns the claims of an access token that the server would issue now. A test can
+// change them and pass them to IssueClaims.
 func (s *Server) Claims(scope string) map[string]any {
 	g := &grant{client: "client", subject: s.options.Subject, scope: scope, resource: s.options.Resource}
 	return s.claims(g, "", time.Now())
 }
 
-// Issue returns an access token for somebody, without a client asking for it.
+// Issue returns an access token for a subject without a request of a client.
 func (s *Server) Issue(subject, scope string) string {
 	g := &grant{client: "client", subject: subject, scope: scope, resource: s.options.Resource}
 	return s.IssueClaims(s.claims(g, "", time.Now()))
@@ -226,7 +226,7 @@ func (s *Server) revoke(r *Request) *Answer {
 	return a
 }
 
-// RevokeAll ends all tokens of everybody, as an administrator may.
+// RevokeAll revokes all tokens of all subjects, as an administrator may.
 func (s *Server) RevokeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,45 +31,43 @@ import (
 
 // The bounds of one fetch.
 const (
-	Timeout    = 10 * time.Second // of one fetch, redirects included
-	MaxBody    = 256 << 10        // bytes, after decompression
-	MaxHeader  = 32 << 10         // bytes of the response's header
+	Timeout    = 10 * time.Second // the time for one fetch, redirects included
+	MaxBody    = 256 << 10        // the size of the body in bytes, after decompression
+	MaxHeader  = 32 << 10         // the size of the response's header in bytes
 	maxRefetch = 2                // redirects of one GET request
 )
 
-// Options say what a Guard lets through. The zero value lets public hosts through,
-// over https.
+// Options say which URLs a Guard allows. The zero value allows public hosts, over https.
 type Options struct {
-	// Endpoint is the URL of the MCP server as its user has configured it. Its own
-	// origin may be fetched from even if it has a loopback or private address, or one
-	// that a carrier's customers share (100.64.0.0/10). If its host is written as
-	// such, or as localhost, so may be others of that class; and http is allowed
-	// between loopback hosts.
+	// Endpoint is the URL of the MCP server, as its user has configured it. The Guard
+	// allows the origin of Endpoint even if its address is a loopback address, a
+	// private address, or one of 100.64.0.0/10 (carrier-grade NAT). If Endpoint
+	// contains such an address itself, or localhost, the Guard also allows other
+	// hosts of the same class, and http between loopback hosts.
 	Endpoint string
 
-	// AllowHosts are names and addresses of hosts, without port, that may have a
-	// loopback or private address. A link-local address is never let through.
+	// AllowHosts lists names and addresses of hosts, without a port, that may have a
+	// loopback or private address. Link-local addresses are never allowed.
 	AllowHosts []string
 
-	// TLS is how certificates are checked. Nil: as crypto/tls does.
+	// TLS configures how certificates are checked. Nil: the defaults of crypto/tls.
 	TLS *tls.Config
 
 	// Proxy chooses the proxy of a request, as in http.Transport. Nil:
-	// http.ProxyFromEnvironment. Where there is a proxy, it looks up names and
-	// dials: it is the guard then, and only addresses that are written as such are
-	// judged here.
+	// http.ProxyFromEnvironment. A proxy looks up names and dials itself, so it must
+	// decide which addresses are allowed. The Guard then only checks URLs that contain
+	// an address in place of a name.
 	Proxy func(*http.Request) (*url.URL, error)
 
 	// Resolver looks up names. Nil: net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// IdleConns is how many connections to one host are kept for the next request, for
-	// 30 s. Default: 1.
+	// IdleConns is how many idle connections to one host stay open for the next
+	// request, for 30 s. Default: 1.
 	IdleConns int
 }
 
-// A Guard fetches documents. Make one with [New]. It may be used by several
-// goroutines at once.
+// A Guard fetches documents. Create one with [New]. It is safe for concurrent use.
 type Guard struct {
 	endpoint *url.URL // nil: none
 	class    class    // of the endpoint's host, if it is written as an address or is localhost
@@ -80,11 +78,11 @@ type Guard struct {
 	dialing  func(address netip.AddrPort) error // after the check, for tests; nil: nothing
 }
 
-// An Error is a request that was not made, or whose answer was not taken.
+// An Error says that a request was not sent, or that its response was refused.
 type Error struct {
 	URL  string // without user, query and fragment, which may hold secrets
-	Rule string // that it broke
-	Err  error  // nil: the rule says all
+	Rule string // the rule that the request or response broke
+	Err  error  // more detail; nil if there is none
 }
 
 func (e *Error) Error() string {
@@ -96,20 +94,20 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// A Response is the answer to a request, whole and within the bounds.
+// A Response is the complete response to a request. It is within the bounds.
 type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// JSON reports whether the body says that it is JSON.
+// JSON reports whether the Content-Type of the response is JSON.
 func (r *Response) JSON() bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && (kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
 }
 
-// New returns a Guard. An Endpoint that is no URL counts as none.
+// New returns a Guard. It ignores an Endpoint that is not a URL.
 func New(o Options) *Guard {
 	g := &Guard{proxy: o.Proxy}
 	if g.proxy == nil {
@@ -144,8 +142,8 @@ func New(o Options) *Guard {
 	return g
 }
 
-// Check reports whether a URL may be fetched, as far as the URL tells: its scheme, its
-// form, and its host if that is an address. It returns an [*Error].
+// Check checks whether a URL may be fetched, without looking up its host: the scheme, the
+// form, and the host if that is an address. It returns nil or an [*Error].
 func (g *Guard) Check(address string) error {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -212,9 +210,9 @@ func (g *Guard) admit(host, number, dialled string) error {
 	return nil
 }
 
-// Do makes a request, which must be made with a context, and reads the answer. A GET
-// request follows at most two redirects, each of them checked, and takes nothing but
-// Accept along; no other request follows any. The error is an [*Error].
+// Do sends a request, which must have a context, and reads the response. For a GET
+// request it follows at most two redirects. It checks each redirect, and sends no header
+// but Accept with it. For other requests it follows none. The error is an [*Error].
 func (g *Guard) Do(request *http.Request) (*Response, error) {
 	ctx, cancel := context.WithTimeout(request.Context(), Timeout)
 	defer cancel()

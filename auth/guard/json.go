@@ -14,9 +14,9 @@ const maxDepth = 32
 
 var errDepth = errors.New("guard: the document is nested too deep")
 
-// DecodeJSON reads one JSON object as package json does, but exactly: names are
-// compared by case, no name occurs twice, invalid UTF-8 is refused, and a document is
-// nested at most 32 deep.
+// DecodeJSON decodes one JSON object as encoding/json does, but strictly: names are
+// case-sensitive, and it refuses repeated names, invalid UTF-8, and documents nested more
+// than 32 deep.
 func DecodeJSON(document []byte, into any) error {
 	decoder := jsontext.NewDecoder(bytes.NewReader(document))
 	for {

@@ -35,17 +35,17 @@ const keySize = 32
 // userName is what the key is for, in the key ring's words.
 const userName = "seal of logins"
 
-// Key returns a function for [auth.NewSealedFiles] that returns the key which the user's key
-// ring has for a program, and puts a random one there at the first time. A key ring that is
-// locked asks the user; the function then waits until its context ends. However often it is
-// called meanwhile, the user is asked one question. Its error is auth.ErrNoKey if the machine
-// has no key ring.
+// Key returns a function for [auth.NewSealedFiles]. The function returns the program's key
+// from the user's key ring. If there is none yet, it creates a random key and stores it. If
+// the key ring is locked, the system asks the user for the password, and the function waits
+// until its context ends. Further calls in the meantime do not ask the user again. The error
+// is auth.ErrNoKey if the machine has no key ring.
 //
-// A key is made under a lock in the bowline/keyring folder of os.UserConfigDir, so programs of
-// one name have one key, whatever folders their logins are in, and while nobody waits for it
-// none is made.
+// To create a key, the function holds a lock in the bowline/keyring folder of
+// os.UserConfigDir. So all programs with the same name share one key, whatever folders their
+// logins are in. It creates no key after its context has ended.
 //
-// Whoever removes the key from the key ring loses the logins.
+// If you remove the key from the key ring, the stored logins are lost.
 func Key(program string) func(context.Context) ([]byte, error) {
 	return (&keeper{program: program, ring: system{}}).key
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // A Guard protects the endpoint of one server. It is safe for concurrent use, and has no
-// goroutine of its own.
+// goroutine.
 type Guard struct {
 	options  Options
 	url      string   // canonical
@@ -32,8 +32,8 @@ type Guard struct {
 	metadata string  // where Metadata is, for challenges
 }
 
-// New returns a Guard. It fetches nothing yet: an issuer that is away makes no server fail to
-// start. The error says which option cannot be.
+// New returns a Guard. It fetches nothing, so a server can start while an issuer is
+// unreachable. The error says which option is invalid.
 func New(o Options) (*Guard, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -61,15 +61,15 @@ func New(o Options) (*Guard, error) {
 	return g, nil
 }
 
-// A Principal is who an access token speaks for. It is read-only. Handlers of a server get it
-// from PrincipalFrom.
+// A Principal is the user or client that an access token was issued for. It is read-only.
+// Handlers of a server get it from PrincipalFrom.
 type Principal struct {
 	Issuer  string
-	Subject string // at that issuer; "" if the token has none
-	Client  string // the id of the client that got the token; "" if the token does not say
+	Subject string // the user at that issuer; "" if the token names none
+	Client  string // the id of the client that got the token; "" if the token names none
 	Scopes  []string
 	Expires time.Time
-	Claims  json.RawMessage // all claims of the token, or all that introspection told
+	Claims  json.RawMessage // all claims of the token, or the whole introspection response
 
 	guard    *Guard
 	identity string
@@ -78,14 +78,15 @@ type Principal struct {
 	asked    time.Time // when its issuer was; zero: it is signed
 }
 
-// Identity implements streamable.Caller. It is made of issuer and subject: sessions, tasks and
-// questions outlive a token, and belong to its user. A token without a subject is its client's.
+// Identity implements streamable.Caller. The identity consists of issuer and subject, so
+// sessions, tasks and questions belong to the user and outlive the token. If a token has no
+// subject, they belong to its client.
 func (p *Principal) Identity() string { return p.identity }
 
-// Until implements what streamable.Caller says of streams: they end Leeway after the token has
-// expired. A token that its issuer was asked about may be revoked before, so its streams end five
-// minutes after the question at the latest; a client that comes back is checked again. That a
-// signed token was revoked is not seen.
+// Until returns when streams of this caller end; see streamable.Caller. They end Leeway after
+// the token has expired. If the token was introspected, it may be revoked before that, so its
+// streams end at the latest five minutes after the introspection. A client that reconnects is
+// checked again. A Guard does not notice that a signed token was revoked.
 func (p *Principal) Until() time.Time {
 	var until time.Time
 	if !p.Expires.IsZero() {
@@ -107,7 +108,8 @@ func (p *Principal) Has(scope string) bool {
 	})
 }
 
-// Allow implements streamable.Caller: it asks for the scopes that Options.Needs names.
+// Allow implements streamable.Caller. It denies an operation if the token lacks one of the
+// scopes that Options.Needs returns for it.
 func (p *Principal) Allow(op streamable.Operation) *streamable.Denial {
 	needs := p.needs(op)
 	if p.hasAll(needs) {
@@ -132,8 +134,8 @@ func (p *Principal) hasAll(scopes []string) bool {
 	return true
 }
 
-// PrincipalFrom returns who has sent the request that a handler serves. It returns nil where no
-// Guard has checked the request.
+// PrincipalFrom returns who sent the request that a handler serves. It returns nil if no Guard
+// has checked the request.
 func PrincipalFrom(ctx context.Context) *Principal {
 	r := server.RequestFrom(ctx)
 	if r == nil {
@@ -143,9 +145,9 @@ func PrincipalFrom(ctx context.Context) *Principal {
 	return p
 }
 
-// Visible is for server.Options.Visible. It hides from a client what its scopes do not reach, so
-// that it lists only what can be called. Without it everything is listed, and a client is asked
-// for more scopes when it calls. A request that no Guard has checked sees nothing.
+// Visible is for server.Options.Visible. It hides the features that a client cannot use with
+// its scopes. Without it, clients see all features, and a call that needs more scopes makes
+// the client ask for them. A request that no Guard has checked sees no features.
 func (g *Guard) Visible(ctx context.Context, f server.Feature) bool {
 	p := PrincipalFrom(ctx)
 	if p == nil {
@@ -167,8 +169,8 @@ func (g *Guard) Visible(ctx context.Context, f server.Feature) bool {
 	return p.hasAll(p.needs(op))
 }
 
-// Check is for streamable.HandlerOptions.Check: it returns who sends a request, or how the
-// request is denied. It may ask an issuer, for at most ten seconds or until the request's
+// Check is for streamable.HandlerOptions.Check. It returns who sent a request, or how to deny
+// the request. It may fetch from an issuer, for at most ten seconds or until the request's
 // context ends.
 func (g *Guard) Check(r *http.Request) (streamable.Caller, *streamable.Denial) {
 	token, bound, denied := g.credentials(r)

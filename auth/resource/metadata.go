@@ -9,11 +9,12 @@ import (
 
 const wellKnown = "/.well-known/oauth-protected-resource"
 
-// Metadata serves the protected resource metadata (RFC 9728) where clients look for it: at
-// /.well-known/oauth-protected-resource with the path of the URL behind it, and without. Other
-// paths are answered with 404. Where several Guards have a host in common, give each of them
-// its own path, and the root to one of them. It may be read from pages of every origin, and
-// kept for an hour.
+// Metadata returns a handler for the protected resource metadata (RFC 9728). It serves the two
+// paths where clients look for it: /.well-known/oauth-protected-resource followed by the path
+// of Options.URL, and the same without that path. For other paths the response is 404. If
+// several Guards share a host, register each handler at its own path, and one of them at the
+// path without. Pages of every origin may read the metadata, and clients may cache it for an
+// hour.
 func (g *Guard) Metadata() http.Handler {
 	document := struct {
 		Resource string   `json:"resource"`

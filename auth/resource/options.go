@@ -14,116 +14,118 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// Options configure a Guard. URL and one issuer are needed; the zero value of every other
-// field means its default.
+// Options configure a Guard. URL and at least one issuer are required. The zero value of every
+// other field means its default.
 type Options struct {
-	// URL is where clients reach the server, such as "https://mcp.example.com/mcp". Tokens
-	// have to name it as their audience. It is never taken from a request. Only a loopback
-	// host may do with http.
+	// URL is the address at which clients reach the server, such as
+	// "https://mcp.example.com/mcp". Tokens must name it as their audience. It must be an
+	// https URL, unless the host is a loopback host.
 	URL string
 
-	// Audiences are taken as well as URL, each exactly as it is written: what an
-	// authorization server that cannot name URLs calls this server.
+	// Audiences lists further audiences that a token may name in place of URL, compared
+	// exactly. Use it for authorization servers that cannot use a URL as audience.
 	Audiences []string
 
-	// Issuers are the authorization servers whose tokens are taken. Clients are told of
-	// them in this order.
+	// Issuers lists the authorization servers whose tokens are accepted. The metadata
+	// lists them for clients in this order.
 	Issuers []Issuer
 
-	// Scopes are those that a client should ask for at first: the least that is of use.
-	// A scope such as offline_access is none of the server's, and is refused.
+	// Scopes are the scopes that a client should ask for at first: as few as are useful.
+	// New refuses a scope that concerns only the authorization server, such as
+	// offline_access.
 	Scopes []string
 
-	// Needs returns the scopes that an operation needs. Nil, or no scopes: a valid token
-	// is enough.
+	// Needs returns the scopes that an operation needs. If it is nil or returns none, any
+	// valid token is enough.
 	Needs func(op streamable.Operation) []string
 
-	// Implies reports whether one granted scope is as good as a needed one. Nil: if they
+	// Implies reports whether a granted scope includes a needed one. Nil: it does if they
 	// are equal.
 	Implies func(granted, needed string) bool
 
-	// DPoP says what becomes of tokens that are bound to a key of the client (RFC 9449).
-	// Default: they are refused.
+	// DPoP says whether tokens that are bound to a key of the client (RFC 9449) are
+	// accepted. Default: they are refused.
 	DPoP DPoPMode
 
-	// DPoPNonces asks clients for proofs with a nonce of this server, so that none can be
-	// made in advance. It costs a client one more request at first, and one every 30 to
-	// 60 s. Without it, clients are asked for nonces only when many proofs have to be
-	// remembered.
+	// DPoPNonces requires proofs to contain a nonce of this server, so nobody can create
+	// proofs in advance. This costs a client one more request at the beginning, and one
+	// every 30 to 60 s. Without it, the server requires nonces only when it has to
+	// remember many proofs.
 	DPoPNonces bool
 
-	// DPoPSecret is what nonces are made of: at least 32 random bytes, the same at all
-	// nodes that serve URL, whose clocks should agree within seconds. Each node then takes
-	// the nonces of the others. Default: a random one for each Guard. With several nodes
-	// behind one address a client may then be asked for a nonce at each request. With or
-	// without it each node remembers only the proofs that it has taken itself, unless there
-	// are DPoPProofs.
+	// DPoPSecret is the secret that nonces are derived from: at least 32 random bytes. If
+	// several nodes serve URL, give all of them the same secret, so that each accepts the
+	// nonces of the others; their clocks should agree within seconds. Default: a random
+	// secret for each Guard, so with several nodes a client may have to repeat each
+	// request with another nonce. The secret does not make nodes share the proofs that
+	// they have accepted; see DPoPProofs.
 	DPoPSecret []byte
 
-	// DPoPProofs remembers the proofs that were taken for all nodes that serve URL. Without it a
-	// proof that somebody has read on its way to one node may be taken by each of the others
-	// too, for five minutes, with DPoPNonces for one. Nil: each Guard remembers its own. It does
-	// so, and keeps to its bounds, in any case.
+	// DPoPProofs remembers the accepted proofs for all nodes that serve URL. Without it,
+	// somebody who has intercepted a proof can use it once at each of the other nodes, for
+	// five minutes, or for one minute with DPoPNonces. Nil: each Guard remembers only the
+	// proofs that it has accepted itself. It always does so, within its own bounds.
 	DPoPProofs Proofs
 
-	// Strict refuses tokens whose type is not "at+jwt" (RFC 9068). Otherwise "JWT" and no
-	// type are taken too.
+	// Strict refuses tokens whose type is not "at+jwt" (RFC 9068). Otherwise the type
+	// "JWT", and tokens without a type, are accepted too.
 	Strict bool
 
-	// Leeway is how much the clocks of the issuers may differ from the one here. Default
-	// 60 s, at most 5 min; negative: none.
+	// Leeway is how much the clocks of the issuers may differ from the local clock.
+	// Default 60 s, at most 5 min. Negative: no difference is allowed.
 	Leeway time.Duration
 
-	// HTTP fetches metadata and keys, and introspects. Nil: a client of auth/guard for each
-	// issuer, which fetches from no private address unless the issuer has one.
+	// HTTP fetches metadata and keys, and introspects tokens. Nil: an auth/guard.Guard for
+	// each issuer, which refuses private addresses unless the issuer has one itself.
 	HTTP *http.Client
 }
 
 // An Issuer is an authorization server.
 type Issuer struct {
-	URL string // its identifier, to the letter
+	URL string // the issuer identifier, compared exactly
 
-	// Keys is where its keys are, as a JWK Set. Default: where its metadata says.
+	// Keys is the URL of the issuer's keys (a JWK Set). Default: the URL in its metadata.
 	Keys string
 
-	// Introspect asks the issuer about tokens (RFC 7662) in place of verifying them with
-	// keys. A token that it has confirmed is trusted for 30 s and not beyond its expiry; one
-	// that it has refused stays refused for 5 s. At most 64 are asked about at a time, 16 of
-	// them for one network address; others wait for up to 10 s, and are answered with 503
-	// then. At most one issuer may have it: it is also asked about tokens that do not say
-	// who made them.
+	// Introspect asks the issuer about each token (RFC 7662) instead of verifying it with
+	// keys. The Guard trusts a confirmed token for 30 s, but not beyond its expiry, and
+	// refuses a rejected token for 5 s, before it asks again. At most 64 such requests run
+	// at a time, 16 of them for one network address. Others wait for up to 10 s; after
+	// that, the response is 503. At most one issuer may have Introspect: it is also asked
+	// about tokens that do not name their issuer.
 	Introspect *Introspection
 }
 
-// An Introspection is how an issuer is asked about a token.
+// An Introspection says how to ask an issuer about a token.
 type Introspection struct {
-	URL          string // default: where the issuer's metadata says
-	ClientID     string // of this server, at the issuer
-	ClientSecret string // is sent by HTTP Basic
+	URL          string // default: the URL in the issuer's metadata
+	ClientID     string // the client id of this server at the issuer
+	ClientSecret string // sent by HTTP Basic authentication
 }
 
-// A DPoPMode says what becomes of tokens that are bound to a key of the client.
+// A DPoPMode says whether tokens that are bound to a key of the client are accepted.
 type DPoPMode int
 
 const (
 	DPoPOff      DPoPMode = iota // they are refused
-	DPoPAllowed                  // they are taken with a proof, and bearer tokens are taken too
-	DPoPRequired                 // only they are taken
+	DPoPAllowed                  // they are accepted with a proof; bearer tokens are accepted too
+	DPoPRequired                 // they are accepted with a proof; bearer tokens are refused
 )
 
-// Proofs remember proofs of DPoP that were taken, for several nodes: a database that they share, for
-// instance. A Guard calls Take at most once for each proof that is right and that it has not taken
-// before, on the goroutine of the request.
+// Proofs remembers accepted DPoP proofs for several nodes, for instance in a database that they
+// share. A Guard calls Take on the goroutine of the request, at most once for each valid proof
+// that it has not accepted before.
 type Proofs interface {
-	// Take remembers a proof until a time, at most ten minutes ahead, and reports whether
-	// it was not remembered yet: of several calls for one proof exactly one gets true. It ends
-	// with ctx, which lasts for at most ten seconds. With an error the request is answered with
-	// 503. This node then refuses the same proof as used: a client makes a new one each time.
+	// Take remembers a proof until the given time, which is at most ten minutes ahead. It
+	// reports whether the proof is fresh, that is not remembered yet: of several calls for
+	// one proof, exactly one returns true. Take must return when ctx ends, which is after
+	// at most ten seconds. If it returns an error, the response to the request is 503, and
+	// this node refuses the proof from then on; clients create a new proof for each request.
 	Take(ctx context.Context, proof ProofID, until time.Time) (fresh bool, err error)
 }
 
-// A ProofID names a proof: it is the start of a hash of URL, key and jti. Only the owner of a key
-// could make two proofs of one ProofID, and would have one of them refused.
+// A ProofID identifies a proof. It is the beginning of a hash of URL, key and jti. Only the owner
+// of a key could create two proofs with the same ProofID, and one of them would be refused.
 type ProofID [16]byte
 
 const (
