@@ -8,48 +8,47 @@ import (
 	"github.com/bowline-mcp/bowline/internal/scan"
 )
 
-// AppendRequest appends a request to dst as one frame. The params are a JSON
-// object or array, copied as they are; none are sent if params is empty. The
-// method's bytes that are not UTF-8 become U+FFFD.
+// AppendRequest appends a request to dst as one frame. The params must be a JSON object
+// or array, and are copied unchanged. If params is empty, the request has no params.
+// Bytes of the method that are not UTF-8 become U+FFFD. AppendRequest panics if there
+// is no id, because the frame would then be a notification, which nobody answers.
 //
-// Like every Append function, it takes params to be valid JSON, does not keep
-// them, and writes a frame without a line break in it: breaks in the white space
-// of params become spaces. It panics if there is no id, since what it would
-// write is a notification, and nobody would answer.
+// Like every Append function, it does not check that params are valid JSON, and does
+// not keep them. The frame contains no line break: line breaks in the white space of
+// params become spaces.
 func AppendRequest(dst []byte, id ID, method string, params []byte) []byte {
 	dst = appendID(slices.Grow(dst, envelopeSize+len(method)+len(params)), id)
 	return appendCall(dst, method, params)
 }
 
-// A Value appends itself to a frame, so that it is not encoded apart and copied.
+// A Value encodes itself directly into a frame, which saves a copy.
 type Value interface {
-	// AppendJSON appends the value, as valid JSON, to dst. If it fails there is no
-	// frame.
+	// AppendJSON appends the value, as valid JSON, to dst. If it fails, no frame is
+	// sent.
 	AppendJSON(dst []byte) ([]byte, error)
 
-	// SizeJSON is about how many bytes that will be. A frame begins with room for as
-	// many.
+	// SizeJSON estimates how many bytes AppendJSON will append. The frame is allocated
+	// with room for that many.
 	SizeJSON() int
 }
 
-// AppendRequestOf is AppendRequest with params that append themselves. It fails if they
-// do.
+// AppendRequestOf is AppendRequest with params that encode themselves. It returns the
+// error of params.AppendJSON.
 func AppendRequestOf(dst []byte, id ID, method string, params Value) ([]byte, error) {
 	dst = appendID(slices.Grow(dst, envelopeSize+len(method)+params.SizeJSON()), id)
 	dst = appendMethod(dst, method)
 	return appendMember(append(dst, `,"params":`...), params)
 }
 
-// AppendNotification appends a notification to dst as one frame, with params as
-// for [AppendRequest].
+// AppendNotification appends a notification to dst as one frame. See [AppendRequest]
+// for params.
 func AppendNotification(dst []byte, method string, params []byte) []byte {
 	dst = append(slices.Grow(dst, envelopeSize+len(method)+len(params)), `{"jsonrpc":"2.0"`...)
 	return appendCall(dst, method, params)
 }
 
-// AppendResult appends a response that carries a result, of any JSON type, to
-// dst as one frame. A response has to carry something: an empty result is sent
-// as null. It panics if there is no id.
+// AppendResult appends a response with a result to dst as one frame. The result may
+// have any JSON type; an empty one becomes null. AppendResult panics if there is no id.
 func AppendResult(dst []byte, id ID, result []byte) []byte {
 	if len(result) == 0 {
 		result = []byte("null")
@@ -60,8 +59,8 @@ func AppendResult(dst []byte, id ID, result []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendResultOf is AppendResult with a result that appends itself. It fails if that
-// does.
+// AppendResultOf is AppendResult with a result that encodes itself. It returns the
+// error of result.AppendJSON.
 func AppendResultOf(dst []byte, id ID, result Value) ([]byte, error) {
 	dst = appendID(slices.Grow(dst, envelopeSize+result.SizeJSON()), id)
 	return appendMember(append(dst, `,"result":`...), result)
@@ -78,10 +77,10 @@ func appendMember(dst []byte, value Value) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// AppendError appends a response that carries an error to dst as one frame.
-// Without data, none is sent. Without an id, because that of the request could
-// not be read, none is sent either: JSON-RPC 2.0 says null there, but protocols
-// whose ids are never null, MCP among them, leave it out.
+// AppendError appends a response with an error to dst as one frame. If e has no Data,
+// the response has none. If there is no id, because the id of the request could not be
+// read, the response has none either. JSON-RPC 2.0 requires null there, but protocols
+// whose ids are never null, such as MCP, omit it.
 func AppendError(dst []byte, id ID, e *Error) []byte {
 	if id.IsZero() {
 		dst = append(dst, `{"jsonrpc":"2.0"`...)

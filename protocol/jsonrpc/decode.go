@@ -19,17 +19,17 @@ const (
 // than 10,000 levels.
 const deepestLimit = 9_999
 
-// Limits bounds what a peer may send. The transport bounds the length of a frame.
+// Limits limits what a frame may contain. The transport limits the size of the frame.
 type Limits struct {
-	// MaxDepth is how many objects and arrays may be open at once in a frame,
-	// counting the message itself and the array of a batch. Zero means
-	// DefaultMaxDepth; more than 9,999 means 9,999.
+	// MaxDepth is how deep objects and arrays may be nested in a frame, including
+	// the message itself and the array of a batch. Zero means DefaultMaxDepth; more
+	// than 9,999 means 9,999.
 	MaxDepth int
-	// MaxValues is how many values a frame may hold: objects, arrays, strings,
-	// numbers, booleans and nulls at any depth. A value can take two bytes of a
-	// frame, and a hundred bytes once it is decoded. Zero means DefaultMaxValues.
+	// MaxValues is how many values a frame may contain: objects, arrays, strings,
+	// numbers, booleans and nulls at any depth. A value of two bytes in the frame can
+	// take a hundred bytes of memory when decoded. Zero means DefaultMaxValues.
 	MaxValues int
-	// MaxBatch is how many messages one batch may hold. Zero means
+	// MaxBatch is how many messages one batch may contain. Zero means
 	// DefaultMaxBatch.
 	MaxBatch int
 }
@@ -67,8 +67,8 @@ var (
 	errNotObject = errors.New("a message is an object")
 )
 
-// Decode reads the one message that frame holds. White space around it is
-// allowed, a batch is not. The Message refers to the frame's bytes: see the
+// Decode decodes a frame that contains one message. White space around it is
+// allowed, a batch is not. The Message refers to the bytes of the frame; see the
 // package documentation.
 //
 // The error is always a *[DecodeError].
@@ -165,19 +165,19 @@ type Item struct {
 	Err     *DecodeError // nil for a message
 }
 
-// IsBatch reports whether frame begins as an array, so that the replies to it
-// belong in an array too, even if it holds a single message.
+// IsBatch reports whether frame begins like an array. The replies to such a frame
+// must be in an array, too, even if it contains a single message.
 func IsBatch(frame []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(frame, " \t\r\n"), []byte("["))
 }
 
-// DecodeBatch reads the messages that frame holds: the elements of an array, in
-// order, or a single message. It is for protocols that allow batches, such as
-// MCP 2025-03-26.
+// DecodeBatch decodes a frame that contains an array of messages, or a single message,
+// and returns the messages in order. It is for protocols that allow batches, such as MCP
+// 2025-03-26.
 //
-// An element that is not a message becomes an Item with an error; the others are
-// read nevertheless. DecodeBatch refuses the whole frame, with a *[DecodeError],
-// if it is not UTF-8 or not JSON, is an empty array, or exceeds limits.
+// An element that is not a message becomes an Item with an error, and does not affect
+// the others. DecodeBatch refuses the whole frame, with a *[DecodeError], if it is not
+// UTF-8 or not JSON, is an empty array, or exceeds limits.
 func DecodeBatch(frame []byte, limits Limits) ([]Item, error) {
 	if !IsBatch(frame) {
 		m, err := Decode(frame, limits)

@@ -1,27 +1,25 @@
-// Package jsonrpc reads and writes JSON-RPC 2.0 messages: what one frame says,
-// and nothing about how frames travel. It holds values only: no goroutine, no
-// I/O, no clock. Every function may be called from any goroutine.
+// Package jsonrpc encodes and decodes JSON-RPC 2.0 messages. It does not send or receive
+// them: it has no goroutine, no I/O and no clock. All functions are safe for concurrent
+// use.
 //
-// A frame is one JSON text without its framing (a line without its newline, a
-// body, an event's data). [Decode] accepts exactly one request, notification,
-// result or error; [DecodeBatch] also accepts an array of them. Everything in a
-// frame is taken to be hostile until checked:
+// A frame is one JSON text without its framing: a line without its newline, an HTTP body,
+// or the data of an event. [Decode] accepts exactly one request, notification, result or
+// error. [DecodeBatch] also accepts an array of them. Both trust nothing in a frame, and
+// check these rules:
 //
-//   - The frame is valid UTF-8 and one valid JSON text, with nothing after it.
-//   - Nesting is bounded before anything recurses.
-//   - Member names are case-sensitive. Members this package does not know are
-//     ignored; a member it knows may not be repeated, nor may those of an error
-//     object.
+//   - The frame is valid UTF-8, and one valid JSON text with nothing after it.
+//   - The depth of nesting is limited. It is checked before anything recurses.
+//   - Member names are case-sensitive. Unknown members are ignored. No known member of a
+//     message or of an error object may be repeated.
 //   - An id is a string or an exact integer, and keeps its type and value.
-//   - Absent and null are told apart, but for params and the id of an error.
+//   - Absent and null are different, except for params and for the id of an error.
 //
-// Decoding is linear in the length of the frame, and allocates only what the
-// frame holds, never what it claims.
+// Decoding takes time in proportion to the length of the frame, and allocates memory only
+// for what the frame contains.
 //
-// Params, results and error data are handed on as the bytes of the frame
-// itself. They are not copied: a [Message] keeps its frame alive, and the frame
-// must not be modified while the Message is in use. What is inside them,
-// repeated member names included, is for their owner to judge.
+// Params, results and error data are slices of the frame, not copies. So a [Message]
+// keeps its frame in memory, and you must not modify the frame while you use the Message.
+// The package does not check what is inside of them, not even for repeated member names.
 //
 // See https://www.jsonrpc.org/specification, docs/adr/0016-json.md for the
 // choice of the JSON library and docs/adr/0017-jsonrpc-grammar.md for the

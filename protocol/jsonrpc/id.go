@@ -16,9 +16,9 @@ const (
 	maxIDText   = 1024
 )
 
-// An ID is a request id: a string or an integer. IDs are comparable, and equal
-// exactly when they have the same JSON type and value, so an ID can be a map
-// key: 1.0 and 1e0 are the id 1. The zero ID is no id at all.
+// An ID is a request id: a string or an integer. The zero ID means that there is no id.
+// Two IDs are equal (==) if they have the same JSON type and value: 1.0 and 1e0 are the
+// id 1. So an ID can be a map key.
 type ID struct {
 	kind    idKind
 	integer int64
@@ -37,16 +37,15 @@ const (
 // IntegerID returns the id n.
 func IntegerID(n int64) ID { return ID{kind: idInteger, integer: n} }
 
-// StringID returns the id s. A peer that uses this package refuses one of more
-// than 1024 bytes. Bytes that are not UTF-8 become U+FFFD, as they would on the
-// wire.
+// StringID returns the id s. Bytes that are not UTF-8 become U+FFFD, as they would when
+// sent. A peer that uses this package refuses ids of more than 1024 bytes.
 func StringID(s string) ID { return ID{kind: idString, text: strings.ToValidUTF8(s, "\uFFFD")} }
 
-// ParseID reads the JSON text of an id. It accepts a number that is an integer,
-// however it is written, and a string of at most 1024 bytes once unescaped. The
-// number takes at most 64 bytes, also when it is written without fraction and
-// exponent. ParseID refuses everything else, null and strings with the escape of
-// a lone surrogate included.
+// ParseID parses the JSON text of an id. It accepts a string of at most 1024 bytes after
+// unescaping, and a number whose value is an integer, such as 1, 1.0 or 1e0. The number
+// may have at most 64 bytes, both as it is written and without fraction and exponent.
+// ParseID refuses everything else, including null and strings with an escaped lone
+// surrogate.
 func ParseID(raw []byte) (ID, error) {
 	raw = bytes.Trim(raw, " \t\r\n")
 	if !jsontext.Value(raw).IsValid() {
@@ -124,14 +123,13 @@ func integerDigits(raw []byte) (string, error) {
 	return sign + digits + strings.Repeat("0", zeros), nil
 }
 
-// IsZero reports whether there is no id. Both encoding/json and
-// github.com/go-json-experiment/json honour it for fields tagged omitzero.
+// IsZero reports whether there is no id. Fields with the tag omitzero use it.
 func (id ID) IsZero() bool { return id.kind == idAbsent }
 
-// Int64 returns the integer of an id that is one and fits.
+// Int64 returns the value of an id that is an integer and fits into an int64.
 func (id ID) Int64() (int64, bool) { return id.integer, id.kind == idInteger }
 
-// String returns the id as JSON, for logs: 1 and "1" differ. No id is "none".
+// String returns the id as JSON, so 1 and "1" differ, or "none" if there is no id.
 func (id ID) String() string {
 	if id.IsZero() {
 		return "none"
@@ -139,8 +137,7 @@ func (id ID) String() string {
 	return string(id.Append(nil))
 }
 
-// Append appends the id as JSON: what was parsed, by type and value. No id is
-// appended as null.
+// Append appends the id as JSON, with its type and value, or null if there is no id.
 func (id ID) Append(dst []byte) []byte {
 	switch id.kind {
 	case idInteger:
@@ -154,11 +151,11 @@ func (id ID) Append(dst []byte) []byte {
 	}
 }
 
-// MarshalJSON returns the id as [ID.Append] writes it.
+// MarshalJSON returns the id as JSON; see [ID.Append].
 func (id ID) MarshalJSON() ([]byte, error) { return id.Append(nil), nil }
 
-// UnmarshalJSON reads what [ParseID] accepts, and null as no id: optional fields
-// such as a progress token are sent as null by some peers.
+// UnmarshalJSON parses an id like [ParseID]. It also accepts null, which means no id,
+// because some peers send null for optional fields such as a progress token.
 func (id *ID) UnmarshalJSON(raw []byte) error {
 	if isNull(raw) {
 		*id = ID{}

@@ -6,12 +6,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Member returns the text of the first member of that name of an object, nil if there
-// is none, and reports whether there is another. It allocates nothing, and is much
-// faster than decoding the object.
+// Member returns the JSON text of an object's first member with the given name, or nil if
+// there is none. It also reports whether there is another member with that name. It
+// allocates nothing, and is much faster than decoding the object.
 //
-// The object must be valid JSON, such as the params of a decoded message, or a part
-// of them. A value that is no object has no members.
+// The object must be valid JSON, such as the params of a decoded message or a part of
+// them. If it is not an object, it has no members.
 func Member(object []byte, name string) (value []byte, repeated bool) {
 	at := skipSpace(object, 0)
 	if at == len(object) || object[at] != '{' {

@@ -33,13 +33,12 @@ func (k Kind) String() string {
 
 // A Message is one decoded message. Fields that its kind does not have are zero.
 //
-// Params, Result and the Data of Error are the exact bytes of the frame they
-// were decoded from, with no white space around them; see the package
-// documentation for who may modify what.
+// Params, Result and the Data of Error are slices of the frame, without white space
+// around them. See the package documentation for when the frame may be modified.
 type Message struct {
 	Kind   Kind
 	ID     ID              // zero in a notification, and in an error whose id is null or absent
-	Method string          // may be empty: the grammar allows it, no method has that name
+	Method string          // may be empty, which JSON-RPC allows; no method has that name
 	Params json.RawMessage // an object or an array; nil when absent or null
 	Result json.RawMessage // any value, null included
 	Error  *Error
@@ -54,20 +53,20 @@ const (
 	CodeInternalError  = -32603 // the receiver failed
 )
 
-// CodeOverloaded is Bowline's own code: the receiver has too much to do for now, and
-// has not executed the request.
+// CodeOverloaded is a code of Bowline's own. It means that the receiver is overloaded at
+// the moment, and has not executed the request.
 const CodeOverloaded = -32050
 
 // IsReservedCode reports whether JSON-RPC reserves the code: -32768 to -32000.
 // An application chooses its own codes outside that range.
 func IsReservedCode(code int64) bool { return -32768 <= code && code <= -32000 }
 
-// IsServerErrorCode reports whether JSON-RPC leaves the code to the
-// implementation or to a protocol built on JSON-RPC: -32099 to -32000.
+// IsServerErrorCode reports whether JSON-RPC reserves the code for implementations
+// and for protocols built on JSON-RPC: -32099 to -32000.
 func IsServerErrorCode(code int64) bool { return -32099 <= code && code <= -32000 }
 
-// An Error is the error object of a response: the peer sent it. A local failure,
-// such as a timeout, is never an Error.
+// An Error is the error object of a response from the peer. A local failure, such as a
+// timeout, is never an Error.
 type Error struct {
 	Code    int64
 	Message string
@@ -76,25 +75,25 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("jsonrpc: error %d: %s", e.Code, e.Message) }
 
-// Is reports whether target is an *Error of the same code, whatever its message
-// and data: errors.Is(err, &Error{Code: CodeMethodNotFound}).
+// Is reports whether target is an *Error with the same code. It ignores message and data.
+// Example: errors.Is(err, &Error{Code: CodeMethodNotFound}).
 func (e *Error) Is(target error) bool {
 	other, ok := target.(*Error)
 	return ok && other.Code == e.Code
 }
 
-// A DecodeError reports why a frame, or one message of a batch, was refused. It
-// holds what could still be read of it.
+// A DecodeError says why a frame, or one message of a batch, was refused. It contains the
+// parts that could be decoded nevertheless.
 type DecodeError struct {
-	// Code is what an error response would carry: CodeParseError for what is not
-	// JSON or not UTF-8, CodeInvalidRequest for everything else.
+	// Code is the code for an error response: CodeParseError if the frame is not JSON
+	// or not UTF-8, and otherwise CodeInvalidRequest.
 	Code int64
-	// ID is the id, if the text is a complete JSON object, at most 10,000 deep,
-	// with one valid id. A frame cut short has none: half of an id would be
-	// another id.
+	// ID is the id, if the text is a complete JSON object, nested at most 10,000
+	// deep, with exactly one valid id. A truncated frame has none, because half of an
+	// id could be another id.
 	ID ID
-	// Kind is the kind that follows from the members present, or zero if they
-	// contradict one another or say nothing.
+	// Kind is the kind that follows from the members of the message. It is zero if
+	// they contradict each other, or if no kind follows from them.
 	Kind Kind
 	// Err is the reason. It may quote a few characters of the frame.
 	Err error
@@ -113,11 +112,10 @@ func (e *DecodeError) Error() string {
 // Unwrap returns the reason.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// IsResponse reports whether the message can only have been meant as the response
-// to the request ID: the id could be read, and there is no method. That request gets
-// no other response.
+// IsResponse reports whether the message can only be an invalid response to the request
+// ID: it has a valid id and no method. No other response to that request will come.
 func (e *DecodeError) IsResponse() bool { return !e.ID.IsZero() && !e.hasMethod }
 
-// ReplyDue reports whether to answer with an error response, under ID. Do not
-// answer a notification or a response.
+// ReplyDue reports whether to answer with an error response to ID. It returns false for
+// notifications and responses, which must not be answered.
 func (e *DecodeError) ReplyDue() bool { return e.Kind == KindRequest || e.Kind == 0 }

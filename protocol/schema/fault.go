@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// An InvalidError reports a value that does not fit its schema. Its text tells
-// people and models what to change.
+// An InvalidError says that a value does not fit its schema. Its text tells people and
+// models what to change.
 type InvalidError struct {
-	Path   string // of the part that does not fit, as a JSON Pointer; empty for the whole value
+	Path   string // a JSON Pointer to the part that does not fit; empty for the whole value
 	Reason string // such as: is a string, not an integer
 }
 

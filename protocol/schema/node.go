@@ -131,8 +131,7 @@ func (n *node) inPlace() []*node {
 	return all
 }
 
-// Resolve follows a reference within a document: "#", "#/$defs/name" and the
-// like.
+// Resolve follows a reference within a document, such as "#" or "#/$defs/name".
 func Resolve(document map[string]any, ref string) (target any, ok bool) {
 	if ref == "#" {
 		return document, true

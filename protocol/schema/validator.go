@@ -19,10 +19,10 @@ import (
 	"fmt"
 )
 
-// The bounds of schemas and of the work that they cause.
+// The limits of schemas and of the work for one value.
 const (
-	LargestSchema = 256 << 10  // bytes of a schema
-	MaxSteps      = 10_000_000 // steps of one Validate: about a second of work
+	LargestSchema = 256 << 10  // the maximum size of a schema, in bytes
+	MaxSteps      = 10_000_000 // the maximum number of steps of one Validate: about a second of work
 )
 
 // Inner bounds. A frame of the stack takes a few hundred bytes, an entry of the
@@ -35,22 +35,22 @@ const (
 )
 
 var (
-	// ErrMissing refuses a schema of no bytes.
+	// ErrMissing says that the schema is empty.
 	ErrMissing = errors.New("schema: missing")
 
-	// ErrTooLarge refuses a schema above LargestSchema, or with patterns that need
-	// too much memory.
+	// ErrTooLarge says that a schema is larger than LargestSchema, or that its
+	// patterns need too much memory.
 	ErrTooLarge = fmt.Errorf("schema: larger than %d bytes, or its patterns are too large", LargestSchema)
 
-	// ErrDialect refuses a $schema that is none of the dialects.
+	// ErrDialect says that the schema's $schema is not a supported dialect.
 	ErrDialect = errors.New("schema: unsupported dialect")
 
-	// ErrEndless refuses a schema that applies itself to the same value again.
+	// ErrEndless says that a schema applies itself to the same value again.
 	ErrEndless = errors.New("schema: refers to itself without end")
 
-	// ErrReference refuses a schema with a reference that cannot be followed:
-	// only references within the document can, and neither $dynamicRef nor an $id
-	// below the root is supported.
+	// ErrReference says that a schema has an unsupported reference. Only references
+	// within the document are supported, but not $dynamicRef, and no $id below the
+	// root.
 	ErrReference = errors.New("schema: unsupported reference")
 
 	// ErrTooCostly means that Validate gave up after MaxSteps. The value may fit.
@@ -63,8 +63,8 @@ type Validator struct {
 	shape *shape // all of the schema; nil when there is more to it
 }
 
-// Compile reads a schema. It fails with one of the errors above, or with one that
-// says which keyword is malformed.
+// Compile compiles a schema. It fails with ErrMissing, ErrTooLarge, ErrDialect, ErrEndless
+// or ErrReference, or with an error that says which keyword is malformed.
 func Compile(raw json.RawMessage) (*Validator, error) {
 	switch {
 	case len(raw) == 0:
@@ -80,13 +80,13 @@ func Compile(raw json.RawMessage) (*Validator, error) {
 	return &Validator{root, shape}, nil
 }
 
-// IsObject reports whether the schema allows nothing but objects, as MCP demands
-// of a tool's input schema.
+// IsObject reports whether the schema allows only objects, as MCP requires of the input
+// schema of a tool.
 func (v *Validator) IsObject() bool { return v.root.types == typeObject }
 
-// Validate checks one value. It fails with an *InvalidError if the value does not
-// fit, with ErrTooCostly after MaxSteps, with the cause of ctx once that is done,
-// and with another error if raw is not JSON.
+// Validate checks one value. It fails with an *InvalidError if the value does not fit,
+// with ErrTooCostly after MaxSteps, with the cause of ctx when ctx ends, and with another
+// error if raw is not JSON.
 func (v *Validator) Validate(ctx context.Context, raw json.RawMessage) error {
 	_, err := v.validate(ctx, raw)
 	return err
