@@ -5,23 +5,23 @@ import (
 	"strings"
 )
 
-// Auth says how a program logs in to a server over HTTP. Its fields are those of
-// auth.Options, which a program makes of them; the zero value of a field means that the
-// file does not set it.
+// Auth says how a program logs in to a server over HTTP. Each field sets a field of
+// auth.Options; package auth/authfile converts them. The zero value of a field means that
+// the file does not set it.
 type Auth struct {
 	Grant        string // one of Grants
-	Issuer       string // that knows the client
+	Issuer       string // the authorization server that the client is registered with
 	ClientID     string
 	ClientSecret string
-	MetadataURL  string   // of the Client ID Metadata Document
-	Scopes       []string // of all that are asked for, those that are wanted
-	Port         int      // that the browser is redirected to
-	Offline      *bool    // whether a refresh token is asked for
+	MetadataURL  string   // the address of the Client ID Metadata Document
+	Scopes       []string // which of the scopes that the server asks for to request
+	Port         int      // the local port that the browser is redirected to
+	Offline      *bool    // whether to ask for a refresh token
 	DPoP         *bool    // whether tokens are bound to a key
-	AllowHosts   []string // that may have private addresses
+	AllowHosts   []string // the hosts that may have private addresses
 }
 
-// Grants returns the ways to log in that a file can name, the default first.
+// Grants returns the values that grant may have in a file, the default first.
 func Grants() []string { return []string{"authorization_code", "client_credentials", "device"} }
 
 // authNames are the keys of the auth block.

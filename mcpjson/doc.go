@@ -1,6 +1,6 @@
-// Package mcpjson reads mcp.json, the file in which desktop hosts list MCP
-// servers: Claude Desktop, Claude Code, Cursor and Gemini CLI keep them under
-// mcpServers, VS Code under servers.
+// Package mcpjson reads mcp.json, the file in which desktop programs list MCP servers.
+// Claude Desktop, Claude Code, Cursor and Gemini CLI list them under mcpServers, and VS
+// Code under servers.
 //
 //	{
 //	  // comments and trailing commas are fine
@@ -17,57 +17,56 @@
 //	  },
 //	}
 //
-// A server has a command, with args, env and cwd, or a url with headers. What a
-// key means:
+// A server has either a command, with args, env and cwd, or a url with headers. These are
+// the keys:
 //
-//   - type is "stdio" with a command, and "http" with a url; "streamable-http"
-//     and "streamableHttp" mean "http". Letter case does not matter. Without a
-//     type it follows from the other keys. "sse" with a url is the HTTP+SSE
-//     transport of MCP 2024-11-05; a server of type "http" may speak it too, and
-//     is then found by its answer.
-//   - httpUrl means url, as in Gemini CLI. If both are given, url is ignored.
-//   - env holds strings, numbers and booleans.
-//   - envFile, as in VS Code, names a file of variables. What env says prevails. A
-//     relative path begins at the project's folder. Each line is NAME=value, empty,
-//     or a comment after #; export may come first. A value in quotes may span lines
-//     and hold #; between double quotes \n, \r, \t, \" and \\ are escapes. Nothing
-//     is expanded.
-//   - cwd is the directory to start the command in. A relative one begins at the
-//     project's folder: the folder of the file, or the one around it if the file
-//     is in .vscode or .cursor. Without a cwd the command starts in the directory
-//     of this process.
-//   - timeout is how long to wait for an answer, a number of milliseconds as in
-//     Claude Code and Gemini CLI.
-//   - "disabled": true and "enabled": false switch a server off. Nothing else of
-//     it is looked at then.
-//   - bowline holds settings of this project, in which an unknown key is a mistake.
-//     Durations are Go's, such as "30s". initTimeout and requestTimeout, which takes
-//     precedence over timeout, are for every reader of the file. The others say how
-//     a program keeps its session, see package sessions: maxTimeout, backoffMin and
-//     backoffMax, liveness (a duration, or "off"), retries (a number), waitForReady,
-//     progressRestarts and trustAnnotations (true or false), and toolModes (an object
-//     of tools, "stateless" or "stateful"). They are client.Options,
-//     client.CallOptions and conn.Options of the same names. auth says how to log in
-//     to a server over HTTP, see Auth: grant, issuer, clientId, clientSecret,
-//     clientMetadataUrl, scopes, port, offline, dpop and allowHosts.
+//   - type is "stdio" for a command, and "http" for a url. "streamable-http" and
+//     "streamableHttp" also mean "http". Upper and lower case are the same. By default,
+//     the type follows from the other keys. "sse" means the HTTP+SSE transport of MCP
+//     2024-11-05. A server of type "http" may use that transport, too: the client
+//     detects it by the server's first answer.
+//   - httpUrl means url, as in Gemini CLI. If a server has both, url is ignored.
+//   - env contains strings, numbers and booleans.
+//   - envFile names a file of environment variables, as in VS Code. A variable in env
+//     takes precedence. A relative path starts at the project's folder. Each line is
+//     NAME=value or export NAME=value, is empty, or is a comment that begins with #. A
+//     value in quotes may contain # and line breaks; in double quotes, \n, \r, \t, \"
+//     and \\ are escapes. Variables in the file are not replaced.
+//   - cwd is the directory in which the command starts. A relative path starts at the
+//     project's folder: the folder of the file, or its parent if the file is in .vscode
+//     or .cursor. By default, the command starts in the directory of this process.
+//   - timeout is how long to wait for an answer, in milliseconds, as in Claude Code and
+//     Gemini CLI.
+//   - "disabled": true or "enabled": false disables a server. The rest of its entry is
+//     then not checked.
+//   - bowline contains Bowline's own settings. An unknown key in it is a mistake.
+//     Durations have Go's form, such as "30s". initTimeout and requestTimeout apply to
+//     every program that reads the file; requestTimeout takes precedence over timeout.
+//     The other settings configure a session (package sessions), and have the meaning of
+//     the fields of client.Options, client.CallOptions and conn.Options with the same
+//     names: maxTimeout, backoffMin, backoffMax, liveness (a duration, or "off"), retries
+//     (a number), waitForReady, progressRestarts, trustAnnotations (true or false), and
+//     toolModes (an object of tools, each "stateless" or "stateful"). The object auth
+//     says how to log in to a server over HTTP (see Auth): grant, issuer, clientId,
+//     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts.
 //
-// A key whose value is null counts as absent. Other keys are ignored with a
-// notice, see Server.Notices.
+// A key with the value null counts as absent. Any other key is ignored, with a notice;
+// see Server.Notices.
 //
 // # Variables
 //
-// These are replaced in every string value of a server, and in no key:
+// These variables are replaced in all string values of a server, but not in keys:
 //
-//   - ${NAME} and ${env:NAME}: an environment variable. NAME has letters, digits
-//     and underscores. A variable that is set to nothing is set.
+//   - ${NAME} and ${env:NAME}: an environment variable. NAME consists of letters, digits
+//     and underscores. A variable with an empty value counts as set.
 //   - ${NAME:-default} and ${env:NAME:-default}: the same, or the default if the
-//     variable is not set. The default ends at the first brace.
+//     variable is not set. The default ends at the first closing brace.
 //   - ${workspaceFolder}: the absolute path of the project's folder.
-//   - ${userHome}: the home directory of the user.
-//   - ${input:ID}: an answer of the user, see File.Ask.
+//   - ${userHome}: the user's home directory.
+//   - ${input:ID}: an answer of the user; see File.Ask.
 //
-// Any other ${ is a mistake. A $ without a brace is itself, and so is $$. What
-// was put in is not looked at again, so that ${NONE:-$}{x} gives ${x}.
+// Any other ${ is a mistake. A $ that no brace follows stays as it is, and so does $$.
+// Replaced text is not searched again, so ${NONE:-$}{x} gives ${x}.
 //
 // See docs/adr/0018-mcp-json.md.
 package mcpjson

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// An Error reports what is wrong with a file, or with one of its servers.
+// An Error lists the mistakes in a file, or in one of its servers.
 type Error struct {
-	Path     string    // of the file
-	Mistakes []Mistake // in file order; the first 100. A file that is not JSON has one
+	Path     string    // the path of the file
+	Mistakes []Mistake // the first 100, in file order; just one if the file is not JSON
 }
 
 // A Mistake is one thing to correct. Its message never shows the value of an
 // environment variable or an input.
 type Mistake struct {
 	Line, Column int    // from 1; columns count bytes
-	Path         string // of the value, as in mcpServers.files.args[2]; "" for the whole file
+	Path         string // where the value is, such as mcpServers.files.args[2]; "" for the whole file
 	Message      string // what is wrong and, unless that is obvious, what to do
 }
 

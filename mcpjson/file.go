@@ -29,27 +29,26 @@ const (
 var (
 	// ErrNotFound reports that the file has no server of that name.
 	ErrNotFound = errors.New("no such server")
-	// ErrDisabled reports that the file has the server, and disables it.
+	// ErrDisabled reports that the file contains the server but disables it.
 	ErrDisabled = errors.New("the server is disabled")
 )
 
-// A File is an mcp.json. Its servers are checked one at a time, when somebody
-// asks for them: a mistake in one does not stand in the way of another. Set the
-// fields before the first server is asked for. A File is not safe for
-// concurrent use.
+// A File is an mcp.json file. Each server is checked only when you ask for it, so a
+// mistake in one server does not affect another. Set the fields before you ask for the
+// first server. A File is not safe for concurrent use.
 type File struct {
 	Path string // as given to Load or Parse
 
-	// Env looks an environment variable up. Nil: os.LookupEnv.
+	// Env looks up an environment variable. Nil: os.LookupEnv.
 	Env func(name string) (value string, set bool)
 
-	// ReadFile reads an envFile. Nil: the file must be a regular one of at most
-	// 1 MiB, so that reading does not block.
+	// ReadFile reads an envFile. Nil: it must be a regular file, so that reading does
+	// not block, of at most 1 MiB.
 	ReadFile func(path string) ([]byte, error)
 
-	// Ask asks the user for an ${input:ID}. It is called when a server needs the
-	// input, and once for each input that it answered. Nil: nobody can be asked, and
-	// an input is a mistake of the servers that need it.
+	// Ask asks the user for the value of ${input:ID}. The File calls it when a server
+	// needs the input, and remembers the answer. Nil: ${input:ID} is a mistake in every
+	// server that contains it.
 	Ask func(Input) (answer string, err error)
 
 	text    []byte
@@ -68,10 +67,9 @@ type entry struct {
 	findings []finding // of its name, its keys and the switches
 }
 
-// Load reads the file at path. If it cannot be read, the error is that of
-// package os. If it is not JSON, or has no list of servers, the error is an
-// *Error. Load blocks as long as reading does: for ever on a FIFO that nobody
-// writes to.
+// Load reads the file at path. If the file cannot be read, the error comes from package
+// os. If it is not JSON, or has no list of servers, the error is an *Error. Load blocks
+// until the file is read, which is forever for a FIFO that nobody writes to.
 func Load(path string) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -85,8 +83,8 @@ func Load(path string) (*File, error) {
 	return Parse(path, text)
 }
 
-// Parse reads text as Load reads a file. The path need not exist; relative
-// directories begin at its folder.
+// Parse parses text as Load does the content of a file. The path need not exist. Relative
+// paths in the text start at its folder.
 func Parse(path string, text []byte) (*File, error) {
 	f := &File{Path: path, text: bytes.Clone(bytes.TrimPrefix(text, []byte("\uFEFF")))}
 	r := &reader{file: f}
@@ -99,12 +97,13 @@ func Parse(path string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// Text returns what was read, without a byte order mark.
+// Text returns the text of the file, without a byte order mark.
 func (f *File) Text() []byte { return bytes.Clone(f.text) }
 
-// Find returns the file of a project's folder: the first of .mcp.json (Claude
-// Code), mcp.json, .cursor/mcp.json and .vscode/mcp.json. Whoever wrote the
-// folder wrote the file: ask the user before you start what it names.
+// Find returns the path of the file in a project's folder: the first that exists of
+// .mcp.json (Claude Code), mcp.json, .cursor/mcp.json and .vscode/mcp.json. The file is
+// only as trustworthy as the author of the folder: ask the user before you start its
+// servers.
 func Find(dir string) (path string, ok bool) {
 	for _, name := range []string{".mcp.json", "mcp.json", ".cursor/mcp.json", ".vscode/mcp.json"} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
@@ -124,10 +123,9 @@ func (f *File) Names() []string {
 	return names
 }
 
-// Server returns the server of that name, newly read: the caller may change it.
-// No other server of the file is looked at. The error is an *Error with all
-// mistakes of the server, or matches ErrDisabled, or matches ErrNotFound and
-// lists the names there are.
+// Server returns the server with the given name, as a new value that the caller may
+// change. It checks no other server. The error is an *Error with all mistakes of the
+// server, matches ErrDisabled, or matches ErrNotFound and lists the existing names.
 func (f *File) Server(name string) (*Server, error) {
 	names := make([]string, len(f.entries))
 	for i, e := range f.entries {
@@ -142,7 +140,7 @@ func (f *File) Server(name string) (*Server, error) {
 	return nil, fmt.Errorf("%s: %w: %s: %s", f.Path, ErrNotFound, quote(name), suggest.Among(name, names))
 }
 
-// Transport returns the Transport of the Server of that name.
+// Transport returns the Transport of the server with the given name; see Server.
 func (f *File) Transport(name string) (transport.Transport, error) {
 	server, err := f.Server(name)
 	if err != nil {
@@ -151,10 +149,9 @@ func (f *File) Transport(name string) (transport.Transport, error) {
 	return server.Transport, nil
 }
 
-// Transports ranges over the servers that are not disabled, in file order. A
-// server with mistakes comes too: its transport fails in Check and in Open, with
-// the *Error. So client.Connect and client.Start return it for that server
-// alone.
+// Transports ranges over the servers that are not disabled, in file order. It includes
+// servers with mistakes: the Check and Open methods of their transports return the
+// *Error. So Connect and Start of a client.Client fail with it for that server only.
 func (f *File) Transports() iter.Seq2[string, transport.Transport] {
 	return func(yield func(string, transport.Transport) bool) {
 		for e := range f.enabled() {
@@ -171,8 +168,8 @@ func (f *File) Transports() iter.Seq2[string, transport.Transport] {
 	}
 }
 
-// Check looks at every server that is not disabled, and returns an *Error with
-// all mistakes of the file, in file order.
+// Check checks all servers that are not disabled, and returns an *Error with all mistakes
+// of the file, in file order, or nil.
 func (f *File) Check() error {
 	var findings []finding
 	for e := range f.enabled() {

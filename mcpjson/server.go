@@ -22,8 +22,8 @@ import (
 type Server struct {
 	Name string // not empty, without control characters
 
-	// Transport is a *stdio.Command, a *streamable.Client or a *sse.Client that
-	// nobody else has: change its fields as you like before the first Open.
+	// Transport is a new *stdio.Command, *streamable.Client or *sse.Client. You may
+	// change its fields before the first Open.
 	Transport transport.Transport
 
 	Timeout     time.Duration // of a request; 0: not set
@@ -32,15 +32,15 @@ type Server struct {
 	// Settings are the rest of the bowline block.
 	Settings Settings
 
-	// Notices are for the person who wrote the file, one line each: which keys were
-	// ignored, and what was perhaps meant otherwise.
+	// Notices are hints for the author of the file, one line each: which keys were
+	// ignored, and which values may be mistakes.
 	Notices []string
 
 	settings [sha256.Size]byte // a hash of all that was read
 }
 
-// Same reports whether both are to be run in the same way: everything that counts
-// of their entries is equal, with variables, envFile and inputs put in.
+// Same reports whether both servers would run in the same way: whether their names and
+// all settings are equal after the replacement of variables, envFile and inputs.
 func (s *Server) Same(as *Server) bool { return s.Name == as.Name && s.settings == as.settings }
 
 // server reads an entry. The result is of use only if there are no findings.

@@ -12,13 +12,13 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// Settings say how a program keeps a session with a server. The zero value of a
-// field means that the file does not set it.
+// Settings configure the session with a server. The zero value of a field means that the
+// file does not set it.
 type Settings struct {
-	MaxTimeout             time.Duration // of a request that is prolonged
+	MaxTimeout             time.Duration // the limit for a request whose timeout is extended
 	BackoffMin, BackoffMax time.Duration // between attempts to connect
 	Liveness               time.Duration // silence before a probe; negative: "off"
-	Retries                *int          // how often a call is made again after a loss, if that is safe
+	Retries                *int          // how often to retry a call after a loss, if that is safe
 	WaitForReady           *bool         // whether calls wait for a server
 	ProgressRestarts       *bool         // whether progress restarts the timeout
 	TrustAnnotations       *bool         // whether readOnlyHint and idempotentHint are believed

@@ -11,14 +11,14 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// An Input is what VS Code asks its user for: an element of inputs, which
-// ${input:ID} stands for.
+// An Input describes a value to ask the user for, as in VS Code. It is an element of
+// inputs, and ${input:ID} refers to it.
 type Input struct {
 	ID          string
 	Description string   // for the user; may be empty
-	Default     string   // if the user just confirms; may be empty
-	Password    bool     // do not show what is typed
-	Options     []string // to choose from; nil: any text
+	Default     string   // the value if the user just confirms; may be empty
+	Password    bool     // whether to hide what the user types
+	Options     []string // the values to choose from; nil: any text
 }
 
 // expand replaces variables, as the package comment says. Every one that cannot

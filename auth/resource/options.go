@@ -31,8 +31,7 @@ type Options struct {
 	Issuers []Issuer
 
 	// Scopes are the scopes that a client should ask for at first: as few as are useful.
-	// New refuses a scope that concerns only the authorization server, such as
-	// offline_access.
+	// New refuses offline_access, which concerns only the authorization server.
 	Scopes []string
 
 	// Needs returns the scopes that an operation needs. If it is nil or returns none, any

@@ -31,21 +31,22 @@ import (
 
 // Options configure a Set.
 type Options struct {
-	// Client are the options of every session. The bowline block and the timeout of
-	// a server take precedence. If Supervisor is nil, the Set has one of its own; if
-	// Conn.Wheel or Conn.Gate is nil, its sessions share one.
+	// Client are the options of every session. The bowline block and the timeout of a
+	// server take precedence. If Supervisor is nil, the Set creates one. If Conn.Wheel
+	// or Conn.Gate is nil, the Set creates one for all its sessions.
 	Client client.Options
 
-	// Each is called before a server is started, and may change its options and its
-	// transport: to give a child a Stderr, for instance. Nil: nothing is changed.
+	// Each is called before a server is started. It may change the options and the
+	// transport, for instance to set the Stderr of a child. Nil: nothing is changed.
 	Each func(server *mcpjson.Server, o *client.Options)
 
-	// Login returns how to log in to a server over HTTP, as its auth block says, if it
-	// has one. It is asked before the server is started, unless there is an
-	// Authorization header or Each has set an Authorizer. The Set closes what it returns
-	// with the session, and a login wakes the session. Nil, and no error: the server is
-	// called without a login. auth/authfile.Logins makes such a function. Default: there
-	// are no logins, and a server with an auth block is not started.
+	// Login returns the login for a server over HTTP, according to its auth block, if
+	// it has one. The Set calls it before it starts the server, unless the server has
+	// an Authorization header or Each has set an Authorizer. The Set closes the Login
+	// together with the session, and wakes the session after each login. If Login
+	// returns nil and no error, the server is used without a login.
+	// auth/authfile.Logins returns such a function. Default: no logins; a server with
+	// an auth block is not started.
 	Login func(server *mcpjson.Server) (Login, error)
 }
 
@@ -56,8 +57,8 @@ type Login interface {
 	Close() error
 }
 
-// A Set keeps sessions with the servers of a file, by their names. It is safe for
-// concurrent use. Close ends it.
+// A Set maintains one session for each server of a file. It is safe for concurrent use.
+// End it with Close.
 type Set struct {
 	info    protocol.Implementation
 	options Options
@@ -94,32 +95,32 @@ func New(info protocol.Implementation, o Options) *Set {
 	return s
 }
 
-// Changes are the names of the servers with which Apply did something, in the order
-// of the file.
+// Changes lists, by name, the servers for which Apply changed something, in the order of
+// the file.
 type Changes struct {
 	Started   []string
 	Restarted []string
 	Stopped   []string // in the order of their names
-	Failed    []string // have mistakes, or could not be started
+	Failed    []string // servers that have mistakes or could not be started
 }
 
-// Apply makes the Set run the servers of file that are not disabled, and no others.
-// It waits for no server: see client.Client.Start. What is running is compared with
-// the file, variables put in:
+// Apply makes the Set run exactly those servers of the file that are not disabled. It
+// does not wait for the servers; see client.Client.Start. Apply compares the running
+// servers with the file, after the replacement of variables:
 //
-//   - a server that is new, or whose session has ended, is started;
-//   - one whose entry differs in anything that counts is restarted: its session is
-//     closed and a new one started, which Session then returns;
-//   - one that is missing or disabled is stopped;
-//   - all others are left alone, with their calls in flight.
+//   - A server that is new, or whose session has ended, is started.
+//   - A server whose settings have changed is restarted: Apply closes its session and
+//     starts a new one, which Session then returns.
+//   - A server that is missing or disabled is stopped.
+//   - All other servers are left alone, with their calls in flight.
 //
-// A server with mistakes is left as it is: running as before, or not at all. The
-// error is about such servers, those that cannot be started, and sessions that
-// have not ended in good order; it concerns no other server. It unwraps to an
-// *mcpjson.Error for each server with mistakes.
+// Apply does not change the state of a server with mistakes: if it was running, it
+// continues. The error joins one error for each server that has mistakes (an
+// *mcpjson.Error), could not be started, or did not end properly. Such a server does not
+// affect the others.
 //
-// The context bounds how long sessions that are stopped may finish their calls, as
-// in client.Session.Close. After Close, Apply fails with client.ErrClosed.
+// The context limits how long stopped sessions may finish their calls, as in
+// client.Session.Close. After Close, Apply fails with client.ErrClosed.
 func (s *Set) Apply(ctx context.Context, file *mcpjson.File) (Changes, error) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -282,8 +283,8 @@ func (e *entry) isRunning() bool {
 	return running
 }
 
-// Session returns the session with the server of that name. After a restart it is
-// another one: look it up when you need it.
+// Session returns the session of the server with the given name. A restarted server has
+// a new session, so call Session whenever you need it.
 func (s *Set) Session(name string) (*client.Session, bool) {
 	if e := s.entry(name); e != nil {
 		return e.client.Session(name)
@@ -308,8 +309,8 @@ func (s *Set) Sessions() iter.Seq[*client.Session] {
 // Report describes the sessions and their supervisor.
 func (s *Set) Report() supervisor.Report { return s.options.Client.Supervisor.Report() }
 
-// RootsChanged tells every server that options.Client.Roots would answer something
-// else now, as client.Client.RootsChanged does.
+// RootsChanged tells every server that Options.Client.Roots now returns other roots, as
+// client.Client.RootsChanged does.
 func (s *Set) RootsChanged(ctx context.Context) error {
 	s.mu.Lock()
 	running := maps.Clone(s.running)
@@ -323,8 +324,8 @@ func (s *Set) RootsChanged(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// Close ends all sessions, as client.Session.Close does, and the Set. The context
-// bounds how long they may finish their calls.
+// Close ends the Set and all its sessions, as client.Session.Close does. The context
+// limits how long they may finish their calls.
 func (s *Set) Close(ctx context.Context) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()

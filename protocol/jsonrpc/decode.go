@@ -19,7 +19,7 @@ const (
 // than 10,000 levels.
 const deepestLimit = 9_999
 
-// Limits limits what a frame may contain. The transport limits the size of the frame.
+// Limits are the limits on what a frame contains. The transport limits its size.
 type Limits struct {
 	// MaxDepth is how deep objects and arrays may be nested in a frame, including
 	// the message itself and the array of a batch. Zero means DefaultMaxDepth; more
