@@ -39,18 +39,18 @@ type Options struct {
 	Client client.Options // of the client
 
 	// Through wraps the transport of the client, for instance with fault.New, Record
-	// or Log. Nil: nothing.
+	// or Log. Nil: the transport is not wrapped.
 	Through func(transport.Transport) transport.Transport
 
-	// AnyMessage allows messages that do not fit the published schemas. Otherwise
-	// each of them fails the test, whichever side sends it.
+	// AnyMessage allows messages that do not fit the published schemas. By default,
+	// such a message fails the test, whichever side sends it.
 	AnyMessage bool
 }
 
-// Connect connects a client with s in memory, and returns its session when it is
-// ready. If it cannot be, the test ends. Session and connection are closed when the
-// test is over, and what does not end in good order fails the test; s is left open,
-// and may serve others.
+// Connect connects a client with s in memory, and returns the session when it is ready.
+// If the session does not become ready, the test fails and ends. At the end of the test,
+// session and connection are closed, and an error of either fails the test. The server
+// stays open, and may serve other clients.
 func Connect(t testing.TB, s *server.Server, o Options) *client.Session {
 	t.Helper()
 	// Through may change frames: each side is checked where its own come from.
@@ -78,9 +78,8 @@ func (o *Options) check(t testing.TB, inner transport.Transport, c *specificatio
 	return specification.Watch(t, inner, c)
 }
 
-// Eras runs f twice, each time in a subtest and with a client of its own: one that
-// speaks the newest legacy revision, and one that speaks the newest revision. s has
-// to serve both.
+// Eras runs f twice, in two subtests: first with a client of the newest legacy revision,
+// and then with a client of the newest revision. The server must support both.
 func Eras(t *testing.T, s *server.Server, o Options, f func(*testing.T, *client.Session)) {
 	t.Helper()
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
@@ -96,9 +95,8 @@ func Eras(t *testing.T, s *server.Server, o Options, f func(*testing.T, *client.
 	}
 }
 
-// Serve returns a transport in memory whose links are served by s. At the end of the
-// test it waits until all of them are over, and fails the test if one does not end
-// in good order.
+// Serve returns a transport that connects to s in memory. At the end of the test it waits
+// until all links have ended, and fails the test if one ended with an error.
 func Serve(t testing.TB, s *server.Server) transport.Transport {
 	t.Helper()
 	var serving sync.WaitGroup
@@ -112,16 +110,16 @@ func Serve(t testing.TB, s *server.Server) transport.Transport {
 	}, inmem.Options{})
 }
 
-// Check returns a transport for a client that passes everything on to inner. Each
-// message, of either side, that does not fit the published schema of the revision in
-// force fails the test.
+// Check returns a transport for a client that wraps inner and checks all messages of both
+// sides. A message that does not fit the published schema of the negotiated revision
+// fails the test.
 func Check(t testing.TB, inner transport.Transport) transport.Transport {
 	t.Helper()
 	return specification.Watch(t, inner, &specification.Checker{Ours: true, Theirs: true})
 }
 
-// Log returns a transport that passes everything on to inner, and writes every frame
-// to w as people read it: see package transcript. T.Output is such a writer.
+// Log returns a transport that wraps inner and writes every frame to w as readable text;
+// see package transcript. Use T.Output to write to the log of the test.
 func Log(w io.Writer, inner transport.Transport) transport.Transport {
 	return transcript.Tap(inner, transcript.NewWriter(w, transcript.Options{Times: true}).Observe)
 }

@@ -24,14 +24,14 @@ import (
 // updateVariable makes Record write its file.
 const updateVariable = "MCPTEST_UPDATE"
 
-// Record returns a transport that passes everything on to inner, and compares the
-// transcript with the file golden when the test is over. A difference fails the
-// test. To write the file, run the test with MCPTEST_UPDATE=1 in the environment.
+// Record returns a transport that wraps inner and records all messages. At the end of the
+// test it compares the transcript with the file golden; a difference fails the test. To
+// write the file, run the test with MCPTEST_UPDATE=1 in the environment.
 //
-// Members of objects are ordered by name, and what differs from run to run is
-// replaced: the states of calls that ask by state-1, state-2, the ids of tasks by
-// task-1, and their times by 2000-01-01T00:00:00Z. Calls that run at the same time
-// may be recorded in another order each time.
+// Record sorts the members of objects by name, and replaces values that differ from run
+// to run: the states of calls that ask become state-1, state-2 and so on, the ids of
+// tasks become task-1 and so on, and their times become 2000-01-01T00:00:00Z. The order
+// of calls that run at the same time may differ from run to run.
 func Record(t testing.TB, inner transport.Transport, golden string) transport.Transport {
 	t.Helper()
 	var text bytes.Buffer
@@ -99,11 +99,11 @@ func (m *masks) name(kind, value string) string {
 	return m.names[id]
 }
 
-// Script returns a transport whose links are served by a peer that plays a
-// transcript: it sends what was received, after it got what was sent, and ends a link
-// where its end was recorded. What the client sends has to be the same JSON, in the
-// same order. It fails the test if something else comes, and if the transcript was
-// not played to its end when the test is over.
+// Script returns a transport to a peer that replays a transcript. The peer waits for each
+// frame that was sent in the transcript, sends each frame that was received, and ends a
+// link where its end was recorded. The client must send equal JSON values in the same
+// order. The test fails if it sends something else, or if the transcript has not been
+// replayed to its end when the test is over.
 func Script(t testing.TB, file string) transport.Transport {
 	t.Helper()
 	text, err := os.Open(file)

@@ -36,7 +36,7 @@ type RequestStarted struct {
 	At     time.Time
 }
 
-// Retried is one failed attempt of a call that will be retried, with another id,
+// Retried is one failed attempt of a call. The call will be retried, with another id,
 // when the connection is ready.
 type Retried struct {
 	Conn     string
@@ -65,21 +65,21 @@ type RequestStopped struct {
 	Err      error         // nil if the call was answered
 }
 
-// ServeStopped is the end of a request of the peer's: its handler has returned. It is
-// not reported for requests that were refused before that, and for probes.
+// ServeStopped is the end of a request from the peer: its handler has returned. It is
+// not reported for probes, and for requests that were refused without a handler.
 type ServeStopped struct {
 	Conn     string
 	Epoch    uint64
 	Method   string
 	Target   string        // conn.Incoming.SetTarget: the tool or prompt, or ""
-	Outcome  Outcome       // what became of it
-	Code     int64         // of the error that the peer is sent; 0 for none
-	Queued   time.Duration // from its arrival to the start of its handler
-	Duration time.Duration // of its handler
-	Err      error         // the handler's
+	Outcome  Outcome       // how it ended
+	Code     int64         // the code of the error sent to the peer; 0 for none
+	Queued   time.Duration // from the arrival of the request to the start of the handler
+	Duration time.Duration // how long the handler ran
+	Err      error         // the error of the handler
 }
 
-// An Outcome is what became of a request of the peer's.
+// An Outcome says how a request from the peer ended.
 type Outcome string
 
 const (
@@ -106,15 +106,15 @@ type Shed struct {
 	Method string
 }
 
-// Stalled says that the connection does not read from its peer, so that the peer
-// must wait. It is reported when that begins, and again when it is over.
+// Stalled says that the connection has stopped reading from its peer, so the peer must
+// wait. It is reported again, with Over set, when the connection continues to read.
 type Stalled struct {
 	Conn     string
 	Epoch    uint64
 	Why      string // what the connection waits for
 	Since    time.Time
 	Over     bool          // the connection reads again
-	Duration time.Duration // how long it took; 0 unless Over
+	Duration time.Duration // how long the stall lasted; 0 unless Over
 }
 
 // BusyRetry is an outbound frame for which the link had no room. The connection
@@ -126,21 +126,21 @@ type BusyRetry struct {
 	Attempts int   // how often the link has refused the frame
 }
 
-// Missed is a liveness probe that the peer has not answered in time.
+// Missed is a liveness probe that the peer did not answer in time.
 type Missed struct {
 	Conn  string
 	Epoch uint64
 	InRow int // how many probes in a row, this one included
 }
 
-// Stuck is a handler that goes on after its context has ended: long after its request
-// was cancelled (conn.Options.CancelGrace), so that it does not count for MaxServing
-// any more, or when the connection is over.
+// Stuck is a handler that keeps running although its context has ended. It is reported
+// when conn.Options.CancelGrace has passed after its request was cancelled; the handler
+// then no longer counts for MaxServing. It is also reported when the connection ends.
 type Stuck struct {
 	Conn   string
 	Epoch  uint64 // of the request
 	Method string
-	Name   string // what the request is about, such as the name of the tool; "" if that is not known
+	Name   string // what the request is about, such as the name of the tool; "" if unknown
 }
 
 // Reply is a response from the peer that no call waits for.
@@ -148,7 +148,7 @@ type Reply struct {
 	Conn  string
 	Epoch uint64
 	ID    int64  // 0 when the id cannot be one of ours
-	Cause string // how the request had ended; "" when that is forgotten, or there was no such request
+	Cause string // how the request ended; "" if that is forgotten, or there was no such request
 }
 
 // Violation is a message from the peer that breaks the protocol.
@@ -158,8 +158,8 @@ type Violation struct {
 	Err   error
 }
 
-// Panic is a panic in a function of the program, such as a handler. The
-// connection goes on, except after a panic with Where "Run", which Run returns.
+// Panic is a panic in a function of the program, such as a handler. The connection
+// continues, unless Where is "Run": then Run returns the panic.
 type Panic struct {
 	Conn  string
 	Where string // the method of the handler, or for example "Dialect.Classify", "handshake" or "Run"

@@ -19,11 +19,11 @@ import (
 )
 
 // Hooks are functions that a connection calls when something happens. Any of
-// them may be nil. A hook cannot end a connection: a hook that panics has missed
-// its event, and nothing else.
+// them may be nil. If a hook panics, only the event of that call is lost; the
+// connection continues.
 //
 // RequestStarted, Retried and RequestStopped run on the goroutine of the caller
-// whose request it is, and delay that caller. ServeStopped runs on the goroutine of
+// that made the request, and delay that caller. ServeStopped runs on the goroutine of
 // the handler, and delays its answer. Panic runs on the goroutine of the
 // handler, of the caller whose MessageFor panicked, or of the function passed to
 // Conn.Go; after any other panic it runs like the remaining hooks.
@@ -53,15 +53,15 @@ type Hooks struct {
 	BusyRetry            func(BusyRetry)
 	Missed               func(Missed)
 	Stuck                func(Stuck)
-	LateReply            func(Reply)     // the reply to a request that has ended
+	LateReply            func(Reply)     // a reply to a request that has ended
 	UnknownReply         func(Reply)     // a reply to a request that was never sent
-	Violation            func(Violation) // the connection goes on
+	Violation            func(Violation) // the connection continues
 	Panic                func(Panic)
 }
 
-// Tee returns Hooks that call each of the given ones, in order. A hook that none
-// of them has is nil. A hook that panics does not keep the others from being
-// called. The context that one RequestStarted returns is passed to the next.
+// Tee returns Hooks that call all of the given Hooks, in order. A hook that none of them
+// sets is nil. If one hook panics, the others are still called. The context that one
+// RequestStarted returns is passed to the next.
 func Tee(hooks ...Hooks) Hooks {
 	return Hooks{
 		RequestStarted:       teeStarted(hooks),

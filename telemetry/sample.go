@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A Sample is what can be read of one part of a program at one moment, as plain
-// values. Exactly one of its pointers is set. Take samples to show numbers when
-// somebody asks for them; what happens between them is for Hooks.
+// A Sample contains the measurements of one part of a program at one moment, as plain
+// values. Exactly one of its pointers is set. Take samples to show present numbers; use
+// Hooks to learn what happens in between.
 //
-// Numbers that the comments call counts never fall while the part lives.
+// Numbers that the comments call counts never decrease while the part exists.
 type Sample struct {
-	Name string // of the part
+	Name string // the name of the part
 
 	Conn       *ConnSample       // (*conn.Conn).Sample
 	Server     *ServerSample     // (*server.Server).Samples
@@ -20,22 +20,21 @@ type Sample struct {
 	HTTP       *HTTPSample       // (*streamable.Handler).Stats
 }
 
-// A ConnSample is that of a connection.
-//
-// Its books balance: the counts of Settled and InFlight add up to Calls.
+// A ConnSample contains the measurements of a connection. The counts of Settled and
+// InFlight add up to Calls.
 type ConnSample struct {
-	Supervisor string // Options.Name of the supervisor that runs it; "" for none, or a nameless one
+	Supervisor string // Options.Name of its supervisor; "" if there is none or it has no name
 
 	State       string
 	Kind        string // the reason for the state, as one of a few values
 	Since       time.Time
 	NextAttempt time.Time     // when the state is backoff; otherwise zero
 	Epoch       uint64        // the incarnation
-	Outage      time.Duration // a count: from each loss to the next ready, the present outage included
+	Outage      time.Duration // a count: the time from each loss until ready again, including a present outage
 	Stall       string        // why the connection does not read from its peer; "" when it does
 
 	Calls     uint64    // a count: calls made
-	Settled   []Settled // counts: calls that have ended, those that are not zero
+	Settled   []Settled // counts: calls that have ended; zeros are left out
 	InFlight  uint64    // calls that have not ended
 	Retries   uint64    // a count: attempts beyond the first of each call
 	Late      uint64    // a count: replies to calls that had ended
@@ -57,8 +56,8 @@ type Settled struct {
 	Count           uint64
 }
 
-// Add adds the counts and the sizes of another connection. States and times are of one
-// connection, and stay as they are.
+// Add adds the counts and the sizes of another connection. It does not change states and
+// times, which belong to one connection.
 func (s *ConnSample) Add(o *ConnSample) {
 	for _, settled := range o.Settled {
 		i := slices.IndexFunc(s.Settled, func(have Settled) bool { return have.Cause == settled.Cause && have.Delivery == settled.Delivery })
@@ -84,11 +83,11 @@ func (s *ConnSample) Add(o *ConnSample) {
 	}
 }
 
-// A ServerSample is that of a server: its clients come and go, so their connections
-// are taken together.
+// A ServerSample contains the measurements of a server. It combines all connections,
+// because clients come and go.
 type ServerSample struct {
-	Conns []ConnsSample // the connections there are; those that are not zero
-	Total ConnSample    // the counts of all connections, also of those that are over, and the sizes of those there are
+	Conns []ConnsSample // the present connections, by state; zeros are left out
+	Total ConnSample    // the counts of all connections, past and present, and the sizes of the present ones
 }
 
 // A ConnsSample counts the connections in one state.
@@ -97,11 +96,12 @@ type ConnsSample struct {
 	Count int
 }
 
-// A SupervisorSample is that of a supervisor, without those below it.
+// A SupervisorSample contains the measurements of a supervisor, without the supervisors
+// below it.
 type SupervisorSample struct {
 	State    string
-	Children []ChildrenSample // those that are not zero
-	Restarts uint64           // a count: of children
+	Children []ChildrenSample // the children, by state; zeros are left out
+	Restarts uint64           // a count: restarts of children
 	GaveUp   uint64           // a count: times that it gave up
 	Stuck    uint64           // a count: children that did not stop in time
 }
@@ -112,18 +112,18 @@ type ChildrenSample struct {
 	Count int
 }
 
-// A GateSample is that of a gate.
+// A GateSample contains the measurements of a gate.
 type GateSample struct {
-	Holding int // connections that connect
+	Holding int // connections that have a place and are connecting
 	Waiting int // connections that wait for a place
 }
 
-// An HTTPSample is that of a handler for Streamable HTTP.
+// An HTTPSample contains the measurements of a handler for Streamable HTTP.
 type HTTPSample struct {
-	Sessions int           // of legacy clients, now
-	Shared   int           // links that modern requests share, now
+	Sessions int           // present sessions of legacy clients
+	Shared   int           // present links that modern requests share
 	Ended    []EndedSample // counts: sessions that have ended
-	Held     int           // bytes of requests that are held, now
+	Held     int           // present bytes of request bodies that are not delivered yet
 	Refused  []Refused     // counts: requests that the handler itself refused
 }
 

@@ -2,17 +2,17 @@ package telemetry
 
 import "context"
 
-// A Trace is the trace context of a message, in the words of W3C. MCP carries it in
-// params._meta, as members of these names.
+// A Trace is the trace context of a message, as W3C defines it. MCP sends it in
+// params._meta, in the members traceparent, tracestate and baggage.
 type Trace struct{ Parent, State, Baggage string } // traceparent, tracestate, baggage
 
-// WithTrace returns a context whose requests, questions and notifications carry the
-// trace context. It is for tracers: for their middleware of clients and servers, and
-// for Hooks.RequestStarted. What the program itself put into _meta wins. A client
-// without either looks for none.
+// WithTrace returns a context that adds the trace context to requests, questions and
+// notifications. Tracers call it in middleware of clients and servers, and in
+// Hooks.RequestStarted. Values that the program itself has set in _meta take precedence.
+// A client without middleware and without that hook sends no trace context.
 func WithTrace(ctx context.Context, t Trace) context.Context { return &traced{ctx, t} }
 
-// TraceFrom returns the trace context that WithTrace has added, or nil.
+// TraceFrom returns the trace context that WithTrace added, or nil.
 func TraceFrom(ctx context.Context) *Trace {
 	t, _ := ctx.Value(traceKey{}).(*Trace)
 	return t

@@ -14,10 +14,11 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// Client returns middleware for client.Options.Middleware. A call is a CLIENT span,
-// over all its attempts and rounds, and its messages carry the trace context. A
-// question of the server's is a SERVER span below the span that the server names. Put
-// it first, so that the spans cover the other middleware.
+// Client returns middleware for client.Options.Middleware. It records one CLIENT span for
+// each call, over all its attempts and rounds, and adds the trace context to the messages
+// of the call. For each question from the server it records a SERVER span, whose parent
+// is the span that the server names. Put this middleware first, so that the spans
+// include the other middleware.
 func (t *Telemetry) Client() client.Middleware {
 	return func(next client.Handler) client.Handler {
 		return func(ctx context.Context, r *client.Request) (any, error) {
@@ -67,10 +68,11 @@ func endCall(span trace.Span, f failure, id jsonrpc.ID, err error) {
 	f.end(span)
 }
 
-// Server returns middleware for server.Options.Middleware. A request of a client's is a
-// SERVER span below the span that its _meta names; a span that is there already, of
-// HTTP, is linked. A question of the server's is a CLIENT span, and what the server
-// sends carries the trace context.
+// Server returns middleware for server.Options.Middleware. It records one SERVER span for
+// each request from a client. Its parent is the span that the _meta of the request names.
+// If the context already contains a span, such as that of the HTTP request, the SERVER
+// span links to it. For each question to a client, Server records a CLIENT span. It adds
+// the trace context to everything that the server sends.
 func (t *Telemetry) Server() server.Middleware {
 	return func(next server.Handler) server.Handler {
 		return func(ctx context.Context, r *server.Request) (any, error) {

@@ -1,13 +1,13 @@
-// Package otel makes OpenTelemetry traces and metrics of Bowline's connections,
-// clients and servers. It is a module of its own: whoever does not import it neither
-// compiles nor downloads OpenTelemetry.
+// Package otel records OpenTelemetry traces and metrics of Bowline's connections, clients
+// and servers. It is a separate module, so programs that do not import it do not download
+// OpenTelemetry.
 //
-// Pass Hooks to the connections of clients and ServerHooks to those of servers, Client
-// and Server as middleware, and tell Watch what to sample. docs/observability explains
-// each metric. Names and attributes of spans and of the metrics mcp.* are those of the
-// semantic conventions for MCP; what is Bowline's own begins with "bowline.".
-// Tokens, headers and results are never recorded, and arguments only if
-// Options.Arguments says how.
+// Use Hooks for the connections of clients and ServerHooks for those of servers, use
+// Client and Server as middleware, and pass the parts to sample to Watch.
+// docs/observability explains each metric. Spans and the metrics mcp.* use the names and
+// attributes of the semantic conventions for MCP. Names of Bowline's own begin with
+// "bowline.". Tokens, headers and results are never recorded. Arguments are recorded only
+// if Options.Arguments is set.
 package otel
 
 import (
@@ -26,19 +26,19 @@ import (
 
 // Options configure a Telemetry. The zero value of each field means its default.
 type Options struct {
-	// MeterProvider makes the instruments. Nil: there are no metrics.
+	// MeterProvider creates the instruments. Nil: no metrics.
 	MeterProvider metric.MeterProvider
 
-	// TracerProvider makes the spans. Nil: there are none, and no trace context is
-	// sent.
+	// TracerProvider creates the spans. Nil: no spans, and no trace context is sent.
 	TracerProvider trace.TracerProvider
 
-	// Propagator reads and writes the trace context. Nil: propagation.TraceContext.
-	// Baggage is user data, and crosses only if the Propagator has it.
+	// Propagator reads and writes the trace context. Nil: propagation.TraceContext,
+	// which leaves out baggage, because that is user data. Use a Propagator that
+	// includes propagation.Baggage to send and accept it.
 	Propagator propagation.TextMapPropagator
 
-	// Arguments returns what to record of the arguments of a tool in its spans, cut
-	// after 4 KiB. Nil: they are not recorded.
+	// Arguments returns what to record of a tool's arguments in its spans. The result
+	// is cut after 4 KiB. Nil: arguments are not recorded.
 	Arguments func(tool string, raw json.RawMessage) []byte
 
 	// ResourceInName adds the URI of a resource to the names of spans.
@@ -47,8 +47,8 @@ type Options struct {
 
 const scope = "github.com/bowline-mcp/bowline/telemetry/otel"
 
-// A Telemetry turns what happens into spans and measurements. It has no goroutine.
-// Its methods are safe for concurrent use.
+// A Telemetry records spans and metrics. It has no goroutine. It is safe for concurrent
+// use.
 type Telemetry struct {
 	options    Options
 	tracer     trace.Tracer // nil: no spans
@@ -65,7 +65,7 @@ type Telemetry struct {
 	crowd      *crowd
 }
 
-// New returns a Telemetry. It fails if the MeterProvider does.
+// New returns a Telemetry. It fails if the MeterProvider cannot create an instrument.
 func New(o Options) (*Telemetry, error) {
 	t := &Telemetry{options: o, propagator: o.Propagator, crowd: newCrowd()}
 	if t.propagator == nil {
@@ -152,8 +152,8 @@ func newMetrics(meter metric.Meter, observe func([]metric.Float64Observable, met
 	return m, err
 }
 
-// Hooks returns hooks for the connections of a client: conn.Options.Hooks. They count,
-// and add the retries of a call to its span.
+// Hooks returns hooks for the connections of a client (conn.Options.Hooks). They record
+// metrics, and add the retries of a call to its span.
 func (t *Telemetry) Hooks() telemetry.Hooks { return t.hooks(true) }
 
 // ServerHooks returns hooks for the connections of a server.

@@ -23,10 +23,11 @@ type source struct {
 	samples func() iter.Seq[telemetry.Sample]
 }
 
-// Watch has metrics of the samples that the function ranges over be read at each
-// collection: client.Client.Samples, server.Server.Samples, supervisor.Supervisor.Samples,
-// or a function that yields those of gates and handlers. Two parts of one kind with one name are told
-// apart by a suffix. The function is called by whoever collects. Forget ends that.
+// Watch records metrics of samples. At each collection it calls the function and reads
+// all its samples. Pass client.Client.Samples, server.Server.Samples,
+// supervisor.Supervisor.Samples, or a function that yields samples of gates and handlers.
+// If two parts of the same kind have the same name, a suffix distinguishes them. The
+// function runs on the goroutine that collects. Call forget to end this.
 func (t *Telemetry) Watch(samples func() iter.Seq[telemetry.Sample]) (forget func()) {
 	s := &source{samples}
 	t.mu.Lock()

@@ -14,9 +14,9 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry/internal/lines"
 )
 
-// Hooks returns hooks that write to the logger. A line whose level is disabled costs
-// only the check. A handler of the logger that reads a context gets that of the
-// request, in lines about a request.
+// Hooks returns hooks that write to the logger. If the level of a line is disabled, only
+// the check of the level takes time. For lines about a request, the logger's handler gets
+// the context of the request.
 func Hooks(logger *slog.Logger) telemetry.Hooks { return lines.Hooks(sink{logger}) }
 
 // sink writes lines with slog.

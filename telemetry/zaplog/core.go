@@ -8,16 +8,16 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Core returns a core that hands every entry to a slog.Logger. With that of
-// server.Logger or Session.Logger a program that uses zap logs to its MCP client:
+// Core returns a zapcore.Core that passes every entry on to a slog.Logger. With
+// server.Logger or Session.Logger, a program that uses zap can log to its MCP client:
 //
 //	log := zap.New(zapcore.NewTee(own.Core(), zaplog.Core(ctx, server.Logger(ctx))))
 //
-// The slog.Logger decides which entries it takes. DPanic becomes "critical" for an MCP
-// client, Panic "alert" and Fatal "emergency". Fields become attributes, with the name
-// of the zap logger as "logger" if it has one. Callers and stacks are left out, since
-// they tell about the program and not about its work. Sync does nothing. ctx is what
-// the slog.Handler gets.
+// The slog.Logger decides which levels are enabled. For an MCP client, DPanic becomes
+// "critical", Panic "alert" and Fatal "emergency". Fields become attributes. If the zap
+// logger has a name, it becomes the attribute "logger". Callers and stacks are left out,
+// because a client should not see details of the program. Sync does nothing. The
+// slog.Handler gets ctx.
 func Core(ctx context.Context, to *slog.Logger) zapcore.Core { return &core{ctx: ctx, to: to} }
 
 type core struct {

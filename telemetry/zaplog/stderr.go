@@ -10,14 +10,13 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry/internal/lines"
 )
 
-// Stderr returns a writer that logs each line it receives, at level info. Use it
-// as stdio.Command.Stderr for the standard error of a child process. A line longer
-// than 1,024 bytes is cut and logged at once; blank lines are left out. The writer
+// Stderr returns a writer that logs each line it receives, at level info. Use it as
+// stdio.Command.Stderr, for the standard error of a child process. A line longer than
+// 1,024 bytes is cut there and logged immediately. Blank lines are left out. The writer
 // holds at most one line of that size.
 //
-// Close logs the last line if it has no newline. The writer may be used from
-// several goroutines; when several children write at the same time, their lines
-// may mix.
+// Close logs the last line if it has no newline. The writer is safe for concurrent use,
+// but if several children write at the same time, their lines may mix.
 func Stderr(logger *zap.Logger) io.WriteCloser { return &stderr{logger: logger} }
 
 type stderr struct {

@@ -77,8 +77,8 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry/internal/lines"
 )
 
-// Hooks returns hooks that write to the logger. A line whose level is disabled
-// costs only the check. The caller owns the logger and must sync it.
+// Hooks returns hooks that write to the logger. If the level of a line is disabled,
+// only the check of the level takes time. The caller owns the logger and must sync it.
 func Hooks(logger *zap.Logger) telemetry.Hooks { return lines.Hooks(sink{logger}) }
 
 // sink writes lines with zap.

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// A SyntaxError is a line that is none of a transcript.
+// A SyntaxError says that a line is not a valid line of a transcript.
 type SyntaxError struct {
-	Line int // counted from 1
+	Line int // the number of the line, from 1
 	Err  error
 }
 
@@ -22,10 +22,9 @@ func (e *SyntaxError) Error() string { return fmt.Sprintf("transcript: line %d: 
 
 func (e *SyntaxError) Unwrap() error { return e.Err }
 
-// Read reads what a Writer has written. Frames are compact JSON again; the errors
-// of events have the text of the original and no more. A frame that was refused is
-// left out, with the event that says so. Read fails with a *SyntaxError, or with
-// the error of r.
+// Read reads the output of a Writer. Frames are compact JSON. The errors of events have
+// only the text of the original errors. Read leaves out refused frames and their events.
+// It fails with a *SyntaxError, or with the error of r.
 func Read(r io.Reader) ([]Entry, error) {
 	var entries []Entry
 	lines := &lines{from: bufio.NewReader(r)}

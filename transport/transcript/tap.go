@@ -11,19 +11,19 @@ import (
 // A Kind says what an Entry reports.
 type Kind uint8
 
-// The kinds of entries, as the methods of transport.Link and transport.Receiver
-// say them.
+// The kinds of entries. They correspond to the methods of transport.Link and
+// transport.Receiver.
 const (
 	Opened       Kind = iota // a link was opened
 	Sent                     // a frame is about to be sent
-	Refused                  // the link did not accept the frame of the last Sent of its goroutine
-	Failed                   // a frame that was accepted did not go out
+	Refused                  // the link did not accept the last frame that the same goroutine sent
+	Failed                   // the link accepted a frame but did not send it
 	Received                 // a frame came in
-	Skipped                  // a frame came in and was refused by the link
+	Skipped                  // a frame came in, and the link refused it
 	StreamOpened             // a stream other than Main began
-	StreamLost               // a stream is over or broken off
-	Ended                    // the peer sends nothing more
-	Lost                     // the link is over
+	StreamLost               // a stream ended or broke off
+	Ended                    // the peer will send nothing more
+	Lost                     // the link ended
 )
 
 var kinds = [...]string{"opened", "sent", "refused", "failed", "received", "skipped", "stream opened", "stream lost", "ended", "lost"}
@@ -35,17 +35,17 @@ type Entry struct {
 	Kind   Kind
 	Link   int // counted from 1, in the order in which the links were opened
 	Stream transport.Stream
-	Frame  []byte          // of Sent, Refused and Received; not to be kept or changed by who observes
+	Frame  []byte          // for Sent, Refused and Received; observers must not keep or change it
 	Err    error           // why; nil for frames and for Opened, StreamOpened and Ended
-	Unsent []transport.Tag // of Failed and Lost: the frames that surely never left
-	Tag    transport.Tag   // of Sent and Refused
+	Unsent []transport.Tag // for Failed and Lost: the frames that were certainly not sent
+	Tag    transport.Tag   // for Sent and Refused
 }
 
-// Tap returns a transport that passes everything on to inner and reports to observe
-// what passes: a frame that is sent before the link may deliver it, everything else
-// before the receiver gets it. The entries of one stream and direction come in
-// order. Otherwise observe may be called from several goroutines at once. It must
-// not call the link, and the link waits for it.
+// Tap returns a transport that wraps inner and reports every frame and event to observe.
+// It reports a sent frame before the link delivers it, and everything else before the
+// receiver gets it. It reports the entries of one stream and direction in order, and may
+// otherwise call observe from several goroutines at the same time. The link waits until
+// observe returns. So observe must not call the link.
 func Tap(inner transport.Transport, observe func(Entry)) transport.Transport {
 	return &tap{inner: inner, observe: observe}
 }
@@ -94,7 +94,7 @@ func (t *tap) MirrorsArguments() bool {
 	return ok && mirror.MirrorsArguments()
 }
 
-// TapLink is Tap for one link, an acceptor's for instance, whose entries carry the
+// TapLink is Tap for one link, for instance that of an acceptor. Its entries have the
 // given number.
 func TapLink(inner transport.Link, number int, observe func(Entry)) transport.Link {
 	observe(Entry{Kind: Opened, Link: number})

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// Options say how a Writer writes.
+// Options configure a Writer. The zero value of each field means its default.
 type Options struct {
-	Times bool // the time since the first entry stands before each line
+	Times bool // begin each line with the time since the first entry
 
-	// Rewrite changes a frame before it is written, to leave out what is secret or
-	// differs from run to run. It must not change its argument. Nil: nothing.
+	// Rewrite returns what to write in place of a frame, for instance without
+	// secrets, or without values that differ from run to run. It must not change its
+	// argument. Nil: frames are written unchanged.
 	Rewrite func(frame []byte) []byte
 }
 
-// A Writer writes what a tap reports, entry by entry. It is safe for concurrent
-// use.
+// A Writer writes the entries that a tap reports. It is safe for concurrent use.
 type Writer struct {
 	options Options
 
@@ -31,19 +31,19 @@ type Writer struct {
 	err   error
 }
 
-// NewWriter returns a Writer whose Observe is for [Tap].
+// NewWriter returns a Writer. Pass its Observe method to [Tap].
 func NewWriter(w io.Writer, o Options) *Writer { return &Writer{to: w, options: o} }
 
-// Err returns the first error of the underlying writer. Nothing is written after
-// it.
+// Err returns the first error of the underlying writer. After an error, the Writer writes
+// nothing more.
 func (w *Writer) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Observe writes an entry, at once and with one Write. Beginnings of streams are
-// left out, as they follow from the frames.
+// Observe writes an entry immediately, with one Write. It leaves out StreamOpened entries,
+// because they follow from the frames.
 func (w *Writer) Observe(e Entry) {
 	if e.Kind == StreamOpened {
 		return
