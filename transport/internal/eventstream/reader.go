@@ -95,11 +95,11 @@ func (r *Reader) begin() error {
 	const mark = "\xef\xbb\xbf"
 	for n := 1; !r.begun; n++ {
 		start, err := r.from.Peek(n)
-		if err != nil && len(start) == 0 {
-			return err
+		if err != nil {
+			return err // what came, if anything, is less than an event
 		}
 		whole := string(start) == mark
-		if r.begun = whole || err != nil || string(start) != mark[:n]; whole {
+		if r.begun = whole || string(start) != mark[:n]; whole {
 			r.from.Discard(len(mark))
 		}
 	}

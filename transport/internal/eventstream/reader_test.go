@@ -52,6 +52,7 @@ func TestReaderFollowsTheText(t *testing.T) {
 		"one byte order mark only":        {"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", nil},
 		"half a byte order mark":          {"\xef\xbbdata: a\n\ndata: b\n\n", []Event{message("", "b")}},
 		"lines are joined":                {"data: a\ndata:\ndata: b\n\n", []Event{message("", "a\n\nb")}},
+		"lines of both are joined":        {"data: a\r\ndata: b\r\ndata\rdata: c\n\r\n", []Event{message("", "a\nb\n\nc")}},
 		"one space is taken":              {"data:  a\n\ndata:b\n\n", []Event{message("", " a"), message("", "b")}},
 		"data without a colon":            {"data\ndata\n\n", []Event{message("", "\n")}},
 		"a longer name":                   {"database: a\nid: 1\n\n", []Event{{Type: "message", ID: "1"}}},
@@ -62,11 +63,14 @@ func TestReaderFollowsTheText(t *testing.T) {
 		"the id persists":                 {"id: 1\ndata: a\n\ndata: b\n\n", []Event{message("1", "a"), message("1", "b")}},
 		"an empty id resets":              {"id: 1\ndata: a\n\nid\ndata: b\n\n", []Event{message("1", "a"), message("", "b")}},
 		"an id with NUL is ignored":       {"id: 1\ndata: a\n\nid: 2\x00\ndata: b\n\n", []Event{message("1", "a"), message("1", "b")}},
+		"an id that begins with NUL":      {"id: \x002\ndata: a\n\n", []Event{message("", "a")}},
 		"a priming event":                 {"id: 1\nretry: 500\ndata:\n\n", []Event{{Type: "message", ID: "1", Retry: 500 * time.Millisecond}}},
 		"an id alone":                     {"id: 1\n\n", []Event{{Type: "message", ID: "1"}}},
 		"a delay alone":                   {"retry: 20\n\n", []Event{{Type: "message", Retry: 20 * time.Millisecond}}},
 		"a delay is digits":               {"retry: -1\nretry: 1.5\nretry:\nretry: 0x1\ndata: a\n\n", []Event{message("", "a")}},
 		"a delay is at most a day":        {"retry: 99999999999999999999999\n\n", []Event{{Type: "message", Retry: 24 * time.Hour}}},
+		"a delay is just over a day":      {"retry: 86400001\n\n", []Event{{Type: "message", Retry: 24 * time.Hour}}},
+		"what is no delay is no event":    {"retry: -1\n\nretry:\n\nretry: 1:\n\n", nil},
 		"a delay of nothing":              {"retry: 0\n\n", []Event{{Type: "message", Retry: time.Millisecond}}},
 		"a delay is one event's":          {"retry: 20\n\ndata: a\n\n", []Event{{Type: "message", Retry: 20 * time.Millisecond}, message("", "a")}},
 		"an unfinished event":             {"data: a\n\ndata: b\n", []Event{message("", "a")}},
@@ -74,6 +78,7 @@ func TestReaderFollowsTheText(t *testing.T) {
 		"nothing":                         {"", nil},
 		"empty lines":                     {"\n\n\r\n\r", nil},
 		"a line too long for a field":     {"id: " + strings.Repeat("1", maxLine) + "\ndata: a\n\n", []Event{message("", "a")}},
+		"a line just short enough":        {"id: " + strings.Repeat("1", maxLine-len("id: ")) + "\ndata: a\n\n", []Event{message(strings.Repeat("1", maxLine-len("id: ")), "a")}},
 		"a long comment":                  {":" + strings.Repeat("-", 5*readAhead) + "\ndata: a\n\n", []Event{message("", "a")}},
 		"data in many pieces":             {"data: " + strings.Repeat("a", 5*readAhead) + "\n\n", []Event{message("", strings.Repeat("a", 5*readAhead))}},
 		"a field line ends with the read": {"data: " + strings.Repeat("a", readAhead-len("data: ")-2) + "\n\ndata: b\n\n", []Event{message("", strings.Repeat("a", readAhead-len("data: ")-2)), message("", "b")}},
@@ -83,6 +88,7 @@ func TestReaderFollowsTheText(t *testing.T) {
 				"at once":      strings.NewReader(c.stream),
 				"byte by byte": iotest.OneByteReader(strings.NewReader(c.stream)),
 				"with the end": iotest.DataErrReader(strings.NewReader(c.stream)),
+				"line by line": &portions{[]byte(c.stream), maxLine}, // of a line just short enough
 			} {
 				got := all(t, from, plenty)
 				if diff := cmp.Diff(c.want, got, cmp.Comparer(bytes.Equal)); diff != "" {
@@ -104,19 +110,21 @@ func TestReaderRefusesAndSkipsAnOversizedEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stream := "data: 12345678\n\n" + event + "\ndata: after\n\n"
-			r := NewReader(iotest.OneByteReader(strings.NewReader(stream)), limit)
-			if e, err := r.Next(); err != nil || string(e.Data) != "12345678" {
-				t.Fatalf("an event of just the limit: %q, %v", e.Data, err)
-			}
-			var oversized *transport.OversizedError
-			if _, err := r.Next(); !errors.As(err, &oversized) || oversized.Limit != limit || oversized.Size != limit+1 {
-				t.Fatalf("an event above the limit: %v", err)
-			}
-			if e, err := r.Next(); err != nil || string(e.Data) != "after" {
-				t.Fatalf("the event after it: %q, %v", e.Data, err)
-			}
-			if _, err := r.Next(); err != io.EOF {
-				t.Fatalf("the end: %v", err)
+			for portion := 1; portion <= len(stream); portion++ {
+				r := NewReader(&portions{[]byte(stream), portion}, limit)
+				if e, err := r.Next(); err != nil || string(e.Data) != "12345678" {
+					t.Fatalf("an event of just the limit: %q, %v", e.Data, err)
+				}
+				var oversized *transport.OversizedError
+				if _, err := r.Next(); !errors.As(err, &oversized) || oversized.Limit != limit || oversized.Size <= limit || portion == 1 && oversized.Size != limit+1 {
+					t.Fatalf("an event above the limit: %v", err)
+				}
+				if e, err := r.Next(); err != nil || string(e.Data) != "after" {
+					t.Fatalf("the event after it: %q, %v", e.Data, err)
+				}
+				if _, err := r.Next(); err != io.EOF {
+					t.Fatalf("the end: %v", err)
+				}
 			}
 		})
 	}
@@ -169,12 +177,51 @@ func TestReaderWaitsForNoByteTooMany(t *testing.T) {
 
 func TestReaderTellsTheStreamsError(t *testing.T) {
 	cut := errors.New("cut")
+	for _, begun := range []string{"", "\xef", "\xef\xbb", "\xef\xbb\xbf", "d"} { // the connection says it once
+		if _, err := NewReader(io.MultiReader(strings.NewReader(begun), &failing{cut}), plenty).Next(); !errors.Is(err, cut) {
+			t.Errorf("the cut after %q: %v", begun, err)
+		}
+	}
 	r := NewReader(io.MultiReader(strings.NewReader("data: a\n\ndata: b"), iotest.ErrReader(cut)), plenty)
 	if e, err := r.Next(); err != nil || string(e.Data) != "a" {
 		t.Fatalf("the event before: %q, %v", e.Data, err)
 	}
 	if _, err := r.Next(); !errors.Is(err, cut) {
 		t.Fatalf("the cut: %v", err)
+	}
+}
+
+// failing says once what is wrong, and that it is over from then on.
+type failing struct{ err error }
+
+func (f *failing) Read([]byte) (int, error) {
+	err := f.err
+	f.err = io.EOF
+	return 0, err
+}
+
+func TestReaderResumes(t *testing.T) {
+	r := NewReader(strings.NewReader("data: a\n\nid: 6\ndata: b\n\n"), plenty)
+	r.ResumeAfter("5")
+	for _, want := range []Event{message("5", "a"), message("6", "b")} {
+		if e, err := r.Next(); err != nil || !cmp.Equal(e, want) {
+			t.Errorf("got %+v, %v; want %+v", e, err, want)
+		}
+	}
+}
+
+// What is written is what a proxy or a log shows.
+func TestAppendWritesNoMoreThanItMust(t *testing.T) {
+	for want, e := range map[string]Event{
+		"data: a\n\n": {Data: []byte("a")},
+		"data: b\n\n": {Type: "message", Data: []byte("b")},
+		"event: x\nid: 1\nretry: 1500\ndata: c\n\n":     {Type: "x", ID: "1", Retry: 1500 * time.Millisecond, Data: []byte("c")},
+		"data: \ndata: a\ndata: b\ndata: c\ndata: \n\n": {Data: []byte("\na\rb\nc\r")},
+		"data: \ndata: d\n\n":                           {Data: []byte("\rd")},
+	} {
+		if got := string(Append([]byte("before\n"), e)); got != "before\n"+want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 
