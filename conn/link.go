@@ -28,6 +28,15 @@ type Incarnation struct {
 // Epoch returns the number of the incarnation: 1 for the first of a Conn.
 func (i *Incarnation) Epoch() uint64 { return i.epoch }
 
+// Network returns what the link knows about the way to the peer (transport.Networked),
+// also after the incarnation has ended.
+func (i *Incarnation) Network() transport.Network {
+	if networked, ok := i.link.(transport.Networked); ok {
+		return networked.Network()
+	}
+	return transport.Network{}
+}
+
 // Call is Conn.Call for the handshake: it works before the Conn is ready.
 func (i *Incarnation) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 	return i.conn.call(ctx, r, sender{handshake: i})

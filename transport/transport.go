@@ -114,6 +114,26 @@ type Requesting interface {
 	Requests() bool
 }
 
+// Networked is an optional interface of a Link that learns about the way to its peer
+// from the peer's answers, for telemetry (ADR-0061).
+type Networked interface {
+	// Network returns what is known now. It may be called from any goroutine, at any
+	// time, also after the link is lost.
+	Network() Network
+}
+
+// A Network is what a link has learned about the way to its peer. The zero Network
+// knows nothing.
+type Network struct {
+	// HTTP is the version of HTTP of the peer's last response, such as "1.1" or "2". It
+	// is empty before the first one, and on links that are not HTTP.
+	HTTP string
+
+	// Session is the id of the session, as in the header Mcp-Session-Id. It is empty if
+	// there is none. Treat it as a secret: whoever knows it may take part.
+	Session string
+}
+
 // Flushing is an optional interface of a Link that can postpone work until its user
 // has nothing else to do at the moment (ADR-0048).
 type Flushing interface {

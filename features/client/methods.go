@@ -245,6 +245,28 @@ func (r *Request) ID() int64 {
 	return r.last.id
 }
 
+// Epoch returns the number of the server that the last attempt was for
+// (Status.Epoch), once the next Handler has returned. It is 0 where ID is.
+func (r *Request) Epoch() uint64 {
+	if r.ID() == 0 || r.last.peer == nil {
+		return 0
+	}
+	return r.last.peer.incarnation.Epoch()
+}
+
+// Network returns what is known about the way to the server: that of the last attempt
+// once the next Handler has returned, and otherwise the session's present server.
+func (r *Request) Network() transport.Network {
+	p := r.Session.peer.Load()
+	if r.last != nil && r.last.peer != nil {
+		p = r.last.peer
+	}
+	if p == nil {
+		return transport.Network{}
+	}
+	return p.incarnation.Network()
+}
+
 // QuestionID returns the id of a request that the server has sent. It is zero for other
 // messages, and for a question that came with the answer to a call.
 func (r *Request) QuestionID() jsonrpc.ID {

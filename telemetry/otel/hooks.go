@@ -90,6 +90,19 @@ func listed(method string) string {
 	return other
 }
 
+// stopped returns a hook that also tells the span of a call how its last request went.
+// A Tee would allocate for each call.
+func stopped(measure func(context.Context, telemetry.RequestStopped)) func(context.Context, telemetry.RequestStopped) {
+	return func(ctx context.Context, e telemetry.RequestStopped) {
+		if measure != nil {
+			measure(ctx, e)
+		}
+		if span := trace.SpanFromContext(ctx); span.IsRecording() {
+			span.SetAttributes(keyAttempts.Int(e.Attempts), keyDelivery.String(e.Delivery))
+		}
+	}
+}
+
 // spanRetried adds an attempt that is retried to the span of its call.
 func spanRetried(ctx context.Context, e telemetry.Retried) {
 	span := trace.SpanFromContext(ctx)

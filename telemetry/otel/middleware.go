@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -30,8 +31,10 @@ func (t *Telemetry) Client() client.Middleware {
 			}
 			op := of(r.Method, r.Params, r.Session.Server().ProtocolVersion, t.networks.of(r.Session.Endpoint()))
 			if r.Incoming {
-				op.network.address, op.network.port = "", "" // of who asks
-				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, served{id: r.QuestionID(), question: true})
+				way := r.Network()
+				op.network.address, op.network.port, op.network.version = "", "", versionOf(way.HTTP) // of who asks
+				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) },
+					served{id: r.QuestionID(), session: way.Session, question: true})
 			}
 			began := time.Now()
 			var span trace.Span
@@ -42,8 +45,13 @@ func (t *Telemetry) Client() client.Middleware {
 			}
 			result, err := next(ctx, r)
 			f := failureOf(result, err)
+			way := r.Network()
+			op.network.version = versionOf(way.HTTP)
 			if span != nil {
-				endCall(span, f, jsonrpc.IntegerID(r.ID()), err)
+				if span.IsRecording() {
+					tellSession(span, way.Session)
+				}
+				endCall(span, f, callEnd{jsonrpc.IntegerID(r.ID()), r.Epoch(), op.network.version, err})
 			}
 			if m := t.metrics; m != nil {
 				m.names.learn(result)
@@ -54,16 +62,32 @@ func (t *Telemetry) Client() client.Middleware {
 	}
 }
 
+// A callEnd is what is known of a call only when it is over.
+type callEnd struct {
+	id    jsonrpc.ID
+	epoch uint64 // of the server that was called last; 0 if that is not known
+	http  string // the version of HTTP that it speaks; "" for none
+	err   error
+}
+
 // endCall ends the span of a call.
-func endCall(span trace.Span, f failure, id jsonrpc.ID, err error) {
+func endCall(span trace.Span, f failure, end callEnd) {
 	if span.IsRecording() {
-		if sent, _ := id.Int64(); sent != 0 {
-			span.SetAttributes(keyRequestID.String(id.String()))
+		known := make([]attribute.KeyValue, 0, 4)
+		if sent, _ := end.id.Int64(); sent != 0 {
+			known = append(known, keyRequestID.String(end.id.String()))
+		}
+		if end.epoch != 0 {
+			known = append(known, keyEpoch.Int64(int64(end.epoch)))
+		}
+		if end.http != "" {
+			known = append(known, keyProtocolHTTP.String(end.http))
 		}
 		var call *conn.CallError
-		if errors.As(err, &call) {
-			span.SetAttributes(keyDelivery.String(call.Delivery.String()))
+		if errors.As(end.err, &call) {
+			known = append(known, keyDelivery.String(call.Delivery.String()))
 		}
+		span.SetAttributes(known...)
 	}
 	f.end(span)
 }
@@ -95,7 +119,10 @@ func (t *Telemetry) Server() server.Middleware {
 			result, err := next(ctx, r)
 			f := failureOf(result, err)
 			if span != nil {
-				endCall(span, f, r.ID(), err)
+				if span.IsRecording() {
+					tellSession(span, sessionOf(r.Origin))
+				}
+				endCall(span, f, callEnd{id: r.ID(), err: err})
 			}
 			if m := t.metrics; m != nil {
 				m.record(ctx, m.clientDuration, op, f, false, time.Since(began).Seconds())
@@ -109,6 +136,7 @@ func (t *Telemetry) Server() server.Middleware {
 type served struct {
 	id       jsonrpc.ID      // zero: it came with the answer to a call
 	by       *server.Request // nil: the client serves it
+	session  string          // the id of the client's session; "" for none
 	question bool
 }
 
@@ -124,6 +152,8 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 		}
 		if span.IsRecording() && s.by != nil {
 			tellOrigin(span, s.by.Origin)
+		} else if span.IsRecording() {
+			tellSession(span, s.session)
 		}
 		t.recordArguments(span, op, params)
 	}

@@ -37,6 +37,7 @@ const (
 	keyConn       = attribute.Key("bowline.conn")
 	keyEpoch      = attribute.Key("bowline.epoch")
 	keyAttempt    = attribute.Key("bowline.attempt")
+	keyAttempts   = attribute.Key("bowline.attempts")
 	keyCause      = attribute.Key("bowline.cause")
 	keyDelivery   = attribute.Key("bowline.delivery")
 	keyResult     = attribute.Key("bowline.result")

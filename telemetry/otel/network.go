@@ -15,6 +15,7 @@ import (
 // A network is what the conventions say of the way to the peer.
 type network struct {
 	transport, protocol string // network.transport and network.protocol.name
+	version             string // network.protocol.version: of HTTP; "" before it is known
 	address, port       string // of the server; "" if it has none
 }
 
@@ -70,23 +71,45 @@ func from(origin *transport.Origin) network {
 	if origin.Headers == nil {
 		return overPipe
 	}
-	return overHTTP
+	came := overHTTP
+	came.version = versionOf(origin.HTTP)
+	return came
 }
 
-// tellOrigin records who has sent a request, and of a session the beginning of its id:
-// who knows all of it may take part.
-func tellOrigin(span trace.Span, origin *transport.Origin) {
-	if origin.HTTP != "" {
-		span.SetAttributes(keyProtocolHTTP.String(shorten(origin.HTTP)))
+// versionOf is a version of HTTP that there is: peers may claim others.
+func versionOf(http string) string {
+	switch http {
+	case "", "1.0", "1.1", "2", "3":
+		return http
+	default:
+		return other
 	}
+}
+
+// tellOrigin records who has sent a request, and its session.
+func tellOrigin(span trace.Span, origin *transport.Origin) {
 	if host, port, err := net.SplitHostPort(origin.RemoteAddr); err == nil {
 		span.SetAttributes(keyClientAddress.String(shorten(host)))
 		if number, err := strconv.Atoi(port); err == nil {
 			span.SetAttributes(keyClientPort.Int(number))
 		}
 	}
-	if ids := origin.Headers["Mcp-Session-Id"]; len(ids) == 1 && len(ids[0]) >= minSessionID {
-		span.SetAttributes(keySessionID.String(shorten(ids[0][:toldSessionID])))
+	tellSession(span, sessionOf(origin))
+}
+
+// sessionOf returns the id of the session that a message came in, or "".
+func sessionOf(origin *transport.Origin) string {
+	if ids := origin.Headers["Mcp-Session-Id"]; len(ids) == 1 {
+		return ids[0]
+	}
+	return ""
+}
+
+// tellSession records the beginning of the id of a session: who knows all of it may take
+// part.
+func tellSession(span trace.Span, id string) {
+	if len(id) >= minSessionID {
+		span.SetAttributes(keySessionID.String(shorten(id[:toldSessionID])))
 	}
 }
 
@@ -100,7 +123,7 @@ func (n network) attributes(to []attribute.KeyValue) []attribute.KeyValue {
 	for _, a := range [...]struct {
 		key  attribute.Key
 		text string
-	}{{keyTransport, n.transport}, {keyProtocolName, n.protocol}, {keyServerAddress, n.address}, {keyServerPort, n.port}} {
+	}{{keyTransport, n.transport}, {keyProtocolName, n.protocol}, {keyProtocolHTTP, n.version}, {keyServerAddress, n.address}, {keyServerPort, n.port}} {
 		if a.text != "" {
 			to = append(to, textOrNumber(a.key, a.text))
 		}

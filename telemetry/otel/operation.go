@@ -282,7 +282,7 @@ func (f failure) end(span trace.Span) {
 // record measures an operation. Known says that the tool or prompt may be counted by.
 func (m *metrics) record(ctx context.Context, to metric.Float64Histogram, op operation, f failure, known bool, seconds float64) {
 	v := values{listed(op.method), op.tool, op.prompt, "", f.kind, f.code, op.version,
-		op.network.transport, op.network.protocol, op.network.address, op.network.port}
+		op.network.transport, op.network.protocol, op.network.version, op.network.address, op.network.port}
 	if op.tool != "" {
 		v[3] = executeTool
 	}

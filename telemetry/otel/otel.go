@@ -131,7 +131,7 @@ func newMetrics(meter metric.Meter, observe func([]metric.Float64Observable, met
 		stalls:         histogram("bowline.conn.stall.duration", "How long a connection did not read from its peer."),
 
 		operations: prepare(keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion,
-			keyTransport, keyProtocolName, keyServerAddress, keyServerPort),
+			keyTransport, keyProtocolName, keyProtocolHTTP, keyServerAddress, keyServerPort),
 		sessions: prepare(keyErrorType),
 		byResult: prepare(keyConn, keyResult), byReason: prepare(keyConn, keyReason), byMethod: prepare(keyConn, keyMethod),
 		byWhere: prepare(keyConn, keyWhere), byCause: prepare(keyConn, keyCause), byConn: prepare(keyConn), byStallWhy: prepare(keyConn, keyWhy),
@@ -166,6 +166,7 @@ func (t *Telemetry) hooks(client bool) telemetry.Hooks {
 	}
 	if t.tracer != nil {
 		h = telemetry.Tee(h, telemetry.Hooks{Retried: spanRetried})
+		h.RequestStopped = stopped(h.RequestStopped)
 	}
 	return h
 }

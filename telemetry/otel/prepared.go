@@ -13,7 +13,7 @@ const maxSets = 1000
 
 // values are those of the attributes of one set, in the order of their keys; "" for
 // one that is absent.
-type values [11]string
+type values [12]string
 
 // prepared holds sets of attributes, so that a measurement allocates none.
 type prepared struct {

@@ -103,9 +103,9 @@ func TestASpanHasTheCodeThatWasSent(t *testing.T) {
 // Spans say which way a call went: over a pipe, or over HTTP with the addresses of both
 // ends, and the beginning of the session's id. Metrics have the address of the server.
 //
-// Guarantees: G-0047.7
+// Guarantees: G-0047.7, G-0061.2
 func TestSpansSayWhichWayACallWent(t *testing.T) {
-	for _, over := range []string{"memory", "stdio", "http"} {
+	for _, over := range []string{"memory", "stdio", "http", "http2"} {
 		for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 			t.Run(over+"/"+version, func(t *testing.T) {
 				s := newSite(t, over, version, otel.Options{})
@@ -119,15 +119,15 @@ func TestSpansSayWhichWayACallWent(t *testing.T) {
 				s.ended()
 				want := map[attribute.Key]string{"network.transport": "pipe"}
 				fromAddress := ""
-				if over == "http" {
+				if strings.HasPrefix(over, "http") {
 					fromAddress = "127.0.0.1"
 					want = map[attribute.Key]string{
-						"network.transport": "tcp", "network.protocol.name": "http",
+						"network.transport": "tcp", "network.protocol.name": "http", "network.protocol.version": map[bool]string{true: "2", false: "1.1"}[over == "http2"],
 						"server.address": endpoint.Hostname(), "server.port": endpoint.Port(),
 					}
 				}
 				call, served := s.named(trace.SpanKindClient, "tools/call add")[0], s.named(trace.SpanKindServer, "tools/call add")[0]
-				for _, key := range []attribute.Key{"network.transport", "network.protocol.name", "server.address", "server.port"} {
+				for _, key := range []attribute.Key{"network.transport", "network.protocol.name", "network.protocol.version", "server.address", "server.port"} {
 					if got := attributeOf(call, string(key)); got != want[key] {
 						t.Errorf("the CLIENT span has the %s %q, want %q", key, got, want[key])
 					}
@@ -141,19 +141,29 @@ func TestSpansSayWhichWayACallWent(t *testing.T) {
 				if got := attributeOf(served, "client.address"); got != fromAddress || (attributeOf(served, "client.port") == "") != (fromAddress == "") {
 					t.Errorf("the SERVER span comes from %q, want %q", got, fromAddress)
 				}
-				wantVersion := map[bool]string{true: "1.1"}[over == "http"]
-				if got := attributeOf(served, "network.protocol.version"); got != wantVersion {
-					t.Errorf("the SERVER span has the version %q of HTTP, want %q", got, wantVersion)
-				}
-				id, session := attributeOf(served, "mcp.session.id"), ""
+				session := ""
 				s.sessions.Range(func(whole, _ any) bool { session = whole.(string)[:8]; return false })
-				if id != session {
-					t.Errorf("the SERVER span has the session %q, want %q", id, session)
+				if (session != "") != (strings.HasPrefix(over, "http") && version != protocol.Latest) {
+					t.Errorf("the session %q", session)
 				}
-				for _, p := range s.collect(t)["mcp.client.operation.duration"].Data.(metricdata.Histogram[float64]).DataPoints {
-					for key, text := range want {
-						if got, _ := p.Attributes.Value(key); got.String() != text {
-							t.Errorf("the metric has the %s %q, want %q", key, got.String(), text)
+				for side, span := range map[string]tracetest.SpanStub{"CLIENT": call, "SERVER": served} {
+					if id := attributeOf(span, "mcp.session.id"); id != session {
+						t.Errorf("the %s span has the session %q, want %q", side, id, session)
+					}
+				}
+				for key, text := range map[string]string{"bowline.epoch": "1", "bowline.attempts": "1", "bowline.delivery": "sent"} {
+					if got := attributeOf(call, key); got != text {
+						t.Errorf("the CLIENT span has the %s %q, want %q", key, got, text)
+					}
+				}
+				for _, name := range []string{"mcp.client.operation.duration", "mcp.server.operation.duration"} {
+					measured, _ := s.collect(t)[name].Data.(metricdata.Histogram[float64]) // a child tells its own
+					for _, p := range measured.DataPoints {
+						for key, text := range want {
+							got, has := p.Attributes.Value(key)
+							if has != !strings.Contains(name+string(key), "server.operation.durationserver.") || has && got.String() != text {
+								t.Errorf("%s has the %s %q, want %q", name, key, got.String(), text)
+							}
 						}
 					}
 				}

@@ -170,9 +170,9 @@ func newSite(t *testing.T, over, version string, options otel.Options) *site {
 		s.arm = func() { s.armed.Store(true) }
 		s.crash = func(ctx context.Context) { server.RequestFrom(ctx).Conn().Stop() }
 		to, closeServer = inmem.New(peer.Accept, inmem.Options{}), func() { peer.Close(context.Background()) }
-		if over == "http" {
+		if over == "http" || over == "http2" {
 			var endpoint func()
-			to, endpoint = s.overHTTP(peer, version)
+			to, endpoint = s.overHTTP(peer, version, over == "http2")
 			closeServer = func() { endpoint(); peer.Close(context.Background()) }
 		}
 	}
@@ -220,15 +220,23 @@ func (s *site) hooks(told *otel.Telemetry) telemetry.Hooks {
 // overHTTP serves over real sockets. A crash is what a server that is restarted does:
 // its connections break amid the answers, and the next server knows none of the
 // sessions. Without sessions, the broken connection alone ends what was served with it.
-func (s *site) overHTTP(peer *server.Server, version string) (to transport.Transport, closeAll func()) {
+// HTTP/2 comes with TLS.
+func (s *site) overHTTP(peer *server.Server, version string, two bool) (to transport.Transport, closeAll func()) {
 	var present atomic.Pointer[streamable.Handler]
 	present.Store(streamable.NewHandler(peer, streamable.HandlerOptions{}))
-	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	listener := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		present.Load().ServeHTTP(w, r)
 		if id := w.Header().Get("Mcp-Session-Id"); id != "" {
 			s.sessions.Store(id, true)
 		}
 	}))
+	var calling *http.Client
+	if listener.EnableHTTP2 = two; two {
+		listener.StartTLS()
+		calling = listener.Client()
+	} else {
+		listener.Start()
+	}
 	var closing sync.WaitGroup
 	s.crash = func(ctx context.Context) {
 		before := present.Swap(streamable.NewHandler(peer, streamable.HandlerOptions{}))
@@ -240,7 +248,7 @@ func (s *site) overHTTP(peer *server.Server, version string) (to transport.Trans
 			before.Close(0)
 		})
 	}
-	to = &streamable.Client{URL: listener.URL + "/?key=" + secret + "-query", Header: http.Header{
+	to = &streamable.Client{URL: listener.URL + "/?key=" + secret + "-query", HTTP: calling, Header: http.Header{
 		"Authorization": {"Bearer " + secret + "-token"}, "X-Api-Key": {secret + "-key"},
 	}}
 	return to, func() { closing.Wait(); present.Load().Close(0); listener.Close() }

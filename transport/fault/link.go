@@ -154,6 +154,14 @@ func (l *link) Requests() bool {
 	return ok && requesting.Requests()
 }
 
+// Network implements transport.Networked.
+func (l *link) Network() transport.Network {
+	if networked, ok := l.inner.(transport.Networked); ok {
+		return networked.Network()
+	}
+	return transport.Network{}
+}
+
 // Heard implements transport.Hearing if the wrapped link does. Time stands still
 // while the link is half open.
 func (l *link) Heard() (last time.Time, ok bool) {

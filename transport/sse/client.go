@@ -157,7 +157,7 @@ func (l *clientLink) begin(address *url.URL) error {
 	if err != nil {
 		return fmt.Errorf("sse: open the stream: %w", err)
 	}
-	l.body = response.Body
+	l.body, l.http = response.Body, web.VersionOf(response.Proto)
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("sse: open the stream: %w", web.NewStatusError(response, web.Excerpt(response)))
 	}

@@ -50,6 +50,7 @@ type clientLink struct {
 	auth     web.Authorizer // nil for none
 	limit    int            // bytes of a frame
 	endpoint *url.URL       // where messages are posted
+	http     string         // version of the stream's response
 	body     io.ReadCloser
 	events   *eventstream.Reader
 	release  func() // called at the end
@@ -152,6 +153,10 @@ func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
 // Requests implements transport.Requesting.
 func (l *clientLink) Requests() bool { return true }
+
+// Network implements transport.Networked. The session's id is a secret that is part of
+// the address, and is not told.
+func (l *clientLink) Network() transport.Network { return transport.Network{HTTP: l.http} }
 
 // Heard implements transport.Hearing.
 func (l *clientLink) Heard() (last time.Time, ok bool) { return l.heard.Last(), true }

@@ -112,6 +112,9 @@ func TestAServerThatSpeaksOnlyHTTPSSEIsSpokenTo(t *testing.T) {
 			wrote := time.Now()
 			stream(w, "data: "+result(2)+"\n\ndata: "+result(3)+"\n\n")
 			r.wantFrame(1, transport.Main, result(2), false)
+			if got := r.link.(transport.Networked).Network(); got != (transport.Network{HTTP: "1.1"}) {
+				t.Errorf("the link tells %+v", got)
+			}
 			if last, ok := r.link.(transport.Hearing).Heard(); !ok || last.Before(wrote) {
 				t.Errorf("something was heard last at %v, known: %v; it was written after %v", last, ok, wrote)
 			}

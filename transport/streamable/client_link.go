@@ -96,6 +96,14 @@ func (l *clientLink) Heard() (last time.Time, ok bool) {
 	return last, true
 }
 
+// Network implements transport.Networked.
+func (l *clientLink) Network() transport.Network {
+	if older, ok := l.fellBack().(transport.Networked); ok {
+		return older.Network()
+	}
+	return l.remote.network()
+}
+
 // Send implements transport.Link. A client has one way to send, the POST, whatever
 // stream a request of the server came on.
 func (l *clientLink) Send(o transport.Outbound) error {

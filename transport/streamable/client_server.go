@@ -44,6 +44,7 @@ type remote struct {
 
 	mu          sync.Mutex
 	session     session
+	http        string     // version of the last response
 	posted      postHeader // of the last message that another may be posted like
 	failedDials int        // since anything was received
 	alive       int        // exchanges that have a connection and are not over
@@ -73,6 +74,12 @@ func (m *remote) currentSession() session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.session
+}
+
+func (m *remote) network() transport.Network {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return transport.Network{HTTP: m.http, Session: m.session.id}
 }
 
 // begin begins the session of a response to initialize, and of its session headers.
@@ -153,7 +160,7 @@ func (r *httpRequest) count(ctx context.Context, response *http.Response, err er
 	switch {
 	case err == nil:
 		r.begin() // also if the RoundTripper does not trace
-		m.failedDials = 0
+		m.failedDials, m.http = 0, web.VersionOf(response.Proto)
 		if response.StatusCode/100 == 2 {
 			m.disowned = 0
 		}

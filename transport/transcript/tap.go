@@ -139,6 +139,14 @@ func (l *tapped) Heard() (last time.Time, ok bool) {
 	return time.Time{}, false
 }
 
+// Network implements transport.Networked.
+func (l *tapped) Network() transport.Network {
+	if networked, ok := l.Link.(transport.Networked); ok {
+		return networked.Network()
+	}
+	return transport.Network{}
+}
+
 // receiving is a tapped link as the receiver of the link behind it.
 type receiving tapped
 

@@ -7,10 +7,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// versionOf returns the version of HTTP, as others write it: HTTP/2 has no minor one.
-func versionOf(r *http.Request) string {
-	version := strings.TrimPrefix(r.Proto, "HTTP/")
-	if r.ProtoMajor >= 2 {
+// VersionOf returns the version of HTTP of a protocol such as "HTTP/1.1", as others
+// write it: HTTP/2 has no minor one.
+func VersionOf(protocol string) string {
+	version := strings.TrimPrefix(protocol, "HTTP/")
+	if version != "1.0" {
 		version = strings.TrimSuffix(version, ".0")
 	}
 	return version
@@ -18,7 +19,7 @@ func versionOf(r *http.Request) string {
 
 // OriginOf returns where the message of a request came from.
 func OriginOf(r *http.Request, identity string) *transport.Origin {
-	origin := &transport.Origin{RemoteAddr: r.RemoteAddr, Headers: r.Header, HTTP: versionOf(r), Identity: identity, Value: r.Context().Value}
+	origin := &transport.Origin{RemoteAddr: r.RemoteAddr, Headers: r.Header, HTTP: VersionOf(r.Proto), Identity: identity, Value: r.Context().Value}
 	if r.TLS != nil {
 		origin.TLS = r.TLS
 	}

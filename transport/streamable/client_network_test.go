@@ -1,0 +1,41 @@
+package streamable
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A link knows the version of HTTP once the server has answered, and its session once
+// that has begun.
+//
+// Guarantees: G-0061.1
+func TestALinkTellsItsNetwork(t *testing.T) {
+	for _, two := range []bool{false, true} {
+		version := "1.1"
+		server := httptest.NewUnstartedServer(&legacy{session: "s-1"})
+		if server.EnableHTTP2 = two; two {
+			version = "2"
+			server.StartTLS()
+		} else {
+			server.Start()
+		}
+		t.Cleanup(server.Close)
+		r := open(t, &Client{URL: server.URL, HTTP: &http.Client{Transport: server.Client().Transport}})
+		known := func(want transport.Network) {
+			t.Helper()
+			if got := r.link.(transport.Networked).Network(); got != want {
+				t.Errorf("HTTP %s: the link tells %+v, want %+v", version, got, want)
+			}
+		}
+		known(transport.Network{})
+		r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+		known(transport.Network{HTTP: version, Session: "s-1"})
+		if err := r.link.Close(hangGuard); err != nil {
+			t.Fatal(err)
+		}
+		known(transport.Network{HTTP: version, Session: "s-1"})
+	}
+}
