@@ -105,12 +105,12 @@ type Request struct {
 	Streaming bool
 }
 
-// A MessageMaker makes the message of one attempt: see Request.MessageFor.
+// A MessageMaker builds the message of one attempt; see Request.MessageFor.
 type MessageMaker interface {
 	MakeMessage(ctx context.Context, id int64, epoch uint64) (Message, error)
 }
 
-// A MessageFunc is a function as a MessageMaker.
+// A MessageFunc is a function that implements MessageMaker.
 type MessageFunc func(ctx context.Context, id int64, epoch uint64) (Message, error)
 
 // MakeMessage calls the function.

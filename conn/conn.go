@@ -83,25 +83,25 @@ func (c *Conn) Owner() any { return c.own.owner }
 
 // Run starts the Conn and waits until it ends. It returns nil after Stop, after
 // Close, when ctx ends (which stops the Conn), and when the peer of an acceptor ends
-// the connection in good order. Otherwise it returns the Reason for which the Conn
-// closed. It joins to that a *StuckError if a handler or another callback is still
-// running, and the error of a link that could not be closed.
+// the connection properly. Otherwise it returns the Reason for which the Conn closed.
+// If a handler or another callback is still running, the error also contains a
+// *StuckError. If the link could not be closed, it contains the error of the link.
 //
 // Run returns ErrRunning if the Conn is running already, and ErrNotRunning if it
 // has closed.
 //
-// If the Conn's own goroutine panics, which also calls Send and Grant of the link,
-// Run returns a *PanicError. All calls end as LinkLost; their delivery is Unknown
+// If the Conn's own goroutine panics, for instance in Send or Grant of the link, Run
+// returns a *PanicError. All calls end as LinkLost; their delivery is Unknown
 // unless the request was certainly not sent. An initiator may then be run again and
 // keeps its ids and epochs; an acceptor is closed. A panic in any other callback
 // affects only the event for which the callback was called.
 //
-// If the cause of the end of ctx wraps ErrInterrupted, an initiator does the same
-// without a panic: it ends all calls as LinkLost, closes the link within
-// Options.StopGrace, goes to the state Starting, and Run returns that cause. This
-// is how a supervisor restarts a Conn: it calls Run again, and callers that wait
-// for the Conn to be ready keep waiting. An acceptor stops instead, and so does a
-// Conn that was stopping or closing already.
+// If ctx ends with a cause that wraps ErrInterrupted, an initiator can be run again,
+// too: it ends all calls as LinkLost, closes the link within Options.StopGrace, and
+// goes to the state Starting. Run returns the cause. This is how a supervisor restarts
+// a Conn: it calls Run again, and callers that wait for the Conn to be ready keep
+// waiting. An acceptor stops instead, and so does a Conn that was already stopping or
+// closing.
 func (c *Conn) Run(ctx context.Context) error {
 	over := make(chan error, 1)
 	l, err := c.enter(ctx, func(err error) { over <- err })

@@ -29,8 +29,8 @@ type Dialect interface {
 // program waits for messages that the peer sends on its own, for instance because it
 // has subscribed to something. The Conn asks before each probe; see Options.Liveness.
 type Awaiting interface {
-	// Awaits reports whether the program waits now. It must return at once, and may
-	// be called from any goroutine.
+	// Awaits reports whether the program waits now. It must return immediately, and
+	// may be called from any goroutine.
 	Awaits() bool
 }
 

@@ -138,8 +138,8 @@ func (e *CallError) Is(target error) bool {
 	return e.Cause == TimedOut && target == context.DeadlineExceeded
 }
 
-// NotExecuted reports whether err is the error of a call that the peer certainly
-// has not executed. Such a call can be made again without doing anything twice.
+// NotExecuted reports whether err is the error of a call that the peer certainly has not
+// executed. You can make such a call again without doing anything twice.
 func NotExecuted(err error) bool {
 	var call *CallError
 	return errors.As(err, &call) && call.Delivery == NotSent

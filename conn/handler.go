@@ -13,9 +13,9 @@ import (
 // A Handler serves the peer's requests and notifications.
 type Handler interface {
 	// ServeRequest returns the result of a request, or an error. A *jsonrpc.Error
-	// in the error's chain is sent to the peer as it is; any other error, and a
-	// panic, is sent as an internal error. A result that appends itself to the frame
-	// is passed to Incoming.SetResult instead.
+	// in the error's chain is sent to the peer unchanged. Any other error, and a
+	// panic, is sent as an internal error. To return a result that encodes itself, use
+	// Incoming.SetResult instead.
 	//
 	// Requests are served concurrently, up to Options.MaxServing. The context ends,
 	// with a cause, when the peer cancels the request (ErrPeerCancelled), its incarnation
@@ -75,10 +75,10 @@ func (in *Incoming) SetTarget(name string) {
 	in.named.Store(true)
 }
 
-// SetResult sets a result that appends itself to the frame of the answer. The Conn then
-// ignores the result that ServeRequest returns, unless that returns an error. If the
-// result fails or panics, the peer gets the same error as if the handler had. The handler
-// must call SetResult before it returns.
+// SetResult sets a result that encodes itself into the frame of the answer. The Conn then
+// ignores the result that ServeRequest returns, but not its error. If the result's
+// AppendJSON fails or panics, the peer gets the same error as if the handler had failed.
+// The handler must call SetResult before it returns.
 func (in *Incoming) SetResult(result jsonrpc.Value) { in.result = result }
 
 // Target returns what SetTarget was given.
@@ -108,7 +108,7 @@ func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMe
 // out on the stream that will carry the answer. The handler must make the call before
 // it returns. The call is never retried, and ends as LinkLost when that stream ends.
 // A link may keep a stream whose peer has disconnected, so limit the call with ctx.
-// In all else it behaves as Conn.Call.
+// Otherwise it behaves like Conn.Call.
 func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 	if in.leave != nil && !in.left.Swap(true) {
 		in.leave() // the link brings the answer

@@ -15,9 +15,9 @@ type Options struct {
 	// Name identifies the connection in telemetry and errors.
 	Name string
 
-	// Owner is a value of the program's that belongs to the Conn, such as the session
-	// of a client. Whoever finds the Conn by its name can get at it. The Conn only
-	// stores it.
+	// Owner is any value of your program that belongs to the Conn, such as the session
+	// of a client. Code that finds the Conn by its name gets it by Conn.Owner. The Conn
+	// only stores it.
 	Owner any
 
 	// Dialect tells the Conn what messages mean. Nil: plain JSON-RPC.
@@ -42,12 +42,12 @@ type Options struct {
 	// Hooks receive telemetry events.
 	Hooks telemetry.Hooks
 
-	// Log receives what a program without hooks would not notice: a panic in a
-	// callback, as an error; and as warnings each connection that is lost or cannot
-	// be made and will be tried again, and the first handler that is stuck
-	// (CancelGrace). Nil: slog.Default(), but not for panics if Hooks.Panic is set,
-	// for connections if Hooks.Transition is set, or for handlers if Hooks.Stuck is
-	// set. To log nothing, use slog.New(slog.DiscardHandler).
+	// Log receives what a program without hooks would not notice. A panic in a
+	// callback is logged as an error. Logged as warnings are each loss of a connection
+	// and each failed attempt to connect that will be repeated, and the first handler
+	// that is stuck (CancelGrace). Nil: slog.Default(), which then gets no panics if
+	// Hooks.Panic is set, no connections if Hooks.Transition is set, and no handlers if
+	// Hooks.Stuck is set. To log nothing, use slog.New(slog.DiscardHandler).
 	Log *slog.Logger
 
 	// RequestTimeout limits each attempt of a call. Default: 30 s.
@@ -149,10 +149,10 @@ type Options struct {
 	shared *Options // set by Shared
 }
 
-// Shared returns the same options for many Conns, which then hold them once and
-// take some 300 bytes less each. Every Conn has a Name, Owner, Dialect, Handler,
-// Handshake and Final of its own. A change of any other field, made after Shared,
-// counts for nothing. Conns with the same Shared options and no Wheel share one.
+// Shared returns options that many Conns can share, which saves about 300 bytes for each
+// Conn. Set Name, Owner, Dialect, Handler, Handshake and Final in a copy for each Conn.
+// Changes of other fields after Shared have no effect. If Wheel is nil, all Conns with
+// these options share one Wheel.
 func (o Options) Shared() Options {
 	o.shared = nil
 	common, _ := o.split()

@@ -16,7 +16,7 @@ import (
 type Message struct {
 	Method    string
 	Params    json.RawMessage      // an object or array; nil for none
-	Body      jsonrpc.Value        // of a MessageMaker: params that append themselves, in place of Params
+	Body      jsonrpc.Value        // params that encode themselves, in place of Params; only in messages of a MessageMaker
 	Name      string               // for routing; see transport.Route
 	Arguments *transport.Arguments // for routing; see transport.Route
 	Version   string               // for routing; see transport.Route

@@ -44,7 +44,7 @@ const (
 	Oversized         ReasonKind = "oversized"          // a frame was larger than allowed (*transport.OversizedError)
 	LivenessLost      ReasonKind = "liveness lost"      // the peer was silent and did not react to probes
 	PeerNotReading    ReasonKind = "peer not reading"   // nothing could be written for 10 s
-	PeerEnded         ReasonKind = "peer ended"         // the peer ended the connection in good order
+	PeerEnded         ReasonKind = "peer ended"         // the peer ended the connection properly
 	Interrupted       ReasonKind = "interrupted"        // Run's context ended with ErrInterrupted
 	Stopped           ReasonKind = "stopped"            // Stop was called, or Run's context ended
 	Drained           ReasonKind = "drained"            // Close was called, and has finished

@@ -12,14 +12,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// Correlation checks that each call has one outcome, and that a result goes to
-// the call that asked for it, or to nobody: while answers are reordered,
-// repeated, lost, late, forged and spoiled, links are lost, and callers leave.
+// Correlation checks that each call has exactly one outcome, and that each result goes
+// to the call that asked for it, or to nobody. Meanwhile it reorders, repeats, loses,
+// delays, forges and corrupts answers, breaks links, and cancels calls.
 //
-// The peer of the transport answers any request by its params, as Echo does,
-// and ignores notifications. The transport is opened hundreds of times, often
-// while an earlier link is still being closed. Faults are put between it and
-// the Conn under test.
+// The peer of the transport must answer each request with its params, as Echo does, and
+// ignore notifications. Correlation opens the transport hundreds of times, often while
+// an earlier link is still closing. It injects faults between the transport and the
+// Conn under test.
 //
 // Guarantees: G-0003.1, G-0003.2, G-0005.1, G-0005.2
 func Correlation(t *testing.T, from transport.Transport, o Options) {
@@ -35,13 +35,13 @@ func Correlation(t *testing.T, from transport.Transport, o Options) {
 	})
 }
 
-// CancelIdempotent checks that cancelling a call ten times is cancelling it
-// once: before it is sent, after, at the very moment of its answer, and after
-// that. The call has one outcome, its peer is told at most once, and not when
-// the call was answered or not sent, and no other call notices.
+// CancelIdempotent checks that cancelling a call ten times has the same effect as
+// cancelling it once: before the call is sent, after that, at the moment of its answer,
+// and later. The call has one outcome. The peer is notified at most once, and not if the
+// call was answered or not sent. Other calls are not affected.
 //
-// What the transport must be is said at Correlation. That the peer is told is
-// seen only where Options.Conn.Dialect is nil.
+// The transport must be as for Correlation. Notifications of the peer are checked only if
+// Options.Conn.Dialect is nil.
 //
 // Guarantees: G-0003.1, G-0003.7, G-0003.12
 func CancelIdempotent(t *testing.T, from transport.Transport, o Options) {

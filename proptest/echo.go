@@ -10,18 +10,17 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Echo is the peer that the suites want: it answers every request with its
-// params, and ignores every notification. It serves the link until that is
-// lost, and returns what Conn.Run does:
+// Echo is the peer that the suites need: it answers every request with its params, and
+// ignores every notification. It serves the link until the link is lost, and returns
+// the result of Conn.Run:
 //
 //	peer := inmem.New(func(link transport.Link) { go proptest.Echo(link) }, inmem.Options{})
 func Echo(link transport.Link) error {
 	return conn.Accept(link, conn.Options{Handler: EchoHandler()}).Run(context.Background())
 }
 
-// EchoHandler is what Echo serves with, for a peer that is made otherwise: one
-// behind an HTTP handler for instance, where a link is bound before its
-// acceptor returns.
+// EchoHandler returns the handler of Echo. Use it if you cannot use Echo, for instance
+// behind an HTTP handler, which requires its acceptor to bind a link before it returns.
 //
 //	accept := func(link transport.Link) {
 //		c := conn.Accept(link, conn.Options{Handler: proptest.EchoHandler()})

@@ -17,15 +17,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// NoLeaks checks that a Conn keeps nothing of calls that have ended, in
-// whatever way: no call is pending outside ready or after its end, the
-// goroutines of a Conn at rest are as many as before its first call, what it
-// keeps of calls that may still be answered late is bounded, and forgotten
-// after its time.
+// NoLeaks checks that a Conn keeps nothing of calls that have ended, however they ended.
+// No call is pending after its end, or while the Conn is not ready. An idle Conn has as
+// many goroutines as before its first call. The memory for calls that may still be
+// answered late is bounded, and freed after its time.
 //
-// What the transport must be is said at Correlation. Memory is that of the
-// process, so NoLeaks is not for tests that run in parallel. In real time only
-// goroutines are looked for, when all is over.
+// The transport must be as for Correlation. NoLeaks measures the memory of the whole
+// process, so do not run it in parallel with other tests. In real time it checks only
+// that no goroutine is left at the end.
 //
 // Guarantees: G-0003.1, G-0005.3, G-0005.4
 func NoLeaks(t *testing.T, from transport.Transport, o Options) {

@@ -16,19 +16,20 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// LinkContract checks the contract of transport.Link, in both directions, on Main
-// and on the streams that requests open, where a link has such. A transport must pass it, whatever else it passes. A call that does
-// not return, or an event that does not come, fails it after a minute, or after
-// ContractOptions.Guard.
+// LinkContract checks the contract of transport.Link, in both directions: on Main, and on
+// the streams that requests open, if the link has such streams. Every transport must pass
+// it. If a call does not return, or an event does not come, LinkContract fails after a
+// minute, or after ContractOptions.Guard.
 //
-// open returns two new links, not yet bound, such that what is sent on one is
-// received on the other, perhaps through other processes. It may be called
-// hundreds of times. LinkContract closes both links; when they are closed and
-// open's clean-ups have run, no goroutine may be left. The failure shows the stacks
-// of those that are, and who started them. Frames are JSON-RPC notifications, sent on
-// Main and to arrive there, requests of the method "n" and their answers, and one
-// frame that is not JSON, which the peer may refuse. A link must
-// say that it is busy before 64 MiB were sent to a peer without credit.
+// The function open returns two new links that are connected with each other, perhaps
+// through other processes, and are not bound yet. LinkContract may call it hundreds of
+// times. It closes both links. After that, and after the clean-ups of open, no goroutine
+// may be left; a failure shows the stacks of those that are, and what started them.
+//
+// The frames are JSON-RPC notifications, which are sent on Main and must arrive there,
+// requests with the method "n" and their answers, and one frame that is not JSON, which
+// the peer may refuse. If the peer grants no credit, a link must return ErrBusy before 64
+// MiB are sent.
 //
 // Guarantees: G-0014.1, G-0014.2, G-0014.3, G-0014.4, G-0014.5, G-0014.6,
 // G-0014.7, G-0014.11, G-0014.17, G-0014.18

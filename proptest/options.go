@@ -21,48 +21,48 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// Options are how hard a suite tries. The zero value of each field means the
-// default stated beside it; a flag given to go test goes before both.
+// Options configure a suite. The zero value of each field means its default. A flag of go
+// test takes precedence over both.
 type Options struct {
 	Iterations int           // histories; default that of -rapid.checks, 100; flag -bowline.iterations
-	Concurrent int           // calls in flight at once, at most; default 50; flag -bowline.concurrent
-	Window     time.Duration // how far answers are moved in time; default 100 ms; flag -bowline.window
+	Concurrent int           // the maximum number of calls in flight; default 50; flag -bowline.concurrent
+	Window     time.Duration // by how much answers may be delayed; default 100 ms; flag -bowline.window
 	Cancels    int           // cancellations of one call; default 10; flag -bowline.cancels
 	Calls      int           // calls of a Soak; default 20,000; flag -bowline.calls
 
-	// RealTime is for a transport that has descriptors, processes or
-	// goroutines from outside: it cannot run in a testing/synctest bubble. Then
-	// order and counts are checked, and nothing about time.
+	// RealTime runs the suite outside of a testing/synctest bubble. Set it for a
+	// transport that uses descriptors, processes, or goroutines from outside of the
+	// bubble. The suite then checks order and counts, but no times.
 	RealTime bool
 
-	// Params are those of call n, counted from 1, where the peer wants them to
-	// be of some form. No two calls may have the same. Nil: {"call":n}.
+	// Params returns the params of call n, counted from 1. Set it if the peer requires
+	// a certain form. No two calls may have the same params. Nil: {"call":n}.
 	Params func(n int) json.RawMessage
 
-	// Guard is how long a suite waits in real time for what never comes. Default: a
-	// minute; flag -bowline.guard.
+	// Guard is how long a suite waits in real time for an event before it fails.
+	// Default: a minute; flag -bowline.guard.
 	Guard time.Duration
 
-	// Asks has the peer of a Soak ask back, on the Conn that calls it, while it
-	// serves one call in four. It must be able to: over HTTP, in a session.
+	// Asks makes the peer of a Soak send a request to its caller while it serves every
+	// fourth call. The transport must support that; over HTTP this requires a session.
 	Asks bool
 
-	// Version is the protocol revision that every call states, see
-	// conn.Request.Version. Empty: none.
+	// Version is the protocol revision that every call states; see
+	// conn.Request.Version. Empty: calls state none.
 	Version string
 
-	// Faults are what the suite may do to the transport. Nil: everything that
-	// package fault can do.
+	// Faults are the faults that the suite may inject. Nil: all faults of package
+	// fault.
 	Faults []fault.Kind
 
-	// Conn configures the Conn under test, for a peer that wants a handshake
-	// for instance, which chance then spares: only losses that a suite tries at
-	// every frame fall into it. Where its Dialect is nil, an abandoned request
-	// is announced by a notification "$/cancelRequest".
+	// Conn configures the Conn under test, for instance for a peer that requires a
+	// handshake. Random faults do not hit the handshake; only suites that break the
+	// link at every frame also break it there. If Dialect is nil, the Conn announces
+	// an abandoned request by a notification "$/cancelRequest".
 	//
-	// In real time RequestTimeout is 2 s by default, DrainGrace 200 ms, and a
-	// backoff is 5 to 20 ms. A shorter RequestTimeout is a shorter wait for the
-	// answers that faults have taken; where none is taken it does not matter.
+	// In real time the defaults are a RequestTimeout of 2 s, a DrainGrace of 200 ms,
+	// and a backoff of 5 to 20 ms. The suite waits for RequestTimeout when a fault has
+	// removed an answer, so a shorter one makes such a suite faster.
 	Conn conn.Options
 
 	handshake frames // how many it takes
@@ -79,10 +79,10 @@ var (
 	cancels    = flag.Int("bowline.cancels", 0, "proptest: cancellations of one call")
 )
 
-// ContractOptions are how LinkContract and StoreContract try. The zero value of each
-// field means the default stated beside it.
+// ContractOptions configure LinkContract and StoreContract. The zero value of each field
+// means its default.
 type ContractOptions struct {
-	Guard time.Duration // how long to wait for what never comes; default a minute; flag -bowline.guard
+	Guard time.Duration // how long to wait for an event before the test fails; default a minute; flag -bowline.guard
 }
 
 func (o ContractOptions) guard() time.Duration { return cmp.Or(*hangGuard, o.Guard, time.Minute) }

@@ -23,32 +23,35 @@ var (
 	seed  = flag.Uint64("bowline.seed", 0, "proptest: of the first round of a soak")
 )
 
-// Soak makes calls, on many Conns and from many callers at once, while
-// everything that package fault can do happens at random, and holds what the
-// callers were told against what the peer has executed:
+// Soak makes many calls, on many Conns and from many callers at the same time, while all
+// faults of package fault happen at random. It compares what the callers were told with
+// what the peer has executed:
 //
-//   - each call has one outcome, and a result is its own
-//   - a call that is said not to be sent was not executed
-//   - a call that was answered was executed
-//   - a call was handed to the link once, and executed once, or once more for
-//     each time that a fault has repeated it; no request is answered more often
-//     than it reached the peer
-//   - the books of each Conn are those of its callers, by cause and delivery,
-//     every answer, malformed frame and notification is in them, and when it is
-//     over nothing is left
-//   - with Options.Asks, what the peer asks back while it serves a call has one
-//     end, an answer is its own, and the Conn serves it once, or once more for
-//     each time that a fault has repeated it
+//   - Each call has one outcome. A result belongs to its own call.
+//   - A call that was reported as not sent was not executed.
+//   - A call that was answered was executed.
+//   - A call was passed to the link once. It was executed at most once, plus once for
+//     each time that a fault has repeated it. No request is answered more often than it
+//     reached the peer.
+//   - The counts of each Conn agree with those of its callers, by cause and delivery.
+//     They include every answer, malformed frame and notification. At the end nothing is
+//     left.
+//   - With Options.Asks, each request that the peer makes while it serves a call ends
+//     once. An answer belongs to its own request. The Conn serves the request at most
+//     once, plus once for each time that a fault has repeated it.
 //
-// It fails when too few calls were answered, an eighth of those under way at
-// once; in real time, on a machine that is slow, not before they were given up
-// to 64 times their RequestTimeout. It prints the books at the end. Calls are made in rounds of 20,000; the seed
-// of the round is that of its faults and callers, and is printed when it fails:
-// -bowline.seed gives it, though who comes first among goroutines may differ.
+// Soak fails if too few calls are answered: fewer than an eighth of those in flight at
+// the same time. In real time, when the machine may be slow, it first makes up to six
+// more rounds, each with twice the RequestTimeout of the one before. It prints the counts
+// at the end.
 //
-// peer makes a transport whose peer serves with the handler given, in this
-// process: it is the handler that knows what was executed. It is called once for
-// each Conn, and what it needs is given up in clean-ups. In memory:
+// Calls are made in rounds of 20,000. Each round has a seed for its faults and callers,
+// which is printed if the round fails. Pass it as -bowline.seed to repeat the round; the
+// order of goroutines may still differ.
+//
+// The function peer returns a transport whose peer uses the given handler, in this
+// process, because the handler records what was executed. Soak calls peer once for each
+// Conn. Release resources in clean-ups of the test. In memory:
 //
 //	func(_ *testing.T, h conn.Handler) transport.Transport {
 //		return inmem.New(func(link transport.Link) {

@@ -16,13 +16,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// StopAnywhere checks that a Conn that is stopped or closed, or both, after any
-// step of a history, and before its first, ends each call once, returns from
-// Run within its graces, refuses what comes later, and leaves nothing; and that
-// a Close by itself lets the calls in flight be answered.
+// StopAnywhere stops or closes a Conn, or both, before and after every step of a history.
+// It checks that the Conn ends each call once, returns from Run within its graces,
+// refuses later calls, and leaves nothing behind. It also checks that a Close alone lets
+// the calls in flight be answered.
 //
-// What the transport must be is said at Correlation. A link's Close must keep
-// to its grace.
+// The transport must be as for Correlation. Its links must close within their grace.
 //
 // Guarantees: G-0009.1, G-0009.2, G-0009.6, G-0009.7
 func StopAnywhere(t *testing.T, from transport.Transport, o Options) {
@@ -208,12 +207,12 @@ func (w *world) drains(calls int) {
 	}
 }
 
-// Restart checks that the loss of a link, at every frame of a history in either
-// direction, ends each call once and those in flight in one step, that the Conn
-// becomes ready again, and that ids rise over all of its links.
+// Restart breaks the link at every frame of a history, in both directions. It checks that
+// each call ends once, that all calls in flight end in one step, that the Conn becomes
+// ready again, and that ids keep rising over all links.
 //
-// What the transport must be is said at Correlation. Options.Faults may leave
-// out what is done besides the loss; the loss itself is always tried.
+// The transport must be as for Correlation. Options.Faults limits only the additional
+// faults; the link is always broken.
 //
 // Guarantees: G-0003.1, G-0003.2
 func Restart(t *testing.T, from transport.Transport, o Options) {

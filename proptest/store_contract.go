@@ -16,22 +16,22 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
-// Stores are what StoreContract checks, without a name yet.
+// Stores are the stores that StoreContract checks. No name may be taken in them yet.
 type Stores struct {
 	// A and B share their names, as two processes do. They may be the same.
 	A, B registry.Store
 
-	// Lose ends the claim that A has of a name, as if its lease had run out or
-	// somebody had removed it; it does nothing to a name that is free. Nil: the
-	// Store loses none.
+	// Lose ends A's claim to a name, as if the lease had expired or somebody had
+	// removed the claim. It does nothing if the name is free. Nil: the Store never
+	// loses a claim.
 	Lose func(name string)
 }
 
 // StoreContract checks the contract of registry.Store.
 //
-// open may be called hundreds of times; what it needs is given up in clean-ups.
-// The Stores must be in reach of their servers: a Claim or Release that fails
-// without cause fails the test. The suite runs in real time.
+// StoreContract may call open hundreds of times; release resources in clean-ups of the
+// test. The Stores must be able to reach their servers: an unexpected error of Claim or
+// Release fails the test. The suite runs in real time.
 //
 // Guarantees: G-0013.8, G-0013.9, G-0013.10, G-0013.11, G-0013.12
 func StoreContract(t *testing.T, open func(t *testing.T) Stores, o ContractOptions) {

@@ -30,7 +30,7 @@ type ChildSpec struct {
 	// runs on its own goroutine after Init has returned, and must return when its
 	// context ends. Drain and Run may return in any order. If Run is still
 	// running when Drain has returned, the child is stopped. Default: none;
-	// Close stops the child at once.
+	// Close stops the child immediately.
 	Drain func(context.Context) error
 
 	// Supervisor makes another supervisor the child, in place of Init, Run and
@@ -43,7 +43,7 @@ type ChildSpec struct {
 	Restart Restart
 
 	// Shutdown is how long a stop waits for the child. After that the child is
-	// reported as stuck, and the stop goes on without it. Default: 5 s; for a
+	// reported as stuck, and the stop continues without it. Default: 5 s; for a
 	// Supervisor, no limit. Negative: no limit.
 	Shutdown time.Duration
 

@@ -12,12 +12,12 @@ import (
 
 // Connect runs a Conn as a Transient child with the default Shutdown. The
 // child's ID is Conn.Name. Connect waits and fails as Start does, and also
-// waits for the Registry to hold the name. A Conn that is idle has no goroutine, and
-// nor has its child. It panics when the Conn is nil.
+// waits for the Registry to hold the name. Neither an idle Conn nor its child has a
+// goroutine. Connect panics when the Conn is nil.
 //
 // Links, handshakes and the delays between them belong to the Conn, and none of
 // them counts as a restart. Only a panic in an initiator's loop does: the
-// supervisor then runs the Conn again at once. The same happens when a strategy
+// supervisor then runs the Conn again immediately. The same happens when a strategy
 // or a supervisor above restarts it. In both cases the Conn opens a new link and
 // keeps its handle, its ids and its epochs.
 //

@@ -22,9 +22,9 @@ func (c *counts) add(kind EventKind) {
 	}
 }
 
-// Samples ranges over what telemetry sinks show of the supervisor and of everything
-// below it: of each supervisor, and of each child that is a Conn. A Conn that has
-// terminated is left out. It holds no lock while it yields.
+// Samples yields the measurements of the supervisor, of the supervisors below it, and of
+// all children that are Conns, for telemetry sinks. It leaves out a Conn that has
+// terminated. It holds no lock while it yields.
 func (s *Supervisor) Samples() iter.Seq[telemetry.Sample] {
 	return func(yield func(telemetry.Sample) bool) { s.sample(yield) }
 }

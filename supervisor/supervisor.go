@@ -44,9 +44,9 @@ type Options struct {
 	// goroutine that exists only while there are events. It must not block and
 	// must not wait for the supervisor to stop. While a call runs, up to 1,024
 	// events wait; further events are dropped and counted in Event.Dropped. A
-	// panic in OnEvent loses that event only. OnEvent is not called after Stop,
-	// Close or Wait has returned the result of a supervisor that does not begin
-	// again. Default: events are discarded.
+	// panic in OnEvent loses that event only. After Stop, Close or Wait has returned,
+	// OnEvent is not called again, unless a parent restarts the supervisor. Default:
+	// events are discarded.
 	OnEvent func(Event)
 }
 
@@ -127,7 +127,7 @@ func New(o Options) *Supervisor {
 	return s
 }
 
-// Start runs a child. It returns when the child's Init has returned, or at once
+// Start runs a child. It returns when the child's Init has returned, or immediately
 // when there is none. Under OneForAll and RestForOne it first waits until no
 // earlier child is starting or stopping; an Init that starts another child of
 // its own supervisor therefore waits forever.
@@ -254,13 +254,13 @@ func (s *Supervisor) stop(keeps bool) *lifetime {
 // when ctx has none.
 //
 // Children with a Drain, which Conns and nested supervisors have, are drained:
-// all at once under OneForOne, otherwise one after another in reverse start
-// order. Children without a Drain are stopped in reverse order. When nine
-// tenths of the time have passed, all that still run are stopped at once. For
-// this a nested supervisor has one hundredth less time than the one above it.
+// all at the same time under OneForOne, otherwise one after another in reverse
+// start order. Children without a Drain are stopped in reverse order. After nine
+// tenths of the time, all children that still run are stopped immediately. A
+// nested supervisor has one hundredth less time than the one above it.
 //
-// Close returns what Stop returns, and the errors of Drain. What Stop says of
-// nested supervisors holds for Close, too. A second Close waits for the first
+// Close returns what Stop returns, and the errors of Drain. For nested supervisors
+// the same applies as for Stop. A second Close waits for the first
 // and does not change its deadline. When ctx ends first, Close stops everything
 // as Stop does, and returns a *StuckError that names what still runs, and the
 // cause of ctx.

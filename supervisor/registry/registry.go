@@ -27,7 +27,7 @@ type Options struct {
 	// somebody else may have it. Stop the Conn here if it must not run without
 	// its name. OnLost runs on a goroutine of the Store, after the name was
 	// removed. It must not block, and must not call Register or Unregister.
-	// Default: the Conn goes on without the name.
+	// Default: the Conn continues without the name.
 	OnLost func(*conn.Conn, *LostError)
 }
 
@@ -82,7 +82,7 @@ func New(o Options) *Registry {
 //   - a *NameError when the name is not valid,
 //   - ErrClosed when the Conn has closed for good,
 //   - a *TakenError when another Conn has the name, in this process or elsewhere,
-//   - a *LostError when the Store has taken the name away at once,
+//   - a *LostError when the Store has immediately taken the name away again,
 //   - the cause of ctx when ctx ends first,
 //   - any error of the Store.
 //
