@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -451,7 +452,7 @@ func TestListsAreBoundedInBytes(t *testing.T) {
 			return nil
 		}
 	}}
-	names, err := toolNames(t, openFake(t, fake, client.Options{}))
+	names, err := toolNames(t, openFake(t, fake, client.Options{Conn: conn.Options{RequestTimeout: 5 * time.Minute}}))
 	var limit *protocol.LimitError
 	if !errors.As(err, &limit) || limit.Limit != client.MaxListBytes || !strings.Contains(err.Error(), "bytes of tools/list") || len(names) != 7 {
 		t.Errorf("%d pages, and %v", len(names), err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -48,7 +49,7 @@ func TestCrowdOfCallersIsServed(t *testing.T) {
 			},
 		} {
 			t.Run(fmt.Sprintf("%s/%d", name, callers), func(t *testing.T) {
-				session, err := client.New(clientInfo, client.Options{}).Connect(guarded(t), to(t))
+				session, err := client.New(clientInfo, client.Options{Conn: conn.Options{RequestTimeout: 5 * time.Minute}}).Connect(guarded(t), to(t))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -61,7 +62,7 @@ func TestCrowdOfCallersIsServed(t *testing.T) {
 				for range callers {
 					calling.Go(func() {
 						<-start
-						if _, err := session.CallTool(guarded(t), &protocol.CallToolParams{Name: "echo", Arguments: json.RawMessage(echoArguments)}); err != nil {
+						if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "echo", Arguments: json.RawMessage(echoArguments)}); err != nil {
 							lock.Lock()
 							failed[fmt.Sprintf("%.100s", err)]++
 							lock.Unlock()
