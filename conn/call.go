@@ -153,12 +153,18 @@ type call struct {
 	slots    chan struct{}        // where its send slot goes back to; nil once it has
 	route    transport.Route      // of its frame
 	settled  bool
+	lent     lent
 }
 
 // An outcome is how a call ended.
 type outcome struct {
 	ending
 	result json.RawMessage
+}
+
+// reset prepares a call that is over for another, which holds a send slot.
+func (c *call) reset(slots chan struct{}) {
+	c.progress, c.slots, c.route, c.settled = nil, slots, transport.Route{}, false
 }
 
 // settle hands the outcome to the caller. Only the loop calls it. A second
@@ -261,6 +267,9 @@ func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) o
 			return o
 		case params := <-waiting.progress:
 			r.OnProgress(params)
+		case work := <-waiting.lent.work:
+			waiting.lent.taken = true
+			c.workFor(ctx, id, work)
 		case <-leaving:
 			leaving = nil
 			c.leaveCall(ctx, id)

@@ -50,7 +50,7 @@ func (c *Conn) newCall() *call {
 	if !ok {
 		waiting = &call{done: make(chan outcome, 1)}
 	}
-	*waiting = call{done: waiting.done, slots: c.slots}
+	waiting.reset(c.slots)
 	return waiting
 }
 

@@ -17,7 +17,7 @@ import (
 type httpRequest struct {
 	to        *remote
 	method    string
-	header    http.Header // shared with others; see remote.sharesHeaders
+	header    http.Header // shared with others; see remote.isPlain
 	frame     []byte
 	posts     *clientStream // whose request it posts; nil for others
 	inSession bool          // it carries the session's id
@@ -145,11 +145,11 @@ func (h *postHeader) isLike(other *postHeader) bool {
 	return h.version == other.version && h.method == other.method && h.name == other.name
 }
 
-// sharesHeaders reports whether whatever sends a request now leaves its headers as
+// isPlain reports whether whatever sends a request now leaves its headers as
 // they are. A program's own RoundTripper ought to, and many add headers nevertheless;
 // a cookie jar and an Authorizer do. Programs replace http.DefaultTransport, too, also
 // while links live.
-func (m *remote) sharesHeaders() bool {
+func (m *remote) isPlain() bool {
 	_, standard := cmp.Or(m.client.Transport, http.DefaultTransport).(*http.Transport)
 	return standard && m.client.Jar == nil && m.endpoint.User == nil && m.auth == nil
 }
@@ -204,7 +204,7 @@ func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 	traced.Context, traced.trace = ctx, trace.carrier
 	request := r.to.template.WithContext(traced)
 	request.Method, request.Header = r.method, r.header
-	if !r.to.sharesHeaders() {
+	if !r.to.isPlain() {
 		request.Header = r.header.Clone()
 		address := *request.URL
 		request.URL = &address
