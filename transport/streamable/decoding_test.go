@@ -1,0 +1,264 @@
+package streamable
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+const (
+	versionMember      = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`
+	capabilitiesMember = `"io.modelcontextprotocol/clientCapabilities":{}`
+)
+
+// What decides about a message is read from it, and what is given twice decides nothing.
+func TestDecodingOfAMessage(t *testing.T) {
+	type found struct {
+		version, capabilities, id string
+		asks, modern, initializes bool
+	}
+	for frame, want := range map[string]found{
+		`{"jsonrpc":"2.0","id":1,"method":"a"}`:            {id: "1", asks: true},
+		`{"jsonrpc":"2.0","method":"a"}`:                   {},
+		`{"jsonrpc":"2.0","id":2,"result":{}}`:             {},
+		`{"jsonrpc":"2.0","id":"i","method":"initialize"}`: {id: `"i"`, asks: true, initializes: true},
+		`{"jsonrpc":"2.0","method":"initialize"}`:          {},
+		`{"jsonrpc":"2.0","id":3,"method":"a","params":{"_meta":{` + versionMember + `,` + capabilitiesMember + `}}}`:           {`"2026-07-28"`, "{}", "3", true, true, false},
+		`{"jsonrpc":"2.0","id":4,"method":"a","params":{"_meta":{` + versionMember + `,` + versionMember + `}}}`:                {id: "4", asks: true},
+		`{"jsonrpc":"2.0","id":5,"method":"a","params":{"_meta":{` + capabilitiesMember + `,` + capabilitiesMember + `}}}`:      {id: "5", asks: true},
+		`{"jsonrpc":"2.0","id":6,"method":"a","params":{"_meta":{` + versionMember + `},"_meta":{` + capabilitiesMember + `}}}`: {id: "6", asks: true},
+		`{"jsonrpc":"2.0","id":7,"method":"a","params":[{"_meta":{` + versionMember + `}}]}`:                                    {id: "7", asks: true},
+		`{"jsonrpc":"2.0","method":"a","params":{"_meta":{` + versionMember + `}}}`:                                             {version: `"2026-07-28"`, modern: true},
+	} {
+		b := &body{frame: []byte(frame)}
+		if refused := b.decode(); refused != nil {
+			t.Errorf("%s: %s", frame, refused.text)
+			continue
+		}
+		got := found{string(b.meta.Version), string(b.meta.Capabilities), "", b.asks, b.modern(), b.initializes()}
+		if id := b.requestID(); !id.IsZero() {
+			got.id = string(id.Append(nil))
+		}
+		if got != want || b.batch {
+			t.Errorf("%s: got %+v, want %+v", frame, got, want)
+		}
+	}
+}
+
+// A message that cannot be read is refused by the id of its request, if that can be read.
+func TestDecodingRefuses(t *testing.T) {
+	for frame, want := range map[string]struct {
+		code int64
+		id   string
+	}{
+		`{`:                                   {jsonrpc.CodeParseError, ""},
+		`7`:                                   {jsonrpc.CodeInvalidRequest, ""},
+		`{"jsonrpc":"2.0","id":8,"method":7}`: {jsonrpc.CodeInvalidRequest, "8"},
+		`{"jsonrpc":"2.0","id":9,"error":7}`:  {jsonrpc.CodeInvalidRequest, ""}, // a response
+	} {
+		refused := (&body{frame: []byte(frame)}).decode()
+		if refused == nil {
+			t.Errorf("%s is taken", frame)
+			continue
+		}
+		id := ""
+		if !refused.id.IsZero() {
+			id = string(refused.id.Append(nil))
+		}
+		if refused.status != 400 || refused.code != want.code || id != want.id || refused.text == "" {
+			t.Errorf("%s: got %+v, want %+v", frame, refused, want)
+		}
+	}
+	if refused := undecodable(errors.New("x")); refused.status != 400 || refused.code != jsonrpc.CodeInvalidRequest {
+		t.Errorf("got %+v", refused)
+	}
+}
+
+// A batch asks if a message in it is due an answer. Its operations are those that can be
+// read.
+func TestDecodingOfABatch(t *testing.T) {
+	const request, notification = `{"jsonrpc":"2.0","id":1,"method":"a","params":[1]}`, `{"jsonrpc":"2.0","method":"b"}`
+	const response, broken, brokenResponse = `{"jsonrpc":"2.0","id":2,"result":{}}`, `{"jsonrpc":"2.0","id":3,"method":7}`, `{"jsonrpc":"2.0","id":4,"error":7}`
+	for _, test := range []struct {
+		items      []string
+		asks       bool
+		operations string
+	}{
+		{[]string{request}, true, "a [1]"},
+		{[]string{notification}, false, "b "},
+		{[]string{response}, false, ""},
+		{[]string{broken}, true, ""},
+		{[]string{brokenResponse}, false, ""},
+		{[]string{response, notification, request, broken}, true, "b , a [1]"},
+		{[]string{notification, brokenResponse, notification}, false, "b , b "},
+	} {
+		frame := "[" + strings.Join(test.items, ",") + "]"
+		b := &body{frame: []byte(frame)}
+		if refused := b.decode(); refused != nil || !b.batch || b.asks {
+			t.Errorf("%s: %+v, %v", frame, refused, b.batch)
+		}
+		if refused := b.decodeBatch(); refused != nil {
+			t.Errorf("%s: %s", frame, refused.text)
+		}
+		var operations []string
+		for _, o := range b.operations {
+			operations = append(operations, o.Method+" "+string(o.Params))
+		}
+		if got := strings.Join(operations, ", "); b.asks != test.asks || got != test.operations {
+			t.Errorf("%s: asks %v for %q, want %v for %q", frame, b.asks, got, test.asks, test.operations)
+		}
+		if in := b.take(); in.Message != nil || string(in.Frame) != frame || b.operations != nil || b.frame != nil {
+			t.Errorf("%s: took %+v, and kept %+v", frame, in, b)
+		}
+	}
+	for _, frame := range []string{`[]`, `[{]`, `[` + request} {
+		b := &body{frame: []byte(frame)}
+		if refused := b.decodeBatch(); refused == nil || refused.status != 400 || b.asks {
+			t.Errorf("%s: got %+v", frame, refused)
+		}
+	}
+}
+
+func TestDecodingOfValues(t *testing.T) {
+	for raw, want := range map[string]string{`"a\u0062"`: "ab", `7`: "", `{}`: "", ``: "", `"`: ""} {
+		if got := textOf([]byte(raw)); got != want {
+			t.Errorf("%s is the text %q, want %q", raw, got, want)
+		}
+	}
+	for raw, want := range map[string]bool{`{"a":1}`: true, ``: false, `7`: false, `{`: false} {
+		var into struct {
+			A int `json:"a"`
+		}
+		if decode([]byte(raw), &into) != want || (into.A == 1) != want {
+			t.Errorf("%q: got %+v", raw, into)
+		}
+	}
+}
+
+// wantRefusal compares the status and the beginning of the text, none for what passes.
+func wantRefusal(t *testing.T, what string, got *refusal, status int, text string) {
+	t.Helper()
+	switch {
+	case status == 0 && got != nil:
+		t.Errorf("%s is refused: %d %s", what, got.status, got.text)
+	case status != 0 && (got == nil || got.status != status || !strings.Contains(got.text, text)):
+		t.Errorf("%s: got %+v, want %d with %q", what, got, status, text)
+	}
+}
+
+func headerOf(lines ...string) http.Header {
+	header := http.Header{}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		header.Add(name, value)
+	}
+	return header
+}
+
+func TestChecksOfMediaTypes(t *testing.T) {
+	const both, json = "Accept: application/json, text/event-stream", "Content-Type: application/json"
+	for _, test := range []struct {
+		lines  []string
+		status int
+		text   string
+	}{
+		{[]string{json, both}, 0, ""},
+		{[]string{json}, 0, ""},
+		{[]string{"Content-Type: application/json; charset=utf-8", "Accept: */*"}, 0, ""},
+		{[]string{both}, 415, "Content-Type"},
+		{[]string{"Content-Type: text/plain", both}, 415, "Content-Type"},
+		{[]string{json, both, "Content-Encoding: identity"}, 0, ""},
+		{[]string{json, both, "Content-Encoding: Identity"}, 0, ""},
+		{[]string{json, both, "Content-Encoding: gzip"}, 415, "Content-Encoding"},
+		{[]string{json, "Accept: application/json"}, 406, "Accept"},
+		{[]string{json, "Accept: text/event-stream"}, 406, "Accept"},
+		{[]string{json, "Accept: text/html"}, 406, "Accept"},
+	} {
+		wantRefusal(t, strings.Join(test.lines, ", "), checkMediaTypes(headerOf(test.lines...)), test.status, test.text)
+	}
+}
+
+func TestChecksOfTheLegacyVersion(t *testing.T) {
+	for version, status := range map[string]int{"": 0, "2025-03-26": 0, "2025-11-25": 0, "2026-07-28": 400, "1999-01-01": 400} {
+		header := http.Header{}
+		if version != "" {
+			header.Set(headerVersion, version)
+		}
+		refused := checkLegacyVersion(header, jsonrpc.IntegerID(7))
+		wantRefusal(t, version, refused, status, "2024-11-05, 2025-03-26")
+		if refused != nil && refused.id != jsonrpc.IntegerID(7) {
+			t.Errorf("%s: refused by the id %v", version, refused.id)
+		}
+	}
+}
+
+// The headers of a modern message say what the message says, and say it once.
+func TestChecksOfMirrors(t *testing.T) {
+	const call = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"é","_meta":{` + versionMember + `}}}`
+	const list = `{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"_meta":{` + versionMember + `}}}`
+	const nameless = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"_meta":{` + versionMember + `}}}`
+	const told = `{"jsonrpc":"2.0","method":"notifications/a","params":{"_meta":{` + versionMember + `}}}`
+	const old = `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`
+	const version, method, name = "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: =?base64?w6k=?="
+	const listing = "Mcp-Method: tools/list"
+	for _, test := range []struct {
+		frame string
+		lines []string
+		wrong string // "": it passes
+	}{
+		{call, []string{version, method, name}, ""},
+		{call, []string{method, name}, headerVersion + " is missing"},
+		{call, []string{"Mcp-Protocol-Version: 2025-11-25", method, name}, headerVersion + ` is "2025-11-25", but the message has "2026-07-28"`},
+		{call, []string{version, version, method, name}, headerVersion + " is given 2 times"},
+		{call, []string{version, name}, headerMethod + " is missing"},
+		{call, []string{version, listing, name}, headerMethod + ` is "tools/list"`},
+		{call, []string{version, method}, headerName + " is missing"},
+		{call, []string{version, method, "Mcp-Name: e"}, headerName + ` is "e"`},
+		{call, []string{version, method, "Mcp-Name: =?base64?!?="}, "cannot be decoded"},
+		{call, []string{listing, name}, headerVersion}, // the first that is wrong is named
+		{nameless, []string{version, method}, ""},
+		{nameless, []string{version, method, name}, headerName + ` is "é"`},
+		{list, []string{version, listing}, ""},
+		{list, []string{version, listing, name}, ""}, // it has no name to mirror
+		{list, []string{version}, headerMethod},
+		{told, []string{version}, ""},
+		{told, []string{version, method}, headerMethod},
+		{told, []string{version, "Mcp-Method: notifications/a"}, ""},
+		{told, nil, headerVersion},
+		{old, []string{listing}, ""}, // others refuse it
+		{old, []string{version, method}, headerMethod},
+	} {
+		b := &body{frame: []byte(test.frame)}
+		if refused := b.decode(); refused != nil {
+			t.Fatal(refused.text)
+		}
+		refused, status := checkMirrors(headerOf(test.lines...), b), 400
+		if test.wrong == "" {
+			status = 0
+		}
+		wantRefusal(t, test.frame+" with "+strings.Join(test.lines, ", "), refused, status, test.wrong)
+		if refused != nil && (refused.code != protocol.CodeHeaderMismatch || refused.id != b.requestID()) {
+			t.Errorf("%s: got %+v", test.frame, refused)
+		}
+	}
+}
+
+// A source that is refused is told why.
+func TestChecksOfTheSource(t *testing.T) {
+	o := HandlerOptions{AllowedOrigins: []string{"https://app.example"}, AllowedHosts: []string{"mcp.example"}}
+	for _, test := range []struct {
+		origin, host string
+		status       int
+	}{{"https://app.example", "mcp.example", 0}, {"", "mcp.example", 0}, {"https://evil.example", "mcp.example", 403}, {"", "evil.example", 403}} {
+		r := newRequest("POST", "{}")
+		r.Host = test.host
+		if r.Header.Del("Origin"); test.origin != "" {
+			r.Header.Set("Origin", test.origin)
+		}
+		wantRefusal(t, test.origin+" at "+test.host, o.checkSource(r), test.status, "not allowed")
+	}
+}
