@@ -9,26 +9,28 @@ import (
 
 // Sample returns the status and the counts as plain values, for telemetry sinks.
 func (c *Conn) Sample() telemetry.Sample {
-	status, stats := c.Status(), c.Stats()
-	s := &telemetry.ConnSample{
-		State: string(status.State), Kind: string(status.Reason.Kind),
-		Since: status.Since, NextAttempt: status.NextAttempt, Epoch: status.Epoch,
-		Outage: c.counters.outage.total(c.now()), Stall: Stall(c.counters.stall.Load()).String(),
-		Calls: stats.Calls, InFlight: stats.Calls - stats.Ended(), Retries: stats.Retries,
-		Late: stats.Late, Unknown: stats.Unknown, Malformed: stats.Malformed,
-		Shed: stats.Shed, Stalls: stats.Stalls, Dropped: c.counters.untold.Load(),
-		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut,
-		Pending: stats.Depths.Pending, Tombstones: stats.Depths.Tombstones, Queued: stats.Depths.Queued,
-		Serving: stats.Depths.Serving, Waiting: stats.Depths.Waiting, Streams: stats.Depths.Streams,
-		Notifications: stats.Depths.Notifications, Mailbox: stats.Depths.Mailbox,
-	}
-	for _, cause := range Causes() {
-		for _, delivery := range Deliveries() {
-			if n := stats.Settled[cause][delivery]; n > 0 {
-				s.Settled = append(s.Settled, telemetry.Settled{Cause: cause.String(), Delivery: delivery.String(), Count: n})
-			}
-		}
-	}
+	made := new(struct { // one allocation, of which collectors make many
+		telemetry.ConnSample
+		settled [2]telemetry.Settled
+	})
+	s := &made.ConnSample
+	s.Settled = made.settled[:0]
+	ended := uint64(0)
+	c.counters.eachEnding(func(cause Cause, delivery Delivery, n uint64) {
+		s.Settled = append(s.Settled, telemetry.Settled{Cause: cause.String(), Delivery: delivery.String(), Count: n})
+		ended += n
+	})
+	status, stats := c.Status(), c.unsettled()
+	s.State, s.Kind = string(status.State), string(status.Reason.Kind)
+	s.Since, s.NextAttempt, s.Epoch = status.Since, status.NextAttempt, status.Epoch
+	s.Outage, s.Stall = c.counters.outage.total(c.now()), Stall(c.counters.stall.Load()).String()
+	s.Calls, s.InFlight, s.Retries = stats.Calls, stats.Calls-ended, stats.Retries
+	s.Late, s.Unknown, s.Malformed = stats.Late, stats.Unknown, stats.Malformed
+	s.Shed, s.Stalls, s.Dropped = stats.Shed, stats.Stalls, c.counters.untold.Load()
+	s.BytesIn, s.BytesOut = stats.BytesIn, stats.BytesOut
+	d := stats.Depths
+	s.Pending, s.Tombstones, s.Queued, s.Serving = d.Pending, d.Tombstones, d.Queued, d.Serving
+	s.Waiting, s.Streams, s.Notifications, s.Mailbox = d.Waiting, d.Streams, d.Notifications, d.Mailbox
 	return telemetry.Sample{Name: c.own.name, Conn: s}
 }
 

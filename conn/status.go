@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"cmp"
 	"sync/atomic"
 	"time"
 )
@@ -144,7 +143,18 @@ func (c *Conn) mailboxLen() int {
 // Stats returns the counts up to now. Calls that end while it reads count as not
 // ended, so that no more have ended than were made.
 func (c *Conn) Stats() Stats {
-	settled := c.settled()
+	settled := make(map[Cause]map[Delivery]uint64)
+	for _, cause := range Causes() {
+		settled[cause] = make(map[Delivery]uint64)
+	}
+	c.counters.eachEnding(func(cause Cause, delivery Delivery, n uint64) { settled[cause][delivery] = n })
+	stats := c.unsettled()
+	stats.Settled = settled
+	return stats
+}
+
+// unsettled returns the counts but Settled, which is to be read before.
+func (c *Conn) unsettled() Stats {
 	return Stats{
 		Calls:     c.counters.calls.Load(),
 		Retries:   c.counters.retries.Load(),
@@ -156,24 +166,24 @@ func (c *Conn) Stats() Stats {
 		BytesIn:   c.counters.bytesIn.Load(),
 		BytesOut:  c.counters.bytesOut.Load(),
 		Depths:    c.depths(),
-		Settled:   settled,
 	}
 }
 
-// settled reads how calls have ended.
-func (c *Conn) settled() map[Cause]map[Delivery]uint64 {
-	settled := make(map[Cause]map[Delivery]uint64)
-	ended := cmp.Or(c.counters.ended.Load(), new(endings))
+// eachEnding reads how calls have ended, in the order of Causes: what is not zero.
+func (c *counters) eachEnding(read func(Cause, Delivery, uint64)) {
+	answered, ended := c.answered.Load(), c.ended.Load()
 	for _, cause := range Causes() {
-		settled[cause] = make(map[Delivery]uint64)
 		for _, delivery := range Deliveries() {
-			if n := ended[cause][delivery].Load(); n > 0 {
-				settled[cause][delivery] = n
+			n := uint64(0)
+			switch {
+			case cause == Answered && delivery == Sent:
+				n = answered
+			case ended != nil:
+				n = ended[cause][delivery].Load()
+			}
+			if n > 0 {
+				read(cause, delivery, n)
 			}
 		}
 	}
-	if n := c.counters.answered.Load(); n > 0 {
-		settled[Answered][Sent] = n
-	}
-	return settled
 }

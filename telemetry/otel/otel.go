@@ -63,11 +63,12 @@ type Telemetry struct {
 
 	collecting sync.Mutex // is held before mu
 	crowd      *crowd
+	parts      *parts
 }
 
 // New returns a Telemetry. It fails if the MeterProvider cannot create an instrument.
 func New(o Options) (*Telemetry, error) {
-	t := &Telemetry{options: o, propagator: o.Propagator, crowd: newCrowd()}
+	t := &Telemetry{options: o, propagator: o.Propagator, crowd: newCrowd(), parts: newParts()}
 	if t.propagator == nil {
 		t.propagator = propagation.TraceContext{}
 	}

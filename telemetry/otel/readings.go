@@ -18,7 +18,12 @@ type reading struct {
 }
 
 // A put takes a value, and what distinguishes it beside the name of the sample.
-type put func(value float64, more ...attribute.KeyValue)
+type put func(value float64, more labels)
+
+// labels are attributes of one value; none are the zero ones.
+type labels [2]attribute.KeyValue
+
+var alone labels
 
 const (
 	level = false // of reading.counts
@@ -69,7 +74,7 @@ var readings = []reading{
 func ofConn(read func(*telemetry.ConnSample) float64) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if s.Conn != nil {
-			put(read(s.Conn))
+			put(read(s.Conn), alone)
 		}
 	}
 }
@@ -78,7 +83,7 @@ func ofConn(read func(*telemetry.ConnSample) float64) func(*telemetry.Sample, pu
 func ofAny[N uint64 | int](read func(*telemetry.ConnSample) N) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if c := anyConn(s); c != nil {
-			put(float64(read(c)))
+			put(float64(read(c)), alone)
 		}
 	}
 }
@@ -93,7 +98,7 @@ func anyConn(s *telemetry.Sample) *telemetry.ConnSample {
 func ofSupervisor(read func(*telemetry.SupervisorSample) uint64) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if s.Supervisor != nil {
-			put(float64(read(s.Supervisor)))
+			put(float64(read(s.Supervisor)), alone)
 		}
 	}
 }
@@ -101,7 +106,7 @@ func ofSupervisor(read func(*telemetry.SupervisorSample) uint64) func(*telemetry
 func ofGate(read func(*telemetry.GateSample) int) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if s.Gate != nil {
-			put(float64(read(s.Gate)))
+			put(float64(read(s.Gate)), alone)
 		}
 	}
 }
@@ -109,7 +114,7 @@ func ofGate(read func(*telemetry.GateSample) int) func(*telemetry.Sample, put) {
 func ofHTTP(read func(*telemetry.HTTPSample) int) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if s.HTTP != nil {
-			put(float64(read(s.HTTP)))
+			put(float64(read(s.HTTP)), alone)
 		}
 	}
 }
@@ -131,13 +136,13 @@ func backoff(next time.Time) time.Duration {
 
 func state(s *telemetry.Sample, put put) {
 	if s.Conn != nil && s.Conn.State != "" {
-		put(1, keyState.String(s.Conn.State))
+		put(1, labels{keyState.String(s.Conn.State)})
 	}
 }
 
 func stalled(s *telemetry.Sample, put put) {
 	if s.Conn != nil && s.Conn.Stall != "" {
-		put(1, keyWhy.String(s.Conn.Stall))
+		put(1, labels{keyWhy.String(s.Conn.Stall)})
 	}
 }
 
@@ -147,10 +152,10 @@ func conns(s *telemetry.Sample, put put) {
 		return
 	}
 	if !slices.ContainsFunc(s.Server.Conns, func(c telemetry.ConnsSample) bool { return c.State == "ready" }) {
-		put(0, keyState.String("ready"))
+		put(0, labels{keyState.String("ready")})
 	}
 	for _, c := range s.Server.Conns {
-		put(float64(c.Count), keyState.String(c.State))
+		put(float64(c.Count), labels{keyState.String(c.State)})
 	}
 }
 
@@ -167,11 +172,11 @@ func calls(s *telemetry.Sample, put put) {
 	}
 	for _, cause := range doubtful {
 		if !slices.ContainsFunc(c.Settled, func(s telemetry.Settled) bool { return s.Cause == cause.String() && s.Delivery == unknown }) {
-			put(0, keyCause.String(cause.String()), keyDelivery.String(unknown))
+			put(0, labels{keyCause.String(cause.String()), keyDelivery.String(unknown)})
 		}
 	}
 	for _, settled := range c.Settled {
-		put(float64(settled.Count), keyCause.String(settled.Cause), keyDelivery.String(settled.Delivery))
+		put(float64(settled.Count), labels{keyCause.String(settled.Cause), keyDelivery.String(settled.Delivery)})
 	}
 }
 
@@ -180,7 +185,7 @@ func children(s *telemetry.Sample, put put) {
 		return
 	}
 	for _, c := range s.Supervisor.Children {
-		put(float64(c.Count), keyState.String(c.State))
+		put(float64(c.Count), labels{keyState.String(c.State)})
 	}
 }
 
@@ -189,7 +194,7 @@ func sessionsEnded(s *telemetry.Sample, put put) {
 		return
 	}
 	for _, e := range s.HTTP.Ended {
-		put(float64(e.Count), keyWhy.String(e.Why))
+		put(float64(e.Count), labels{keyWhy.String(e.Why)})
 	}
 }
 
@@ -198,6 +203,6 @@ func refused(s *telemetry.Sample, put put) {
 		return
 	}
 	for _, r := range s.HTTP.Refused {
-		put(float64(r.Count), keyHTTPStatus.Int(r.Status))
+		put(float64(r.Count), labels{keyHTTPStatus.Int(r.Status)})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	global "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
@@ -58,6 +59,19 @@ func newObservables(meter metric.Meter) ([]metric.Float64Observable, error) {
 	return made, failed
 }
 
+// A collection is one reading of all samples.
+type collection struct {
+	to      []metric.Float64Observable
+	by      metric.Observer
+	reading int     // of readings
+	part    *series // that is read
+}
+
+// put takes a value of the reading and the part that are read.
+func (c *collection) put(value float64, more labels) {
+	c.by.ObserveFloat64(c.to[c.reading], value, c.part.of(more)...)
+}
+
 // observe reads all samples. One collection waits for another, and no connection waits for any.
 func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
 	t.collecting.Lock()
@@ -65,38 +79,98 @@ func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
 	t.mu.Lock()
 	sources := slices.Clone(t.sources)
 	t.mu.Unlock()
-	seen := make(map[attribute.KeyValue]int)
+	clear(t.parts.seen)
 	t.crowd.round++
+	c := &collection{to: to, by: o}
+	put := c.put
+	observe := func(s *telemetry.Sample, name attribute.KeyValue) {
+		c.part = t.parts.of(name, t.crowd.round)
+		for c.reading = range readings {
+			readings[c.reading].of(s, put)
+		}
+	}
 	for _, s := range sources {
 		for sample := range s.samples() {
-			name := unique(seen, &sample)
+			name := t.parts.name(&sample)
 			if sample.Conn == nil || !t.crowd.has(name.Value.AsString(), sample.Conn) {
-				observe(to, o, &sample, name)
+				observe(&sample, name)
 			}
 		}
 	}
 	if others := t.crowd.collected(); others != nil {
-		observe(to, o, &telemetry.Sample{Server: others}, keyConn.String(other))
+		observe(&telemetry.Sample{Server: others}, keyConn.String(other))
 	}
+	t.parts.forget(t.crowd.round)
 }
 
-func observe(to []metric.Float64Observable, o metric.Observer, s *telemetry.Sample, name attribute.KeyValue) {
-	alone := metric.WithAttributeSet(attribute.NewSet(name))
-	i := 0
-	put := func(value float64, more ...attribute.KeyValue) {
-		by := alone
-		if len(more) > 0 {
-			by = metric.WithAttributeSet(attribute.NewSet(append(more, name)...))
+// parts are what is sampled, by name.
+type parts struct {
+	known   map[attribute.KeyValue]*series
+	seen    map[attribute.KeyValue]int // how many of a name there are in this round
+	clashed bool                       // that was told
+}
+
+func newParts() *parts {
+	return &parts{known: make(map[attribute.KeyValue]*series), seen: make(map[attribute.KeyValue]int)}
+}
+
+// A series is one part with its sets of attributes, which are kept for the next
+// collection: all of them would be most of what a collection allocates.
+type series struct {
+	name  attribute.KeyValue
+	alone []metric.ObserveOption
+	more  map[labels][]metric.ObserveOption
+	round uint64 // the last in which it was sampled
+}
+
+// of returns the series of a part that is sampled in a round.
+func (p *parts) of(name attribute.KeyValue, round uint64) *series {
+	s := p.known[name]
+	if s == nil {
+		s = &series{name: name, alone: optionOf(name), more: make(map[labels][]metric.ObserveOption)}
+		p.known[name] = s
+	}
+	s.round = round
+	return s
+}
+
+// forget drops the series of parts that were not sampled in a round.
+func (p *parts) forget(round uint64) {
+	for name, s := range p.known {
+		if s.round != round {
+			delete(p.known, name)
 		}
-		o.ObserveFloat64(to[i], value, by)
-	}
-	for i = range readings {
-		readings[i].of(s, put)
 	}
 }
 
-// unique returns the name of a sample, with a suffix if another of its kind has it.
-func unique(seen map[attribute.KeyValue]int, s *telemetry.Sample) attribute.KeyValue {
+// of returns the set of attributes for a value.
+func (s *series) of(more labels) []metric.ObserveOption {
+	if more == (labels{}) {
+		return s.alone
+	}
+	kept := s.more[more]
+	if kept == nil {
+		all := []attribute.KeyValue{s.name}
+		for _, label := range more {
+			if label.Valid() {
+				all = append(all, label)
+			}
+		}
+		if kept = optionOf(all...); len(s.more) < maxSets {
+			s.more[more] = kept
+		}
+	}
+	return kept
+}
+
+func optionOf(all ...attribute.KeyValue) []metric.ObserveOption {
+	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(all...))}
+}
+
+// name returns the name of a sample, with a suffix if another of its kind has it in this
+// round. That is reported once, to the error handler of OpenTelemetry: who gave two
+// connections one name may take one for the other.
+func (p *parts) name(s *telemetry.Sample) attribute.KeyValue {
 	key := keyConn
 	switch {
 	case s.Supervisor != nil:
@@ -107,10 +181,17 @@ func unique(seen map[attribute.KeyValue]int, s *telemetry.Sample) attribute.KeyV
 		key = keyHandler
 	}
 	name := key.String(shorten(s.Name))
-	if seen[name]++; seen[name] > 1 {
-		return key.String(name.Value.AsString() + "#" + strconv.Itoa(seen[name]))
+	p.seen[name]++
+	nth := p.seen[name]
+	if nth == 1 {
+		return name
 	}
-	return name
+	suffixed := name.Value.AsString() + "#" + strconv.Itoa(nth)
+	if !p.clashed {
+		p.clashed = true
+		global.Handle(fmt.Errorf("bowline: several parts of this program have the %s %q: metrics name another of them %q", key, name.Value.AsString(), suffixed))
+	}
+	return key.String(suffixed)
 }
 
 // A crowd decides which connections have series of their own, and adds up the others. A

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
+	global "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -196,6 +198,29 @@ func TestPartsOfOneName(t *testing.T) {
 	}
 	if got := numbers(s.collect(t)["bowline.gate.holding"], "bowline.gate"); got["a"] != 5 {
 		t.Errorf("gates: %v", got)
+	}
+}
+
+// That two connections have one name is reported once, by the first name that clashes.
+//
+// Guarantees: G-0047.9
+func TestAClashOfNamesIsToldOnce(t *testing.T) {
+	var told []string
+	before := global.GetErrorHandler()
+	global.SetErrorHandler(global.ErrorHandlerFunc(func(err error) { told = append(told, err.Error()) }))
+	t.Cleanup(func() { global.SetErrorHandler(before) })
+	var samples []telemetry.Sample
+	for _, name := range []string{"a", "b", "a\nb", "a", "b", "a"} {
+		samples = append(samples, telemetry.Sample{Name: name, Conn: new(telemetry.ConnSample)})
+	}
+	s := watching(t, append(samples, telemetry.Sample{Name: "b", Gate: new(telemetry.GateSample)})...)
+	for range 3 {
+		if got := numbers(s.collect(t)["bowline.conn.up"], "bowline.conn"); len(got) != len(samples) {
+			t.Errorf("connections: %v", got)
+		}
+	}
+	if len(told) != 1 || !strings.Contains(told[0], `"a"`) || !strings.Contains(told[0], `"a#2"`) {
+		t.Errorf("told: %q", told)
 	}
 }
 
