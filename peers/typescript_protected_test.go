@@ -1,0 +1,96 @@
+package peers
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// serveTypeScriptExample runs the server of the TypeScript SDK's examples, protected by
+// the authorization server of its examples, for the length of a test.
+func serveTypeScriptExample(t *testing.T) (address string) {
+	t.Helper()
+	if err := typeScriptV1.install(); err != nil {
+		t.Fatal(err)
+	}
+	ports := make([]string, 2)
+	for i := range ports {
+		var err error
+		if ports[i], err = freePort(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.Command("node", typeScriptV1.path("dist/esm/examples/server/simpleStreamableHttp.js"), "--oauth", "--oauth-strict")
+	command.Env = append(os.Environ(), "MCP_PORT="+ports[0], "MCP_AUTH_PORT="+ports[1])
+	command.Stderr = t.Output()
+	said, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines, ready := bufio.NewScanner(said), 0
+	for ready < 2 && lines.Scan() {
+		if strings.Contains(lines.Text(), "listening on port") {
+			ready++
+		}
+	}
+	read := make(chan struct{})
+	go func() { // it says what it does
+		defer close(read)
+		for lines.Scan() {
+		}
+	}()
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		<-read
+		_ = command.Wait() // it was killed
+	})
+	if ready < 2 {
+		t.Fatal("the example does not listen")
+	}
+	return "http://localhost:" + ports[0] + "/mcp"
+}
+
+// TestWeLogInToATypeScriptServer: our client finds the SDK's own authorization server,
+// registers there, logs in and calls a tool. A call without a login is refused.
+func TestWeLogInToATypeScriptServer(t *testing.T) {
+	address := serveTypeScriptExample(t)
+	defer http.DefaultClient.CloseIdleConnections()
+	asked := 0
+	login := auth.New(auth.Options{Interact: func(ctx context.Context, i auth.Interaction) (*url.URL, error) {
+		asked++
+		return authtest.Consent(ctx, i.Start)
+	}})
+	defer login.Close()
+	c := client.New(protocol.Implementation{Name: "bowline", Version: "1"}, client.Options{FailFast: true})
+	defer c.Close(context.Background())
+	if _, err := c.Connect(t.Context(), &streamable.Client{URL: address}); err == nil {
+		t.Error("it serves who has no login")
+	}
+	session, err := c.Connect(t.Context(), &streamable.Client{URL: address, Authorizer: login})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		said, err := client.Call[string](t.Context(), session, "greet", map[string]string{"name": "Ada"})
+		if err != nil || said != "Hello, Ada!" {
+			t.Errorf("%q, %v", said, err)
+		}
+	}
+	if entry, err := login.Status(t.Context()); err != nil || asked != 1 || len(entry.Scopes) != 1 || entry.Scopes[0] != "mcp:tools" {
+		t.Errorf("asked %d times for %+v, %v", asked, entry, err)
+	}
+}
