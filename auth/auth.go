@@ -218,6 +218,25 @@ func secure(resource *url.URL) bool {
 	return resource.Scheme == "https" || resource.Scheme == "http" && (host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback())
 }
 
+// Bearer returns the value of the header Authorization for requests that are sent to an
+// address now, or nil if there is none yet, or none that requests can share: then
+// Authorize says more. Links ask it first. It does not wait.
+func (a *Authorizer) Bearer(ctx context.Context, to *url.URL) []string {
+	resource, c, now := a.resource(), a.current.Load(), time.Now()
+	if resource == nil || c == nil || c.prover != nil || c.ended(now) || !isOf(resource, to) || !secure(resource) {
+		return nil
+	}
+	if c.due(now) {
+		a.refreshBehind(ctx, c)
+	}
+	return c.header
+}
+
+// isOf reports whether an address is one of the server's.
+func isOf(resource, address *url.URL) bool {
+	return address.Scheme == resource.Scheme && strings.EqualFold(address.Host, resource.Host)
+}
+
 // Authorize implements streamable.Authorizer. It adds the token, if there is one, and
 // refreshes it first if it has expired. Without a token the request does not change:
 // the server decides whether it needs one. Requests over http to another machine never
@@ -227,7 +246,7 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	if resource == nil {
 		resource = a.aim(r.URL)
 	}
-	if r.URL.Scheme != resource.Scheme || !strings.EqualFold(r.URL.Host, resource.Host) {
+	if !isOf(resource, r.URL) {
 		return fmt.Errorf("auth: this login is for %s, and not for %s", resource.Host, r.URL.Host)
 	}
 	if !secure(resource) {

@@ -33,6 +33,7 @@ type world struct {
 	serve http.HandlerFunc // nil: who has a token is served
 
 	printed *safeBuffer // all logs and errors, and the frames that the server gets
+	quiet   bool        // frames are not printed
 }
 
 // newWorld starts both. The resource server counts nothing and serves who has a token.
@@ -49,10 +50,12 @@ func newWorld(t *testing.T, o authtest.Options) *world {
 	})
 	protected := w.as.Protect(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "served") }))
 	listening.Config.Handler = w.as.Sink.Record("http://"+listening.Listener.Addr().String(), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		r.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.TeeReader(r.Body, w.printed), r.Body}
+		if !w.quiet {
+			r.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.TeeReader(r.Body, w.printed), r.Body}
+		}
 		if w.serve != nil {
 			w.serve(rw, r)
 			return

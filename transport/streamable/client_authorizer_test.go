@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,28 @@ func (k *keeper) Challenged(_ context.Context, r *http.Request, refused *transpo
 	return true, nil
 }
 
+// A bearing keeper has a header that requests share until the next challenge.
+type bearing struct{ *keeper }
+
+func (b bearing) Bearer(context.Context, *url.URL) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.token%2 == 1 { // of every other one it does not say
+		return nil
+	}
+	return []string{fmt.Sprint("Bearer ", b.token)}
+}
+
+// authorizers are both kinds, of one keeper each.
+func authorizers(make func() *keeper) map[string]keeping {
+	return map[string]keeping{"": make(), "bearing": bearing{make()}}
+}
+
+type keeping interface {
+	Authorizer
+	challenges() []int
+}
+
 func (k *keeper) challenges() []int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -89,7 +112,7 @@ func (g *guarded) log() []string {
 }
 
 // authorized opens a link with an Authorizer to a server.
-func authorized(t *testing.T, server http.Handler, k *keeper) *testReceiver {
+func authorized(t *testing.T, server http.Handler, k Authorizer) *testReceiver {
 	t.Helper()
 	return open(t, &Client{URL: serve(t, server.ServeHTTP), Authorizer: k})
 }
@@ -119,12 +142,14 @@ func TestEachRequestIsAuthorized(t *testing.T) {
 // Guarantees: G-0040.2
 func TestADeniedRequestIsSentAgain(t *testing.T) {
 	for _, status := range []int{401, 403} {
-		k, g := new(keeper), &guarded{Handler: answerJSON(result(1)), token: "Bearer 1", status: status}
-		r := authorized(t, g, k)
-		frame := request(1, "tools/call", `"name":"echo",`+modernMeta)
-		r.wantFrame(0, r.request(1, 1, frame), result(1), true)
-		if want := []string{"POST Bearer 0 " + frame, "POST Bearer 1 " + frame}; !slices.Equal(g.log(), want) || !slices.Equal(k.challenges(), []int{status}) {
-			t.Errorf("challenged by %d, the server saw %q, want %q", k.challenges(), g.log(), want)
+		for _, k := range authorizers(func() *keeper { return new(keeper) }) {
+			g := &guarded{Handler: answerJSON(result(1)), token: "Bearer 1", status: status}
+			r := authorized(t, g, k)
+			frame := request(1, "tools/call", `"name":"echo",`+modernMeta)
+			r.wantFrame(0, r.request(1, 1, frame), result(1), true)
+			if want := []string{"POST Bearer 0 " + frame, "POST Bearer 1 " + frame}; !slices.Equal(g.log(), want) || !slices.Equal(k.challenges(), []int{status}) {
+				t.Errorf("challenged by %d, the server saw %q, want %q", k.challenges(), g.log(), want)
+			}
 		}
 	}
 }
@@ -145,24 +170,26 @@ func TestADenialThatStaysFailsTheMessage(t *testing.T) {
 		"a login is due":   {func(*transport.StatusError) (bool, error) { return false, transport.ErrAuthRequired }, 401, 1, transport.ErrAuthRequired},
 		"a panic":          {func(*transport.StatusError) (bool, error) { panic("no") }, 401, 1, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			g := &guarded{status: c.status}
-			r := authorized(t, g, &keeper{challenge: c.challenge})
-			for n := range 2 { // the link lives on
-				r.call(1+n, 1)
-				var refused *transport.StatusError
-				f := r.failure(n)
-				if !errors.As(f.Err, &refused) || refused.Status != c.status || refused.Body != "who?" || refused.Challenge == "" || !f.Unsent {
-					t.Fatalf("%+v", f)
+		for kind, k := range authorizers(func() *keeper { return &keeper{challenge: c.challenge} }) {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				g := &guarded{status: c.status}
+				r := authorized(t, g, k)
+				for n := range 2 { // the link lives on
+					r.call(1+n, 1)
+					var refused *transport.StatusError
+					f := r.failure(n)
+					if !errors.As(f.Err, &refused) || refused.Status != c.status || refused.Body != "who?" || refused.Challenge == "" || !f.Unsent {
+						t.Fatalf("%+v", f)
+					}
+					if c.is != nil && !errors.Is(f.Err, c.is) {
+						t.Errorf("%v, want %v too", f.Err, c.is)
+					}
 				}
-				if c.is != nil && !errors.Is(f.Err, c.is) {
-					t.Errorf("%v, want %v too", f.Err, c.is)
+				if got := len(g.log()); got != 2*c.requests {
+					t.Errorf("%d requests, want %d", got, 2*c.requests)
 				}
-			}
-			if got := len(g.log()); got != 2*c.requests {
-				t.Errorf("%d requests, want %d", got, 2*c.requests)
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -225,18 +252,46 @@ func TestCredentialsStayHere(t *testing.T) {
 		seen <- req.Header
 		answerJSON(result(1))(w, req)
 	})
-	r := open(t, &Client{
-		URL: serve(t, func(w http.ResponseWriter, req *http.Request) {
-			http.Redirect(w, req, other, http.StatusTemporaryRedirect)
-		}),
-		Authorizer: new(keeper),
-		HTTP:       &http.Client{Transport: transportOf(t), CheckRedirect: func(*http.Request, []*http.Request) error { return nil }},
-	})
-	r.wantFrame(0, r.call(1, 1), result(1), true)
-	if got := <-seen; got.Get("Authorization") != "" || got.Get("DPoP") != "" {
-		t.Errorf("another host was given %v", got)
+	for _, k := range authorizers(func() *keeper { return new(keeper) }) {
+		r := open(t, &Client{
+			URL: serve(t, func(w http.ResponseWriter, req *http.Request) {
+				http.Redirect(w, req, other, http.StatusTemporaryRedirect)
+			}),
+			Authorizer: k,
+			HTTP:       &http.Client{Transport: transportOf(t), CheckRedirect: func(*http.Request, []*http.Request) error { return nil }},
+		})
+		r.wantFrame(0, r.call(1, 1), result(1), true)
+		if got := <-seen; got.Get("Authorization") != "" || got.Get("DPoP") != "" {
+			t.Errorf("another host was given %v", got)
+		}
 	}
 }
+
+// What a bearing Authorizer says of one request is sent with no other: a header that the
+// program has given is sent when there are no credentials any more.
+//
+// Guarantees: G-0040.1
+func TestSharedCredentialsEndWithTheirRefusal(t *testing.T) {
+	g := &guarded{Handler: answerJSON(result(1)), token: "none"}
+	k := &keeper{challenge: func(*transport.StatusError) (bool, error) { return true, nil }}
+	r := open(t, &Client{URL: serve(t, g.ServeHTTP), Header: http.Header{"Authorization": {"given"}}, Authorizer: forgetful{bearing{k}}})
+	r.call(1, 1)
+	r.failure(0)
+	var seen []string
+	for _, line := range g.log() {
+		_, line, _ = strings.Cut(line, " ")
+		token, _, _ := strings.Cut(line, " {")
+		seen = append(seen, token)
+	}
+	if want := []string{"Bearer 0", "given", "given", "given"}; !slices.Equal(seen, want) {
+		t.Errorf("the server saw %q, want %q", seen, want)
+	}
+}
+
+// A forgetful Authorizer adds nothing.
+type forgetful struct{ bearing }
+
+func (forgetful) Authorize(context.Context, *http.Request) error { return nil }
 
 // An older server is as careful: the GET request and the messages are authorized.
 //

@@ -245,7 +245,7 @@ func (l *clientLink) postAll(m *outgoing) {
 func (l *clientLink) post(m *outgoing) {
 	ctx, cancel := context.WithTimeout(l.ctx, postPatience)
 	defer cancel()
-	r := l.remote.newPost(m)
+	r := l.remote.newPost(ctx, m)
 	response, err := r.do(ctx)
 	unsent := r.unsent()
 	if err == nil {

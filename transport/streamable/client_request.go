@@ -21,6 +21,7 @@ type httpRequest struct {
 	frame     []byte
 	posts     *clientStream // whose request it posts; nil for others
 	inSession bool          // it carries the session's id
+	bears     bool          // it carries the credentials of a web.Bearer
 
 	handedOver bool        // to the HTTP client
 	waiting    atomic.Bool // for a connection, new or used
@@ -79,31 +80,42 @@ const mostHeaders = 5
 
 // newPost returns the HTTP request that posts a message. The message's route says
 // all that the headers mirror.
-func (m *remote) newPost(o *outgoing) *httpRequest {
+func (m *remote) newPost(ctx context.Context, o *outgoing) *httpRequest {
 	r := new(httpRequest)
-	m.preparePost(r, o)
+	m.preparePost(ctx, r, o)
 	return r
 }
 
-func (m *remote) preparePost(r *httpRequest, o *outgoing) {
+func (m *remote) preparePost(ctx context.Context, r *httpRequest, o *outgoing) {
 	r.to, r.method, r.frame = m, http.MethodPost, o.Frame
+	var bearer []string
+	if m.auth != nil {
+		bearer = web.BearerOf(ctx, m.auth, m.template.URL)
+		r.bears = bearer != nil
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if like := (postHeader{version: o.Route.Version}); like.mirrors(o) {
+		if bearer != nil {
+			like.bearer = &bearer[0]
+		}
 		if m.posted.header == nil || !m.posted.isLike(&like) {
-			like.header, like.inSession = m.postHeader(o)
+			like.header, like.inSession = m.postHeader(o, bearer)
 			m.posted = like
 		}
 		r.header, r.inSession = m.posted.header, m.posted.inSession
 		return
 	}
-	r.header, r.inSession = m.postHeader(o)
+	r.header, r.inSession = m.postHeader(o, bearer)
 }
 
 // postHeader returns the headers that a message is posted with. The caller holds mu.
-func (m *remote) postHeader(o *outgoing) (header http.Header, inSession bool) {
+func (m *remote) postHeader(o *outgoing, bearer []string) (header http.Header, inSession bool) {
 	header = m.newHeader()
 	header["Accept"], header["Content-Type"] = m.acceptsBoth, m.sendsJSON
+	if bearer != nil {
+		header["Authorization"] = bearer
+	}
 	switch {
 	case o.modern():
 		values := []string{o.Route.Version, o.Route.Method, encodeHeader(o.Route.Name)}
@@ -127,6 +139,7 @@ func (m *remote) postHeader(o *outgoing) (header http.Header, inSession bool) {
 // on beside the session.
 type postHeader struct {
 	version, method, name string // of a modern message
+	bearer                *string
 	header                http.Header
 	inSession             bool
 }
@@ -142,16 +155,24 @@ func (h *postHeader) mirrors(o *outgoing) bool {
 }
 
 func (h *postHeader) isLike(other *postHeader) bool {
-	return h.version == other.version && h.method == other.method && h.name == other.name
+	return h.version == other.version && h.method == other.method && h.name == other.name && h.bearer == other.bearer
 }
 
-// isPlain reports whether whatever sends a request now leaves its headers as
-// they are. A program's own RoundTripper ought to, and many add headers nevertheless;
-// a cookie jar and an Authorizer do. Programs replace http.DefaultTransport, too, also
-// while links live.
-func (m *remote) isPlain() bool {
+// isPlain reports whether net/http alone sends a request now. A program's own
+// RoundTripper may do anything. A cookie jar adds headers, and so does an Authorizer.
+// Programs replace http.DefaultTransport, too, also while links live.
+func (m *remote) isPlain() bool { return m.keepsHeaders() && m.auth == nil }
+
+// keepsHeaders reports whether whatever sends a request now leaves its headers as they
+// are, once they have credentials. RoundTrippers ought to, but many add headers.
+func (m *remote) keepsHeaders() bool {
 	_, standard := cmp.Or(m.client.Transport, http.DefaultTransport).(*http.Transport)
-	return standard && m.client.Jar == nil && m.endpoint.User == nil && m.auth == nil
+	return standard && m.client.Jar == nil && m.endpoint.User == nil
+}
+
+// sharesHeaders reports whether the request needs no copy of its headers to write to.
+func (r *httpRequest) sharesHeaders() bool {
+	return r.to.keepsHeaders() && (r.to.auth == nil || r.bears)
 }
 
 // joinSession adds the headers of a legacy session, if there is one.
@@ -183,7 +204,30 @@ func (r *httpRequest) send(ctx context.Context) (response *http.Response, unsent
 		response, err = web.Do(r.to.client, r.attempt(ctx))
 		return response, false, err
 	}
+	if !r.bears {
+		return r.sendAuthorized(ctx)
+	}
+	request := r.attempt(ctx)
+	if response, err = web.Do(r.to.client, request); !web.Denied(response, err) {
+		return response, false, err
+	}
+	return r.sendAgain(ctx, request, response)
+}
+
+func (r *httpRequest) sendAuthorized(ctx context.Context) (response *http.Response, unsent bool, err error) {
 	return web.Send(ctx, r.to.client, r.to.auth, func() (*http.Request, error) { return r.attempt(ctx), nil })
+}
+
+// sendAgain sends a request again whose credentials were refused. The Authorizer then
+// adds them, or none.
+func (r *httpRequest) sendAgain(ctx context.Context, refused *http.Request, response *http.Response) (_ *http.Response, unsent bool, err error) {
+	r.bears = false
+	r.header = r.header.Clone()
+	delete(r.header, "Authorization")
+	if given, ok := r.to.header["Authorization"]; ok {
+		r.header["Authorization"] = given
+	}
+	return web.SendAgain(ctx, r.to.client, r.to.auth, refused, response, func() (*http.Request, error) { return r.attempt(ctx), nil })
 }
 
 // attempt returns the request to send, from the beginning.
@@ -204,7 +248,7 @@ func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 	traced.Context, traced.trace = ctx, trace.carrier
 	request := r.to.template.WithContext(traced)
 	request.Method, request.Header = r.method, r.header
-	if !r.to.isPlain() {
+	if !r.sharesHeaders() {
 		request.Header = r.header.Clone()
 		address := *request.URL
 		request.URL = &address

@@ -29,7 +29,7 @@ func endpointOf(t *testing.T, text string) *url.URL {
 // Guarantees: G-0058.1
 func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
 	m := newRemote(endpointOf(t, "http://example.com"), new(http.Client), http.Header{"X-Own": {"1"}})
-	header := func(o transport.Outbound) http.Header { return m.newPost(&outgoing{Outbound: o}).header }
+	header := func(o transport.Outbound) http.Header { return m.newPost(t.Context(), &outgoing{Outbound: o}).header }
 	legacy := transport.Outbound{Route: transport.Route{Method: "tools/call"}}
 	modern := func(name string) transport.Outbound {
 		return transport.Outbound{Route: transport.Route{Version: "2026-07-28", Method: "tools/call", Name: name}}
@@ -41,7 +41,7 @@ func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
 	if got := header(legacy); got.Get(headerSession) != "s" || before.Get(headerSession) != "" || got.Get("X-Own") != "1" {
 		t.Errorf("%v after %v", got, before)
 	}
-	if n := testing.AllocsPerRun(100, func() { m.preparePost(new(httpRequest), &outgoing{Outbound: modern("a")}) }); n > 2 { // those two
+	if n := testing.AllocsPerRun(100, func() { m.preparePost(t.Context(), new(httpRequest), &outgoing{Outbound: modern("a")}) }); n > 2 { // those two
 		t.Errorf("%v allocations", n)
 	}
 	arguments := transport.Arguments{"Region": "eu"}
@@ -140,7 +140,7 @@ func TestTracesAreUsedAgain(t *testing.T) {
 		answerJSON(result(1))(w, req)
 	})), &http.Client{Transport: transportOf(t)}, nil)
 	post := func() *requestTrace {
-		r := m.newPost(&outgoing{Outbound: transport.Outbound{Frame: []byte(request(1, "tools/call", ""))}})
+		r := m.newPost(t.Context(), &outgoing{Outbound: transport.Outbound{Frame: []byte(request(1, "tools/call", ""))}})
 		response, err := r.do(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestTracesAreUsedAgain(t *testing.T) {
 func TestATraceIsGivenBackOnce(t *testing.T) {
 	m := newRemote(endpointOf(t, "http://example.com"), new(http.Client), nil)
 	for range 20_000 {
-		r := m.newPost(new(outgoing))
+		r := m.newPost(t.Context(), new(outgoing))
 		r.attempt(t.Context())
 		trace := r.trace.Load()
 		trace.connections.Store(1)

@@ -117,7 +117,7 @@ func (s *clientStream) silence() { s.tell(true, func(transport.Receiver) {}) }
 // post posts the request and delivers the response.
 func (s *clientStream) post() {
 	m, r := &s.sent, &s.request
-	s.link.remote.preparePost(r, m)
+	s.link.remote.preparePost(s.ctx, r, m)
 	r.posts = s
 	response, err := r.do(s.ctx)
 	if !r.written.Load() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -16,6 +17,24 @@ type Authorizer interface {
 	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
 }
 
+// A Bearer is an Authorizer whose requests can share their headers.
+type Bearer interface {
+	Authorizer
+
+	// Bearer returns the value of the header Authorization for requests that are sent to
+	// an address now, as http.Header has it. Nobody changes it. Nil: ask Authorize. It
+	// does not wait.
+	Bearer(ctx context.Context, to *url.URL) []string
+}
+
+// BearerOf is Bearer of an Authorizer that has it, and nil for any other.
+func BearerOf(ctx context.Context, auth Authorizer, to *url.URL) (value []string) {
+	if bearer, ok := auth.(Bearer); ok {
+		_ = guard(func() error { value = bearer.Bearer(ctx, to); return nil }) // Authorize tells what is wrong
+	}
+	return value
+}
+
 // maxChallenges is how often an Authorizer is asked about one message.
 const maxChallenges = 3
 
@@ -23,23 +42,30 @@ const maxChallenges = 3
 // and the Authorizer, which may be nil, says so. Unsent reports that an error came
 // before the last request was sent, so that the server has executed nothing.
 func Send(ctx context.Context, client *http.Client, auth Authorizer, attempt func() (*http.Request, error)) (response *http.Response, unsent bool, err error) {
-	for challenges := 0; ; challenges++ {
-		request, err := attempt()
-		if err != nil {
-			return nil, true, err
-		}
-		if auth == nil {
-			response, err = Do(client, request)
-			return response, false, err
-		}
+	request, err := attempt()
+	if err != nil {
+		return nil, true, err
+	}
+	if auth != nil {
 		if err := guard(func() error { return auth.Authorize(ctx, request) }); err != nil {
 			return nil, true, fmt.Errorf("authorize the request: %w", err)
 		}
-		response, err := Do(client, request)
-		denied := err == nil && (response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden)
-		if !denied || challenges == maxChallenges {
-			return response, false, err
-		}
+	}
+	response, err = Do(client, request)
+	if auth == nil || !Denied(response, err) {
+		return response, false, err
+	}
+	return SendAgain(ctx, client, auth, request, response, attempt)
+}
+
+// Denied reports whether a response denies access.
+func Denied(response *http.Response, err error) bool {
+	return err == nil && (response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden)
+}
+
+// SendAgain is Send after a request that was denied.
+func SendAgain(ctx context.Context, client *http.Client, auth Authorizer, request *http.Request, response *http.Response, attempt func() (*http.Request, error)) (_ *http.Response, unsent bool, err error) {
+	for range maxChallenges {
 		refused, again := readRefusal(response), false
 		err = guard(func() (err error) { again, err = auth.Challenged(ctx, request, refused); return err })
 		switch {
@@ -48,7 +74,17 @@ func Send(ctx context.Context, client *http.Client, auth Authorizer, attempt fun
 		case !again:
 			return response, false, nil
 		}
+		if request, err = attempt(); err != nil {
+			return nil, true, err
+		}
+		if err := guard(func() error { return auth.Authorize(ctx, request) }); err != nil {
+			return nil, true, fmt.Errorf("authorize the request: %w", err)
+		}
+		if response, err = Do(client, request); !Denied(response, err) {
+			return response, false, err
+		}
 	}
+	return response, false, nil
 }
 
 // readRefusal reads the beginning of a body, so that the connection can be used
