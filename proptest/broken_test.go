@@ -156,7 +156,7 @@ func fails(t *testing.T, dir, name string, args ...string) (said string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	run := "^TestSuitesSeeBreaches$/^" + regexp.QuoteMeta(strings.ReplaceAll(name, " ", "_")) + "$"
 	child := exec.CommandContext(ctx, self, append([]string{"-test.run=" + run, "-rapid.shrinktime=5s"}, args...)...)

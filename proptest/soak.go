@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -70,18 +71,15 @@ func Soak(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport,
 		s.round(t, min(roundCalls, o.Calls-s.books.made))
 	}
 	for range patientRounds {
-		if o.RealTime && s.books.answered() < o.enough() && !t.Failed() {
+		if o.RealTime && s.triedTooLittle() != "" && !t.Failed() {
 			s.o.Conn.RequestTimeout *= 2
 			s.round(t, o.atOnce())
 		}
 	}
 	s.books.took = time.Since(s.began)
 	t.Logf("\n%v", s.books)
-	if asks := s.books.asks; o.Asks && asks.answered < int(o.enough()/8) {
-		t.Errorf("%d asks were answered of %d, so too little was tried", asks.answered, asks.made)
-	}
-	if answered := s.books.answered(); answered < o.enough() {
-		t.Errorf("%d calls were answered, and not %d, so too little was tried", answered, o.enough())
+	if why := s.triedTooLittle(); why != "" {
+		t.Errorf("%s, so too little was tried", why)
 	}
 }
 
@@ -92,6 +90,18 @@ type soak struct {
 	next  uint64 // the seed of the next round
 	books *books
 	began time.Time
+}
+
+// triedTooLittle says what too few were answered of, and nothing if it was enough.
+func (s *soak) triedTooLittle() string {
+	enough := s.o.enough()
+	if answered := s.books.answered(); answered < enough {
+		return fmt.Sprintf("%d calls were answered, and not %d", answered, enough)
+	}
+	if asks := s.books.asks; s.o.Asks && asks.answered < int(enough/8) {
+		return fmt.Sprintf("%d asks were answered of %d", asks.answered, asks.made)
+	}
+	return ""
 }
 
 func (s *soak) round(t *testing.T, calls int) {
