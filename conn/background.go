@@ -85,10 +85,14 @@ func (b *background) end(why error) {
 // await waits for the functions whose context has ended, for at most the grace,
 // and returns the names of those that still run.
 func (b *background) await(grace time.Duration) (running []string) {
+	ending := b.ending()
+	if len(ending) == 0 {
+		return nil
+	}
 	patience := time.NewTimer(grace)
 	defer patience.Stop()
 	expired := false
-	for _, t := range b.ending() {
+	for _, t := range ending {
 		if !expired {
 			select {
 			case <-t.done:

@@ -17,6 +17,7 @@ type Conn struct {
 	options   *Options // perhaps of many Conns; without what own has
 	own       own
 	role      role
+	leaves    bool                // the next Start leaves opening the first link to Open
 	transport transport.Transport // of an initiator
 	link      transport.Link      // of an acceptor
 
@@ -128,10 +129,21 @@ func (c *Conn) Run(ctx context.Context) error {
 // A Conn has a goroutine while it works and for 100 to 120 ms after that. An idle
 // Conn has none.
 func (c *Conn) Start(ctx context.Context, over func(error)) error {
+	return c.start(ctx, over, false)
+}
+
+// Begin is Start, but may call over on the goroutine that calls Close, which then returns
+// after over has. So over must not wait for that goroutine.
+func (c *Conn) Begin(ctx context.Context, over func(error)) error {
+	return c.start(ctx, over, true)
+}
+
+func (c *Conn) start(ctx context.Context, over func(error), endsInClose bool) error {
 	l, err := c.enter(ctx, over)
 	if err != nil {
 		return err
 	}
+	l.endsInClose = endsInClose
 	l.watch(ctx)
 	l.start()
 	return nil
@@ -221,7 +233,7 @@ func (c *Conn) Close(ctx context.Context) error {
 		grace = time.Until(deadline) / 100 * 99 // the rest is for the link to close
 	}
 	l := c.running.Load() // a later loop is not waited for
-	asked := l != nil && l.mailbox.post(event{kind: drainAsked, timeout: max(grace, 1)})
+	asked := l != nil && l.lendToEnd(&event{kind: drainAsked, timeout: max(grace, 1)})
 	if !asked {
 		c.Stop()
 	}

@@ -51,7 +51,17 @@ type Class struct {
 	// Droppable marks a notification that may be dropped when too many wait. The
 	// oldest go first.
 	Droppable bool
+
+	// Immediate promises that the Handler serves the message without waiting for
+	// anything, and without calling or notifying the peer. The Conn then serves it in its
+	// own turn, which saves a goroutine (ADR-0054), unless the frame is longer than 4 KiB,
+	// Hooks.ServeStopped is set, or a notification before it is still being handled.
+	Immediate bool
 }
+
+// immediateSize is how long the frame of an Immediate message may be. Other messages
+// wait while it is read.
+const immediateSize = 4 << 10
 
 // A ClassKind is the kind of a Class.
 type ClassKind uint8

@@ -45,6 +45,7 @@ type Incoming struct {
 	streaming bool // it stays until either side ends it
 	nested    bool // a call of ours waits for what it is answered
 	droppable bool // a notification that may be dropped when too many wait
+	immediate bool // it is served in the loop's own turn
 
 	label    string  // of a notification: Class.Key; of a request: its target
 	received instant // zero without Hooks.ServeStopped

@@ -60,6 +60,9 @@ func (l *loop) cancelAll(why error) {
 		l.incarnation.cancel(why)
 	}
 	l.tasks.cancel(why)
+	if j := l.opening.takeLast(true); j != nil { // the caller has not come for it
+		go l.runJob(j)
+	}
 }
 
 // open asks the transport for a link.
@@ -198,12 +201,27 @@ func (l *loop) closeLink(epoch uint64, link transport.Link, grace time.Duration)
 	if link == nil && l.incarnation != nil && l.incarnation.epoch == epoch {
 		link = l.incarnation.link
 	}
-	if link == nil {
+	if link == nil || l.closeNow(epoch, link) {
 		return
 	}
 	l.do("closing the link", func(error) {}, func() error { return link.Close(grace) }, func(err error) event {
 		return event{kind: linkGone, epoch: epoch, err: err}
 	})
+}
+
+// closeNow closes a link that need not wait for that. The core hears of it in this step.
+func (l *loop) closeNow(epoch uint64, link transport.Link) (closed bool) {
+	closing, ok := link.(transport.Immediate)
+	if !ok {
+		return false
+	}
+	err := guard(func() error { closed = closing.CloseNow(); return nil })
+	if closed = closed || err != nil; closed {
+		l.reportPanic("closing the link", err)
+		l.closeErr = err
+		l.following = append(l.following, event{kind: linkGone, epoch: epoch})
+	}
+	return closed
 }
 
 // A receiver turns what a link reports into events of its incarnation. It
@@ -304,6 +322,7 @@ func (r *receiver) request(ev *event, a *arrival, size int, from *transport.Orig
 	ev.kind, ev.incoming = requested, r.incoming(ev.stream, a, size, from)
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 	ev.incoming.nested, ev.incoming.batch = class.Kind == Nested, ev.batch
+	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.conn.options.Hooks.ServeStopped == nil
 }
 
 func (r *receiver) notification(ev *event, a *arrival, size int, from *transport.Origin) {
@@ -319,6 +338,7 @@ func (r *receiver) notification(ev *event, a *arrival, size int, from *transport
 	default:
 		ev.kind, ev.incoming = notified, r.incoming(ev.stream, a, size, from)
 		ev.incoming.label, ev.incoming.droppable = class.Key, class.Droppable
+		ev.incoming.immediate = class.Immediate && size <= immediateSize
 	}
 }
 

@@ -35,10 +35,11 @@ type loop struct {
 	cancelled error           // set: the context had ended before the loop began
 
 	mailbox mailbox
-	busyAt  instant       // of the last event that was no tick
-	woken   chan struct{} // wakes its own goroutine, capacity one; nil while it has none
-	runner  *runner       // whose goroutine has the loop; nil if that goroutine is lent
-	flush   flush         // of the present link
+	busyAt  instant        // of the last event that was no tick
+	woken   chan struct{}  // wakes its own goroutine, capacity one; nil while it has none
+	opening *openingCaller // opens the first link; nil: the loop has that done
+	runner  *runner        // whose goroutine has the loop; nil if that goroutine is lent
+	flush   flush          // of the present link
 
 	incarnation *Incarnation // the present one; nil before the first
 	tasks       tasks
@@ -62,6 +63,7 @@ type loop struct {
 	interruption error       // set: the loop ends without closing the Conn for good
 	panicked     *PanicError // set: it ends likewise, after a panic on a goroutine that was lent to it
 	closeErr     error       // of the link that was closed last
+	endsInClose  bool        // it may end on the goroutine that calls Close
 	patience     *time.Timer // bounds how long a finished loop waits for tasks
 	finished     bool        // the core has no more work
 	overdue      bool        // patience has run out
@@ -86,6 +88,9 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 	l := &loop{
 		conn: c, ctx: context.WithValue(context.WithoutCancel(ctx), servedBy{}, c),
 		ended: make(chan struct{}), mailbox: mailbox{spares: c.spares()},
+	}
+	if c.leaves {
+		c.leaves, l.opening = false, new(openingCaller)
 	}
 	l.core = newCore(c.role, sharedMachines(), c.options, guarded{c.own.dialect, l.reportPanic})
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
@@ -252,12 +257,21 @@ func (l *loop) step(ev *event) {
 		l.crowded = false
 		l.feed(&event{kind: crowded})
 	}
-	for len(l.returned) > 0 {
-		ev := &l.returned[0]
-		l.returned = l.returned[1:]
-		l.feed(ev)
+	for {
+		switch {
+		case len(l.returned) > 0:
+			ev := &l.returned[0]
+			l.returned = l.returned[1:]
+			l.feed(ev)
+		case len(l.following) > 0:
+			ev := &l.following[0]
+			l.following = l.following[1:]
+			l.feed(ev)
+		default:
+			l.returned, l.following = nil, nil // so that they hold no frame
+			return
+		}
 	}
-	l.returned = nil // so that it holds no frame
 }
 
 // prepareTick lets a loop park that has been idle for long enough, and reports

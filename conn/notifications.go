@@ -171,10 +171,15 @@ func (n *notifications) clear() (shed []notification, running string) {
 	return shed, n.handled
 }
 
-// notify queues a notification for the handler.
+// notify hands a notification to the handler, or queues it.
 func (l *loop) notify(in *Incoming) {
 	l.received(in)
-	shed, many := l.conn.notifications.add(notification{in, withValues(l.incarnation.ctx, in.Origin)})
+	n := notification{in, withValues(l.incarnation.ctx, in.Origin)}
+	if in.immediate && l.conn.notifications.Idle() {
+		l.conn.handle(n)
+		return
+	}
+	shed, many := l.conn.notifications.add(n)
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}

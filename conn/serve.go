@@ -96,15 +96,17 @@ type job struct {
 }
 
 // do runs a job as a task: on the loop's own goroutine, as soon as that has nothing
-// else to do, or on a new one.
+// else to do, on that of the opener, or on a new one.
 func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error, report func(error) event) {
 	j := &job{task{name: name, cancel: cancel}, work, report}
 	l.tasks.add(&j.task)
-	if l.runner != nil && l.runner.job == nil {
+	switch {
+	case l.runner != nil && l.runner.job == nil:
 		l.runner.job = j
-		return
+	case l.opening.offer(j):
+	default:
+		go l.runJob(j)
 	}
-	go l.runJob(j)
 }
 
 // runJob runs a job on a goroutine of its own, which goes on as the loop's.
@@ -117,15 +119,21 @@ func (l *loop) runJob(j *job) {
 // complete runs a job and brings the loop what has come of it. If it reports true, the
 // goroutine has the loop, and is its own.
 func (l *loop) complete(j *job) (taken bool) {
+	if taken = l.bring(j); taken && l.waiting { // another goroutine is the loop's own
+		l.turn(0)
+		return false
+	}
+	return taken
+}
+
+// bring runs a job and brings the loop what has come of it. If it reports true, the
+// goroutine has the loop.
+func (l *loop) bring(j *job) (taken bool) {
 	ev := j.report(guard(j.work))
 	ev.task = &j.task
 	posted, taken := l.mailbox.lend(&ev)
 	if !posted && ev.link != nil {
 		closeUnwanted(ev.link)
-	}
-	if taken && l.waiting { // another goroutine is the loop's own
-		l.turn(0)
-		return false
 	}
 	return taken
 }
@@ -152,8 +160,21 @@ type workers struct {
 // maxIdleWorkers bounds how many workers wait: as many as there are by default.
 const maxIdleWorkers = 128
 
+// serveNow serves a request whose handler waits for nothing. The core hears of the answer
+// in this step.
+func (l *loop) serveNow(in *Incoming) {
+	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it is over
+	reply := l.conn.answer(withValues(l.ctx, in.Origin), in)
+	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
+	l.following = append(l.following, event{kind: handled, epoch: in.Epoch, incoming: in, out: out})
+}
+
 // serve hands a request to a worker that waits, or to a new one.
 func (l *loop) serve(in *Incoming) {
+	if in.immediate {
+		l.serveNow(in)
+		return
+	}
 	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // the incarnation's would remember for good that it had children
 	in.serving = task{name: in.Method, cancel: cancel, serves: in}
 	l.tasks.add(&in.serving)

@@ -22,6 +22,7 @@ type buffers struct {
 	current     *event     // being stepped; nil between steps
 	unperformed []effect   // of the present step
 	returned    []event    // what the link did not take, for the core
+	following   []event    // what else the present step has brought about, for the core
 	pace        pace       // of handlers
 	keepUpTo    pace       // a request is kept for the goroutine of the link unless handlers take longer
 	kept        served     // what was kept

@@ -148,7 +148,7 @@ const lentBatches = 3
 // much to do, or the loop is about to end, turn gives the loop to the loop's own
 // goroutine. The depth is that of the receiver's Work, or 0.
 func (l *loop) turn(depth int) {
-	flush, _ := l.workLent(0)
+	flush, _ := l.workLent(0, false)
 	flush.flush(depth)
 }
 
@@ -156,12 +156,12 @@ func (l *loop) turn(depth int) {
 // to be served on this goroutine, unless handlers take longer than that. The loop
 // serves the others.
 func (l *loop) turnToServe(longest pace) (kept served) {
-	flush, kept := l.workLent(longest)
+	flush, kept := l.workLent(longest, false)
 	flush.flush(1)
 	return kept
 }
 
-func (l *loop) workLent(keepUpTo pace) (flush flush, kept served) {
+func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 	rests := false
 	defer func() {
 		if value := recover(); value != nil {
@@ -170,7 +170,7 @@ func (l *loop) workLent(keepUpTo pace) (flush flush, kept served) {
 		if !rests {
 			flush = l.flush
 			kept = l.unkeep(kept)
-			l.resume()
+			l.goOn(mayEnd)
 		}
 	}()
 	for range lentBatches {
@@ -191,6 +191,33 @@ func (l *loop) workLent(keepUpTo pace) (flush flush, kept served) {
 		}
 	}
 	return flush, kept
+}
+
+// lendToEnd is lend for Close, which waits for the end of the loop. If nothing is left to
+// wait for, the loop ends on its goroutine.
+func (l *loop) lendToEnd(ev *event) (posted bool) {
+	posted, taken := l.mailbox.lend(ev)
+	if taken {
+		flush, _ := l.workLent(0, l.endsInClose)
+		flush.flush(0)
+	}
+	return posted
+}
+
+// goOn has the loop go on after a turn that could not give it away: on its own goroutine
+// or, if this one may end it, here.
+func (l *loop) goOn(mayEnd bool) {
+	if mayEnd && l.endsAtOnce() {
+		l.run()
+		return
+	}
+	l.resume()
+}
+
+// endsAtOnce reports whether the loop is about to end, and nothing keeps it from that.
+func (l *loop) endsAtOnce() bool {
+	return l.finished && l.tasks.n == 0 && !l.waiting && l.panicked == nil && l.interruption == nil && l.hooks == nil &&
+		l.conn.notifications.Idle() && len(l.conn.background.Load().ending()) == 0
 }
 
 // unkeep returns the request that was kept before, or else in this batch.

@@ -61,7 +61,7 @@ func (c *connection) register(ctx context.Context) error {
 
 // begin starts the Conn, and calls over with how it has ended.
 func (c *connection) begin(ctx context.Context, over func(func() error)) error {
-	err := c.Start(ctx, func(err error) { over(func() error { return c.ended(err) }) })
+	err := c.Conn.Begin(ctx, func(err error) { over(func() error { return c.ended(err) }) })
 	if err != nil {
 		return c.ended(err)
 	}

@@ -163,6 +163,22 @@ type Lender interface {
 	Lend(work func()) bool
 }
 
+// Opening is an optional interface of a Transport that may open links without waiting
+// (ADR-0054).
+type Opening interface {
+	// OpensAtOnce reports whether Open returns soon, whatever its context says, because it
+	// waits for nothing and for nobody.
+	OpensAtOnce() bool
+}
+
+// Immediate is an optional interface of a Link that may be closed without waiting
+// (ADR-0054).
+type Immediate interface {
+	// CloseNow closes the link as Close does, if that needs no waiting, and reports whether
+	// it has. If not, it does nothing. It never blocks.
+	CloseNow() bool
+}
+
 // A Worker is a Receiver that can process a frame on the goroutine of the link. This
 // avoids a switch to another goroutine (ADR-0048).
 type Worker interface {

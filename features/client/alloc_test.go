@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // A call in memory allocates no more than this for client, server and transport
@@ -107,4 +108,31 @@ func held() int64 {
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
 	return int64(now.HeapAlloc + now.StackInuse)
+}
+
+// To connect in memory, initialize and close allocates no more than this for client and
+// server together.
+//
+// Guarantees: G-0054.5
+func TestConnectAllocates(t *testing.T) {
+	for version, most := range map[string]float64{protocol.LatestLegacy: 206, protocol.Latest: 225} {
+		s := echoServer(false)
+		c := client.New(clientInfo, client.Options{ProtocolVersion: version})
+		over := inmem.New(s.Accept, inmem.Options{})
+		allocated := testing.AllocsPerRun(500, func() {
+			session, err := c.Connect(context.Background(), over)
+			if err == nil {
+				err = session.Close(context.Background())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		if t.Logf("%s: %v allocations", version, allocated); allocated > most {
+			t.Errorf("%s: %v allocations, of %v at most", version, allocated, most)
+		}
+		if err := s.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -148,7 +148,9 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	o := c.options.Conn
 	o.Name, o.Dialect, o.Handler = name, &s.dialect, handler{s}
 	o.Handshake, o.Final, o.Owner = s.handshake, s.final, s
-	s.conn = conn.New(t, o)
+	if s.conn = conn.New(t, o); !patient {
+		s.conn.LeaveOpening()
+	}
 	s.events.session = s
 	if err := c.add(s); err != nil {
 		return nil, err

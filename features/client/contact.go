@@ -85,10 +85,13 @@ func (errNoDeadline) Is(target error) bool { return target == context.DeadlineEx
 // for two attempts if these may take longer.
 func (s *session) awaitFirst(ctx context.Context) error {
 	began := time.Now()
+	if s.openFirst(ctx) && s.conn.State() == conn.Ready {
+		return nil
+	}
 	if _, ok := ctx.Deadline(); !ok {
 		patience := max(connectPatience, 2*s.client.options.Conn.InitTimeout)
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, patience, errNoDeadline{patience})
+		ctx, cancel = context.WithDeadlineCause(ctx, began.Add(patience), errNoDeadline{patience})
 		defer cancel()
 	}
 	for {
@@ -98,6 +101,10 @@ func (s *session) awaitFirst(ctx context.Context) error {
 		case conn.Ready:
 			return nil
 		case conn.Closing:
+			if status.Reason.Kind == conn.Stopped && ctx.Err() != nil { // by openFirst
+				failed.Err = context.Cause(ctx)
+				return failed
+			}
 			failed.Last, failed.Err = status.Reason, status.Reason
 			return failed
 		case conn.Backoff:
@@ -112,6 +119,18 @@ func (s *session) awaitFirst(ctx context.Context) error {
 			return failed
 		}
 	}
+}
+
+// openFirst makes the first attempt to connect on this goroutine, if the transport lets it.
+// If ctx ends meanwhile, it stops the session and reports false.
+func (s *session) openFirst(ctx context.Context) bool {
+	if ctx.Done() == nil {
+		s.conn.Open()
+		return true
+	}
+	unwatch := context.AfterFunc(ctx, s.conn.Stop)
+	s.conn.Open()
+	return unwatch()
 }
 
 // final is conn.Options.Final. What is not final may be over before the Conn tries

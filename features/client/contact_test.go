@@ -26,6 +26,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -325,4 +326,23 @@ func TestConnectErrorInJSON(t *testing.T) {
 	if strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), exited) {
 		t.Errorf("the error is %q", err)
 	}
+}
+
+// Connect makes its first attempt on its own goroutine where the transport lets it, and
+// still returns when its context ends, with the same error.
+//
+// Guarantees: G-0054.1
+func TestConnectReturnsFromAServerThatIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := inmem.New(func(transport.Link) {}, inmem.Options{})
+		for _, fails := range []bool{false, true} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := client.New(clientInfo, client.Options{FailFast: fails}).Connect(ctx, silent)
+			cancel()
+			var failed *client.ConnectError
+			if !errors.As(err, &failed) || !errors.Is(failed.Err, context.DeadlineExceeded) || failed.Last.Kind != "" || failed.Attempts != 1 {
+				t.Fatalf("got %v", err)
+			}
+		}
+	})
 }

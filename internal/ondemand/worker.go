@@ -46,6 +46,13 @@ func (w *Worker) Begin() { w.began = time.Now() }
 // to return false. What is added after End needs another Start.
 func (w *Worker) End() { w.ended = nil }
 
+// Idle reports whether there is no goroutine, and so nothing that waits or runs.
+func (w *Worker) Idle() bool {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	return w.ended == nil
+}
+
 // Await waits until the goroutine has ended, for at most the grace, and reports
 // whether it has. It reports true at once if there is no goroutine.
 func (w *Worker) Await(grace time.Duration) bool {

@@ -22,7 +22,8 @@ type Options struct {
 }
 
 // New returns a transport. Each Open creates a pipe, calls accept with one end, and
-// returns the other end after accept has returned. Both accept and the caller of Open
+// returns the other end after accept has returned. So accept must not block: the caller
+// of Open waits for it, even if its context ends. Both accept and the caller of Open
 // must close their end. New panics if accept is nil.
 func New(accept func(transport.Link), options Options) transport.Transport {
 	if accept == nil {
@@ -35,6 +36,9 @@ type acceptor struct {
 	accept  func(transport.Link)
 	options Options
 }
+
+// OpensAtOnce implements transport.Opening.
+func (a *acceptor) OpensAtOnce() bool { return true }
 
 func (a *acceptor) Open(ctx context.Context) (transport.Link, error) {
 	if err := context.Cause(ctx); err != nil {
@@ -123,6 +127,15 @@ func (l *link) Close(grace time.Duration) error {
 	}
 	l.pipe.end()
 	return nil
+}
+
+// CloseNow implements transport.Immediate.
+func (l *link) CloseNow() bool {
+	if !l.out.closeEmpty() {
+		return false
+	}
+	l.pipe.end()
+	return true
 }
 
 func await(drained <-chan struct{}, grace time.Duration) {
@@ -233,6 +246,18 @@ func (d *direction) close() <-chan struct{} {
 		d.signalDrained()
 	}
 	return d.drained
+}
+
+// closeEmpty accepts no more frames, if all that were accepted are delivered. Else it does
+// nothing and returns false.
+func (d *direction) closeEmpty() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.queue.Len() > 0 {
+		return false
+	}
+	d.shut = true
+	return true
 }
 
 func (d *direction) signalDrained() {

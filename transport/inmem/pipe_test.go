@@ -345,3 +345,40 @@ func BenchmarkPipe(b *testing.B) {
 		inmem.Pipe(inmem.Options{})
 	}
 }
+
+// Guarantees: G-0054.3
+func TestCloseNowWaitsForNothing(t *testing.T) {
+	a, b := inmem.Pipe(inmem.Options{})
+	closing := a.(transport.Immediate)
+	if err := a.Send(transport.Outbound{Frame: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if closing.CloseNow() {
+		t.Fatal("it is closed although a frame waits")
+	}
+	if err := a.Send(transport.Outbound{Frame: []byte("y")}); err != nil {
+		t.Fatalf("it does not send any more: %v", err)
+	}
+	r := &counter{}
+	b.Bind(r)
+	b.Grant(transport.Main, 2)
+	if !closing.CloseNow() || r.frames != 2 || !errors.Is(r.lost, transport.ErrPeerClosed) {
+		t.Fatalf("it is not closed: the peer got %d frames and %v", r.frames, r.lost)
+	}
+	if !closing.CloseNow() || !errors.Is(a.Send(transport.Outbound{Frame: []byte("z")}), transport.ErrClosed) {
+		t.Fatal("it is not closed for good")
+	}
+	if !b.(transport.Immediate).CloseNow() {
+		t.Fatal("the other end is not closed")
+	}
+}
+
+// A counter counts what it receives.
+type counter struct {
+	transport.Receiver
+	frames int
+	lost   error
+}
+
+func (c *counter) Receive(transport.Inbound) { c.frames++ }
+func (c *counter) Lost(loss transport.Loss)  { c.lost = loss.Reason }

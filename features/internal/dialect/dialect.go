@@ -20,6 +20,10 @@ type Dialect struct {
 	// batches. It is set before use.
 	Batching bool
 
+	// Immediate says that this side is a server that serves what opens a session without
+	// code of the program's. It is set before use.
+	Immediate bool
+
 	batches  atomic.Bool
 	awaits   atomic.Bool
 	discover atomic.Pointer[conn.Message] // server/discover; nil where there is a ping
@@ -64,7 +68,9 @@ func (d *Dialect) Classify(m *jsonrpc.Message) conn.Class {
 	case m.Method == protocol.NotificationCancelled:
 		return classifyCancelled(m.Params)
 	default:
-		return classifyNotification(m)
+		class := classifyNotification(m)
+		class.Immediate = d.Immediate && m.Method == protocol.NotificationInitialized
+		return class
 	}
 }
 
@@ -105,8 +111,10 @@ func (d *Dialect) classifyRequest(m *jsonrpc.Message) conn.Class {
 		}
 	case protocol.MethodInitialize:
 		if !modern(m) { // what a client sends right behind it belongs to the session it opens
-			return conn.Class{Kind: conn.Exclusive, Batches: d.Batching && asksForBatches(m)}
+			return conn.Class{Kind: conn.Exclusive, Batches: d.Batching && asksForBatches(m), Immediate: d.Immediate}
 		}
+	case protocol.MethodDiscover:
+		return conn.Class{Immediate: d.Immediate}
 	case protocol.MethodListen, protocol.MethodGetTaskResult: // the latter is answered when a task has ended
 		return conn.Class{Kind: conn.Streaming}
 	case protocol.MethodCreateMessage, protocol.MethodElicit, protocol.MethodListRoots:
