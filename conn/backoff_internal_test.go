@@ -16,7 +16,7 @@ func TestACrashLoopHonoursTheDelayAskedFor(t *testing.T) {
 	for _, want := range []ReasonKind{HandshakeFailed, HandshakeFailed, CrashLooping, CrashLooping} {
 		d.open()
 		d.forget()
-		d.own(event{kind: handshakeFailed, reason: Reason{Kind: HandshakeFailed}, timeout: asked, random: 0.5})
+		d.own(event{kind: handshakeFailed, timeout: asked, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
 		if fx := d.wantTransition(Backoff, want); fx.at < d.now+asked {
 			t.Fatalf("%s: the next attempt is due after %v, want %v", want, fx.at-d.now, asked)
 		}
@@ -32,10 +32,10 @@ func TestWakeWhileTheLinkClosesEndsOneDelay(t *testing.T) {
 	for name, lose := range map[string]func(*driver){
 		"lost": func(d *driver) { d.lost() },
 		"lost, and the peer has asked for a delay": func(d *driver) {
-			d.own(event{kind: linkLost, reason: Reason{Kind: LinkBroken}, timeout: time.Minute, random: 0.5})
+			d.own(event{kind: linkLost, timeout: time.Minute, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}}})
 		},
 		"handshake failed": func(d *driver) {
-			d.own(event{kind: handshakeFailed, reason: Reason{Kind: HandshakeFailed}, random: 0.5})
+			d.own(event{kind: handshakeFailed, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

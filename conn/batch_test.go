@@ -24,7 +24,7 @@ func (d *driver) batchOf(b *batch, ids ...int64) (all []*Incoming) {
 }
 
 func (d *driver) answerWith(in *Incoming, frame []byte) {
-	d.own(event{kind: handled, incoming: in, out: outboundFrame{stream: in.key.stream, reply: true, frame: frame}})
+	d.own(event{kind: handled, incoming: in, payload: frame})
 }
 
 // Guarantees: G-0019.9, G-0019.5

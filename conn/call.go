@@ -151,7 +151,8 @@ type call struct {
 	done     chan outcome         // capacity one: settling never blocks
 	progress chan json.RawMessage // capacity one, the newest; nil when nobody listens
 	slots    chan struct{}        // where its send slot goes back to; nil once it has
-	route    transport.Route      // of its frame
+	out      outboundFrame        // its message
+	route    transport.Route      // of that
 	settled  bool
 	lent     lent
 }
@@ -315,10 +316,10 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 	}
 	waiting := c.newCall()
 	m := Message{Method: method, Params: params}
-	out := m.notification(jsonrpc.ID{}, &waiting.route)
-	out.call, out.stream, out.notification = waiting, by.stream(), true
+	waiting.out = m.notification(jsonrpc.ID{}, &waiting.route)
+	waiting.out.call, waiting.out.stream, waiting.out.notification = waiting, by.stream(), true
 	posted := c.lend(&event{
-		kind: notificationMade, handshake: by.handshake != nil, serving: by.serving != nil || c.serves(ctx), epoch: by.epoch(c), out: out,
+		kind: notificationMade, handshake: by.handshake != nil, serving: by.serving != nil || c.serves(ctx), epoch: by.epoch(c), out: &waiting.out,
 	})
 	if !posted {
 		waiting.releaseSlot()
@@ -340,7 +341,7 @@ func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 		c.keepCall(waiting)
 		return o
 	case <-ctx.Done():
-		c.leave(ctx, event{out: outboundFrame{call: waiting}})
+		c.leave(ctx, event{out: &waiting.out})
 		return <-waiting.done // not reused: the loop may still look for it
 	}
 }

@@ -138,7 +138,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 		c.onLateTraffic(now, ev)
 		return
 	}
-	c.streams.consume(ev.stream, ev.frames, ev.last)
+	c.streams.consume(ev.stream, int(ev.frames), ev.last)
 	if ev.frames > 0 { // the peer sent it
 		c.liveness.hear(now)
 	}
@@ -158,7 +158,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 	case cancelled:
 		c.onCancelled(now, ev)
 	case probed:
-		c.reply(ev.out, ev.batch)
+		c.reply(*ev.out, ev.batch)
 	case malformed:
 		c.onMalformed(now, ev)
 	case busy:
@@ -185,8 +185,8 @@ func (c *core) onLateTraffic(now instant, ev *event) {
 	switch {
 	case ev.kind == replied:
 		c.onReplied(now, ev)
-	case ev.out.notification:
-		c.settle(now, request{call: ev.out.call}, ending{LinkLost, NotSent, c.reason}, nil)
+	case ev.notice() != nil:
+		c.settle(now, request{call: ev.notice()}, ending{LinkLost, NotSent, c.reason}, nil)
 	}
 }
 
@@ -254,7 +254,7 @@ func (c *core) clearEffects() {
 func (c *core) onStarted(now instant, ev *event) {
 	if c.role == acceptor {
 		c.epoch++
-		c.attach(ev.link)
+		c.attach(ev.particulars)
 		c.becomeReady(now, Reason{Kind: Started})
 		return
 	}
@@ -265,11 +265,11 @@ func (c *core) onStarted(now instant, ev *event) {
 // more.
 func (c *core) onLinkOpened(ev *event) {
 	if ev.epoch != c.epoch || !c.admit(opened, Reason{Kind: LinkOpened}) {
-		c.emit(effect{kind: closeLink, epoch: ev.epoch, link: ev.link})
+		c.emit(effect{kind: closeLink, epoch: ev.epoch, particulars: ev.particulars})
 		return
 	}
 	c.hearing, c.costly = ev.hearing, ev.costly
-	c.attach(ev.link)
+	c.attach(ev.particulars)
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }
 
@@ -304,10 +304,10 @@ func (c *core) awaitsPeer() bool {
 	return ok && subscribed.Awaits()
 }
 
-func (c *core) attach(link transport.Link) {
+func (c *core) attach(brings *particulars) {
 	c.linked, c.closeDue = true, 0
 	c.malformed = malformedRun{}
-	c.emit(effect{kind: bind, link: link, epoch: c.epoch})
+	c.emit(effect{kind: bind, epoch: c.epoch, particulars: brings})
 	c.emit(effect{kind: grant, stream: transport.Main, frames: c.options.Credit})
 }
 

@@ -40,7 +40,7 @@ type moment struct {
 func newWorld(rt *rapid.T, r role) *world {
 	o := Options{MaxServing: 2, MaxStreaming: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Dialect: cancels{}}
 	w := &world{driver: drive(rt, r, o), rt: rt, options: o, role: r, settled: map[int64]int{}, notices: map[*call]int{}}
-	w.happen(event{kind: started, link: deadLink{}})
+	w.happen(event{kind: started, particulars: &particulars{link: deadLink{}}})
 	return w
 }
 
@@ -101,7 +101,7 @@ func (w *world) perform(fx effect, behind bool) (back event, refused bool) {
 		return event{kind: writable, epoch: fx.epoch}, !behind
 	case transmit:
 		if w.busy || behind {
-			return event{kind: busy, epoch: fx.epoch, out: fx.out, tried: !behind, random: w.random()}, true
+			return event{kind: busy, epoch: fx.epoch, out: returned(fx.out), tried: !behind, random: w.random()}, true
 		}
 		if fx.out.notification {
 			w.notices[fx.out.call]++
@@ -170,8 +170,14 @@ func (w *world) someID() int64 { return rapid.Int64Range(1, w.lastID+2).Draw(w.r
 
 func (w *world) made(timeout time.Duration, serving bool) {
 	w.lastID++
-	w.report(event{kind: callMade, timeout: timeout, serving: serving, handshake: rapid.Bool().Draw(w.rt, "handshake"),
-		streaming: timeout == 0 && rapid.Bool().Draw(w.rt, "streaming"), out: outboundFrame{id: w.lastID, call: new(call)}})
+	w.report(event{
+		kind:      callMade,
+		timeout:   timeout,
+		serving:   serving,
+		handshake: rapid.Bool().Draw(w.rt, "handshake"),
+		streaming: timeout == 0 && rapid.Bool().Draw(w.rt, "streaming"),
+		out:       &outboundFrame{id: w.lastID, call: new(call)},
+	})
 }
 
 // actions are what can happen, each named.
@@ -184,28 +190,30 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"a notification": func(*rapid.T) {
 			caller := new(call)
 			w.notices[caller] = 0
-			w.report(event{kind: notificationMade, out: outboundFrame{call: caller, notification: true}})
+			w.report(event{kind: notificationMade, out: &outboundFrame{call: caller, notification: true}})
 		},
-		"a caller leaves":    func(*rapid.T) { w.happen(event{kind: callLeft, id: w.someID(), err: gone}) },
-		"an answer":          func(*rapid.T) { w.came(event{kind: replied, id: w.someID()}) },
-		"a request":          func(*rapid.T) { w.came(event{kind: requested, incoming: incomingRequest(w.someID() % 5)}) },
-		"a cancellation":     func(*rapid.T) { w.came(event{kind: cancelled, incoming: incomingRequest(w.someID() % 5)}) },
-		"a probe":            func(*rapid.T) { w.came(event{kind: probed, out: outboundFrame{reply: true}}) },
-		"a malformed frame":  func(*rapid.T) { w.came(event{kind: malformed, err: gone, random: w.random()}) },
-		"a handler returns":  func(*rapid.T) { w.handlerReturns() },
-		"the link is busy":   func(*rapid.T) { w.busy = true },
-		"the link has room":  func(*rapid.T) { w.busy = false; w.report(event{kind: writable}) },
-		"time passes":        func(*rapid.T) { w.pass(rapid.Int64Range(1, int64(20*time.Second)).Draw(w.rt, "for")) },
-		"the timer fires":    func(*rapid.T) { w.pass(int64(max(w.core.deadline()-w.now, 0))) },
-		"a link opens":       func(*rapid.T) { w.linkOpens() },
-		"no link opens":      func(*rapid.T) { w.noLinkOpens() },
-		"a handshake":        func(*rapid.T) { w.report(event{kind: handshakeDone}) },
-		"no handshake":       func(*rapid.T) { w.report(event{kind: handshakeFailed, reason: Reason{Kind: HandshakeFailed}}) },
+		"a caller leaves":   func(*rapid.T) { w.happen(event{kind: callLeft, id: w.someID(), err: gone}) },
+		"an answer":         func(*rapid.T) { w.came(event{kind: replied, id: w.someID()}) },
+		"a request":         func(*rapid.T) { w.came(event{kind: requested, incoming: incomingRequest(w.someID() % 5)}) },
+		"a cancellation":    func(*rapid.T) { w.came(event{kind: cancelled, incoming: incomingRequest(w.someID() % 5)}) },
+		"a probe":           func(*rapid.T) { w.came(event{kind: probed, out: &outboundFrame{reply: true}}) },
+		"a malformed frame": func(*rapid.T) { w.came(event{kind: malformed, err: gone, random: w.random()}) },
+		"a handler returns": func(*rapid.T) { w.handlerReturns() },
+		"the link is busy":  func(*rapid.T) { w.busy = true },
+		"the link has room": func(*rapid.T) { w.busy = false; w.report(event{kind: writable}) },
+		"time passes":       func(*rapid.T) { w.pass(rapid.Int64Range(1, int64(20*time.Second)).Draw(w.rt, "for")) },
+		"the timer fires":   func(*rapid.T) { w.pass(int64(max(w.core.deadline()-w.now, 0))) },
+		"a link opens":      func(*rapid.T) { w.linkOpens() },
+		"no link opens":     func(*rapid.T) { w.noLinkOpens() },
+		"a handshake":       func(*rapid.T) { w.report(event{kind: handshakeDone}) },
+		"no handshake": func(*rapid.T) {
+			w.report(event{kind: handshakeFailed, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
+		},
 		"the link is lost":   func(*rapid.T) { w.loss() },
 		"the link is closed": func(*rapid.T) { w.closed() },
 		"the peer ends":      func(*rapid.T) { w.report(event{kind: linkEnded}) },
 		"a message fails": func(*rapid.T) {
-			w.report(event{kind: failed, out: outboundFrame{id: w.someID()}, unsent: rapid.Bool().Draw(w.rt, "unsent"), err: gone})
+			w.report(event{kind: failed, out: &outboundFrame{id: w.someID()}, unsent: rapid.Bool().Draw(w.rt, "unsent"), err: gone})
 		},
 		"a stream for a request": func(*rapid.T) { w.streamOpens(w.someID()) },
 		"a stream of the peer's": func(*rapid.T) { w.streamOpens(0) },
@@ -215,7 +223,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			in.streaming = true
 			w.asks(event{kind: requested, incoming: in})
 		},
-		"a probe on a stream": func(*rapid.T) { w.asks(event{kind: probed, out: outboundFrame{reply: true}}) },
+		"a probe on a stream": func(*rapid.T) { w.asks(event{kind: probed, out: &outboundFrame{reply: true}}) },
 		"an answer on a stream": func(*rapid.T) {
 			number, last := w.someStream(), rapid.Bool().Draw(w.rt, "last")
 			if s := w.core.streams.others[number]; s != nil && s.request != 0 {
@@ -254,7 +262,10 @@ func (w *world) asks(ev event) {
 	if ev.incoming != nil {
 		ev.incoming.key.stream = s.number
 	}
-	ev.stream, ev.out.stream, ev.last = s.number, s.number, true
+	if ev.out != nil {
+		ev.out.stream = s.number
+	}
+	ev.stream, ev.last = s.number, true
 	w.answered[s.number] = true
 	w.came(ev)
 }
@@ -266,7 +277,7 @@ func (w *world) streamIsLost() {
 			delete(w.granted, number)
 			delete(w.answered, number)
 		}
-		w.report(event{kind: streamLost, stream: number, resumable: resumable})
+		w.report(event{kind: streamLost, stream: number, resumable: resumable, particulars: new(particulars)})
 	}
 }
 
@@ -280,25 +291,25 @@ func (w *world) handlerReturns() {
 	if len(w.serving) > 0 {
 		in := w.serving[0]
 		w.serving = w.serving[1:]
-		w.happen(event{kind: handled, incoming: in, out: outboundFrame{reply: true, stream: in.key.stream}})
+		w.happen(event{kind: handled, incoming: in})
 	}
 }
 
 func (w *world) linkOpens() {
 	if w.core.state() == Starting {
-		w.report(event{kind: linkOpened, link: deadLink{}})
+		w.report(event{kind: linkOpened, particulars: &particulars{link: deadLink{}}})
 	}
 }
 
 func (w *world) noLinkOpens() {
 	if w.core.state() == Starting {
-		w.report(event{kind: openFailed, reason: Reason{Kind: OpenFailed}})
+		w.report(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	}
 }
 
 func (w *world) loss() {
 	if w.linkOpen {
-		w.report(event{kind: linkLost, reason: Reason{Kind: LinkBroken}, tags: []transport.Tag{transport.Tag(w.someID())}})
+		w.report(event{kind: linkLost, particulars: &particulars{reason: Reason{Kind: LinkBroken}, tags: []transport.Tag{transport.Tag(w.someID())}}})
 	}
 }
 

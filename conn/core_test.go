@@ -103,7 +103,7 @@ func TestInitTimeoutDoublesUntilReady(t *testing.T) {
 func TestOnlyATimeoutExtendsTheNextAttempt(t *testing.T) {
 	d := drive(t, initiator, Options{InitTimeout: 3 * time.Minute})
 	d.start()
-	d.own(event{kind: openFailed, reason: Reason{Kind: OpenFailed}})
+	d.own(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	d.wake()
 	if due := d.core.initDue - d.now; due != 3*time.Minute {
 		t.Fatalf("after a refusal, an attempt may take %v", due)
@@ -131,7 +131,7 @@ func TestUnwantedLinkIsClosed(t *testing.T) {
 			reach(d)
 			state := d.core.state()
 			d.forget()
-			d.step(event{kind: linkOpened, epoch: 1, link: deadLink{}})
+			d.step(event{kind: linkOpened, epoch: 1, particulars: &particulars{link: deadLink{}}})
 			if fx := d.want(closeLink); fx.link == nil || fx.epoch != 1 {
 				t.Fatalf("got %+v", fx)
 			}
@@ -152,9 +152,14 @@ func TestOldIncarnationIsNotHeard(t *testing.T) {
 	d.call(1, 0)
 	d.forget()
 	for _, ev := range []event{
-		{kind: linkLost, reason: Reason{Kind: LinkBroken}}, {kind: handshakeFailed}, {kind: openFailed},
-		{kind: replied, id: 1, frames: 1}, {kind: requested, incoming: incomingRequest(1), frames: 1},
-		{kind: malformed, frames: 1, err: errors.New("bad")}, {kind: writable}, {kind: linkGone},
+		{kind: linkLost, particulars: &particulars{reason: Reason{Kind: LinkBroken}}},
+		{kind: handshakeFailed},
+		{kind: openFailed},
+		{kind: replied, id: 1, frames: 1},
+		{kind: requested, incoming: incomingRequest(1), frames: 1},
+		{kind: malformed, frames: 1, err: errors.New("bad")},
+		{kind: writable},
+		{kind: linkGone},
 	} {
 		ev.epoch = 1
 		d.step(ev)
@@ -177,7 +182,7 @@ func TestNothingIsBegunAfterTheLoss(t *testing.T) {
 			end(d)
 			d.forget()
 			d.request(1)
-			d.own(event{kind: probed, frames: 1, out: outboundFrame{reply: true}})
+			d.own(event{kind: probed, frames: 1, out: &outboundFrame{reply: true}})
 			d.own(event{kind: notified, frames: 1, incoming: &Incoming{}})
 			d.own(event{kind: malformed, frames: 1, err: errors.New("bad")})
 			d.own(event{kind: linkEnded})
@@ -303,7 +308,7 @@ func TestWhatWaitingDoesNotMendIsRetriedRarely(t *testing.T) {
 		d := drive(t, initiator, Options{})
 		d.start()
 		d.want(openLink)
-		d.own(event{kind: openFailed, reason: Reason{Kind: kind}})
+		d.own(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: kind}}})
 		if fx := d.wantTransition(Backoff, kind); fx.at-d.now != 30*time.Second {
 			t.Errorf("%s is retried after %v", kind, fx.at-d.now)
 		}
@@ -315,7 +320,7 @@ func TestFinalReasonCloses(t *testing.T) {
 	d.start()
 	d.open()
 	d.forget()
-	d.own(event{kind: handshakeFailed, reason: Reason{Kind: Incompatible}})
+	d.own(event{kind: handshakeFailed, particulars: &particulars{reason: Reason{Kind: Incompatible}}})
 	d.wantTransition(Closing, Incompatible)
 }
 
@@ -382,14 +387,14 @@ func TestThePeerMayAskForALongerDelay(t *testing.T) {
 	d := drive(t, initiator, Options{BackoffMin: time.Second})
 	d.start()
 	d.open()
-	d.own(event{kind: handshakeFailed, reason: Reason{Kind: HandshakeFailed}, timeout: 5 * time.Minute, random: 0.5})
+	d.own(event{kind: handshakeFailed, timeout: 5 * time.Minute, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
 	d.gone()
 	if wait := d.core.retryAt - d.now; wait != 5*time.Minute {
 		t.Fatalf("the next attempt is in %v", wait)
 	}
 	d.wake()
 	d.wantState(Starting)
-	d.own(event{kind: openFailed, reason: Reason{Kind: OpenFailed}, timeout: time.Millisecond, random: 0.5})
+	d.own(event{kind: openFailed, timeout: time.Millisecond, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	if wait := d.core.retryAt - d.now; wait < 2*time.Second {
 		t.Fatalf("asked for less, the next attempt is in %v", wait)
 	}
@@ -499,7 +504,7 @@ func TestOnlyBeingReadyProvesAConn(t *testing.T) {
 		d.wake()
 		d.forget()
 		d.now += time.Hour
-		d.own(event{kind: openFailed, reason: Reason{Kind: OpenFailed}})
+		d.own(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 		d.wantTransition(Backoff, want)
 	}
 }
@@ -510,11 +515,11 @@ func TestOnlyBeingReadyProvesAConn(t *testing.T) {
 func TestCallAllocatesNothingInTheCore(t *testing.T) {
 	d := driveReady(t, Options{})
 	caller, id := new(call), int64(0)
-	made := event{kind: callMade, timeout: time.Minute, epoch: d.core.epoch}
+	made := event{kind: callMade, timeout: time.Minute, epoch: d.core.epoch, out: new(outboundFrame)}
 	answered := event{kind: replied, frames: 1, epoch: d.core.epoch, payload: []byte("{}")}
 	once := func() {
 		id++
-		made.out = outboundFrame{id: id, call: caller}
+		*made.out = outboundFrame{id: id, call: caller}
 		answered.id = id
 		d.core.step(d.now, &made)
 		d.core.step(d.now, &answered)

@@ -52,7 +52,7 @@ func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []tra
 // the grace and Options.StopGrace.
 func (c *core) closeLink(now instant, grace time.Duration) {
 	c.grace, c.closeDue = grace, now+grace+c.options.StopGrace
-	c.emit(effect{kind: closeLink, epoch: c.epoch, grace: grace})
+	c.emit(effect{kind: closeLink, epoch: c.epoch, at: grace})
 }
 
 // onLinkGone applies that the link is closed, and does what has waited for that.

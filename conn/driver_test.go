@@ -72,8 +72,8 @@ func (d *driver) own(ev event) {
 	d.step(ev)
 }
 
-func (d *driver) start()      { d.step(event{kind: started, link: deadLink{}}) }
-func (d *driver) open()       { d.own(event{kind: linkOpened, link: deadLink{}}) }
+func (d *driver) start()      { d.step(event{kind: started, particulars: &particulars{link: deadLink{}}}) }
+func (d *driver) open()       { d.own(event{kind: linkOpened, particulars: &particulars{link: deadLink{}}}) }
 func (d *driver) handshaken() { d.own(event{kind: handshakeDone}) }
 func (d *driver) gone()       { d.own(event{kind: linkGone}) }
 func (d *driver) stop()       { d.step(event{kind: stopAsked}) }
@@ -99,7 +99,7 @@ func (d *driver) atDeadline() {
 
 func (d *driver) call(id int64, timeout time.Duration) {
 	d.calls[id] = new(call)
-	d.own(event{kind: callMade, timeout: timeout, out: d.frame(id)})
+	d.own(event{kind: callMade, timeout: timeout, out: returned(d.frame(id))})
 }
 
 func (d *driver) frame(id int64) outboundFrame {
@@ -108,7 +108,7 @@ func (d *driver) frame(id int64) outboundFrame {
 
 func (d *driver) notice() *call {
 	caller := new(call)
-	d.own(event{kind: notificationMade, out: outboundFrame{call: caller, notification: true}})
+	d.own(event{kind: notificationMade, out: &outboundFrame{call: caller, notification: true}})
 	return caller
 }
 
@@ -118,16 +118,16 @@ func (d *driver) reply(id int64) {
 
 // lost reports the end of the link, and what surely never left.
 func (d *driver) lost(unsent ...transport.Tag) {
-	d.own(event{kind: linkLost, reason: Reason{Kind: LinkBroken}, tags: unsent, random: 0.5})
+	d.own(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}, tags: unsent}})
 }
 
 // busy gives back a frame that the link has refused.
 func (d *driver) busy(out outboundFrame) {
-	d.own(event{kind: busy, out: out, tried: true, random: 0.5})
+	d.own(event{kind: busy, out: returned(out), tried: true, random: 0.5})
 }
 
 // behind gives back a frame that was not offered, the link being busy.
-func (d *driver) behind(out outboundFrame) { d.own(event{kind: busy, out: out, random: 0.5}) }
+func (d *driver) behind(out outboundFrame) { d.own(event{kind: busy, out: returned(out), random: 0.5}) }
 
 func incomingRequest(id int64) *Incoming {
 	return &Incoming{Method: "work", key: incomingKey{transport.Main, jsonrpc.IntegerID(id)}}
@@ -144,7 +144,7 @@ func (d *driver) cancel(id int64) {
 }
 
 func (d *driver) handled(in *Incoming) {
-	d.step(event{kind: handled, incoming: in, out: outboundFrame{reply: true, answers: in.key.id, frame: []byte("reply")}})
+	d.step(event{kind: handled, incoming: in, payload: []byte("reply")})
 }
 
 // forget drops what has not been looked at.

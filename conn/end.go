@@ -160,7 +160,7 @@ func (l *loop) settleCallers(why error) {
 		} else if fx.out.notification {
 			end(0, fx.out.call, lost(Unknown)) // the link may have panicked after taking it
 		}
-		l.closeUnbound(fx.link)
+		l.closeUnbound(fx.unboundLink())
 	}
 	for _, r := range l.core.pending.byID {
 		end(r.id, r.call, lost(r.unanswered()))
@@ -173,8 +173,10 @@ func (l *loop) settleCallers(why error) {
 		events = append(events, *l.current)
 	}
 	for _, ev := range append(events, l.batch...) {
-		end(ev.out.id, ev.out.call, lost(NotSent))
-		l.closeUnbound(ev.link)
+		if ev.out != nil {
+			end(ev.out.id, ev.out.call, lost(NotSent))
+		}
+		l.closeUnbound(ev.unboundLink())
 	}
 }
 
@@ -207,10 +209,10 @@ func (l *loop) discard(why error, events []event) {
 		case linkGone:
 			l.closeErr = ev.err
 		}
-		if waiting := ev.out.call; waiting != nil && !waiting.settled {
-			waiting.settle(outcome{ending: ending{LinkLost, NotSent, why}})
+		if ev.out != nil && ev.out.call != nil && !ev.out.call.settled {
+			ev.out.call.settle(outcome{ending: ending{LinkLost, NotSent, why}})
 		}
-		l.closeUnbound(ev.link)
+		l.closeUnbound(ev.unboundLink())
 	}
 }
 

@@ -79,8 +79,8 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 			l.step(&event{kind: stopAsked})
 			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
 			l.mailbox.start(func() {}, false)
-			l.mailbox.post(event{kind: linkOpened, link: link})
-			l.mailbox.post(event{kind: callMade, out: outboundFrame{id: 1, call: caller}})
+			l.mailbox.post(event{kind: linkOpened, particulars: &particulars{link: link}})
+			l.mailbox.post(event{kind: callMade, out: &outboundFrame{id: 1, call: caller}})
 			end(l)
 			if link.closes != 1 {
 				t.Errorf("the link was closed %d times", link.closes)
@@ -106,14 +106,14 @@ func TestPanicFindsWhatIsUnderWay(t *testing.T) {
 		want  Delivery
 	}{
 		"the call of the event that is stepped": {func(l *loop, caller *call, link transport.Link) {
-			l.current = &event{kind: callMade, out: outboundFrame{id: 1, call: caller}, link: link}
+			l.current = &event{kind: callMade, out: &outboundFrame{id: 1, call: caller}, particulars: &particulars{link: link}}
 		}, NotSent},
 		"a notification that the link may have taken": {func(l *loop, caller *call, link transport.Link) {
-			l.unperformed = []effect{{out: outboundFrame{notification: true, call: caller}, link: link}}
+			l.unperformed = []effect{{out: outboundFrame{notification: true, call: caller}, particulars: &particulars{link: link}}}
 		}, Unknown},
 		"what the core had said when it panicked": {func(l *loop, caller *call, link transport.Link) {
 			l.current = &event{kind: callLeft, id: 1}
-			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, link: link}}
+			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, particulars: &particulars{link: link}}}
 		}, Sent},
 	} {
 		l := newLoop(New(opener{}, Options{}), context.Background())
@@ -153,8 +153,8 @@ func TestInterruptionEndsTheTurn(t *testing.T) {
 		defer l.leave()
 		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
-		l.mailbox.post(event{kind: linkOpened, epoch: 1, link: link})
-		l.mailbox.post(event{kind: callMade, epoch: 1, out: outboundFrame{id: 1, call: caller}})
+		l.mailbox.post(event{kind: linkOpened, epoch: 1, particulars: &particulars{link: link}})
+		l.mailbox.post(event{kind: callMade, epoch: 1, out: &outboundFrame{id: 1, call: caller}})
 		if _, over, err := l.work(nil); !over || !errors.Is(err, ErrInterrupted) {
 			t.Errorf("over: %v, %v", over, err)
 		}

@@ -3,6 +3,7 @@
 package conn
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -16,41 +17,73 @@ type instant = time.Duration
 // An event is one thing that happened, as the core sees it. It is flat, so
 // that events live in reused slices; each kind says which fields it uses.
 type event struct {
-	kind      eventKind
-	handshake bool // callMade, notificationMade: made by the handshake strategy
-	serving   bool // callMade, notificationMade: made by a handler of this Conn
-	silent    bool // callMade: no cancellation is sent for it
-	tried     bool // busy: this very frame was offered to the link
-	moved     bool // busy, tick: the link has taken something since it was last busy
-	heard     bool // streamLost: the stream has brought something since it was last resumed
-	hearing   bool // linkOpened: the link says when bytes come in
-	costly    bool // linkOpened: a probe on it is a request of its own
-	unsent    bool // failed: the peer certainly has not got it
-	last      bool // nothing more comes on the stream
-	resumable bool // streamLost
-	streaming bool // callMade: the request stays open until either side ends it
-	restarts  bool // callMade: progress restarts its timeout
-	works     bool // the link lends its goroutine to the loop; opaque to the core
-	frames    int  // credit used: 1, or 0 for all messages of a batch but the last
-	size      int  // malformed: bytes of the frame, 0 for all messages of a batch but the last
-	epoch     uint64
-	id        int64            // ours: callLeft, replied, progressed, streamOpened; malformed: what it was meant to answer, or 0; tick: one for a probe, if it may be due
-	stream    transport.Stream // where it came in
-	incoming  *Incoming        // requested, notified, cancelled, handled; opaque but for its key
-	payload   []byte           // replied: the result; progressed: the params
-	method    string           // progressed: of the notification
-	fault     *jsonrpc.Error   // replied: the peer's error
-	out       outboundFrame    // callMade, notificationMade, handled, probed, malformed, busy, failed; callLeft: whose notification
-	err       error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
-	reason    Reason           // openFailed, handshakeFailed, linkLost, streamLost
-	heardAt   instant          // tick: when bytes have come in last, 0 if none since the last frame or tick
-	timeout   time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
-	limit     time.Duration    // callMade: what its timeout may be extended to
-	random    float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, writable, tick
-	tags      []transport.Tag  // linkLost: what was certainly not sent
-	link      transport.Link   // started, linkOpened
-	task      *task            // whose last event this is; opaque to the core
-	batch     *batch           // what it came in, if that is not a frame of its own
+	kind         eventKind
+	handshake    bool  // callMade, notificationMade: made by the handshake strategy
+	serving      bool  // callMade, notificationMade: made by a handler of this Conn
+	silent       bool  // callMade: no cancellation is sent for it
+	tried        bool  // busy: this very frame was offered to the link
+	moved        bool  // busy, tick: the link has taken something since it was last busy
+	heard        bool  // streamLost: the stream has brought something since it was last resumed
+	hearing      bool  // linkOpened: the link says when bytes come in
+	costly       bool  // linkOpened: a probe on it is a request of its own
+	unsent       bool  // failed: the peer certainly has not got it
+	last         bool  // nothing more comes on the stream
+	resumable    bool  // streamLost
+	streaming    bool  // callMade: the request stays open until either side ends it
+	restarts     bool  // callMade: progress restarts its timeout
+	works        bool  // the link lends its goroutine to the loop; opaque to the core
+	frames       uint8 // credit used: 1, or 0 for all messages of a batch but the last
+	size         int32 // malformed: bytes of the frame, as far as they count; 0 for all messages of a batch but the last
+	epoch        uint64
+	id           int64            // ours: callLeft, replied, progressed, streamOpened; malformed: what it was meant to answer, or 0; tick: one for a probe, if it may be due
+	stream       transport.Stream // where it came in
+	incoming     *Incoming        // requested, notified, cancelled, handled; opaque but for its key
+	payload      []byte           // replied: the result; progressed: the params; handled: the frame of the answer
+	method       string           // progressed: of the notification
+	fault        *jsonrpc.Error   // replied: the peer's error
+	out          *outboundFrame   // callMade, notificationMade, probed, malformed, busy, failed; callLeft: whose notification; copied by the core
+	err          error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
+	heardAt      instant          // tick: when bytes have come in last, 0 if none since the last frame or tick
+	timeout      time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
+	limit        time.Duration    // callMade: what its timeout may be extended to
+	random       float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, writable, tick
+	task         *task            // whose last event this is; opaque to the core
+	batch        *batch           // what it came in, if that is not a frame of its own
+	*particulars                  // nil if it has none
+}
+
+// particulars are what few events and effects have. They are apart, since a call and its
+// answer copy a dozen of either.
+type particulars struct {
+	from, to State           // transitioned
+	reason   Reason          // openFailed, handshakeFailed, linkLost, streamLost, transitioned; askPlace, openLink: what the state is for now
+	tags     []transport.Tag // linkLost: what was certainly not sent
+	link     transport.Link  // started, linkOpened, bind; closeLink: a link that was never attached
+}
+
+// unboundLink returns the link that an event or effect brings, or nil.
+func (p *particulars) unboundLink() transport.Link {
+	if p == nil {
+		return nil
+	}
+	return p.link
+}
+
+// failure returns why the task has failed whose last event this is, or nil.
+func (ev *event) failure() error {
+	if ev.particulars == nil {
+		return ev.err
+	}
+	return cmp.Or(ev.reason.Err, ev.err)
+}
+
+// notice returns the caller of the notification that did not go out, if the event is
+// about one, or nil.
+func (ev *event) notice() *call {
+	if ev.out == nil || !ev.out.notification {
+		return nil
+	}
+	return ev.out.call
 }
 
 type eventKind uint8
@@ -97,7 +130,7 @@ const (
 	failed   // this message did not go out; the link lives on
 	writable // there is room again
 
-	handled // a handler has returned; frame is its reply
+	handled // a handler has returned
 	tick    // the deadline has passed
 
 	// The shell's own.
@@ -108,25 +141,22 @@ const (
 
 // An effect is one thing the shell shall do, without blocking, in order.
 type effect struct {
-	kind     effectKind
-	from, to State // transitioned
-	epoch    uint64
-	id       int64            // settle, late, unknown
-	stream   transport.Stream // grant, endStream, resumeStream
-	call     *call            // settle, progress
-	incoming *Incoming        // serve, cancelServing, stuck, notify
-	out      outboundFrame    // transmit
-	payload  []byte           // settle: the result; progress: the params
-	method   string           // progress: of the notification
-	cause    Cause            // settle; late: how its request ended, 0 when that is forgotten
-	delivery Delivery         // settle
-	err      error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation
-	reason   Reason           // transitioned; askPlace, openLink: what the state is for now
-	at       instant          // transitioned: the next attempt, 0 for none; stallEnded: how long it was
-	frames   int              // grant; missed: how many in a row
-	stall    Stall            // stallBegun, stallEnded
-	grace    time.Duration    // closeLink
-	link     transport.Link   // bind; closeLink: a link that was never attached
+	kind         effectKind
+	cause        Cause    // settle; late: how its request ended, 0 when that is forgotten
+	delivery     Delivery // settle
+	stall        Stall    // stallBegun, stallEnded
+	frames       int      // grant; missed: how many in a row
+	epoch        uint64
+	id           int64            // settle, late, unknown
+	stream       transport.Stream // grant, endStream, resumeStream
+	call         *call            // settle, progress
+	incoming     *Incoming        // serve, cancelServing, stuck, notify
+	out          outboundFrame    // transmit
+	payload      []byte           // settle: the result; progress: the params
+	method       string           // progress: of the notification
+	err          error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation
+	at           instant          // transitioned: the next attempt, 0 for none; stallEnded: how long it was; closeLink: how long it may take
+	*particulars                  // nil if it has none
 }
 
 type effectKind uint8

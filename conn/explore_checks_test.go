@@ -9,8 +9,12 @@ import (
 // fold adds an effect to the digest of those since the last choice, for equal
 // histories must have equal effects.
 func (w *scene) fold(fx *effect) {
+	var to State
+	if fx.particulars != nil {
+		to = fx.to
+	}
 	for _, v := range [...]uint64{uint64(fx.kind), fx.epoch, uint64(fx.id), uint64(fx.stream), uint64(fx.frames), uint64(fx.cause),
-		uint64(fx.delivery), uint64(fx.out.id), uint64(fx.out.stream), uint64(fx.at), uint64(fx.grace), uint64(len(fx.to))} {
+		uint64(fx.delivery), uint64(fx.out.id), uint64(fx.out.stream), uint64(fx.at), uint64(len(to))} {
 		w.digest = (w.digest ^ v) * 0x100000001b3
 	}
 }
@@ -18,7 +22,8 @@ func (w *scene) fold(fx *effect) {
 // checkStep holds what must be true after every step of the core.
 func (w *scene) checkStep(ev *event, effects []effect) {
 	c := w.core
-	if id := ev.out.id; ev.kind == callMade && c.pending.byID[id] != nil {
+	if ev.kind == callMade && c.pending.byID[ev.out.id] != nil {
+		id := ev.out.id
 		w.calls[id].accepted = true
 		if !w.mayAccept(ev) {
 			w.wrong("call %d was accepted in %s; draining: %v", id, c.state(), c.draining)

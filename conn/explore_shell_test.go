@@ -40,20 +40,20 @@ func (w *scene) transmit(fx *effect) {
 	out, lane := fx.out, &w.lanes[fx.out.stream]
 	switch {
 	case len(w.returned) > 0:
-		w.returned = append(w.returned, event{kind: busy, epoch: fx.epoch, out: out, random: 0.5})
+		w.returned = append(w.returned, event{kind: busy, epoch: fx.epoch, out: returned(out), random: 0.5})
 	case out.stream > ownLanes && (lane.over || lane.ended):
 		w.unroutable(out)
-		w.returned = append(w.returned, event{kind: failed, epoch: fx.epoch, out: out, err: transport.ErrNoRoute, unsent: true})
+		w.returned = append(w.returned, event{kind: failed, epoch: fx.epoch, out: returned(out), err: transport.ErrNoRoute, unsent: true})
 	case w.severed:
-		w.returned = append(w.returned, event{kind: failed, epoch: fx.epoch, out: out, err: transport.ErrClosed, unsent: true})
-	case w.oversize && (!out.reply || !out.answers.IsZero()):
+		w.returned = append(w.returned, event{kind: failed, epoch: fx.epoch, out: returned(out), err: transport.ErrClosed, unsent: true})
+	case w.oversize && (!out.reply || out.answers != nil):
 		w.oversize = false
 		if n := w.questionOf(out); n < questions {
 			w.questions[n].large = true
 		}
-		w.returned = append(w.returned, event{kind: failed, epoch: fx.epoch, out: out, err: errLarge, unsent: true})
+		w.returned = append(w.returned, event{kind: failed, epoch: fx.epoch, out: returned(out), err: errLarge, unsent: true})
 	case w.room == full:
-		w.returned = append(w.returned, event{kind: busy, epoch: fx.epoch, out: out, tried: true, moved: w.moved, random: 0.5})
+		w.returned = append(w.returned, event{kind: busy, epoch: fx.epoch, out: returned(out), tried: true, moved: w.moved, random: 0.5})
 		w.moved, w.refused = false, true
 	default:
 		w.taken(out)
@@ -219,7 +219,7 @@ func (w *scene) checkLife(fx *effect) {
 		}
 	case late, unknown:
 	case closeLink:
-		if fx.link == nil {
+		if fx.unboundLink() == nil {
 			w.wrong("after the end the link was closed again")
 		}
 	default:
@@ -273,14 +273,14 @@ func (w *scene) bind(fx *effect) {
 
 func (w *scene) closeLink(fx *effect) {
 	l := &w.links[fx.epoch]
-	if fx.link == nil && (!l.open || l.gone) {
+	if fx.unboundLink() == nil && (!l.open || l.gone) {
 		w.wrong("link %d was closed, and was not there", fx.epoch)
 	}
-	if l.closing++; l.closing > 2 || l.closing == 2 && fx.grace >= w.core.options.DrainGrace {
+	if l.closing++; l.closing > 2 || l.closing == 2 && fx.at >= w.core.options.DrainGrace {
 		w.wrong("link %d was closed %d times", fx.epoch, l.closing)
 	}
-	if fx.link == nil {
-		l.closeBy = w.now + fx.grace
+	if fx.unboundLink() == nil {
+		l.closeBy = w.now + fx.at
 	}
 }
 

@@ -415,7 +415,7 @@ func describeEvent(ev *event) string {
 	if ev.frames > 0 || ev.last {
 		text += fmt.Sprintf(" frames=%d last=%v", ev.frames, ev.last)
 	}
-	if ev.out.frame != nil {
+	if ev.out != nil && ev.out.frame != nil {
 		text += fmt.Sprintf(" out={id=%d stream=%d %q tried=%v attempts=%d}", ev.out.id, ev.out.stream, ev.out.frame, ev.tried, ev.out.attempts)
 	}
 	return text
@@ -434,7 +434,7 @@ func describeEffect(fx *effect) string {
 	case serve, cancelServing:
 		return fmt.Sprintf("%s stream=%d id=%v err=%v", effectNames[fx.kind], fx.incoming.key.stream, fx.incoming.key.id, fx.err)
 	default:
-		return fmt.Sprintf("%s epoch=%d id=%d grace=%v", effectNames[fx.kind], fx.epoch, fx.id, fx.grace)
+		return fmt.Sprintf("%s epoch=%d id=%d grace=%v", effectNames[fx.kind], fx.epoch, fx.id, fx.at)
 	}
 }
 

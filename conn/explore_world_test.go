@@ -19,7 +19,7 @@ func newScene(p *plan) *scene {
 	if w.state = Starting; p.role == acceptor {
 		w.state = Initializing
 	}
-	w.happen(event{kind: started, link: deadLink{}})
+	w.happen(event{kind: started, particulars: &particulars{link: deadLink{}}})
 	for _, c := range p.prologue {
 		w.apply(c)
 	}
@@ -40,7 +40,7 @@ func (w *scene) apply(c choice) {
 		in := w.questions[c.a].incoming
 		w.note(w.plan.questions[c.a].lane, event{kind: notificationMade, epoch: in.Epoch, serving: true})
 	case noteLeaves:
-		w.happen(event{kind: callLeft, err: errGone, out: outboundFrame{call: w.plan.callers[0]}})
+		w.happen(event{kind: callLeft, err: errGone, out: &outboundFrame{call: w.plan.callers[0]}})
 	case returns:
 		w.handlerReturns(c.a)
 	case fills:
@@ -88,16 +88,16 @@ func (w *scene) applyLink(c choice) {
 	switch c.kind {
 	case opensLink:
 		l.opening = false
-		w.happen(event{kind: linkOpened, epoch: epoch, link: deadLink{}})
+		w.happen(event{kind: linkOpened, epoch: epoch, particulars: &particulars{link: deadLink{}}})
 	case opensNot:
 		l.opening = false
-		w.happen(event{kind: openFailed, epoch: epoch, random: 0.5, reason: Reason{Kind: OpenFailed}})
+		w.happen(event{kind: openFailed, epoch: epoch, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	case shakes:
 		l.shaking = false
 		w.happen(event{kind: handshakeDone, epoch: epoch})
 	case shakesNot:
 		l.shaking = false
-		w.happen(event{kind: handshakeFailed, epoch: epoch, random: 0.5, reason: Reason{Kind: HandshakeFailed}, timeout: toldToWait})
+		w.happen(event{kind: handshakeFailed, epoch: epoch, random: 0.5, timeout: toldToWait, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
 	case endsInput:
 		l.ended = true
 		w.happen(event{kind: linkEnded, epoch: epoch})
@@ -117,7 +117,7 @@ func (w *scene) applyLink(c choice) {
 // taken, or nothing.
 func (w *scene) loseLink(epoch uint64, unsent bool) {
 	w.links[epoch].over = true
-	lost := event{kind: linkLost, epoch: epoch, random: 0.5, reason: Reason{Kind: LinkBroken}}
+	lost := event{kind: linkLost, epoch: epoch, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}}}
 	for id := range w.calls {
 		c := &w.calls[id]
 		if unsent && id > 0 && c.taken && !c.settled && c.epoch == epoch {
@@ -145,7 +145,7 @@ func (w *scene) applyLane(c choice) {
 		if c.a > ownLanes {
 			w.excuse(c.a)
 		}
-		ev.kind, ev.frames, ev.last, ev.reason = streamLost, 0, false, Reason{StreamLost, errGone}
+		ev.kind, ev.frames, ev.last, ev.particulars = streamLost, 0, false, &particulars{reason: Reason{StreamLost, errGone}}
 		w.happen(ev)
 	case cutsLane:
 		l.cut = true
@@ -158,7 +158,7 @@ func (w *scene) applyLane(c choice) {
 	case fails:
 		w.calls[c.a].failed, w.calls[c.a].unsent = true, c.b == 1
 		*l = laneBook{opened: true, over: true}
-		w.happen(event{kind: failed, epoch: w.bound, out: outboundFrame{id: int64(c.a)}, err: errGone, unsent: c.b == 1})
+		w.happen(event{kind: failed, epoch: w.bound, out: &outboundFrame{id: int64(c.a)}, err: errGone, unsent: c.b == 1})
 	case replies:
 		ev.kind, ev.id = replied, int64(c.b>>1)
 		l.answered = l.answered || c.a == c.b>>1
@@ -184,7 +184,7 @@ func (w *scene) applyLane(c choice) {
 	case sendsGarbage:
 		ev.kind, ev.err = malformed, errGone
 		if w.plan.role == acceptor {
-			ev.out = outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', questions}}
+			ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', questions}}
 		}
 		w.frame(ev)
 	case asks:
@@ -217,7 +217,7 @@ func (w *scene) ask(number uint8) {
 	}
 	key := incomingKey{ev.stream, jsonrpc.IntegerID(q.id)}
 	if q.kind == probing {
-		ev.kind, ev.out = probed, outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', number}}
+		ev.kind, ev.out = probed, &outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', number}}
 	} else {
 		ev.kind = requested
 		ev.incoming = &Incoming{Epoch: w.bound, Params: []byte("{}"), size: 2, key: key}
@@ -264,9 +264,15 @@ func (w *scene) number(in *Incoming) int {
 func (w *scene) makeCall(c choice) {
 	p, id := w.plan.calls[c.a-1], int64(c.a)
 	ev := event{
-		kind: callMade, epoch: w.core.epoch, timeout: p.timeout, limit: p.limit, restarts: p.restarts, streaming: p.streaming,
-		handshake: p.by == byHandshake, serving: p.by == byHandler,
-		out: outboundFrame{id: id, call: w.plan.callers[id], frame: []byte{'c', c.a}},
+		kind:      callMade,
+		epoch:     w.core.epoch,
+		timeout:   p.timeout,
+		limit:     p.limit,
+		restarts:  p.restarts,
+		streaming: p.streaming,
+		handshake: p.by == byHandshake,
+		serving:   p.by == byHandler,
+		out:       &outboundFrame{id: id, call: w.plan.callers[id], frame: []byte{'c', c.a}},
 	}
 	if p.within > 0 {
 		of := w.questions[p.within-1].incoming
@@ -281,7 +287,7 @@ func (w *scene) makeCall(c choice) {
 }
 
 func (w *scene) note(lane uint8, ev event) {
-	ev.out = outboundFrame{call: w.plan.callers[0], notification: true, stream: transport.Stream(lane), frame: []byte{'n', 0}}
+	ev.out = &outboundFrame{call: w.plan.callers[0], notification: true, stream: transport.Stream(lane), frame: []byte{'n', 0}}
 	w.calls[0] = callBook{made: true, epoch: ev.epoch, lane: lane}
 	w.happen(ev)
 }
@@ -289,9 +295,7 @@ func (w *scene) note(lane uint8, ev event) {
 func (w *scene) handlerReturns(number uint8) {
 	q := &w.questions[number]
 	q.running = false
-	w.happen(event{kind: handled, epoch: q.incoming.Epoch, incoming: q.incoming, out: outboundFrame{
-		stream: q.incoming.key.stream, reply: true, answers: q.incoming.key.id, frame: []byte{'#', number},
-	}})
+	w.happen(event{kind: handled, epoch: q.incoming.Epoch, incoming: q.incoming, payload: []byte{'#', number}})
 }
 
 // pass lets time go by until one of the deadlines, with or without the timer

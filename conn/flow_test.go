@@ -131,7 +131,7 @@ func TestNothingIsPausedWhileDraining(t *testing.T) {
 func TestWhatStaysDoesNotKeepTheLinkFromPausing(t *testing.T) {
 	d := driveReady(t, Options{Dialect: cancels{}, Liveness: time.Second})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, streaming: true, out: d.frame(1)})
+	d.own(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	stays := incomingRequest(7)
 	stays.streaming = true
 	d.own(event{kind: requested, incoming: stays, frames: 1})

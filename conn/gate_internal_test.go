@@ -236,7 +236,7 @@ func TestCoreAtTheGate(t *testing.T) {
 	}
 	d.own(event{kind: admitted})
 	d.wantNothing("it has a place already")
-	d.own(event{kind: openFailed, reason: Reason{OpenFailed, errors.New("no")}})
+	d.own(event{kind: openFailed, particulars: &particulars{reason: Reason{OpenFailed, errors.New("no")}}})
 	d.wantTransition(Backoff, OpenFailed)
 	d.want(leaveGate)
 	d.want(endTasks)

@@ -53,15 +53,16 @@ type Incoming struct {
 	batch   *batch // that it came in, or nil
 	key     incomingKey
 	conn    *Conn
-	stuck   bool            // the hooks were told; the shell's
-	named   atomic.Bool     // SetTarget was called
-	result  jsonrpc.Value   // of SetResult, or nil
-	reply   transport.Route // of the response
-	serving task            // set by the shell while it is being served
-	worker  *worker         // that serves it; nil: the goroutine of the link does
-	took    time.Duration   // how long its handler ran
-	leave   func()          // has another goroutine read the link; nil on a worker
-	left    atomic.Bool     // leave was called
+	failed  bool          // its answer is an error
+	stuck   bool          // the hooks were told; the shell's
+	named   atomic.Bool   // SetTarget was called
+	result  jsonrpc.Value // of SetResult, or nil
+	failure int64         // the code of the error that it is answered with, or 0
+	serving task          // set by the shell while it is being served
+	worker  *worker       // that serves it; nil: the goroutine of the link does
+	took    time.Duration // how long its handler ran
+	leave   func()        // has another goroutine read the link; nil on a worker
+	left    atomic.Bool   // leave was called
 }
 
 // ID returns the id of the request, or the zero ID for a notification.

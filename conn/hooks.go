@@ -151,9 +151,9 @@ func (c *Conn) tellServed(ctx context.Context, in *Incoming, began instant, err 
 	case err == nil:
 		event.Outcome = telemetry.ServeAnswered
 	case errors.As(err, new(*PanicError)):
-		event.Outcome, event.Code = telemetry.ServePanicked, in.reply.Code
+		event.Outcome, event.Code = telemetry.ServePanicked, in.failure
 	default:
-		event.Outcome, event.Code = telemetry.ServeFailed, in.reply.Code
+		event.Outcome, event.Code = telemetry.ServeFailed, in.failure
 	}
 	hook := c.options.Hooks.ServeStopped
 	c.tell(func() { hook(ctx, event) })

@@ -210,7 +210,7 @@ func TestSixteenMebibytesOfMalformedFramesLoseTheLink(t *testing.T) {
 
 func TestMalformedRequestIsAnswered(t *testing.T) {
 	d := driveAcceptor(t, Options{})
-	d.own(event{kind: malformed, frames: 1, err: errors.New("bad"), out: outboundFrame{reply: true, frame: []byte("{}")}})
+	d.own(event{kind: malformed, frames: 1, err: errors.New("bad"), out: &outboundFrame{reply: true, frame: []byte("{}")}})
 	d.want(violation)
 	d.wantReply()
 	d.wantGrant(1)
@@ -226,7 +226,7 @@ func TestCreditComesBackFrameByFrame(t *testing.T) {
 	d.forget()
 	for _, ev := range []event{
 		{kind: replied, id: 9}, {kind: notified, incoming: &Incoming{}}, {kind: progressed}, {kind: cancelled, incoming: incomingRequest(1)},
-		{kind: requested, incoming: incomingRequest(2)}, {kind: probed}, {kind: malformed, err: errors.New("bad")},
+		{kind: requested, incoming: incomingRequest(2)}, {kind: probed, out: new(outboundFrame)}, {kind: malformed, err: errors.New("bad")},
 	} {
 		ev.frames = 1
 		d.own(ev)
@@ -304,8 +304,8 @@ func TestDrainClosesWhenIdle(t *testing.T) {
 	d.atDeadline()
 	d.wantTransition(Closing, Drained)
 	d.want(endTasks)
-	if fx := d.want(closeLink); fx.grace != 5*time.Second {
-		t.Fatalf("the link has %v", fx.grace)
+	if fx := d.want(closeLink); fx.at != 5*time.Second {
+		t.Fatalf("the link has %v", fx.at)
 	}
 }
 
@@ -351,8 +351,8 @@ func TestOnlyStopShortensAClosingLinksGrace(t *testing.T) {
 	d.drain(time.Minute)
 	d.wantNothing("it is closing with all its grace")
 	d.stop()
-	if fx := d.want(closeLink); fx.grace != 100*time.Millisecond {
-		t.Fatalf("the link has %v", fx.grace)
+	if fx := d.want(closeLink); fx.at != 100*time.Millisecond {
+		t.Fatalf("the link has %v", fx.at)
 	}
 	d.stop()
 	d.wantNothing("it is stopping")
@@ -364,7 +364,7 @@ func TestHandlersMayCallOutWhileDraining(t *testing.T) {
 	d.request(1)
 	d.drain(time.Minute)
 	d.forget()
-	d.own(event{kind: callMade, serving: true, out: outboundFrame{id: 1}})
+	d.own(event{kind: callMade, serving: true, out: &outboundFrame{id: 1}})
 	d.wantTransmit(1)
 	d.reply(1)
 	d.wantSettled(1, Answered, Sent)
@@ -381,9 +381,9 @@ func TestAcceptorFinishesWhatItServesAtTheEndOfInput(t *testing.T) {
 	d.forget()
 	d.own(event{kind: linkEnded})
 	d.wantSettled(1, LinkLost, Unknown)
-	d.own(event{kind: callMade, serving: true, out: outboundFrame{id: 2}})
+	d.own(event{kind: callMade, serving: true, out: &outboundFrame{id: 2}})
 	d.wantSettled(2, Refused, NotSent)
-	d.own(event{kind: notificationMade, serving: true, out: outboundFrame{notification: true}})
+	d.own(event{kind: notificationMade, serving: true, out: &outboundFrame{notification: true}})
 	d.wantTransmit(0)
 	d.handled(in)
 	d.wantReply()
@@ -437,7 +437,7 @@ func TestCancellationOnMainMeansTheEarliestOfThatID(t *testing.T) {
 func TestCancellationMeansThePeersOwnRequestFirst(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, streaming: true, out: d.frame(1)})
+	d.own(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	d.request(1)
 	d.forget()
 	d.cancel(1)

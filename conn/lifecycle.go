@@ -81,7 +81,7 @@ func (c *core) admit(t trigger, reason Reason) bool {
 		return false
 	}
 	c.current, c.reason = to, reason
-	c.emit(effect{kind: transitioned, from: from, to: to, reason: reason, epoch: c.epoch, at: c.retryAt})
+	c.emit(effect{kind: transitioned, epoch: c.epoch, at: c.retryAt, particulars: &particulars{from: from, to: to, reason: reason}})
 	return true
 }
 
@@ -104,7 +104,7 @@ func (c *core) begin(now instant) {
 		return
 	}
 	c.place, c.reason = awaited, Reason{Kind: Queued}
-	c.emit(effect{kind: askPlace, epoch: c.epoch, reason: c.reason})
+	c.emit(effect{kind: askPlace, epoch: c.epoch, particulars: &particulars{reason: c.reason}})
 }
 
 // onAdmitted applies that the gate has a place. The core may have left the gate
@@ -119,7 +119,7 @@ func (c *core) onAdmitted(now instant) {
 // open asks for the link. The time for that and the handshake starts here.
 func (c *core) open(now instant) {
 	c.initDue = now + c.initTime
-	c.emit(effect{kind: openLink, epoch: c.epoch, reason: c.reason})
+	c.emit(effect{kind: openLink, epoch: c.epoch, particulars: &particulars{reason: c.reason}})
 }
 
 // leaveGate gives back the place, or stops waiting for one.

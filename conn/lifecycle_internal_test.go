@@ -13,8 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/looplab/fsm"
 	"pgregory.net/rapid"
-
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/design/STATE_TRANSITIONS.md")
@@ -222,8 +220,8 @@ type occasion struct {
 }
 
 var occasions = []occasion{
-	{callMade, "a call is made", event{timeout: time.Minute, out: outboundFrame{id: 2, call: new(call)}}},
-	{notificationMade, "a notification is made", event{out: outboundFrame{call: new(call), notification: true}}},
+	{callMade, "a call is made", event{timeout: time.Minute, out: &outboundFrame{id: 2, call: new(call)}}},
+	{notificationMade, "a notification is made", event{out: &outboundFrame{call: new(call), notification: true}}},
 	{callLeft, "the caller of a pending call gives up", event{id: 1}},
 	{woken, "Wake", event{}},
 	{drainAsked, "Close", event{timeout: time.Minute}},
@@ -231,26 +229,26 @@ var occasions = []occasion{
 	{crowded, "many notifications wait for their handler", event{}},
 	{eased, "few of them wait again", event{}},
 	{admitted, "the gate has a place", event{}},
-	{linkOpened, "a link is open", event{link: deadLink{}}},
-	{openFailed, "no link can be opened", event{reason: Reason{Kind: OpenFailed}}},
+	{linkOpened, "a link is open", event{particulars: &particulars{link: deadLink{}}}},
+	{openFailed, "no link can be opened", event{particulars: &particulars{reason: Reason{Kind: OpenFailed}}}},
 	{handshakeDone, "the handshake is done", event{}},
-	{handshakeFailed, "the handshake has failed", event{reason: Reason{Kind: HandshakeFailed}}},
+	{handshakeFailed, "the handshake has failed", event{particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}}},
 	{linkEnded, "the peer will send nothing more", event{}},
-	{linkLost, "the link is lost", event{reason: Reason{Kind: LinkBroken}}},
+	{linkLost, "the link is lost", event{particulars: &particulars{reason: Reason{Kind: LinkBroken}}}},
 	{linkGone, "the link is closed", event{}},
 	{replied, "an answer", event{id: 1, frames: 1}},
 	{requested, "a request", event{incoming: incomingRequest(8), frames: 1}},
 	{notified, "a notification", event{incoming: &Incoming{}, frames: 1}},
 	{progressed, "progress of the call", event{id: 1, frames: 1}},
 	{cancelled, "the peer cancels its request", event{incoming: incomingRequest(7), frames: 1}},
-	{probed, "the peer probes", event{out: outboundFrame{reply: true}, frames: 1}},
+	{probed, "the peer probes", event{out: &outboundFrame{reply: true}, frames: 1}},
 	{malformed, "a malformed frame", event{frames: 1}},
 	{streamOpened, "a stream is opened", event{stream: 4}},
-	{streamLost, "a stream is lost", event{reason: Reason{Kind: StreamLost}}},
-	{busy, "the link has refused the frame of the call", event{out: outboundFrame{id: 1}, tried: true}},
-	{failed, "the frame of the call was not sent", event{out: outboundFrame{id: 1}, unsent: true, err: errors.New("too large")}},
+	{streamLost, "a stream is lost", event{particulars: &particulars{reason: Reason{Kind: StreamLost}}}},
+	{busy, "the link has refused the frame of the call", event{out: &outboundFrame{id: 1}, tried: true}},
+	{failed, "the frame of the call was not sent", event{out: &outboundFrame{id: 1}, unsent: true, err: errors.New("too large")}},
 	{writable, "the link has room again", event{}},
-	{handled, "the handler has returned", event{out: outboundFrame{reply: true, answers: jsonrpc.IntegerID(7)}}},
+	{handled, "the handler has returned", event{}},
 	{tick, "the next deadline has passed", event{random: 0.5}},
 }
 
@@ -430,7 +428,7 @@ func TestAnExpiredSessionIsReplacedAtOnceAndOnce(t *testing.T) {
 	d := driveReady(t, Options{BackoffJitter: 1e-9})
 	again := func(ready time.Duration) time.Duration {
 		d.now += ready
-		d.own(event{kind: linkLost, reason: Reason{Kind: SessionExpired}, random: 0.5})
+		d.own(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: SessionExpired}}})
 		began := d.now
 		d.gone()
 		d.atDeadline()

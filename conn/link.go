@@ -68,7 +68,12 @@ func (l *loop) cancelAll(why error) {
 // open asks the transport for a link.
 func (l *loop) open(epoch uint64) {
 	c, i := l.conn, l.incarnate(epoch)
-	ev := event{kind: linkOpened, epoch: epoch}
+	one := new(struct { // one allocation
+		ev event
+		of particulars
+	})
+	ev := &one.ev
+	*ev = event{kind: linkOpened, epoch: epoch, particulars: &one.of}
 	l.do("opening a link", i.cancel, func() (err error) {
 		if ev.link, err = c.transport.Open(i.ctx); err == nil && ev.link == nil {
 			return errNoLink
@@ -82,12 +87,12 @@ func (l *loop) open(epoch uint64) {
 		return err
 	}, func(err error) event {
 		if err == nil {
-			return ev
+			return *ev
 		}
 		if ev.link != nil {
 			closeUnwanted(ev.link)
 		}
-		return event{kind: openFailed, epoch: epoch, random: random(), reason: openReason(err), timeout: askedDelay(err)}
+		return event{kind: openFailed, epoch: epoch, random: random(), timeout: askedDelay(err), particulars: &particulars{reason: openReason(err)}}
 	})
 }
 
@@ -111,7 +116,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 	})
 	if err != nil {
 		l.incarnation.link = unbound{link}
-		l.mailbox.post(event{kind: linkLost, epoch: epoch, reason: Reason{LinkBroken, err}, random: random()})
+		l.mailbox.post(event{kind: linkLost, epoch: epoch, random: random(), particulars: &particulars{reason: Reason{LinkBroken, err}}})
 		return
 	}
 	l.flush.link, _ = link.(transport.Flushing)
@@ -192,7 +197,7 @@ func (l *loop) handshake() {
 		if err == nil {
 			return event{kind: handshakeDone, epoch: i.epoch}
 		}
-		return event{kind: handshakeFailed, epoch: i.epoch, random: random(), reason: handshakeReason(err), timeout: askedDelay(err)}
+		return event{kind: handshakeFailed, epoch: i.epoch, random: random(), timeout: askedDelay(err), particulars: &particulars{reason: handshakeReason(err)}}
 	})
 }
 
@@ -236,7 +241,7 @@ type receiver struct {
 }
 
 func (r *receiver) Receive(in transport.Inbound) {
-	came := event{stream: in.Stream, last: in.Last, frames: 1, size: len(in.Frame), works: in.Work}
+	came := event{stream: in.Stream, last: in.Last, frames: 1, size: int32(min(len(in.Frame), maxMalformedBytes)), works: in.Work}
 	r.conn.counters.bytesIn.Add(uint64(len(in.Frame)))
 	switch {
 	case in.Err != nil:
@@ -316,7 +321,7 @@ func (r *receiver) request(ev *event, a *arrival, size int, from *transport.Orig
 	}
 	if class.Kind == Probe {
 		ev.kind = probed
-		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer), route: resultRoute(m.ID)}
+		ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer), route: resultRoute(m.ID)}
 		return
 	}
 	ev.kind, ev.incoming = requested, r.incoming(ev.stream, a, size, from)
@@ -360,7 +365,7 @@ func (r *receiver) malformed(ev event, err *jsonrpc.DecodeError) {
 	}
 	if r.answers(err) {
 		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
-		ev.out = outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault), route: errorRoute(err.ID, err.Code)}
+		ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault), route: errorRoute(err.ID, err.Code)}
 	}
 	r.post(ev)
 }
@@ -376,21 +381,24 @@ func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
 
 func (r *receiver) StreamLost(loss transport.StreamLoss) {
 	r.post(event{
-		kind: streamLost, stream: loss.Stream, reason: Reason{StreamLost, loss.Reason},
-		resumable: loss.Resumable, heard: loss.Advanced, timeout: loss.Delay, random: random(),
+		kind: streamLost, stream: loss.Stream, resumable: loss.Resumable, heard: loss.Advanced, timeout: loss.Delay, random: random(),
+		particulars: &particulars{reason: Reason{StreamLost, loss.Reason}},
 	})
 }
 
 func (r *receiver) Writable() { r.post(event{kind: writable, random: random()}) }
 
 func (r *receiver) Failed(f transport.Failure) {
-	r.post(event{kind: failed, out: outboundFrame{id: int64(f.Tag)}, err: f.Err, unsent: f.Unsent})
+	r.post(event{kind: failed, out: &outboundFrame{id: int64(f.Tag)}, err: f.Err, unsent: f.Unsent})
 }
 
 func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
 
 func (r *receiver) Lost(loss transport.Loss) {
-	r.post(event{kind: linkLost, reason: lossReason(loss.Reason), timeout: askedDelay(loss.Reason), tags: loss.Unsent, random: random()})
+	r.post(event{
+		kind: linkLost, timeout: askedDelay(loss.Reason), random: random(),
+		particulars: &particulars{reason: lossReason(loss.Reason), tags: loss.Unsent},
+	})
 }
 
 // post hands an event to the loop. If the loop has ended, nobody needs the event.

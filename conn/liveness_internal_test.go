@@ -222,7 +222,7 @@ func TestWhoIsWatched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancels{}})
 			d.start()
-			d.own(event{kind: linkOpened, link: deadLink{}, hearing: c.hearing})
+			d.own(event{kind: linkOpened, hearing: c.hearing, particulars: &particulars{link: deadLink{}}})
 			d.handshaken()
 			if got := d.core.liveness.every; got != c.want || (d.core.liveness.dueAt != 0) != (c.want != 0) {
 				t.Fatalf("a silence of %v is allowed, and looked at at %v", got, d.core.liveness.dueAt)
@@ -251,7 +251,7 @@ func TestOwnDoingsAreNoSignOfLife(t *testing.T) {
 		"the probe's own stream":   {kind: streamOpened, stream: 4},
 		"a stream that is cut":     {kind: streamLost, resumable: true},
 		"a link that has room":     {kind: writable},
-		"a frame that is too late": {kind: failed, unsent: true},
+		"a frame that is too late": {kind: failed, unsent: true, out: new(outboundFrame)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := watching(t, Options{})
@@ -347,7 +347,7 @@ func TestLateTickIsNoFaultOfThePeers(t *testing.T) {
 func overHTTP(t *testing.T, d Dialect, liveness time.Duration) *driver {
 	driven := drive(t, initiator, Options{Dialect: d, Liveness: liveness})
 	driven.start()
-	driven.own(event{kind: linkOpened, link: deadLink{}, hearing: true, costly: true})
+	driven.own(event{kind: linkOpened, hearing: true, costly: true, particulars: &particulars{link: deadLink{}}})
 	driven.handshaken()
 	driven.forget()
 	return driven

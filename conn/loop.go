@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"cmp"
 	"container/list"
 	"context"
 	"math/rand/v2"
@@ -129,7 +128,7 @@ func (l *loop) begin() {
 	l.unpark()
 	stopping := l.conn.stopping.Load() || l.cancelled != nil
 	if l.conn.role == acceptor || !stopping {
-		l.step(&event{kind: started, link: l.conn.link})
+		l.step(&event{kind: started, particulars: &particulars{link: l.conn.link}})
 	}
 	if stopping {
 		l.step(&event{kind: stopAsked, err: l.cancelled})
@@ -302,7 +301,7 @@ func (l *loop) endTask(ev *event) {
 		return
 	}
 	l.tasks.remove(ev.task)
-	l.reportPanic(ev.task.name, cmp.Or(ev.reason.Err, ev.err))
+	l.reportPanic(ev.task.name, ev.failure())
 	if ev.kind == handled {
 		l.pace.note(ev.incoming.took)
 		if ev.incoming.worker != nil {

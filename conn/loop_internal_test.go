@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 // Guarantees: G-0001.16
@@ -162,5 +163,19 @@ func TestMailboxKeepsNoMemoryThatItHasOutgrown(t *testing.T) {
 	clear(m.take(nil))
 	if kept := m.buffers.events[0]; kept != nil {
 		t.Errorf("room for %d events is kept", cap(kept))
+	}
+}
+
+// A call and its answer copy a dozen events and effects, and a crowd fills mailboxes with
+// them, so what few of them have stays behind a pointer.
+func TestEventsAndEffectsAreSmall(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		return // the bounds are for 64 bits
+	}
+	if size := unsafe.Sizeof(event{}); size > 192 {
+		t.Errorf("an event has %d bytes, of 192 at most", size)
+	}
+	if size := unsafe.Sizeof(effect{}); size > 208 {
+		t.Errorf("an effect has %d bytes, of 208 at most", size)
 	}
 }

@@ -59,8 +59,8 @@ type outboundFrame struct {
 	notification bool             // its caller waits for the link to take it
 	reply        bool             // never dropped
 	last         bool             // it ends its stream
-	answers      jsonrpc.ID       // reply: the request it answers, while that can be put differently
-	attempts     int              // how often the link has refused it
+	attempts     uint8            // how often the link has refused it, as far as that matters
+	answers      *Incoming        // reply: the request it answers, while that can be put differently
 }
 
 // outbound holds the frames that the link had no room for, in order. It is empty
@@ -156,10 +156,16 @@ func (o *outbound) lastReply(stream transport.Stream) *outboundFrame {
 
 // routed returns the route of the frame.
 func (o *outboundFrame) routed() transport.Route {
-	if o.route == nil {
+	switch {
+	case o.route != nil:
+		return *o.route
+	case o.answers != nil && o.answers.failed:
+		return *errorRoute(o.answers.key.id, o.answers.failure)
+	case o.answers != nil:
+		return *resultRoute(o.answers.key.id)
+	default:
 		return transport.Route{}
 	}
-	return *o.route
 }
 
 // errorRoute returns the route of an error response.
@@ -239,7 +245,7 @@ func (o *outbound) refused(out *outboundFrame, now instant, tried, moved bool) (
 		o.stuckAt = 0
 	}
 	if tried {
-		out.attempts++
+		out.attempts = min(out.attempts, busyRetries) + 1
 		if o.stuckAt == 0 {
 			o.stuckAt = now + stuckAfter
 		}

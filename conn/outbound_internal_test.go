@@ -102,7 +102,7 @@ func TestLinkIsOfferedLittleThatItDoesNotTake(t *testing.T) {
 						}
 					default:
 						offered++
-						events = append(events, event{kind: busy, epoch: c.epoch, out: fx.out, tried: len(events) == 1})
+						events = append(events, event{kind: busy, epoch: c.epoch, out: returned(fx.out), tried: len(events) == 1})
 					}
 				}
 			}
@@ -136,8 +136,10 @@ func TestLinkThatTakesNothingIsLost(t *testing.T) {
 // Guarantees: G-0007.4
 func TestLinkThatTakesSomethingIsNotLost(t *testing.T) {
 	for name, relief := range map[string]func(*driver, outboundFrame){
-		"it says writable":         func(d *driver, _ outboundFrame) { d.own(event{kind: writable}) },
-		"it takes another frame":   func(d *driver, out outboundFrame) { d.own(event{kind: busy, out: out, tried: true, moved: true}) },
+		"it says writable": func(d *driver, _ outboundFrame) { d.own(event{kind: writable}) },
+		"it takes another frame": func(d *driver, out outboundFrame) {
+			d.own(event{kind: busy, out: returned(out), tried: true, moved: true})
+		},
 		"it has taken all of them": func(d *driver, _ outboundFrame) { d.step(event{kind: tick, moved: true}) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +166,7 @@ func TestFailedFrameDoesNotMakeTheLinkBusy(t *testing.T) {
 	d.call(2, 0)
 	d.own(event{kind: writable})
 	first, second := d.wantTransmit(1), d.wantTransmit(2)
-	d.own(event{kind: failed, out: first, unsent: true, err: &transport.OversizedError{}})
+	d.own(event{kind: failed, out: returned(first), unsent: true, err: &transport.OversizedError{}})
 	d.wantSettled(1, Refused, NotSent)
 	d.behind(second)
 	d.atDeadline()
@@ -179,7 +181,7 @@ func TestNotificationIsWithdrawnByItsCaller(t *testing.T) {
 	d.busy(outboundFrame{reply: true})
 	caller := d.notice()
 	d.wantNothing("it waits")
-	leave := event{kind: callLeft, err: errors.New("gone"), out: outboundFrame{call: caller}}
+	leave := event{kind: callLeft, err: errors.New("gone"), out: &outboundFrame{call: caller}}
 	d.step(leave)
 	if fx := d.wantSettled(0, Cancelled, NotSent); fx.call != caller {
 		t.Fatal("another caller was told")
@@ -195,7 +197,7 @@ func TestReplyThatCannotBeSentIsReplaced(t *testing.T) {
 	d.want(serve)
 	d.wantGrant(1)
 	reply := d.wantReply()
-	d.own(event{kind: failed, out: reply, unsent: true, err: &transport.OversizedError{Limit: 1, Size: 2}})
+	d.own(event{kind: failed, out: returned(reply), unsent: true, err: &transport.OversizedError{Limit: 1, Size: 2}})
 	d.wantNothing("what was offered behind it is about to come back")
 	d.atDeadline()
 	replacement := d.wantReply()
@@ -203,7 +205,7 @@ func TestReplyThatCannotBeSentIsReplaced(t *testing.T) {
 	if id, _ := m.ID.Int64(); err != nil || id != 7 || m.Error == nil || m.Error.Code != jsonrpc.CodeInternalError {
 		t.Fatalf("the peer gets %s", replacement.frame)
 	}
-	d.own(event{kind: failed, out: replacement, unsent: true, err: errors.New("again")})
+	d.own(event{kind: failed, out: returned(replacement), unsent: true, err: errors.New("again")})
 	d.wantNothing("there is nothing smaller to say")
 }
 
@@ -233,7 +235,7 @@ func TestOnlyTheNotificationOfTheCallerIsWithdrawn(t *testing.T) {
 		callers := []*call{d.notice(), nil}
 		d.busy(d.wantTransmit(0))
 		callers[1] = d.notice()
-		d.step(event{kind: callLeft, err: context.Canceled, out: outboundFrame{call: callers[leaves]}})
+		d.step(event{kind: callLeft, err: context.Canceled, out: &outboundFrame{call: callers[leaves]}})
 		if fx := d.wantSettled(0, Cancelled, NotSent); fx.call != callers[leaves] {
 			t.Fatal("another caller was told")
 		}
@@ -257,7 +259,7 @@ func TestNotificationThatCannotBeSentIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
 			d.notice()
-			d.own(event{kind: failed, out: d.wantTransmit(0), err: c.err})
+			d.own(event{kind: failed, out: returned(d.wantTransmit(0)), err: c.err})
 			d.wantSettled(0, c.want, NotSent)
 		})
 	}
@@ -266,10 +268,10 @@ func TestNotificationThatCannotBeSentIsRefused(t *testing.T) {
 // Where no error can be sent either, or nobody waits for one, nothing is.
 func TestWhatFailsIsNotAlwaysReplaced(t *testing.T) {
 	for name, ev := range map[string]event{
-		"a message that is no answer":       {out: outboundFrame{frame: []byte("cancel")}, err: errors.New("no")},
-		"one without a way":                 {out: outboundFrame{frame: []byte("cancel")}, err: transport.ErrNoRoute},
-		"an answer that has no way to go":   {out: outboundFrame{reply: true, answers: jsonrpc.IntegerID(1)}, err: transport.ErrNoRoute},
-		"an answer that is an error itself": {out: outboundFrame{reply: true}, err: errors.New("no")},
+		"a message that is no answer":       {out: &outboundFrame{frame: []byte("cancel")}, err: errors.New("no")},
+		"one without a way":                 {out: &outboundFrame{frame: []byte("cancel")}, err: transport.ErrNoRoute},
+		"an answer that has no way to go":   {out: &outboundFrame{reply: true, answers: new(Incoming)}, err: transport.ErrNoRoute},
+		"an answer that is an error itself": {out: &outboundFrame{reply: true}, err: errors.New("no")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
@@ -292,7 +294,7 @@ func TestReplyBehindAFailureIsSent(t *testing.T) {
 	d.drain(time.Minute)
 	d.handled(in)
 	d.forget()
-	d.own(event{kind: failed, out: call, err: errNotFits, unsent: true})
+	d.own(event{kind: failed, out: returned(call), err: errNotFits, unsent: true})
 	d.wantSettled(1, Refused, NotSent)
 	d.wantNothing("what was offered behind the call comes back")
 	d.behind(outboundFrame{reply: true})
@@ -323,7 +325,7 @@ func TestAFailureNarrowsWhatIsOffered(t *testing.T) {
 	if len(one) != 1 || len(two) != 2 {
 		t.Fatalf("%d and %d frames were offered", len(one), len(two))
 	}
-	offered(event{kind: failed, out: two[1], err: errNotFits, unsent: true})
+	offered(event{kind: failed, out: returned(two[1]), err: errNotFits, unsent: true})
 	if next := offered(event{kind: writable}); len(next) != 1 {
 		t.Errorf("%d frames are offered behind a failure", len(next))
 	}

@@ -60,7 +60,7 @@ func (l *loop) performOne(fx *effect) {
 	case endTasks:
 		l.cancelAll(fx.err)
 	case closeLink:
-		l.closeLink(fx.epoch, fx.link, fx.grace)
+		l.closeLink(fx.epoch, fx.unboundLink(), fx.at)
 	case transitioned:
 		l.transition(fx)
 	case stuck:
@@ -78,9 +78,9 @@ func (l *loop) performOne(fx *effect) {
 // transmit offers a frame to the link. If the link has refused a frame in this
 // step, it offers no further ones, so no frame overtakes another.
 func (l *loop) transmit(fx *effect) {
-	out := fx.out
+	out := &fx.out
 	if len(l.returned) > 0 {
-		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: out, random: random()})
+		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: returned(fx.out), random: random()})
 		return
 	}
 	err := l.incarnation.link.Send(transport.Outbound{
@@ -91,16 +91,19 @@ func (l *loop) transmit(fx *effect) {
 		l.conn.counters.bytesOut.Add(uint64(len(out.frame)))
 		l.taken(out)
 	case errors.Is(err, transport.ErrBusy):
-		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.own.name, Epoch: fx.epoch, ID: out.id, Attempts: out.attempts + 1})
-		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: out, tried: true, moved: l.moved, random: random()})
+		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.own.name, Epoch: fx.epoch, ID: out.id, Attempts: int(out.attempts) + 1})
+		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: returned(fx.out), tried: true, moved: l.moved, random: random()})
 		l.moved = false
 	default:
-		l.returned = append(l.returned, event{kind: failed, epoch: fx.epoch, out: out, err: err, unsent: true})
+		l.returned = append(l.returned, event{kind: failed, epoch: fx.epoch, out: returned(fx.out), err: err, unsent: true})
 	}
 }
 
+// returned copies a frame that the link did not take, since the effect is used again.
+func returned(out outboundFrame) *outboundFrame { return &out }
+
 // taken frees the caller's send slot, and settles the caller of a notification.
-func (l *loop) taken(out outboundFrame) {
+func (l *loop) taken(out *outboundFrame) {
 	l.moved = true
 	switch {
 	case out.notification:

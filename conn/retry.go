@@ -382,10 +382,11 @@ func (a *attempts) encode(ctx context.Context, waiting *call) (event, outcome) {
 		return event{}, outcome{ending: ending{Refused, NotSent, &messageError{err}}}
 	}
 	out.call, out.stream = waiting, a.by.stream()
+	waiting.out = out
 	return event{
 		kind: callMade, handshake: a.by.handshake != nil, serving: a.by.serving != nil || c.serves(ctx), silent: r.Silent,
 		epoch: a.epoch, timeout: c.timeout(r), limit: c.limit(r), restarts: r.ProgressRestarts, streaming: r.Streaming,
-		out: out,
+		out: &waiting.out,
 	}, outcome{}
 }
 

@@ -42,11 +42,11 @@ func TestLostIncarnationStaysGone(t *testing.T) {
 		passes func()
 		gone   bool
 	}{
-		{func() { l.announce(&effect{epoch: 1}) }, false},
-		{func() { l.transition(&effect{from: Initializing, to: Ready, epoch: 1}) }, false},
-		{func() { l.transition(&effect{from: Ready, to: Backoff, epoch: 1}) }, true},
-		{func() { l.transition(&effect{from: Backoff, to: Starting, epoch: 1}) }, true},
-		{func() { l.announce(&effect{epoch: 2}) }, true},
+		{func() { l.announce(&effect{epoch: 1, particulars: new(particulars)}) }, false},
+		{func() { l.transition(&effect{epoch: 1, particulars: &particulars{from: Initializing, to: Ready}}) }, false},
+		{func() { l.transition(&effect{epoch: 1, particulars: &particulars{from: Ready, to: Backoff}}) }, true},
+		{func() { l.transition(&effect{epoch: 1, particulars: &particulars{from: Backoff, to: Starting}}) }, true},
+		{func() { l.announce(&effect{epoch: 2, particulars: new(particulars)}) }, true},
 	} {
 		moment.passes()
 		if status := c.Status(); c.gone(1) != moment.gone || c.gone(2) == (status.Epoch == 2) {

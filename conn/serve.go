@@ -132,8 +132,8 @@ func (l *loop) bring(j *job) (taken bool) {
 	ev := j.report(guard(j.work))
 	ev.task = &j.task
 	posted, taken := l.mailbox.lend(&ev)
-	if !posted && ev.link != nil {
-		closeUnwanted(ev.link)
+	if link := ev.unboundLink(); !posted && link != nil {
+		closeUnwanted(link)
 	}
 	return taken
 }
@@ -219,8 +219,7 @@ func (l *loop) serveOne(request served) bool {
 	reply := l.conn.answer(request.ctx, in)
 	in.took = l.conn.now() - began
 	in.serving.cancel(nil)
-	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
-	return l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, out: out, task: &in.serving})
+	return l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply, task: &in.serving})
 }
 
 // A pace is how long handlers take, on average. The last one counts for an eighth, so
@@ -337,7 +336,6 @@ func (c *Conn) encodeAnswer(ctx context.Context, in *Incoming) (reply []byte, er
 	if err != nil {
 		return c.refusal(in, err), err
 	}
-	in.reply = transport.Route{Kind: jsonrpc.KindResult, ID: in.key.id}
 	return reply, nil
 }
 
@@ -345,7 +343,7 @@ func (c *Conn) encodeAnswer(ctx context.Context, in *Incoming) (reply []byte, er
 func (c *Conn) refusal(in *Incoming, err error) []byte {
 	c.reportPanic(in.Method, err)
 	fault := asFault(err)
-	in.reply = transport.Route{Kind: jsonrpc.KindError, ID: in.key.id, Code: fault.Code}
+	in.failed, in.failure = true, fault.Code
 	return jsonrpc.AppendError(nil, in.key.id, fault)
 }
 

@@ -18,7 +18,7 @@ func (d *driver) asksBack(stream transport.Stream, id int64) *Incoming {
 // patient makes a call of ten seconds, that may be prolonged to a minute.
 func (d *driver) patient(id int64) {
 	d.calls[id] = new(call)
-	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, out: d.frame(id)})
+	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, out: returned(d.frame(id))})
 }
 
 // Guarantees: G-0003.15
@@ -68,7 +68,7 @@ func TestTimeoutRunsOnAfterACancellation(t *testing.T) {
 func TestProgressWhileThePeerIsServed(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: d.frame(1)})
+	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
 	d.after(9 * time.Second)
 	in := d.asksBack(transport.Main, 7)
 	d.own(event{kind: progressed, id: 1, frames: 1})

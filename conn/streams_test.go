@@ -15,7 +15,7 @@ func (d *driver) streamOpened(number transport.Stream, id int64) {
 }
 
 func (d *driver) streamLost(number transport.Stream) {
-	d.own(event{kind: streamLost, stream: number, reason: Reason{StreamLost, transport.ErrPeerClosed}})
+	d.own(event{kind: streamLost, stream: number, particulars: &particulars{reason: Reason{StreamLost, transport.ErrPeerClosed}}})
 }
 
 func (d *driver) streamCut(number transport.Stream, delay time.Duration) {
@@ -31,7 +31,7 @@ func (d *driver) ask(number transport.Stream, id int64) *Incoming {
 }
 
 func (d *driver) answer(in *Incoming) {
-	d.step(event{kind: handled, incoming: in, out: outboundFrame{reply: true, stream: in.key.stream, answers: in.key.id}})
+	d.step(event{kind: handled, incoming: in})
 }
 
 func (d *driver) wantEnded(number transport.Stream) {
@@ -177,14 +177,14 @@ func TestFailedRequestTakesItsStreamAlong(t *testing.T) {
 	d.call(1, 0)
 	d.streamOpened(1, 1)
 	d.forget()
-	d.own(event{kind: failed, out: outboundFrame{id: 1}, err: errors.New("refused"), unsent: true})
+	d.own(event{kind: failed, out: &outboundFrame{id: 1}, err: errors.New("refused"), unsent: true})
 	d.wantSettled(1, Refused, NotSent)
 	if len(d.core.streams.others) > 0 {
 		t.Fatal("its stream is still there")
 	}
 	d.call(2, 0)
 	d.wantTransmit(2)
-	d.own(event{kind: failed, out: outboundFrame{id: 2}, err: errors.New("reset")})
+	d.own(event{kind: failed, out: &outboundFrame{id: 2}, err: errors.New("reset")})
 	d.wantSettled(2, LinkLost, Unknown)
 }
 
@@ -221,7 +221,7 @@ func TestBatchIsAnsweredOnOneStream(t *testing.T) {
 			}
 		}
 	}
-	d.own(event{kind: probed, stream: 3, frames: 1, last: true, out: outboundFrame{stream: 3, reply: true}})
+	d.own(event{kind: probed, stream: 3, frames: 1, last: true, out: &outboundFrame{stream: 3, reply: true}})
 	if d.wantReply().last {
 		t.Fatal("the stream was ended with a request unanswered")
 	}
@@ -311,7 +311,7 @@ func TestStreamingRequestsOfThePeerAreCountedApart(t *testing.T) {
 func TestStreamingRequestsOfOursEndFirst(t *testing.T) {
 	d := driveReady(t, Options{Dialect: cancels{}})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, streaming: true, out: d.frame(1)})
+	d.own(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	d.call(2, 0)
 	d.forget()
 	d.drain(time.Minute)
@@ -331,7 +331,7 @@ func TestStreamingRequestsOfOursEndFirst(t *testing.T) {
 func TestStreamingRequestsOfOursMayBeEndedByThePeer(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, streaming: true, out: d.frame(1)})
+	d.own(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	d.call(2, 0)
 	d.forget()
 	d.cancel(2)
@@ -509,7 +509,7 @@ func TestCallThatWaitsForTheLinkEndsWithItsStream(t *testing.T) {
 	d.calls[1] = new(call)
 	out := d.frame(1)
 	out.stream = 3
-	d.own(event{kind: callMade, serving: true, out: out})
+	d.own(event{kind: callMade, serving: true, out: returned(out)})
 	d.busy(d.wantTransmit(1))
 	d.streamLost(3)
 	d.want(cancelServing)

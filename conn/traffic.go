@@ -47,7 +47,7 @@ func (c *core) onCallMade(now instant, ev *event) {
 	}
 	c.pending.add(r)
 	c.liveness.await(now)
-	c.send(ev.out)
+	c.send(*ev.out)
 }
 
 func (c *core) onNoticeMade(now instant, ev *event) {
@@ -55,7 +55,7 @@ func (c *core) onNoticeMade(now instant, ev *event) {
 		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, err}, nil)
 		return
 	}
-	c.send(ev.out)
+	c.send(*ev.out)
 }
 
 // refusal returns why new work is not accepted now, or nil.
@@ -126,7 +126,7 @@ func (c *core) onCallLeft(now instant, ev *event) {
 	if ev.timeout < 0 { // its context's own deadline
 		cause = TimedOut
 	}
-	if ev.out.call == nil {
+	if ev.out == nil {
 		c.abandon(now, ev.id, cause, ev.err)
 	} else if c.outbound.withdraw(ev.out.call) {
 		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, ev.err}, nil)
@@ -304,7 +304,7 @@ func (c *core) transmit(out outboundFrame) {
 // onBusy takes back a frame that the link had no room for. The shell gives back
 // everything behind it too, in order, so no frame overtakes another.
 func (c *core) onBusy(now instant, ev *event) {
-	out := ev.out
+	out := *ev.out
 	c.pending.markSent(out.id, false)
 	if c.outbound.refused(&out, now, ev.tried, ev.moved) {
 		c.refuseBusy(now, out)
@@ -368,14 +368,14 @@ func (c *core) onFailed(now instant, ev *event) {
 		c.streams.drop(r.stream)
 		r.sent = !ev.unsent
 		c.settle(now, r, ending{failureCause(ev.err, ev.unsent), r.unanswered(), ev.err}, nil)
-	case ev.out.notification:
-		c.settle(now, request{call: ev.out.call}, ending{failureCause(ev.err, true), NotSent, ev.err}, nil)
-	case !ev.out.answers.IsZero() && !errors.Is(ev.err, transport.ErrNoRoute):
+	case ev.notice() != nil:
+		c.settle(now, request{call: ev.notice()}, ending{failureCause(ev.err, true), NotSent, ev.err}, nil)
+	case ev.out.answers != nil && !errors.Is(ev.err, transport.ErrNoRoute):
 		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
 		// What was offered behind it is about to come back, and must stay behind it.
 		c.outbound.retryLater(outboundFrame{
 			stream: ev.out.stream, reply: true, last: ev.out.last,
-			frame: jsonrpc.AppendError(nil, ev.out.answers, fault), route: errorRoute(ev.out.answers, fault.Code),
+			frame: jsonrpc.AppendError(nil, ev.out.answers.key.id, fault), route: errorRoute(ev.out.answers.key.id, fault.Code),
 		}, now, ev.random)
 	}
 }
@@ -451,7 +451,7 @@ func (c *core) onHandled(now instant, ev *event) {
 	}
 	if answer {
 		c.answered(now, ev.incoming)
-		c.reply(ev.out, ev.incoming.batch)
+		c.reply(outboundFrame{stream: ev.incoming.key.stream, frame: ev.payload, reply: true, answers: ev.incoming}, ev.incoming.batch)
 	}
 	c.serveNext()
 }
@@ -485,14 +485,14 @@ func (c *core) onMalformed(now instant, ev *event) {
 	c.emit(effect{kind: violation, epoch: c.epoch, err: ev.err})
 	run := &c.malformed
 	run.frames++
-	run.bytes += ev.size
+	run.bytes += int(ev.size)
 	if run.frames >= c.options.MaxMalformed || run.bytes >= maxMalformedBytes {
 		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames (%d bytes) in a row, the last: %w", run.frames, run.bytes, ev.err)}, ev.random, 0, nil)
 		return
 	}
 	switch {
 	case c.settleAnswered(now, ev, ending{PeerError, Sent, ev.err}): // it gets no other answer
-	case ev.out.frame != nil:
-		c.reply(ev.out, ev.batch)
+	case ev.out != nil:
+		c.reply(*ev.out, ev.batch)
 	}
 }

@@ -164,7 +164,7 @@ func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
 		w := new(Wheel)
 		l := watched(t, w)
 		l.step(&event{kind: tick}) // another deadline's
-		l.step(&event{kind: linkLost, epoch: 1, reason: Reason{Kind: LinkBroken}})
+		l.step(&event{kind: linkLost, epoch: 1, particulars: &particulars{reason: Reason{Kind: LinkBroken}}})
 		l.work(nil)
 		w.wantEmpty(t)
 		l.finish()
