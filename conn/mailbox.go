@@ -18,12 +18,13 @@ type mailbox struct {
 }
 
 // A busy mailbox keeps its capacity for a few events, and more until hardly any of it was
-// used for a thousand times in a row. A parked one keeps none.
+// used for ten thousand times in a row: while a crowd calls, most are of one event. A
+// parked one keeps none.
 const (
 	firstEvents = 2
 	fewEvents   = 64
 	keepEvents  = 2048 // two batches of callers with all the send slots there are by default
-	keepUnused  = 1000
+	keepUnused  = 10_000
 )
 
 // post adds an event, and wakes the loop if it does not run. It reports false

@@ -35,12 +35,16 @@ func (r *request) isCall() bool { return !r.streaming && !r.probe }
 type pending struct {
 	byID       map[int64]*request
 	byDeadline requestHeap
-	free       []*request // at most maxFree, so that a call allocates nothing here
+	free       []*request // at most keepRequests, so that a call allocates nothing here
 	calls      int        // how many of them are calls, see request.isCall
 	lastID     int64      // the highest id ever accepted
 }
 
 const maxFree = 64
+
+// keepRequests is how many requests a busy core keeps for later: of all callers with the
+// send slots that there are by default.
+const keepRequests = 1024
 
 // park gives up what is kept for later requests, when there is none now. What has become
 // large is of no use to others.
@@ -111,7 +115,7 @@ func (p *pending) take(id int64) (request, bool) {
 		p.calls--
 	}
 	*r = request{}
-	if len(p.free) < maxFree {
+	if len(p.free) < keepRequests {
 		p.free = append(p.free, r)
 	}
 	return taken, true

@@ -25,10 +25,12 @@ func TestEveryWayARequestEnds(t *testing.T) {
 		"timed out":          {func(d *driver) { d.after(30 * time.Second) }, TimedOut, Unknown},
 		"link lost":          {func(d *driver) { d.lost() }, LinkLost, Unknown},
 		"link lost, unsent":  {func(d *driver) { d.lost(1) }, LinkLost, NotSent},
-		"failed, unsent":     {func(d *driver) { d.own(event{kind: failed, out: outboundFrame{id: 1}, unsent: true, err: gone}) }, Refused, NotSent},
-		"failed on its way":  {func(d *driver) { d.own(event{kind: failed, out: outboundFrame{id: 1}, err: gone}) }, LinkLost, Unknown},
-		"link closed":        {func(d *driver) { d.own(event{kind: failed, out: d.frame(1), unsent: true, err: transport.ErrClosed}) }, LinkLost, NotSent},
-		"shut down":          {func(d *driver) { d.stop() }, ShutDown, Unknown},
+		"failed, unsent":     {func(d *driver) { d.own(event{kind: failed, out: &outboundFrame{id: 1}, unsent: true, err: gone}) }, Refused, NotSent},
+		"failed on its way":  {func(d *driver) { d.own(event{kind: failed, out: &outboundFrame{id: 1}, err: gone}) }, LinkLost, Unknown},
+		"link closed": {func(d *driver) {
+			d.own(event{kind: failed, out: returned(d.frame(1)), unsent: true, err: transport.ErrClosed})
+		}, LinkLost, NotSent},
+		"shut down": {func(d *driver) { d.stop() }, ShutDown, Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
@@ -110,7 +112,7 @@ func TestHandshakeCallsBeforeReady(t *testing.T) {
 	d.start()
 	d.open()
 	d.forget()
-	d.own(event{kind: callMade, handshake: true, out: outboundFrame{id: 1}})
+	d.own(event{kind: callMade, handshake: true, out: &outboundFrame{id: 1}})
 	d.wantTransmit(1)
 	d.handshaken()
 	d.forget()
@@ -121,7 +123,7 @@ func TestHandshakeCallsBeforeReady(t *testing.T) {
 // Guarantees: G-0003.4
 func TestStaleFrameIsRefused(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.step(event{kind: callMade, epoch: d.core.epoch - 1, out: outboundFrame{id: 1}})
+	d.step(event{kind: callMade, epoch: d.core.epoch - 1, out: &outboundFrame{id: 1}})
 	if fx := d.wantSettled(1, Refused, NotSent); !errors.Is(fx.err, ErrStale) {
 		t.Fatalf("the error is %v", fx.err)
 	}
@@ -194,7 +196,7 @@ func TestPeerIsToldOnceOfAnAbandonedRequest(t *testing.T) {
 	}{"loud": {false, 1}, "silent": {true, 0}} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{Dialect: cancels{}})
-			d.own(event{kind: callMade, silent: c.silent, out: outboundFrame{id: 1}})
+			d.own(event{kind: callMade, silent: c.silent, out: &outboundFrame{id: 1}})
 			d.wantTransmit(1)
 			for range 3 {
 				d.step(event{kind: callLeft, id: 1, err: context.Canceled})
@@ -244,7 +246,7 @@ func TestProgressRestartsTheTimeoutUpToALimit(t *testing.T) {
 	for id, limit := range []time.Duration{0, 25 * time.Second} {
 		id := int64(id + 1)
 		d.calls[id] = new(call)
-		d.own(event{kind: callMade, timeout: 10 * time.Second, limit: limit, restarts: limit > 0, out: d.frame(id)})
+		d.own(event{kind: callMade, timeout: 10 * time.Second, limit: limit, restarts: limit > 0, out: returned(d.frame(id))})
 	}
 	d.forget()
 	tell := func() {
@@ -270,7 +272,7 @@ func TestProgressRestartsTheTimeoutUpToALimit(t *testing.T) {
 func TestProgressMovesOneDeadlineBehindAnother(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: d.frame(1)})
+	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
 	d.call(2, 12*time.Second)
 	d.now += 5 * time.Second
 	d.own(event{kind: progressed, id: 1})
@@ -286,7 +288,7 @@ func TestProgressMovesOneDeadlineBehindAnother(t *testing.T) {
 func TestProgressGivesNoTimeoutToACallWithoutOne(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, limit: time.Minute, restarts: true, out: d.frame(1)})
+	d.own(event{kind: callMade, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
 	d.forget()
 	d.own(event{kind: progressed, id: 1})
 	d.want(progress)
@@ -308,15 +310,15 @@ func TestPeerIsNotToldOfWhatItHasNotGot(t *testing.T) {
 
 func TestWhatHasEndedIsNotKeptAlive(t *testing.T) {
 	d := driveReady(t, Options{})
-	for id := range int64(maxFree + 1) {
+	for id := range int64(keepRequests + 1) {
 		d.call(id+1, time.Minute)
 	}
-	for id := range int64(maxFree + 1) {
+	for id := range int64(keepRequests + 1) {
 		d.reply(id + 1)
 	}
 	p := &d.core.pending
-	if len(p.free) != maxFree {
-		t.Errorf("%d requests are spare, want %d", len(p.free), maxFree)
+	if len(p.free) != keepRequests {
+		t.Errorf("%d requests are spare, want %d", len(p.free), keepRequests)
 	}
 	for _, spare := range p.free {
 		if *spare != (request{}) {

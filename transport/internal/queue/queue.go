@@ -10,10 +10,9 @@ const (
 
 // An empty queue keeps its slots if there are few. More it keeps until it has been empty
 // 64 times without having used a fourth of them: a crowd of senders fills it again at once,
-// and would pay for them each time.
+// and would pay for them each time. Its bound in frames bounds the slots, too.
 const (
 	few     = 16
-	most    = 512
 	emptied = 64
 )
 
@@ -74,7 +73,7 @@ func (q *Queue) Drop(n int) {
 	if q.unused++; used >= size/4 {
 		q.unused = 0
 	}
-	if size > most || size > few && q.unused == emptied {
+	if size > few && q.unused == emptied {
 		q.slots, q.unused = nil, 0
 	}
 }
