@@ -367,7 +367,11 @@ func (s *Session) Notify(ctx context.Context, method string, params any) error {
 	if err != nil {
 		return err
 	}
-	return s.notifyThrough(ctx, &Request{Method: method, Params: raw, Session: s, Notification: true})
+	if s.client.chain == nil {
+		return s.notifyRaw(ctx, method, raw)
+	}
+	_, err = s.client.chain(ctx, &Request{Method: method, Params: raw, Session: s, Notification: true})
+	return err
 }
 
 func (s *Session) notifyThrough(ctx context.Context, r *Request) error {
@@ -383,10 +387,14 @@ func (s *Session) notify(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
+	return s.notifyRaw(ctx, r.Method, raw)
+}
+
+func (s *Session) notifyRaw(ctx context.Context, method string, raw json.RawMessage) error {
 	if s.client.traces {
 		raw = tracing.Inject(ctx, raw)
 	}
-	return explain(s.conn.Notify(ctx, r.Method, raw))
+	return explain(s.conn.Notify(ctx, method, raw))
 }
 
 // marshalParams encodes params, which must be an object or nothing. It returns nil

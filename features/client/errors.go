@@ -105,6 +105,9 @@ func (e *InputError) MarshalText() ([]byte, error) { return []byte(e.Error()), n
 // explain makes the error of a call match the errors of this package. The CallError
 // stays the outermost error.
 func explain(err error) error {
+	if err == nil {
+		return nil
+	}
 	var failed *conn.CallError
 	if !errors.As(err, &failed) || failed != err {
 		return err
