@@ -62,7 +62,7 @@ func TestCallAllocates(t *testing.T) {
 // A call that waits in a handler holds no more than this on both sides, with the stacks
 // of the caller and of the handler.
 func TestWaitingCallHolds(t *testing.T) {
-	const many, most = 2000, 24_000
+	const many, most = 2000, 20_000
 	s := server.New(serverInfo, server.Options{Conn: conn.Options{MaxServing: many}})
 	arrived := make(chan struct{})
 	server.AddTool(s, protocol.Tool{Name: "wait", InputSchema: json.RawMessage(`{"type":"object"}`)},
