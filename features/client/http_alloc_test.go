@@ -37,7 +37,7 @@ func TestCallOverHTTPAllocates(t *testing.T) {
 		io.Copy(io.Discard, response.Body)
 		response.Body.Close()
 	})
-	for version, most := range map[string]float64{protocol.LatestLegacy: 46, protocol.Latest: 66} {
+	for version, most := range map[string]float64{protocol.LatestLegacy: 31, protocol.Latest: 45} {
 		t.Run(version, func(t *testing.T) {
 			s := echoServer(false)
 			h := streamable.NewHandler(s, streamable.HandlerOptions{})
@@ -56,6 +56,7 @@ func TestCallOverHTTPAllocates(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
+			t.Logf("%v allocations beside the %v of net/http", allocated-floor, floor)
 			if allocated-floor > most {
 				t.Fatalf("%v allocations beside the %v of net/http, of %v at most", allocated-floor, floor, most)
 			}

@@ -43,7 +43,7 @@ type body struct {
 	frame           []byte
 	origin          *transport.Origin
 	from            client // that sent it
-	control         *http.ResponseController
+	control         http.ResponseController
 	room            *room   // nil once it holds nothing any more
 	small, large    holding // what it takes of the room
 }
@@ -171,25 +171,35 @@ func textOf(raw json.RawMessage) string {
 // the body was read, net/http must not wait for it before it sends a response:
 // that takes a connection which is closed afterwards.
 func expectBody(w http.ResponseWriter, r *http.Request) expectedBody {
-	control, begun := http.NewResponseController(w), time.Now()
+	control, begun := *http.NewResponseController(w), time.Now()
+	timeout := readTimeout(r)
 	if r.ContentLength == 0 {
-		return expectedBody{control, begun}
+		return expectedBody{control, begun, timeout}
 	}
 	deadline := bodyPatience
-	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && srv.ReadTimeout > 0 {
-		deadline = min(deadline, srv.ReadTimeout)
+	if timeout > 0 {
+		deadline = min(deadline, timeout)
 	}
 	control.SetReadDeadline(begun.Add(deadline)) // a writer that cannot set one has none
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
-	return expectedBody{control, begun}
+	return expectedBody{control, begun, timeout}
+}
+
+// readTimeout returns http.Server.ReadTimeout, or 0 if there is none.
+func readTimeout(r *http.Request) time.Duration {
+	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok {
+		return max(srv.ReadTimeout, 0)
+	}
+	return 0
 }
 
 // An expectedBody is a body that must begin to arrive within bodyPatience.
 type expectedBody struct {
-	control *http.ResponseController
+	control http.ResponseController
 	since   time.Time
+	timeout time.Duration // of http.Server; 0: it has none
 }
 
 // arrived takes expectBody back.
@@ -207,8 +217,8 @@ func (m *room) read(w http.ResponseWriter, r *http.Request, expected expectedBod
 	if reader.begun.Sub(expected.since) < time.Second { // else what checks the request took its time
 		reader.latest = reader.begun
 	}
-	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && srv.ReadTimeout > 0 {
-		reader.until = reader.begun.Add(srv.ReadTimeout)
+	if expected.timeout > 0 {
+		reader.until = reader.begun.Add(expected.timeout)
 	}
 	refused := reader.readAll(w, r)
 	if refused == nil {
@@ -236,7 +246,7 @@ type bodyReader struct {
 	waited  time.Duration // for room
 	pieces  int           // that are complete
 	latest  time.Time     // when the last of them was, or had room
-	control *http.ResponseController
+	control http.ResponseController
 }
 
 func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {

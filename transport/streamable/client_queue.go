@@ -28,11 +28,12 @@ func (o *outgoing) label() string {
 // 16 MiB. A frame of any size fits an empty queue. Messages leave it in any order,
 // because requests are written side by side.
 type clientQueue struct {
-	waiting []*outgoing // not started, oldest first
-	frames  int         // held, including those being written
-	bytes   int         // of them
-	busy    bool        // a frame was refused, and has not fitted since
-	refused int         // its length
+	waiting []*outgoing  // not started, oldest first
+	one     [1]*outgoing // room for the only one, as most are
+	frames  int          // held, including those being written
+	bytes   int          // of them
+	busy    bool         // a frame was refused, and has not fitted since
+	refused int          // its length
 }
 
 // push adds a message, or reports false if it does not fit.
@@ -57,7 +58,7 @@ func (q *clientQueue) pop() *outgoing {
 	o := q.waiting[0]
 	q.waiting[0] = nil
 	if q.waiting = q.waiting[1:]; len(q.waiting) == 0 {
-		q.waiting = nil
+		q.waiting = q.one[:0]
 	}
 	return o
 }

@@ -35,7 +35,7 @@ var errCannotFlush = errors.New("streamable: the ResponseWriter cannot flush, wh
 type response struct {
 	link      *serverLink
 	w         http.ResponseWriter
-	control   *http.ResponseController
+	control   http.ResponseController
 	keepAlive time.Duration
 	wake      chan struct{} // holds one
 	begun     bool          // the status is out; only the request's goroutine uses it
@@ -55,17 +55,17 @@ type response struct {
 
 func newResponse(l *serverLink, w http.ResponseWriter, keepAlive time.Duration) *response {
 	r := new(response)
-	r.init(l, w, http.NewResponseController(w), keepAlive)
+	r.init(l, w, *http.NewResponseController(w), keepAlive)
 	return r
 }
 
-func (r *response) init(l *serverLink, w http.ResponseWriter, control *http.ResponseController, keepAlive time.Duration) {
+func (r *response) init(l *serverLink, w http.ResponseWriter, control http.ResponseController, keepAlive time.Duration) {
 	r.link, r.w, r.control, r.keepAlive, r.wake = l, w, control, keepAlive, make(chan struct{}, 1)
 }
 
 // forget lets go of the ResponseWriter. Nothing refers to the response any more but
 // its stream, which may outlive it.
-func (r *response) forget() { r.w, r.control = nil, nil }
+func (r *response) forget() { r.w, r.control = nil, http.ResponseController{} }
 
 // signal makes the request's goroutine look again.
 func (r *response) signal() {

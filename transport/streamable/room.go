@@ -14,8 +14,9 @@ type room struct {
 	small, large budget
 	stopped      <-chan struct{} // the handler was closed
 
-	mu sync.Mutex
-	of map[client]*clientRoom // of clients that have a body here
+	mu    sync.Mutex
+	of    map[client]*clientRoom // of clients that have a body here
+	spare *clientRoom            // of one that has none any more; nil if there is none
 }
 
 // A clientRoom is what one client may have of a room.
@@ -30,21 +31,30 @@ func (m *room) enter(c client) *clientRoom {
 	defer m.mu.Unlock()
 	own := m.of[c]
 	if own == nil {
-		share := shareOf(m.large.limit, m.maxBody)
-		own = &clientRoom{small: budget{free: share, limit: share}, large: budget{free: share, limit: share}}
+		own = m.newOf()
 		m.of[c] = own
 	}
 	own.bodies++
 	return own
 }
 
+// newOf returns what a client may have that has nothing yet. The caller holds mu.
+func (m *room) newOf() *clientRoom {
+	if spare := m.spare; spare != nil {
+		m.spare = nil
+		return spare
+	}
+	share := shareOf(m.large.limit, m.maxBody)
+	return &clientRoom{small: budget{free: share, limit: share}, large: budget{free: share, limit: share}}
+}
+
 func (m *room) leave(c client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if own := m.of[c]; own.bodies > 1 {
-		own.bodies--
-	} else {
+	own := m.of[c]
+	if own.bodies--; own.bodies == 0 {
 		delete(m.of, c)
+		m.spare = own // it has given everything back
 	}
 }
 
