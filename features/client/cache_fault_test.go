@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -26,6 +27,9 @@ type ledger struct {
 	mu    sync.Mutex
 	since []time.Time // of each version
 }
+
+// seeds is how many histories of faults a test goes through: make soak tries more.
+var seeds = flag.Uint64("seeds", 20, "histories of each test with faults")
 
 const ledgerURI, ledgerTTL = "x://balance", 2 * time.Second
 
@@ -82,7 +86,7 @@ const patience = 300 * time.Millisecond // of one read
 // Guarantees: G-0035.2, G-0035.3, G-0035.5
 func TestTheCacheUnderFaults(t *testing.T) {
 	var kept, stale atomic.Int64
-	for seed := range uint64(20) {
+	for seed := range *seeds {
 		synctest.Test(t, func(t *testing.T) {
 			var all sync.WaitGroup
 			for i, user := range []string{"ada", "grace"} {

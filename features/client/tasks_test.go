@@ -239,7 +239,7 @@ func mustMarshal(value any) []byte {
 // Guarantees: G-0032.10
 func TestTasksSurviveABadConnection(t *testing.T) {
 	const jobs = 20
-	for seed := range uint64(20) {
+	for seed := range *seeds {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFactory(server.TaskOptions{})
 			plan := fault.Plan{Seed: seed, Faults: []fault.Fault{
