@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/fault"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -123,7 +124,7 @@ func inquire(t *testing.T, revision, tool string, seed uint64) (answered, failed
 		Calls: client.CallOptions{WaitForReady: true, Timeout: 10 * time.Second},
 		Conn:  conn.Options{BackoffMin: 10 * time.Millisecond, BackoffMax: 50 * time.Millisecond},
 	})
-	session, err := c.Connect(t.Context(), bad)
+	session, err := c.Connect(t.Context(), specification.WatchClient(t, bad))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -193,7 +194,7 @@ func TestConnectWaitsForWhatMayMend(t *testing.T) {
 		}
 	}}
 	o := client.Options{Conn: conn.Options{BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, Hooks: hooks}}
-	session, err := client.New(clientInfo, o).Connect(guarded(t), &streamable.Client{URL: "http://" + address})
+	session, err := client.New(clientInfo, o).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + address}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -141,7 +142,7 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 			t.Cleanup(func() { handler.Close(0); older.Close(0) })
 			proxy := dig(t, site.Listener.Addr().String())
 			options := client.Options{ProtocolVersion: version, Conn: conn.Options{Liveness: 500 * time.Millisecond, InitTimeout: time.Second, BackoffMin: time.Millisecond}}
-			session, err := client.New(clientInfo, options).Connect(guarded(t), &streamable.Client{URL: "http://" + proxy.listener.Addr().String()})
+			session, err := client.New(clientInfo, options).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + proxy.listener.Addr().String()}))
 			if err != nil {
 				t.Fatal(err)
 			}

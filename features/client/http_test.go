@@ -169,7 +169,7 @@ func TestAForgottenSessionIsReplacedAtOnce(t *testing.T) {
 		ProtocolVersion: protocol.Version20251125,
 		Conn:            conn.Options{ProvenAfter: 1, BackoffMin: time.Hour},
 	}
-	session, err := client.New(clientInfo, options).Connect(guarded(t), &streamable.Client{URL: site.URL})
+	session, err := client.New(clientInfo, options).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestAnOverloadedServerIsAskedAgain(t *testing.T) {
 	t.Cleanup(func() { handler.Close(0) })
 	overHTTP(t, func(t *testing.T, version string) {
 		before := refused.Load()
-		session, err := client.New(clientInfo, client.Options{ProtocolVersion: version}).Connect(guarded(t), &streamable.Client{URL: site.URL})
+		session, err := client.New(clientInfo, client.Options{ProtocolVersion: version}).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,7 @@ func TestAnOlderServerIsFound(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			silently := version == "" // the stream goes on, and the next POST is answered with 404
 			options := client.Options{ProtocolVersion: version, Conn: conn.Options{BackoffMin: time.Millisecond}}
-			session, err := client.New(clientInfo, options).Connect(guarded(t), &streamable.Client{URL: site.URL})
+			session, err := client.New(clientInfo, options).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -432,7 +432,7 @@ func TestChangeRightAfterConnectIsTold(t *testing.T) {
 			if _, ok := e.(*client.ToolsChanged); ok {
 				told <- struct{}{}
 			}
-		}}).Connect(guarded(t), &streamable.Client{URL: "http://" + newSite(t, s).address, HTTP: &http.Client{Transport: late}})
+		}}).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + newSite(t, s).address, HTTP: &http.Client{Transport: late}}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -222,7 +223,7 @@ func TestSessionsReturnTogetherOverHTTP(t *testing.T) {
 	stop := serveAt(listener, s)
 	var all []*client.Session
 	for range 4 {
-		session, err := c.Connect(t.Context(), &streamable.Client{URL: "http://" + address})
+		session, err := c.Connect(t.Context(), specification.WatchClient(t, &streamable.Client{URL: "http://" + address}))
 		if err != nil {
 			t.Fatal(err)
 		}

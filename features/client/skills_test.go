@@ -12,7 +12,9 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
@@ -26,7 +28,9 @@ func TestSkillsOfOwnServerAreRead(t *testing.T) {
 		if err := s.AddSkills(files); err != nil {
 			t.Fatal(err)
 		}
-		session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{}).Connect(t.Context(), inmem.New(s.Accept, inmem.Options{}))
+		watch := specification.WatchServer(t)
+		served := inmem.New(func(link transport.Link) { s.Accept(watch(link)) }, inmem.Options{})
+		session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{}).Connect(t.Context(), specification.WatchClient(t, served))
 		if err != nil {
 			t.Fatal(err)
 		}

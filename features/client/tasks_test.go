@@ -13,8 +13,10 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/fault"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
@@ -79,7 +81,9 @@ func (f *factory) visit(t *testing.T, o client.Options, plan fault.Plan, test fu
 	o.Tasks = true
 	o.Conn.BackoffMin, o.Conn.BackoffMax = 10*time.Millisecond, 50*time.Millisecond
 	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, o)
-	session, err := c.Connect(t.Context(), fault.New(inmem.New(f.Accept, inmem.Options{}), plan))
+	watch := specification.WatchServer(t)
+	served := inmem.New(func(link transport.Link) { f.Accept(watch(link)) }, inmem.Options{})
+	session, err := c.Connect(t.Context(), specification.WatchClient(t, fault.New(served, plan)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -38,7 +39,7 @@ func TestSampleCountsWhatIsOver(t *testing.T) {
 				ProtocolVersion: protocol.LatestLegacy,
 				Roots:           func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
 			})
-			session, err := c.Connect(t.Context(), inmem.New(s.Accept, inmem.Options{}))
+			session, err := c.Connect(t.Context(), specification.WatchClient(t, inmem.New(s.Accept, inmem.Options{})))
 			if err != nil {
 				t.Fatal(err)
 			}
