@@ -59,6 +59,30 @@ func TestALoginOutlivesItsRegistration(t *testing.T) {
 	}
 }
 
+// Whatever proves who a client is, its token requests name it in their form: some servers
+// look for its secret only then.
+//
+// Guarantees: G-0044.1
+func TestTokenRequestsNameTheirClient(t *testing.T) {
+	for _, method := range []string{authBasic, authPost, authNone} {
+		w := newWorld(t, authtest.Options{})
+		w.as.Lie(authtest.Metadata, says("token_endpoint_auth_methods_supported", []string{method}))
+		a := loggedIn(t, w, Options{})
+		aged(t, a, 2*time.Hour)
+		wantCall(t, a, w.url)
+		e, err := a.Status(t.Context())
+		if err != nil || e.ClientAuth != method {
+			t.Fatalf("%s: %+v, %v", method, e, err)
+		}
+		for _, r := range w.as.Sink.Requests(authtest.Token) {
+			_, secret := r.Form["client_secret"]
+			if r.Form.Get("client_id") != e.ClientID || secret != (method == authPost) || (r.Header.Get("Authorization") != "") != (method == authBasic) {
+				t.Errorf("%s: a token request has the form %v", method, r.Form)
+			}
+		}
+	}
+}
+
 func says(name string, value any) authtest.Lie {
 	return func(a *authtest.Answer) { object(name, value)(a, "") }
 }

@@ -148,13 +148,14 @@ func (a *Authorizer) post(ctx context.Context, r *tokenRequest, endpoint *url.UR
 	return a.guard.Do(request)
 }
 
-// prove adds who the client is.
+// prove adds who the client is. Its id is in the form, whatever proves it: RFC 6749, section
+// 3.2.1, allows that, and the authorization server of the Python SDK wants it beside a
+// Basic header too.
 func (c *client) prove(form url.Values, header http.Header, issuer string) error {
 	switch c.method {
 	case authBasic:
 		r := http.Request{Header: header}
 		r.SetBasicAuth(url.QueryEscape(c.id), url.QueryEscape(c.secret.Reveal()))
-		return nil
 	case authPost:
 		form.Set("client_secret", c.secret.Reveal())
 	case authKey:
