@@ -81,7 +81,23 @@ func everyMetric(t *testing.T) string {
 	return recorder.Body.String()
 }
 
-// queries are those of the dashboard and of the alert rules, with the variables of the
+// answers are the queries that README.md gives for its five questions.
+func answers(t *testing.T) (all []string) {
+	t.Helper()
+	_, after, ok := strings.Cut(string(document(t, "README.md")), "## Five questions\n")
+	section, _, _ := strings.Cut(after, "\n| Label")
+	for line := range strings.Lines(section) {
+		if query, indented := strings.CutPrefix(line, "    "); indented {
+			all = append(all, strings.TrimSpace(query))
+		}
+	}
+	if !ok || len(all) != 5 {
+		t.Fatalf("README.md answers %d questions", len(all))
+	}
+	return all
+}
+
+// queries are those of README.md, and those of the dashboard and of the alert rules, with the variables of the
 // dashboard filled in.
 func queries(t *testing.T) (all []string) {
 	t.Helper()
@@ -111,7 +127,7 @@ func queries(t *testing.T) (all []string) {
 			all = append(all, rule.Expr)
 		}
 	}
-	return all
+	return append(all, answers(t)...)
 }
 
 func document(t *testing.T, name string) []byte {

@@ -149,6 +149,79 @@ func TestPrometheusTellsTheReport(t *testing.T) {
 	p.tells(t, map[string]string{"away": "1"}, `sum by (bowline_conn) (bowline_conn_losses_total)`, "bowline_conn")
 }
 
+// TestPrometheusAnswersTheFiveQuestions of README.md, by the queries that it gives: one server
+// works, and has a slow tool; the other was lost.
+func TestPrometheusAnswersTheFiveQuestions(t *testing.T) {
+	meters, registry, err := newMeters(resource.Empty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := otel.New(otel.Options{MeterProvider: meters})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
+		Conn:       conn.Options{Hooks: told.Hooks(), BackoffMin: time.Hour, BackoffMax: time.Hour},
+		Middleware: []client.Middleware{told.Client()},
+	})
+	defer c.Close(context.Background())
+	defer told.Watch(c.Samples)()
+	sessions, stop := map[string]*client.Session{}, map[string]func(context.Context) error{}
+	for _, name := range []string{"near", "away"} {
+		tools := bundled.New(bundled.Options{})
+		defer tools.Close(context.Background())
+		if sessions[name], err = c.Start(t.Context(), name, inmem.New(tools.Accept, inmem.Options{})); err == nil {
+			err = sessions[name].AwaitReady(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range sessions[name].Tools(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop[name] = tools.Close
+	}
+	call := func(tool, arguments string) {
+		t.Helper()
+		if _, err := sessions["near"].CallTool(t.Context(), &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := func() {
+		call("echo", `{"message":"x"}`)
+		call("slow", `{"seconds":0.3,"steps":1}`)
+	}
+	admin := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer admin.Close()
+	p, ask := scraping(t, admin.URL), answers(t)
+	both()
+	p.tells(t, map[string]string{"echo": "1", "slow": "1"}, `sum by (gen_ai_tool_name) (mcp_client_operation_duration_seconds_count{mcp_method_name="tools/call"})`, "gen_ai_tool_name")
+	both() // Prometheus sees no increase in what was not there before
+	if err := stop["away"](t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended := map[string]string{}
+	for name, session := range sessions {
+		for status := range session.Changes(t.Context()) {
+			if name == "near" || status.State == conn.Backoff {
+				break
+			}
+		}
+		for cause, byDelivery := range session.Conn().Stats().Settled {
+			for delivery, n := range byDelivery {
+				ended[name+" "+cause.String()+" "+delivery.String()] = strconv.FormatUint(n, 10)
+			}
+		}
+	}
+	p.tells(t, map[string]string{"near": "1", "away": "0"}, ask[0], "bowline_conn")
+	p.tells(t, map[string]string{"away peer ended": "1"}, ask[1], "bowline_conn", "bowline_reason")
+	p.tells(t, map[string]string{"near": "0", "away": "1"}, "("+ask[2]+") > bool 0", "bowline_conn")
+	p.tells(t, ended, ask[3], "bowline_conn", "bowline_cause", "bowline_delivery")
+	p.tells(t, map[string]string{"echo": "0", "slow": "1"}, "("+ask[4]+") > bool 0.2", "gen_ai_tool_name")
+}
+
 // A scraper is a real Prometheus that runs, by the URL of its API.
 type scraper string
 
