@@ -7,6 +7,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // How spans begin is kept for a bounded number of operations, and for none that has a
@@ -27,5 +29,20 @@ func TestFewBeginningsAreKept(t *testing.T) {
 	}
 	if kept := len(told.beginnings.kept); kept != maxSets {
 		t.Errorf("%d are kept, want %d", kept, maxSets)
+	}
+}
+
+// What is kept of a connection is dropped with it.
+func TestSeriesOfTheGoneAreDropped(t *testing.T) {
+	p := newParts()
+	for round := range uint64(10) {
+		clear(p.seen)
+		for i := range 50 {
+			name := p.name(&telemetry.Sample{Name: fmt.Sprint(round, " ", i), Conn: new(telemetry.ConnSample)})
+			p.of(name, round).of(labels{keyState.String("ready")})
+		}
+		if p.forget(round); len(p.known) != 50 {
+			t.Errorf("%d series are kept", len(p.known))
+		}
 	}
 }

@@ -8,13 +8,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	global "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 )
@@ -222,6 +226,69 @@ func TestAClashOfNamesIsToldOnce(t *testing.T) {
 	if len(told) != 1 || !strings.Contains(told[0], `"a"`) || !strings.Contains(told[0], `"a#2"`) {
 		t.Errorf("told: %q", told)
 	}
+}
+
+// Times that are read are of the monotonic clock too, so that what is reckoned from them stays
+// right when the clock of the system is set back. (That a time has one is seen in its text.)
+func TestTimesAreOfTheMonotonicClock(t *testing.T) {
+	s := newSite(t, "memory", protocol.Latest, otel.Options{})
+	for sample := range s.client.Samples() {
+		if !strings.Contains(sample.Conn.Since.String(), " m=") {
+			t.Errorf("%s is %s since %s", sample.Name, sample.Conn.State, sample.Conn.Since)
+		}
+	}
+	s.arm()
+	s.CallTool(t.Context(), &protocol.CallToolParams{Name: "crash"}) // it is lost
+	next := time.Now().Add(time.Hour)
+	if !strings.Contains(next.String(), " m=") {
+		t.Fatal("times here have no monotonic clock")
+	}
+	told := watching(t, telemetry.Sample{Name: "a", Conn: &telemetry.ConnSample{State: "backoff", NextAttempt: next}})
+	remaining := numbers(told.collect(t)["bowline.conn.backoff.remaining"], "bowline.conn")["a"]
+	if remaining <= 3500 || remaining > 3600 {
+		t.Errorf("the next attempt is in %v s", remaining)
+	}
+}
+
+// Thousands of connections come and go while two collect: each collection has all that there
+// are, and no more than two hundred by name.
+//
+// Guarantees: G-0047.8
+func TestCollectingWhileConnectionsComeAndGo(t *testing.T) {
+	reader := metric.NewManualReader()
+	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var round atomic.Int64
+	defer told.Watch(func() iter.Seq[telemetry.Sample] {
+		from := int(round.Add(1)) * 500
+		return func(yield func(telemetry.Sample) bool) {
+			for id := range 1000 {
+				sample := telemetry.Sample{Name: strconv.Itoa(from + id), Conn: &telemetry.ConnSample{State: "ready", Calls: 1, InFlight: 1}}
+				if !yield(sample) {
+					return
+				}
+			}
+		}
+	})()
+	s := &site{reader: reader}
+	var collectors sync.WaitGroup
+	for range 2 {
+		collectors.Go(func() {
+			for range 10 {
+				all := s.collect(t)
+				sum := 0.0
+				for _, n := range numbers(all["bowline.calls.in_flight"], "bowline.conn") {
+					sum += n
+				}
+				if up := numbers(all["bowline.conn.up"], "bowline.conn"); len(up) > 200 || sum != 1000 {
+					t.Errorf("%d connections have series of their own, and %v calls are in flight", len(up), sum)
+				}
+			}
+		})
+	}
+	collectors.Wait()
 }
 
 // What is not watched any more is not read.
