@@ -186,6 +186,24 @@ func TestSpansAndMetricsFollowTheConvention(t *testing.T) {
 	}
 }
 
+// A program may have finer buckets, in front of the convention's.
+func TestFineBuckets(t *testing.T) {
+	c := readConvention(t)
+	s := newSite(t, "memory", protocol.Latest, otel.Options{FineBuckets: true})
+	if _, err := s.CallTool(t.Context(), &protocol.CallToolParams{Name: "add"}); err != nil {
+		t.Fatal(err)
+	}
+	all := s.collect(t)
+	for _, name := range []string{"mcp.client.operation.duration", "bowline.call.attempt.duration"} {
+		for _, p := range all[name].Data.(metricdata.Histogram[float64]).DataPoints {
+			finer := len(p.Bounds) - len(c.buckets)
+			if finer != 6 || p.Bounds[0] != 0.0001 || !slices.IsSorted(p.Bounds) || !slices.Equal(p.Bounds[finer:], c.buckets) {
+				t.Errorf("%s has the buckets %v", name, p.Bounds)
+			}
+		}
+	}
+}
+
 func (c *convention) checkSpan(t *testing.T, span tracetest.SpanStub) {
 	t.Helper()
 	of := clientSpan

@@ -55,3 +55,6 @@ const (
 
 // durations are the buckets that the conventions want, in seconds.
 var durations = []float64{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300}
+
+// fineDurations are for Options.FineBuckets, in seconds.
+var fineDurations = []float64{0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005}
