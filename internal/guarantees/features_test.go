@@ -25,19 +25,20 @@ import (
 
 const featuresPreamble = `# Features
 
-Every request and notification of MCP, by protocol revision, and whether Bowline's client and server offer it; and
-[every field](#fields) of them. A side offers a message if it can send it, or can serve the one that the other side sends.
+This page lists every request and notification of MCP, by protocol revision, with [every field](#fields), and says whether
+Bowline's client and server support it. A side supports a message if it can send it, or can handle it when the other side
+sends it.
 
-- **both**: the client and the server offer it; **client**, **server**: that side alone does.
-- **in results**: in this revision the question is no request of its own. The server returns it as the result of the
-  call that it belongs to, and the client calls again with the answer. Both sides offer that.
-- **no**: neither side offers it. A program can still send such a request with ` + "`client.Session.Request`" + `, and serve a
-  request that the protocol does not know with ` + "`server.AddMethod`" + `.
+- **both**: client and server support it. **client**, **server**: only that side does.
+- **in results**: in this revision the question is not a separate request. The server returns it as the result of the
+  call that it belongs to, and the client calls again with the answer. Both sides support that.
+- **no**: neither side supports it. A program can still send such a request with ` + "`client.Session.Request`" + `, and can
+  serve a request that is not part of MCP with ` + "`server.AddMethod`" + `.
 - **–**: the revision does not have it.
 
-This page is generated from the methods that the code of ` + "`features/client` and `features/server`" + ` names: ` + "`make docs`" + `
-rewrites it, and a test fails when it is stale. Two more tests send every request to a server and to a client, and
-compare.
+This page is generated from the code of ` + "`features/client` and `features/server`" + `: ` + "`make docs`" + ` rewrites it, and a
+test fails if it is outdated. Two more tests send every request to a server and to a client, and compare the results with
+this page.
 `
 
 // TestFeaturesPageIsFresh compares docs/features.md with the code. With -update it

@@ -9,10 +9,10 @@ import (
 
 const tablePreamble = `# Guarantees
 
-Each sentence is a promise of the record it is listed under, and each is held by the tests beside it.
-To see one hold, run its command from the root of the repository.
+This page lists what Bowline promises, by decision record, with the tests that check each promise. To check one yourself, run
+its command from the root of the repository.
 
-This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails when it is stale.
+This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails if it is outdated.
 `
 
 // Table is docs/guarantees.md.
