@@ -34,7 +34,7 @@ func document(r *Results, rows []row) string {
 	var page strings.Builder
 	fmt.Fprintf(&page, preface, legacy)
 	page.WriteString("\n## What was run\n\n" + r.facts())
-	page.WriteString("\n## Targets\n\nThey are ratios within this run where they can be, so that they mean the same on another machine.\n\n" +
+	page.WriteString("\n## Targets\n\nMost targets are ratios within this run, which mean the same on another machine.\n\n" +
 		markdown(targetLines(r, rows)))
 	for _, w := range rows {
 		lines, notes := w.table(r)
@@ -55,40 +55,41 @@ const dateFormat = "2006-01-02 15:04 MST"
 
 const preface = `# Benchmarks
 
-Bowline beside the other MCP implementations in Go, and beside a floor: the least that the same work costs. The tables
-are generated. To measure again, on a machine that does nothing else:
+This page compares Bowline with the other MCP libraries for Go, and with a *floor*: a minimal hand-written program that does
+the same work. The tables are generated. To measure again, on a machine that does nothing else:
 
     make bench
 
-and to see only that it works, in less than a minute:
+To check only that the benchmarks work, in less than a minute:
 
     cd peers && go run ./cmd/bench -quick
 
-The page is made of [results.json](benchmarks/results.json), which has every round. To write it anew without
+The page is generated from [results.json](benchmarks/results.json), which contains every round. To rewrite the page without
 measuring:
 
     cd peers && go run ./cmd/bench -render -write ../docs/benchmarks.md
 
 ## How to read it
 
-- **In turns.** In each round every contestant does the work once, one after the other, each in a fresh process. A value
-  is the median of the rounds.
-- **(1.3 f)** means 1.3 times the floor. It is the median of the ratios of the rounds: each compares two measurements of
-  the same minute. For a time or a size less is better, for a rate more. A ratio says something on any machine; a time
-  says something of the machine below, so no test asserts one.
-- **floor** is what a program in Go would do without a library: a line of JSON for each message, encoding/json into one
-  struct, one reader, a map of the calls under way. It has no limits, no checks, no timeouts, no cancellation, and serves
-  one request after the other.
-- **floor, frames handed over** is the same on a channel in place of a pipe in memory: Bowline's own wire in memory hands
-  frames over, too.
-- **floor, by hand** is the limit: it knows the one message that it writes and reads, cuts it apart by the length of its
-  fixed parts, checks nothing, and writes together what several callers have to say. Nothing that reads JSON gets there.
-- **Bowline** calls a tool made of a Go function, from a Go value to a Go value. The other libraries do the same.
-- Each contestant is client and server of one implementation, as it comes, in %s unless it says otherwise. Where a
-  default had to be changed, the row says so.
-- **processor** is user and system time of client and server, per call, garbage collection included. It is known on Linux
-  only.
-- – stands where there is nothing to measure; a note says why.
+- **Rounds.** In each round every contestant does the work once, one after the other, each in a new process. Each value in
+  a table is the median of the rounds.
+- **(1.3 f)** means 1.3 times the floor. It is the median of the ratios of the rounds, so each ratio compares two
+  measurements of the same minute. For times and sizes less is better, for rates more. Ratios mean something on any
+  machine. Times depend on the machine below, so no test checks them.
+- **floor** is a Go program without a library: one line of JSON for each message, encoding/json into one struct, one
+  reader, and a map of the calls in flight. It has no limits, checks, timeouts or cancellation, and serves one request at
+  a time.
+- **floor, frames handed over** is the same with a channel instead of a pipe in memory. Bowline's in-memory transport does
+  not copy frames either.
+- **floor, by hand** shows the limit of what is possible. It knows the one message that it writes and reads, cuts it by the
+  length of its fixed parts, checks nothing, and writes the messages of several callers together. No program that parses
+  JSON is as fast.
+- **Bowline** calls a tool that is a Go function, with Go values as arguments and result. The other libraries do the same.
+- Each contestant is the client and the server of one library with its defaults, in %s unless it says otherwise. If
+  a default had to be changed, the row says so.
+- **processor** is the user and system time of client and server for each call, including garbage collection. It is
+  measured only on Linux.
+- **–** means that there is nothing to measure; a note says why.
 `
 
 func (r *Results) facts() string {

@@ -97,11 +97,11 @@ func memoryRow() row {
 	cost := found(name, callers(64), processor)
 	return row{
 		name: name, title: "Echo in memory",
-		about: "A tool is called that echoes 64 bytes. Client and server are in one process, and what passes between them is encoded. " +
-			"The latency is of one caller who calls again as soon as the answer is there; the rate is of many callers on one connection. " +
-			"Allocations, bytes and processor time are of a whole call, there and back, client and server together. " +
+		about: "The client calls a tool that echoes 64 bytes. Client and server are in one process, but messages are encoded. " +
+			"The latency is that of one caller, which calls again as soon as it has the answer. The rate is that of many callers on one connection. " +
+			"Allocations, bytes and processor time are those of a whole call, client and server together. " +
 			"*Bowline, raw arguments* calls a tool that takes its arguments as JSON and answers with that text. " +
-			"Its wire in memory has a queue with a place for each of the callers.",
+			"The queue of its in-memory transport has a place for each caller.",
 		contestants: []string{theFloor, floorOfFrames, floorByHand, bowlineRaw, bowlineTyped, bowlineModern, goSDKLegacy, goSDKModern, mcpGoLegacy, mcpGoModern},
 		measure:     echoCalls(memoryCalls, 1, 8, 64, 1000, 4096),
 		columns:     callColumns(name, 64, 1000, 4096),
@@ -124,8 +124,8 @@ func stdioRow() row {
 	p50, typical := found(name, callers(1), median), found(name, callers(64), rate)
 	return row{
 		name: name, title: "Echo over standard input and output",
-		about: "The same echo with a server that is a child process. Processor time is of both processes; allocations and bytes are of the client alone. " +
-			"For the floor, the pipes of os/exec.",
+		about: "The same echo with a server in a child process. Processor time is that of both processes; allocations and bytes are those of the client. " +
+			"The floor uses the pipes of os/exec.",
 		contestants: []string{theFloor, floorByHand, bowlineRaw, bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		measure:     echoCalls((*measurement).overStdio, 1, 64),
 		columns:     callColumns(name, 64),
@@ -143,7 +143,7 @@ func httpRow() row {
 	p50, typical := found(name, callers(1), median), found(name, callers(64), rate)
 	return row{
 		name: name, title: "Echo over streamable HTTP",
-		about: "The same echo with a server that is another process, over loopback. The floor is net/http on both sides; the floor by hand " +
+		about: "The same echo with a server in another process, over loopback. The floor uses net/http on both sides; the floor by hand " +
 			"writes and reads HTTP/1.1 itself. Each client keeps up to 64 connections. go-sdk serves " + modern + " without sessions.",
 		contestants: []string{theFloor, floorByHand, bowlineTyped, bowlineModern, goSDKLegacy, goSDKModern, mcpGoLegacy, mcpGoModern},
 		measure:     echoCalls((*measurement).overHTTP, 1, 8, 64),
@@ -167,7 +167,7 @@ func payloadRow() row {
 	}
 	return row{
 		name: name, title: "Echo of larger texts in memory",
-		about:       "The echo in memory with one caller and longer texts. The text is plain ASCII, which JSON need not escape.",
+		about:       "The echo in memory with one caller and longer texts. The text is plain ASCII, so JSON need not escape it.",
 		contestants: []string{theFloor, floorByHand, bowlineRaw, bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		measure:     payloadCalls,
 		columns:     append(columns, column{"bytes allocated, " + binarySize(float64(most)), bytes, size, true}),

@@ -2,17 +2,17 @@ package bench
 
 import "fmt"
 
-const noWire = "its transport in process hands Go values over: nothing is encoded, and there is no wire"
+const noWire = "its in-process transport passes Go values and encodes nothing"
 
-const oneClient = "its transport with a wire has one client in a process"
+const oneClient = "its transport that encodes messages allows one client in a process"
 
 func connectRow() row {
 	const name = "connect"
 	took := found(name, "", median)
 	return row{
 		name: name, title: "Connect, initialize and close, in memory",
-		about: "A session is opened, as MCP opens one, and closed, again and again. The floor makes one call and sends one notification " +
-			"in place of initialize.",
+		about: "The client opens an MCP session and closes it, again and again. The floor makes one call and sends one notification " +
+			"instead of initialize.",
 		contestants: []string{theFloor, bowlineTyped, bowlineModern, goSDKLegacy, mcpGoInside},
 		lacks:       []lack{{mcpGoInside, noWire}, {mcpGoLegacy, oneClient}},
 		measure:     connecting,
@@ -44,12 +44,12 @@ func connectionsRow() row {
 	}
 	return row{
 		name: name, title: "Many connections in memory",
-		about: "Connections are opened and make one call each. When all are idle they are weighed: heap and stacks of client and server " +
-			"together. Then 64 callers call, each time over the next connection, so that with 10,000 of them each is idle between its calls. " +
+		about: "Each connection is opened and makes one call. When all connections are idle, their size is measured: heap and stacks of client and server " +
+			"together. Then 64 callers make calls, each time over the next connection, so with 10,000 connections each is idle between its calls. " +
 			"Bowline's clients share a supervisor.",
 		contestants: []string{theFloor, bowlineTyped, bowlineModern, goSDKLegacy, mcpGoInside},
 		lacks: []lack{
-			{mcpGoInside, noWire + ", so its idle connection has neither a reader nor a buffer"},
+			{mcpGoInside, noWire + ", so an idle connection has neither a reader nor a buffer"},
 			{mcpGoLegacy, oneClient},
 		},
 		rounds:  3,
@@ -68,8 +68,8 @@ func sessionsRow() row {
 	alone, streamed := found(name, withoutStream, held), found(name, withStream, held)
 	return row{
 		name: name, title: "Idle sessions over HTTP",
-		about: "What a server holds for a session whose client is silent, with all that net/http holds for it, and what it holds when the " +
-			"client keeps a GET stream open as well. The floor keeps the session's name in a set. Only the legacy revisions have sessions.",
+		about: "The memory of a server for a session whose client is silent, including that of net/http, without and with an open GET stream. " +
+			"The floor stores the session's name in a set. Only the legacy revisions have sessions.",
 		contestants: []string{theFloor, bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		rounds:      3,
 		measure:     idleSessions,
@@ -93,10 +93,10 @@ func parkedRow() row {
 	slowed := found(name, most, median).over(found(name, parked(1), median))
 	return row{
 		name: name, title: "A call beside calls that wait, in memory",
-		about: "10,000 calls wait for an answer that does not come, and one caller calls beside them. The bytes are what each waiting call " +
-			"holds, on both sides. Bowline's server is allowed to serve as many at once.",
+		about: "10,000 calls wait for an answer that does not come, while one caller makes calls. The bytes are the memory of each waiting call " +
+			"on both sides. Bowline's server is configured to serve that many calls at the same time.",
 		contestants: []string{theFloor, bowlineTyped, goSDKLegacy},
-		lacks:       []lack{{mcpGoLegacy, "its server with a wire serves at most 100 calls of tools at once"}},
+		lacks:       []lack{{mcpGoLegacy, "its server, if messages are encoded, serves at most 100 tool calls at the same time"}},
 		rounds:      3,
 		measure:     parking,
 		columns: []column{
@@ -117,8 +117,8 @@ func notificationsRow() row {
 	reached, missed := found(name, "", arrived), found(name, "", lost)
 	return row{
 		name: name, title: "100,000 notifications in memory",
-		about: "The client sends notifications as fast as the connection takes them, or as many as go in four seconds, to a handler that " +
-			"does nothing. What the connection does not take yet the client waits for. Lost is what the handler never gets.",
+		about: "The client sends notifications as fast as the connection accepts them, for at most four seconds, to a handler that " +
+			"does nothing. If the connection is busy, the client waits. *lost* counts notifications that the handler never gets.",
 		contestants: []string{theFloor, bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		rounds:      3,
 		measure:     flooding,
@@ -135,10 +135,10 @@ func congestionRow() row {
 	held, slowed := found(name, "", peak), found(name, "", median).over(found(name, "", quiet))
 	return row{
 		name: name, title: "5,000 notifications to a handler that takes a millisecond",
-		about: "The server sends log messages faster than the client's handler takes them. The bytes are the most that the heap held after a " +
-			"garbage collection, on both sides; the call is the echo of the same client. Bowline's server drops " +
-			"log messages that find the connection busy, and mcp-go's those that find 100 waiting. " +
-			"Bowline's bound on log messages per second is lifted for this.",
+		about: "The server sends log messages faster than the client's handler processes them. The bytes are the maximum size of the heap after a " +
+			"garbage collection, on both sides. The call is the echo of the same client. Bowline's server drops " +
+			"log messages while the connection is busy, and mcp-go's server drops them while 100 wait. " +
+			"Bowline's limit on log messages per second is switched off here.",
 		contestants: []string{theFloor, bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		rounds:      3,
 		measure:     congestion,
@@ -161,8 +161,8 @@ func listRow() row {
 	took, made := found(name, "", median), found(name, "", allocs).per(listedTools)
 	return row{
 		name: name, title: "List 1000 tools in memory",
-		about: "The client lists all tools, page by page where the server has pages by default: 100 to a page with Bowline, 1000 with go-sdk, " +
-			"all on one with mcp-go and the floor. Each tool has a description and a schema of four properties, 0.5 kB in all.",
+		about: "The client lists all tools, in pages of the server's default size: 100 tools with Bowline, 1000 with go-sdk, " +
+			"and all on one page with mcp-go and the floor. Each tool has a description and a schema of four properties, 0.5 kB in total.",
 		contestants: []string{theFloor, bowlineTyped, goSDKLegacy, mcpGoLegacy},
 		measure:     listing,
 		columns: []column{
@@ -183,10 +183,10 @@ func stopsRow() row {
 	ends, closes := found(name, "", callEnds), found(name, "", closeEnds)
 	return row{
 		name: name, title: "A server that stops reading",
-		about: "The server is a child that opens a session and then reads nothing more. A call with 1 MiB of arguments, more than a pipe " +
-			"holds, has a deadline of 200 ms; then the session is closed. Nobody waits longer than 6 seconds for either.",
+		about: "The server is a child that opens a session and then stops reading. The client makes a call with 1 MiB of arguments, which is more than a pipe " +
+			"holds, and a deadline of 200 ms. Then it closes the session. Each step is given up after 6 seconds.",
 		contestants: []string{bowlineTyped, goSDKLegacy, mcpGoLegacy},
-		lacks:       []lack{{theFloor, "it has neither deadlines nor an end of its child"}},
+		lacks:       []lack{{theFloor, "it has no deadlines and does not end its child"}},
 		rounds:      2,
 		measure:     stopping,
 		columns:     []column{{"the call ends after", ends, patience, false}, {"close ends after", closes, patience, false}},

@@ -59,9 +59,9 @@ func telemetryRow() row {
 	more, mallocs := p50.minus(p50.of(bowlineTyped)), made.minus(made.of(bowlineTyped))
 	return row{
 		name: name, title: "What it costs to be watched",
-		about: "The echo in memory with a client that tells OpenTelemetry of each call; the server tells nothing. *Hooks* count attempts; " +
-			"the middleware measures calls by tool as well, and makes the spans. Nothing is exported. " +
-			"Without hooks and middleware there is nothing to pay for: that is *Bowline*, and a test holds it (G-0024.2).",
+		about: "The echo in memory with a client that reports each call to OpenTelemetry; the server reports nothing. *Hooks* count attempts. " +
+			"The middleware also measures calls by tool, and creates the spans. Nothing is exported. " +
+			"*Bowline* is the client without hooks and middleware, which costs nothing (G-0024.2).",
 		contestants: []string{bowlineTyped, bowlineHooks, bowlineMetrics, bowlineUnsampled, bowlineSampled},
 		measure:     echoCalls(memoryCalls, 1, 64),
 		columns: []column{
