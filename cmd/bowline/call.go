@@ -15,20 +15,20 @@ import (
 
 const callLong = `Call one tool of a server and print what it answers.
 
-Arguments are one JSON object, or - to read one from standard input, or
-KEY=VALUE pairs. A value is text where the tool's schema takes text, and JSON
-where it takes anything else: count=3, verbose=true, tags='["a","b"]'.
-KEY:=JSON is JSON whatever the schema says. All are checked against the schema
-before the server is asked.
+Arguments are one JSON object, or KEY=VALUE pairs, or - to read a JSON object
+from standard input. If the tool's schema expects a string, VALUE is text.
+Otherwise it is JSON: count=3, verbose=true, tags='["a","b"]'. With KEY:=JSON the
+value is always JSON. All arguments are checked against the schema before the
+call.
 
-Text goes to standard output as it is, other content in a readable form, and
-structured content when there is no text. On a terminal, characters that could
-drive it are replaced. With --json the whole result is one JSON document.
-Progress goes to standard error. If the tool fails, its message goes to standard
-error and the exit status is 1.
+Text is printed unchanged, other content in a readable form, and structured
+content if there is no text. On a terminal, control characters are replaced.
+With --json the whole result is one JSON document. Progress goes to standard
+error. If the tool fails, its message goes to standard error and the exit status
+is 1.
 
-Ctrl-C cancels the call at the server. If the server makes a task of the call,
-the command waits for the task; with --detach it prints the id of the task
+Ctrl-C cancels the call at the server. If the server turns the call into a task,
+the command waits for the task. With --detach it prints the id of the task
 instead, for "bowline tasks".`
 
 const callExample = `  # Arguments by name; numbers are numbers because the schema says so
@@ -37,10 +37,10 @@ const callExample = `  # Arguments by name; numbers are numbers because the sche
   # Arguments as JSON, the whole result as JSON
   bowline call echo '{"message": "hello"}' --json --command 'bowline serve --stdio'
 
-  # A server that is reached over HTTP
+  # A server over HTTP
   bowline call echo message=hello --url http://127.0.0.1:8080/mcp
 
-  # A server of the mcp.json that a desktop host has
+  # A server from the mcp.json of a desktop program
   bowline call list_directory path=. --mcp-config ~/.config/host/mcp.json --server filesystem
 
   # A slow tool: no timeout, progress on standard error
@@ -67,7 +67,7 @@ func newCall() *cobra.Command {
 			return printResult(v, args[0], result)
 		}, err
 	})
-	command.Flags().BoolVar(&detached, "detach", false, "do not wait for a task: print its id")
+	command.Flags().BoolVar(&detached, "detach", false, "do not wait for a task; print its id instead")
 	return command
 }
 

@@ -106,12 +106,12 @@ func TestWrongConfig(t *testing.T) {
 		args       []string
 		stderr     []string
 	}{
-		{"several servers", twoServers, nil, []string{"several servers: say which with --server: bundled, other, remote"}},
+		{"several servers", twoServers, nil, []string{"several servers: choose one with --server: bundled, other, remote"}},
 		{"unknown server", twoServers, []string{"--server", "bundle"}, []string{"no such server", "did you mean bundled?"}},
 		{"disabled server", twoServers, []string{"--server", "off"}, []string{"is disabled"}},
-		{"remote server", twoServers, []string{"--server", "remote", "--cwd", "."}, []string{"not for one that is reached over HTTP"}},
-		{"with a command", twoServers, []string{"--command", "x"}, []string{"--mcp-config and --server do not go with them"}},
-		{"no servers", `{"mcpServers": {}}`, nil, []string{"has no server that is not disabled"}},
+		{"remote server", twoServers, []string{"--server", "remote", "--cwd", "."}, []string{"not for one over HTTP"}},
+		{"with a command", twoServers, []string{"--command", "x"}, []string{"--mcp-config and --server cannot be used with --command or --url"}},
+		{"no servers", `{"mcpServers": {}}`, nil, []string{"has no enabled server"}},
 		{"all mistakes of a server at once", "{\"mcpServers\": {\"a\": {\n\"command\": 7,\n\"cwd\": \"${BOWLINE_TEST_UNSET}\"\n}}}", nil,
 			[]string{"mcp.json:2:", "mcp.json:3:", "BOWLINE_TEST_UNSET"}},
 		{"an input that nobody can be asked for", `{"inputs": [{"id": "k", "type": "promptString"}], "servers": {"a": {"command": "${input:k}"}}}`, nil,

@@ -9,18 +9,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const demoLong = `Starts three of this program's own servers as child processes under
-supervision, has many goroutines call them, and then: one is killed mid-call,
-one writes garbage and sends an oversized frame, one is stopped and resumed, and
-one ends by itself.
+const demoLong = `Start three servers of this program as supervised child processes, and call
+them from many goroutines. Then make them fail: kill one during a call, make one
+write garbage and an oversized frame, stop and resume one, and let one exit.
 
-The story tells every change of state with its reason and the next attempt, and
-what the callers were told. The closing table counts calls by how they ended and
-by what is known of their delivery. With --metrics a second one tells the same
-from what OpenTelemetry was told.
+The output shows every change of state with its reason and the next attempt, and
+how calls ended. The table at the end counts calls by how they ended, and by
+whether the server may have executed them. With --metrics, a second table shows
+the same counts as OpenTelemetry has measured them.
 
-Exits 0 only when every call ended exactly once, every server came back, no
-goroutine or process was left behind, and the metrics agree.`
+The exit status is 0 only if every call ended exactly once, every server came
+back, no goroutine or process was left behind, and the metrics agree.`
 
 const demoExample = `  # Ten seconds, in colour on a terminal
   bowline demo
@@ -28,7 +27,7 @@ const demoExample = `  # Ten seconds, in colour on a terminal
   # The same faults at the same times, again
   bowline demo --seed 7
 
-  # What the servers' metrics say of it, which must be the same
+  # Compare with the metrics
   bowline demo --metrics
 
   # For programs: one event a line
@@ -38,7 +37,7 @@ func newDemo() *cobra.Command {
 	var options demo.Options
 	command := &cobra.Command{
 		Use:     "demo",
-		Short:   "Make real servers fail under load, and show what every caller is told",
+		Short:   "Make real servers fail under load, and show how every call ends",
 		Long:    demoLong,
 		Example: demoExample,
 		Args:    noArguments,
@@ -58,9 +57,9 @@ func newDemo() *cobra.Command {
 			return demo.Run(cmd.Context(), options)
 		},
 	}
-	command.Flags().BoolVar(&options.JSON, "json", false, "tell the story as JSON, one event a line")
-	command.Flags().BoolVar(&options.Metrics, "metrics", false, "tell the closing table from the metrics of OpenTelemetry too: both must agree")
-	command.Flags().Uint64Var(&options.Seed, "seed", 1, "draws which server suffers what, and when")
-	command.Flags().DurationVar(&options.Duration, "duration", 10*time.Second, "about how long it takes; 5s at least")
+	command.Flags().BoolVar(&options.JSON, "json", false, "print events as JSON, one event on each line")
+	command.Flags().BoolVar(&options.Metrics, "metrics", false, "also print the table from the metrics of OpenTelemetry, and compare both")
+	command.Flags().Uint64Var(&options.Seed, "seed", 1, "decides which server fails how, and when")
+	command.Flags().DurationVar(&options.Duration, "duration", 10*time.Second, "about how long the demo takes; at least 5s")
 	return command
 }

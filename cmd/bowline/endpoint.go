@@ -29,14 +29,14 @@ import (
 )
 
 // configHelp explains which server a command talks to.
-const configHelp = `Which server: --command starts one, --url reaches one over streamable HTTP, and
---mcp-config names an mcp.json as desktop hosts keep it, with --server for the
-entry if there are several. With none of these, .mcp.json, mcp.json,
-.cursor/mcp.json or .vscode/mcp.json of the working directory is used, once you
-have agreed to it on a terminal.
+const configHelp = `To choose the server, use --command to start one, --url to connect to one over
+HTTP, or --mcp-config to name an mcp.json file of a desktop program. If the file
+has several servers, choose one with --server. Without these flags, the command
+uses .mcp.json, mcp.json, .cursor/mcp.json or .vscode/mcp.json of the working
+directory, after you have agreed on the terminal.
 
-If the server asks you something, you are asked on the terminal. Without a
-terminal the answer is no.`
+If the server asks a question, the command asks you on the terminal. Without a
+terminal it declines.`
 
 // A target is the server to talk to, as flags describe it.
 type target struct {
@@ -78,17 +78,17 @@ type endpoint struct {
 
 func (t *target) addFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&t.command, "command", "", "`command` that starts the server: split into words as a shell does, but nothing is expanded")
-	flags.StringVar(&t.url, "url", "", "`URL` of a server that is reached over HTTP")
+	flags.StringVar(&t.command, "command", "", "`command` that starts the server; it is split into words like in a shell, but nothing is expanded")
+	flags.StringVar(&t.url, "url", "", "`URL` of a server over HTTP")
 	flags.StringArrayVar(&t.headers, "header", nil, "send `NAME:VALUE` with every HTTP request, for instance 'Authorization: Bearer ...' (repeatable)")
-	flags.StringVar(&t.authorities, "cacert", "", "PEM `file` with the authorities that the HTTP server's certificate may come from, beside the system's")
-	flags.BoolVar(&t.insecure, "insecure", false, "take any certificate of the HTTP server: whoever is in between can read and change everything")
-	flags.StringVar(&t.configPath, "mcp-config", "", "mcp.json `file` that has the server")
+	flags.StringVar(&t.authorities, "cacert", "", "PEM `file` with certificate authorities to trust for the HTTP server, in addition to the system's")
+	flags.BoolVar(&t.insecure, "insecure", false, "accept any certificate of the HTTP server; somebody on the network can then read and change everything")
+	flags.StringVar(&t.configPath, "mcp-config", "", "mcp.json `file` that contains the server")
 	flags.StringVar(&t.name, "server", "", "`name` of the server in the mcp.json")
 	flags.StringArrayVar(&t.env, "env", nil, "add `NAME=VALUE` to the server's environment (repeatable)")
 	flags.StringVar(&t.dir, "cwd", "", "`directory` to start the server in")
-	flags.StringVar(&t.revision, "revision", "", "protocol `revision` to speak, for instance 2025-11-25; default: the newest that the server speaks")
-	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long to wait for answers once the session is ready; 0 for ever")
+	flags.StringVar(&t.revision, "revision", "", "protocol `revision` to use, for instance 2025-11-25; default: the newest that the server supports")
+	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long to wait for answers once the session is ready; 0 means forever")
 	flags.DurationVar(&t.initTimeout, "init-timeout", time.Minute, "how long to wait for the session to be ready")
 	flags.StringVar(&t.recordPath, "record", "", "write a transcript of all messages to this `file`, or to standard error for -")
 	flags.StringVar(&t.logLevel, "log", t.logLevel, "show the server's log messages of this `level` and above on standard error: debug, info, notice, warning, error, critical, alert or emergency")
@@ -134,9 +134,9 @@ func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 	flags := cmd.Flags()
 	switch command, remote := flags.Changed("command"), flags.Changed("url"); {
 	case command && remote:
-		return nil, errors.New("--command starts a server and --url reaches one: give one of them")
+		return nil, errors.New("--command and --url cannot be used together: the first starts a server, the second connects to one")
 	case (command || remote) && (t.configPath != "" || t.name != ""):
-		return nil, errors.New("--command and --url say all: --mcp-config and --server do not go with them")
+		return nil, errors.New("--mcp-config and --server cannot be used with --command or --url")
 	case remote:
 		return t.remote(cmd, &streamable.Client{URL: t.url})
 	case command:
@@ -153,7 +153,7 @@ func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 // process completes a server that we start.
 func (t *target) process(cmd *cobra.Command, server *stdio.Command) (*endpoint, error) {
 	if len(t.headers) > 0 || t.authorities != "" || t.insecure {
-		return nil, errors.New("--header, --cacert and --insecure are for a server that is reached over HTTP")
+		return nil, errors.New("--header, --cacert and --insecure are only for a server over HTTP")
 	}
 	server.Env = append(server.Env, t.env...)
 	server.Dir = cmp.Or(t.dir, server.Dir)
@@ -167,7 +167,7 @@ func (t *target) process(cmd *cobra.Command, server *stdio.Command) (*endpoint, 
 // over those of a file.
 func (t *target) remote(cmd *cobra.Command, server *streamable.Client) (*endpoint, error) {
 	if len(t.env) > 0 || t.dir != "" {
-		return nil, errors.New("--env and --cwd are for a server that is started, not for one that is reached over HTTP")
+		return nil, errors.New("--env and --cwd are only for a server that this command starts, not for one over HTTP")
 	}
 	if server.Header == nil {
 		server.Header = make(http.Header)
@@ -185,7 +185,7 @@ func (t *target) remote(cmd *cobra.Command, server *streamable.Client) (*endpoin
 	if err := server.Check(); err != nil {
 		var wrong *transport.URLError
 		errors.As(err, &wrong)
-		return nil, fmt.Errorf("the URL is none such as http://127.0.0.1:8080/mcp: %w", wrong.Err)
+		return nil, fmt.Errorf("the URL is not like http://127.0.0.1:8080/mcp: %w", wrong.Err)
 	}
 	t.hide(server)
 	to := &endpoint{Transport: server, name: withoutSecrets(server.URL), remote: true, authenticated: server.Header.Get("Authorization") != ""}
@@ -227,7 +227,7 @@ func (t *target) secure(ctx context.Context, server *streamable.Client) error {
 			return fmt.Errorf("--cacert: %w", err)
 		}
 		if !trusted.AppendCertsFromPEM(raw) {
-			return fmt.Errorf("--cacert %s holds no certificate in PEM", t.authorities)
+			return fmt.Errorf("--cacert %s contains no certificate in PEM format", t.authorities)
 		}
 	}
 	carrier := http.DefaultTransport.(*http.Transport).Clone()
@@ -268,7 +268,7 @@ func readHeader(given string) (name, value string, err error) {
 	case !found || !header.IsName(name):
 		return "", "", errors.New("--header is not 'Name: value'")
 	case !header.IsValue(value):
-		return "", "", fmt.Errorf("--header %s: the value holds a line break or control character", name)
+		return "", "", fmt.Errorf("--header %s: the value contains a line break or control character", name)
 	}
 	return name, value, nil
 }
@@ -280,11 +280,11 @@ func split(command string) ([]string, error) {
 	words, err := parser.Parse(command)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("--command %q: a quote, a backslash or a bracket has no partner", command)
+		return nil, fmt.Errorf("--command %q: a quote, backslash or bracket is not closed", command)
 	case parser.Position >= 0:
-		return nil, fmt.Errorf("--command %q: no shell runs this, so ; & | < > mean nothing: quote them, or start a shell: --command \"sh -c '...'\"", command)
+		return nil, fmt.Errorf("--command %q: ; & | < > have no meaning, because no shell runs the command: quote them, or start a shell: --command \"sh -c '...'\"", command)
 	case len(words) == 0:
-		return nil, fmt.Errorf("--command %q holds no command", command)
+		return nil, fmt.Errorf("--command %q contains no command", command)
 	}
 	return words, nil
 }
@@ -344,7 +344,7 @@ func (t *target) config(ctx context.Context) (*mcpjson.File, error) {
 	if path == "" {
 		found, ok := mcpjson.Find(".")
 		if !ok {
-			return nil, errors.New("say which server: start one with --command, for example --command 'bowline serve --stdio', reach one with --url, or name an mcp.json with --mcp-config")
+			return nil, errors.New("no server given: start one with --command, for example --command 'bowline serve --stdio', connect to one with --url, or name an mcp.json with --mcp-config")
 		}
 		path = found
 	}
@@ -358,11 +358,11 @@ func (t *target) choose(file *mcpjson.File) (string, error) {
 	}
 	switch names := file.Names(); len(names) {
 	case 0:
-		return "", fmt.Errorf("%s has no server that is not disabled", file.Path)
+		return "", fmt.Errorf("%s has no enabled server", file.Path)
 	case 1:
 		return names[0], nil
 	default:
-		return "", fmt.Errorf("%s has several servers: say which with --server: %s", file.Path, flat(strings.Join(names, ", ")))
+		return "", fmt.Errorf("%s has several servers: choose one with --server: %s", file.Path, flat(strings.Join(names, ", ")))
 	}
 }
 

@@ -86,16 +86,16 @@ func (g *garbage) seen() (last error, found bool) {
 const (
 	adviceMissing  = "Is the program installed and in PATH? A path works as well."
 	adviceExited   = "Run the command by itself to see what it needs."
-	adviceSilent   = "Is it an MCP server that speaks on standard input and output? If it only needs longer, raise --init-timeout."
-	adviceGarbage  = "An MCP server writes nothing but messages to standard output. Is it in a mode for people, or does it log there?"
-	adviceRefused  = "Is it an MCP server? Perhaps a release that speaks another revision of the protocol."
-	adviceRemote   = "Is the address right, and the server running?"
-	adviceEndpoint = "Is that the path of its MCP endpoint? It often is /mcp, or /sse."
-	adviceAccess   = "The server wants to know who asks: --header 'Authorization: Bearer ...'."
-	adviceRefresh  = "The server does not accept the Authorization header that it was given. Is the token still valid, and meant for this server?"
-	adviceFailing  = "The server failed by itself. Try again later, or look into its log."
-	adviceTrust    = "Its certificate is not trusted here: --cacert names a file with the authority that issued it, and --insecure trusts anybody."
-	adviceVersions = "Look for a release of the server, or of bowline, that shares a protocol version with the other."
+	adviceSilent   = "Is it an MCP server that uses standard input and output? If it only needs more time, raise --init-timeout."
+	adviceGarbage  = "An MCP server writes only messages to standard output. Is it in an interactive mode, or does it write its log there?"
+	adviceRefused  = "Is it an MCP server? Perhaps this release supports other revisions of the protocol."
+	adviceRemote   = "Is the address right, and is the server running?"
+	adviceEndpoint = "Is that the path of its MCP endpoint? It is often /mcp or /sse."
+	adviceAccess   = "The server requires a login: use --header 'Authorization: Bearer ...'."
+	adviceRefresh  = "The server does not accept the Authorization header. Is the token still valid, and is it for this server?"
+	adviceFailing  = "The server has an internal problem. Try again later, or read its log."
+	adviceTrust    = "Its certificate is not trusted here. Use --cacert to name a file with the authority that issued it, or --insecure to trust any certificate."
+	adviceVersions = "Look for a release of the server or of bowline with a protocol version that both support."
 )
 
 // explainConnect explains why there is no session, and what to try.
@@ -105,10 +105,10 @@ func explainConnect(err error, server *endpoint, patience time.Duration, garbage
 		return err
 	}
 	lines, advice := []string{whatHappened(reason, server.name, patience)}, adviceFor(reason.Kind)
-	lastGarbage := "Its standard output has lines that are not JSON-RPC. The last one: %v."
+	lastGarbage := "Its standard output contains lines that are not JSON-RPC. The last one: %v."
 	if server.remote {
 		lines, advice = []string{whatHappenedThere(reason, server.name, patience)}, adviceThere(reason, server)
-		lastGarbage = "It gave answers that are not JSON-RPC. The last one: %v."
+		lastGarbage = "It sent answers that are not JSON-RPC. The last one: %v."
 	}
 	if last, found := garbage.seen(); found {
 		lines = append(lines, fmt.Sprintf(lastGarbage, last))
@@ -124,17 +124,17 @@ func whatHappened(reason conn.Reason, command string, patience time.Duration) st
 	case conn.ExecutableMissing, conn.OpenFailed:
 		return fmt.Sprintf("%q cannot be started: %v", command, cause(reason.Err))
 	case conn.Exited:
-		return fmt.Sprintf("%q has not become ready: %s", command, ending(reason.Err))
+		return fmt.Sprintf("%q did not become ready: %s", command, ending(reason.Err))
 	case conn.PeerEnded:
 		return fmt.Sprintf("%q closed its standard output before the session was ready", command)
 	case conn.InitTimedOut:
-		return fmt.Sprintf("%q has not answered initialize within %v", command, patience)
+		return fmt.Sprintf("%q did not answer initialize within %v", command, patience)
 	case conn.Malformed:
-		return fmt.Sprintf("%q does not speak JSON-RPC", command)
+		return fmt.Sprintf("%q does not send JSON-RPC", command)
 	case conn.HandshakeFailed, conn.AuthRequired:
-		return fmt.Sprintf("%q has refused the session: %v", command, reason.Err)
+		return fmt.Sprintf("%q refused the session: %v", command, reason.Err)
 	case conn.Incompatible:
-		return fmt.Sprintf("%q speaks another protocol version: %v", command, reason.Err)
+		return fmt.Sprintf("%q uses another protocol version: %v", command, reason.Err)
 	default:
 		return fmt.Sprintf("the connection to %q was lost before the session was ready: %v", command, reason)
 	}
@@ -163,13 +163,13 @@ func whatHappenedThere(reason conn.Reason, url string, patience time.Duration) s
 	var status *transport.StatusError
 	switch {
 	case errors.As(reason, &status) && status.Status == http.StatusOK:
-		return fmt.Sprintf("%q has answered, but not to what it was asked: %v", url, cause(reason.Err))
+		return fmt.Sprintf("%q sent something else than the answer: %v", url, cause(reason.Err))
 	case reason.Kind == conn.OpenFailed && answered:
 		return whatHappened(conn.Reason{Kind: conn.HandshakeFailed, Err: reason.Err}, url, patience)
 	case reason.Kind == conn.InitTimedOut, reason.Kind == conn.Incompatible, answered:
 		return whatHappened(reason, url, patience)
 	case errors.Is(reason, transport.ErrPeerClosed):
-		return fmt.Sprintf("%q has answered, but not to what it was asked", url)
+		return fmt.Sprintf("%q sent something else than the answer", url)
 	default:
 		return fmt.Sprintf("%q cannot be reached: %v", url, cause(reason.Err))
 	}
@@ -233,9 +233,9 @@ func explainCall(err error) error {
 	what := fmt.Sprintf("%s failed: %s", call.Method, ending(call.Err))
 	switch call.Delivery {
 	case conn.NotSent:
-		what += "\nThe server has not been asked."
+		what += "\nThe request was not sent: the server has not executed it."
 	case conn.Unknown:
-		what += "\nThe server may have done what it was asked."
+		what += "\nThe server may have executed the request."
 	}
 	return &explained{what, err}
 }

@@ -64,7 +64,7 @@ func TestServedOverHTTP(t *testing.T) {
 	bowline(t, "", "call", "add", "a=1", "b=2", "--json", "--url", url).want(t, 0, `"sum": 3`, "")
 	bowline(t, "", "call", "slow", "seconds=0.05", "--url", url).want(t, 0, "took 50ms", "progress: ")
 	bowline(t, "", "call", "fail", "message=leak", "--url", url).want(t, exitToolFailed, "", "leak")
-	bowline(t, "", "call", "slow", "seconds=60", "--timeout", "50ms", "--url", url).want(t, exitCallFailed, "", "The server may have done what it was asked.")
+	bowline(t, "", "call", "slow", "seconds=60", "--timeout", "50ms", "--url", url).want(t, exitCallFailed, "", "The server may have executed the request.")
 	path := writeConfig(t, "mcp.json", `{"mcpServers": {"far": {"url": "`+url+`"}}}`)
 	bowline(t, "", "call", "echo", "message=hello", "--mcp-config", path).want(t, 0, "hello\n", "")
 	if status, rest := interrupt(); status != 0 || strings.Contains(rest, "error") {
@@ -141,8 +141,8 @@ func TestHTTPSSE(t *testing.T) {
 	}
 	bowline(t, "", "inspect", "--mcp-config", config("/sse"), "--header", header).want(t, 0, "old 1", "")
 	for path, want := range map[string][]string{
-		"/sse":   {"has refused the session", "HTTP status 401", adviceAccess},
-		"/other": {"has refused the session", "HTTP status 404", adviceEndpoint},
+		"/sse":   {"refused the session", "HTTP status 401", adviceAccess},
+		"/other": {"refused the session", "HTTP status 404", adviceEndpoint},
 	} {
 		o := bowline(t, "", "inspect", "--mcp-config", config(path))
 		for _, fragment := range want {
@@ -176,8 +176,8 @@ func TestCertificates(t *testing.T) {
 // TestAnswersThatAreNotMCP: the advice fits what was answered.
 func TestAnswersThatAreNotMCP(t *testing.T) {
 	for body, want := range map[string][]string{
-		`{"hello": "world"}`: {"has answered, but not to what it was asked", "gave answers that are not JSON-RPC", adviceEndpoint},
-		`{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}`: {"has answered, but not to what it was asked", adviceEndpoint},
+		`{"hello": "world"}`: {"sent something else than the answer", "sent answers that are not JSON-RPC", adviceEndpoint},
+		`{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}`: {"sent something else than the answer", adviceEndpoint},
 		"<html>":      {"HTTP status 200", adviceEndpoint},
 		"unavailable": {"HTTP status 503", adviceFailing},
 	} {

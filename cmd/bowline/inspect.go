@@ -17,8 +17,8 @@ import (
 func newInspect() *cobra.Command {
 	return talking(&cobra.Command{
 		Use:   "inspect",
-		Short: "Print what a server is",
-		Long: `Print what a server is: the revision of the protocol that it speaks with this
+		Short: "Describe a server",
+		Long: `Describe a server: the revision of the protocol that it uses with this
 client, its name and version, its capabilities, how many tools, resources,
 resource templates and prompts it lists, and its instructions.
 

@@ -51,8 +51,8 @@ func newResources() *cobra.Command {
 		Use:   "resources",
 		Short: "List the resources of a server",
 		Long: `List the resources of a server and then its resource templates: the URI and the
-first line of the description. Replace what stands in braces in a template to
-read such a resource.
+first line of the description. To read a resource of a template, replace the
+parts in braces.
 
 With --json both lists are one JSON document on standard output.`,
 		Example: `  # The resources of the reference server
@@ -89,9 +89,9 @@ func newRead() *cobra.Command {
 	return talking(&cobra.Command{
 		Use:   "read URI",
 		Short: "Read a resource of a server",
-		Long: `Read a resource and write its contents to standard output: text and bytes as
-they are. On a terminal, characters that could drive it are replaced, and bytes
-are only counted. With --json the whole result is one JSON document.`,
+		Long: `Read a resource and write its text or bytes unchanged to standard output. On a
+terminal, control characters are replaced, and bytes are only counted. With
+--json the whole result is one JSON document.`,
 		Example: `  # A text
   bowline read file:///notes.txt --command 'notes-server'
 
@@ -154,8 +154,8 @@ func newPrompt() *cobra.Command {
 	return talking(&cobra.Command{
 		Use:   "prompt NAME [KEY=VALUE ...]",
 		Short: "Get a prompt of a server",
-		Long: `Get a prompt with these arguments and print its messages: who speaks on a line
-of its own, and what. Arguments of prompts are always text.
+		Long: `Get a prompt with the given arguments and print its messages, each after a line
+with its role. Arguments of prompts are always text.
 
 With --json the whole result is one JSON document.`,
 		Example: `  bowline prompt review language=go --command 'review-server'
@@ -189,13 +189,13 @@ With --json the whole result is one JSON document.`,
 func newComplete() *cobra.Command {
 	return talking(&cobra.Command{
 		Use:   "complete PROMPT|TEMPLATE KEY=TYPED [KEY=VALUE ...]",
-		Short: "Ask a server how an argument may go on",
-		Long: `Ask a server for values of an argument of a prompt, or of a resource template,
-of which the user has typed the beginning. Further pairs are arguments whose
-values are known already. The values come one a line, best first.
+		Short: "Ask a server to complete an argument",
+		Long: `Ask a server to complete the beginning of an argument of a prompt or of a
+resource template. Further pairs are arguments with known values. The completions
+are printed one on each line, best first.
 
-A name with a brace or :// in it is a template, any other a prompt. With --json
-the whole result is one JSON document.`,
+A name that contains a brace or :// is a template, any other name a prompt. With
+--json the whole result is one JSON document.`,
 		Example: `  bowline complete review language=py --command 'review-server'
 
   # An argument that depends on another

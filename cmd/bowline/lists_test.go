@@ -100,7 +100,7 @@ func TestQuestionsAreDeclinedWithoutATerminal(t *testing.T) {
 	for _, revision := range []string{protocol.Latest, "2025-11-25"} {
 		for _, tool := range []string{"register", "visit"} {
 			o := bowline(t, "", withPeer(t, "library", "call", tool, "--revision", revision)...)
-			o.want(t, exitToolFailed, "", "bowline: the server asks, and is told no because nobody is at a terminal: ")
+			o.want(t, exitToolFailed, "", "bowline: declined a question of the server, because there is no terminal: ")
 			for l := range strings.Lines(o.stderr) {
 				if strings.HasPrefix(l, "bowline: forged") || strings.ContainsAny(l, "\x1b\x07") {
 					t.Errorf("the server speaks for the command: %q", l)

@@ -23,18 +23,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const loginHelp = `Logins are kept in the bowline/auth folder of your configuration, in files that
-only you can read. They are sealed with a key that is kept in your key ring, if
-this machine has one, and BOWLINE_KEYRING is not "off". Every command that reaches
-a server over HTTP, without an Authorization header of yours, uses them and renews
-them.
+const loginHelp = `Logins are stored in the bowline/auth folder of your configuration, in files that
+only you can read. They are encrypted with a key from your key ring, if this
+machine has one and BOWLINE_KEYRING is not "off". Every command that calls a
+server over HTTP uses them and renews them, unless you give it an Authorization
+header.
 
-How to log in may be said in an mcp.json, with the entry:
+To configure a login, add this to the server's entry in an mcp.json:
 
   "bowline": {"auth": {"issuer": "https://as.example.com",
                        "clientId": "...", "clientSecret": "${SECRET}"}}
 
-Its keys are grant (authorization_code, client_credentials or device), issuer,
+The keys are grant (authorization_code, client_credentials or device), issuer,
 clientId, clientSecret, clientMetadataUrl, scopes, port, offline, dpop and
 allowHosts.`
 
@@ -55,8 +55,8 @@ func newLogin() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "login",
 		Short: "Log in to a server",
-		Long: `Log in to a server over HTTP with your browser. The server says where, and what
-for; you are asked there whether you consent.
+		Long: `Log in to a server over HTTP with your browser. The server names the page, which
+asks for your consent.
 
 ` + loginHelp + "\n\n" + configHelp,
 		Example: `  bowline login --url https://example.com/mcp
@@ -81,8 +81,8 @@ for; you are asked there whether you consent.
 	}
 	t.addFlags(command)
 	flags := command.Flags()
-	flags.BoolVar(&l.noBrowser, "no-browser", false, "print the address to open, and read the address that the browser ends at")
-	flags.BoolVar(&l.device, "device", false, "print a code, to be entered in a browser on any machine")
+	flags.BoolVar(&l.noBrowser, "no-browser", false, "print the address to open, and read the address at which the browser arrives")
+	flags.BoolVar(&l.device, "device", false, "print a code to enter in a browser on any machine")
 	return command
 }
 
@@ -90,10 +90,10 @@ func newLogout() *cobra.Command {
 	t := new(target)
 	command := &cobra.Command{
 		Use:   "logout",
-		Short: "Forget a login, and have its tokens revoked",
-		Long: `Forget the login to a server. The authorization server revokes its tokens, if
-it can. A login that cannot be opened, for want of its key, is removed, and the
-command fails since nothing was revoked.
+		Short: "Delete a login, and revoke its tokens",
+		Long: `Delete the login to a server. The authorization server revokes its tokens, if it
+supports that. If the login cannot be decrypted, because its key is missing, it
+is deleted, and the command fails because nothing was revoked.
 
 ` + configHelp,
 		Example: "  bowline logout --url https://example.com/mcp",
@@ -122,10 +122,9 @@ func newAuthStatus() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show a login, or all of them",
-		Long: `Show the login to a server: who gave it, for which client and scopes, and until
-when. Without a server, show all logins. Tokens are not shown. A login that cannot
-be read is shown with the reason. The exit status is 3 if there is no login that can
-be read.
+		Long: `Show the login to a server: its issuer, client, scopes and expiry. Without a
+server, show all logins. Tokens are not shown. A login that cannot be read is
+shown with the reason. The exit status is 3 if no login can be read.
 
 ` + configHelp,
 		Example: `  bowline auth status
@@ -158,7 +157,7 @@ be read.
 		if !slices.ContainsFunc(shown, func(s loginStatus) bool { return s.Unreadable == "" }) {
 			err := errors.New("there is no login")
 			if len(shown) > 0 {
-				err = errors.New("there is no login that can be read: log in again, or log out")
+				err = errors.New("the stored login cannot be read: log in again, or log out")
 			}
 			return &failure{status: exitNoSession, err: err}
 		}
@@ -254,7 +253,7 @@ func (t *target) withLogin(cmd *cobra.Command, l *login, do func(context.Context
 		return usageFailure(errors.New(t.redact(err.Error())))
 	}
 	if server.login == nil {
-		return usageFailure(errors.New("logins are for servers that are reached over HTTP, without an Authorization header"))
+		return usageFailure(errors.New("logins are only for servers over HTTP without an Authorization header"))
 	}
 	defer server.login.Close()
 	if err := do(cmd.Context(), server.login); err != nil {
@@ -349,7 +348,7 @@ func (t *target) pasted(cmd *cobra.Command) func(context.Context, auth.Interacti
 		}
 		redirected, err := url.Parse(text)
 		if err != nil {
-			return nil, errors.New("that is no address")
+			return nil, errors.New("that is not an address")
 		}
 		return redirected, nil
 	}

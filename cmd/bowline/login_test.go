@@ -173,8 +173,8 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 		}
 	}
 	seal()
-	bowline(t, "", "auth", "status").want(t, exitNoSession, "unreadable: ", "no login that can be read")
-	bowline(t, "", "auth", "status", "--url", url, "--json").want(t, exitNoSession, `"unreadable": `, "no login that can be read")
+	bowline(t, "", "auth", "status").want(t, exitNoSession, "unreadable: ", "the stored login cannot be read")
+	bowline(t, "", "auth", "status", "--url", url, "--json").want(t, exitNoSession, `"unreadable": `, "the stored login cannot be read")
 	loggingIn(t, "--url", url).want(t, 0, "logged in", "")
 	bowline(t, "", "auth", "status").want(t, 0, "then renewed", "")
 	bowline(t, "", "logout", "--url", url).want(t, 0, "", "")
@@ -197,7 +197,7 @@ func TestALoginThatCannotBeSaved(t *testing.T) {
 
 func TestLoginsAreForHTTP(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	bowline(t, "", "login", "--command", "x").want(t, exitUsage, "", "reached over HTTP")
+	bowline(t, "", "login", "--command", "x").want(t, exitUsage, "", "only for servers over HTTP")
 	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp", "--header", "Authorization: Bearer x").want(t, exitUsage, "", "without an Authorization header")
 	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp").want(t, exitNoSession, "", "cannot be fetched")
 }

@@ -15,18 +15,18 @@ import (
 
 var logLevels = [...]string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-const logsLong = `Follow the log messages of a server, one a line: the level, the logger if the
-server names one, and the text or the data as JSON. With --json each line is a
-JSON document.
+const logsLong = `Follow the log messages of a server, one on each line: the level, the logger if
+the server names one, and the text or the data as JSON. With --json each line is
+a JSON document.
 
-It ends when you interrupt it, or after --timeout, which is 0 here unless you
-say otherwise. A server that is lost is started or reached again, and asked
-again for its log.
+The command ends when you interrupt it, or after --timeout, which has no limit
+by default here. If the server is lost, the command starts it or connects to it
+again, and asks for its log again.
 
-From 2026-07-28 on a server logs only while it works on a request. So this
-command speaks 2025-11-25 unless --revision says otherwise; to see what such a
-server logs about a call, use bowline call --log. What a server writes to
-standard error is no log message: see --verbose.`
+From 2026-07-28 on a server logs only while it serves a request. So this command
+uses 2025-11-25 unless --revision says otherwise. To see what such a server logs
+during a call, use bowline call --log. To see what a server writes to standard
+error, use --verbose.`
 
 func newLogs() *cobra.Command {
 	t := &target{lasting: true, logLevel: string(protocol.LogInfo)}
@@ -90,9 +90,9 @@ func (t *target) follow(cmd *cobra.Command, out io.Writer, write func(*client.Lo
 	return func(ctx context.Context, s *client.Session, e client.Event) {
 		switch e := e.(type) {
 		case *client.Lost:
-			cmd.PrintErrln(message(t.redact("the connection was lost, and is made again: " + ending(e.Reason))))
+			cmd.PrintErrln(message(t.redact("the connection was lost; reconnecting: " + ending(e.Reason))))
 		case *client.Restored:
-			cmd.PrintErrln(message(fmt.Sprintf("the server is there again, after %v", e.Away.Round(time.Millisecond))))
+			cmd.PrintErrln(message(fmt.Sprintf("reconnected after %v", e.Away.Round(time.Millisecond))))
 			for _, err := range e.Failures {
 				cmd.PrintErrln(message(t.redact(err.Error())))
 			}

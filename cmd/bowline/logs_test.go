@@ -29,7 +29,7 @@ func TestLogsFollowsAServer(t *testing.T) {
 	o := outcome{said, "", exitStatus(t, cmd.Wait())}
 	o.stderr = stderr.String()
 	const once = `warning db: slow\nbowline: forged` + "\n" + `error: {"asked":{"level":"notice"}}` + "\n"
-	o.want(t, exitInterrupted, once+once, "the connection was lost, and is made again: ")
+	o.want(t, exitInterrupted, once+once, "the connection was lost; reconnecting: ")
 }
 
 func TestLogsAsJSON(t *testing.T) {

@@ -23,16 +23,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootLong = `bowline talks to MCP servers: it starts them as child processes or reaches them
-over HTTP, in whichever revision of the protocol they speak.
+const rootLong = `bowline talks to MCP servers. It starts them as child processes or connects to
+them over HTTP, in any revision of the protocol.
 
 Exit status:
-    0   it worked
+    0   success
     1   the tool was called, and failed
-    2   wrong usage: flags, an unknown tool, arguments that fail the tool's schema
-    3   no session: the server cannot be started, ends at once, never answers,
-        or does not speak MCP; or a login is missing
-    4   the call failed: the connection was lost, the time ran out, or the
+    2   wrong usage: flags, an unknown tool, or arguments that do not fit the
+        tool's schema
+    3   no session: the server cannot be started, exits immediately, does not
+        answer, or is not an MCP server; or a login is missing
+    4   the call failed: the connection was lost, the timeout passed, or the
         server answered with a protocol error
   130   interrupted`
 
@@ -45,10 +46,10 @@ const rootExample = `  # What is this server?
   # Call one of them
   bowline call echo message=hello --command 'npx -y @modelcontextprotocol/server-everything'
 
-  # Read a resource of a server that is reached over HTTP
+  # Read a resource of a server over HTTP
   bowline read file:///notes.txt --url https://example.com/mcp --header "Authorization: Bearer $TOKEN"
 
-  # Be a server
+  # Run a server
   bowline serve --stdio`
 
 func main() {

@@ -113,7 +113,7 @@ func newMeters(about *resource.Resource) (*sdkmetric.MeterProvider, *prometheus.
 func checkProtocol() error {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if set := os.Getenv(name); set != "" && set != "http/protobuf" {
-			return usageFailure(fmt.Errorf("%s is %q, but --otlp speaks http/protobuf only", name, set))
+			return usageFailure(fmt.Errorf("%s is %q, but --otlp supports only http/protobuf", name, set))
 		}
 	}
 	return nil
@@ -207,7 +207,7 @@ func (w *observed) close() error {
 func listen(flag, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q is no address such as :8080 or 127.0.0.1:8080", flag, address)
+		return nil, fmt.Errorf("%s %q is not an address such as :8080 or 127.0.0.1:8080", flag, address)
 	}
 	if host == "" {
 		host = "127.0.0.1"

@@ -20,18 +20,18 @@ type protection struct {
 
 func (p *protection) addFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringArrayVar(&p.issuers, "issuer", nil, "take only tokens that the authorization server at this `URL` has issued for this server (with --http, may be repeated)")
-	flags.StringVar(&p.resource, "resource", "", "the public `URL` of this server, which tokens have to name (with --issuer; default: where it listens)")
-	flags.StringArrayVar(&p.scopes, "scope", nil, "call tools only with a token of this `SCOPE` (with --issuer, may be repeated)")
+	flags.StringArrayVar(&p.issuers, "issuer", nil, "accept only tokens that the authorization server at this `URL` has issued for this server (with --http, may be repeated)")
+	flags.StringVar(&p.resource, "resource", "", "the public `URL` of this server, which tokens must name (with --issuer; default: the address it listens on)")
+	flags.StringArrayVar(&p.scopes, "scope", nil, "allow tool calls only with a token that has this `SCOPE` (with --issuer, may be repeated)")
 }
 
 // check refuses flags that do not fit.
 func (p *protection) check(overHTTP bool) error {
 	switch {
 	case len(p.issuers) > 0 && !overHTTP:
-		return usageFailure(errors.New("--issuer needs --http: a program on standard input and output is its user's own"))
+		return usageFailure(errors.New("--issuer needs --http: over standard input and output there are no tokens"))
 	case len(p.issuers) == 0 && (p.resource != "" || len(p.scopes) > 0):
-		return usageFailure(errors.New("--resource and --scope need --issuer: say whose tokens are taken"))
+		return usageFailure(errors.New("--resource and --scope need --issuer, which names whose tokens are accepted"))
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (u *user) elicitURL(ctx context.Context, s *client.Session, p *protocol.Eli
 // answer. Closing the input dismisses the question.
 func (u *user) answer(ctx context.Context, s *client.Session, p *protocol.ElicitParams, consent string, accept func() (*protocol.ElicitResult, error)) (*protocol.ElicitResult, error) {
 	if !u.present() {
-		fmt.Fprintln(u.out, message("the server asks, and is told no because nobody is at a terminal: "+p.Message))
+		fmt.Fprintln(u.out, message("declined a question of the server, because there is no terminal: "+p.Message))
 		return client.Decline()
 	}
 	end, err := u.begin(ctx)

@@ -14,27 +14,27 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const recordLong = `Stand between a host and a server that it starts: pass on every message as it is,
-and write a transcript to FILE, or to standard error for -.
+const recordLong = `Start a server for a host, pass on all messages between them unchanged, and write
+a transcript to FILE, or to standard error for -.
 
-Put it in front of the command of the server in the mcp.json of a host, and use
-the host: the file then has the whole conversation. > is what the host sent, <
-what the server sent, and = what happened to the connection.
-Package mcptest plays such a file in a test.
+Put it in front of the server's command in the mcp.json of a host, and use the
+host. The file then contains the whole conversation: lines with > are messages
+from the host, < from the server, and = are events of the connection. Package
+mcptest replays such a file in a test.
 
-The server is started by --command or an mcp.json. To record what a command of
-bowline itself says, also to a server that is reached over HTTP, use --record
-with that command. Messages are written as they are, with all secrets in them.
+Choose the server with --command or an mcp.json. To record another command of
+bowline, also with a server over HTTP, use --record with that command. Messages
+are written unchanged, with all secrets in them.
 
-It ends with status 0 when the host closes its standard input, and with status 3
-if the server ends first.`
+The exit status is 0 when the host closes its standard input, and 3 if the
+server ends first.`
 
 func newRecord() *cobra.Command {
 	var server target
 	var times bool
 	command := &cobra.Command{
 		Use:   "record FILE",
-		Short: "Write a transcript of what a host and a server say",
+		Short: "Record the messages between a host and a server",
 		Long:  recordLong,
 		Example: `  # In the mcp.json of a host: the server, recorded
   {"command": "bowline", "args": ["record", "/tmp/talk.txt", "--command", "npx -y @modelcontextprotocol/server-everything"]}
@@ -50,7 +50,7 @@ func newRecord() *cobra.Command {
 				return err
 			}
 			if err == nil && to.remote {
-				err = errors.New("a server that is reached over HTTP is not passed on: use --record with the command that talks to it")
+				err = errors.New("record does not support a server over HTTP: use --record with the command that calls it")
 			}
 			if err != nil {
 				return usageFailure(errors.New(server.redact(err.Error())))
@@ -68,7 +68,7 @@ func newRecord() *cobra.Command {
 		},
 	}
 	server.addFlags(command)
-	command.Flags().BoolVar(&times, "times", false, "begin each line with the time since the first")
+	command.Flags().BoolVar(&times, "times", false, "begin each line with the time since the first line")
 	for _, other := range []string{"record", "log", "revision", "timeout", "init-timeout", "url", "header", "cacert", "insecure"} {
 		if err := command.Flags().MarkHidden(other); err != nil {
 			panic(err) // addFlags has it
@@ -116,7 +116,7 @@ func (r *record) close(cmd *cobra.Command) {
 		err = errors.Join(err, r.file.Close())
 	}
 	if err != nil {
-		cmd.PrintErrln(message("warning: the transcript is not whole: " + err.Error()))
+		cmd.PrintErrln(message("warning: the transcript is not complete: " + err.Error()))
 	}
 }
 

@@ -17,22 +17,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const serveLong = `Serve a few tools to try clients on: echo, add, slow, fail, big and crash.
+const serveLong = `Serve a few tools for testing clients: echo, add, slow, fail, big and crash.
 
 With --stdio the server speaks MCP on standard input and output, and logs to
 standard error. It ends with status 0 when its input ends.
 
-With --http it serves streamable HTTP, in every revision of the protocol that
-has it, and prints its URL to standard error. An ADDRESS without a host is this
-machine's alone, and port 0 is any that is free. With --issuer it serves only
-those who have a token of that authorization server.
+With --http it serves Streamable HTTP, in every revision of the protocol that
+has it, and prints its URL to standard error. An ADDRESS without a host accepts
+connections from this machine only. Port 0 means any free port. With --issuer
+it serves only clients with a token of that authorization server.
 
-With --metrics it tells Prometheus what it does, at /metrics of another ADDRESS;
-/livez says that the process runs, and /readyz that it takes requests: 503 once
-it finishes what it was asked. With --otlp it sends a trace of each request.
+With --metrics it serves metrics for Prometheus at /metrics of another ADDRESS.
+/livez reports that the process runs, and /readyz that it accepts requests; it
+returns 503 while the server shuts down. With --otlp it sends a trace of each
+request.
 
-Either way it ends with status 0 at SIGINT or SIGTERM, having finished what it
-was asked. What takes longer than five seconds then is given up.`
+At SIGINT or SIGTERM it finishes running requests, for at most five seconds, and
+ends with status 0.`
 
 const serveExample = `  # List the tools of this server with this command
   bowline tools --command 'bowline serve --stdio'
@@ -41,13 +42,13 @@ const serveExample = `  # List the tools of this server with this command
   bowline serve --http :8080
   bowline call echo message=hello --url http://127.0.0.1:8080/mcp
 
-  # Serve those who log in
+  # Serve only users who have logged in
   bowline serve --http :8080 --issuer https://login.example.com --resource https://tools.example.com/mcp
 
-  # Serve, and tell Prometheus and an OpenTelemetry collector
+  # Serve, with metrics for Prometheus and traces for an OpenTelemetry collector
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 bowline serve --http :8080 --metrics :9090 --otlp
 
-  # Talk to it by hand
+  # Send it a message by hand
   printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' | bowline serve --stdio`
 
 // endpointPath is where the server is found.
@@ -63,7 +64,7 @@ func newServe() *cobra.Command {
 	var observation observation
 	command := &cobra.Command{
 		Use:     "serve --stdio | --http ADDRESS",
-		Short:   "Serve a few tools to try clients on",
+		Short:   "Serve a few tools for testing clients",
 		Long:    serveLong,
 		Example: serveExample,
 		Args:    noArguments,
@@ -74,7 +75,7 @@ func newServe() *cobra.Command {
 			overHTTP := cmd.Flags().Changed("http")
 			switch {
 			case overStdio == overHTTP:
-				return usageFailure(errors.New("say how to serve: bowline serve --stdio, or bowline serve --http :8080"))
+				return usageFailure(errors.New("use --stdio or --http: bowline serve --stdio, or bowline serve --http :8080"))
 			case overHTTP && faults:
 				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
 			}
@@ -90,12 +91,12 @@ func newServe() *cobra.Command {
 			return errors.Join(err, watching.close())
 		},
 	}
-	command.Flags().BoolVar(&overStdio, "stdio", false, "speak on standard input and output")
-	command.Flags().StringVar(&address, "http", "", "serve streamable HTTP on this `ADDRESS`, such as :8080")
+	command.Flags().BoolVar(&overStdio, "stdio", false, "serve on standard input and output")
+	command.Flags().StringVar(&address, "http", "", "serve Streamable HTTP on this `ADDRESS`, such as :8080")
 	protection.addFlags(command)
 	observation.addFlags(command)
 	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
-	command.Flags().BoolVar(&fixtures, "fixtures", false, "offer also what the official conformance suite calls: tools, prompts and resources")
+	command.Flags().BoolVar(&fixtures, "fixtures", false, "also offer the tools, prompts and resources of the official conformance suite")
 	return command
 }
 

@@ -224,6 +224,6 @@ func (t *target) end(cmd *cobra.Command, session *client.Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), endGrace)
 	defer cancel()
 	if err := session.Close(ctx); err != nil {
-		cmd.PrintErrln(message(t.redact("warning: the server has not ended in good order: " + err.Error())))
+		cmd.PrintErrln(message(t.redact("warning: the server did not end properly: " + err.Error())))
 	}
 }

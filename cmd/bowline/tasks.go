@@ -16,23 +16,22 @@ func newTasks() *cobra.Command {
 	var wait, cancel bool
 	command := talking(&cobra.Command{
 		Use:   "tasks [ID]",
-		Short: "Show, await or cancel tasks of a server",
-		Long: `Show how a task of a server stands: its id, its status and what the server says
-of it. The id is what "bowline call --detach" has printed, in this or an earlier
-run. With --wait the command waits for the end of the task and prints the result
-as "bowline call" does, also when the connection is lost meanwhile. With --cancel
-it cancels the task.
+		Short: "Show, wait for or cancel tasks of a server",
+		Long: `Show a task of a server: its id, its status and its status message. Use the id
+that "bowline call --detach" has printed, now or earlier. With --wait the command
+waits until the task has ended and prints the result like "bowline call", even if
+the connection is lost in between. With --cancel it cancels the task.
 
-Without an id the command lists tasks. Only servers of 2025-11-25 have such a list,
-and only for users whom they know.`,
-		Example: `  # Begin something that takes long, and come back for it
+Without an id the command lists tasks. Only servers of 2025-11-25 have such a
+list, and only for users that they can identify.`,
+		Example: `  # Start a long call, and get its result later
   id=$(bowline call render scene=forest --detach --url http://127.0.0.1:8080/mcp)
   bowline tasks "$id" --wait --url http://127.0.0.1:8080/mcp`,
 		Args: cobra.MaximumNArgs(1),
 	}, nil, func(_ *cobra.Command, args []string) (conversation, error) {
 		switch {
 		case wait && cancel:
-			return nil, errors.New("--wait and --cancel exclude each other")
+			return nil, errors.New("--wait and --cancel cannot be used together")
 		case len(args) == 0 && (wait || cancel):
 			return nil, errors.New("name the task")
 		case len(args) == 0:
@@ -57,7 +56,7 @@ and only for users whom they know.`,
 			}, nil
 		}
 	})
-	command.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task, and print its result")
+	command.Flags().BoolVar(&wait, "wait", false, "wait until the task has ended, and print its result")
 	command.Flags().BoolVar(&cancel, "cancel", false, "cancel the task")
 	return command
 }

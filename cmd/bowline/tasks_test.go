@@ -26,5 +26,5 @@ func TestTasksOfAServerOverHTTP(t *testing.T) {
 	bowline(t, "", "tasks", "unknown", "--url", url).want(t, exitCallFailed, "", "unknown task")
 	bowline(t, "", "tasks", "--url", url).want(t, exitCallFailed, "", "2026-07-28 has no tasks/list")
 	bowline(t, "", "tasks", "--wait", "--url", url).want(t, exitUsage, "", "name the task")
-	bowline(t, "", "tasks", id, "--wait", "--cancel", "--url", url).want(t, exitUsage, "", "exclude")
+	bowline(t, "", "tasks", id, "--wait", "--cancel", "--url", url).want(t, exitUsage, "", "cannot be used together")
 }

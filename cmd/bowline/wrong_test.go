@@ -31,20 +31,20 @@ func TestWrongUsage(t *testing.T) {
 		{"no time to initialize", call("echo", "--init-timeout", "0"), "--init-timeout must be above zero"},
 		{"serve without a transport", []string{"serve"}, "bowline serve --stdio"},
 		{"unknown shell", []string{"completion", "ksh"}, `unknown command "ksh"`},
-		{"no server", []string{"tools"}, "say which server"},
-		{"two servers", []string{"tools", "--command", "a", "--url", "http://127.0.0.1/"}, "give one of them"},
-		{"no URL", []string{"tools", "--url", "127.0.0.1:80"}, "the URL is none such as http://"},
+		{"no server", []string{"tools"}, "no server given"},
+		{"two servers", []string{"tools", "--command", "a", "--url", "http://127.0.0.1/"}, "--command and --url cannot be used together"},
+		{"no URL", []string{"tools", "--url", "127.0.0.1:80"}, "the URL is not like http://"},
 		{"no header", []string{"tools", "--url", "http://127.0.0.1/", "--header", "secret"}, "--header is not 'Name: value'"},
-		{"header of a process", call("echo", "--header", "A: b"), "--header, --cacert and --insecure are for a server that is reached over HTTP"},
-		{"certificates of a process", call("echo", "--insecure"), "are for a server that is reached over HTTP"},
-		{"no certificates", []string{"tools", "--url", "https://127.0.0.1/", "--cacert", os.DevNull}, "holds no certificate in PEM"},
-		{"environment of a URL", []string{"tools", "--url", "http://127.0.0.1/", "--env", "A=b"}, "--env and --cwd are for a server that is started"},
-		{"no address", []string{"serve", "--http", "8080"}, "is no address such as :8080"},
-		{"both ways to serve", []string{"serve", "--http", ":0", "--stdio"}, "say how to serve"},
+		{"header of a process", call("echo", "--header", "A: b"), "--header, --cacert and --insecure are only for a server over HTTP"},
+		{"certificates of a process", call("echo", "--insecure"), "are only for a server over HTTP"},
+		{"no certificates", []string{"tools", "--url", "https://127.0.0.1/", "--cacert", os.DevNull}, "contains no certificate in PEM"},
+		{"environment of a URL", []string{"tools", "--url", "http://127.0.0.1/", "--env", "A=b"}, "--env and --cwd are only for a server that this command starts"},
+		{"no address", []string{"serve", "--http", "8080"}, "is not an address such as :8080"},
+		{"both ways to serve", []string{"serve", "--http", ":0", "--stdio"}, "use --stdio or --http"},
 		{"faults over HTTP", []string{"serve", "--http", ":0", "--faults"}, "--faults needs --stdio"},
-		{"blank server", []string{"tools", "--command", "  "}, "holds no command"},
-		{"open quote", []string{"tools", "--command", "a 'b"}, "has no partner"},
-		{"shell operator", []string{"tools", "--command", "a | b"}, "no shell runs this"},
+		{"blank server", []string{"tools", "--command", "  "}, "contains no command"},
+		{"open quote", []string{"tools", "--command", "a 'b"}, "is not closed"},
+		{"shell operator", []string{"tools", "--command", "a | b"}, "no shell runs the command"},
 		{"variable without a value", call("echo", "--env", "NAME"), `--env "NAME" is not NAME=VALUE`},
 		{"variable without a name", call("echo", "--env", "=x"), `--env "=x" is not NAME=VALUE`},
 		{"unknown revision", call("echo", "--revision", "2025-13-01"), `--revision "2025-13-01" is none of`},
@@ -93,11 +93,11 @@ func TestNoSession(t *testing.T) {
 	}{
 		{"missing binary", []string{"tools", "--command", "bowline-is-not-installed"}, []string{"cannot be started", adviceMissing}},
 		{"ends at once", tools("gone"), []string{"exited with status 7; its standard error ends:\n    no licence found", adviceExited}},
-		{"ends with garbage", tools("closed"), []string{"exited with status 0", "has lines that are not JSON-RPC", adviceGarbage}},
-		{"never answers", tools("mute", "--init-timeout", "100ms"), []string{"has not answered initialize within 100ms", adviceSilent}},
-		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"has not answered", "has lines that are not JSON-RPC", adviceGarbage}},
-		{"much garbage", tools("babbler"), []string{"does not speak JSON-RPC", "has lines that are not JSON-RPC", adviceGarbage}},
-		{"refuses", tools("refuser"), []string{"has refused the session", "not \uFFFD[31mtoday", adviceRefused}},
+		{"ends with garbage", tools("closed"), []string{"exited with status 0", "contains lines that are not JSON-RPC", adviceGarbage}},
+		{"never answers", tools("mute", "--init-timeout", "100ms"), []string{"did not answer initialize within 100ms", adviceSilent}},
+		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"did not answer", "contains lines that are not JSON-RPC", adviceGarbage}},
+		{"much garbage", tools("babbler"), []string{"does not send JSON-RPC", "contains lines that are not JSON-RPC", adviceGarbage}},
+		{"refuses", tools("refuser"), []string{"refused the session", "not \uFFFD[31mtoday", adviceRefused}},
 		{"another revision", tools("ancient"), []string{`"1999-01-01"`, adviceVersions}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestToolFailureCannotDriveTheTerminal(t *testing.T) {
 
 // TestCallFails: status 4, with whether the tool may have run.
 func TestCallFails(t *testing.T) {
-	const mayHaveRun = "The server may have done what it was asked."
+	const mayHaveRun = "The server may have executed the request."
 	for _, c := range []struct {
 		name   string
 		args   []string
