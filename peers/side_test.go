@@ -26,9 +26,9 @@ const (
 
 const sidePreface = `# Side by side
 
-The same programs with Bowline and with the official Go SDK (go-sdk %s). The tests compile both, and call the servers
-of tools, prompts and questions in both eras; they count the lines that hold code, without blank ones and comments, and fail
-if Bowline needs more. To rewrite this page:
+This page shows the same programs with Bowline and with the official Go SDK (go-sdk %s). The tests compile both, and call
+the servers of tools, prompts and questions in both eras. They count the lines of code, without blank lines and comments,
+and fail if Bowline needs more. To rewrite this page:
 
     cd peers && go test -count=1 -run TestSideBySide . -update
 
@@ -39,14 +39,14 @@ if Bowline needs more. To rewrite this page:
 // sides are the programs, and what their lines do not say.
 var sides = []struct{ name, title, differs string }{
 	{"tool", "one tool", "nothing"},
-	{"tools", "five tools: an enum, a failure, an image, progress, cancellation", "Bowline fills the default in by its tag"},
-	{"resources", "a file, a template, a directory, updates", "files that are added later are served by Bowline alone"},
+	{"tools", "five tools: an enum, a failure, an image, progress, cancellation", "Bowline fills in the default from a tag"},
+	{"resources", "a file, a template, a directory, updates", "only Bowline serves files that are added later"},
 	{"prompt", "a prompt whose arguments complete", "nothing"},
-	{"questions", "a tool that asks twice, in every revision", "Bowline seals what travels through the client"},
-	{"caller", "HTTP, and who calls", "nothing"},
-	{"shutdown", "HTTP, and an end that lets calls finish", "nothing"},
+	{"questions", "a tool that asks twice, in every revision", "Bowline encrypts the state that the client returns"},
+	{"caller", "HTTP, and the identity of the caller", "nothing"},
+	{"shutdown", "HTTP, and a shutdown that lets calls finish", "nothing"},
 	{"call", "a client that survives its server, and a typed call", "Bowline says whether a failed call may have been executed, and checks the result against its schema"},
-	{"host", "a host whose server asks, is lost and comes back", "with Bowline a call that finds the server away waits until it is back"},
+	{"host", "a host whose server asks, is lost and comes back", "with Bowline, a call waits while the server is away"},
 	{"eras", "a test of a tool that asks, in both eras", "Bowline checks every message against the schema of its revision"},
 }
 

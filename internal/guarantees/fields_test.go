@@ -19,10 +19,10 @@ import (
 const fieldsPreamble = `
 ## Fields
 
-Every member that a published schema gives to a message, by revision: ✓ means that the schema has it, and that the type
-of package ` + "`protocol`" + ` carries it (` + "`jsonrpc.Error`" + ` for an error); – that the schema does not have it. Both sides
-use the same types, so what one can send the other can read. A test fails when a schema has a member that no type
-carries. What the published schemas do not define, such as the extensions for tasks and skills, is not here.
+This table lists every member of a message in the published schemas, by revision. ✓ means that the schema has the member, and
+so does the type of package ` + "`protocol`" + ` (` + "`jsonrpc.Error`" + ` for an error). – means that the schema does not have it.
+Both sides use the same types, so each can read what the other sends. A test fails if a type lacks a member of a schema. The
+published schemas do not define the extensions for tasks and skills, so these are not listed here.
 
 | Type | Member | %s |
 | --- | --- |%s

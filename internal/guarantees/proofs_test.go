@@ -17,8 +17,9 @@ type proof struct{ area, what, tests string }
 const proofsPreamble = `
 ## Tests
 
-What the methods cannot say, and the tests that show it. Most tests of the server that need both sides run over stdio
-and HTTP in every revision that has what they test. Tests of transports and of [other SDKs](interop-features.md) are apart.
+This table lists features that the tables of methods do not show, with their tests. Most tests of the server that need both
+sides run over stdio and HTTP, in every revision that has the feature. Tests of transports, and tests with
+[other SDKs](interop-features.md), are not listed here.
 
 | Area | Side | What | Tests |
 | --- | --- | --- | --- |
@@ -99,55 +100,55 @@ func filesOfTests(t *testing.T) map[string][]string {
 
 func clientProofs() []proof {
 	return []proof{
-		{"Lifecycle", "the sessions of a client, by iterator and by name", "TestSessionsOfAClient TestSessionIsFoundByName"},
-		{"Lifecycle", "Wait until a session is over, and why", "TestWait"},
+		{"Lifecycle", "find sessions by iterator and by name", "TestSessionsOfAClient TestSessionIsFoundByName"},
+		{"Lifecycle", "wait for the end of a session, and learn why it ended", "TestWait"},
 		{"Lifecycle", "server info, capabilities, instructions and revision", "TestServerSpeaksOfItself TestEveryLegacyRevisionIsNegotiated TestOlderServerIsSpokenTo"},
-		{"Lifecycle", "log level, subscriptions, listen and lists restored after a reconnect", "TestLegacyServerIsRestored TestModernServerIsRestored TestOneListenForAllThatIsWanted"},
-		{"Lifecycle", "one gap event for each gap", "TestEachGapIsToldOnce TestGapsWhileTheProgramIsBusy TestLostComesBeforeWhatTheNextServerSays"},
+		{"Lifecycle", "log level, subscriptions, listen and lists are restored after a reconnect", "TestLegacyServerIsRestored TestModernServerIsRestored TestOneListenForAllThatIsWanted"},
+		{"Lifecycle", "one event for each time without a server", "TestEachGapIsToldOnce TestGapsWhileTheProgramIsBusy TestLostComesBeforeWhatTheNextServerSays"},
 		{"Tools", "list and iterator over all pages", "TestToolsRangesOverAllPages TestCursorsAreFollowed TestRepeatedCursorEndsThePaging TestPagingIsBounded"},
 		{"Tools", "typed and raw calls; a plain value or map as arguments", "TestCallReadsResults TestTypedToolAnswers TestCallsWithArgumentsThatHoldNothing ExampleCall"},
-		{"Tools", "structured content checked against the output schema", "TestCallChecksTheOutputSchema"},
-		{"Tools", "arguments mirrored to Mcp-Param-*; tools with invalid x-mcp-header dropped", "TestMirroredArguments TestWhatIsMirrored TestWhichAnnotationsAreValid"},
+		{"Tools", "structured content is checked against the output schema", "TestCallChecksTheOutputSchema"},
+		{"Tools", "arguments are mirrored to Mcp-Param-*; tools with an invalid x-mcp-header are dropped", "TestMirroredArguments TestWhatIsMirrored TestWhichAnnotationsAreValid"},
 		{"Resources", "list, templates, read, subscribe, updated", "TestEveryList TestEveryMethod TestFeaturesOfOwnServer TestWatch"},
 		{"Prompts, completion", "list, get, complete", "TestEveryMethod TestFeaturesOfOwnServer TestCompletionOfTheFirstRevision"},
 		{"Roots", "handler, and list_changed", "TestLegacyQuestions TestRootsChanged"},
 		{"Elicitation", "forms: defaults, validation against the schema, every kind of enum", "TestLegacyQuestions TestEveryKindOfField"},
-		{"Elicitation", "URLs: shown whole, never fetched, opened with consent alone", "TestLegacyQuestions TestPagesAreNeverFetched TestPagesAreShownWhole"},
+		{"Elicitation", "URLs: shown in full, never fetched, opened only with consent", "TestLegacyQuestions TestPagesAreNeverFetched TestPagesAreShownWhole"},
 		{"Sampling", "handler, also with tools", "TestLegacyQuestions TestCapabilitiesFollowFromHandlers"},
-		{"Asking", "both eras answered by the same handlers, in bounded rounds", "TestLegacyQuestions TestRounds TestRoundsEnd TestRoundsOfParallelCalls TestManualInput"},
+		{"Asking", "the same handlers answer both eras, in a bounded number of rounds", "TestLegacyQuestions TestRounds TestRoundsEnd TestRoundsOfParallelCalls TestManualInput"},
 		{"Logging", "level and handler", "TestLogsGoToClientsThatWantThem TestEveryNotificationIsTold TestLegacyServerIsRestored"},
-		{"2026-07-28", "another version on -32022, also when the server names our own", "TestServerThatRefusesItsOwnRevision TestRevisionThatIsAskedForIsTheOneSpoken TestUnsupportedVersionIsRefused"},
+		{"2026-07-28", "after -32022, try another version, also if the server names ours", "TestServerThatRefusesItsOwnRevision TestRevisionThatIsAskedForIsTheOneSpoken TestUnsupportedVersionIsRefused"},
 		{"2026-07-28", "subscriptions/listen for all kinds", "TestOneListenForAllThatIsWanted TestModernServerIsAskedToTell TestSubscriptionThatIsNotGranted TestSubscriptionThatEndsIsMadeAgain"},
-		{"Legacy oddities", "batches never sent, and read where the revision has them", "TestBatchesAreReadWhereTheRevisionHasThem TestBatchesBelongToOneRevision"},
-		{"Errors, _meta, extensions", "*jsonrpc.Error by errors.As; open capability maps; unknown members survive any encoder", "TestErrorsMatch TestCommonFailuresHaveNames TestCapabilitiesKeepWhatTheyDoNotKnow TestUnknownMembersSurviveAnyEncoder TestStandardEncoderAgrees"},
-		{"Middleware", "sending and receiving, typed, the first listed outermost", "TestMiddleware TestMiddlewareForOneMethod TestListsOfMiddleware"},
+		{"Legacy oddities", "batches are never sent, and are read in the revision that has them", "TestBatchesAreReadWhereTheRevisionHasThem TestBatchesBelongToOneRevision"},
+		{"Errors, _meta, extensions", "errors.As finds *jsonrpc.Error; capability maps are open; every encoder keeps unknown members", "TestErrorsMatch TestCommonFailuresHaveNames TestCapabilitiesKeepWhatTheyDoNotKnow TestUnknownMembersSurviveAnyEncoder TestStandardEncoderAgrees"},
+		{"Middleware", "for sending and receiving, also typed; the first is the outermost", "TestMiddleware TestMiddlewareForOneMethod TestListsOfMiddleware"},
 		{"Escape hatch", "raw requests in both eras", "TestEveryMethod TestRequestOfAServerThatWasReplaced TestLegacyQuestions"},
 	}
 }
 
 func serverProofs() []proof {
 	return []proof{
-		{"Lifecycle", "iterator of sessions, instructions, hook once initialized, data of the program per session", "TestSessionKnowsItsPeer TestSessionContextEndsWithItsSession TestHandlersKnowWhoCallsThem"},
+		{"Lifecycle", "session iterator, instructions, a hook after initialize, and data of the program for each session", "TestSessionKnowsItsPeer TestSessionContextEndsWithItsSession TestHandlersKnowWhoCallsThem"},
 		{"Tools", "typed and raw; enums, formats, defaults from tags and types", "TestWhatAToolReturnsDecidesItsResult TestTagsDescribeAndFillIn TestTypedValuesFitTheirInferredSchemas TestDefaultsOfADeclaredSchema"},
-		{"Tools", "add and remove; changes told at most once in ten milliseconds", "TestLegacyClientsAreToldOnceTheyAreInitialized TestChangesAreToldAtMostOnceInTenMilliseconds TestChangesThatComeTogetherAreToldAsOne TestToolsAreServedWhereTheyWereOffered"},
+		{"Tools", "add and remove; changes are reported at most once in ten milliseconds", "TestLegacyClientsAreToldOnceTheyAreInitialized TestChangesAreToldAtMostOnceInTenMilliseconds TestChangesThatComeTogetherAreToldAsOne TestToolsAreServedWhereTheyWereOffered"},
 		{"Tools", "annotations, icons, title and _meta", "TestMessagesFitThePublishedSchemas TestModernMessagesFitThePublishedSchemas TestToolsAndResultsKeepWhatTheyDoNotKnow"},
 		{"Tools", "output of any JSON type", "TestOutputOfAnyType TestWhatAToolReturnsDecidesItsResult"},
-		{"Tools", "grammar of names", "TestAddToolRefusesNamesAndSchemasThatAreNone"},
-		{"Tools", "Mcp-Param-* compared with the arguments", "TestMirroredArgumentsHaveToBeTheSame"},
+		{"Tools", "names are checked", "TestAddToolRefusesNamesAndSchemasThatAreNone"},
+		{"Tools", "Mcp-Param-* must equal the arguments", "TestMirroredArgumentsHaveToBeTheSame"},
 		{"Tools", "content unknown to the revision is converted or refused", "TestOldClientsGetNoBlocksThatTheyDoNotKnow"},
-		{"Resources", "static, templated, subscriptions per session, updates, size bound, paging", "TestResourcesAreListedAndRead TestSubscribersAreToldOfUpdates TestSubscriptionsAreGrantedAndGivenBack TestCursorsOfAnyPageAreReadInPagesOfAnySize"},
-		{"Resources", "a directory: traversal, links and tricks of case refused", "TestFilesAreServedAndNothingElse TestFilesHaveTheirOwnNamesOnly"},
+		{"Resources", "static resources and templates, subscriptions for each session, updates, maximum size, paging", "TestResourcesAreListedAndRead TestSubscribersAreToldOfUpdates TestSubscriptionsAreGrantedAndGivenBack TestCursorsOfAnyPageAreReadInPagesOfAnySize"},
+		{"Resources", "a directory: traversal, links and other spellings are refused", "TestFilesAreServedAndNothingElse TestFilesHaveTheirOwnNamesOnly"},
 		{"Prompts, completion", "arguments from a struct; completion of prompts and templates, at most 100 values", "TestPromptsAreListedAndMade TestArgumentsComplete TestCompletionOfNothingKnownIsRefused"},
-		{"Roots, sampling, elicitation", "the calls, in both eras, and the errors of capabilities", "TestQuestionsAreThoseOfTheRevision TestToolsThatAskDoTheSameInBothEras TestEveryKindOfQuestionIsAsked TestClientsThatCannotBeAskedAreToldFirst TestPromptsAndResourcesAsk"},
-		{"Roots, sampling, elicitation", "URL elicitation required, and completed", "TestPagesThatAreRequiredFirst TestTheEndOfAPageIsTold TestTheEndOfAPageIsNotToldToOthers"},
-		{"Logging", "level per session, of the request in 2026-07-28; bounded rate", "TestLogsGoToClientsThatWantThem TestLogMessagesAreBounded"},
+		{"Roots, sampling, elicitation", "questions in both eras, and errors for missing capabilities", "TestQuestionsAreThoseOfTheRevision TestToolsThatAskDoTheSameInBothEras TestEveryKindOfQuestionIsAsked TestClientsThatCannotBeAskedAreToldFirst TestPromptsAndResourcesAsk"},
+		{"Roots, sampling, elicitation", "URL elicitation: required, and completed", "TestPagesThatAreRequiredFirst TestTheEndOfAPageIsTold TestTheEndOfAPageIsNotToldToOthers"},
+		{"Logging", "level of the session, in 2026-07-28 of the request; limited rate", "TestLogsGoToClientsThatWantThem TestLogMessagesAreBounded"},
 		{"Logging", "a slog.Handler, and a zap core", "ExampleLogHandler TestCoreLogsToTheClient TestLevelsOfTheCore"},
 		{"2026-07-28", "all result types and caching hints", "TestModernResultsSayAllThatTheyMust TestListsMayBeKeptAsTheProgramSays TestStampSetsWhatIsMissing"},
-		{"2026-07-28", "listen: filter, acknowledgement, end", "TestSubscriptionsTellOfWhatTheyWereGranted TestWhatChangesAtTheAcknowledgementIsTold TestSubscriptionsEndWithAResult TestSubscriptionsThatCannotBeReadAreRefused"},
-		{"2026-07-28", "a client that leaves cancels its call", "TestLeavingAModernRequest TestAbandonedCallsCleanUp TestCancelledRoundEndsTheCall"},
-		{"Legacy oddities", "batches in 2025-03-26 alone, answered as an array", "TestBatchesAreReadWhereTheRevisionHasThem TestABatchRightBehindInitialize TestAnswersOfABatchAreSentTogether TestBatches"},
-		{"Errors, _meta, extensions", "unknown members kept by any encoder; extensions declared", "TestUnknownMembersSurviveAnyEncoder TestCapabilitiesKeepWhatTheyDoNotKnow TestKnownMetaChangesNothing"},
-		{"Middleware", "both directions, typed, the first listed outermost", "TestMiddlewareWrapsBothDirections TestOnWrapsOneMethod"},
-		{"Escape hatch", "methods of one's own, and a fallback for unknown ones", "TestOwnMethodsAndTheFallback"},
+		{"2026-07-28", "subscriptions/listen: filter, acknowledgement, end", "TestSubscriptionsTellOfWhatTheyWereGranted TestWhatChangesAtTheAcknowledgementIsTold TestSubscriptionsEndWithAResult TestSubscriptionsThatCannotBeReadAreRefused"},
+		{"2026-07-28", "a client that disconnects cancels its call", "TestLeavingAModernRequest TestAbandonedCallsCleanUp TestCancelledRoundEndsTheCall"},
+		{"Legacy oddities", "batches only in 2025-03-26, answered by an array", "TestBatchesAreReadWhereTheRevisionHasThem TestABatchRightBehindInitialize TestAnswersOfABatchAreSentTogether TestBatches"},
+		{"Errors, _meta, extensions", "every encoder keeps unknown members; extensions are declared", "TestUnknownMembersSurviveAnyEncoder TestCapabilitiesKeepWhatTheyDoNotKnow TestKnownMetaChangesNothing"},
+		{"Middleware", "in both directions, also typed; the first is the outermost", "TestMiddlewareWrapsBothDirections TestOnWrapsOneMethod"},
+		{"Escape hatch", "the program's own methods, and a fallback for unknown ones", "TestOwnMethodsAndTheFallback"},
 	}
 }
