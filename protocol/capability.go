@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// An Implementation names a client or server, in its own words. Use it for
-// people and logs, not for decisions.
+// An Implementation is the name and version of a client or server, as reported by
+// itself. Use it as display text and in logs, not for decisions.
 type Implementation struct {
 	Name        string `json:"name"`
 	Title       string `json:"title,omitzero"`
@@ -34,8 +34,8 @@ func (i *Icons) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// A Capability is one that has no settings of its own: its presence is what
-// counts. Unknown members are kept.
+// A Capability is a capability without settings: it is declared by its presence.
+// Unknown members are kept.
 type Capability struct {
 	Others map[string]json.RawMessage `json:",unknown"`
 }
@@ -64,8 +64,8 @@ type SamplingCapability struct {
 	Others  map[string]json.RawMessage `json:",unknown"`
 }
 
-// ElicitationCapability says in which modes a client asks its user. Without any
-// member it means forms.
+// ElicitationCapability says in which modes a client can ask its user. If no member is
+// set, the client supports forms.
 type ElicitationCapability struct {
 	Form   *Capability                `json:"form,omitzero"` // since 2025-11-25
 	URL    *Capability                `json:"url,omitzero"`  // since 2025-11-25

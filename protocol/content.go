@@ -16,10 +16,9 @@ type Content interface {
 	contentType() string
 }
 
-// Contents holds blocks in order, at most MaxBlocks when decoded. A block that
-// cannot be read, because its type is unknown here or one of its members is
-// malformed, becomes an *UnknownContent; the others are read nevertheless. A nil
-// block cannot be encoded.
+// Contents holds blocks in order, at most MaxBlocks when decoded. A block with an
+// unknown type or a malformed member is decoded as an *UnknownContent, and does not
+// affect the other blocks. A nil block cannot be encoded.
 type Contents []Content
 
 // Text returns a block of text.
@@ -50,12 +49,12 @@ func oneText() (Contents, *TextContent) {
 	return one.blocks[:], &one.block
 }
 
-// Image returns a block with an image. It keeps data.
+// Image returns a block with an image. The block refers to data and does not copy it.
 func Image(data []byte, mimeType string) *ImageContent {
 	return &ImageContent{Data: data, MIMEType: mimeType}
 }
 
-// Audio returns a block with sound. It keeps data.
+// Audio returns a block with sound. The block refers to data and does not copy it.
 func Audio(data []byte, mimeType string) *AudioContent {
 	return &AudioContent{Data: data, MIMEType: mimeType}
 }
@@ -78,7 +77,7 @@ func (c Contents) Text() string {
 	return strings.Join(lines, "\n")
 }
 
-// A Role says whose a message is.
+// A Role is the role of the author of a message.
 type Role string
 
 const (
@@ -157,8 +156,8 @@ type ToolResultContent struct {
 	Meta              Meta               `json:"_meta,omitzero"`
 }
 
-// UnknownContent is a block that cannot be read: its type is unknown here, or one
-// of its members is malformed. It is kept as it came.
+// UnknownContent is a block with an unknown type or a malformed member. It is kept
+// unchanged.
 type UnknownContent struct {
 	Type string             // empty when the block does not say
 	Raw  stdjson.RawMessage // the whole block; required to encode it

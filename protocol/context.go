@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A RequestContext describes the client that makes a modern request. Every such
-// request carries it in _meta, and it holds for that request alone (2026-07-28
+// A RequestContext describes the client that makes a modern request. Every modern
+// request contains it in _meta. It applies only to that request (2026-07-28
 // basic/index).
 type RequestContext struct {
 	ProtocolVersion    string             `json:"io.modelcontextprotocol/protocolVersion"`
@@ -30,10 +30,10 @@ func (c *RequestContext) Members() (Meta, error) {
 	return members, Unmarshal(raw, &members)
 }
 
-// ModernContext reads the context from the params of a request. It reports
-// whether the request is modern: whether _meta has the member MetaProtocolVersion,
-// of whatever type. The caller checks whether it supports the version
-// (UnsupportedVersion) and knows the log level.
+// ModernContext decodes the RequestContext in the params of a request. It reports
+// whether the request is modern, that is whether _meta has the member
+// MetaProtocolVersion, of any type. It does not check whether the version is
+// supported (see UnsupportedVersion) and whether the log level is known.
 //
 // ModernContext fails with a *jsonrpc.Error of CodeInvalidParams if the version
 // or the capabilities are missing, or if one of the four members is malformed.

@@ -11,9 +11,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// An InputRequest is a question of a server to its client: *ElicitParams,
+// An InputRequest is a question from a server to its client: *ElicitParams,
 // *CreateMessageParams or *ListRootsParams. A legacy server sends it as a
-// request, a modern one inside of a result.
+// request, and a modern server inside of a result.
 type InputRequest interface {
 	Method() string // the method of the request
 	isInputRequest()
@@ -27,7 +27,7 @@ type InputResponse interface {
 }
 
 // An UnknownInputResponse is an answer that fits none of the three results. A
-// server refuses it if it asked under that key, and else ignores it.
+// server refuses it if it has asked a question with that key, and otherwise ignores it.
 type UnknownInputResponse struct {
 	Raw stdjson.RawMessage // required to encode it
 }
@@ -46,15 +46,15 @@ func (*ListRootsResult) isInputResponse()      {}
 func (*UnknownInputResponse) isInputResponse() {}
 
 // InputRequired says that a server needs input before it can answer (2026-07-28
-// basic/patterns/mrtr). The client makes the request again, with an answer under
+// basic/patterns/mrtr). The client sends the request again, with an answer under
 // each key and the same RequestState. At least one member is set.
 type InputRequired struct {
 	InputRequests InputRequests `json:"inputRequests,omitzero"`
 	RequestState  *string       `json:"requestState,omitzero"` // opaque to the client
 }
 
-// InputParams holds what a client adds when it makes a request again after
-// InputRequired. Both members are nil in a first request.
+// InputParams holds the members that a client adds when it sends a request again after
+// InputRequired. In the first request both are nil.
 type InputParams struct {
 	InputResponses InputResponses `json:"inputResponses,omitzero"`
 	RequestState   *string        `json:"requestState,omitzero"` // exactly as it came
@@ -289,9 +289,9 @@ type URLElicitationData struct {
 	Elicitations Elicitations `json:"elicitations"`
 }
 
-// URLElicitationRequired is the error of a request that cannot be served before the
-// user has been to some pages (2025-11-25 only). Each question has the mode "url", a
-// URL and an ElicitationID.
+// URLElicitationRequired returns the error for a request that cannot be served before the
+// user has visited some pages (2025-11-25 only). Each page has the mode "url", a URL and
+// an ElicitationID.
 func URLElicitationRequired(message string, pages ...*ElicitParams) error {
 	data, err := Marshal(&URLElicitationData{Elicitations: pages})
 	if err != nil {
@@ -321,7 +321,7 @@ type ListRootsResult struct {
 	Roots Roots `json:"roots"` // nil when absent
 }
 
-// A Root is a place that a client lets servers work in.
+// A Root is a directory or file in which a client lets servers work.
 type Root struct {
 	URI  string `json:"uri"` // begins with file://
 	Name string `json:"name,omitzero"`

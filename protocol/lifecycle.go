@@ -23,8 +23,8 @@ type InitializeResult struct {
 	Instructions    string             `json:"instructions,omitzero"` // for the model: how to use the server
 }
 
-// DiscoverParams asks what a server is and which revisions it supports
-// (2026-07-28 server/discover).
+// DiscoverParams asks a server to describe itself and its revisions (2026-07-28
+// server/discover).
 type DiscoverParams struct {
 	RequestParams
 }
@@ -51,8 +51,8 @@ type CancelledParams struct {
 	Reason    string     `json:"reason,omitzero"`
 }
 
-// ProgressParams says how far a request has come. The token is the one that the
-// request carried under MetaProgressToken.
+// ProgressParams reports the progress of a request. The token is the one in the
+// _meta of the request, under MetaProgressToken.
 type ProgressParams struct {
 	NotificationParams
 	ProgressToken jsonrpc.ID `json:"progressToken"`

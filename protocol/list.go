@@ -27,7 +27,7 @@ const (
 	MaxCompletionValues = 1_000  // values of one completion; servers send at most MaxCompletions
 )
 
-// A LimitError reports a message that holds more than one of the stated bounds.
+// A LimitError says that a message exceeds one of these limits.
 type LimitError struct {
 	What  string // for instance "tools on a page"
 	Limit int

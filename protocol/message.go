@@ -16,7 +16,7 @@ import (
 // byte in a tool's output does not cost the whole result.
 func Marshal(value any) (stdjson.RawMessage, error) { return Append(nil, value) }
 
-// Append is Marshal, and appends to dst.
+// Append is like Marshal, but appends to dst.
 func Append(dst []byte, value any) ([]byte, error) {
 	if p, ok := value.(*CallToolParams); ok {
 		value = p.written()
@@ -36,8 +36,8 @@ func Append(dst []byte, value any) ([]byte, error) {
 	return append(dst, raw...), nil
 }
 
-// AppendWithMeta is Append for params or a result without a _meta of their own: it adds
-// one, meta, which is an encoded object and becomes the first member.
+// AppendWithMeta is like Append, and adds meta as the first member, _meta. The value is
+// params or a result without _meta, and meta is an encoded object.
 func AppendWithMeta(dst []byte, value any, meta stdjson.RawMessage) ([]byte, error) {
 	dst = append(append(slices.Grow(dst, SizeOf(value)+len(meta)+len(`{"_meta":,`)), `{"_meta":`...), meta...)
 	at := len(dst)
@@ -51,8 +51,7 @@ func AppendWithMeta(dst []byte, value any, meta stdjson.RawMessage) ([]byte, err
 	return joined(dst, at), nil
 }
 
-// SizeOf is about how many bytes Append needs for a value, as far as it can be said
-// without encoding it.
+// SizeOf estimates how many bytes Append needs for a value, without encoding it.
 func SizeOf(value any) int {
 	if p, ok := value.(plain); ok {
 		return p.plainSize()
@@ -68,15 +67,15 @@ func joined(raw []byte, at int) []byte {
 	return raw
 }
 
-// Unmarshal decodes what a peer sent. It matches member names by case, refuses
-// repeated names and ignores unknown members. Empty input decodes as an empty
-// object, since params may be absent. Half of a surrogate pair, which some
-// encoders emit, becomes U+FFFD. Frames were checked to be UTF-8 before
-// (ADR-0016).
+// Unmarshal decodes a message from a peer. Member names are case-sensitive. Repeated
+// names are refused, and unknown members are ignored. Empty input counts as an empty
+// object, because params may be absent. Half of a surrogate pair, which some encoders
+// produce, becomes U+FFFD. Unmarshal does not check UTF-8, because jsonrpc.Decode has
+// done so (ADR-0016).
 //
-// Do not change raw afterwards, nor use its memory again: the Arguments of CallToolParams
-// and the StructuredContent of a CallToolResult are a part of raw if they are most of it.
-// Pass a copy if you cannot promise that. encoding/json always copies.
+// Do not change raw afterwards, and do not reuse its memory: if the Arguments of
+// CallToolParams, or the StructuredContent of a CallToolResult, are most of raw, they
+// refer to it. If that is not possible, pass a copy. encoding/json always copies.
 func Unmarshal(raw []byte, into any) error {
 	if len(raw) == 0 {
 		raw = []byte("{}")
@@ -131,10 +130,10 @@ type NotificationParams struct {
 	Meta Meta `json:"_meta,omitzero"`
 }
 
-// MetaOf returns the _meta of params: of a pointer to the params of a method, or of a
-// json.RawMessage. It returns nil if there is none, or none that can be read. The map
-// belongs to the params. The bytes of its values may be shared: replace a value, do not
-// write into it.
+// MetaOf returns the _meta of params, which are a pointer to the params of a method or a
+// json.RawMessage. It returns nil if there is no _meta, or if it cannot be decoded. The
+// map belongs to the params. The bytes of its values may be shared, so replace a value
+// and do not write into it.
 func MetaOf(params any) Meta {
 	switch params := params.(type) {
 	case interface{ meta() Meta }:
@@ -163,8 +162,8 @@ func (p *RequestParams) SetMeta(key string, value stdjson.RawMessage) {
 	p.Meta[key] = value
 }
 
-// AddMeta sets several members of _meta. It copies the map first, so a map
-// shared with other params does not change, and it does not keep members.
+// AddMeta sets several members of _meta. It copies the map first, so a map shared with
+// other params does not change. It does not keep the map members.
 func (p *RequestParams) AddMeta(members Meta) {
 	p.Meta = p.Meta.with(len(members))
 	maps.Copy(p.Meta, members)

@@ -102,8 +102,8 @@ type Method struct {
 	ServerCapability, ClientCapability string
 
 	// Extension is the extension that defines the method in the modern revisions.
-	// There it replaces both capabilities: client and server must have declared it,
-	// save that a client need not declare ExtensionSkills.
+	// There it replaces both capabilities: client and server must have declared it.
+	// ExtensionSkills is an exception: only the server must declare it.
 	Extension string
 }
 

@@ -115,8 +115,8 @@ func (m PromptMessage) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, promptMessage{m.Role, content})
 }
 
-// UnmarshalJSON leaves Content nil if there is none, and keeps content that it
-// cannot read as an *UnknownContent.
+// UnmarshalJSON leaves Content nil if there is none. It decodes content with an unknown
+// type or a malformed member as an *UnknownContent.
 func (m *PromptMessage) UnmarshalJSON(raw []byte) error {
 	var wire promptMessage
 	if err := Unmarshal(raw, &wire); err != nil {
@@ -144,7 +144,7 @@ const (
 	ReferenceResource = "ref/resource"
 )
 
-// CompleteParams asks how an argument that the user types may go on.
+// CompleteParams asks for completions of an argument that the user is typing.
 type CompleteParams struct {
 	RequestParams
 	Ref      CompleteReference `json:"ref"`

@@ -34,8 +34,8 @@ func (r *Resources) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// A ResourceTemplate describes the resources whose URIs an RFC 6570 template
-// makes. Unknown members are kept.
+// A ResourceTemplate describes all resources whose URIs match an RFC 6570 template.
+// Unknown members are kept.
 type ResourceTemplate struct {
 	URITemplate string       `json:"uriTemplate"`
 	Name        string       `json:"name"`
@@ -128,9 +128,9 @@ func (r *ReadResourceResult) MarshalJSONTo(to *jsontext.Encoder) error {
 	return marshalTo(to, (*completeReadResult)(r))
 }
 
-// ResourceContents is the text or the bytes of a resource. Set exactly one of
-// Text and Blob. Encoding fails otherwise. Decoding fails if both are set, and
-// takes contents with neither for an empty text.
+// ResourceContents is the text or the bytes of a resource. Set exactly one of Text and
+// Blob; otherwise encoding fails. Decoding fails if both are set. If neither is set, it
+// returns an empty text.
 type ResourceContents struct {
 	URI      string  `json:"uri"`
 	MIMEType string  `json:"mimeType,omitzero"`

@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// CreateMessageParams asks a client's model to go on with a conversation.
+// CreateMessageParams asks a client's model to continue a conversation.
 type CreateMessageParams struct {
 	RequestParams
 	Messages         SamplingMessages  `json:"messages"`
@@ -14,7 +14,7 @@ type CreateMessageParams struct {
 	SystemPrompt     string            `json:"systemPrompt,omitzero"`
 	IncludeContext   string            `json:"includeContext,omitzero"` // "none", the default; others need SamplingCapability.Context
 	Temperature      *float64          `json:"temperature,omitzero"`
-	MaxTokens        int64             `json:"maxTokens"` // an upper bound, which the client keeps
+	MaxTokens        int64             `json:"maxTokens"` // an upper bound for the client
 	StopSequences    []string          `json:"stopSequences,omitzero"`
 	Metadata         json.RawMessage   `json:"metadata,omitzero"`   // an object for the provider of the model
 	Tools            Tools             `json:"tools,omitzero"`      // since 2025-11-25; needs SamplingCapability.Tools
@@ -81,7 +81,7 @@ const (
 	StopToolUse   = "toolUse" // the model wants to use tools: see ToolUseContent
 )
 
-// CreateMessageResult is what the model said.
+// CreateMessageResult is the answer of the model.
 type CreateMessageResult struct {
 	Meta       Meta             `json:"_meta,omitzero"`
 	Role       Role             `json:"role"`

@@ -92,8 +92,8 @@ type GetSkillResult struct {
 	Skill Skill `json:"skill"`
 }
 
-// ReadDirectoryParams asks for one page of what is directly inside of a
-// directory: a resource of the MIME type inode/directory.
+// ReadDirectoryParams asks for one page of the direct entries of a directory, which is a
+// resource with the MIME type inode/directory.
 type ReadDirectoryParams struct {
 	RequestParams
 	URI    string  `json:"uri"`

@@ -47,7 +47,7 @@ func (c *Capability) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return unmarshalFrom(from, (*capabilityMembers)(c))
 }
 
-// MarshalJSON is Marshal, for encoding/json.
+// MarshalJSON does what Marshal does, for encoding/json.
 func (c Capability) MarshalJSON() ([]byte, error) { return Marshal(&c) }
 
 // UnmarshalJSON is Unmarshal, for encoding/json.

@@ -13,7 +13,7 @@ const (
 	TaskCancelled     TaskStatus = "cancelled"
 )
 
-// Ended reports whether the task has ended: its status changes no more.
+// Ended reports whether the task has ended. Its status then no longer changes.
 func (s TaskStatus) Ended() bool {
 	return s == TaskCompleted || s == TaskFailed || s == TaskCancelled
 }
@@ -46,7 +46,7 @@ func (r *CreateTaskResult) Stamp(serverInfo json.RawMessage) {
 	r.Result.Stamp(serverInfo)
 }
 
-// A DetailedTask is a task with what belongs to its status.
+// A DetailedTask is a task with its questions, its result or its error.
 type DetailedTask struct {
 	Task
 	InputRequests InputRequests   `json:"inputRequests,omitzero"` // while TaskInputRequired
@@ -103,7 +103,7 @@ func (t *TaskIDs) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// TaskMetadata asks a receiver of 2025-11-25 to make a task of a request.
+// TaskMetadata asks a receiver of 2025-11-25 to turn a request into a task.
 type TaskMetadata struct {
 	TTL *int64 `json:"ttl,omitzero"` // milliseconds to keep the task; nil leaves it to the receiver
 }

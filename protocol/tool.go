@@ -67,8 +67,8 @@ const MetaToolMode = "io.github.bowline-mcp/mode"
 type ToolMode string
 
 const (
-	Stateless ToolMode = "stateless" // it does not: any session with the server will do
-	Stateful  ToolMode = "stateful"  // it does: in another session it means something else, or nothing
+	Stateless ToolMode = "stateless" // it does not: any session with the server can serve the call
+	Stateful  ToolMode = "stateful"  // it does: in another session the call has another meaning, or none
 )
 
 // Mode returns the mode that the server states, and "" if it states none or an
@@ -108,9 +108,8 @@ type ListToolsResult struct {
 	NextCursor *string `json:"nextCursor,omitzero"` // nil on the last page
 }
 
-// CallToolParams calls a tool. Arguments that are null were sent as absent:
-// Unmarshal reads them as nil. Marshal writes arguments that hold nothing, but are
-// not nil, as an empty object.
+// CallToolParams calls a tool. Unmarshal decodes null Arguments as nil, because null
+// means absent. Marshal encodes Arguments that are empty but not nil as an empty object.
 type CallToolParams struct {
 	RequestParams
 	InputParams

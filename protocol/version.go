@@ -40,10 +40,10 @@ func ModernVersions() []string { return []string{Version20260728} }
 // its _meta.
 func IsModern(version string) bool { return slices.Contains(ModernVersions(), version) }
 
-// Negotiate returns the version with which a server answers initialize: the
-// requested one if it is supported, else the newest supported one, and "" if
-// supported names no legacy revision. Modern revisions have no handshake, so
-// Negotiate ignores them.
+// Negotiate returns the version with which a server answers initialize: the requested
+// version if it is supported, or otherwise the newest supported one. It returns "" if
+// supported contains no legacy revision. Modern revisions have no handshake, so Negotiate
+// ignores them.
 func Negotiate(requested string, supported []string) string {
 	newest := ""
 	for _, version := range supported {
