@@ -165,8 +165,7 @@ const maxIdleWorkers = 128
 func (l *loop) serveNow(in *Incoming) {
 	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it is over
 	reply := l.conn.answer(withValues(l.ctx, in.Origin), in)
-	out := outboundFrame{stream: in.key.stream, reply: true, answers: in.key.id, frame: reply, route: &in.reply}
-	l.following = append(l.following, event{kind: handled, epoch: in.Epoch, incoming: in, out: out})
+	l.following = append(l.following, event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
 
 // serve hands a request to a worker that waits, or to a new one.
