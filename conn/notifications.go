@@ -19,7 +19,8 @@ type notifications struct {
 	bound     int    // notifications that may wait
 	boundSize int    // bytes of all that wait; one always fits
 
-	waiting     []notification
+	slots       []notification // slots[head:] wait
+	head        int
 	handled     string // the method of the one that was taken last
 	size        int
 	keys        map[string]int // how many of each key wait
@@ -34,21 +35,29 @@ type notification struct {
 	ctx context.Context
 }
 
+// waiting returns the notifications that wait. The slice is valid until the queue changes.
+func (n *notifications) waiting() []notification { return n.slots[n.head:] }
+
 // add queues a notification. It returns the notifications that are dropped for
 // that, which may include the new one, and whether they have become many.
 func (n *notifications) add(added notification) (shed []notification, crowded bool) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
-	if added.size > n.boundSize && len(n.waiting) > 0 {
+	if added.size > n.boundSize && len(n.waiting()) > 0 {
 		return []notification{added}, false // dropping others would not help
 	}
-	n.waiting = append(n.waiting, added)
+	if len(n.slots) == cap(n.slots) && n.head > len(n.slots)/2 {
+		n.slots, n.head = slices.Delete(n.slots, 0, n.head), 0
+	}
+	n.slots = append(n.slots, added)
 	n.count(added, 1)
-	for len(n.waiting) > n.bound || n.size > n.boundSize && len(n.waiting) > 1 {
+	for len(n.waiting()) > n.bound || n.size > n.boundSize && len(n.waiting()) > 1 {
 		shed = append(shed, n.shedOne())
 	}
-	n.Start(n.handleNext)
-	if !n.crowded && (len(n.waiting) >= max(n.bound/2, 1) || n.size >= n.boundSize/2) {
+	if !n.Runs() { // the method value would be allocated for each
+		n.Start(n.handleNext)
+	}
+	if !n.crowded && (len(n.waiting()) >= max(n.bound/2, 1) || n.size >= n.boundSize/2) {
 		n.crowded, crowded = true, true
 	}
 	return shed, crowded
@@ -79,9 +88,9 @@ func (n *notifications) shedOne() notification {
 	case n.superfluous > 0:
 		return n.coalesce()
 	case n.droppable > 0:
-		return n.remove(slices.IndexFunc(n.waiting, func(in notification) bool { return in.droppable }))
+		return n.remove(slices.IndexFunc(n.waiting(), func(in notification) bool { return in.droppable }))
 	default:
-		return n.remove(len(n.waiting) - 1)
+		return n.remove(len(n.waiting()) - 1)
 	}
 }
 
@@ -89,16 +98,18 @@ func (n *notifications) shedOne() notification {
 // the older, which it drops. If the newer one kept its place, a notification that
 // comes again and again would never be handled.
 func (n *notifications) coalesce() notification {
-	at := slices.IndexFunc(n.waiting, func(in notification) bool { return n.keys[in.label] > 1 })
-	old := n.waiting[at]
-	newer := at + 1 + slices.IndexFunc(n.waiting[at+1:], func(in notification) bool { return in.label == old.label })
-	n.waiting[at], n.waiting[newer] = n.waiting[newer], old
+	waiting := n.waiting()
+	at := slices.IndexFunc(waiting, func(in notification) bool { return n.keys[in.label] > 1 })
+	old := waiting[at]
+	newer := at + 1 + slices.IndexFunc(waiting[at+1:], func(in notification) bool { return in.label == old.label })
+	waiting[at], waiting[newer] = waiting[newer], old
 	return n.remove(newer)
 }
 
 func (n *notifications) remove(at int) notification {
-	removed := n.waiting[at]
-	n.waiting = slices.Delete(n.waiting, at, at+1)
+	at += n.head
+	removed := n.slots[at]
+	n.slots = slices.Delete(n.slots, at, at+1)
 	n.count(removed, -1)
 	return removed
 }
@@ -118,17 +129,19 @@ func (n *notifications) handleNext() (more bool) {
 func (n *notifications) next() (next notification, more, eased bool) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
-	if n.crowded && len(n.waiting) <= n.bound/4 && n.size <= n.boundSize/4 {
+	if n.crowded && len(n.waiting()) <= n.bound/4 && n.size <= n.boundSize/4 {
 		n.crowded, eased = false, true
 	}
-	if len(n.waiting) == 0 {
-		n.waiting, n.keys = nil, nil
+	if len(n.waiting()) == 0 {
+		n.slots, n.head, n.keys = nil, 0, nil
 		n.End()
 		return notification{}, false, eased
 	}
-	next = n.waiting[0]
-	n.waiting[0] = notification{}
-	n.waiting = n.waiting[1:]
+	next = n.slots[n.head]
+	n.slots[n.head] = notification{}
+	if n.head++; n.head == len(n.slots) { // the goroutine gives the slots up when it ends
+		n.slots, n.head = n.slots[:0], 0
+	}
 	n.handled = next.Method
 	n.Begin()
 	n.count(next, -1)
@@ -145,7 +158,7 @@ func (n *notifications) many() bool {
 func (n *notifications) len() int {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
-	return len(n.waiting)
+	return len(n.waiting())
 }
 
 // settle waits until the queue is empty, for at most the grace. If that is too
@@ -165,8 +178,8 @@ func (n *notifications) settle(grace time.Duration) (shed []notification, stuck 
 func (n *notifications) clear() (shed []notification, running string) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
-	shed = n.waiting
-	n.waiting, n.keys = nil, nil
+	shed = n.waiting()
+	n.slots, n.head, n.keys = nil, 0, nil
 	n.size, n.superfluous, n.droppable, n.crowded = 0, 0, 0, false
 	return shed, n.handled
 }

@@ -24,7 +24,7 @@ func incomingNotice(name, key string, droppable bool, size int) notification {
 }
 
 // names lists what waits, oldest first.
-func (n *notifications) names() string { return namesOf(n.waiting) }
+func (n *notifications) names() string { return namesOf(n.waiting()) }
 
 func namesOf(of []notification) string {
 	var names []string
@@ -163,31 +163,31 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				in := incomingNotice(name, key, key == "" && rapid.Bool().Draw(rt, "droppable"), rapid.IntRange(0, 8).Draw(rt, "size"))
 				place[name], keyOf[name], arrivals = arrivals, key, arrivals+1
 				newest[key] = name
-				full := len(n.waiting) >= n.bound || n.size+in.size > n.boundSize && len(n.waiting) > 0
-				others := slices.Clone(n.waiting)
+				full := len(n.waiting()) >= n.bound || n.size+in.size > n.boundSize && len(n.waiting()) > 0
+				others := slices.Clone(n.waiting())
 				gone, _ := n.add(in)
 				if len(gone) > 0 != full {
 					rt.Fatalf("shed %q, and there was room: %v", namesOf(gone), !full)
 				}
 				for _, g := range gone {
 					shed = append(shed, g.Method)
-					if g.size <= n.boundSize && newest[g.label] == g.Method && g.label != "" && slices.ContainsFunc(n.waiting, func(o notification) bool { return o.droppable }) {
+					if g.size <= n.boundSize && newest[g.label] == g.Method && g.label != "" && slices.ContainsFunc(n.waiting(), func(o notification) bool { return o.droppable }) {
 						rt.Fatalf("the newest of %q was shed before a log, of %q and %q", g.label, namesOf(others), name)
 					}
 				}
 			},
 			"next": func(rt *rapid.T) {
-				if len(n.waiting) > 0 {
+				if len(n.waiting()) > 0 {
 					in, _, _ := n.next()
 					handled = append(handled, in.Method)
 				}
 			},
 			"": func(rt *rapid.T) {
-				if len(n.waiting) > n.bound || n.size > n.boundSize && len(n.waiting) > 1 {
-					rt.Fatalf("%d wait, of %d bytes", len(n.waiting), n.size)
+				if len(n.waiting()) > n.bound || n.size > n.boundSize && len(n.waiting()) > 1 {
+					rt.Fatalf("%d wait, of %d bytes", len(n.waiting()), n.size)
 				}
 				size := 0
-				for _, in := range n.waiting {
+				for _, in := range n.waiting() {
 					size += in.size
 				}
 				if size != n.size {
@@ -195,7 +195,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				}
 			},
 		})
-		for len(n.waiting) > 0 {
+		for len(n.waiting()) > 0 {
 			in, _, _ := n.next()
 			handled = append(handled, in.Method)
 		}

@@ -17,10 +17,13 @@ type Worker struct {
 	began time.Time     // the last item; see Begin
 }
 
+// Runs reports whether the goroutine runs. The caller holds Mu.
+func (w *Worker) Runs() bool { return w.ended != nil }
+
 // Start starts the goroutine unless it runs already. The goroutine calls next
 // until next returns false. The caller holds Mu.
 func (w *Worker) Start(next func() (more bool)) {
-	if w.ended != nil {
+	if w.Runs() {
 		return
 	}
 	w.ended = make(chan struct{})
