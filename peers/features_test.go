@@ -117,7 +117,6 @@ type featuredPair struct {
 	command        []string // in place of the handler: its process, over stdio
 	connect        func(ctx context.Context, at Endpoint, revision string) (featured, error)
 	revisions      []string          // nil: featuredRevisions
-	more           []featureCheck    // beside featureChecks
 	lacks          map[string]string // by "feature" or "feature revision": why
 }
 
