@@ -23,8 +23,6 @@ type put func(value float64, more labels)
 // labels are attributes of one value; none are the zero ones.
 type labels [2]attribute.KeyValue
 
-var alone labels
-
 const (
 	level = false // of reading.counts
 	count = true
@@ -74,7 +72,7 @@ var readings = []reading{
 func ofConn(read func(*telemetry.ConnSample) float64) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if s.Conn != nil {
-			put(read(s.Conn), alone)
+			put(read(s.Conn), labels{})
 		}
 	}
 }
@@ -83,7 +81,7 @@ func ofConn(read func(*telemetry.ConnSample) float64) func(*telemetry.Sample, pu
 func ofAny[N uint64 | int](read func(*telemetry.ConnSample) N) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if c := anyConn(s); c != nil {
-			put(float64(read(c)), alone)
+			put(float64(read(c)), labels{})
 		}
 	}
 }
@@ -98,7 +96,7 @@ func anyConn(s *telemetry.Sample) *telemetry.ConnSample {
 func ofSupervisor(read func(*telemetry.SupervisorSample) uint64) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if s.Supervisor != nil {
-			put(float64(read(s.Supervisor)), alone)
+			put(float64(read(s.Supervisor)), labels{})
 		}
 	}
 }
@@ -106,7 +104,7 @@ func ofSupervisor(read func(*telemetry.SupervisorSample) uint64) func(*telemetry
 func ofGate(read func(*telemetry.GateSample) int) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if s.Gate != nil {
-			put(float64(read(s.Gate)), alone)
+			put(float64(read(s.Gate)), labels{})
 		}
 	}
 }
@@ -114,7 +112,7 @@ func ofGate(read func(*telemetry.GateSample) int) func(*telemetry.Sample, put) {
 func ofHTTP(read func(*telemetry.HTTPSample) int) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if s.HTTP != nil {
-			put(float64(read(s.HTTP)), alone)
+			put(float64(read(s.HTTP)), labels{})
 		}
 	}
 }
