@@ -21,7 +21,11 @@ func (l *loop) leave() {
 	c.options.Wheel.parking.remove(l, l.parkSlot)
 	stop(l.timer)
 	stop(l.patience)
-	if l.buffers != nil {
+	switch {
+	case l.buffers == nil:
+	case l.finished && l.tasks.n == 0:
+		l.giveUpBuffers()
+	default: // something may still refer to them
 		c.options.Wheel.workers.parked()
 	}
 	c.counters.depths.clear()
@@ -34,7 +38,8 @@ func (l *loop) close() error {
 	l.unpark()
 	l.runAlone()
 	l.flush.flush(0)
-	for l.batch = l.mailbox.close(); len(l.batch) > 0; {
+	remaining := l.mailbox.close()
+	for l.batch = remaining; len(l.batch) > 0; {
 		ev := &l.batch[0]
 		l.batch = l.batch[1:]
 		if ev.kind == linkOpened {
@@ -43,6 +48,7 @@ func (l *loop) close() error {
 		}
 		l.step(ev) // the core is closing, and settles callers
 	}
+	l.mailbox.keep(remaining)
 	stuck := l.stuck()
 	close(l.conn.done)
 	var err error

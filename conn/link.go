@@ -155,6 +155,9 @@ func isDenied(err error) bool {
 
 // askedDelay is the delay that the peer has asked for (Retry-After), or zero.
 func askedDelay(err error) time.Duration {
+	if err == nil || err == transport.ErrPeerClosed || err == transport.ErrClosed { //nolint:errorlint // as in lossReason
+		return 0
+	}
 	var status *transport.StatusError
 	if errors.As(err, &status) {
 		return status.RetryAfter
@@ -163,6 +166,12 @@ func askedDelay(err error) time.Duration {
 }
 
 func lossReason(err error) Reason {
+	switch err { //nolint:errorlint // as most links end; to look into an error costs more than all else at an end
+	case transport.ErrPeerClosed:
+		return Reason{PeerEnded, err}
+	case transport.ErrClosed:
+		return Reason{LinkBroken, err}
+	}
 	var exit *transport.ExitError
 	var oversized *transport.OversizedError
 	switch {

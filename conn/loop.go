@@ -166,7 +166,12 @@ func (l *loop) park() {
 		wheel.parking.remove(l, l.parkSlot)
 		l.parkAt = 0
 	}
-	spare := l.spare
+	l.giveUpBuffers()
+}
+
+// giveUpBuffers gives the memory of a busy loop to others.
+func (l *loop) giveUpBuffers() {
+	spare, wheel := l.spare, l.conn.options.Wheel
 	*l.buffers = buffers{scratch: l.core.park()}
 	if given := l.mailbox.park(spare); given != nil {
 		wheel.spares.buffers.Put(given)

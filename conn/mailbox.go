@@ -155,3 +155,11 @@ func (m *mailbox) close() []event {
 	m.open, m.events = false, nil
 	return remaining
 }
+
+// keep keeps the memory of events that were taken by close, until it is given up.
+func (m *mailbox) keep(taken []event) {
+	clear(taken)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events = taken[:0]
+}

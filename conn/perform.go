@@ -140,8 +140,8 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 		status.LastFailure, status.lost = why, epoch
 	}
 	c.publish(status)
-	if to != before.State {
-		tell(l, c.options.Hooks.Transition, telemetry.Transition{
+	if hook := c.options.Hooks.Transition; hook != nil && to != before.State {
+		tell(l, hook, telemetry.Transition{
 			Conn: c.own.name, Epoch: epoch, From: string(before.State), To: string(to),
 			Kind: string(why.Kind), Reason: why, At: status.Since, Lasted: status.Since.Sub(before.Since), NextAttempt: next,
 			Dropped: c.counters.untold.Load(),

@@ -115,7 +115,7 @@ func held() int64 {
 //
 // Guarantees: G-0054.5
 func TestConnectAllocates(t *testing.T) {
-	for version, most := range map[string]float64{protocol.LatestLegacy: 208, protocol.Latest: 229} {
+	for version, most := range map[string]float64{protocol.LatestLegacy: 178, protocol.Latest: 200} {
 		s := echoServer(false)
 		c := client.New(clientInfo, client.Options{ProtocolVersion: version})
 		over := inmem.New(s.Accept, inmem.Options{})

@@ -172,7 +172,7 @@ func (c *Client) begin(ctx context.Context, t transport.Transport) (s *Session, 
 	}
 	if !c.isTaken(name) {
 		s, err = c.run(ctx, name, t, false)
-		if !errors.As(err, new(*supervisor.DuplicateError)) {
+		if err == nil || !errors.As(err, new(*supervisor.DuplicateError)) {
 			return s, err
 		}
 	}

@@ -176,11 +176,13 @@ func (s *Session) Wait() error {
 // Close first delivers the events that wait for OnEvent, including the Restored of a
 // server that has just come back, within the same time limit.
 func (s *Session) Close(ctx context.Context) error {
-	grace := cmp.Or(max(s.client.options.Conn.DrainGrace, 0), 5*time.Second)
-	settling, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	if waited := s.events.settle(settling); waited {
-		ctx = settling
+	if s.events.wanted() {
+		grace := cmp.Or(max(s.client.options.Conn.DrainGrace, 0), 5*time.Second)
+		settling, cancel := context.WithTimeout(ctx, grace)
+		defer cancel()
+		if waited := s.events.settle(settling); waited {
+			ctx = settling
+		}
 	}
 	err := s.conn.Close(ctx)
 	if errors.Is(err, conn.ErrNotRunning) { // its supervisor will run it again: nothing is in flight
@@ -204,12 +206,14 @@ func (s *session) release() error {
 	defer s.client.remove(s)
 	defer s.cache.clear()
 	err := s.child.Stop(context.Background())
-	if errors.As(err, new(*supervisor.StuckError)) {
-		return err
-	}
 	var left error // the Conn has told why it ended
-	if stuck := new(conn.StuckError); errors.As(err, &stuck) {
-		left = stuck
+	if err != nil {
+		if errors.As(err, new(*supervisor.StuckError)) {
+			return err
+		}
+		if stuck := new(conn.StuckError); errors.As(err, &stuck) {
+			left = stuck
+		}
 	}
 	if s.own {
 		left = errors.Join(left, s.supervisor.Stop(context.Background()))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -56,9 +57,10 @@ func (p *peer) end() {
 // A Session is the session of one legacy client, from initialize until its link ends.
 // Modern clients have none. Handlers find it in Request.Session.
 type Session struct {
-	id      string
 	peer    *peer
 	client  Client
+	named   sync.Once
+	id      string // drawn when somebody wants it
 	offered protocol.ServerCapabilities
 	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
 	logs    logBudget
@@ -68,7 +70,10 @@ type Session struct {
 
 // ID returns a random text that identifies the session in logs. It is not the HTTP
 // session id.
-func (s *Session) ID() string { return s.id }
+func (s *Session) ID() string {
+	s.named.Do(func() { s.id = rand.Text() })
+	return s.id
+}
 
 // Client returns the client of the session.
 func (s *Session) Client() *Client { return &s.client }
@@ -102,7 +107,6 @@ func (c *call) initialize(_ context.Context, params *protocol.InitializeParams) 
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "this server has no initialize, since it speaks only %s", strings.Join(supported, ", "))
 	}
 	session := &Session{
-		id:      rand.Text(),
 		peer:    p,
 		client:  Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities},
 		offered: *s.offers(false),
