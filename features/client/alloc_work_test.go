@@ -34,7 +34,7 @@ func TestWorkAllocates(t *testing.T) {
 		{"call over HTTP, modern", 500, 215, func(t *testing.T) func() error { return callOverHTTP(t, protocol.Latest) }},
 		{"connect and close", 200, 268, connectAndClose},
 		{"list of 1000 tools", 20, 4850, listOfTools},
-		{"notification", 2000, 9, notification},
+		{"notification", 2000, 11, notification},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			work := c.work(t)
