@@ -118,8 +118,8 @@ func (f MessageFunc) MakeMessage(ctx context.Context, id int64, epoch uint64) (M
 	return f(ctx, id, epoch)
 }
 
-// A sender is who sends a message: the program if both fields are nil, else the
-// handshake, or the handler of one of the peer's requests.
+// A sender says who sends a message: the program if both fields are nil, or otherwise
+// the handshake, or the handler of a request from the peer.
 type sender struct {
 	handshake *Incarnation
 	serving   *Incoming
@@ -149,10 +149,10 @@ func (s sender) stream() transport.Stream {
 // A call is a caller who waits for an outcome. The loop settles it exactly once.
 type call struct {
 	done     chan outcome         // capacity one: settling never blocks
-	progress chan json.RawMessage // capacity one, the newest; nil when nobody listens
-	slots    chan struct{}        // where its send slot goes back to; nil once it has
-	out      outboundFrame        // its message
-	route    transport.Route      // of that
+	progress chan json.RawMessage // capacity one, the newest; nil if the caller wants none
+	slots    chan struct{}        // where to return its send slot; nil after that
+	out      outboundFrame        // its frame
+	route    transport.Route      // the route of its frame
 	settled  bool
 	lent     lent
 }
@@ -168,8 +168,8 @@ func (c *call) reset(slots chan struct{}) {
 	c.progress, c.slots, c.route, c.settled = nil, slots, transport.Route{}, false
 }
 
-// settle hands the outcome to the caller. Only the loop calls it. A second
-// outcome is a bug in the core, so it panics rather than lose a reply.
+// settle gives the outcome to the caller. Only the loop calls it. A second outcome is a
+// bug in the core, so settle panics instead of losing a reply.
 func (c *call) settle(o outcome) {
 	if c.settled {
 		panic("conn: a request was settled twice")
@@ -186,8 +186,8 @@ func (c *call) releaseSlot() {
 	}
 }
 
-// offer hands progress to the caller. It reports whether that replaced progress
-// that the caller had not picked up. Only the loop calls it.
+// offer gives progress to the caller. It reports whether this replaced earlier progress
+// that the caller had not received. Only the loop calls it.
 func (c *call) offer(params json.RawMessage) (replaced bool) {
 	if c.progress == nil {
 		return false

@@ -17,20 +17,20 @@ type core struct {
 	dialect Dialect
 	final   func(Reason) bool // Options.Final
 
-	machines machines // say which edges there are
-	current  State    // changed by admit alone
+	machines machines // define the edges of the lifecycle
+	current  State    // changed only by admit
 	reason   Reason
 	epoch    uint64 // of the current incarnation
 	role     role
 	place    place // what the current incarnation has at the gate
 	linked   bool  // a link of this epoch is attached or being closed
-	large    bool  // it has served so much at once that its memory is of no use to others
+	large    bool  // its memory has become too large for other Conns to reuse
 	draining bool
 	ended    bool // the peer will send nothing more
 	hearing  bool // the present link says when bytes come in
 	costly   bool // a probe on it is a request of its own
 
-	initDue  instant       // when starting and initializing must be over
+	initDue  instant       // when starting and initializing must have ended
 	initTime time.Duration // how long they may take; doubled by each timeout, and Options.InitTimeout again once ready
 	retryAt  instant       // when the next attempt is due
 	retryWhy ReasonKind    // set: the next attempt is due, and waits until the old link is closed
@@ -42,7 +42,7 @@ type core struct {
 	closeDue instant       // when the core no longer waits for the link to close
 
 	drainDue instant // when to close although work is unfinished
-	idleAt   instant // when to look again whether work is unfinished
+	idleAt   instant // when to check again whether work is unfinished
 
 	pending    pending
 	tombstones tombstones
@@ -61,7 +61,7 @@ type role uint8
 
 const (
 	initiator role = iota // opens links, reconnects
-	acceptor              // is handed one link; closes with it
+	acceptor              // is given one link, and closes with it
 )
 
 func newCore(r role, m machines, o *Options, d Dialect) *core {
@@ -132,7 +132,7 @@ func (c *core) onLifecycle(now instant, ev *event) {
 	}
 }
 
-// onTraffic applies an event of the link: something came in, or did not go out.
+// onTraffic applies an event of the link: a message came in, or was not sent.
 func (c *core) onTraffic(now instant, ev *event) {
 	if !c.attached() {
 		c.onLateTraffic(now, ev)
@@ -179,8 +179,8 @@ func (c *core) onTraffic(now instant, ev *event) {
 	c.finishStream(now, ev.stream)
 }
 
-// onLateTraffic applies an event of a link that is being closed: it counts a reply
-// as late and settles the caller of a notification that did not go out.
+// onLateTraffic applies an event of a link that is being closed. It counts a reply as
+// late, and settles the caller of a notification that was not sent.
 func (c *core) onLateTraffic(now instant, ev *event) {
 	switch {
 	case ev.kind == replied:
@@ -203,11 +203,11 @@ func (c *core) emit(fx effect) {
 	c.out = append(c.out, fx)
 }
 
-// fewEffects is how many effects a step has mostly, at most.
+// fewEffects is the number of effects that most steps do not exceed.
 const fewEffects = 4
 
-// A scratch is the memory that only a busy core needs, empty. Which core it was of does
-// not matter.
+// A scratch is the empty memory that only a busy core needs. Any core can use the scratch
+// of another.
 type scratch struct {
 	effects []effect
 	pending pending
@@ -226,7 +226,7 @@ func (c *core) park() scratch {
 	return given
 }
 
-// unpark takes memory for a core that is busy again.
+// unpark gives the core the memory that it needs when it becomes busy again.
 func (c *core) unpark(s *scratch) {
 	if c.out == nil {
 		c.out = s.effects
@@ -273,7 +273,7 @@ func (c *core) onLinkOpened(ev *event) {
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }
 
-// livenessEvery is how long the peer may be silent, 0 for ever.
+// livenessEvery is how long the peer may be silent; 0 means forever.
 func (c *core) livenessEvery() time.Duration {
 	every := c.options.Liveness
 	if every == 0 && c.hearing {
@@ -285,8 +285,8 @@ func (c *core) livenessEvery() time.Duration {
 	return max(every, 0)
 }
 
-// livenessIdle is how long the peer may be silent while nothing waits for it. A time
-// that the program has set holds always.
+// livenessIdle is how long the peer may be silent while nothing waits for it. If the
+// program has set a time, that always applies.
 func (c *core) livenessIdle(every time.Duration) time.Duration {
 	if c.options.Liveness == 0 && c.costly {
 		return idleLiveness
@@ -324,7 +324,7 @@ func (c *core) becomeReady(now instant, why Reason) {
 // onTick acts on every deadline that has passed.
 func (c *core) onTick(now instant, ev *event) {
 	if passed(now, c.closeDue) {
-		c.onLinkGone(now) // it is not closed, but has had its time
+		c.onLinkGone(now) // it has not closed in time
 	}
 	if passed(now, c.retryAt) && c.state() == Backoff {
 		c.retry(now, RetryDue)
@@ -347,8 +347,8 @@ func (c *core) onTick(now instant, ev *event) {
 	c.tombstones.sweep(now, c.options.TombstoneSweep)
 }
 
-// longestInit is how far timeouts extend the time of the next attempt. A peer that
-// installs itself first, as with npx, is slow and not dead.
+// longestInit is the maximum to which timeouts extend the time of the next attempt. A
+// peer that installs itself first, as with npx, is slow and not dead.
 const longestInit = 2 * time.Minute
 
 func passed(now, deadline instant) bool { return deadline != 0 && deadline <= now }
@@ -419,8 +419,8 @@ func (c *core) stallFor(now instant, why Stall) {
 	}
 }
 
-// watchPeer probes or gives up a peer that has been silent for too long. While
-// credit is withheld, nothing can be heard, and silence means nothing.
+// watchPeer sends a probe to a peer that has been silent for too long, or gives it up.
+// While credit is withheld, the link is not read, so silence means nothing.
 func (c *core) watchPeer(now instant, ev *event) {
 	l := &c.liveness
 	if c.flow.stall != 0 {
@@ -443,7 +443,7 @@ func (c *core) watchPeer(now instant, ev *event) {
 	}
 }
 
-// probePeer sends a probe. It replaces the one before.
+// probePeer sends a probe, which replaces the previous one.
 func (c *core) probePeer(now instant, id int64) {
 	c.forgetProbe(now)
 	probe := c.dialect.Probe()

@@ -39,9 +39,10 @@ func edge(name trigger, to State, from ...State) fsm.EventDesc {
 	return fsm.EventDesc{Name: string(name), Src: sources, Dst: string(to)}
 }
 
-// machines hold a looplab/fsm machine at rest in each state. They are asked
-// whether a trigger may pass, and never moved, so that all Conns share them: a
-// machine takes 2 kB and as much time as all else that an edge costs.
+// machines hold one looplab/fsm machine for each state, which stays in that state. The
+// core only asks a machine whether it allows a trigger. So all Conns can share the
+// machines. A machine takes 2 kB, and creating one takes as long as everything else that
+// a transition does.
 type machines map[State]*fsm.FSM
 
 func newMachines() machines {
@@ -85,7 +86,8 @@ func (c *core) admit(t trigger, reason Reason) bool {
 	return true
 }
 
-// A place is what an initiator has at its gate. It needs none once it is ready.
+// A place says whether an initiator has a place at its gate. It needs none when it is
+// ready.
 type place uint8
 
 const (
@@ -107,8 +109,8 @@ func (c *core) begin(now instant) {
 	c.emit(effect{kind: askPlace, epoch: c.epoch, particulars: &particulars{reason: c.reason}})
 }
 
-// onAdmitted applies that the gate has a place. The core may have left the gate
-// meanwhile.
+// onAdmitted handles the event that the gate has a place for this Conn. The core may
+// have left the gate in the meantime.
 func (c *core) onAdmitted(now instant) {
 	if c.place == awaited {
 		c.place, c.reason = given, Reason{Kind: Admitted}
@@ -152,8 +154,8 @@ func (c *core) lose(now instant, why Reason, random float64, asked time.Duration
 }
 
 // nextWait draws the next delay. It changes the reason to CrashLooping at the third
-// unproven loss in a row. A peer that was well and has forgotten the session gets a
-// new one at once. If it forgets that one before it is proven, there is a delay.
+// unproven loss in a row. If a peer has forgotten a proven session, there is no delay. If
+// it forgets the next one before that is proven, there is.
 func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration {
 	proven := c.state() == Ready && now-c.readyAt >= c.options.ProvenAfter
 	if proven {
@@ -186,8 +188,8 @@ func (c *core) onWoken(now instant) {
 	}
 }
 
-// retry begins the next attempt, as soon as the old link is closed: a Conn never
-// has two.
+// retry begins the next attempt, but only after the old link has closed: a Conn never has
+// two links.
 func (c *core) retry(now instant, why ReasonKind) {
 	if c.linked {
 		c.retryAt, c.retryWhy = 0, why

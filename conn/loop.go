@@ -11,34 +11,35 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// lingering is how long a loop keeps its goroutine and its buffers after the last
-// event. Without it, a conversation would pay for a new goroutine and new buffers
-// at each event, which costs as much as a call.
+// lingering is how long a loop keeps its goroutine and its buffers after the last event.
+// Otherwise each event of a conversation would need a new goroutine and new buffers,
+// which cost as much as a call.
 const lingering = 100 * time.Millisecond
 
 // A loop is the shell around the core, from Start to the end of that run. It takes
 // events from the mailbox, steps the core, performs the effects, and arms one
-// timer. It never blocks. One goroutine at a time has it; nothing else touches its
-// fields: its own goroutine, or the one that has posted an event while the loop had
-// nothing to do (ADR-0048). After an idle while its own goroutine ends, and the loop
-// is parked. If need be, an event for a parked loop begins another goroutine.
+// timer. It never blocks. One goroutine at a time runs the loop and may use its fields:
+// the loop's own goroutine, or the goroutine that posted an event while the loop had
+// nothing to do (ADR-0048). When the loop has been idle for a while, its own goroutine
+// ends, and the loop is parked. An event for a parked loop starts another goroutine if
+// necessary.
 type loop struct {
 	conn      *Conn
 	core      *core
-	ctx       context.Context // Start's, without its end; the contexts of handlers derive from it
-	over      func(error)     // Start's; called at the end
-	unwatch   func() bool     // stops watching Start's context; nil if nothing does
+	ctx       context.Context // the context of Start, without its end; contexts of handlers derive from it
+	over      func(error)     // the argument of Start; called at the end
+	unwatch   func() bool     // stops watching the context of Start; nil if nothing watches it
 	ended     chan struct{}   // closed at the end
 	begun     bool            // the core was started
 	serving   atomic.Int32    // handlers that run on goroutines of the link, which count themselves
 	cancelled error           // set: the context had ended before the loop began
 
 	mailbox mailbox
-	busyAt  instant        // of the last event that was no tick
+	busyAt  instant        // when the last event came that was not a tick
 	woken   chan struct{}  // wakes its own goroutine, capacity one; nil while it has none
-	opening *openingCaller // opens the first link; nil: the loop has that done
-	runner  *runner        // whose goroutine has the loop; nil if that goroutine is lent
-	flush   flush          // of the present link
+	opening *openingCaller // opens the first link; nil: the loop starts a goroutine for that
+	runner  *runner        // the runner whose goroutine runs the loop; nil if the goroutine is lent
+	flush   flush          // the Flush of the present link
 
 	incarnation *Incarnation // the present one; nil before the first
 	tasks       tasks
@@ -48,27 +49,27 @@ type loop struct {
 	armed    instant     // when the timer fires; 0 if it does not run
 	slotted  instant     // when the wheel posts a tick; 0 if it does not
 	slot     int64       // the wheel's
-	parkAt   instant     // when the wheel ticks so that the loop may park; 0 if it does not
+	parkAt   instant     // when the wheel posts a tick for parking; 0 if it does not
 	parkSlot int64
 	visit    *list.Element     // the gate's
 	hearing  transport.Hearing // the present link; nil unless it says when bytes come in
-	heard    time.Time         // what it said when the loop last looked
+	heard    time.Time         // what hearing returned last
 
 	*buffers // nil while the loop is parked
 
-	awake        bool        // it has been busy not long ago; else it parks
+	awake        bool        // it was busy recently; otherwise it parks
 	waiting      bool        // its own goroutine waits for woken
-	wantsLogin   bool        // the log was told so
+	wantsLogin   bool        // the missing login was logged
 	interruption error       // set: the loop ends without closing the Conn for good
-	panicked     *PanicError // set: it ends likewise, after a panic on a goroutine that was lent to it
-	closeErr     error       // of the link that was closed last
+	panicked     *PanicError // set: it ends in the same way, after a panic on a lent goroutine
+	closeErr     error       // the error of the link that was closed last
 	endsInClose  bool        // it may end on the goroutine that calls Close
 	patience     *time.Timer // bounds how long a finished loop waits for tasks
 	finished     bool        // the core has no more work
 	overdue      bool        // patience has run out
-	moved        bool        // the link has taken something since it was last busy
-	stuckLogged  bool        // the log was told of a handler that is stuck
-	crowded      bool        // notifications that wait have become many in this step
+	moved        bool        // the link has accepted a frame since it was last busy
+	stuckLogged  bool        // a stuck handler was logged
+	crowded      bool        // many notifications have begun to wait in this step
 }
 
 // unpark gives the loop buffers.
@@ -98,7 +99,7 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 	return l
 }
 
-// watch stops or interrupts the loop when a context ends.
+// watch stops or interrupts the loop when ctx ends.
 func (l *loop) watch(ctx context.Context) {
 	if ctx.Done() == nil {
 		return
@@ -121,8 +122,8 @@ func stop(timer *time.Timer) {
 	}
 }
 
-// begin starts the core. It opens no link if the Conn was stopped before, or the
-// context had ended.
+// begin starts the core. It opens no link if the Conn was stopped before, or if the
+// context had already ended.
 func (l *loop) begin() {
 	l.begun = true
 	l.unpark()
@@ -155,7 +156,7 @@ func (l *loop) stepAll(events []event) {
 	}
 }
 
-// park gives up what only a busy loop needs, for others.
+// park gives up the memory that only a busy loop needs, for use by other Conns.
 func (l *loop) park() {
 	if l.core.deadline() == 0 {
 		stop(l.timer)
@@ -180,9 +181,9 @@ func (l *loop) giveUpBuffers() {
 	wheel.workers.parked()
 }
 
-// arm sets the timer to the core's deadline. It does not move a timer that fires
-// earlier: one idle tick costs less than a reset at each call. The wheel ticks for
-// liveness, and when the loop may park, which is before the deadlines of most calls.
+// arm sets the timer to the core's deadline. If the timer fires earlier, arm leaves it:
+// one unnecessary tick costs less than a reset at each call. The wheel posts the ticks
+// for liveness and for parking, which come before the deadlines of most calls.
 func (l *loop) arm() {
 	if due := l.core.liveness.dueAt; due != l.slotted {
 		l.conn.options.Wheel.unset(l)
@@ -208,11 +209,11 @@ func (l *loop) arm() {
 	l.timer.Reset(l.until(deadline))
 }
 
-// tick is the timer's.
+// tick is the function of the timer.
 func (l *loop) tick() { l.lendTick(&event{kind: tick}) }
 
-// lendTick lends this goroutine for a tick. If the loop's own waits, that goes on instead:
-// it ends if it had nothing else to do for so long.
+// lendTick lends this goroutine to the loop for a tick. If the loop's own goroutine is
+// waiting, that one continues instead, and ends if it has been idle for long enough.
 func (l *loop) lendTick(ev *event) {
 	switch _, taken := l.mailbox.lend(ev); {
 	case !taken:
@@ -223,11 +224,11 @@ func (l *loop) lendTick(ev *event) {
 	}
 }
 
-// until is how long it is to a deadline.
+// until returns the time until a deadline.
 func (l *loop) until(deadline instant) time.Duration { return max(deadline-l.conn.now(), 0) }
 
-// step feeds the core one event and performs the effects. Frames that the link did
-// not take go back to the core at once, in the order in which they were offered.
+// step passes one event to the core and performs the effects. Frames that the link did
+// not accept go back to the core immediately, in the order in which they were offered.
 func (l *loop) step(ev *event) {
 	l.endTask(ev)
 	switch ev.kind {
@@ -278,8 +279,8 @@ func (l *loop) step(ev *event) {
 	}
 }
 
-// prepareTick lets a loop park that has been idle for long enough, and reports
-// whether the core needs the tick.
+// prepareTick lets the loop park if it has been idle for long enough. It reports whether
+// the core needs the tick.
 func (l *loop) prepareTick(ev *event) bool {
 	now := l.conn.now()
 	if ev.kind == parkDue && ev.id == l.parkSlot {
@@ -315,8 +316,8 @@ func (l *loop) endTask(ev *event) {
 	}
 }
 
-// lastHeard returns when bytes have come in last, or 0 if none have since it was
-// last called.
+// lastHeard returns when bytes last came in, or 0 if none have come in since the last
+// call of lastHeard.
 func (l *loop) lastHeard() instant {
 	if l.hearing == nil {
 		return 0
