@@ -29,7 +29,7 @@ func (m *Message) request(id int64, route *transport.Route) outboundFrame {
 	return outboundFrame{id: id, frame: jsonrpc.AppendRequest(nil, name, m.Method, m.Params), route: route}
 }
 
-// requestOf is request for params that append themselves. It fails if they do.
+// requestOf is request for params that encode themselves. It returns their error.
 func (m *Message) requestOf(id int64, route *transport.Route) (outboundFrame, error) {
 	name := m.routeRequest(id, route)
 	frame, err := jsonrpc.AppendRequestOf(nil, name, m.Method, m.Body)
@@ -56,19 +56,19 @@ type outboundFrame struct {
 	frame        []byte
 	route        *transport.Route // for the link; opaque to the core
 	call         *call            // who waits for it, or nil; opaque to the core
-	notification bool             // its caller waits for the link to take it
+	notification bool             // its caller waits until the link has accepted it
 	reply        bool             // never dropped
 	last         bool             // it ends its stream
 	attempts     uint8            // how often the link has refused it, as far as that matters
-	answers      *Incoming        // reply: the request it answers, while that can be put differently
+	answers      *Incoming        // reply: the request it answers, while the reply can be replaced by an error
 }
 
 // outbound holds the frames that the link had no room for, in order. It is empty
 // unless the link is busy (ADR-0007).
 //
-// They are offered again a few at a time: one, and twice as many as before whenever
-// the link has taken all, until it refuses one. So a link that has room for one frame
-// is not offered all that wait, and what was offered is taken but for the last few.
+// The core offers them again in growing numbers: first one, then twice as many each time
+// that the link has accepted all, until it refuses one. So a link with room for one frame
+// is not offered all waiting frames, and it refuses at most the last few.
 type outbound struct {
 	slots    []outboundFrame // slots[head:] wait
 	head     int
@@ -76,7 +76,7 @@ type outbound struct {
 	window   int32   // how many were offered last; 0 once one of them has come back
 	returned int32   // how many have come back since, to the head of the queue
 	retryAt  instant // when to offer the queue again; 0 while it is empty
-	stuckAt  instant // when to give the link up; 0 unless it is busy and has taken nothing since
+	stuckAt  instant // when to give up the link; 0 unless it is busy and has accepted nothing since
 }
 
 // A frame that a busy link refuses is offered three more times, 10 ms ± 50 % apart.
@@ -91,7 +91,7 @@ const (
 	repliesHigh = 64
 )
 
-// maxWindow is how many frames a link is offered at once.
+// maxWindow is the maximum number of frames that are offered to a link in one step.
 const maxWindow = 32
 
 // waiting returns the frames that wait. The slice is valid until the queue changes.
@@ -104,14 +104,14 @@ func (o *outbound) drop(id int64) {
 	o.remove(func(out *outboundFrame) bool { return out.id == id })
 }
 
-// withdraw drops the notification of a caller who gave up. It reports whether the
+// withdraw drops the notification of a caller that has given up. It reports whether the
 // notification was still queued.
 func (o *outbound) withdraw(caller *call) bool {
 	return o.remove(func(out *outboundFrame) bool { return out.notification && out.call == caller })
 }
 
-// remove removes the first frame that is wanted, which is no reply. It reports whether
-// there was one.
+// remove removes the first frame for which wanted returns true, which must not be a reply.
+// It reports whether there was one.
 func (o *outbound) remove(wanted func(*outboundFrame) bool) bool {
 	for i := o.head; i < len(o.slots); i++ {
 		if wanted(&o.slots[i]) {
@@ -123,7 +123,7 @@ func (o *outbound) remove(wanted func(*outboundFrame) bool) bool {
 	return false
 }
 
-// tidy begins an empty queue anew. It keeps some of the slots.
+// tidy resets an empty queue. It keeps some of the slots.
 func (o *outbound) tidy() {
 	if !o.empty() {
 		return
@@ -178,8 +178,8 @@ func resultRoute(id jsonrpc.ID) *transport.Route {
 	return &transport.Route{Kind: jsonrpc.KindResult, ID: id}
 }
 
-// widen begins to offer the queue, or goes on with it after the link has taken all
-// that it was offered. It returns how many frames to offer now.
+// widen returns how many frames of the queue to offer now: the first ones, or more of them
+// after the link has accepted all that were offered.
 func (o *outbound) widen() int {
 	o.window, o.returned = min(max(2*o.window, 1), maxWindow), 0
 	return min(int(o.window), len(o.waiting()))
@@ -210,8 +210,8 @@ func (o *outbound) add(out outboundFrame) {
 	o.count(&out)
 }
 
-// giveBack queues a frame that was offered and has come back: ahead of those that wait, but
-// behind those that have come back before it.
+// giveBack queues a frame that was offered and refused: before those that wait, but behind
+// those that were given back earlier.
 func (o *outbound) giveBack(out outboundFrame) {
 	if o.head == 0 {
 		o.slots = slices.Insert(o.slots, int(o.returned), out)
@@ -237,9 +237,8 @@ func (o *outbound) retryLater(out outboundFrame, now instant, random float64) {
 	o.retryAt = now + busyWait(random)
 }
 
-// refused notes that the link was busy when a frame was offered (tried), or was
-// not offered because it is behind one that was refused. It reports whether to give
-// the frame up.
+// refused notes that the link refused a frame (tried), or that the frame was not offered
+// because it is behind a refused one. It reports whether to give up the frame.
 func (o *outbound) refused(out *outboundFrame, now instant, tried, moved bool) (tooOften bool) {
 	if moved {
 		o.stuckAt = 0
@@ -257,7 +256,7 @@ func busyWait(random float64) time.Duration {
 	return time.Duration(float64(busyDelay) * (1 + busyJitter*(2*random-1)))
 }
 
-// failureCause is how a request ends that the link could not send.
+// failureCause returns how a request ends if the link could not send it.
 func failureCause(err error, unsent bool) Cause {
 	if !unsent || errors.Is(err, transport.ErrClosed) {
 		return LinkLost

@@ -23,7 +23,7 @@ type task struct {
 	runs           bool
 }
 
-// title is the name, and what a handler's request is about.
+// title returns the name of the task, with the target of a handler's request.
 func (t *task) title() string {
 	if t.serves != nil {
 		return t.serves.title()
@@ -31,7 +31,7 @@ func (t *task) title() string {
 	return t.name
 }
 
-// tasks are the tasks that run, in a list: each request is one.
+// tasks is a list of the running tasks. Each request that is being served is one.
 type tasks struct {
 	first *task
 	n     int
@@ -46,7 +46,7 @@ func (t *tasks) add(added *task) {
 	t.n++
 }
 
-// remove removes a task, should it be there.
+// remove removes a task if it is in the list.
 func (t *tasks) remove(ended *task) {
 	switch {
 	case !ended.runs:
@@ -63,7 +63,7 @@ func (t *tasks) remove(ended *task) {
 	t.n--
 }
 
-// all ranges over the tasks, of which none may be added or removed meanwhile.
+// all ranges over the tasks. Do not add or remove tasks during the range.
 func (t *tasks) all(yield func(*task) bool) {
 	for running := t.first; running != nil; running = running.next {
 		if !yield(running) {
@@ -95,8 +95,8 @@ type job struct {
 	report func(error) event
 }
 
-// do runs a job as a task: on the loop's own goroutine, as soon as that has nothing
-// else to do, on that of the opener, or on a new one.
+// do runs a job as a task: on the loop's own goroutine when that becomes idle, on the
+// goroutine of the opener, or on a new one.
 func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error, report func(error) event) {
 	j := &job{task{name: name, cancel: cancel}, work, report}
 	l.tasks.add(&j.task)
@@ -109,15 +109,15 @@ func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error
 	}
 }
 
-// runJob runs a job on a goroutine of its own, which goes on as the loop's.
+// runJob runs a job on a new goroutine, which then becomes the loop's own.
 func (l *loop) runJob(j *job) {
 	if l.complete(j) {
 		l.run()
 	}
 }
 
-// complete runs a job and brings the loop what has come of it. If it reports true, the
-// goroutine has the loop, and is its own.
+// complete runs a job and posts its result to the loop. If it returns true, this goroutine
+// runs the loop, and is the loop's own.
 func (l *loop) complete(j *job) (taken bool) {
 	if taken = l.bring(j); taken && l.waiting { // another goroutine is the loop's own
 		l.turn(0)
@@ -126,8 +126,8 @@ func (l *loop) complete(j *job) (taken bool) {
 	return taken
 }
 
-// bring runs a job and brings the loop what has come of it. If it reports true, the
-// goroutine has the loop.
+// bring runs a job and posts its result to the loop. If it returns true, this goroutine
+// runs the loop.
 func (l *loop) bring(j *job) (taken bool) {
 	ev := j.report(guard(j.work))
 	ev.task = &j.task
@@ -157,18 +157,18 @@ type workers struct {
 	loops int // how many are not parked
 }
 
-// maxIdleWorkers bounds how many workers wait: as many as there are by default.
+// maxIdleWorkers is the maximum number of waiting workers: the default of MaxServing.
 const maxIdleWorkers = 128
 
-// serveNow serves a request whose handler waits for nothing. The core hears of the answer
-// in this step.
+// serveNow serves a request whose handler waits for nothing. The core gets the answer in
+// the same step.
 func (l *loop) serveNow(in *Incoming) {
 	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it is over
 	reply := l.conn.answer(withValues(l.ctx, in.Origin), in)
 	l.following = append(l.following, event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
 
-// serve hands a request to a worker that waits, or to a new one.
+// serve gives a request to a waiting worker, or to a new one.
 func (l *loop) serve(in *Incoming) {
 	if in.immediate {
 		l.serveNow(in)
@@ -221,9 +221,9 @@ func (l *loop) serveOne(request served) bool {
 	return l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply, task: &in.serving})
 }
 
-// A pace is how long handlers take, on average. The last one counts for an eighth, so
-// that one that was slow is remembered for some dozens of quick ones. It is zero before
-// the first, and never again.
+// A pace is the moving average of how long handlers take. The latest one counts for an
+// eighth, so one slow handler has an effect for some dozens of quick ones. It is zero
+// only before the first handler.
 type pace time.Duration
 
 func (p *pace) note(took time.Duration) {
@@ -245,7 +245,7 @@ const (
 	firstPace       = pace(time.Millisecond)
 )
 
-// add takes back a worker that has served a request of a loop that is not parked.
+// add adds a worker that has served a request. The loop of that request is not parked.
 func (w *workers) add(idle *worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,8 +263,8 @@ func (w *workers) busy() {
 	w.loops++
 }
 
-// parked notes that a loop has parked, or is over. The last one ends the workers that
-// wait.
+// parked notes that a loop has parked or ended. After the last one, it ends the waiting
+// workers.
 func (w *workers) parked() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -305,7 +305,7 @@ type servedBy struct{}
 // serves reports whether ctx is that of one of this Conn's handlers.
 func (c *Conn) serves(ctx context.Context) bool { return ctx.Value(servedBy{}) == c }
 
-// answer runs the handler, encodes its reply, and tells the hooks.
+// answer runs the handler, encodes its reply, and calls the hooks.
 func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
 	if c.options.Hooks.ServeStopped == nil {
 		reply, _ := c.encodeAnswer(ctx, in)
@@ -338,7 +338,7 @@ func (c *Conn) encodeAnswer(ctx context.Context, in *Incoming) (reply []byte, er
 	return reply, nil
 }
 
-// refusal is the reply to a request whose handler has failed.
+// refusal returns the reply to a request whose handler has failed.
 func (c *Conn) refusal(in *Incoming, err error) []byte {
 	c.reportPanic(in.Method, err)
 	fault := asFault(err)

@@ -18,9 +18,9 @@ type ending struct {
 	err      error
 }
 
-// settle ends a request that was taken out of pending. It is the only way in which
-// a request ends: reply, deadline, cancellation, loss, refusal and shutdown all
-// come here (ADR-0003).
+// settle ends a request that was removed from pending. No request ends in another way:
+// after a reply, deadline, cancellation, loss, refusal or shutdown, the core calls settle
+// (ADR-0003).
 func (c *core) settle(now instant, r request, e ending, reply *event) {
 	fx := effect{kind: settle, id: r.id, call: r.call, cause: e.cause, delivery: e.delivery, err: e.err}
 	if reply != nil {
@@ -78,7 +78,7 @@ func (c *core) refusal(ev *event) (Cause, error) {
 }
 
 // finishesWork reports whether new work belongs to a request that is still being
-// served while the Conn drains. A peer that has ended answers no more calls.
+// served while the Conn drains. A peer that has ended its input answers no calls.
 func (c *core) finishesWork(ev *event) bool {
 	return ev.serving && (ev.kind == notificationMade || !c.ended)
 }
@@ -113,8 +113,8 @@ func (c *core) settleAnswered(now instant, ev *event, e ending) bool {
 	return true
 }
 
-// onProgressed hands progress to the caller of a pending request. Progress that
-// comes too late is dropped.
+// onProgressed gives progress to the caller of a pending request. Progress that comes too
+// late is dropped.
 func (c *core) onProgressed(now instant, ev *event) {
 	if r := c.pending.progressed(ev.id, now); r != nil {
 		c.emit(effect{kind: progress, id: ev.id, call: r.call, method: ev.method, payload: ev.payload})
@@ -139,8 +139,8 @@ func (c *core) expireRequests(now instant) {
 	}
 }
 
-// abandon ends a request for which nobody waits any more. If the request was sent,
-// the peer is told once.
+// abandon ends a request that nobody waits for any more. If the request was sent, the
+// peer is notified once.
 func (c *core) abandon(now instant, id int64, cause Cause, err error) {
 	r, ok := c.pending.take(id)
 	if !ok {
@@ -159,8 +159,8 @@ func (c *core) abandon(now instant, id int64, cause Cause, err error) {
 	c.endStream(r.stream)
 }
 
-// abandonStreaming ends the requests that stay open, since a drain would wait for
-// them for ever.
+// abandonStreaming ends the requests that stay open, because a drain would wait for them
+// forever.
 func (c *core) abandonStreaming(now instant) {
 	for _, id := range c.pending.ids() {
 		if c.pending.byID[id].streaming {
@@ -209,8 +209,8 @@ func (c *core) onStreamOpened(now instant, ev *event) {
 	c.emit(effect{kind: grant, epoch: c.epoch, stream: ev.stream, frames: c.options.Credit})
 }
 
-// onStreamLost applies the end of a stream whose link goes on: the requests of the
-// stream end, and no others. If the stream can be resumed, they wait.
+// onStreamLost handles the loss of a stream whose link continues. Only the requests of
+// the stream end. If the stream can be resumed, they wait.
 func (c *core) onStreamLost(now instant, ev *event) {
 	s := c.streams.find(ev.stream)
 	switch {
@@ -224,8 +224,8 @@ func (c *core) onStreamLost(now instant, ev *event) {
 	}
 }
 
-// abandonStream ends the requests that need a stream which is over: the request of
-// ours that it would answer, or the peer's requests that it brought.
+// abandonStream ends the requests of a stream that has ended: our request whose answer it
+// would carry, or the peer's requests that came on it.
 func (c *core) abandonStream(now instant, s *stream, why Reason) {
 	if s.request != 0 {
 		if r, ok := c.pending.take(s.request); ok {
@@ -257,8 +257,8 @@ func (c *core) endStream(number transport.Stream) {
 	}
 }
 
-// finishStream ends a stream on which the peer sends nothing more, once all of the
-// peer's requests on it are answered.
+// finishStream ends a stream on which the peer sends nothing more, after all of the peer's
+// requests on it have been answered.
 func (c *core) finishStream(now instant, number transport.Stream) {
 	s := c.streams.find(number)
 	switch {
@@ -287,7 +287,7 @@ func (c *core) reply(out outboundFrame, b *batch) {
 	c.send(out)
 }
 
-// send offers a frame to the link, behind what waits already.
+// send offers a frame to the link, or queues it behind the frames that already wait.
 func (c *core) send(out outboundFrame) {
 	if !c.outbound.empty() {
 		c.outbound.add(out)
@@ -324,8 +324,7 @@ func (c *core) refuseBusy(now instant, out outboundFrame) {
 	}
 }
 
-// retrySends offers the queue to the link again, or gives up a link that takes
-// nothing.
+// retrySends offers the queue to the link again, or gives up a link that accepts nothing.
 func (c *core) retrySends(now instant, ev *event) {
 	if ev.moved {
 		c.outbound.stuckAt = 0
@@ -344,8 +343,8 @@ func (c *core) onWritable(now instant, ev *event) {
 	c.flush(now, ev)
 }
 
-// flush offers the head of the queue to the link. What the link refuses comes back
-// through onBusy. If it takes all of it, the shell says that it is writable.
+// flush offers the first frames of the queue to the link. Frames that the link refuses
+// come back through onBusy. If it accepts all, the shell reports that it is writable.
 func (c *core) flush(now instant, ev *event) {
 	for range c.outbound.widen() {
 		c.transmit(c.outbound.take())
@@ -357,9 +356,8 @@ func (c *core) flush(now instant, ev *event) {
 	c.emit(effect{kind: offerMore, epoch: c.epoch})
 }
 
-// onFailed applies that the link could not send a message, but goes on. A reply
-// that cannot be sent, for instance because it is too large, is replaced by an
-// error.
+// onFailed handles a message that the link could not send, although the link continues. If
+// the message is a reply, for instance one that is too large, an error replaces it.
 func (c *core) onFailed(now instant, ev *event) {
 	r, ok := c.pending.take(ev.out.id)
 	c.outbound.window = 0
@@ -380,7 +378,7 @@ func (c *core) onFailed(now instant, ev *event) {
 	}
 }
 
-// onRequested serves, queues or refuses a request of the peer's.
+// onRequested serves, queues or refuses a request from the peer.
 func (c *core) onRequested(now instant, ev *event) {
 	request := ev.incoming
 	next, fault := c.incoming.judge(request, c.options, c.draining)
@@ -409,8 +407,8 @@ func (c *core) serve(request *Incoming) {
 	}
 }
 
-// onCancelled applies that the peer has abandoned one of its requests, or ends a
-// streaming request of ours.
+// onCancelled handles a cancellation: the peer has abandoned one of its requests, or ends
+// a streaming request of ours.
 func (c *core) onCancelled(now instant, ev *event) {
 	if request, ok := c.incoming.named(ev.incoming.key); ok {
 		c.cancelIncoming(now, request)
@@ -435,7 +433,7 @@ func (c *core) cancelIncoming(now instant, request *Incoming) {
 	c.finishStream(now, request.key.stream)
 }
 
-// answered notes that a request of the peer's is answered, or never will be.
+// answered notes that a request from the peer has been answered, or never will be.
 func (c *core) answered(now instant, request *Incoming) {
 	if c.streams.answered(request) {
 		c.pending.resume(request.key.stream, now)
@@ -456,8 +454,8 @@ func (c *core) onHandled(now instant, ev *event) {
 	c.serveNext()
 }
 
-// abandonStuck stops counting handlers that go on although their requests were
-// cancelled long ago.
+// abandonStuck stops counting handlers that keep running long after their requests were
+// cancelled.
 func (c *core) abandonStuck(now instant) {
 	for request := c.incoming.expire(now, c.options.MaxServing); request != nil; request = c.incoming.expire(now, c.options.MaxServing) {
 		c.emit(effect{kind: stuck, epoch: c.epoch, incoming: request})
@@ -465,7 +463,7 @@ func (c *core) abandonStuck(now instant) {
 	c.serveNext()
 }
 
-// serveNext serves the requests that wait, as far as there are places.
+// serveNext serves waiting requests until no place is left.
 func (c *core) serveNext() {
 	for next := c.incoming.next(c.options.MaxServing); next != nil; next = c.incoming.next(c.options.MaxServing) {
 		c.serve(next)
@@ -478,9 +476,9 @@ type malformedRun struct{ frames, bytes int }
 // maxMalformedBytes is how many bytes of malformed frames in a row lose the link.
 const maxMalformedBytes = 16 << 20
 
-// onMalformed counts a frame that is not a valid message. It gives the link up
-// after too many in a row: a child may print a banner or logs, but a peer that
-// prints nothing else speaks no JSON-RPC.
+// onMalformed counts a frame that is not a valid message. After too many in a row it gives
+// up the link: a child may print a banner or logs, but a peer that sends nothing else does
+// not use JSON-RPC.
 func (c *core) onMalformed(now instant, ev *event) {
 	c.emit(effect{kind: violation, epoch: c.epoch, err: ev.err})
 	run := &c.malformed
