@@ -154,7 +154,6 @@ type call struct {
 	out      outboundFrame        // its frame
 	route    transport.Route      // the route of its frame
 	settled  bool
-	lent     lent
 }
 
 // An outcome is how a call ended.
@@ -268,9 +267,6 @@ func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) o
 			return o
 		case params := <-waiting.progress:
 			r.OnProgress(params)
-		case work := <-waiting.lent.work:
-			waiting.lent.taken = true
-			c.workFor(ctx, id, work)
 		case <-leaving:
 			leaving = nil
 			c.leaveCall(ctx, id)

@@ -30,7 +30,6 @@ type Conn struct {
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
 	stopping      atomic.Bool
-	lends         atomic.Bool   // the present link borrows the goroutines of callers
 	done          chan struct{} // closed when the Conn is closed for good
 	epoch         uint64        // where the next Run continues
 	gap           *gap          // the loop's; nil while the Conn is ready, and before it was

@@ -120,8 +120,6 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 		return
 	}
 	l.flush.link, _ = link.(transport.Flushing)
-	lending, ok := link.(transport.Lending)
-	l.conn.lends.Store(ok && lending.Borrows())
 	l.flush.flush(0)
 }
 

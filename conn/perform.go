@@ -84,7 +84,7 @@ func (l *loop) transmit(fx *effect) {
 		return
 	}
 	err := l.incarnation.link.Send(transport.Outbound{
-		Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame, Route: out.routed(), Lender: out.lender(),
+		Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame, Route: out.routed(),
 	})
 	switch {
 	case err == nil:

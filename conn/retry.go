@@ -341,9 +341,7 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 		return refused
 	}
 	o := c.await(ctx, r, a.id, waiting)
-	if waiting.lent.withdraw() {
-		c.keepCall(waiting)
-	}
+	c.keepCall(waiting)
 	return o
 }
 
@@ -361,8 +359,6 @@ func (a *attempts) post(ctx context.Context, waiting *call) outcome {
 	}
 	if a.request.OnProgress != nil {
 		waiting.progress = make(chan json.RawMessage, 1)
-	} else if c.lends.Load() && !a.request.Streaming {
-		waiting.lent.offer()
 	}
 	if !c.lend(&ev) {
 		waiting.releaseSlot()

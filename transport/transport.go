@@ -146,23 +146,6 @@ type Flushing interface {
 	Flush(depth int)
 }
 
-// Lending is an optional interface of a Link that can work on the goroutines of those who
-// wait for answers (ADR-0059).
-type Lending interface {
-	// Borrows reports whether the link uses Outbound.Lender. The result never changes.
-	Borrows() bool
-}
-
-// A Lender is a goroutine that waits for the answer to a message, and works for the link
-// meanwhile.
-type Lender interface {
-	// Lend has the goroutine do the work, and returns at once. It returns false if the
-	// goroutine does other work already, or waits no longer. The work is that of the one
-	// message, and ends soon after the link's Stream of that was answered, has failed or was
-	// ended.
-	Lend(work func()) bool
-}
-
 // Opening is an optional interface of a Transport that may open links without waiting
 // (ADR-0054).
 type Opening interface {
@@ -275,7 +258,6 @@ type Outbound struct {
 	Last   bool   // this frame ends its stream, unless that is Main
 	Frame  []byte // one JSON-RPC message without framing; it belongs to the link once Send is called
 	Route  Route  // describes the frame, so that no link has to parse it
-	Lender Lender // who waits for the answer; nil unless the link is Lending
 }
 
 // A Route describes an outbound message to the link that carries it. The sender fills

@@ -85,9 +85,6 @@ func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 // Requests implements transport.Requesting.
 func (l *clientLink) Requests() bool { return true }
 
-// Borrows implements transport.Lending.
-func (l *clientLink) Borrows() bool { return l.remote.isPlain() }
-
 // Heard implements transport.Hearing.
 func (l *clientLink) Heard() (last time.Time, ok bool) {
 	last = l.remote.heard.Last()
@@ -181,43 +178,10 @@ func (l *clientLink) startRequests() *outgoing {
 		case m.stream.ctx.Err() != nil:
 			l.written(m) // it was ended before it was sent
 		default:
-			l.start(m)
+			l.run(m.stream.post)
 		}
 	}
 	return nil
-}
-
-// start has a request posted: by who waits for its answer, if that can be done without
-// code of the program, which might not return when the request is cancelled.
-func (l *clientLink) start(m *outgoing) {
-	if m.Lender == nil || !l.remote.isPlain() {
-		l.run(m.stream.post)
-		return
-	}
-	l.running++
-	if !m.Lender.Lend(m.stream.postLent) {
-		l.running--
-		l.run(m.stream.post)
-	}
-}
-
-// giveBack ends the work that start has lent somebody for.
-func (l *clientLink) giveBack() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.running--
-	l.check()
-}
-
-// handOn has a goroutine of the link do the rest of such work. It reports false if nothing
-// more is started.
-func (l *clientLink) handOn(rest func()) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.over {
-		l.run(rest)
-	}
-	return !l.over
 }
 
 // written gives the room of a message in the queue back.

@@ -17,7 +17,7 @@ import (
 type httpRequest struct {
 	to        *remote
 	method    string
-	header    http.Header // shared with others; see remote.isPlain
+	header    http.Header // shared with others; see remote.keepsHeaders
 	frame     []byte
 	posts     *clientStream // whose request it posts; nil for others
 	inSession bool          // it carries the session's id
@@ -158,13 +158,9 @@ func (h *postHeader) isLike(other *postHeader) bool {
 	return h.version == other.version && h.method == other.method && h.name == other.name && h.bearer == other.bearer
 }
 
-// isPlain reports whether net/http alone sends a request now. A program's own
-// RoundTripper may do anything. A cookie jar adds headers, and so does an Authorizer.
-// Programs replace http.DefaultTransport, too, also while links live.
-func (m *remote) isPlain() bool { return m.keepsHeaders() && m.auth == nil }
-
 // keepsHeaders reports whether whatever sends a request now leaves its headers as they
-// are, once they have credentials. RoundTrippers ought to, but many add headers.
+// are, once they have credentials. RoundTrippers ought to, but many add headers. A cookie
+// jar does. Programs replace http.DefaultTransport, too, also while links live.
 func (m *remote) keepsHeaders() bool {
 	_, standard := cmp.Or(m.client.Transport, http.DefaultTransport).(*http.Transport)
 	return standard && m.client.Jar == nil && m.endpoint.User == nil

@@ -41,7 +41,6 @@ type clientStream struct {
 	ctx         context.Context // ends with the stream
 	cancel      context.CancelFunc
 
-	lent    bool        // who waits for the answer posts the request
 	sent    outgoing    // the request
 	request httpRequest // that posts it
 
@@ -127,11 +126,8 @@ func (s *clientStream) post() {
 	case err == nil && r.fatal != nil:
 		response.Body.Close()
 		s.link.abandon(m, web.IsRefusal(response))
-	case err == nil && s.lent && !isJSON(response) && s.link.handOn(func() { s.readAll(m, r, response) }):
-		return // that may take longer than until the answer comes
 	case err == nil:
-		s.readAll(m, r, response)
-		return
+		s.read(m, r, response)
 	case s.ctx.Err() != nil, r.fatal != nil:
 		s.link.abandon(m, r.unsent())
 	default:
@@ -140,29 +136,11 @@ func (s *clientStream) post() {
 	s.link.endIf(r.fatal)
 }
 
-// postLent is post on the goroutine of who waits for the answer.
-func (s *clientStream) postLent() {
-	s.lent = true
-	s.post()
-	s.link.giveBack()
-}
-
 // written notes that the request was written.
 func (s *clientStream) written() {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	s.link.written(&s.sent)
-}
-
-// readAll is read, and ends the link if that shows that it is over.
-func (s *clientStream) readAll(m *outgoing, r *httpRequest, response *http.Response) {
-	s.read(m, r, response)
-	s.link.endIf(r.fatal)
-}
-
-// isJSON reports whether a response is that of most calls.
-func isJSON(response *http.Response) bool {
-	return response.StatusCode == http.StatusOK && web.MediaType(response.Header) == typeJSON
 }
 
 // read reads the response to the POST.
