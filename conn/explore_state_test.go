@@ -233,7 +233,7 @@ func (f *form) traffic(w *scene) {
 	for i := range c.outbound.waiting() {
 		out := &c.outbound.waiting()[i]
 		attempts := min(out.attempts, busyRetries+2) // a reply is offered for ever
-		f.byte(byte(out.id), byte(out.stream), byte(attempts), out.frame[0], out.frame[1])
+		f.byte(byte(out.id), byte(out.stream), attempts, out.frame[0], out.frame[1])
 		f.flags(out.notification, out.reply, out.last, out.answers == nil)
 		if out.reply && out.frame[0] != '#' {
 			f.byte(byte(w.questionOf(*out)))

@@ -153,7 +153,7 @@ func isDenied(err error) bool {
 
 // askedDelay is the delay that the peer has asked for (Retry-After), or zero.
 func askedDelay(err error) time.Duration {
-	if err == nil || err == transport.ErrPeerClosed || err == transport.ErrClosed { //nolint:errorlint // as in lossReason
+	if err == nil || err == transport.ErrPeerClosed || err == transport.ErrClosed {
 		return 0
 	}
 	var status *transport.StatusError
@@ -164,7 +164,7 @@ func askedDelay(err error) time.Duration {
 }
 
 func lossReason(err error) Reason {
-	switch err { //nolint:errorlint // as most links end; to look into an error costs more than all else at an end
+	switch err { // most links end so; to look into an error costs more than all else at an end
 	case transport.ErrPeerClosed:
 		return Reason{PeerEnded, err}
 	case transport.ErrClosed:
