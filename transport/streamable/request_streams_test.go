@@ -39,6 +39,11 @@ func TestRequestStreams(t *testing.T) {
 	if cap(all) > keptStreams {
 		t.Errorf("an empty table keeps room for %d", cap(all))
 	}
+	one := &requestStream{number: last + 1}
+	all.add(one)
+	if all.remove(one); cap(all) != keptStreams {
+		t.Errorf("a table that had one stream keeps room for %d", cap(all))
+	}
 }
 
 // An idle session costs what the document of Handler says, beside its receiver.
