@@ -34,6 +34,14 @@ type Awaiting interface {
 	Awaits() bool
 }
 
+// Versioned is an optional interface of a Dialect that knows which revision of its
+// protocol is spoken. telemetry.Transition names it when a ready connection ends (ADR-0060).
+type Versioned interface {
+	// Version returns the revision, or "" if it is not known. It must return immediately,
+	// and may be called from any goroutine.
+	Version() string
+}
+
 // A Class says how the Conn treats a message.
 type Class struct {
 	Kind    ClassKind
@@ -109,6 +117,14 @@ func (g guarded) Awaits() (waits bool) {
 		g.report("Dialect.Awaits", guard(func() error { waits = awaiting.Awaits(); return nil }))
 	}
 	return waits
+}
+
+// Version implements Versioned for every Dialect.
+func (g guarded) Version() (version string) {
+	if versioned, ok := g.dialect.(Versioned); ok {
+		g.report("Dialect.Version", guard(func() error { version = versioned.Version(); return nil }))
+	}
+	return version
 }
 
 // plain is JSON-RPC with nothing above it.

@@ -382,3 +382,81 @@ func TestCloseWhileEventsWait(t *testing.T) {
 		}
 	})
 }
+
+// A described transport knows where its peer is, its links which HTTP they speak, and its
+// dialect the revision; or all of them panic when they are asked.
+type described struct {
+	transport.Transport
+	panics bool
+}
+
+func (d described) say(what string) string {
+	if d.panics {
+		panic(what)
+	}
+	return what
+}
+
+func (d described) Endpoint() string { return d.say("https://far.test") }
+
+func (d described) Open(ctx context.Context) (transport.Link, error) {
+	link, err := d.Transport.Open(ctx)
+	return describedLink{link, d}, err
+}
+
+type describedLink struct {
+	transport.Link
+	described
+}
+
+func (l describedLink) Network() transport.Network { return transport.Network{HTTP: l.say("2")} }
+
+type describedDialect struct {
+	dialect
+	described
+}
+
+func (d describedDialect) Version() string { return d.say("2025-11-25") }
+
+// Who counts sessions learns what the one was that has ended: from the transition out of
+// ready, and from no other.
+//
+// Guarantees: G-0060.1
+func TestATransitionDescribesWhatHasEnded(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			var told []telemetry.Transition
+			panicked := 0
+			d := described{panics: panics}
+			d.Transport = &fated{fates: []fate{answered}}
+			r := start(conn.New(d, conn.Options{Dialect: describedDialect{described: d}, Hooks: telemetry.Hooks{
+				Transition: func(e telemetry.Transition) { told = append(told, e) },
+				Panic: func(e telemetry.Panic) {
+					if e.Where == "Dialect.Version" || e.Where == "Transport.Endpoint" || e.Where == "Link.Network" {
+						panicked++
+					}
+				},
+			}}))
+			synctest.Wait()
+			if err := r.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			<-r.ended
+			ended := 0
+			for _, e := range told {
+				got, want := [...]string{e.Version, e.Endpoint, e.HTTP}, [3]string{}
+				if e.From == "ready" {
+					if ended++; !panics {
+						want = [...]string{"2025-11-25", "https://far.test", "2"}
+					}
+				}
+				if got != want {
+					t.Errorf("%s → %s is of %q, want %q", e.From, e.To, got, want)
+				}
+			}
+			if ended != 1 || panics != (panicked == 3) {
+				t.Errorf("%d sessions ended, and %d panics were told", ended, panicked)
+			}
+		})
+	}
+}

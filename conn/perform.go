@@ -128,6 +128,19 @@ func (l *loop) transition(fx *effect) {
 	l.move(fx.to, fx.reason, fx.epoch, next)
 }
 
+// describe says what the connection was that has ended.
+func (l *loop) describe(e *telemetry.Transition) {
+	if versioned, ok := l.core.dialect.(Versioned); ok {
+		e.Version = versioned.Version()
+	}
+	if located, ok := l.conn.transport.(transport.Located); ok {
+		l.reportPanic("Transport.Endpoint", guard(func() error { e.Endpoint = located.Endpoint(); return nil }))
+	}
+	if l.incarnation != nil {
+		l.reportPanic("Link.Network", guard(func() error { e.HTTP = l.incarnation.Network().HTTP; return nil }))
+	}
+}
+
 // move publishes a transition, and tells the hooks of it.
 func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 	c, before := l.conn, l.conn.Status()
@@ -141,11 +154,15 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 	}
 	c.publish(status)
 	if hook := c.options.Hooks.Transition; hook != nil && to != before.State {
-		tell(l, hook, telemetry.Transition{
+		e := telemetry.Transition{
 			Conn: c.own.name, Epoch: epoch, From: string(before.State), To: string(to),
 			Kind: string(why.Kind), Reason: why, At: status.Since, Lasted: status.Since.Sub(before.Since), NextAttempt: next,
 			Dropped: c.counters.untold.Load(),
-		})
+		}
+		if before.State == Ready {
+			l.describe(&e)
+		}
+		tell(l, hook, e)
 	}
 	if to == Backoff {
 		l.logFailure(before.State, why, next)

@@ -13,6 +13,12 @@ type Transition struct {
 	Lasted      time.Duration // how long the state that it has left has lasted
 	NextAttempt time.Time     // when To is backoff: the time of the next attempt
 	Dropped     uint64        // how many events no hook has seen so far, because hooks were slow
+
+	// Version, Endpoint and HTTP are about the connection that ends, and empty unless From
+	// is ready.
+	Version  string // the revision of the protocol that was spoken (conn.Versioned); "" if unknown
+	Endpoint string // where the peer is (transport.Located); "" if unknown
+	HTTP     string // the version of HTTP of the link (transport.Networked), such as "1.1"; "" if it is not HTTP
 }
 
 // Gap is the time between the loss of a ready connection and the moment when it

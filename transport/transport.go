@@ -115,7 +115,7 @@ type Requesting interface {
 }
 
 // Networked is an optional interface of a Link that learns about the way to its peer
-// from the peer's answers, for telemetry (ADR-0061).
+// from the peer's answers, or from the request that has opened it, for telemetry (ADR-0061).
 type Networked interface {
 	// Network returns what is known now. It may be called from any goroutine, at any
 	// time, also after the link is lost.
@@ -125,8 +125,9 @@ type Networked interface {
 // A Network is what a link has learned about the way to its peer. The zero Network
 // knows nothing.
 type Network struct {
-	// HTTP is the version of HTTP of the peer's last response, such as "1.1" or "2". It
-	// is empty before the first one, and on links that are not HTTP.
+	// HTTP is the version of HTTP of the peer's last response, such as "1.1" or "2"; on the
+	// links of servers, of the request that opened the link. It is empty before the first
+	// response, and on links that are not HTTP.
 	HTTP string
 
 	// Session is the id of the session, as in the header Mcp-Session-Id. It is empty if

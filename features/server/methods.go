@@ -322,6 +322,9 @@ func (c *call) identify() error {
 	meta, _ := jsonrpc.Member(c.in.Params, "_meta")
 	for _, last := range [...]*knownClient{known, s.known.Load()} {
 		if last != nil && bytes.Equal(last.meta, meta) {
+			if last != known {
+				c.peer.spoke(last.client.ProtocolVersion)
+			}
 			c.peer.known.Store(last)
 			c.serveKnown(last)
 			return nil
@@ -359,6 +362,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 	if said.LogLevel != "" && said.LogLevel.Severity() < 0 {
 		return refuse(jsonrpc.CodeInvalidParams, "_meta: %s: unknown level %q", protocol.MetaLogLevel, shorten(string(said.LogLevel), longestName))
 	}
+	c.peer.spoke(said.ProtocolVersion)
 	c.modern, c.level = true, said.LogLevel
 	c.offered = s.offersModern()
 	c.Client = &Client{ProtocolVersion: said.ProtocolVersion, Capabilities: said.ClientCapabilities}

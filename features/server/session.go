@@ -39,6 +39,13 @@ func (s *Server) newPeer(link transport.Link) *peer {
 	return p
 }
 
+// spoke notes the revision of a request that stands alone. That of a session stays.
+func (p *peer) spoke(version string) {
+	if p.session.Load() == nil {
+		p.dialect.Spoke(version)
+	}
+}
+
 // end lets go of all that the peer's session has.
 func (p *peer) end() {
 	uris := p.changes.end()

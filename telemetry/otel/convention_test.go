@@ -146,7 +146,7 @@ func TestNamesAreThoseOfTheConvention(t *testing.T) {
 
 // Spans and metrics have the attributes, types, units and buckets of the convention.
 //
-// Guarantees: G-0047.7
+// Guarantees: G-0047.7, G-0060.2
 func TestSpansAndMetricsFollowTheConvention(t *testing.T) {
 	c := readConvention(t)
 	for _, over := range []string{"memory", "stdio", "http"} {
@@ -177,11 +177,37 @@ func TestSpansAndMetricsFollowTheConvention(t *testing.T) {
 					switch {
 					case ok:
 						c.checkMetric(t, metric, unit)
+						if strings.Contains(name, ".session.") {
+							checkSession(t, metric, over, version)
+						}
 					case over != "stdio" || !strings.Contains(s.logs.String(), `"Name":"`+name+`"`): // in what the child tells
 						t.Errorf("there is no %s", name)
 					}
 				}
 			})
+		}
+	}
+}
+
+// checkSession reports what is wrong with the sessions of a site, of which each metric of
+// sessions has one: the revision that was spoken, the protocol below, and the server's address.
+func checkSession(t *testing.T, metric metricdata.Metrics, over, version string) {
+	t.Helper()
+	points := metric.Data.(metricdata.Histogram[float64]).DataPoints
+	if len(points) != 1 {
+		t.Errorf("%s has %d sets of attributes", metric.Name, len(points))
+	}
+	for _, p := range points {
+		if spoken, _ := p.Attributes.Value("mcp.protocol.version"); spoken.AsString() != version {
+			t.Errorf("%s is of the revision %q, want %q", metric.Name, spoken.AsString(), version)
+		}
+		if below, _ := p.Attributes.Value("network.protocol.name"); (below.AsString() == "http") != (over == "http") {
+			t.Errorf("%s was over %q, want %s", metric.Name, below.AsString(), over)
+		}
+		address, _ := p.Attributes.Value("server.address")
+		if port, _ := p.Attributes.Value("server.port"); metric.Name == "mcp.client.session.duration" && over == "http" &&
+			(address.AsString() != "127.0.0.1" || port.AsInt64() == 0) {
+			t.Errorf("%s was with %q, port %d", metric.Name, address.AsString(), port.AsInt64())
 		}
 	}
 }

@@ -12,7 +12,8 @@ import (
 // background is for measurements that belong to no call.
 var background = context.Background()
 
-func (m *metrics) hooks(client bool) telemetry.Hooks {
+func (t *Telemetry) measuring(client bool) telemetry.Hooks {
+	m := t.metrics
 	session := m.serverSession
 	if client {
 		session = m.clientSession
@@ -31,7 +32,7 @@ func (m *metrics) hooks(client bool) telemetry.Hooks {
 			failed := failedKind(e)
 			switch {
 			case e.From == "ready":
-				session.Record(background, e.Lasted.Seconds(), m.sessions.of(values{failed}).record...)
+				session.Record(background, e.Lasted.Seconds(), m.sessions.of(t.sessionValues(e, failed)).record...)
 				if failed != "" {
 					m.losses.Add(background, 1, m.byReason.of(values{e.Conn, failed}).add...)
 				}
@@ -63,6 +64,19 @@ func (m *metrics) hooks(client bool) telemetry.Hooks {
 			m.panics.Add(background, 1, m.byWhere.of(values{e.Conn, shorten(e.Where)}).add...)
 		},
 	}
+}
+
+// sessionValues are the attributes of a session that has ended.
+func (t *Telemetry) sessionValues(e telemetry.Transition, failed string) values {
+	v := values{failed, e.Version}
+	if e.HTTP != "" {
+		v[2] = overHTTP.protocol
+	}
+	if e.Endpoint != "" {
+		way := t.networks.of(e.Endpoint)
+		v[3], v[4] = way.address, way.port
+	}
+	return v
 }
 
 // failedKind is the reason of a transition to a state in which there is no peer; ""

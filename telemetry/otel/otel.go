@@ -142,7 +142,7 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 
 		operations: prepare(keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion,
 			keyTransport, keyProtocolName, keyProtocolHTTP, keyServerAddress, keyServerPort),
-		sessions: prepare(keyErrorType),
+		sessions: prepare(keyErrorType, keyProtocolVersion, keyProtocolName, keyServerAddress, keyServerPort),
 		byResult: prepare(keyConn, keyResult), byReason: prepare(keyConn, keyReason), byMethod: prepare(keyConn, keyMethod),
 		byWhere: prepare(keyConn, keyWhere), byCause: prepare(keyConn, keyCause), byConn: prepare(keyConn), byStallWhy: prepare(keyConn, keyWhy),
 	}
@@ -172,7 +172,7 @@ func (t *Telemetry) ServerHooks() telemetry.Hooks { return t.hooks(false) }
 func (t *Telemetry) hooks(client bool) telemetry.Hooks {
 	var h telemetry.Hooks
 	if t.metrics != nil {
-		h = t.metrics.hooks(client)
+		h = t.measuring(client)
 	}
 	if t.tracer != nil {
 		h = telemetry.Tee(h, telemetry.Hooks{Retried: spanRetried})

@@ -172,7 +172,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusBadRequest, "a GET has no body")
 		return
 	}
-	l := newServerLink(w, h.identify(r), h.options.MaxFrame)
+	l := newServerLink(w, r, h.identify(r), h.options.MaxFrame)
 	if !h.add(l) {
 		refuse(w, r, http.StatusServiceUnavailable, "no more sessions are possible now")
 		return

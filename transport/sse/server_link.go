@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 const (
@@ -45,7 +46,8 @@ var sessionNotFound = &refusal{http.StatusNotFound, "session not found"}
 // the GET request writes the stream, and those of the POSTs deliver messages.
 type serverLink struct {
 	id, identity string
-	maxFrame     int // bytes
+	http         string // the version of HTTP of the GET
+	maxFrame     int    // bytes
 	w            http.ResponseWriter
 	control      *http.ResponseController
 
@@ -68,13 +70,17 @@ type serverLink struct {
 }
 
 // newServerLink returns a link that its GET request uses.
-func newServerLink(w http.ResponseWriter, identity string, maxFrame int) *serverLink {
+func newServerLink(w http.ResponseWriter, r *http.Request, identity string, maxFrame int) *serverLink {
 	return &serverLink{
-		identity: identity, maxFrame: maxFrame, w: w, control: http.NewResponseController(w),
+		identity: identity, http: web.VersionOf(r.Proto), maxFrame: maxFrame, w: w, control: http.NewResponseController(w),
 		credit: credit.New(), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		closing: make(chan struct{}), unused: make(chan struct{}), gone: make(chan struct{}), uses: 1,
 	}
 }
+
+// Network implements transport.Networked. The session's id is a secret that is part of an
+// address, and is not told.
+func (l *serverLink) Network() transport.Network { return transport.Network{HTTP: l.http} }
 
 // Bind implements transport.Link.
 func (l *serverLink) Bind(to transport.Receiver) { l.told.Bind(to) }

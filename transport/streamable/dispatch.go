@@ -115,7 +115,7 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	l, refused := h.sharedLink(r.Context(), clientKey{a, b.from}, b.ID)
+	l, refused := h.sharedLink(r.Context(), clientKey{a, b.from}, b)
 	if refused != nil {
 		return refused
 	}
@@ -131,7 +131,7 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 
 // sharedLink returns the link of a client's messages without a session. It opens
 // the link if there is none. The caller uses the link until it calls table.leave.
-func (h *Handler) sharedLink(ctx context.Context, key clientKey, id jsonrpc.ID) (*serverLink, *refusal) {
+func (h *Handler) sharedLink(ctx context.Context, key clientKey, b *body) (*serverLink, *refusal) {
 	for {
 		l, opening := h.table.findShared(key)
 		if l != nil {
@@ -139,12 +139,12 @@ func (h *Handler) sharedLink(ctx context.Context, key clientKey, id jsonrpc.ID) 
 		}
 		if opening == nil {
 			defer h.table.opened(key)
-			return h.openLink(&serverLink{key: key}, id)
+			return h.openLink(&serverLink{key: key, http: b.origin.HTTP}, b.ID)
 		}
 		select {
 		case <-opening:
 		case <-ctx.Done():
-			return nil, unavailable(id, "the client has left")
+			return nil, unavailable(b.ID, "the client has left")
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	link := &serverLink{session: h.newSessionID(), key: clientKey{a, b.from}, size: len(b.frame)}
+	link := &serverLink{session: h.newSessionID(), key: clientKey{a, b.from}, http: b.origin.HTTP, size: len(b.frame)}
 	if !h.options.NoListening {
 		link.main.left = time.Now()
 	}

@@ -27,8 +27,9 @@ type serverLink struct {
 	*common
 	session string // the id; empty for a shared link
 	key     clientKey
-	size    int // bytes of the initialize
-	use     use // guarded by table.mu
+	http    string // the version of HTTP of the request that opened it
+	size    int    // bytes of the initialize
+	use     use    // guarded by table.mu
 
 	stateless bool // it serves one request, and its client knows of no session
 
@@ -63,6 +64,14 @@ func (l *serverLink) isShared() bool { return l.session == "" }
 
 // Bind implements transport.Link.
 func (l *serverLink) Bind(to transport.Receiver) { l.told.Bind(to) }
+
+// Network implements transport.Networked.
+func (l *serverLink) Network() transport.Network {
+	if l.stateless { // the client knows of no session
+		return transport.Network{HTTP: l.http}
+	}
+	return transport.Network{HTTP: l.http, Session: l.session}
+}
 
 // Send implements transport.Link.
 func (l *serverLink) Send(o transport.Outbound) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -24,7 +25,7 @@ type Dialect struct {
 	// code of the program's. It is set before use.
 	Immediate bool
 
-	batches  atomic.Bool
+	spoken   atomic.Uint32 // 1 and the index in revisions; 0 before one is spoken
 	awaits   atomic.Bool
 	discover atomic.Pointer[conn.Message] // server/discover; nil where there is a ping
 }
@@ -33,11 +34,27 @@ type Dialect struct {
 // batches. The modern ones have no ping: there server/discover, with these
 // params, asks for a sign of life.
 func (d *Dialect) Negotiated(version string, discover json.RawMessage) {
-	d.batches.Store(version == protocol.Version20250326)
+	d.Spoke(version)
 	d.discover.Store(nil)
 	if protocol.IsModern(version) {
 		d.discover.Store(&conn.Message{Method: protocol.MethodDiscover, Params: discover, Version: version})
 	}
+}
+
+// revisions are those that there are. An index takes less of a connection than a name.
+var revisions = protocol.Versions()
+
+// Spoke says which revision the last message was of, on a link without negotiation.
+func (d *Dialect) Spoke(version string) {
+	d.spoken.Store(uint32(1 + slices.Index(revisions, version)))
+}
+
+// Version implements conn.Versioned.
+func (d *Dialect) Version() string {
+	if spoken := d.spoken.Load(); spoken > 0 {
+		return revisions[spoken-1]
+	}
+	return ""
 }
 
 // Subscribed says whether the program has subscribed to something.
@@ -55,7 +72,7 @@ func (d *Dialect) Probe() conn.Message {
 }
 
 // Batches implements conn.Dialect.
-func (d *Dialect) Batches() bool { return d.batches.Load() }
+func (d *Dialect) Batches() bool { return d.Version() == protocol.Version20250326 }
 
 // Classify implements conn.Dialect. A notification that it cannot read is
 // ordinary: the handler ignores it, as the specification asks.

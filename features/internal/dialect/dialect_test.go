@@ -159,8 +159,8 @@ func TestBatchesBelongToOneRevision(t *testing.T) {
 	d := new(Dialect)
 	for _, version := range append(protocol.Versions(), "") {
 		d.Negotiated(version, nil)
-		if d.Batches() != (version == protocol.Version20250326) {
-			t.Errorf("%q: batches %v", version, d.Batches())
+		if d.Batches() != (version == protocol.Version20250326) || d.Version() != version {
+			t.Errorf("%q: batches %v, version %q", version, d.Batches(), d.Version())
 		}
 	}
 }
