@@ -40,9 +40,11 @@ func TestMain(m *testing.M) {
 // hangGuard is how long any process of a test may live.
 const hangGuard = 30 * time.Second
 
-// command is `bowline args`, not started. It is killed with the test.
+// command is `bowline args`, not started. It is killed with the test. What it says to a
+// server is checked against the schema.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
+	args = checked(t, args)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), hangGuard) // a cleanup may end it in good order
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, executable(t), args...)
