@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -120,6 +121,36 @@ func TestEveryRequestIsChecked(t *testing.T) {
 	want := []string{"echo ada ada", "echo bob bob"}
 	if served, _ := s.took(); !slices.Equal(served, want) {
 		t.Errorf("served %q, want %q", served, want)
+	}
+}
+
+// A caller for a time is one whose requests end with that time.
+type callerUntil struct {
+	guest
+	until time.Time
+}
+
+func (c callerUntil) Until() time.Time { return c.until }
+
+func TestCallersHaveTheirTime(t *testing.T) {
+	soon := time.Now().Add(time.Hour)
+	for name, c := range map[string]struct {
+		caller any
+		want   time.Time
+	}{
+		"for good":          {guest("ada"), time.Time{}},
+		"for a time":        {callerUntil{until: soon}, soon},
+		"for no known time": {callerUntil{}, time.Time{}},
+		"nobody":            {nil, time.Time{}},
+	} {
+		r, cancel := untilExpiry(httptest.NewRequest("POST", "/", nil), &transport.Origin{Principal: c.caller})
+		until, _ := r.Context().Deadline()
+		if !until.Equal(c.want) || r.Context().Err() != nil {
+			t.Errorf("%s: the request ends at %v: %v", name, until, r.Context().Err())
+		}
+		if cancel(); (r.Context().Err() != nil) != !c.want.IsZero() {
+			t.Errorf("%s: %v after cancel", name, r.Context().Err())
+		}
 	}
 }
 

@@ -1,11 +1,13 @@
 package streamable
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Guarantees: G-0024.10
@@ -26,5 +28,29 @@ func TestStatsOfAHandler(t *testing.T) {
 	want.Sessions, want.Ended = 0, append([]telemetry.EndedSample{{Why: "closed", Count: 1}}, want.Ended...)
 	if diff := cmp.Diff(want, s.handler.Stats()); diff != "" {
 		t.Errorf("after DELETE (-want +got):\n%s", diff)
+	}
+}
+
+func TestStatsAreSortedByStatus(t *testing.T) {
+	h := NewHandler(accepting(func(transport.Link) {}), HandlerOptions{})
+	defer h.Close(0)
+	for _, status := range []int{503, 400, 429, 404, 0, 403, 401, 413, 415, 405} {
+		h.refusals.add(status)
+	}
+	statuses := []int{}
+	for _, refused := range h.Stats().Refused {
+		statuses = append(statuses, refused.Status)
+	}
+	if len(statuses) != 10 || !slices.IsSorted(statuses) {
+		t.Errorf("got %d", statuses)
+	}
+}
+
+func TestStatsCountTheBytesOfAllBodies(t *testing.T) {
+	m := newRoom(1000, 1000, nil)
+	m.small.free -= 3
+	m.large.free -= 40
+	if got := m.held(); got != 43 {
+		t.Errorf("got %d", got)
 	}
 }
