@@ -148,6 +148,8 @@ type Authorizer struct {
 	target  atomic.Pointer[target]
 	current atomic.Pointer[credential] // nil: none that is known
 
+	counts counts
+
 	mu       sync.Mutex
 	flight   *flight // nil: nothing is under way
 	flights  sync.WaitGroup
@@ -280,6 +282,7 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 	if a.nonces.note(r.URL, refused.Nonce) && c.err == "use_dpop_nonce" {
 		return true, nil
 	}
+	a.counts.denied(refused.Status)
 	if refused.Status == http.StatusForbidden && c.err != "insufficient_scope" {
 		return false, nil
 	}

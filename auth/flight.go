@@ -238,6 +238,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		}
 		asked = true
 		fresh, err := a.exchange(ctx, e)
+		a.counts.refreshed(err)
 		var failed *TokenError
 		if errors.As(err, &failed) && (failed.Final() || failed.Code == "invalid_client" && e.clientExpired(time.Now())) {
 			spent := *e
@@ -318,6 +319,7 @@ func (a *Authorizer) personal() bool {
 func (a *Authorizer) login(ctx context.Context, c challenge, before []string, how change) error {
 	resource := a.resource().String()
 	if a.o.Grant == nil && a.o.Interact == nil {
+		a.counts.loggedIn(ctx, errNoInteraction)
 		return &LoginError{Resource: resource, Err: errNoInteraction}
 	}
 	if a.personal() {
@@ -330,6 +332,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string, ho
 		a.warn("the store cannot be read", err)
 	}
 	e, err := a.obtain(ctx, c, stored, before, how)
+	a.counts.loggedIn(ctx, err)
 	if err != nil {
 		a.noteFailure(ctx, err, time.Now())
 		return &LoginError{Resource: resource, Err: err}

@@ -18,6 +18,7 @@ type Sample struct {
 	Supervisor *SupervisorSample // (*supervisor.Supervisor).Samples
 	Gate       *GateSample       // (*conn.Gate).Stats
 	HTTP       *HTTPSample       // (*streamable.Handler).Stats
+	Auth       *AuthSample       // (*auth.Authorizer).Samples
 }
 
 // A ConnSample contains the measurements of a connection. The counts of Settled and
@@ -136,5 +137,23 @@ type EndedSample struct {
 // Refused counts the requests that were refused with one status.
 type Refused struct {
 	Status int
+	Count  uint64
+}
+
+// An AuthSample contains the measurements of the login to one server.
+type AuthSample struct {
+	Refreshes []AuthResult // counts: refresh tokens that were exchanged
+	Logins    []AuthResult // counts: logins
+	Denied    []Refused    // counts: requests that the server refused for want of a token, or of scopes
+	Expires   time.Time    // when the present token expires; zero if there is none, or that is unknown
+}
+
+// An AuthResult counts the refreshes or logins that ended in one way.
+type AuthResult struct {
+	// Result is "succeeded"; "refused" by the authorization server or by the person;
+	// "nobody": the person did not log in in time; "impossible": the program has no way to
+	// log in; or "failed" for another reason, such as the network. A refresh ends in the
+	// first, second or last way.
+	Result string
 	Count  uint64
 }

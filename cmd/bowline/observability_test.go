@@ -73,6 +73,10 @@ func everyMetric(t *testing.T) string {
 			{Name: "s", Supervisor: &telemetry.SupervisorSample{Children: []telemetry.ChildrenSample{{State: "running", Count: 1}}}},
 			{Name: "g", Gate: &telemetry.GateSample{}},
 			{Name: "/mcp", HTTP: &telemetry.HTTPSample{Ended: []telemetry.EndedSample{{Why: "closed", Count: 1}}, Refused: []telemetry.Refused{{Status: 400, Count: 1}}}},
+			{Name: "https://far.test", Auth: &telemetry.AuthSample{
+				Refreshes: []telemetry.AuthResult{{Result: "succeeded", Count: 1}}, Logins: []telemetry.AuthResult{{Result: "succeeded", Count: 1}},
+				Denied: []telemetry.Refused{{Status: 401, Count: 1}}, Expires: time.Now().Add(time.Hour),
+			}},
 		})
 	})
 	defer forget()

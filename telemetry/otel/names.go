@@ -48,6 +48,7 @@ const (
 	keySupervisor = attribute.Key("bowline.supervisor")
 	keyGate       = attribute.Key("bowline.gate")
 	keyHandler    = attribute.Key("bowline.handler")
+	keyResource   = attribute.Key("bowline.resource")
 	keyHTTPStatus = attribute.Key("bowline.status")
 
 	other = "_OTHER" // in place of what is not listed, or too much

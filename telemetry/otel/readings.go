@@ -66,6 +66,11 @@ var readings = []reading{
 	{"bowline.http.held", "By", "Bytes of requests that are held.", level, ofHTTP(func(h *telemetry.HTTPSample) int { return h.Held })},
 	{"bowline.http.sessions.ended", "", "Sessions over HTTP that have ended.", count, sessionsEnded},
 	{"bowline.http.refused", "", "HTTP requests that were refused, by status.", count, refused},
+
+	{"bowline.auth.refreshes", "", "Refresh tokens that were exchanged, by result.", count, ofAuth(func(a *telemetry.AuthSample, put put) { results(a.Refreshes, refreshing, put) })},
+	{"bowline.auth.logins", "", "Logins, by result.", count, ofAuth(func(a *telemetry.AuthSample, put put) { results(a.Logins, loggingIn, put) })},
+	{"bowline.auth.denied", "", "Requests that a server refused for want of a token or of scopes, by status.", count, ofAuth(denied)},
+	{"bowline.auth.expires", "s", "Time until the present token expires.", level, ofAuth(expires)},
 }
 
 // ofConn reads one connection alone: many together are not up, and have no epoch.
@@ -202,5 +207,43 @@ func refused(s *telemetry.Sample, put put) {
 	}
 	for _, r := range s.HTTP.Refused {
 		put(float64(r.Count), labels{keyHTTPStatus.Int(r.Status)})
+	}
+}
+
+func ofAuth(read func(*telemetry.AuthSample, put)) func(*telemetry.Sample, put) {
+	return func(s *telemetry.Sample, put put) {
+		if s.Auth != nil {
+			read(s.Auth, put)
+		}
+	}
+}
+
+// The ways in which a login or a refresh fails. They are told from zero on, as doubtful.
+var (
+	refreshing = []string{"refused", "failed"}
+	loggingIn  = []string{"refused", "nobody", "impossible", "failed"}
+)
+
+func results(all []telemetry.AuthResult, failures []string, put put) {
+	for _, failure := range failures {
+		if !slices.ContainsFunc(all, func(r telemetry.AuthResult) bool { return r.Result == failure }) {
+			put(0, labels{keyResult.String(failure)})
+		}
+	}
+	for _, r := range all {
+		put(float64(r.Count), labels{keyResult.String(r.Result)})
+	}
+}
+
+func denied(a *telemetry.AuthSample, put put) {
+	for _, r := range a.Denied {
+		put(float64(r.Count), labels{keyHTTPStatus.Int(r.Status)})
+	}
+}
+
+// expires tells nothing of a token whose end is not known.
+func expires(a *telemetry.AuthSample, put put) {
+	if !a.Expires.IsZero() {
+		put(max(time.Until(a.Expires), 0).Seconds(), labels{})
 	}
 }

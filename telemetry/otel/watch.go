@@ -26,7 +26,7 @@ type source struct {
 
 // Watch records metrics of samples. At each collection it calls the function and reads
 // all its samples. Pass client.Client.Samples, server.Server.Samples,
-// supervisor.Supervisor.Samples, or a function that yields samples of gates and handlers.
+// supervisor.Supervisor.Samples, auth.Authorizer.Samples, or a function that yields samples of gates and handlers.
 // If two parts of the same kind have the same name, a suffix distinguishes them. The
 // function runs on the goroutine that collects. Call forget to end this.
 func (t *Telemetry) Watch(samples func() iter.Seq[telemetry.Sample]) (forget func()) {
@@ -179,6 +179,8 @@ func (p *parts) name(s *telemetry.Sample) attribute.KeyValue {
 		key = keyGate
 	case s.HTTP != nil:
 		key = keyHandler
+	case s.Auth != nil:
+		key = keyResource
 	}
 	name := key.String(shorten(s.Name))
 	p.seen[name]++
