@@ -18,7 +18,8 @@ type Options struct {
 	Calls CallOptions
 
 	// Elicit shows a form to the user and returns the answer; see Accept and Decline.
-	// The client fills in the schema's defaults for missing fields. An answer that
+	// The client fills in the schema's defaults for missing fields, in 2025-06-18 without
+	// those that are lists, which an answer cannot have there. An answer that
 	// does not fit the schema is an error.
 	//
 	// Elicit, ElicitURL, Sample and Roots may run at the same time, several of each, in

@@ -123,7 +123,8 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 		return &protocol.ElicitResult{Meta: result.Meta, Action: result.Action}, nil
 	}
 	filled := *result
-	if filled.Content, err = fillDefaults(result.Content, p.RequestedSchema); err != nil {
+	lists := s.Server().ProtocolVersion >= protocol.Version20251125
+	if filled.Content, err = fillDefaults(result.Content, p.RequestedSchema, lists); err != nil {
 		return nil, fmt.Errorf("client: the answer cannot be read: %w", err)
 	}
 	if err := form.Validate(ctx, filled.Content); err != nil {
@@ -132,8 +133,9 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 	return &filled, nil
 }
 
-// fillDefaults adds the fields that an answer leaves out and that have a default.
-func fillDefaults(content, form stdjson.RawMessage) (stdjson.RawMessage, error) {
+// fillDefaults adds the fields that an answer leaves out and that have a default. An
+// answer in 2025-06-18 has no lists.
+func fillDefaults(content, form stdjson.RawMessage, lists bool) (stdjson.RawMessage, error) {
 	var fields struct {
 		Properties map[string]struct {
 			Default stdjson.RawMessage `json:"default"`
@@ -147,7 +149,7 @@ func fillDefaults(content, form stdjson.RawMessage) (stdjson.RawMessage, error) 
 		return nil, err
 	}
 	for name, field := range fields.Properties {
-		if _, given := answer[name]; !given && field.Default != nil {
+		if _, given := answer[name]; !given && field.Default != nil && (lists || field.Default[0] != '[') {
 			answer[name] = field.Default
 		}
 	}

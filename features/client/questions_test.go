@@ -62,12 +62,18 @@ func answers(called *atomic.Int64) client.Options {
 // "error" and the code.
 func asked(t *testing.T, o client.Options, method, params string) string {
 	t.Helper()
+	return askedIn(t, protocol.LatestLegacy, o, method, params)
+}
+
+// askedIn is asked by a server of one legacy revision.
+func askedIn(t *testing.T, revision string, o client.Options, method, params string) string {
+	t.Helper()
 	answered := make(chan string, 1)
 	s := &fakeServer{answer: func(f frame) []string {
 		if f.Method == "" {
 			answered <- string(f.Raw)
 		}
-		return everything(protocol.LatestLegacy)(f)
+		return everything(revision)(f)
 	}}
 	session := openFake(t, s, o)
 	s.say(`{"jsonrpc":"2.0","id":"q","method":"` + method + `","params":` + params + `}`)
@@ -140,6 +146,28 @@ func TestLegacyQuestions(t *testing.T) {
 		if got := asked(t, test.o, test.method, test.params); got != test.want {
 			t.Errorf("%s: answered %s, want %s", name, got, test.want)
 		}
+	}
+}
+
+// An answer in 2025-06-18 has no lists, so a default that is one is not filled in.
+//
+// Guarantees: G-0030.6
+func TestDefaultsAreThoseOfTheRevision(t *testing.T) {
+	o := client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		return client.Accept(nil)
+	}}
+	several := strings.Replace(elicitForm, `"minItems":1`, `"default":["a"]`, 1)
+	for revision, want := range map[string]string{
+		protocol.Version20250618: `{"action":"accept","content":{"count":2,"size":"small"}}`,
+		protocol.Version20251125: `{"action":"accept","content":{"count":2,"extras":["a"],"size":"small"}}`,
+	} {
+		if got := askedIn(t, revision, o, protocol.MethodElicit, several); got != want {
+			t.Errorf("%s: answered %s, want %s", revision, got, want)
+		}
+	}
+	required := strings.Replace(several, `"required":["size"]`, `"required":["extras"]`, 1)
+	if got := askedIn(t, protocol.Version20250618, o, protocol.MethodElicit, required); got != `{"action":"cancel"}` {
+		t.Errorf("a form that requires a list: answered %s", got)
 	}
 }
 
