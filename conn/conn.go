@@ -17,7 +17,7 @@ type Conn struct {
 	options   *Options // perhaps of many Conns; without what own has
 	own       own
 	role      role
-	leaves    bool                // the next Start leaves opening the first link to Open
+	leaves    atomic.Bool         // the next Start leaves opening the first link to Open
 	transport transport.Transport // of an initiator
 	link      transport.Link      // of an acceptor
 
@@ -158,6 +158,7 @@ func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, error) {
 		c.running.Store(nil)
 		return nil, ErrNotRunning
 	}
+	l.continueConn()
 	l.over = over
 	if why := context.Cause(ctx); why != nil && !errors.Is(why, ErrInterrupted) {
 		l.cancelled = why

@@ -89,14 +89,23 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 		conn: c, ctx: context.WithValue(context.WithoutCancel(ctx), servedBy{}, c),
 		ended: make(chan struct{}), mailbox: mailbox{spares: c.spares()},
 	}
-	if c.leaves {
-		c.leaves, l.opening = false, new(openingCaller)
+	if c.leaves.Load() {
+		l.opening = new(openingCaller)
 	}
 	l.core = newCore(c.role, sharedMachines(), c.options, guarded{c.own.dialect, l.reportPanic})
-	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
-	l.core.pending.lastID = c.lastID.Load()
 	l.core.final = l.isFinal
 	return l
+}
+
+// continueConn has the loop continue where the last one of the Conn has ended. No other
+// loop runs.
+func (l *loop) continueConn() {
+	c := l.conn
+	if !c.leaves.Swap(false) { // that was for a loop that has ended meanwhile
+		l.opening.takeLast(true)
+	}
+	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
+	l.core.pending.lastID = c.lastID.Load()
 }
 
 // watch stops or interrupts the loop when ctx ends.

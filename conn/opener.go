@@ -20,7 +20,7 @@ type openingCaller struct {
 // not called, the attempt fails after Options.InitTimeout.
 func (c *Conn) LeaveOpening() {
 	if opening, ok := c.transport.(transport.Opening); ok {
-		_ = guard(func() error { c.leaves = opening.OpensAtOnce(); return nil })
+		_ = guard(func() error { c.leaves.Store(opening.OpensAtOnce()); return nil })
 	}
 }
 
