@@ -221,8 +221,9 @@ func secure(resource *url.URL) bool {
 }
 
 // Bearer returns the value of the header Authorization for requests that are sent to an
-// address now, or nil if there is none yet, or none that requests can share: then
-// Authorize says more. Links ask it first. It does not wait.
+// address now. It does not wait. It returns nil if there is no valid token yet, or if each
+// request needs its own proof (DPoP): call Authorize then. Links call Bearer before
+// Authorize.
 func (a *Authorizer) Bearer(ctx context.Context, to *url.URL) []string {
 	resource, c, now := a.resource(), a.current.Load(), time.Now()
 	if resource == nil || c == nil || c.prover != nil || c.ended(now) || !isOf(resource, to) || !secure(resource) {

@@ -131,8 +131,8 @@ func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	return c.start(ctx, over, false)
 }
 
-// Begin is Start, but may call over on the goroutine that calls Close, which then returns
-// after over has. So over must not wait for that goroutine.
+// Begin does what Start does, but may call over on the goroutine that calls Close. So over
+// must not wait for that goroutine. Close then returns after over has returned.
 func (c *Conn) Begin(ctx context.Context, over func(error)) error {
 	return c.start(ctx, over, true)
 }

@@ -61,9 +61,10 @@ type Class struct {
 	Droppable bool
 
 	// Immediate promises that the Handler serves the message without waiting for
-	// anything, and without calling or notifying the peer. The Conn then serves it in its
-	// own turn, which saves a goroutine (ADR-0054), unless the frame is longer than 4 KiB,
-	// Hooks.ServeStopped is set, or a notification before it is still being handled.
+	// anything, and without calling or notifying the peer. The Conn's loop then serves
+	// the message itself, which saves a goroutine (ADR-0054). It does not do so if the
+	// frame is longer than 4 KiB, if Hooks.ServeStopped is set, or if an earlier
+	// notification is still being handled.
 	Immediate bool
 }
 

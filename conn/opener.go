@@ -14,18 +14,19 @@ type openingCaller struct {
 	job  *job // what is left to it; nil if that is nothing
 }
 
-// LeaveOpening makes the next Start or Begin leave opening the first link, and the
-// handshake, to Open. Call it if you wait for the first link anyway: it saves goroutines.
-// It does nothing unless the transport opens links at once (transport.Opening). If Open is
-// not called, the attempt fails after Options.InitTimeout.
+// LeaveOpening makes the next Start or Begin leave the first attempt to connect to Open.
+// Call it, and then Open, if you wait for the first link anyway: this saves goroutines. It
+// has an effect only if the transport opens links without waiting (transport.Opening). If
+// nobody calls Open, the attempt fails after Options.InitTimeout.
 func (c *Conn) LeaveOpening() {
 	if opening, ok := c.transport.(transport.Opening); ok {
 		_ = guard(func() error { c.leaves.Store(opening.OpensAtOnce()); return nil })
 	}
 }
 
-// Open does what Start has left to it, on the calling goroutine, and returns when the
-// first attempt to connect is over, or goes on elsewhere. Stop ends it.
+// Open makes the first attempt to connect, if LeaveOpening was called before Start: it opens
+// the link and runs the handshake on the calling goroutine. It returns when the attempt has
+// ended, or continues on another goroutine. Stop ends the attempt.
 func (c *Conn) Open() {
 	l := c.running.Load()
 	if l == nil {
@@ -38,7 +39,7 @@ func (c *Conn) Open() {
 	}
 }
 
-// offer leaves a job to the caller. It reports false if the caller takes none.
+// offer leaves a job to the caller of Open. It reports false if the caller accepts none.
 func (o *openingCaller) offer(j *job) bool {
 	if o == nil {
 		return false
@@ -52,10 +53,11 @@ func (o *openingCaller) offer(j *job) bool {
 	return true
 }
 
-// take returns what was left to the caller. If that is nothing, nothing more is.
+// take returns the job that was left to the caller. After it has returned nil, offer
+// refuses every job.
 func (o *openingCaller) take() *job { return o.takeLast(false) }
 
-// takeLast is take. If last is set, nothing more is left to the caller.
+// takeLast is take. If last is set, offer refuses every further job.
 func (o *openingCaller) takeLast(last bool) *job {
 	if o == nil {
 		return nil

@@ -122,8 +122,8 @@ type Networked interface {
 	Network() Network
 }
 
-// A Network is what a link has learned about the way to its peer. The zero Network
-// knows nothing.
+// A Network is what a link has learned about the way to its peer. In the zero Network,
+// nothing is known.
 type Network struct {
 	// HTTP is the version of HTTP of the peer's last response, such as "1.1" or "2"; on the
 	// links of servers, of the request that opened the link. It is empty before the first
@@ -150,16 +150,16 @@ type Flushing interface {
 // Opening is an optional interface of a Transport that may open links without waiting
 // (ADR-0054).
 type Opening interface {
-	// OpensAtOnce reports whether Open returns soon, whatever its context says, because it
-	// waits for nothing and for nobody.
+	// OpensAtOnce reports whether Open never waits for anything, so that it returns soon
+	// even if its context does not end.
 	OpensAtOnce() bool
 }
 
 // Immediate is an optional interface of a Link that may be closed without waiting
 // (ADR-0054).
 type Immediate interface {
-	// CloseNow closes the link as Close does, if that needs no waiting, and reports whether
-	// it has. If not, it does nothing. It never blocks.
+	// CloseNow closes the link as Close does and returns true, if that is possible without
+	// waiting. Otherwise it does nothing and returns false. It never blocks.
 	CloseNow() bool
 }
 
@@ -185,10 +185,11 @@ type Worker interface {
 type Server interface {
 	Worker
 
-	// Serve is Work(1), and may then run the handler of a request that has come in. So
-	// it can take as long as a handler. A link that calls it has another goroutine
-	// read on when Serve takes long, and when leave is called, which may be at any time
-	// and from any goroutine. More says that the link has further frames at hand.
+	// Serve does what Work(1) does, and may then run the handler of a request that has
+	// come in. So it can take as long as a handler. If Serve takes long, or if it calls
+	// leave, the link must continue to read on another goroutine. Serve may call leave
+	// at any time and from any goroutine. More says that the link already has further
+	// frames.
 	Serve(more bool, leave func())
 }
 

@@ -12,8 +12,8 @@ const wellKnown = "/.well-known/oauth-protected-resource"
 // Metadata returns a handler for the protected resource metadata (RFC 9728). It serves the two
 // paths where clients look for it: /.well-known/oauth-protected-resource followed by the path
 // of Options.URL, and the same without that path. For other paths the response is 404. If
-// several Guards share a host, register each handler at its own path, and one of them at the
-// path without. Pages of every origin may read the metadata, and clients may cache it for an
+// several Guards share a host, register each handler at the path of its URL, and one of them
+// also at the path without it. Pages of every origin may read the metadata, and clients may cache it for an
 // hour.
 func (g *Guard) Metadata() http.Handler {
 	document := struct {
