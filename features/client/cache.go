@@ -16,33 +16,33 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// What a cache holds is bounded in bytes and in time, whatever a server allows.
+// These limits apply to every cache, whatever a server allows.
 const (
 	defaultCacheBytes = 16 << 20
 	maxLifetime       = 24 * time.Hour
-	entryBytes        = 512 // that an entry costs beside its key and its result
+	entryBytes        = 512 // what an entry costs in addition to its key and its result
 )
 
-// A cache keeps results of one session (ADR-0035). It keeps them as they came, so
-// that each caller gets values of its own.
+// A cache keeps results of one session (ADR-0035). It keeps them encoded, so that each
+// caller gets its own values.
 type cache struct {
 	limit int64 // in bytes; none if it is negative
 
 	mu      sync.Mutex
 	bytes   int64
 	entries map[cacheKey]*linked.Element // of *kept
-	recent  linked.List                  // the one used last comes first
-	sweepAt int                          // how many entries there are when those that are over are looked for
+	recent  linked.List                  // the most recently used comes first
+	sweepAt int                          // at how many entries the cache next removes expired ones
 	changes map[string]*changes          // by method
 }
 
-// A cacheKey is a request whose result may be kept: the method, and the cursor or
-// the URI. All else that a request says does not change its result.
+// A cacheKey identifies a request whose result may be kept: the method, and the cursor
+// or the URI. Nothing else in the request affects its result.
 type cacheKey struct{ method, about string }
 
-// changes counts what was reported of one method.
+// changes counts the changes that were reported for one method.
 type changes struct {
-	all  uint64 // times that every result may have changed
+	all  uint64 // how often all results may have changed
 	some uint64 // times that any may have
 }
 
@@ -53,24 +53,25 @@ type kept struct {
 	next     *string // the cursor of the next page
 	peer     *peer   // the server that sent it
 	received time.Time
-	fresh    time.Time // until when the server allows it to be used
-	until    time.Time // when it is of no use to anybody
-	change   uint64    // changes.all when it was asked for
-	outdated bool      // a change of this one was reported
+	fresh    time.Time // until when the server allows its use
+	until    time.Time // when it is removed
+	change   uint64    // changes.all when the request was sent
+	outdated bool      // a change of this result was reported
 }
 
 func (k *kept) size() int64 {
 	return int64(len(k.raw)+2*len(k.key.about)+len(k.key.method)) + entryBytes
 }
 
-// begin is what keep wants to know from before a request.
+// begin returns the changes so far. Call it before a request, and pass the result to
+// keep.
 func (c *cache) begin(method string) changes {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return *c.of(method)
 }
 
-// of returns the changes of a method. The lock is held.
+// of returns the changes of a method. The caller holds the lock.
 func (c *cache) of(method string) *changes {
 	if c.changes[method] == nil {
 		if c.changes == nil {
@@ -90,7 +91,7 @@ func (c *cache) keep(key cacheKey, begun changes, said *protocol.CacheableResult
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.drop(key) // the new result takes its place, or says that nothing is to be kept
+	c.drop(key) // the new result replaces it, or must not be kept
 	now := time.Now()
 	e := &kept{
 		key: key, raw: from.raw, next: next, peer: from.peer, change: begun.all,
@@ -117,7 +118,7 @@ func (c *cache) keep(key cacheKey, begun changes, said *protocol.CacheableResult
 	}
 }
 
-// drop forgets a result. The lock is held.
+// drop removes a result. The caller holds the lock.
 func (c *cache) drop(key cacheKey) {
 	if e, ok := c.entries[key]; ok {
 		c.bytes -= c.recent.Remove(e).(*kept).size()
@@ -137,7 +138,7 @@ func (c *cache) find(key cacheKey, now *peer, stale time.Duration) *kept {
 	return e
 }
 
-// look is find, with the lock held.
+// look is find for a caller that holds the lock.
 func (c *cache) look(key cacheKey, present *peer, stale time.Duration) *kept {
 	element, ok := c.entries[key]
 	if !ok {
@@ -156,8 +157,8 @@ func (c *cache) look(key cacheKey, present *peer, stale time.Duration) *kept {
 	return e
 }
 
-// whole returns what find finds for every page of a list, by cursor, or nil if one
-// of them is not there.
+// whole returns what find returns for every page of a list, by cursor. It returns nil if
+// a page is missing.
 func (c *cache) whole(method string, present *peer, stale time.Duration) map[string]*kept {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +176,7 @@ func (c *cache) whole(method string, present *peer, stale time.Duration) map[str
 	return nil
 }
 
-// forget drops all pages of a list whose cursor is not good any more.
+// forget drops all pages of a list whose cursor is no longer valid.
 func (c *cache) forget(method string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +187,7 @@ func (c *cache) forget(method string) {
 	}
 }
 
-// clear drops everything, also what is on its way.
+// clear drops everything, including results that have not arrived yet.
 func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,8 +198,8 @@ func (c *cache) clear() {
 	}
 }
 
-// changed takes the report of a server that the results of some methods may have
-// changed. They stay for calls that take stale ones.
+// changed handles a report that the results of some methods may have changed. The
+// results stay for calls that accept stale ones.
 func (c *cache) changed(methods ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,9 +208,10 @@ func (c *cache) changed(methods ...string) {
 	}
 }
 
-// updated takes the report that some resources, or ones below them, have changed. A
-// server chooses the URIs, and may send millions of them, or one of megabytes. So the
-// work is a search for each result that is kept, and none for each part of a URI.
+// updated handles a report that some resources, or ones below them, have changed. A
+// server chooses the URIs, and may send millions of them, or some of several megabytes.
+// So updated makes one search for each kept result, and does not look at the parts of a
+// URI.
 func (c *cache) updated(uris ...string) {
 	if len(uris) == 0 {
 		return
@@ -225,8 +227,8 @@ func (c *cache) updated(uris ...string) {
 	}
 }
 
-// anyWithin reports whether one of the URIs, which are sorted, is that of the resource
-// or is below it: those begin with the resource's URI and a slash.
+// anyWithin reports whether one of the sorted URIs is the resource or is below it, that
+// is, begins with the resource's URI and a slash.
 func anyWithin(sorted []string, resource string) bool {
 	if _, ok := slices.BinarySearch(sorted, resource); ok {
 		return true
@@ -239,7 +241,7 @@ func anyWithin(sorted []string, resource string) bool {
 	return i < len(sorted) && strings.HasPrefix(sorted[i], directory)
 }
 
-// listed are the methods whose results a notification says have changed.
+// listed says for each notification which methods' results have changed.
 var listed = map[string][]string{
 	protocol.NotificationToolsListChanged:     {protocol.MethodListTools},
 	protocol.NotificationPromptsListChanged:   {protocol.MethodListPrompts},
@@ -250,7 +252,7 @@ var listed = map[string][]string{
 // session changes to the credentials of another user.
 func (s *Session) ClearCache() { s.cache.clear() }
 
-// told takes a notification of the server's.
+// told handles a notification from the server.
 func (c *cache) told(in *conn.Incoming) {
 	if methods, ok := listed[in.Method]; ok {
 		c.changed(methods...)
@@ -262,7 +264,8 @@ func (c *cache) told(in *conn.Incoming) {
 	}
 }
 
-// granted takes what a server reports from now on, and has not reported before.
+// granted handles the acknowledgement of a subscription: changes before it were not
+// reported.
 func (c *cache) granted(granted *protocol.SubscriptionFilter) {
 	for notification, reports := range map[string]bool{
 		protocol.NotificationToolsListChanged:     granted.ToolsListChanged,
@@ -276,14 +279,14 @@ func (c *cache) granted(granted *protocol.SubscriptionFilter) {
 	c.updated(granted.ResourceSubscriptions...)
 }
 
-// cached says what is kept of the results of a method.
+// cached says which results of a method are kept.
 type cached[P, R any] struct {
 	about func(*P) (string, protocol.Meta) // what the result depends on
 	hints func(*R) *protocol.CacheableResult
-	next  func(*R) *string // the cursor of the next page; nil for what is no list
+	next  func(*R) *string // the cursor of the next page; nil if the result is not a list
 }
 
-// recall takes a result that is kept, or makes the request and keeps its result.
+// recall returns a kept result, or makes the request and keeps its result.
 func (m *method[P, R, Q]) recall(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
 	asked, c := copyOf(params), &s.cache
 	about, meta := m.cached.about(asked)
@@ -314,7 +317,7 @@ func (m *method[P, R, Q]) recall(ctx context.Context, s *Session, params *P) (*R
 		if result, last, ok := m.stale(s, key); ok {
 			return result, last, nil
 		}
-	case m.cached.next != nil && about != "" && errors.As(err, new(*jsonrpc.Error)): // the cursor is not good any more
+	case m.cached.next != nil && about != "" && errors.As(err, new(*jsonrpc.Error)): // the cursor is no longer valid
 		c.forget(m.Name)
 	}
 	return result, last, err
@@ -338,7 +341,7 @@ func (m *method[P, R, Q]) fresh(s *Session, key cacheKey) (*R, attempt, bool) {
 	return m.reuse(s, e)
 }
 
-// stale finds a result for a caller that takes an old one while the server is away.
+// stale finds a result for a caller that accepts an old one while the server is away.
 func (m *method[P, R, Q]) stale(s *Session, key cacheKey) (*R, attempt, bool) {
 	e, pages := (*kept)(nil), s.options.pages
 	switch {
@@ -363,11 +366,11 @@ func (m *method[P, R, Q]) reuse(s *Session, e *kept) (*R, attempt, bool) {
 	return result, attempt{peer: e.peer, raw: e.raw, kept: true}, true
 }
 
-// A range over a list takes all of its pages from the cache or none, since pages of
-// different times do not fit together.
+// keptPages are the pages of a list in the cache. A range over the list uses all of them
+// or none, because pages of different times do not fit together.
 type keptPages struct {
 	fresh, stale map[string]*kept // by cursor; nil if a page is missing
-	all          map[string]*kept // those that the range has begun with; nil: none, or it has not begun
+	all          map[string]*kept // the pages that the range uses; nil: none, or it has not begun
 }
 
 // keptPages finds all pages of a list.
@@ -379,8 +382,8 @@ func (s *Session) keptPages(method string) *keptPages {
 	return pages
 }
 
-// begun returns those that a range goes on with. Its first page was one of them, or
-// the server sent it.
+// begun returns the pages that a range continues with. Kept says that its first page
+// came from the cache, and not from the server.
 func (p *keptPages) begun(kept bool) *keptPages {
 	switch {
 	case !kept:

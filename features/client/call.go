@@ -22,14 +22,15 @@ type attempt struct {
 	kept  bool            // the result comes from the cache
 }
 
-// call makes a request: through the middleware, if there is any, on the calling
-// goroutine.
+// call makes a request. If there is middleware, the request passes through it on the
+// calling goroutine.
 func (m *method[P, R, Q]) call(ctx context.Context, s *Session, params *P) (*R, error) {
 	result, _, err := m.trace(ctx, s, params)
 	return result, err
 }
 
-// trace is call, and returns the last attempt. That is zero if middleware answered.
+// trace does what call does, and also returns the last attempt, which is zero if
+// middleware answered.
 func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
 	if s.client.chain == nil {
 		return m.send(ctx, s, params)
@@ -47,7 +48,7 @@ func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R,
 	return result, one.last, err
 }
 
-// send makes a request, unless its result is kept from one before.
+// send makes a request, unless the cache holds its result.
 func (m *method[P, R, Q]) send(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
 	if m.cached != nil {
 		return m.recall(ctx, s, params)
@@ -55,8 +56,8 @@ func (m *method[P, R, Q]) send(ctx context.Context, s *Session, params *P) (*R, 
 	return m.ask(ctx, s, params)
 }
 
-// ask makes a request, and makes it again with the answers while the server asks
-// for input.
+// ask makes a request. While the server asks for input, ask makes it again with the
+// answers.
 func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
 	result, last, err := m.once(ctx, s, params)
 	if m.relists && s.mirrors && refusesHeaders(err) && s.relist(ctx) == nil {
@@ -73,8 +74,9 @@ func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P) (*R, a
 	return result, last, err
 }
 
-// begun makes a call that took several requests not say that it was not sent, because
-// the last of them was not: the server has answered one before, and may have executed it.
+// begun changes the error of a call that needed several requests. Even if the last
+// request was not sent, the call may have been executed, because the server answered an
+// earlier request.
 func begun(err error) error {
 	if err == nil {
 		return nil
@@ -119,7 +121,8 @@ func (c *outgoing[P, R, Q]) prepare() {
 	}
 }
 
-// read decodes what a server has answered, which may be a task, and learns from it.
+// read decodes the server's answer, which may be a task, and remembers what it says
+// about later requests.
 func (m *method[P, R, Q]) read(s *session, raw json.RawMessage, from *peer, tasks bool) (*R, error) {
 	result, err := m.decode(raw, from.modern(), tasks)
 	if err == nil && m.learn != nil {
@@ -132,16 +135,16 @@ func (m *method[P, R, Q]) read(s *session, raw json.RawMessage, from *peer, task
 type outgoing[P, R any, Q requestParams[P]] struct {
 	method  *method[P, R, Q]
 	session *session
-	params  *P // the caller's, which nobody changes
-	copied  P  // of them, for the attempt that is made now
+	params  *P // the caller's; read-only
+	copied  P  // a copy of them, for the present attempt
 	options CallOptions
 	request conn.Request
-	meta    json.RawMessage // the _meta of params without one of their own; nil: none
-	asTask  bool            // the last attempt has asked a legacy server for a task
+	meta    json.RawMessage // the _meta for params without their own; nil: none
+	asTask  bool            // the last attempt asked a legacy server for a task
 	attempt
 }
 
-// newOutgoing takes an empty one from the pool.
+// newOutgoing takes an empty outgoing from the pool.
 func (m *method[P, R, Q]) newOutgoing() *outgoing[P, R, Q] {
 	if c, ok := m.outgoing.Get().(*outgoing[P, R, Q]); ok {
 		return c
@@ -149,7 +152,7 @@ func (m *method[P, R, Q]) newOutgoing() *outgoing[P, R, Q] {
 	return new(outgoing[P, R, Q])
 }
 
-// release empties an outgoing of a call that is over, and puts it into the pool.
+// release empties the outgoing of a call that has ended, and puts it into the pool.
 func (m *method[P, R, Q]) release(c *outgoing[P, R, Q]) {
 	*c = outgoing[P, R, Q]{}
 	m.outgoing.Put(c)
@@ -195,8 +198,8 @@ func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uin
 	return m, nil
 }
 
-// addMeta adds what every request carries in _meta, and the trace context. Params
-// without a _meta of their own get it as text.
+// addMeta adds the members that every request carries in _meta, and the trace context.
+// If the params have no _meta, they get an encoded one.
 func (c *outgoing[P, R, Q]) addMeta(ctx context.Context, params Q) {
 	c.meta = nil
 	modern, traces := c.peer.modern(), c.session.client.traces
@@ -232,7 +235,7 @@ func (c *outgoing[P, R, Q]) SizeJSON() int {
 	return protocol.SizeOf(Q(&c.copied)) + len(c.meta) + len(`"_meta":,`)
 }
 
-// decode reads a result and fails with a *ResultError. Tasks says that the result may
+// decode reads a result and fails with a *ResultError. Tasks says whether the result may
 // be a task.
 func (m *method[P, R, Q]) decode(raw json.RawMessage, modern, tasks bool) (*R, error) {
 	result := new(R)
@@ -246,7 +249,7 @@ func (m *method[P, R, Q]) decode(raw json.RawMessage, modern, tasks bool) (*R, e
 			return result, nil
 		}
 	}
-	if modern { // the legacy revisions have no types of results
+	if modern { // the legacy revisions have no result types
 		var asks *protocol.InputRequired
 		if m.required != nil {
 			asks = m.required(result)
@@ -278,7 +281,7 @@ func unmarshalResult(raw json.RawMessage, result any) error {
 	return nil
 }
 
-// checkType refuses a result of a type that this client does not know (2026-07-28
+// checkType refuses a result whose type this client does not know (2026-07-28
 // basic/index).
 func checkType(result any, asks *protocol.InputRequired) error {
 	typed, ok := result.(interface{ Type() string })
@@ -294,12 +297,12 @@ func checkType(result any, asks *protocol.InputRequired) error {
 	}
 }
 
-// answered is the error of a call whose answer is of no use.
+// answered returns the error of a call whose answer cannot be used.
 func answered(method string, id int64, err error) error {
 	return &conn.CallError{Method: method, ID: id, Cause: conn.Answered, Delivery: conn.Sent, Err: err}
 }
 
-// copyOf returns a copy to change, or an empty value for nil.
+// copyOf returns a copy that may be changed, or an empty value for nil.
 func copyOf[P any](params *P) *P {
 	if params == nil {
 		return new(P)
@@ -334,7 +337,7 @@ func (s *Session) Request(ctx context.Context, method string, params any) (json.
 	return answer, nil
 }
 
-// rawParams has any members beside _meta.
+// rawParams have arbitrary members beside _meta.
 type rawParams struct {
 	protocol.RequestParams
 	Others map[string]json.RawMessage `json:",unknown"`
@@ -421,13 +424,13 @@ func isObject(raw []byte) bool {
 	return len(text) > 0 && text[0] == '{'
 }
 
-// refusedUnsent is the error of a call that this client does not make.
+// refusedUnsent returns the error of a call that this client refuses to send.
 func refusedUnsent(method string, err error) error {
 	return &conn.CallError{Method: method, Cause: conn.Refused, Delivery: conn.NotSent, Err: err}
 }
 
-// progressTo hands on progress. It ignores what is malformed, as the specification
-// asks.
+// progressTo returns a function that passes progress on. It ignores malformed progress,
+// as the specification asks.
 func progressTo(tell func(*protocol.ProgressParams)) func(json.RawMessage) {
 	return func(params json.RawMessage) {
 		var progress struct {

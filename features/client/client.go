@@ -27,14 +27,14 @@ type Client struct {
 	meta    func() (requestMeta, error) // the same, encoded once
 	options Options
 	chain   Handler // nil without middleware
-	traces  bool    // somebody may have put a trace context into the context of a call
+	traces  bool    // the context of a call may contain a trace context
 	outages outages
 
 	mu       sync.Mutex
-	suffixes map[string]int64      // the last that was given to each name
-	sessions map[*session]struct{} // that are not over, and some that are
+	suffixes map[string]int64      // the last suffix for each name
+	sessions map[*session]struct{} // those that have not ended, and some that have
 	names    map[string]*session   // of those with a name
-	sweepAt  int                   // how many there are when add looks for those that are over
+	sweepAt  int                   // at how many entries add removes the ended ones
 	closed   bool
 }
 
@@ -122,8 +122,8 @@ func (c *Client) Start(ctx context.Context, name string, t transport.Transport) 
 	return s, nil
 }
 
-// run has the supervisor run a connection. A patient session does not end for lack
-// of a server that was never there.
+// run starts a connection in the supervisor. If patient is set, the session does not end
+// while its first server is missing.
 func (c *Client) run(ctx context.Context, name string, t transport.Transport, patient bool) (*Session, error) {
 	if wanted := c.options.ProtocolVersion; wanted != "" && !slices.Contains(protocol.Versions(), wanted) {
 		return nil, fmt.Errorf("protocol version %q is not supported", wanted)
@@ -163,8 +163,8 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	return &Session{session: s, options: c.options.Calls}, nil
 }
 
-// begin has a connection run under the client's name, or else that of its transport.
-// If another session has that, the name gets a suffix.
+// begin starts a connection under the client's name or, without one, the name of its
+// transport. If another session has that name, begin adds a suffix.
 func (c *Client) begin(ctx context.Context, t transport.Transport) (s *Session, err error) {
 	name := c.options.Conn.Name
 	if named, ok := t.(transport.Named); ok && name == "" {
@@ -184,9 +184,9 @@ func (c *Client) begin(ctx context.Context, t transport.Transport) (s *Session, 
 	}
 }
 
-// suffixed returns a name with a suffix that no child of the client's supervisor and
-// no session of its own has. Other clients may have given many: so it skips what is
-// taken in ever longer steps, and halves the way back.
+// suffixed returns the name with a suffix that no child of the client's supervisor and
+// no session of this client has. Other clients may have used many suffixes. So suffixed
+// skips used ones in ever longer steps, and then halves the steps to go back.
 func (c *Client) suffixed(base string) string {
 	name := func(suffix int64) string { return fmt.Sprintf("%s-%d", base, suffix) }
 	taken := func(suffix int64) bool {
@@ -207,7 +207,7 @@ func (c *Client) suffixed(base string) string {
 	return name(free)
 }
 
-// nextSuffix returns the suffix after the last that was given to a name.
+// nextSuffix returns the suffix after the last one for a name.
 func (c *Client) nextSuffix(base string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +218,7 @@ func (c *Client) nextSuffix(base string) int64 {
 	return c.suffixes[base]
 }
 
-// isRun reports whether a child has that name and is not over.
+// isRun reports whether a child with that name has not terminated.
 func isRun(s *supervisor.Supervisor, name string) bool {
 	if s == nil {
 		return false
@@ -236,8 +236,8 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// add lists a session, unless another has its name. It forgets those that ended by
-// themselves.
+// add lists a session, unless another one has its name. It removes sessions that have
+// ended.
 func (c *Client) add(s *session) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +263,7 @@ func (c *Client) add(s *session) error {
 	return nil
 }
 
-// forget takes a session off the lists. The lock is held.
+// forget removes a session from the lists. The caller holds the lock.
 func (c *Client) forget(s *session) {
 	c.outages.forget(s)
 	delete(c.sessions, s)
@@ -278,7 +278,7 @@ func (c *Client) remove(s *session) {
 	c.forget(s)
 }
 
-// named returns the session with that name, unless it is over.
+// named returns the session with that name, unless it has ended.
 func (c *Client) named(name string) *session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,9 +290,9 @@ func (c *Client) named(name string) *session {
 
 func (c *Client) isTaken(name string) bool { return name != "" && c.named(name) != nil }
 
-// all returns the sessions that are not over, in the order of their names: those
-// that the program has or, if starting is set, also those that Connect still waits
-// for.
+// all returns the sessions that have not ended, in the order of their names. They are
+// those that the program has and, if starting is set, also those that Connect still
+// waits for.
 func (c *Client) all(starting bool) []*session {
 	c.mu.Lock()
 	all := slices.Collect(maps.Keys(c.sessions))

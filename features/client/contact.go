@@ -70,7 +70,7 @@ func (e *ConnectError) Is(target error) bool {
 	}
 }
 
-// connectPatience bounds Connect if its context has no deadline.
+// connectPatience limits Connect if its context has no deadline.
 const connectPatience = time.Minute
 
 // errNoDeadline ends a Connect whose context has no deadline.
@@ -133,8 +133,8 @@ func (s *session) openFirst(ctx context.Context) bool {
 	return unwatch()
 }
 
-// final is conn.Options.Final. What is not final may be over before the Conn tries
-// again.
+// final is conn.Options.Final. A failure that is not final may go away before the Conn
+// tries again.
 func (s *session) final(why conn.Reason) bool {
 	if s.isFinal(why) {
 		return true
@@ -143,9 +143,9 @@ func (s *session) final(why conn.Reason) bool {
 	return false
 }
 
-// isFinal reports whether a failure ends the session. While Connect waits for a server that was never there,
-// every failure that waiting does not mend is final (ADR-0037). A server that was
-// there before may be in the middle of an update.
+// isFinal reports whether a failure ends the session. While Connect waits for its first
+// server, a failure is final if waiting does not help (ADR-0037). Afterwards the server
+// may be in the middle of an update.
 func (s *session) isFinal(why conn.Reason) bool {
 	switch own := s.client.options.Conn.Final; {
 	case s.diedOfProbe(why):
@@ -159,8 +159,8 @@ func (s *session) isFinal(why conn.Reason) bool {
 	}
 }
 
-// isHopeless reports whether a server that could not be reached will not be there
-// however long the program waits.
+// isHopeless reports whether a server could not be reached for a reason that waiting
+// does not remove.
 func isHopeless(why conn.Reason) bool {
 	if why.Kind == conn.CrashLooping {
 		errors.As(why.Err, &why)
@@ -184,23 +184,23 @@ func isHopeless(why conn.Reason) bool {
 	}
 }
 
-// mayPass reports whether an HTTP server that answers with a status may become a
-// server of MCP: it is overloaded, starting or failing.
+// mayPass reports whether an HTTP server that answers with this status may later work as
+// an MCP server: it is overloaded, starting or failing.
 func mayPass(status int) bool {
 	switch status {
 	case 408, 425, 429:
 		return true
-	case 501, 505: // it knows no POST, or not our HTTP
+	case 501, 505: // it does not support POST, or our version of HTTP
 		return false
 	default:
 		return status >= 500
 	}
 }
 
-// diedOfProbe reports whether an incarnation was lost because its server could not
-// stand server/discover, or did not answer it in time. The next attempt does without,
-// and Connect does not wait for it. A server that was modern before died of something
-// else.
+// diedOfProbe reports whether an incarnation was lost because its server crashed on
+// server/discover, or did not answer it in time. The next attempt does not send it, and
+// Connect does not wait before that attempt. If the server was modern before, it was
+// lost for another reason.
 func (s *session) diedOfProbe(why conn.Reason) bool {
 	if why.Kind == conn.CrashLooping {
 		errors.As(why.Err, &why)

@@ -118,7 +118,7 @@ func explain(err error) error {
 	return err
 }
 
-// kindsOf returns the errors of this package that describe a failed call.
+// kindsOf returns the errors of this package that match a failed call.
 func kindsOf(failed *conn.CallError) (kinds []error) {
 	var state *conn.StateError
 	switch {
@@ -150,14 +150,14 @@ func kindsOf(failed *conn.CallError) (kinds []error) {
 	return kinds
 }
 
-// isDenied reports whether a server wants to know who asks, or does not like who does.
+// isDenied reports whether a server requires a login, or refuses the one it got.
 func isDenied(err error) bool {
 	var status *transport.StatusError
 	return errors.As(err, &status) && status.Denied()
 }
 
-// isNotFound tells "resource not found" from other invalid params: since 2026-07-28
-// both have one code, and the former names the resource.
+// isNotFound distinguishes "resource not found" from other invalid params. Since
+// 2026-07-28 both have the same code, and only the former names the resource.
 func isNotFound(fault *jsonrpc.Error) bool {
 	var data struct {
 		URI string `json:"uri"`
@@ -166,7 +166,7 @@ func isNotFound(fault *jsonrpc.Error) bool {
 		fault.Code == jsonrpc.CodeInvalidParams && protocol.Unmarshal(fault.Data, &data) == nil && data.URI != ""
 }
 
-// A kindError is an error that matches some errors of this package as well.
+// A kindError is an error that also matches some errors of this package.
 type kindError struct {
 	error
 	kinds []error

@@ -15,7 +15,7 @@ import (
 // types of this package. Later versions may add more, so a switch over events needs a
 // default.
 type Event interface {
-	// key names events of which one is enough while it waits; "" for others.
+	// key identifies events of which only one needs to wait; "" for others.
 	key() string
 }
 
@@ -85,12 +85,12 @@ func (e *ElicitationComplete) key() string {
 }
 func (*Notification) key() string { return "" }
 
-// maxEvents is how many events may wait before the connection waits for the
-// program: then it is the connection's bounds that hold (ADR-0006).
+// maxEvents is how many events may wait. After that, deliver waits for the program, and
+// the bounds of the connection apply (ADR-0006).
 const maxEvents = 1000
 
-// An eventQueue hands events to Options.OnEvent: one at a time, in order, on a
-// goroutine that exists while some wait. The Conn ends that goroutine and waits for
+// An eventQueue passes events to Options.OnEvent, one at a time and in order, on a
+// goroutine that exists while events wait. The Conn ends that goroutine and waits for
 // it.
 type eventQueue struct {
 	session *session
@@ -98,23 +98,23 @@ type eventQueue struct {
 	mu      sync.Mutex
 	waiting []queuedEvent
 	running bool
-	lost    uint64        // the newest epoch that is known to be lost
-	away    bool          // the program was told of a loss, and of no Restored since
+	lost    uint64        // the newest epoch whose loss is known
+	away    bool          // the program got a Lost, and no Restored after it
 	since   time.Time     // when it was told
-	told    chan struct{} // closed when the queue changes; nil unless somebody settles
+	told    chan struct{} // closed when the queue changes; nil unless settle waits
 }
 
 type queuedEvent struct {
 	Event
-	taken chan struct{} // closed when the program gets it; nil if nobody waits for that
+	taken chan struct{} // closed when the program gets the event; nil if nobody waits for that
 }
 
 func (q *eventQueue) wanted() bool { return q.session.client.options.OnEvent != nil }
 
-// deliver queues an event that the server sent. It returns at once if one like it
-// waits already, or if the event is a change and few wait. Otherwise it returns when
-// the program gets the event, or the session closes: so what the server sends waits
-// in the connection, which bounds it.
+// deliver queues an event that the server sent. It returns immediately if an equal event
+// waits already, or if the event is a change and few events wait. Otherwise it returns
+// when the program gets the event, or the session closes. So further messages of the
+// server wait in the connection, which limits them.
 func (q *eventQueue) deliver(e Event) {
 	taken := q.push(e, true)
 	if taken == nil {
@@ -139,7 +139,7 @@ func (q *eventQueue) push(e Event, fromServer bool) <-chan struct{} {
 	return q.add(e, fromServer)
 }
 
-// add is push with the mutex held.
+// add is push for a caller that holds the mutex.
 func (q *eventQueue) add(e Event, fromServer bool) <-chan struct{} {
 	if key := e.key(); key != "" && slices.ContainsFunc(q.waiting, func(w queuedEvent) bool { return w.key() == key }) {
 		return nil
@@ -155,15 +155,15 @@ func (q *eventQueue) add(e Event, fromServer bool) <-chan struct{} {
 	return queued.taken
 }
 
-// begin says that the session starts without a server.
+// begin notes that the session starts without a server.
 func (q *eventQueue) begin() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.away, q.since = true, time.Now()
 }
 
-// pushLost tells that the server of an epoch is lost, once. If the program has not
-// got the Restored of a loss before, the two are one.
+// pushLost reports the loss of an epoch's server, once. If the program has not yet
+// received the Restored of the previous loss, pushLost combines the two losses.
 func (q *eventQueue) pushLost(epoch uint64, why Reason, next time.Time) {
 	q.mu.Lock()
 	before := len(q.waiting)
@@ -181,7 +181,7 @@ func (q *eventQueue) pushLost(epoch uint64, why Reason, next time.Time) {
 	}
 }
 
-// pushRestored ends what pushLost or begin began.
+// pushRestored ends the outage that pushLost or begin began.
 func (q *eventQueue) pushRestored(failures []error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -195,9 +195,9 @@ func (q *eventQueue) pushRestored(failures []error) {
 	q.tell()
 }
 
-// settle waits until the program has got what the session has to tell: the events
-// that wait, and the Restored of a server that is there. It waits until ctx ends or
-// the session is over, not for OnEvent to return, and reports whether it had to.
+// settle waits until the program has received all waiting events, and the Restored for a
+// server that is ready. It also returns when ctx ends or the session is over. It does
+// not wait until OnEvent returns. It reports whether it had to wait.
 func (q *eventQueue) settle(ctx context.Context) (waited bool) {
 	for q.wanted() && ctx.Err() == nil {
 		status := q.session.conn.Status()
@@ -216,7 +216,7 @@ func (q *eventQueue) settle(ctx context.Context) (waited bool) {
 }
 
 // unsettled returns a channel that is closed when the queue changes, or nil if the
-// program has got all.
+// program has received everything.
 func (q *eventQueue) unsettled(status Status) <-chan struct{} {
 	behind := q.session.restore.isBehind(status, q.session.peer.Load())
 	q.mu.Lock()
@@ -230,7 +230,7 @@ func (q *eventQueue) unsettled(status Status) <-chan struct{} {
 	return q.told
 }
 
-// tell wakes those who settle. The mutex is held.
+// tell wakes the callers of settle. The caller holds the mutex.
 func (q *eventQueue) tell() {
 	if q.told != nil {
 		close(q.told)
@@ -238,8 +238,8 @@ func (q *eventQueue) tell() {
 	}
 }
 
-// run hands events over until none waits. If the program ends the goroutine, by a
-// panic for instance, another goes on.
+// run passes events on until none waits. If the program ends the goroutine, for instance
+// by a panic, another goroutine continues.
 func (q *eventQueue) run(ctx context.Context) {
 	done := false
 	defer func() {
@@ -260,7 +260,8 @@ func (q *eventQueue) run(ctx context.Context) {
 	}
 }
 
-// next returns the oldest event, or nil if there is none or the session is over.
+// next returns the oldest event. It returns nil if there is none or the session has
+// ended.
 func (q *eventQueue) next(ctx context.Context) Event {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -278,7 +279,7 @@ func (q *eventQueue) next(ctx context.Context) Event {
 	return e.Event
 }
 
-// A handler serves what the server sends. The dialect answers pings.
+// A handler serves the server's messages. The dialect answers pings.
 type handler struct{ session *session }
 
 // ServeNotification implements conn.Handler.
@@ -302,10 +303,10 @@ func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 		s.receive(ctx, r)
 		return
 	}
-	_, _ = s.client.chain(ctx, r) // nobody waits for an answer
+	_, _ = s.client.chain(ctx, r) // there is no answer to a notification
 }
 
-// receive takes a notification that has passed the middleware.
+// receive handles a notification that has passed the middleware.
 func (s *session) receive(_ context.Context, r *Request) {
 	known, ok := notifications[r.Method]
 	if !ok {

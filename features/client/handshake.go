@@ -24,18 +24,17 @@ type Server struct {
 	Instructions    string // for the model: how to use the server; empty if it gives none
 }
 
-// A peer is the server of one incarnation, as its handshake found it.
+// A peer is the server of one incarnation, as its handshake has described it.
 type peer struct {
 	incarnation *conn.Incarnation
 	server      Server
-	requestMeta // of every request; zero in the legacy revisions
+	requestMeta // for every request; zero in the legacy revisions
 }
 
-// A requestMeta is what every modern request says in _meta. All sessions of a client
-// share it.
+// A requestMeta is the _meta of every modern request. All sessions of a client share it.
 type requestMeta struct {
 	members protocol.Meta   // nobody changes them
-	meta    json.RawMessage // the same, encoded: a server knows it again by its bytes
+	meta    json.RawMessage // the same, encoded: servers recognize the bytes
 }
 
 func encodeMeta(c *protocol.RequestContext) (m requestMeta, err error) {
@@ -47,14 +46,14 @@ func encodeMeta(c *protocol.RequestContext) (m requestMeta, err error) {
 
 func (p *peer) modern() bool { return p.members != nil }
 
-// offers reports whether the server offers a method: nil, or why not.
+// offers returns nil if the server offers a method, and otherwise why not.
 func (p *peer) offers(m *protocol.Method) error {
 	version := p.server.ProtocolVersion
 	switch {
 	case !m.In(version):
 		return fmt.Errorf("%w: revision %s has no %s", ErrUnsupported, version, m.Name)
 	case m.Name == protocol.MethodComplete && version == protocol.Version20241105:
-		return nil // there it needs no capability
+		return nil // this revision needs no capability for it
 	case p.modern() && m.Extension != "":
 		if extension := "extensions." + m.Extension; !p.server.Capabilities.Has(extension) {
 			return &CapabilityError{Capability: extension}
@@ -67,7 +66,7 @@ func (p *peer) offers(m *protocol.Method) error {
 	}
 }
 
-// makesTasks reports whether a legacy server makes tasks of calls of tools.
+// makesTasks reports whether a legacy server can turn tool calls into tasks.
 func (p *peer) makesTasks() bool {
 	tasks := p.server.Capabilities.Tasks
 	if tasks == nil || p.server.ProtocolVersion < protocol.Version20251125 {
@@ -77,8 +76,8 @@ func (p *peer) makesTasks() bool {
 	return ok
 }
 
-// establish keeps the peer of a handshake that has succeeded, unless its
-// incarnation is over: the peer of a later one may be there already.
+// establish stores the peer of a successful handshake. It does not if the incarnation
+// has ended, because the peer of a later one may be stored already.
 func (s *session) establish(ctx context.Context, p *peer) error {
 	for {
 		before := s.peer.Load()
@@ -94,17 +93,17 @@ func (s *session) establish(ctx context.Context, p *peer) error {
 	}
 }
 
-// probeTimeout is how long a server may take to answer server/discover before the
-// client takes it for one that does not know the method: see patience.
+// probeTimeout is how long a server may take to answer server/discover. After that, the
+// client assumes that the server does not know the method; see patience.
 const probeTimeout = 5 * time.Second
 
-// handshake makes an incarnation ready. It is the one place that decides the era of
-// a session (2026-07-28 basic/versioning): a modern server answers server/discover.
-// Any other answer except a modern error, and silence, comes from a legacy one. What
-// was found holds until it fails.
+// handshake makes an incarnation ready. Only this function decides the era of a session
+// (2026-07-28 basic/versioning). A server is modern if it answers server/discover with a
+// result or a modern error. After any other answer, or none, it is legacy. The client
+// keeps this decision until a handshake fails.
 func (s *session) handshake(ctx context.Context, incarnation *conn.Incarnation) error {
 	err := s.agree(ctx, incarnation)
-	if errors.Is(err, transport.ErrClosed) { // the link ends: how is about to be known, and says more
+	if errors.Is(err, transport.ErrClosed) { // the link is ending: its reason will say more
 		<-ctx.Done()
 	}
 	return err
@@ -119,9 +118,9 @@ func (s *session) agree(ctx context.Context, incarnation *conn.Incarnation) erro
 		return s.initializeAgain(ctx, incarnation)
 	}
 	if wanted != "" {
-		return incompatible(s.discover(ctx, incarnation, -1)) // the Conn's InitTimeout bounds it
+		return incompatible(s.discover(ctx, incarnation, -1)) // the Conn's InitTimeout limits it
 	}
-	s.probing.Store(true) // final looks at it when the server dies
+	s.probing.Store(true) // final reads this if the server dies
 	err := s.discover(ctx, incarnation, s.patience())
 	s.probing.Store(false)
 	if !isLegacy(err) {
@@ -130,12 +129,12 @@ func (s *session) agree(ctx context.Context, incarnation *conn.Incarnation) erro
 	s.legacy.Store(true)
 	refused := s.initializeAgain(ctx, incarnation)
 	if errors.Is(err, conn.ErrTimedOut) && errors.As(refused, new(*jsonrpc.Error)) {
-		return incompatible(s.discover(ctx, incarnation, -1)) // it knows server/discover, but was slow to start
+		return incompatible(s.discover(ctx, incarnation, -1)) // it knows server/discover, but started slowly
 	}
 	return refused
 }
 
-// patience leaves initialize at least half of the time that the handshake has.
+// patience leaves at least half of the handshake's time for initialize.
 func (s *session) patience() time.Duration {
 	if limit := s.client.options.Conn.InitTimeout; limit > 0 {
 		return min(probeTimeout, limit/2)
@@ -143,8 +142,8 @@ func (s *session) patience() time.Duration {
 	return probeTimeout
 }
 
-// initialize is the handshake of the legacy revisions. Every incarnation begins with
-// it. The request is never cancelled (2025-11-25 basic/utilities/cancellation).
+// initialize is the handshake of the legacy revisions, and the first request of each
+// incarnation. The request is never cancelled (2025-11-25 basic/utilities/cancellation).
 func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation, version string) error {
 	params, err := protocol.Marshal(protocol.InitializeParams{
 		ProtocolVersion: version,
@@ -156,7 +155,7 @@ func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation,
 	}
 	raw, err := incarnation.Call(ctx, conn.Request{
 		Method: protocol.MethodInitialize, Params: params,
-		Timeout: -1, Silent: true, // the Conn's InitTimeout bounds it
+		Timeout: -1, Silent: true, // the Conn's InitTimeout limits it
 	})
 	if err != nil {
 		return err
@@ -184,8 +183,8 @@ func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation,
 	}})
 }
 
-// initializeAgain opens a legacy session with a server that was found to be legacy.
-// If the server refuses, the next attempt probes it again.
+// initializeAgain opens a legacy session with a server that was legacy before. If the
+// server refuses, the next attempt probes it again.
 func (s *session) initializeAgain(ctx context.Context, incarnation *conn.Incarnation) error {
 	err := s.initialize(ctx, incarnation, protocol.LatestLegacy)
 	if err != nil {
@@ -194,13 +193,12 @@ func (s *session) initializeAgain(ctx context.Context, incarnation *conn.Incarna
 	return err
 }
 
-// errNoModernVersion reports a server that answers server/discover and supports no
-// modern revision that this client speaks.
+// errNoModernVersion says that a server answers server/discover, but supports no modern
+// revision that this client supports.
 var errNoModernVersion = errors.New("client: no modern revision in common")
 
-// discover is the handshake of the modern revisions. Nothing is agreed on: the
-// server says what it is, and every request describes its client (2026-07-28
-// server/discover).
+// discover is the handshake of the modern revisions. It negotiates nothing: the server
+// describes itself, and every request describes its client (2026-07-28 server/discover).
 func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, patience time.Duration) error {
 	version := s.client.context.ProtocolVersion
 	said, err := s.client.meta()
@@ -252,13 +250,13 @@ func decodeDiscover(raw json.RawMessage) (*protocol.DiscoverResult, error) {
 	return result, nil
 }
 
-// refusesOwnVersion reports whether a server refuses a revision and lists that same
-// one as supported. It is then asked once more (2026-07-28 basic/versioning).
+// refusesOwnVersion reports whether a server refuses a revision that it lists as
+// supported. The client then asks once more (2026-07-28 basic/versioning).
 func refusesOwnVersion(outcome error, version string) bool {
 	return slices.Contains(supportedVersions(outcome), version)
 }
 
-// supportedVersions returns what a server that refuses a revision supports.
+// supportedVersions returns the revisions that a server lists when it refuses one.
 func supportedVersions(outcome error) []string {
 	var fault *jsonrpc.Error
 	var data protocol.UnsupportedVersionData
@@ -268,7 +266,7 @@ func supportedVersions(outcome error) []string {
 	return data.Supported
 }
 
-// noCommonVersion either leads on to initialize or ends the attempt.
+// noCommonVersion continues with initialize, or ends the attempt.
 func (s *session) noCommonVersion(theirs []string) error {
 	if s.client.options.ProtocolVersion == "" && slices.ContainsFunc(theirs, protocol.IsLegacy) {
 		return errNoModernVersion
@@ -277,7 +275,7 @@ func (s *session) noCommonVersion(theirs []string) error {
 		conn.ErrIncompatible, theirs, strings.Join(protocol.Versions(), ", "))
 }
 
-// serverInfo returns the server's name, if it gives one that can be read.
+// serverInfo returns the server's name, or the zero value if it is missing or malformed.
 func serverInfo(meta protocol.Meta) (info protocol.Implementation) {
 	if raw, ok := meta[protocol.MetaServerInfo]; ok && protocol.Unmarshal(raw, &info) != nil {
 		return protocol.Implementation{}
@@ -285,12 +283,12 @@ func serverInfo(meta protocol.Meta) (info protocol.Implementation) {
 	return info
 }
 
-// incompatible marks an outcome of server/discover that waiting does not change.
+// incompatible marks an outcome of server/discover that does not change by waiting.
 func incompatible(outcome error) error {
 	var fault *jsonrpc.Error
 	var status *transport.StatusError
 	if errors.As(outcome, &status) && (status.Status == 429 || status.Status >= 500) {
-		return outcome // it says nothing about the server's revisions
+		return outcome // it does not concern the server's revisions
 	}
 	if isLegacy(outcome) || errors.As(outcome, &fault) && fault.Code == protocol.CodeUnsupportedVersion {
 		return fmt.Errorf("%w: %w", conn.ErrIncompatible, outcome)
@@ -298,8 +296,8 @@ func incompatible(outcome error) error {
 	return outcome
 }
 
-// isLegacy reports whether the outcome of server/discover comes from a server that
-// knows no modern revision, or none that this client speaks.
+// isLegacy reports whether server/discover shows that the server supports no modern
+// revision, or none that this client supports.
 func isLegacy(outcome error) bool {
 	var status *transport.StatusError
 	var fault *jsonrpc.Error
@@ -307,7 +305,7 @@ func isLegacy(outcome error) bool {
 	case outcome == nil:
 		return false
 	case errors.As(outcome, &status) && (status.Denied() || status.Overloaded()):
-		return false // the server does not say what is there, to this client or at present
+		return false // the server does not answer this client, or not at present
 	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
 		return true
 	case errors.As(outcome, &fault):
@@ -317,8 +315,8 @@ func isLegacy(outcome error) bool {
 	}
 }
 
-// endedUnanswered reports whether the server ended the stream that should have
-// brought the answer, in good order, while the link lives on.
+// endedUnanswered reports whether the server properly ended the stream of the request
+// without an answer, while the link is still open.
 func endedUnanswered(outcome error) bool {
 	var why conn.Reason
 	return errors.As(outcome, &why) && why.Kind == conn.StreamLost && errors.Is(why, transport.ErrPeerClosed)

@@ -12,12 +12,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A mirrored argument of a tool travels in a header too, so that proxies can route by
-// it without reading the body (2026-07-28 basic/transports/streamable-http). The
-// tool's input schema says which: x-mcp-header on a property.
+// A mirrored argument of a tool is also sent in a header, so that proxies can route by
+// it without reading the body (2026-07-28 basic/transports/streamable-http). In the
+// tool's input schema, x-mcp-header on a property marks it.
 type mirrored struct {
 	path []string // of the argument, through objects
-	name string   // of the header, behind Mcp-Param-
+	name string   // of the header, after Mcp-Param-
 }
 
 const (
@@ -32,8 +32,8 @@ func mirrors(t transport.Transport) bool {
 	return ok && mirror.MirrorsArguments()
 }
 
-// mirroredIn returns which arguments an input schema wants mirrored. It fails if an
-// annotation is not valid; such a tool must not be offered.
+// mirroredIn returns the arguments that an input schema marks as mirrored. It fails if
+// an annotation is invalid; the client does not offer such a tool.
 func mirroredIn(schema json.RawMessage) ([]mirrored, error) {
 	if !bytes.Contains(schema, []byte(headerKeyword)) {
 		return nil, nil
@@ -43,8 +43,8 @@ func mirroredIn(schema json.RawMessage) ([]mirrored, error) {
 	return all, err
 }
 
-// collectMirrored goes through the properties of an object schema. Anywhere else the
-// annotation is not valid.
+// collectMirrored collects the annotations of an object schema's properties. Annotations
+// in other places are invalid.
 func collectMirrored(schema json.RawMessage, path []string, all *[]mirrored) error {
 	var node map[string]json.RawMessage
 	if protocol.Unmarshal(schema, &node) != nil {
@@ -98,8 +98,8 @@ func annotates(schema json.RawMessage) bool {
 	return protocol.Unmarshal(schema, &list) == nil && slices.ContainsFunc(list, annotates)
 }
 
-// readAnnotation returns the name of a header, which is a token (RFC 9110) on a
-// string, an integer or a boolean.
+// readAnnotation returns the header name in an annotation. The name is a token (RFC
+// 9110), and the property a string, an integer or a boolean.
 func readAnnotation(annotation, typ json.RawMessage) (string, error) {
 	var header, of string
 	if protocol.Unmarshal(annotation, &header) != nil || header == "" || len(header) > maxHeaderName {
@@ -116,8 +116,8 @@ func readAnnotation(annotation, typ json.RawMessage) (string, error) {
 	return header, nil
 }
 
-// values returns the arguments of one call that are to be mirrored, by the names of
-// their headers. An argument that is absent or null is not mirrored.
+// values returns the arguments of one call to mirror, by the names of their headers.
+// Absent and null arguments are not mirrored.
 func values(all []mirrored, arguments json.RawMessage) transport.Arguments {
 	found := transport.Arguments{}
 	for _, m := range all {
@@ -137,7 +137,7 @@ func values(all []mirrored, arguments json.RawMessage) transport.Arguments {
 	return found
 }
 
-// mirror writes a value as a header has it.
+// mirror encodes a value for a header.
 func mirror(value json.RawMessage) (string, bool) {
 	switch value = bytes.TrimSpace(value); {
 	case len(value) == 0:
@@ -150,7 +150,7 @@ func mirror(value json.RawMessage) (string, bool) {
 		return string(value), true
 	case value[0] == '-' || '0' <= value[0] && value[0] <= '9':
 		if len(value) > 40 {
-			return "", false // its exponent might be anything
+			return "", false // its exponent might be huge
 		}
 		number, ok := new(big.Rat).SetString(string(value))
 		if !ok || !number.IsInt() || number.Num().BitLen() > 53 {

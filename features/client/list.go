@@ -10,7 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// How much one range over a list fetches. A server may send pages without an end.
+// MaxPages and MaxListBytes limit what one range over a list fetches, because a server may
+// send pages without end.
 const (
 	MaxPages     = 1000
 	MaxListBytes = 64 << 20
@@ -130,7 +131,7 @@ func (l list[P, R, E, Q]) all(ctx context.Context, s *Session) iter.Seq2[E, erro
 // A walk goes through the pages of one server session.
 type walk[P, R, E any, Q requestParams[P]] struct {
 	list    list[P, R, E, Q]
-	session *Session // from the second page on, bound to the server that gave the first
+	session *Session // from the second page on, bound to the server of the first
 	params  *P
 	fetched int
 	bytes   int64
@@ -149,7 +150,7 @@ func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
 	switch {
 	case err == nil && w.bytes > MaxListBytes:
 		return nil, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "bytes of " + w.list.Name, Limit: MaxListBytes})
-	case last.kept: // what comes next does not come from the server
+	case last.kept: // the next page does not come from the server
 	case w.fetched == 1 && err == nil && last.peer != nil:
 		w.session = w.session.boundTo(last.peer)
 	case w.fetched > 1 && errors.Is(err, conn.ErrStale) && errors.As(err, &failed):
@@ -158,7 +159,7 @@ func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
 	return page, err
 }
 
-// turn takes the cursor of the next page, if there is one.
+// turn stores the cursor of the next page, and reports whether there is one.
 func (w *walk[P, R, E, Q]) turn(next *string) (more bool, err error) {
 	cursor := w.list.cursor(w.params)
 	switch {

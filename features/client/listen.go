@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A listening is one subscriptions/listen with all of its attempts. The Conn makes it
+// A listening is one subscriptions/listen with all of its attempts. The Conn sends it
 // again whenever it ends (conn.Request.Retries).
 type listening struct {
 	version int // of what it asks for
@@ -25,12 +25,12 @@ type listening struct {
 	over    bool                         // there is no other
 }
 
-// errNothingToReport ends a subscriptions/listen that would ask for nothing.
+// errNothingToReport ends a subscriptions/listen that has nothing to ask for.
 var errNothingToReport = errors.New("client: the server reports no changes that the session wants")
 
-// listen sees that one subscriptions/listen asks for all that is wanted. While it
-// replaces another, the other goes on until the new one is acknowledged, so that
-// no change is missed. The lock is held.
+// listen ensures that one subscriptions/listen asks for everything that the session
+// wants. While a new one replaces another, the old one continues until the new one is
+// acknowledged, so that no change is missed. The caller holds the lock.
 func (r *restorer) listen(s *session, changed bool) {
 	if changed {
 		r.version++
@@ -68,8 +68,8 @@ func (r *restorer) keepListening(ctx context.Context, s *session, l *listening) 
 	r.listenFailed(l, explain(err), true)
 }
 
-// listenMessage asks the server that is there for all that is wanted and that it
-// offers.
+// listenMessage asks the present server for everything that the session wants and the
+// server offers.
 func (r *restorer) listenMessage(s *session, l *listening, id int64, epoch uint64) (m conn.Message, err error) {
 	p := s.peer.Load()
 	if p.incarnation.Epoch() != epoch {
@@ -104,7 +104,7 @@ func (r *restorer) listenMessage(s *session, l *listening, id int64, epoch uint6
 	return m, err
 }
 
-// listenFailed notes why an attempt has ended, or all of it is over.
+// listenFailed records why an attempt has ended, or that there will be no other.
 func (r *restorer) listenFailed(l *listening, err error, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +115,8 @@ func (r *restorer) listenFailed(l *listening, err error, over bool) {
 	r.signal()
 }
 
-// signal wakes those who wait for a change of the listening. The lock is held.
+// signal wakes callers that wait for a change of the listening. The caller holds the
+// lock.
 func (r *restorer) signal() {
 	if r.changed != nil {
 		close(r.changed)
@@ -123,9 +124,9 @@ func (r *restorer) signal() {
 	}
 }
 
-// acknowledged takes what a server grants. Between a loss of the stream and the
-// acknowledgement something may have changed that nobody reported, so everything
-// that is granted counts as changed. A Restored says the same of a new server.
+// acknowledged handles the server's acknowledgement. Between the loss of the stream and
+// the acknowledgement, changes may have gone unreported, so everything that is granted
+// counts as changed. For a new server, a Restored says the same.
 func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
 	var params protocol.AcknowledgedParams
 	var id jsonrpc.ID
@@ -172,8 +173,8 @@ func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
 	}
 }
 
-// awaitGrant waits until the server p has acknowledged the newest listening, and
-// reports an error if it does not grant a resource. An empty uri asks for none.
+// awaitGrant waits until the server p has acknowledged the newest listening. It returns
+// an error if the server does not grant the resource; an empty uri means no resource.
 func (r *restorer) awaitGrant(ctx context.Context, s *Session, p *peer, uri string) error {
 	for {
 		status := s.conn.Status()
@@ -183,7 +184,7 @@ func (r *restorer) awaitGrant(ctx context.Context, s *Session, p *peer, uri stri
 			r.changed = make(chan struct{})
 		}
 		changed, granted, failed := r.changed, l.granted, l.failed
-		if l.epoch != p.incarnation.Epoch() { // it was not put to this server yet
+		if l.epoch != p.incarnation.Epoch() { // it was not sent to this server yet
 			granted = nil
 			if !l.over {
 				failed = nil
@@ -216,7 +217,7 @@ func restoreListening(ctx context.Context, s *Session, p *peer) []error {
 	}
 	r.mu.Lock()
 	r.listen(s.session, false)
-	awaits := r.known != p // the Restored of p waits for the acknowledgement
+	awaits := r.known != p // the Restored for p waits for the acknowledgement
 	r.mu.Unlock()
 	if !awaits {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A method describes one request that a session makes: its params P and its
-// result R. What the protocol itself says of it, its revisions and the capability
-// that it needs, comes from protocol.MethodInfo.
+// A method describes one request that a session makes: its params P and its result R.
+// protocol.MethodInfo contains what the protocol says about it: its revisions, and the
+// capability that it needs.
 type method[P, R any, Q requestParams[P]] struct {
 	protocol.Method
 	traits[P, R]
@@ -32,7 +32,8 @@ type traits[P, R any] struct {
 	// prompt or the resource. Nil: nothing.
 	name func(*P) string
 
-	// counts says that there are few such names, to count by.
+	// counts says that metrics may count by this name, because there are few different
+	// ones.
 	counts bool
 
 	// check refuses a result that lacks a required member. Nil: none is required.
@@ -43,28 +44,29 @@ type traits[P, R any] struct {
 	input    func(*P) *protocol.InputParams
 	required func(*R) *protocol.InputRequired
 
-	// adjust changes the options of one call. Nil: they stay.
+	// adjust changes the options of one call. Nil: no change.
 	adjust func(*session, *P, *CallOptions)
 
 	// arguments returns the arguments that the transport mirrors. Nil: none.
 	arguments func(*session, *P) *transport.Arguments
 
-	// relists says that a request whose headers the server refuses is made once more
-	// after the tools were listed again, which may have told which headers it wants.
+	// relists says that the client lists the tools again if the server refuses the
+	// headers of a request, and then repeats the request, because the new list may say
+	// which headers are needed.
 	relists bool
 
-	// task notes the task that a call has become, and reports whether it has. AsTask
-	// makes params ask a legacy server for a task, if one is wanted or the tool demands
-	// it and the server makes some, and reports whether they do. Await waits for the
-	// task. Nil: no task can come of the method.
+	// task stores the task that a call has become, and reports whether there is one.
+	// AsTask makes params ask a legacy server for a task, if the program wants one or
+	// the tool requires it, and the server supports tasks. It reports whether params now
+	// ask. Await waits for the task. Nil: the method never becomes a task.
 	task   func(r *R, raw json.RawMessage, modern bool) (became bool, err error)
 	asTask func(s *session, p *P, wanted, makes bool) bool
 	await  func(context.Context, *Session, *R) (*R, error)
 
-	// learn keeps what a result says for later. Nil: nothing.
+	// learn stores what later requests need from a result. Nil: nothing.
 	learn func(*session, *R)
 
-	// cached says what of a result may be kept and used again. Nil: nothing.
+	// cached says which results may be kept and reused. Nil: none.
 	cached *cached[P, R]
 }
 
@@ -81,11 +83,11 @@ func row[P, R any, Q requestParams[P]](name string, t traits[P, R]) *method[P, R
 	return &method[P, R, Q]{Method: info, traits: t}
 }
 
-// The table of requests that a session makes.
+// This is the table of requests that a session makes.
 var (
 	ping = row(protocol.MethodPing, traits[protocol.PingParams, protocol.EmptyResult]{repeatable: true})
 
-	// discover stands for ping in the modern revisions, which have none.
+	// discover replaces ping in the modern revisions, which have no ping.
 	discover = row(protocol.MethodDiscover, traits[protocol.PingParams, protocol.EmptyResult]{repeatable: true})
 
 	listTools = row(protocol.MethodListTools, traits[protocol.ListToolsParams, protocol.ListToolsResult]{
@@ -185,7 +187,7 @@ var (
 	setLogLevel = row(protocol.MethodSetLogLevel, traits[protocol.SetLogLevelParams, protocol.EmptyResult]{repeatable: true})
 )
 
-// requests holds the rows by name, for the end of the chain of middleware.
+// requests contains the rows by name, for the innermost handler.
 var requests = map[string]interface {
 	sendAny(context.Context, *Request) (any, error)
 	countsByName() bool
@@ -199,7 +201,8 @@ var requests = map[string]interface {
 	listPrompts.Name: listPrompts, getPrompt.Name: getPrompt, complete.Name: complete, setLogLevel.Name: setLogLevel,
 }
 
-// hasContent takes structured content alone, which some servers send.
+// hasContent also accepts a result with only structured content, which some servers
+// send.
 func hasContent(r *protocol.CallToolResult) error {
 	return present(r.Content != nil || len(r.StructuredContent) > 0, "content")
 }
@@ -232,7 +235,7 @@ type Request struct {
 	Incoming     bool // the server sent it; false: this client sends it
 	Notification bool // there is no result
 
-	last  *attempt       // of an outgoing request; filled in when it was sent
+	last  *attempt       // of an outgoing request; set when it was sent
 	asked *conn.Incoming // of a question that is a request
 }
 
@@ -314,7 +317,7 @@ func On[P, R any](f func(ctx context.Context, p *P, next func(context.Context, *
 	}
 }
 
-// as takes a result from middleware.
+// as converts a result from middleware.
 func as[R any](result any, err error) (*R, error) {
 	if err != nil {
 		return nil, err
@@ -326,8 +329,8 @@ func as[R any](result any, err error) (*R, error) {
 	return typed, nil
 }
 
-// chain wraps the handler that does the work, the first of the middleware
-// outermost. It returns nil for no middleware, so that requests need not pass it.
+// chain wraps the innermost handler in the middleware, the first of which becomes the
+// outermost. Without middleware it returns nil, and requests skip the chain.
 func chain(all []Middleware) Handler {
 	if len(all) == 0 {
 		return nil
@@ -383,8 +386,8 @@ type question struct {
 	answer  func(context.Context, *Session, any) (any, error)
 }
 
-// questions is the table of requests that a server makes, in the legacy revisions
-// as requests and in the modern ones inside of results.
+// questions is the table of requests that a server makes: as requests in the legacy
+// revisions, and inside of results in the modern ones.
 var questions = map[string]question{
 	protocol.MethodElicit: {
 		offered: func(o *Options) bool { return o.Elicit != nil || o.ElicitURL != nil },
@@ -407,8 +410,8 @@ var questions = map[string]question{
 	},
 }
 
-// notifications is the table of notifications that a server sends: their params,
-// and the event that they become. Any other becomes a Notification.
+// notifications is the table of notifications that a server sends, with their params and
+// their events. Any other notification becomes a Notification.
 var notifications = map[string]struct {
 	params func() any // a new one
 	event  func(params any) Event
@@ -437,7 +440,7 @@ var notifications = map[string]struct {
 
 func newNotificationParams() any { return new(protocol.NotificationParams) }
 
-// methodNotFound answers a question that the client does not offer to answer.
+// methodNotFound returns the answer to a question for which the client has no handler.
 func methodNotFound(method string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + method}
 }

@@ -63,8 +63,7 @@ type Options struct {
 
 	// LogLevel asks every server that offers logging for messages of this level and
 	// above, which come as *LogMessage events. Session.SetLogLevel changes it for one
-	// session. Empty: the client asks for none. A legacy server may send some all the
-	// same.
+	// session. Empty: the client asks for none, but a legacy server may send some anyway.
 	LogLevel protocol.LogLevel
 
 	// Middleware wraps every request and notification, in both directions. The first
@@ -96,8 +95,8 @@ type Options struct {
 	Capabilities protocol.ClientCapabilities
 
 	// ProtocolVersion is the revision to ask for. With a legacy revision, the client
-	// opens a session by initialize, in whichever legacy revision the server answers
-	// with. With a modern one, the client connects only to servers that support
+	// opens a session by initialize, and uses the legacy revision with which the server
+	// answers. With a modern one, the client connects only to servers that support
 	// exactly that revision.
 	//
 	// Default: protocol.Latest if the server answers server/discover, otherwise a
@@ -165,9 +164,9 @@ type CallOptions struct {
 
 	// Epoch binds the calls to one server session, by its number (conn.Status.Epoch).
 	// When that session has ended, they fail with ErrStale and are not sent, even if
-	// they were waiting or being retried. Session.Pin sets Epoch. Zero: calls go to
-	// the present session, whichever it is. Only a call of a stateful tool is bound
-	// to the session that is ready when the call begins.
+	// they were waiting or being retried. Session.Pin sets Epoch. Zero: each attempt goes
+	// to the session that is ready then. Only a call of a stateful tool is bound to the
+	// session that is ready when the call begins.
 	Epoch uint64
 
 	// Retries is how often a call is retried when its connection was lost. If the
@@ -186,7 +185,7 @@ type CallOptions struct {
 	// program then calls again itself, with InputParams.
 	ManualInput bool
 
-	startsTask bool // hand out the task that a call becomes
+	startsTask bool // return the task that a call becomes
 
 	// Fresh makes a call ask the server even if the cache holds a valid result; see
 	// Options.CacheBytes.
@@ -212,7 +211,7 @@ type CallOptions struct {
 	// progress is ignored. Nil: the call asks for no progress.
 	OnProgress func(*protocol.ProgressParams)
 
-	pages *keptPages // of a range over the pages of a list; nil: it is none
+	pages *keptPages // for a range over the pages of a list; otherwise nil
 }
 
 func (o *CallOptions) wantsProgress() bool { return o.OnProgress != nil || o.ProgressRestarts }

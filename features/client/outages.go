@@ -9,19 +9,19 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// outages are the sessions that could not reach their servers, by the endpoint
-// (transport.Located). When one session finds its server, those of the same endpoint
-// need not wait for the end of their backoff, which is up to 30 s. The Gate bounds how
-// many of them connect at once.
+// outages lists the sessions that could not reach their servers, by endpoint
+// (transport.Located). When one session finds its server, the others of the same
+// endpoint try again immediately, instead of waiting for the end of their backoff, which
+// is up to 30 s. The Gate limits how many of them connect at the same time.
 //
-// A session never tries early twice in a row, so a server that answers some and
-// refuses others gets at most twice the attempts of the backoff.
+// A session never tries early twice in a row. So a server that answers some sessions and
+// refuses others gets at most twice as many attempts as with backoff alone.
 type outages struct {
 	mu      sync.Mutex
 	waiting map[string]map[*session]uint64 // with the attempt that failed
 }
 
-// add notes an attempt that has failed, if the endpoint may be out.
+// add records a failed attempt, if the endpoint may be unreachable.
 func (o *outages) add(s *session, why conn.Reason) {
 	attempt := s.conn.Status().Epoch
 	if p := s.peer.Load(); s.endpoint == "" || p != nil && p.incarnation.Epoch() == attempt || !isOutage(why) {
@@ -41,7 +41,7 @@ func (o *outages) add(s *session, why conn.Reason) {
 	o.waiting[s.endpoint][s] = attempt
 }
 
-// end has all that wait for an endpoint try again.
+// end makes all sessions that wait for an endpoint try again.
 func (o *outages) end(endpoint string) {
 	o.mu.Lock()
 	waiting := o.waiting[endpoint]
@@ -55,7 +55,7 @@ func (o *outages) end(endpoint string) {
 	}
 }
 
-// forget removes a session that is over.
+// forget removes a session that has ended.
 func (o *outages) forget(s *session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,7 +64,7 @@ func (o *outages) forget(s *session) {
 	}
 }
 
-// isOutage reports whether an attempt failed because nobody was there. A server that
+// isOutage reports whether an attempt failed because no server was there. A server that
 // refuses the session, or asks it to wait, is there.
 func isOutage(why conn.Reason) bool {
 	if why.Kind == conn.CrashLooping {
@@ -76,7 +76,7 @@ func isOutage(why conn.Reason) bool {
 		return false
 	}
 	var status *transport.StatusError
-	if errors.As(why.Err, &status) { // 502 to 504 are the answers of a gateway without its server
+	if errors.As(why.Err, &status) { // 502 to 504 come from a gateway without its server
 		return status.RetryAfter == 0 && status.Status >= 502 && status.Status <= 504
 	}
 	return !errors.As(why.Err, new(*jsonrpc.Error))

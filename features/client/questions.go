@@ -61,8 +61,8 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (stdjson.R
 	return protocol.Marshal(result)
 }
 
-// ask puts a question of the server's to the program, through the middleware. In is nil
-// if it came with the answer to a call.
+// ask passes a question from the server to the program, through the middleware. If the
+// question came with the answer to a call, in is nil.
 func (s *Session) ask(ctx context.Context, in *conn.Incoming, method string, params any) (any, error) {
 	r := &Request{Method: method, Params: params, Session: s, Incoming: true, asked: in}
 	if s.client.chain == nil {
@@ -133,8 +133,8 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 	return &filled, nil
 }
 
-// fillDefaults adds the fields that an answer leaves out and that have a default. An
-// answer in 2025-06-18 has no lists.
+// fillDefaults adds the default values of fields that an answer leaves out. Lists are
+// left out unless lists is set: an answer in 2025-06-18 has none.
 func fillDefaults(content, form stdjson.RawMessage, lists bool) (stdjson.RawMessage, error) {
 	var fields struct {
 		Properties map[string]struct {
@@ -184,16 +184,16 @@ const (
 	// maxQuestions is how many questions one result may have.
 	maxQuestions = 64
 
-	// A server that asks nothing, and wants the call to be made again later, gets it
-	// after retryMin, then after twice as long, and so on up to retryMax (± 20 %).
+	// A server that asks nothing may still want the call to be repeated later. The delay
+	// is retryMin, and doubles each time up to retryMax (± 20 %).
 	retryMin = 100 * time.Millisecond
 	retryMax = 2 * time.Second
 )
 
-// rounds answers the questions in the result of a call and makes the call again with
-// the answers, until the server asks nothing more (2026-07-28 basic/patterns/mrtr).
-// Each round is a request with an id and a timeout of its own; the context bounds the
-// whole.
+// rounds answers the questions in the result of a call and repeats the call with the
+// answers, until the server asks nothing more (2026-07-28 basic/patterns/mrtr). Each
+// round is a separate request with its own id and timeout; the context limits all of
+// them together.
 func (m *method[P, R, Q]) rounds(ctx context.Context, s *Session, params *P, result *R, last attempt) (*R, attempt, error) {
 	delay := retryMin
 	for round := 1; ; round++ {
@@ -226,7 +226,7 @@ func (m *method[P, R, Q]) rounds(ctx context.Context, s *Session, params *P, res
 	}
 }
 
-// interrupted is the error of a call that has got no answers to its questions.
+// interrupted returns the error of a call whose questions were not answered.
 func interrupted(ctx context.Context, method string, id int64, err error) error {
 	cause := conn.Answered
 	if ctx.Err() != nil {
@@ -251,8 +251,8 @@ func (s *Session) canAnswer(asks *protocol.InputRequired) error {
 	return nil
 }
 
-// answerAll answers the questions of one round side by side. The first that has no
-// answer ends the others.
+// answerAll answers the questions of one round concurrently. If one fails, the others
+// are cancelled.
 func (s *Session) answerAll(ctx context.Context, all protocol.InputRequests) (protocol.InputResponses, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -302,7 +302,7 @@ func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest
 	return answer, nil
 }
 
-// about varies d by a fifth, so that clients do not all come back at once.
+// about varies d by up to a fifth, so that not all clients return at the same time.
 func about(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

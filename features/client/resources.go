@@ -39,10 +39,10 @@ func (s *Session) Complete(ctx context.Context, params *protocol.CompleteParams)
 	return complete.call(ctx, s, typed)
 }
 
-// A subscription says who wants the updates of one resource.
+// A subscription records who wants the updates of one resource.
 type subscription struct {
 	explicit bool                   // Session.Subscribe
-	watchers map[chan struct{}]bool // each has room for one token, which means: look again
+	watchers map[chan struct{}]bool // each has room for one token, which means: read again
 }
 
 // Subscribe asks the server to report changes of a resource, which arrive as
@@ -54,8 +54,8 @@ func (s *Session) Subscribe(ctx context.Context, params *protocol.SubscribeParam
 	return s.subscribeTo(ctx, uri, func(sub *subscription) { sub.explicit = true })
 }
 
-// subscribeTo adds to who wants the updates of a resource, and asks the server if
-// nobody wanted them before. If the server refuses, all is as before.
+// subscribeTo adds a subscriber of a resource, and asks the server if it is the first
+// one. If the server refuses, subscribeTo undoes the change.
 func (s *Session) subscribeTo(ctx context.Context, uri string, add func(*subscription)) error {
 	if err := s.await(ctx, protocol.MethodSubscribe); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (s *Session) askFor(ctx context.Context, p *peer, uri string) error {
 	return explain(&conn.CallError{Method: protocol.MethodListen, Cause: cause, Delivery: conn.Unknown, Err: err})
 }
 
-// timeout returns how long a request may take; negative: as long as its context.
+// timeout returns the time limit of a request; negative: only its context limits it.
 func (s *Session) timeout() time.Duration {
 	switch own := s.client.options.Conn.RequestTimeout; {
 	case s.options.Timeout != 0:
@@ -146,8 +146,8 @@ func (s *Session) Unsubscribe(ctx context.Context, params *protocol.UnsubscribeP
 	return s.unsubscribeFrom(ctx, uri, func(sub *subscription) { sub.explicit = false })
 }
 
-// unsubscribeFrom takes away from who wants the updates of a resource, and tells the
-// server if nobody is left.
+// unsubscribeFrom removes a subscriber of a resource, and tells the server if it was the
+// last one.
 func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*subscription)) error {
 	r, p := &s.restore, s.peer.Load()
 	r.mu.Lock()
@@ -195,7 +195,7 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 			if !errors.Is(err, ErrStale) && !errors.Is(err, ErrUnavailable) || s.options.Epoch != 0 {
 				yield(nil, err)
 				return
-			} // the next server is asked when it is there
+			} // otherwise the next server is asked when it is ready
 		}
 		defer func() {
 			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout())
@@ -243,7 +243,7 @@ func restoreSubscriptions(ctx context.Context, s *Session, p *peer) (failures []
 	return failures
 }
 
-// uris returns the resources that are subscribed to, in order.
+// uris returns the sorted URIs of all subscribed resources.
 func (r *restorer) uris() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,41 +10,40 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// restoreSteps ask a new server again for what the session asked of the one before
-// (ADR-0030). They run in this order, once per server. Each returns what it could not
-// ask. A feature that asks something lasting of a server adds a step.
+// restoreSteps repeat on a new server what the session had asked the previous one for
+// (ADR-0030). They run in this order, once per server. Each returns the errors of
+// requests that failed. A feature that asks a server for something lasting adds a step.
 var restoreSteps = []func(context.Context, *Session, *peer) []error{
 	restoreLogLevel,
 	restoreSubscriptions,
 	restoreListening,
 }
 
-// A restorer knows what a session has asked of its server that must outlive the
-// server.
+// A restorer knows what a session has asked for that must outlive the server.
 type restorer struct {
 	mu        sync.Mutex
 	level     protocol.LogLevel
 	resources map[string]*subscription // by URI
-	watching  bool                     // the goroutine that restores runs
-	known     *peer                    // the newest server that the program knows of: from Connect, or a Restored
-	first     bool                     // nothing was asked of it yet, or it is still to come
+	watching  bool                     // its goroutine is running
+	known     *peer                    // the newest server that the program knows, from Connect or a Restored
+	first     bool                     // no restore has run for it yet
 
-	version   int        // of what is to be listened to; grows with each change
+	version   int        // of the wanted subscriptions; grows with each change
 	listening *listening // the newest subscriptions/listen; nil: none yet
-	replaced  *listening // the one before, until the newest is acknowledged
+	replaced  *listening // the previous one, until the newest is acknowledged
 	changed   chan struct{}
 }
 
-// begin restores from now on, if the client wants something of every server: from
-// first on, a server that the program knows of, or none.
+// begin starts to restore, if the client wants something from every server. First is the
+// server that the program already knows, or nil.
 func (r *restorer) begin(s *session, first *peer) {
 	if s.events.wanted() || r.logLevel() != "" {
 		r.watch(s, first, true)
 	}
 }
 
-// watch starts the goroutine that restores. Nothing is missing on the server that is
-// there unless fresh is set.
+// watch starts the goroutine that restores. If fresh is not set, the present server
+// needs nothing.
 func (r *restorer) watch(s *session, first *peer, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +57,7 @@ func (r *restorer) watch(s *session, first *peer, fresh bool) {
 	s.conn.Go("restore", func(ctx context.Context) { r.run(ctx, s) })
 }
 
-// run restores what each new server must be asked for, until the session is over.
+// run restores the session on each new server, until the session ends.
 func (r *restorer) run(ctx context.Context, s *session) {
 	view := s.view()
 	if first := r.known; first != nil && r.first {
@@ -70,7 +69,7 @@ func (r *restorer) run(ctx context.Context, s *session) {
 		status, p := s.conn.Status(), s.peer.Load()
 		switch {
 		case p != nil && p != r.known && p.isCurrent(status):
-			if r.known != nil { // its loss may have passed too quickly to be seen
+			if r.known != nil { // its loss may have been too short to be seen
 				s.events.pushLost(r.known.incarnation.Epoch(), status.LastFailure, time.Time{})
 			}
 			failures := r.ask(ctx, view, p)
@@ -89,14 +88,14 @@ func (r *restorer) run(ctx context.Context, s *session) {
 	}
 }
 
-// isBehind reports whether a server is there of which the program was not told.
+// isBehind reports whether a server is ready that the program does not know of yet.
 func (r *restorer) isBehind(status conn.Status, now *peer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.watching && now != nil && now.isCurrent(status) && now != r.known
 }
 
-// isCurrent reports whether the server is there still.
+// isCurrent reports whether the server is still the present one.
 func (p *peer) isCurrent(status conn.Status) bool {
 	return status.State == conn.Ready && status.Epoch == p.incarnation.Epoch()
 }
@@ -113,7 +112,7 @@ func (r *restorer) ask(ctx context.Context, s *Session, p *peer) (failures []err
 	return failures
 }
 
-// sawEpoch tells of the loss of the known server before anything of a newer one.
+// sawEpoch reports the loss of the known server, before anything from a newer server.
 func (r *restorer) sawEpoch(s *session, epoch uint64) {
 	r.mu.Lock()
 	known := r.known

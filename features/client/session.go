@@ -29,15 +29,15 @@ type session struct {
 	supervisor *supervisor.Supervisor
 	own        bool // the supervisor is this session's
 	child      *supervisor.Child
-	patient    bool                 // the program has it before there is a server
+	patient    bool                 // Start returned it before there was a server
 	mirrors    bool                 // the transport mirrors arguments
 	given      atomic.Bool          // the program has it
 	peer       atomic.Pointer[peer] // the last; nil until the session has been ready
-	legacy     atomic.Bool          // the server was found to know no modern revision
+	legacy     atomic.Bool          // the server supports no modern revision
 	probing    atomic.Bool          // that is being found out
-	endpoint   string               // where its server is; "" if that is not known
-	woken      uint64               // the attempt that outages began early; its lock guards it
-	again      atomic.Bool          // a server died of that, and Connect need not wait to try again
+	endpoint   string               // the location of its server; "" if unknown
+	woken      uint64               // the last attempt that outages began early; guarded by the lock of outages
+	again      atomic.Bool          // a server died because of the probe, and Connect need not wait
 	tools      toolNotes
 	events     eventQueue
 	restore    restorer
@@ -87,7 +87,7 @@ func (s *Session) Pin() *Session {
 	view := s.With(s.options)
 	status := s.conn.Status()
 	if view.options.Epoch = status.Epoch; status.State != conn.Ready {
-		view.options.Epoch++ // the next one, which the program has not seen
+		view.options.Epoch++ // the next one, which the program has not seen yet
 		view.options.WaitForReady, view.options.Retries = false, 0
 	}
 	return view
@@ -199,14 +199,14 @@ func (s *Session) Stop() { s.conn.Stop() }
 // isOver reports whether the session has ended for good.
 func (s *session) isOver() bool { return isClosed(s.conn.Done()) }
 
-// release waits for the goroutine that ran the connection, or takes the connection
-// off a supervisor that waits to run it. It returns what code of the program's is
-// still running.
+// release waits for the goroutine that ran the connection, or removes the connection
+// from a supervisor that waits to run it. It returns an error that names the program's
+// code that is still running.
 func (s *session) release() error {
 	defer s.client.remove(s)
 	defer s.cache.clear()
 	err := s.child.Stop(context.Background())
-	var left error // the Conn has told why it ended
+	var left error // the Conn has already returned why it ended
 	if err != nil {
 		if errors.As(err, new(*supervisor.StuckError)) {
 			return err
@@ -240,22 +240,22 @@ func (s *Session) Ping(ctx context.Context) error {
 	return err
 }
 
-// unavailable is the error of a call that finds no server.
+// unavailable returns the error of a call while there is no server.
 func (s *session) unavailable(method string) error {
 	now := s.conn.Status()
 	return explain(refusedUnsent(method, &conn.StateError{State: now.State, Reason: now.Reason}))
 }
 
-// boundTo returns a view whose calls are bound to one server session. A view that is
-// bound already stays so.
+// boundTo returns a view whose calls are bound to one server session. If the view is
+// bound already, it does not change.
 func (s *Session) boundTo(p *peer) *Session {
 	bound := s.With(s.options)
 	bound.options.Epoch = cmp.Or(bound.options.Epoch, p.incarnation.Epoch())
 	return bound
 }
 
-// await waits for a server if the call is to wait for one: only then is it known how
-// to ask it.
+// await waits for a server if the call should wait for one, because the form of the
+// request depends on the server.
 func (s *Session) await(ctx context.Context, method string) error {
 	if !s.options.WaitForReady {
 		return nil
@@ -266,7 +266,8 @@ func (s *Session) await(ctx context.Context, method string) error {
 	return nil
 }
 
-// waitEnded is why a wait for a server ended: the context, or else the session.
+// waitEnded returns why a wait for a server ended: because of the context, or else the
+// session.
 func waitEnded(ctx context.Context) conn.Cause {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

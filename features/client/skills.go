@@ -115,7 +115,7 @@ func (s *Session) ReadSkill(ctx context.Context, skill *protocol.Skill, uri stri
 	return raw, nil
 }
 
-// largestDynamic bounds a file whose size nobody has given.
+// largestDynamic limits a file whose size is unknown.
 const largestDynamic = 16 << 20
 
 func oneContent(result *protocol.ReadResourceResult, uri string) ([]byte, error) {

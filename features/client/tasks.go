@@ -21,8 +21,8 @@ import (
 type Task struct {
 	session *Session
 	id      string
-	known   *protocol.CallToolResult // the answer to the call, where no task came of it
-	polled  time.Duration            // the interval that the server asked for; 0 if it is not known
+	known   *protocol.CallToolResult // the answer to the call, if it did not become a task
+	polled  time.Duration            // the interval that the server asked for; 0 if unknown
 }
 
 // StartTool calls a tool. If the server turns the call into a task, StartTool returns
@@ -116,8 +116,8 @@ func (t *Task) Wait(ctx context.Context) (*protocol.CallToolResult, error) {
 	return w.run(ctx)
 }
 
-// awaitTask waits for the task that a call has become. If ctx ends, or nobody answers
-// its questions, the task is cancelled, which takes a second at most.
+// awaitTask waits for the task that a call has become. If ctx ends, or a question is not
+// answered, awaitTask cancels the task, which takes at most a second.
 func awaitTask(ctx context.Context, s *Session, result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
 	if result.Task == nil || s.options.startsTask {
 		return result, nil
@@ -130,11 +130,12 @@ func awaitTask(ctx context.Context, s *Session, result *protocol.CallToolResult)
 	return final, err
 }
 
-// cancelGrace is how long a call whose context has ended waits for the server to take
-// note: the program may close the session right behind it.
+// cancelGrace is how long a call whose context has ended waits until the server has
+// confirmed the cancellation, because the program may close the session right
+// afterwards.
 const cancelGrace = time.Second
 
-// abandon cancels the task. While the server is away that is done when it is back.
+// abandon cancels the task. If the server is away, it does so when the server is back.
 func (t *Task) abandon(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
 	defer cancel()
@@ -147,7 +148,7 @@ func (t *Task) abandon(ctx context.Context) {
 	t.session.conn.Go(protocol.MethodCancelTask, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		_ = view.Task(t.id).Cancel(ctx) // nobody waits for it; the server ends the task with its TTL
+		_ = view.Task(t.id).Cancel(ctx) // nobody waits for the result; otherwise the TTL ends the task
 	})
 }
 
@@ -156,8 +157,8 @@ const (
 	pollMax     = time.Minute
 	pollDefault = time.Second
 
-	// mostFailedPolls is how often in a row a server that is there may fail to tell how
-	// a task stands.
+	// mostFailedPolls is how often in a row a server may fail to report the status of a
+	// task.
 	mostFailedPolls = 10
 )
 
@@ -178,7 +179,7 @@ type taskWait struct {
 }
 
 func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
-	delay := w.polled // of a task that has just begun: it has not ended yet
+	delay := w.polled // the task has just begun, so it has not ended yet
 	for {
 		if delay > 0 {
 			if err := pause.For(ctx, delay); err != nil {
@@ -195,7 +196,7 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 			continue
 		case last.peer != nil && !last.peer.modern() && state.Status != protocol.TaskWorking:
 			result, err := taskResult.call(ctx, w.patient(), &protocol.GetTaskResultParams{TaskID: w.id})
-			if err == nil || hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // it may be that of the call
+			if err == nil || hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // it may be the error of the call
 				return result, w.cancelled(state, last, err)
 			}
 			continue
@@ -219,16 +220,17 @@ func legacyInterval(state *getTaskResult) time.Duration {
 	return interval(state.PollInterval)
 }
 
-// patient is the view for a request that the server answers when the task has ended.
+// patient returns a view for a request that the server answers only when the task has
+// ended.
 func (w *taskWait) patient() *Session {
 	view := w.view.With(w.view.options)
 	view.options.Timeout = -1
 	return view
 }
 
-// goesOn reports whether a failure to ask the server is no reason to give up: the
-// task goes on without the connection, and while the server has too much to do or
-// cannot look it up.
+// goesOn reports whether Wait should continue after a failed request. The task continues
+// without the connection, while the server is overloaded, and while it cannot look the
+// task up.
 func (w *taskWait) goesOn(ctx context.Context, err error) bool {
 	passing := hasCode(err, jsonrpc.CodeOverloaded) || hasCode(err, jsonrpc.CodeInternalError)
 	if ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.As(err, new(*jsonrpc.Error)) && !passing || errors.As(err, new(*ResultError)) ||
@@ -246,7 +248,7 @@ func hasCode(err error, code int64) bool {
 	return errors.As(err, &fault) && fault.Code == code
 }
 
-// answer answers what the task asks and this Wait has not answered.
+// answer answers the questions of the task that this Wait has not answered yet.
 func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last attempt) error {
 	open := maps.Clone(all)
 	maps.DeleteFunc(open, func(key string, _ protocol.InputRequest) bool { return w.answered[key] })
@@ -266,7 +268,7 @@ func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last 
 	for {
 		if _, err = updateTask.call(ctx, w.view, &protocol.UpdateTaskParams{TaskID: w.id, InputResponses: answers}); err == nil {
 			break
-		} else if !w.goesOn(ctx, err) { // the server ignores answers that it has already
+		} else if !w.goesOn(ctx, err) { // the server ignores repeated answers
 			return err
 		}
 		if err := pause.For(ctx, pollDefault); err != nil {
@@ -279,7 +281,7 @@ func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last 
 	return nil
 }
 
-// outcome is what has come of a task that has ended.
+// outcome returns the result or the error of a task that has ended.
 func (w *taskWait) outcome(state *getTaskResult, last attempt) (*protocol.CallToolResult, error) {
 	switch {
 	case state.Status == protocol.TaskCancelled:
@@ -300,7 +302,7 @@ func (w *taskWait) outcome(state *getTaskResult, last attempt) (*protocol.CallTo
 	return result, nil
 }
 
-// cancelled is the error of a task that was cancelled, and otherwise err.
+// cancelled returns the error of a cancelled task, and otherwise err.
 func (w *taskWait) cancelled(state *getTaskResult, last attempt, err error) error {
 	if state.Status != protocol.TaskCancelled {
 		return err
@@ -308,13 +310,13 @@ func (w *taskWait) cancelled(state *getTaskResult, last attempt, err error) erro
 	return answered(protocol.MethodGetTask, last.id, fmt.Errorf("%w: %.200q", ErrTaskCancelled, state.StatusMessage))
 }
 
-// getTaskResult is the state of a task in both eras.
+// getTaskResult is the status of a task in both eras.
 type getTaskResult struct {
 	protocol.GetTaskResult
 	PollInterval *int64 `json:"pollInterval"` // of 2025-11-25
 }
 
-// The rows of the table that are about tasks.
+// These are the rows of the table for tasks.
 var (
 	getTask = row(protocol.MethodGetTask, traits[protocol.GetTaskParams, getTaskResult]{
 		repeatable: true,

@@ -92,8 +92,8 @@ func readOutput[Out any](result *protocol.CallToolResult, out *Out) error {
 	return protocol.Unmarshal(raw, out)
 }
 
-// isObjectType reports whether a type is an object in JSON. A type with an encoding
-// of its own is taken for something else.
+// isObjectType reports whether a type is encoded as a JSON object. It returns false for
+// a type with its own encoding.
 func isObjectType(t reflect.Type) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -108,8 +108,8 @@ func isObjectType(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map
 }
 
-// unwrap returns the value of {"result": …}, the form in which a value that is no
-// object travels, and anything else as it is.
+// unwrap returns the value in {"result": …}, the form in which servers send a value that
+// is not an object. It returns anything else unchanged.
 func unwrap(raw stdjson.RawMessage) stdjson.RawMessage {
 	var members map[string]stdjson.RawMessage
 	if !isObject(raw) || protocol.Unmarshal(raw, &members) != nil || len(members) != 1 {
@@ -121,39 +121,39 @@ func unwrap(raw stdjson.RawMessage) stdjson.RawMessage {
 	return raw
 }
 
-// What a session remembers of the tools that its server listed is bounded: a server
-// may list as many as it likes, for as long as it likes.
+// These limits apply to what a session remembers of the tools that its server listed,
+// because a server may list any number of tools.
 const (
 	maxNotes       = 10_000  // tools
 	maxNotedName   = 256     // bytes of a name
 	maxNotedSchema = 4 << 20 // bytes of all schemas
 )
 
-// toolNotes are what a server said of its tools when it listed them last.
+// toolNotes are what a server said about its tools when it last listed them.
 type toolNotes struct {
 	mu          sync.Mutex
-	tools       map[string]toolNote // those of which it said something
+	tools       map[string]toolNote // those about which it said something
 	schemaBytes int
 }
 
-// A toolNote is what a tool is said to be.
+// A toolNote is what the server said about one tool.
 type toolNote struct {
 	mode       protocol.ToolMode
-	repeatable bool                         // calling it twice does no harm
-	taskOnly   bool                         // 2025-11-25: it can be called as a task alone
+	repeatable bool                         // it does no harm to call it twice
+	taskOnly   bool                         // 2025-11-25: it can only be called as a task
 	output     *compiled[*schema.Validator] // its output schema; nil for none
-	mirrored   *compiled[[]mirrored]        // its input schema, if that wants arguments mirrored; nil for none
+	mirrored   *compiled[[]mirrored]        // its input schema, if it marks arguments as mirrored; otherwise nil
 }
 
 func (n toolNote) size() int { return n.output.size() + n.mirrored.size() }
 
-// A compiled is a schema, and what is made of it when it is needed first.
+// A compiled holds a schema, and what is compiled from it at the first use.
 type compiled[T any] struct {
 	text string
 	get  func() (T, error)
 }
 
-// compiledFrom keeps what was made of the same schema before.
+// compiledFrom reuses what was compiled from the same schema before.
 func compiledFrom[T any](text stdjson.RawMessage, before *compiled[T], compile func(stdjson.RawMessage) (T, error)) *compiled[T] {
 	switch {
 	case len(text) == 0:
@@ -172,8 +172,8 @@ func (c *compiled[T]) size() int {
 	return len(c.text)
 }
 
-// listed notes what a server says of the tools of a page. It takes out the tools that
-// must not be offered: over HTTP those whose arguments cannot be mirrored as they want
+// listed records what a server says about the tools of a page. It removes the tools that
+// must not be offered: over HTTP those with invalid annotations for mirrored arguments
 // (2026-07-28 server/tools).
 func (s *session) listed(page *protocol.ListToolsResult) {
 	if p := s.peer.Load(); s.mirrors && p != nil && p.modern() {
@@ -185,8 +185,8 @@ func (s *session) listed(page *protocol.ListToolsResult) {
 	s.tools.learn(page.Tools, s.client.options.TrustAnnotations)
 }
 
-// learn notes what is said of some tools. Annotations count only if the server is
-// trusted.
+// learn records what is said about some tools. Annotations count only if the program
+// trusts the server.
 func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -235,8 +235,8 @@ func (n *toolNotes) of(tool string) toolNote {
 	return n.tools[tool]
 }
 
-// checkOutput checks a result against the output schema of its tool. A schema that
-// cannot be checked, for its dialect or its size, refuses nothing.
+// checkOutput checks a result against the output schema of its tool. If the schema
+// cannot be checked because of its dialect or size, any result passes.
 func (n toolNote) checkOutput(ctx context.Context, result *protocol.CallToolResult) error {
 	if n.output == nil {
 		return nil
@@ -254,7 +254,8 @@ func (n toolNote) checkOutput(ctx context.Context, result *protocol.CallToolResu
 	return nil
 }
 
-// mirroredArguments returns the arguments of a call that its tool wants mirrored.
+// mirroredArguments returns the arguments of a call to mirror, as its tool's schema
+// says.
 func (s *session) mirroredArguments(p *protocol.CallToolParams) *transport.Arguments {
 	said := s.tools.of(p.Name)
 	if said.mirrored == nil {
@@ -268,7 +269,7 @@ func (s *session) mirroredArguments(p *protocol.CallToolParams) *transport.Argum
 	return &found
 }
 
-// refusesHeaders reports whether a server refused a request for its headers.
+// refusesHeaders reports whether a server refused a request because of its headers.
 func refusesHeaders(err error) bool {
 	var fault *jsonrpc.Error
 	return errors.As(err, &fault) && fault.Code == protocol.CodeHeaderMismatch
@@ -297,8 +298,8 @@ func (s *session) forTool(name string, o *CallOptions) {
 	}
 }
 
-// stateful makes the options those of a call that depends on earlier ones (ADR-0012).
-// It is for the session that is ready now, and waits for no other.
+// stateful changes the options for a call that depends on earlier ones (ADR-0012). The
+// call is bound to the session that is ready now, and waits for no other.
 func (o *CallOptions) stateful(now conn.Status) {
 	o.Repeatable = false
 	switch {
