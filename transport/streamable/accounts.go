@@ -2,15 +2,15 @@ package streamable
 
 import "sync"
 
-// smallSize is the size up to which a message is charged to a bound of its own, so
-// that none of them is refused for large ones.
+// smallSize is the size up to which a message counts for a separate limit, so that large
+// messages never cause the refusal of a small one.
 const smallSize = 64 << 10
 
-// frameOverhead is what a queued message counts beside its bytes.
+// frameOverhead is what a queued message counts in addition to its bytes.
 const frameOverhead = 256
 
-// accounts bounds what a handler holds of one kind for all of its clients, and for
-// each of them, in bytes.
+// accounts limits the bytes of one kind that a handler holds: for all of its clients
+// together, and for each of them.
 type accounts struct {
 	most, mostOfOne int
 
@@ -23,11 +23,12 @@ func newAccounts(most, piece int) *accounts {
 	return &accounts{most: most, mostOfOne: shareOf(most, piece), of: make(map[client]int)}
 }
 
-// shareOf is how much one client may have: a quarter of all, but one piece in any
-// case.
+// shareOf returns how much one client may have: a quarter of all, but at least one
+// piece.
 func shareOf(most, piece int) int { return min(most, max(most/4, piece)) }
 
-// charge holds so many bytes more, unless that is too much.
+// charge counts so many more bytes for a client. It reports false, and counts nothing,
+// if that would exceed a limit.
 func (a *accounts) charge(c client, bytes int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -39,7 +40,7 @@ func (a *accounts) charge(c client, bytes int) bool {
 	return true
 }
 
-// credit gives bytes back.
+// credit counts so many bytes less.
 func (a *accounts) credit(c client, bytes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,8 +64,8 @@ func (u *unread) account(frame []byte) (*accounts, int) {
 	return u.small, len(frame) + frameOverhead
 }
 
-// accountOfPage returns the account of events that are replayed together, and what
-// they count.
+// accountOfPage returns the account for events that are replayed together, and how many
+// bytes they count.
 func (u *unread) accountOfPage(page []StoredEvent) (*accounts, int) {
 	bytes := 0
 	for _, e := range page {

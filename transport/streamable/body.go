@@ -17,39 +17,39 @@ import (
 )
 
 const (
-	// A body may take bodyPatience, and a second more for each pieceSize bytes of
-	// it that have arrived.
+	// A body may take bodyPatience, and a second more for each pieceSize bytes that have
+	// arrived.
 	bodyPatience = 30 * time.Second
 	pieceSize    = 64 << 10
 
 	// stallPatience is how long each further piece may take.
 	stallPatience = 10 * time.Second
 
-	// roomPatience is how long the reading of one body may wait for room, and how long
-	// a message that is no request waits for those before it.
+	// roomPatience is how long the reading of one body may wait for room. A message that
+	// is not a request also waits at most this long for those before it.
 	roomPatience = 30 * time.Second
 
-	// smallBody is the size up to which a body needs no room among the large ones.
+	// smallBody is the size up to which a body does not use the room for large ones.
 	smallBody = 64 << 10
 )
 
-// A body is what one POST has brought: a message or, in one revision, a batch.
+// A body is the content of one POST: a message or, in one revision, a batch.
 type body struct {
 	jsonrpc.Message // zero for a batch
 	meta            meta
 	batch           bool
-	asks            bool        // it holds a request, so that a response is due
+	asks            bool        // it contains a request, so a response is due
 	operations      []Operation // of a batch
 	frame           []byte
 	origin          *transport.Origin
 	from            client // that sent it
 	control         http.ResponseController
-	room            *room   // nil once it holds nothing any more
+	room            *room   // nil once it holds nothing
 	small, large    holding // what it takes of the room
 }
 
-// meta are the members of _meta that make a message a modern one. A member of
-// the wrong type is not refused here.
+// meta are the members of _meta that make a message modern. A member of the wrong type
+// is not refused here.
 type meta struct{ Version, Capabilities json.RawMessage }
 
 // modern reports whether the message itself names its revision.
@@ -59,8 +59,8 @@ func (b *body) initializes() bool {
 	return b.Kind == jsonrpc.KindRequest && b.Method == protocol.MethodInitialize
 }
 
-// requestID returns the id that a refusal names: that of a request. The id of a
-// response is not the client's.
+// requestID returns the id that a refusal names. Only a request has one: the id of a
+// response was not chosen by the client.
 func (b *body) requestID() jsonrpc.ID {
 	if b.Kind == jsonrpc.KindRequest {
 		return b.ID
@@ -68,7 +68,7 @@ func (b *body) requestID() jsonrpc.ID {
 	return jsonrpc.ID{}
 }
 
-// take hands the message over and keeps nothing of it.
+// take returns the message and drops it from the body.
 func (b *body) take() transport.Inbound {
 	in := transport.Inbound{Frame: b.frame, Origin: b.origin}
 	if !b.batch {
@@ -87,17 +87,17 @@ func (b *body) release() {
 	}
 }
 
-// keep gives back the room of all but the first n bytes.
+// keep releases the room of all but the first n bytes.
 func (b *body) keep(n int) {
 	b.small.keep(n)
 	b.large.keep(n - smallBody)
 }
 
-// decode decodes the body. Params that cannot be read are left to the receiver of
-// the message: they decide nothing here.
+// decode decodes the body. It ignores malformed params; the receiver of the message
+// refuses them.
 func (b *body) decode() *refusal {
 	if b.batch = jsonrpc.IsBatch(b.frame); b.batch {
-		return nil // its session decides whether it may be one
+		return nil // whether batches are allowed depends on the session
 	}
 	m, err := jsonrpc.Decode(b.frame, jsonrpc.Limits{})
 	if err != nil {
@@ -110,8 +110,8 @@ func (b *body) decode() *refusal {
 	return nil
 }
 
-// metaOf reads _meta. Nobody knows which of two members of the same name counts, so
-// that neither does.
+// metaOf reads _meta. If a name appears twice, it ignores both members, because it is
+// unclear which one counts.
 func metaOf(given []byte) (m meta) {
 	var repeated bool
 	if m.Version, repeated = jsonrpc.Member(given, protocol.MetaProtocolVersion); repeated {
@@ -123,8 +123,8 @@ func metaOf(given []byte) (m meta) {
 	return m
 }
 
-// decodeBatch looks for requests in a batch. The receiver answers a malformed
-// message together with the others.
+// decodeBatch looks for requests in a batch. The receiver reports malformed messages
+// together with the answers to the others.
 func (b *body) decodeBatch() *refusal {
 	items, err := jsonrpc.DecodeBatch(b.frame, jsonrpc.Limits{})
 	if err != nil {
@@ -153,12 +153,12 @@ func undecodable(err error) *refusal {
 	return refused
 }
 
-// decode reports whether there is a value, and it could be read.
+// decode reports whether there is a value and it could be decoded.
 func decode(raw json.RawMessage, into any) bool {
 	return len(raw) > 0 && protocol.Unmarshal(raw, into) == nil
 }
 
-// textOf returns the string that a value is; "" for other values.
+// textOf returns the text of a JSON string; "" for other values.
 func textOf(raw json.RawMessage) string {
 	text, err := jsontext.AppendUnquote(nil, raw)
 	if err != nil {
@@ -167,9 +167,9 @@ func textOf(raw json.RawMessage) string {
 	return string(text)
 }
 
-// expectBody gives a body the time in which its first bytes must arrive. Until
-// the body was read, net/http must not wait for it before it sends a response:
-// that takes a connection which is closed afterwards.
+// expectBody sets the deadline for the first bytes of a body. If the handler responds
+// before it has read the body, net/http would first wait for the rest of the body, to
+// reuse the connection. To prevent that, expectBody marks the connection to be closed.
 func expectBody(w http.ResponseWriter, r *http.Request) expectedBody {
 	control, begun := *http.NewResponseController(w), time.Now()
 	timeout := readTimeout(r)
@@ -180,7 +180,7 @@ func expectBody(w http.ResponseWriter, r *http.Request) expectedBody {
 	if timeout > 0 {
 		deadline = min(deadline, timeout)
 	}
-	control.SetReadDeadline(begun.Add(deadline)) // a writer that cannot set one has none
+	control.SetReadDeadline(begun.Add(deadline)) // without an effect if the writer does not support deadlines
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
@@ -199,10 +199,10 @@ func readTimeout(r *http.Request) time.Duration {
 type expectedBody struct {
 	control http.ResponseController
 	since   time.Time
-	timeout time.Duration // of http.Server; 0: it has none
+	timeout time.Duration // of http.Server; 0: none
 }
 
-// arrived takes expectBody back.
+// arrived undoes what expectBody did.
 func (b *bodyReader) arrived(w http.ResponseWriter) {
 	b.control.SetReadDeadline(time.Time{})
 	w.Header().Del("Connection")
@@ -214,7 +214,7 @@ func (m *room) read(w http.ResponseWriter, r *http.Request, expected expectedBod
 	own := m.enter(from)
 	b := &body{origin: origin, from: from, control: expected.control, room: m, small: holding{&m.small, &own.small, 0}, large: holding{&m.large, &own.large, 0}}
 	reader := bodyReader{body: b, begun: time.Now(), control: expected.control}
-	if reader.begun.Sub(expected.since) < time.Second { // else what checks the request took its time
+	if reader.begun.Sub(expected.since) < time.Second { // otherwise the checks of the request took that time
 		reader.latest = reader.begun
 	}
 	if expected.timeout > 0 {
@@ -236,16 +236,16 @@ func (m *room) tooLarge() *refusal {
 	return &refusal{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, text: text}
 }
 
-// A bodyReader reads one body. It claims room as bytes arrive, twice as much each
-// time: a client that announces a body and does not send it takes little. Each
-// piece that arrives gives the body more time.
+// A bodyReader reads one body. It claims room as bytes arrive, twice as much each time,
+// so a client that announces a body without sending it holds little. Each piece that
+// arrives extends the deadline.
 type bodyReader struct {
 	*body
 	begun   time.Time
-	until   time.Time     // what http.Server.ReadTimeout allows; zero: it has none
+	until   time.Time     // the end of http.Server.ReadTimeout; zero: none
 	waited  time.Duration // for room
 	pieces  int           // that are complete
-	latest  time.Time     // when the last of them was, or had room
+	latest  time.Time     // when the last one arrived, or got room
 	control http.ResponseController
 }
 
@@ -274,7 +274,7 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 }
 
-// allow gives the body more time when another piece has come.
+// allow extends the deadline after another piece has arrived.
 func (b *bodyReader) allow() {
 	pieces := len(b.frame) / pieceSize
 	if pieces == b.pieces && !b.latest.IsZero() {
@@ -288,13 +288,13 @@ func (b *bodyReader) allow() {
 	b.setDeadline(deadline)
 }
 
-// setDeadline sets until when more must come. The server's own ReadTimeout holds in
-// any case.
+// setDeadline sets the deadline for more bytes, but none after the server's own
+// ReadTimeout.
 func (b *bodyReader) setDeadline(deadline time.Time) {
 	if !b.until.IsZero() && b.until.Before(deadline) {
 		deadline = b.until
 	}
-	b.control.SetReadDeadline(deadline) // a writer that cannot set one has none
+	b.control.SetReadDeadline(deadline) // without an effect if the writer does not support deadlines
 }
 
 // grow makes room for more of the body.
@@ -307,10 +307,10 @@ func (b *bodyReader) grow(ctx context.Context, limit int) bool {
 	return true
 }
 
-// claim waits until the body holds so many bytes of a budget, or all there are.
-// The wait is bounded, since bodies that have arrived in part may all wait for
-// each other, and since net/http does not notice that a client left before its
-// body was read.
+// claim waits until the body holds so many bytes of a budget, or the whole budget. The
+// wait is limited for two reasons: bodies that have partly arrived could all wait for
+// each other, and net/http does not notice that a client has left before its body was
+// read.
 func (b *bodyReader) claim(ctx context.Context, h *holding, bytes int) bool {
 	more := min(bytes, h.from.limit) - h.bytes
 	if more <= 0 {
@@ -327,14 +327,14 @@ func (b *bodyReader) claim(ctx context.Context, h *holding, bytes int) bool {
 	return true
 }
 
-// await waits until a budget grants so much.
+// await waits until a budget grants n bytes.
 func (b *bodyReader) await(ctx context.Context, from *budget, n int) bool {
 	c := from.claim(n)
 	if c == nil {
 		return true
 	}
 	begun := time.Now()
-	b.setDeadline(begun.Add(roomPatience + bodyPatience)) // meanwhile the body need not arrive
+	b.setDeadline(begun.Add(roomPatience + bodyPatience)) // no bytes are expected during the wait
 	ctx, cancel := context.WithTimeout(ctx, roomPatience-b.waited)
 	defer cancel()
 	if !from.wait(ctx, b.room.stopped, c) {

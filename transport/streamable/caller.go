@@ -31,10 +31,10 @@ type Caller interface {
 	Allow(op Operation) *Denial
 }
 
-// expiring is the part of a Caller that only some have.
+// expiring is the optional method of a Caller.
 type expiring interface{ Until() time.Time }
 
-// untilExpiry returns a request whose context ends when its caller's time has passed.
+// untilExpiry returns a request whose context ends at its caller's Until.
 func untilExpiry(r *http.Request, origin *transport.Origin) (*http.Request, context.CancelFunc) {
 	if caller, ok := origin.Principal.(expiring); ok {
 		if until := caller.Until(); !until.IsZero() {
@@ -79,7 +79,7 @@ func (d *Denial) refusal() *refusal {
 	return &refusal{status: d.Status, header: d.Header, text: d.Text}
 }
 
-// originOf returns where a request comes from, unless it may not come.
+// originOf returns the origin of a request, or how the request is denied.
 func (h *Handler) originOf(r *http.Request) (*transport.Origin, *refusal) {
 	switch {
 	case h.options.Check != nil:
@@ -101,7 +101,7 @@ func (h *Handler) originOf(r *http.Request) (*transport.Origin, *refusal) {
 	}
 }
 
-// allow asks for each message of a body whether its caller may send it.
+// allow checks for each message of a body whether its caller may send it.
 func (h *Handler) allow(b *body) *refusal {
 	caller, checked := b.origin.Principal.(Caller)
 	if !checked {
@@ -121,8 +121,8 @@ func (h *Handler) allow(b *body) *refusal {
 	return nil
 }
 
-// foreign answers for a session of somebody else. With Check it is unknown, so that
-// nobody learns which sessions there are.
+// foreign returns the response to a request for another identity's session. With Check
+// it is the same as for an unknown session, so that nobody learns which sessions exist.
 func (h *Handler) foreign(id jsonrpc.ID) *refusal {
 	if h.options.Check != nil {
 		return sessionNotFound(id)

@@ -10,8 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// checkSource refuses what a page of another site, or a rebound host name, has a
-// browser send (HandlerOptions.AllowedOrigins, AllowedHosts).
+// checkSource refuses requests that a browser sends for a page of another site, or under
+// a rebound host name (HandlerOptions.AllowedOrigins, AllowedHosts).
 func (o *HandlerOptions) checkSource(r *http.Request) *refusal {
 	allowed := web.Allowed{Origins: o.AllowedOrigins, Hosts: o.AllowedHosts}
 	if err := allowed.Check(r); err != nil {
@@ -20,8 +20,8 @@ func (o *HandlerOptions) checkSource(r *http.Request) *refusal {
 	return nil
 }
 
-// checkMediaTypes checks the type of a POSTed body, and the types that the client
-// accepts in return.
+// checkMediaTypes checks the type of a POSTed body, and the response types that the
+// client accepts.
 func checkMediaTypes(header http.Header) *refusal {
 	switch {
 	case web.MediaType(header) != typeJSON:
@@ -44,8 +44,8 @@ func checkLegacyVersion(header http.Header, id jsonrpc.ID) *refusal {
 	return nil
 }
 
-// checkMirrors compares a modern message with the headers that mirror it. A
-// message that names no revision itself passes: others refuse it.
+// checkMirrors compares a modern message with the headers that mirror it. It accepts a
+// message that names no revision; other checks refuse that.
 func checkMirrors(header http.Header, m *body) *refusal {
 	text := ""
 	if m.modern() {
@@ -64,7 +64,8 @@ func checkMirrors(header http.Header, m *body) *refusal {
 	return &refusal{status: http.StatusBadRequest, code: protocol.CodeHeaderMismatch, id: m.requestID(), text: text}
 }
 
-// differs says how a header fails to mirror a value; "" if it does not fail.
+// differs returns how a header differs from the value that it should mirror, or "" if it
+// is correct.
 func differs(header http.Header, name, want string, decode func(string) (string, error)) string {
 	values := header[name]
 	if len(values) == 0 {

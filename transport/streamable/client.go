@@ -8,7 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// defaultMaxFrame is the longest message, in bytes.
+// defaultMaxFrame is the default maximum size of a message, in bytes.
 const defaultMaxFrame = 16 << 20
 
 // A Client is a [transport.Transport] to one MCP endpoint over Streamable HTTP, in

@@ -38,15 +38,15 @@ func (l *clientLink) Close(grace time.Duration) error {
 	return errors.Join(l.left, left)
 }
 
-// endIf ends the link if there is a reason.
+// endIf ends the link if reason is not nil.
 func (l *clientLink) endIf(reason error) {
 	if reason != nil {
 		l.end(reason)
 	}
 }
 
-// end begins the end of the link. The first reason counts; a later one other than
-// ErrClosed ends the flushing.
+// end starts to end the link. The first reason counts; a later one other than ErrClosed
+// stops the flushing.
 func (l *clientLink) end(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +62,7 @@ func (l *clientLink) end(reason error) {
 	go l.finish(reason)
 }
 
-// finish ends all that the link owns, and reports the loss.
+// finish ends everything that the link owns, and reports the loss.
 func (l *clientLink) finish(reason error) {
 	defer l.gone.Raise()
 	if reason == transport.ErrClosed {
@@ -81,7 +81,7 @@ func (l *clientLink) finish(reason error) {
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
 }
 
-// flush waits until what is queued was written, or has had its time.
+// flush waits until everything queued was written, or its time is over.
 func (l *clientLink) flush() {
 	select {
 	case <-l.flushed.Raised:
@@ -90,7 +90,7 @@ func (l *clientLink) flush() {
 	}
 }
 
-// stop cancels what is under way, and lets nothing more start.
+// stop cancels what is running, and prevents further requests.
 func (l *clientLink) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +100,8 @@ func (l *clientLink) stop() {
 	l.check()
 }
 
-// deleteSession tells a legacy server that its session is not needed any more. A
-// server may refuse that, and nothing depends on it.
+// deleteSession tells a legacy server that the client has finished with its session. Its
+// failure has no consequences: a server may refuse it.
 func (l *clientLink) deleteSession() {
 	r := l.remote.newRequest(http.MethodDelete, nil)
 	if r.joinSession(); !r.inSession || l.life.Err() != nil {
@@ -112,7 +112,7 @@ func (l *clientLink) deleteSession() {
 	}
 }
 
-// unsentTags lists what was accepted and never left, in the order of Send.
+// unsentTags lists the messages that were accepted and not sent, in the order of Send.
 func (l *clientLink) unsentTags() (tags []transport.Tag) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +126,7 @@ func (l *clientLink) unsentTags() (tags []transport.Tag) {
 	return append(tags, l.olderUnsent...)
 }
 
-// check raises the latches that the end waits for. The caller holds mu.
+// check sets the latches that finish waits for. The caller holds mu.
 func (l *clientLink) check() {
 	if l.ending && l.queue.frames == 0 && !l.posting {
 		l.flushed.Raise()

@@ -15,9 +15,9 @@ import (
 // fallbackPatience is how long a server may take to show that it speaks HTTP+SSE.
 const fallbackPatience = 5 * time.Second
 
-// mayBeOlder reports whether a server that refuses initialize may have nothing but
-// HTTP+SSE (2025-11-25 basic/transports, backwards compatibility). A server that
-// answers with a JSON-RPC response knows what a POST is.
+// mayBeOlder reports whether a server that refuses initialize may only support HTTP+SSE
+// (2025-11-25 basic/transports, backwards compatibility). A server that answers with a
+// JSON-RPC response supports POST.
 func (s *clientStream) mayBeOlder(status int, body []byte) bool {
 	if !s.initializes || status != http.StatusBadRequest && status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
 		return false
@@ -26,10 +26,10 @@ func (s *clientStream) mayBeOlder(status int, body []byte) bool {
 	return err != nil || m.Kind != jsonrpc.KindResult && m.Kind != jsonrpc.KindError
 }
 
-// fallBack looks whether a server that has refused initialize speaks HTTP+SSE. If so,
-// the link speaks that from here on, beginning with initialize. Otherwise fallBack
-// returns how initialize has failed: as it was refused, unless the GET request was
-// denied, since then the server has not said yet what is there.
+// fallBack finds out whether a server that has refused initialize supports HTTP+SSE. If
+// it does, the link uses HTTP+SSE from then on, beginning with initialize. Otherwise
+// fallBack returns the error of initialize: the refusal or, if the GET request was
+// denied, that denial, because then the server has not shown yet what it supports.
 func (s *clientStream) fallBack(initialize *outgoing, refused *transport.StatusError) error {
 	l := s.link
 	ctx, cancel := context.WithTimeout(s.ctx, fallbackPatience)
@@ -44,13 +44,12 @@ func (s *clientStream) fallBack(initialize *outgoing, refused *transport.StatusE
 	case status != nil && status.Status/100 != 2:
 		return refused
 	default:
-		return fmt.Errorf("%w (and no HTTP+SSE: %s)", refused, err.Error()) // the refusal alone decides what follows
+		return fmt.Errorf("%w (and no HTTP+SSE: %s)", refused, err.Error()) // only the refusal decides what happens next
 	}
 }
 
-// speakOlder makes a link over HTTP+SSE carry everything from here on, first the
-// request to initialize, then what is queued. The stream of the request is over: its
-// answer comes on Main.
+// speakOlder switches the link to HTTP+SSE. It first sends the request to initialize,
+// and then what is queued. The stream of the request ends: its answer comes on Main.
 func (s *clientStream) speakOlder(older transport.Link, initialize *outgoing) error {
 	older.Bind(&olderReceiver{s.link})
 	if !s.handOver(older, initialize) {
@@ -61,7 +60,8 @@ func (s *clientStream) speakOlder(older transport.Link, initialize *outgoing) er
 	return nil
 }
 
-// handOver reports false if the link, or the request, has ended meanwhile.
+// handOver does the switch. It reports false if the link, or the request, has ended
+// meanwhile.
 func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool {
 	l := s.link
 	l.mu.Lock()
@@ -86,7 +86,8 @@ func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool
 	return true
 }
 
-// An olderReceiver passes on what a link over HTTP+SSE reports. That has one stream.
+// An olderReceiver passes on what a link over HTTP+SSE reports. Such a link has one
+// stream.
 type olderReceiver struct{ link *clientLink }
 
 func (r *olderReceiver) Receive(in transport.Inbound) {
@@ -112,15 +113,15 @@ func (r *olderReceiver) Lost(loss transport.Loss) {
 	l.olderGone.Raise()
 }
 
-// fellBack returns the link over HTTP+SSE, or nil.
+// fellBack returns the link over HTTP+SSE, or nil if there is none.
 func (l *clientLink) fellBack() transport.Link {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.older
 }
 
-// endOlder ends the link over HTTP+SSE, if there is one. Where Close has begun the
-// end, Close closes it, within its grace.
+// endOlder ends the link over HTTP+SSE, if there is one. If Close was called, endOlder
+// uses the grace of Close.
 func (l *clientLink) endOlder(reason error) error {
 	older := l.fellBack()
 	if older == nil {

@@ -18,17 +18,17 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// postPatience is how long the server may take to accept a message that is no
-// request. The messages behind it wait.
+// postPatience is how long the server may take to accept a message that is not a
+// request. The messages after it wait.
 const postPatience = 10 * time.Second
 
-// listenPatience is how long the messages behind notifications/initialized wait
-// for the server to accept the GET stream of the session.
+// listenPatience is how long the messages after notifications/initialized wait until the
+// server has accepted the GET stream of the session.
 const listenPatience = time.Second
 
-// A clientLink is the link of a Client. Each request has a goroutine, and they run
-// side by side. One goroutine posts all other messages, in order; it exists while
-// there are any.
+// A clientLink is the link of a Client. Each request has a goroutine, and requests run
+// concurrently. One goroutine posts all other messages, in order; it exists while there
+// are any.
 type clientLink struct {
 	remote  *remote
 	told    delivery.Delivery
@@ -37,32 +37,32 @@ type clientLink struct {
 
 	life   context.Context // ends with the grace of Close
 	expire context.CancelFunc
-	ctx    context.Context // ends when nothing is exchanged any more
+	ctx    context.Context // ends when nothing may be sent or received any more
 	cancel context.CancelFunc
 
-	forced    *latch.Latch // what is queued is not waited for any longer
-	flushed   *latch.Latch // nothing is queued, after ending
-	idle      *latch.Latch // no goroutine runs, after over
+	forced    *latch.Latch // do not wait longer for what is queued
+	flushed   *latch.Latch // nothing is queued, after the end began
+	idle      *latch.Latch // no goroutine runs, after the end began
 	gone      *latch.Latch // the loss was reported
-	answered  *latch.Latch // the server has answered the GET request of Main, or need not
+	answered  *latch.Latch // the server has answered the GET request of Main, or there is none
 	olderGone *latch.Latch // the loss of older was reported
 	left      error        // what Close left behind; set before gone
 
 	mu        sync.Mutex
 	queue     clientQueue
-	posting   bool // a goroutine posts messages that are no requests
+	posting   bool // a goroutine posts messages that are not requests
 	listening bool // the GET stream was opened
 	sent      uint64
 	opened    transport.Stream // the last one
 	streams   map[transport.Stream]*clientStream
 	main      *clientStream
-	running   int // goroutines, also those that wait for work
+	running   int // goroutines, including those that wait for work
 	workers   clientWorkers
 	ending    bool        // nothing more is accepted
 	over      bool        // nothing more is started
-	unsent    []*outgoing // started, and ended with the link before a byte was written
+	unsent    []*outgoing // started, but the link ended before a byte was written
 
-	older       transport.Link // carries everything since the link has fallen back to HTTP+SSE; else nil
+	older       transport.Link // carries everything after a fallback to HTTP+SSE; nil without one
 	olderUnsent []transport.Tag
 }
 
@@ -113,7 +113,7 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var m *outgoing
-	if o.Route.Kind == jsonrpc.KindRequest { // it has a stream, of which it is a part
+	if o.Route.Kind == jsonrpc.KindRequest { // it is part of its stream
 		s := new(clientStream)
 		m, s.sent.stream = &s.sent, s
 	} else {
@@ -143,8 +143,8 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	return nil
 }
 
-// cancels reports whether notifications/cancelled is posted for a request. It is
-// for legacy requests; a modern one is cancelled by the end of its stream.
+// cancels reports whether the link posts notifications/cancelled for a request. It does
+// for legacy requests; ending its stream cancels a modern one.
 func (l *clientLink) cancels(id jsonrpc.ID) bool {
 	for _, s := range l.streams {
 		if s.id == id {
@@ -164,8 +164,8 @@ func (l *clientLink) open(m *outgoing) {
 	l.told.Tell(func(to transport.Receiver) { to.StreamOpened(m.stream.number, m.Tag) })
 }
 
-// startRequests starts the requests that are next in the queue, and returns the
-// message behind them that is no request; nil if there is none.
+// startRequests starts the requests at the head of the queue. It returns the first
+// message after them that is not a request, or nil if there is none.
 func (l *clientLink) startRequests() *outgoing {
 	for !l.over && l.ctx.Err() == nil {
 		m := l.queue.pop()
@@ -176,7 +176,7 @@ func (l *clientLink) startRequests() *outgoing {
 			l.written(m)
 			return m
 		case m.stream.ctx.Err() != nil:
-			l.written(m) // it was ended before it was sent
+			l.written(m) // its stream was ended before it was sent
 		default:
 			l.run(m.stream.post)
 		}
@@ -184,7 +184,7 @@ func (l *clientLink) startRequests() *outgoing {
 	return nil
 }
 
-// written gives the room of a message in the queue back.
+// written releases the room of a message in the queue.
 func (l *clientLink) written(m *outgoing) {
 	if l.queue.release(m) {
 		l.told.Tell(transport.Receiver.Writable)
@@ -192,8 +192,8 @@ func (l *clientLink) written(m *outgoing) {
 	l.check()
 }
 
-// postAll posts messages that are no requests, each once the server has accepted
-// or refused the one before, until none is queued.
+// postAll posts messages that are not requests, each after the server has accepted or
+// refused the one before, until none is queued.
 func (l *clientLink) postAll(m *outgoing) {
 	for m != nil {
 		l.post(m)
@@ -234,17 +234,18 @@ func (l *clientLink) post(m *outgoing) {
 	l.endIf(r.fatal)
 }
 
-// accepted reads the response to a message that is no request.
+// accepted reads the response to a message that is not a request.
 func accepted(response *http.Response) error {
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
 		return web.NewStatusError(response, web.Excerpt(response))
 	}
-	io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be used again
+	io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be reused
 	return nil
 }
 
-// listen opens the GET stream of a session, once. It does not wait for it.
+// listen opens the GET stream of a session, once. It does not wait until the stream is
+// open.
 func (l *clientLink) listen() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,10 +258,10 @@ func (l *clientLink) listen() {
 	}
 }
 
-// awaitListening waits until the server has answered the GET request, for a while.
-// What the server sends on that stream because of a later message is lost if the
-// stream is not open yet, and some servers take a GET request that comes in the
-// middle of a call for the one that resumes the call's stream.
+// awaitListening waits until the server has answered the GET request, for at most
+// listenPatience. There are two reasons. If the stream is not open yet, messages are
+// lost that the server sends on it because of a later message. And some servers mistake
+// a GET request during a call for one that resumes the call's stream.
 func (l *clientLink) awaitListening() {
 	ctx, cancel := context.WithTimeout(l.ctx, listenPatience)
 	defer cancel()
@@ -270,7 +271,7 @@ func (l *clientLink) awaitListening() {
 	}
 }
 
-// abandon notes a message that ends with the link.
+// abandon records a message that ends with the link.
 func (l *clientLink) abandon(m *outgoing, unsent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -317,7 +318,7 @@ func (l *clientLink) End(stream transport.Stream) {
 	}
 }
 
-// find returns a stream that is not over, or nil.
+// find returns a stream that has not ended, or nil.
 func (l *clientLink) find(stream transport.Stream) *clientStream {
 	if stream == transport.Main {
 		return l.main
@@ -325,7 +326,7 @@ func (l *clientLink) find(stream transport.Stream) *clientStream {
 	return l.streams[stream]
 }
 
-// drop takes a stream out of the table. Its HTTP request may go on.
+// drop removes a stream from the table. Its HTTP request may continue.
 func (l *clientLink) drop(s *clientStream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

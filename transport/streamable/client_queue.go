@@ -24,19 +24,19 @@ func (o *outgoing) label() string {
 	return o.Route.Method
 }
 
-// A clientQueue holds messages that are not written yet: 256 frames of together
-// 16 MiB. A frame of any size fits an empty queue. Messages leave it in any order,
-// because requests are written side by side.
+// A clientQueue holds messages that are not written yet: at most 256 frames and 16 MiB.
+// A frame of any size fits an empty queue. Messages leave it in any order, because
+// requests are written concurrently.
 type clientQueue struct {
 	waiting []*outgoing  // not started, oldest first
-	one     [1]*outgoing // room for the only one, as most are
+	one     [1]*outgoing // room for one message, because there is mostly just one
 	frames  int          // held, including those being written
 	bytes   int          // of them
-	busy    bool         // a frame was refused, and has not fitted since
+	busy    bool         // a frame was refused, and would not have fitted since
 	refused int          // its length
 }
 
-// push adds a message, or reports false if it does not fit.
+// push adds a message. It reports false if the message does not fit.
 func (q *clientQueue) push(o *outgoing) bool {
 	if !q.fits(len(o.Frame)) {
 		q.busy, q.refused = true, len(o.Frame)
@@ -49,8 +49,8 @@ func (q *clientQueue) push(o *outgoing) bool {
 	return true
 }
 
-// pop returns the oldest message that is not started, or nil. It is held until it
-// is released.
+// pop returns the oldest message that is not started, or nil. The message counts until
+// it is released.
 func (q *clientQueue) pop() *outgoing {
 	if len(q.waiting) == 0 {
 		return nil
@@ -63,8 +63,8 @@ func (q *clientQueue) pop() *outgoing {
 	return o
 }
 
-// release gives the room of a message back. It reports, once per refusal, that
-// the refused frame fits now.
+// release releases the room of a message. It reports, once per refusal, that the refused
+// frame fits now.
 func (q *clientQueue) release(o *outgoing) (relieved bool) {
 	if !o.held {
 		return false

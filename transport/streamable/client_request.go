@@ -13,13 +13,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// An httpRequest is one HTTP request, and how far it came.
+// An httpRequest is one HTTP request and its progress.
 type httpRequest struct {
 	to        *remote
 	method    string
-	header    http.Header // shared with others; see remote.keepsHeaders
+	header    http.Header // shared with other requests; see remote.keepsHeaders
 	frame     []byte
-	posts     *clientStream // whose request it posts; nil for others
+	posts     *clientStream // the stream whose request it posts; nil for other messages
 	inSession bool          // it carries the session's id
 	bears     bool          // it carries the credentials of a web.Bearer
 
@@ -28,20 +28,20 @@ type httpRequest struct {
 	dialing    atomic.Bool // a new one is being made
 	connected  atomic.Bool
 	written    atomic.Bool
-	fatal      error // why the link is over with it
+	fatal      error // why the link ends because of it
 
-	alive bool // to counts it; guarded by to.mu
-	over  bool // it has no response and gets none, or has closed it; guarded by to.mu
+	alive bool // counted in to.alive; guarded by to.mu
+	over  bool // its response is closed, or will never come; guarded by to.mu
 
 	trace atomic.Pointer[requestTrace] // of the latest attempt
 
-	// What the first attempt needs; it is part of the request to save allocations.
+	// The first attempt needs these. They are part of the request to save allocations.
 	traced   tracedContext
 	reader   bytes.Reader
 	received countedBody
 }
 
-// begin counts the request as alive, unless it is over or counted already.
+// begin counts the request as alive, unless it has ended or is counted already.
 func (r *httpRequest) begin() {
 	if !r.over && !r.alive {
 		r.alive = true
@@ -49,7 +49,7 @@ func (r *httpRequest) begin() {
 	}
 }
 
-// end counts the request as over.
+// end counts the request as ended.
 func (r *httpRequest) end() {
 	if r.over = true; r.alive {
 		r.alive = false
@@ -65,8 +65,8 @@ func (m *remote) newRequest(method string, accept []string) *httpRequest {
 	return r
 }
 
-// newHeader returns the headers that all requests have. Their values are shared with
-// others: they are replaced, and never changed.
+// newHeader returns the headers that all requests have. Requests share the values:
+// replace them, and never change them.
 func (m *remote) newHeader() http.Header {
 	header := make(http.Header, len(m.header)+mostHeaders)
 	for name, values := range m.header {
@@ -75,11 +75,11 @@ func (m *remote) newHeader() http.Header {
 	return header
 }
 
-// mostHeaders is how many headers most requests have beside those of the user.
+// mostHeaders is how many headers most requests have in addition to the user's.
 const mostHeaders = 5
 
-// newPost returns the HTTP request that posts a message. The message's route says
-// all that the headers mirror.
+// newPost returns the HTTP request that posts a message. The headers only depend on the
+// message's route.
 func (m *remote) newPost(ctx context.Context, o *outgoing) *httpRequest {
 	r := new(httpRequest)
 	m.preparePost(ctx, r, o)
@@ -109,7 +109,7 @@ func (m *remote) preparePost(ctx context.Context, r *httpRequest, o *outgoing) {
 	r.header, r.inSession = m.postHeader(o, bearer)
 }
 
-// postHeader returns the headers that a message is posted with. The caller holds mu.
+// postHeader returns the headers for posting a message. The caller holds mu.
 func (m *remote) postHeader(o *outgoing, bearer []string) (header http.Header, inSession bool) {
 	header = m.newHeader()
 	header["Accept"], header["Content-Type"] = m.acceptsBoth, m.sendsJSON
@@ -135,8 +135,8 @@ func (m *remote) postHeader(o *outgoing, bearer []string) (header http.Header, i
 	return header, inSession
 }
 
-// A postHeader is the header of a posted message, and what of the message it depends
-// on beside the session.
+// A postHeader contains the headers of a posted message, and the parts of the message
+// that they depend on.
 type postHeader struct {
 	version, method, name string // of a modern message
 	bearer                *string
@@ -144,8 +144,8 @@ type postHeader struct {
 	inSession             bool
 }
 
-// mirrors notes what the headers of a message depend on. It reports false if hardly
-// another message has the same.
+// mirrors records the parts of a message that its headers depend on. It reports false if
+// other messages will hardly have the same headers.
 func (h *postHeader) mirrors(o *outgoing) bool {
 	if o.modern() {
 		h.method, h.name = o.Route.Method, o.Route.Name
@@ -158,15 +158,16 @@ func (h *postHeader) isLike(other *postHeader) bool {
 	return h.version == other.version && h.method == other.method && h.name == other.name && h.bearer == other.bearer
 }
 
-// keepsHeaders reports whether whatever sends a request now leaves its headers as they
-// are, once they have credentials. RoundTrippers ought to, but many add headers. A cookie
-// jar does. Programs replace http.DefaultTransport, too, also while links live.
+// keepsHeaders reports whether the sender of requests leaves their headers unchanged. A
+// RoundTripper should, but many add headers, and a cookie jar does. This is checked for
+// each request, because programs replace http.DefaultTransport while links are open.
 func (m *remote) keepsHeaders() bool {
 	_, standard := cmp.Or(m.client.Transport, http.DefaultTransport).(*http.Transport)
 	return standard && m.client.Jar == nil && m.endpoint.User == nil
 }
 
-// sharesHeaders reports whether the request needs no copy of its headers to write to.
+// sharesHeaders reports whether the request can use shared headers, without a copy to
+// change.
 func (r *httpRequest) sharesHeaders() bool {
 	return r.to.keepsHeaders() && (r.to.auth == nil || r.bears)
 }
@@ -214,8 +215,8 @@ func (r *httpRequest) sendAuthorized(ctx context.Context) (response *http.Respon
 	return web.Send(ctx, r.to.client, r.to.auth, func() (*http.Request, error) { return r.attempt(ctx), nil })
 }
 
-// sendAgain sends a request again whose credentials were refused. The Authorizer then
-// adds them, or none.
+// sendAgain repeats a request whose credentials were refused. The Authorizer then adds
+// new ones, or none.
 func (r *httpRequest) sendAgain(ctx context.Context, refused *http.Request, response *http.Response) (_ *http.Response, unsent bool, err error) {
 	r.bears = false
 	r.header = r.header.Clone()
@@ -226,7 +227,7 @@ func (r *httpRequest) sendAgain(ctx context.Context, refused *http.Request, resp
 	return web.SendAgain(ctx, r.to.client, r.to.auth, refused, response, func() (*http.Request, error) { return r.attempt(ctx), nil })
 }
 
-// attempt returns the request to send, from the beginning.
+// attempt returns the HTTP request for another attempt, with its body at the beginning.
 func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 	traced, reader := &r.traced, &r.reader
 	if r.trace.Load() != nil { // an earlier attempt may still use them
@@ -259,12 +260,12 @@ func (r *httpRequest) attempt(ctx context.Context) *http.Request {
 	return request
 }
 
-// body returns the frame to send, from the beginning. It does not fail.
+// body returns the frame as a new reader. It never fails.
 func (r *httpRequest) body() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(r.frame)), nil
 }
 
-// A countedBody counts its bytes. Its request is over when it is closed.
+// A countedBody counts its bytes. When it is closed, its request has ended.
 type countedBody struct {
 	io.ReadCloser
 	of *httpRequest
@@ -287,8 +288,8 @@ func (b *countedBody) Close() error {
 	return err
 }
 
-// unsent reports whether surely no byte of the request left. A RoundTripper that
-// does not trace leaves that open.
+// unsent reports whether certainly no byte of the request was sent. If the RoundTripper
+// does not support tracing, this is uncertain.
 func (r *httpRequest) unsent() bool {
 	return !r.handedOver || r.waiting.Load() && !r.connected.Load()
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// maxKind is how much of a content type an error repeats, in bytes.
+// maxKind is how many bytes of a content type an error contains.
 const maxKind = 100
 
-// leastRead is how much room there is for a body of unknown length at first.
+// leastRead is the initial size of the buffer for a body of unknown length.
 const leastRead = 512
 
 // readBody reads a body of at most limit bytes, counted after decompression. It
-// allocates as bytes arrive, and meets the end, so that the connection can be used
-// again.
+// allocates as bytes arrive. It reads up to the end of the body, so that the connection
+// can be reused.
 func readBody(response *http.Response, limit int) ([]byte, error) {
 	length := response.ContentLength
 	if length > int64(limit) {

@@ -21,15 +21,15 @@ const (
 	// maxFailedDials is how many dials in a row may fail before the link is lost.
 	maxFailedDials = 2
 
-	// maxDisowned is how many refusals in a row that name no message, and so may
-	// mean the session, lose the link.
+	// maxDisowned is how many refusals in a row that name no message lose the link: they
+	// may mean that the server does not know the session.
 	maxDisowned = 2
 
 	// maxSessionID is the longest session id that a client accepts, in bytes.
 	maxSessionID = 1 << 10
 )
 
-// A remote is the server of a link, as the link's HTTP requests have found it.
+// A remote is what a link knows about its server, from its HTTP requests.
 type remote struct {
 	endpoint *url.URL
 	client   *http.Client
@@ -38,26 +38,26 @@ type remote struct {
 	heard    heard.Time
 
 	template                              *http.Request // of all requests
-	acceptsBoth, acceptsEvents, sendsJSON []string      // values of headers, which requests share
+	acceptsBoth, acceptsEvents, sendsJSON []string      // values of headers, shared by requests
 	traces                                sync.Pool     // of *requestTrace
 	readers                               sync.Pool     // of *eventstream.Reader
 
 	mu          sync.Mutex
 	session     session
 	http        string     // version of the last response
-	posted      postHeader // of the last message that another may be posted like
+	posted      postHeader // of the last message whose headers others may share
 	failedDials int        // since anything was received
-	alive       int        // exchanges that have a connection and are not over
-	disowned    int        // refusals that name no message, since anything was accepted
+	alive       int        // HTTP exchanges that have a connection and have not ended
+	disowned    int        // refusals that name no message, since a message was accepted
 }
 
-// A session is what a legacy server has said in its response to initialize.
+// A session is what the response to initialize of a legacy server says.
 type session struct {
 	begun   bool
 	id      string // empty if the server keeps no session
 	version string
 
-	ids, versions []string // the same, as headers have them; nil if empty
+	ids, versions []string // the same, as values of headers; nil if empty
 }
 
 func newRemote(endpoint *url.URL, client *http.Client, header http.Header) *remote {
@@ -82,7 +82,7 @@ func (m *remote) network() transport.Network {
 	return transport.Network{HTTP: m.http, Session: m.session.id}
 }
 
-// begin begins the session of a response to initialize, and of its session headers.
+// begin begins the session for a response to initialize, with the ids from its headers.
 func (m *remote) begin(ids []string, response *jsonrpc.Message) error {
 	if len(ids) > 1 {
 		return fmt.Errorf("streamable: the server gives %d session ids", len(ids))
@@ -95,7 +95,7 @@ func (m *remote) begin(ids []string, response *jsonrpc.Message) error {
 		Version string `json:"protocolVersion"`
 	}
 	if !decode(response.Result, &result) || !isToken(result.Version, len("2025-11-25")) {
-		result.Version = "" // the receiver of the response refuses it
+		result.Version = "" // the receiver of the response will refuse it
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +132,7 @@ func (m *remote) release(r *eventstream.Reader) {
 	m.readers.Put(r)
 }
 
-// headerValue returns a value as headers have it, which may be shared among them.
+// headerValue returns a value of a header, which requests may share.
 func headerValue(value string) []string {
 	if value == "" {
 		return nil
@@ -140,16 +140,16 @@ func headerValue(value string) []string {
 	return []string{value}
 }
 
-// received notes that something was received.
+// received records that something was received.
 func (m *remote) received() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failedDials = 0
 }
 
-// count counts how the request went, and returns why the link is over with it. A
-// failed dial says little while another exchange is alive: a server that drains
-// refuses connections, and finishes what it has begun.
+// count counts the result of the request. If the link must end, it returns the reason. A
+// failed dial says little while another exchange is running: a server that shuts down
+// refuses connections, but finishes running requests.
 func (r *httpRequest) count(ctx context.Context, response *http.Response, err error) error {
 	m := r.to
 	m.mu.Lock()
@@ -159,7 +159,7 @@ func (r *httpRequest) count(ctx context.Context, response *http.Response, err er
 	}
 	switch {
 	case err == nil:
-		r.begin() // also if the RoundTripper does not trace
+		r.begin() // in case the RoundTripper does not support tracing
 		m.failedDials, m.http = 0, web.VersionOf(response.Proto)
 		if response.StatusCode/100 == 2 {
 			m.disowned = 0
@@ -175,8 +175,8 @@ func (r *httpRequest) count(ctx context.Context, response *http.Response, err er
 	return nil
 }
 
-// countRefused counts a refusal that names no message. Some servers answer so,
-// instead of with 404, when they do not know the session: two in a row mean that.
+// countRefused counts a refusal that names no message. Some servers respond so, instead
+// of with 404, when they do not know the session. Two in a row are taken to mean that.
 func (r *httpRequest) countRefused(refused *transport.StatusError) {
 	if r.fatal != nil || !r.inSession || refused.Status != http.StatusBadRequest || refused.Fault == nil {
 		return

@@ -16,21 +16,22 @@ import (
 )
 
 const (
-	// minDelay is the shortest wait before a stream is resumed that a server can ask
-	// for; web.MaxDelay is the longest.
+	// minDelay is the shortest delay before a stream is resumed, even if the server asks
+	// for less; web.MaxDelay is the longest.
 	minDelay = 50 * time.Millisecond
 
-	// maxEventID is the longest event id that is sent back, in bytes.
+	// maxEventID is the maximum length of an event id that the client sends back, in
+	// bytes.
 	maxEventID = 1 << 10
 
-	// closeTime is how long a server has to end an event stream itself once it has
-	// sent the response.
+	// closeTime is how long the client waits for the server to end an event stream after
+	// the response.
 	closeTime = time.Second
 )
 
-// A clientStream is a stream as the client has it: the POST of a request and the
-// response to it, or, for Main, the GET request on which a session listens. At any
-// time at most one goroutine reads for it.
+// A clientStream is the client's side of a stream: the POST of a request and its
+// response or, for Main, the GET request on which a session listens. At most one
+// goroutine reads for it at a time.
 type clientStream struct {
 	link        *clientLink
 	number      transport.Stream
@@ -46,17 +47,17 @@ type clientStream struct {
 
 	mu     sync.Mutex
 	credit int
-	more   chan struct{} // holds one: credit was granted; nil before somebody waits for it
+	more   chan struct{} // holds one token: credit was granted; nil before it is needed
 
-	// Of the goroutine that reads.
+	// Only the reading goroutine uses these.
 	sessions []string      // ids, as the headers of the response name them
-	eventID  string        // of the last event; "" if that had none
+	eventID  string        // of the last event; "" if it had none
 	retry    time.Duration // that the server asked for
-	listened bool          // a GET request has opened it once
-	advanced bool          // an event has come since it was opened or last resumed
+	listened bool          // a GET request has opened it before
+	advanced bool          // an event has arrived since it was opened or last resumed
 
-	broken bool // Resume may take it up; guarded by link.mu
-	over   bool // nothing more is told of it; guarded by link.told
+	broken bool // Resume may resume it; guarded by link.mu
+	over   bool // the receiver gets nothing more; guarded by link.told
 }
 
 func (s *clientStream) init(l *clientLink, number transport.Stream) {
@@ -79,7 +80,7 @@ func (s *clientStream) grant(frames int) {
 	}
 }
 
-// await waits for credit. It reports false if the stream is over first.
+// await waits for credit. It reports false if the stream ends first.
 func (s *clientStream) await() bool {
 	for {
 		s.mu.Lock()
@@ -99,8 +100,8 @@ func (s *clientStream) await() bool {
 	}
 }
 
-// tell tells the receiver of the stream, unless the stream is over. After the last
-// call it is.
+// tell calls the receiver of the stream, unless the stream has ended. If last is set,
+// the stream ends.
 func (s *clientStream) tell(last bool, call func(transport.Receiver)) {
 	s.link.told.Tell(func(to transport.Receiver) {
 		if !s.over {
@@ -110,7 +111,7 @@ func (s *clientStream) tell(last bool, call func(transport.Receiver)) {
 	})
 }
 
-// silence tells the receiver nothing more of the stream.
+// silence ends the reports to the receiver of the stream.
 func (s *clientStream) silence() { s.tell(true, func(transport.Receiver) {}) }
 
 // post posts the request and delivers the response.
@@ -136,7 +137,7 @@ func (s *clientStream) post() {
 	s.link.endIf(r.fatal)
 }
 
-// written notes that the request was written.
+// written records that the request was written.
 func (s *clientStream) written() {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
@@ -164,7 +165,7 @@ func (s *clientStream) read(m *outgoing, r *httpRequest, response *http.Response
 	}
 }
 
-// readJSON delivers a body that is one message.
+// readJSON delivers a body that consists of one message.
 func (s *clientStream) readJSON(response *http.Response) {
 	if !s.await() {
 		return
@@ -181,7 +182,7 @@ func (s *clientStream) readJSON(response *http.Response) {
 		s.fail(err, false)
 		return
 	}
-	in.Last = in.Last || in.Message == nil && jsonrpc.IsBatch(frame) // the receiver looks for the response in it
+	in.Last = in.Last || in.Message == nil && jsonrpc.IsBatch(frame) // the receiver looks for the response in the batch
 	if s.deliver(in); in.Last {
 		s.cancel()
 		return
@@ -189,9 +190,9 @@ func (s *clientStream) readJSON(response *http.Response) {
 	s.fail(&transport.StatusError{Status: response.StatusCode, Body: "a request was answered with JSON that is not its response"}, false)
 }
 
-// refused reads a response whose status refuses the request. A JSON-RPC response
-// in its body is delivered, unless the status says more: that access is denied, or that
-// the server is overloaded.
+// refused reads a response with an error status. If its body is a JSON-RPC response,
+// refused delivers that, unless the status says more: that access is denied, or that the
+// server is overloaded.
 func (s *clientStream) refused(request *outgoing, r *httpRequest, response *http.Response) {
 	body := web.Excerpt(response)
 	failed := web.NewStatusError(response, body)
@@ -254,8 +255,8 @@ func (s *clientStream) readEvents(body io.Reader) {
 	}
 }
 
-// note remembers where the stream is. An event id that no header can carry is
-// none that the stream can be resumed from.
+// note stores the position in the stream. If a header cannot contain an event id, the
+// stream cannot be resumed from it.
 func (s *clientStream) note(e eventstream.Event) {
 	if s.eventID = e.ID; !isPlain(e.ID) || len(e.ID) > maxEventID {
 		s.eventID = ""
@@ -265,8 +266,8 @@ func (s *clientStream) note(e eventstream.Event) {
 	}
 }
 
-// awaitEnd lets the server end the event stream itself, so that the connection can
-// be used again.
+// awaitEnd waits until the server ends the event stream, so that the connection can be
+// reused.
 func (s *clientStream) awaitEnd(body io.Reader) {
 	timer := time.AfterFunc(closeTime, s.cancel)
 	defer timer.Stop()
@@ -274,16 +275,16 @@ func (s *clientStream) awaitEnd(body io.Reader) {
 	s.cancel()
 }
 
-// drain reads the rest of a body that is of no use, for a while, so that the connection
-// can be used again.
+// drain reads the rest of an unwanted body, for a limited time, so that the connection
+// can be reused.
 func drain(body io.ReadCloser) {
 	timer := time.AfterFunc(closeTime, func() { body.Close() })
 	defer timer.Stop()
 	io.CopyN(io.Discard, body, web.MaxErrorBody)
 }
 
-// decode decodes a frame that is about to be delivered, and notes the response to
-// the request. The receiver judges a frame that cannot be decoded.
+// decode decodes a frame before it is delivered, and notices the response to the
+// request. If a frame cannot be decoded, the receiver decides about it.
 func (s *clientStream) decode(in *transport.Inbound) error {
 	m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
 	if err != nil {
@@ -324,8 +325,8 @@ func (s *clientStream) deliver(in transport.Inbound) {
 	})
 }
 
-// fail reports that the request has failed, and ends the stream. A stream that
-// this side has ended is not reported.
+// fail reports that the request has failed, and ends the stream. If this side has ended
+// the stream, fail reports nothing.
 func (s *clientStream) fail(err error, unsent bool) {
 	if s.ctx.Err() != nil {
 		return
@@ -345,12 +346,12 @@ func (s *clientStream) ended(err error) {
 		s.lost(fmt.Errorf("streamable: the GET stream of the session ended: %w", err), true, s.retry)
 		return
 	}
-	resumable := s.eventID != "" && !s.modern && !s.initializes // without an event id the server cannot know from where
+	resumable := s.eventID != "" && !s.modern && !s.initializes // without an event id the server does not know from where
 	s.lost(fmt.Errorf("streamable: the stream of a request ended before its response: %w", err), resumable, s.retry)
 }
 
-// lost reports that the stream broke off, and how long to wait before it is
-// resumed. A stream that this side has ended is not reported.
+// lost reports that the stream broke off, and how long to wait before it is resumed. If
+// this side has ended the stream, lost reports nothing.
 func (s *clientStream) lost(reason error, resumable bool, delay time.Duration) {
 	if s.ctx.Err() != nil {
 		return
@@ -360,7 +361,7 @@ func (s *clientStream) lost(reason error, resumable bool, delay time.Duration) {
 		loss.Delay, loss.Advanced = delay, s.advanced
 		s.advanced = false
 		s.link.mu.Lock()
-		s.broken = true // from here on the stream belongs to the goroutine that resumes it
+		s.broken = true // now the stream belongs to the goroutine that resumes it
 		s.link.mu.Unlock()
 	}
 	s.tell(!resumable, func(to transport.Receiver) { to.StreamLost(loss) })
@@ -369,13 +370,13 @@ func (s *clientStream) lost(reason error, resumable bool, delay time.Duration) {
 	}
 }
 
-// forget ends a stream of which everything was told.
+// forget ends a stream after its last report.
 func (s *clientStream) forget() {
 	s.link.drop(s)
 	s.cancel()
 }
 
-// listen takes the stream up by a GET request: one that broke off, or Main.
+// listen opens the stream by a GET request: a stream that broke off, or Main.
 func (s *clientStream) listen() {
 	r := s.link.remote.newRequest(http.MethodGet, s.link.remote.acceptsEvents)
 	r.joinSession()
@@ -405,8 +406,8 @@ func (s *clientStream) readListened(r *httpRequest, response *http.Response) {
 	passing := web.IsPassing(refused.Status)
 	switch {
 	case s.isMain() && !s.listened && !refused.Denied() && !passing:
-		r.fatal = nil // a server need not have this stream
-	case r.fatal != nil: // the loss of the link says it
+		r.fatal = nil // a server need not support this stream
+	case r.fatal != nil: // the loss of the link reports it
 	default:
 		s.lost(fmt.Errorf("streamable: open the event stream: %w", refused), passing, max(s.retry, refused.RetryAfter))
 	}

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// A requestTrace observes one attempt of an HTTP request. Its functions are called on
-// the HTTP client's goroutines. To make one is ten allocations, so that one which has
-// surely seen all of its attempt is used for another.
+// A requestTrace observes one attempt of an HTTP request. The HTTP client calls its
+// functions on its own goroutines. A new one needs ten allocations, so a trace is reused
+// once it has certainly seen everything of its attempt.
 type requestTrace struct {
-	carrier context.Context // holds the trace as net/http looks for it
+	carrier context.Context // contains the trace for net/http
 	of      atomic.Pointer[httpRequest]
 
-	connections atomic.Int32 // that the attempt was given
-	made        atomic.Bool  // one of them was not idle before: a dial may go on
+	connections atomic.Int32 // that the attempt got
+	made        atomic.Bool  // one of them was not idle before, so a dial may continue
 	written     atomic.Int32 // how often the attempt was written
 }
 
@@ -55,10 +55,10 @@ func (t *requestTrace) wrote(info httptrace.WroteRequestInfo) {
 	t.written.Add(1)
 }
 
-// releaseTrace lets the trace of the last attempt be used again, once nothing more
-// can be reported to it: the attempt has got one connection, for which nothing was
-// dialed, and was written to it. Other traces stay with their attempt. Two goroutines may
-// close a body: one of them gives the trace back.
+// releaseTrace makes the trace of the last attempt reusable, if nothing more can be
+// reported to it: if the attempt got one connection, without a dial, and was written to
+// it. Other traces stay with their attempt. Two goroutines may close a body; only one of
+// them returns the trace.
 func (r *httpRequest) releaseTrace() {
 	t := r.trace.Load()
 	if t == nil || t.connections.Load() != 1 || t.made.Load() || t.written.Load() != 1 {

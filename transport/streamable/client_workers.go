@@ -4,10 +4,10 @@ import "time"
 
 const (
 	// lingering is how long a goroutine of a link waits for another request. A new
-	// one for each would grow its stack each time, deep in net/http.
+	// goroutine for each request would grow its stack each time, deep in net/http.
 	lingering = 100 * time.Millisecond
 
-	// maxIdleWorkers bounds how many wait.
+	// maxIdleWorkers limits how many wait.
 	maxIdleWorkers = 64
 )
 
@@ -17,11 +17,11 @@ type clientWorkers struct {
 	idle  []chan func() // each has room for one
 	used  bool          // one of them got work since the timer was set
 	armed bool
-	timer *time.Timer // dismisses them; nil before the first
+	timer *time.Timer // ends them; nil before the first one
 }
 
-// run has work done by a goroutine that the end of the link waits for. The caller
-// holds mu.
+// run runs work on a goroutine that the link waits for when it ends. The caller holds
+// mu.
 func (l *clientLink) run(work func()) {
 	if l.over {
 		return
@@ -36,7 +36,7 @@ func (l *clientLink) run(work func()) {
 	go l.work(work)
 }
 
-// work does one work after the other until the goroutine is dismissed.
+// work runs one work after the other, until the goroutine is dismissed.
 func (l *clientLink) work(work func()) {
 	more := make(chan func(), 1)
 	for ok := true; ok; work, ok = <-more {
@@ -51,7 +51,7 @@ func (l *clientLink) work(work func()) {
 	l.check()
 }
 
-// await has a goroutine wait for work. It reports false if the goroutine is to end.
+// await waits for work. It reports false if the goroutine must end.
 func (l *clientLink) await(more chan func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,7 @@ func (l *clientLink) await(more chan func()) bool {
 	return true
 }
 
-// armWorkers sets the timer that dismisses the workers.
+// armWorkers sets the timer that ends idle goroutines.
 func (l *clientLink) armWorkers() {
 	w := &l.workers
 	switch {
@@ -80,7 +80,7 @@ func (l *clientLink) armWorkers() {
 	w.armed, w.used = true, false
 }
 
-// dismissIdle ends the goroutines that wait, unless the link is busy.
+// dismissIdle ends the waiting goroutines, unless the link is busy.
 func (l *clientLink) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *clientLink) dismissIdle() {
 	w.dismiss()
 }
 
-// dismiss ends the goroutines that wait.
+// dismiss ends the waiting goroutines.
 func (w *clientWorkers) dismiss() {
 	for _, more := range w.idle {
 		close(more)

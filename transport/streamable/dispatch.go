@@ -15,11 +15,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
-// maxInitialize is the longest initialize, in bytes: a session keeps what its client
-// says of itself there.
+// maxInitialize is the maximum size of an initialize request, in bytes. It is small
+// because a session keeps what its client says about itself there.
 const maxInitialize = 64 << 10
 
-// serve serves a request, or returns why it was refused.
+// serve serves a request. If the request is refused, serve returns how.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	expected := expectBody(w, r)
 	if latch.IsRaised(h.stopped) {
@@ -43,8 +43,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 }
 
-// post serves a message. The message itself decides its era: one that only its
-// headers call modern must not reach a link that other clients share.
+// post serves a message. The message itself determines its era. If only its headers say
+// that it is modern, it must not reach a link that several clients share.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
 	if refused := checkMediaTypes(r.Header); refused != nil {
 		return refused
@@ -67,7 +67,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, expected expected
 	return h.postLegacy(w, r, b)
 }
 
-// choose returns the acceptor of a request for which no session decides.
+// choose returns the acceptor of a request that has no session.
 func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
 	if h.options.Choose == nil {
 		return h.acceptor, nil
@@ -88,9 +88,9 @@ func isNil(a Acceptor) bool {
 	return a == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// postModern serves a message of a revision without sessions. A notification is
-// accepted and dropped: it belongs to no request, and one client's notification
-// must not cancel another's request.
+// postModern serves a message of a revision without sessions. It accepts and drops
+// notifications: they belong to no request, and one client's notification must not
+// cancel another client's request.
 func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *refusal {
 	switch {
 	case b.batch:
@@ -129,8 +129,8 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 	return refused
 }
 
-// sharedLink returns the link of a client's messages without a session. It opens
-// the link if there is none. The caller uses the link until it calls table.leave.
+// sharedLink returns the link for a client's messages without a session, and opens it if
+// there is none. The caller uses the link until it calls table.leave.
 func (h *Handler) sharedLink(ctx context.Context, key clientKey, b *body) (*serverLink, *refusal) {
 	for {
 		l, opening := h.table.findShared(key)
@@ -149,7 +149,8 @@ func (h *Handler) sharedLink(ctx context.Context, key clientKey, b *body) (*serv
 	}
 }
 
-// openLink has a new link accepted. The caller uses it until it calls table.leave.
+// openLink passes a new link to its acceptor. The caller uses the link until it calls
+// table.leave.
 func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
 	l.common = &h.common
 	evicted, ok := h.table.add(l)
@@ -172,7 +173,7 @@ func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal)
 	return l, nil
 }
 
-// answer serves a request on a stream of its own.
+// answer serves a request on a new stream.
 func (h *Handler) answer(l *serverLink, w http.ResponseWriter, r *http.Request, b *body) (*requestStream, *refusal) {
 	s, ok := l.openStream(w, b, &h.options)
 	if !ok {
@@ -222,8 +223,8 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body) *r
 	return l.deliver(w, r, b)
 }
 
-// initialize begins a session. The session ends at once if it was refused or if
-// its client was not told its id.
+// initialize begins a session. It ends the session immediately if the server refused it,
+// or if the response did not reach the client.
 func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *refusal {
 	if refused := checkLegacyVersion(r.Header, b.ID); refused != nil {
 		return refused
@@ -255,12 +256,12 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 	return refused
 }
 
-// get serves the stream on which the client of a session listens.
+// get serves the GET stream of a session.
 func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.Header.Get(headerSession) == "" || namesModern(r.Header) || h.options.Stateless {
 		return notAllowed("POST")
 	}
-	if r.ContentLength != 0 { // net/http would wait for the end of it
+	if r.ContentLength != 0 { // net/http would wait for its end
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
 	origin, refused := h.originOf(r)
@@ -293,7 +294,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 }
 
-// delete ends a session for its client.
+// delete ends a session when its client asks for it.
 func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.Header.Get(headerSession) == "" || namesModern(r.Header) || h.options.Stateless {
 		return notAllowed("POST")
@@ -307,7 +308,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 		return refused
 	}
 	h.table.leave(l)
-	l.end(transport.ErrPeerClosed, 0) // a request left behind ends with its own deadline
+	l.end(transport.ErrPeerClosed, 0) // a request that is left ends by its own deadline
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -333,17 +334,17 @@ func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (
 
 // A refusal is a response that the handler itself gives.
 type refusal struct {
-	abort  bool // the response has begun and is aborted; all else is zero
+	abort  bool // the response has begun and is aborted; all other fields are zero
 	status int
 	allow  string      // methods, with status 405
 	header http.Header // more headers
 	again  bool        // the message was not executed, and may be sent again soon
 	code   int64       // of the JSON-RPC error in the body; 0: the body is plain text
-	id     jsonrpc.ID  // of the refused request; zero if it is not known
+	id     jsonrpc.ID  // of the refused request; zero if unknown
 	text   string
 }
 
-// soon is when a message that was refused for now may be sent again, in seconds.
+// soon is the value of Retry-After for a message that may be sent again, in seconds.
 const soon = "1"
 
 func (f *refusal) write(w http.ResponseWriter) {
@@ -366,14 +367,14 @@ func (f *refusal) write(w http.ResponseWriter) {
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	header.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(f.status)
-	w.Write(body) // a client that does not take it has left
+	w.Write(body) // if this fails, the client has left
 }
 
 func notAllowed(methods string) *refusal {
 	return &refusal{status: http.StatusMethodNotAllowed, allow: methods, text: "method not allowed"}
 }
 
-// invalid refuses what is no message, or no message for this endpoint.
+// invalid refuses a body that is not a message, or not one for this endpoint.
 func invalid(id jsonrpc.ID, format string, args ...any) *refusal {
 	return &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidRequest, id: id, text: fmt.Sprintf(format, args...)}
 }
@@ -388,7 +389,7 @@ func shuttingDown(id jsonrpc.ID) *refusal {
 	return refused
 }
 
-// overloaded refuses a message for now.
+// overloaded refuses a message for the time being.
 func overloaded(id jsonrpc.ID, text string) *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, again: true, code: jsonrpc.CodeOverloaded, id: id, text: "overloaded: " + text}
 }

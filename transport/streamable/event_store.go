@@ -63,31 +63,31 @@ type MemoryStore struct {
 	MaxAge time.Duration
 
 	mu       sync.Mutex
-	timer    *time.Timer // looks for old events; nil while the store is empty
+	timer    *time.Timer // removes old events; nil while the store is empty
 	bytes    int
 	appended uint64 // how many events, ever
 	sessions map[string]*storedSession
 	largest  bySize
 }
 
-// A storedSession is what a store holds of one session.
+// A storedSession is what a store holds for one session.
 type storedSession struct {
 	id      string
 	streams map[transport.Stream][]StoredEvent // oldest first
 	order   []appended                         // each event, oldest first
 	bytes   int
-	latest  uint64 // number of the event that was appended last
+	latest  uint64 // number of the newest event
 	place   int    // in the heap
 }
 
-// An appended is where an event is, and since when.
+// An appended says where an event is, and when it was stored.
 type appended struct {
 	stream transport.Stream
 	at     time.Time
 }
 
-// bySize is a heap of sessions. The one that holds most comes first; of those that
-// hold as much, the one whose last event is oldest.
+// bySize is a heap of sessions. The session that holds most comes first; of several with
+// the same size, the one whose newest event is oldest.
 type bySize []*storedSession
 
 func (h bySize) Len() int { return len(h) }
@@ -117,7 +117,7 @@ func (h *bySize) Pop() any {
 	return s
 }
 
-// eventOverhead is what an event costs beside its data, in bytes.
+// eventOverhead is how many bytes an event counts in addition to its data.
 const eventOverhead = 128
 
 func costOf(e StoredEvent) int { return len(e.Data) + eventOverhead }
@@ -155,7 +155,7 @@ func (m *MemoryStore) Append(session string, e StoredEvent) {
 	}
 }
 
-// grow notes that a session holds so much more.
+// grow counts so many more bytes for a session.
 func (m *MemoryStore) grow(s *storedSession, bytes int) {
 	s.bytes += bytes
 	m.bytes += bytes
@@ -167,7 +167,7 @@ func (m *MemoryStore) bounds() (most, mostOfOne int) {
 	return most, min(cmp.Or(max(m.MaxSessionBytes, 0), 4<<20), most)
 }
 
-// dropOldest drops one event of a session that has some.
+// dropOldest drops the oldest event of a session, which must have one.
 func (m *MemoryStore) dropOldest(s *storedSession) {
 	stream := s.order[0].stream
 	s.order = s.order[1:]
@@ -199,8 +199,7 @@ func (m *MemoryStore) After(_ context.Context, session string, stream transport.
 	return slices.Clone(pageOf(events[first:], maxBytes)), nil
 }
 
-// pageOf returns the first events, as many as fit a page of so many bytes, but at
-// least one if there is one.
+// pageOf returns the first events, up to maxBytes, but at least one if there is one.
 func pageOf(events []StoredEvent, maxBytes int) []StoredEvent {
 	bytes := 0
 	for n, e := range events {
@@ -238,7 +237,7 @@ func (m *MemoryStore) dropOld(s *storedSession, now time.Time) {
 	}
 }
 
-// sweep drops all that is too old, and comes back while there is something.
+// sweep drops all events that are too old. It sets the timer again while events remain.
 func (m *MemoryStore) sweep() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// The headers of MCP, and one of HTML's server-sent events.
+// These are the headers of MCP, and Last-Event-ID of HTML's server-sent events.
 const (
 	headerVersion     = "Mcp-Protocol-Version"
 	headerSession     = "Mcp-Session-Id"
@@ -27,8 +27,8 @@ const (
 	typeBoth = typeJSON + ", " + typeEvents // what clients accept
 )
 
-// accepts reports whether a request accepts a media type: by name, by a wildcard,
-// or because it has no Accept header.
+// accepts reports whether a request accepts a media type: by its name, by a wildcard, or
+// because there is no Accept header.
 func accepts(header http.Header, mediaType string) bool {
 	lists := header["Accept"]
 	if len(lists) == 1 && lists[0] == typeBoth && (mediaType == typeJSON || mediaType == typeEvents) {
@@ -53,8 +53,8 @@ func matches(mediaRange, mediaType string) bool {
 	return isWildcard && strings.HasPrefix(mediaType, strings.ToLower(kind)+"/")
 }
 
-// excludes reports whether the parameters hold a quality of zero (RFC 9110,
-// section 12.4.2).
+// excludes reports whether the parameters contain a quality of zero (RFC 9110, section
+// 12.4.2).
 func excludes(parameters string) bool {
 	for parameter := range strings.SplitSeq(parameters, ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
@@ -68,14 +68,13 @@ func excludes(parameters string) bool {
 // firstModern is the first revision without sessions.
 const firstModern = protocol.Version20260728
 
-// namesModern reports whether the version header names a revision without
-// sessions.
+// namesModern reports whether the version header names a revision without sessions.
 func namesModern(header http.Header) bool {
 	version := header.Get(headerVersion)
 	return isDate(version) && version >= firstModern
 }
 
-// isDate reports whether a text has the form of a revision: 2026-07-28.
+// isDate reports whether a text has the form of a revision, such as 2026-07-28.
 func isDate(s string) bool {
 	if len(s) != len(firstModern) {
 		return false
@@ -88,7 +87,7 @@ func isDate(s string) bool {
 	return true
 }
 
-// The marks around the Base64 of a value that no header can carry as it is.
+// These mark the Base64 form of a value that a header cannot contain unchanged.
 const (
 	encodedPrefix = "=?base64?"
 	encodedSuffix = "?="
@@ -96,8 +95,8 @@ const (
 
 var errEncoding = errors.New("streamable: the header value is not encoded as MCP requires")
 
-// encodeHeader returns a value in the form of the Mcp-Name header: as it is if it
-// is plain, in Base64 otherwise.
+// encodeHeader encodes a value for the Mcp-Name header: unchanged if it is plain, and
+// otherwise in Base64.
 func encodeHeader(value string) string {
 	if isPlain(value) && !isEncoded(value) {
 		return value
@@ -105,8 +104,7 @@ func encodeHeader(value string) string {
 	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(value)) + encodedSuffix
 }
 
-// decodeHeader undoes encodeHeader. It accepts what encodeHeader returns, and
-// values that were encoded without need.
+// decodeHeader undoes encodeHeader. It also accepts plain values in Base64.
 func decodeHeader(header string) (string, error) {
 	if !isEncoded(header) {
 		if !isPlain(header) {
@@ -127,7 +125,7 @@ func isEncoded(header string) bool {
 		strings.HasPrefix(header, encodedPrefix) && strings.HasSuffix(header, encodedSuffix)
 }
 
-// isPlain reports whether a header can carry a value as it is: visible ASCII, with
+// isPlain reports whether a header can contain a value unchanged: visible ASCII, with
 // spaces and tabs inside.
 func isPlain(value string) bool {
 	return strings.Trim(value, " \t") == value &&

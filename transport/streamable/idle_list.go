@@ -1,20 +1,20 @@
 package streamable
 
-// An idleList holds idle links, idle longest first. A link is in one list of the table
-// and in one of its client at a time, and knows its places in them itself: it comes and
-// goes with each request. The zero value is empty.
+// An idleList contains idle links; the one that is idle longest is first. An idle link
+// is in one list of the table and in one of its client. It stores its places in them
+// itself, because it is added and removed with each request. The zero value is empty.
 type idleList struct{ first, last *serverLink }
 
-// An idlePlace is where a link is in an idleList: between its neighbours.
+// An idlePlace is the place of a link in an idleList: between its neighbours.
 type idlePlace struct{ before, after *serverLink }
 
-// Which of the places of a link a list uses.
+// These say which of a link's two places a list uses.
 const (
 	ofTable = iota
 	ofClient
 )
 
-// append adds a link, as the one that became idle last.
+// append adds a link that has just become idle.
 func (d *idleList) append(l *serverLink, which int) {
 	l.use.places[which].before = d.last
 	if d.last == nil {
@@ -25,7 +25,7 @@ func (d *idleList) append(l *serverLink, which int) {
 	d.last = l
 }
 
-// remove takes out a link that is in the list.
+// remove removes a link that is in the list.
 func (d *idleList) remove(l *serverLink, which int) {
 	at := &l.use.places[which]
 	if at.before == nil {

@@ -10,16 +10,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A mainStream is Main of a link: it leads to the GET request that the client of
-// the session has opened. The link's mu guards it.
+// A mainStream is Main of a link. Its frames are sent on the GET stream that the client
+// of the session has opened. The link's mu guards it.
 type mainStream struct {
-	queue     *sendQueue  // nil while nothing is queued and nobody listens
-	listeners []*response // the last one is in use, earlier ones are being cut
-	head      uint64      // index of the last event that was kept
-	taken     uint64      // and of the last one that a listener was given
-	told      bool        // the log was told that messages are missing
+	queue     *sendQueue  // nil while nothing is queued and there is no listener
+	listeners []*response // the last one is in use; the earlier ones are ending
+	head      uint64      // index of the last stored event
+	taken     uint64      // index of the last event that a listener got
+	told      bool        // the log already says that messages are missing
 	issued    bool        // the client may know the id of an event
-	left      time.Time   // when the last listener has gone, or the session began; zero if no listener can come
+	left      time.Time   // when the last listener left, or the session began; zero if no listener can come
 }
 
 // listener returns the GET stream in use, or nil.
@@ -30,8 +30,8 @@ func (m *mainStream) listener() *response {
 	return nil
 }
 
-// pushMain queues a frame, or keeps it for a client whose GET stream has broken
-// off. The stream can be busy: it has one client. The caller holds l.mu.
+// pushMain queues a frame, or stores it for a client whose GET stream has broken off.
+// Main can be busy, because it has only one client. The caller holds l.mu.
 func (l *serverLink) pushMain(o transport.Outbound) error {
 	m := &l.main
 	w := m.listener()
@@ -43,7 +43,7 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 	case m.queue.push(o):
 	case m.queue.Len() > 0:
 		return transport.ErrBusy
-	default: // others leave so much unread that not even one frame fits
+	default: // other clients leave so much unread that not even one frame fits
 		m.queue.refused = false
 		w.cut = ErrNotReading
 		w.interrupt()
@@ -58,17 +58,17 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 	return nil
 }
 
-// expects reports whether a message is kept for a client that does not listen. One
-// that did comes back. One that has just begun its session is about to open its
-// stream: a change that comes earlier would be lost. A request is not kept for that
-// one, since its sender waits.
+// expects reports whether a message is stored for a client that has no GET stream at
+// present. A client that had one comes back. A client that has just begun its session
+// will soon open one, and would miss earlier changes. Requests are not stored for the
+// latter, because their senders wait.
 func (m *mainStream) expects(kind jsonrpc.Kind) bool {
 	away := time.Since(m.left)
 	return m.issued && away <= awayTime || kind == jsonrpc.KindNotification && away <= comingTime
 }
 
-// add makes a GET stream the one in use, and reports whether Writable is due. It
-// ends the one before, whose client may not know yet that its connection is dead.
+// add puts a GET stream into use, and reports whether Writable is due. It ends the
+// previous one, whose client may not know yet that its connection is dead.
 func (m *mainStream) add(w *response, queue *sendQueue) (writableDue bool) {
 	if old := m.listener(); old != nil {
 		writableDue = m.queue.writableDue()
@@ -84,9 +84,8 @@ func (m *mainStream) add(w *response, queue *sendQueue) (writableDue bool) {
 	return writableDue
 }
 
-// remove takes a GET stream out. It reports whether Writable is due: a frame that
-// was refused is now kept, or leads to nobody. Streams that were cut may end in any
-// order.
+// remove removes a GET stream. It reports whether Writable is due, because a frame that
+// was refused can now be stored or is lost. Streams may end in any order.
 func (m *mainStream) remove(w *response) (writableDue bool) {
 	defer w.queue.drop()
 	m.listeners = slices.DeleteFunc(m.listeners, func(other *response) bool { return other == w })
@@ -98,9 +97,9 @@ func (m *mainStream) remove(w *response) (writableDue bool) {
 	return writableDue
 }
 
-// listen serves a GET request until its stream ends. It goes on behind the event
-// that the client names or, if it names none, behind the last one that a listener
-// was given. Events that are not kept any more are left out.
+// listen serves a GET request until its stream ends. The stream continues after the
+// event that the client names or, if it names none, after the last one that a listener
+// got. It leaves out events that are no longer stored.
 func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOptions, from *eventID) *refusal {
 	s := newResponse(l, w, o.KeepAlive)
 	if !s.canFlush() {
@@ -127,13 +126,13 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 	err := s.catchUpMain(r.Context(), head)
 	l.tellMissing(s, o)
 	if err == nil {
-		s.stream(r.Context(), nil, func([]transport.Outbound) {}) // nobody hears of its end: the client may come back
+		s.stream(r.Context(), nil, func([]transport.Outbound) {}) // its end is not reported: the client may come back
 	}
 	return nil
 }
 
-// tellMissing logs that a client has come back for messages that are not kept any
-// more: once for each session, since a client can ask again and again.
+// tellMissing logs that a client has come back for messages that are no longer stored.
+// It does so once for each session, because a client can ask again and again.
 func (l *serverLink) tellMissing(s *response, o *HandlerOptions) {
 	if s.missing == 0 {
 		return
@@ -147,8 +146,8 @@ func (l *serverLink) tellMissing(s *response, o *HandlerOptions) {
 	}
 }
 
-// catchUpMain writes what is kept of Main, up to an index behind which the queue
-// goes on.
+// catchUpMain writes the stored events of Main, up to the index head. The queue
+// continues after that.
 func (r *response) catchUpMain(ctx context.Context, head uint64) error {
 	if err := r.replay(ctx, head, true); err != nil {
 		return err

@@ -11,24 +11,25 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// pageSize is how many bytes of kept events a replay holds at a time. An event that
-// is longer makes a page of its own.
+// pageSize is how many bytes of stored events a replay holds at a time. A longer event
+// is a page by itself.
 const pageSize = smallSize
 
-// errPurged is why a replay breaks off.
+// errPurged is the reason why a replay breaks off.
 var errPurged = errors.New("streamable: the events of the stream are not kept any more")
 
-// errReplaced is why a connection is given up: the client has come back on another.
+// errReplaced is the reason why a connection ends whose client has come back on another
+// one.
 var errReplaced = io.EOF
 
-// A kept is what a store holds of a stream behind an event.
+// A kept describes the stored events of a stream after a given event.
 type kept struct {
 	head uint64 // index of the last event that follows without a gap
-	last bool   // the stream has ended with that one
-	gap  bool   // others follow, and events between them are missing
+	last bool   // the stream ended with that event
+	gap  bool   // there are later events, and some before them are missing
 }
 
-// keptAfter looks through the events behind one. It holds one page at a time.
+// keptAfter examines the stored events after a given one. It holds one page at a time.
 func (l *serverLink) keptAfter(ctx context.Context, id eventID) (k kept, err error) {
 	for k.head = id.index; !k.last && !k.gap; {
 		page, err := l.page(ctx, id.stream, k.head)
@@ -43,7 +44,7 @@ func (l *serverLink) keptAfter(ctx context.Context, id eventID) (k kept, err err
 	return k, nil
 }
 
-// page returns the next events of a stream that are kept.
+// page returns the next stored events of a stream.
 func (l *serverLink) page(ctx context.Context, stream transport.Stream, index uint64) ([]StoredEvent, error) {
 	events, err := l.events.After(ctx, l.session, stream, index, pageSize)
 	return pageOf(events, pageSize), err
@@ -59,7 +60,7 @@ func follow(events []StoredEvent, index uint64) bool {
 	return true
 }
 
-// upTo leaves out the events behind an index.
+// upTo leaves out the events after an index.
 func upTo(head uint64, events []StoredEvent) []StoredEvent {
 	for len(events) > 0 && events[len(events)-1].Index > head {
 		events = events[:len(events)-1]
@@ -67,8 +68,8 @@ func upTo(head uint64, events []StoredEvent) []StoredEvent {
 	return events
 }
 
-// replay writes what was kept, up to an index, page by page. Unless gaps are
-// permitted it breaks off with errPurged where one is.
+// replay writes the stored events up to an index, page by page. If there is a gap and
+// gaps is not set, it fails with errPurged.
 func (r *response) replay(ctx context.Context, head uint64, gaps bool) error {
 	text := r.numbered.opening(0)
 	for r.numbered.at < head {
@@ -97,8 +98,8 @@ func (r *response) replay(ctx context.Context, head uint64, gaps bool) error {
 	return r.writeEvents(nil, text)
 }
 
-// noteGap says, as a comment of the stream, that events are missing ahead of a page, or
-// up to the head if there is no more, and counts them.
+// noteGap adds a comment to the stream which says how many events are missing before a
+// page, or before head if there is no further page. It also counts them.
 func (r *response) noteGap(text []byte, page []StoredEvent, head uint64) []byte {
 	missing := head - r.numbered.at
 	if len(page) > 0 {
@@ -116,8 +117,8 @@ func (r *response) noteGap(text []byte, page []StoredEvent, head uint64) []byte 
 	return fmt.Appendf(text, ": %d messages are not kept any more\n\n", missing)
 }
 
-// writePage writes events behind a text. They are charged to their client until they
-// are written.
+// writePage writes a text and then events. They count for their client until they are
+// written.
 func (r *response) writePage(text []byte, page []StoredEvent) error {
 	account, bytes := r.link.unread.accountOfPage(page)
 	if !account.charge(r.link.key.client, bytes) {
@@ -132,8 +133,8 @@ func (r *response) writePage(text []byte, page []StoredEvent) error {
 	return r.writeEvents(nil, text)
 }
 
-// replayEnded writes what was kept of a stream that has ended, up to its last event.
-// A later request for the same stream takes its place.
+// replayEnded writes the stored events of a stream that has ended. A later request for
+// the same stream ends it.
 func (l *serverLink) replayEnded(ctx context.Context, to *response, head uint64) *refusal {
 	if !l.beginReplay(to) {
 		return l.refusal(jsonrpc.ID{})

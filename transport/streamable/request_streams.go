@@ -7,13 +7,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// requestStreams are streams by number, in order: they are begun in that order, and
-// mostly few. An idle session, which has none, holds less of them than of a map that
-// was used once. The zero value is empty.
+// requestStreams contains streams in the order of their numbers, in which they begin.
+// There are mostly few. An idle session has none, and then uses less memory than with a
+// map that was used once. The zero value is empty.
 type requestStreams []*requestStream
 
-// keptStreams is for how many streams an empty table keeps room: for a client that asks
-// one thing after the other.
+// keptStreams is for how many streams an empty table keeps memory: one, for a client
+// that makes one request after the other.
 const keptStreams = 1
 
 func (all requestStreams) find(number transport.Stream) *requestStream {
@@ -29,10 +29,10 @@ func (all requestStreams) search(number transport.Stream) (at int, found bool) {
 	})
 }
 
-// add adds a stream whose number is higher than those before.
+// add adds a stream with the highest number so far.
 func (all *requestStreams) add(s *requestStream) { *all = append(*all, s) }
 
-// remove forgets a stream, if it is there.
+// remove removes a stream, if it is there.
 func (all *requestStreams) remove(s *requestStream) {
 	at, ok := all.search(s.number)
 	if !ok {

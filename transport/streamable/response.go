@@ -15,42 +15,42 @@ import (
 )
 
 const (
-	// writeSize is how many bytes of queued frames go out in one write. A longer
-	// frame takes several.
+	// writeSize is how many bytes of queued frames one write sends. A longer frame takes
+	// several writes.
 	writeSize = 64 << 10
 
-	// writePatience is how long one write may take.
+	// writePatience is the maximum time for one write.
 	writePatience = 30 * time.Second
 
 	// countedByServer is the size up to which net/http itself adds the length to a
-	// response of one write.
+	// response that is written at once.
 	countedByServer = 2 << 10
 )
 
-// errCannotFlush is a program's mistake: middleware that hides http.Flusher.
+// errCannotFlush reports a mistake in the program: middleware hides http.Flusher.
 var errCannotFlush = errors.New("streamable: the ResponseWriter cannot flush, which a stream of events requires")
 
-// A response is one HTTP response. Send queues frames; the goroutine of the HTTP
-// request waits for them and writes them.
+// A response is one HTTP response. Send queues frames. The goroutine of the HTTP request
+// waits for them and writes them.
 type response struct {
 	link      *serverLink
 	w         http.ResponseWriter
 	control   http.ResponseController
 	keepAlive time.Duration
 	wake      chan struct{} // holds one
-	begun     bool          // the status is out; only the request's goroutine uses it
+	begun     bool          // the status was sent; only the request's goroutine uses it
 	values    [3]string     // of headers
-	numbered  *numbering    // of the events that it writes; nil: they have no ids
-	missing   uint64        // events that a replay has left out; only the request's goroutine uses it
+	numbered  *numbering    // gives ids to its events; nil: they have none
+	missing   uint64        // events that a replay left out; only the request's goroutine uses it
 
 	// Guarded by link.mu.
 	queue   *sendQueue
-	asked   bool          // events are wanted now, also if there is no frame yet
-	over    bool          // no more frames are accepted; what is queued is still written
-	cut     error         // why no more frames are taken from the queue
+	asked   bool          // the stream must begin now, even without a frame
+	over    bool          // it accepts no more frames, but still writes queued ones
+	cut     error         // why it takes no more frames from the queue
 	after   time.Duration // when the client should come back; with errPolled
 	writing bool
-	stopped bool // nothing more is written, not even the rest of a frame
+	stopped bool // it writes nothing more, not even the rest of a frame
 }
 
 func newResponse(l *serverLink, w http.ResponseWriter, keepAlive time.Duration) *response {
@@ -63,11 +63,11 @@ func (r *response) init(l *serverLink, w http.ResponseWriter, control http.Respo
 	r.link, r.w, r.control, r.keepAlive, r.wake = l, w, control, keepAlive, make(chan struct{}, 1)
 }
 
-// forget lets go of the ResponseWriter. Nothing refers to the response any more but
-// its stream, which may outlive it.
+// forget drops the ResponseWriter. Only the stream still refers to the response then,
+// and may outlive it.
 func (r *response) forget() { r.w, r.control = nil, http.ResponseController{} }
 
-// signal makes the request's goroutine look again.
+// signal wakes the request's goroutine.
 func (r *response) signal() {
 	select {
 	case r.wake <- struct{}{}:
@@ -75,8 +75,8 @@ func (r *response) signal() {
 	}
 }
 
-// interrupt stops the write under way and all later ones. What net/http writes at
-// the end has its time. The caller holds link.mu.
+// interrupt stops the present write and all later ones. What net/http writes at the end
+// has a separate deadline. The caller holds link.mu.
 func (r *response) interrupt() {
 	deadline := time.Now().Add(writePatience)
 	if r.writing {
@@ -87,10 +87,9 @@ func (r *response) interrupt() {
 	r.signal()
 }
 
-// next waits for frames to write. It returns none when quiet fires, and when events
-// are asked for. Its error is
-// io.EOF at the end of the stream, ErrPeerClosed when the client has left,
-// ErrClosed when the link is over, or the reason of a cut.
+// next waits for frames to write. It returns no frames when quiet fires, and when the
+// stream must begin. Its error is io.EOF at the end of the stream, ErrPeerClosed if the
+// client has disconnected, ErrClosed if the link has ended, or the reason of a cut.
 func (r *response) next(ctx context.Context, quiet <-chan time.Time) ([]transport.Outbound, error) {
 	for {
 		frames, asked, err := r.take()
@@ -133,8 +132,8 @@ func (r *response) take() (frames []transport.Outbound, asked bool, err error) {
 	return frames, asked, err
 }
 
-// json writes a whole response of one frame. The last write keeps its deadline,
-// under which net/http flushes it.
+// json writes a whole response of one frame. It leaves the deadline of the last write,
+// under which net/http flushes.
 func (r *response) json(status int, o transport.Outbound) error {
 	r.numbered = nil
 	return r.put([]transport.Outbound{o}, o.Frame, func(piece []byte) error {
@@ -154,13 +153,13 @@ func (r *response) json(status int, o transport.Outbound) error {
 	})
 }
 
-// value returns the value of a header. The n-th needs no memory beyond the response.
+// value returns the n-th value of a header, in memory that belongs to the response.
 func (r *response) value(n int, value string) []string {
 	r.values[n] = value
 	return r.values[n : n+1 : n+1]
 }
 
-// begin makes it a stream of events.
+// begin starts a stream of events.
 func (r *response) begin() {
 	r.begun = true
 	header := r.w.Header()
@@ -170,9 +169,9 @@ func (r *response) begin() {
 	r.w.WriteHeader(http.StatusOK)
 }
 
-// stream writes frames as events, then those that follow, to the end of the
-// stream. It writes a comment where it has no frames. note is called with the
-// frames before they are written.
+// stream writes frames as events, then those that follow, until the stream ends. While
+// there are none, it writes comments. It calls note with the frames before it writes
+// them.
 func (r *response) stream(ctx context.Context, frames []transport.Outbound, note func([]transport.Outbound)) error {
 	quiet := time.NewTimer(r.keepAlive)
 	defer quiet.Stop()
@@ -191,7 +190,7 @@ func (r *response) stream(ctx context.Context, frames []transport.Outbound, note
 		if err := r.writeEvents(frames, text); err != nil {
 			return err
 		}
-		r.setDeadline(time.Time{}) // HTTP/2 would reset a quiet stream at the deadline of its last write
+		r.setDeadline(time.Time{}) // otherwise HTTP/2 would reset a quiet stream at the deadline of its last write
 		quiet.Reset(r.keepAlive)
 		var err error
 		frames, err = r.next(ctx, quiet.C)
@@ -208,7 +207,7 @@ func (r *response) stream(ctx context.Context, frames []transport.Outbound, note
 	}
 }
 
-// writeEvents writes the text of frames, and whatever net/http holds back.
+// writeEvents writes the text of frames, and flushes.
 func (r *response) writeEvents(frames []transport.Outbound, text []byte) error {
 	return r.put(frames, text, func(piece []byte) error {
 		if _, err := r.w.Write(piece); err != nil {
@@ -218,8 +217,8 @@ func (r *response) writeEvents(frames []transport.Outbound, text []byte) error {
 	})
 }
 
-// writeLast writes the text of the last frames. net/http sends it together with the end
-// of the response.
+// writeLast writes the text of the last frames, without flushing. net/http sends it
+// together with the end of the response.
 func (r *response) writeLast(frames []transport.Outbound, text []byte) error {
 	return r.put(frames, text, func(piece []byte) error {
 		_, err := r.w.Write(piece)
@@ -227,9 +226,9 @@ func (r *response) writeLast(frames []transport.Outbound, text []byte) error {
 	})
 }
 
-// put writes the text of frames, piece by piece: a client that is slow but steady
-// has time for all of a long frame. It reports frames that were perhaps not
-// written, also when the ResponseWriter panics.
+// put writes the text of frames piece by piece, so a slow but steady client has enough
+// time for a long frame. If writing fails, or the ResponseWriter panics, put reports the
+// frames that were perhaps not written.
 func (r *response) put(frames []transport.Outbound, text []byte, write func([]byte) error) (err error) {
 	err = transport.ErrPeerClosed
 	defer func() {
@@ -251,8 +250,8 @@ func (r *response) put(frames []transport.Outbound, text []byte, write func([]by
 	return nil
 }
 
-// writeError tells a client that takes too little, or a link that is over, from a
-// client that has left.
+// writeError distinguishes a client that reads too slowly, a link that has ended, and a
+// client that has disconnected.
 func writeError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || err == transport.ErrClosed || err == ErrNotReading {
 		return err
@@ -279,7 +278,7 @@ func (r *response) beginWrite() error {
 		return transport.ErrClosed
 	}
 	r.writing = true
-	r.control.SetWriteDeadline(time.Now().Add(writePatience)) // a writer that cannot set one does not block
+	r.control.SetWriteDeadline(time.Now().Add(writePatience)) // a writer without deadlines does not block
 	return nil
 }
 
@@ -297,18 +296,19 @@ func (r *response) setDeadline(deadline time.Time) {
 	}
 }
 
-// lost reports frames that were taken to be written and perhaps were not. Those
-// that surely were not, because the link is over, are reported with its loss.
+// lost reports frames that were taken from the queue and perhaps not written. If they
+// were certainly not written, because the link ended, they are reported with the loss of
+// the link.
 func (r *response) lost(frames []transport.Outbound, err error) {
 	if r.numbered != nil && !r.isGivenUp() {
-		return // they are kept, and the client may come for them
+		return // they are stored, and the client may come back for them
 	}
 	for _, o := range frames {
 		switch {
 		case o.Tag == 0:
 		case err == transport.ErrClosed:
 			r.link.addUnsent(o.Tag)
-		case r.link.isEnding.Load(): // interrupted: it may have arrived
+		case r.link.isEnding.Load(): // interrupted: a part may have arrived
 		default:
 			r.link.failed(o.Tag, err, false)
 		}
@@ -322,8 +322,8 @@ func (r *response) isGivenUp() bool {
 	return r.cut == ErrNotReading
 }
 
-// canFlush reports whether events can reach the client before the response is
-// complete. It looks where http.ResponseController looks.
+// canFlush reports whether events can reach the client before the response is complete.
+// Like http.ResponseController, it unwraps the writer.
 func (r *response) canFlush() bool {
 	for w := r.w; ; {
 		switch t := w.(type) {
@@ -340,7 +340,7 @@ func (r *response) canFlush() bool {
 // comment keeps a quiet event stream open.
 const comment = ":\n\n"
 
-// oneLine replaces line breaks: they mean nothing in JSON, and end a line of an
+// oneLine replaces line breaks, which have no meaning in JSON but would end a line of an
 // event.
 func oneLine(frame []byte) []byte {
 	for i, c := range frame {
@@ -351,18 +351,19 @@ func oneLine(frame []byte) []byte {
 	return frame
 }
 
-// A sendQueue holds the frames of a stream until they are written, and has them
-// charged to their client. The link's mu guards it.
+// A sendQueue holds the frames of a stream until they are written. They count for their
+// client. The link's mu guards it.
 type sendQueue struct {
 	queue.Queue
 	unread  *unread
 	client  client
 	refused bool // Writable is due
 
-	queued, taken [1]transport.Outbound // room for the one frame that most responses are
+	queued, taken [1]transport.Outbound // room for one frame, because most responses are one
 }
 
-// push queues a frame, unless the queue or the account of the client is full.
+// push queues a frame. It reports false if the queue is full, or if the client has too
+// much unread.
 func (q *sendQueue) push(o transport.Outbound) bool {
 	account, bytes := q.unread.account(o.Frame)
 	fits := account.charge(q.client, bytes)
@@ -374,8 +375,8 @@ func (q *sendQueue) push(o transport.Outbound) bool {
 	return fits
 }
 
-// take removes the oldest frames, as many as go out in one write, and reports
-// whether a refused frame may fit now. The caller returns them to written.
+// take removes the oldest frames, as many as one write sends. It reports whether a
+// refused frame may fit now. The caller passes them to written afterwards.
 //
 // The frames are valid until the next call.
 func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
@@ -390,7 +391,7 @@ func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
 	return frames, (q.Relieved() || q.Len() == 0) && q.writableDue()
 }
 
-// written gives back what frames were charged. It needs no lock.
+// written releases what the frames counted for their client. It needs no lock.
 func (q *sendQueue) written(frames []transport.Outbound) {
 	for _, o := range frames {
 		account, bytes := q.unread.account(o.Frame)
@@ -398,7 +399,7 @@ func (q *sendQueue) written(frames []transport.Outbound) {
 	}
 }
 
-// drop forgets all frames.
+// drop removes all frames.
 func (q *sendQueue) drop() {
 	for ; q.Len() > 0; q.Drop(1) {
 		q.written([]transport.Outbound{q.At(0)})

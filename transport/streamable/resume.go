@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// eventsAfter is how long a response of a session waits for its first frame
-	// before it becomes a stream of events, if its client can then come back for it.
+	// eventsAfter is how long a response of a session waits for its first frame. After
+	// that it becomes a stream of events, if its client can then come back for it.
 	eventsAfter = time.Second
 
-	// awayTime is how long messages are kept for a client whose GET stream has broken
+	// awayTime is how long messages are stored for a client whose GET stream has broken
 	// off.
 	awayTime = 5 * time.Minute
 
-	// comingTime is how long notifications are kept for a client that has begun its
-	// session and not opened its GET stream yet.
+	// comingTime is how long notifications are stored for a client that has begun its
+	// session and has not opened its GET stream yet.
 	comingTime = 10 * time.Second
 )
 
-// errPolled is why a connection is ended on purpose: the client comes back later.
+// errPolled is the reason why a connection ends on purpose: the client comes back later.
 var errPolled = errors.New("streamable: the client polls for the response")
 
-// An eventID names an event of a session: its stream, and its index there. Index 0
-// is the place before the first.
+// An eventID identifies an event of a session by its stream and its index. Index 0 is
+// the position before the first event.
 type eventID struct {
 	stream transport.Stream
 	index  uint64
@@ -51,23 +51,22 @@ func parseEventID(text string) (eventID, bool) {
 	return id, err == nil && err2 == nil && id.String() == text
 }
 
-// primed reports whether clients of a revision expect an id ahead of the first
-// event. Clients of earlier ones try to read its empty data.
+// primed reports whether clients of a revision expect an id before the first event.
+// Clients of earlier revisions would try to decode its empty data.
 func primed(version string) bool { return version >= protocol.Version20251125 }
 
-// A numbering gives ids to the events that one response writes. Only the goroutine
-// of the response uses it. A nil numbering gives none.
+// A numbering gives ids to the events of one response. Only the goroutine of the
+// response uses it. A nil numbering gives none.
 type numbering struct {
 	stream transport.Stream
-	at     uint64 // index of the last event that was taken
+	at     uint64 // index of the last event that was taken from the queue
 	primes bool
 	opened bool
 	retry  time.Duration
-	main   *mainStream // whose events they are; nil for those of a request
+	main   *mainStream // the stream, if it is Main; nil for the stream of a request
 }
 
-// taken notes that so many frames are about to be written. The caller holds
-// link.mu.
+// taken records that so many frames will be written next. The caller holds link.mu.
 func (n *numbering) taken(frames int) {
 	if n == nil {
 		return
@@ -77,8 +76,8 @@ func (n *numbering) taken(frames int) {
 	}
 }
 
-// opening returns the event that says from where the client can resume the stream
-// before anything has come on it. So many frames were taken already.
+// opening returns the first event. It has no message, and its id says from where the
+// client can resume the stream. So many frames were taken already.
 func (n *numbering) opening(taken int) []byte {
 	if n == nil || !n.primes || n.opened {
 		return nil
@@ -89,7 +88,7 @@ func (n *numbering) opening(taken int) []byte {
 
 func (n *numbering) isOpened() bool { return n != nil && n.opened }
 
-// goodbye returns the event that says when to come back.
+// goodbye returns an event that says when the client should come back.
 func (n *numbering) goodbye(after time.Duration) []byte {
 	return eventstream.Append(nil, eventstream.Event{ID: eventID{n.stream, n.at}.String(), Retry: after})
 }
@@ -111,7 +110,7 @@ func (n *numbering) appendEvents(text []byte, frames []transport.Outbound) []byt
 	return text
 }
 
-// eventText is how long the text of an event is at most, beside its data.
+// eventText is the maximum length of an event's text in addition to its data.
 const eventText = len("id: 18446744073709551615-18446744073709551615\ndata: \n\n")
 
 func (n *numbering) appendEvent(text []byte, id eventID, frame []byte) []byte {
@@ -127,8 +126,8 @@ func (l *serverLink) keep(stream transport.Stream, index uint64, o transport.Out
 	l.events.Append(l.session, StoredEvent{Stream: stream, Index: index, Last: o.Last, Data: oneLine(o.Frame)})
 }
 
-// resume serves a GET request that takes up the stream of a request where its
-// client has lost it.
+// resume serves a GET request that resumes the stream of a request where its client has
+// lost it.
 func (l *serverLink) resume(w http.ResponseWriter, r *http.Request, o *HandlerOptions, id eventID) *refusal {
 	to := newResponse(l, w, o.KeepAlive)
 	if !to.canFlush() {
@@ -143,7 +142,7 @@ func (l *serverLink) resume(w http.ResponseWriter, r *http.Request, o *HandlerOp
 	if s != nil {
 		return s.goOn(r.Context(), to, head)
 	}
-	if k, err = l.keptAfter(r.Context(), id); err != nil { // the stream may have ended just now
+	if k, err = l.keptAfter(r.Context(), id); err != nil { // the stream may have just ended
 		return unreadable()
 	}
 	if k.gap || !k.last {
@@ -156,9 +155,9 @@ func unreadable() *refusal {
 	return &refusal{status: http.StatusInternalServerError, text: "the events of the stream cannot be read"}
 }
 
-// attach makes a response the one on which a stream goes on, unless the stream has
-// ended or was given up, or events are missing. It returns the stream, or nil, and
-// the index up to which the client has to be given what was kept.
+// attach makes a stream continue on a response, unless the stream has ended, or events
+// are missing. It returns the stream, or nil, and the index up to which stored events
+// must be written first.
 func (l *serverLink) attach(to *response, id eventID, k kept) (s *requestStream, head uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +178,7 @@ func (l *serverLink) attach(to *response, id eventID, k kept) (s *requestStream,
 	return s, s.head
 }
 
-// goOn writes what was kept of the stream, up to an index, and then what follows.
+// goOn writes the stored events of the stream up to an index, and then what follows.
 func (s *requestStream) goOn(ctx context.Context, to *response, head uint64) *refusal {
 	err := transport.ErrPeerClosed
 	defer func() { s.retire(to, err) }()
@@ -190,7 +189,7 @@ func (s *requestStream) goOn(ctx context.Context, to *response, head uint64) *re
 	return abortedBy(err)
 }
 
-// abortedBy aborts a response that has broken off, unless nobody is there.
+// abortedBy aborts a response that has broken off, unless the client has disconnected.
 func abortedBy(err error) *refusal {
 	if err != nil && err != transport.ErrPeerClosed {
 		return &refusal{abort: true}

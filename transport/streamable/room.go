@@ -6,26 +6,25 @@ import (
 	"sync"
 )
 
-// A room bounds the bodies that one handler holds. The first smallBody bytes of
-// each come out of a budget of their own, so that no small body ever waits for a
-// large one.
+// A room limits the bytes of bodies that one handler holds. The first smallBody bytes of
+// each body use a separate budget, so that small bodies never wait for large ones.
 type room struct {
 	maxBody      int // bytes of one body
 	small, large budget
 	stopped      <-chan struct{} // the handler was closed
 
 	mu    sync.Mutex
-	of    map[client]*clientRoom // of clients that have a body here
-	spare *clientRoom            // of one that has none any more; nil if there is none
+	of    map[client]*clientRoom // of clients with a body here
+	spare *clientRoom            // of a client that no longer has one; may be nil
 }
 
-// A clientRoom is what one client may have of a room.
+// A clientRoom is the part of a room that one client may use.
 type clientRoom struct {
 	small, large budget
 	bodies       int // that use it; guarded by room.mu
 }
 
-// enter returns what a client may have. The caller calls leave once.
+// enter returns the part of a client. The caller calls leave once.
 func (m *room) enter(c client) *clientRoom {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,7 +37,7 @@ func (m *room) enter(c client) *clientRoom {
 	return own
 }
 
-// newOf returns what a client may have that has nothing yet. The caller holds mu.
+// newOf returns the part of a client that holds nothing yet. The caller holds mu.
 func (m *room) newOf() *clientRoom {
 	if spare := m.spare; spare != nil {
 		m.spare = nil
@@ -54,7 +53,7 @@ func (m *room) leave(c client) {
 	own := m.of[c]
 	if own.bodies--; own.bodies == 0 {
 		delete(m.of, c)
-		m.spare = own // it has given everything back
+		m.spare = own // nothing of it is in use
 	}
 }
 
@@ -65,13 +64,13 @@ func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
 	}
 }
 
-// A holding is what one body has taken of a budget.
+// A holding is what one body has taken from a budget.
 type holding struct {
 	from, own *budget // of the room, and of the client
 	bytes     int
 }
 
-// keep gives back all but n bytes.
+// keep releases all but n bytes.
 func (h *holding) keep(n int) {
 	if unused := h.bytes - max(0, n); unused > 0 {
 		h.from.give(unused)
@@ -80,8 +79,8 @@ func (h *holding) keep(n int) {
 	}
 }
 
-// A budget is an amount of something that is granted in the order of asking. Its
-// zero value has nothing.
+// A budget is an amount that is granted in the order of the claims. Its zero value has
+// nothing to grant.
 type budget struct {
 	limit int // what it began with
 
@@ -95,7 +94,7 @@ type claim struct {
 	granted chan struct{}
 }
 
-// wait waits for what was claimed. It reports false when ctx ends or stop is closed
+// wait waits until a claim is granted. It reports false if ctx ends or stop is closed
 // first.
 func (b *budget) wait(ctx context.Context, stop <-chan struct{}, c *claim) bool {
 	select {
@@ -108,7 +107,7 @@ func (b *budget) wait(ctx context.Context, stop <-chan struct{}, c *claim) bool 
 	return false
 }
 
-// claim takes n and returns nil if there is enough and nobody waits.
+// claim takes n and returns nil, if there is enough and nobody waits.
 func (b *budget) claim(n int) *claim {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +138,7 @@ func (b *budget) give(n int) {
 	b.grant()
 }
 
-// grant serves the oldest claims as long as there is enough.
+// grant grants the oldest claims, as long as there is enough.
 func (b *budget) grant() {
 	served := 0
 	for _, c := range b.waiting {

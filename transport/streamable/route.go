@@ -50,13 +50,13 @@ func NodeOf(session string) string {
 }
 
 const (
-	// nodeMark stands between the name of the node and the rest of a session id. It is
-	// in neither.
+	// nodeMark separates the name of the node from the rest of a session id. Neither
+	// contains it.
 	nodeMark = "."
 
 	maxNode = 64
 
-	// headerForwarded says that a request has been taken to its node already.
+	// headerForwarded says that a request was already forwarded to a node.
 	headerForwarded = "Mcp-Session-Forwarded"
 )
 
@@ -70,7 +70,7 @@ func checkNode(node string) error {
 	return nil
 }
 
-// newSessionID returns an id for a session that begins here.
+// newSessionID returns the id for a session that begins on this node.
 func (h *Handler) newSessionID() string {
 	if h.node == "" {
 		return newSessionID()
@@ -78,9 +78,9 @@ func (h *Handler) newSessionID() string {
 	return h.node + nodeMark + newSessionID()
 }
 
-// elsewhere returns what takes a request to the node of its session, or nil if the
-// request is to be served here. A request is taken once: nodes that disagree do not
-// send it round in circles.
+// elsewhere returns a handler that forwards the request to the node of its session, or
+// nil if this node serves it. A request is forwarded only once, so that nodes that
+// disagree do not forward it in circles.
 func (h *Handler) elsewhere(r *http.Request) http.Handler {
 	session := r.Header.Get(headerSession)
 	if h.options.Router == nil || session == "" || namesModern(r.Header) || r.Header.Get(headerForwarded) != "" || h.table.has(session) {
@@ -89,7 +89,7 @@ func (h *Handler) elsewhere(r *http.Request) http.Handler {
 	return h.options.Router.Reach(session)
 }
 
-// forward has another node serve a request.
+// forward forwards a request to another node.
 func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Request) *refusal {
 	if r.ContentLength > int64(h.options.MaxBody) {
 		return h.room.tooLarge()
@@ -97,14 +97,14 @@ func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Reques
 	r = r.Clone(r.Context())
 	r.Header.Set(headerForwarded, "1")
 	if r.Body != nil && r.ContentLength != 0 {
-		w.Header().Del("Connection") // now: the body is read by another goroutine
+		w.Header().Del("Connection") // now, because another goroutine reads the body
 		r.Body = &arriving{http.MaxBytesReader(w, r.Body, int64(h.options.MaxBody)), http.NewResponseController(w)}
 	}
 	to.ServeHTTP(w, r)
 	return nil
 }
 
-// An arriving body takes back, at its end, the time in which it had to come.
+// An arriving body removes its deadline when it has been read to the end.
 type arriving struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -113,7 +113,7 @@ type arriving struct {
 func (a *arriving) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		a.control.SetReadDeadline(time.Time{}) // a writer that cannot set one has none
+		a.control.SetReadDeadline(time.Time{}) // without an effect if the writer does not support deadlines
 	}
 	return n, err
 }

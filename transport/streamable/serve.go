@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	// headerPatience is how long the headers of a request may take.
+	// headerPatience is the maximum time for the headers of a request.
 	headerPatience = 10 * time.Second
 
-	// idleConnection is how long a connection without a request is kept. Clients in
-	// Go give theirs up after 90 s: who gives it up second meets no race.
+	// idleConnection is how long a connection stays open without a request. Clients in
+	// Go close theirs after 90 s. Because the server waits longer, a request never meets
+	// a connection that it is closing.
 	idleConnection = 2 * time.Minute
 )
 
@@ -59,7 +60,7 @@ func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.List
 	if srv.Handler == nil {
 		srv.Handler = h
 	}
-	if srv.ReadTimeout == 0 { // net/http uses it in place of these
+	if srv.ReadTimeout == 0 { // net/http uses it instead of these
 		srv.ReadHeaderTimeout = cmp.Or(srv.ReadHeaderTimeout, headerPatience)
 		srv.IdleTimeout = cmp.Or(srv.IdleTimeout, idleConnection)
 	}
@@ -91,8 +92,8 @@ func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
 	return h.shutDown(ctx, srv, grace)
 }
 
-// shutDown closes the acceptors, the handler and srv within the grace, in this
-// order, and cuts off what has not ended in time or when ctx ends.
+// shutDown closes the acceptors, the handler and srv within the grace, in this order. It
+// cuts off what has not ended in time, or when ctx ends.
 func (h *Handler) shutDown(ctx context.Context, srv *http.Server, grace time.Duration) error {
 	begun := time.Now()
 	after := func(percent time.Duration) time.Time { return begun.Add(grace * percent / 100) }
@@ -115,8 +116,7 @@ func (h *Handler) shutDown(ctx context.Context, srv *http.Server, grace time.Dur
 	return errors.Join(left...)
 }
 
-// acceptorsToClose lets no more links begin, and returns the acceptors that may
-// have some.
+// acceptorsToClose prevents further links, and returns the acceptors that may have some.
 func (h *Handler) acceptorsToClose() []Acceptor {
 	acceptors := h.table.drain()
 	if !isNil(h.acceptor) {
@@ -129,8 +129,8 @@ func (h *Handler) acceptorsToClose() []Acceptor {
 	return all
 }
 
-// closeAll closes acceptors. Their work has to finish by the first time, and they
-// have to return by the second.
+// closeAll closes acceptors. Their work must finish by the first time, and they must
+// return by the second.
 func closeAll(ctx context.Context, acceptors []Acceptor, finish, giveUp time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, finish)
 	defer cancel()
@@ -148,7 +148,8 @@ func closeAll(ctx context.Context, acceptors []Acceptor, finish, giveUp time.Tim
 	return errors.Join(failed...)
 }
 
-// A background is a function that runs, and is waited for as long as there is time.
+// A background is a function that runs on another goroutine, and for which the program
+// waits for a limited time.
 type background struct {
 	done chan struct{} // closed with the result
 	err  error

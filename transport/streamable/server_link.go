@@ -20,9 +20,9 @@ import (
 // interrupted, before Close reports them as left behind.
 const forcedWait = 5 * time.Second
 
-// A serverLink is the link of one session, or of all messages without a session of
-// one client. It has no goroutine of its own: net/http's goroutines deliver what they
-// read and write what Send has queued.
+// A serverLink is the link of one session, or of one client's messages without a
+// session. It has no goroutine: net/http's goroutines deliver what they read, and write
+// what Send has queued.
 type serverLink struct {
 	*common
 	session string // the id; empty for a shared link
@@ -31,27 +31,27 @@ type serverLink struct {
 	size    int    // bytes of the initialize
 	use     use    // guarded by table.mu
 
-	stateless bool // it serves one request, and its client knows of no session
+	stateless bool // it serves one request, and its client has no session id
 
 	told     delivery.Delivery
 	credit   budget      // of Main
 	isEnding atomic.Bool // there is a reason
 
 	mu      sync.Mutex
-	version string           // of the session, once it was negotiated
+	version string           // the session's, once it is negotiated
 	opened  transport.Stream // the last one
 	streams requestStreams
-	replays map[transport.Stream]*response // of streams that have ended
+	replays map[transport.Stream]*response // for streams that have ended
 	main    mainStream
 	reason  error         // why the link is over
-	closing chan struct{} // closed with the reason; nil before somebody waits for it
+	closing chan struct{} // closed when the link starts to end; nil until somebody waits for it
 	forced  bool          // nothing more is written
 	unsent  []transport.Tag
-	gone    chan struct{} // closed when all has ended; made with the reason
+	gone    chan struct{} // closed when everything has ended; created when the link starts to end
 	left    error         // what has not ended; set before gone is closed
 }
 
-// common is what all links of a handler share.
+// common contains what all links of a handler share.
 type common struct {
 	maxFrame int // bytes
 	events   EventStore
@@ -123,7 +123,7 @@ func (l *serverLink) End(stream transport.Stream) {
 	}
 }
 
-// deliver delivers a message that is no request, for one credit of Main.
+// deliver delivers a message that is not a request, for one credit of Main.
 func (l *serverLink) deliver(w http.ResponseWriter, r *http.Request, b *body) *refusal {
 	ctx, cancel := context.WithTimeout(r.Context(), roomPatience)
 	defer cancel()
@@ -141,7 +141,7 @@ func (l *serverLink) deliver(w http.ResponseWriter, r *http.Request, b *body) *r
 	return nil
 }
 
-// refusal is the response to a request that the link did not take.
+// refusal is the response to a request that the link did not accept.
 func (l *serverLink) refusal(id jsonrpc.ID) *refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,8 +151,7 @@ func (l *serverLink) refusal(id jsonrpc.ID) *refusal {
 	return sessionNotFound(id)
 }
 
-// negotiated learns from the response to initialize which revision the session
-// has.
+// negotiated reads the revision of the session from the response to initialize.
 func (l *serverLink) negotiated(response []byte) {
 	var result struct {
 		Version string `json:"protocolVersion"`
@@ -166,7 +165,7 @@ func (l *serverLink) negotiated(response []byte) {
 	l.version = result.Version
 }
 
-// negotiatedVersion returns "" before it is negotiated.
+// negotiatedVersion returns "" until the revision is negotiated.
 func (l *serverLink) negotiatedVersion() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,7 +220,7 @@ func (l *serverLink) setReason(reason error) (first bool) {
 	return true
 }
 
-// untilClosing returns a channel that is closed when there is a reason.
+// untilClosing returns a channel that is closed when the link starts to end.
 func (l *serverLink) untilClosing() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,8 +233,7 @@ func (l *serverLink) untilClosing() <-chan struct{} {
 	return l.closing
 }
 
-// eachResponse does something with all responses that wait for frames. The caller
-// holds mu.
+// eachResponse calls do for all responses that wait for frames. The caller holds mu.
 func (l *serverLink) eachResponse(do func(*response)) {
 	for _, s := range l.streams {
 		if s.to != nil {
@@ -250,7 +248,7 @@ func (l *serverLink) eachResponse(do func(*response)) {
 	}
 }
 
-// endWithin waits for done, and interrupts all writing after 70 % of the grace.
+// endWithin waits for done, and interrupts all writes after 70 % of the grace.
 func (l *serverLink) endWithin(done <-chan struct{}, grace time.Duration) bool {
 	if latch.IsRaised(done) || grace > 0 && latch.Within(done, grace/10*7) {
 		return true
@@ -272,11 +270,11 @@ func (l *serverLink) addUnsent(tag transport.Tag) {
 	l.unsent = append(l.unsent, tag)
 }
 
-// collectUnsent lists what no request has written and none will.
+// collectUnsent lists the frames that were not written, and never will be.
 func (l *serverLink) collectUnsent() []transport.Tag {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	unsent := l.unsent // taken out of the queues, so older than what they hold
+	unsent := l.unsent // taken out of the queues, so older than the queued frames
 	if l.main.queue != nil {
 		unsent = append(unsent, l.main.queue.Tags()...)
 	}

@@ -18,21 +18,21 @@ import (
 // slowly, so that the queue of the stream is full.
 var ErrNotReading = errors.New("streamable: the client does not read its response")
 
-// streamFrames is how many frames the stream of a request queues. A client that
-// reads never leaves so many, however quickly they are sent.
+// streamFrames is how many frames the stream of a request queues. If the client reads,
+// there are never so many, however quickly they are sent.
 const streamFrames = 16 << 10
 
-// A requestStream is the stream of one POSTed request. It keeps what the status of
-// the response depends on; the request itself goes to the receiver. If its events
-// are kept it outlives the connection of its client, who can take it up again.
+// A requestStream is the stream of one POSTed request. It keeps the parts of the request
+// that determine the status of the response; the rest goes to the receiver. If its
+// events are stored, the stream outlives its connection, and the client can resume it.
 type requestStream struct {
 	link      *serverLink
 	number    transport.Stream
 	id        jsonrpc.ID
 	delivered bool // the receiver has the request
-	keepsAll  bool // its events are numbered and kept
+	keepsAll  bool // its events are numbered and stored
 
-	lacksMeta   bool // the request lacks what a modern one must have
+	lacksMeta   bool // the request lacks members that a modern one must have
 	initializes bool // it begins the session
 	established bool // and was answered with a result
 	rejected    bool // or with an error
@@ -40,11 +40,11 @@ type requestStream struct {
 	// Guarded by link.mu.
 	credit int
 	frames *sendQueue
-	to     *response // that writes the frames; nil while the client is away
-	head   uint64    // index of the last event that was kept
+	to     *response // the response that writes the frames; nil while the client is away
+	head   uint64    // index of the last stored event
 	issued bool      // the client may know the id of an event
-	over   bool      // no more frames are accepted
-	cut    error     // why the stream was given up
+	over   bool      // it accepts no more frames
+	cut    error     // why it was ended
 }
 
 func (l *serverLink) newQueue() *sendQueue { return &sendQueue{unread: l.unread, client: l.key.client} }
@@ -60,7 +60,8 @@ func (l *serverLink) initFrames(q *sendQueue) {
 	q.Begin(q.queued[:])
 }
 
-// A postedStream is a stream with all that it needs until its response is complete.
+// A postedStream is a stream with everything that it needs until its response is
+// complete.
 type postedStream struct {
 	requestStream
 	first    response
@@ -68,7 +69,7 @@ type postedStream struct {
 	numbered numbering
 }
 
-// openStream opens the stream of a request. It reports false if the link is over.
+// openStream opens the stream of a request. It reports false if the link has ended.
 func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOptions) (*requestStream, bool) {
 	posted := new(postedStream)
 	s := &posted.requestStream
@@ -94,8 +95,8 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	return s, true
 }
 
-// serve delivers the request and writes the response. It gives the stream up
-// whatever happens, also when the ResponseWriter panics.
+// serve delivers the request and writes the response. It releases the stream in any
+// case, even if the ResponseWriter panics.
 func (s *requestStream) serve(ctx context.Context, b *body) *refusal {
 	to, err := s.to, transport.ErrPeerClosed
 	defer func() {
@@ -108,15 +109,15 @@ func (s *requestStream) serve(ctx context.Context, b *body) *refusal {
 	return s.refusal(to, s.reasonOf(err))
 }
 
-// reasonOf returns what has ended the stream: err, unless it was cut.
+// reasonOf returns why the stream ended: the reason of a cut, and otherwise err.
 func (s *requestStream) reasonOf(err error) error {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	return cmp.Or(s.cut, err)
 }
 
-// refusal is what becomes of a response that was not completed. One that has begun
-// is aborted, so that the client does not take it for complete.
+// refusal returns how to end a response that could not be completed. If it has begun it
+// is aborted, so that the client does not mistake it for complete.
 func (s *requestStream) refusal(to *response, err error) *refusal {
 	switch {
 	case to.begun && err == transport.ErrPeerClosed: // nobody is there
@@ -125,7 +126,7 @@ func (s *requestStream) refusal(to *response, err error) *refusal {
 		return &refusal{abort: true}
 	case err == errCannotFlush:
 		return cannotFlush(s.id)
-	case s.delivered: // nothing may say that it was surely not executed
+	case s.delivered: // the request may have been executed, so no response may deny that
 		return unavailable(s.id, "the session has ended before the response came")
 	default:
 		return s.link.refusal(s.id)
@@ -138,7 +139,7 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 	}
 	frames, err := s.first(ctx, to)
 	switch {
-	case err == io.EOF: // the stream was ended, and nothing was sent on it
+	case err == io.EOF: // the stream ended without a frame
 		to.begin()
 		return nil
 	case err == errPolled && to.canFlush():
@@ -164,9 +165,9 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 	return to.stream(ctx, frames, s.note)
 }
 
-// first waits for the first frames. It returns none if the response has to become a
-// stream of events before: because the handler wants that, because its client can
-// then come back for it, or to keep the connection.
+// first waits for the first frames. It returns none if the response must become a stream
+// of events before: because the handler asked for it, because its client can then come
+// back for it, or to keep the connection.
 func (s *requestStream) first(ctx context.Context, to *response) ([]transport.Outbound, error) {
 	patience := to.keepAlive
 	if to.numbered != nil && to.numbered.primes {
@@ -185,15 +186,15 @@ func (s *requestStream) first(ctx context.Context, to *response) ([]transport.Ou
 	return s.beginsEmpty(to), nil
 }
 
-// begins notes that the client may know where it is, unless the response is one
-// frame that was not kept.
+// begins records that the client may know an event id, unless the response is one frame
+// that was not stored.
 func (s *requestStream) begins(frames []transport.Outbound) {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	s.issued = s.issued || s.keepsAll && len(frames) > 0 && !frames[0].Last
 }
 
-// beginsEmpty has the response begin without a frame, unless there is one now.
+// beginsEmpty makes the response begin without a frame, unless there is one now.
 func (s *requestStream) beginsEmpty(to *response) (frames []transport.Outbound) {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
@@ -213,9 +214,9 @@ func (s *requestStream) isIssued() bool {
 	return s.issued
 }
 
-// deliver begins the stream and delivers the request, for one credit of the stream: a
-// receiver that works on this goroutine grants that with the same work, unless it is
-// closing. Its error is io.EOF if the stream was ended first.
+// deliver begins the stream and delivers the request, for one credit of the stream. A
+// receiver that works on this goroutine grants the credit in the same turn, unless it is
+// closing. The error is io.EOF if the stream was ended first.
 func (s *requestStream) deliver(ctx context.Context, to *response, b *body) error {
 	told := &s.link.told
 	if told.Lends() {
@@ -230,7 +231,7 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 			return err
 		}
 		if granted {
-			s.delivered = told.Receive(s.take(b)) // if the link was lost just now, next notices
+			s.delivered = told.Receive(s.take(b)) // if the link was just lost, next notices it
 			return nil
 		}
 		select {
@@ -241,7 +242,7 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 	}
 }
 
-// take takes the request out of a body.
+// take returns the request of a body as an inbound frame.
 func (s *requestStream) take(b *body) transport.Inbound {
 	in := b.take()
 	in.Stream, in.Last = s.number, true
@@ -265,11 +266,10 @@ func (s *requestStream) takeCredit() (granted bool, err error) {
 	}
 }
 
-// push queues a frame. It reports false when the stream leads to nobody. The
-// stream is never busy, since the requests of a client would wait for each other: a
-// stream whose client does not read is cut. The last frame fits however many there
-// are, unless the client leaves too much unread on all its streams. The caller holds
-// link.mu.
+// push queues a frame. It reports false if the stream has no client any more. The stream
+// is never busy, because a client's requests would then wait for each other. Instead,
+// push ends a stream whose client does not read. The last frame always fits, unless the
+// client leaves too much unread on all its streams. The caller holds link.mu.
 func (s *requestStream) push(o transport.Outbound) bool {
 	if s.over || s.cut != nil {
 		return false
@@ -278,7 +278,7 @@ func (s *requestStream) push(o transport.Outbound) bool {
 		s.head++
 		s.link.keep(s.number, s.head, o)
 	}
-	if s.over = o.Last; s.to == nil { // its client comes back for it
+	if s.over = o.Last; s.to == nil { // its client comes back for the frame
 		if s.over {
 			s.link.streams.remove(s)
 		}
@@ -297,8 +297,8 @@ func (s *requestStream) push(o transport.Outbound) bool {
 	return true
 }
 
-// end ends the stream from this side: what is queued still goes out. The caller
-// holds link.mu.
+// end ends the stream from this side. Queued frames are still sent. The caller holds
+// link.mu.
 func (s *requestStream) end() {
 	if s.over = true; s.to == nil {
 		s.link.streams.remove(s)
@@ -308,7 +308,7 @@ func (s *requestStream) end() {
 	s.to.signal()
 }
 
-// leave takes the stream off its connection, if it has one. The caller holds
+// leave separates the stream from its connection, if it has one. The caller holds
 // link.mu.
 func (s *requestStream) leave(why error) {
 	if to := s.to; to != nil {
@@ -317,7 +317,7 @@ func (s *requestStream) leave(why error) {
 	}
 }
 
-// note learns how initialize was answered, before the client does.
+// note reads the answer to initialize, before the client gets it.
 func (s *requestStream) note(frames []transport.Outbound) {
 	if !s.initializes {
 		return
@@ -355,14 +355,14 @@ func (s *requestStream) status(route transport.Route) int {
 	return http.StatusOK
 }
 
-// retire gives a connection of the stream up and, unless its client can come back,
-// the stream with what was lost with it. A client that leaves a modern request has
-// cancelled it. One that leaves a request of its session has not, if the receiver
-// has the request already.
+// retire ends the use of a connection by the stream. Unless the client can come back, it
+// also ends the stream, and what was lost with it. If the client disconnected, that
+// cancels a modern request. It does not cancel a request of a session that the receiver
+// already has.
 func (s *requestStream) retire(to *response, err error) {
 	l := s.link
 	l.mu.Lock()
-	if s.to != to { // the stream goes on without it
+	if s.to != to { // the stream continues on another response
 		to.queue.drop()
 		l.mu.Unlock()
 		return
@@ -396,7 +396,7 @@ func (s *requestStream) retire(to *response, err error) {
 	}
 }
 
-// An exchange is what the handler of a request can ask of its response.
+// An exchange lets the handler of a request control the response.
 type exchange struct{ stream *requestStream }
 
 // Events implements transport.Exchange.

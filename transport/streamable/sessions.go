@@ -11,13 +11,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A sessionTable holds the links of one handler: those of sessions by id, those of
-// messages without a session by acceptor and client. One timer ends all that stay
-// idle.
+// A sessionTable contains the links of one handler: those of sessions by id, and those
+// of messages without a session by acceptor and client. One timer ends links that have
+// been idle for too long.
 type sessionTable struct {
-	most, mostOfOne share          // that all clients may have, and one of them
+	most, mostOfOne share          // the limits for all clients, and for one of them
 	idleLimit       time.Duration  // of each
-	expiring        sync.WaitGroup // the timer, armed or running
+	expiring        sync.WaitGroup // the timer, set or running
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
@@ -26,16 +26,16 @@ type sessionTable struct {
 	links    population                  // all of them
 	clients  map[client]*population      // the sessions of each
 	timer    *time.Timer
-	full     bool // drain or close was called: no more links are taken in
+	full     bool // drain or close was called, so no more links are added
 	closed   bool
 	last     []*serverLink // those that close found
 	ended    [sessionEnds]uint64
 }
 
-// A client is an identity or, if anonymous, the network that it calls from.
+// A client is an identity or, if it is anonymous, a network address.
 type client struct{ identity, address string }
 
-// A clientKey is an acceptor and a client of it.
+// A clientKey identifies a client of an acceptor.
 type clientKey struct {
 	acceptor Acceptor
 	client
@@ -48,30 +48,30 @@ func clientOf(from *transport.Origin) client {
 	return client{address: network.Of(from.RemoteAddr)}
 }
 
-// A use is what the table knows of a link. Its table's mu guards it.
+// A use is what the table knows about a link. The table's mu guards it.
 type use struct {
 	requests  int           // HTTP requests that use the link now
-	accepted  bool          // it was bound, so that requests may use it
-	confirmed bool          // the client of the session has used the id that it was given
+	accepted  bool          // the acceptor bound it, so requests may use it
+	confirmed bool          // the client has used the session id that it got
 	removed   bool          // no further request may use it
-	unused    chan struct{} // closed when a removed link is used by none; made by remove
+	unused    chan struct{} // closed when no request uses the removed link; created by remove
 	since     time.Time     // when it became idle
-	idle      bool          // it is used by none, and in the lists of idle links
-	places    [2]idlePlace  // in those lists: of the table, and of the client
+	idle      bool          // no request uses it, and it is in the lists of idle links
+	places    [2]idlePlace  // in these lists: of the table, and of the client
 }
 
-// A share is an amount of links, and of bytes that they keep: those of the
-// initialize of a session, which holds what the client says of itself.
+// A share is a number of links, and the bytes that their sessions keep of initialize,
+// which contains what the client says about itself.
 type share struct{ links, bytes int }
 
-// A population is some of the links of a table, with those of them that are idle,
-// idle longest first.
+// A population is a set of links: all of a table, or all of a client. The idle ones are
+// in lists, where the one that is idle longest is first.
 type population struct {
 	share
 	idle struct{ unconfirmed, shared, sessions idleList }
 }
 
-// exceeds reports whether one more link is too much.
+// exceeds reports whether one more link would be too much.
 func (p *population) exceeds(most share, l *serverLink) bool {
 	return p.links >= most.links || p.bytes+l.size > most.bytes
 }
@@ -81,7 +81,7 @@ func (p *population) add(l *serverLink, n int) {
 	p.bytes += n * l.size
 }
 
-// idleLike returns the list that holds a link while it is idle.
+// idleLike returns the list for a link while it is idle.
 func (p *population) idleLike(l *serverLink) *idleList {
 	switch {
 	case l.isShared():
@@ -93,9 +93,9 @@ func (p *population) idleLike(l *serverLink) *idleList {
 	}
 }
 
-// dispensable returns the idle link to end before others: a session that its client
-// has never used, then a shared link, whose client loses nothing, then the session
-// that is idle longest. It returns nil if no link is idle.
+// dispensable returns the idle link that makes room first: a session that its client has
+// never used; then a shared link, whose client loses nothing; then the session that is
+// idle longest. It returns nil if no link is idle.
 func (p *population) dispensable() *serverLink {
 	return cmp.Or(p.idle.unconfirmed.first, p.idle.shared.first, p.idle.sessions.first)
 }
@@ -122,11 +122,12 @@ func newSessionTable(o *HandlerOptions) *sessionTable {
 }
 
 const (
-	// bytesPerSession is how long the initialize of each session may be if there are
-	// as many sessions as there may be. Most are shorter than 1 KiB.
+	// bytesPerSession is the average size that initialize requests may have if the table
+	// is full. Most are shorter than 1 KiB.
 	bytesPerSession = 4 << 10
 
-	// minSessionBytes is how much all sessions of a table may keep in any case.
+	// minSessionBytes is how many bytes all sessions of a table together may always
+	// keep.
 	minSessionBytes = 1 << 20
 )
 
@@ -137,10 +138,10 @@ func newSessionID() string {
 	return base64.RawURLEncoding.EncodeToString(bits[:])
 }
 
-// add takes a new link in. If its client has as many sessions as one client may
-// have, another session of this client makes room; if the table is full, a link of
-// any client. The caller ends the evicted ones. add reports false if no link is
-// idle that could make room, or if the table takes no more in.
+// add adds a new link. If its client has as many sessions as one client may have,
+// another session of this client makes room. If the table is full, a link of any client
+// does. The caller ends the evicted links. add reports false if no idle link can make
+// room, or if the table accepts no more links.
 func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,7 +169,7 @@ func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 	return evicted, true
 }
 
-// makeRoom forgets idle links until one more is not too much.
+// makeRoom removes idle links until there is room for one more.
 func (t *sessionTable) makeRoom(among *population, most share, l *serverLink) (evicted []*serverLink, ok bool) {
 	for among.exceeds(most, l) {
 		idle := among.dispensable()
@@ -181,7 +182,7 @@ func (t *sessionTable) makeRoom(among *population, most share, l *serverLink) (e
 	return evicted, true
 }
 
-// clientOf returns the sessions of the client of a session.
+// clientOf returns the sessions of a session's client.
 func (t *sessionTable) clientOf(l *serverLink) *population {
 	if of := t.clients[l.key.client]; of != nil {
 		return of
@@ -189,8 +190,8 @@ func (t *sessionTable) clientOf(l *serverLink) *population {
 	return new(population)
 }
 
-// accepted makes the caller the first user of a new link, unless it has ended
-// already.
+// accepted makes the caller the first user of a new link. It reports false if the link
+// has already ended.
 func (t *sessionTable) accepted(l *serverLink) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -229,10 +230,10 @@ func (t *sessionTable) confirm(l *serverLink) {
 	l.use.confirmed = true
 }
 
-// findShared returns the link of a client's messages without a session; the caller
-// uses the link until it calls leave. If another request opens that link now,
-// findShared returns a channel that is closed when it has. If nobody does, findShared
-// returns neither, and the caller opens the link and then calls opened.
+// findShared returns the link of a client's messages without a session. The caller uses
+// the link until it calls leave. If another request is opening that link, findShared
+// returns a channel that is closed when it has finished. Otherwise it returns neither,
+// and the caller opens the link and then calls opened.
 func (t *sessionTable) findShared(key clientKey) (*serverLink, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -247,7 +248,7 @@ func (t *sessionTable) findShared(key clientKey) (*serverLink, <-chan struct{}) 
 	return nil, nil
 }
 
-// opened ends what findShared began.
+// opened finishes what findShared began.
 func (t *sessionTable) opened(key clientKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -295,8 +296,8 @@ func (t *sessionTable) leave(l *serverLink) {
 	}
 }
 
-// remove takes a link out. It returns a channel that is closed once no request
-// uses the link.
+// remove removes a link. It returns a channel that is closed when no request uses the
+// link.
 func (t *sessionTable) remove(l *serverLink) (unused <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -336,7 +337,7 @@ func (t *sessionTable) arm() {
 	t.timer = time.AfterFunc(time.Until(oldest.use.since.Add(t.idleLimit)), t.expire)
 }
 
-// expire ends the links that were idle for too long.
+// expire ends the links that have been idle for too long.
 func (t *sessionTable) expire() {
 	defer t.expiring.Done()
 	for _, l := range t.takeExpired() {
@@ -359,7 +360,7 @@ func (t *sessionTable) takeExpired() (expired []*serverLink) {
 	return expired
 }
 
-// drain takes no more links in. It returns the acceptors of those that are there.
+// drain prevents further links, and returns the acceptors of the present ones.
 func (t *sessionTable) drain() map[Acceptor]struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -374,7 +375,7 @@ func (t *sessionTable) drain() map[Acceptor]struct{} {
 	return acceptors
 }
 
-// close takes no more links in. It returns those that the first close found.
+// close prevents further links. It returns the links that its first call found.
 func (t *sessionTable) close() (used, idle []*serverLink) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

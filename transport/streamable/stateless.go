@@ -9,9 +9,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// postStateless serves a message of a revision with sessions, without keeping one.
-// A request has a session of its own, which the handler begins and ends in place of
-// the client. A message that is no request has nobody to reach.
+// postStateless serves a message of a revision with sessions, without keeping a session.
+// For a request, the handler begins a session, and ends it afterwards, in place of the
+// client. A message that is not a request is accepted and ignored.
 func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body) *refusal {
 	if refused := checkLegacyVersion(r.Header, b.requestID()); refused != nil {
 		return refused
@@ -55,7 +55,7 @@ func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body)
 	return refused
 }
 
-// begin takes a link through initialize, in the revision of a request.
+// begin initializes a link for the client, in the revision of its request.
 func (h *Handler) begin(l *serverLink, r *http.Request, b *body, version string) *refusal {
 	initialize := fmt.Sprintf(`{"jsonrpc":"2.0","id":0,"method":%q,"params":{"protocolVersion":%q,"capabilities":{},`+
 		`"clientInfo":{"name":"stateless","version":"0"}}}`, protocol.MethodInitialize, version)
@@ -75,7 +75,7 @@ func (h *Handler) begin(l *serverLink, r *http.Request, b *body, version string)
 	return nil
 }
 
-// own is a message of the handler, in the name of a client.
+// own returns a message that the handler sends in the name of a client.
 func own(text string, from *transport.Origin) *body {
 	origin := *from
 	b := &body{frame: []byte(text), origin: &origin, control: *http.NewResponseController(&ignored{})}
@@ -83,7 +83,7 @@ func own(text string, from *transport.Origin) *body {
 	return b
 }
 
-// An ignored is a response that nobody gets.
+// An ignored is a ResponseWriter that discards the response.
 type ignored struct {
 	header http.Header
 	status int

@@ -8,12 +8,12 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// A sessionEnd is why a session has ended.
+// A sessionEnd says why a session has ended.
 type sessionEnd uint8
 
 const (
 	sessionClosed  sessionEnd = iota // by the client, the server or the program
-	sessionEvicted                   // it was idle and made room for another
+	sessionEvicted                   // it was idle, and another session needed its place
 	sessionExpired                   // it was idle for too long
 	sessionEnds
 )
@@ -58,7 +58,7 @@ func (h *Handler) Stats() telemetry.HTTPSample {
 	return stats
 }
 
-// held is how many bytes of bodies the room holds.
+// held returns how many bytes of bodies the room holds.
 func (m *room) held() int { return m.small.taken() + m.large.taken() }
 
 func (b *budget) taken() int {

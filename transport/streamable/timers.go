@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// timers are used again, since each request needs one. The zero value is ready to use.
+// timers reuses timers, because each request needs one. The zero value is ready to use.
 type timers struct{ free sync.Pool }
 
-// start returns a timer that fires after a while. The caller gives it to stop.
+// start returns a timer that fires after the given time. The caller passes it to stop.
 func (t *timers) start(after time.Duration) *time.Timer {
 	timer, ok := t.free.Get().(*time.Timer)
 	if !ok {
@@ -18,7 +18,7 @@ func (t *timers) start(after time.Duration) *time.Timer {
 	return timer
 }
 
-// stop stops a timer, whose channel is empty then.
+// stop stops a timer and keeps it for reuse. Its channel is empty then.
 func (t *timers) stop(timer *time.Timer) {
 	timer.Stop()
 	t.free.Put(timer)
