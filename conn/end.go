@@ -28,7 +28,7 @@ func (l *loop) leave() {
 	default: // something may still refer to them
 		c.options.Wheel.workers.parked()
 	}
-	c.counters.depths.clear()
+	c.counters.clear()
 	c.running.Store(nil)
 	close(l.ended)
 }

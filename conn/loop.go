@@ -156,7 +156,7 @@ func (l *loop) stepAll(events []event) {
 	}
 	clear(events)
 	l.spare = events
-	l.conn.counters.depths.measure(l.core)
+	l.conn.counters.measure(l.core)
 	if l.kept.Incoming != nil {
 		l.awake = true // whatever a late tick has said: what is kept is about to be served
 	}

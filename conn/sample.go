@@ -28,6 +28,7 @@ func (c *Conn) Sample() telemetry.Sample {
 	s.Late, s.Unknown, s.Malformed = stats.Late, stats.Unknown, stats.Malformed
 	s.Shed, s.Stalls, s.Dropped = stats.Shed, stats.Stalls, c.counters.untold.Load()
 	s.BytesIn, s.BytesOut = stats.BytesIn, stats.BytesOut
+	s.Credit = int(c.counters.credit.Load())
 	d := stats.Depths
 	s.Pending, s.Tombstones, s.Queued, s.Serving = d.Pending, d.Tombstones, d.Queued, d.Serving
 	s.Waiting, s.Streams, s.Notifications, s.Mailbox = d.Waiting, d.Streams, d.Notifications, d.Mailbox

@@ -90,23 +90,32 @@ func TestSampleOfAStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		r := scripted(t, s, conn.Options{
-			MaxNotifications: 4,
-			Handler:          handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }},
+			MaxNotifications: 4, Credit: 8,
+			Handler: handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }},
 		})
-		for range 4 {
+		for said := range 4 {
+			if credit := r.Sample().Conn.Credit; credit != s.credit()-said {
+				t.Errorf("the credit is %d, and the link has %d", credit, s.credit()-said)
+			}
 			s.say(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
+		}
+		if credit := r.Sample().Conn.Credit; credit != s.credit()-4 || credit >= 8 {
+			t.Errorf("the credit is %d while it is withheld, and the link has %d", credit, s.credit()-4)
 		}
 		if sample := r.Sample().Conn; sample.Stall != conn.NotificationsWait.String() || sample.Stalls != 1 || sample.BytesIn != 4*30 {
 			t.Errorf("while it is not read: %+v", sample)
 		}
 		close(release)
 		synctest.Wait()
-		if sample := r.Sample().Conn; sample.Stall != "" || sample.Stalls != 1 {
+		if sample := r.Sample().Conn; sample.Stall != "" || sample.Stalls != 1 || sample.Credit != 8 {
 			t.Errorf("when it is read again: %+v", sample)
 		}
 		r.Stop()
 		<-r.ended
+		if credit := r.Sample().Conn.Credit; credit != 0 {
+			t.Errorf("at the end the credit is %d", credit)
+		}
 	})
 }
 

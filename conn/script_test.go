@@ -51,6 +51,13 @@ func (s *script) Grant(_ transport.Stream, frames int) {
 	s.granted += frames
 }
 
+// credit is how many frames were granted.
+func (s *script) credit() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.granted
+}
+
 func (s *script) Close(time.Duration) error {
 	s.mu.Lock()
 	s.closes++

@@ -80,6 +80,7 @@ type counters struct {
 
 	untold   atomic.Uint64 // telemetry events that reached no hook
 	stall    atomic.Uint32 // the present Stall; 0 for none
+	credit   atomic.Int32  // frames that the link may deliver
 	outage   outage
 	answered atomic.Uint64 // calls that ended as Answered and Sent, as nearly all do
 	ended    atomic.Pointer[endings]
@@ -107,6 +108,25 @@ type depths struct {
 	pending, tombstones, queued, serving, waiting, streams atomic.Int32
 }
 
+// measure notes the present sizes. The credit hardly ever changes, so it is read before it is
+// written.
+func (c *counters) measure(core *core) {
+	c.depths.measure(core)
+	credit := int32(0)
+	if core.attached() {
+		credit = int32(core.streams.credit(core.options.Credit))
+	}
+	if c.credit.Load() != credit {
+		c.credit.Store(credit)
+	}
+}
+
+// clear is for a Conn whose loop is over.
+func (c *counters) clear() {
+	c.depths.clear()
+	c.credit.Store(0)
+}
+
 func (d *depths) measure(c *core) {
 	d.pending.Store(int32(c.pending.awaited(c.liveness.probe)))
 	d.tombstones.Store(int32(c.tombstones.len()))
@@ -116,7 +136,6 @@ func (d *depths) measure(c *core) {
 	d.streams.Store(int32(len(c.streams.others)))
 }
 
-// clear is for a Conn whose loop is over.
 func (d *depths) clear() {
 	for _, depth := range [...]*atomic.Int32{&d.pending, &d.tombstones, &d.queued, &d.serving, &d.waiting, &d.streams} {
 		depth.Store(0)

@@ -15,8 +15,8 @@ type stream struct {
 	request  int64       // the request of ours that it answers; 0 for Main, and if the peer began it
 	withheld int         // frames that were processed and not granted again yet
 	complete bool        // the peer sends nothing more on it
+	nested   int32       // how many of the requests belong to calls of ours
 	requests []*Incoming // unanswered requests of the peer's, in order; not kept for Main
-	nested   int         // how many of those belong to calls of ours
 	resumeAt instant     // when to resume it; 0 unless it was cut
 	schedule *schedule   // of resuming it; nil unless it was cut and has brought nothing since
 }
@@ -25,6 +25,7 @@ type stream struct {
 type streams struct {
 	main   stream
 	others map[transport.Stream]*stream
+	mute   int       // how many of those are complete
 	owed   []*stream // those that credit is withheld from, oldest first
 	cut    []*stream // those to be resumed
 }
@@ -63,6 +64,9 @@ func (s *streams) drop(number transport.Stream) {
 		return
 	}
 	delete(s.others, number)
+	if gone.complete {
+		s.mute--
+	}
 	s.owed = slices.DeleteFunc(s.owed, func(other *stream) bool { return other == gone })
 	s.cut = slices.DeleteFunc(s.cut, func(other *stream) bool { return other == gone })
 }
@@ -119,7 +123,10 @@ func (s *streams) consume(number transport.Stream, frames int, last bool) {
 	}
 	used.schedule = nil
 	if last && used != &s.main {
-		used.complete = true
+		if !used.complete {
+			used.complete = true
+			s.mute++
+		}
 		return
 	}
 	if used.withheld == 0 {
@@ -177,4 +184,13 @@ func (s *streams) granted(yield func(transport.Stream, int)) {
 	}
 	clear(s.owed)
 	s.owed = s.owed[:0]
+}
+
+// credit returns how many frames the streams may deliver, when each was granted as many.
+func (s *streams) credit(each int) int {
+	frames := each * (1 + len(s.others) - s.mute)
+	for _, owed := range s.owed {
+		frames -= owed.withheld
+	}
+	return frames
 }

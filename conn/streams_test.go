@@ -61,9 +61,35 @@ func TestEachStreamHasCreditOfItsOwn(t *testing.T) {
 	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1})
 	d.want(notify)
 	d.wantGrantOn(transport.Main, 1)
+	d.wantCredit(2 * 3)
 	d.own(event{kind: replied, id: 1, stream: 7, frames: 1, last: true})
 	d.wantSettled(1, Answered, Sent)
 	d.wantNothing("a stream that is over gets no credit")
+	d.wantCredit(3)
+}
+
+// A stream of the peer's that has brought its requests delivers nothing more, and is no credit
+// while they are served.
+func TestACompleteStreamHasNoCredit(t *testing.T) {
+	d := driveReady(t, Options{Credit: 3})
+	d.streamOpened(7, 0)
+	d.forget()
+	d.wantCredit(2 * 3)
+	asked := &Incoming{key: incomingKey{stream: 7, id: jsonrpc.IntegerID(1)}}
+	for range 2 { // a link may say twice that it is the last
+		d.own(event{kind: requested, incoming: asked, stream: 7, frames: 1, last: true})
+		d.wantCredit(3)
+	}
+	d.forget()
+	d.streamLost(7)
+	d.wantCredit(3)
+}
+
+func (d *driver) wantCredit(frames int) {
+	d.t.Helper()
+	if credit := d.core.streams.credit(d.core.options.Credit); credit != frames {
+		d.t.Fatalf("the credit is %d, want %d", credit, frames)
+	}
 }
 
 // Guarantees: G-0019.2

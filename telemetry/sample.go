@@ -49,6 +49,8 @@ type ConnSample struct {
 
 	// Present sizes; 0 while the connection does not run.
 	Pending, Tombstones, Queued, Serving, Waiting, Streams, Notifications, Mailbox int
+
+	Credit int // frames that the link may deliver now; 0 while there is no link
 }
 
 // Settled counts the calls that ended in one way.
@@ -78,7 +80,7 @@ func (s *ConnSample) Add(o *ConnSample) {
 	}
 	for _, n := range [...]struct{ sum, one *int }{
 		{&s.Pending, &o.Pending}, {&s.Tombstones, &o.Tombstones}, {&s.Queued, &o.Queued}, {&s.Serving, &o.Serving}, {&s.Waiting, &o.Waiting},
-		{&s.Streams, &o.Streams}, {&s.Notifications, &o.Notifications}, {&s.Mailbox, &o.Mailbox},
+		{&s.Streams, &o.Streams}, {&s.Notifications, &o.Notifications}, {&s.Mailbox, &o.Mailbox}, {&s.Credit, &o.Credit},
 	} {
 		*n.sum += *n.one
 	}

@@ -54,6 +54,7 @@ var readings = []reading{
 	{"bowline.debug.tombstones", "", "Calls without an answer that are remembered.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Tombstones })},
 	{"bowline.debug.outbound.queued", "", "Frames that wait for a busy link.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Queued })},
 	{"bowline.debug.streams", "", "Streams of the link beside the main one.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Streams })},
+	{"bowline.debug.credit", "", "Frames that the link may deliver.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Credit })},
 	{"bowline.debug.notices", "", "Notifications that wait for the handler.", level, ofAny(func(c *telemetry.ConnSample) int { return c.Notifications })},
 
 	{"bowline.supervisor.children", "", "Children, by state.", level, children},

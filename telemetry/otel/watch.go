@@ -233,6 +233,7 @@ func (c *crowd) end(gone member) {
 	gone.InFlight = 0
 	gone.Pending, gone.Tombstones, gone.Queued, gone.Serving = 0, 0, 0, 0
 	gone.Waiting, gone.Streams, gone.Notifications, gone.Mailbox = 0, 0, 0, 0
+	gone.Credit = 0
 	c.ended.Add(&gone.ConnSample)
 }
 
