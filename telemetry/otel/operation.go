@@ -118,8 +118,9 @@ func of(method string, params any, version string, by network) operation {
 
 // A beginning is how the spans of an operation begin.
 type beginning struct {
-	name    string
-	options []trace.SpanStartOption
+	name       string
+	attributes []attribute.KeyValue
+	options    []trace.SpanStartOption
 }
 
 // A spanKey is what the beginning of a span depends on.
@@ -162,11 +163,11 @@ func (b *beginnings) keep(k spanKey, made *beginning) {
 // start begins the span of an operation, with a link if there is one. Conn is the
 // connection of a client, or "".
 func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind, link trace.Link, conn string) (context.Context, trace.Span) {
-	key := spanKey{op, conn, kind}
-	begin := t.beginnings.of(key)
-	if begin == nil {
-		if begin = t.begin(key); key.isKept() {
-			t.beginnings.keep(key, begin)
+	begin := t.beginningOf(spanKey{op, conn, kind})
+	if kind == trace.SpanKindClient && t.options.JoinToolSpans && op.tool != "" {
+		if span := trace.SpanFromContext(ctx); executesTool(span) {
+			span.SetAttributes(begin.attributes...)
+			return ctx, joined{span}
 		}
 	}
 	options := begin.options
@@ -174,6 +175,27 @@ func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind
 		options = append(slices.Clip(options), trace.WithLinks(link))
 	}
 	return t.tracer.Start(ctx, begin.name, options...)
+}
+
+// A joined span is one of the program's, which the program ends.
+type joined struct{ trace.Span }
+
+func (joined) End(...trace.SpanEndOption) {}
+
+// executesTool reports whether the program traces the execution of a tool with a span.
+func executesTool(span trace.Span) bool {
+	readable, ok := span.(interface{ Attributes() []attribute.KeyValue })
+	return ok && span.IsRecording() && slices.Contains(readable.Attributes(), keyOperation.String(executeTool))
+}
+
+func (t *Telemetry) beginningOf(key spanKey) *beginning {
+	begin := t.beginnings.of(key)
+	if begin == nil {
+		if begin = t.begin(key); key.isKept() {
+			t.beginnings.keep(key, begin)
+		}
+	}
+	return begin
 }
 
 func (t *Telemetry) begin(op spanKey) *beginning {
@@ -200,7 +222,7 @@ func (t *Telemetry) begin(op spanKey) *beginning {
 	if op.conn != "" {
 		attributes = append(attributes, keyConn.String(op.conn))
 	}
-	return &beginning{name, []trace.SpanStartOption{trace.WithSpanKind(op.kind), trace.WithAttributes(attributes...)}}
+	return &beginning{name, attributes, []trace.SpanStartOption{trace.WithSpanKind(op.kind), trace.WithAttributes(attributes...)}}
 }
 
 // A failure is how an operation failed; zero if it did not.

@@ -45,6 +45,13 @@ type Options struct {
 	// ResourceInName adds the URI of a resource to the names of spans.
 	ResourceInName bool
 
+	// JoinToolSpans is for programs that trace the execution of tools themselves. If the
+	// context of a call to a tool has a recording span whose gen_ai.operation.name is
+	// execute_tool, the call is no CLIENT span of its own: its attributes, retries and error
+	// go to that span, and the server's span becomes its child. Spans that cannot be read,
+	// which those of OpenTelemetry's SDK can, are not joined.
+	JoinToolSpans bool
+
 	// FineBuckets puts buckets from 0.1 ms to 5 ms in front of those of the
 	// conventions for MCP, whose smallest is 10 ms: calls to a near server are faster.
 	FineBuckets bool
