@@ -159,7 +159,7 @@ func checkMethod(version, method string, byClient bool) (defined bool, err error
 	case info.Sender&sender == 0:
 		return false, fmt.Errorf("specification: %s comes from the wrong side", method)
 	}
-	return Of(version).methods[method] != "", nil
+	return schemaFor(version, method).methods[method] != "", nil
 }
 
 func checkRequest(r request, whole map[string]any, byClient bool) error {
@@ -168,7 +168,8 @@ func checkRequest(r request, whole map[string]any, byClient bool) error {
 	case err != nil:
 		return err
 	case defined:
-		return Of(r.version).Check(Of(r.version).methods[r.method], whole)
+		of := schemaFor(r.version, r.method)
+		return of.Check(of.methods[r.method], whole)
 	default:
 		return Of(r.version).Check("JSONRPCRequest", whole)
 	}
@@ -180,20 +181,23 @@ func checkNotification(version, method string, whole map[string]any, byClient bo
 	case err != nil:
 		return err
 	case defined:
-		return Of(version).Check(Of(version).methods[method], whole)
+		of := schemaFor(version, method)
+		return of.Check(of.methods[method], whole)
 	default:
 		return Of(version).Check("JSONRPCNotification", whole)
 	}
 }
 
 func checkResult(r request, result map[string]any) error {
-	of := Of(r.version)
+	of := schemaFor(r.version, r.method)
 	definition := strings.TrimSuffix(of.methods[r.method], "Request") + "Result"
 	switch kind := result["resultType"]; {
 	case protocol.IsModern(r.version) && kind == protocol.ResultInputRequired:
 		return of.Check("InputRequiredResult", result)
-	case protocol.IsModern(r.version) && kind != protocol.ResultComplete:
-		definition = "Result" // of an extension
+	case r.version == protocol.Latest && kind == protocol.ResultTask && r.method == protocol.MethodCallTool:
+		return extensions().Check("CreateTaskResult", result)
+	case protocol.IsModern(r.version) && kind != protocol.ResultComplete && of == Of(r.version):
+		definition = "Result" // of another extension
 	case r.task && result["task"] != nil:
 		definition = "CreateTaskResult"
 	case of.Definitions()[definition] == nil:

@@ -42,23 +42,30 @@ var revisions = compileLater()
 func compileLater() map[string]func() *Revision {
 	all := make(map[string]func() *Revision)
 	for _, version := range protocol.Versions() {
-		all[version] = sync.OnceValue(func() *Revision { return compile(version) })
+		all[version] = sync.OnceValue(func() *Revision {
+			raw, err := files.ReadFile("schema/" + version + ".json")
+			if err != nil {
+				panic(err)
+			}
+			return compile(version, parse(raw))
+		})
 	}
 	return all
 }
 
-// compile reads a schema, as one of an object that has a message under the name of
-// its definition. The files are part of the program, so that what is wrong with
+// parse reads a schema. The files are part of the program, so that what is wrong with
 // them is the programmer's mistake.
-func compile(version string) *Revision {
-	raw, err := files.ReadFile("schema/" + version + ".json")
-	if err != nil {
-		panic(err)
-	}
+func parse(raw []byte) *jsonschema.Schema {
 	root := new(jsonschema.Schema)
 	if err := json.Unmarshal(raw, root); err != nil {
 		panic(err)
 	}
+	return root
+}
+
+// compile makes a schema one of an object that has a message under the name of its
+// definition.
+func compile(version string, root *jsonschema.Schema) *Revision {
 	place, definitions := "#/$defs/", root.Defs
 	if root.Definitions != nil {
 		place, definitions = "#/definitions/", root.Definitions
@@ -74,9 +81,11 @@ func compile(version string) *Revision {
 		}
 		r.methods[(*of.Const).(string)] = name
 	}
-	if r.resolved, err = root.Resolve(nil); err != nil {
+	resolved, err := root.Resolve(nil)
+	if err != nil {
 		panic(err)
 	}
+	r.resolved = resolved
 	r.methods[protocol.NotificationCancelled] = "CancelledNotification" // an alias in 2026-07-28
 	return r
 }
