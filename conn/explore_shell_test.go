@@ -12,12 +12,19 @@ import (
 // back at once, in the order it was offered.
 func (w *scene) happen(ev event) {
 	w.feed(ev)
-	for len(w.returned) > 0 {
-		ev := w.returned[0]
-		w.returned = w.returned[1:]
+	for len(w.returned)+len(w.following) > 0 {
+		from := &w.returned
+		if len(w.returned) == 0 {
+			from = &w.following
+		}
+		ev := (*from)[0]
+		*from = (*from)[1:]
+		if ev.kind == handled {
+			w.questions[w.number(ev.incoming)].running = false
+		}
 		w.feed(ev)
 	}
-	w.returned = nil
+	w.returned, w.following = nil, nil
 }
 
 func (w *scene) feed(ev event) {
@@ -282,6 +289,11 @@ func (w *scene) closeLink(fx *effect) {
 	if fx.unboundLink() == nil {
 		l.closeBy = w.now + fx.at
 	}
+	if w.plan.closesNow {
+		l.closing--
+		l.gone = true
+		w.following = append(w.following, event{kind: linkGone, epoch: fx.epoch})
+	}
 }
 
 func (w *scene) grant(fx *effect) {
@@ -377,11 +389,14 @@ func (w *scene) serve(fx *effect) {
 		return
 	}
 	for i, q := range w.questions {
-		if q.running && q.epoch == w.core.epoch && w.plan.questions[i].kind == exclusively && !q.stuck {
+		if q.running && q.epoch == w.core.epoch && w.plan.questions[i].isExclusive() && !q.stuck {
 			w.wrong("question %d is served while the exclusive %d is", n, i)
 		}
 	}
 	w.questions[n].served, w.questions[n].running = true, true
+	if kind := w.plan.questions[n].kind; kind == immediately || kind == openingASession {
+		w.following = append(w.following, event{kind: handled, epoch: fx.epoch, incoming: fx.incoming, payload: []byte{'#', uint8(n)}})
+	}
 }
 
 // answer is a reply that the link has taken.
@@ -466,12 +481,13 @@ type scene struct {
 	closed     bool
 	terminated bool
 
-	present  event    // being stepped
-	returned []event  // what the link did not take
-	said     []string // effects in words, when somebody reads them
-	digest   uint64   // of the effects since the last choice
-	talks    bool
-	fault    error // the first invariant that did not hold
+	present   event    // being stepped
+	returned  []event  // what the link did not take
+	following []event  // what else the step has brought about at once
+	said      []string // effects in words, when somebody reads them
+	digest    uint64   // of the effects since the last choice
+	talks     bool
+	fault     error // the first invariant that did not hold
 }
 
 type visitBook struct {

@@ -74,6 +74,7 @@ type plan struct {
 	liveness  time.Duration
 	patience  time.Duration // InitTimeout, which is not doubled beyond longestInit; 0: the default
 	gated     bool
+	closesNow bool // links are closed without waiting; their loss is reported later
 	options   Options
 	callers   [lanes]*call // of each call; the first is the notification's
 }
@@ -113,7 +114,11 @@ const (
 	staying
 	probing
 	nestedly
+	immediately     // served in the step in which it comes, or its turn does
+	openingASession // immediately, and nothing else is served meanwhile
 )
+
+func (q question) isExclusive() bool { return q.kind == exclusively || q.kind == openingASession }
 
 // Lanes are the streams by number: Main, then one for each call by its id, then
 // those that the peer begins.
@@ -225,6 +230,16 @@ func plans() []*plan {
 		{
 			name: "life behind a gate", role: initiator, credit: 1, epochs: 3, gated: true,
 			events: incarnations | ways | some(lapses, admits, endsInput),
+		},
+		{
+			name: "life of links that close at once", role: initiator, credit: 1, epochs: 3, patience: longestInit, closesNow: true,
+			calls:  []callPlan{timed},
+			events: incarnations | ways | some(makesCall, lapses, endsInput),
+		},
+		{
+			name: "questions served at once", role: acceptor, credit: 2, epochs: 1, closesNow: true,
+			questions: []question{{0, 7, openingASession, false, false}, {0, 8, ordinary, false, false}, {0, 8, immediately, false, false}},
+			events:    some(asks, takesBack, returns, drains, stops, losesLink, endsInput, fires, oversizes) | busyness,
 		},
 		{
 			name: "life with a call", role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed},

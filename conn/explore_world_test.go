@@ -221,7 +221,7 @@ func (w *scene) ask(number uint8) {
 	} else {
 		ev.kind = requested
 		ev.incoming = &Incoming{Epoch: w.bound, Params: []byte("{}"), size: 2, key: key}
-		ev.incoming.exclusive, ev.incoming.streaming, ev.incoming.nested = q.kind == exclusively, q.kind == staying, q.kind == nestedly
+		ev.incoming.exclusive, ev.incoming.streaming, ev.incoming.nested = q.isExclusive(), q.kind == staying, q.kind == nestedly
 	}
 	book.incoming = ev.incoming
 	for id, r := range w.core.pending.byID {

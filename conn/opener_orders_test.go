@@ -1,0 +1,158 @@
+package conn_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A life is a Conn whose opening is left to a caller, and everything that may happen to it.
+type life struct {
+	t         *testing.T
+	conn      *conn.Conn
+	served    sync.WaitGroup
+	callers   sync.WaitGroup
+	interrupt context.CancelCauseFunc // of the last run
+	begun     int                     // runs that have begun
+	ended     atomic.Int32            // of those
+
+	transport.Transport
+	mu   sync.Mutex
+	last transport.Link // nil before the first
+}
+
+// OpensAtOnce implements transport.Opening.
+func (l *life) OpensAtOnce() bool { return true }
+
+func (l *life) Open(ctx context.Context) (transport.Link, error) {
+	link, err := l.Transport.Open(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		l.last = link
+	}
+	return link, err
+}
+
+// lose closes the last link.
+func (l *life) lose() {
+	l.mu.Lock()
+	link := l.last
+	l.mu.Unlock()
+	if link == nil {
+		return
+	}
+	if err := link.Close(0); err != nil {
+		l.t.Error(err)
+	}
+}
+
+func newLife(t *testing.T) *life {
+	l := &life{t: t}
+	l.Transport = echoes(&l.served)
+	l.conn = conn.New(l, conn.Options{Handshake: func(ctx context.Context, i *conn.Incarnation) error {
+		_, err := i.Call(ctx, conn.Request{Method: "echo"})
+		return err
+	}})
+	return l
+}
+
+// run begins a run, unless one has begun that has not ended.
+func (l *life) run(start func(context.Context, func(error)) error) {
+	ctx, interrupt := context.WithCancelCause(context.Background())
+	if err := start(ctx, func(error) { l.ended.Add(1) }); err != nil {
+		interrupt(err)
+		return
+	}
+	l.begun++
+	l.interrupt = interrupt
+}
+
+// steps are what may happen, in any order. Those that may wait have goroutines of their own.
+func (l *life) steps() map[byte]func() {
+	later := func(f func()) func() { return func() { l.callers.Go(f) } }
+	return map[byte]func(){
+		'b': func() { l.conn.LeaveOpening(); l.run(l.conn.Begin) },
+		's': func() { l.run(l.conn.Start) },
+		'o': later(l.conn.Open),
+		'x': l.conn.Stop,
+		'c': later(func() { _ = l.conn.Close(context.Background()) }), //nolint:errcheck // it may not run
+		'i': func() {
+			if l.interrupt != nil {
+				l.interrupt(conn.ErrInterrupted)
+			}
+		},
+		'l': l.lose,
+		't': func() { <-time.NewTimer(time.Minute).C },
+	}
+}
+
+// Whatever comes in whatever order, with the time to take effect or without: a Conn that
+// runs and is left alone becomes ready, one that is stopped ends, its over is called
+// once, and nothing is left.
+//
+// Guarantees: G-0054.1, G-0054.4
+func TestOpeningInEveryOrder(t *testing.T) {
+	const kinds, length = "bsoxcilt", 4
+	total := 1
+	for range length {
+		total *= len(kinds)
+	}
+	for _, settles := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			for number := range total {
+				var order strings.Builder
+				for n := number; order.Len() < length; n /= len(kinds) {
+					order.WriteByte(kinds[n%len(kinds)])
+				}
+				if fault := live(t, order.String(), settles); fault != "" {
+					t.Fatalf("%s, settling %v: %s", order.String(), settles, fault)
+				}
+			}
+		})
+	}
+}
+
+// live goes through one order, and then to the end.
+func live(t *testing.T, order string, settles bool) (fault string) {
+	l := newLife(t)
+	steps, asked := l.steps(), false
+	for _, kind := range []byte(order) {
+		if asked = asked || kind == 'x' || kind == 'c'; settles {
+			synctest.Wait()
+		}
+		steps[kind]()
+	}
+	<-time.NewTimer(time.Minute).C // more than InitTimeout and a backoff
+	synctest.Wait()
+	state := l.conn.State()
+	switch runs := l.begun > int(l.ended.Load()); {
+	case asked && runs:
+		return fmt.Sprintf("it was stopped, and is %s", state)
+	case runs && state != conn.Ready:
+		return fmt.Sprintf("it runs, and is %s (%v)", state, l.conn.Status().LastFailure)
+	case runs:
+		l.conn.Stop()
+	default:
+		l.conn.Stop()
+		if err := l.conn.Run(context.Background()); err != nil && state != conn.Closing {
+			return fmt.Sprintf("it stopped with %v", err)
+		}
+	}
+	<-l.conn.Done()
+	l.callers.Wait()
+	l.served.Wait()
+	synctest.Wait()
+	if ended := int(l.ended.Load()); ended != l.begun {
+		return fmt.Sprintf("%d runs have begun, and %d have ended", l.begun, ended)
+	}
+	return ""
+}
