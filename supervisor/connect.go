@@ -59,9 +59,15 @@ func (c *connection) register(ctx context.Context) error {
 	return err
 }
 
-// begin starts the Conn, and calls over with how it has ended.
+// begin starts the Conn, and calls over with how it has ended. If the name has to be
+// unregistered then, over does not run on the goroutine that calls Close, since a Store
+// may take its time.
 func (c *connection) begin(ctx context.Context, over func(func() error)) error {
-	err := c.Conn.Begin(ctx, func(err error) { over(func() error { return c.ended(err) }) })
+	start := c.Conn.Begin
+	if c.names != nil {
+		start = c.Conn.Start
+	}
+	err := start(ctx, func(err error) { over(func() error { return c.ended(err) }) })
 	if err != nil {
 		return c.ended(err)
 	}
