@@ -166,7 +166,7 @@ func Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputRespo
 	return a.ask(ctx, asked)
 }
 
-// question asks one question, under its number in the call.
+// question asks one question, with its number in the call as its key.
 func question[A protocol.InputResponse](ctx context.Context, q protocol.InputRequest) (answer A, err error) {
 	a, err := askerFrom(ctx)
 	if err != nil {
@@ -184,7 +184,7 @@ func question[A protocol.InputResponse](ctx context.Context, q protocol.InputReq
 	return answer, nil
 }
 
-// accepted returns nil if the user agreed, and for nothing else.
+// accepted returns nil only if the user agreed.
 func accepted(result *protocol.ElicitResult) error {
 	switch result.Action {
 	case protocol.ElicitAccept:
@@ -196,7 +196,7 @@ func accepted(result *protocol.ElicitResult) error {
 	}
 }
 
-// formOf returns the schema of a form. It panics if the type is not flat.
+// formOf returns the schema of a form. It panics if the type is not a flat struct.
 func formOf[T any](t reflect.Type, suggest []T) inferred {
 	form := inferObject(t)
 	form.AdditionalProperties = nil

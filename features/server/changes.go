@@ -17,19 +17,18 @@ import (
 // changeInterval is the time between two messages about the same change.
 const changeInterval = 10 * time.Millisecond
 
-// storeInterval is the time until a task is looked up again that its store has failed
-// to find.
+// storeInterval is the delay before a task is loaded again after its store has failed.
 const storeInterval = time.Second
 
-// A change is what a client may be told of: that a list changed, one resource, or
-// one task.
+// A change is something that a client can be notified of: a changed list, resource or
+// task.
 type change struct {
 	list list   // zero for a resource or a task
 	uri  string // of the resource; else empty
 	task string // the id of the task; else empty
 }
 
-// A list is one of those that can change. Several are a set.
+// A list is one of the lists that can change, or a set of several.
 type list uint8
 
 const (
@@ -46,7 +45,7 @@ var (
 
 func updated(uri string) change { return change{uri: uri} }
 
-// method returns the method of the notification.
+// method returns the notification's method.
 func (c change) method() string {
 	switch {
 	case c.list == toolList:
@@ -62,14 +61,14 @@ func (c change) method() string {
 	}
 }
 
-// A changeSet is a set of changes. A set of lists alone takes no memory of its own.
+// A changeSet is a set of changes. If it contains only lists, it needs no map.
 type changeSet struct {
 	lists list
 	uris  map[string]struct{}
 	tasks map[string]struct{}
 }
 
-// of returns the map for a change that is none of a list, and its key in there.
+// of returns the map for a resource or a task, and its key in that map.
 func (s *changeSet) of(c change) (in *map[string]struct{}, key string) {
 	if c.task != "" {
 		return &s.tasks, c.task
@@ -100,7 +99,7 @@ func (s *changeSet) has(c change) bool {
 
 func (s *changeSet) len() int { return bits.OnesCount8(uint8(s.lists)) + len(s.uris) + len(s.tasks) }
 
-// all returns the changes in order: lists first.
+// all returns the changes in order, with lists first.
 func (s *changeSet) all() []change {
 	changes := make([]change, 0, s.len())
 	for _, c := range []change{toolsChanged, promptsChanged, resourcesChanged} {
@@ -117,7 +116,7 @@ func (s *changeSet) all() []change {
 	return changes
 }
 
-// params returns the params of the notification.
+// params returns the notification's params.
 func (c change) params(meta protocol.Meta) any {
 	switch {
 	case c.uri != "":
@@ -129,8 +128,8 @@ func (c change) params(meta protocol.Meta) any {
 	}
 }
 
-// listeners are all those who are told of changes. A task reports often, to few: those
-// who want to be told of it are found by its id.
+// listeners contains all receivers of changes. Tasks change often and have few
+// receivers, so these are found by the task's id.
 type listeners struct {
 	mu     sync.Mutex
 	all    map[*changes]map[string]struct{} // the tasks of each
@@ -146,7 +145,7 @@ func (l *listeners) add(c *changes) {
 	l.all[c] = nil
 }
 
-// watch has a listener told of a task, too.
+// watch adds a task to the changes that a receiver gets.
 func (l *listeners) watch(c *changes, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +173,7 @@ func (l *listeners) unwatch(c *changes, id string) {
 	l.forget(c, id)
 }
 
-// forget is called with the mutex held.
+// forget removes a task again. The caller holds the mutex.
 func (l *listeners) forget(c *changes, id string) {
 	delete(l.ofTask[id], c)
 	if len(l.ofTask[id]) == 0 {
@@ -191,7 +190,7 @@ func (l *listeners) remove(c *changes) {
 	delete(l.all, c)
 }
 
-// who returns those who may want to be told of a change. The mutex is held.
+// who returns the receivers that may want a change. The caller holds the mutex.
 func (l *listeners) who(c change) iter.Seq[*changes] {
 	if c.task != "" {
 		return maps.Keys(l.ofTask[c.task])
@@ -211,22 +210,21 @@ func (l *listeners) changed(c change) {
 // blocks. Updates within 10 ms are sent as one.
 func (s *Server) ResourceUpdated(uri string) { s.listeners.changed(updated(uri)) }
 
-// changes collects what one client is to be told of, and sends it changeInterval
-// after the first of it came. A link or a stream that is busy gets it later, as
-// one message.
+// changes collects the changes for one client, and sends them changeInterval after the
+// first one. If the link or the stream is busy, it sends them later, as one message.
 type changes struct {
 	send func([]change) (unsent []change, wait time.Duration) // until it is tried again
 
 	mu      sync.Mutex
 	wanted  changeSet
 	pending changeSet
-	begun   bool        // the client is ready to be told
+	begun   bool        // the client is ready for notifications
 	ended   bool        // nothing is sent any more
-	timer   *time.Timer // nil: nothing is about to be sent
+	timer   *time.Timer // nil: nothing is scheduled
 	sending sync.WaitGroup
 }
 
-// offer makes the client be told of the lists that it was offered.
+// offer enables notifications for the lists that the client was offered.
 func (c *changes) offer(o *protocol.ServerCapabilities) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,8 +239,8 @@ func (c *changes) offer(o *protocol.ServerCapabilities) {
 	}
 }
 
-// begin lets the client be told: a legacy one when it says that it is initialized,
-// so that nothing overtakes the answer to initialize (2025-11-25 basic/lifecycle).
+// begin permits notifications. For a legacy client it is called after "initialized", so
+// that nothing overtakes the answer to initialize (2025-11-25 basic/lifecycle).
 func (c *changes) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,7 +248,7 @@ func (c *changes) begin() {
 	c.schedule(changeInterval)
 }
 
-// add notes a change, if the client is told of such.
+// add adds a change, if the client wants it.
 func (c *changes) add(changed ...change) { c.addAfter(changeInterval, changed) }
 
 func (c *changes) addAfter(wait time.Duration, changed []change) {
@@ -264,7 +262,7 @@ func (c *changes) addAfter(wait time.Duration, changed []change) {
 	c.schedule(wait)
 }
 
-// schedule is called with the mutex held.
+// schedule sets the timer. The caller holds the mutex.
 func (c *changes) schedule(wait time.Duration) {
 	if c.begun && !c.ended && c.timer == nil && c.pending.len() > 0 {
 		c.sending.Add(1)
@@ -285,8 +283,8 @@ func (c *changes) fire() {
 	c.addAfter(wait, unsent)
 }
 
-// end stops all sending, waits for what is under way, and returns the resources
-// that the client was subscribed to.
+// end stops all sending, waits for a running one, and returns the resources that the
+// client was subscribed to.
 func (c *changes) end() (uris []string) {
 	c.mu.Lock()
 	c.ended = true
@@ -300,8 +298,8 @@ func (c *changes) end() (uris []string) {
 	return uris
 }
 
-// sendChanges tells a legacy client. What has no way to the client is lost: it
-// lists again when it wants to know.
+// sendChanges notifies a legacy client. If there is no stream to the client, the change
+// is lost, and the client sees it when it lists again.
 func (p *peer) sendChanges(all []change) (unsent []change, wait time.Duration) {
 	wait = changeInterval
 	for _, one := range all {

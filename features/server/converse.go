@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// converse runs a feature whose handler may ask. It returns the handler's result,
-// or what the client has to answer first.
+// converse runs a feature whose handler may ask. It returns the handler's result, or the
+// questions that the client must answer first.
 func (c *call) converse(ctx context.Context, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
 	if c.asked == nil {
 		c.asked = new(asked)
@@ -41,7 +41,7 @@ func (c *call) converse(ctx context.Context, of *settings, given *protocol.Input
 	return result, nil, err
 }
 
-// converseLegacy runs a feature in place: its questions are requests.
+// converseLegacy runs a feature for a legacy client. Its questions are requests.
 func (c *call) converseLegacy(ctx context.Context, of *settings, run func(context.Context) (any, error)) (any, error) {
 	limit := c.peer.server.rounds.options.CallExpiry
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: the call took longer than %v", ErrUnanswered, limit))
@@ -69,7 +69,8 @@ func (c *call) converseLegacy(ctx context.Context, of *settings, run func(contex
 	return result, err
 }
 
-// goOn answers a legacy handler that returns InputRequired, and runs it again.
+// goOn asks what a legacy handler has returned as InputRequired, and runs the handler
+// again.
 func (c *call) goOn(ctx context.Context, of *settings, result any, err error, run func(context.Context) (any, error)) (any, error) {
 	questions := &direct{call: c}
 	for {
@@ -80,7 +81,7 @@ func (c *call) goOn(ctx context.Context, of *settings, result any, err error, ru
 		if len(required.Requests) == 0 {
 			return nil, errors.New("busy, try again")
 		}
-		questions.before = askedBefore{} // a key is another question's in the next round
+		questions.before = askedBefore{} // in the next round, the same key may have another question
 		answers, failed := questions.ask(ctx, required.Requests)
 		if failed != nil {
 			return nil, failed
@@ -93,7 +94,7 @@ func (c *call) goOn(ctx context.Context, of *settings, result any, err error, ru
 	}
 }
 
-// state returns the handler's own state; nil if there is none.
+// state returns the encoded State; nil if there is none.
 func (r *InputRequired) state() (json.RawMessage, error) {
 	if r.State == nil {
 		return nil, nil
@@ -159,7 +160,7 @@ func (c *call) converseModern(ctx context.Context, of *settings, given *protocol
 	}
 }
 
-// checkKinds refuses answers that fit no question at all, before a state is spent.
+// checkKinds rejects answers that fit no kind of question, before a state is used up.
 func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
 	for key, answer := range answers {
 		switch answer := answer.(type) {
@@ -174,7 +175,7 @@ func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
 	return nil
 }
 
-// require ends a round with what the handler returned.
+// require ends a round with the InputRequired that the handler returned.
 func (c *call) require(about subject, next *state, required *InputRequired) (any, *protocol.InputRequired, error) {
 	if len(required.Requests) == 0 && required.State == nil {
 		return nil, nil, refuse(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
@@ -212,7 +213,7 @@ func (c *call) ask(about subject, next *state, open protocol.InputRequests) (any
 	return nil, &protocol.InputRequired{InputRequests: open, RequestState: &sealed}, nil
 }
 
-// A rerun is an asker for one round of a feature that Reruns.
+// A rerun is an asker for one round of a feature that uses Reruns.
 type rerun struct {
 	call *call
 
@@ -220,12 +221,12 @@ type rerun struct {
 	before askedBefore            // of all rounds
 	now    askedBefore            // of this run
 	number int                    // of questions in this run
-	open   protocol.InputRequests // asked in this run, not answered
+	open   protocol.InputRequests // asked in this run and not answered
 	broken error                  // ends the call, whatever the handler returns
 	end    context.CancelCauseFunc
 }
 
-// run runs the handler once, from its start.
+// run runs the handler once, from its beginning.
 func (a *rerun) run(ctx context.Context, run func(context.Context) (any, error)) (any, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -263,7 +264,7 @@ func (a *rerun) ask(ctx context.Context, asked protocol.InputRequests) (protocol
 		return nil, err
 	}
 	open, err := a.before.take(asked)
-	if err != nil { // in another round it was another question
+	if err != nil { // in another round, this key had a different question
 		return nil, a.stop(refuse(jsonrpc.CodeInternalError, "the handler asks differently when it runs again: %v", err))
 	}
 	for key, q := range asked {
@@ -281,14 +282,14 @@ func (a *rerun) ask(ctx context.Context, asked protocol.InputRequests) (protocol
 	return a.before.to(asked), nil
 }
 
-// stop ends the call with an error of its own.
+// stop ends the call with an error.
 func (a *rerun) stop(err error) error {
 	a.broken = err
 	a.end(err)
 	return err
 }
 
-// answered returns the answers to what was asked, and no others.
+// answered returns the answers to the questions that were asked, and no other answers.
 func (a *rerun) answered() protocol.InputResponses {
 	all := make(protocol.InputResponses)
 	for key := range a.before.digests {
@@ -299,8 +300,8 @@ func (a *rerun) answered() protocol.InputResponses {
 	return all
 }
 
-// A clientKey names a client of a modern call for bounds that are per client: its
-// identity, else the network that it calls from, else its link.
+// A clientKey identifies the client of a modern call, for limits per client: its
+// identity, or else its network, or else its link.
 type clientKey struct {
 	identity, network string
 	link              *peer

@@ -7,31 +7,32 @@ import (
 )
 
 const (
-	// mostNames bounds how many names of directories a folder remembers.
+	// mostNames limits how many names of directory entries a folder remembers.
 	mostNames = 100_000
 
-	// settling is how long the modification time of a directory must have stayed before
-	// what is read counts for as long as it stays. Some systems count it in steps of 2 s,
-	// and what changes within one step does not show.
+	// settling is how old the modification time of a directory must be before a listing
+	// stays valid. Some file systems store it in steps of 2 s, and do not show a second
+	// change within one step.
 	settling = 2 * time.Second
 )
 
-// directories are what a folder has read of directories. A directory is read again when
-// its modification time has changed, and never side by side with another. The zero value
-// is ready.
+// directories caches listings of directories. A directory is listed again when its
+// modification time has changed, and by one caller at a time. The zero value is ready to
+// use.
 type directories struct {
 	mu    sync.Mutex
 	known map[string]*directory
-	names int // in all of them, and one for each
+	names int // in all listings, plus one for each listing
 }
 
 type directory struct {
 	changed time.Time              // its modification time
-	since   time.Time              // when that was seen first, by the clock here
-	kinds   map[string]fs.FileMode // by name; nil: it is read again
+	since   time.Time              // when this process first saw that time
+	kinds   map[string]fs.FileMode // by name; nil: the directory must be listed again
 }
 
-// kindOf returns the type of what a directory lists under a name, or ModeIrregular.
+// kindOf returns the type of the directory entry with a name, or ModeIrregular if there
+// is none.
 func (d *directories) kindOf(files fs.FS, folder, name string) fs.FileMode {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +66,7 @@ func (d *directories) kindOf(files fs.FS, folder, name string) fs.FileMode {
 	return fs.ModeIrregular
 }
 
-// begin forgets what was known of a directory, if anything.
+// begin removes an old listing of a directory, if there is one.
 func (d *directories) begin(folder string, changed time.Time) *directory {
 	if d.names >= mostNames || d.known == nil {
 		d.known, d.names = make(map[string]*directory), 0
@@ -78,7 +79,7 @@ func (d *directories) begin(folder string, changed time.Time) *directory {
 	return d.known[folder]
 }
 
-// keep remembers what is in a directory, unless that is too much.
+// keep stores a listing, unless it is too large.
 func (d *directories) keep(here *directory, entries []fs.DirEntry) {
 	if len(entries) > mostNames-d.names {
 		return

@@ -79,8 +79,8 @@ func (e *AnswerError) Error() string {
 
 func (e *AnswerError) Unwrap() error { return e.Err }
 
-// fault turns the error of a handler into the error response of the client's
-// revision, where there is one. Others are internal errors.
+// fault converts the error of a handler to the error response of the client's revision.
+// An error without such a response becomes an internal error.
 func (c *call) fault(err error) error {
 	var unsupported *UnsupportedError
 	if c.modern && errors.As(err, &unsupported) {
@@ -95,7 +95,7 @@ func (c *call) fault(err error) error {
 	return err
 }
 
-// resourceFault is fault for an error that concerns a resource.
+// resourceFault does what fault does, for an error of a resource.
 func (c *call) resourceFault(uri string, err error) error {
 	if !errors.Is(err, ErrNotFound) && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -109,19 +109,20 @@ func (c *call) resourceFault(uri string, err error) error {
 	return fault
 }
 
-// The longest parts of a peer's message that an answer repeats, in bytes.
+// These are the maximum lengths of parts of a peer's message that an answer repeats, in
+// bytes.
 const (
 	longestName    = 256
 	longestMessage = 4 << 10
 )
 
-// refuse returns an error response. What a peer sent may be part of the message:
-// it is cut.
+// refuse returns an error response. Its message is shortened, because it may contain
+// text from a peer.
 func refuse(code int64, format string, args ...any) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: code, Message: shorten(fmt.Sprintf(format, args...), longestMessage)}
 }
 
-// shorten cuts a text to at most limit bytes and a mark, between two runes.
+// shorten cuts a text to at most limit bytes, between two runes, and adds a mark.
 func shorten(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -132,12 +133,12 @@ func shorten(text string, limit int) string {
 	return text[:limit] + "…"
 }
 
-// explain says what is wrong with a JSON value, and where. It leaves out Go types,
-// which mean nothing to a peer.
+// explain says what is wrong with a JSON value, and where. It leaves out Go types, which
+// mean nothing to a peer.
 func explain(err error) string {
 	var semantic *json.SemanticError
 	var syntactic *jsontext.SyntacticError
-	var foreign *stdjson.UnmarshalTypeError // of a type's own UnmarshalJSON
+	var foreign *stdjson.UnmarshalTypeError // from a type's own UnmarshalJSON
 	switch {
 	case errors.As(err, &semantic):
 		return describe(semantic)

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// The kinds of features.
+// These are the kinds of features.
 const (
 	KindTool     = "tool"
 	KindResource = "resource"
@@ -28,7 +28,7 @@ type Feature struct {
 // A FeatureOption is an option for adding a feature: Asks or a Completion.
 type FeatureOption interface{ apply(*settings) }
 
-// settings are what the options of a feature say.
+// settings contains the options of a feature.
 type settings struct {
 	asks       *asks
 	completion map[string]completer // by argument
@@ -47,11 +47,12 @@ func (s *Server) visible(ctx context.Context, f Feature) bool {
 	return s.options.Visible == nil || s.options.Visible(ctx, f)
 }
 
-// A described feature can tell what it is.
+// A described feature can describe itself.
 type described interface{ feature() Feature }
 
-// A catalog holds the features of one kind, ordered by name, and lists them in
-// pages. A cursor says at which name a page begins, so it outlives changes.
+// A catalog contains the features of one kind, ordered by name, and lists them in pages.
+// A cursor contains the name at which a page begins, so it stays valid when features
+// change.
 type catalog[T described] struct {
 	mu     sync.RWMutex
 	names  []string // sorted
@@ -59,7 +60,7 @@ type catalog[T described] struct {
 	ever   bool // there was a feature once
 }
 
-// set adds a feature, or replaces the one of that name.
+// set adds a feature, or replaces the one with its name.
 func (c *catalog[T]) set(name string, feature T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +74,7 @@ func (c *catalog[T]) set(name string, feature T) {
 	c.ever = true
 }
 
-// remove removes features, and reports whether there was any of them.
+// remove removes features, and reports whether any of them existed.
 func (c *catalog[T]) remove(names []string) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,14 +95,14 @@ func (c *catalog[T]) get(name string) (T, bool) {
 	return feature, ok
 }
 
-// use makes the catalog count as used.
+// use marks the catalog as used.
 func (c *catalog[T]) use() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ever = true
 }
 
-// used reports whether there is, or was, a feature.
+// used reports whether there is a feature, or ever was one.
 func (c *catalog[T]) used() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -119,8 +120,8 @@ func (c *catalog[T]) all() []T {
 	return features
 }
 
-// page returns up to size features that pass the filter, from the cursor on, and
-// the cursor of the next page if there may be one.
+// page returns up to size features that pass the filter, beginning at the cursor. It
+// also returns the cursor of the next page, if there may be one.
 func (c *catalog[T]) page(cursor *string, size int, filter func(T) bool) ([]T, *string, error) {
 	from, err := decodeCursor(cursor)
 	if err != nil {
@@ -153,7 +154,7 @@ func (c *catalog[T]) count() int {
 	return len(c.names)
 }
 
-// from returns the features from a name on, and at most so many.
+// from returns at most so many features, beginning at a name.
 func (c *catalog[T]) from(name string, most int) (names []string, features []T) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -166,7 +167,7 @@ func (c *catalog[T]) from(name string, most int) (names []string, features []T) 
 	return names, features
 }
 
-// cursorPrefix tells our cursors from other strings.
+// cursorPrefix distinguishes our cursors from other strings.
 const cursorPrefix = "from:"
 
 func encodeCursor(name string) string {

@@ -24,16 +24,16 @@ type FilesOptions struct {
 	MIMEType func(name string) string // nil: by the extension
 }
 
-// A folder is what AddFiles was given.
+// A folder contains the arguments of AddFiles.
 type folder struct {
 	base    string // ends with a slash
 	files   fs.FS
 	options FilesOptions
-	skills  *skills // nil: every file is served, as it is
+	skills  *skills // nil: every file is served as it is
 	known   directories
 }
 
-// mostFiles bounds how many files of one folder are listed.
+// mostFiles limits how many files of one folder are listed.
 const mostFiles = protocol.MaxPageItems
 
 // AddFiles offers every file of an fs.FS as a resource. The fs.FS may be an embed.FS
@@ -73,7 +73,7 @@ func (s *Server) addFolder(added *folder) {
 	s.listeners.changed(resourcesChanged)
 }
 
-// withFiles returns a catalog of resources and files.
+// withFiles returns a catalog of both resources and files.
 func withFiles(resources *catalog[*resource], folders []*folder) (*catalog[*resource], error) {
 	merged := &catalog[*resource]{byName: make(map[string]*resource)}
 	for _, f := range folders {
@@ -109,7 +109,7 @@ func (f *folder) walk(each func(*resource)) error {
 		}
 		info, err := entry.Info()
 		if err != nil || info.Size() > f.options.MaxBytes || f.skills != nil && !f.skills.has(name) {
-			return nil // it is gone again, or is not served
+			return nil // it was removed meanwhile, or is not served
 		}
 		found++
 		each(f.resource(name, info.Size()))
@@ -135,7 +135,7 @@ func (f *folder) resource(name string, size int64) *resource {
 	r.run = func(_ context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
 		raw, err := fs.ReadFile(f.files, name)
 		if err != nil {
-			return nil, ErrNotFound // the reason is the server's own
+			return nil, ErrNotFound // the client need not know the reason
 		}
 		if int64(len(raw)) > f.options.MaxBytes {
 			return nil, refuse(jsonrpc.CodeInternalError, "the file is larger than %d bytes", f.options.MaxBytes)
@@ -147,10 +147,10 @@ func (f *folder) resource(name string, size int64) *resource {
 	return r
 }
 
-// find finds the file of a URI. There is one way only to write each: names that
-// climb, hide a slash or differ in an escape are not found. Nor are symbolic links, and
-// names that the system takes for another, whatever their case for instance: a client
-// reads what it is listed, and nothing else.
+// find finds the file of a URI. Each file has exactly one URI. So find returns nothing
+// for paths with "..", hidden slashes or unusual escapes, for symbolic links, and for
+// names that the system treats like another name, for instance in another case. A client
+// can only read what is listed.
 func (f *folder) find(uri string) (*resource, error) {
 	rest, ok := strings.CutPrefix(uri, f.base)
 	if !ok {
@@ -177,11 +177,11 @@ func (f *folder) find(uri string) (*resource, error) {
 	return r, nil
 }
 
-// listed reports whether the directories on the way to a file, and the file itself, have
-// just these names, and are no links.
+// listed reports whether the directories of a path and the file itself are listed under
+// exactly these names, and are no links.
 func (f *folder) listed(name string) bool {
 	if _, embedded := f.files.(embed.FS); embedded {
-		return true // it has no links, and one name for each file
+		return true // there are no links, and each file has one name
 	}
 	folder := "."
 	for element := range strings.SplitSeq(name, "/") {
@@ -194,8 +194,8 @@ func (f *folder) listed(name string) bool {
 	return true
 }
 
-// kindOf returns the type of what has a name in a directory, or ModeIrregular. It looks
-// into the directory, which may be large, only if there is no other way to find out.
+// kindOf returns the type of the directory entry with a name, or ModeIrregular if there
+// is none. It lists the directory, which may be large, only if there is no other way.
 func (f *folder) kindOf(folder, name string) fs.FileMode {
 	links, ok := f.files.(fs.ReadLinkFS)
 	if !ok || mayBeOther(links, folder, name) {
@@ -208,8 +208,8 @@ func (f *folder) kindOf(folder, name string) fs.FileMode {
 	return info.Mode().Type()
 }
 
-// mayBeOther reports whether a name may be found in a directory that has it in another
-// spelling: in the other case, or as Windows finds what it does not list.
+// mayBeOther reports whether the system may have found a name although the directory
+// lists another spelling: in another case, or by the additional rules of Windows.
 func mayBeOther(files fs.ReadLinkFS, folder, name string) bool {
 	if strings.ContainsAny(name, ":~") || strings.TrimRight(name, ". ") != name {
 		return true
@@ -217,7 +217,7 @@ func mayBeOther(files fs.ReadLinkFS, folder, name string) bool {
 	flipped := []byte(name)
 	for i, c := range flipped {
 		switch {
-		case c >= utf8.RuneSelf: // there are more ways to write one letter than its cases
+		case c >= utf8.RuneSelf: // one letter may have more spellings than its cases
 			return true
 		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
 			flipped[i] = c ^ 0x20

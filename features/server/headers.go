@@ -12,18 +12,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// headerKeyword is the member of a property's schema that names the HTTP header
-// which mirrors the property, behind Mcp-Param- (2026-07-28 basic/transports).
+// headerKeyword is the member of a property's schema that names the HTTP header which
+// mirrors the property: Mcp-Param- followed by this name (2026-07-28 basic/transports).
 const headerKeyword = "x-mcp-header"
 
-// A headerParam is an argument that is mirrored to a header.
+// A headerParam is an argument that a header mirrors.
 type headerParam struct {
 	header string
 	path   []string // from the root of the arguments, through properties
 }
 
-// mustHeaders reads which arguments of a schema are mirrored. It panics if clients
-// could not mirror one of them.
+// mustHeaders returns the arguments that a schema marks as mirrored. It panics if
+// clients cannot mirror one of them.
 func mustHeaders(raw json.RawMessage) []headerParam {
 	if !strings.Contains(string(raw), headerKeyword) {
 		return nil
@@ -73,8 +73,8 @@ func isToken(text string) bool {
 	return text != ""
 }
 
-// checkHeaders refuses a modern request over HTTP whose headers do not say what
-// its arguments say.
+// checkHeaders rejects a modern request over HTTP whose headers differ from its
+// arguments.
 func (c *call) checkHeaders(params []headerParam, arguments json.RawMessage) error {
 	if len(params) == 0 || !c.modern || c.Origin.Headers == nil {
 		return nil
@@ -96,8 +96,7 @@ func (c *call) checkHeaders(params []headerParam, arguments json.RawMessage) err
 	return nil
 }
 
-// argument returns the text of an argument that is mirrored. One that is null
-// counts as absent.
+// argument returns the text of a mirrored argument. Null counts as absent.
 func argument(raw json.RawMessage, path []string) (text string, isText, present bool) {
 	for _, name := range path {
 		var members map[string]json.RawMessage
@@ -119,8 +118,7 @@ func argument(raw json.RawMessage, path []string) (text string, isText, present 
 	}
 }
 
-// decodeHeader reads a header's value: as it stands, or from base64 between
-// markers.
+// decodeHeader decodes a header's value: plain text, or Base64 between markers.
 func decodeHeader(sent string) (text string, ok bool) {
 	sent = strings.Trim(sent, " \t")
 	inner, begins := strings.CutPrefix(sent, "=?base64?")

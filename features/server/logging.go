@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// setLogLevel notes from which level on a legacy client wants log messages.
+// setLogLevel stores the level from which a legacy client wants log messages.
 func (c *call) setLogLevel(_ context.Context, params *protocol.SetLogLevelParams) (*protocol.EmptyResult, error) {
 	if params.Level.Severity() < 0 {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown level %q", shorten(string(params.Level), longestName))
@@ -51,7 +51,7 @@ type clientLog struct {
 	attrs   []groupedAttr
 }
 
-// A groupedAttr is an attribute with the groups that were open when it was added.
+// A groupedAttr is an attribute, with the groups that were open when it was added.
 type groupedAttr struct {
 	groups []string
 	slog.Attr
@@ -74,7 +74,7 @@ func (l *clientLog) level() protocol.LogLevel {
 	return ""
 }
 
-// logLevel is the level of a record.
+// logLevel returns MCP's level for a slog.Level.
 func logLevel(level slog.Level) protocol.LogLevel {
 	switch {
 	case level < slog.LevelInfo:
@@ -149,7 +149,7 @@ func (l *clientLog) tell(ctx context.Context, params *protocol.LogMessageParams)
 	return l.session.peer.tell(ctx, protocol.NotificationMessage, params)
 }
 
-// budget is what counts the messages of the client.
+// budget returns the budget that counts the messages of the client.
 func (l *clientLog) budget() *logBudget {
 	if l.call == nil {
 		return &l.session.logs
@@ -165,15 +165,15 @@ func (l *clientLog) budget() *logBudget {
 	return l.call.logs
 }
 
-// A logBudget says how many messages may go out now.
+// A logBudget limits how many messages are sent.
 type logBudget struct {
 	mu      sync.Mutex
-	spent   time.Duration // how far ahead of the time the messages are; at most one second
+	spent   time.Duration // how far the messages are ahead of their rate; at most one second
 	at      time.Time
 	dropped int
 }
 
-// take reports whether a message may go out, and how many were dropped before it.
+// take reports whether a message may be sent, and how many were dropped before it.
 func (b *logBudget) take(rate int) (ok bool, dropped int) {
 	if rate < 0 {
 		return true, 0
@@ -223,7 +223,7 @@ func addAttr(members map[string]any, groups []string, a slog.Attr) {
 	}
 }
 
-// loggable returns a value that can be encoded: an error as its text.
+// loggable returns a value that can be encoded. It replaces an error by its text.
 func loggable(value any) any {
 	if err, ok := value.(error); ok {
 		return err.Error()
@@ -254,7 +254,7 @@ func (l *clientLog) WithGroup(name string) slog.Handler {
 	return &with
 }
 
-// bothLogs hands records to a handler, and to the client of their context.
+// bothLogs passes records to a handler, and to the client of their context.
 type bothLogs struct {
 	next slog.Handler
 	with []func(slog.Handler) slog.Handler // attributes and groups, in order

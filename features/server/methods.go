@@ -58,13 +58,13 @@ func On[P, R any](f func(ctx context.Context, params *P, next func(context.Conte
 	}
 }
 
-// A method is one row of the table of methods: all that is known about serving
-// one method.
+// A method is one row of the table of methods. It contains everything that is needed to
+// serve one method.
 type method struct {
 	protocol.Method // name, revisions and capability
 
-	// offered reports whether the server offers the method to the client of a
-	// call, beyond what the revision and the capability say. Nil: it does.
+	// offered reports whether the server offers the method to the client of a call, in
+	// addition to the checks of revision and capability. Nil: it does.
 	offered func(*call) bool
 
 	newCall func() *call // with room for params and result
@@ -73,8 +73,8 @@ type method struct {
 	encode  func(c *call, dst []byte, result any) ([]byte, error) // appends
 }
 
-// table returns the methods of the protocol that a server serves. Adding a
-// method is adding a row.
+// table returns the methods of the protocol that a server serves. To add a method, add a
+// row.
 func table() map[string]*method {
 	rows := []*method{
 		row(protocol.MethodInitialize, (*call).initialize),
@@ -109,10 +109,10 @@ func table() map[string]*method {
 	return methods
 }
 
-// row makes a row for a method of the protocol.
+// row returns a row for a method of the protocol.
 func row[P, R any](name string, run func(c *call, ctx context.Context, params *P) (*R, error)) *method {
 	info, ok := protocol.MethodInfo(name)
-	if !ok { // a method of the program's own: it is in every revision
+	if !ok { // a method of the program, which is in every revision
 		info = protocol.Method{Name: name, Sender: protocol.ByClient, Since: protocol.Version20241105}
 	}
 	return &method{
@@ -155,7 +155,7 @@ func row[P, R any](name string, run func(c *call, ctx context.Context, params *P
 	}
 }
 
-// anyRow makes a row for a method whose result is of another type in each era. No
+// anyRow returns a row for a method whose result has a different type in each era. No
 // result is shared.
 func anyRow[P any](name string, run func(c *call, ctx context.Context, params *P) (any, error)) *method {
 	m := row(name, func(*call, context.Context, *P) (*struct{}, error) { return nil, nil })
@@ -170,14 +170,14 @@ func anyRow[P any](name string, run func(c *call, ctx context.Context, params *P
 	return m
 }
 
-// when restricts a row to the calls for which offered is true, in place of the
-// capability of the protocol's table.
+// when restricts a row to the calls for which offered returns true. It replaces the
+// check of the protocol's capability.
 func (m *method) when(offered func(*call) bool) *method {
 	m.offered, m.ServerCapability = offered, ""
 	return m
 }
 
-// encode appends a result to dst. It changes a modern one first, see
+// encode appends a result to dst. It changes a modern result first; see
 // protocol.ModernResult.
 func encode(c *call, dst []byte, result any) ([]byte, error) {
 	modern, stamped := result.(protocol.ModernResult)
@@ -202,8 +202,8 @@ func encode(c *call, dst []byte, result any) ([]byte, error) {
 	return dst, nil
 }
 
-// complete adds to the result of a method of the program's own that it is complete,
-// as each result says in 2026-07-28, unless it says what it is.
+// complete adds "resultType": "complete" to the result of a method of the program, as
+// 2026-07-28 requires, unless the result has a resultType.
 func complete(result json.RawMessage) json.RawMessage {
 	var says struct {
 		ResultType json.RawMessage `json:"resultType"`
@@ -218,9 +218,9 @@ func complete(result json.RawMessage) json.RawMessage {
 	return append(json.RawMessage(member+","), result[1:]...) // a copy
 }
 
-// isOffered reports whether the server offers a method to the client of a call. It
-// does not if nobody added it, its revision has no such method, or the server has no
-// such feature.
+// isOffered reports whether the server offers a method to the client of a call. It does
+// not if the method was not added, the client's revision does not have it, or the server
+// has no such feature.
 func (c *call) isOffered(m *method) bool {
 	return m != nil && m.In(c.Client.ProtocolVersion) && c.offered.Has(m.ServerCapability) && (m.offered == nil || m.offered(c))
 }
@@ -249,7 +249,7 @@ func AddMethod[In, Out any](s *Server, name string, f func(context.Context, In) 
 	s.methods.Store(&methods)
 }
 
-// A connHandler serves what comes in on one link.
+// A connHandler serves the messages of one link.
 type connHandler struct{ *peer }
 
 // ServeRequest implements conn.Handler. It is the one place where the era of a
@@ -266,7 +266,7 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 		if err := c.decodeParams(m); err != nil {
 			return nil, err
 		}
-		in.Params, c.rest = nil, nil // a call that is long holds its frame only if its arguments are most of it
+		in.Params, c.rest = nil, nil // so that a long call does not keep its frame, unless that is mostly arguments
 		c.method = m
 	} else {
 		c.Params = in.Params
@@ -311,7 +311,7 @@ func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 	_, _ = h.server.handle(c, &c.Request) // nobody waits for it
 }
 
-// identify finds out who made the request, and what the server offers them.
+// identify finds out who made the request, and what the server offers to that client.
 func (c *call) identify() error {
 	s := c.peer.server
 	known := c.peer.known.Load()
@@ -352,8 +352,8 @@ func (c *call) identify() error {
 	return nil
 }
 
-// identifyModern reads a request that stands alone: nothing that came before it
-// counts, on this link or another (2026-07-28 basic/index).
+// identifyModern reads a modern request. Earlier requests do not count, on this link or
+// another (2026-07-28 basic/index).
 func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error {
 	s := c.peer.server
 	if !protocol.IsModern(said.ProtocolVersion) || !slices.Contains(s.options.ProtocolVersions, said.ProtocolVersion) {
@@ -380,31 +380,31 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 	return nil
 }
 
-// serveKnown takes who made the request from a request before it.
+// serveKnown uses what an earlier request with the same _meta said.
 func (c *call) serveKnown(known *knownClient) {
 	c.known, c.modern, c.level, c.Client, c.offered = known, true, known.level, known.client, c.peer.server.offersModern()
 }
 
-// A knownClient is what the _meta of a modern request has said. Most clients say the
-// same in each of their requests.
+// A knownClient is the content of a modern request's _meta. Most clients send the same
+// in each of their requests.
 type knownClient struct {
 	meta    []byte
-	members protocol.Meta // of meta; shared, so nobody changes them
+	members protocol.Meta // of meta; shared, so read-only
 	client  *Client
 	level   protocol.LogLevel
 }
 
 const (
-	// maxKnown is the longest _meta that is kept, in bytes.
+	// maxKnown is the maximum length of a _meta that is stored, in bytes.
 	maxKnown = 2 << 10
 
-	// maxRest is how much may follow a _meta that need not be read again, in bytes.
+	// maxRest is how many bytes may follow a _meta that is not decoded again.
 	maxRest = 4 << 10
 )
 
-// before returns what follows the _meta of the client in params that begin with it,
-// from behind the comma or the _meta, if that certainly holds no other _meta. Else it
-// returns nil.
+// before returns the rest of params that begin with the client's _meta: what follows
+// that and a comma. It returns nil if they begin otherwise, or if the rest may contain
+// another _meta.
 func (k *knownClient) before(params []byte) (rest []byte) {
 	const opening = `{"_meta":`
 	if k == nil || len(params) <= len(opening)+len(k.meta) || string(params[:len(opening)]) != opening {
@@ -417,13 +417,12 @@ func (k *knownClient) before(params []byte) (rest []byte) {
 	return bytes.TrimPrefix(rest, []byte{','})
 }
 
-// decodeParams decodes the params, without reading again the _meta of a client that is
-// known.
+// decodeParams decodes the params. It does not decode the _meta of a known client again.
 func (c *call) decodeParams(m *method) error {
 	if takes, ok := c.Params.(metaTaker); ok && c.rest != nil {
 		from := len(c.in.Params) - len(c.rest) - 1
 		behind := c.in.Params[from]
-		c.in.Params[from] = '{' // the rest is an object then
+		c.in.Params[from] = '{' // so that the rest is an object
 		err := m.decode(c.in.Params[from:], c.Params)
 		c.in.Params[from] = behind
 		if err == nil {
@@ -434,10 +433,10 @@ func (c *call) decodeParams(m *method) error {
 	return m.decode(c.in.Params, c.Params)
 }
 
-// A metaTaker is params that may have _meta.
+// A metaTaker has params that may have a _meta.
 type metaTaker interface{ AddMeta(members protocol.Meta) }
 
-// wrap puts the middleware around the innermost handler.
+// wrap wraps the innermost handler in the middleware.
 func (s *Server) wrap(all []Middleware) Handler {
 	var h Handler = s.innermost
 	for _, m := range slices.Backward(all) {
@@ -446,7 +445,7 @@ func (s *Server) wrap(all []Middleware) Handler {
 	return h
 }
 
-// innermost is where the chain of middleware ends, in both directions.
+// innermost is the end of the middleware chain, in both directions.
 func (s *Server) innermost(ctx context.Context, r *Request) (any, error) {
 	switch {
 	case r.Outgoing && r.Notification:
@@ -465,8 +464,8 @@ func (s *Server) innermost(ctx context.Context, r *Request) (any, error) {
 	}
 }
 
-// notified takes a notification of a client's. No request waits for
-// "initialized": a client that calls before it is served all the same.
+// notified handles a notification from a client. No request waits for "initialized": the
+// server also serves a client that calls before it.
 func (s *Server) notified(ctx context.Context, r *Request) {
 	switch r.Method {
 	case protocol.NotificationInitialized:

@@ -12,9 +12,9 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// questionsIn returns questions as a revision has them: what came later is converted,
-// left out or refused with ErrUnsupported. Questions may be shared: a changed one is a
-// copy.
+// questionsIn adapts questions to a revision. It converts or leaves out what the
+// revision does not have, or fails with ErrUnsupported. It copies questions before it
+// changes them, because they may be shared.
 func questionsIn(version string, asked protocol.InputRequests) (protocol.InputRequests, error) {
 	if version >= protocol.Version20251125 {
 		return asked, nil
@@ -44,9 +44,9 @@ func questionsIn(version string, asked protocol.InputRequests) (protocol.InputRe
 	return older, nil
 }
 
-// olderForm returns a form as 2025-06-18 has it. Nothing but a bool has a default there,
-// and the titles of choices stand beside them. There is no choice of several: a field
-// like that is left out, and refused if it is required.
+// olderForm converts a form to 2025-06-18. Only a bool has a default there, and the
+// titles of choices are a separate list. A field with several choices is left out; if it
+// is required, olderForm fails.
 func olderForm(form json.RawMessage) (json.RawMessage, error) {
 	if len(form) == 0 {
 		return form, nil
@@ -96,7 +96,7 @@ func olderFields(properties json.RawMessage, required []string) (json.RawMessage
 	return objectOf(older), nil
 }
 
-// olderField makes a field one of 2025-06-18, or reports that it is a choice of several.
+// olderField converts a field to 2025-06-18, or reports that it allows several choices.
 func (m *member) olderField() (several bool, err error) {
 	members, err := membersOf(m.value)
 	if err != nil {
@@ -133,7 +133,8 @@ func (m *member) olderField() (several bool, err error) {
 	return false, nil
 }
 
-// olderMessages returns a conversation in which each message is one block, without _meta.
+// olderMessages returns a conversation with one block for each message, and without
+// _meta.
 func olderMessages(version string, messages protocol.SamplingMessages) (older protocol.SamplingMessages, err error) {
 	for _, message := range messages {
 		for _, block := range downgraded(version, protocol.Contents(message.Content)) {
@@ -147,14 +148,14 @@ func olderMessages(version string, messages protocol.SamplingMessages) (older pr
 	return older, nil
 }
 
-// A member is one of a JSON object.
+// A member is a member of a JSON object.
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
-// membersOf returns the members of an object, in their order: that is the one in which a
-// user is shown the fields of a form.
+// membersOf returns the members of an object in their order, in which a user sees the
+// fields of a form.
 func membersOf(object json.RawMessage) (members []member, err error) {
 	from := jsontext.NewDecoder(bytes.NewReader(object))
 	start, err := from.ReadToken()
@@ -190,7 +191,7 @@ func objectOf(members []member) json.RawMessage {
 	return append(object, '}')
 }
 
-// quoted returns what was read from JSON, and so is text in UTF-8, as JSON.
+// quoted encodes text that was read from JSON, and so is valid UTF-8.
 func quoted[T string | []string](text T) json.RawMessage {
 	raw, err := protocol.Marshal(text)
 	if err != nil {

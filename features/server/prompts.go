@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A prompt is one that was added.
+// A prompt is a prompt that was added.
 type prompt struct {
 	settings
 	definition *protocol.Prompt
@@ -78,7 +78,8 @@ func (s *Server) RemovePrompts(names ...string) {
 	}
 }
 
-// promptInput chooses once how arguments are read, and describes them.
+// promptInput returns a function that decodes arguments, and declares them in the
+// prompt.
 func promptInput[In any](p *prompt) func(context.Context, *protocol.GetPromptParams) (In, error) {
 	required := func(params *protocol.GetPromptParams) error {
 		for _, argument := range p.definition.Arguments {
@@ -125,7 +126,7 @@ func argumentNames(all protocol.PromptArguments) (names []string) {
 	return names
 }
 
-// promptOutput chooses once how output becomes messages.
+// promptOutput returns a function that converts output to messages.
 func promptOutput[Out any]() func(Out) *protocol.GetPromptResult {
 	messages := func(to func(Out) protocol.Contents) func(Out) *protocol.GetPromptResult {
 		return func(out Out) *protocol.GetPromptResult {
@@ -208,7 +209,8 @@ type completer = func(ctx context.Context, typed string, known map[string]string
 
 func (c Completion) apply(s *settings) { s.completion[c.Argument] = c.Values }
 
-// completeEnums completes the arguments that have an enum, unless the program does.
+// completeEnums adds completions for arguments with an enum, unless the program has its
+// own.
 func (s *settings) completeEnums(of inferred) {
 	for name, property := range of.Properties {
 		if _, own := s.completion[name]; own || len(property.Enum) == 0 {
@@ -225,7 +227,7 @@ func (s *settings) completeEnums(of inferred) {
 	}
 }
 
-// checkCompletion panics if a completion belongs to no argument.
+// checkCompletion panics if a completion names no argument.
 func (s *settings) checkCompletion(arguments []string) {
 	for name, values := range s.completion {
 		if values == nil || !slices.Contains(arguments, name) {
@@ -234,20 +236,20 @@ func (s *settings) checkCompletion(arguments []string) {
 	}
 }
 
-// noteCompletion makes the server offer completion if the feature has some.
+// noteCompletion makes the server offer completion, if the feature has a completion.
 func (s *Server) noteCompletion(added *settings) {
 	if len(added.completion) > 0 {
 		s.completion.Store(true)
 	}
 }
 
-// offersCompletion reports whether completion/complete is offered: in 2024-11-05
-// there is no capability for it.
+// offersCompletion reports whether completion/complete is offered. 2024-11-05 has no
+// capability for it.
 func (c *call) offersCompletion() bool {
 	return c.offered.Completions != nil || c.Client.ProtocolVersion == protocol.Version20241105 && c.peer.server.completion.Load()
 }
 
-// complete proposes values of an argument.
+// complete returns proposals for the value of an argument.
 func (c *call) complete(ctx context.Context, params *protocol.CompleteParams) (*protocol.CompleteResult, error) {
 	of, err := c.completed(ctx, &params.Ref)
 	if err != nil {
@@ -275,7 +277,7 @@ func (c *call) complete(ctx context.Context, params *protocol.CompleteParams) (*
 	return result, nil
 }
 
-// completed finds the feature that a completion is for.
+// completed finds the feature to which a completion request refers.
 func (c *call) completed(ctx context.Context, ref *protocol.CompleteReference) (*settings, error) {
 	s := c.peer.server
 	switch ref.Type {

@@ -17,12 +17,12 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/schema"
 )
 
-// An asker stands behind the questions of one call.
+// An asker asks the questions of one call.
 type asker interface {
 	// nextKey returns the number of the next question, as its key.
 	nextKey() string
 
-	// ask returns an answer for each question. Several calls wait for each other.
+	// ask returns an answer for each question. Concurrent calls wait for each other.
 	ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error)
 }
 
@@ -38,13 +38,13 @@ func askerFrom(ctx context.Context) (asker, error) {
 	}
 }
 
-// askedBefore holds what a call has asked, and the answers that came.
+// askedBefore contains the questions that a call has asked, and the answers to them.
 type askedBefore struct {
 	digests map[string]digest
 	answers protocol.InputResponses
 }
 
-// A digest tells questions apart.
+// A digest identifies the content of a question.
 type digest [12]byte
 
 func digestOf(q protocol.InputRequest) (d digest, err error) {
@@ -57,8 +57,8 @@ func digestOf(q protocol.InputRequest) (d digest, err error) {
 	return d, nil
 }
 
-// take notes questions, and returns those that have no answer yet. It fails with
-// ErrKeyUsed if a key belongs to another question.
+// take records questions, and returns those without an answer. It fails with ErrKeyUsed
+// if a key belongs to a different question.
 func (b *askedBefore) take(asked protocol.InputRequests) (open protocol.InputRequests, err error) {
 	if b.digests == nil {
 		b.digests = make(map[string]digest)
@@ -82,7 +82,7 @@ func (b *askedBefore) take(asked protocol.InputRequests) (open protocol.InputReq
 	return open, nil
 }
 
-// give notes answers.
+// give records answers.
 func (b *askedBefore) give(answers protocol.InputResponses) {
 	if b.answers == nil {
 		b.answers = make(protocol.InputResponses)
@@ -90,7 +90,7 @@ func (b *askedBefore) give(answers protocol.InputResponses) {
 	maps.Copy(b.answers, answers)
 }
 
-// to returns the answers to questions.
+// to returns the answers to some questions.
 func (b *askedBefore) to(asked protocol.InputRequests) protocol.InputResponses {
 	all := make(protocol.InputResponses, len(asked))
 	for key := range asked {
@@ -99,7 +99,7 @@ func (b *askedBefore) to(asked protocol.InputRequests) protocol.InputResponses {
 	return all
 }
 
-// checkAnswer reports what is wrong with an answer.
+// checkAnswer returns an error if an answer does not fit its question.
 func checkAnswer(ctx context.Context, key string, q protocol.InputRequest, answer protocol.InputResponse) error {
 	var problem error
 	switch q := q.(type) {
@@ -148,7 +148,8 @@ func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protoco
 	return nil
 }
 
-// canBeAsked reports with an UnsupportedError what the client lacks for a question.
+// canBeAsked returns an UnsupportedError if the client lacks a capability that a
+// question needs.
 func canBeAsked(c *Client, asked protocol.InputRequests) error {
 	for _, q := range asked {
 		names := []string{"roots"}
@@ -174,7 +175,7 @@ func canBeAsked(c *Client, asked protocol.InputRequests) error {
 	return nil
 }
 
-// fitting returns questions as a client can be asked them.
+// fitting returns questions in the form for a client.
 func (c *Client) fitting(asked protocol.InputRequests) (protocol.InputRequests, error) {
 	if err := canBeAsked(c, asked); err != nil {
 		return nil, err
@@ -182,8 +183,7 @@ func (c *Client) fitting(asked protocol.InputRequests) (protocol.InputRequests, 
 	return questionsIn(c.ProtocolVersion, asked)
 }
 
-// can reports with an UnsupportedError what the client lacks of what a feature
-// needs.
+// can returns an UnsupportedError if the client lacks a capability that a feature needs.
 func (a *asks) can(c *Client) error {
 	var names []string
 	if a.needs.Elicitation != nil {
@@ -205,8 +205,9 @@ func (a *asks) can(c *Client) error {
 	return hasAll(c, names)
 }
 
-// A capability that the client's revision does not have does not count: the questions
-// that it allows would not be understood.
+// hasAll returns an UnsupportedError unless the client has all these capabilities. A
+// capability that the client's revision does not have counts as missing, because the
+// client would not understand the questions that need it.
 func hasAll(c *Client, names []string) error {
 	for _, name := range names {
 		if !c.Capabilities.Has(name) || c.ProtocolVersion < capabilitySince(name) {
@@ -216,7 +217,7 @@ func hasAll(c *Client, names []string) error {
 	return nil
 }
 
-// capabilitySince is the first revision that has a capability of clients.
+// capabilitySince returns the first revision that has a capability of clients.
 func capabilitySince(name string) string {
 	switch name {
 	case "elicitation.form":
@@ -228,7 +229,7 @@ func capabilitySince(name string) string {
 	}
 }
 
-// declaring returns the capabilities of a client that declares just this.
+// declaring returns capabilities with only this one.
 func declaring(name string) (c protocol.ClientCapabilities) {
 	here := &protocol.Capability{}
 	switch name {
@@ -250,7 +251,7 @@ func declaring(name string) (c protocol.ClientCapabilities) {
 	return c
 }
 
-// direct asks a legacy client by requests on the stream of the call.
+// direct asks a legacy client, by requests on the stream of the call.
 type direct struct {
 	call   *call
 	mu     sync.Mutex
@@ -287,7 +288,7 @@ func (d *direct) ask(ctx context.Context, asked protocol.InputRequests) (protoco
 	return d.before.to(asked), nil
 }
 
-// put asks the client, unless the call has asked too often already.
+// put asks the client, unless the call has already asked too often.
 func (d *direct) put(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	s := d.call.peer.server
 	if d.rounds++; d.rounds > s.rounds.options.MaxRounds {
@@ -296,8 +297,8 @@ func (d *direct) put(ctx context.Context, open protocol.InputRequests) (protocol
 	return d.call.putAll(ctx, open)
 }
 
-// putAll puts questions to a legacy client side by side, and waits for all answers.
-// The first failure ends the other questions.
+// putAll asks a legacy client several questions concurrently, and waits for all answers.
+// The first failure cancels the others.
 func (c *call) putAll(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	count := int32(len(open))
 	defer c.peer.questions.Add(-count)
@@ -326,7 +327,7 @@ func (c *call) putAll(ctx context.Context, open protocol.InputRequests) (protoco
 	return answers, first
 }
 
-// mostQuestions bounds the questions that one legacy client has not answered.
+// mostQuestions limits the unanswered questions to one legacy client.
 const mostQuestions = 32
 
 // put asks a legacy client one question, through the middleware.
@@ -379,14 +380,14 @@ func (r *Request) put(ctx context.Context) (any, error) {
 	return answer, nil
 }
 
-// unanswered says why a question has no answer: the client's error, or what ended
-// the wait.
+// unanswered returns why a question has no answer: the client's error, or the reason why
+// the wait ended.
 func unanswered(ctx context.Context, err error) error {
 	var fault *jsonrpc.Error
 	switch {
 	case errors.As(err, &fault) && fault.Code == protocol.CodeUserRejected:
 		return fmt.Errorf("%w: %s", ErrDeclined, shorten(fault.Message, longestMessage))
-	case errors.As(err, &fault): // the client's error is not the answer to the call
+	case errors.As(err, &fault): // the client's error must not become the answer to the call
 		return fmt.Errorf("the client refused the question: %s (%d)", shorten(fault.Message, longestMessage), fault.Code)
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrUnanswered):
 		return fmt.Errorf("%w: %w", ErrUnanswered, context.Cause(ctx))

@@ -44,9 +44,9 @@ type Request struct {
 	// InputRequired. It is nil in the first round.
 	Answers protocol.InputResponses
 
-	call *call  // what it belongs to; nil for a notification of no request
+	call *call  // the call it belongs to; nil for a notification without a request
 	peer *peer  // of an outgoing message
-	sent *int64 // the id of a question; filled in when it was sent
+	sent *int64 // the id of a question; set when it was sent
 }
 
 // Target returns the name of the tool or prompt that serves the request. It is known
@@ -85,8 +85,8 @@ type Client struct {
 	Capabilities    protocol.ClientCapabilities
 }
 
-// A call is a Request being served. It is the context of its handler and the body of
-// its answer as well, so that a request costs one allocation.
+// A call is a Request being served. It is also the context of its handler, and the body
+// of its answer, so that a request needs only one allocation.
 type call struct {
 	context.Context
 	Request
@@ -96,15 +96,15 @@ type call struct {
 	method  *method                      // nil: nobody offers it
 	offered *protocol.ServerCapabilities // to this client
 	modern  bool
-	known   *knownClient      // who made the request; nil: the request was read in full
-	rest    []byte            // of its params, behind the _meta of that client; nil: unread
+	known   *knownClient      // who made the request; nil: the request was decoded in full
+	rest    []byte            // its params after the _meta of that client; nil: unused
 	result  any               // what was answered
-	room    any               // for a copy of that; nil: none
-	level   protocol.LogLevel // of log messages that this modern request wants
+	room    any               // memory for a copy of that; nil: none
+	level   protocol.LogLevel // that this modern request asks for
 
-	asked *asked     // nil while neither the client nor the handler has asked anything
-	token jsonrpc.ID // under which the client wants to be told of progress
-	task  *task      // whose handler sees it; nil for the request itself
+	asked *asked     // nil until the client or the handler asks something
+	token jsonrpc.ID // the progress token of the client
+	task  *task      // set for the call that a task's handler sees; nil for the request itself
 
 	mu      sync.Mutex
 	over    bool      // it has been answered
@@ -112,22 +112,22 @@ type call struct {
 	logs    *logBudget
 }
 
-// asked is what belongs to a call that asks.
+// asked contains the fields of a call that asks.
 type asked struct {
-	asker asker  // answers the questions of the handler; nil: it may not ask
+	asker asker  // asks the handler's questions; nil: it must not ask
 	state []byte // the handler's own, opened
-	id    string // of CallID, once somebody asked for it
+	id    string // the result of CallID; empty until it is needed
 }
 
-// progress is what a call has to report.
+// progress contains the reports of a call that are not sent yet.
 type progress struct {
 	unsent  []*protocol.ProgressParams // oldest first
 	highest float64                    // so far
-	sends   bool                       // a goroutine sends what is unsent
+	sends   bool                       // a goroutine is sending the unsent reports
 	sending sync.WaitGroup             // for that goroutine
 }
 
-// newCall returns the call of a request or notification. M may be its row.
+// newCall returns the call for a request or notification. M is its row, or nil.
 func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call {
 	var c *call
 	if m != nil {
@@ -243,10 +243,10 @@ func (c *call) progress(done, total float64, message string) {
 	}
 }
 
-// mostUnsent bounds the reports of progress that wait.
+// mostUnsent limits the progress reports that wait.
 const mostUnsent = 16
 
-// sendProgress sends reports until there is none.
+// sendProgress sends reports until none waits.
 func (c *call) sendProgress() {
 	for {
 		c.mu.Lock()
@@ -258,11 +258,11 @@ func (c *call) sendProgress() {
 		oldest := c.reports.unsent[0]
 		c.reports.unsent = c.reports.unsent[1:]
 		c.mu.Unlock()
-		_ = c.tell(c, protocol.NotificationProgress, oldest) // a client that is gone misses nothing
+		_ = c.tell(c, protocol.NotificationProgress, oldest) // if this fails, the client is gone
 	}
 }
 
-// finish ends all that a call sends, ahead of its answer.
+// finish sends everything that belongs to a call, before its answer.
 func (c *call) finish() {
 	c.mu.Lock()
 	c.over = true
@@ -273,8 +273,7 @@ func (c *call) finish() {
 	}
 }
 
-// readProgressToken reads the token under which the client wants progress. There
-// is none if it is absent or null.
+// readProgressToken reads the client's progress token. Null counts as absent.
 func (c *call) readProgressToken(meta protocol.Meta) error {
 	raw, asked := meta[protocol.MetaProgressToken]
 	if !asked {
@@ -286,8 +285,8 @@ func (c *call) readProgressToken(meta protocol.Meta) error {
 	return nil
 }
 
-// tell sends a notification that belongs to the call, on the stream that will
-// carry its answer. Once the call has become a task there is no such stream.
+// tell sends a notification that belongs to the call, on the stream that will carry its
+// answer. After the call has become a task, there is no such stream.
 func (c *call) tell(ctx context.Context, method string, params any) error {
 	if c.task != nil && c.task.hasBegun() {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/yosida95/uritemplate/v3"
 )
 
-// A resource is one that was added, or one file of AddFiles.
+// A resource is a resource that was added, or a file of AddFiles.
 type resource struct {
 	settings
 	definition *protocol.Resource
@@ -24,7 +24,7 @@ type resource struct {
 
 func (r *resource) feature() Feature { return Feature{KindResource, r.definition.URI, r.definition} }
 
-// A template is one that was added.
+// A template is a template that was added.
 type template struct {
 	settings
 	definition *protocol.ResourceTemplate
@@ -127,7 +127,7 @@ func (s *Server) RemoveTemplates(texts ...string) {
 	}
 }
 
-// templateInput chooses once how the variables of a URI are read.
+// templateInput returns a function that decodes the variables of a URI.
 func templateInput[In any](t *template) func(context.Context, *protocol.ReadResourceParams) (In, error) {
 	if _, raw := any(*new(In)).(*protocol.ReadResourceParams); raw {
 		return func(_ context.Context, params *protocol.ReadResourceParams) (In, error) { return any(params).(In), nil }
@@ -157,8 +157,8 @@ func templateInput[In any](t *template) func(context.Context, *protocol.ReadReso
 	}
 }
 
-// resourceOutput chooses once how output becomes contents, and the MIME type if
-// there is none.
+// resourceOutput returns a function that converts output to contents. It also sets the
+// MIME type, if there is none.
 func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*protocol.ReadResourceResult, error) {
 	contents := func(c protocol.ResourceContents) (*protocol.ReadResourceResult, error) {
 		c.MIMEType = *mimeType
@@ -187,7 +187,7 @@ func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*proto
 	if of.Implements(reflect.TypeFor[protocol.Content]()) || of == reflect.TypeFor[protocol.Contents]() {
 		panic("blocks are no contents of a resource")
 	}
-	infer(of) // what cannot be described cannot be sent
+	infer(of) // panics if values of the type cannot be encoded
 	if *mimeType == "" {
 		*mimeType = "application/json"
 	}
@@ -201,7 +201,7 @@ func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*proto
 	}
 }
 
-// bytesOf returns bytes as text where that is what they are.
+// bytesOf returns the contents for bytes: as text if they are text.
 func bytesOf(uri, mimeType string, raw []byte) protocol.ResourceContents {
 	if utf8.Valid(raw) && (mimeType == "" || textual(mimeType)) {
 		text := string(raw)
@@ -284,7 +284,7 @@ func (c *call) readResource(ctx context.Context, params *protocol.ReadResourcePa
 
 type reader = func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)
 
-// findResource finds what reads a URI: a resource, a file, or a template.
+// findResource finds the resource, file or template that reads a URI.
 func (c *call) findResource(ctx context.Context, uri string) (*settings, reader, error) {
 	s := c.peer.server
 	if r, ok := s.resources.get(uri); ok && s.visible(ctx, r.feature()) {

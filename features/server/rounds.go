@@ -47,28 +47,28 @@ type Spent interface {
 	Spend(ctx context.Context, state [16]byte, until time.Time) (first bool, err error)
 }
 
-// rounds are the calls of a server that ask.
+// rounds manages a server's calls that ask.
 type rounds struct {
 	options AskingOptions
 	sealer  *sealer
 	node    string
-	ctx     context.Context // ends when the server is being closed
+	ctx     context.Context // ends when the server closes
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // of handlers that wait
 
 	mu       sync.Mutex
 	waiting  map[*waiting]struct{} // each holds a place
 	handlers map[*waiting]struct{} // those whose handler runs
-	tickets  map[[16]byte]*waiting // those that wait for their client
+	tickets  map[[16]byte]*waiting // of calls that wait for their client
 	bytes    int                   // of all of them
 	arrivals uint64
-	spent    map[[16]byte]time.Time // of Reruns and InputRequired
+	spent    map[[16]byte]time.Time // states of Reruns and InputRequired that were used
 	order    [][16]byte             // oldest first
 }
 
 const (
 	mostSpent      = 65_536
-	bytesOfWaiting = 16 << 10 // that each waiting call counts for beside its request
+	bytesOfWaiting = 16 << 10 // counted for each waiting call, in addition to its request
 )
 
 func (rs *rounds) init(audience string, o AskingOptions) {
@@ -98,14 +98,14 @@ func (rs *rounds) init(audience string, o AskingOptions) {
 	rs.spent = make(map[[16]byte]time.Time)
 }
 
-// check panics if a feature asks in a way that this server cannot serve.
+// check panics if a feature asks in a way that the options do not allow.
 func (rs *rounds) check(s *settings) {
 	if s.asks != nil && s.asks.how == Waits && rs.options.Fleet {
 		panic("in a Fleet the next round comes to any node: a handler cannot wait for it")
 	}
 }
 
-// bound returns a context for one question of a legacy client.
+// bound returns a context with the time limit for one question to a legacy client.
 func (rs *rounds) bound(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, expire := context.WithTimeoutCause(ctx, rs.options.Expiry, fmt.Errorf("%w: it took longer than %v", ErrUnanswered, rs.options.Expiry))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -138,7 +138,7 @@ func (rs *rounds) spend(ctx context.Context, st *state) (bool, error) {
 	return true, nil
 }
 
-// enter takes a place. The oldest parked call of a client gives way to its newest.
+// enter reserves a place. If a client has too many parked calls, its oldest one ends.
 func (rs *rounds) enter(w *waiting) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -175,7 +175,7 @@ func (rs *rounds) enter(w *waiting) error {
 	return nil
 }
 
-// release gives a place back. The caller holds the mutex.
+// release releases a place. The caller holds the mutex.
 func (rs *rounds) release(w *waiting) {
 	if w.over {
 		return
@@ -186,7 +186,7 @@ func (rs *rounds) release(w *waiting) {
 	rs.bytes -= w.size
 }
 
-// unpark makes a ticket void. The caller holds the mutex.
+// unpark makes a ticket invalid. The caller holds the mutex.
 func (rs *rounds) unpark(w *waiting) {
 	if w.parked {
 		w.parked = false
@@ -195,7 +195,7 @@ func (rs *rounds) unpark(w *waiting) {
 	}
 }
 
-// stop makes all questions that wait fail, and lets nobody ask any more.
+// stop makes all waiting questions fail, and all later ones.
 func (rs *rounds) stop() {
 	rs.end(fmt.Errorf("%w: %w", ErrUnanswered, ErrClosed))
 	rs.mu.Lock()
@@ -208,7 +208,7 @@ func (rs *rounds) stop() {
 	}
 }
 
-// wait waits for the handlers of calls that were waiting, as awaitHandlers does.
+// wait waits for the handlers of waiting calls, as awaitHandlers does.
 func (rs *rounds) wait(ctx context.Context, grace time.Duration) error {
 	return awaitHandlers(ctx, grace, &rs.running, func() (names []string) {
 		rs.mu.Lock()
@@ -221,7 +221,7 @@ func (rs *rounds) wait(ctx context.Context, grace time.Duration) error {
 }
 
 // awaitHandlers waits for handlers until ctx ends, or for the grace if ctx has no
-// deadline. It fails with the names of those that are still running.
+// deadline. Its error names the handlers that are still running.
 func awaitHandlers(ctx context.Context, grace time.Duration, running *sync.WaitGroup, names func() []string) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -229,7 +229,7 @@ func awaitHandlers(ctx context.Context, grace time.Duration, running *sync.WaitG
 		defer cancel()
 	}
 	over := make(chan struct{})
-	go func() { // it ends with the last handler, however long that takes
+	go func() { // it ends with the last handler, which may be later
 		running.Wait()
 		close(over)
 	}()

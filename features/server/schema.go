@@ -23,8 +23,8 @@ type inferred struct {
 	binary bool // []byte
 }
 
-// infer returns the schema of a type, or of what a pointer points to. It panics if
-// there is none.
+// infer returns the schema of a type; a pointer has the schema of its element. It panics
+// if there is none.
 func infer(t reflect.Type) inferred {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -47,7 +47,7 @@ func infer(t reflect.Type) inferred {
 	return inferred{s, t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !speaks[stdjson.Marshaler](t)}
 }
 
-// inferObject is infer for what has to be an object in JSON.
+// inferObject does what infer does, for a type that must be a JSON object.
 func inferObject(t reflect.Type) inferred {
 	s := infer(t)
 	if !s.isObject() {
@@ -58,7 +58,7 @@ func inferObject(t reflect.Type) inferred {
 
 func (s inferred) isObject() bool { return s.Type == "object" }
 
-// takesAny reports whether there may be members of any name, as in a map.
+// takesAny reports whether the object may have members with any name, as a map.
 func (s inferred) takesAny() bool {
 	return s.AdditionalProperties != nil && s.AdditionalProperties.Not == nil
 }
@@ -76,8 +76,8 @@ func (s inferred) mustMarshal() stdjson.RawMessage {
 	return raw
 }
 
-// defaults returns an object with all defaults, also those of objects within. It
-// is nil if there are none.
+// defaults returns an object with all defaults, also those of nested objects, or nil if
+// there are none.
 func (s inferred) defaults() stdjson.RawMessage {
 	all := defaultsOf(s.Schema)
 	if all == nil {
@@ -110,7 +110,8 @@ func defaultsOf(s *jsonschema.Schema) map[string]any {
 }
 
 // declaredDefaults returns an object with the defaults of the members that a schema
-// describes and, if deep, of the objects within. It is nil if there are none.
+// describes and, if deep is set, those of nested objects. It returns nil if there are
+// none.
 func declaredDefaults(schema stdjson.RawMessage, deep bool) stdjson.RawMessage {
 	var object struct {
 		Properties map[string]stdjson.RawMessage `json:"properties"`
@@ -144,8 +145,7 @@ func declaredDefaults(schema stdjson.RawMessage, deep bool) stdjson.RawMessage {
 	return raw
 }
 
-// describeFields adds to a schema what the tags of fields say, in all structs that
-// a type is made of.
+// describeFields adds the tags of fields to a schema, for all structs in a type.
 func describeFields(t reflect.Type, s *jsonschema.Schema) error {
 	switch {
 	case s == nil || ownSchema(t) != nil:
@@ -171,7 +171,7 @@ func describeFields(t reflect.Type, s *jsonschema.Schema) error {
 		if property == nil {
 			continue
 		}
-		if reflect.ValueOf(*property).IsZero() { // it would be written as true, and MCP wants an object
+		if reflect.ValueOf(*property).IsZero() { // it would be encoded as true, but MCP requires an object
 			property.Types = anything().Types
 		}
 		if err := describeField(field, property); err != nil {
@@ -188,7 +188,7 @@ func describeFields(t reflect.Type, s *jsonschema.Schema) error {
 	return nil
 }
 
-// describeField reads the tags that are named as in JSON Schema.
+// describeField reads the tags that have names of JSON Schema.
 func describeField(field reflect.StructField, s *jsonschema.Schema) error {
 	var problem error
 	number := func(key string, set func(float64)) {
@@ -243,8 +243,8 @@ func describeField(field reflect.StructField, s *jsonschema.Schema) error {
 	return problem
 }
 
-// literal reads the text of a tag as a value of the schema's type: as it stands
-// for strings, and else as JSON.
+// literal parses the text of a tag as a value of the schema's type. Strings are used
+// unchanged; other values are JSON.
 func literal(s *jsonschema.Schema, text string) (value any, err error) {
 	if s.Type == "string" || slices.Contains(s.Types, "string") {
 		return text, nil
@@ -252,11 +252,12 @@ func literal(s *jsonschema.Schema, text string) (value any, err error) {
 	return value, protocol.Unmarshal([]byte(text), &value)
 }
 
-// ownSchemas holds the schemas of types that are not written as their kind is.
+// ownSchemas contains the schemas of types whose encoding does not follow from their
+// kind.
 type ownSchemas map[reflect.Type]*jsonschema.Schema
 
-// collect looks at all types that t is made of. It refuses what package jsonschema
-// would describe wrongly.
+// collect examines all types that t consists of. It fails for types that package
+// jsonschema would describe incorrectly.
 func (o ownSchemas) collect(t reflect.Type, seen map[reflect.Type]bool) error {
 	if seen[t] {
 		return nil
@@ -293,7 +294,8 @@ func (o ownSchemas) collectFields(t reflect.Type, seen map[reflect.Type]bool) er
 	return nil
 }
 
-// checkField refuses fields whose tag or embedding no inferred schema follows.
+// checkField fails for a field with a tag or embedding that inferred schemas do not
+// support.
 func checkField(field reflect.StructField, tag string) error {
 	name, options, _ := strings.Cut(tag, ",")
 	if field.Anonymous && (name != "" || field.Type.Kind() != reflect.Struct || ownSchema(field.Type) != nil) {
@@ -309,8 +311,8 @@ func checkField(field reflect.StructField, tag string) error {
 	return nil
 }
 
-// ownSchema is the schema of a type that is not written as its kind is: nil for
-// the others.
+// ownSchema returns the schema of a type whose encoding does not follow from its kind,
+// and nil for other types.
 func ownSchema(t reflect.Type) *jsonschema.Schema {
 	switch {
 	case t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer:
@@ -333,7 +335,7 @@ func ownSchema(t reflect.Type) *jsonschema.Schema {
 	}
 }
 
-// An enumerated type lists the values that it may have, as texts.
+// An enumerated type lists its possible values, as texts.
 type enumerated interface{ EnumValues() []string }
 
 func enumeration(t reflect.Type) *jsonschema.Schema {
@@ -344,11 +346,11 @@ func enumeration(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// anything allows every value. It lists all types, since package jsonschema
-// adds null to those of a pointer.
+// anything returns a schema that allows every value. It lists all types, because package
+// jsonschema adds null to the types of a pointer.
 func anything() *jsonschema.Schema {
 	return &jsonschema.Schema{Types: []string{"null", "boolean", "object", "array", "number", "string"}}
 }
 
-// speaks reports whether a value of type t, or its address, is an I.
+// speaks reports whether type t, or a pointer to it, implements I.
 func speaks[I any](t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[I]()) }

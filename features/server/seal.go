@@ -16,28 +16,28 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The state of a call that goes from round to round travels through the client. It
-// is sealed with AES-256-GCM, so that the client can neither read nor change it.
-// What a state has to be presented with is authenticated and not stored: the
-// server's name, the method, the name of the feature, its arguments, and who asks.
-// No check can be forgotten, and none costs bytes (ADR-0031).
+// Between rounds, the client stores the state of a call. The state is sealed with
+// AES-256-GCM, so that the client can neither read nor change it. The following data is
+// authenticated but not stored: the server's name, the method, the name of the feature,
+// its arguments, and the identity of the client. So no check can be forgotten, and no
+// check makes the state longer (ADR-0031).
 const (
 	sealVersion  = "1."
 	largestState = 64 << 10 // bytes of a sealed state
 	keyIDSize    = 4
 )
 
-// A subject is what a call is about.
+// A subject identifies the feature that a call uses.
 type subject struct {
 	name      string // of the tool or prompt, or the URI
 	arguments any    // json.RawMessage or map[string]string; nil: none
 }
 
-// A state is what is sealed.
+// A state is the content of a sealed state.
 type state struct {
 	ID      []byte                  `json:"i"`           // good once
 	Call    string                  `json:"c"`           // Request.CallID
-	Round   int                     `json:"r"`           // that have been, this one included
+	Round   int                     `json:"r"`           // the number of rounds so far
 	Until   int64                   `json:"u"`           // seconds since 1970, when the question expires
 	End     int64                   `json:"e"`           // and when the call does
 	Asked   map[string]digest       `json:"a,omitzero"`  // by key
@@ -60,7 +60,7 @@ func (d *digest) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A sealer seals with its first key and opens with all.
+// A sealer seals with its first key, and opens with all keys.
 type sealer struct {
 	audience string
 	keys     []sealKey
@@ -94,7 +94,7 @@ func newSealer(audience string, secrets [][]byte) (*sealer, error) {
 	return s, nil
 }
 
-// bound returns what a state of this call is authenticated with.
+// bound returns the authenticated data for a state of this call.
 func (s *sealer) bound(c *call, about subject, key [keyIDSize]byte) ([]byte, error) {
 	arguments := jsontext.Value("{}")
 	if about.arguments != nil {
@@ -103,7 +103,7 @@ func (s *sealer) bound(c *call, about subject, key [keyIDSize]byte) ([]byte, err
 			return nil, err
 		}
 		arguments = jsontext.Value(raw)
-		if len(raw) == 0 || raw[0] == 'n' { // no arguments are an empty object
+		if len(raw) == 0 || raw[0] == 'n' { // no arguments and an empty object are the same
 			arguments = jsontext.Value("{}")
 		}
 		if err := arguments.Canonicalize(); err != nil {
@@ -165,7 +165,7 @@ func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
 	return nil, refuseState("invalid or expired requestState")
 }
 
-// refuseState is the answer to a state that cannot be used.
+// refuseState returns the answer to a state that cannot be used.
 func refuseState(why string) *jsonrpc.Error {
 	fault := refuse(jsonrpc.CodeInvalidParams, "%s", why)
 	fault.Data = json.RawMessage(`{"reason":"invalid_request_state"}`)

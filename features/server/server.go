@@ -101,11 +101,11 @@ type Options struct {
 type Server struct {
 	info    protocol.Implementation
 	rawInfo json.RawMessage             // the same, encoded
-	rawMeta json.RawMessage             // the _meta of most modern results, which holds it
-	offered atomic.Pointer[offer]       // to modern clients, when it was looked up last
-	known   atomic.Pointer[knownClient] // of the modern clients, the one whose _meta was read last
+	rawMeta json.RawMessage             // the _meta of most modern results; it contains info
+	offered atomic.Pointer[offer]       // to modern clients, when it was last determined
+	known   atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
 	options Options
-	handle  Handler // the middleware, and behind it innermost
+	handle  Handler // the middleware, and then innermost
 	nowhere transport.Origin
 	rounds  rounds
 	tasks   tasks
@@ -116,7 +116,7 @@ type Server struct {
 	templates  catalog[*template]
 	prompts    catalog[*prompt]
 	folders    atomic.Pointer[[]*folder] // copied when it changes
-	completion atomic.Bool               // there is, or was, a feature that completes
+	completion atomic.Bool               // a feature has a completion, or had one
 	listeners  listeners
 
 	mu     sync.Mutex
@@ -148,7 +148,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	}
 	o.Conn = o.Conn.Shared()
 	raw, err := protocol.Marshal(info)
-	if err != nil { // text and lists of text can be encoded
+	if err != nil { // strings and lists of strings can always be encoded
 		panic(fmt.Sprintf("server: %v", err))
 	}
 	s := &Server{info: info, rawInfo: raw, rawMeta: []byte(`{"` + protocol.MetaServerInfo + `":` + string(raw) + "}"), options: o, live: make(map[*peer]struct{})}
@@ -160,13 +160,14 @@ func New(info protocol.Implementation, o Options) *Server {
 	return s
 }
 
-// An offer is what a server has, and the capabilities that follow from it.
+// An offer contains the kinds of features that a server has, and the capabilities that
+// follow from them.
 type offer struct {
 	features     features
 	capabilities protocol.ServerCapabilities
 }
 
-// features are the kinds of features that a server has.
+// features says which kinds of features a server has.
 type features struct{ tools, prompts, resources, skills, completion bool }
 
 func (s *Server) has() features {
@@ -177,8 +178,8 @@ func (s *Server) has() features {
 	}
 }
 
-// offersModern returns what offers returns for the modern revisions. It is shared, so
-// nobody changes it.
+// offersModern returns what offers returns for the modern revisions. The result is
+// shared, so it is read-only.
 func (s *Server) offersModern() *protocol.ServerCapabilities {
 	now := s.has()
 	last := s.offered.Load()
@@ -189,8 +190,8 @@ func (s *Server) offersModern() *protocol.ServerCapabilities {
 	return &last.capabilities
 }
 
-// offers returns the capabilities that follow from the features, beside those that
-// the options declare.
+// offers returns the capabilities that follow from the features, in addition to
+// Options.Capabilities.
 func (s *Server) offers(modern bool) *protocol.ServerCapabilities {
 	c := s.options.Capabilities
 	c.Logging = &protocol.Capability{}

@@ -16,16 +16,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A peer is the other end of one link: a legacy client, or any number of modern
-// ones.
+// A peer is the other side of one link: a legacy client, or any number of modern
+// clients.
 type peer struct {
 	server    *Server
 	conn      *conn.Conn
 	dialect   dialect.Dialect
 	session   atomic.Pointer[Session]     // nil before initialize
-	changes   changes                     // that the legacy client is told of
+	changes   changes                     // for the legacy client
 	questions atomic.Int32                // that the legacy client has not answered
-	known     atomic.Pointer[knownClient] // the modern client that was read last
+	known     atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
 }
 
 func (s *Server) newPeer(link transport.Link) *peer {
@@ -39,14 +39,15 @@ func (s *Server) newPeer(link transport.Link) *peer {
 	return p
 }
 
-// spoke notes the revision of a request that stands alone. That of a session stays.
+// spoke records the revision of a modern request. The revision of a session does not
+// change.
 func (p *peer) spoke(version string) {
 	if p.session.Load() == nil {
 		p.dialect.Spoke(version)
 	}
 }
 
-// end lets go of all that the peer's session has.
+// end releases everything that belongs to the peer's session.
 func (p *peer) end() {
 	uris := p.changes.end()
 	session := p.session.Load()
@@ -67,7 +68,7 @@ type Session struct {
 	peer    *peer
 	client  Client
 	named   sync.Once
-	id      string // drawn when somebody wants it
+	id      string // generated when it is needed
 	offered protocol.ServerCapabilities
 	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
 	logs    logBudget
@@ -101,7 +102,7 @@ func (s *Session) ElicitationComplete(ctx context.Context, id string) error {
 	return s.peer.tell(ctx, info.Name, &protocol.ElicitationCompleteParams{ElicitationID: id})
 }
 
-// initialize agrees on a revision (2025-11-25 basic/lifecycle). A link has one
+// initialize negotiates a revision (2025-11-25 basic/lifecycle). A link has at most one
 // session.
 func (c *call) initialize(_ context.Context, params *protocol.InitializeParams) (*protocol.InitializeResult, error) {
 	s, p := c.peer.server, c.peer
@@ -136,7 +137,7 @@ func (c *call) initialize(_ context.Context, params *protocol.InitializeParams) 
 	}, nil
 }
 
-// discover says what the server is (2026-07-28 server/discover).
+// discover describes the server (2026-07-28 server/discover).
 func (c *call) discover(context.Context, *protocol.DiscoverParams) (*protocol.DiscoverResult, error) {
 	options := &c.peer.server.options
 	return &protocol.DiscoverResult{

@@ -22,7 +22,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// What a skill may hold: every host has to take that much, and none more (SEP-2640).
+// These are the limits of a skill. Every host must support that much, and no host need
+// support more (SEP-2640).
 const (
 	mostSkillFiles = 512
 	mostSkillBytes = 16 << 20
@@ -34,13 +35,13 @@ const (
 	directoryType = "inode/directory"
 )
 
-// The longest path of a directory that clients may read.
+// These limit the path of a directory that clients may read.
 const (
 	longestPath = 4 << 10 // bytes
 	deepestPath = 64      // elements
 )
 
-// skills are what AddSkills was given: a skill is a directory with a SKILL.md.
+// skills contains the arguments of AddSkills. A skill is a directory with a SKILL.md.
 type skills struct {
 	folder *folder
 
@@ -48,17 +49,17 @@ type skills struct {
 	seen map[string]seenFile // by name
 }
 
-// A seenFile is a file whose digest is known. It is good as long as the file has
-// neither changed its size nor its time.
+// A seenFile is a file with a known digest. The digest is valid until the size or the
+// modification time of the file changes.
 type seenFile struct {
 	size     int64
 	modified time.Time
 	digest   string
 	front    json.RawMessage // of a SKILL.md
-	problem  error           // that it has no frontmatter
+	problem  error           // why it has no valid frontmatter
 }
 
-// A skill is one that is listed.
+// A skill is a skill that is listed.
 type skill struct {
 	definition *protocol.Skill
 	resource   *resource // its SKILL.md
@@ -103,7 +104,8 @@ func (s *Server) AddSkills(files fs.FS) error {
 	return nil
 }
 
-// skillType is the MIME type of a file. The tables of a machine may not know Markdown.
+// skillType returns the MIME type of a file. It knows Markdown, which the system's
+// tables may not.
 func skillType(name string) string {
 	if path.Ext(name) == ".md" {
 		return "text/markdown"
@@ -141,8 +143,7 @@ func (sk *skills) has(name string) bool {
 	return false
 }
 
-// describe gives the resource of a SKILL.md the name and description that its
-// frontmatter has.
+// describe sets the name and description of a SKILL.md's resource from its frontmatter.
 func (sk *skills) describe(name string, r *protocol.Resource) {
 	r.Name = path.Base(name)
 	if path.Base(name) != skillFile {
@@ -158,7 +159,7 @@ func (sk *skills) describe(name string, r *protocol.Resource) {
 	}
 }
 
-// look returns the digest of a file, and the frontmatter of a SKILL.md.
+// look returns the digest of a file and, for a SKILL.md, its frontmatter.
 func (sk *skills) look(name string) (seenFile, error) {
 	info, err := fs.Stat(sk.folder.files, name)
 	if err != nil {
@@ -195,7 +196,7 @@ func (sk *skills) look(name string) (seenFile, error) {
 	return now, nil
 }
 
-// skill describes the skill of a directory.
+// skill returns the skill in a directory.
 func (sk *skills) skill(directory string) (*skill, error) {
 	seen, err := sk.look(directory + "/" + skillFile)
 	if err := errors.Join(err, seen.problem); err != nil {
@@ -235,7 +236,7 @@ func (sk *skills) skill(directory string) (*skill, error) {
 	return &skill{described, own}, err
 }
 
-// checkFrontmatter holds the rules of agentskills.io/specification.
+// checkFrontmatter checks the rules of agentskills.io/specification.
 func checkFrontmatter(directory string, raw json.RawMessage) error {
 	var front struct {
 		Name        string `json:"name"`
@@ -319,7 +320,7 @@ func (c *call) getSkill(ctx context.Context, params *protocol.GetSkillParams) (*
 	return nil, refuse(jsonrpc.CodeInvalidParams, "there is no skill %q", shorten(params.URI, longestName))
 }
 
-// readDirectory lists what is directly inside of a directory of a skill.
+// readDirectory lists the entries of a directory in a skill.
 func (c *call) readDirectory(ctx context.Context, params *protocol.ReadDirectoryParams) (*protocol.ReadDirectoryResult, error) {
 	s := c.peer.server
 	all := new(catalog[*resource])
@@ -346,8 +347,8 @@ func (c *call) readDirectory(ctx context.Context, params *protocol.ReadDirectory
 	return result, nil
 }
 
-// nameOf returns the path of a URI, if that is how the URI of the path is written,
-// and the path is not too long.
+// nameOf returns the path of a URI, if the URI is in the canonical form and the path is
+// not too long.
 func (sk *skills) nameOf(uri string) (name string, ok bool) {
 	rest, ours := strings.CutPrefix(uri, sk.folder.base)
 	if len(rest) > longestPath || strings.Count(rest, "/") >= deepestPath {
@@ -358,17 +359,18 @@ func (sk *skills) nameOf(uri string) (name string, ok bool) {
 	return name, ok
 }
 
-// directory returns what is in the directory of a URI, if that belongs to a skill.
+// directory returns the entries of a URI's directory, if it belongs to a skill.
 func (sk *skills) directory(uri string) (entries []*resource, found bool) {
 	name, ok := sk.nameOf(uri)
 	if !ok || slices.ContainsFunc(strings.Split(name, "/"), func(element string) bool { return strings.HasPrefix(element, ".") }) {
 		return nil, false
 	}
-	// It has to be there before each directory above it is asked for a SKILL.md.
+	// The directory must exist. This is checked before the directories above it are
+	// searched for a SKILL.md.
 	if info, err := fs.Stat(sk.folder.files, name); err != nil || !info.IsDir() {
 		return nil, false
 	}
-	if !sk.has(name + "/" + skillFile) { // neither it nor what is above it is a skill
+	if !sk.has(name + "/" + skillFile) { // neither it nor a directory above it is a skill
 		return nil, false
 	}
 	all, err := fs.ReadDir(sk.folder.files, name)

@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// subscribe makes a legacy client be told of updates of a resource.
+// subscribe subscribes a legacy client to updates of a resource.
 func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
 	changes := &c.peer.changes
 	changes.mu.Lock()
@@ -60,9 +60,9 @@ func (s *Server) unsubscribed(ctx context.Context, uri string) {
 	}
 }
 
-// listen tells a modern client of what it asked for, until either side ends it:
-// the server in good order, with a result, when it is being closed (2026-07-28
-// basic/patterns/subscriptions).
+// listen notifies a modern client of what it asked for, until either side ends the
+// subscription. When the server closes, it ends the subscription properly, with a result
+// (2026-07-28 basic/patterns/subscriptions).
 func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*protocol.ListenResult, error) {
 	s := c.peer.server
 	if err := c.allowed(); len(params.Notifications.TaskIDs) > 0 && s.tasks.on && err != nil {
@@ -76,7 +76,7 @@ func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*prot
 			s.unsubscribed(context.WithoutCancel(ctx), uri)
 		}
 	}()
-	broken := make(chan error, 1) // the first failure to send; later ones say the same
+	broken := make(chan error, 1) // the first failure to send; later ones have the same cause
 	mine.send = func(all []change) ([]change, time.Duration) { return c.sendListened(ctx, all, id, broken) }
 	s.listeners.add(mine)
 	defer s.listeners.remove(mine)
@@ -86,7 +86,8 @@ func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*prot
 
 	acknowledged := protocol.AcknowledgedParams{Notifications: granted}
 	acknowledged.Meta = id
-	// Also where the server is being closed already: the result is to follow.
+	// The acknowledgement is also sent while the server closes, because the result must
+	// follow it.
 	if err := c.tell(context.WithoutCancel(ctx), protocol.NotificationAcknowledged, &acknowledged); err != nil {
 		return nil, err
 	}
@@ -102,8 +103,8 @@ func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*prot
 	}
 }
 
-// grant returns what of a filter the server has, and makes the client be told of
-// that.
+// grant returns the parts of a filter that the server supports, and subscribes the
+// client to them.
 func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.SubscriptionFilter) (granted protocol.SubscriptionFilter) {
 	granted.ToolsListChanged = asked.ToolsListChanged && c.offered.Has("tools.listChanged")
 	granted.PromptsListChanged = asked.PromptsListChanged && c.offered.Has("prompts.listChanged")
@@ -116,7 +117,7 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 			mine.wanted.add(one.change)
 		}
 	}
-	ids := asked.TaskIDs // no more of them run than a client may have
+	ids := asked.TaskIDs // a client cannot have more running tasks than this
 	if most := c.peer.server.tasks.options.MaxRunningPerClient; len(ids) > most {
 		ids = ids[:most]
 	}
@@ -132,7 +133,7 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 	}
 	for _, uri := range asked.ResourceSubscriptions {
 		if mine.wanted.has(updated(uri)) || uri == "" || c.peer.server.options.OnSubscribe(ctx, uri) != nil {
-			continue // a client sees in the acknowledgement what it was granted
+			continue // the acknowledgement tells the client what it was granted
 		}
 		mine.wanted.add(updated(uri))
 		granted.ResourceSubscriptions = append(granted.ResourceSubscriptions, uri)
@@ -145,7 +146,7 @@ func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta,
 	for _, one := range all {
 		params := one.params(id)
 		if one.task != "" {
-			r, _, err := c.peer.server.tasks.look(ctx, one.task) // whose it is was found out when they began to listen
+			r, _, err := c.peer.server.tasks.look(ctx, one.task) // the owner was checked when the subscription began
 			switch {
 			case errors.Is(err, ErrNotFound):
 				continue // it has expired
@@ -161,7 +162,7 @@ func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta,
 		case err != nil:
 			select {
 			case broken <- err:
-			default: // an earlier failure ends the subscription already
+			default: // an earlier failure is already ending the subscription
 			}
 			return nil, 0
 		}

@@ -17,12 +17,12 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// A task is a call that is a task, or may become one: its handler runs once, on a
-// goroutine of its own, which outlives the request. It is an asker.
+// A task is a call that is a task, or may become one. Its handler runs once, on a
+// separate goroutine that outlives the request. A task is also an asker.
 type task struct {
 	tasks  *tasks
 	tool   *tool
-	client clientKey // whom MaxRunningPerClient counts it for
+	client clientKey // for MaxRunningPerClient
 	size   int       // of the request
 	owner  string    // who may see it
 	first  *call     // the request that began it
@@ -34,36 +34,36 @@ type task struct {
 
 	making sync.Mutex    // held while the call becomes a task
 	made   bool          // it has. Guarded by making
-	over   bool          // it has not, and never will. Guarded by making
-	begun  chan struct{} // closed when it has become a task
-	done   chan struct{} // closed when the handler has returned and it is none
+	over   bool          // the call will never become a task. Guarded by making
+	begun  chan struct{} // closed when the call has become a task
+	done   chan struct{} // closed when the handler has returned and there is no task
 
 	result *protocol.CallToolResult
 	err    error
 	panics any // what the handler panicked with
 
-	queue   chan struct{} // of one: a question is being asked
-	number  atomic.Int64  // of questions without a key of their own
-	inRound asker         // asks while it is a call; nil for a handler that Waits
-	before  askedBefore   // guarded by queue once it is a task
+	queue   chan struct{} // holds one token while a question is being asked
+	number  atomic.Int64  // of questions without an explicit key
+	inRound asker         // asks before the call becomes a task; nil for a handler that Waits
+	before  askedBefore   // guarded by queue after the call has become a task
 	early   protocol.InputResponses
-	used    map[string]bool // keys that questions had. Guarded by queue
+	used    map[string]bool // keys that questions have used. Guarded by queue
 	asks    int             // how often it has asked. Guarded by queue
 
-	saving  sync.Mutex // held while it is being saved, so that the store gets its states in order
-	settled bool       // its outcome may have been seen, and stays as it is. Guarded by saving
+	saving  sync.Mutex // held during a save, so that the store gets the states in order
+	settled bool       // a client may have seen the outcome, so it must not change. Guarded by saving
 
 	mu      sync.Mutex
 	state   TaskRecord
-	asked   *taskQuestions    // what the client is to answer
-	names   map[string]string // the handler's key of each key in asked
-	unsaved bool              // the store does not have its outcome
+	asked   *taskQuestions    // what the client must answer
+	names   map[string]string // the handler's key for each key in asked
+	unsaved bool              // the store does not have the outcome yet
 	changed chan struct{}     // closed at the next change
 	timer   *time.Timer       // ends it with its TTL
 }
 
-// A taskContext is the context of a handler that may be a task: it has the values
-// of the first request, and ends with the task.
+// A taskContext is the context of a handler that may be a task. It has the values of the
+// first request, and ends with the task.
 type taskContext struct {
 	context.Context
 	first context.Context
@@ -107,11 +107,11 @@ func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protoco
 	return t
 }
 
-// now is the time as tasks tell it.
+// now returns the time in the format of tasks.
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// make makes a task of the call: it is saved first. It does nothing if it has been
-// made, and fails if it is over.
+// make turns the call into a task, after it has saved the task. It does nothing if the
+// call is a task already. It fails if the call can no longer become one.
 func (t *task) make() error {
 	t.making.Lock()
 	defer t.making.Unlock()
@@ -133,7 +133,7 @@ func (t *task) make() error {
 	if err := t.tasks.save(&r); err != nil {
 		return refuse(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
 	}
-	if again, ok := t.inRound.(*rerun); ok { // what was answered in rounds stays answered
+	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid
 		again.mu.Lock()
 		t.before.digests = maps.Clone(again.before.digests)
 		t.before.give(again.before.answers)
@@ -155,8 +155,8 @@ func (t *task) make() error {
 	return nil
 }
 
-// giveUp ends the handler of a call whose client is gone. It reports false if the
-// call has become a task meanwhile.
+// giveUp ends the handler of a call whose client has disconnected. It reports false if
+// the call has become a task meanwhile.
 func (t *task) giveUp(why error) bool {
 	t.making.Lock()
 	defer t.making.Unlock()
@@ -168,16 +168,16 @@ func (t *task) giveUp(why error) bool {
 	return true
 }
 
-// created is the answer to a call that has become a task.
+// created returns the answer to a call that has become a task.
 func (t *task) created() *protocol.CallToolResult {
 	r := t.record()
 	created := r.Task.Task
-	created.Status, created.StatusMessage = protocol.TaskWorking, "" // as it was when it became one
+	created.Status, created.StatusMessage = protocol.TaskWorking, "" // the state at its creation
 	created.LastUpdatedAt = created.CreatedAt
 	return &protocol.CallToolResult{Task: &created}
 }
 
-// outcome is what the handler of a call has returned that became no task.
+// outcome returns what the handler of a call has returned, if there is no task.
 func (t *task) outcome() (any, error) {
 	if t.panics != nil {
 		panic(t.panics)
@@ -185,7 +185,7 @@ func (t *task) outcome() (any, error) {
 	return t.result, t.err
 }
 
-// run runs the handler, and again while it returns InputRequired.
+// run runs the handler, and repeats it while it returns InputRequired.
 func (t *task) run(params *protocol.CallToolParams) {
 	defer t.tasks.leave(t)
 	defer t.cancel(nil)
@@ -207,7 +207,7 @@ func (t *task) run(params *protocol.CallToolParams) {
 	t.end(t.finished(), nil)
 }
 
-// settleAsCall reports whether the call became no task. Then it never will.
+// settleAsCall reports whether the call has not become a task. After that it never will.
 func (t *task) settleAsCall() bool {
 	t.making.Lock()
 	defer t.making.Unlock()
@@ -225,7 +225,8 @@ func (t *task) runOnce(params *protocol.CallToolParams) {
 	t.result, t.err = t.tool.run(t.ctx, params)
 }
 
-// reportPanic tells the hooks of a panic that no request is there to report.
+// reportPanic reports a panic to the hooks, because there may be no request that would
+// report it.
 func (t *task) reportPanic() {
 	hook := t.tasks.server.options.Conn.Hooks.Panic
 	if hook != nil && t.hasBegun() {
@@ -233,8 +234,8 @@ func (t *task) reportPanic() {
 	}
 }
 
-// requireInTask asks what a handler requires by itself, and lets it find the
-// answers.
+// requireInTask asks the questions of a handler's InputRequired, and stores the answers
+// for its next run.
 func (t *task) requireInTask(required *InputRequired) error {
 	var err error
 	if t.call.asked.state, err = required.state(); err != nil {
@@ -243,12 +244,12 @@ func (t *task) requireInTask(required *InputRequired) error {
 	if len(required.Requests) == 0 {
 		return errors.New("server: a handler of a task that requires input has to ask for some")
 	}
-	t.before = askedBefore{} // a key is another question's in the next round
+	t.before = askedBefore{} // in the next round, the same key may have another question
 	t.call.Answers, err = t.askInTask(t.ctx, required.Requests)
 	return err
 }
 
-// finished is how the handler has ended its task.
+// finished returns the status of a task whose handler has returned.
 func (t *task) finished() *protocol.DetailedTask {
 	if t.panics != nil {
 		return failedTask(refuse(jsonrpc.CodeInternalError, "internal error"))
@@ -280,8 +281,8 @@ func failedTask(fault *jsonrpc.Error) *protocol.DetailedTask {
 	}
 }
 
-// end ends the task, once: whatever comes later changes nothing. Why is what ends
-// the handler, if it still runs.
+// end ends the task. Only the first call has an effect. Why is the cause with which the
+// context of a running handler ends.
 func (t *task) end(outcome *protocol.DetailedTask, why error) {
 	t.mu.Lock()
 	if t.state.Task.Status.Ended() {
@@ -295,7 +296,7 @@ func (t *task) end(outcome *protocol.DetailedTask, why error) {
 	t.tell()
 }
 
-// setOutcome is called with the mutex held.
+// setOutcome sets the outcome. The caller holds the mutex.
 func (t *task) setOutcome(outcome *protocol.DetailedTask) {
 	kept := &t.state.Task
 	kept.Status, kept.StatusMessage, kept.LastUpdatedAt = outcome.Status, outcome.StatusMessage, now()
@@ -304,7 +305,7 @@ func (t *task) setOutcome(outcome *protocol.DetailedTask) {
 	t.wake()
 }
 
-// expire ends the task with its TTL, and forgets it.
+// expire ends the task when its TTL has passed, and removes it.
 func (t *task) expire() {
 	t.end(failedTask(refuse(jsonrpc.CodeInternalError, "%v", ErrTaskExpired)), ErrTaskExpired)
 	t.forget()
@@ -313,14 +314,14 @@ func (t *task) expire() {
 	_ = t.tasks.options.Store.Delete(ctx, t.state.Task.TaskID) // it expires there as well
 }
 
-// forget leaves the task to the store.
+// forget removes the task from memory, and leaves it to the store.
 func (t *task) forget() {
 	t.tasks.mu.Lock()
 	delete(t.tasks.live, t.state.Task.TaskID)
 	t.tasks.mu.Unlock()
 }
 
-// record is the task as it stands.
+// record returns the present state of the task.
 func (t *task) record() *TaskRecord {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -329,9 +330,9 @@ func (t *task) record() *TaskRecord {
 	return &r
 }
 
-// save saves the task as it stands. When the store has its outcome, the task is
-// left to it. A result that is too large for the store fails the task; once the
-// store has failed otherwise, the result stays here until the store takes it.
+// save saves the present state of the task. When the store has its outcome, the task is
+// removed from memory. If the result is too large for the store, the task fails. After
+// any other error, the result stays in memory until the store accepts it.
 func (t *task) save() {
 	t.saving.Lock()
 	defer t.saving.Unlock()
@@ -364,10 +365,10 @@ func (t *task) saveAgain() {
 	}
 }
 
-// tell tells those who listen that the task has changed.
+// tell notifies the receivers of changes that the task has changed.
 func (t *task) tell() { t.tasks.server.listeners.changed(change{task: t.state.Task.TaskID}) }
 
-// wake wakes those who wait for a change. The mutex is held.
+// wake wakes everything that waits for a change. The caller holds the mutex.
 func (t *task) wake() {
 	close(t.changed)
 	t.changed = make(chan struct{})

@@ -11,15 +11,15 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// taskQuestions are what a task asks at once.
+// taskQuestions contains the present questions of a task.
 type taskQuestions struct {
 	exchange
-	refused  chan error // of one: the client of 2025-11-25 does not answer
+	refused  chan error // holds one error: the client of 2025-11-25 does not answer
 	attended bool       // a client of 2025-11-25 is being asked
 }
 
-// progress makes a report the status message, and reports whether it has: while the
-// call is no task it is progress of the call.
+// progress makes a report the status message of the task. If the call is not a task, it
+// reports false, and the report is progress of the call.
 func (t *task) progress(done, total float64, message string) bool {
 	if !t.hasBegun() {
 		return false
@@ -43,7 +43,7 @@ func (t *task) progress(done, total float64, message string) bool {
 
 func (t *task) nextKey() string { return fmt.Sprint(t.number.Add(1)) }
 
-// ask implements asker. It runs on goroutines of the handler's.
+// ask implements asker. It runs on goroutines of the handler.
 func (t *task) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	if answers, err, done := t.askInRound(ctx, asked); done {
 		return answers, err
@@ -51,7 +51,8 @@ func (t *task) ask(ctx context.Context, asked protocol.InputRequests) (protocol.
 	return t.askInTask(ctx, asked)
 }
 
-// askInRound asks while the call is no task. A handler that Waits becomes one.
+// askInRound asks before the call has become a task. If the handler Waits, the call
+// becomes a task.
 func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ protocol.InputResponses, _ error, done bool) {
 	if t.inRound == nil {
 		if err := t.make(); err != nil {
@@ -69,7 +70,7 @@ func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ 
 	return answers, err, true
 }
 
-// askInTask asks by way of the task, and waits for the answers.
+// askInTask asks in the status of the task, and waits for the answers.
 func (t *task) askInTask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	select {
 	case t.queue <- struct{}{}:
@@ -93,7 +94,7 @@ func (t *task) askInTask(ctx context.Context, asked protocol.InputRequests) (pro
 			delete(open, key)
 		}
 	}
-	t.early = nil // they were for the first question
+	t.early = nil // they answered the first question
 	if len(open) > 0 {
 		answers, err := t.exchange(ctx, open)
 		if err != nil {
@@ -104,8 +105,8 @@ func (t *task) askInTask(ctx context.Context, asked protocol.InputRequests) (pro
 	return t.before.to(asked), nil
 }
 
-// exchange shows questions to the client, under keys that no question of the task
-// has had, and waits for all answers.
+// exchange shows questions to the client and waits for all answers. It uses keys that no
+// earlier question of the task had.
 func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	if t.asks++; t.asks > t.tasks.server.rounds.options.MaxRounds {
 		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, t.asks-1)
@@ -154,15 +155,15 @@ func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (proto
 	return nil, why
 }
 
-// goOn notes that nothing is asked any more. The mutex is held.
+// goOn records that no question is open. The caller holds the mutex.
 func (t *task) goOn() {
 	t.asked = nil
 	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskWorking, nil, now()
 	t.wake()
 }
 
-// update takes answers to questions that are open, and ignores others. If one of
-// them does not fit its question, none is taken.
+// update accepts answers to open questions, and ignores others. If one answer does not
+// fit its question, update accepts none.
 func (t *task) update(ctx context.Context, answers protocol.InputResponses) error {
 	t.mu.Lock()
 	if t.asked == nil {
@@ -202,7 +203,7 @@ func (t *task) update(ctx context.Context, answers protocol.InputResponses) erro
 	return nil
 }
 
-// unansweredBy says why a question has no answer: what has ended ctx.
+// unansweredBy returns why a question has no answer: the reason why ctx ended.
 func unansweredBy(ctx context.Context) error {
 	why := cmp.Or(context.Cause(ctx), ErrTaskExpired)
 	if errors.Is(why, ErrUnanswered) {

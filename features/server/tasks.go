@@ -63,12 +63,12 @@ var (
 // asksFirst is how long a call of a tool that Reruns stays a call.
 const asksFirst = time.Second
 
-// tasks are the tasks of a server.
+// tasks manages the tasks of a server.
 type tasks struct {
 	options TaskOptions
 	on      bool
 	server  *Server
-	ctx     context.Context // ends when the server has been closed
+	ctx     context.Context // ends when the server has closed
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // of handlers
 
@@ -76,7 +76,7 @@ type tasks struct {
 	handlers  map[*task]struct{}      // those that run
 	bytes     int                     // of their requests
 	perClient map[clientKey]taskShare // of both
-	live      map[string]*task        // what has not ended, or is not saved
+	live      map[string]*task        // tasks that have not ended, or are not saved
 }
 
 func (ts *tasks) init(s *Server, o *TaskOptions) {
@@ -98,7 +98,7 @@ func (ts *tasks) init(s *Server, o *TaskOptions) {
 	ts.handlers, ts.perClient, ts.live = make(map[*task]struct{}), make(map[clientKey]taskShare), make(map[string]*task)
 }
 
-// offer adds what a server with tasks says of itself.
+// offer adds the capabilities of a server with tasks.
 func (ts *tasks) offer(c *protocol.ServerCapabilities, modern bool) {
 	switch {
 	case !ts.on:
@@ -112,7 +112,8 @@ func (ts *tasks) offer(c *protocol.ServerCapabilities, modern bool) {
 	}
 }
 
-// withExtension adds an extension to a map that may be shared. What is there wins.
+// withExtension adds an extension to a map, unless the map has it. It copies the map,
+// which may be shared.
 func withExtension(all map[string]json.RawMessage, name string, settings json.RawMessage) map[string]json.RawMessage {
 	with := map[string]json.RawMessage{name: settings}
 	for key, value := range all {
@@ -121,8 +122,8 @@ func withExtension(all map[string]json.RawMessage, name string, settings json.Ra
 	return with
 }
 
-// mayBeTask reports whether a call becomes a task, or may. It fails if the client
-// has to be able to take a task, and is not.
+// mayBeTask reports whether a call becomes a task, or may become one. It fails if the
+// client must support tasks and does not.
 func (c *call) mayBeTask(t *tool, params *protocol.CallToolParams) (bool, error) {
 	ts := &c.peer.server.tasks
 	support := t.taskSupport
@@ -160,7 +161,7 @@ func (c *call) runAsTask(ctx context.Context, t *tool, params *protocol.CallTool
 	waits := t.asks != nil && t.asks.how == Waits
 	serve := func(ctx context.Context) (any, error) { return ts.serve(ctx, c, t, params) }
 	switch {
-	case c.modern && waits && params.RequestState != nil: // it began as a call that waits, and goes on as one
+	case c.modern && waits && params.RequestState != nil: // it began as a call that waits, and stays one
 		return c.runTool(ctx, t, params)
 	case c.modern && !waits:
 		return c.askingTool(ctx, t, params, serve)
@@ -175,8 +176,8 @@ func (c *call) runAsTask(ctx context.Context, t *tool, params *protocol.CallTool
 	return typed, err
 }
 
-// serve runs the handler. It returns what the handler has returned, or the task
-// that the call has become.
+// serve runs the handler. It returns the handler's result, or the task that the call has
+// become.
 func (ts *tasks) serve(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) (any, error) {
 	t := ts.newTask(ctx, c, tl, params)
 	if err := ts.enter(t); err != nil {
@@ -205,21 +206,21 @@ func (ts *tasks) serve(ctx context.Context, c *call, tl *tool, params *protocol.
 		select {
 		case <-late:
 			late = nil
-			_ = t.make() // without room for a task it stays a call
+			_ = t.make() // if there is no room for a task, it stays a call
 		case <-t.begun:
 			return t.created(), nil
 		case <-t.done:
 			return t.outcome()
 		case <-ctx.Done():
 			if t.giveUp(context.Cause(ctx)) {
-				<-t.done // its outcome is the answer, if that is still wanted
+				<-t.done // its outcome is the answer, if anybody still wants it
 				return t.outcome()
 			}
 		}
 	}
 }
 
-// storing returns a context for what is saved whether or not anybody waits for it.
+// storing returns a context for saving, which does not end with a request.
 func storing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Second)
 }
@@ -230,8 +231,8 @@ func (ts *tasks) save(r *TaskRecord) error {
 	return ts.options.Store.Save(ctx, r)
 }
 
-// enter takes a place for a handler. A single request always fits the bytes of its
-// client, and of all.
+// enter reserves a place for a handler. A single request always fits the limits in
+// bytes.
 func (ts *tasks) enter(t *task) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -255,7 +256,7 @@ func (ts *tasks) enter(t *task) error {
 	return nil
 }
 
-// leave gives the place of a handler back.
+// leave releases the place of a handler.
 func (ts *tasks) leave(t *task) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -270,7 +271,7 @@ func (ts *tasks) leave(t *task) {
 	ts.running.Done()
 }
 
-// stop ends all handlers, and lets none begin. Their tasks fail.
+// stop ends all handlers, and prevents new ones. Their tasks fail.
 func (ts *tasks) stop() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -293,8 +294,8 @@ func (ts *tasks) wait(ctx context.Context, grace time.Duration) error {
 	})
 }
 
-// find returns a task as it stands, if the client of a call may see it, and the
-// running task if it runs here.
+// find returns the present state of a task, if the client of a call may see it. If the
+// task runs in this process, find also returns it.
 func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *task, error) {
 	r, t, err := ts.look(ctx, id)
 	if errors.Is(err, ErrNotFound) || err == nil && r.Owner != c.Origin.Identity {
@@ -306,7 +307,8 @@ func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *ta
 	return r, t, nil
 }
 
-// look is find for whoever may see the task. It fails with ErrNotFound.
+// look does what find does, but does not check who may see the task. It fails with
+// ErrNotFound.
 func (ts *tasks) look(ctx context.Context, id string) (*TaskRecord, *task, error) {
 	if !ts.on {
 		return nil, nil, ErrNotFound
@@ -325,14 +327,14 @@ func (ts *tasks) look(ctx context.Context, id string) (*TaskRecord, *task, error
 	return r, nil, err
 }
 
-// offersTasks reports whether the methods of tasks are there.
+// offersTasks reports whether the methods of tasks are offered.
 func (c *call) offersTasks() bool {
 	ts := &c.peer.server.tasks
 	return ts.on && (c.modern || c.offered.Has("tasks"))
 }
 
-// allowed refuses modern clients that did not declare the extension, whatever they
-// ask for.
+// allowed refuses modern clients that did not declare the extension, for all methods of
+// tasks.
 func (c *call) allowed() error {
 	if c.modern && !c.Client.Capabilities.Has("extensions."+protocol.ExtensionTasks) {
 		return c.needsTasks()
@@ -360,7 +362,7 @@ func (c *call) updateTask(ctx context.Context, params *protocol.UpdateTaskParams
 		return nil, err
 	}
 	_, t, err := c.peer.server.tasks.find(ctx, c, params.TaskID)
-	if err == nil && t != nil { // one that has ended asks nothing, and one elsewhere cannot be told
+	if err == nil && t != nil { // an ended task has no questions, and one in another process cannot get answers
 		err = t.update(ctx, params.InputResponses)
 	}
 	if err != nil {
@@ -389,8 +391,7 @@ func (c *call) cancelTask(ctx context.Context, params *protocol.CancelTaskParams
 	return &protocol.EmptyResult{}, nil
 }
 
-// legacyTask is a task as 2025-11-25 tells it. There a tool that failed has failed
-// its task.
+// legacyTask converts a task to 2025-11-25, in which a task fails if its tool failed.
 func legacyTask(r *TaskRecord) protocol.LegacyTask {
 	t := protocol.LegacyTask{
 		TaskID: r.Task.TaskID, Status: r.Task.Status, StatusMessage: r.Task.StatusMessage,

@@ -12,12 +12,11 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// The experimental tasks of 2025-11-25 (basic/utilities/tasks): the client asks for a
-// task, waits for its end with tasks/result, and is asked on the stream of that
-// request.
+// This file contains the experimental tasks of 2025-11-25 (basic/utilities/tasks). There
+// the client asks for a task, waits for its end with tasks/result, and gets questions on
+// the stream of that request.
 
-// encodeCalled encodes the result of tools/call, whose task each era writes in its own
-// way.
+// encodeCalled encodes the result of tools/call. Each era encodes a task differently.
 func encodeCalled(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
 	return func(c *call, dst []byte, result any) ([]byte, error) {
 		if typed, ok := result.(*protocol.CallToolResult); ok && typed != nil && typed.Task != nil && !c.modern {
@@ -28,7 +27,7 @@ func encodeCalled(encodeResult func(*call, []byte, any) ([]byte, error)) func(*c
 	}
 }
 
-// offerList lets a client list its tasks, if it is known who it is.
+// offerList lets a client list its tasks, if it is authenticated.
 func (ts *tasks) offerList(c *call, offered *protocol.ServerCapabilities) {
 	if offered.Tasks != nil && ts.on && c.Origin.Identity != "" {
 		copied := *offered.Tasks
@@ -37,7 +36,7 @@ func (ts *tasks) offerList(c *call, offered *protocol.ServerCapabilities) {
 	}
 }
 
-// related is the _meta of all that belongs to a task.
+// related returns the _meta for all messages of a task.
 func related(id string) json.RawMessage {
 	raw, err := protocol.Marshal(protocol.RelatedTask{TaskID: id})
 	if err != nil { // text can be encoded
@@ -46,7 +45,8 @@ func related(id string) json.RawMessage {
 	return raw
 }
 
-// taskResult waits until a task has ended, and answers as the call would have been.
+// taskResult waits until a task has ended, and returns the answer that the call would
+// have had.
 func (c *call) taskResult(ctx context.Context, params *protocol.GetTaskResultParams) (any, error) {
 	ts := &c.peer.server.tasks
 	for {
@@ -67,7 +67,7 @@ func (c *call) taskResult(ctx context.Context, params *protocol.GetTaskResultPar
 	}
 }
 
-// waitFor waits for a change, or for a time if that is not 0.
+// waitFor waits for a change, or until the time d has passed if d is not 0.
 func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) error {
 	var over <-chan time.Time
 	if d > 0 {
@@ -84,14 +84,14 @@ func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) erro
 	return nil
 }
 
-// attend asks what the task asks, or waits for its next change.
+// attend asks the client the task's questions, or waits for the next change of the task.
 func (c *call) attend(ctx context.Context, t *task) error {
 	t.mu.Lock()
 	changed, asked, ended := t.changed, t.asked, t.state.Task.Status.Ended()
 	mine := asked != nil && !asked.attended
 	var open protocol.InputRequests
 	if mine {
-		asked.attended = true // others that wait for this task do not ask again
+		asked.attended = true // other requests for this task do not ask again
 		open = maps.Clone(asked.open)
 	}
 	t.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *call) attend(ctx context.Context, t *task) error {
 	switch {
 	case err == nil:
 		return t.update(ctx, answers)
-	case ctx.Err() != nil || errors.As(err, new(*conn.CallError)): // this client is gone: another request asks again
+	case ctx.Err() != nil || errors.As(err, new(*conn.CallError)): // the client has disconnected: another request asks again
 		t.mu.Lock()
 		asked.attended = false
 		t.wake()
@@ -120,7 +120,7 @@ func (c *call) attend(ctx context.Context, t *task) error {
 	}
 }
 
-// putRelated puts questions of a task to the client, which name the task.
+// putRelated asks the client the questions of a task. The requests name the task.
 func (c *call) putRelated(ctx context.Context, t *task, open protocol.InputRequests) (protocol.InputResponses, error) {
 	id := t.record().Task.TaskID
 	related := make(protocol.InputRequests, len(open))
@@ -130,7 +130,7 @@ func (c *call) putRelated(ctx context.Context, t *task, open protocol.InputReque
 	return c.putAll(ctx, related)
 }
 
-// relatedQuestion is a copy of a question that names its task.
+// relatedQuestion returns a copy of a question that names its task.
 func relatedQuestion(q protocol.InputRequest, id string) protocol.InputRequest {
 	switch q := q.(type) {
 	case *protocol.ElicitParams:
@@ -150,7 +150,7 @@ func relatedQuestion(q protocol.InputRequest, id string) protocol.InputRequest {
 	}
 }
 
-// finalResult is how the call would have been answered.
+// finalResult returns the answer that the call would have had.
 func finalResult(r *TaskRecord) (any, error) {
 	switch {
 	case r.Task.Error != nil:
@@ -203,7 +203,7 @@ func (c *call) listTasks(ctx context.Context, params *protocol.ListTasksParams) 
 	return result, nil
 }
 
-// watch makes a legacy client be told of a task that it has begun.
+// watch notifies a legacy client of changes of a task that it started.
 func (p *peer) watch(id string) {
 	p.changes.mu.Lock()
 	ended := p.changes.ended
@@ -216,9 +216,9 @@ func (p *peer) watch(id string) {
 	}
 }
 
-// statusOf returns the params of a notification about a task of a legacy client. It
-// fails with ErrNotFound if the task is over. One that has ended is told of once more,
-// and then no longer.
+// statusOf returns the params of a status notification for a legacy client. It fails
+// with ErrNotFound if the task no longer exists. After a task has ended, it sends one
+// more notification.
 func (p *peer) statusOf(ctx context.Context, id string) (any, error) {
 	r, _, err := p.server.tasks.look(ctx, id)
 	if errors.Is(err, ErrNotFound) || err == nil && r.Task.Status.Ended() {

@@ -35,7 +35,7 @@ func (r *TaskRecord) Size() int {
 		size += len(r.Task.Error.Message) + len(r.Task.Error.Data)
 	}
 	if len(r.Task.InputRequests) > 0 {
-		raw, _ := protocol.Marshal(r.Task.InputRequests) // what no client can be shown counts for nothing
+		raw, _ := protocol.Marshal(r.Task.InputRequests) // questions that cannot be encoded count nothing
 		size += len(raw)
 	}
 	return size
@@ -86,10 +86,11 @@ type storedTask struct {
 	size int
 }
 
-// A taskClient is whom a bound counts tasks for. An address is nobody's Owner.
+// A taskClient is a client for which a limit counts tasks. An address never equals an
+// Owner.
 type taskClient struct{ owner, client string }
 
-// A taskShare is what one client has of what is bounded.
+// A taskShare is what one client uses of a limit.
 type taskShare struct{ tasks, bytes int }
 
 var _ TaskStore = (*MemoryTaskStore)(nil)
@@ -178,7 +179,7 @@ func (m *MemoryTaskStore) Delete(_ context.Context, id string) error {
 	return nil
 }
 
-// remove is called with the mutex held.
+// remove removes a task. The caller holds the mutex.
 func (m *MemoryTaskStore) remove(id string) {
 	r, known := m.tasks[id]
 	if !known {
@@ -195,7 +196,7 @@ func (m *MemoryTaskStore) remove(id string) {
 	}
 }
 
-// expire forgets what has expired. It is called with the mutex held.
+// expire removes expired tasks. The caller holds the mutex.
 func (m *MemoryTaskStore) expire() {
 	now := time.Now()
 	if len(m.tasks) == 0 || now.Before(m.oldest) {

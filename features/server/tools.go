@@ -17,7 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A tool is one that was added.
+// A tool is a tool that was added.
 type tool struct {
 	settings
 	definition *protocol.Tool
@@ -26,7 +26,7 @@ type tool struct {
 	headers    []headerParam
 
 	taskSupport protocol.TaskSupport
-	modern      *protocol.Tool // the definition in 2026-07-28, which tells nothing of tasks
+	modern      *protocol.Tool // the definition in 2026-07-28, without task support
 
 	run func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)
 }
@@ -137,14 +137,14 @@ func (s *Server) RemoveTools(names ...string) {
 	}
 }
 
-// prefix makes a panic of an Add function say what was added.
+// prefix adds the name of the feature to a panic in an Add function.
 func prefix(kind, name string) {
 	if problem := recover(); problem != nil {
 		panic(fmt.Sprintf("server: %s %q: %v", kind, name, problem))
 	}
 }
 
-// mustCompile makes a validator of one of the program's own schemas.
+// mustCompile compiles a schema of the program.
 func mustCompile(raw json.RawMessage) *schema.Validator {
 	validator, err := schema.Compile(raw)
 	if err == nil && !validator.IsObject() {
@@ -156,7 +156,7 @@ func mustCompile(raw json.RawMessage) *schema.Validator {
 	return validator
 }
 
-// toolInput sets the tool's input schema, and chooses once how arguments are read.
+// toolInput sets the tool's input schema, and returns a function that decodes arguments.
 func toolInput[In any](t *protocol.Tool) func(*protocol.CallToolParams) (In, error) {
 	if _, raw := any(*new(In)).(*protocol.CallToolParams); raw {
 		return func(params *protocol.CallToolParams) (In, error) { return any(params).(In), nil }
@@ -193,8 +193,8 @@ type result interface {
 	valueType() reflect.Type
 }
 
-// toolOutput sets the tool's output schema, and chooses once how output becomes a
-// result.
+// toolOutput sets the tool's output schema, and returns a function that converts output
+// to a result.
 func toolOutput[Out any](t *protocol.Tool) func(Out) (*protocol.CallToolResult, error) {
 	onlyBlocks := func() {
 		if len(t.OutputSchema) > 0 {
@@ -246,9 +246,9 @@ func toolOutput[Out any](t *protocol.Tool) func(Out) (*protocol.CallToolResult, 
 	return func(out Out) (*protocol.CallToolResult, error) { return encode(out) }
 }
 
-// structured sets the output schema for values of a type, and returns what makes
-// results of them. What cannot be encoded is a mistake of the program, which a
-// model cannot mend.
+// structured sets the output schema for a type, and returns a function that converts
+// values of that type to results. If a value cannot be encoded, that is a mistake in the
+// program, which a model cannot correct.
 func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallToolResult, error) {
 	inferred := infer(of)
 	if inferred.binary {
@@ -277,7 +277,7 @@ func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallTool
 	}
 }
 
-// textResult is the result of a tool that returns text: one allocation.
+// textResult returns the result of a tool that returns a string, with one allocation.
 func textResult(s string) (*protocol.CallToolResult, error) {
 	one := new(struct {
 		result protocol.CallToolResult
@@ -290,12 +290,12 @@ func textResult(s string) (*protocol.CallToolResult, error) {
 	return &one.result, nil
 }
 
-// text returns one block.
+// text returns content with one text block.
 func text(s string) protocol.Contents { return protocol.Texts(validText(s)) }
 
 // validText replaces each run of bytes that are not UTF-8 by one U+FFFD.
 func validText(s string) string {
-	if utf8.ValidString(s) { // which is faster than ToValidUTF8 where there is nothing to do
+	if utf8.ValidString(s) { // this is faster than ToValidUTF8 for valid text
 		return s
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
@@ -315,8 +315,8 @@ func (c *call) listTools(ctx context.Context, params *protocol.ListToolsParams) 
 	return result, nil
 }
 
-// forClient returns the definition as the revision of the client has it. The legacy
-// ones know no output but objects.
+// forClient returns the definition for the revision of the client. The legacy revisions
+// only allow objects as output.
 func (t *tool) forClient(c *call) *protocol.Tool {
 	definition := t.definition
 	if !c.offered.Has("tasks") {
@@ -330,7 +330,7 @@ func (t *tool) forClient(c *call) *protocol.Tool {
 	return definition
 }
 
-// cacheable says how long a modern client may keep a list.
+// cacheable sets how long a modern client may cache a list.
 func (c *call) cacheable(r *protocol.CacheableResult) {
 	options := &c.peer.server.options
 	if !c.modern || options.ListTTL <= 0 {
@@ -379,7 +379,7 @@ func (c *call) callTool(ctx context.Context, params *protocol.CallToolParams) (*
 	return c.answer(ctx, t, result, err)
 }
 
-// answer is the answer to a call whose handler has returned.
+// answer returns the answer to a call whose handler has returned.
 func (c *call) answer(ctx context.Context, t *tool, result *protocol.CallToolResult, err error) (*protocol.CallToolResult, error) {
 	if err != nil {
 		return c.toolFailure(err)
@@ -390,7 +390,7 @@ func (c *call) answer(ctx context.Context, t *tool, result *protocol.CallToolRes
 	return c.downgrade(result), nil
 }
 
-// runTool runs a tool. One that neither may ask nor does pays nothing for it.
+// runTool runs a tool. Asking costs nothing for a tool that does not ask.
 func (c *call) runTool(ctx context.Context, t *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	if t.asks != nil || params.InputResponses != nil || params.RequestState != nil {
 		return c.askingTool(ctx, t, params, func(ctx context.Context) (any, error) { return t.run(ctx, params) })
@@ -419,7 +419,7 @@ func (c *call) askingTool(ctx context.Context, t *tool, params *protocol.CallToo
 	return typed, err
 }
 
-// check refuses a result that the tool has not promised.
+// check rejects a result that does not fit the tool's output schema.
 func (t *tool) check(ctx context.Context, result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
 	switch {
 	case result == nil:
@@ -435,14 +435,14 @@ func (t *tool) check(ctx context.Context, result *protocol.CallToolResult) (*pro
 	return result, nil
 }
 
-// An argumentError reports arguments that do not fit.
+// An argumentError reports invalid arguments.
 type argumentError struct{ err error }
 
 func (e *argumentError) Error() string { return "invalid arguments: " + explain(e.err) }
 
-// toolFailure tells the client that a call failed: by a result that a model can
-// read and mend, unless the protocol has an error for it. Arguments that do not
-// fit are such a result since 2025-11-25.
+// toolFailure returns the answer to a failed call: a result that a model can read,
+// unless the protocol has an error code for the failure. Since 2025-11-25, invalid
+// arguments are such a result.
 func (c *call) toolFailure(err error) (*protocol.CallToolResult, error) {
 	var fault *jsonrpc.Error
 	var arguments *argumentError
@@ -464,9 +464,10 @@ func failed(why string) *protocol.CallToolResult {
 	return &protocol.CallToolResult{Content: text(why), IsError: true}
 }
 
-// downgrade replaces blocks that the revision of the client does not have by text
-// about them, and leaves out structured content that the revision does not allow.
-// Results may be shared: a changed one is a copy.
+// downgrade adapts a result to the client's revision. It replaces blocks that the
+// revision does not have by text about them, and leaves out structured content that the
+// revision does not allow. It copies a result before it changes it, because results may
+// be shared.
 func (c *call) downgrade(result *protocol.CallToolResult) *protocol.CallToolResult {
 	old := c.Client.ProtocolVersion < protocol.Version20250618
 	wide := !c.modern && len(result.StructuredContent) > 0 && jsontext.Value(result.StructuredContent).Kind() != '{'

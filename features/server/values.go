@@ -16,12 +16,12 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
-// typed is typedJSON, put together once.
+// typed is the result of typedJSON.
 var typed = typedJSON()
 
-// typedJSON is how typed tools read and write values: as encoding/json does,
-// which inferred schemas follow, with the strictness of the rest of the
-// protocol. Nil slices and maps are empty ones.
+// typedJSON returns the options with which typed tools decode and encode values: as
+// encoding/json does, which inferred schemas follow, but as strictly as the rest of the
+// protocol. Nil slices and maps are encoded as empty ones.
 func typedJSON() json.Options {
 	return json.JoinOptions(
 		jsonv1.DefaultOptionsV1(),
@@ -40,7 +40,7 @@ func typedJSON() json.Options {
 
 func encodeTyped(value any) (stdjson.RawMessage, error) { return json.Marshal(value, typed) }
 
-// decodeTyped reads arguments. A schema calls 1.0 and 1e3 integers; so does this.
+// decodeTyped decodes arguments. Like a schema, it accepts 1.0 and 1e3 as integers.
 func decodeTyped[T any](raw stdjson.RawMessage) (T, error) {
 	var value T
 	err := json.Unmarshal(raw, &value, typed)
@@ -51,14 +51,14 @@ func decodeTyped[T any](raw stdjson.RawMessage) (T, error) {
 	return value, err
 }
 
-// isNumberFault reports whether what does not fit is a number.
+// isNumberFault reports whether an error concerns a number.
 func isNumberFault(err error) bool {
 	var semantic *json.SemanticError
 	return errors.As(err, &semantic) && semantic.JSONKind == '0'
 }
 
-// decoderOf returns what reads arguments into a T. What the arguments leave out
-// has its default.
+// decoderOf returns a function that decodes arguments into a T. Missing arguments get
+// their defaults.
 func decoderOf[T any](defaults stdjson.RawMessage) func(stdjson.RawMessage) (T, error) {
 	if defaults == nil {
 		return decodeTyped[T]
@@ -78,9 +78,9 @@ func decoderOf[T any](defaults stdjson.RawMessage) func(stdjson.RawMessage) (T, 
 	}
 }
 
-// textDecoderOf returns what reads arguments that are all texts, as those of
-// prompts and the variables of templates are: a field that is no text in JSON is
-// parsed from its text. T is what s was inferred from.
+// textDecoderOf returns a function that decodes arguments that are all texts: those of
+// prompts, and the variables of templates. A field that is not a JSON string is parsed
+// from its text. S was inferred from T.
 func textDecoderOf[T any](s inferred) func(context.Context, map[string]string) (T, error) {
 	validator := mustCompile(s.mustMarshal())
 	decode := decoderOf[T](s.defaults())
@@ -112,8 +112,7 @@ func textDecoderOf[T any](s inferred) func(context.Context, map[string]string) (
 	}
 }
 
-// plainIntegers writes integers without fraction and exponent. The text is
-// valid JSON.
+// plainIntegers writes integers without fraction and exponent. The text is valid JSON.
 func plainIntegers(raw []byte) []byte {
 	var out bytes.Buffer
 	from := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowInvalidUTF8(true))
@@ -132,7 +131,7 @@ func plainIntegers(raw []byte) []byte {
 	}
 }
 
-// plainInteger leaves alone what a float64 may not hold exactly.
+// plainInteger does not change a number that a float64 may not represent exactly.
 func plainInteger(number jsontext.Token) jsontext.Token {
 	const exact = 1 << 53
 	if _, err := strconv.ParseInt(number.String(), 10, 64); err == nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A waiting is a modern call of a feature that Waits: its handler runs once, on a
-// goroutine of its own, while rounds come and go. It is an asker.
+// A waiting is a modern call of a feature that Waits. Its handler runs once, on a
+// separate goroutine, through all rounds. A waiting is also an asker.
 //
-// Between two rounds it has a ticket, which the next round presents. It is over
-// when its handler has returned and a round has taken the outcome, or none will.
+// Between two rounds it has a ticket, which the next round presents. It ends when its
+// handler has returned and a round has taken the outcome, or no round will.
 type waiting struct {
 	rounds *rounds
 	client clientKey // whose it is
@@ -32,36 +32,37 @@ type waiting struct {
 	cancel context.CancelCauseFunc
 	round  atomic.Pointer[Request] // the present round, or the last one
 
-	queue  chan struct{}  // of one: a question is being asked
+	queue  chan struct{}  // holds one token while a question is being asked
 	asks   chan *exchange // to the present round
 	done   chan struct{}  // closed when the handler has returned
 	result any
 	err    error
 	panics any // what the handler panicked with
 
-	number atomic.Int64 // of questions without a key of their own
+	number atomic.Int64 // of questions without an explicit key
 	before askedBefore  // guarded by queue
 	early  protocol.InputResponses
 
 	// Guarded by rounds.mu.
 	ticket [16]byte
 	parked bool      // it has a ticket
-	over   bool      // it holds no place any more
+	over   bool      // it no longer has a place
 	count  int       // of rounds
-	asked  *exchange // that the client is to answer
+	asked  *exchange // what the client must answer
 	timer  *time.Timer
 }
 
-// An exchange is what a handler asks at once, and the way back for the answers.
+// An exchange contains the questions that a handler asks together, and a channel for the
+// answers.
 type exchange struct {
 	open    protocol.InputRequests       // not answered yet
 	got     protocol.InputResponses      // so far
-	answers chan protocol.InputResponses // of one: the round that has all of them never waits
+	answers chan protocol.InputResponses // holds one element, so the round with the answers never waits
 }
 
-// A waitingContext is the context of a handler that waits: it ends with the call,
-// not with a round. Of the first round it has the values alone, but for the
-// request, which is that of the present round.
+// A waitingContext is the context of a handler that waits. It ends with the call, not
+// with a round. It has the values of the first round, but its Request is that of the
+// present round.
 type waitingContext struct {
 	context.Context
 	first   context.Context
@@ -78,7 +79,7 @@ func (c waitingContext) Value(key any) any {
 	return c.first.Value(key)
 }
 
-// start takes a place for a call and runs its handler.
+// start reserves a place for a call and runs its handler.
 func (rs *rounds) start(ctx context.Context, c *call, about subject, early protocol.InputResponses, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
 	w := &waiting{
 		rounds: rs, client: c.clientKey(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
@@ -107,8 +108,8 @@ func (rs *rounds) start(ctx context.Context, c *call, about subject, early proto
 	return w.await(ctx, c)
 }
 
-// handlerOver notes that the handler has returned. If nobody waits for it, the
-// outcome is kept for the next round until the question expires.
+// handlerOver records that the handler has returned. If no round waits, the outcome is
+// kept for the next round until the question expires.
 func (rs *rounds) handlerOver(w *waiting) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -127,7 +128,7 @@ func (w *waiting) join(c *call) {
 	w.round.Store(&c.Request)
 }
 
-// await serves one round: until the handler asks, or returns.
+// await serves one round, until the handler asks or returns.
 func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequired, error) {
 	select {
 	case asked := <-w.asks:
@@ -135,7 +136,7 @@ func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequi
 	case <-w.done:
 	case <-ctx.Done():
 		w.cancel(context.Cause(ctx))
-		<-w.done // its outcome is the answer, if that is still wanted
+		<-w.done // its outcome is the answer, if anybody still wants it
 	}
 	w.rounds.mu.Lock()
 	w.rounds.release(w)
@@ -157,7 +158,7 @@ func (w *waiting) park(c *call, asked *exchange) (any, *protocol.InputRequired, 
 	next := &state{ID: make([]byte, 16), Call: w.id, End: w.expiry.Unix(), Node: rs.node, Asked: make(map[string]digest)}
 	_, _ = rand.Read(next.ID) // never fails
 	for key := range asked.open {
-		next.Asked[key] = digest{} // the question itself is kept here
+		next.Asked[key] = digest{} // the question itself is stored here
 	}
 	rs.mu.Lock()
 	w.asked = asked
@@ -165,7 +166,7 @@ func (w *waiting) park(c *call, asked *exchange) (any, *protocol.InputRequired, 
 	w.count++
 	rs.mu.Unlock()
 	result, required, err := c.ask(w.about, next, asked.open)
-	if err != nil { // the handler's question fails with it
+	if err != nil { // the handler's question fails with this error
 		w.cancel(err)
 		<-w.done
 		rs.mu.Lock()
@@ -240,7 +241,7 @@ func (rs *rounds) resume(ctx context.Context, c *call, about subject, st *state,
 
 func (w *waiting) nextKey() string { return fmt.Sprint(w.number.Add(1)) }
 
-// ask implements asker. It runs on goroutines of the handler's.
+// ask implements asker. It runs on goroutines of the handler.
 func (w *waiting) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	select {
 	case w.queue <- struct{}{}:
@@ -274,8 +275,8 @@ func (w *waiting) ask(ctx context.Context, asked protocol.InputRequests) (protoc
 	return w.before.to(asked), nil
 }
 
-// exchange hands questions to the present round, and waits for the answers. When
-// the server is being closed none are asked any more.
+// exchange passes questions to the present round, and waits for the answers. While the
+// server closes, it fails.
 func (w *waiting) exchange(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	asked := &exchange{open, make(protocol.InputResponses), make(chan protocol.InputResponses, 1)}
 	select {
