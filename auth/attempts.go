@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A backoff delays refreshes that fail for a passing reason.
+// A backoff delays refreshes that fail for a temporary reason.
 type backoff struct {
 	failed error
 	delay  time.Duration
@@ -19,7 +19,7 @@ const (
 	longestDelay  = time.Minute
 )
 
-// note records how a refresh went.
+// note records the result of a refresh.
 func (b *backoff) note(err error, now time.Time) {
 	if err == nil {
 		*b = backoff{}
@@ -35,7 +35,7 @@ func (b *backoff) note(err error, now time.Time) {
 	b.until = now.Add(wait)
 }
 
-// wait returns why another refresh is too early, or nil.
+// wait returns why it is too early for another refresh, or nil.
 func (b *backoff) wait(now time.Time) error {
 	if b.failed == nil || !now.Before(b.until) {
 		return nil
@@ -43,9 +43,9 @@ func (b *backoff) wait(now time.Time) error {
 	return fmt.Errorf("auth: the refresh failed, and is tried again in %v: %w", b.until.Sub(now).Round(time.Second), b.failed)
 }
 
-// attempts are the logins of the last minutes that have not helped.
+// attempts records the logins of the last minutes that did not help.
 type attempts struct {
-	failed   error // how the last one with a person ended; nil: well
+	failed   error // how the last one with a person failed; nil if it did not
 	failedAt time.Time
 	vain     map[string]vainAttempt // by set of scopes
 }
@@ -58,8 +58,8 @@ type vainAttempt struct {
 // maxSets is how many sets of scopes are remembered.
 const maxSets = 64
 
-// inVain counts a refusal of a new token, and reports whether another login for these
-// scopes would be one too many.
+// inVain counts a refusal of a new token. It reports whether there were too many for
+// another login with these scopes.
 func (a *Authorizer) inVain(set string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,7 +86,7 @@ func (a *Authorizer) inVain(set string, now time.Time) bool {
 	return false
 }
 
-// recentFailure returns why nobody is asked to log in again yet.
+// recentFailure returns why nobody may be asked to log in again yet, or nil.
 func (a *Authorizer) recentFailure(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,8 +101,8 @@ func (a *Authorizer) recentFailure(now time.Time) error {
 // refusal. Login calls it at any time.
 var ErrNobody = errors.New("auth: nobody has logged in")
 
-// noteFailure remembers a login that a person has refused or left, so that not every
-// call asks again. A failure of the network says nothing about the person.
+// noteFailure remembers that a person has refused or abandoned a login, so that not
+// every call asks again. Failures of the network do not count.
 func (a *Authorizer) noteFailure(ctx context.Context, err error, now time.Time) {
 	left := errors.Is(context.Cause(ctx), ErrNobody)
 	if !left && !errors.As(err, new(*ResponseError)) && !errors.Is(err, ErrNobody) {
@@ -113,7 +113,7 @@ func (a *Authorizer) noteFailure(ctx context.Context, err error, now time.Time) 
 	a.attempts.failed, a.attempts.failedAt = err, now
 }
 
-// forgetAttempts forgets them, since a person wants to log in.
+// forgetAttempts removes all records, because a person wants to log in.
 func (a *Authorizer) forgetAttempts() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -143,7 +143,7 @@ type Authorizer struct {
 	guard  *guard.Guard
 	nonces nonces
 
-	shortestInterval time.Duration // of a device's questions; shorter in tests
+	shortestInterval time.Duration // of the polls for a device code; shorter in tests
 
 	target  atomic.Pointer[target]
 	current atomic.Pointer[credential] // nil: none that is known
@@ -157,10 +157,10 @@ type Authorizer struct {
 	backoff  backoff
 	attempts attempts
 	onLogin  []func()
-	warned   map[string]bool // of what the log has been told
+	warned   map[string]bool // problems that were logged already
 }
 
-// A target is the server.
+// A target identifies the server.
 type target struct {
 	resource *url.URL
 	guard    *guard.Guard
@@ -183,7 +183,7 @@ func New(o Options) *Authorizer {
 
 var errNoResource = errors.New("auth: Options.Resource is not set, or no URL")
 
-// aim sets the server, once.
+// aim sets the server at the first call, and returns it.
 func (a *Authorizer) aim(u *url.URL) *url.URL {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -210,10 +210,11 @@ func (a *Authorizer) key() Key {
 	return Key{Resource: a.resource().String(), Principal: a.o.Principal}
 }
 
-// errPlain is why there is no login.
+// errPlain says why there is no login.
 var errPlain = errors.New("auth: tokens go over https only, or http on this machine")
 
-// secure reports whether a token may be sent to the server: nobody in between reads it.
+// secure reports whether a token may be sent to the server, because nobody can read it
+// on the way.
 func secure(resource *url.URL) bool {
 	host := resource.Hostname()
 	ip := net.ParseIP(host)
@@ -235,7 +236,7 @@ func (a *Authorizer) Bearer(ctx context.Context, to *url.URL) []string {
 	return c.header
 }
 
-// isOf reports whether an address is one of the server's.
+// isOf reports whether an address belongs to the server.
 func isOf(resource, address *url.URL) bool {
 	return address.Scheme == resource.Scheme && strings.EqualFold(address.Host, resource.Host)
 }
@@ -289,7 +290,7 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 	}
 	for {
 		if now := a.current.Load(); now != nil && now.access() != used {
-			return true, nil // somebody else was challenged too
+			return true, nil // another request was challenged, too
 		}
 		mine, err := a.fly(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, refused.Status) })
 		switch {
@@ -360,7 +361,7 @@ func (a *Authorizer) Close() error {
 
 var errClosed = errors.New("auth: the Authorizer is closed")
 
-// warn logs something once.
+// warn logs each problem once.
 func (a *Authorizer) warn(what string, err error) {
 	a.mu.Lock()
 	told := a.warned[what]

@@ -6,20 +6,21 @@ import (
 	"github.com/bowline-mcp/bowline/internal/header"
 )
 
-// A challenge is what a WWW-Authenticate header says about one scheme. The zero value
-// says nothing.
+// A challenge is the content of a WWW-Authenticate header for one scheme. The zero value
+// means that there is none.
 type challenge struct {
 	scheme   string // lower case
 	err      string // the parameter error
 	scopes   []string
-	metadata string // resource_metadata: where the protected resource metadata is
+	metadata string // resource_metadata: the address of the protected resource metadata
 }
 
-// maxChallenge is how much of a header is read, in bytes.
+// maxChallenge is how many bytes of a header are read.
 const maxChallenge = 8 << 10
 
-// parseChallenge returns the first challenge for a token, Bearer or DPoP, of all that
-// stand in a header, with the parameters that can be read (RFC 9110, section 11.6.1).
+// parseChallenge returns the first challenge for a token, Bearer or DPoP, in a header
+// that may contain several. It ignores parameters that it cannot parse (RFC 9110,
+// section 11.6.1).
 func parseChallenge(text string) challenge {
 	text = text[:min(len(text), maxChallenge)]
 	var found challenge
@@ -61,16 +62,17 @@ func (c *challenge) set(name, value string) {
 	}
 }
 
-// skip skips what may stand between the elements of a list.
+// skip skips separators between the elements of a list.
 func skip(text string) string { return strings.TrimLeft(text, " \t,") }
 
-// isParameter reports whether what follows a token makes it the name of a parameter.
+// isParameter reports whether the text after a token shows that the token is the name of
+// a parameter.
 func isParameter(rest string) bool {
 	rest = strings.TrimLeft(rest, " \t")
 	return strings.HasPrefix(rest, "=")
 }
 
-// skipToken68 skips the credentials that some schemes have in place of parameters.
+// skipToken68 skips the credentials that some schemes have instead of parameters.
 func skipToken68(rest string) string {
 	word, _, _ := strings.Cut(strings.TrimLeft(rest, " \t"), ",")
 	if trimmed := strings.TrimRight(word, " \t="); trimmed != "" && !strings.ContainsAny(trimmed, "= \t\"") {
@@ -88,8 +90,8 @@ func cutToken(text string) (token, rest string) {
 	return text[:end], text[end:]
 }
 
-// cutValue cuts a quoted string or, as some servers do not quote URLs, all up to the
-// next comma or space.
+// cutValue cuts off a quoted string. Some servers do not quote URLs, so without quotes
+// it cuts at the next comma or space.
 func cutValue(text string) (value, rest string, ok bool) {
 	text = strings.TrimLeft(text, " \t")
 	if !strings.HasPrefix(text, `"`) {
@@ -116,11 +118,11 @@ func cutValue(text string) (value, rest string, ok bool) {
 
 const (
 	maxScopes     = 256     // of one list that are read
-	maxScopesText = 8 << 10 // bytes of them all: they become part of an address that a browser opens
+	maxScopesText = 8 << 10 // bytes of all scopes, because a browser opens an address that contains them
 )
 
-// scopesOf splits a scope parameter. It leaves out what is no scope (RFC 6749, section
-// 3.3), and repetitions.
+// scopesOf splits a scope parameter. It leaves out invalid scopes (RFC 6749, section
+// 3.3) and repetitions.
 func scopesOf(text string) []string {
 	return cleanScopes(strings.Fields(text))
 }

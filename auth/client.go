@@ -36,7 +36,7 @@ type Registered struct {
 	KeyID string
 }
 
-// A client is what the program is to one authorization server.
+// A client is the program's registration with one authorization server.
 type client struct {
 	id     string
 	secret Secret
@@ -44,7 +44,7 @@ type client struct {
 	keyID  string
 	method string // at the token endpoint
 
-	registered bool      // by itself: the secret is kept with the login
+	registered bool      // it registered itself, so the secret is stored with the login
 	expires    time.Time // of that secret; zero: never
 }
 
@@ -65,8 +65,8 @@ func (e *RegistrationError) Error() string {
 	return text
 }
 
-// registered returns the client that the program has been given for an issuer. Pinned
-// is the issuer that a client without one is kept to; "" for none yet.
+// registered returns the client that the program was given for an issuer. If that client
+// names no issuer, pinned is the issuer to which it is bound; "" if it is not bound yet.
 func (a *Authorizer) registered(issuer, pinned string) (*Registered, bool) {
 	for i, r := range a.o.Registered {
 		if r.Issuer == issuer {
@@ -81,8 +81,8 @@ func (a *Authorizer) registered(issuer, pinned string) (*Registered, bool) {
 	return nil, false
 }
 
-// strays reports whether an issuer is another than the one that the program's client
-// is kept to, and none that the program has named.
+// strays reports whether an issuer is neither the one to which the program's client is
+// bound, nor named in Options.
 func (a *Authorizer) strays(issuer, pinned string) bool {
 	if a.o.Grant != nil && a.o.Grant.name() == (Workload{}).name() {
 		return false // which has no client
@@ -91,15 +91,16 @@ func (a *Authorizer) strays(issuer, pinned string) bool {
 	return !known && slices.ContainsFunc(a.o.Registered, func(r Registered) bool { return r.Issuer == "" })
 }
 
-// as returns the client as an authorization server wants it to prove who it is.
+// as returns the client with an authentication method that the authorization server
+// lists.
 func (r *Registered) as(methods []string) *client {
 	c := &client{id: r.ID, secret: r.Secret, key: r.Key, keyID: r.KeyID}
 	c.method = methodFor(c, methods)
 	return c
 }
 
-// methodFor chooses how a client proves who it is, from the methods that a server
-// lists. A server that lists none takes client_secret_basic (RFC 8414, section 2).
+// methodFor chooses how a client authenticates, from the methods that a server lists. A
+// server that lists none supports client_secret_basic (RFC 8414, section 2).
 func methodFor(c *client, listed []string) string {
 	able := []string{}
 	if c.key != nil {
@@ -117,9 +118,9 @@ func methodFor(c *client, listed []string) string {
 	return able[0]
 }
 
-// clientAt returns the client for a flow with redirects to an address, which may be
-// empty for one without: a registered one, the metadata document, an earlier
-// registration or a new one, in that order.
+// clientAt returns the client for a login. It tries, in this order: a client of the
+// options, the metadata document, an earlier registration, and a new one. Redirect is
+// the redirect address, or "" for a login without redirects.
 func (a *Authorizer) clientAt(ctx context.Context, p *place, pinned, redirect string, scopes []string) (*client, error) {
 	issuer := p.server.Issuer
 	if r, ok := a.registered(issuer, pinned); ok {
@@ -165,7 +166,7 @@ func clientOf(e *Entry) *client {
 	return &client{id: e.ClientID, secret: e.ClientSecret, method: e.ClientAuth, registered: true, expires: e.ClientExpires}
 }
 
-// A registrationRequest is that of RFC 7591.
+// A registrationRequest is the request of RFC 7591.
 type registrationRequest struct {
 	Name          string   `json:"client_name"`
 	Redirects     []string `json:"redirect_uris,omitzero"`
@@ -185,8 +186,8 @@ type registrationResponse struct {
 	Code    string `json:"error"`
 }
 
-// register registers the program. If the server refuses the redirect address, it is
-// asked once more as an application of the other type.
+// register registers the program. If the server refuses the redirect address, it tries
+// the other application type once.
 func (a *Authorizer) register(ctx context.Context, p *place, redirect string, scopes []string) (*Entry, error) {
 	request := registrationRequest{
 		Name: a.o.ClientName, Redirects: []string{redirect},
@@ -252,8 +253,8 @@ func (a *Authorizer) registerAs(ctx context.Context, p *place, request registrat
 	return entry, nil
 }
 
-// registrationMethod is how a new client will prove who it is: not at all where that
-// is allowed, since a secret that everybody can register proves nothing.
+// registrationMethod returns how a new client authenticates. If possible it does not,
+// because anybody can register and get a secret, so the secret proves nothing.
 func registrationMethod(listed []string) string {
 	for _, method := range []string{authNone, authBasic, authPost} {
 		if slices.Contains(listed, method) {
@@ -263,7 +264,7 @@ func registrationMethod(listed []string) string {
 	return authNone
 }
 
-// applicationType follows from where the redirect leads (SEP-837).
+// applicationType returns the type that belongs to a redirect address (SEP-837).
 func applicationType(redirect string) string {
 	u, err := url.Parse(redirect)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "localhost" {

@@ -16,11 +16,11 @@ type credential struct {
 	obtained time.Time // zero: loaded from the store
 }
 
-// untilEnd is how long before its end a token is not used any more.
+// untilEnd is how long before its expiry a token is no longer used.
 const untilEnd = 10 * time.Second
 
-// newCredential returns the credential of a login. Obtained is when this process got
-// it; zero if it did not.
+// newCredential returns the credential of a login. Obtained is when this process got the
+// token; zero if another process did.
 func newCredential(e *Entry, obtained time.Time) (*credential, error) {
 	c := &credential{entry: e, header: []string{e.Type + " " + e.Access.Reveal()}, obtained: obtained}
 	if !e.Expires.IsZero() {
@@ -46,8 +46,8 @@ func (c *credential) due(now time.Time) bool {
 	return !c.renewal.IsZero() && now.After(c.renewal) && !c.entry.Refresh.IsZero()
 }
 
-// recent reports whether this process got the token within the last minute. Unless it has
-// ended, a refusal is then not about its age.
+// recent reports whether this process got the token within the last minute. If such a
+// token has not expired and is refused, its age is not the reason.
 func (c *credential) recent(now time.Time) bool {
 	return !c.obtained.IsZero() && now.Sub(c.obtained) < time.Minute
 }
@@ -72,9 +72,9 @@ func tokenOf(r *http.Request) string {
 	return token
 }
 
-// usable reports whether a stored login is one that these Options would make: of the
-// same kind, bound to a key if that is wanted and, if the program has a client of its
-// own at that issuer, of that client.
+// usable reports whether these Options could have produced a stored login. It must be of
+// the same kind, bound to a key if DPoP is set and, if the program has its own client at
+// that issuer, belong to that client.
 func (a *Authorizer) usable(e *Entry) bool {
 	if e == nil || e.Issuer == "" || e.Grant != a.grantName() {
 		return false
@@ -87,7 +87,7 @@ func (a *Authorizer) usable(e *Entry) bool {
 	}
 	switch e.Type {
 	case "DPoP":
-		return true // a key does no harm where none is wanted
+		return true // a key does no harm if DPoP is not set
 	case "Bearer", "":
 		return !a.o.DPoP
 	default:
@@ -95,7 +95,8 @@ func (a *Authorizer) usable(e *Entry) bool {
 	}
 }
 
-// grantName is the kind of login. One with a device is a person's like any other.
+// grantName returns the kind of login. A login with a device is the same kind as one
+// with a browser.
 func (a *Authorizer) grantName() string {
 	if a.personal() {
 		return bearerFlow

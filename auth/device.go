@@ -33,7 +33,7 @@ const grantDevice = "urn:ietf:params:oauth:grant-type:device_code"
 
 func (Device) name() string { return grantDevice }
 
-// A deviceDocument is the answer of a device authorization endpoint.
+// A deviceDocument is the response of a device authorization endpoint.
 type deviceDocument struct {
 	Device   string         `json:"device_code"`
 	User     string         `json:"user_code"`
@@ -48,12 +48,13 @@ const (
 	shortestInterval = time.Second
 	longestInterval  = time.Minute
 
-	shortestCode = time.Minute // of the life of a code, in which a person has to enter it
+	shortestCode = time.Minute // minimum lifetime of a code, in which a person must enter it
 	longestCode  = 30 * time.Minute
 )
 
-// interval returns how long to wait between two questions. The token endpoint may be somebody
-// else's: nobody has it asked faster than once a second, unless a test does.
+// interval returns how long to wait between two polls. It is at least a second, except
+// in tests, because the token endpoint may belong to somebody else, who must not be
+// flooded.
 func (d *deviceDocument) interval(shortest time.Duration) time.Duration {
 	if asked := lifeOf(d.Interval); asked > 0 {
 		return min(max(asked, shortest), longestInterval)
@@ -82,7 +83,7 @@ func (g Device) token(ctx context.Context, a *Authorizer, p *place, pinned strin
 	return a.poll(ctx, p, c, d, proof)
 }
 
-// deviceCode asks for a code.
+// deviceCode requests a code.
 func (a *Authorizer) deviceCode(ctx context.Context, p *place, c *client, scopes []string) (*deviceDocument, error) {
 	form := url.Values{}
 	complete(form, p, scopes)
@@ -107,12 +108,12 @@ func (a *Authorizer) deviceCode(ctx context.Context, p *place, c *client, scopes
 	return d, nil
 }
 
-// isCode reports whether a text can be shown to a person.
+// isCode reports whether a text may be shown to a person.
 func isCode(text string) bool {
 	return text != "" && len(text) <= 2<<10 && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// poll asks for the token until the person has logged in.
+// poll requests the token repeatedly, until the person has logged in.
 func (a *Authorizer) poll(ctx context.Context, p *place, c *client, d *deviceDocument, proof *prover) (*client, *tokenResponse, error) {
 	interval := d.interval(a.shortestInterval)
 	timer := time.NewTimer(interval)
@@ -132,7 +133,7 @@ func (a *Authorizer) poll(ctx context.Context, p *place, c *client, d *deviceDoc
 		case err == nil:
 			return c, token, nil
 		case !errors.As(err, &failed), failed.Status >= 500, failed.Status == http.StatusTooManyRequests:
-			// The network, or a server that is down or overloaded.
+			// The network failed, or the server is down or overloaded.
 			interval = min(2*interval, longestInterval)
 		case failed.Code == "slow_down":
 			interval = min(interval+defaultInterval, longestInterval)

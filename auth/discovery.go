@@ -12,21 +12,22 @@ import (
 	"github.com/bowline-mcp/bowline/auth/guard"
 )
 
-// The well-known places of metadata (RFC 9728, RFC 8414, OpenID Connect Discovery).
+// These are the well-known paths of metadata (RFC 9728, RFC 8414, OpenID Connect
+// Discovery).
 const (
 	wellKnownResource = "/.well-known/oauth-protected-resource"
 	wellKnownServer   = "/.well-known/oauth-authorization-server"
 	wellKnownOpenID   = "/.well-known/openid-configuration"
 )
 
-// resourceMetadata is what counts of a protected resource metadata document.
+// resourceMetadata contains the members of protected resource metadata that are used.
 type resourceMetadata struct {
 	Resource string   `json:"resource"`
 	Servers  []string `json:"authorization_servers"`
 	Scopes   []string `json:"scopes_supported"`
 }
 
-// serverMetadata is what counts of an authorization server's metadata.
+// serverMetadata contains the members of authorization server metadata that are used.
 type serverMetadata struct {
 	Issuer        string   `json:"issuer"`
 	Authorization string   `json:"authorization_endpoint,omitzero"`
@@ -62,16 +63,16 @@ func (e *MetadataError) Unwrap() error { return e.Err }
 // errAbsent is why there is no document at an address.
 var errAbsent = errors.New("there is no such document")
 
-// A place is where and how a token for the server is had.
+// A place says where and how to get a token for the server.
 type place struct {
-	resource string         // the parameter of that name; empty for a server of 2025-03-26
+	resource string         // the parameter resource; empty for a server of 2025-03-26
 	server   serverMetadata // checked
 	scopes   []string       // that the resource lists
-	lost     change         // what is done with a registration there that cannot be opened
+	lost     change         // what to do with a registration there that cannot be decrypted
 }
 
-// resourceCandidates returns where the metadata of a resource may be, in order: the
-// address in the challenge alone, or else the well-known ones.
+// resourceCandidates returns the addresses where a resource's metadata may be, in order:
+// the one in the challenge or, if there is none, the well-known ones.
 func resourceCandidates(resource *url.URL, c challenge) []string {
 	if c.metadata != "" {
 		return []string{c.metadata}
@@ -83,7 +84,7 @@ func resourceCandidates(resource *url.URL, c challenge) []string {
 	return []string{root + wellKnownResource}
 }
 
-// serverCandidates returns where the metadata of an issuer may be, in order.
+// serverCandidates returns the addresses where an issuer's metadata may be, in order.
 func serverCandidates(issuer *url.URL) []string {
 	root, path := origin(issuer), strings.TrimSuffix(issuer.EscapedPath(), "/")
 	if path == "" {
@@ -94,8 +95,8 @@ func serverCandidates(issuer *url.URL) []string {
 
 func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// covers reports whether the resource that metadata speaks of is the server, or a
-// parent of it.
+// covers reports whether the resource that metadata names is the server, or a parent of
+// it.
 func covers(named string, server *url.URL) bool {
 	u, err := url.Parse(named)
 	if err != nil || u.Fragment != "" || u.RawQuery != "" || u.User != nil ||
@@ -107,7 +108,7 @@ func covers(named string, server *url.URL) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// check returns the rule that resource metadata breaks, or "".
+// check returns the rule that the metadata breaks, or "".
 func (m *resourceMetadata) check(server *url.URL) string {
 	switch {
 	case m.Resource == "":
@@ -121,8 +122,7 @@ func (m *resourceMetadata) check(server *url.URL) string {
 	}
 }
 
-// check returns what is wrong with server metadata, or nil. It is for the issuer that
-// it was looked for.
+// check returns what is wrong with the metadata of an issuer, or nil.
 func (m *serverMetadata) check(issuer string, may func(string) error) error {
 	if m.Issuer != issuer {
 		return errors.New("its issuer is another")
@@ -141,8 +141,9 @@ func (m *serverMetadata) check(issuer string, may func(string) error) error {
 	return nil
 }
 
-// chooseIssuer returns the authorization server to ask: one that tokens or a client
-// are from, if the resource lists it, or else the first that may be asked.
+// chooseIssuer returns the authorization server to use. If the resource lists one that a
+// token or a client comes from, it chooses that, and otherwise the first one that may be
+// fetched from.
 func chooseIssuer(listed []string, known []string, may func(string) error) (string, error) {
 	var refused error
 	allowed := []string{}
@@ -169,8 +170,8 @@ func chooseIssuer(listed []string, known []string, may func(string) error) (stri
 // maxServers is how many authorization servers of a resource are considered.
 const maxServers = 16
 
-// discover finds out where a token for the server is had. Known are the issuers to
-// prefer.
+// discover finds out where and how to get a token for the server. It prefers the known
+// issuers.
 func (a *Authorizer) discover(ctx context.Context, resource *url.URL, c challenge, known []string) (*place, error) {
 	document, at, err := a.resourceMetadata(ctx, resource, c)
 	if errors.Is(err, errAbsent) && c.metadata == "" {
@@ -231,9 +232,9 @@ func (a *Authorizer) serverMetadata(ctx context.Context, issuer string) (*server
 	return nil, failed
 }
 
-// discoverOlder is the way of revision 2025-03-26, whose servers have no metadata of
-// their own: the server's origin is the authorization server, and has its endpoints at
-// fixed paths if it says nothing else.
+// discoverOlder implements revision 2025-03-26, in which servers have no resource
+// metadata. The server's origin is the authorization server, and has its endpoints at
+// fixed paths unless it has metadata.
 func (a *Authorizer) discoverOlder(ctx context.Context, resource *url.URL) (*place, error) {
 	issuer := origin(resource)
 	if err := a.guard.Check(issuer); err != nil {
@@ -258,7 +259,7 @@ func (a *Authorizer) discoverOlder(ctx context.Context, resource *url.URL) (*pla
 	return &place{server: *document}, nil
 }
 
-// fetch reads a JSON document. The error wraps errAbsent if the server has none.
+// fetch fetches a JSON document. The error wraps errAbsent if the server has none.
 func (a *Authorizer) fetch(ctx context.Context, at string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
@@ -277,7 +278,7 @@ func (a *Authorizer) fetch(ctx context.Context, at string, into any) error {
 		refuse.Rule = fmt.Sprintf("status %d", response.Status)
 		return refuse
 	case !response.JSON():
-		refuse.Rule, refuse.Err = "it is not JSON", errAbsent // a site that has a page for every path
+		refuse.Rule, refuse.Err = "it is not JSON", errAbsent // some sites return a page for every path
 		return refuse
 	}
 	if err := guard.DecodeJSON(response.Body, into); err != nil {

@@ -22,7 +22,7 @@ type prover struct {
 	signer jose.Signer
 }
 
-// newProver returns a prover with a new key, or with one that was saved.
+// newProver returns a prover with a saved key, or with a new key if there is none.
 func newProver(saved Secret) (*prover, error) {
 	var key *ecdsa.PrivateKey
 	if saved.IsZero() {
@@ -49,7 +49,7 @@ func newProver(saved Secret) (*prover, error) {
 	return &prover{key: key, signer: signer}, nil
 }
 
-// save returns the key, to be saved.
+// save encodes the key for saving.
 func (p *prover) save() (Secret, error) {
 	key := jose.JSONWebKey{Key: p.key, Algorithm: string(jose.ES256)}
 	text, err := key.MarshalJSON()
@@ -66,8 +66,8 @@ type proofClaims struct {
 	Nonce    string `json:"nonce,omitempty"`
 }
 
-// proof signs a proof for one request. Token is the access token that goes along; ""
-// at the token endpoint.
+// proof signs a proof for one request. Token is the access token in that request; "" at
+// the token endpoint.
 func (p *prover) proof(method string, to *url.URL, token, nonce string) (string, error) {
 	claims := proofClaims{
 		ID: rand.Text(), Method: method, IssuedAt: time.Now().Unix(), Nonce: nonce,
@@ -83,10 +83,10 @@ func (p *prover) proof(method string, to *url.URL, token, nonce string) (string,
 	return signed, nil
 }
 
-// maxNonces is how many origins have a nonce remembered.
+// maxNonces is for how many origins a nonce is remembered.
 const maxNonces = 16
 
-// nonces are the last DPoP nonces that servers have asked for.
+// nonces contains the latest DPoP nonces that servers have sent.
 type nonces struct {
 	mu   sync.Mutex
 	last map[string]string // by origin
@@ -98,7 +98,7 @@ func (n *nonces) of(u *url.URL) string {
 	return n.last[origin(u)]
 }
 
-// note keeps a nonce, and reports whether it is a new one.
+// note stores a nonce, and reports whether it is new.
 func (n *nonces) note(u *url.URL, nonce string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A fallback is a Store that goes on in memory, for one Authorizer, when its Store does
-// not save.
+// A fallback is a Store for one Authorizer. If the Store behind it cannot save an entry,
+// the fallback keeps the entry in memory.
 type fallback struct {
 	Store
 	memory *Memory
@@ -24,8 +24,8 @@ func (f *fallback) Locked(ctx context.Context, k Key, change func(*Entry) (*Entr
 	return f.now().Locked(ctx, k, change)
 }
 
-// change is Locked of what a person wants, which may be to lose an entry that a Files
-// cannot open.
+// change does what Locked does, for a change that a person has requested. It may replace
+// or remove an entry that a Files cannot decrypt.
 func (f *fallback) change(ctx context.Context, k Key, how change, do func(*Entry) (*Entry, error)) error {
 	if files, ok := f.now().(*Files); ok {
 		return files.change(ctx, k, how, do)
@@ -35,7 +35,7 @@ func (f *fallback) change(ctx context.Context, k Key, how change, do func(*Entry
 
 func (f *fallback) Load(ctx context.Context, k Key) (*Entry, error) { return f.now().Load(ctx, k) }
 
-// keep goes on in memory with an entry that was not saved.
+// keep keeps an entry in memory that was not saved.
 func (f *fallback) keep(ctx context.Context, k Key, e *Entry) error {
 	f.failed.Store(true)
 	return f.memory.Locked(ctx, k, func(*Entry) (*Entry, error) { return e, nil })

@@ -24,7 +24,7 @@ const (
 	maxEntry     = 1 << 20 // bytes of a file
 	shortestPoll = 5 * time.Millisecond
 	longestPoll  = 100 * time.Millisecond
-	staleAge     = time.Minute // of a file that is being written: nobody writes it any more
+	staleAge     = time.Minute // a temporary file that is older was abandoned
 )
 
 // Files is a [Store] in a folder, which all programs of one user can share. Each entry
@@ -70,7 +70,7 @@ func NewFiles(dir string, log *slog.Logger) *Files {
 	return &Files{dir: dir, log: log}
 }
 
-// A fileDocument is what a file holds.
+// A fileDocument is the content of a file.
 type fileDocument struct {
 	Key    Key            `json:"key"`
 	Entry  jsontext.Value `json:"entry,omitzero"`
@@ -105,7 +105,7 @@ func (s *Files) Load(ctx context.Context, k Key) (*Entry, error) {
 	return e, nil
 }
 
-// read reads a file that is the user's own, and makes it private if it is not.
+// read reads a file that belongs to the user, and makes it private if it is not.
 func (s *Files) read(path string) (*fileDocument, error) {
 	file, err := openPrivate(path)
 	if err != nil {
@@ -140,16 +140,16 @@ func (s *Files) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error
 	return s.change(ctx, k, readable, f)
 }
 
-// A change says what is done with a sealed entry that cannot be opened.
+// A change says what to do with a sealed entry that cannot be decrypted.
 type change int
 
 const (
-	readable change = iota // nothing: that is the error
-	replaced               // it is as if there were none
-	removed                // f is given nil, and it is removed; that is the error
+	readable change = iota // fail with that error
+	replaced               // treat the entry as absent
+	removed                // pass nil to f, remove the entry, and fail with that error
 )
 
-// change is Locked. One that removes needs no key to save with.
+// change implements Locked. Removing an entry needs no key.
 func (s *Files) change(ctx context.Context, k Key, how change, f func(*Entry) (*Entry, error)) error {
 	unlock, err := s.locks.lock(ctx, k)
 	if err != nil {
@@ -195,8 +195,8 @@ func (s *Files) change(ctx context.Context, k Key, how change, f func(*Entry) (*
 	return nil
 }
 
-// lockFile takes the lock of a file among all processes. It asks for it again and
-// again, since nothing can end a wait for one.
+// lockFile takes the lock of a file, among all processes. It polls, because a blocking
+// wait for a lock could not be interrupted.
 func (s *Files) lockFile(ctx context.Context, path string) (release func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -221,7 +221,7 @@ func (s *Files) lockFile(ctx context.Context, path string) (release func(), err 
 	}
 }
 
-// write replaces a file as a whole.
+// write replaces a whole file.
 func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) (err error) {
 	entry, err := e.MarshalBinary()
 	if err != nil {
@@ -257,8 +257,8 @@ func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) (err er
 	return err
 }
 
-// syncDir makes a renamed file last through a loss of power, where the system can. A
-// failure is no loss of what is there.
+// syncDir makes a renamed file survive a loss of power, if the system supports that. A
+// failure does not damage what is saved.
 func (s *Files) syncDir() {
 	if dir, err := os.Open(s.dir); err == nil {
 		_ = dir.Sync() // not every system can
@@ -266,8 +266,8 @@ func (s *Files) syncDir() {
 	}
 }
 
-// sweep removes what writers that were killed have left: half an entry, with its
-// secrets. One that is being written is younger.
+// sweep removes files that killed writers have left, because they contain secrets. Files
+// that are being written are younger than staleAge.
 func (s *Files) sweep(now time.Time) error {
 	left, err := filepath.Glob(filepath.Join(s.dir, ".new-*"))
 	for _, path := range left {

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openPrivate opens a file, but not what a symbolic link leads to.
+// openPrivate opens a file. It does not follow symbolic links.
 func openPrivate(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// makePrivate takes the rights of others away. A file that is not the user's is
-// refused.
+// makePrivate removes the permissions of other users. It fails if the file does not
+// belong to the user.
 func makePrivate(file *os.File) (repaired bool, err error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -34,7 +34,7 @@ func makePrivate(file *os.File) (repaired bool, err error) {
 	return true, file.Chmod(0o600)
 }
 
-// tryLock takes the lock of a file, if nobody has it.
+// tryLock takes the lock of a file, if it is free.
 func tryLock(file *os.File) (bool, error) {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {

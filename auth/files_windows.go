@@ -9,10 +9,10 @@ import (
 
 func openPrivate(path string) (*os.File, error) { return os.Open(path) }
 
-// makePrivate relies on the folder: a user's configuration is the user's own.
+// makePrivate does nothing: only the user can read the folder of a user's configuration.
 func makePrivate(*os.File) (repaired bool, err error) { return false, nil }
 
-// tryLock takes the lock of a file, if nobody has it.
+// tryLock takes the lock of a file, if it is free.
 func tryLock(file *os.File) (bool, error) {
 	err := windows.LockFileEx(windows.Handle(file.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {

@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	exchangeTime  = 30 * time.Second // for an exchange and its saving, whoever waits
+	exchangeTime  = 30 * time.Second // for an exchange and its saving, even if nobody waits
 	probeTime     = 10 * time.Second
-	forgivingTime = 10 * time.Minute // after which attempts in vain are forgotten
-	maxInVain     = 2                // logins for one set of scopes
+	forgivingTime = 10 * time.Minute // after that, logins in vain are forgotten
+	maxInVain     = 2                // for one set of scopes
 )
 
-// A flight is the one refresh or login that is under way.
+// A flight is the refresh or login that is running. There is at most one.
 type flight struct {
 	done    chan struct{}
 	err     error // once done
 	waiting int
 	left    bool // by all who waited, once
-	asks    bool // a person, who is given time to answer whoever waits
+	asks    bool // it asks a person, who has time to answer even if the requests end
 	cancel  context.CancelCauseFunc
 }
 
-// fly does work that only one may do at a time, on a goroutine of its own, and waits
-// for it until ctx ends. If other work was under way it waits for that, and mine is
-// false. A login is given up when nobody waits for it any more, unless a person was asked
-// by a request: that page stays open for loginTime. An exchange is not given up either. Who
-// comes when a login is being given up tries again.
+// fly runs work on a new goroutine, and waits for it until ctx ends. Only one work runs
+// at a time: if another one is running, fly waits for that, and mine is false. A login
+// is cancelled when nobody waits for it any more, unless a request has made it ask a
+// person: then the page stays open for loginTime. An exchange is never cancelled. If a
+// caller arrives while a login is being cancelled, it tries again.
 func (a *Authorizer) fly(ctx context.Context, work func(context.Context) error) (mine bool, err error) {
 	for {
 		mine, err = a.board(ctx, work)
@@ -40,7 +40,8 @@ func (a *Authorizer) fly(ctx context.Context, work func(context.Context) error) 
 	}
 }
 
-// board is one try of fly. Its error is errAbandoned if the other work was given up.
+// board is one attempt of fly. Its error is errAbandoned if the other work was
+// cancelled.
 func (a *Authorizer) board(ctx context.Context, work func(context.Context) error) (mine bool, err error) {
 	a.mu.Lock()
 	f := a.flight
@@ -72,7 +73,7 @@ func (a *Authorizer) board(ctx context.Context, work func(context.Context) error
 
 var errAbandoned = errors.New("auth: nobody waits for the login any more")
 
-// takeOff begins a flight. The caller holds the lock, and there is no other flight.
+// takeOff starts a flight. The caller holds the lock, and no other flight exists.
 func (a *Authorizer) takeOff(ctx context.Context, work func(context.Context) error) (*flight, error) {
 	if a.closed {
 		return nil, errClosed
@@ -93,7 +94,7 @@ func (a *Authorizer) takeOff(ctx context.Context, work func(context.Context) err
 	return f, nil
 }
 
-// guarded turns a panic of the program's own code into an error.
+// guarded converts a panic in the program's code to an error.
 func guarded(f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -103,12 +104,13 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// exchanging returns a context for work that must be finished once it is begun.
+// exchanging returns a context for work that must finish after it has begun.
 func exchanging(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), exchangeTime)
 }
 
-// stored returns the credential of the store, refreshed if it has ended, or nil.
+// stored returns the credential in the store, refreshed if it has expired, or nil if
+// there is none.
 func (a *Authorizer) stored(ctx context.Context) (*credential, error) {
 	e, err := a.store.Load(ctx, a.key())
 	if err != nil {
@@ -145,7 +147,7 @@ func (a *Authorizer) stored(ctx context.Context) (*credential, error) {
 	return nil, nil
 }
 
-// refreshBehind begins a refresh that nobody waits for.
+// refreshBehind starts a refresh in the background.
 func (a *Authorizer) refreshBehind(ctx context.Context, c *credential) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +162,7 @@ func (a *Authorizer) refreshBehind(ctx context.Context, c *credential) {
 	}
 }
 
-// mayRefresh returns why it is too early for another refresh.
+// mayRefresh returns why it is too early for another refresh, or nil.
 func (a *Authorizer) mayRefresh(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,8 +191,8 @@ func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status
 	return a.login(ctx, c, before, readable)
 }
 
-// giveTime lets the login under way go on when the requests that need it have ended: a
-// handshake has seconds, and a person needs minutes.
+// giveTime lets the running login continue when the requests that need it have ended,
+// because a handshake has seconds, but a person needs minutes.
 func (a *Authorizer) giveTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !a.personal() {
 		return ctx, func() {}
@@ -201,7 +203,7 @@ func (a *Authorizer) giveTime(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrNobody, loginTime))
 }
 
-// giveUp ends a login that a request has begun and nobody waits for.
+// giveUp cancels a login that a request has started and that nobody waits for.
 func (a *Authorizer) giveUp() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -213,15 +215,15 @@ func (a *Authorizer) giveUp() {
 
 var errInVain = errors.New("auth: the server refuses new tokens")
 
-// refresh renews the stored login, under the store's lock: if another has done so
-// already, that is the result. It reports whether there is a token other than the one
-// used, which may have been refused. Only an answer that the refresh token is spent
-// gives it up.
+// refresh refreshes the stored login, under the lock of the store. If another process
+// has just done so, refresh uses that token. It reports whether there is a token other
+// than the used one, which the server may have refused. It gives a refresh token up only
+// if the server says that it is invalid.
 func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (renewed bool, err error) {
 	ctx, cancel := exchanging(ctx)
 	defer cancel()
 	if e, err := a.store.Load(ctx, a.key()); err == nil && !a.usable(e) {
-		return false, nil // and no lock for what is not there
+		return false, nil // there is nothing to refresh, so do not lock
 	}
 	var next *Entry
 	var obtained time.Time
@@ -252,7 +254,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 	})
 	if err != nil && !asked && ctx.Err() == nil {
 		a.warn("the store cannot be read", err)
-		if !refused { // the token lives: not every request asks for the key of the store
+		if !refused { // the token is still valid, so not every request needs the store's key
 			a.mu.Lock()
 			a.backoff.note(err, time.Now())
 			a.mu.Unlock()
@@ -274,13 +276,13 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 	return true, a.adopt(next, obtained)
 }
 
-// lasts reports whether a login has a token that can be used.
+// lasts reports whether a login has a token that is still valid.
 func (a *Authorizer) lasts(e *Entry) bool {
 	c, err := newCredential(e, time.Time{})
 	return err == nil && !e.Access.IsZero() && !c.ended(time.Now())
 }
 
-// keep goes on in memory with a login that was not saved.
+// keep keeps a login in memory that was not saved.
 func (a *Authorizer) keep(ctx context.Context, e *Entry, failed error) {
 	a.warn("the login is not saved, and lasts as long as this program", failed)
 	if err := a.store.keep(ctx, a.key(), e); err != nil {
@@ -288,7 +290,8 @@ func (a *Authorizer) keep(ctx context.Context, e *Entry, failed error) {
 	}
 }
 
-// canSave returns why a login of a person could not be saved: they would consent in vain.
+// canSave returns why the login of a person could not be saved, so that nobody is asked
+// for consent in vain.
 func (a *Authorizer) canSave(ctx context.Context) error {
 	if !a.personal() {
 		return nil
@@ -307,15 +310,15 @@ func (a *Authorizer) adopt(e *Entry, obtained time.Time) error {
 	return err
 }
 
-// personal reports whether a person has to log in.
+// personal reports whether a person must log in.
 func (a *Authorizer) personal() bool {
 	_, device := a.o.Grant.(Device)
 	return a.o.Grant == nil || device
 }
 
-// login gets a new token, and saves it. Before are the scopes of the token it replaces,
-// if those are to stay. How is what is done with a login or registration that cannot be
-// opened.
+// login gets a new token, and saves it. Before contains the scopes of the old token, if
+// the new one must also have them. How says what to do with a login or registration that
+// cannot be decrypted.
 func (a *Authorizer) login(ctx context.Context, c challenge, before []string, how change) error {
 	resource := a.resource().String()
 	if a.o.Grant == nil && a.o.Interact == nil {

@@ -11,7 +11,7 @@ import (
 // [ClientCredentials], [IDJAG], [Workload] or [Device]. The first three need no person.
 type Grant interface {
 	name() string
-	// token asks for a token, once it is known where.
+	// token requests a token from a place.
 	token(ctx context.Context, a *Authorizer, p *place, pinned string, scopes []string, proof *prover) (*client, *tokenResponse, error)
 }
 
@@ -113,7 +113,8 @@ func (g Workload) token(ctx context.Context, a *Authorizer, p *place, _ string, 
 	return a.grant(ctx, p, nil, url.Values{"grant_type": {grantJWTBearer}, "assertion": {assertion.Reveal()}}, scopes, proof)
 }
 
-// mustRegistered returns the client that the program was given for an issuer.
+// mustRegistered returns the client that the program was given for an issuer. It fails
+// if there is none.
 func (a *Authorizer) mustRegistered(p *place, pinned string) (*client, error) {
 	r, ok := a.registered(p.server.Issuer, pinned)
 	if !ok {
@@ -122,14 +123,14 @@ func (a *Authorizer) mustRegistered(p *place, pinned string) (*client, error) {
 	return r.as(p.server.AuthMethods), nil
 }
 
-// grant makes a token request of a place.
+// grant sends a token request to a place.
 func (a *Authorizer) grant(ctx context.Context, p *place, c *client, form url.Values, scopes []string, proof *prover) (*client, *tokenResponse, error) {
 	complete(form, p, scopes)
 	token, err := a.ask(ctx, &tokenRequest{endpoint: p.server.Token, issuer: p.server.Issuer, client: c, form: form, prover: proof})
 	return c, token, err
 }
 
-// complete adds what a token request says of the resource.
+// complete adds the parameters resource and scope to a token request.
 func complete(form url.Values, p *place, scopes []string) {
 	if p.resource != "" {
 		form.Set("resource", p.resource)

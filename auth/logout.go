@@ -46,7 +46,8 @@ func (a *Authorizer) Logout(ctx context.Context) error {
 	return errors.Join(revoked, err)
 }
 
-// revoke revokes the tokens of a login, that which gives others first.
+// revoke revokes the tokens of a login. It begins with the refresh token, with which
+// others could be obtained.
 func (a *Authorizer) revoke(ctx context.Context, e *Entry) error {
 	if e.RevocationEndpoint == "" {
 		return nil

@@ -81,7 +81,8 @@ func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, e
 	}
 }
 
-// listen listens on a port, or on that of an earlier redirect, or on any.
+// listen listens on the given port, or else on the port of an earlier redirect address,
+// or else on any.
 func listen(ctx context.Context, port int, redirect string) (net.Listener, error) {
 	var config net.ListenConfig
 	if earlier, err := url.Parse(redirect); port == 0 && err == nil && earlier.Hostname() == "127.0.0.1" && earlier.Path == callbackPath {
@@ -92,18 +93,18 @@ func listen(ctx context.Context, port int, redirect string) (net.Listener, error
 	return config.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 }
 
-// A callback takes the redirect of one login.
+// A callback receives the redirect of one login.
 type callback struct {
 	host, state string
 	redirected  chan *url.URL // of size one
 }
 
-// maxCallers is how many connections of browsers are open at a time.
+// maxCallers is how many connections may be open at a time.
 const maxCallers = 32
 
-// callers are the open connections, the oldest first. Whoever on this machine holds many of them
-// open neither takes the file descriptors of the program nor keeps the browser out: the oldest
-// makes room.
+// callers contains the open connections, oldest first. If there are too many, the oldest
+// is closed. So a local program that opens many connections can neither use up the file
+// descriptors of this program nor keep the browser out.
 type callers struct {
 	mu   sync.Mutex
 	open []net.Conn
@@ -135,10 +136,10 @@ func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	status, text := c.take(r)
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, fmt.Sprintf(page, text)) // a browser that has gone needs no page
+	_, _ = io.WriteString(w, fmt.Sprintf(page, text)) // if this fails, the browser has disconnected
 }
 
-// take takes a redirect, and returns what to tell the person.
+// take checks a redirect, and returns what to tell the person.
 func (c *callback) take(r *http.Request) (status int, text string) {
 	const refused = "This response was not accepted. You can close this page."
 	switch query := r.URL.Query(); {
@@ -172,11 +173,11 @@ func Browse(ctx context.Context, address *url.URL) error {
 	case "windows":
 		name, args = "rundll32", []string{"url.dll,FileProtocolHandler"}
 	}
-	command := exec.CommandContext(context.WithoutCancel(ctx), name, append(args, address.String())...) // the browser outlives the login
+	command := exec.CommandContext(context.WithoutCancel(ctx), name, append(args, address.String())...) // the browser may run longer than the login
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("auth: open a browser: %w", err)
 	}
-	go func() { _ = command.Wait() }() // as long as the browser, maybe: what remains of the process is collected
+	go func() { _ = command.Wait() }() // reaps the process when the browser ends
 	return nil
 }
 

@@ -11,11 +11,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// obtain gets a new token: where from, as which client, and with which scopes follows
-// from the challenge and from what the server and the authorization server publish.
+// obtain gets a new token. The challenge, and the metadata of the server and of the
+// authorization server, determine the place, the client and the scopes.
 func (a *Authorizer) obtain(ctx context.Context, c challenge, stored *Entry, before []string, how change) (*Entry, error) {
 	known := []string{}
-	pinned, last := "", "" // the issuer that the client is kept to, and that of the token before
+	pinned, last := "", "" // the issuer that the client is bound to, and the issuer of the last token
 	if stored != nil && stored.Pinned != "" {
 		pinned, known = stored.Pinned, append(known, stored.Pinned)
 	}
@@ -65,7 +65,7 @@ func (a *Authorizer) obtain(ctx context.Context, c challenge, stored *Entry, bef
 	return e, err
 }
 
-// byCode is the authorization code flow.
+// byCode runs the authorization code flow.
 func (a *Authorizer) byCode(ctx context.Context, p *place, pinned string, scopes []string, proof *prover) (*client, *tokenResponse, error) {
 	if err := p.takesCode(); err != nil {
 		return nil, nil, err
@@ -104,7 +104,7 @@ func (a *Authorizer) byCode(ctx context.Context, p *place, pinned string, scopes
 	return request.client, token, err
 }
 
-// entry returns the login that a token makes.
+// entry returns the login for a token.
 func (a *Authorizer) entry(p *place, c *client, token *tokenResponse, scopes []string, proof *prover) (*Entry, error) {
 	e := &Entry{
 		Issuer: p.server.Issuer, Grant: a.grantName(),
@@ -129,7 +129,7 @@ func (a *Authorizer) entry(p *place, c *client, token *tokenResponse, scopes []s
 	return e, nil
 }
 
-// exchange exchanges the refresh token of a login.
+// exchange exchanges the refresh token of a login for a new login.
 func (a *Authorizer) exchange(ctx context.Context, e *Entry) (*Entry, error) {
 	c, err := a.clientFor(e)
 	if err != nil {
@@ -160,7 +160,7 @@ func (a *Authorizer) exchange(ctx context.Context, e *Entry) (*Entry, error) {
 	return &next, nil
 }
 
-// clientFor returns the client that a login was made by, or nil if by none.
+// clientFor returns the client of a login, or nil if it has none.
 func (a *Authorizer) clientFor(e *Entry) (*client, error) {
 	if e.ClientID == "" {
 		return nil, nil
@@ -174,7 +174,7 @@ func (a *Authorizer) clientFor(e *Entry) (*client, error) {
 	return clientOf(e), nil
 }
 
-// probe asks the server, as nobody, what it wants of who asks.
+// probe sends a request without a token, and returns the challenge in the response.
 func (a *Authorizer) probe(ctx context.Context) (challenge, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -189,7 +189,7 @@ func (a *Authorizer) probe(ctx context.Context) (challenge, error) {
 		return challenge{}, err
 	}
 	if refused := (&transport.StatusError{Status: response.Status}); !refused.Denied() {
-		return challenge{}, nil // it may say nothing, or only later
+		return challenge{}, nil // the server may allow it, or require a login only later
 	}
 	var text string
 	for i, line := range response.Header.Values("WWW-Authenticate") {

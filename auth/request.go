@@ -12,7 +12,7 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// A pending authorization request is what must be remembered until its response.
+// A pending is an authorization request that waits for its response.
 type pending struct {
 	place    *place
 	client   *client
@@ -22,7 +22,7 @@ type pending struct {
 	scopes   []string
 }
 
-// newPending makes the secrets of an authorization request.
+// newPending generates the secrets of an authorization request.
 func newPending(p *place, c *client, redirect string, scopes []string) *pending {
 	return &pending{place: p, client: c, redirect: redirect, state: rand.Text(), verifier: oauth2.GenerateVerifier(), scopes: scopes}
 }
@@ -43,7 +43,7 @@ func (p *pending) url() (*url.URL, error) {
 	return url.Parse(config.AuthCodeURL(p.state, options...))
 }
 
-// takesCode returns why there can be no authorization code flow, or nil.
+// takesCode returns why the place does not support the authorization code flow, or nil.
 func (p *place) takesCode() error {
 	switch {
 	case p.server.Authorization == "":
@@ -81,8 +81,9 @@ func (e *ResponseError) Error() string {
 	return fmt.Sprintf("auth: %s gives no authorization: %s", e.Issuer, e.Code)
 }
 
-// code checks the response to an authorization request, in this order: that it belongs
-// to the request, that the right server sent it (RFC 9207), and what it says.
+// code checks the response to an authorization request in this order: whether it belongs
+// to the request, whether the right server sent it (RFC 9207), and what it says. It
+// returns the code.
 func (p *pending) code(redirected *url.URL) (string, error) {
 	refuse := func(rule string) (string, error) {
 		return "", &ResponseError{Issuer: p.place.server.Issuer, Rule: rule}
@@ -122,8 +123,8 @@ func (p *pending) code(redirected *url.URL) (string, error) {
 // offlineAccess is the scope that asks for a refresh token.
 const offlineAccess = "offline_access"
 
-// chooseScopes returns the scopes to ask for: those of the challenge, or else those
-// that the resource lists. A step-up adds them to those that were asked for before.
+// chooseScopes returns the scopes to request: those of the challenge, or else those that
+// the resource lists. For a step-up, it adds the scopes that were requested before.
 func chooseScopes(p *place, c challenge, before []string, offline bool, narrow func([]string) []string) []string {
 	asked := c.scopes
 	if len(asked) == 0 {
@@ -141,7 +142,7 @@ func chooseScopes(p *place, c challenge, before []string, offline bool, narrow f
 
 func union(a, b []string) []string { return cleanScopes(slices.Concat(a, b)) }
 
-// setOf names a set of scopes, whatever their order.
+// setOf returns a key for a set of scopes, independent of their order.
 func setOf(scopes []string) string { return strings.Join(slices.Sorted(slices.Values(scopes)), " ") }
 
 var errNoInteraction = errors.New("nobody is there to log in")

@@ -22,21 +22,21 @@ func (a *Authorizer) Samples() iter.Seq[telemetry.Sample] {
 	}
 }
 
-// A result is how a login or a refresh has ended, as telemetry.AuthSample says it.
+// A result says how a login or a refresh has ended; see telemetry.AuthSample.
 type result uint8
 
 const (
 	succeeded  result = iota
 	refused           // by the authorization server, or by the person
 	nobody            // logged in
-	impossible        // nobody is asked, since the program has no Grant and no Interact
+	impossible        // nobody is asked, because the program has neither a Grant nor Interact
 	failed            // for a passing reason
 	results
 )
 
 var resultNames = [results]string{"succeeded", "refused", "nobody", "impossible", "failed"}
 
-// counts are what an Authorizer has done.
+// counts contains what an Authorizer has done.
 type counts struct {
 	refreshes, logins       [results]atomic.Uint64
 	unauthorized, forbidden atomic.Uint64
@@ -74,7 +74,7 @@ func (c *counts) denied(status int) {
 	}
 }
 
-// refreshed counts a refresh token that was exchanged.
+// refreshed counts the exchange of a refresh token.
 func (c *counts) refreshed(err error) {
 	var answered *TokenError
 	switch {

@@ -18,8 +18,8 @@ import (
 // [NewFiles].
 var ErrNoKey = errors.New("auth: there is no place to keep a key")
 
-// An unopened says why a sealed entry cannot be opened here. A key ring that is locked is no
-// such reason.
+// An unopened says why a sealed entry cannot be decrypted here. A locked key ring is a
+// different error.
 type unopened string
 
 func (u unopened) Error() string { return string(u) }
@@ -49,19 +49,19 @@ func NewSealedFiles(dir string, key func(context.Context) ([]byte, error), log *
 	return s
 }
 
-// A sealer seals the entries of a folder. A nil one does not.
+// A sealer seals the entries of a folder. A nil sealer does not.
 type sealer struct {
 	make func(context.Context) ([]byte, error)
 
-	lock   keyLocks    // of the zero Key: whoever waits for a key ring holds up nobody for longer than they like
+	lock   keyLocks    // held while the key is fetched: others wait for it only until their context ends
 	cipher cipher.AEAD // nil: there was no key yet
 	told   bool        // that there is none
 }
 
-// lockOfKey is the file whose lock whoever gets or makes the key holds.
+// lockOfKey is the file whose lock a process holds while it fetches or creates the key.
 const lockOfKey = "key.lock"
 
-// aead returns what seals, or nil if entries are not to be sealed.
+// aead returns the cipher, or nil if entries are not sealed.
 func (s *Files) aead(ctx context.Context) (cipher.AEAD, error) {
 	if s.seal == nil {
 		return nil, nil
@@ -103,7 +103,7 @@ func (s *Files) aead(ctx context.Context) (cipher.AEAD, error) {
 	return s.seal.cipher, err
 }
 
-// sealed returns what is saved of an entry.
+// sealed returns the document to save for an entry.
 func (s *Files) sealed(ctx context.Context, k Key, entry []byte) (*fileDocument, error) {
 	aead, err := s.aead(ctx)
 	if err != nil {
@@ -112,14 +112,14 @@ func (s *Files) sealed(ctx context.Context, k Key, entry []byte) (*fileDocument,
 	if aead == nil {
 		return &fileDocument{Key: k, Entry: entry}, nil
 	}
-	about, err := json.Marshal(k) // it cannot be given to another key
+	about, err := json.Marshal(k) // authenticated, so that nobody can move the entry to another key
 	if err != nil {
 		return nil, err
 	}
 	return &fileDocument{Key: k, Sealed: aead.Seal(nil, nil, entry, about)}, nil
 }
 
-// opened returns the entry of what was saved.
+// opened returns the entry in a saved document.
 func (s *Files) opened(ctx context.Context, d *fileDocument) ([]byte, error) {
 	if len(d.Sealed) == 0 {
 		return d.Entry, nil

@@ -26,7 +26,7 @@ func (s Secret) String() string { return hidden }
 
 // Format implements fmt.Formatter, for every verb.
 func (s Secret) Format(f fmt.State, _ rune) {
-	_, _ = io.WriteString(f, hidden) // a State keeps its own errors
+	_, _ = io.WriteString(f, hidden) // Printf reports the error of its writer
 }
 
 // MarshalJSON implements json.Marshaler.

@@ -92,7 +92,7 @@ type entryDocument struct {
 	RevocationEndpoint string    `json:"revocation_endpoint,omitzero"`
 }
 
-// entryVersion is the version of the form of saved entries.
+// entryVersion is the version of the format of saved entries.
 const entryVersion = 1
 
 // MarshalBinary encodes the Entry with all its secrets, for a Store to save. All other
@@ -164,7 +164,7 @@ func (m *Memory) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, erro
 	return nil
 }
 
-// keyLocks has a lock for each key that somebody holds or waits for. The zero value is
+// keyLocks contains a lock for each key that is locked or waited for. The zero value is
 // ready to use.
 type keyLocks struct {
 	mu   sync.Mutex
@@ -172,7 +172,7 @@ type keyLocks struct {
 }
 
 type keyLock struct {
-	token chan struct{} // of size one; whoever has put one in holds the lock
+	token chan struct{} // has room for one token; the holder of the lock has put it in
 	users int
 }
 

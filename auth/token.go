@@ -21,7 +21,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth/guard"
 )
 
-// The ways in which a client proves at the token endpoint who it is.
+// These are the ways in which a client authenticates at the token endpoint.
 const (
 	authNone  = "none"
 	authBasic = "client_secret_basic"
@@ -31,8 +31,8 @@ const (
 
 const (
 	maxToken   = 64 << 10             // bytes
-	maxLife    = 5 * 365 * 24 * 3600  // seconds; a longer life is no life that was meant
-	maxSkew    = 5 * time.Minute      // between clocks, before it is worth a word
+	maxLife    = 5 * 365 * 24 * 3600  // seconds; a longer lifetime must be a mistake
+	maxSkew    = 5 * time.Minute      // the difference between clocks from which an error mentions it
 	bearerFlow = "authorization_code" // as grant_type, and in entries
 )
 
@@ -66,7 +66,7 @@ func (e *TokenError) Final() bool {
 	return e.Code == "invalid_grant" && e.Status == http.StatusBadRequest
 }
 
-// A tokenResponse is a checked answer of a token endpoint.
+// A tokenResponse is a checked response of a token endpoint.
 type tokenResponse struct {
 	access, refresh Secret
 	kind            string    // "Bearer" or "DPoP"
@@ -74,7 +74,7 @@ type tokenResponse struct {
 	scopes          []string  // nil: not told
 }
 
-// A tokenDocument is the body of an answer.
+// A tokenDocument is the body of such a response.
 type tokenDocument struct {
 	Access  string         `json:"access_token"`
 	Kind    string         `json:"token_type"`
@@ -95,7 +95,8 @@ type tokenRequest struct {
 	issued   string  // the issued_token_type of an exchange; "" for an access token
 }
 
-// ask sends the request, and once more if the server wants a nonce in the proof.
+// ask sends the request, and repeats it once if the server requires a nonce in the
+// proof.
 func (a *Authorizer) ask(ctx context.Context, r *tokenRequest) (*tokenResponse, error) {
 	endpoint, err := url.Parse(r.endpoint)
 	if err != nil {
@@ -148,9 +149,9 @@ func (a *Authorizer) post(ctx context.Context, r *tokenRequest, endpoint *url.UR
 	return a.guard.Do(request)
 }
 
-// prove adds who the client is. Its id is in the form, whatever proves it: RFC 6749, section
-// 3.2.1, allows that, and the authorization server of the Python SDK wants it beside a
-// Basic header too.
+// prove adds the client's authentication. The form always contains the client id. RFC
+// 6749, section 3.2.1, allows that, and the authorization server of the Python SDK
+// requires it even beside a Basic header.
 func (c *client) prove(form url.Values, header http.Header, issuer string) error {
 	switch c.method {
 	case authBasic:
@@ -170,7 +171,8 @@ func (c *client) prove(form url.Values, header http.Header, issuer string) error
 	return nil
 }
 
-// assertion signs who the client is, for one issuer and a minute (RFC 7523).
+// assertion signs an assertion of the client's identity, for one issuer and one minute
+// (RFC 7523).
 func (c *client) assertion(issuer string) (string, error) {
 	opaque := cryptosigner.Opaque(c.key)
 	algorithms := opaque.Algs()
@@ -192,7 +194,7 @@ func (c *client) assertion(issuer string) (string, error) {
 	}).Serialize()
 }
 
-// readToken checks the answer of a token endpoint. Its error is a *TokenError.
+// readToken checks the response of a token endpoint. Its error is a *TokenError.
 func readToken(host string, response *guard.Response, issued string, now time.Time) (*tokenResponse, error) {
 	failed := &TokenError{Endpoint: host, Status: response.Status}
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil && date.Sub(now).Abs() > maxSkew {
@@ -250,8 +252,8 @@ func isToken(text string) bool {
 	return text != "" && len(text) <= maxToken && !slices.ContainsFunc([]byte(text), func(c byte) bool { return c <= ' ' || c > '~' })
 }
 
-// lifeOf reads expires_in, which some servers quote. A life that cannot be meant is
-// unknown.
+// lifeOf reads expires_in, which some servers quote. If the lifetime is implausible, it
+// counts as unknown.
 func lifeOf(value jsontext.Value) time.Duration {
 	seconds, err := strconv.ParseFloat(strings.Trim(string(value), `"`), 64)
 	if err != nil || math.IsNaN(seconds) || seconds <= 0 || seconds > maxLife {

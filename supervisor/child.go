@@ -49,17 +49,18 @@ type ChildSpec struct {
 
 	resource resource // of Run; nil for a worker
 
-	// begin is Run without the wait, and without a goroutine that waits. If it returns
-	// nil, it calls over once Run would have returned, on another goroutine, with a
-	// function that returns what Run would. Nil: Run is called.
+	// begin starts what Run does and returns, so that no goroutine has to wait for the
+	// end. If it returns nil, it calls over when Run would have returned, on another
+	// goroutine, with a function that returns Run's result. If begin is nil, the
+	// supervisor calls Run.
 	begin func(ctx context.Context, over func(func() error)) error
 }
 
 // A resource outlives the Runs of its child: a connection or a supervisor. Each
 // Run continues with it.
 type resource interface {
-	// outcome says what a Run that ended with this error means. Final: the child
-	// cannot run again. Resumes: another Run would continue, and if none
+	// outcome says what it means that a Run has ended with this error. Final: the child
+	// cannot run again. Resumes: another Run would continue with the resource; if none
 	// follows, discard must be called.
 	outcome(err error) (final, resumes bool)
 
@@ -87,28 +88,28 @@ type Child struct {
 	supervisor *Supervisor
 	spec       ChildSpec
 
-	// All that follows is guarded by the supervisor's mutex.
+	// The supervisor's mutex guards all fields below.
 	key          uint64 // grows with each start
 	started      signal // Init has returned
 	hasStarted   bool   // it has started at least once
 	done         signal // it has terminated
 	err          error  // why; set before done
 	terminatedAt instant
-	hidden       bool // deleted: not listed once it has terminated
+	hidden       bool // deleted: not listed after it has terminated
 
 	first context.Context // of the first Run, until Start begins it; nil unless Start does
 
-	// Of the present Run.
+	// These belong to the present Run.
 	cancel      context.CancelCauseFunc
 	cancelDrain context.CancelFunc // nil unless Drain is running
-	drainDue    instant            // when Drain must have returned; 0: its failure is recorded
+	drainDue    instant            // when Drain must have returned; 0: its failure is recorded already
 	goroutines  int                // of Run and Drain
-	pendingEnd  *message           // the end of Run, while Drain has not returned
+	pendingEnd  *message           // the end of Run, until Drain has returned, too
 	stopAsked   bool               // it was told to stop
-	overdue     signal             // it has ignored that for its Shutdown
+	overdue     signal             // it still runs after its Shutdown
 	failure     error              // how it failed
 
-	// Of all Runs.
+	// These belong to all Runs.
 	ran         bool
 	restarts    int
 	failures    int
@@ -163,7 +164,7 @@ func (c *Child) Stop(ctx context.Context) error {
 	case <-overdue:
 	case <-ctx.Done():
 	}
-	switch { // several of them may be true
+	switch { // several cases may apply
 	case isClosed(done):
 		return c.Err()
 	case ctx.Err() != nil:
@@ -193,12 +194,12 @@ func (c *Child) Restart(ctx context.Context) error {
 	return nil
 }
 
-// errForgotten says that the child was taken off the list during its Restart.
+// errForgotten says that the child was removed from the list during its Restart.
 var errForgotten = errors.New("supervisor: forgotten")
 
 func (c *Child) restart() error {
 	for {
-		nested, err := c.nest() // it has left the tree if the child was forgotten
+		nested, err := c.nest() // if the child was forgotten, it is outside of the tree
 		if err != nil {
 			return err
 		}
@@ -262,7 +263,7 @@ func (c *Child) refused(doing string, err error) error {
 	return fmt.Errorf("%s: %s %s: %w", title(c.supervisor.options.Name), doing, child, err)
 }
 
-// setStarted notes that the child has started. The mutex is held.
+// setStarted records that the child has started. The caller holds the mutex.
 func (c *Child) setStarted() {
 	c.hasStarted = true
 	c.started.fire()
@@ -283,7 +284,7 @@ func (c *Child) awaitStart(ctx context.Context) error {
 	case <-overdue:
 	case <-ctx.Done():
 	}
-	switch { // several of them may be true; the first says most
+	switch { // several cases may apply; the first one says most
 	case isClosed(started):
 		return nil
 	case isClosed(done):
@@ -295,7 +296,7 @@ func (c *Child) awaitStart(ctx context.Context) error {
 	}
 }
 
-// startError is why a child terminated before it had started.
+// startError returns why a child terminated before it had started.
 func (c *Child) startError() error {
 	c.supervisor.mu.Lock()
 	defer c.supervisor.mu.Unlock()
@@ -306,8 +307,9 @@ func (c *Child) stuckError() *StuckError {
 	return &StuckError{c.supervisor.options.Name, []string{c.spec.ID}}
 }
 
-// A signal fires once. It allocates its channel only when somebody waits:
-// children are many, and few are waited for. The supervisor's mutex guards it.
+// A signal fires once. It allocates its channel only when it is needed, because there
+// are many children, and programs wait for few of them. The supervisor's mutex guards
+// it.
 type signal struct {
 	fired   bool
 	channel chan struct{}

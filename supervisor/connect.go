@@ -31,7 +31,7 @@ func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) 
 	return s.Start(ctx, (&connection{Conn: c, names: s.options.Registry}).spec())
 }
 
-// A connection is a Conn as a child.
+// A connection is a child that is a Conn.
 type connection struct {
 	*conn.Conn
 	names      *registry.Registry // nil: none
@@ -59,9 +59,9 @@ func (c *connection) register(ctx context.Context) error {
 	return err
 }
 
-// begin starts the Conn, and calls over with how it has ended. If the name has to be
-// unregistered then, over does not run on the goroutine that calls Close, since a Store
-// may take its time.
+// begin starts the Conn, and calls over with the Conn's result when it ends. If the name
+// has to be unregistered then, over does not run on the goroutine that calls Close, since
+// a Store may take its time.
 func (c *connection) begin(ctx context.Context, over func(func() error)) error {
 	start := c.Conn.Begin
 	if c.names != nil {
@@ -82,8 +82,7 @@ func (c *connection) ended(err error) error {
 	return c.unregister(err)
 }
 
-// drain closes the Conn. There is nothing to finish when Run has not begun or
-// has ended.
+// drain closes the Conn. If Run has not begun or has ended, there is nothing to finish.
 func (c *connection) drain(ctx context.Context) error {
 	if err := c.Close(ctx); !errors.Is(err, conn.ErrNotRunning) {
 		return err
@@ -91,8 +90,8 @@ func (c *connection) drain(ctx context.Context) error {
 	return nil
 }
 
-// outcome implements resource. The Conn of an earlier Run must be discarded also
-// when its name could not be registered again.
+// outcome implements resource. If its name could not be registered again, the Conn of
+// the earlier Run must be discarded, too.
 func (c *connection) outcome(err error) (final, resumes bool) {
 	return !c.canResume(err), c.resumable && !isClosed(c.Done())
 }
@@ -110,11 +109,11 @@ func (c *connection) discard(err error) error {
 	return c.unregister(errors.Join(err, c.Conn.Run(context.Background())))
 }
 
-// unregisterTimeout bounds the time that a Store may take. It is shorter than
-// the default Shutdown.
+// unregisterTimeout limits how long a Store may take. It is shorter than the default
+// Shutdown.
 const unregisterTimeout = time.Second
 
-// unregister joins err with the failure to unregister the name.
+// unregister unregisters the name. It joins a failure of that with err.
 func (c *connection) unregister(err error) error {
 	if !c.registered {
 		return err

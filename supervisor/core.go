@@ -78,14 +78,14 @@ type core struct {
 	nested    bool // the supervisor is a child, and may begin again after it has stopped
 
 	state     State // Running, Draining, Stopping or Stopped
-	keeps     bool  // while stopping: members that would run again are kept for the next begin
+	keeps     bool  // while stopping: keep members that would run again for the next begin
 	members   members
 	restarts  []instant // within the period, oldest first
 	stopQueue []*member // members to stop, the next one last
 	awaited   *member   // the member whose end the queue waits for
-	beginning bool      // the members that were kept are being started
+	beginning bool      // the kept members are being started
 	drainDue  instant   // while draining: when it must be over
-	dueAt     instant   // the earliest deadline, or earlier
+	dueAt     instant   // the earliest deadline, or an earlier time
 
 	now instant
 	out []effect
@@ -157,8 +157,8 @@ func (c *core) onAdded(msg *message) {
 	c.run(m)
 }
 
-// run starts a member as soon as the strategy allows: at once, or when all
-// members before it have started.
+// run starts a member as soon as the strategy allows: immediately, or when all members
+// before it have started.
 func (c *core) run(m *member) {
 	nobodyWaits := c.members.stateCounts == stateCounts{} && !c.beginning
 	if c.state == Running && (c.strategy == OneForOne || nobodyWaits) {
@@ -176,9 +176,9 @@ func (c *core) launch(m *member) {
 	c.emit(launch, m)
 }
 
-// advance starts the waiting members in order, each after those before it have
-// started. Where children depend on each other, it starts none until every
-// member that is to run again has returned.
+// advance starts the waiting members in order, each after those before it have started.
+// If children depend on each other, it starts none until every member that will run
+// again has returned.
 func (c *core) advance() {
 	if c.members.waiting == 0 && !c.beginning || c.isHeldUp() {
 		return
@@ -197,8 +197,8 @@ func (c *core) advance() {
 	}
 }
 
-// isHeldUp reports whether a member that is still stopping keeps others from
-// starting. A stuck member holds up nobody unless it is to run again.
+// isHeldUp reports whether a member that is still stopping prevents others from
+// starting. A stuck member does so only if it will run again.
 func (c *core) isHeldUp() bool {
 	if c.strategy == OneForOne {
 		return false
@@ -213,7 +213,7 @@ func (c *core) isHeldUp() bool {
 
 func (c *core) onInitialized(m *member) {
 	if m.state != Starting {
-		return // it was told to stop in the meantime
+		return // it was told to stop meanwhile
 	}
 	m.firstStart = false
 	c.enter(m, Running)
@@ -243,7 +243,7 @@ func (c *core) onEnded(m *member, msg *message) {
 	}
 }
 
-// hold keeps a member until it can run again, if that time will come.
+// hold keeps a member until it can run again, or retires it if that never happens.
 func (c *core) hold(m *member) {
 	if c.state != Running && !c.keeps {
 		c.retire(m)
@@ -252,7 +252,8 @@ func (c *core) hold(m *member) {
 	c.enter(m, Waiting)
 }
 
-// retire terminates a member, after what its last Run left open is closed.
+// retire terminates a member. If its last Run left a resource open, retire closes that
+// first.
 func (c *core) retire(m *member) {
 	if m.resumes {
 		m.rerun = false

@@ -58,7 +58,7 @@ type members struct {
 	stateCounts
 }
 
-// stateCounts says how many members are in the states that hold up others.
+// stateCounts counts the members in states that make others wait.
 type stateCounts struct{ waiting, starting, stopping int }
 
 func (n *stateCounts) count(s State, by int) {

@@ -33,7 +33,8 @@ func (r Restart) String() string {
 	}
 }
 
-// follows reports whether another Run follows one that failed, or did not.
+// follows reports whether another Run follows after a Run has ended. Failed says whether
+// it failed.
 func (r Restart) follows(failed bool) bool {
 	return r == Permanent || r == Transient && failed
 }
@@ -91,14 +92,14 @@ func (c *core) giveUp(m *member) {
 	c.hold(m)
 }
 
-// onBegun starts the supervisor again, with the members it has kept and no
-// restart counted.
+// onBegun starts the supervisor again, with the members that it has kept and an empty
+// count of restarts.
 func (c *core) onBegun() {
 	c.state, c.keeps, c.restarts, c.beginning = Running, false, nil, true
 }
 
-// onRestartAsked restarts one member and no other. It ignores one that waits or
-// is being stopped.
+// onRestartAsked restarts only this member. It does nothing if the member waits or is
+// being stopped.
 func (c *core) onRestartAsked(m *member) {
 	if c.state == Running && (m.state == Starting || m.state == Running) {
 		c.halt(m, true)
@@ -111,7 +112,7 @@ func (c *core) countRestart() (allowed bool) {
 	return allowed
 }
 
-// recentRestarts is how many restarts happened within the period before now.
+// recentRestarts returns how many restarts happened within the period before now.
 func (c *core) recentRestarts(now instant) (count int) {
 	for _, restart := range c.restarts {
 		if now-restart <= c.period {

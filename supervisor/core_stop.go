@@ -2,8 +2,8 @@
 
 package supervisor
 
-// onStopAsked stops every member in reverse order. With keeps, those that would
-// have run on start again when the supervisor begins again.
+// onStopAsked stops every member in reverse order. With keeps, the members that would
+// have continued to run start again when the supervisor begins again.
 func (c *core) onStopAsked(keeps bool) {
 	if c.state != Stopped || c.keeps && !keeps {
 		c.stop(keeps && (c.keeps || c.state == Running))
@@ -21,10 +21,10 @@ func (c *core) stop(keeps bool) {
 	}
 }
 
-// onDrainAsked lets every member finish its work, and stops those that have no
-// Drain. Independent members begin at once; otherwise each begins when those
-// after it have ended. A supervisor that is stopping, or has stopped, has no
-// work left to finish: it is stopped for good.
+// onDrainAsked lets every member finish its work, and stops those that have no Drain.
+// Independent members begin to drain immediately; otherwise each begins when those after
+// it have ended. A supervisor that is stopping, or has stopped, has no work left to
+// finish, and is stopped for good.
 func (c *core) onDrainAsked(due instant) {
 	switch c.state {
 	case Running:
@@ -56,9 +56,9 @@ func (c *core) onHaltAsked(m *member) {
 	}
 }
 
-// queue marks a member to be stopped in its turn. With rerun it runs again
-// afterwards if its restart type allows; one that is being stopped already runs
-// again only if it was to.
+// queue marks a member to be stopped in its turn. With rerun it runs again afterwards,
+// if its restart type allows that. A member that is already being stopped runs again
+// only if that was intended before.
 func (m *member) queue(rerun bool) {
 	would := m.restart != Temporary
 	if m.state == Stopping {
@@ -121,7 +121,7 @@ func (c *core) stopMember(m *member) {
 	}
 }
 
-// halt stops a member. Its shutdown time begins.
+// halt stops a member. Its shutdown time begins now.
 func (c *core) halt(m *member, rerun bool) {
 	m.rerun = rerun
 	c.stopWithin(m)
@@ -141,16 +141,16 @@ func (c *core) drain(m *member) {
 	c.out = append(c.out, effect{kind: drain, child: m.key, due: c.drainDue})
 }
 
-// expect makes sure that a tick comes at a deadline. A deadline that no longer
-// matters costs an idle tick.
+// expect ensures that a tick comes at a deadline. If the deadline is no longer needed,
+// the tick does nothing.
 func (c *core) expect(due instant) {
 	if c.dueAt == 0 || due < c.dueAt {
 		c.dueAt = due
 	}
 }
 
-// onTick ends the drain when its time is up, and finds the members that have
-// ignored their stop.
+// onTick ends the drain when its time has passed, and finds the members that still run
+// after their shutdown time.
 func (c *core) onTick() {
 	if c.drainDue != 0 && c.drainDue <= c.now {
 		c.endDrain()
@@ -172,7 +172,7 @@ func (c *core) onTick() {
 	}
 }
 
-// endDrain stops all members that have not finished, at once.
+// endDrain immediately stops all members that have not finished.
 func (c *core) endDrain() {
 	c.state, c.drainDue = Stopping, 0
 	for m := range c.members.backward() {

@@ -117,7 +117,7 @@ func (e *stoppedError) As(target any) bool {
 	return ok
 }
 
-// stopped returns ErrStopped with its reason. The mutex is held.
+// stopped returns ErrStopped with its reason. The caller holds the mutex.
 func (s *Supervisor) stopped() error {
 	if gaveUp := s.lifetime.gaveUp; gaveUp != nil {
 		return &stoppedError{gaveUp}
@@ -125,7 +125,7 @@ func (s *Supervisor) stopped() error {
 	return ErrStopped
 }
 
-// title is the beginning of every error text.
+// title returns the beginning of every error text.
 func title(name string) string {
 	if name == "" {
 		return "supervisor"
@@ -133,8 +133,8 @@ func title(name string) string {
 	return "supervisor " + plain(name)
 }
 
-// answersStop reports whether an error says only that the child was told to
-// stop. An error that joins anything else with that does not.
+// answersStop reports whether an error says only that the child was told to stop. It
+// returns false for an error that joins another error with that.
 func answersStop(err error) bool {
 	var joined interface{ Unwrap() []error }
 	if !errors.As(err, &joined) {

@@ -58,7 +58,7 @@ func (e Event) String() string {
 
 const (
 	maxEvents = 1024      // how many may wait for the hook
-	hookName  = "OnEvent" // names a hook that does not return in a StuckError
+	hookName  = "OnEvent" // stands in a StuckError for a hook that does not return
 )
 
 // An eventQueue calls the hook for each event, in order, on a goroutine that
@@ -124,9 +124,8 @@ func (q *eventQueue) drop(events int) {
 // reopen accepts events again, after close.
 func (q *eventQueue) reopen() { q.setClosed(false) }
 
-// close accepts no more events and waits until the hook has seen all of them,
-// for at most the limit. When the limit has passed, the events that wait are
-// dropped, and close returns false.
+// close accepts no more events, and waits until the hook has received all of them, for
+// at most the limit. After that, close drops the waiting events and returns false.
 func (q *eventQueue) close(limit time.Duration) bool {
 	q.setClosed(true)
 	if q.Await(limit) {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// A subtree is a supervisor as the child of another. Its children run by
-// themselves; the goroutine of the child waits for the end of the lifetime.
+// A subtree is a supervisor that is the child of another one. Its children run on their
+// own goroutines; the goroutine of the child waits for the end of the lifetime.
 type subtree struct{ *Supervisor }
 
-// init begins a lifetime: it starts the children that were kept, in order. It
-// returns at once if the supervisor is running, or if its Drain was called.
+// init begins a lifetime: it starts the children that were kept, in order. It returns
+// immediately if the supervisor is running, or if its Drain was called.
 func (s subtree) init(ctx context.Context) error {
 	for {
 		l, began := s.begin()
@@ -52,16 +52,15 @@ func (s subtree) run(ctx context.Context) error {
 	}
 }
 
-// end stops the supervisor because its parent says so. It keeps its children if
-// the parent will run it again.
+// end stops the supervisor because its parent stops it. It keeps the children if the
+// parent will run it again.
 func (s subtree) end(ctx context.Context) error {
 	l := s.stop(errors.Is(context.Cause(ctx), ErrRestarted))
 	<-l.done
 	return l.result
 }
 
-// drain closes the supervisor. The root has already reserved the time that a
-// stop takes.
+// drain closes the supervisor. The root has already reserved the time for a stop.
 func (s subtree) drain(ctx context.Context) error {
 	s.setClosing(true)
 	return s.drainFor(ctx, 0.99)
@@ -94,9 +93,9 @@ func (s subtree) discard(error) error {
 	return l.result
 }
 
-// nest puts the supervisor that a child runs into the tree, and reports whether
-// it was outside. It claims the supervisor before it looks for a circle: of two
-// claims that would make a circle together, the later one sees the earlier.
+// nest adds the supervisor that a child runs to the tree, and reports whether it was
+// outside. It claims the supervisor before it checks for a cycle. So if two claims would
+// make a cycle together, the later one sees the earlier one.
 func (c *Child) nest() (changed bool, err error) {
 	below := subtree{c.spec.Supervisor}
 	switch below.Supervisor {
@@ -118,7 +117,7 @@ func (c *Child) nest() (changed bool, err error) {
 	return true, nil
 }
 
-// unnest takes the supervisor that a child runs, if any, out of the tree.
+// unnest removes the supervisor that a child runs, if any, from the tree.
 func (c *Child) unnest() {
 	s := c.spec.Supervisor
 	if s == nil {
@@ -146,7 +145,7 @@ func (s subtree) claim(by *Child) (changed bool, err error) {
 	}
 }
 
-// join completes a claim: from now on the supervisor may begin again.
+// join completes a claim. After that, the supervisor may begin again.
 func (s subtree) join(parent *Supervisor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +153,7 @@ func (s subtree) join(parent *Supervisor) {
 	s.changes.forwardTo(&parent.changes)
 }
 
-// belongsTo reports whether that child runs the supervisor, as part of the tree.
+// belongsTo reports whether that child runs the supervisor as a part of the tree.
 func (s subtree) belongsTo(parent *Child) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +169,7 @@ func (s subtree) above() *Supervisor {
 	return s.parent.supervisor
 }
 
-// nameOf is how the errors of one supervisor name another.
+// nameOf returns the name of a supervisor for the errors of another one.
 func nameOf(s *Supervisor) string {
 	if s.options.Name == "" {
 		return "an unnamed supervisor"

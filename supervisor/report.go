@@ -66,7 +66,7 @@ func (r ChildReport) MarshalJSON() ([]byte, error) {
 	}{fields(r), textOf(r.LastFailure)})
 }
 
-// textOf is the text of an error, or "" if there is none.
+// textOf returns the text of an error, or "" if there is none.
 func textOf(err error) string {
 	if err == nil {
 		return ""
@@ -103,7 +103,7 @@ func (s *Supervisor) Report() Report {
 	return r
 }
 
-// describe reports on the supervisor without its children. The mutex is held.
+// describe reports on the supervisor without its children. The caller holds the mutex.
 func (s *Supervisor) describe() Report {
 	r := Report{
 		At: time.Now(), Name: s.options.Name, Strategy: s.options.Strategy, State: s.core.state, Since: s.lifetime.since,
@@ -116,7 +116,7 @@ func (s *Supervisor) describe() Report {
 	return r
 }
 
-// describe reports on the child without what is below it. The mutex is held.
+// describe reports on the child without what is below it. The caller holds the mutex.
 func (c *Child) describe() ChildReport {
 	r := ChildReport{
 		ID: c.spec.ID, Restart: c.spec.Restart, StopRequested: c.stopAsked,
@@ -147,15 +147,14 @@ func (r *ChildReport) describeBelow(c *Child) {
 	}
 }
 
-// A notifier announces changes in a tree to whoever waits for the next one. Its
-// mutex is taken last.
+// A notifier announces the next change in a tree. Its mutex is always locked last.
 type notifier struct {
 	mu      sync.Mutex
 	changed chan struct{} // nil while nobody waits
 	parent  *notifier     // of the supervisor above
 }
 
-// forwardTo makes every change here a change there, too.
+// forwardTo makes every change here also a change of the parent.
 func (n *notifier) forwardTo(parent *notifier) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -132,7 +132,7 @@ func (c *ChildReport) kind() string {
 	}
 }
 
-// condition is the state of the child or, while it runs, that of its Conn.
+// condition returns the state of the child or, while it runs, that of its Conn.
 func (c *ChildReport) condition() string {
 	since := clock(c.Since)
 	switch {
@@ -153,7 +153,7 @@ func (c *ChildReport) condition() string {
 	}
 }
 
-// describeConn is the state of a Conn, and its last failure.
+// describeConn returns the state of a Conn, and its last failure.
 func describeConn(s *conn.Status) string {
 	text := fmt.Sprintf("%s since %s", connState(s), clock(s.Since))
 	switch s.State {
@@ -168,8 +168,8 @@ func describeConn(s *conn.Status) string {
 	return text
 }
 
-// connState is the state of a Conn. One whose gate has not let it start yet is
-// called queued.
+// connState returns the state of a Conn. While a Conn waits at its gate, this is
+// "queued".
 func connState(s *conn.Status) string {
 	if s.State == conn.Starting && s.Reason.Kind == conn.Queued {
 		return "queued to start"
@@ -202,10 +202,11 @@ func counted(n int, one, many string) string {
 
 func clock(t time.Time) string { return t.Format(time.TimeOnly) }
 
-// longestPrinted is how much of an error a report prints, in bytes.
+// longestPrinted is how many bytes of an error a report prints.
 const longestPrinted = 1024
 
-// oneLine is an error on one line, since a report has one for each child.
+// oneLine returns the text of an error on one line, because a report has one line for
+// each child.
 func oneLine(err error) string {
 	var parts []string
 	for line := range strings.Lines(err.Error()) {
@@ -220,8 +221,8 @@ func oneLine(err error) string {
 	return plain(text)
 }
 
-// plain quotes a text that does not print as it is: text from outside could pass
-// for another line of the report.
+// plain quotes a text with unusual characters, because text from outside could look like
+// another line of the report.
 func plain(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return text

@@ -8,7 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// counts are since the supervisor was created. Its mutex guards them.
+// counts contains numbers since the supervisor was created. Its mutex guards them.
 type counts struct{ restarts, gaveUp, stuck uint64 }
 
 func (c *counts) add(kind EventKind) {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// The shell feeds the core with messages and performs its effects. Whoever
-// brings a message does both, under the supervisor's mutex: no effect blocks.
+// The shell passes messages to the core and performs its effects. The goroutine that
+// brings a message does both, while it holds the supervisor's mutex. No effect blocks.
 
-// post feeds the core one message and performs the effects.
+// post passes one message to the core and performs the effects.
 func (s *Supervisor) post(msg *message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,11 +32,11 @@ func (s *Supervisor) step(msg *message) {
 	s.changes.notify()
 }
 
-// now is the time on the supervisor's monotonic clock.
+// now returns the time on the supervisor's monotonic clock.
 func (s *Supervisor) now() instant { return time.Since(s.born) }
 
-// arm sets the timer to the core's deadline, if there is one. A timer that fires
-// too early costs an idle tick.
+// arm sets the timer to the core's deadline, if there is one. If it fires too early, the
+// tick does nothing.
 func (s *Supervisor) arm() {
 	due := s.core.dueAt
 	switch {
@@ -139,8 +139,9 @@ func (c *Child) halt(rerun bool) {
 	}
 }
 
-// run is the goroutine of one Run, or that of Start if it only begins one. It recovers panics itself, because the frame
-// of a helper would enlarge the stack that an idle child keeps.
+// run is the goroutine of one Run, or runs on that of Start if it only begins one. It
+// recovers panics itself, because another function's frame would enlarge the stack of an
+// idle child.
 func (c *Child) run(ctx context.Context) {
 	var err error
 	begun := false
@@ -195,8 +196,8 @@ func (s *Supervisor) initialized(c *Child) {
 	s.step(&message{kind: initialized, child: c.key})
 }
 
-// ended is the last act of a child's goroutine. If its Drain has not returned,
-// the core hears of the end when it has.
+// ended is the last call on a child's goroutine. If its Drain has not returned, the core
+// gets the end of the child when it has.
 func (s *Supervisor) ended(c *Child, err error) {
 	msg := &message{kind: ended}
 	if c.spec.resource != nil {
@@ -205,7 +206,7 @@ func (s *Supervisor) ended(c *Child, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.goroutines--; c.goroutines == 0 {
-		c.cancel(nil) // for whatever the child has left running
+		c.cancel(nil) // for goroutines that the child has left running
 	}
 	c.recordEnd(err)
 	if msg.child, msg.failed = c.key, c.failure != nil; c.goroutines > 0 {
@@ -232,8 +233,8 @@ func (s *Supervisor) drained(c *Child, err error) {
 	s.step(msg)
 }
 
-// recordEnd notes how a Run has ended. An error that only repeats the request to
-// stop is no failure.
+// recordEnd records how a Run has ended. An error that only repeats the request to stop
+// is not a failure.
 func (c *Child) recordEnd(err error) {
 	if err == nil || c.stopAsked && answersStop(err) {
 		return
@@ -249,7 +250,8 @@ func (c *Child) countFailure(err error) {
 	c.lastFailure, c.failedAt = err, c.supervisor.now()
 }
 
-// recordDrainTimeout adds to the result that the child has not finished in time.
+// recordDrainTimeout adds an error to the result which says that the child has not
+// finished in time.
 func (s *Supervisor) recordDrainTimeout(c *Child) {
 	if c.cancelDrain != nil && c.drainDue <= s.now() {
 		s.recordDrainFailure(c, context.DeadlineExceeded)
@@ -257,8 +259,8 @@ func (s *Supervisor) recordDrainTimeout(c *Child) {
 }
 
 // recordDrainFailure adds the failure of a Drain to the result, once. A nested
-// supervisor reports its own when its Run ends. Whether the child has failed
-// depends on its Run alone.
+// supervisor reports its own failure when its Run ends. A failed Drain does not make the
+// child a failed one; only its Run does.
 func (s *Supervisor) recordDrainFailure(c *Child, err error) {
 	if c.drainDue != 0 && c.spec.Supervisor == nil {
 		c.countFailure(fmt.Errorf("draining: %w", err))
@@ -286,24 +288,24 @@ func (s *Supervisor) retire(c *Child) {
 	c.done.fire()
 }
 
-// recordStopFailure adds a child's failure to the result if the supervisor is
-// stopping. The child it gave up on is in the result already.
+// recordStopFailure adds a child's failure to the result if the supervisor is stopping.
+// The result already contains the child that made it give up.
 func (s *Supervisor) recordStopFailure(c *Child) {
 	if l := s.lifetime; s.core.state != Running && l.gaveUpOn != c {
 		l.failures = append(l.failures, fmt.Errorf("%s: stopping child %q: %w", title(s.options.Name), c.spec.ID, c.failure))
 	}
 }
 
-// list keeps a terminated child in the reports until its ID is used again or too
-// many others have terminated.
+// list keeps a terminated child in the reports until its ID is used again, or too many
+// other children have terminated.
 func (s *Supervisor) list(c *Child) {
 	if s.terminated = append(s.terminated, c); len(s.terminated) > maxTerminated {
 		s.forget(s.terminated[0])
 	}
 }
 
-// forget takes a terminated child off the list. A supervisor that it ran may
-// become the child of another.
+// forget removes a terminated child from the list. If the child ran a supervisor, that
+// may become the child of another one.
 func (s *Supervisor) forget(c *Child) {
 	if s.unlist(c) {
 		c.unnest()
@@ -320,7 +322,7 @@ func (s *Supervisor) unlist(c *Child) (listed bool) {
 	return true
 }
 
-// runningIDs names the children that still run, in the order of their stop.
+// runningIDs returns the IDs of the children that still run, in the order of their stop.
 func (s *Supervisor) runningIDs() (ids []string) {
 	for m := range s.core.members.backward() {
 		if m.state != Waiting {

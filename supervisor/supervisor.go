@@ -80,9 +80,9 @@ type Supervisor struct {
 	core       *core
 	children   map[uint64]*Child // that have not terminated, by key
 	byID       map[string]*Child // the same, and the terminated ones still listed
-	terminated []*Child          // the latter, oldest first, at most maxTerminated
-	keys       uint64            // the last key that was given
-	starting   *Child            // whose Start adds it at this moment; else nil
+	terminated []*Child          // the terminated ones, oldest first, at most maxTerminated
+	keys       uint64            // the last key that was used
+	starting   *Child            // the child that Start is adding at this moment; else nil
 	parent     *Child            // the child that runs this supervisor; nil for the root
 	closing    bool              // the parent has asked for a drain
 	counts     counts
@@ -99,7 +99,7 @@ type lifetime struct {
 	done  chan struct{} // closed when the supervisor has stopped
 
 	gaveUp   *IntensityError // nil unless the supervisor gave up
-	gaveUpOn *Child          // whose restart was one too many
+	gaveUpOn *Child          // the child whose restart was one too many
 	failures []error         // of children, while they were being stopped
 	result   error           // set before done is closed
 }
@@ -181,7 +181,7 @@ func (s *Supervisor) add(c *Child) (key uint64, err error) {
 	return c.key, err
 }
 
-// enlist hands a child to the core, which starts it. The mutex is held.
+// enlist passes a child to the core, which starts it. The caller holds the mutex.
 func (s *Supervisor) enlist(c *Child) error {
 	present, ok := s.byID[c.spec.ID]
 	switch {
@@ -268,7 +268,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	return s.drainFor(ctx, 0.9)
 }
 
-// drainFor closes the supervisor. Its children may use that part of the time.
+// drainFor closes the supervisor. Part says how much of the time its children may use.
 func (s *Supervisor) drainFor(ctx context.Context, part float64) error {
 	if _, ok := ctx.Deadline(); !ok {
 		within, cancel := context.WithTimeout(ctx, defaultDrain)
@@ -297,8 +297,8 @@ func (s *Supervisor) Wait(ctx context.Context) error {
 }
 
 // endLifetime sends the core a message that ends the lifetime, and returns that
-// lifetime. If it had ended and its children were kept, it is replaced by one
-// that ends when those are discarded, and has the same failures.
+// lifetime. If the lifetime had already ended and its children were kept, a new lifetime
+// with the same failures replaces it, which ends when those children are discarded.
 func (s *Supervisor) endLifetime(msg *message) *lifetime {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,8 +317,8 @@ func (s *Supervisor) currentLifetime() *lifetime {
 	return s.lifetime
 }
 
-// await waits for the end of a lifetime, and names what still runs when ctx ends
-// first.
+// await waits for the end of a lifetime. If ctx ends first, its error names what still
+// runs.
 func (s *Supervisor) await(ctx context.Context, l *lifetime) error {
 	result, over := l.await(ctx)
 	if over {
@@ -345,8 +345,8 @@ func (l *lifetime) await(ctx context.Context) (result error, over bool) {
 	return l.result, true
 }
 
-// conclude publishes the result of a lifetime after the hook has seen all
-// events. It does not wait for the hook if another lifetime may follow.
+// conclude publishes the result of a lifetime after the hook has received all events. If
+// another lifetime may follow, it does not wait for the hook.
 func (s *Supervisor) conclude(l *lifetime, another bool, stuck []string) {
 	if !another && !s.events.close(defaultShutdown) {
 		stuck = append(stuck, hookName)
@@ -356,7 +356,7 @@ func (s *Supervisor) conclude(l *lifetime, another bool, stuck []string) {
 	l.conclude(s, stuck)
 }
 
-// conclude publishes the result. The supervisor's mutex is held.
+// conclude publishes the result. The caller holds the supervisor's mutex.
 func (l *lifetime) conclude(s *Supervisor, stuck []string) {
 	defer close(l.done)
 	var parts []error
@@ -369,7 +369,7 @@ func (l *lifetime) conclude(s *Supervisor, stuck []string) {
 	l.result = errors.Join(append(parts, l.failures...)...)
 }
 
-// unfinished names what still runs.
+// unfinished returns the names of everything that still runs.
 func (s *Supervisor) unfinished() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
