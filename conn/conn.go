@@ -131,8 +131,10 @@ func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	return c.start(ctx, over, false)
 }
 
-// Begin does what Start does, but may call over on the goroutine that calls Close. So over
-// must not wait for that goroutine. Close then returns after over has returned.
+// Begin does what Start does, but may call over on the goroutine that calls Close. Close
+// then returns after over has returned. An acceptor may also call over on the goroutine that
+// ends the link, if the link lends it (transport.Loss). So over must not wait for these
+// goroutines.
 func (c *Conn) Begin(ctx context.Context, over func(error)) error {
 	return c.start(ctx, over, true)
 }

@@ -134,6 +134,7 @@ func (l *loop) breakOff(why Reason) error {
 	l.closeErr = nil
 	if l.incarnation != nil {
 		l.closeLink(c.epoch, nil, grace)
+		l.flush.flush(0)
 	}
 	l.awaitTasks(why, 2*grace) // one for the link, one for handlers
 	l.discard(why, l.mailbox.close())

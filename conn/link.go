@@ -403,7 +403,7 @@ func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
 
 func (r *receiver) Lost(loss transport.Loss) {
 	r.post(event{
-		kind: linkLost, timeout: askedDelay(loss.Reason), random: random(),
+		kind: linkLost, timeout: askedDelay(loss.Reason), random: random(), works: loss.Work,
 		particulars: &particulars{reason: lossReason(loss.Reason), tags: loss.Unsent},
 	})
 }
@@ -449,13 +449,19 @@ func (r *receiver) Serve(more bool, leave func()) {
 	}
 }
 
-// Work implements transport.Worker: it is a turn of the loop.
+// deepest is how deep turns that bring about each other may be nested. In memory, the first
+// is that of a caller, the next that of the peer, and the next gets the answer.
+const deepest = 2
+
+// Work implements transport.Worker: it is a turn of the loop, which an acceptor may end
+// with. A nested one does not begin a goroutine that would only have this work to do.
 func (r *receiver) Work(depth int) {
 	switch {
 	case !r.owed.Load() || !r.owed.Swap(false):
-	case depth > 1:
+	case depth > deepest || depth > 1 && r.loop.waiting:
 		r.loop.resume()
 	default:
-		r.loop.turn(depth)
+		flush, _ := r.loop.workLent(0, r.loop.endsInClose && r.conn.role == acceptor)
+		flush.flush(depth)
 	}
 }

@@ -63,7 +63,7 @@ type loop struct {
 	interruption error       // set: the loop ends without closing the Conn for good
 	panicked     *PanicError // set: it ends in the same way, after a panic on a lent goroutine
 	closeErr     error       // the error of the link that was closed last
-	endsInClose  bool        // it may end on the goroutine that calls Close
+	endsInClose  bool        // it was begun with Begin: it may end on the goroutine of another
 	patience     *time.Timer // bounds how long a finished loop waits for tasks
 	finished     bool        // the core has no more work
 	overdue      bool        // patience has run out

@@ -270,3 +270,35 @@ func TestCloseDoesNotEndWhatStillRuns(t *testing.T) {
 		served.Wait()
 	})
 }
+
+// An acceptor in memory that was begun with Begin ends where the initiator is closed.
+//
+// Guarantees: G-0054.4
+func TestAcceptorEndsOnTheGoroutineThatClosesTheLink(t *testing.T) {
+	for name, want := range map[string]bool{"idle": true, "busy": false} {
+		synctest.Test(t, func(t *testing.T) {
+			over, held := make(chan bool, 1), make(chan struct{})
+			peer := conn.New(inmem.New(func(link transport.Link) {
+				accepted := conn.Accept(link, conn.Options{})
+				if err := accepted.Begin(context.Background(), func(error) { over <- runsWithin("Close") }); err != nil {
+					t.Error(err)
+				}
+				if name == "busy" {
+					accepted.Go("held", func(context.Context) { <-held })
+				}
+			}, inmem.Options{}), conn.Options{})
+			peer.LeaveOpening()
+			if err := peer.Begin(context.Background(), func(error) {}); err != nil {
+				t.Fatal(err)
+			}
+			peer.Open()
+			if err := peer.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-over; got != want {
+				t.Errorf("%s: over was called within Close of the initiator: %v", name, got)
+			}
+			close(held)
+		})
+	}
+}

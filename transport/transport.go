@@ -159,7 +159,8 @@ type Opening interface {
 // (ADR-0054).
 type Immediate interface {
 	// CloseNow closes the link as Close does and returns true, if that is possible without
-	// waiting. Otherwise it does nothing and returns false. It never blocks.
+	// waiting. Otherwise it does nothing and returns false. It never blocks. If the user of
+	// the link calls Flush at all, it does so soon after this, too.
 	CloseNow() bool
 }
 
@@ -168,14 +169,13 @@ type Immediate interface {
 type Worker interface {
 	Receiver
 
-	// Work processes the frames that earlier calls of Receive delivered with
-	// Inbound.Work set. The link calls it while it holds no lock that Send, Grant or
-	// Flush need. Work does not block, but takes longer than other methods. It may be
-	// called from any goroutine, at the same time as the other methods, without
-	// cause, and after Lost.
+	// Work processes what earlier calls of Receive and Lost brought with Work set. The
+	// link calls it while it holds no lock that Send, Grant or Flush need. Work does not
+	// block, but takes longer than other methods. It may be called from any goroutine, at
+	// the same time as the other methods, without cause, and after Lost.
 	//
 	// The depth is 1, or, within Flush, one more than the depth given to Flush. If
-	// the depth is more than 1, a Worker leaves the work to its own goroutine.
+	// the depth is more than 2, a Worker leaves the work to its own goroutine.
 	// Otherwise two Workers could call each other forever.
 	Work(depth int)
 }
@@ -411,4 +411,5 @@ type Failure struct {
 type Loss struct {
 	Reason error // typed where the cause is known: *ExitError, *OversizedError, ErrClosed
 	Unsent []Tag // frames that Send accepted and that are unsent in the sense of Failure.Unsent
+	Work   bool  // as in Inbound
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"runtime"
+	"runtime/metrics"
 	"sync"
 	"testing"
 
@@ -115,7 +116,7 @@ func held() int64 {
 //
 // Guarantees: G-0054.5
 func TestConnectAllocates(t *testing.T) {
-	for version, most := range map[string]float64{protocol.LatestLegacy: 178, protocol.Latest: 200} {
+	for version, most := range map[string]float64{protocol.LatestLegacy: 171, protocol.Latest: 193} {
 		s := echoServer(false)
 		c := client.New(clientInfo, client.Options{ProtocolVersion: version})
 		over := inmem.New(s.Accept, inmem.Options{})
@@ -130,6 +131,37 @@ func TestConnectAllocates(t *testing.T) {
 		})
 		if t.Logf("%s: %v allocations", version, allocated); allocated > most {
 			t.Errorf("%s: %v allocations, of %v at most", version, allocated, most)
+		}
+		if err := s.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Nor does it begin a goroutine.
+//
+// Guarantees: G-0054.5
+func TestConnectBeginsNoGoroutine(t *testing.T) {
+	begun := []metrics.Sample{{Name: "/sched/goroutines-created:goroutines"}}
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		s := echoServer(false)
+		c := client.New(clientInfo, client.Options{ProtocolVersion: version})
+		over := inmem.New(s.Accept, inmem.Options{})
+		const sessions = 200
+		metrics.Read(begun)
+		before := begun[0].Value.Uint64()
+		for range sessions {
+			session, err := c.Connect(context.Background(), over)
+			if err == nil {
+				err = session.Close(context.Background())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		metrics.Read(begun)
+		if more := begun[0].Value.Uint64() - before; more > sessions/4 { // the garbage collector's, and a timer's
+			t.Errorf("%s: %d goroutines for %d sessions", version, more, sessions)
 		}
 		if err := s.Close(context.Background()); err != nil {
 			t.Fatal(err)

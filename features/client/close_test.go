@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // A session that is closed right after its server came back tells of that first, even
@@ -68,4 +70,41 @@ func TestRestoredComesBeforeCloseReturns(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What the server's program does when a session has ended does not delay the client that
+// ended it, although the server's side may end on the same goroutine.
+//
+// Guarantees: G-0054.4
+func TestCloseDoesNotWaitForOnUnsubscribe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, held := make(chan string), make(chan struct{})
+		s := server.New(serverInfo, server.Options{
+			OnSubscribe: func(context.Context, string) error { return nil },
+			OnUnsubscribe: func(_ context.Context, uri string) {
+				<-held
+				ended <- uri
+			},
+		})
+		server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, func(context.Context) (string, error) { return "", nil })
+		session, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy}).Connect(t.Context(), inmem.New(s.Accept, inmem.Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "x://a"}); err != nil {
+			t.Fatal(err)
+		}
+		idle := time.NewTimer(time.Second)
+		<-idle.C // until neither side has a goroutine
+		if err := session.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		close(held)
+		if uri := <-ended; uri != "x://a" {
+			t.Errorf("%s has ended", uri)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

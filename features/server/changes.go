@@ -283,6 +283,18 @@ func (c *changes) fire() {
 	c.addAfter(wait, unsent)
 }
 
+// stop stops all sending. It reports whether end has nothing to wait for or to return.
+func (c *changes) stop() (quiet bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.timer != nil && c.timer.Stop() {
+		c.sending.Done()
+		c.timer = nil
+	}
+	return c.timer == nil && len(c.wanted.uris) == 0
+}
+
 // end stops all sending, waits for a running one, and returns the resources that the
 // client was subscribed to.
 func (c *changes) end() (uris []string) {

@@ -245,13 +245,22 @@ func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
 // a streamable.Handler, calls it with each link. The server then owns the link.
 func (s *Server) Accept(link transport.Link) {
 	p := s.newPeer(link)
-	leave := func() { s.leave(p) }
+	leave := s.leaveAtOnce
 	if err := s.enter(p); err != nil {
-		leave = func() {}
+		leave = func(*peer) {}
 		p.conn.Stop() // it closes the link and serves nothing
 	}
 	// A new Conn can be started, and its hooks are told why it ends.
-	_ = p.conn.Start(context.Background(), func(error) { leave() })
+	_ = p.conn.Begin(context.Background(), func(error) { leave(p) })
+}
+
+// leaveAtOnce is leave for a goroutine that must not wait.
+func (s *Server) leaveAtOnce(p *peer) {
+	if p.changes.stop() {
+		s.leave(p)
+		return
+	}
+	go s.leave(p)
 }
 
 // enter registers a peer until it leaves.

@@ -71,13 +71,14 @@ type pipe struct {
 	over     sync.Once
 }
 
-// end ends the pipe for both sides, once. Later calls wait for the first.
-func (p *pipe) end() {
+// end ends the pipe for both sides, once. Later calls wait for the first. The sender of
+// the direction flushed is going to call Flush; nil: nobody is.
+func (p *pipe) end(flushed *direction) {
 	p.over.Do(func() {
 		unsentByB, reasonForB := p.toA.end()
 		unsentByA, reasonForA := p.toB.end()
-		p.toA.lose(transport.Loss{Reason: reasonForA, Unsent: unsentByA})
-		p.toB.lose(transport.Loss{Reason: reasonForB, Unsent: unsentByB})
+		p.toA.lose(transport.Loss{Reason: reasonForA, Unsent: unsentByA}, flushed == &p.toA)
+		p.toB.lose(transport.Loss{Reason: reasonForB, Unsent: unsentByB}, flushed == &p.toB)
 	})
 }
 
@@ -125,7 +126,7 @@ func (l *link) Close(grace time.Duration) error {
 	default:
 		await(drained, grace)
 	}
-	l.pipe.end()
+	l.pipe.end(nil)
 	return nil
 }
 
@@ -134,7 +135,7 @@ func (l *link) CloseNow() bool {
 	if !l.out.closeEmpty() {
 		return false
 	}
-	l.pipe.end()
+	l.pipe.end(l.out)
 	return true
 }
 
@@ -162,7 +163,7 @@ type direction struct {
 	owed    atomic.Bool      // the worker was promised that Work is called
 	shut    bool             // the sender has called Close
 	over    bool             // the pipe has ended
-	loss    *transport.Loss  // reported, or to be reported by bind
+	loss    *transport.Loss  // to be reported by bind
 	drained chan struct{}    // created by close; closed when the queue is empty
 }
 
@@ -287,11 +288,16 @@ func (d *direction) end() (unsent []transport.Tag, reason error) {
 }
 
 // lose reports the loss to the receiver, now or when there is one.
-func (d *direction) lose(loss transport.Loss) {
+func (d *direction) lose(loss transport.Loss, flushed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.loss = &loss
-	if d.to != nil {
-		d.to.Lost(loss)
+	if d.to == nil {
+		d.loss = new(transport.Loss)
+		*d.loss = loss
+		return
 	}
+	if loss.Work = flushed && d.worker != nil && d.lending.Load(); loss.Work {
+		d.owed.Store(true)
+	}
+	d.to.Lost(loss)
 }
