@@ -83,11 +83,7 @@ type bowlineTool struct{ raw bool }
 // a full link refuses some (ADR-0007).
 func (b bowlineTool) inMemory(revision string, o serving) dial {
 	s := newBowlineServer(o)
-	accept := func(link transport.Link) { go s.ServeLink(context.Background(), link) } // until its client closes
-	if o.many {
-		accept = s.Accept
-	}
-	over := inmem.New(accept, inmem.Options{QueueFrames: max(8192, o.parks)})
+	over := inmem.New(s.Accept, inmem.Options{QueueFrames: max(8192, o.parks)})
 	c := newBowlineClient(revision, o)
 	return func(ctx context.Context) (*session, error) { return b.open(ctx, c, revision, over) }
 }
