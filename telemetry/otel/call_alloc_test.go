@@ -23,13 +23,14 @@ import (
 type told struct {
 	hooks, middleware bool
 	sampler           trace.Sampler // nil: no traces
+	through           bool          // without telemetry, but with middleware that does nothing
 }
 
 var toldClients = map[string]told{
 	"hooks":       {hooks: true},
 	"metrics":     {hooks: true, middleware: true},
-	"not sampled": {true, true, trace.NeverSample()},
-	"sampled":     {true, true, trace.AlwaysSample()},
+	"not sampled": {hooks: true, middleware: true, sampler: trace.NeverSample()},
+	"sampled":     {hooks: true, middleware: true, sampler: trace.AlwaysSample()},
 }
 
 // call returns what makes one call in memory.
@@ -49,6 +50,11 @@ func (w told) call(tb testing.TB) func() {
 	if w.middleware {
 		options.Middleware = []client.Middleware{t.Client()}
 	}
+	if w.through {
+		options.Middleware = []client.Middleware{func(next client.Handler) client.Handler {
+			return func(ctx context.Context, r *client.Request) (any, error) { return next(ctx, r) }
+		}}
+	}
 	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in struct{ Message string }) (string, error) { return in.Message, nil })
 	tb.Cleanup(func() { s.Close(context.Background()) })
@@ -62,6 +68,17 @@ func (w told) call(tb testing.TB) func() {
 		if _, err := session.CallTool(context.Background(), params); err != nil {
 			tb.Fatal(err)
 		}
+	}
+}
+
+// Metrics allocate nothing for a call: what a client with middleware allocates more is the
+// client's, whatever the middleware does.
+//
+// Guarantees: G-0047.5
+func TestMetricsOfACallAllocateNothing(t *testing.T) {
+	through := testing.AllocsPerRun(2000, told{through: true}.call(t))
+	if measured := testing.AllocsPerRun(2000, toldClients["metrics"].call(t)); measured > through {
+		t.Errorf("%v allocations with metrics, %v with middleware that does nothing", measured, through)
 	}
 }
 
