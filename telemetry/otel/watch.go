@@ -202,7 +202,7 @@ func (p *parts) name(s *telemetry.Sample) attribute.KeyValue {
 type crowd struct {
 	round  uint64            // of the collection
 	own    map[string]uint64 // names with series of their own, and the last round in which they were sampled
-	others map[string]member
+	others map[string]*member
 	ended  telemetry.ConnSample // the counts of the others that are gone
 }
 
@@ -212,24 +212,29 @@ type member struct {
 	round uint64
 }
 
-func newCrowd() *crowd { return &crowd{own: make(map[string]uint64), others: make(map[string]member)} }
+func newCrowd() *crowd { return &crowd{own: make(map[string]uint64), others: make(map[string]*member)} }
 
 // has reports whether a connection is one of the others, and notes its sample if so.
 func (c *crowd) has(name string, sample *telemetry.ConnSample) bool {
-	last, known := c.others[name]
-	if _, own := c.own[name]; own || !known && len(c.own) < maxConns {
+	last := c.others[name]
+	if _, own := c.own[name]; own || last == nil && len(c.own) < maxConns {
 		c.own[name] = c.round
 		return false
 	}
-	if sample.Calls < last.Calls || sample.BytesIn < last.BytesIn || sample.BytesOut < last.BytesOut {
+	if last == nil {
+		last = new(member)
+		c.others[name] = last
+	} else if sample.Calls < last.Calls || sample.BytesIn < last.BytesIn || sample.BytesOut < last.BytesOut {
 		c.end(last) // another connection has the name now
 	}
-	c.others[name] = member{*sample, c.round}
+	settled := append(last.Settled[:0], sample.Settled...) // that of the sample would keep all of it
+	last.ConnSample, last.round = *sample, c.round
+	last.Settled = settled
 	return true
 }
 
 // end keeps the counts of one that is gone.
-func (c *crowd) end(gone member) {
+func (c *crowd) end(gone *member) {
 	gone.InFlight = 0
 	gone.Pending, gone.Tombstones, gone.Queued, gone.Serving = 0, 0, 0, 0
 	gone.Waiting, gone.Streams, gone.Notifications, gone.Mailbox = 0, 0, 0, 0
