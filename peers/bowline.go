@@ -84,7 +84,7 @@ func openBowline(ctx context.Context, t transport.Transport, revision string) (S
 	if revision == protocol.Latest {
 		options.ProtocolVersion = ""
 	}
-	session, err := client.New(ourself, options).Connect(ctx, t)
+	session, err := client.New(ourself, options).Connect(ctx, watched(ctx, t))
 	if err != nil {
 		return nil, err
 	}

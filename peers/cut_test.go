@@ -186,7 +186,7 @@ func cutTable(t *testing.T, goSDK, mcpGo string) string {
 }
 
 func (p *cutPair) beCut(t *testing.T, revision string) string {
-	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+	ctx, cancel := context.WithTimeout(schemaContext(t), hangGuard)
 	defer cancel()
 	line := lay(t, p.site.address(ctx, t))
 	session, err := p.connect(ctx, Endpoint{URL: "http://" + line.listener.Addr().String() + "/mcp"}, revision)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
@@ -14,11 +15,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-func featuredBowline(string) (http.Handler, func()) { return featuredBowlineWith(server.Options{}) }
+func featuredBowline(t testing.TB, _ string) (http.Handler, func()) {
+	return featuredBowlineWith(t, server.Options{})
+}
 
 // featuredBowlineOf speaks one revision, for clients that cannot be told which to ask for.
-func featuredBowlineOf(revision string) (http.Handler, func()) {
-	return featuredBowlineWith(server.Options{ProtocolVersions: []string{revision}})
+func featuredBowlineOf(t testing.TB, revision string) (http.Handler, func()) {
+	return featuredBowlineWith(t, server.Options{ProtocolVersions: []string{revision}})
 }
 
 // A weight is what the tool "weigh" returns.
@@ -26,7 +29,7 @@ type weight struct {
 	Grams int `json:"grams"`
 }
 
-func featuredBowlineWith(o server.Options) (http.Handler, func()) {
+func featuredBowlineWith(t testing.TB, o server.Options) (http.Handler, func()) {
 	o.OnSubscribe = func(context.Context, string) error { return nil }
 	s := server.New(ourself, o)
 	server.AddTool(s, protocol.Tool{Name: "weigh"}, func(context.Context, nothing) (weight, error) { return weight{7}, nil })
@@ -75,7 +78,7 @@ func featuredBowlineWith(o server.Options) (http.Handler, func()) {
 		server.Logger(ctx).Warn("careful")
 		return "done", nil
 	})
-	h := streamable.NewHandler(s, streamable.HandlerOptions{})
+	h := streamable.NewHandler(watchServer(t, s), streamable.HandlerOptions{})
 	return h, func() {
 		_ = s.Close(context.Background())
 		_ = h.Close(0)
@@ -120,7 +123,7 @@ func connectBowlineUser(ctx context.Context, at Endpoint, revision string, user 
 			}
 		},
 	}
-	session, err := client.New(ourself, o).Connect(ctx, at.transport())
+	session, err := client.New(ourself, o).Connect(ctx, watched(ctx, at.transport()))
 	if err != nil {
 		return nil, err
 	}

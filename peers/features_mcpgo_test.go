@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -29,7 +30,7 @@ func (stylesOf) CompletePromptArgument(_ context.Context, _ string, argument mcp
 	return &mcp.Completion{Values: values}, nil
 }
 
-func featuredMCPGo(string) (http.Handler, func()) {
+func featuredMCPGo(testing.TB, string) (http.Handler, func()) {
 	s := server.NewMCPServer("mcp-go", "1", server.WithToolCapabilities(true), server.WithResourceCapabilities(true, true),
 		server.WithPromptCapabilities(true), server.WithLogging(), server.WithCompletions(), server.WithElicitation(), server.WithRoots(),
 		server.WithPromptCompletionProvider(stylesOf{}))

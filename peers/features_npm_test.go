@@ -141,7 +141,7 @@ func npmTables(t *testing.T) string {
 }
 
 func (s *npmServer) check(t *testing.T, revision string, cells [][]string) {
-	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+	ctx, cancel := context.WithTimeout(schemaContext(t), hangGuard)
 	defer cancel()
 	c, err := connectBowlineUser(ctx, Endpoint{Command: s.command}, revision, bowlineUser{form: map[string]any{"name": "Ada"}, root: "file://" + s.root})
 	if err != nil {

@@ -113,7 +113,7 @@ var featureChecks = []featureCheck{
 // A featuredPair is a table: a server and a client, of which Bowline made one.
 type featuredPair struct {
 	server, client string
-	handler        func(revision string) (http.Handler, func())
+	handler        func(t testing.TB, revision string) (http.Handler, func())
 	command        []string // in place of the handler: its process, over stdio
 	connect        func(ctx context.Context, at Endpoint, revision string) (featured, error)
 	revisions      []string          // nil: featuredRevisions
@@ -172,7 +172,7 @@ func (p *featuredPair) serve(t *testing.T, revision string) Endpoint {
 	if p.command != nil {
 		return Endpoint{Command: p.command}
 	}
-	handler, end := p.handler(revision)
+	handler, end := p.handler(t, revision)
 	site := httptest.NewServer(handler)
 	t.Cleanup(func() {
 		end()
@@ -194,7 +194,7 @@ func (p *featuredPair) table(t *testing.T) string {
 	for _, revision := range revisions {
 		t.Run(fmt.Sprintf("%s serves %s/%s", p.server, p.client, revision), func(t *testing.T) {
 			at := p.serve(t, revision)
-			ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+			ctx, cancel := context.WithTimeout(schemaContext(t), hangGuard)
 			defer cancel()
 			session, err := p.connect(ctx, at, revision)
 			if err != nil {

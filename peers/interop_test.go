@@ -50,7 +50,7 @@ func TestInterop(t *testing.T) {
 
 // runChecks opens the session and runs each check that the peer does not lack.
 func (s *subject) runChecks(t *testing.T, observe func(Feature, string)) {
-	opening, cancel := context.WithTimeout(t.Context(), hangGuard)
+	opening, cancel := context.WithTimeout(schemaContext(t), hangGuard)
 	defer cancel()
 	var err error
 	if s.session, s.server, err = s.open(opening, s.Server(s.revision)); err != nil {
@@ -62,7 +62,7 @@ func (s *subject) runChecks(t *testing.T, observe func(Feature, string)) {
 			observe(check.feature, "–")
 			continue
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+		ctx, cancel := context.WithTimeout(schemaContext(t), hangGuard)
 		seen, err := check.run(ctx, s)
 		cancel()
 		if err != nil {

@@ -134,7 +134,7 @@ func TestSidesDoTheSame(t *testing.T) {
 	for name, folder := range map[string]string{"Bowline": buildSides(t, ourSide), "go-sdk": buildSides(t, thatSide)} {
 		for _, revision := range []string{protocol.LatestLegacy, protocol.Latest} {
 			t.Run(name+" "+revision, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+				ctx, cancel := context.WithTimeout(schemaContext(t), hangGuard)
 				defer cancel()
 				open := func(program string) *client.Session {
 					o := client.Options{ProtocolVersion: revision, FailFast: true, Elicit: func(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
@@ -143,7 +143,7 @@ func TestSidesDoTheSame(t *testing.T) {
 						}
 						return client.Accept(map[string]string{"street": "High Street"})
 					}}
-					session, err := client.New(ourself, o).Connect(ctx, &stdio.Command{Path: filepath.Join(folder, program)})
+					session, err := client.New(ourself, o).Connect(ctx, watched(ctx, &stdio.Command{Path: filepath.Join(folder, program)}))
 					if err != nil {
 						t.Fatal(err)
 					}

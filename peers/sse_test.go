@@ -89,7 +89,7 @@ func sseTable(t *testing.T, goSDK, mcpGo string) string {
 	} {
 		cells := []string{pair.name}
 		t.Run("sse: "+pair.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+			ctx, cancel := context.WithTimeout(schemaContext(t), hangGuard)
 			defer cancel()
 			address := pair.site.address(ctx, t)
 			session, err := pair.connect(ctx, Endpoint{URL: "http://" + address + "/sse"}, protocol.Version20241105)

@@ -71,7 +71,7 @@ func (s *subject) survivesOverHTTP(ctx context.Context) error {
 
 // withSession has one that does not end with its first failure.
 func (s *subject) withSession(ctx context.Context, t transport.Transport, use func(bowlineSession) error) error {
-	session, err := client.New(ourself, client.Options{ProtocolVersion: s.revision}).Connect(ctx, t)
+	session, err := client.New(ourself, client.Options{ProtocolVersion: s.revision}).Connect(ctx, watched(ctx, t))
 	if err != nil {
 		return err
 	}
