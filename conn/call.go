@@ -164,7 +164,7 @@ type outcome struct {
 
 // reset prepares a call that is over for another, which holds a send slot.
 func (c *call) reset(slots chan struct{}) {
-	c.progress, c.slots, c.route, c.settled = nil, slots, transport.Route{}, false
+	c.progress, c.slots, c.settled = nil, slots, false
 }
 
 // settle gives the outcome to the caller. Only the loop calls it. A second outcome is a

@@ -357,6 +357,7 @@ func (r *receiver) notification(ev *event, a *arrival, size int, from *transport
 func (r *receiver) incoming(stream transport.Stream, a *arrival, size int, from *transport.Origin) *Incoming {
 	m, in := &a.message, &a.incoming
 	*in = Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
+	m.Params = nil // so that they last no longer than the handler keeps them
 	if r.conn.options.Hooks.ServeStopped != nil {
 		in.received = r.conn.now()
 	}

@@ -102,7 +102,8 @@ func (l *loop) transmit(fx *effect) {
 // returned copies a frame that the link did not take, since the effect is used again.
 func returned(out outboundFrame) *outboundFrame { return &out }
 
-// taken frees the caller's send slot, and settles the caller of a notification.
+// taken frees the caller's send slot and its frame, and settles the caller of a
+// notification.
 func (l *loop) taken(out *outboundFrame) {
 	l.moved = true
 	switch {
@@ -110,6 +111,7 @@ func (l *loop) taken(out *outboundFrame) {
 		out.call.settle(outcome{ending: ending{cause: Answered, delivery: Sent}})
 	case out.call != nil:
 		out.call.releaseSlot()
+		out.call.out.frame = nil // its answer may be long in coming
 	}
 }
 

@@ -3,6 +3,8 @@ package conn
 import (
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // spares hold the memory that Conns give up when they park, for those that become
@@ -56,7 +58,10 @@ func (c *Conn) newCall() *call {
 }
 
 // keepCall takes a call back that was settled, and of which nobody else knows any more.
-func (c *Conn) keepCall(settled *call) { c.spares().calls.Put(settled) }
+func (c *Conn) keepCall(settled *call) {
+	settled.out, settled.route = outboundFrame{}, transport.Route{} // they may be large
+	c.spares().calls.Put(settled)
+}
 
 // newAttempts takes empty attempts from the pool. On the stack of a caller who waits they
 // would make that twice as large.
