@@ -60,8 +60,8 @@ func (c *connection) register(ctx context.Context) error {
 }
 
 // begin starts the Conn, and calls over with the Conn's result when it ends. If the name
-// has to be unregistered then, over does not run on the goroutine that calls Close, since
-// a Store may take its time.
+// must be unregistered then, over does not run on the goroutine that calls Close, because
+// a Store may be slow.
 func (c *connection) begin(ctx context.Context, over func(func() error)) error {
 	start := c.Conn.Begin
 	if c.names != nil {
