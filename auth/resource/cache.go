@@ -8,26 +8,28 @@ import (
 )
 
 const (
-	// tokenLife is how long a verified token is taken without being verified again, and
-	// introspectedLife how long one that its issuer was asked about.
+	// tokenLife is how long a verified token is accepted without another verification.
+	// introspectedLife is the same for a token that its issuer has confirmed.
 	tokenLife        = time.Minute
 	introspectedLife = 30 * time.Second
 
-	// introspectedStream is how long a stream may outlive what its issuer has said of its token.
-	// Shorter, and every stream would be cut as often as the issuer is asked.
+	// introspectedStream is how long a stream may continue after its token was
+	// introspected. A shorter time would end every stream as often as the issuer is
+	// asked.
 	introspectedStream = 5 * time.Minute
 
-	// refusedLife is how long a token that its issuer does not confirm is not asked about
-	// again: anybody can invent one.
+	// refusedLife is how long the issuer is not asked again about a token that it has
+	// not confirmed, because anybody can invent tokens.
 	refusedLife = 5 * time.Second
 
-	// mostTokens is how many tokens are remembered, and mostRefused how many refused ones.
+	// mostTokens is how many accepted tokens are remembered, and mostRefused how many
+	// refused ones.
 	mostTokens  = 10_000
 	mostRefused = 10_000
 )
 
-// tokens remembers what is known of tokens, by their hash: the one that was not used for longest
-// makes room.
+// tokens remembers the results for tokens, by their hash. If it is full, it forgets the
+// one that was not used for longest.
 type tokens struct {
 	most int
 
@@ -36,7 +38,7 @@ type tokens struct {
 	order list.List                           // used last, first
 }
 
-// known is what is known of a token: whom it speaks for, or why it is refused.
+// A known is the result for a token: its principal, or why it is refused.
 type known struct {
 	hash    [sha256.Size]byte
 	who     *Principal
@@ -48,7 +50,7 @@ func newTokens(most int) *tokens {
 	return &tokens{most: most, by: make(map[[sha256.Size]byte]*list.Element)}
 }
 
-// find returns what is known of a token; nil: nothing.
+// find returns the result for a token, or nil if there is none.
 func (t *tokens) find(hash [sha256.Size]byte) *known {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +67,7 @@ func (t *tokens) find(hash [sha256.Size]byte) *known {
 	return k
 }
 
-// add remembers a token, but no longer than until it expires.
+// add remembers a result, but not after the token has expired.
 func (t *tokens) add(k *known) {
 	if k.who != nil && !k.who.Expires.IsZero() && k.who.Expires.Before(k.until) {
 		k.until = k.who.Expires

@@ -20,11 +20,12 @@ import (
 )
 
 const (
-	// proofAge is how far the time of a proof may be from now.
+	// proofAge is the maximum difference between the time of a proof and now.
 	proofAge = 5 * time.Minute
 
-	// mostProofs is how many proofs are remembered, so that none is taken twice. Beyond
-	// manyProofs, clients need a nonce: proofs with one are remembered for a shorter time.
+	// mostProofs is how many proofs are remembered, so that none is accepted twice.
+	// Beyond manyProofs, clients need a nonce, because proofs with a nonce need to be
+	// remembered for a shorter time.
 	mostProofs = 250_000
 	manyProofs = 50_000
 
@@ -32,16 +33,16 @@ const (
 	mostOfKey = mostProofs / 10
 	manyOfKey = manyProofs / 10
 
-	// proofStep is how exactly it is known when a proof can be forgotten.
+	// proofStep is the precision of the time when a proof can be forgotten.
 	proofStep = 5 // seconds
 
-	// nonceLife is how long a nonce is the newest; the one before it is taken too.
+	// nonceLife is how long a nonce is the newest. The one before it is also accepted.
 	nonceLife = 30 * time.Second
 
 	largestID = 256 // bytes of a jti
 )
 
-// proofs checks DPoP proofs (RFC 9449 §4.3), each of which is taken once.
+// proofs checks DPoP proofs (RFC 9449 §4.3), and accepts each of them once.
 type proofs struct {
 	url    string // canonical
 	nonces bool   // are always wanted
@@ -49,19 +50,20 @@ type proofs struct {
 	secret [32]byte
 
 	mu    sync.Mutex
-	taken map[int64]map[ProofID]*prover // by the step in which they are out of date
+	taken map[int64]map[ProofID]*prover // by the step in which they expire
 	of    map[string]*prover            // by thumbprint
 	count int
-	swept int64 // the second in which outdated ones were forgotten last
+	swept int64 // the second in which expired ones were last forgotten
 }
 
-// A prover is a key with proofs that are remembered.
+// A prover is a key with remembered proofs.
 type prover struct {
 	thumbprint string
 	count      int
 }
 
-// newProofs makes nonces of a secret, or of a random one if it is empty. It keeps none of it.
+// newProofs derives nonces from a secret, or from a random one if it is empty. It does
+// not keep the slice.
 func newProofs(url string, nonces bool, secret []byte) *proofs {
 	p := &proofs{url: url, nonces: nonces, taken: make(map[int64]map[ProofID]*prover), of: make(map[string]*prover)}
 	if len(secret) == 0 {
@@ -69,12 +71,12 @@ func newProofs(url string, nonces bool, secret []byte) *proofs {
 		return p
 	}
 	sum := hmac.New(sha256.New, secret)
-	sum.Write([]byte("nonces of DPoP at " + url)) // another server may have the secret too
+	sum.Write([]byte("nonces of DPoP at " + url)) // another server may use the same secret
 	copy(p.secret[:], sum.Sum(nil))
 	return p
 }
 
-// proof are the claims of a proof.
+// A proof contains the claims of a proof.
 type proof struct {
 	ID       string `json:"jti"`
 	Method   string `json:"htm"`
@@ -86,8 +88,8 @@ type proof struct {
 
 func invalidProof(text string) fault { return fault{code: "invalid_dpop_proof", text: text} }
 
-// check checks that a request comes with a proof for it, its token, and the key of the token.
-// The error is a fault.
+// check checks that a request has a valid proof for this request, its token, and the key
+// of the token. The error is a fault.
 func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 	values := r.Header["Dpop"]
 	if len(values) != 1 || len(values[0]) > largestToken {
@@ -116,7 +118,8 @@ func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 	return s.takeForAll(r.Context(), id, outdated)
 }
 
-// takeForAll remembers a proof for all nodes, unless one of them has taken it.
+// takeForAll remembers a proof for all nodes, unless one of them has accepted it
+// already.
 func (s *proofs) takeForAll(ctx context.Context, id ProofID, until time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -132,8 +135,9 @@ func (s *proofs) takeForAll(ctx context.Context, id ProofID, until time.Time) er
 
 var errUsedBefore = invalidProof("the proof was used before")
 
-// readProof checks the signature of a proof with the key that it brings, if that is the one with
-// the thumbprint: nobody has signatures of other keys checked, which may be costly ones.
+// readProof checks the signature of a proof with the key in the proof, if that key has
+// the thumbprint. Signatures by other keys are not checked, because that may be
+// expensive.
 func readProof(text, thumbprint string) (*proof, error) {
 	header, err := readHeader(text)
 	key := new(jose.JSONWebKey)
@@ -163,7 +167,7 @@ func readProof(text, thumbprint string) (*proof, error) {
 	return claims, nil
 }
 
-// isHere compares the URL of a proof without query and fragment.
+// isHere compares the URL of a proof, without query and fragment, with the server's.
 func (s *proofs) isHere(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -173,8 +177,8 @@ func (s *proofs) isHere(text string) bool {
 	return canonical(u.String()) == s.url
 }
 
-// take remembers a proof, unless it was taken before or lacks a nonce. It returns when the proof
-// can be forgotten.
+// take remembers a proof. It fails if the proof was used before or lacks a nonce. It
+// returns when the proof can be forgotten.
 func (s *proofs) take(now time.Time, thumbprint string, p *proof) (id ProofID, outdated time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,14 +237,15 @@ func (s *proofs) forget(now time.Time) {
 	}
 }
 
-// nonce returns the nonce of a time, so many lives before it.
+// nonce returns the nonce for a time, or the one so many lives before it.
 func (s *proofs) nonce(now time.Time, before int64) string {
 	sum := hmac.New(sha256.New, s.secret[:])
 	sum.Write(binary.BigEndian.AppendUint64(nil, uint64(now.Unix()/int64(nonceLife/time.Second)-before)))
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// outdated returns when proofs with a nonce are not taken any more, if it is one that is taken now.
+// outdated returns when proofs with a nonce expire. It reports false if the nonce is not
+// valid now.
 func (s *proofs) outdated(nonce string, now time.Time) (time.Time, bool) {
 	for before := range int64(2) {
 		if subtle.ConstantTimeCompare([]byte(nonce), []byte(s.nonce(now, before))) == 1 {

@@ -12,10 +12,10 @@ import (
 	"github.com/bowline-mcp/bowline/auth/guard"
 )
 
-// A fetch asks one issuer, within bounds.
+// A fetch sends requests to one issuer, within limits.
 type fetch struct {
 	guard  *guard.Guard
-	client *http.Client // in place of the guard; nil: the guard
+	client *http.Client // instead of a guard; nil: the guard
 }
 
 type answer struct {
@@ -23,7 +23,7 @@ type answer struct {
 	body   []byte
 }
 
-// newFetch returns a fetch that keeps so many connections for the next requests.
+// newFetch returns a fetch that keeps up to idle connections for further requests.
 func newFetch(issuer string, client *http.Client, idle int) fetch {
 	if client != nil {
 		return fetch{client: client}
@@ -39,7 +39,7 @@ func (f fetch) get(ctx context.Context, address string) (answer, error) {
 	return f.do(request)
 }
 
-// do sends a request. Only JSON with status 200 is an answer.
+// do sends a request. It accepts only JSON with status 200.
 func (f fetch) do(request *http.Request) (answer, error) {
 	request.Header.Set("Accept", "application/json, application/jwk-set+json")
 	status, header, body, err := f.send(request)

@@ -25,11 +25,11 @@ type Guard struct {
 	scopes   []string // of the options
 	leeway   time.Duration
 	issuers  map[string]*issuer
-	asked    *issuer // the one that introspects; nil: none
+	asked    *issuer // the issuer that introspects; nil: none
 	tokens   *tokens
-	refused  *tokens // by the one that introspects
+	refused  *tokens // by the issuer that introspects
 	proofs   *proofs // nil: DPoP is off
-	metadata string  // where Metadata is, for challenges
+	metadata string  // the address of Metadata, for challenges
 }
 
 // New returns a Guard. It fetches nothing, so a server can start while an issuer is
@@ -75,7 +75,7 @@ type Principal struct {
 	identity string
 	key      string    // the thumbprint of the key that the token is bound to; "": none
 	bearer   bool      // how it came
-	asked    time.Time // when its issuer was; zero: it is signed
+	asked    time.Time // when its issuer was asked; zero: it is signed
 }
 
 // Identity implements streamable.Caller. The identity consists of issuer and subject, so
@@ -200,7 +200,8 @@ func (g *Guard) Check(r *http.Request) (streamable.Caller, *streamable.Denial) {
 	return p, nil
 }
 
-// identityOf keys a user: no issuer has a space or a line break in it.
+// identityOf returns a unique key for a user. It is unique because no issuer contains a
+// space or a line break.
 func identityOf(p *Principal) string {
 	if p.Subject == "" {
 		return p.Issuer + "\n" + p.Client
@@ -208,10 +209,11 @@ func identityOf(p *Principal) string {
 	return p.Issuer + " " + p.Subject
 }
 
-// largestToken is how long a token may be, in bytes.
+// largestToken is the maximum length of a token, in bytes.
 const largestToken = 8 << 10
 
-// credentials returns the token of a request, and whether its scheme says that it is bound.
+// credentials returns the token of a request, and whether its scheme says that the token
+// is bound to a key.
 func (g *Guard) credentials(r *http.Request) (token string, bound bool, denied *streamable.Denial) {
 	values := r.Header["Authorization"]
 	if r.URL.RawQuery != "" && r.URL.Query().Has("access_token") {
@@ -253,14 +255,14 @@ func isToken(text string) bool {
 	return text != ""
 }
 
-// A fault is why a request is denied, in the words of RFC 6750. The zero value is a request
-// without a token.
+// A fault says why a request is denied, in the terms of RFC 6750. The zero value is for
+// a request without a token.
 type fault struct {
 	code   string
-	text   string   // the class of the fault; nothing of the token
-	scopes []string // that are needed; nil: those of the options
+	text   string   // the class of the fault, without anything from the token
+	scopes []string // the needed scopes; nil: those of the options
 	nonce  string   // that a proof should have
-	away   bool     // an issuer cannot be asked: the token may be good
+	away   bool     // an issuer cannot be asked, so the token may be valid
 	often  bool     // the client sends too much
 }
 
@@ -270,7 +272,7 @@ func invalid(text string) fault { return fault{code: "invalid_token", text: text
 
 func unavailable(text string) fault { return fault{text: text, away: true} }
 
-// denyFor denies for an error of verify or of a proof.
+// denyFor returns the denial for an error of verify or of a proof.
 func (g *Guard) denyFor(err error, bound bool) *streamable.Denial {
 	var f fault
 	if !errors.As(err, &f) {
@@ -288,8 +290,8 @@ func (g *Guard) denyFor(err error, bound bool) *streamable.Denial {
 	return &streamable.Denial{Status: status, Header: http.Header{"Retry-After": {"5"}}, Text: f.text}
 }
 
-// deny challenges the client (RFC 6750 §3, RFC 9728 §5.1). With DPoP both schemes are offered,
-// that of the client first.
+// deny returns a denial with a challenge (RFC 6750 §3, RFC 9728 §5.1). With DPoP it
+// offers both schemes, the client's first.
 func (g *Guard) deny(status int, f fault, bound bool) *streamable.Denial {
 	scopes := f.scopes
 	if scopes == nil {

@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// mostAsked is how many introspections go on at a time, and mostAskedFor how many for
-	// requests from one network address: anybody can send tokens that have to be asked about.
+	// mostAsked is how many introspections may run at the same time, and mostAskedFor
+	// how many of them for one network address, because anybody can send tokens that
+	// need introspection.
 	mostAsked    = 64
 	mostAskedFor = mostAsked / 4
 )
 
-// slots bounds introspections, altogether and for each address.
+// slots limits introspections: all of them, and those for each address.
 type slots struct {
 	all chan struct{}
 
 	mu sync.Mutex
-	of map[string]*share // by address; only those with requests
+	of map[string]*share // by address; only those with running or waiting requests
 }
 
 type share struct {
@@ -38,7 +39,8 @@ func newSlots() *slots {
 	return &slots{all: make(chan struct{}, mostAsked), of: make(map[string]*share)}
 }
 
-// take waits for a slot. It is given back by what take returns; nil: the context has ended.
+// take waits for a slot. It returns a function that releases the slot, or nil if the
+// context has ended.
 func (s *slots) take(ctx context.Context, address string) (giveBack func()) {
 	s.mu.Lock()
 	own := s.of[address]
@@ -75,8 +77,8 @@ func (s *slots) take(ctx context.Context, address string) (giveBack func()) {
 	}
 }
 
-// introspect asks an issuer who a token speaks for (RFC 7662), unless it has just said so. An
-// issuer that cannot say so is away: the token may be good.
+// introspect asks an issuer about a token (RFC 7662), unless the result is remembered.
+// If the issuer cannot answer it counts as away, and the token may be valid.
 func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string) (*known, error) {
 	if k := g.refused.find(hash); k != nil {
 		return nil, k.refused
@@ -89,7 +91,7 @@ func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string
 		return nil, unavailable("too many tokens are being checked")
 	}
 	defer giveBack()
-	if k := g.tokens.find(hash); k != nil { // another request has asked in the meantime
+	if k := g.tokens.find(hash); k != nil { // another request has asked meanwhile
 		return k, nil
 	}
 	if k := g.refused.find(hash); k != nil {

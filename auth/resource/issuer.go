@@ -21,48 +21,48 @@ import (
 )
 
 const (
-	// Keys are fetched again after the time that the issuer names, within these bounds.
+	// Keys are fetched again after the time that the issuer names, within these limits.
 	leastKeyLife, mostKeyLife = 5 * time.Minute, 24 * time.Hour
 
-	// staleKeyLife is how much longer keys are used while the issuer is away.
+	// staleKeyLife is how much longer keys are used while the issuer is unreachable.
 	staleKeyLife = 24 * time.Hour
 
-	// unknownKeyPause is how long a key that is not in the set is not asked for again:
-	// anybody can name one.
+	// unknownKeyPause is how long the keys are not fetched again for an unknown key id,
+	// because anybody can invent one.
 	unknownKeyPause = 30 * time.Second
 
-	// failurePause is how long an issuer that failed is left alone.
+	// failurePause is how long the keys are not fetched again after a failure.
 	failurePause = 5 * time.Second
 
-	// leastRSA and largestRSA bound the size of RSA keys, in bits: shorter ones can be broken, and a
-	// signature of a much longer one takes tens of milliseconds to check.
+	// leastRSA and largestRSA limit the size of RSA keys, in bits. Shorter keys can be
+	// broken. To check a signature of a much longer key takes tens of milliseconds.
 	leastRSA, largestRSA = 2048, 8192
 
-	// mostSameName is how many keys of one id are tried.
+	// mostSameName is how many keys with the same id are tried.
 	mostSameName = 4
 
 	fetchTimeout = 10 * time.Second
 )
 
-// An issuer knows the keys of an authorization server, and where to ask it.
+// An issuer manages the keys and endpoints of an authorization server.
 type issuer struct {
 	of    Issuer
 	fetch fetch
 	slots *slots // for introspections; nil: there are none
 
 	mu      sync.Mutex
-	flight  chan struct{} // closed when the fetch that goes on has ended; nil: none does
+	flight  chan struct{} // closed when the running fetch has ended; nil: none is running
 	keys    []jose.JSONWebKey
-	fetched time.Time // when the keys were; zero: never
+	fetched time.Time // when the keys were fetched; zero: never
 	fresh   time.Time // until when
-	tried   time.Time // when they were asked for last
+	tried   time.Time // when a fetch was last tried
 	failed  bool      // by then
 
-	endpoints endpoints // zero before they are known
-	doubted   bool      // asking about a token there has failed
+	endpoints endpoints // zero until they are known
+	doubted   bool      // an introspection at this endpoint has failed
 }
 
-// endpoints is what is read of the metadata of an authorization server.
+// endpoints contains the members of an authorization server's metadata that are used.
 type endpoints struct {
 	Issuer     string `json:"issuer"`
 	Keys       string `json:"jwks_uri"`
@@ -76,8 +76,9 @@ func newIssuer(of Issuer, client *http.Client) *issuer {
 	return &issuer{of: of, fetch: newFetch(of.URL, client, mostAsked), slots: newSlots()}
 }
 
-// keysFor returns the keys that may have made a signature. A token without a key id is taken
-// only if one key fits, so that nobody has many keys tried. The error is a fault.
+// keysFor returns the keys that may have made a signature. A token without a key id is
+// accepted only if exactly one key fits, so that nobody can make the server try many
+// keys. The error is a fault.
 func (i *issuer) keysFor(ctx context.Context, h joseHeader) ([]jose.JSONWebKey, error) {
 	for {
 		i.mu.Lock()
@@ -111,7 +112,7 @@ func (i *issuer) keysFor(ctx context.Context, h joseHeader) ([]jose.JSONWebKey, 
 	}
 }
 
-// rests reports whether the issuer is left alone for now.
+// rests reports whether it is too early for another fetch.
 func (i *issuer) rests(now time.Time) bool {
 	pause := unknownKeyPause
 	if i.failed {
@@ -132,8 +133,8 @@ func (i *issuer) fitting(h joseHeader) (keys []jose.JSONWebKey) {
 	return keys[:min(len(keys), mostSameName)]
 }
 
-// fits reports whether a key is one of an algorithm. Without that, a public key could be taken
-// for the secret of another algorithm.
+// fits reports whether a key belongs to an algorithm. Without this check, a public key
+// could be used as the secret of another algorithm.
 func fits(key jose.JSONWebKey, algorithm jose.SignatureAlgorithm) bool {
 	if key.Use != "" && key.Use != "sig" || key.Algorithm != "" && key.Algorithm != string(algorithm) {
 		return false
@@ -150,8 +151,8 @@ func fits(key jose.JSONWebKey, algorithm jose.SignatureAlgorithm) bool {
 	return false
 }
 
-// refresh fetches the keys, for the request that found them missing and for all that wait. It
-// goes on when that request has ended: others need the keys too.
+// refresh fetches the keys, for the request that needs them and for all others that
+// wait. It continues when that request has ended, because others need the keys, too.
 func (i *issuer) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 	defer cancel()
@@ -191,14 +192,14 @@ func (i *issuer) fetchKeys(ctx context.Context) ([]jose.JSONWebKey, time.Duratio
 	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys {
 		var key jose.JSONWebKey
-		if key.UnmarshalJSON(raw) == nil && key.IsPublic() { // there may be kinds that nobody here knows
+		if key.UnmarshalJSON(raw) == nil && key.IsPublic() { // there may be types that are unknown here
 			keys = append(keys, key)
 		}
 	}
 	return keys, keyLife(answer.header), nil
 }
 
-// keyLife reads how long an answer may be kept.
+// keyLife returns how long a response may be cached.
 func keyLife(header http.Header) time.Duration {
 	for _, value := range header.Values("Cache-Control") {
 		for directive := range strings.SplitSeq(value, ",") {
@@ -211,9 +212,9 @@ func keyLife(header http.Header) time.Duration {
 	return leastKeyLife
 }
 
-// introspectAt returns where the issuer is asked about tokens. Its metadata is read again when
-// that has failed; until it could be read, what it said before goes on to be used. The error is a
-// fault.
+// introspectAt returns the introspection endpoint of the issuer. If an introspection has
+// failed, it reads the metadata again, and uses the old endpoint until that succeeds.
+// The error is a fault.
 func (i *issuer) introspectAt(ctx context.Context) (string, error) {
 	if i.of.Introspect.URL != "" {
 		return i.of.Introspect.URL, nil
@@ -244,8 +245,8 @@ func (i *issuer) introspectAt(ctx context.Context) (string, error) {
 	}
 }
 
-// rediscover reads the metadata, for the request that needs it and for all that wait, and goes on
-// when that request has ended.
+// rediscover reads the metadata, for the request that needs it and for all others that
+// wait. It continues when that request has ended.
 func (i *issuer) rediscover(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 	defer cancel()
@@ -260,8 +261,8 @@ func (i *issuer) rediscover(ctx context.Context) {
 	i.flight = nil
 }
 
-// doubt has the metadata read again, if it still says that tokens are asked about at an address:
-// the endpoint may have moved.
+// doubt makes the metadata be read again, if it still names this endpoint, because the
+// endpoint may have moved.
 func (i *issuer) doubt(address string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -270,7 +271,8 @@ func (i *issuer) doubt(address string) {
 	}
 }
 
-// discover returns the endpoints of the issuer, and reads its metadata only if they are not known.
+// discover returns the endpoints of the issuer. It reads the metadata only if they are
+// unknown.
 func (i *issuer) discover(ctx context.Context) (endpoints, error) {
 	i.mu.Lock()
 	known := i.endpoints

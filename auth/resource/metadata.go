@@ -42,7 +42,7 @@ func (g *Guard) Metadata() http.Handler {
 			http.NotFound(w, r)
 		case err != nil:
 			http.Error(w, "the metadata cannot be encoded", http.StatusInternalServerError)
-		case r.Method == http.MethodOptions: // of a page that sends Mcp-Protocol-Version
+		case r.Method == http.MethodOptions: // from a page that sends Mcp-Protocol-Version
 			header.Set("Access-Control-Allow-Methods", "GET")
 			header.Set("Access-Control-Allow-Headers", "*")
 			w.WriteHeader(http.StatusNoContent)

@@ -176,7 +176,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// checkURL takes https, and http with a loopback host.
+// checkURL accepts https, and http with a loopback host.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -199,8 +199,9 @@ func isScope(text string) bool {
 	return text != "" && strings.IndexFunc(text, func(c rune) bool { return c <= ' ' || c > '~' || c == '"' || c == '\\' }) < 0
 }
 
-// canonical folds what two ways to write the URL of a server may differ in: the case of
-// scheme and host, the default port, and one slash at the end. It returns "" for what is no URL.
+// canonical returns a common form for URLs of a server that differ only in the case of
+// scheme and host, the default port, and one slash at the end. It returns "" for an
+// invalid URL.
 func canonical(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {

@@ -16,8 +16,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// algorithms are those of signatures that are taken. None of them works with a key that both
-// sides know.
+// algorithms returns the accepted signature algorithms. None of them uses a key that
+// both sides know.
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.ES384, jose.EdDSA}
 }
@@ -30,7 +30,7 @@ func algorithmNames() string {
 	return strings.Join(names, " ")
 }
 
-// claims are what is read of a token, or of what introspection tells.
+// claims contains the claims that are used, of a token or of an introspection response.
 type claims struct {
 	Issuer     string          `json:"iss"`
 	Subject    string          `json:"sub"`
@@ -46,7 +46,7 @@ type claims struct {
 	Active     bool            `json:"active"` // of introspection
 }
 
-// oneOrMany is a text or a list of them.
+// A oneOrMany is a string or a list of strings.
 type oneOrMany []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -74,7 +74,8 @@ func (d *date) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// verify finds out who the token of a request speaks for, and remembers it. Its error is a fault.
+// verify returns the principal of a request's token, and remembers it. Its error is a
+// fault.
 func (g *Guard) verify(r *http.Request, hash [sha256.Size]byte, token string) (*known, error) {
 	from, err := g.issuerOf(token)
 	if err != nil {
@@ -98,7 +99,7 @@ func (g *Guard) remember(hash [sha256.Size]byte, p *Principal, until time.Time) 
 	return k
 }
 
-// issuerOf returns who may have made a token.
+// issuerOf returns the issuer that may have issued a token.
 func (g *Guard) issuerOf(token string) (*issuer, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -124,8 +125,8 @@ func (g *Guard) issuerOf(token string) (*issuer, error) {
 	return from, nil
 }
 
-// A joseHeader is what is read of the header of a JWT. Whatever it says about keys other than
-// their id is ignored.
+// A joseHeader contains the members of a JWT's header that are used. All other
+// information about keys is ignored.
 type joseHeader struct {
 	Algorithm jose.SignatureAlgorithm `json:"alg"`
 	Key       string                  `json:"kid"`
@@ -185,7 +186,7 @@ func (g *Guard) verifySigned(ctx context.Context, from *issuer, token string) (*
 	return p, nil
 }
 
-// read reads the claims of a token that is genuine.
+// read reads the claims of a token whose signature is valid.
 func (g *Guard) read(from *issuer, payload []byte) (*Principal, error) {
 	var c claims
 	if err := protocol.Unmarshal(payload, &c); err != nil {
@@ -229,8 +230,8 @@ func (c *claims) scopes() []string {
 	return strings.Fields(strings.Join(said, " "))
 }
 
-// confirmation returns the thumbprint of the key that a token is bound to. A binding that is
-// not checked here must not be ignored.
+// confirmation returns the thumbprint of the key that a token is bound to. It fails for
+// a binding that is not supported, because ignoring it would be unsafe.
 func (g *Guard) confirmation(raw json.RawMessage) (string, error) {
 	if len(raw) == 0 {
 		return "", nil
