@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pipeWriter writes to a pipe or a socket that does not block.
+// A pipeWriter writes to a non-blocking pipe or socket.
 type pipeWriter struct {
 	file syscall.RawConn
-	call func(descriptor uintptr) bool // made once, since each would be an allocation
+	call func(descriptor uintptr) bool // created once, because each closure would be an allocation
 
 	prompt  prompt
 	text    []byte
@@ -21,7 +21,7 @@ type pipeWriter struct {
 	err     error
 }
 
-// A pipeReader reads from one.
+// A pipeReader reads from a non-blocking pipe or socket.
 type pipeReader struct {
 	file syscall.RawConn
 	call func(descriptor uintptr) bool // made once
@@ -32,7 +32,8 @@ type pipeReader struct {
 	err    error
 }
 
-// newDirectReader returns the stream itself if it is no file, or one that may block.
+// newDirectReader returns a pipeReader. If the stream is not a file, or may block, it
+// returns the stream itself.
 func newDirectReader(from io.Reader) io.Reader {
 	raw := nonblocking(from)
 	if raw == nil {
@@ -73,8 +74,8 @@ func (r *pipeReader) readFrom(descriptor uintptr) bool {
 	}
 }
 
-// newDirectWriter returns nil for a file that may block, and for what is no file:
-// Write of a type that we do not know may do more than to write.
+// newDirectWriter returns nil for a file that may block, and for a stream that is not a
+// file, because the Write method of an unknown type may do more than write.
 func newDirectWriter(to io.Writer) directWriter {
 	raw := nonblocking(to)
 	if raw == nil {
@@ -95,7 +96,7 @@ func (w *pipeWriter) write(text []byte) (n int, err error) {
 	return w.written, err
 }
 
-// writeTo returns true: nothing is waited for.
+// writeTo always returns true, because it waits for nothing.
 func (w *pipeWriter) writeTo(descriptor uintptr) bool {
 	for {
 		n, err := w.prompt.write(descriptor, w.text)
@@ -110,7 +111,7 @@ func (w *pipeWriter) writeTo(descriptor uintptr) bool {
 	}
 }
 
-// nonblocking returns a file that does not block; nil for others, and for what is no file.
+// nonblocking returns the connection of a non-blocking file; nil for other streams.
 func nonblocking(stream any) syscall.RawConn {
 	var f *os.File
 	switch stream := stream.(type) {

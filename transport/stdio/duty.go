@@ -7,18 +7,20 @@ import (
 )
 
 // watchEvery is how often a timer checks whether the goroutine that reads has returned
-// from the receiver. So frames that arrive in the meantime wait at most twice as long.
+// from the receiver. So frames that arrive meanwhile wait at most twice as long.
 const watchEvery = time.Millisecond
 
-// watchIdle is after how many checks without news the timer rests.
+// watchIdle is after how many checks without a change the timer stops.
 const watchIdle = 8
 
-// A duty is the reading of a wire: one goroutine at a time has it. It keeps the duty
-// while it is with the receiver, which may take as long as a handler (ADR-0055), unless
-// that takes longer than watchEvery, or the handler says that it will. Then a new
-// goroutine takes the duty over, and the old one must touch nothing that belongs to it.
+// A duty is the reading of a wire. One goroutine at a time has it. It keeps the duty
+// while it calls the receiver, which may take as long as a handler (ADR-0055). If that
+// takes longer than watchEvery, or if the handler announces that it will, a new
+// goroutine takes over the duty. The old one must then not use anything that belongs to
+// it.
 type duty struct {
-	// state counts. It is odd while the goroutine that has the duty is with the receiver.
+	// state is a counter. It is odd while the goroutine that has the duty calls the
+	// receiver.
 	state atomic.Uint64
 
 	watched atomic.Bool
@@ -26,10 +28,10 @@ type duty struct {
 	timer   *time.Timer // nil before the first watch
 	stopped bool
 	seen    uint64 // what the watch saw last
-	idle    int    // how often in a row it saw that
+	idle    int    // how many checks in a row saw that
 }
 
-// begin must be called before the receiver is. If the goroutine loses the duty, a new
+// begin must be called before the receiver. If the goroutine loses the duty, a new
 // goroutine runs next.
 func (d *duty) begin(next func()) (task uint64) {
 	task = d.state.Load() + 1
@@ -45,12 +47,12 @@ func (d *duty) end(task uint64) bool { return d.state.CompareAndSwap(task, task+
 
 // A holder is a goroutine that has the duty, or has had it.
 type holder struct {
-	task  atomic.Uint64 // the last that it has begun; 0 before
+	task  atomic.Uint64 // the last one that it has begun; 0 before the first
 	leave func()
 }
 
-// newHolder returns a holder whose leave has another goroutine take the duty over from it.
-// It does nothing if somebody already has.
+// newHolder returns a holder whose leave makes another goroutine take over the duty. If
+// another one already has it, leave does nothing.
 func (d *duty) newHolder(next func()) *holder {
 	h := new(holder)
 	h.leave = func() {
@@ -73,7 +75,8 @@ func (d *duty) start(next func()) {
 	}
 }
 
-// watch takes the duty from a goroutine that is still with the same task of the receiver.
+// watch takes the duty away from a goroutine whose call of the receiver has not returned
+// since the last check.
 func (d *duty) watch(next func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

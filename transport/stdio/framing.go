@@ -39,17 +39,17 @@ func (e *HeaderError) Error() string {
 	return fmt.Sprintf("stdio: frame header %q: %s", e.Header, e.Problem)
 }
 
-// errCutOff is the end of a stream in the middle of a frame.
+// errCutOff reports a stream that has ended in the middle of a frame.
 var errCutOff = fmt.Errorf("stdio: the stream has ended within a frame: %w", io.ErrUnexpectedEOF)
 
-// A frameReader cuts a stream into frames: next returns the next one, which the
-// caller owns. An *OversizedError is one frame, after which next goes on; any
+// A frameReader splits a stream into frames. next returns the next frame, which the
+// caller owns. After an *OversizedError, next continues with the following frame; any
 // other error is the end of the stream.
 type frameReader interface {
 	next() ([]byte, error)
 
-	// buffered reports whether next has probably read the next frame already. It
-	// takes little work, and may be wrong: an empty line is no frame.
+	// buffered reports whether next has probably read the next frame already. It does
+	// little work, and may be wrong, because an empty line is not a frame.
 	buffered() bool
 }
 
@@ -60,7 +60,7 @@ func (f Framing) reader(from io.Reader, limit int) frameReader {
 	return &reader{from: from, limit: limit}
 }
 
-// before is what the writer puts before a frame, and after what it puts behind.
+// before returns what the writer puts before a frame.
 func (f Framing) before(frame []byte) string {
 	if f == ContentLength {
 		return contentLength + ": " + strconv.Itoa(len(frame)) + "\r\n\r\n"
@@ -78,15 +78,15 @@ func (f Framing) after() string {
 const (
 	contentLength = "Content-Length"
 	maxHeader     = 4 << 10
-	maxDigits     = 15 // of a length; more cannot be counted in an int64 with ease
+	maxDigits     = 15 // of a length, so that it fits an int64
 )
 
-// A headerReader reads frames whose length stands before them. It allocates as
-// bytes arrive, and what a peer only claims costs nothing.
+// A headerReader reads frames with a header that contains their length. It allocates as
+// bytes arrive, so a length that a peer only announces costs nothing.
 type headerReader struct {
 	from  *bufio.Reader
-	limit int   // the longest frame, in bytes
-	skip  int64 // bytes of a frame that was refused, which come next
+	limit int   // the maximum size of a frame, in bytes
+	skip  int64 // bytes of a refused frame that must be skipped
 }
 
 func (r *headerReader) next() ([]byte, error) {
@@ -107,10 +107,11 @@ func (r *headerReader) next() ([]byte, error) {
 	}
 }
 
-// buffered implements frameReader. How long the next frame is, its header says.
+// buffered implements frameReader. The length of the next frame is unknown before its
+// header is read.
 func (r *headerReader) buffered() bool { return false }
 
-// discard drops a frame that was refused.
+// discard skips a refused frame.
 func (r *headerReader) discard() error {
 	for r.skip > 0 {
 		n, err := r.from.Discard(int(min(r.skip, readAhead)))
@@ -121,8 +122,8 @@ func (r *headerReader) discard() error {
 	return nil
 }
 
-// header reads up to the empty line that ends a header, and returns the length of
-// the frame. Empty lines before the header are dropped.
+// header reads a header up to its empty line, and returns the length of the frame. It
+// skips empty lines before the header.
 func (r *headerReader) header() (length int64, err error) {
 	length = -1
 	for read, fields := 0, 0; ; {
@@ -160,7 +161,8 @@ func (r *headerReader) header() (length int64, err error) {
 	}
 }
 
-// notOfName finds out a peer that writes something else, such as lines of JSON.
+// notOfName reports a character that cannot be in a field's name. It detects a peer with
+// another framing, such as lines of JSON.
 func notOfName(c rune) bool { return c != '-' && !unicode.IsLetter(c) && !unicode.IsDigit(c) }
 
 func lengthOf(digits string) (int64, error) {

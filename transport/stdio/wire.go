@@ -20,25 +20,24 @@ const defaultMaxFrame = 16 << 20
 // errStopped ends a reader whose link needs no more frames.
 var errStopped = errors.New("stdio: reading stopped")
 
-// errLeft ends a goroutine that read, since another one does now.
+// errLeft ends a goroutine that read, because another one reads now.
 var errLeft = errors.New("stdio: another goroutine reads")
 
-// A wire is what the links of both sides have in common: a reader and a writer,
-// each with a goroutine. The link that embeds it decides when it ends, and calls
-// Lose.
+// A wire is the common part of the links of both sides: a reader and a writer, each with
+// a goroutine. The link that embeds it decides when it ends, and calls Lose.
 type wire struct {
 	delivery.Delivery
 	heard   heard.Time
 	in      io.ReadCloser
 	out     io.WriteCloser
-	skips   bool // an oversized frame is skipped, and the wire goes on
+	skips   bool // after an oversized frame, the wire continues
 	credit  *credit
 	reader  frameReader
 	writer  *writer
 	worker  transport.Worker // the receiver, if it is one; set before there is credit
 	server  transport.Server // the receiver, if it is one
 	duty    duty             // the reading
-	holds   bool             // the writer is held; of the goroutine that reads
+	holds   bool             // the writer is held; used only by the goroutine that reads
 	closing *latch.Latch     // Close was called
 
 	readDone, writeDone chan struct{} // closed when the goroutine has ended
@@ -114,21 +113,21 @@ func (w *wire) start() {
 	}()
 }
 
-// reading reads until the stream ends, or another goroutine reads on.
+// reading reads until the stream ends, or another goroutine takes over.
 func (w *wire) reading() {
 	err := w.read(w.duty.newHolder(w.reading))
 	if err == errLeft {
-		return // nothing of what reading needs is this goroutine's any more
+		return // another goroutine now owns what reading uses
 	}
 	w.release()
 	w.readErr = err
 	close(w.readDone)
 }
 
-// read delivers frames against credit until the stream ends. A receiver that is a
-// Worker works on this goroutine (ADR-0048). While frames that have come in together
-// are delivered, what is flushed is gathered. It is written before this goroutine
-// waits, for bytes or for credit, and when it ends (ADR-0051).
+// read delivers frames against credit until the stream ends. A receiver that is a Worker
+// works on this goroutine (ADR-0048). While read delivers frames that have arrived
+// together, it collects what is flushed. It writes that before this goroutine waits for
+// bytes or credit, and when it ends (ADR-0051).
 func (w *wire) read(h *holder) error {
 	for w.credit.take(w.release) {
 		frame, err := w.reader.next()
@@ -151,8 +150,8 @@ func (w *wire) read(h *holder) error {
 	return errStopped
 }
 
-// serve has the receiver work, and perhaps serve a request. It reports whether this
-// goroutine still reads.
+// serve calls the receiver's Serve, which may run a handler. It reports whether this
+// goroutine still has to read afterwards.
 func (w *wire) serve(h *holder) (reads bool) {
 	more := w.reader.buffered()
 	task := w.duty.begin(w.reading)
@@ -168,17 +167,18 @@ func (w *wire) serve(h *holder) (reads bool) {
 	return w.duty.end(task)
 }
 
-// release ends the gathering. The goroutine that reads calls it before it waits.
+// release writes what was collected. The goroutine that reads calls it before it waits.
 func (w *wire) release() {
 	if w.holds {
 		w.holds = false
-		runtime.Gosched() // those whom the frames have woken send theirs first
+		runtime.Gosched() // goroutines that the frames have woken send their frames first
 		w.writer.release()
 	}
 }
 
-// A releasing reader reads from the stream of a wire, and lets nothing that is
-// gathered wait for it, whatever has been read and gives no frame.
+// A releasing reader reads from the stream of a wire. Before each read it releases what
+// was collected, so that nothing waits for the peer, even if the bytes read so far
+// contain no frame.
 type releasing struct {
 	wire *wire
 	from io.Reader
@@ -189,7 +189,7 @@ func (r *releasing) Read(p []byte) (int, error) {
 	return r.from.Read(p)
 }
 
-// stopReading ends the reader, wherever it waits.
+// stopReading ends the reader, even while it waits.
 func (w *wire) stopReading() {
 	w.credit.close()
 	interrupt(w.in, func(s interface{ SetReadDeadline(time.Time) error }) error {
@@ -197,7 +197,7 @@ func (w *wire) stopReading() {
 	})
 }
 
-// stopWriting ends the writer, wherever it waits.
+// stopWriting ends the writer, even while it waits.
 func (w *wire) stopWriting() {
 	w.writer.abort()
 	interrupt(w.out, func(s interface{ SetWriteDeadline(time.Time) error }) error {
@@ -218,7 +218,7 @@ func interrupt[D any](stream io.Closer, deadline func(D) error) {
 	}
 }
 
-// closeBoth closes both streams. One of them may be closed already.
+// closeBoth closes both streams, one of which may be closed already.
 func (w *wire) closeBoth() {
 	w.duty.stop()
 	w.in.Close()
@@ -251,8 +251,8 @@ func (c *credit) grant(n int) {
 	c.more.Signal()
 }
 
-// take waits for one credit. Before it waits, it calls idle. It returns false when there
-// is none and none will come.
+// take waits for one credit. Before it waits, it calls idle. It returns false if there
+// is no credit and none will come.
 func (c *credit) take(idle func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +271,7 @@ func (c *credit) take(idle func()) bool {
 	return true
 }
 
-// close ends the waiting for credit. What was granted can still be taken.
+// close ends all waits for credit. Credit that was granted can still be used.
 func (c *credit) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,12 +279,12 @@ func (c *credit) close() {
 	c.more.Signal()
 }
 
-// forcedWait is how long escalate waits after force. A process that the kernel
-// does not let die takes longer.
+// forcedWait is how long escalate waits after force. It may not be enough for a process
+// that the kernel does not let die.
 const forcedWait = 5 * time.Second
 
-// escalate waits for done. It calls ask after 30 % of the grace and force after
-// 70 %, and returns false when even that did not help.
+// escalate waits for done. It calls ask after 30 % of the grace and force after 70 %. It
+// returns false if even force did not help.
 func escalate(done <-chan struct{}, grace time.Duration, ask, force func()) bool {
 	askAt, forceAt := grace/10*3, grace/10*7
 	if latch.Within(done, askAt) {

@@ -9,48 +9,48 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
 )
 
-// batchSize is how many bytes of queued frames one write takes. A frame of that
-// size or more is written by itself; a line, without a copy.
+// batchSize is how many bytes of queued frames one write takes. A frame of at least that
+// size is written separately; a line is written without a copy.
 const batchSize = 64 << 10
 
-// A writer writes queued frames, as their framing says, in as few writes as
-// possible. A frame stays in the queue until the operating system has accepted a
-// byte of it. So the frames left in the queue at the end are unsent.
+// A writer writes queued frames with their framing, in as few writes as possible. A
+// frame stays in the queue until the operating system has accepted a byte of it. So the
+// frames that are left in the queue at the end are unsent.
 //
-// Who sends writes, if that cannot block: one write, of what fits the pipe. The
-// writer's own goroutine writes the rest, and everything to a stream that has no
-// such write (ADR-0051).
+// If a write cannot block, send itself makes one, with what fits the pipe. The writer's
+// own goroutine writes the rest. It also writes everything to a stream on which writes
+// may block (ADR-0051).
 type writer struct {
 	to      io.Writer
 	direct  directWriter // nil: a write to the stream may block
 	framing Framing
-	limit   int // the longest frame, in bytes
+	limit   int // the maximum size of a frame, in bytes
 
 	mu       sync.Mutex
 	wake     sync.Cond
 	queue    queue.Queue
-	gathers  bool  // flush is called after send, and writes
+	gathers  bool  // flush is called after send, and does the writing
 	held     bool  // flush leaves the writing to release, which is called soon
-	writing  bool  // a write is under way, to which the fields below belong
-	relieved bool  // a frame that was refused fits now, and nobody was told
+	writing  bool  // a write is running, and uses the fields below
+	relieved bool  // a frame that was refused fits now, and writable was not called yet
 	finished bool  // nothing more is accepted
 	aborted  bool  // nothing more is written
-	err      error // of a write on the goroutine of who sends
+	err      error // of a write on the goroutine that sends
 
-	// The present write.
+	// These describe the present write.
 	batch  []byte
 	text   []byte // what is written
 	tail   string // a newline that follows the text in a write of its own
-	frames int    // how many frames the text has, from the head of the queue
-	owed   int    // how much of text and tail comes before them
+	frames int    // the number of frames in text, from the head of the queue
+	owed   int    // how much of text and tail belongs to an earlier frame
 
-	// What has to be written next, of a frame that was begun.
+	// This is the rest of a frame whose beginning was written.
 	rest      []byte
 	restsTail string
 }
 
-// A directWriter writes what its stream takes at once, and returns how much that was.
-// It never waits. A full stream is no error.
+// A directWriter writes what its stream accepts immediately, and returns how many bytes
+// that was. It never waits. A full stream is not an error.
 type directWriter interface {
 	write(text []byte) (n int, err error)
 }
@@ -82,10 +82,10 @@ func (w *writer) send(o transport.Outbound) error {
 	return nil
 }
 
-// gatheredFrames is how many frames wait for flush at most.
+// gatheredFrames is the maximum number of frames that wait for flush.
 const gatheredFrames = 64
 
-// flush writes what was sent. After the first call, send leaves that to flush.
+// flush writes what was sent. After its first call, send leaves writing to flush.
 func (w *writer) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,8 +99,8 @@ func (w *writer) flushNow() {
 	}
 }
 
-// hold has flush leave the writing to release. What send would write without being
-// flushed, it writes still.
+// hold makes flush leave the writing to release. It does not change what send writes
+// without a flush.
 func (w *writer) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,11 +117,11 @@ func (w *writer) release() {
 	}
 }
 
-// begin writes on this goroutine what can be written at once, and leaves the rest to
-// run. The caller holds the mutex, which begin gives up meanwhile.
+// begin writes as much as possible without waiting, on this goroutine, and leaves the
+// rest to run. The caller holds the mutex, which begin releases meanwhile.
 func (w *writer) begin() {
 	if w.writing {
-		return // who writes takes care of the queue
+		return // the goroutine that writes also handles the queue
 	}
 	if w.direct == nil || len(w.rest)+len(w.restsTail) > 0 {
 		w.wake.Signal()
@@ -148,9 +148,9 @@ func flatten(frame []byte) {
 	}
 }
 
-// run writes what nobody else does, until the writer is finished and its queue
-// empty, until it is aborted, or until a write fails, and returns that error. It
-// calls writable when a frame that was refused would fit.
+// run writes what no other goroutine writes. It ends when the writer is finished and its
+// queue is empty, when it is aborted, or when a write fails; then it returns that error.
+// It calls writable when a refused frame would fit.
 func (w *writer) run(writable func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,7 +179,7 @@ func (w *writer) run(writable func()) error {
 	}
 }
 
-// unlocked calls a function without the mutex.
+// unlocked calls a function with the mutex unlocked.
 func (w *writer) unlocked(call func()) {
 	w.mu.Unlock()
 	defer w.mu.Lock()
@@ -191,7 +191,7 @@ func (w *writer) due() bool { return w.finished || w.relieved || w.unwritten() }
 
 func (w *writer) unwritten() bool { return w.queue.Len() > 0 || len(w.rest)+len(w.restsTail) > 0 }
 
-// fill begins a write: of the rest of a frame, and of as many frames as fit a batch.
+// fill begins a write of the rest of a frame, and of as many frames as fit in a batch.
 func (w *writer) fill() {
 	w.writing = true
 	w.frames, w.owed, w.tail = 0, len(w.rest)+len(w.restsTail), ""
@@ -215,7 +215,7 @@ func (w *writer) fill() {
 	w.batch = w.text
 }
 
-// fillLong begins a write of one long frame; of a line, without a copy.
+// fillLong begins a write of one long frame. A line is not copied.
 func (w *writer) fillLong(frame []byte) {
 	w.frames, w.text, w.tail = 1, frame, w.framing.after()
 	if before := w.framing.before(frame); before != "" {
@@ -223,8 +223,8 @@ func (w *writer) fillLong(frame []byte) {
 	}
 }
 
-// settle ends a write of which n bytes were accepted. It removes from the queue the
-// frames of which a byte is among them.
+// settle ends a write of which n bytes were accepted. It removes the frames from the
+// queue of which at least one byte was accepted.
 func (w *writer) settle(n int) {
 	begun, end := 0, w.owed
 	for ; begun < w.frames && end < n; begun++ {
@@ -242,7 +242,7 @@ func (w *writer) settle(n int) {
 	w.relieved = w.queue.Relieved() || w.relieved
 }
 
-// finish accepts no more frames. What is queued is still written.
+// finish accepts no more frames. Queued frames are still written.
 func (w *writer) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,7 +258,7 @@ func (w *writer) abort() {
 	w.wake.Signal()
 }
 
-// unsent lists the tags of the frames of which no byte was accepted.
+// unsent returns the tags of the frames of which no byte was accepted.
 func (w *writer) unsent() []transport.Tag {
 	w.mu.Lock()
 	defer w.mu.Unlock()
