@@ -232,8 +232,8 @@ func TestLogout(t *testing.T) {
 	}
 }
 
-// A server that makes access tokens which it cannot revoke ends the login all the same.
-// What it cannot do with a refresh token is told, and the access token still revoked.
+// Logout succeeds if the server cannot revoke access tokens. If it cannot revoke a refresh
+// token, Logout returns an error, but still revokes the access token.
 //
 // Guarantees: G-0044.15
 func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
-// A client without an Issuer is kept to the one that it was used with first, however
-// often the server refuses its tokens, and whoever else has logged in meanwhile.
+// A client without an Issuer stays bound to the issuer of its first use, even if the server
+// refuses its tokens again and again, and others have logged in meanwhile.
 //
 // Guarantees: G-0044.7, G-0044.11
 func TestAPinSurvivesEveryLogin(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
-// elsewhere is the browser of somebody whose program is redirected to another port.
+// elsewhere simulates a login whose redirect address has another port.
 func elsewhere(ctx context.Context, i Interaction) (*url.URL, error) {
 	start := i.start
 	i.start = func(ctx context.Context, _ string) (*url.URL, error) {

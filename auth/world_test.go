@@ -83,7 +83,7 @@ func (w *world) login(t *testing.T, o Options) *Authorizer {
 	return a
 }
 
-// consent is the browser of somebody who consents.
+// consent simulates the browser of a person who consents.
 func consent(ctx context.Context, i Interaction) (*url.URL, error) {
 	return authtest.Consent(ctx, i.Start)
 }

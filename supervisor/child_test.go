@@ -212,7 +212,8 @@ func TestChildStopNamesAStuckChild(t *testing.T) {
 	})
 }
 
-// TestStuckChildrenHaveTheirOwnTime: whoever is told later may be overdue earlier.
+// TestStuckChildrenHaveTheirOwnTime: a child that is told to stop later may become stuck
+// earlier.
 //
 // Guarantees: G-0002.6
 func TestStuckChildrenHaveTheirOwnTime(t *testing.T) {
@@ -254,7 +255,7 @@ func TestLongestShutdown(t *testing.T) {
 	})
 }
 
-// TestRestartDuringAStart: whoever waits for the start waits for the next Init.
+// TestRestartDuringAStart: a caller that waits for the start waits for the next Init.
 //
 // Guarantees: G-0002.14
 func TestRestartDuringAStart(t *testing.T) {
@@ -428,7 +429,7 @@ func TestOldFailureIsForgiven(t *testing.T) {
 	})
 }
 
-// TestRestartOfAChildThatStarts begins its Init anew.
+// TestRestartOfAChildThatStarts: its Init runs again.
 //
 // Guarantees: G-0002.14
 func TestRestartOfAChildThatStarts(t *testing.T) {
@@ -492,7 +493,7 @@ func TestDeleteOutdatesAReport(t *testing.T) {
 	}
 }
 
-// A Restart is told of a child that ignores the stop of its second Init.
+// Restart returns a StuckError for a child that ignores the stop of its second Init.
 //
 // Guarantees: G-0002.6
 func TestRestartIsToldOfAStuckInit(t *testing.T) {

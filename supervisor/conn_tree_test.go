@@ -167,8 +167,8 @@ func TestRegistryHasWhatIsSupervised(t *testing.T) {
 	}
 }
 
-// TestConnIsConnectedTwice: whoever comes second is refused, and leaves the first
-// its name.
+// TestConnIsConnectedTwice: the second Connect is refused, and the first child keeps its
+// name.
 //
 // Guarantees: G-0002.19
 func TestConnIsConnectedTwice(t *testing.T) {
@@ -337,7 +337,7 @@ func (*counting) Watch(context.Context) iter.Seq2[map[string]string, error] {
 	return func(func(map[string]string, error) bool) {}
 }
 
-// A Conn that was restarted gives its name back to the Store all the same.
+// A Conn that was restarted also gives its name back to the Store.
 //
 // Guarantees: G-0002.19
 func TestRestartedConnGivesItsNameBack(t *testing.T) {

@@ -87,7 +87,7 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// world is that of a plan.
+// world returns the world of a plan.
 func (p *plan) world() explore.World[*scene, choice] {
 	return explore.World[*scene, choice]{
 		New:     func() *scene { return newScene(p) },

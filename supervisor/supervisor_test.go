@@ -69,8 +69,8 @@ func TestGivesUp(t *testing.T) {
 	})
 }
 
-// TestWhoIsRefusedIsToldThatItGaveUp: those that come later, those that were
-// being started, and those that ran, whose end is no failure all the same.
+// TestWhoIsRefusedIsToldThatItGaveUp: children that come later, children that were
+// being started, and children that ran, whose end is still not a failure.
 //
 // Guarantees: G-0002.4
 func TestWhoIsRefusedIsToldThatItGaveUp(t *testing.T) {
@@ -301,8 +301,8 @@ func TestSlowStartDelaysNobody(t *testing.T) {
 	})
 }
 
-// TestFailedStartIsForgotten: whoever starts the child is told, it is not
-// restarted, and its id is free.
+// TestFailedStartIsForgotten: the caller of Start gets the error, the child is not
+// restarted, and its ID is free.
 //
 // Guarantees: G-0002.12
 func TestFailedStartIsForgotten(t *testing.T) {

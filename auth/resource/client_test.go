@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// consent is the browser of somebody who consents.
+// consent simulates the browser of a person who consents.
 func consent(ctx context.Context, i auth.Interaction) (*url.URL, error) {
 	return authtest.Consent(ctx, i.Start)
 }

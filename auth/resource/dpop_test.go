@@ -299,7 +299,8 @@ func TestNodesShareProofs(t *testing.T) {
 	})
 }
 
-// TestAProofIsTakenOnce: whoever sends it, at whatever time it would still be in date.
+// TestAProofIsTakenOnce: it is not accepted again from any sender, at any time before it
+// expires.
 //
 // Guarantees: G-0046.7
 func TestAProofIsTakenOnce(t *testing.T) {

@@ -52,7 +52,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// TestAStreamOfARevokedTokenEnds: whoever may have lost their token is checked again.
+// TestAStreamOfARevokedTokenEnds: its client comes back, and its token is checked again.
 //
 // Guarantees: G-0046.13
 func TestAStreamOfARevokedTokenEnds(t *testing.T) {
@@ -116,7 +116,7 @@ func TestACallOutlivesItsToken(t *testing.T) {
 }
 
 // TestASessionOutlivesItsTokens: a client whose streams have ended with their tokens comes back with
-// new ones, and is told of changes as before.
+// new ones, and receives changes as before.
 //
 // Guarantees: G-0046.13
 func TestASessionOutlivesItsTokens(t *testing.T) {

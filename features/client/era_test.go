@@ -244,7 +244,7 @@ func TestServerThatDiesOfTheProbeAfterOtherFailures(t *testing.T) {
 	})
 }
 
-// A legacy server that fails once is probed anew, and dies of that again.
+// A legacy server that has failed once is probed again, and dies again.
 func TestServerThatDiesOfTheProbeComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := dying()
@@ -452,7 +452,7 @@ func TestEraIsRememberedUntilItFails(t *testing.T) {
 	})
 }
 
-// A modern server is asked anew each time: it may be another one now.
+// A modern server is asked for its era each time, because it may be another one now.
 //
 // Guarantees: G-0021.1
 func TestModernServerThatBecomesLegacy(t *testing.T) {

@@ -354,7 +354,7 @@ func TestMessagesWaitInTheConnection(t *testing.T) {
 	})
 }
 
-// A session that is closed while an event waits for the program closes all the same.
+// A session can be closed while an event waits for the program.
 func TestCloseWhileEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{answer: everything(protocol.LatestLegacy)}

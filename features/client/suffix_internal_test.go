@@ -10,8 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// A suffix is one that nobody has, whoever has given the others, and the lowest
-// where there is no gap.
+// A suffix is not in use, even if another client has used many. If the used ones have
+// no gap, it is the lowest free one.
 func TestSuffixes(t *testing.T) {
 	for _, test := range []struct {
 		taken int // suffixes from 2 on

@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// TestCloseWhileTheSupervisorWaits: a session whose supervisor restarts what it
-// depends on, and does not get on with that, can be closed all the same.
+// TestCloseWhileTheSupervisorWaits: a session can be closed while its supervisor is
+// restarting a child that the session depends on, and that restart does not finish.
 func TestCloseWhileTheSupervisorWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne})

@@ -145,8 +145,8 @@ func sharing() map[string][2]*registry.Registry {
 	}
 }
 
-// Children of several supervisors want the same names: a name has one Conn at a
-// time, and whoever does not get it is told.
+// Children of several supervisors use the same names: a name has one Conn at a time,
+// and the other children get an error.
 //
 // Guarantees: G-0013.1
 func TestOneConnHasTheName(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// TestCommandTakesTheSettingsOfACmd, for every child anew.
+// TestCommandTakesTheSettingsOfACmd: for each new child.
 //
 // Guarantees: G-0014.20
 func TestCommandTakesTheSettingsOfACmd(t *testing.T) {

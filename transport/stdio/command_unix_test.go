@@ -99,8 +99,8 @@ func (p *peer) wantReaped() {
 	}
 }
 
-// A child that leads a session of its own is owned all the same, and what the
-// caller gave stays as it was.
+// The link also owns a child that leads its own session, and does not change the
+// caller's Cmd.
 //
 // Guarantees: G-0014.10, G-0014.20
 func TestChildThatLeadsASession(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// languageServer speaks the Language Server Protocol by hand: it opens the
-// document that it is told of, reports a diagnostic, asks for configuration, and
+// languageServer implements a little of the Language Server Protocol: it opens the
+// document in a didOpen notification, reports a diagnostic, asks for configuration, and
 // answers hovers. It crashes at the method crash.
 func languageServer() {
 	in := textproto.NewReader(bufio.NewReader(os.Stdin))

@@ -18,9 +18,10 @@ import (
 )
 
 // BenchmarkGoodClientUnderAttack measures the calls of a good client while another
-// client holds what it can: calls of 16 MiB of a slow tool, again and again, 128
-// small ones of it, and 1,024 requests to listen. It prints the 99th percentile
-// beside that of a server without attackers, of as many calls. The attacker runs in
+// client uses as many resources as it can: repeated calls of a slow tool with 16 MiB,
+// 128 small calls of that tool, and 1,024 requests to listen. It prints the 99th
+// percentile, and for comparison the 99th percentile of as many calls without an
+// attacker. The attacker runs in
 // the same process and takes its share of the processors, too.
 //
 //	go test -run '^$' -bench GoodClientUnderAttack -benchtime 2000x ./transport/streamable

@@ -197,7 +197,7 @@ func TestTheCallerIsCheckedAfterTheSource(t *testing.T) {
 	}
 }
 
-// A session of somebody else looks like one that never was.
+// A session of another user gets the same answer as an unknown session.
 //
 // Guarantees: G-0046.6
 func TestAnothersSessionIsUnknown(t *testing.T) {

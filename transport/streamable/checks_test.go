@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// statusOn is that of a PUT, which nobody may send, to a server at an address:
-// 405 when it was admitted, 403 when it was not.
+// statusOn returns the status of a PUT request to a server at an address. No server
+// supports PUT: the status is 405 if the origin and the host are allowed, and 403 if
+// they are not.
 func statusOn(t *testing.T, o HandlerOptions, address, url, origin string) int {
 	t.Helper()
 	h := NewHandler(newAcceptor(respond), o)

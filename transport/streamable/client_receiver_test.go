@@ -81,8 +81,7 @@ func (r *testReceiver) send(tag transport.Tag, frame string) {
 	}
 }
 
-// outbound returns a frame with the route that whoever makes such a message gives
-// to it.
+// outbound returns a frame with the route that its sender would set.
 func outbound(tag transport.Tag, frame string) transport.Outbound {
 	o := transport.Outbound{Tag: tag, Frame: []byte(frame)}
 	m := body{frame: o.Frame}

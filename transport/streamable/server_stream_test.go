@@ -222,7 +222,7 @@ func TestListenersLeaveInAnyOrder(t *testing.T) {
 	})
 }
 
-// Close interrupts a listener that was cut, whoever has left since.
+// Close interrupts a listener that was cut, even if later listeners have left.
 //
 // Guarantees: G-0022.15
 func TestCloseInterruptsAListenerThatWasCut(t *testing.T) {
@@ -422,8 +422,8 @@ func TestLeavingARequestThatIsNotDelivered(t *testing.T) {
 	})
 }
 
-// A ResponseWriter that panics, as that of a proxy does for a client that has
-// left, leaves no stream behind, and what it was writing has failed.
+// If a ResponseWriter panics, as a proxy's does when its client has disconnected, the
+// stream ends, and the frame that was being written is reported as failed.
 func TestResponseWriterThatPanics(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		w := panickingWriter{httptest.NewRecorder()}
