@@ -88,8 +88,8 @@ func TestCallAfterIdleTimeAllocates(t *testing.T) {
 
 // A connection allocates no more than this on both sides, from New to its end.
 func TestConnectAllocates(t *testing.T) {
-	if allocated := testing.AllocsPerRun(500, connecting(t)); allocated > 120 {
-		t.Fatalf("%v allocations, of 120 at most", allocated)
+	if allocated := testing.AllocsPerRun(500, connecting(t)); allocated > 106 {
+		t.Fatalf("%v allocations, of 106 at most", allocated)
 	}
 }
 

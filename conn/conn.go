@@ -26,7 +26,7 @@ type Conn struct {
 	slots         chan struct{}
 	running       atomic.Pointer[loop] // nil outside Start and Run
 	notifications *notifications
-	status        atomic.Pointer[Status]
+	status        atomic.Pointer[published]
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
 	stopping      atomic.Bool
@@ -72,7 +72,7 @@ func newConn(r role, initial State, o Options) *Conn {
 		handle: c.handle, eased: func() { c.post(event{kind: eased}) },
 		bound: common.MaxNotifications, boundSize: common.MaxHeld,
 	}
-	c.status.Store(&Status{State: initial, Since: c.born, changed: make(chan struct{})})
+	c.publish(Status{State: initial, Since: c.born})
 	return c
 }
 
@@ -191,7 +191,7 @@ func (c *Conn) AwaitReady(ctx context.Context) error {
 			return status.Reason
 		}
 		select {
-		case <-status.changed:
+		case <-status.Changed():
 		case <-ctx.Done():
 			return fmt.Errorf("conn: not ready, %s (%w): %w", status.State, status.blame(), context.Cause(ctx))
 		}

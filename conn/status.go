@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -14,24 +15,67 @@ type Status struct {
 	NextAttempt time.Time `json:"nextAttempt,omitzero"` // in Backoff: when the Conn will try again
 	LastFailure Reason    `json:"lastFailure,omitzero"` // why the last incarnation failed; zero if none has
 
-	lost    uint64        // the last incarnation that was lost; 0 if none
-	changed chan struct{} // closed when the next status is published
+	lost uint64  // the last incarnation that was lost; 0 if none
+	next *change // to the next status
+}
+
+// A published is a status with the change that ends it: one allocation.
+type published struct {
+	Status
+	change
+}
+
+// A change makes its channel only for those who wait for it: most statuses of a session
+// pass unseen.
+type change struct {
+	mu      sync.Mutex
+	came    bool
+	channel chan struct{} // closed when it came; nil until somebody asks for it
+}
+
+// wait returns a channel that is closed when the change has come.
+func (c *change) wait() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.channel == nil {
+		c.channel = make(chan struct{})
+		if c.came {
+			close(c.channel)
+		}
+	}
+	return c.channel
+}
+
+func (c *change) come() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.came = true; c.channel != nil {
+		close(c.channel)
+	}
 }
 
 // Status returns the present status.
-func (c *Conn) Status() Status { return *c.status.Load() }
+func (c *Conn) Status() Status { return c.status.Load().Status }
 
 // State returns the present state.
 func (c *Conn) State() State { return c.status.Load().State }
 
 // Changed returns a channel that is closed when the Conn has a newer status than
 // s. Call Status again then; the Conn may have passed through several states.
-func (s Status) Changed() <-chan struct{} { return s.changed }
+func (s Status) Changed() <-chan struct{} {
+	if s.next == nil {
+		return nil // the zero Status belongs to no Conn
+	}
+	return s.next.wait()
+}
 
-// publish makes a new status visible and closes the channel of the one before.
+// publish makes a new status visible and tells those who wait for it.
 func (c *Conn) publish(s Status) {
-	s.changed = make(chan struct{})
-	close(c.status.Swap(&s).changed)
+	next := &published{Status: s}
+	next.next = &next.change
+	if before := c.status.Swap(next); before != nil {
+		before.come()
+	}
 }
 
 // Stats are counts since the Conn was created.

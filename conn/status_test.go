@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // cancelling is a dialect in which a "cancel" of the peer's names its request.
@@ -122,4 +123,31 @@ func (f *full) wantDepths(t *testing.T, want conn.Depths) {
 	if got := f.Stats().Depths; got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+}
+
+// Who asks of an old status hears at once that there is a newer one, and so does who asked
+// in time; and the zero Status never changes.
+func TestChangedOfAnOldStatus(t *testing.T) {
+	client := serveInMemoryWith(t, runAccepted, handler{}, conn.Options{})
+	before := client.Status()
+	early := before.Changed()
+	client.Stop()
+	<-client.Done()
+	<-early
+	<-before.Changed()
+	<-early
+	select {
+	case <-client.Status().Changed():
+		t.Error("the last status has changed")
+	case <-conn.Status{}.Changed():
+		t.Error("the zero Status has changed")
+	default:
+	}
+	late := conn.New(inmem.New(func(transport.Link) {}, inmem.Options{}), conn.Options{})
+	unseen := late.Status()
+	late.Stop()
+	if err := late.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-unseen.Changed()
 }
