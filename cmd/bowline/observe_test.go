@@ -115,7 +115,7 @@ func TestMetricsAgreeWithTheCalls(t *testing.T) {
 	url, admin, _, _ := watched(t)
 	want := map[string]uint64{}
 	for range 3 {
-		bowline(t, "", "call", "echo", "message=s3cret", "--url", url).want(t, 0, "s3cret", "")
+		bowline(t, "", "call", "echo", "message=s3cret", "--url", url+"?key=s3cret", "--header", "X-Api-Key: s3cret").want(t, 0, "s3cret", "")
 		want["echo"]++
 	}
 	bowline(t, "", "call", "fail", "message=s3cret", "--url", url).want(t, exitToolFailed, "", "s3cret")
@@ -254,7 +254,7 @@ func textAttributes(all []*commonpb.KeyValue) map[string]string {
 }
 
 // TestTracesAreSent by OTLP as the variables say: the span of a client in this process
-// and that of the server, which is below it. No argument is in them.
+// and that of the server, which is below it. No argument, token or query is in them.
 func TestTracesAreSent(t *testing.T) {
 	got := newCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", got.URL)
@@ -271,7 +271,7 @@ func TestTracesAreSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Middleware: []client.Middleware{told.Client()}})
-	session, err := c.Connect(t.Context(), &streamable.Client{URL: url})
+	session, err := c.Connect(t.Context(), &streamable.Client{URL: url + "?key=s3cret", Header: http.Header{"Authorization": {"Bearer s3cret"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
