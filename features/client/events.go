@@ -218,12 +218,20 @@ func (q *eventQueue) settle(ctx context.Context) (waited bool) {
 // unsettled returns a channel that is closed when the queue changes, or nil if the
 // program has received everything.
 func (q *eventQueue) unsettled(status Status) <-chan struct{} {
+	changed := q.changed() // before anything is looked at, so that no change is missed
 	behind := q.session.restore.isBehind(status, q.session.peer.Load())
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == 0 && !behind && !(q.away && status.State == conn.Ready) {
 		return nil
 	}
+	return changed
+}
+
+// changed returns a channel that tell closes.
+func (q *eventQueue) changed() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.told == nil {
 		q.told = make(chan struct{})
 	}
