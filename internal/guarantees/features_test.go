@@ -36,6 +36,9 @@ sends it.
   serve a request that is not part of MCP with ` + "`server.AddMethod`" + `.
 - **–**: the revision does not have it.
 
+In 2025-11-25 a server may also ask a client to answer a question as a task. Bowline's servers do not ask for that, and its
+clients do not declare it.
+
 This page is generated from the code of ` + "`features/client` and `features/server`" + `: ` + "`make docs`" + ` rewrites it, and a
 test fails if it is outdated. Two more tests send every request to a server and to a client, and compare the results with
 this page.
