@@ -59,7 +59,8 @@ func (c *Conn) newCall() *call {
 
 // keepCall takes a call back that was settled, and of which nobody else knows any more.
 func (c *Conn) keepCall(settled *call) {
-	settled.out, settled.route = outboundFrame{}, transport.Route{} // they may be large
+	settled.out = outboundFrame{} // it may be large; in one statement, the stack of the caller would be larger
+	settled.route = transport.Route{}
 	c.spares().calls.Put(settled)
 }
 

@@ -284,14 +284,14 @@ func TestSharedResultsAreNotChanged(t *testing.T) {
 
 func TestWhatAToolSaysOfItsResultIsKept(t *testing.T) {
 	own := &protocol.CallToolResult{Result: protocol.Result{
-		ResultType: "task",
+		ResultType: "com.example/partial",
 		Meta:       protocol.Meta{protocol.MetaServerInfo: json.RawMessage(`{"name":"other","version":"2"}`)},
 	}}
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, answering(own, nil))
 	w := dial(t, s)
 	w.send(modern(`1`, "tools/call", `"name":"t"`))
-	w.want(`"resultType":"task"`, `"name":"other"`)
+	w.want(`"resultType":"com.example/partial"`, `"name":"other"`)
 }
 
 func TestProgressGoesToModernClientsToo(t *testing.T) {
