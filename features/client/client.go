@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -29,6 +30,8 @@ type Client struct {
 	chain   Handler // nil without middleware
 	traces  bool    // the context of a call may contain a trace context
 	outages outages
+
+	discover, initialize func() (json.RawMessage, error) // the params of these requests, encoded once
 
 	mu       sync.Mutex
 	suffixes map[string]int64      // the last suffix for each name
@@ -59,7 +62,8 @@ func New(info protocol.Implementation, o Options) *Client {
 		info: info, options: o, chain: chain(o.Middleware), traces: len(o.Middleware) > 0 || o.Conn.Hooks.RequestStarted != nil,
 		context: protocol.RequestContext{ProtocolVersion: version, ClientCapabilities: o.capabilities(false), ClientInfo: &info},
 	}
-	c.meta = sync.OnceValues(func() (requestMeta, error) { return encodeMeta(&c.context) })
+	c.meta = sync.OnceValues(c.encodeMeta)
+	c.discover, c.initialize = sync.OnceValues(c.encodeDiscover), sync.OnceValues(c.encodeInitialize)
 	return c
 }
 

@@ -37,11 +37,30 @@ type requestMeta struct {
 	meta    json.RawMessage // the same, encoded: servers recognize the bytes
 }
 
-func encodeMeta(c *protocol.RequestContext) (m requestMeta, err error) {
-	if m.members, err = c.Members(); err == nil {
-		m.meta, err = protocol.Marshal(c)
+func (c *Client) encodeMeta() (m requestMeta, err error) {
+	if m.members, err = c.context.Members(); err == nil {
+		m.meta, err = protocol.Marshal(&c.context)
 	}
 	return m, err
+}
+
+func (c *Client) encodeDiscover() (json.RawMessage, error) {
+	said, err := c.meta()
+	if err != nil {
+		return nil, err
+	}
+	return protocol.AppendWithMeta(nil, new(protocol.DiscoverParams), said.meta)
+}
+
+// encodeInitialize asks for the newest legacy revision, unless the options name one.
+func (c *Client) encodeInitialize() (json.RawMessage, error) {
+	version := protocol.LatestLegacy
+	if protocol.IsLegacy(c.options.ProtocolVersion) {
+		version = c.options.ProtocolVersion
+	}
+	return protocol.Marshal(protocol.InitializeParams{
+		ProtocolVersion: version, Capabilities: c.options.capabilities(true), ClientInfo: c.info,
+	})
 }
 
 func (p *peer) modern() bool { return p.members != nil }
@@ -112,7 +131,7 @@ func (s *session) handshake(ctx context.Context, incarnation *conn.Incarnation) 
 func (s *session) agree(ctx context.Context, incarnation *conn.Incarnation) error {
 	wanted := s.client.options.ProtocolVersion
 	if protocol.IsLegacy(wanted) {
-		return s.initialize(ctx, incarnation, wanted)
+		return s.initialize(ctx, incarnation)
 	}
 	if wanted == "" && s.legacy.Load() {
 		return s.initializeAgain(ctx, incarnation)
@@ -144,12 +163,8 @@ func (s *session) patience() time.Duration {
 
 // initialize is the handshake of the legacy revisions, and the first request of each
 // incarnation. The request is never cancelled (2025-11-25 basic/utilities/cancellation).
-func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation, version string) error {
-	params, err := protocol.Marshal(protocol.InitializeParams{
-		ProtocolVersion: version,
-		Capabilities:    s.client.options.capabilities(true),
-		ClientInfo:      s.client.info,
-	})
+func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation) error {
+	params, err := s.client.initialize()
 	if err != nil {
 		return err
 	}
@@ -186,7 +201,7 @@ func (s *session) initialize(ctx context.Context, incarnation *conn.Incarnation,
 // initializeAgain opens a legacy session with a server that was legacy before. If the
 // server refuses, the next attempt probes it again.
 func (s *session) initializeAgain(ctx context.Context, incarnation *conn.Incarnation) error {
-	err := s.initialize(ctx, incarnation, protocol.LatestLegacy)
+	err := s.initialize(ctx, incarnation)
 	if err != nil {
 		s.legacy.Store(false)
 	}
@@ -205,7 +220,7 @@ func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, p
 	if err != nil {
 		return err
 	}
-	encoded, err := protocol.AppendWithMeta(nil, new(protocol.DiscoverParams), said.meta)
+	encoded, err := s.client.discover()
 	if err != nil {
 		return err
 	}
