@@ -112,3 +112,42 @@ func TestModernOfferIsKept(t *testing.T) {
 		t.Errorf("after: %+v, want %+v", now, all)
 	}
 }
+
+// What a server says of itself to legacy clients is encoded once for each revision, until
+// the server has more. What a middleware makes of it is encoded for itself.
+func TestIntroductionIsKept(t *testing.T) {
+	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Instructions: "ask"})
+	encode := (*s.methods.Load())[protocol.MethodInitialize].encode
+	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: protocol.MethodInitialize}, nil)
+	says := func(result *protocol.InitializeResult) string {
+		t.Helper()
+		got, err := encode(c, []byte("before"), result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := protocol.Marshal(*result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != "before"+string(want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+		return string(want)
+	}
+	first := s.introduction(protocol.LatestLegacy)
+	says(&first.result)
+	if again := s.introduction(protocol.LatestLegacy); again != first {
+		t.Error("the same was encoded again")
+	}
+	changed := first.result
+	changed.Instructions = "do not ask"
+	says(&changed)
+	if older := s.introduction(protocol.Version20241105); older.result.ProtocolVersion != protocol.Version20241105 {
+		t.Errorf("another revision: %s", says(&older.result))
+	}
+	says(&first.result) // a client that began before the other
+	AddTool(s, protocol.Tool{Name: "a"}, func(context.Context, struct{}) (string, error) { return "", nil })
+	if more := s.introduction(protocol.LatestLegacy); more.result.Capabilities.Tools == nil || first.result.Capabilities.Tools != nil {
+		t.Errorf("after a tool was added: %s, before: %s", says(&more.result), says(&first.result))
+	}
+}

@@ -104,8 +104,8 @@ func table() map[string]*method {
 	for _, m := range rows {
 		methods[m.Name] = m
 	}
-	called := methods[protocol.MethodCallTool]
-	called.encode = encodeCalled(called.encode)
+	initialize, called := methods[protocol.MethodInitialize], methods[protocol.MethodCallTool]
+	initialize.encode, called.encode = encodeIntroduced(initialize.encode), encodeCalled(called.encode)
 	return methods
 }
 
@@ -348,7 +348,7 @@ func (c *call) identify() error {
 		}
 		return refuse(jsonrpc.CodeInvalidRequest, "%s before initialize", name)
 	}
-	c.Session, c.Client, c.offered = session, &session.client, &session.offered
+	c.Session, c.Client, c.offered = session, &session.client, session.offered
 	return nil
 }
 

@@ -99,16 +99,17 @@ type Options struct {
 // that time, tools/list and tools/call are answered with -32601 for the rest of the
 // session. The same holds for resources and prompts.
 type Server struct {
-	info    protocol.Implementation
-	rawInfo json.RawMessage             // the same, encoded
-	rawMeta json.RawMessage             // the _meta of most modern results; it contains info
-	offered atomic.Pointer[offer]       // to modern clients, when it was last determined
-	known   atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
-	options Options
-	handle  Handler // the middleware, and then innermost
-	nowhere transport.Origin
-	rounds  rounds
-	tasks   tasks
+	info       protocol.Implementation
+	rawInfo    json.RawMessage              // the same, encoded
+	rawMeta    json.RawMessage              // the _meta of most modern results; it contains info
+	offered    atomic.Pointer[offer]        // to modern clients, when it was last determined
+	introduced atomic.Pointer[introduction] // to the last legacy client
+	known      atomic.Pointer[knownClient]  // the modern client whose _meta was decoded last
+	options    Options
+	handle     Handler // the middleware, and then innermost
+	nowhere    transport.Origin
+	rounds     rounds
+	tasks      tasks
 
 	methods    atomic.Pointer[map[string]*method] // copied when it changes
 	tools      catalog[*tool]

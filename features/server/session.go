@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,8 +69,8 @@ type Session struct {
 	peer    *peer
 	client  Client
 	named   sync.Once
-	id      string // generated when it is needed
-	offered protocol.ServerCapabilities
+	id      string                            // generated when it is needed
+	offered *protocol.ServerCapabilities      // shared, so it is read-only
 	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
 	logs    logBudget
 	ctx     context.Context // of Options.SessionContext; nil without
@@ -114,12 +115,12 @@ func (c *call) initialize(_ context.Context, params *protocol.InitializeParams) 
 	case version == "":
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "this server has no initialize, since it speaks only %s", strings.Join(supported, ", "))
 	}
+	result := s.tasks.offerList(c, &s.introduction(version).result)
 	session := &Session{
 		peer:    p,
 		client:  Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities},
-		offered: *s.offers(false),
+		offered: &result.Capabilities,
 	}
-	s.tasks.offerList(c, &session.offered)
 	if !p.session.CompareAndSwap(nil, session) {
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")
 	}
@@ -128,13 +129,41 @@ func (c *call) initialize(_ context.Context, params *protocol.InitializeParams) 
 		session.cancel, session.ctx = cancel, s.options.SessionContext(ctx, session)
 	}
 	p.dialect.Negotiated(version, nil)
-	p.changes.offer(&session.offered)
-	return &protocol.InitializeResult{
-		ProtocolVersion: version,
-		Capabilities:    session.offered,
-		ServerInfo:      s.info,
-		Instructions:    s.options.Instructions,
-	}, nil
+	p.changes.offer(session.offered)
+	return result, nil
+}
+
+// An introduction is the result of initialize for most clients, as long as the server has
+// the same kinds of features. Sessions share it, so it is read-only.
+type introduction struct {
+	features features
+	result   protocol.InitializeResult
+	encoded  json.RawMessage // nil if that is impossible
+}
+
+// introduction returns what the server says of itself in a legacy revision.
+func (s *Server) introduction(version string) *introduction {
+	now := s.has()
+	last := s.introduced.Load()
+	if last == nil || last.features != now || last.result.ProtocolVersion != version {
+		last = &introduction{features: now, result: protocol.InitializeResult{
+			ProtocolVersion: version, Capabilities: *s.offers(false), ServerInfo: s.info, Instructions: s.options.Instructions,
+		}}
+		last.encoded, _ = protocol.Marshal(&last.result) // encode reports the error to each client
+		s.introduced.Store(last)
+	}
+	return last
+}
+
+// encodeIntroduced encodes the result of initialize, unless it is an introduction.
+func encodeIntroduced(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
+	return func(c *call, dst []byte, result any) ([]byte, error) {
+		last := c.peer.server.introduced.Load()
+		if last != nil && result == any(&last.result) && last.encoded != nil {
+			return append(dst, last.encoded...), nil
+		}
+		return encodeResult(c, dst, result)
+	}
 }
 
 // discover describes the server (2026-07-28 server/discover).

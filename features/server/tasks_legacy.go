@@ -27,13 +27,16 @@ func encodeCalled(encodeResult func(*call, []byte, any) ([]byte, error)) func(*c
 	}
 }
 
-// offerList lets a client list its tasks, if it is authenticated.
-func (ts *tasks) offerList(c *call, offered *protocol.ServerCapabilities) {
-	if offered.Tasks != nil && ts.on && c.Origin.Identity != "" {
-		copied := *offered.Tasks
-		copied.List = &protocol.Capability{}
-		offered.Tasks = &copied
+// offerList lets a client list its tasks, if it is authenticated. It copies what it
+// changes.
+func (ts *tasks) offerList(c *call, result *protocol.InitializeResult) *protocol.InitializeResult {
+	if result.Capabilities.Tasks == nil || !ts.on || c.Origin.Identity == "" {
+		return result
 	}
+	copied, tasks := *result, *result.Capabilities.Tasks
+	tasks.List = &protocol.Capability{}
+	copied.Capabilities.Tasks = &tasks
+	return &copied
 }
 
 // related returns the _meta for all messages of a task.
