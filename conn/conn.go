@@ -68,10 +68,7 @@ func newConn(r role, initial State, o Options) *Conn {
 		slots:   make(chan struct{}, common.SendSlots),
 		done:    make(chan struct{}),
 	}
-	c.notifications = &notifications{
-		handle: c.handle, eased: func() { c.post(event{kind: eased}) },
-		bound: common.MaxNotifications, boundSize: common.MaxHeld,
-	}
+	c.notifications = &notifications{conn: c, bound: common.MaxNotifications, boundSize: common.MaxHeld}
 	c.publish(Status{State: initial, Since: c.born})
 	return c
 }

@@ -87,43 +87,42 @@ const (
 
 // guarded recovers panics of a Dialect. They would hit the loop, or the goroutine
 // that reads from the link, which may be the peer's.
-type guarded struct {
-	dialect Dialect
-	report  func(where string, err error)
-}
+type guarded struct{ loop *loop }
+
+func (g guarded) dialect() Dialect { return g.loop.conn.own.dialect }
 
 func (g guarded) Classify(m *jsonrpc.Message) (class Class) {
-	g.report("Dialect.Classify", guard(func() error { class = g.dialect.Classify(m); return nil }))
+	g.loop.reportPanic("Dialect.Classify", guard(func() error { class = g.dialect().Classify(m); return nil }))
 	return class
 }
 
 func (g guarded) Cancel(id int64, why error) (m Message) {
-	g.report("Dialect.Cancel", guard(func() error { m = g.dialect.Cancel(id, why); return nil }))
+	g.loop.reportPanic("Dialect.Cancel", guard(func() error { m = g.dialect().Cancel(id, why); return nil }))
 	return m
 }
 
 func (g guarded) Probe() (m Message) {
-	g.report("Dialect.Probe", guard(func() error { m = g.dialect.Probe(); return nil }))
+	g.loop.reportPanic("Dialect.Probe", guard(func() error { m = g.dialect().Probe(); return nil }))
 	return m
 }
 
 func (g guarded) Batches() (may bool) {
-	g.report("Dialect.Batches", guard(func() error { may = g.dialect.Batches(); return nil }))
+	g.loop.reportPanic("Dialect.Batches", guard(func() error { may = g.dialect().Batches(); return nil }))
 	return may
 }
 
 // Awaits implements Awaiting for every Dialect.
 func (g guarded) Awaits() (waits bool) {
-	if awaiting, ok := g.dialect.(Awaiting); ok {
-		g.report("Dialect.Awaits", guard(func() error { waits = awaiting.Awaits(); return nil }))
+	if awaiting, ok := g.dialect().(Awaiting); ok {
+		g.loop.reportPanic("Dialect.Awaits", guard(func() error { waits = awaiting.Awaits(); return nil }))
 	}
 	return waits
 }
 
 // Version implements Versioned for every Dialect.
 func (g guarded) Version() (version string) {
-	if versioned, ok := g.dialect.(Versioned); ok {
-		g.report("Dialect.Version", guard(func() error { version = versioned.Version(); return nil }))
+	if versioned, ok := g.dialect().(Versioned); ok {
+		g.loop.reportPanic("Dialect.Version", guard(func() error { version = versioned.Version(); return nil }))
 	}
 	return version
 }

@@ -92,7 +92,7 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 	if c.leaves.Load() {
 		l.opening = new(openingCaller)
 	}
-	l.core = newCore(c.role, sharedMachines(), c.options, guarded{c.own.dialect, l.reportPanic})
+	l.core = newCore(c.role, sharedMachines(), c.options, guarded{l})
 	l.core.final = l.isFinal
 	return l
 }

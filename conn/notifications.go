@@ -14,10 +14,9 @@ import (
 // one that comes (ADR-0006).
 type notifications struct {
 	ondemand.Worker
-	handle    func(notification)
-	eased     func() // called off the loop when they are few again
-	bound     int    // notifications that may wait
-	boundSize int    // bytes of all that wait; one always fits
+	conn      *Conn
+	bound     int // notifications that may wait
+	boundSize int // bytes of all that wait; one always fits
 
 	slots       []notification // slots[head:] wait
 	head        int
@@ -116,26 +115,26 @@ func (n *notifications) remove(at int) notification {
 
 // handleNext hands the oldest that waits to the handler.
 func (n *notifications) handleNext() (more bool) {
-	next, more, eased := n.next()
-	if eased {
-		n.eased()
+	next, more, few := n.next()
+	if few {
+		n.conn.post(event{kind: eased})
 	}
 	if more {
-		n.handle(next)
+		n.conn.handle(next)
 	}
 	return more
 }
 
-func (n *notifications) next() (next notification, more, eased bool) {
+func (n *notifications) next() (next notification, more, few bool) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	if n.crowded && len(n.waiting()) <= n.bound/4 && n.size <= n.boundSize/4 {
-		n.crowded, eased = false, true
+		n.crowded, few = false, true
 	}
 	if len(n.waiting()) == 0 {
 		n.slots, n.head, n.keys = nil, 0, nil
 		n.End()
-		return notification{}, false, eased
+		return notification{}, false, few
 	}
 	next = n.slots[n.head]
 	n.slots[n.head] = notification{}
@@ -145,7 +144,7 @@ func (n *notifications) next() (next notification, more, eased bool) {
 	n.handled = next.Method
 	n.Begin()
 	n.count(next, -1)
-	return next, true, eased
+	return next, true, few
 }
 
 // many reports whether there are many at present.
