@@ -30,9 +30,9 @@ type Conn struct {
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
 	stopping      atomic.Bool
-	done          chan struct{} // closed when the Conn is closed for good
-	epoch         uint64        // where the next Run continues
-	gap           *gap          // the loop's; nil while the Conn is ready, and before it was
+	done          change // the Conn is closed for good
+	epoch         uint64 // where the next Run continues
+	gap           *gap   // the loop's; nil while the Conn is ready, and before it was
 }
 
 // New returns an initiator (a client). Once it runs, it opens a link through t,
@@ -66,7 +66,6 @@ func newConn(r role, initial State, o Options) *Conn {
 		role:    r,
 		born:    time.Now().Add(-time.Nanosecond), // so that no instant is zero
 		slots:   make(chan struct{}, common.SendSlots),
-		done:    make(chan struct{}),
 	}
 	c.notifications = &notifications{conn: c, bound: common.MaxNotifications, boundSize: common.MaxHeld}
 	c.publish(Status{State: initial, Since: c.born})
@@ -173,7 +172,7 @@ func (c *Conn) post(ev event) bool {
 }
 
 // Done returns a channel that is closed when the Conn has closed for good.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.done.wait() }
 
 // AwaitReady waits until the Conn is ready. If the Conn closes, AwaitReady returns
 // the Reason. If ctx ends first, AwaitReady returns an error that wraps its cause and
@@ -240,15 +239,15 @@ func (c *Conn) Close(ctx context.Context) error {
 		return c.closed()
 	}
 	select {
-	case <-c.done:
+	case <-c.done.wait():
 		if asked {
 			return c.cutShort()
 		}
-	case <-l.ended:
+	case <-l.ended.wait():
 		c.Stop() // it may have ended without having heard of it
 	case <-ctx.Done():
 		c.Stop()
-		<-l.ended
+		<-l.ended.wait()
 		return context.Cause(ctx)
 	}
 	return c.closed()
@@ -265,12 +264,10 @@ func (c *Conn) cutShort() error {
 
 // closed returns ErrNotRunning unless the Conn is closed for good.
 func (c *Conn) closed() error {
-	select {
-	case <-c.done:
+	if c.done.hasCome() {
 		return nil
-	default:
-		return ErrNotRunning
 	}
+	return ErrNotRunning
 }
 
 // now is the time on the Conn's monotonic clock.

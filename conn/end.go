@@ -30,7 +30,7 @@ func (l *loop) leave() {
 	}
 	c.counters.clear()
 	c.running.Store(nil)
-	close(l.ended)
+	l.ended.come()
 }
 
 // close ends a Conn whose core has finished, and returns what Run returns.
@@ -50,7 +50,7 @@ func (l *loop) close() error {
 	}
 	l.mailbox.keep(remaining)
 	stuck := l.stuck()
-	close(l.conn.done)
+	l.conn.done.come()
 	var err error
 	switch reason := l.core.reason; reason.Kind {
 	case Stopped, Drained, PeerEnded:
@@ -140,7 +140,7 @@ func (l *loop) breakOff(why Reason) error {
 	l.discard(why, l.mailbox.close())
 	err := errors.Join(why.Err, l.closeErr, l.stuck())
 	if last {
-		close(c.done)
+		c.done.come()
 	}
 	return err
 }

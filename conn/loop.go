@@ -29,7 +29,7 @@ type loop struct {
 	ctx       context.Context // the context of Start, without its end; contexts of handlers derive from it
 	over      func(error)     // the argument of Start; called at the end
 	unwatch   func() bool     // stops watching the context of Start; nil if nothing watches it
-	ended     chan struct{}   // closed at the end
+	ended     change          // the end of the loop
 	begun     bool            // the core was started
 	serving   atomic.Int32    // handlers that run on goroutines of the link, which count themselves
 	cancelled error           // set: the context had ended before the loop began
@@ -60,10 +60,10 @@ type loop struct {
 	awake        bool        // it was busy recently; otherwise it parks
 	waiting      bool        // its own goroutine waits for woken
 	wantsLogin   bool        // the missing login was logged
+	endsInClose  bool        // it was begun with Begin: it may end on the goroutine of another
 	interruption error       // set: the loop ends without closing the Conn for good
 	panicked     *PanicError // set: it ends in the same way, after a panic on a lent goroutine
 	closeErr     error       // the error of the link that was closed last
-	endsInClose  bool        // it was begun with Begin: it may end on the goroutine of another
 	patience     *time.Timer // bounds how long a finished loop waits for tasks
 	finished     bool        // the core has no more work
 	overdue      bool        // patience has run out
@@ -87,7 +87,7 @@ var sharedMachines = sync.OnceValue(newMachines)
 func newLoop(c *Conn, ctx context.Context) *loop {
 	l := &loop{
 		conn: c, ctx: context.WithValue(context.WithoutCancel(ctx), servedBy{}, c),
-		ended: make(chan struct{}), mailbox: mailbox{spares: c.spares()},
+		mailbox: mailbox{spares: c.spares()},
 	}
 	if c.leaves.Load() {
 		l.opening = new(openingCaller)

@@ -26,7 +26,7 @@ type published struct {
 }
 
 // A change makes its channel only for those who wait for it: most statuses of a session
-// pass unseen.
+// pass unseen, and so does its end.
 type change struct {
 	mu      sync.Mutex
 	came    bool
@@ -37,14 +37,29 @@ type change struct {
 func (c *change) wait() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.channel == nil {
+	switch {
+	case c.channel != nil:
+	case c.came:
+		c.channel = past
+	default:
 		c.channel = make(chan struct{})
-		if c.came {
-			close(c.channel)
-		}
 	}
 	return c.channel
 }
+
+// hasCome reports whether the change has come.
+func (c *change) hasCome() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.came
+}
+
+// past is the channel of all changes that came before somebody asked.
+var past = func() chan struct{} {
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}()
 
 func (c *change) come() {
 	c.mu.Lock()

@@ -116,7 +116,7 @@ func held() int64 {
 //
 // Guarantees: G-0054.5
 func TestConnectAllocates(t *testing.T) {
-	for version, most := range map[string]float64{protocol.LatestLegacy: 145, protocol.Latest: 172} {
+	for version, most := range map[string]float64{protocol.LatestLegacy: 141, protocol.Latest: 168} {
 		s := echoServer(false)
 		c := client.New(clientInfo, client.Options{ProtocolVersion: version})
 		over := inmem.New(s.Accept, inmem.Options{})
