@@ -358,6 +358,27 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 	})
 }
 
+// What middleware does to the result of one client's initialize is not seen by the next
+// client.
+func TestMiddlewareMayChangeTheResultOfInitialize(t *testing.T) {
+	s := newServer(server.Options{Instructions: "read me", Middleware: []server.Middleware{
+		server.On(func(ctx context.Context, p *protocol.InitializeParams, next func(context.Context, *protocol.InitializeParams) (*protocol.InitializeResult, error)) (*protocol.InitializeResult, error) {
+			result, err := next(ctx, p)
+			if err == nil {
+				result.Instructions += ", please"
+			}
+			return result, err
+		}),
+	}})
+	for range 2 {
+		w := dial(t, s)
+		got := w.ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"0"}}}`)
+		if instructions := string(got.Result["instructions"]); instructions != `"read me, please"` {
+			t.Errorf("got %s", instructions)
+		}
+	}
+}
+
 // On is for one method, and may answer by itself, or change what goes on.
 //
 // Guarantees: G-0029.8

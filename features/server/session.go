@@ -141,14 +141,18 @@ type introduction struct {
 	encoded  json.RawMessage // nil if that is impossible
 }
 
-// introduction returns what the server says of itself in a legacy revision.
+// introduction returns what the server says of itself in a legacy revision. Middleware may
+// change its result, so it gets one of its own.
 func (s *Server) introduction(version string) *introduction {
 	now := s.has()
 	last := s.introduced.Load()
-	if last == nil || last.features != now || last.result.ProtocolVersion != version {
-		last = &introduction{features: now, result: protocol.InitializeResult{
-			ProtocolVersion: version, Capabilities: *s.offers(false), ServerInfo: s.info, Instructions: s.options.Instructions,
-		}}
+	if last != nil && last.features == now && last.result.ProtocolVersion == version {
+		return last
+	}
+	last = &introduction{features: now, result: protocol.InitializeResult{
+		ProtocolVersion: version, Capabilities: *s.offers(false), ServerInfo: s.info, Instructions: s.options.Instructions,
+	}}
+	if len(s.options.Middleware) == 0 {
 		last.encoded, _ = protocol.Marshal(&last.result) // encode reports the error to each client
 		s.introduced.Store(last)
 	}
