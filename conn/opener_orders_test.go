@@ -84,7 +84,7 @@ func (l *life) steps() map[byte]func() {
 		's': func() { l.run(l.conn.Start) },
 		'o': later(l.conn.Open),
 		'x': l.conn.Stop,
-		'c': later(func() { _ = l.conn.Close(context.Background()) }), //nolint:errcheck // it may not run
+		'c': later(func() { _ = l.conn.Close(context.Background()) }),
 		'i': func() {
 			if l.interrupt != nil {
 				l.interrupt(conn.ErrInterrupted)
