@@ -31,8 +31,8 @@ const (
 // when no loop will take the event.
 func (m *mailbox) post(ev event) bool {
 	posted, wake, _ := m.add(&ev)
-	if wake {
-		m.wake()
+	if wake != nil {
+		wake()
 	}
 	return posted
 }
@@ -41,23 +41,27 @@ func (m *mailbox) post(ev event) bool {
 // goroutine is taken, the goroutine has the loop now, and must call loop.turn soon.
 func (m *mailbox) lend(ev *event) (posted, taken bool) {
 	posted, wake, lends := m.add(ev)
-	if wake && !lends {
-		m.wake()
+	if wake != nil && !lends {
+		wake()
 	}
-	return posted, wake && lends
+	return posted, wake != nil && lends
 }
 
-func (m *mailbox) add(ev *event) (added, wake, lends bool) {
+// add adds an event. It returns what wakes the loop, if that does not run: once the lock is
+// given up, the mailbox can be another run's.
+func (m *mailbox) add(ev *event) (added bool, wake func(), lends bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.open {
-		return false, false, false
+		return false, nil, false
 	}
 	if m.events == nil {
 		m.begin()
 	}
 	m.events = append(m.events, *ev)
-	wake, m.running = !m.running, true
+	if !m.running {
+		wake, m.running = m.wake, true
+	}
 	return true, wake, m.lends
 }
 
