@@ -70,8 +70,8 @@ type Command struct {
 	// 16 MiB.
 	MaxFrame int
 
-	// Started is called with the process id of each child, before Open returns.
-	// Default: none.
+	// Started is called with the process id of each child, before Open returns. If it
+	// panics, the child is killed, and the panic passes on. Default: none.
 	Started func(pid int)
 }
 
@@ -176,10 +176,23 @@ func (c *Command) start() (*child, error) {
 		closeAll(p.ours[:])
 		return nil, err
 	}
+	l := newChild(c, process, &p)
 	if c.Started != nil {
-		c.Started(process.child.Pid)
+		l.announce(c.Started)
 	}
-	return newChild(c, process, &p), nil
+	return l, nil
+}
+
+// announce calls Started. If Started panics, nobody gets the link, so announce closes it.
+func (l *child) announce(started func(pid int)) {
+	returned := false
+	defer func() {
+		if !returned {
+			l.Close(0)
+		}
+	}()
+	started(l.process.child.Pid)
+	returned = true
 }
 
 // pipes are the ends of the three standard streams, by descriptor number.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -72,6 +73,39 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 	}
 	if after := descriptors(t); !slices.Equal(before, after) {
 		t.Fatalf("descriptors were %v and are %v", before, after)
+	}
+}
+
+// A panic in Started passes on to the caller of Open, and nothing is left of the child.
+//
+// Guarantees: G-0014.11
+func TestAPanicInStartedLeavesNoChild(t *testing.T) {
+	open(t, roleCommand(t, "echo")).close(hangGuard) // the poller opens its own
+	before := descriptors(t)
+	for name, end := range map[string]func(){
+		"panic":  func() { panic("broken") },
+		"Goexit": runtime.Goexit,
+	} {
+		command, pid, passed := roleCommand(t, "stubborn"), 0, make(chan any, 1)
+		command.Started = func(started int) {
+			pid = started
+			end()
+		}
+		go func() {
+			defer func() { passed <- recover() }()
+			_, err := command.Open(context.Background())
+			t.Errorf("%s: Open returned %v", name, err)
+		}()
+		got, _ := wait(t, passed, "the end of Open")
+		if name == "panic" && got != "broken" {
+			t.Errorf("%v passed on, want the panic of Started", got)
+		}
+		if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
+			t.Errorf("%s: process %d is still there: %v", name, pid, err)
+		}
+	}
+	if after := descriptors(t); !slices.Equal(before, after) {
+		t.Errorf("descriptors were %v and are %v", before, after)
 	}
 }
 
