@@ -72,7 +72,8 @@ func main() {
 		OnSubscribe: func(context.Context, string) error { return nil }, // everybody may subscribe
 	})
 	add(s, directory)
-	if err := s.Serve(ctx, &stdio.Server{}); err != nil && ctx.Err() == nil {
+	context.AfterFunc(ctx, func() { _ = s.Close(context.Background()) }) // lets running calls finish
+	if err := s.Serve(context.WithoutCancel(ctx), &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -47,7 +47,9 @@ func dinner(ctx context.Context, session *client.Session) (string, error) {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := newServer().Serve(ctx, &stdio.Server{}); err != nil && ctx.Err() == nil {
+	s := newServer()
+	context.AfterFunc(ctx, func() { _ = s.Close(context.Background()) }) // lets running calls finish
+	if err := s.Serve(context.WithoutCancel(ctx), &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -72,7 +72,8 @@ func main() {
 	})
 	server.AddTool(s, protocol.Tool{Name: "forecast", Description: "Tells the weather of tomorrow."}, forecast)
 	server.AddTool(s, protocol.Tool{Name: "survey", Description: "Tells the weather of many cities."}, survey)
-	if err := s.Serve(ctx, &stdio.Server{}); err != nil && ctx.Err() == nil {
+	context.AfterFunc(ctx, func() { _ = s.Close(context.Background()) }) // lets running calls finish
+	if err := s.Serve(context.WithoutCancel(ctx), &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }
