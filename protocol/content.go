@@ -89,7 +89,7 @@ const (
 // ignore them.
 type Annotations struct {
 	Audience     []Role   `json:"audience,omitzero"`
-	Priority     *float64 `json:"priority,omitzero"`     // from 0, optional, to 1, required
+	Priority     *float64 `json:"priority,omitzero"`     // importance, from 0 (optional) to 1 (required)
 	LastModified string   `json:"lastModified,omitzero"` // ISO 8601; since 2025-06-18
 }
 

@@ -25,7 +25,7 @@ type CreateMessageParams struct {
 // ModelPreferences says what kind of model a server would like. The client
 // decides.
 type ModelPreferences struct {
-	Hints                ModelHints `json:"hints,omitzero"`        // first match first
+	Hints                ModelHints `json:"hints,omitzero"`        // in order of preference; the client uses the first that matches
 	CostPriority         *float64   `json:"costPriority,omitzero"` // 0 to 1, as the two others
 	SpeedPriority        *float64   `json:"speedPriority,omitzero"`
 	IntelligencePriority *float64   `json:"intelligencePriority,omitzero"`

@@ -34,7 +34,9 @@ var readerOptions = []jsontext.Options{
 	jsontext.AllowInvalidUTF8(true),
 }
 
-// readers holds readers that are ready for a frame.
+// readers holds readers that are ready for a frame. It is a variable of the package
+// because Decode is a function: passed in, it would be a parameter of every function that
+// decodes. It holds no state that a caller could notice, only memory.
 var readers = sync.Pool{New: func() any {
 	r := new(reader)
 	r.tokens.Reset(&r.source, readerOptions...)
