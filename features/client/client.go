@@ -156,13 +156,19 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 		s.conn.LeaveOpening()
 	}
 	s.events.session = s
+	if !s.own { // its Registry may wait
+		ctx, s.start.abort = context.WithCancelCause(ctx)
+		defer s.start.abort(nil)
+	}
 	if err := c.add(s); err != nil {
 		return nil, err
 	}
-	var err error
-	if s.child, err = s.supervisor.Connect(ctx, s.conn); err != nil {
+	child, err := s.supervisor.Connect(ctx, s.conn)
+	if aborted := s.endStart(child); err != nil {
 		c.remove(s)
 		return nil, err
+	} else if aborted {
+		return nil, ErrClosed
 	}
 	return &Session{session: s, options: c.options.Calls}, nil
 }
@@ -340,7 +346,7 @@ func (c *Client) Samples() iter.Seq[telemetry.Sample] {
 }
 
 // Close refuses new sessions and closes all present ones at the same time, as
-// Session.Close does.
+// Session.Close does. A Connect or Start that is under way fails.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.closed = true

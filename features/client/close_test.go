@@ -2,15 +2,19 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
@@ -107,4 +111,61 @@ func TestCloseDoesNotWaitForOnUnsubscribe(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// A slowStore needs two seconds to claim a name.
+type slowStore struct{ registry.Local }
+
+func (s *slowStore) Claim(ctx context.Context, c registry.Claim) (registry.Release, error) {
+	timer := time.NewTimer(2 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return s.Local.Claim(ctx, c)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Closing a client ends the sessions that are only just starting, without waiting for the
+// store that still claims their name, and leaves nothing of them.
+func TestClientIsClosedDuringStart(t *testing.T) {
+	for name, begin := range map[string]func(*client.Client) error{
+		"Start": func(c *client.Client) error {
+			_, err := c.Start(context.Background(), "search", nowhere)
+			return err
+		},
+		"Connect": func(c *client.Client) error {
+			_, err := c.Connect(context.Background(), nowhere)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := new(slowStore)
+				names := registry.New(registry.Options{Store: store})
+				all := supervisor.New(supervisor.Options{Registry: names})
+				c := client.New(clientInfo, client.Options{Supervisor: all, Conn: conn.Options{Name: "search"}})
+				began, ended := time.Now(), make(chan error, 1)
+				go func() { ended <- begin(c) }()
+				synctest.Wait()
+				if err := c.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+				if err := <-ended; !errors.Is(err, client.ErrClosed) {
+					t.Errorf("%s returned %v", name, err)
+				}
+				if took := time.Since(began); took != 0 {
+					t.Errorf("Close took %v", took)
+				}
+				synctest.Wait()
+				if names.Len() != 0 {
+					t.Error("a closed session has a name")
+				}
+				if err := all.Stop(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }

@@ -28,7 +28,7 @@ type session struct {
 	dialect    dialect.Dialect
 	supervisor *supervisor.Supervisor
 	own        bool // the supervisor is this session's
-	child      *supervisor.Child
+	start      start
 	patient    bool                 // Start returned it before there was a server
 	mirrors    bool                 // the transport mirrors arguments
 	given      atomic.Bool          // the program has it
@@ -42,6 +42,17 @@ type session struct {
 	events     eventQueue
 	restore    restorer
 	cache      cache
+}
+
+// A start is the part of Connect and Start that hands the session to its supervisor. The
+// client lists the session before that, so Close may come meanwhile. The lock of the client
+// guards it.
+type start struct {
+	abort   context.CancelCauseFunc // nil if the supervisor is the session's own, which does not wait
+	aborted bool
+	child   *supervisor.Child // nil until over, and if the start failed
+	over    bool
+	ended   chan struct{} // closed when over; nil unless somebody waits
 }
 
 // Status describes the connection of a session: its state, the reason, since when,
@@ -158,8 +169,12 @@ func (s *Session) Server() Server {
 // Wait waits until the session has ended. It returns nil after Close or Stop, or if
 // the server ended the session properly. Otherwise it returns why the session ended.
 func (s *Session) Wait() error {
-	<-s.child.Done()
-	err := s.child.Err()
+	child := s.awaitStart(false)
+	if child == nil {
+		return ErrClosed
+	}
+	<-child.Done()
+	err := child.Err()
 	if errors.Is(err, supervisor.ErrStopped) {
 		return nil
 	}
@@ -199,13 +214,49 @@ func (s *Session) Stop() { s.conn.Stop() }
 // isOver reports whether the session has ended for good.
 func (s *session) isOver() bool { return isClosed(s.conn.Done()) }
 
+// endStart records how the start ended, and reports whether release has aborted it.
+func (s *session) endStart(child *supervisor.Child) (aborted bool) {
+	s.client.mu.Lock()
+	defer s.client.mu.Unlock()
+	s.start.child, s.start.over, s.start.abort = child, true, nil
+	if s.start.ended != nil {
+		close(s.start.ended)
+	}
+	return s.start.aborted
+}
+
+// awaitStart waits until the start is over, and returns its child. It returns nil if the
+// start failed. If abort is set, the start fails now instead of waiting.
+func (s *session) awaitStart(abort bool) *supervisor.Child {
+	c := s.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !s.start.over {
+		if s.start.ended == nil {
+			s.start.ended = make(chan struct{})
+		}
+		if s.start.aborted = s.start.aborted || abort; abort && s.start.abort != nil {
+			s.start.abort(ErrClosed)
+		}
+		ended := s.start.ended
+		c.mu.Unlock()
+		<-ended
+		c.mu.Lock()
+	}
+	return s.start.child
+}
+
 // release waits for the goroutine that ran the connection, or removes the connection
-// from a supervisor that waits to run it. It returns an error that names the program's
+// from a supervisor that waits to run it. If the session is still being started, release
+// aborts that. It returns an error that names the program's
 // code that is still running.
 func (s *session) release() error {
 	defer s.client.remove(s)
 	defer s.cache.clear()
-	err := s.child.Stop(context.Background())
+	var err error
+	if child := s.awaitStart(true); child != nil {
+		err = child.Stop(context.Background())
+	}
 	var left error // the Conn has already returned why it ended
 	if err != nil {
 		if errors.As(err, new(*supervisor.StuckError)) {

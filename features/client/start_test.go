@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,19 +136,25 @@ func TestStartIsRefused(t *testing.T) {
 	}
 }
 
-// slowly is the context of a program whose goroutine is not scheduled for a while.
+// slowly is the context of a program whose goroutine is not scheduled for a while: the
+// context derived from this one ends with stop, on that goroutine.
 type slowly struct {
 	context.Context
 	until chan struct{}
 }
 
-func (s slowly) Done() <-chan struct{} { <-s.until; return s.Context.Done() }
+func (s slowly) Value(any) any { return nil } // context.WithCancel calls AfterFunc then
+
+func (s slowly) AfterFunc(func()) (stop func() bool) {
+	return func() bool { <-s.until; return true }
+}
 
 // OnEvent is told when the server of a Start is there for the first time,
 // however fast it was there.
 func TestStartTellsOfAFastServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, ready, told := answering(nil), make(chan struct{}), 0
+		var waiting sync.WaitGroup
 		defer s.close()
 		all := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{})})
 		c := client.New(clientInfo, client.Options{
@@ -157,7 +164,14 @@ func TestStartTellsOfAFastServer(t *testing.T) {
 					close(ready)
 				}
 			}}},
-			OnEvent: onTools(func(context.Context, *client.Session) { told++ }),
+			OnEvent: onTools(func(_ context.Context, s *client.Session) {
+				told++
+				waiting.Go(func() { // Start has not returned yet
+					if err := s.Wait(); err != nil {
+						t.Error(err)
+					}
+				})
+			}),
 		})
 		session, err := c.Start(slowly{t.Context(), ready}, "search", specification.WatchClient(t, s))
 		if err != nil {
@@ -170,6 +184,7 @@ func TestStartTellsOfAFastServer(t *testing.T) {
 		if err := session.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
+		waiting.Wait()
 		_ = all.Stop(t.Context())
 	})
 }
