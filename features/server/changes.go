@@ -327,7 +327,8 @@ func (p *peer) sendChanges(all []change) (unsent []change, wait time.Duration) {
 			}
 			method, params = protocol.NotificationTaskStatus, status
 		}
-		if errors.Is(p.tell(context.Background(), method, params), transport.ErrBusy) {
+		err := p.guarded(method, func() error { return p.tell(context.Background(), method, params) })
+		if errors.Is(err, transport.ErrBusy) {
 			unsent = append(unsent, one) // the Conn gives up a link that stays busy
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/go-json-experiment/json"
@@ -51,6 +52,17 @@ var (
 	// ends after a new question. The handler runs again when the client has answered.
 	ErrInputRequired = errors.New("server: the client has to answer first")
 )
+
+// A reportedPanic is the error of work that ended with a panic, which was reported where it
+// happened. Peers get an internal error; a Conn does not report the panic again.
+type reportedPanic struct{ panicked *conn.PanicError }
+
+// Error does not reveal the text of the panic, because the error may be sent to a peer.
+func (*reportedPanic) Error() string { return "internal error" }
+
+func (e *reportedPanic) Unwrap() error { return e.panicked }
+
+func isPanic(err error) bool { return errors.As(err, new(*reportedPanic)) }
 
 // An UnsupportedError names a capability that the client lacks, so that it cannot be
 // asked. It matches ErrUnsupported.

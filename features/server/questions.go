@@ -313,7 +313,11 @@ func (c *call) putAll(ctx context.Context, open protocol.InputRequests) (protoco
 	var asking sync.WaitGroup
 	for key, q := range open {
 		asking.Go(func() {
-			answer, err := c.put(ctx, key, q)
+			var answer protocol.InputResponse
+			err := c.peer.guarded(q.Method(), func() (err error) {
+				answer, err = c.put(ctx, key, q)
+				return err
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			answers[key] = answer

@@ -258,7 +258,9 @@ func (c *call) sendProgress() {
 		oldest := c.reports.unsent[0]
 		c.reports.unsent = c.reports.unsent[1:]
 		c.mu.Unlock()
-		_ = c.tell(c, protocol.NotificationProgress, oldest) // if this fails, the client is gone
+		_ = c.peer.guarded(protocol.NotificationProgress, func() error {
+			return c.tell(c, protocol.NotificationProgress, oldest)
+		}) // if this fails, the client is gone, or the report is lost
 	}
 }
 

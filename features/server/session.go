@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,19 @@ func (p *peer) spoke(version string) {
 	}
 }
 
+// guarded runs code of the program on a goroutine whose panics the Conn does not recover.
+// It reports a panic, and returns a *reportedPanic.
+func (p *peer) guarded(where string, f func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			panicked := &conn.PanicError{Value: value, Stack: debug.Stack()}
+			p.conn.ReportPanic(where, panicked)
+			err = &reportedPanic{panicked}
+		}
+	}()
+	return f()
+}
+
 // end releases everything that belongs to the peer's session.
 func (p *peer) end() {
 	uris := p.changes.end()
@@ -58,9 +72,7 @@ func (p *peer) end() {
 	if session.cancel != nil {
 		session.cancel()
 	}
-	for _, uri := range uris {
-		p.server.unsubscribed(context.Background(), uri)
-	}
+	p.unsubscribed(context.Background(), uris...)
 }
 
 // A Session is the session of one legacy client, from initialize until its link ends.

@@ -36,7 +36,7 @@ func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) 
 	}
 	changes.mu.Unlock()
 	if ended {
-		c.peer.server.unsubscribed(ctx, params.URI)
+		c.peer.unsubscribed(ctx, params.URI)
 	}
 	return &protocol.EmptyResult{}, nil
 }
@@ -49,14 +49,19 @@ func (c *call) unsubscribe(ctx context.Context, params *protocol.UnsubscribePara
 	delete(changes.pending.uris, params.URI)
 	changes.mu.Unlock()
 	if known {
-		c.peer.server.unsubscribed(ctx, params.URI)
+		c.peer.unsubscribed(ctx, params.URI)
 	}
 	return &protocol.EmptyResult{}, nil
 }
 
-func (s *Server) unsubscribed(ctx context.Context, uri string) {
-	if s.options.OnUnsubscribe != nil {
-		s.options.OnUnsubscribe(ctx, uri)
+// unsubscribed tells the program that subscriptions of the peer have ended.
+func (p *peer) unsubscribed(ctx context.Context, uris ...string) {
+	told := p.server.options.OnUnsubscribe
+	if told == nil {
+		return
+	}
+	for _, uri := range uris {
+		_ = p.guarded("OnUnsubscribe", func() error { told(ctx, uri); return nil }) // a panic is reported
 	}
 }
 
@@ -71,11 +76,7 @@ func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*prot
 	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
 	mine := new(changes)
 	granted := c.grant(ctx, mine, &params.Notifications)
-	defer func() {
-		for _, uri := range mine.end() {
-			s.unsubscribed(context.WithoutCancel(ctx), uri)
-		}
-	}()
+	defer func() { c.peer.unsubscribed(context.WithoutCancel(ctx), mine.end()...) }()
 	broken := make(chan error, 1) // the first failure to send; later ones have the same cause
 	mine.send = func(all []change) ([]change, time.Duration) { return c.sendListened(ctx, all, id, broken) }
 	s.listeners.add(mine)
@@ -146,7 +147,7 @@ func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta,
 	for _, one := range all {
 		params := one.params(id)
 		if one.task != "" {
-			r, _, err := c.peer.server.tasks.look(ctx, one.task) // the owner was checked when the subscription began
+			r, _, err := c.peer.server.tasks.look(ctx, c.peer, one.task) // the owner was checked when the subscription began
 			switch {
 			case errors.Is(err, ErrNotFound):
 				continue // it has expired
@@ -156,7 +157,9 @@ func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta,
 			}
 			params = &protocol.TaskParams{NotificationParams: protocol.NotificationParams{Meta: id}, DetailedTask: r.Task}
 		}
-		switch err := c.tell(ctx, one.method(), params); {
+		err := c.peer.guarded(one.method(), func() error { return c.tell(ctx, one.method(), params) })
+		switch {
+		case isPanic(err): // this notification is lost
 		case errors.Is(err, transport.ErrBusy):
 			unsent = append(unsent, one)
 		case err != nil:

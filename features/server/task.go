@@ -130,7 +130,7 @@ func (t *task) make() error {
 			TaskID: rand.Text(), Status: protocol.TaskWorking, CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,
 		}},
 	}
-	if err := t.tasks.save(&r); err != nil {
+	if err := t.tasks.save(t.first.peer, &r); err != nil {
 		return refuse(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
 	}
 	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid
@@ -311,7 +311,9 @@ func (t *task) expire() {
 	t.forget()
 	ctx, cancel := storing()
 	defer cancel()
-	_ = t.tasks.options.Store.Delete(ctx, t.state.Task.TaskID) // it expires there as well
+	_ = t.first.peer.guarded("TaskStore.Delete", func() error {
+		return t.tasks.options.Store.Delete(ctx, t.state.Task.TaskID)
+	}) // if this fails, it expires there as well
 }
 
 // forget removes the task from memory, and leaves it to the store.
@@ -337,13 +339,13 @@ func (t *task) save() {
 	t.saving.Lock()
 	defer t.saving.Unlock()
 	r := t.record()
-	err := t.tasks.save(r)
+	err := t.tasks.save(t.first.peer, r)
 	if err != nil && r.Task.Status == protocol.TaskCompleted && !t.settled && errors.Is(err, ErrTaskStoreFull) {
 		t.mu.Lock()
 		t.setOutcome(failedTask(refuse(jsonrpc.CodeInternalError, "the result of the task cannot be kept: %v", err)))
 		t.mu.Unlock()
 		r = t.record()
-		err = t.tasks.save(r)
+		err = t.tasks.save(t.first.peer, r)
 	}
 	t.settled = r.Task.Status.Ended()
 	if err == nil && t.settled {

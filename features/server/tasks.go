@@ -225,10 +225,11 @@ func storing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Second)
 }
 
-func (ts *tasks) save(r *TaskRecord) error {
+// save saves a task that a call of the peer began.
+func (ts *tasks) save(p *peer, r *TaskRecord) error {
 	ctx, cancel := storing()
 	defer cancel()
-	return ts.options.Store.Save(ctx, r)
+	return p.guarded("TaskStore.Save", func() error { return ts.options.Store.Save(ctx, r) })
 }
 
 // enter reserves a place for a handler. A single request always fits the limits in
@@ -297,7 +298,7 @@ func (ts *tasks) wait(ctx context.Context, grace time.Duration) error {
 // find returns the present state of a task, if the client of a call may see it. If the
 // task runs in this process, find also returns it.
 func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *task, error) {
-	r, t, err := ts.look(ctx, id)
+	r, t, err := ts.look(ctx, c.peer, id)
 	if errors.Is(err, ErrNotFound) || err == nil && r.Owner != c.Origin.Identity {
 		return nil, nil, refuse(jsonrpc.CodeInvalidParams, "unknown task %q", shorten(id, longestName))
 	}
@@ -308,19 +309,22 @@ func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *ta
 }
 
 // look does what find does, but does not check who may see the task. It fails with
-// ErrNotFound.
-func (ts *tasks) look(ctx context.Context, id string) (*TaskRecord, *task, error) {
+// ErrNotFound. A panic of the store is reported on the connection of the peer.
+func (ts *tasks) look(ctx context.Context, p *peer, id string) (r *TaskRecord, t *task, err error) {
 	if !ts.on {
 		return nil, nil, ErrNotFound
 	}
 	ts.mu.Lock()
-	t := ts.live[id]
+	t = ts.live[id]
 	ts.mu.Unlock()
 	if t != nil {
 		t.saveAgain()
 		return t.record(), t, nil
 	}
-	r, err := ts.options.Store.Load(ctx, id)
+	err = p.guarded("TaskStore.Load", func() (err error) {
+		r, err = ts.options.Store.Load(ctx, id)
+		return err
+	})
 	if err == nil && !time.Now().Before(r.Expires) {
 		err = ErrNotFound
 	}

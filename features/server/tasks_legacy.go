@@ -223,7 +223,7 @@ func (p *peer) watch(id string) {
 // with ErrNotFound if the task no longer exists. After a task has ended, it sends one
 // more notification.
 func (p *peer) statusOf(ctx context.Context, id string) (any, error) {
-	r, _, err := p.server.tasks.look(ctx, id)
+	r, _, err := p.server.tasks.look(ctx, p, id)
 	if errors.Is(err, ErrNotFound) || err == nil && r.Task.Status.Ended() {
 		p.changes.mu.Lock()
 		delete(p.changes.wanted.tasks, id)

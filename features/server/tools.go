@@ -447,7 +447,7 @@ func (c *call) toolFailure(err error) (*protocol.CallToolResult, error) {
 	var fault *jsonrpc.Error
 	var arguments *argumentError
 	switch err = c.fault(err); {
-	case errors.As(err, &fault):
+	case errors.As(err, &fault), isPanic(err):
 		return nil, err
 	case errors.As(err, &arguments):
 		fault = refuse(jsonrpc.CodeInvalidParams, "%v", arguments)

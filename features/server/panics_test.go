@@ -1,0 +1,227 @@
+package server_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// reporting returns the options of a server that sends its panics to a channel.
+func reporting(o server.Options) (server.Options, chan telemetry.Panic) {
+	panics := make(chan telemetry.Panic, 100)
+	o.Conn.Hooks.Panic = func(p telemetry.Panic) { panics <- p }
+	return o, panics
+}
+
+// wantPanics checks which panics were reported since the last time, and that each report
+// shows where the panic happened.
+func wantPanics(t *testing.T, panics chan telemetry.Panic, where ...string) {
+	t.Helper()
+	synctest.Wait()
+	for _, where := range where {
+		if len(panics) == 0 {
+			t.Fatalf("the panic of %s was not reported", where)
+		}
+		if p := <-panics; p.Where != where || p.Value != "broken" || !strings.Contains(string(p.Stack), "server_test.breaks") {
+			t.Errorf("got the panic of %s: %v\n%s", p.Where, p.Value, p.Stack)
+		}
+	}
+	for len(panics) > 0 {
+		t.Errorf("got another panic of %s", (<-panics).Where)
+	}
+}
+
+//go:noinline
+func breaks() { panic("broken") }
+
+// A panic of OnUnsubscribe costs that call only: the other subscriptions end as well, and
+// the server serves on.
+//
+// Guarantees: G-0009.10
+func TestPanicOfOnUnsubscribe(t *testing.T) {
+	for name, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
+		for era, subscribe := range map[string]func(w *wire){
+			"legacy": func(w *wire) {
+				w.initialize(protocol.Version20251125)
+				for _, uri := range []string{"x://a", "x://b"} {
+					w.ask(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"` + uri + `"}}`)
+				}
+			},
+			"modern": func(w *wire) {
+				w.send(modern(`1`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["x://a","x://b"]}`))
+				w.want("acknowledged")
+			},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				o, panics := reporting(server.Options{
+					OnSubscribe:   func(context.Context, string) error { return nil },
+					OnUnsubscribe: func(context.Context, string) { breaks() },
+				})
+				s := newServer(o)
+				w := connect(t, s)
+				subscribe(w)
+				synctest.Wait()
+				w.link.Close(0)
+				t.Log(name, era)
+				wantPanics(t, panics, "OnUnsubscribe", "OnUnsubscribe")
+				other := connect(t, s)
+				other.initialize(protocol.Version20251125)
+				if err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// A panic of a middleware costs the message that it was to pass on.
+//
+// Guarantees: G-0009.10
+func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
+	var on string
+	middleware := func(next server.Handler) server.Handler {
+		return func(ctx context.Context, r *server.Request) (any, error) {
+			if r.Outgoing && r.Method == on {
+				breaks()
+			}
+			return next(ctx, r)
+		}
+	}
+	start := func(t *testing.T) (*server.Server, *wire, chan telemetry.Panic) {
+		o, panics := reporting(server.Options{Middleware: []server.Middleware{middleware}})
+		s := newServer(o)
+		server.AddTool(s, protocol.Tool{Name: "reports"}, func(ctx context.Context, _ struct{}) (string, error) {
+			server.Progress(ctx, 1, 2, "")
+			return "done", nil
+		})
+		server.AddTool(s, protocol.Tool{Name: "asks"}, func(ctx context.Context, _ struct{}) (string, error) {
+			return "", server.Confirm(ctx, "Sure?")
+		}, server.Asks(server.Waits, forms))
+		w := dial(t, s)
+		w.send(strings.Replace(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1), `capabilities":{}`, `capabilities":{"elicitation":{}}`, 1),
+			`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		w.want("init")
+		return s, w, panics
+	}
+	for _, modernly := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			on = protocol.NotificationToolsListChanged
+			s, w, panics := start(t)
+			if modernly {
+				w = dial(t, s)
+				w.listen(`1`)
+				w.wantNothing()
+			}
+			addNamed(s, "another")
+			pass(time.Second)
+			if modernly {
+				wantPanics(t, panics, on, on) // of the legacy client, too
+			} else {
+				wantPanics(t, panics, on)
+			}
+			on = ""
+			addNamed(s, "another")
+			w.want(announcement)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		on = protocol.NotificationProgress
+		_, w, panics := start(t)
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"reports","_meta":{"progressToken":1}}}`)
+		w.want(`"id":1`, `done`)
+		wantPanics(t, panics, on)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		on = protocol.MethodElicit
+		_, w, panics := start(t)
+		if got := w.call("asks", `{}`); got.Error.Code != jsonrpc.CodeInternalError || got.Error.Message != "internal error" {
+			t.Errorf("got %+v", got)
+		}
+		wantPanics(t, panics, on)
+	})
+}
+
+// A brokenStore panics in the method that it is told to.
+type brokenStore struct {
+	server.MemoryTaskStore
+	in string
+}
+
+func (b *brokenStore) Save(ctx context.Context, r *server.TaskRecord) error {
+	if b.in == "Save" {
+		breaks()
+	}
+	return b.MemoryTaskStore.Save(ctx, r)
+}
+
+func (b *brokenStore) Load(ctx context.Context, id string) (*server.TaskRecord, error) {
+	if b.in == "Load" {
+		breaks()
+	}
+	return b.MemoryTaskStore.Load(ctx, id)
+}
+
+func (b *brokenStore) Delete(ctx context.Context, id string) error {
+	if b.in == "Delete" {
+		breaks()
+	}
+	return b.MemoryTaskStore.Delete(ctx, id)
+}
+
+// A panic of a TaskStore is a failure to store.
+//
+// Guarantees: G-0009.10
+func TestPanicOfTaskStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(brokenStore)
+		o, panics := reporting(server.Options{Tasks: &server.TaskOptions{Store: store, TTL: time.Hour}})
+		s := newServer(o)
+		goOn := make(chan struct{})
+		server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(ctx context.Context, _ struct{}) (string, error) {
+				select {
+				case <-goOn:
+				case <-ctx.Done():
+				}
+				return "done", nil
+			})
+		w := dial(t, s)
+
+		store.in = "Save"
+		if got := w.ask(withTasks(`1`, "tools/call", `"name":"work"`)); got.Error == nil || got.Error.Code != jsonrpc.CodeInternalError || strings.Contains(got.Error.Message, "broken") {
+			t.Errorf("got %+v", got)
+		}
+		wantPanics(t, panics, "TaskStore.Save")
+
+		store.in = ""
+		id := w.begin("work")
+		store.in = "Save"
+		goOn <- struct{}{}
+		wantPanics(t, panics, "TaskStore.Save")
+		store.in = ""
+		if got := w.look(id); got.Task.Status != protocol.TaskCompleted { // it was kept in memory
+			t.Errorf("got %+v", got)
+		}
+
+		id = w.begin("work")
+		store.in = "Delete"
+		pass(2 * time.Hour)
+		wantPanics(t, panics, "TaskStore.Delete")
+		store.in = "Load"
+		if got := w.look(id); got.Fault == nil || got.Fault.Code != jsonrpc.CodeInternalError || strings.Contains(got.Fault.Message, "broken") {
+			t.Errorf("got %+v", got)
+		}
+		wantPanics(t, panics, "TaskStore.Load")
+		store.in = ""
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
