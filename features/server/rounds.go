@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
@@ -209,7 +208,7 @@ func (rs *rounds) stop() {
 }
 
 // wait waits for the handlers of waiting calls, as awaitHandlers does.
-func (rs *rounds) wait(ctx context.Context, grace time.Duration) error {
+func (rs *rounds) wait(ctx context.Context, grace time.Duration) []string {
 	return awaitHandlers(ctx, grace, &rs.running, func() (names []string) {
 		rs.mu.Lock()
 		defer rs.mu.Unlock()
@@ -220,28 +219,27 @@ func (rs *rounds) wait(ctx context.Context, grace time.Duration) error {
 	})
 }
 
-// awaitHandlers waits for handlers until ctx ends, or for the grace if ctx has no
-// deadline. Its error names the handlers that are still running.
-func awaitHandlers(ctx context.Context, grace time.Duration, running *sync.WaitGroup, names func() []string) error {
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, grace)
-		defer cancel()
-	}
+// awaitHandlers waits for handlers until the deadline of ctx, and at least for the grace.
+// It returns the names of those that are still running.
+func awaitHandlers(ctx context.Context, grace time.Duration, running *sync.WaitGroup, names func() []string) []string {
 	over := make(chan struct{})
 	go func() { // it ends with the last handler, which may be later
 		running.Wait()
 		close(over)
 	}()
+	patience := time.NewTimer(grace)
+	defer patience.Stop()
 	select {
 	case <-over:
 		return nil
-	case <-ctx.Done():
+	case <-patience.C:
 	}
-	stuck := names()
-	if len(stuck) == 0 {
-		return nil // the last one has just returned
+	if _, bounded := ctx.Deadline(); bounded {
+		select {
+		case <-over:
+			return nil
+		case <-ctx.Done():
+		}
 	}
-	slices.Sort(stuck)
-	return &conn.StuckError{Tasks: stuck}
+	return slices.Sorted(slices.Values(names()))
 }

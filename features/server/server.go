@@ -310,9 +310,10 @@ const defaultStopGrace = 100 * time.Millisecond
 // at the deadline of ctx, or after Options.Conn.DrainGrace if ctx has none, are
 // cancelled. If ctx ends for another reason, all of them are cancelled immediately.
 // If a handler waits for an answer of its client, its question fails immediately.
-// When the last session has ended, Close cancels the tasks, which then fail. If a
-// handler does not return, a *conn.StuckError names it. Otherwise Close returns the
-// error of the first session that did not end properly.
+// When the last session has ended, Close cancels the tasks, which then fail. Close waits
+// for handlers and callbacks to return until the deadline of ctx, and at least for
+// Options.Conn.StopGrace. If one does not return, a *conn.StuckError names it. Otherwise
+// Close returns the error of the first session that did not end properly.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -328,17 +329,30 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	s.rounds.stop()
 	closing.Wait()
-	s.gone.Wait()
+	grace := cmp.Or(max(s.options.Conn.StopGrace, 0), defaultStopGrace)
+	stuck := s.awaitLeaving(ctx, grace)
 	s.tasks.stop()
-	grace := cmp.Or(s.options.Conn.StopGrace, defaultStopGrace)
-	if err := s.rounds.wait(ctx, grace); err != nil {
-		first.CompareAndSwap(nil, &err)
-	}
-	if err := s.tasks.wait(ctx, grace); err != nil {
-		first.CompareAndSwap(nil, &err)
+	stuck = append(stuck, s.rounds.wait(ctx, grace)...)
+	stuck = append(stuck, s.tasks.wait(ctx, grace)...)
+	if len(stuck) > 0 {
+		return &conn.StuckError{Tasks: stuck}
 	}
 	if err := first.Load(); err != nil {
 		return *err
 	}
 	return nil
+}
+
+// awaitLeaving waits for the ends of all sessions, as awaitHandlers does.
+func (s *Server) awaitLeaving(ctx context.Context, grace time.Duration) []string {
+	return awaitHandlers(ctx, grace, &s.gone, func() (names []string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for p := range s.live {
+			if name := p.leaving.Load(); name != nil {
+				names = append(names, *name)
+			}
+		}
+		return names
+	})
 }

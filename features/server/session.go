@@ -27,6 +27,7 @@ type peer struct {
 	session   atomic.Pointer[Session]     // nil before initialize
 	changes   changes                     // for the legacy client
 	questions atomic.Int32                // that the legacy client has not answered
+	leaving   atomic.Pointer[string]      // what the end of the session waits for; nil before
 	known     atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
 }
 
@@ -64,7 +65,10 @@ func (p *peer) guarded(where string, f func() error) (err error) {
 
 // end releases everything that belongs to the peer's session.
 func (p *peer) end() {
+	notification, callback := "a notification of a change", "OnUnsubscribe"
+	p.leaving.Store(&notification)
 	uris := p.changes.end()
+	p.leaving.Store(&callback)
 	session := p.session.Load()
 	if session == nil {
 		return

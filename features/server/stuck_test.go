@@ -3,8 +3,10 @@ package server_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -60,4 +62,84 @@ func TestStuckToolsDoNotLockTheirClientOut(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Close names what keeps a session from ending, and does not wait for it longer than its
+// context and StopGrace allow.
+func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
+	const timeLimit, grace = 3 * time.Second, 200 * time.Millisecond
+	for name, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
+		for stuck, leaves := range map[string]bool{"OnUnsubscribe": true, "a notification of a change": false} {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				s := newServer(server.Options{
+					Conn:          conn.Options{StopGrace: grace},
+					OnSubscribe:   func(context.Context, string) error { return nil },
+					OnUnsubscribe: func(context.Context, string) { <-release },
+					Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+						return func(ctx context.Context, r *server.Request) (any, error) {
+							if r.Method == protocol.NotificationToolsListChanged {
+								<-release
+							}
+							return next(ctx, r)
+						}
+					}},
+				})
+				addNamed(s, "first")
+				w := connect(t, s)
+				w.initialize(protocol.Version20251125)
+				if leaves {
+					w.ask(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
+					w.link.Close(0)
+				} else {
+					addNamed(s, "second")
+					pass(time.Second)
+				}
+				synctest.Wait()
+				limited, cancel := context.WithTimeout(t.Context(), timeLimit)
+				defer cancel()
+				over, cancelOver := context.WithTimeout(t.Context(), 0)
+				defer cancelOver()
+				for ctx, most := range map[context.Context]time.Duration{t.Context(): grace, limited: timeLimit, over: grace} {
+					began, want := time.Now(), new(conn.StuckError)
+					if err := s.Close(ctx); !errors.As(err, &want) || !slices.Equal(want.Tasks, []string{stuck}) {
+						t.Errorf("%s, %s: got %v", name, stuck, err)
+					}
+					if took := time.Since(began); took > most {
+						t.Errorf("%s, %s: it took %v", name, stuck, took)
+					}
+				}
+				close(release)
+				synctest.Wait()
+				if err := s.Close(t.Context()); err != nil {
+					t.Errorf("%s, %s: closed again: %v", name, stuck, err)
+				}
+			})
+		}
+	}
+}
+
+// A handler has StopGrace to return, also if the context of Close has ended already. A
+// negative StopGrace means the default.
+func TestCloseGivesHandlersTheirGrace(t *testing.T) {
+	for grace, needs := range map[time.Duration]time.Duration{-1: 50 * time.Millisecond, 0: 50 * time.Millisecond, time.Second: 900 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(server.Options{Conn: conn.Options{StopGrace: grace}})
+			server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+				err := server.Confirm(ctx, "Sure?")
+				pass(needs)
+				return "", err
+			}, server.Asks(server.Waits, forms))
+			w := accept(t, s)
+			w.round("t", "")
+			ctx, cancel := context.WithCancel(t.Context())
+			if grace > 0 {
+				cancel()
+			}
+			defer cancel()
+			if err := s.Close(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("%v: got %v", grace, err)
+			}
+		})
+	}
 }

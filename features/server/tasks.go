@@ -284,7 +284,7 @@ func (ts *tasks) stop() {
 }
 
 // wait waits for the handlers, as awaitHandlers does.
-func (ts *tasks) wait(ctx context.Context, grace time.Duration) error {
+func (ts *tasks) wait(ctx context.Context, grace time.Duration) []string {
 	return awaitHandlers(ctx, grace, &ts.running, func() (names []string) {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()
