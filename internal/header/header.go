@@ -1,4 +1,4 @@
-// Package header says what can be the header of an HTTP request.
+// Package header says what can be the header of an HTTP request, and encodes what cannot.
 package header
 
 import (

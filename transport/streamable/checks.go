@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	httpheader "github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -56,7 +57,7 @@ func checkMirrors(header http.Header, m *body) *refusal {
 	}
 	method, _ := protocol.MethodInfo(m.Method)
 	if name := method.NameOf(m.Params); text == "" && (name != "" || method.NameParam != "" && len(header[headerName]) > 0) {
-		text = differs(header, headerName, name, decodeHeader)
+		text = differs(header, headerName, name, httpheader.Decode)
 	}
 	if text == "" {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	httpheader "github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -119,7 +120,7 @@ func (s *scriptedServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	for name, values := range req.Header {
 		for _, value := range values {
-			if !isPlain(value) || len(value) > 1<<10 {
+			if !httpheader.IsPlain(value) || len(value) > 1<<10 {
 				s.t.Errorf("%s is sent as %q", name, value)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	httpheader "github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -118,7 +119,7 @@ func (m *remote) postHeader(o *outgoing, bearer []string) (header http.Header, i
 	}
 	switch {
 	case o.modern():
-		values := []string{o.Route.Version, o.Route.Method, encodeHeader(o.Route.Name)}
+		values := []string{o.Route.Version, o.Route.Method, httpheader.Encode(o.Route.Name)}
 		header[headerVersion] = values[:1:1]
 		header[headerMethod] = values[1:2:2]
 		if o.Route.Name != "" {
@@ -126,7 +127,7 @@ func (m *remote) postHeader(o *outgoing, bearer []string) (header http.Header, i
 		}
 		if o.Route.Arguments != nil {
 			for name, value := range *o.Route.Arguments {
-				header.Set(headerArgument+name, encodeHeader(value))
+				header.Set(headerArgument+name, httpheader.Encode(value))
 			}
 		}
 	case o.Route.Method != protocol.MethodInitialize:

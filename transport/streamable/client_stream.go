@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	httpheader "github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
@@ -258,7 +259,7 @@ func (s *clientStream) readEvents(body io.Reader) {
 // note stores the position in the stream. If a header cannot contain an event id, the
 // stream cannot be resumed from it.
 func (s *clientStream) note(e eventstream.Event) {
-	if s.eventID = e.ID; !isPlain(e.ID) || len(e.ID) > maxEventID {
+	if s.eventID = e.ID; !httpheader.IsPlain(e.ID) || len(e.ID) > maxEventID {
 		s.eventID = ""
 	}
 	if e.Retry > 0 {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	httpheader "github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -97,8 +98,8 @@ func FuzzHeaders(f *testing.F) {
 		case w.Code == 200 && id != "" && (!ok || parsed.stream != transport.Main):
 			t.Errorf("%q has opened a stream that nobody has begun", id)
 		}
-		if value, err := decodeHeader(name); err == nil {
-			if again, err := decodeHeader(encodeHeader(value)); err != nil || again != value {
+		if value, err := httpheader.Decode(name); err == nil {
+			if again, err := httpheader.Decode(httpheader.Encode(value)); err != nil || again != value {
 				t.Errorf("%q becomes %q: %v", value, again, err)
 			}
 		}
@@ -107,7 +108,7 @@ func FuzzHeaders(f *testing.F) {
 		r.Header["Mcp-Method"], r.Header["Mcp-Name"] = []string{method}, []string{name}
 		w = httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		decoded, err := decodeHeader(name)
+		decoded, err := httpheader.Decode(name)
 		if matches := method == "tools/call" && err == nil && decoded == "a"; (w.Code == 200) != matches || w.Code != 200 && w.Code != 400 {
 			t.Errorf("method %q, name %q: status %d", method, name, w.Code)
 		}

@@ -1,11 +1,8 @@
 package streamable
 
 import (
-	"encoding/base64"
-	"errors"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -85,51 +82,6 @@ func isDate(s string) bool {
 		}
 	}
 	return true
-}
-
-// These mark the Base64 form of a value that a header cannot contain unchanged.
-const (
-	encodedPrefix = "=?base64?"
-	encodedSuffix = "?="
-)
-
-var errEncoding = errors.New("streamable: the header value is not encoded as MCP requires")
-
-// encodeHeader encodes a value for the Mcp-Name header: unchanged if it is plain, and
-// otherwise in Base64.
-func encodeHeader(value string) string {
-	if isPlain(value) && !isEncoded(value) {
-		return value
-	}
-	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(value)) + encodedSuffix
-}
-
-// decodeHeader undoes encodeHeader. It also accepts plain values in Base64.
-func decodeHeader(header string) (string, error) {
-	if !isEncoded(header) {
-		if !isPlain(header) {
-			return "", errEncoding
-		}
-		return header, nil
-	}
-	encoded := header[len(encodedPrefix) : len(header)-len(encodedSuffix)]
-	value, err := base64.StdEncoding.Strict().DecodeString(encoded)
-	if err != nil || strings.ContainsAny(encoded, "\r\n") || !utf8.Valid(value) {
-		return "", errEncoding
-	}
-	return string(value), nil
-}
-
-func isEncoded(header string) bool {
-	return len(header) >= len(encodedPrefix)+len(encodedSuffix) &&
-		strings.HasPrefix(header, encodedPrefix) && strings.HasSuffix(header, encodedSuffix)
-}
-
-// isPlain reports whether a header can contain a value unchanged: visible ASCII, with
-// spaces and tabs inside.
-func isPlain(value string) bool {
-	return strings.Trim(value, " \t") == value &&
-		strings.IndexFunc(value, func(c rune) bool { return c != '\t' && c != ' ' && !isVisible(c) }) < 0
 }
 
 // isToken reports whether a value is visible ASCII of a length from 1 to limit.
