@@ -88,12 +88,14 @@ type Request struct {
 	Repeatable bool
 
 	// OnAttempt receives each failed attempt that will be retried. Call runs it on
-	// the calling goroutine, before it waits for the next attempt.
+	// the calling goroutine, before it waits for the next attempt. If it panics, the
+	// panic reaches the caller of Call, and the call ends as if ctx had been cancelled.
 	OnAttempt func(Attempt)
 
 	// OnProgress receives the params of each progress notification for this request.
 	// Call runs it on the calling goroutine, and not after Call has returned. If
-	// notifications arrive while OnProgress runs, Call keeps only the newest.
+	// notifications arrive while OnProgress runs, Call keeps only the newest. A panic
+	// has the same effect as that of OnAttempt.
 	OnProgress func(params json.RawMessage)
 
 	// Silent keeps the Conn from sending a cancellation notification when the
@@ -222,8 +224,14 @@ func (c *Conn) call(ctx context.Context, r Request, by sender) (json.RawMessage,
 	a := c.newAttempts()
 	a.conn, a.request, a.by, a.id = c, r, by, c.nextID()
 	a.begin(ctx)
+	returned := false
+	defer func() {
+		if !returned {
+			a.breakOff()
+		}
+	}()
 	o := a.run(ctx)
-	c.counters.count(o.cause, o.delivery)
+	returned = true
 	err := a.end(o)
 	c.keepAttempts(a)
 	return o.result, err
@@ -261,10 +269,12 @@ func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) o
 		case o := <-waiting.done:
 			select {
 			case params := <-waiting.progress:
+				waiting.done <- o // if OnProgress panics, breakOff needs it
 				r.OnProgress(params)
+				return <-waiting.done
 			default:
+				return o
 			}
-			return o
 		case params := <-waiting.progress:
 			r.OnProgress(params)
 		case <-leaving:

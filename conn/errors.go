@@ -17,7 +17,7 @@ const (
 	_         Cause = iota
 	Answered        // the peer sent a result
 	PeerError       // the peer sent a JSON-RPC error, or an answer that is not valid
-	Cancelled       // the caller's context was cancelled
+	Cancelled       // the caller's context was cancelled, or its OnProgress or OnAttempt panicked
 	TimedOut        // the timeout, or the deadline of the caller's context, passed
 	LinkLost        // the link, or the stream that would carry the answer, ended first
 	Refused         // the Conn or the transport did not accept the request: wrong state, stale epoch, busy link, no route

@@ -44,6 +44,7 @@ type attempts struct {
 
 	id       int64         // of the present attempt
 	epoch    uint64        // the incarnation it is for
+	waiting  *call         // it, while the loop may settle it; otherwise nil
 	started  time.Time     // when it began; only for a Streaming request
 	retries  int           // how many attempts came before it
 	tried    instant       // when it began
@@ -53,14 +54,34 @@ type attempts struct {
 	delays   *schedule     // between attempts on one link; nil until needed
 }
 
-// run makes attempts until one ends the call. The peer may have executed an
-// earlier one, whatever became of the last.
+// run makes attempts until one ends the call, and counts the call.
 func (a *attempts) run(ctx context.Context) outcome {
 	o := a.repeat(ctx)
+	a.count(&o)
+	return o
+}
+
+// count counts the call by its outcome. The peer may have executed an earlier attempt,
+// whatever became of the last.
+func (a *attempts) count(o *outcome) {
 	if o.delivery == NotSent && a.executed {
 		o.delivery = Unknown
 	}
-	return o
+	a.conn.counters.count(o.cause, o.delivery)
+}
+
+// errBroken is the error of a call that has no caller any more.
+var errBroken = errors.New("conn: OnProgress or OnAttempt panicked, or ended the goroutine")
+
+// breakOff ends a call whose OnProgress or OnAttempt panics or ends the goroutine.
+func (a *attempts) breakOff() {
+	o := outcome{ending: ending{Cancelled, NotSent, errBroken}}
+	if a.waiting != nil {
+		a.conn.post(event{kind: callLeft, id: a.id, err: errBroken})
+		o = <-a.waiting.done
+	}
+	a.count(&o)
+	_ = a.end(o) // nobody gets the error
 }
 
 func (a *attempts) repeat(ctx context.Context) outcome {
@@ -340,7 +361,9 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 	if refused := a.post(ctx, waiting); refused.cause != 0 {
 		return refused
 	}
+	a.waiting = waiting
 	o := c.await(ctx, r, a.id, waiting)
+	a.waiting = nil
 	c.keepCall(waiting)
 	return o
 }
