@@ -148,13 +148,14 @@ func (s sender) stream() transport.Stream {
 	return transport.Main
 }
 
-// A call is a caller who waits for an outcome. The loop settles it exactly once.
+// A call is the state that Call or Notify shares with the loop while it waits for the
+// outcome of one attempt. The loop settles it exactly once: it sends the outcome to done.
 type call struct {
-	done     chan outcome         // capacity one: settling never blocks
-	progress chan json.RawMessage // capacity one, the newest; nil if the caller wants none
-	slots    chan struct{}        // where to return its send slot; nil after that
+	done     chan outcome         // capacity one, so that settling never blocks
+	progress chan json.RawMessage // capacity one, for the newest; nil without OnProgress
+	slots    chan struct{}        // Conn.slots, until its send slot is released; then nil
 	out      outboundFrame        // its frame
-	route    transport.Route      // the route of its frame
+	route    transport.Route      // of its frame
 	settled  bool
 }
 
@@ -252,7 +253,7 @@ func (c *Conn) timeout(r *Request) time.Duration {
 	}
 }
 
-// limit is what the timeout may be extended to.
+// limit is the maximum to which the timeout may be extended.
 func (c *Conn) limit(r *Request) time.Duration {
 	if r.MaxTimeout > 0 {
 		return r.MaxTimeout
@@ -352,8 +353,8 @@ func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 	}
 }
 
-// acquireSlot waits for a send slot until ctx ends or, unless it is zero, the
-// patience is over. It returns the outcome of a caller who gets none.
+// acquireSlot waits for a send slot until ctx ends, or for the patience unless that is
+// zero. It returns the outcome of a caller who gets none.
 func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome {
 	if ctx.Err() != nil { // nothing is sent for a caller who has left
 		return outcome{ending: ending{leavingCause(ctx), NotSent, context.Cause(ctx)}}

@@ -30,8 +30,8 @@ type Conn struct {
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
 	stopping      atomic.Bool
-	done          change // the Conn is closed for good
-	epoch         uint64 // where the next Run continues
+	done          change // comes when the Conn has closed for good
+	epoch         uint64 // with which the next Run continues
 	gap           *gap   // the loop's; nil while the Conn is ready, and before it was
 }
 
@@ -127,10 +127,9 @@ func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	return c.start(ctx, over, false)
 }
 
-// Begin does what Start does, but may call over on the goroutine that calls Close. Close
-// then returns after over has returned. An acceptor may also call over on the goroutine that
-// ends the link, if the link lends it (transport.Loss). So over must not wait for these
-// goroutines.
+// Begin is Start for an over function that does not block. The Conn may call over on the
+// goroutine of Close, which then returns after over. An acceptor may also call it on the
+// goroutine that ends the link, if the link lends it (transport.Loss).
 func (c *Conn) Begin(ctx context.Context, over func(error)) error {
 	return c.start(ctx, over, true)
 }

@@ -45,8 +45,8 @@ type Versioned interface {
 // A Class says how the Conn treats a message.
 type Class struct {
 	Kind    ClassKind
-	Request jsonrpc.ID      // of a Progress: the id of our request; of a Cancellation: the id of the peer's
-	Answer  json.RawMessage // of a Probe: the result to answer with
+	Request jsonrpc.ID      // Progress: the id of the request of this side. Cancellation: the id of the peer's request
+	Answer  json.RawMessage // Probe: the result to answer with
 
 	// Key marks notifications that replace each other. When too many wait, only
 	// the newest with the same key is kept. Empty: the notification replaces none.
@@ -77,16 +77,16 @@ type ClassKind uint8
 
 const (
 	Ordinary     ClassKind = iota // for the Handler
-	Progress                      // a notification of progress of one of our requests
+	Progress                      // a notification of the progress of a request of this side
 	Cancellation                  // a notification that the peer has abandoned one of its requests
 	Probe                         // a request that the Conn answers itself, with Class.Answer
 	Exclusive                     // a request that must be answered before others are served
 	Streaming                     // a request that stays open until either side ends it
-	Nested                        // a request that the peer makes in order to answer one of ours
+	Nested                        // a request that the peer makes in order to answer a request of this side
 )
 
-// guarded recovers panics of a Dialect. They would hit the loop, or the goroutine
-// that reads from the link, which may be the peer's.
+// guarded recovers the panics of a Dialect. Otherwise they would end the loop, or the
+// goroutine that reads from the link.
 type guarded struct{ loop *loop }
 
 func (g guarded) dialect() Dialect { return g.loop.conn.own.dialect }

@@ -29,7 +29,7 @@ var causeNames = [causes]string{"", "answered", "peer error", "cancelled", "time
 
 func (c Cause) String() string { return causeNames[c] }
 
-// MarshalText makes a Cause a word in JSON.
+// MarshalText returns the text of String, so JSON contains a word instead of a number.
 func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // Causes lists every Cause in order.
@@ -52,7 +52,7 @@ var deliveryNames = [deliveries]string{"", "not sent", "sent", "unknown"}
 
 func (d Delivery) String() string { return deliveryNames[d] }
 
-// MarshalText makes a Delivery a word in JSON.
+// MarshalText returns the text of String, so JSON contains a word instead of a number.
 func (d Delivery) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // Deliveries lists every Delivery in order.
@@ -94,9 +94,18 @@ var (
 	ErrRunning = errors.New("conn: already running")
 )
 
-// A CallError is the error of a failed Call or Notify. It unwraps to what caused
-// it: the peer's *jsonrpc.Error, a *jsonrpc.DecodeError if the peer's answer is not
-// valid, the cause of the context's end, a Reason, or a *StateError.
+// A CallError is the error of a failed Call or Notify. It unwraps to what caused it,
+// depending on the Cause:
+//
+//   - PeerError: the peer's *jsonrpc.Error, or a *jsonrpc.DecodeError if the peer's answer
+//     is not valid.
+//   - Cancelled: the cause of the context's end.
+//   - TimedOut: ErrTimedOut, or the cause of the context's end.
+//   - LinkLost: a Reason, or the error of the link.
+//   - Refused: a *StateError, ErrNotRunning, ErrStale, ErrDraining, transport.ErrBusy, an
+//     error of the transport such as transport.ErrNoRoute or a *transport.StatusError, or
+//     an error of MessageFor.
+//   - ShutDown: a Reason, or ErrDraining.
 type CallError struct {
 	Method   string
 	ID       int64     // of the last attempt; 0 for a notification
@@ -157,7 +166,7 @@ func (e *StateError) Error() string {
 
 func (e *StateError) Unwrap() error { return e.Reason.Err }
 
-// MarshalText makes the error its text in JSON.
+// MarshalText returns the text of Error, so JSON contains that.
 func (e *StateError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // A StuckError names the program's own code, such as handlers, that is still running
@@ -183,7 +192,7 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("conn: panic: %v", e.Value) }
 
-// MarshalText makes the error its text in JSON.
+// MarshalText returns the text of Error, so JSON contains that.
 func (e *PanicError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // guard runs code that was handed in, and turns its panic into an error.

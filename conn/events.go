@@ -52,8 +52,8 @@ type event struct {
 	*particulars                  // nil if it has none
 }
 
-// particulars are what few events and effects have. They are apart, since a call and its
-// answer copy a dozen of either.
+// particulars holds fields that few kinds use. They are behind a pointer because each call
+// copies about twelve events and effects.
 type particulars struct {
 	from, to State           // transitioned
 	reason   Reason          // openFailed, handshakeFailed, linkLost, streamLost, transitioned; askPlace, openLink: what the state is for now

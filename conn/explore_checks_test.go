@@ -106,7 +106,7 @@ func (w *scene) mayPause() bool {
 
 // isSilenced says whether a cancelled request counts.
 func (in *incoming) isSilenced(request *Incoming) bool {
-	return slices.ContainsFunc(in.silent[in.stuck:], func(other silenced) bool { return other.Incoming == request })
+	return slices.ContainsFunc(in.cancelled[in.stuck:], func(other cancelledRequest) bool { return other.Incoming == request })
 }
 
 // brief counts the calls that somebody waits for, and not for ever.

@@ -23,9 +23,9 @@ func (c *core) clone() *core {
 	twin.schedule = c.schedule.clone()
 	twin.pending = c.pending.clone()
 	twin.tombstones.byID, twin.tombstones.order = maps.Clone(c.tombstones.byID), slices.Clone(c.tombstones.order)
-	twin.incoming.serving, twin.incoming.silent = maps.Clone(c.incoming.serving), slices.Clone(c.incoming.silent)
+	twin.incoming.serving, twin.incoming.cancelled = maps.Clone(c.incoming.serving), slices.Clone(c.incoming.cancelled)
 	twin.incoming.streaming, twin.incoming.waiting = slices.Clone(c.incoming.streaming), slices.Clone(c.incoming.waiting)
-	twin.incoming.waits = maps.Clone(c.incoming.waits)
+	twin.incoming.waitingByKey = maps.Clone(c.incoming.waitingByKey)
 	twin.outbound.slots = slices.Clone(c.outbound.slots)
 	twin.streams = streams{main: c.streams.main.clone()}
 	if c.streams.others != nil {
@@ -134,8 +134,8 @@ func (f *form) collect(w *scene) {
 	for _, s := range c.streams.others {
 		f.times = append(f.times, s.resumeAt)
 	}
-	for _, silenced := range c.incoming.silent {
-		f.times = append(f.times, silenced.due)
+	for _, cancelled := range c.incoming.cancelled {
+		f.times = append(f.times, cancelled.due)
 	}
 	for _, g := range c.tombstones.byID {
 		f.times = append(f.times, g.expiry)
@@ -222,10 +222,10 @@ func (f *form) traffic(w *scene) {
 		in := w.questions[i].incoming
 		f.flags(in != nil && c.incoming.serving[in.key] == in, in != nil && c.incoming.exclusive == in)
 	}
-	f.byte(byte(len(c.incoming.silent)), byte(c.incoming.stuck))
-	for _, silenced := range c.incoming.silent {
-		f.requests(w, []*Incoming{silenced.Incoming})
-		f.at(silenced.due)
+	f.byte(byte(len(c.incoming.cancelled)), byte(c.incoming.stuck))
+	for _, cancelled := range c.incoming.cancelled {
+		f.requests(w, []*Incoming{cancelled.Incoming})
+		f.at(cancelled.due)
 	}
 	f.requests(w, c.incoming.streaming)
 	f.requests(w, c.incoming.waiting)

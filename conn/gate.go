@@ -44,7 +44,7 @@ func (g *Gate) Stats() telemetry.GateSample {
 	return telemetry.GateSample{Holding: g.held.Len(), Waiting: g.waiting.Len()}
 }
 
-// ask has a loop wait for a place. An event tells it that it has one.
+// ask lets a loop wait for a place. When it gets one, it is sent the event admitted.
 func (g *Gate) ask(l *loop, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,7 +52,7 @@ func (g *Gate) ask(l *loop, epoch uint64) {
 	g.admit()
 }
 
-// leave gives up what a loop has here, be it a place or the wait for one.
+// leave gives up a loop's place, or takes it out of the queue for one.
 func (g *Gate) leave(l *loop) {
 	if g == nil {
 		return
@@ -62,14 +62,14 @@ func (g *Gate) leave(l *loop) {
 	if l.visit == nil {
 		return
 	}
-	g.held.Remove(l.visit) // each does nothing with what is not in it
+	g.held.Remove(l.visit) // the one of the two lists that does not contain it ignores this
 	g.waiting.Remove(l.visit)
 	l.visit = nil
 	g.admit()
 }
 
-// admit gives the places there are to those who have waited longest. A loop
-// that takes no events is over, and gets none.
+// admit gives the free places to those who have waited longest. A loop that takes no events
+// has ended, and gets none.
 func (g *Gate) admit() {
 	for g.waiting.Len() > 0 && g.free() {
 		next := g.waiting.Remove(g.waiting.Front()).(*visit)
@@ -81,8 +81,8 @@ func (g *Gate) admit() {
 	g.arm()
 }
 
-// free reports whether there is a place, and takes one back to that end if it
-// was held for long enough.
+// free reports whether a place is free. If none is, it takes back the place that was held
+// longest, provided that Hold has passed.
 func (g *Gate) free() bool {
 	if g.held.Len() < cmp.Or(max(g.Places, 0), defaultPlaces) {
 		return true
@@ -99,14 +99,14 @@ const (
 	defaultHold   = time.Second
 )
 
-// untilFree is how long the oldest place can be kept, while all are held.
+// untilFree returns how long the place that was held longest can still be kept.
 func (g *Gate) untilFree() time.Duration {
 	oldest := g.held.Front().Value.(*visit)
 	return cmp.Or(max(g.Hold, 0), defaultHold) - time.Since(oldest.since)
 }
 
-// arm sees that the timer runs while somebody waits, and only then. One that
-// fires too early, because that place was given back, is set again.
+// arm makes the timer run while somebody waits, and only then. If the timer fires too
+// early, because its place was given back meanwhile, it is set again.
 func (g *Gate) arm() {
 	waits := g.waiting.Len() > 0
 	switch {
@@ -115,14 +115,15 @@ func (g *Gate) arm() {
 	case !waits:
 		g.timer.Stop()
 	case g.timer == nil:
-		g.timer = time.AfterFunc(g.untilFree(), g.turn)
+		g.timer = time.AfterFunc(g.untilFree(), g.expire)
 	default:
 		g.timer.Reset(g.untilFree())
 	}
 	g.armed = waits
 }
 
-func (g *Gate) turn() {
+// expire is the function of the timer.
+func (g *Gate) expire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.armed = false

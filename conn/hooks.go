@@ -265,8 +265,9 @@ func logStuck(log *slog.Logger, e telemetry.Stuck) {
 	log.Warn("bowline: a handler goes on although its context has ended", named(e.Conn), "method", shorten(e.Method), name)
 }
 
-// logFailure logs that the Conn waits for its next attempt to connect. Only a person ends
-// the want of a login, who is told of it once.
+// logFailure logs that the Conn waits for its next attempt to connect. If a login is
+// missing, it logs only once, because the next attempts fail in the same way until somebody
+// logs in.
 func (l *loop) logFailure(from State, why Reason, next time.Time) {
 	told := l.wantsLogin && from != Ready
 	if l.wantsLogin = why.Kind == AuthRequired; l.wantsLogin && told {

@@ -18,32 +18,33 @@ type incomingKey struct {
 }
 
 // incoming holds the peer's requests that are being served or wait for that. A
-// cancelled request is kept until its handler returns, but is not answered. After a
-// grace it is stuck, and holds nothing but its bytes.
+// cancelled request is kept until its handler returns, but is not answered. After
+// Options.CancelGrace it is stuck: it no longer counts, except for its bytes.
 type incoming struct {
-	serving   map[incomingKey]*Incoming
-	silent    []silenced                // cancelled, with a handler that still runs; oldest first
-	stuck     int                       // how many of silent, from the first, do not count any more
-	exclusive *Incoming                 // being served; all others wait for it
-	streaming []*Incoming               // being served, and open until either side ends them
-	waiting   []*Incoming               // oldest first
-	waits     map[incomingKey]*Incoming // those of waiting, since there may be thousands
-	bytes     int                       // held by all of them
+	serving      map[incomingKey]*Incoming
+	cancelled    []cancelledRequest        // oldest first
+	stuck        int                       // how many of cancelled, from the first, are stuck
+	exclusive    *Incoming                 // being served; all others wait for it
+	streaming    []*Incoming               // being served, and open until either side ends them
+	waiting      []*Incoming               // oldest first
+	waitingByKey map[incomingKey]*Incoming // the same, since there may be thousands
+	bytes        int                       // that all of them hold
 }
 
-// A silenced request was cancelled, and its handler has not returned.
-type silenced struct {
+// A cancelledRequest was cancelled, and its handler has not returned.
+type cancelledRequest struct {
 	*Incoming
 	due instant // when it is stuck
 }
 
-// len is how many requests count.
+// len returns how many requests count: those that wait, and those whose handlers run and
+// are not stuck.
 func (in *incoming) len() int { return in.running() + len(in.waiting) }
 
-// running is how many handlers run and count.
-func (in *incoming) running() int { return len(in.serving) + len(in.silent) - in.stuck }
+// running returns how many handlers run and are not stuck.
+func (in *incoming) running() int { return len(in.serving) + len(in.cancelled) - in.stuck }
 
-// park gives up what is kept for later requests, when there is none now.
+// park gives up the memory that is kept for later requests, if there are none now.
 func (in *incoming) park() (given map[incomingKey]*Incoming) {
 	if in.len() > 0 || in.stuck > 0 {
 		return nil
@@ -55,8 +56,8 @@ func (in *incoming) park() (given map[incomingKey]*Incoming) {
 
 func (in *incoming) clear() { *in = incoming{} }
 
-// fits reports whether there is room for a request. For a single one there always
-// is.
+// fits reports whether there is room for the bytes of a request. There always is for a
+// single one.
 func (in *incoming) fits(request *Incoming, limit int) bool {
 	return in.bytes == 0 || in.bytes+request.size <= limit
 }
@@ -76,7 +77,7 @@ func (in *incoming) find(key incomingKey) (*Incoming, bool) {
 	if request, ok := in.serving[key]; ok {
 		return request, true
 	}
-	request, ok := in.waits[key]
+	request, ok := in.waitingByKey[key]
 	return request, ok
 }
 
@@ -160,21 +161,21 @@ func (in *incoming) serve(request *Incoming) {
 
 // queue notes that a request waits.
 func (in *incoming) queue(request *Incoming) {
-	if in.waits == nil {
-		in.waits = make(map[incomingKey]*Incoming)
+	if in.waitingByKey == nil {
+		in.waitingByKey = make(map[incomingKey]*Incoming)
 	}
-	in.waiting, in.waits[request.key] = append(in.waiting, request), request
+	in.waiting, in.waitingByKey[request.key] = append(in.waiting, request), request
 }
 
-// cancel removes a request that is not to be answered any more. It reports whether
-// its handler runs, which may take it until due.
+// cancel removes a request that is not to be answered any more. It reports whether its
+// handler runs, which is stuck if it has not returned at due.
 func (in *incoming) cancel(request *Incoming, due instant) (running bool) {
 	if in.serving[request.key] != request {
 		in.forget(request)
 		return false
 	}
 	delete(in.serving, request.key)
-	in.silent = append(in.silent, silenced{request, due})
+	in.cancelled = append(in.cancelled, cancelledRequest{request, due})
 	return true
 }
 
@@ -182,7 +183,7 @@ func (in *incoming) cancel(request *Incoming, due instant) (running bool) {
 func (in *incoming) forget(request *Incoming) {
 	if at := slices.Index(in.waiting, request); at >= 0 {
 		in.waiting = slices.Delete(in.waiting, at, at+1)
-		delete(in.waits, request.key)
+		delete(in.waitingByKey, request.key)
 		in.release(request)
 	}
 }
@@ -194,11 +195,11 @@ func (in *incoming) finish(request *Incoming) (answer, known bool) {
 		delete(in.serving, request.key)
 		answer = true
 	} else {
-		at := slices.IndexFunc(in.silent, func(other silenced) bool { return other.Incoming == request })
+		at := slices.IndexFunc(in.cancelled, func(other cancelledRequest) bool { return other.Incoming == request })
 		if at < 0 {
 			return false, false
 		}
-		in.silent = slices.Delete(in.silent, at, at+1)
+		in.cancelled = slices.Delete(in.cancelled, at, at+1)
 		if at < in.stuck {
 			in.stuck--
 		}
@@ -208,7 +209,7 @@ func (in *incoming) finish(request *Incoming) (answer, known bool) {
 	return answer, true
 }
 
-// vacate gives up the places that a request takes by what it is.
+// vacate frees the place of a request that stays open, or that others wait for.
 func (in *incoming) vacate(request *Incoming) {
 	if request.streaming {
 		in.streaming = slices.DeleteFunc(in.streaming, func(other *Incoming) bool { return other == request })
@@ -218,24 +219,25 @@ func (in *incoming) vacate(request *Incoming) {
 	}
 }
 
-// stuckPerPlace is how many stuck handlers do not count, for each that may run.
+// stuckPerPlace times Options.MaxServing handlers can be stuck. Further ones count until
+// they return.
 const stuckPerPlace = 8
 
-// deadline is when the next handler is stuck, 0 for never.
+// deadline returns when the next handler is stuck; 0: never.
 func (in *incoming) deadline(limit int) instant {
-	if in.stuck == len(in.silent) || in.stuck >= stuckPerPlace*limit {
+	if in.stuck == len(in.cancelled) || in.stuck >= stuckPerPlace*limit {
 		return 0
 	}
-	return in.silent[in.stuck].due
+	return in.cancelled[in.stuck].due
 }
 
-// expire returns a request whose handler is stuck, and from now on does not count,
-// or nil if there is none.
+// expire returns a request whose handler is now stuck, and no longer counts it. If there is
+// none, it returns nil.
 func (in *incoming) expire(now instant, limit int) *Incoming {
 	if !passed(now, in.deadline(limit)) {
 		return nil
 	}
-	request := in.silent[in.stuck].Incoming
+	request := in.cancelled[in.stuck].Incoming
 	in.stuck++
 	in.vacate(request)
 	return request
@@ -250,6 +252,6 @@ func (in *incoming) next(limit int) *Incoming {
 	next := in.waiting[0]
 	in.waiting[0] = nil
 	in.waiting = in.waiting[1:]
-	delete(in.waits, next.key)
+	delete(in.waitingByKey, next.key)
 	return next
 }

@@ -96,7 +96,7 @@ func (l *loop) open(epoch uint64) {
 	})
 }
 
-// errNoLink is that of a transport that returns neither a link nor an error.
+// errNoLink is reported for a transport that returns neither a link nor an error.
 var errNoLink = errors.New("conn: the transport returned neither a link nor an error")
 
 // bind attaches the link, whose events come in from here on. If Bind panics, the
@@ -145,13 +145,13 @@ func handshakeReason(err error) Reason {
 	}
 }
 
-// isDenied reports whether the peer wants to know who asks.
+// isDenied reports whether the peer denied access, or the transport needs a login.
 func isDenied(err error) bool {
 	var status *transport.StatusError
 	return errors.As(err, &status) && status.Denied() || errors.Is(err, transport.ErrAuthRequired)
 }
 
-// askedDelay is the delay that the peer has asked for (Retry-After), or zero.
+// askedDelay returns the delay that the peer has asked for (Retry-After), or zero.
 func askedDelay(err error) time.Duration {
 	if err == nil || err == transport.ErrPeerClosed || err == transport.ErrClosed {
 		return 0
@@ -164,7 +164,7 @@ func askedDelay(err error) time.Duration {
 }
 
 func lossReason(err error) Reason {
-	switch err { // most links end so; to look into an error costs more than all else at an end
+	switch err { // a fast path for the two common reasons: errors.As is slow
 	case transport.ErrPeerClosed:
 		return Reason{PeerEnded, err}
 	case transport.ErrClosed:
@@ -192,7 +192,7 @@ type unbound struct{ transport.Link }
 func (unbound) Send(transport.Outbound) error { return transport.ErrClosed }
 func (unbound) Grant(transport.Stream, int)   {}
 
-// handshake runs the strategy that makes the link ready.
+// handshake runs Options.Handshake for the link.
 func (l *loop) handshake() {
 	strategy, i := l.conn.own.handshake, l.incarnation
 	l.do("handshake", i.cancel, func() error {
@@ -221,7 +221,8 @@ func (l *loop) closeLink(epoch uint64, link transport.Link, grace time.Duration)
 	})
 }
 
-// closeNow closes a link that need not wait for that. The core hears of it in this step.
+// closeNow closes a link whose close does not block. The core gets the event linkGone in the
+// same step.
 func (l *loop) closeNow(epoch uint64, link transport.Link) (closed bool) {
 	closing, ok := link.(transport.Immediate)
 	if !ok {
@@ -243,8 +244,8 @@ type receiver struct {
 	loop    *loop
 	epoch   uint64
 	dialect Dialect
-	owed    atomic.Bool // Work has the loop
-	batches atomic.Bool // a request has come that opens a session with batches
+	owed    atomic.Bool // the link's goroutine has the loop, and owes it a turn (Work or Serve)
+	batches atomic.Bool // a request has permitted batches (Class.Batches)
 }
 
 func (r *receiver) Receive(in transport.Inbound) {
@@ -313,8 +314,8 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *tran
 	r.post(ev)
 }
 
-// An arrival is a request or notification on its way in. Who classifies the message may
-// keep it; an answer is not worth the allocation.
+// An arrival holds an incoming request or notification in one allocation. A Dialect may keep
+// the message that it classifies. Answers are not classified, so they need none.
 type arrival struct {
 	incoming Incoming
 	message  jsonrpc.Message
@@ -450,12 +451,14 @@ func (r *receiver) Serve(more bool, leave func()) {
 	}
 }
 
-// deepest is how deep turns that bring about each other may be nested. In memory, the first
-// is that of a caller, the next that of the peer, and the next gets the answer.
+// deepest is how deep turns of loops may be nested on one goroutine (G-0048.3). In memory,
+// depth 0 is the loop of a caller, depth 1 that of the peer, and depth 2 again that of the
+// caller, which gets the answer.
 const deepest = 2
 
-// Work implements transport.Worker: it is a turn of the loop, which an acceptor may end
-// with. A nested one does not begin a goroutine that would only have this work to do.
+// Work implements transport.Worker: it runs a turn of the loop on this goroutine. If that is
+// nested too deeply, or if it is nested and the loop's own goroutine waits, that goroutine
+// works instead. An acceptor's loop may end here.
 func (r *receiver) Work(depth int) {
 	switch {
 	case !r.owed.Load() || !r.owed.Swap(false):

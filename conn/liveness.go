@@ -7,11 +7,11 @@ import "time"
 // liveness tells a silent peer from one that is gone: after a while of silence it
 // is probed, and when it has missed two probes the link is lost (ADR-0025).
 type liveness struct {
-	every   time.Duration // how long the peer may be silent; 0 for ever
-	idle    time.Duration // how long it may be while nothing waits for it
+	every   time.Duration // how long the peer may be silent; 0: forever
+	idle    time.Duration // the same, while nothing waits for the peer
 	heardAt instant       // when the peer was last heard
 	dueAt   instant       // when to look again
-	probe   int64         // the last one; 0 before it
+	probe   int64         // the id of the last probe; 0: none yet
 	asked   bool          // the peer has not been heard since the last probe
 	missed  int           // probes in a row after which the peer was not heard
 }
@@ -28,7 +28,7 @@ const (
 // hear notes that the peer was heard.
 func (l *liveness) hear(now instant) { l.heardAt, l.asked, l.missed = now, false, 0 }
 
-// begin begins to watch a peer, which may be silent for so long.
+// begin begins to watch a peer.
 func (l *liveness) begin(now instant, every, idle time.Duration) {
 	*l = liveness{every: every, idle: idle, heardAt: now}
 	if every > 0 {
@@ -36,9 +36,9 @@ func (l *liveness) begin(now instant, every, idle time.Duration) {
 	}
 }
 
-// await notes that something waits for the peer from now on. However long it has been
-// silent before, it is probed after the time that it may be silent, and not earlier:
-// nobody has asked it.
+// await notes that something waits for the peer from now on. The peer is then probed after
+// the shorter time. That begins now, even if the peer was silent before, because nothing
+// had asked it for anything.
 func (l *liveness) await(now instant) {
 	if l.dueAt > now+l.every {
 		l.dueAt = now + l.every
@@ -54,9 +54,9 @@ const (
 	giveUp
 )
 
-// watch decides what to do at dueAt, and reports whether the peer has missed
-// another probe. A peer that nothing waits for, and that has not missed one, has the
-// longer time.
+// watch decides what to do at dueAt, and reports whether the peer has missed another probe.
+// If nothing waits for the peer, and it was heard after the last probe, the longer time
+// applies.
 func (l *liveness) watch(now instant, waits bool) (next reaction, missed bool) {
 	silence := l.every
 	if !waits && !l.asked {

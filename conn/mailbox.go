@@ -11,19 +11,19 @@ type mailbox struct {
 	open    bool
 	lends   bool   // the loop can work on the goroutine of whoever posts
 	running bool   // the loop is going to call take, so it need not be woken
-	unused  uint16 // how often in a row hardly any of its capacity was used
+	unused  uint16 // how many times in a row less than a sixteenth of its capacity was used
 	wake    func() // wakes the loop; never blocks
 	spares  *spares
 	buffers *buffers // the loop's, too; nil while that is parked
 }
 
-// A busy mailbox keeps its capacity for a few events, and more until hardly any of it was
-// used for ten thousand times in a row: while a crowd calls, most are of one event. A
-// parked one keeps none.
+// A busy mailbox keeps a capacity of fewEvents. It keeps up to keepEvents until it has used
+// less than a sixteenth of it keepUnused times in a row; that number is large because even
+// while many callers call, most batches contain one event. A parked mailbox keeps nothing.
 const (
 	firstEvents = 2
 	fewEvents   = 64
-	keepEvents  = 2048 // two batches of callers with all the send slots there are by default
+	keepEvents  = 2048 // twice the default of Options.SendSlots
 	keepUnused  = 10_000
 )
 
@@ -47,8 +47,8 @@ func (m *mailbox) lend(ev *event) (posted, taken bool) {
 	return posted, wake != nil && lends
 }
 
-// add adds an event. It returns what wakes the loop, if that does not run: once the lock is
-// given up, the mailbox can be another run's.
+// add adds an event. If the loop does not run, add returns the function that wakes it. The
+// caller cannot read that later without the lock, since the next run may use the mailbox.
 func (m *mailbox) add(ev *event) (added bool, wake func(), lends bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,7 +65,7 @@ func (m *mailbox) add(ev *event) (added bool, wake func(), lends bool) {
 	return true, wake, m.lends
 }
 
-// begin gives the mailbox memory.
+// begin gets memory for the mailbox.
 func (m *mailbox) begin() {
 	if m.buffers == nil && m.spares != nil {
 		m.buffers = m.spares.takeBuffers()
@@ -76,9 +76,9 @@ func (m *mailbox) begin() {
 	}
 }
 
-// take returns the waiting events, and takes a cleared slice for the next ones. If
-// there are none, the loop is no longer running: the next event wakes it, perhaps
-// on another goroutine and before take has returned.
+// take returns the waiting events, and keeps a cleared slice for the next ones. If no events
+// wait, the loop stops running: the next event wakes it, perhaps on another goroutine and
+// before take has returned.
 func (m *mailbox) take(cleared []event) []event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,8 +100,8 @@ func (m *mailbox) take(cleared []event) []event {
 	return taken
 }
 
-// rest says that the loop is no longer running, as take does. It reports false, and
-// does nothing, if events wait.
+// rest notes that the loop stops running, as take does. If events wait, it does nothing and
+// reports false.
 func (m *mailbox) rest() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,8 +125,9 @@ func (m *mailbox) unpark() *buffers {
 	return m.buffers
 }
 
-// park gives up the buffers, with the memory of the mailbox and what it would be given by
-// the next take. If there is an event, the loop is not idle, and the mailbox keeps them.
+// park returns the buffers, for use by other loops. They contain the memory of the mailbox
+// and the cleared slice, which the next take would have got. If an event waits, the loop is
+// not idle: park returns nil, and the mailbox keeps its memory.
 func (m *mailbox) park(cleared []event) *buffers {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +161,7 @@ func (m *mailbox) close() []event {
 	return remaining
 }
 
-// keep keeps the memory of events that were taken by close, until it is given up.
+// keep gives the memory of the events that close returned back to the mailbox. It clears it.
 func (m *mailbox) keep(taken []event) {
 	clear(taken)
 	m.mu.Lock()

@@ -6,18 +6,18 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// An openingCaller lends a loop its goroutine for opening the first link and for its
-// handshake: it waits for both in any case (ADR-0054). Nil: nobody does.
+// An openingCaller is the caller of Open, who opens the first link and runs its handshake
+// on his own goroutine (ADR-0054). Nil: there is none.
 type openingCaller struct {
 	mu   sync.Mutex
-	gone bool // it takes nothing more
-	job  *job // what is left to it; nil if that is nothing
+	gone bool // takes no further job
+	job  *job // the next one for the caller; nil if there is none
 }
 
-// LeaveOpening makes the next Start or Begin leave the first attempt to connect to Open.
-// Call it, and then Open, if you wait for the first link anyway: this saves goroutines. It
-// has an effect only if the transport opens links without waiting (transport.Opening). If
-// nobody calls Open, the attempt fails after Options.InitTimeout.
+// After LeaveOpening, the next Start or Begin does not connect. Call Open to make the first
+// attempt on your own goroutine: if you wait for the first link anyway, this saves
+// goroutines. It has an effect only if the transport opens links without waiting
+// (transport.Opening). If nobody calls Open, the attempt fails after Options.InitTimeout.
 func (c *Conn) LeaveOpening() {
 	if opening, ok := c.transport.(transport.Opening); ok {
 		_ = guard(func() error { c.leaves.Store(opening.OpensAtOnce()); return nil })

@@ -22,7 +22,7 @@ func TestOutageNeverFalls(t *testing.T) {
 		if step.end {
 			o.end(step.at)
 		}
-		if total := o.total(step.at); total != step.want {
+		if total := o.until(step.at); total != step.want {
 			t.Errorf("step %d: %v, want %v", i, total, step.want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// perform carries the core's effects out, in order.
+// perform performs the core's effects, in order.
 func (l *loop) perform(effects []effect) {
 	for i := range effects {
 		l.unperformed = effects[i:]
@@ -130,7 +130,7 @@ func (l *loop) transition(fx *effect) {
 	l.move(fx.to, fx.reason, fx.epoch, next)
 }
 
-// describe says what the connection was that has ended.
+// describe adds what is known about the connection that has ended.
 func (l *loop) describe(e *telemetry.Transition) {
 	if versioned, ok := l.core.dialect.(Versioned); ok {
 		e.Version = versioned.Version()

@@ -17,37 +17,38 @@ type request struct {
 	silent    bool             // no cancellation is sent for it
 	sent      bool             // its frame was handed to the link
 	streaming bool             // it stays open until either side ends it
-	stream    transport.Stream // the stream of its answer
-	via       transport.Stream // the stream of the peer's request that it belongs to, else Main
+	stream    transport.Stream // the stream that carries its answer
+	via       transport.Stream // the stream that it goes out on: that of the peer's request that it belongs to, or Main
 	deadline  instant          // 0 for never
 	timeout   time.Duration    // restarted by progress; 0 if progress does not count
 	limit     instant          // the latest deadline; 0 without a deadline
 	remaining time.Duration    // what remained when the deadline was suspended
-	suspended bool             // its timeout does not run while the peer is being served for its sake
+	suspended bool             // its timeout does not run, because the peer waits for answers to requests that it made for this one
 	probe     bool             // no caller waits for it
 	position  int              // in pending.byDeadline; -1 if it is not there
 }
 
-// isCall reports whether a caller waits for the request, and not for ever.
+// isCall reports whether a caller waits for an answer of the peer's: the request is neither a
+// probe nor one that stays open.
 func (r *request) isCall() bool { return !r.streaming && !r.probe }
 
 // pending holds the requests that have not ended, by id and by deadline.
 type pending struct {
 	byID       map[int64]*request
 	byDeadline requestHeap
-	free       []*request // at most keepRequests, so that a call allocates nothing here
-	calls      int        // how many of them are calls, see request.isCall
+	free       []*request // for reuse; at most keepRequests
+	calls      int        // how many of the requests are calls, see request.isCall
 	lastID     int64      // the highest id ever accepted
 }
 
 const maxFree = 64
 
-// keepRequests is how many requests a busy core keeps for later: of all callers with the
-// send slots that there are by default.
+// keepRequests is how many ended requests a busy core keeps for reuse: the default of
+// Options.SendSlots.
 const keepRequests = 1024
 
-// park gives up what is kept for later requests, when there is none now. What has become
-// large is of no use to others.
+// park gives up the memory that is kept for later requests, if there are none now. Memory
+// that has become large is not given to others.
 func (p *pending) park() (given pending) {
 	if len(p.byID) > 0 {
 		return pending{}
@@ -187,9 +188,9 @@ func (p *pending) progressed(id int64, now instant) *request {
 	return r
 }
 
-// suspend stops the timeouts of the requests of a stream while the peer is being
-// served for their sake. Their limits still hold. On a byte stream the peer may
-// have asked for any of them.
+// suspend stops the timeouts of the requests of a stream while this side serves a request
+// that the peer makes for one of them. Their limits still hold. On a byte stream, it may
+// be for any of them.
 func (p *pending) suspend(stream transport.Stream, now instant) {
 	for _, r := range p.byID {
 		if r.stream == stream && r.sent && r.position >= 0 && !r.suspended {

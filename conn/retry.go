@@ -34,24 +34,27 @@ func (a Attempt) MarshalJSON() ([]byte, error) {
 	}{a.ID, a.Epoch, a.Cause, a.Delivery, textOf(a.Err)})
 }
 
-// attempts are one call on its caller's goroutine (ADR-0023).
+// attempts is the retry loop of one Call. It runs on the caller's goroutine (ADR-0023).
 type attempts struct {
 	conn    *Conn
 	request Request
 	by      sender
-	hookCtx context.Context // what Hooks.RequestStarted returned
-	began   time.Time       // zero without Hooks.RequestStopped
+	hookCtx context.Context // that Hooks.RequestStarted returned
+	began   time.Time       // when the call began; zero without Hooks.RequestStopped
 
-	id       int64         // of the present attempt
-	epoch    uint64        // the incarnation it is for
-	waiting  *call         // it, while the loop may settle it; otherwise nil
-	started  time.Time     // when it began; only for a Streaming request
-	retries  int           // how many attempts came before it
-	tried    instant       // when it began
-	waited   time.Duration // how long the present attempt has been kept from the link
-	executed bool          // one of those may have been, for all that is known
-	earlier  []Attempt     // the newest of those
-	delays   *schedule     // between attempts on one link; nil until needed
+	// The present attempt:
+	id      int64
+	epoch   uint64        // the incarnation that it is for
+	waiting *call         // what the loop settles; nil before and after that
+	started time.Time     // when it began; only for a Streaming request
+	tried   instant       // when it began, or began again because the link was busy
+	waited  time.Duration // how long the link has been busy
+
+	// The attempts before it:
+	retries  int       // how many there were
+	executed bool      // the peer may have executed one
+	earlier  []Attempt // the newest ones
+	delays   *schedule // between attempts on one link; nil until needed
 }
 
 // run makes attempts until one ends the call, and counts the call.
@@ -96,7 +99,7 @@ func (a *attempts) repeat(ctx context.Context) outcome {
 				o.cause, o.err = TimedOut, fmt.Errorf("%w: %w", ErrTimedOut, o.err)
 				return o
 			}
-			a.id = a.conn.nextID() // the attempt begins anew, and nobody is told
+			a.id = a.conn.nextID() // the attempt begins again, and counts as one
 			continue
 		}
 		a.waited = 0
@@ -204,11 +207,11 @@ func neverReady(ctx context.Context, err error) outcome {
 }
 
 const (
-	// maxRetries is the most that Request.Retries can ask for, unless it asks
-	// for no bound.
+	// maxRetries is the largest limit that Request.Retries can set. Negative Retries
+	// set none.
 	maxRetries = 1000
 
-	// maxRemembered bounds what a call without such a bound remembers.
+	// maxRemembered is how many attempts a call without a limit remembers.
 	maxRemembered = 16
 )
 

@@ -23,7 +23,7 @@ func (c *Conn) Sample() telemetry.Sample {
 	status, stats := c.Status(), c.unsettled()
 	s.State, s.Kind = string(status.State), string(status.Reason.Kind)
 	s.Since, s.NextAttempt, s.Epoch = status.Since, status.NextAttempt, status.Epoch
-	s.Outage, s.Stall = c.counters.outage.total(c.now()), Stall(c.counters.stall.Load()).String()
+	s.Outage, s.Stall = c.counters.outage.until(c.now()), Stall(c.counters.stall.Load()).String()
 	s.Calls, s.InFlight, s.Retries = stats.Calls, stats.Calls-ended, stats.Retries
 	s.Late, s.Unknown, s.Malformed = stats.Late, stats.Unknown, stats.Malformed
 	s.Shed, s.Stalls, s.Dropped = stats.Shed, stats.Stalls, c.counters.untold.Load()
@@ -35,12 +35,12 @@ func (c *Conn) Sample() telemetry.Sample {
 	return telemetry.Sample{Name: c.own.name, Conn: s}
 }
 
-// An outage adds up the times from a loss to the next ready. The loop writes it at
-// each loss; a mutex keeps what is read of it from falling.
+// An outage adds up the times from each loss until the Conn is ready again. The loop writes
+// it, and anybody reads it. The mutex ensures that nobody reads a lower total than before.
 type outage struct {
 	mu    sync.Mutex
-	over  time.Duration
-	since instant // from when on the present one is not in over; 0 for none
+	total time.Duration
+	since instant // start of the part of the present outage that total does not include yet; 0: no outage
 }
 
 func (o *outage) begin(now instant) {
@@ -51,7 +51,7 @@ func (o *outage) begin(now instant) {
 	}
 }
 
-// end ends an outage at the time of the new status, which a reader may have looked past.
+// end ends an outage at the time of the new status. A reader may have counted more already.
 func (o *outage) end(now instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,16 +59,17 @@ func (o *outage) end(now instant) {
 	o.since = 0
 }
 
-func (o *outage) total(now instant) time.Duration {
+// until returns the total up to now.
+func (o *outage) until(now instant) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.add(now)
-	return o.over
+	return o.total
 }
 
-// add counts what has passed of the present outage. The caller holds mu.
+// add adds what has passed of the present outage to the total. The caller holds mu.
 func (o *outage) add(now instant) {
 	if o.since != 0 && now > o.since {
-		o.over, o.since = o.over+now-o.since, now
+		o.total, o.since = o.total+now-o.since, now
 	}
 }

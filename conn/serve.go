@@ -154,16 +154,16 @@ type served struct {
 type workers struct {
 	mu    sync.Mutex
 	idle  []*worker
-	loops int // how many are not parked
+	loops int // how many loops are not parked
 }
 
 // maxIdleWorkers is the maximum number of waiting workers: the default of MaxServing.
 const maxIdleWorkers = 128
 
-// serveNow serves a request whose handler waits for nothing. The core gets the answer in
-// the same step.
+// serveNow runs the handler of an Immediate request in the loop itself. The core gets the
+// answer in the same step.
 func (l *loop) serveNow(in *Incoming) {
-	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it is over
+	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it returns
 	reply := l.conn.answer(withValues(l.ctx, in.Origin), in)
 	l.following = append(l.following, event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
@@ -174,7 +174,7 @@ func (l *loop) serve(in *Incoming) {
 		l.serveNow(in)
 		return
 	}
-	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // the incarnation's would remember for good that it had children
+	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // no child of the incarnation's context, which would keep its map of children for good
 	in.serving = task{name: in.Method, cancel: cancel, serves: in}
 	l.tasks.add(&in.serving)
 	if l.pace.isAtMost(l.keepUpTo) && l.kept.Incoming == nil && !in.exclusive && !in.streaming {
@@ -197,7 +197,7 @@ func (w *worker) serveAll() {
 	}
 }
 
-// take returns the worker that was busy last, or nil if none waits.
+// take returns the idle worker that has served a request most recently, or nil.
 func (w *workers) take() *worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -235,10 +235,10 @@ func (p *pace) note(took time.Duration) {
 
 func (p pace) isAtMost(longest pace) bool { return p != 0 && p <= longest }
 
-// Handlers that take no longer than quickHandler, on average, run on the goroutine of a
-// link that allows it (ADR-0055): the change to another goroutine costs about as much. If
-// other requests wait, only those do for which quickestHandler is enough, since the others
-// could run side by side.
+// If handlers take no longer than quickHandler on average, they run on the goroutine of a
+// link that allows it (ADR-0055), since switching to another goroutine costs about as much.
+// While further requests wait behind them, which could run at the same time, the limit is
+// quickestHandler.
 const (
 	quickHandler    = pace(100 * time.Microsecond)
 	quickestHandler = pace(10 * time.Microsecond)
@@ -277,9 +277,8 @@ func (w *workers) parked() {
 	w.idle = nil
 }
 
-// withValues adds the values of the HTTP request that brought a message. The
-// parent's own values come first: those by which package context finds the
-// parent's cancellation are among them.
+// withValues adds the values of the HTTP request that brought a message. The parent's own
+// values take precedence: by one of them, package context finds the parent's cancellation.
 func withValues(parent context.Context, from *transport.Origin) context.Context {
 	if from == nil || from.Value == nil {
 		return parent

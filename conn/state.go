@@ -31,7 +31,7 @@ const (
 	Woken             ReasonKind = "woken"              // Wake ended the backoff
 	OpenFailed        ReasonKind = "open failed"        // the transport could not open a link
 	ExecutableMissing ReasonKind = "executable missing" // the peer's command cannot be found or executed
-	AuthRequired      ReasonKind = "auth required"      // the peer denied access (*transport.StatusError)
+	AuthRequired      ReasonKind = "auth required"      // the peer denied access (*transport.StatusError), or the transport needs a login (transport.ErrAuthRequired)
 	HandshakeFailed   ReasonKind = "handshake failed"   // the handshake returned an error
 	Incompatible      ReasonKind = "incompatible"       // peer and program share no protocol (ErrIncompatible)
 	InitTimedOut      ReasonKind = "init timed out"     // starting and initializing took too long; see Options.InitTimeout
@@ -39,7 +39,7 @@ const (
 	SessionExpired    ReasonKind = "session expired"    // the peer does not know the link's session any more (transport.ErrSessionExpired)
 	Exited            ReasonKind = "exited"             // the peer's process ended (*transport.ExitError)
 	StreamLost        ReasonKind = "stream lost"        // the stream that would carry the answer ended; the link did not
-	CrashLooping      ReasonKind = "crash-looping"      // three losses in a row, none after Options.ProvenAfter
+	CrashLooping      ReasonKind = "crash-looping"      // the third or a later loss in a row, none after Options.ProvenAfter
 	Malformed         ReasonKind = "malformed"          // Options.MaxMalformed malformed frames in a row, or 16 MiB of them
 	Oversized         ReasonKind = "oversized"          // a frame was larger than allowed (*transport.OversizedError)
 	LivenessLost      ReasonKind = "liveness lost"      // the peer was silent and did not react to probes

@@ -190,7 +190,7 @@ func (d *depths) measure(c *core) {
 	d.pending.Store(int32(c.pending.awaited(c.liveness.probe)))
 	d.tombstones.Store(int32(c.tombstones.len()))
 	d.queued.Store(int32(len(c.outbound.waiting())))
-	d.serving.Store(int32(len(c.incoming.serving) + len(c.incoming.silent)))
+	d.serving.Store(int32(len(c.incoming.serving) + len(c.incoming.cancelled)))
 	d.waiting.Store(int32(len(c.incoming.waiting)))
 	d.streams.Store(int32(len(c.streams.others)))
 }

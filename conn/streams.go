@@ -25,12 +25,12 @@ type stream struct {
 type streams struct {
 	main   stream
 	others map[transport.Stream]*stream
-	mute   int       // how many of those are complete
-	owed   []*stream // those that credit is withheld from, oldest first
-	cut    []*stream // those to be resumed
+	mute   int       // how many of the others are complete
+	owed   []*stream // the streams that credit is withheld from, oldest first
+	cut    []*stream // the streams to be resumed
 }
 
-// park gives up what is kept for later streams, when there is none now.
+// park gives up the memory that is kept for later streams, if there are none now.
 func (s *streams) park() (owed []*stream) {
 	if len(s.others) > 0 || len(s.owed) > 0 || len(s.cut) > 0 {
 		return nil
@@ -135,8 +135,8 @@ func (s *streams) consume(number transport.Stream, frames int, last bool) {
 	used.withheld += frames
 }
 
-// asked notes a request of the peer's that is to be answered. It reports whether
-// the timeouts of our calls on the stream are to be suspended meanwhile.
+// asked notes that the peer waits for the answer to a request. It reports whether to suspend
+// the timeouts of our calls on the stream meanwhile.
 func (s *streams) asked(request *Incoming) (suspend bool) {
 	on := s.find(request.key.stream)
 	if on == nil {
@@ -151,8 +151,8 @@ func (s *streams) asked(request *Incoming) (suspend bool) {
 	return request.nested
 }
 
-// answered notes that such a request is answered, or never will be. It reports
-// whether the timeouts run on.
+// answered notes that a request was answered, or never will be. It reports whether to resume
+// the timeouts of our calls on the stream.
 func (s *streams) answered(request *Incoming) (resume bool) {
 	on := s.find(request.key.stream)
 	if on == nil {

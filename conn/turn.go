@@ -120,8 +120,9 @@ func (l *loop) handOver(r *runner) {
 	}
 }
 
-// runAlone has what the loop still does begin goroutines: its own is about to wait.
-func (l *loop) runAlone() {
+// releaseRunner gives the runner's job to a new goroutine, because the loop's own goroutine
+// is about to wait. Later jobs get goroutines of their own, too.
+func (l *loop) releaseRunner() {
 	l.handOver(l.runner)
 	l.runner = nil
 }
@@ -169,8 +170,8 @@ func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 		}
 		if !rests {
 			flush = l.flush
-			kept = l.unkeep(kept)
-			l.goOn(mayEnd)
+			kept = l.takeKept(kept)
+			l.endOrResume(mayEnd)
 		}
 	}()
 	for range lentBatches {
@@ -185,7 +186,7 @@ func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 			l.keepUpTo = keepUpTo
 		}
 		l.stepAll(events)
-		kept = l.unkeep(kept)
+		kept = l.takeKept(kept)
 		if l.interruption != nil || l.finished || !l.awake && l.waiting {
 			return flush, kept
 		}
@@ -204,9 +205,10 @@ func (l *loop) lendToEnd(ev *event) (posted bool) {
 	return posted
 }
 
-// goOn has the loop go on after a turn that could not give it away: on its own goroutine
-// or, if this one may end it, here.
-func (l *loop) goOn(mayEnd bool) {
+// endOrResume continues after a lent turn that still has the loop: it ends the loop here if
+// this goroutine may do that and nothing is left to wait for. Otherwise the loop's own
+// goroutine continues.
+func (l *loop) endOrResume(mayEnd bool) {
 	if mayEnd && l.endsAtOnce() {
 		l.run()
 		return
@@ -214,14 +216,15 @@ func (l *loop) goOn(mayEnd bool) {
 	l.resume()
 }
 
-// endsAtOnce reports whether the loop is about to end, and nothing keeps it from that.
+// endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
 func (l *loop) endsAtOnce() bool {
 	return l.finished && l.tasks.n == 0 && !l.waiting && l.panicked == nil && l.interruption == nil && l.hooks == nil &&
 		l.conn.notifications.Idle() && len(l.conn.background.Load().ending()) == 0
 }
 
-// unkeep returns the request that was kept before, or else in this batch.
-func (l *loop) unkeep(before served) (kept served) {
+// takeKept returns the request that was kept in this batch of events, or else the one that
+// was kept before. It lets the loop keep no further one.
+func (l *loop) takeKept(before served) (kept served) {
 	kept = before
 	if l.buffers == nil {
 		return kept // it has parked, so nothing was kept

@@ -17,7 +17,7 @@ const (
 	Temporary                // never
 )
 
-// MarshalText makes a Restart a word in JSON.
+// MarshalText returns the text of String, so JSON contains a word instead of a number.
 func (r Restart) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 func (r Restart) String() string {
@@ -49,7 +49,7 @@ const (
 	RestForOne                 // those started after it: each child needs those before it
 )
 
-// MarshalText makes a Strategy a word in JSON.
+// MarshalText returns the text of String, so JSON contains a word instead of a number.
 func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 func (s Strategy) String() string {

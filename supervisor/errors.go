@@ -53,7 +53,7 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// MarshalText makes the error its text in JSON.
+// MarshalText returns the text of Error, so JSON contains that.
 func (e *PanicError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // A StuckError names the children that were told to stop and still run.
@@ -90,7 +90,7 @@ func (e *IntensityError) Error() string {
 
 func (e *IntensityError) Unwrap() error { return e.Err }
 
-// MarshalText makes the error its text in JSON.
+// MarshalText returns the text of Error, so JSON contains that.
 func (e *IntensityError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // A stoppedError is ErrStopped with its reason: the supervisor has given up, or,

@@ -52,7 +52,7 @@ type Retried struct {
 	Epoch    uint64 // the incarnation in which it failed
 	Attempt  int    // 1 for the first attempt of the call
 	Cause    string // how the attempt ended
-	Delivery string // whether the peer may have received it
+	Delivery string // whether the peer may have executed it
 	Duration time.Duration
 	Err      error
 }
@@ -65,7 +65,7 @@ type RequestStopped struct {
 	ID       int64  // of the last attempt
 	Attempts int    // how many attempts there were
 	Cause    string // how the call ended
-	Delivery string // whether the peer may have received it
+	Delivery string // whether the peer may have executed it
 	Duration time.Duration
 	Last     time.Duration // of the last attempt alone
 	Err      error         // nil if the call was answered

@@ -154,8 +154,8 @@ type AuthSample struct {
 type AuthResult struct {
 	// Result is "succeeded"; "refused" by the authorization server or by the person;
 	// "nobody": the person did not log in in time; "impossible": the program has no way to
-	// log in; or "failed" for another reason, such as the network. A refresh ends in the
-	// first, second or last way.
+	// log in; or "failed" for another reason, such as the network. A refresh ends as
+	// succeeded, refused or failed.
 	Result string
 	Count  uint64
 }

@@ -62,7 +62,7 @@ func (e *StartError) Error() string {
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// MarshalText makes the error its text in JSON.
+// MarshalText returns the text of Error, so JSON contains that.
 func (e *StartError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // An ExitError says that the peer's process ended, and how.
@@ -172,5 +172,5 @@ func (e *URLError) Error() string {
 
 func (e *URLError) Unwrap() error { return e.Err }
 
-// MarshalText makes the error its text in JSON.
+// MarshalText returns the text of Error, so JSON contains that.
 func (e *URLError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }

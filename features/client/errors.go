@@ -59,7 +59,7 @@ func (e *ResultError) Error() string {
 
 func (e *ResultError) Unwrap() error { return e.Err }
 
-// MarshalText makes the error its text in JSON.
+// MarshalText returns the text of Error, so JSON contains that.
 func (e *ResultError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // A CapabilityError says that a request was not sent because it needs a capability
@@ -99,7 +99,7 @@ func (e *InputError) Error() string {
 
 func (e *InputError) Unwrap() error { return e.Err }
 
-// MarshalText makes the error its text in JSON.
+// MarshalText returns the text of Error, so JSON contains that.
 func (e *InputError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
 // explain makes the error of a call match the errors of this package. The CallError

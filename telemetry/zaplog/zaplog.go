@@ -46,7 +46,7 @@
 //	attempt       int       number of the attempt that failed, from 1
 //	attempts      int       how often the call, or sending the frame, was tried
 //	cause         string    how the request ended; absent when that is forgotten
-//	delivery      string    whether the peer may have received the request
+//	delivery      string    whether the peer may have executed the request
 //	outcome       string    what became of a request of the peer's
 //	code          int       of the error that the peer was sent; absent when there was none
 //	queued        duration  how long a request of the peer's waited for its handler
