@@ -78,10 +78,10 @@ func (l *loop) open(epoch uint64) {
 		if ev.link, err = c.transport.Open(i.ctx); err == nil && ev.link == nil {
 			return errNoLink
 		}
-		if hearing, ok := ev.link.(transport.Hearing); ok && err == nil {
+		if hearing, ok := ev.link.(transport.ActivityRecorder); ok && err == nil {
 			_, ev.hearing = hearing.Heard()
 		}
-		if requesting, ok := ev.link.(transport.Requesting); ok && err == nil {
+		if requesting, ok := ev.link.(transport.RequestPerMessage); ok && err == nil {
 			ev.costly = requesting.Requests()
 		}
 		return err
@@ -106,7 +106,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 		l.incarnate(epoch)
 	}
 	l.incarnation.link = link
-	l.hearing, _ = link.(transport.Hearing)
+	l.hearing, _ = link.(transport.ActivityRecorder)
 	l.lastHeard()
 	l.flush.flush(0) // the link before this one may have left something to it
 	l.flush = flush{conn: l.conn}
@@ -119,7 +119,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 		l.mailbox.post(event{kind: linkLost, epoch: epoch, random: random(), particulars: &particulars{reason: Reason{LinkBroken, err}}})
 		return
 	}
-	l.flush.link, _ = link.(transport.Flushing)
+	l.flush.link, _ = link.(transport.Flusher)
 	l.flush.flush(0)
 }
 
@@ -224,7 +224,7 @@ func (l *loop) closeLink(epoch uint64, link transport.Link, grace time.Duration)
 // closeNow closes a link whose close does not block. The core gets the event linkGone in the
 // same step.
 func (l *loop) closeNow(epoch uint64, link transport.Link) (closed bool) {
-	closing, ok := link.(transport.Immediate)
+	closing, ok := link.(transport.NonBlockingCloser)
 	if !ok {
 		return false
 	}
@@ -429,7 +429,7 @@ func (r *receiver) StreamBegun(stream transport.Stream) bool {
 	return true
 }
 
-// Serve implements transport.Server: a turn of the loop, and then the handler of the
+// Serve implements transport.ServingWorker: a turn of the loop, and then the handler of the
 // request that it has kept. It keeps none while the handler of another still runs: how
 // long that takes is not known before it ends, and each would delay the frames behind it.
 func (r *receiver) Serve(more bool, leave func()) {

@@ -51,9 +51,9 @@ type loop struct {
 	slot     int64       // the wheel's
 	parkAt   instant     // when the wheel posts a tick for parking; 0 if it does not
 	parkSlot int64
-	visit    *list.Element     // the gate's
-	hearing  transport.Hearing // the present link; nil unless it says when bytes come in
-	heard    time.Time         // what hearing returned last
+	visit    *list.Element              // the gate's
+	hearing  transport.ActivityRecorder // the present link; nil unless it says when bytes come in
+	heard    time.Time                  // what hearing returned last
 
 	*buffers // nil while the loop is parked
 

@@ -14,12 +14,13 @@ type openingCaller struct {
 	job  *job // the next one for the caller; nil if there is none
 }
 
-// After LeaveOpening, the next Start or Begin does not connect. Call Open to make the first
+// LeaveOpening keeps the next Start or Begin from connecting. Call Open to make the first
 // attempt on your own goroutine: if you wait for the first link anyway, this saves
 // goroutines. It has an effect only if the transport opens links without waiting
-// (transport.Opening). If nobody calls Open, the attempt fails after Options.InitTimeout.
+// (transport.NonBlockingOpener). If nobody calls Open, the attempt fails after
+// Options.InitTimeout.
 func (c *Conn) LeaveOpening() {
-	if opening, ok := c.transport.(transport.Opening); ok {
+	if opening, ok := c.transport.(transport.NonBlockingOpener); ok {
 		_ = guard(func() error { c.leaves.Store(opening.OpensAtOnce()); return nil })
 	}
 }

@@ -29,7 +29,7 @@ type life struct {
 	last transport.Link // nil before the first
 }
 
-// OpensAtOnce implements transport.Opening.
+// OpensAtOnce implements transport.NonBlockingOpener.
 func (l *life) OpensAtOnce() bool { return true }
 
 func (l *life) Open(ctx context.Context) (transport.Link, error) {

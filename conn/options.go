@@ -78,9 +78,9 @@ type Options struct {
 	// the Conn sends a probe (Dialect.Probe), and after twice that time a second one.
 	// If nothing at all has come in after three times that time, the link is lost
 	// (LivenessLost). Values are rounded up to a quarter of a second. Zero: 5 s if
-	// the link reports when bytes come in (transport.Hearing), as pipes and sockets
+	// the link reports when bytes come in (transport.ActivityRecorder), as pipes and sockets
 	// do; otherwise the peer is not probed. Over HTTP, where a probe is a separate
-	// request (transport.Requesting), zero means 5 s while a call, a request that
+	// request (transport.RequestPerMessage), zero means 5 s while a call, a request that
 	// stays open or a subscription waits for the peer, and otherwise one minute.
 	// Negative: the peer is never probed.
 	Liveness time.Duration

@@ -240,7 +240,7 @@ func (l *loop) takeKept(before served) (kept served) {
 // not have the loop.
 type flush struct {
 	conn *Conn
-	link transport.Flushing
+	link transport.Flusher
 }
 
 func (f flush) flush(depth int) {

@@ -44,9 +44,9 @@ type Located interface {
 	Endpoint() string
 }
 
-// A Mirror is an optional interface of a Transport whose links send Route.Arguments
-// beside the message, as MCP over HTTP does in headers.
-type Mirror interface {
+// ArgumentMirror is an optional interface of a Transport whose links also send
+// Route.Arguments outside of the message, as MCP over HTTP does in headers.
+type ArgumentMirror interface {
 	// MirrorsArguments reports whether the links use Route.Arguments.
 	MirrorsArguments() bool
 }
@@ -93,22 +93,22 @@ type Link interface {
 	Close(grace time.Duration) error
 }
 
-// Hearing is an optional interface of a Link that records when bytes came in. So a
-// peer that is sending a large frame slowly is not mistaken for a peer that is gone.
-// If a link does not implement Hearing, its peer is probed only if the program asks
-// for it (ADR-0025). Heard may be called from any goroutine, at any time.
-type Hearing interface {
+// ActivityRecorder is an optional interface of a Link that records when bytes came in.
+// So a peer that is sending a large frame slowly is not mistaken for a peer that is
+// gone. If a link does not implement it, its peer is probed only if the program asks for
+// it (ADR-0025). Heard may be called from any goroutine, at any time.
+type ActivityRecorder interface {
 	// Heard returns when bytes last came in, on any stream, or the zero time if none
 	// have. If ok is false, the link does not know, for instance because it wraps
 	// another link.
 	Heard() (last time.Time, ok bool)
 }
 
-// Requesting is an optional interface of a Link on which each message is a separate
-// request to the server, as over HTTP. By default, its peer is probed every few
+// RequestPerMessage is an optional interface of a Link on which each message is a
+// separate request to the server, as over HTTP. By default, its peer is probed every few
 // seconds while something waits for it, and otherwise at most once a minute
 // (ADR-0025).
-type Requesting interface {
+type RequestPerMessage interface {
 	// Requests reports whether each message is a separate request. The result never
 	// changes.
 	Requests() bool
@@ -135,9 +135,9 @@ type Network struct {
 	Session string
 }
 
-// Flushing is an optional interface of a Link that can postpone work until its user
+// Flusher is an optional interface of a Link that can postpone work until its user
 // has nothing else to do at the moment (ADR-0048).
-type Flushing interface {
+type Flusher interface {
 	// Flush does the work that Send and Grant have postponed. To use it, call Flush
 	// once right after Bind. From then on, call it soon after each Send and Grant, or
 	// after a few of them, and before you wait for anything. If nobody calls Flush,
@@ -147,17 +147,17 @@ type Flushing interface {
 	Flush(depth int)
 }
 
-// Opening is an optional interface of a Transport that may open links without waiting
+// NonBlockingOpener is an optional interface of a Transport that may open links without waiting
 // (ADR-0054).
-type Opening interface {
+type NonBlockingOpener interface {
 	// OpensAtOnce reports whether Open never waits for anything, so that it returns soon
 	// even if its context does not end.
 	OpensAtOnce() bool
 }
 
-// Immediate is an optional interface of a Link that may be closed without waiting
+// NonBlockingCloser is an optional interface of a Link that may be closed without waiting
 // (ADR-0054).
-type Immediate interface {
+type NonBlockingCloser interface {
 	// CloseNow closes the link as Close does and returns true, if that is possible without
 	// waiting. Otherwise it does nothing and returns false. It never blocks. If the user of
 	// the link calls Flush at all, it does so soon after this, too.
@@ -180,9 +180,9 @@ type Worker interface {
 	Work(depth int)
 }
 
-// A Server is a Worker that can also run handlers on the goroutine of the link. That
+// A ServingWorker is a Worker that can also run handlers on the goroutine of the link. That
 // saves a request the change to a goroutine of its own (ADR-0055).
-type Server interface {
+type ServingWorker interface {
 	Worker
 
 	// Serve does what Work(1) does, and may then run the handler of a request that has

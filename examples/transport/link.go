@@ -236,7 +236,7 @@ func (l *link) Close(grace time.Duration) error {
 	return nil
 }
 
-// Heard implements transport.Hearing: without it a peer that hangs would not be
+// Heard implements transport.ActivityRecorder: without it a peer that hangs would not be
 // found out, unless conn.Options.Liveness asks for it.
 func (l *link) Heard() (last time.Time, ok bool) {
 	if heard := l.heard.Load(); heard != nil {

@@ -132,7 +132,7 @@ func TestOversizedFrame(t *testing.T) {
 	if loss := <-link.lost; !errors.As(loss.Reason, &oversized) {
 		t.Errorf("lost for %v", loss.Reason)
 	}
-	if last, ok := link.Link.(transport.Hearing).Heard(); !ok || last.IsZero() {
+	if last, ok := link.Link.(transport.ActivityRecorder).Heard(); !ok || last.IsZero() {
 		t.Errorf("heard at %v, %v", last, ok)
 	}
 }

@@ -28,7 +28,7 @@ const (
 
 // mirrors reports whether a transport mirrors arguments.
 func mirrors(t transport.Transport) bool {
-	mirror, ok := t.(transport.Mirror)
+	mirror, ok := t.(transport.ArgumentMirror)
 	return ok && mirror.MirrorsArguments()
 }
 

@@ -148,9 +148,9 @@ func (a *innerReceiver) Failed(f transport.Failure) { a.queue(arrival{kind: fail
 func (a *innerReceiver) Ended()                     { a.queue(arrival{kind: ended}) }
 func (a *innerReceiver) Lost(loss transport.Loss)   { a.queue(arrival{kind: lost, loss: loss}) }
 
-// Requests implements transport.Requesting.
+// Requests implements transport.RequestPerMessage.
 func (l *link) Requests() bool {
-	requesting, ok := l.inner.(transport.Requesting)
+	requesting, ok := l.inner.(transport.RequestPerMessage)
 	return ok && requesting.Requests()
 }
 
@@ -162,10 +162,10 @@ func (l *link) Network() transport.Network {
 	return transport.Network{}
 }
 
-// Heard implements transport.Hearing if the wrapped link does. Time stands still
+// Heard implements transport.ActivityRecorder if the wrapped link does. Time stands still
 // while the link is half open.
 func (l *link) Heard() (last time.Time, ok bool) {
-	hearing, ok := l.inner.(transport.Hearing)
+	hearing, ok := l.inner.(transport.ActivityRecorder)
 	if !ok {
 		return time.Time{}, false
 	}

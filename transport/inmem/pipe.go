@@ -37,7 +37,7 @@ type acceptor struct {
 	options Options
 }
 
-// OpensAtOnce implements transport.Opening.
+// OpensAtOnce implements transport.NonBlockingOpener.
 func (a *acceptor) OpensAtOnce() bool { return true }
 
 func (a *acceptor) Open(ctx context.Context) (transport.Link, error) {
@@ -103,7 +103,7 @@ func (l *link) Grant(stream transport.Stream, frames int) {
 	}
 }
 
-// Flush implements transport.Flushing: it has the peer work on what it was sent.
+// Flush implements transport.Flusher: it has the peer work on what it was sent.
 func (l *link) Flush(depth int) {
 	if !l.out.lending.Load() {
 		l.out.lending.Store(true)
@@ -130,7 +130,7 @@ func (l *link) Close(grace time.Duration) error {
 	return nil
 }
 
-// CloseNow implements transport.Immediate.
+// CloseNow implements transport.NonBlockingCloser.
 func (l *link) CloseNow() bool {
 	if !l.out.closeEmpty() {
 		return false

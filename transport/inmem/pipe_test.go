@@ -93,7 +93,7 @@ func TestFlushHasTheReceiverWork(t *testing.T) {
 	b.Grant(transport.Main, 2)
 	send(t, a, 0, "1")
 	toB.want(t, "frame 1, work false")
-	ours, theirs := a.(transport.Flushing), b.(transport.Flushing)
+	ours, theirs := a.(transport.Flusher), b.(transport.Flusher)
 	ours.Flush(0)
 	toB.want(t)
 	send(t, a, 0, "2")
@@ -349,7 +349,7 @@ func BenchmarkPipe(b *testing.B) {
 // Guarantees: G-0054.3
 func TestCloseNowWaitsForNothing(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
-	closing := a.(transport.Immediate)
+	closing := a.(transport.NonBlockingCloser)
 	if err := a.Send(transport.Outbound{Frame: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestCloseNowWaitsForNothing(t *testing.T) {
 	if !closing.CloseNow() || !errors.Is(a.Send(transport.Outbound{Frame: []byte("z")}), transport.ErrClosed) {
 		t.Fatal("it is not closed for good")
 	}
-	if !b.(transport.Immediate).CloseNow() {
+	if !b.(transport.NonBlockingCloser).CloseNow() {
 		t.Fatal("the other end is not closed")
 	}
 }

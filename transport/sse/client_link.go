@@ -151,14 +151,14 @@ func (l *clientLink) next() ([]byte, error) {
 // Bind implements transport.Link.
 func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
-// Requests implements transport.Requesting.
+// Requests implements transport.RequestPerMessage.
 func (l *clientLink) Requests() bool { return true }
 
 // Network implements transport.Networked. The session's id is a secret that is part of
 // the address, and is not told.
 func (l *clientLink) Network() transport.Network { return transport.Network{HTTP: l.http} }
 
-// Heard implements transport.Hearing.
+// Heard implements transport.ActivityRecorder.
 func (l *clientLink) Heard() (last time.Time, ok bool) { return l.heard.Last(), true }
 
 // Grant implements transport.Link.

@@ -19,7 +19,7 @@ type answering struct {
 }
 
 type answerable interface {
-	transport.Flushing
+	transport.Flusher
 	Send(transport.Outbound) error
 }
 

@@ -34,19 +34,19 @@ type wire struct {
 	credit  *credit
 	reader  frameReader
 	writer  *writer
-	worker  transport.Worker // the receiver, if it is one; set before there is credit
-	server  transport.Server // the receiver, if it is one
-	duty    duty             // the reading
-	holds   bool             // the writer is held; used only by the goroutine that reads
-	closing *latch.Latch     // Close was called
+	worker  transport.Worker        // the receiver, if it is one; set before there is credit
+	server  transport.ServingWorker // the receiver, if it is one
+	duty    duty                    // the reading
+	holds   bool                    // the writer is held; used only by the goroutine that reads
+	closing *latch.Latch            // Close was called
 
 	readDone, writeDone chan struct{} // closed when the goroutine has ended
 	readErr, writeErr   error         // why; set before
 }
 
 var _ interface {
-	transport.Hearing
-	transport.Flushing
+	transport.ActivityRecorder
+	transport.Flusher
 } = (*wire)(nil)
 
 func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int) *wire {
@@ -69,11 +69,11 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 // Bind implements transport.Link.
 func (w *wire) Bind(to transport.Receiver) {
 	w.worker, _ = to.(transport.Worker)
-	w.server, _ = to.(transport.Server)
+	w.server, _ = to.(transport.ServingWorker)
 	w.Delivery.Bind(to)
 }
 
-// Heard implements transport.Hearing.
+// Heard implements transport.ActivityRecorder.
 func (w *wire) Heard() (last time.Time, ok bool) { return w.heard.Last(), true }
 
 // Send implements transport.Link. There is no stream but Main.
@@ -84,7 +84,7 @@ func (w *wire) Send(o transport.Outbound) error {
 	return w.writer.send(o)
 }
 
-// Flush implements transport.Flushing: it writes what Send has left to it (ADR-0051).
+// Flush implements transport.Flusher: it writes what Send has left to it (ADR-0051).
 func (w *wire) Flush(int) { w.writer.flush() }
 
 // Grant implements transport.Link.

@@ -51,7 +51,7 @@ func escalated(grace, end time.Duration) (steps []string) {
 // Guarantees: G-0025.2
 func TestBytesThatComeInAreHeard(t *testing.T) {
 	p := open(t, roleCommand(t, "echo"))
-	hearing := p.Link.(transport.Hearing)
+	hearing := p.Link.(transport.ActivityRecorder)
 	if last, ok := hearing.Heard(); !last.IsZero() || !ok {
 		t.Errorf("heard at %v before anything came in, %v", last, ok)
 	}

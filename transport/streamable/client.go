@@ -120,5 +120,5 @@ func (c *Client) Check() error {
 	return err
 }
 
-// MirrorsArguments implements transport.Mirror.
+// MirrorsArguments implements transport.ArgumentMirror.
 func (*Client) MirrorsArguments() bool { return true }

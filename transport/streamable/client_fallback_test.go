@@ -115,7 +115,7 @@ func TestAServerThatSpeaksOnlyHTTPSSEIsSpokenTo(t *testing.T) {
 			if got := r.link.(transport.Networked).Network(); got != (transport.Network{HTTP: "1.1"}) {
 				t.Errorf("the link tells %+v", got)
 			}
-			if last, ok := r.link.(transport.Hearing).Heard(); !ok || last.Before(wrote) {
+			if last, ok := r.link.(transport.ActivityRecorder).Heard(); !ok || last.Before(wrote) {
 				t.Errorf("something was heard last at %v, known: %v; it was written after %v", last, ok, wrote)
 			}
 			if err := r.link.Close(hangGuard); err != nil {

@@ -82,13 +82,13 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 // Bind implements transport.Link.
 func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
-// Requests implements transport.Requesting.
+// Requests implements transport.RequestPerMessage.
 func (l *clientLink) Requests() bool { return true }
 
-// Heard implements transport.Hearing.
+// Heard implements transport.ActivityRecorder.
 func (l *clientLink) Heard() (last time.Time, ok bool) {
 	last = l.remote.heard.Last()
-	if older, ok := l.fellBack().(transport.Hearing); ok {
+	if older, ok := l.fellBack().(transport.ActivityRecorder); ok {
 		if heard, _ := older.Heard(); heard.After(last) {
 			last = heard
 		}

@@ -32,7 +32,7 @@ func TestBytesOfAnUnfinishedEventAreHeard(t *testing.T) {
 		w.(http.Flusher).Flush()
 		hold(req, release)
 	})
-	hearing := r.link.(transport.Hearing)
+	hearing := r.link.(transport.ActivityRecorder)
 	if last, ok := hearing.Heard(); !last.IsZero() || !ok {
 		t.Errorf("heard at %v before anything came in, %v", last, ok)
 	}

@@ -88,9 +88,9 @@ func (t *tap) Endpoint() string {
 	return ""
 }
 
-// MirrorsArguments implements transport.Mirror.
+// MirrorsArguments implements transport.ArgumentMirror.
 func (t *tap) MirrorsArguments() bool {
-	mirror, ok := t.inner.(transport.Mirror)
+	mirror, ok := t.inner.(transport.ArgumentMirror)
 	return ok && mirror.MirrorsArguments()
 }
 
@@ -125,15 +125,15 @@ func (l *tapped) Send(o transport.Outbound) error {
 	return err
 }
 
-// Requests implements transport.Requesting.
+// Requests implements transport.RequestPerMessage.
 func (l *tapped) Requests() bool {
-	requesting, ok := l.Link.(transport.Requesting)
+	requesting, ok := l.Link.(transport.RequestPerMessage)
 	return ok && requesting.Requests()
 }
 
-// Heard implements transport.Hearing.
+// Heard implements transport.ActivityRecorder.
 func (l *tapped) Heard() (last time.Time, ok bool) {
-	if hearing, ok := l.Link.(transport.Hearing); ok {
+	if hearing, ok := l.Link.(transport.ActivityRecorder); ok {
 		return hearing.Heard()
 	}
 	return time.Time{}, false

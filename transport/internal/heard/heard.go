@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Time is when a link has received bytes last; see transport.Hearing. The zero
+// A Time is when a link has received bytes last; see transport.ActivityRecorder. The zero
 // Time is ready to use.
 type Time struct {
 	mu   sync.Mutex
