@@ -15,7 +15,7 @@ type pipeWriter struct {
 	file syscall.RawConn
 	call func(descriptor uintptr) bool // created once, because each closure would be an allocation
 
-	prompt  prompt
+	nowait  nowait
 	text    []byte
 	written int
 	err     error
@@ -26,7 +26,7 @@ type pipeReader struct {
 	file syscall.RawConn
 	call func(descriptor uintptr) bool // made once
 
-	prompt prompt
+	nowait nowait
 	into   []byte
 	n      int
 	err    error
@@ -62,7 +62,7 @@ func (r *pipeReader) Read(p []byte) (int, error) {
 // readFrom returns false to wait until there is something to read.
 func (r *pipeReader) readFrom(descriptor uintptr) bool {
 	for {
-		n, err := r.prompt.read(descriptor, r.into)
+		n, err := r.nowait.read(descriptor, r.into)
 		switch err {
 		case unix.EINTR:
 		case unix.EAGAIN:
@@ -99,7 +99,7 @@ func (w *pipeWriter) write(text []byte) (n int, err error) {
 // writeTo always returns true, because it waits for nothing.
 func (w *pipeWriter) writeTo(descriptor uintptr) bool {
 	for {
-		n, err := w.prompt.write(descriptor, w.text)
+		n, err := w.nowait.write(descriptor, w.text)
 		switch err {
 		case unix.EINTR:
 		case unix.EAGAIN:

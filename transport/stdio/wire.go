@@ -27,18 +27,18 @@ var errLeft = errors.New("stdio: another goroutine reads")
 // a goroutine. The link that embeds it decides when it ends, and calls Lose.
 type wire struct {
 	delivery.Delivery
-	heard   heard.Time
-	in      io.ReadCloser
-	out     io.WriteCloser
-	skips   bool // after an oversized frame, the wire continues
-	credit  *credit
-	reader  frameReader
-	writer  *writer
-	worker  transport.Worker        // the receiver, if it is one; set before there is credit
-	server  transport.ServingWorker // the receiver, if it is one
-	duty    duty                    // the reading
-	holds   bool                    // the writer is held; used only by the goroutine that reads
-	closing *latch.Latch            // Close was called
+	heard      heard.Time
+	in         io.ReadCloser
+	out        io.WriteCloser
+	skips      bool // after an oversized frame, the wire continues
+	credit     *credit
+	reader     frameReader
+	writer     *writer
+	worker     transport.Worker        // the receiver, if it is one; set before there is credit
+	serving    transport.ServingWorker // the receiver, if it is one
+	readerRole readerRole
+	holds      bool         // the writer is held; used only by the goroutine that reads
+	closing    *latch.Latch // Close was called
 
 	readDone, writeDone chan struct{} // closed when the goroutine has ended
 	readErr, writeErr   error         // why; set before
@@ -69,7 +69,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 // Bind implements transport.Link.
 func (w *wire) Bind(to transport.Receiver) {
 	w.worker, _ = to.(transport.Worker)
-	w.server, _ = to.(transport.ServingWorker)
+	w.serving, _ = to.(transport.ServingWorker)
 	w.Delivery.Bind(to)
 }
 
@@ -115,7 +115,7 @@ func (w *wire) start() {
 
 // reading reads until the stream ends, or another goroutine takes over.
 func (w *wire) reading() {
-	err := w.read(w.duty.newHolder(w.reading))
+	err := w.read(w.readerRole.newGoroutine(w.reading))
 	if err == errLeft {
 		return // another goroutine now owns what reading uses
 	}
@@ -128,7 +128,7 @@ func (w *wire) reading() {
 // works on this goroutine (ADR-0048). While read delivers frames that have arrived
 // together, it collects what is flushed. It writes that before this goroutine waits for
 // bytes or credit, and when it ends (ADR-0051).
-func (w *wire) read(h *holder) error {
+func (w *wire) read(g *readerGoroutine) error {
 	for w.credit.take(w.release) {
 		frame, err := w.reader.next()
 		if err != nil && !(w.skips && isOversized(err)) {
@@ -141,9 +141,9 @@ func (w *wire) read(h *holder) error {
 		came := transport.Inbound{Frame: frame, Err: err, Work: w.worker != nil}
 		switch told := w.Tell(func(to transport.Receiver) { to.Receive(came) }); {
 		case !told || !came.Work:
-		case w.server == nil:
+		case w.serving == nil:
 			w.worker.Work(1)
-		case !w.serve(h):
+		case !w.serve(g):
 			return errLeft
 		}
 	}
@@ -152,19 +152,19 @@ func (w *wire) read(h *holder) error {
 
 // serve calls the receiver's Serve, which may run a handler. It reports whether this
 // goroutine still has to read afterwards.
-func (w *wire) serve(h *holder) (reads bool) {
+func (w *wire) serve(g *readerGoroutine) (reads bool) {
 	more := w.reader.buffered()
-	task := w.duty.begin(w.reading)
-	h.task.Store(task)
+	task := w.readerRole.beginCall(w.reading)
+	g.task.Store(task)
 	returned := false
 	defer func() {
 		if !returned { // the handler has ended this goroutine
-			h.leave()
+			g.leave()
 		}
 	}()
-	w.server.Serve(more, h.leave)
+	w.serving.Serve(more, g.leave)
 	returned = true
-	return w.duty.end(task)
+	return w.readerRole.endCall(task)
 }
 
 // release writes what was collected. The goroutine that reads calls it before it waits.
@@ -220,7 +220,7 @@ func interrupt[D any](stream io.Closer, deadline func(D) error) {
 
 // closeBoth closes both streams, one of which may be closed already.
 func (w *wire) closeBoth() {
-	w.duty.stop()
+	w.readerRole.stop()
 	w.in.Close()
 	w.out.Close()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// handlers is a Server that handles each frame on the goroutine of the link.
+// handlers is a ServingWorker that handles each frame on the goroutine of the link.
 type handlers struct {
 	*frames
 	last   atomic.Pointer[string]
@@ -25,7 +25,7 @@ func (h *handlers) Receive(in transport.Inbound) {
 	h.frames.Receive(in)
 }
 
-func (h *handlers) Work(int)                   { panic("the wire has a Server") }
+func (h *handlers) Work(int)                   { panic("the wire has a ServingWorker") }
 func (h *handlers) Serve(_ bool, leave func()) { h.handle(*h.last.Load(), leave) }
 
 // handled has a wire whose frames are handled, within a bubble.
@@ -117,10 +117,10 @@ func TestWhoHasLostTheReadingLeavesItToOthers(t *testing.T) {
 				leave()
 				close(left)
 			case "next":
-				before := w.duty.state.Load()
+				before := w.readerRole.state.Load()
 				close(goOn)
 				<-left
-				if w.duty.state.Load() != before {
+				if w.readerRole.state.Load() != before {
 					t.Error("the handler of an earlier frame has taken the reading away")
 				}
 			}
@@ -185,11 +185,11 @@ func TestTheWatchRests(t *testing.T) {
 		for range 3 {
 			fmt.Fprintln(peer, "frame")
 			<-to.received
-			if synctest.Wait(); !w.duty.watched.Load() {
+			if synctest.Wait(); !w.readerRole.watched.Load() {
 				t.Error("nobody watches")
 			}
 			<-time.NewTimer((watchIdle + 3) * watchEvery).C
-			if synctest.Wait(); w.duty.watched.Load() {
+			if synctest.Wait(); w.readerRole.watched.Load() {
 				t.Error("somebody watches")
 			}
 		}

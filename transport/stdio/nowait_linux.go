@@ -7,28 +7,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A prompt reads or writes what is possible immediately, and never waits, even if another
+// A nowait reads or writes what is possible immediately, and never waits, even if another
 // process has made the file blocking. So it need not tell Go's scheduler of the system
 // call. If the scheduler is told, it wakes a thread that watches for long calls whenever
 // this process was idle before. Pipes support this since Linux 6.4. Where a file does
-// not, the prompt makes the usual call.
-type prompt struct{ unable bool }
+// not, nowait makes the usual call.
+type nowait struct{ unable bool }
 
-func (c *prompt) read(fd uintptr, p []byte) (int, error) {
+func (c *nowait) read(fd uintptr, p []byte) (int, error) {
 	if n, errno := c.call(unix.SYS_PREADV2, fd, p); errno != syscall.EOPNOTSUPP {
 		return n, errorOf(errno)
 	}
 	return unix.Read(int(fd), p)
 }
 
-func (c *prompt) write(fd uintptr, p []byte) (int, error) {
+func (c *nowait) write(fd uintptr, p []byte) (int, error) {
 	if n, errno := c.call(unix.SYS_PWRITEV2, fd, p); errno != syscall.EOPNOTSUPP {
 		return n, errorOf(errno)
 	}
 	return unix.Write(int(fd), p)
 }
 
-func (c *prompt) call(number, fd uintptr, p []byte) (int, syscall.Errno) {
+func (c *nowait) call(number, fd uintptr, p []byte) (int, syscall.Errno) {
 	if c.unable || len(p) == 0 {
 		return 0, syscall.EOPNOTSUPP
 	}

@@ -12,10 +12,10 @@ import (
 // Another process that has the pipe may make it blocking.
 //
 // Guarantees: G-0051.6
-func TestAPromptCallDoesNotWaitForAFileThatBlocks(t *testing.T) {
+func TestANowaitCallDoesNotWaitForAFileThatBlocks(t *testing.T) {
 	out, in := mustPipe(t)
 	defer closeAll([]*os.File{out, in})
-	var reads, writes prompt
+	var reads, writes nowait
 	from, to := out.Fd(), in.Fd()
 	for _, fd := range []uintptr{from, to} {
 		if err := unix.SetNonblock(int(fd), false); err != nil {
