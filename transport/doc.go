@@ -24,4 +24,32 @@
 //
 // proptest.LinkContract checks these rules for any implementation. ADR-0014 explains
 // them.
+//
+// # Optional interfaces
+//
+// A transport, a link or a receiver can implement more than its interface requires. Its
+// user asks for each of these by a type assertion, and works without them.
+//
+//	of a Transport      implemented by                    used for
+//	Checked             stdio.Command, streamable, sse    Connect fails immediately for a wrong configuration
+//	Named               stdio.Command, streamable, sse    the name of a session
+//	Located             streamable, sse                   sessions with one endpoint reconnect together
+//	ArgumentMirror      streamable                        arguments that are repeated in headers
+//	NonBlockingOpener   inmem                             opening without another goroutine
+//
+//	of a Link           implemented by                    used for
+//	ActivityRecorder    stdio, streamable, sse (clients)  a peer that sends slowly is not taken for dead
+//	RequestPerMessage   streamable, sse (clients)         an idle peer is probed rarely
+//	Networked           streamable, sse (both sides)      telemetry: version of HTTP, session id
+//	Flusher             stdio, inmem                      several frames are sent together
+//	NonBlockingCloser   inmem                             closing without another goroutine
+//
+//	of a Receiver       called by                         used for
+//	Worker              stdio, inmem                      a frame is processed where it is read
+//	ServingWorker       stdio                             a handler runs where its request is read
+//	StreamWorker        streamable                        as Worker; a request need not wait for credit
+//
+// The receivers of package conn implement all three. Transcript and fault wrap other
+// transports and links. Transcript passes on the first four of transports and the first
+// three of links; fault passes on those three of links.
 package transport

@@ -18,39 +18,6 @@ type Transport interface {
 	Open(ctx context.Context) (Link, error)
 }
 
-// Checked is an optional interface of a Transport that can detect a wrong
-// configuration before it is opened, such as a missing command or an invalid URL.
-type Checked interface {
-	// Check returns the error that Open would return for a wrong configuration, or
-	// nil. It does no I/O.
-	Check() error
-}
-
-// Named is an optional interface of a Transport that can name its peer by its command
-// or host, for people and logs. The name reveals no credentials, and need not be
-// unique.
-type Named interface {
-	// Name returns the name, or "" if there is none.
-	Name() string
-}
-
-// Located is an optional interface of a Transport that knows where its peer is.
-// Transports with the same endpoint lose and regain their peer together, so a Client
-// can reconnect all of them when one succeeds.
-type Located interface {
-	// Endpoint returns the location of the peer, for instance
-	// "https://mcp.example.com". It returns "" if the location is unknown, or if no
-	// other transport can reach the same peer. It reveals no credentials.
-	Endpoint() string
-}
-
-// ArgumentMirror is an optional interface of a Transport whose links also send
-// Route.Arguments outside of the message, as MCP over HTTP does in headers.
-type ArgumentMirror interface {
-	// MirrorsArguments reports whether the links use Route.Arguments.
-	MirrorsArguments() bool
-}
-
 // A Link is one live connection to a peer: a process, a socket, a pair of
 // queues, an HTTP session. It carries frames, one JSON-RPC message each, on one
 // stream or on many. Nothing in a link retries or reconnects.
@@ -91,119 +58,6 @@ type Link interface {
 	// again: later calls wait for the first, and a shorter grace shortens it. Close
 	// returns an error only if something was left behind.
 	Close(grace time.Duration) error
-}
-
-// ActivityRecorder is an optional interface of a Link that records when bytes came in.
-// So a peer that is sending a large frame slowly is not mistaken for a peer that is
-// gone. If a link does not implement it, its peer is probed only if the program asks for
-// it (ADR-0025). Heard may be called from any goroutine, at any time.
-type ActivityRecorder interface {
-	// Heard returns when bytes last came in, on any stream, or the zero time if none
-	// have. If ok is false, the link does not know, for instance because it wraps
-	// another link.
-	Heard() (last time.Time, ok bool)
-}
-
-// RequestPerMessage is an optional interface of a Link on which each message is a
-// separate request to the server, as over HTTP. By default, its peer is probed every few
-// seconds while something waits for it, and otherwise at most once a minute
-// (ADR-0025).
-type RequestPerMessage interface {
-	// Requests reports whether each message is a separate request. The result never
-	// changes.
-	Requests() bool
-}
-
-// Networked is an optional interface of a Link that learns about the way to its peer
-// from the peer's answers, or from the request that has opened it, for telemetry (ADR-0061).
-type Networked interface {
-	// Network returns what is known now. It may be called from any goroutine, at any
-	// time, also after the link is lost.
-	Network() Network
-}
-
-// A Network is what a link has learned about the way to its peer. In the zero Network,
-// nothing is known.
-type Network struct {
-	// HTTP is the version of HTTP of the peer's last response, such as "1.1" or "2"; on the
-	// links of servers, of the request that opened the link. It is empty before the first
-	// response, and on links that are not HTTP.
-	HTTP string
-
-	// Session is the id of the session, as in the header Mcp-Session-Id. It is empty if
-	// there is none. Treat it as a secret: whoever knows it may take part.
-	Session string
-}
-
-// Flusher is an optional interface of a Link that can postpone work until its user
-// has nothing else to do at the moment (ADR-0048).
-type Flusher interface {
-	// Flush does the work that Send and Grant have postponed. To use it, call Flush
-	// once right after Bind. From then on, call it soon after each Send and Grant, or
-	// after a few of them, and before you wait for anything. If nobody calls Flush,
-	// the link postpones nothing. Flush never blocks, and may be called from any
-	// goroutine, even after the link is lost. The depth is that of the Work that
-	// calls Flush, and otherwise 0.
-	Flush(depth int)
-}
-
-// NonBlockingOpener is an optional interface of a Transport that may open links without waiting
-// (ADR-0054).
-type NonBlockingOpener interface {
-	// OpensAtOnce reports whether Open never waits for anything, so that it returns soon
-	// even if its context does not end.
-	OpensAtOnce() bool
-}
-
-// NonBlockingCloser is an optional interface of a Link that may be closed without waiting
-// (ADR-0054).
-type NonBlockingCloser interface {
-	// CloseNow closes the link as Close does and returns true, if that is possible without
-	// waiting. Otherwise it does nothing and returns false. It never blocks. If the user of
-	// the link calls Flush at all, it does so soon after this, too.
-	CloseNow() bool
-}
-
-// A Worker is a Receiver that can process a frame on the goroutine of the link. This
-// avoids a switch to another goroutine (ADR-0048).
-type Worker interface {
-	Receiver
-
-	// Work processes what earlier calls of Receive and Lost brought with Work set. The
-	// link calls it while it holds no lock that Send, Grant or Flush need. Work does not
-	// block, but takes longer than other methods. It may be called from any goroutine, at
-	// the same time as the other methods, without cause, and after Lost.
-	//
-	// The depth is 1, or, within Flush, one more than the depth given to Flush. If
-	// the depth is more than 2, a Worker leaves the work to its own goroutine.
-	// Otherwise two Workers could call each other forever.
-	Work(depth int)
-}
-
-// A ServingWorker is a Worker that can also run handlers on the goroutine of the link. That
-// saves a request the change to a goroutine of its own (ADR-0055).
-type ServingWorker interface {
-	Worker
-
-	// Serve does what Work(1) does, and may then run the handler of a request that has
-	// come in. So it can take as long as a handler. If Serve takes long, or if it calls
-	// leave, the link must continue to read on another goroutine. Serve may call leave
-	// at any time and from any goroutine. More says that the link already has further
-	// frames.
-	Serve(more bool, leave func())
-}
-
-// A StreamWorker is a Worker that also works on the streams that the peer begins
-// (ADR-0050).
-type StreamWorker interface {
-	Worker
-
-	// StreamBegun replaces StreamOpened for a stream that the peer began. Like
-	// Inbound.Work, it promises that Work is called soon. If it returns true, the frame
-	// that began the stream follows immediately: it uses the credit that Work is going
-	// to grant. A receiver that is closing returns false, and does nothing: then the
-	// link calls StreamOpened, and waits for credit.
-	StreamBegun(stream Stream) bool
 }
 
 // A Receiver receives the frames and events of a link. Its methods must not block and
@@ -280,9 +134,9 @@ type Route struct {
 	// over HTTP repeats it in the Mcp-Name header.
 	Name string
 
-	// Arguments holds the arguments of a request that the link repeats beside the
-	// message, by name. MCP over HTTP repeats them in Mcp-Param-* headers. It is nil
-	// if there are none.
+	// Arguments maps the names of the arguments that a link repeats outside of the
+	// message (over HTTP in Mcp-Param-* headers) to their values. It is nil if there
+	// are none.
 	Arguments *Arguments
 
 	// Version is the protocol revision that the message itself states. It is empty if
@@ -293,7 +147,7 @@ type Route struct {
 	Code int64
 }
 
-// Arguments are arguments of a request that travel beside it, by name.
+// Arguments maps the names of arguments to their values; see Route.Arguments.
 type Arguments map[string]string
 
 // Inbound is a frame that has come in. Exactly one of Frame and Err is set.
@@ -395,7 +249,8 @@ type StreamLoss struct {
 	Delay     time.Duration
 
 	// Advanced says that something arrived on the stream since it was opened or last
-	// resumed, even if it was not a whole frame. So resuming works.
+	// resumed, even if it was not a whole frame. The Conn then restarts the backoff of
+	// this stream.
 	Advanced bool
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// HandlerOptions configures a Handler. The zero value means the defaults. In the
-// numbers, zero and less mean the default.
+// HandlerOptions configures a Handler. The zero value means the defaults. For every
+// numeric field, a value of zero or less means the default.
 type HandlerOptions struct {
 	// Endpoint is the address to which clients POST: an absolute path, or a URL with
 	// the origin of the handler. Set it if a proxy changes paths. Default: the path

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// HandlerOptions configures a Handler. The zero value means the defaults. In the
-// numbers, zero and less mean the default.
+// HandlerOptions configures a Handler. The zero value means the defaults. For every
+// numeric field, a value of zero or less means the default.
 type HandlerOptions struct {
 	// Choose returns the server for a request. The handler calls it when a request
 	// begins a session, and for every message without a session. A session stays
@@ -124,6 +124,9 @@ type HandlerOptions struct {
 	// limit waits; after 30 s the response is 503. One client may use a quarter of
 	// each limit, but always one MaxBody; beyond that, its own requests wait for each
 	// other.
+	//
+	// It applies to all clients together, until a body is delivered to its link.
+	// conn.Options.MaxHeld applies to each Conn, from then on.
 	MaxHeld int
 
 	// MaxUnread limits the messages that wait to be written to clients, in bytes;
