@@ -128,7 +128,7 @@ func whatHappened(reason conn.Reason, command string, patience time.Duration) st
 	case conn.PeerEnded:
 		return fmt.Sprintf("%q closed its standard output before the session was ready", command)
 	case conn.InitTimedOut:
-		return fmt.Sprintf("%q did not answer initialize within %v", command, patience)
+		return fmt.Sprintf("%q did not complete the handshake within %v", command, patience)
 	case conn.Malformed:
 		return fmt.Sprintf("%q does not send JSON-RPC", command)
 	case conn.HandshakeFailed, conn.AuthRequired:
