@@ -93,16 +93,21 @@ func TestCommandsDoWhatThePagesSay(t *testing.T) {
 	}
 }
 
-// run runs one block. A page says port 8080; the test takes one that is free, and
-// waits until a server that was started in the background listens there.
+// run runs one block. A page says port 8080, and 8081 for a second server; the test
+// takes ports that are free. It waits until a server that was started in the background
+// listens at the first port of its line.
 func run(t *testing.T, programs string, console Console) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	port := freePort(t)
+	first, second := freePort(t), freePort(t)
 	var script strings.Builder
-	for line := range strings.Lines(strings.ReplaceAll(console.Commands, "8080", port)) {
-		script.WriteString(line)
+	for line := range strings.Lines(console.Commands) {
+		script.WriteString(strings.NewReplacer("8080", first, "8081", second).Replace(line))
 		if strings.Contains(line, " & ") {
+			port := first
+			if at := strings.Index(line, "8081"); at >= 0 && at < strings.Index(line, "8080") {
+				port = second
+			}
 			fmt.Fprintf(&script, "GUIDE_WAIT_FOR=127.0.0.1:%s %s\n", port, os.Args[0])
 		}
 	}
@@ -115,7 +120,7 @@ func run(t *testing.T, programs string, console Console) {
 	var out, errors bytes.Buffer
 	shell.Stdout, shell.Stderr = &out, &errors
 	err := shell.Run()
-	got := strings.ReplaceAll(out.String(), port, "8080")
+	got := strings.NewReplacer(first, "8080", second, "8081").Replace(out.String())
 	if err != nil || !Matches(console.Output, got) {
 		t.Errorf("%v\nprinted\n%s\nthe page shows\n%s\nstandard error\n%s", err, got, console.Output, &errors)
 	}
