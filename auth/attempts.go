@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type backoff struct {
 const (
 	shortestDelay = time.Second
 	longestDelay  = time.Minute
+	forgivingTime = 10 * time.Minute // after that, logins in vain are forgotten
+	maxInVain     = 2                // for one set of scopes
 )
 
 // note records the result of a refresh.
@@ -43,8 +46,11 @@ func (b *backoff) wait(now time.Time) error {
 	return fmt.Errorf("auth: the refresh failed, and is tried again in %v: %w", b.until.Sub(now).Round(time.Second), b.failed)
 }
 
-// attempts records the logins of the last minutes that did not help.
+// attempts records the refreshes and logins of the last minutes that did not help. The
+// zero value has none.
 type attempts struct {
+	mu       sync.Mutex
+	backoff  backoff
 	failed   error // how the last one with a person failed; nil if it did not
 	failedAt time.Time
 	vain     map[string]vainAttempt // by set of scopes
@@ -55,21 +61,35 @@ type vainAttempt struct {
 	since time.Time
 }
 
+// noteRefresh records the result of a refresh.
+func (a *attempts) noteRefresh(err error, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.backoff.note(err, now)
+}
+
+// mayRefresh returns why it is too early for another refresh, or nil.
+func (a *attempts) mayRefresh(now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.backoff.wait(now)
+}
+
 // maxSets is how many sets of scopes are remembered.
 const maxSets = 64
 
 // inVain counts a refusal of a new token. It reports whether there were too many for
 // another login with these scopes.
-func (a *Authorizer) inVain(set string, now time.Time) bool {
+func (a *attempts) inVain(set string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for s, v := range a.attempts.vain {
+	for s, v := range a.vain {
 		if now.Sub(v.since) > forgivingTime {
-			delete(a.attempts.vain, s)
+			delete(a.vain, s)
 		}
 	}
-	v, known := a.attempts.vain[set]
-	if !known && len(a.attempts.vain) >= maxSets {
+	v, known := a.vain[set]
+	if !known && len(a.vain) >= maxSets {
 		return true
 	}
 	if v.count >= maxInVain {
@@ -79,21 +99,21 @@ func (a *Authorizer) inVain(set string, now time.Time) bool {
 		v.since = now
 	}
 	v.count++
-	if a.attempts.vain == nil {
-		a.attempts.vain = make(map[string]vainAttempt)
+	if a.vain == nil {
+		a.vain = make(map[string]vainAttempt)
 	}
-	a.attempts.vain[set] = v
+	a.vain[set] = v
 	return false
 }
 
 // recentFailure returns why nobody may be asked to log in again yet, or nil.
-func (a *Authorizer) recentFailure(now time.Time) error {
+func (a *attempts) recentFailure(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.attempts.failed == nil || now.Sub(a.attempts.failedAt) > forgivingTime {
+	if a.failed == nil || now.Sub(a.failedAt) > forgivingTime {
 		return nil
 	}
-	return a.attempts.failed
+	return a.failed
 }
 
 // ErrNobody says that a person was asked to log in, but did not do so in time. If
@@ -103,19 +123,19 @@ var ErrNobody = errors.New("auth: nobody has logged in")
 
 // noteFailure remembers that a person has refused or abandoned a login, so that not
 // every call asks again. Failures of the network do not count.
-func (a *Authorizer) noteFailure(ctx context.Context, err error, now time.Time) {
+func (a *attempts) noteFailure(ctx context.Context, err error, now time.Time) {
 	left := errors.Is(context.Cause(ctx), ErrNobody)
 	if !left && !errors.As(err, new(*ResponseError)) && !errors.Is(err, ErrNobody) {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.attempts.failed, a.attempts.failedAt = err, now
+	a.failed, a.failedAt = err, now
 }
 
-// forgetAttempts removes all records, because a person wants to log in.
-func (a *Authorizer) forgetAttempts() {
+// forget removes all records of logins, because a person wants to log in.
+func (a *attempts) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.attempts = attempts{}
+	a.failed, a.failedAt, a.vain = nil, time.Time{}, nil
 }

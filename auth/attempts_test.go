@@ -108,7 +108,7 @@ func TestNobodyAnswers(t *testing.T) {
 	a := w.login(t, Options{Interact: consent})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(fmt.Errorf("%w within a minute", ErrNobody))
-	a.noteFailure(ctx, context.DeadlineExceeded, time.Now()) // which an Interact of its own returns
+	a.attempts.noteFailure(ctx, context.DeadlineExceeded, time.Now()) // which an Interact of its own returns
 	if _, err := call(t.Context(), a, w.url); !errors.Is(err, transport.ErrAuthRequired) {
 		t.Errorf("%v", err)
 	}
@@ -177,9 +177,9 @@ func TestWhoJoinsALoginThatIsGivenUpTriesAgain(t *testing.T) {
 		joined <- err
 	}()
 	for joins := false; !joins; { // until it waits for the login that is given up
-		a.mu.Lock()
-		joins = a.flight.waiting > 0
-		a.mu.Unlock()
+		a.flights.mu.Lock()
+		joins = a.flights.running.waiting > 0
+		a.flights.mu.Unlock()
 		runtime.Gosched()
 	}
 	close(end)

@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,106 +31,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bowline-mcp/bowline/auth/guard"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
-
-// Options say how a program logs in to one server. With the zero value the Authorizer
-// serves the server of its first request, and only uses a login that is already in the
-// Store.
-type Options struct {
-	// Resource is the URL of the server's endpoint. Default: the URL of the first
-	// request. Set it if you call Login or Logout before there is a request.
-	Resource string
-
-	// ClientName is the name of the program that the authorization server shows when
-	// it asks a person for consent. Default: Bowline.
-	ClientName string
-
-	// Registered lists the clients that are already registered with authorization
-	// servers.
-	Registered []Registered
-
-	// MetadataURL is the address of the program's Client ID Metadata Document: an
-	// https URL with a path. Authorization servers that support such documents use
-	// this URL as the client id.
-	MetadataURL string
-
-	// Grant is how to get a token without a browser. Nil: the authorization code
-	// flow, with Interact.
-	Grant Grant
-
-	// Interact leads a person through a login; see [Loopback]. It returns ErrNobody if
-	// nobody logs in. A login that a request has begun continues after the request, or
-	// the handshake that the request belongs to, has timed out. The context of the
-	// login ends after five minutes. Other requests wait for the login meanwhile. Nil:
-	// the program cannot log in, and requests that need a login fail with a
-	// [*LoginError].
-	Interact func(context.Context, Interaction) (redirected *url.URL, err error)
-
-	// Scopes returns the scopes to ask for. Its argument are the scopes that the
-	// server asks for. Nil: ask for exactly those.
-	Scopes func(asked []string) []string
-
-	// Offline asks for the scope offline_access, and so for a refresh token, if the
-	// authorization server lists that scope.
-	Offline bool
-
-	// DPoP binds tokens to a key (RFC 9449), which makes a stolen token useless. The
-	// Authorizer then refuses tokens that the authorization server has not bound, and
-	// does not use stored logins without a key.
-	DPoP bool
-
-	// Store keeps logins. If it cannot save a login, the Authorizer logs the error and
-	// keeps the login in memory. Nil: NewMemory.
-	Store Store
-
-	// Principal identifies the person that the tokens belong to, in a program that
-	// acts for several people. Nobody gets a token of another principal.
-	Principal string
-
-	// Guard fetches the URLs that the server and its authorization servers name. Nil:
-	// a guard.Guard for Resource.
-	Guard *guard.Guard
-
-	// Log receives problems that no caller gets as an error, such as a Store that
-	// cannot save. It never receives a secret. Nil: slog.Default.
-	Log *slog.Logger
-}
-
-// An Interaction is a login that needs a person.
-type Interaction struct {
-	Resource string   // URL of the server
-	Issuer   string   // the authorization server
-	Scopes   []string // the scopes to ask for
-
-	// Redirect is the redirect address that the client is registered with; "" if it
-	// may be any. Another address may require a new registration.
-	Redirect string
-
-	start func(ctx context.Context, redirect string) (*url.URL, error)
-}
-
-// Start begins the login and returns the address to open in the browser. The redirect
-// is the address to which the authorization server will send the browser afterwards.
-// Interact must return the address, with its query, at which the browser has arrived.
-func (i Interaction) Start(ctx context.Context, redirect string) (*url.URL, error) {
-	return i.start(ctx, redirect)
-}
-
-// A LoginError says that a request needs a login and there is none. It wraps
-// transport.ErrAuthRequired.
-type LoginError struct {
-	Resource string // URL of the server
-	Err      error  // how the login failed, or why there is none
-}
-
-func (e *LoginError) Error() string {
-	return fmt.Sprintf("auth: log in to %s first: %v", e.Resource, e.Err)
-}
-
-// Unwrap returns transport.ErrAuthRequired and Err.
-func (e *LoginError) Unwrap() []error { return []error{transport.ErrAuthRequired, e.Err} }
 
 // An Authorizer manages the login to one server. It implements streamable.Authorizer.
 // Create one with [New], and close it.
@@ -138,43 +42,29 @@ func (e *LoginError) Unwrap() []error { return []error{transport.ErrAuthRequired
 // lifetime, the token is refreshed in the background. Among all programs that share
 // the Store, there is one refresh at a time. A new token is saved before it is used.
 type Authorizer struct {
-	o      Options
-	store  *fallback
-	guard  *guard.Guard
-	nonces nonces
-
-	shortestInterval time.Duration // of the polls for a device code; shorter in tests
+	o        Options
+	store    *storage
+	attempts attempts
+	flights  flights // of refreshes and logins
+	nonces   nonces
+	counts   counts
 
 	target  atomic.Pointer[target]
 	current atomic.Pointer[credential] // nil: none that is known
 
-	counts counts
-
-	mu       sync.Mutex
-	flight   *flight // nil: nothing is under way
-	flights  sync.WaitGroup
-	closed   bool
-	backoff  backoff
-	attempts attempts
-	onLogin  []func()
-	warned   map[string]bool // problems that were logged already
-}
-
-// A target identifies the server.
-type target struct {
-	resource *url.URL
-	guard    *guard.Guard
+	mu      sync.Mutex
+	onLogin []func()
 }
 
 // New returns an Authorizer.
 func New(o Options) *Authorizer {
-	a := &Authorizer{o: o, store: &fallback{Store: o.Store, memory: NewMemory()}, guard: o.Guard, shortestInterval: shortestInterval}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
 	if o.Store == nil {
-		a.store.Store = NewMemory()
+		o.Store = NewMemory()
 	}
-	if a.o.Log == nil {
-		a.o.Log = slog.Default()
-	}
+	a := &Authorizer{o: o, store: &storage{Store: o.Store, memory: NewMemory()}}
 	if u, err := url.Parse(o.Resource); err == nil && u.Host != "" {
 		a.aim(u)
 	}
@@ -183,19 +73,10 @@ func New(o Options) *Authorizer {
 
 var errNoResource = errors.New("auth: Options.Resource is not set, or no URL")
 
-// aim sets the server at the first call, and returns it.
+// aim sets the server at the first call, and returns its URL.
 func (a *Authorizer) aim(u *url.URL) *url.URL {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if t := a.target.Load(); t != nil {
-		return t.resource
-	}
-	resource := &url.URL{Scheme: strings.ToLower(u.Scheme), Host: strings.ToLower(u.Host), Path: u.Path, RawPath: u.RawPath}
-	if a.guard == nil {
-		a.guard = guard.New(guard.Options{Endpoint: resource.String()})
-	}
-	a.target.Store(&target{resource: resource, guard: a.guard})
-	return resource
+	a.target.CompareAndSwap(nil, newTarget(a, u))
+	return a.resource()
 }
 
 // resource returns the server's URL, or nil.
@@ -206,9 +87,7 @@ func (a *Authorizer) resource() *url.URL {
 	return nil
 }
 
-func (a *Authorizer) key() Key {
-	return Key{Resource: a.resource().String(), Principal: a.o.Principal}
-}
+func (a *Authorizer) key() Key { return a.target.Load().key }
 
 // errPlain says why there is no login.
 var errPlain = errors.New("auth: tokens go over https only, or http on this machine")
@@ -292,7 +171,7 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 		if now := a.current.Load(); now != nil && now.access() != used {
 			return true, nil // another request was challenged, too
 		}
-		mine, err := a.fly(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, refused.Status) })
+		mine, err := a.flights.run(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, refused.Status) })
 		switch {
 		case errors.Is(err, errInVain):
 			return false, nil
@@ -314,17 +193,19 @@ func (a *Authorizer) Login(ctx context.Context) error {
 	case !secure(resource):
 		return &LoginError{Resource: resource.String(), Err: errPlain}
 	}
-	a.giveUp()
+	a.flights.abandon()
 	for {
-		mine, err := a.fly(ctx, func(ctx context.Context) error {
-			c, err := a.probe(ctx)
+		mine, err := a.flights.run(ctx, func(ctx context.Context) error {
+			c, err := a.target.Load().probe(ctx)
 			if err != nil {
 				return err
 			}
-			if err := a.canSave(ctx); err != nil {
-				return err
+			if a.o.personal() {
+				if err := a.store.canSave(ctx, a.key()); err != nil {
+					return err // before anybody is asked for consent in vain
+				}
 			}
-			a.forgetAttempts()
+			a.attempts.forget()
 			return a.login(ctx, c, nil, replaced)
 		})
 		if mine || ctx.Err() != nil {
@@ -346,36 +227,57 @@ func (a *Authorizer) OnLogin(f func()) {
 // because a refresh token that was exchanged and not saved is lost. It gives up a login
 // that waits for a person. After Close, no request is authorized.
 func (a *Authorizer) Close() error {
-	a.mu.Lock()
-	a.closed = true
-	if a.flight != nil {
-		a.flight.cancel(errClosed)
-	}
-	a.mu.Unlock()
-	a.flights.Wait()
+	a.flights.close()
 	if t := a.target.Load(); t != nil {
 		t.guard.Close()
 	}
 	return nil
 }
 
-var errClosed = errors.New("auth: the Authorizer is closed")
+// Status returns the login in the Store, or nil if there is none. Printing it shows no
+// secrets.
+func (a *Authorizer) Status(ctx context.Context) (*Entry, error) {
+	if a.resource() == nil {
+		return nil, errNoResource
+	}
+	e, err := a.store.Load(ctx, a.key())
+	if err != nil || !a.target.Load().clients.usable(e) {
+		return nil, err
+	}
+	return e, nil
+}
 
-// warn logs each problem once.
-func (a *Authorizer) warn(what string, err error) {
-	a.mu.Lock()
-	told := a.warned[what]
-	if a.warned == nil {
-		a.warned = make(map[string]bool)
+// Logout deletes the login, and asks the authorization server to revoke its tokens (RFC
+// 7009), if the server supports that. Many servers cannot revoke an access token, which
+// then expires by itself; that is not an error. Logout deletes the login even if the
+// server returns an error. It also deletes a sealed login that it cannot decrypt; its
+// error then says that nothing was revoked.
+func (a *Authorizer) Logout(ctx context.Context) error {
+	if a.resource() == nil {
+		return errNoResource
 	}
-	a.warned[what] = true
-	a.mu.Unlock()
-	if told {
-		return
-	}
-	said := []any{"resource", a.resource().String(), "error", err}
+	var revoked error
+	err := a.store.change(ctx, a.key(), removed, func(e *Entry) (*Entry, error) {
+		if t := a.target.Load(); t.clients.usable(e) {
+			revoked = t.revoke(ctx, e)
+		}
+		return nil, nil
+	})
+	a.current.Store(nil)
 	if errors.As(err, new(unopened)) {
-		said = append(said, "hint", "Login replaces it")
+		err = fmt.Errorf("auth: the login is removed, and its tokens are not revoked: %w", err)
 	}
-	a.o.Log.Warn("auth: "+what, said...)
+	return errors.Join(revoked, err)
+}
+
+// Samples yields the counts of the Authorizer as plain values, for telemetry sinks such as
+// otel.Telemetry.Watch. Its name is the scheme and the host of the server; before the
+// server is known there is nothing to yield. The sample contains no secret, and no path or
+// query of an address.
+func (a *Authorizer) Samples() iter.Seq[telemetry.Sample] {
+	return func(yield func(telemetry.Sample) bool) {
+		if resource := a.resource(); resource != nil {
+			yield(telemetry.Sample{Name: resource.Scheme + "://" + resource.Host, Auth: a.counts.sample(a.current.Load())})
+		}
+	}
 }

@@ -65,17 +65,26 @@ func (e *RegistrationError) Error() string {
 	return text
 }
 
-// registered returns the client that the program was given for an issuer. If that client
+// A registrations finds the program's client at an authorization server, or registers
+// one.
+type registrations struct {
+	options  *Options
+	store    *storage
+	guard    *guard.Guard
+	warnings *warnings
+}
+
+// given returns the client that the program was given for an issuer. If that client
 // names no issuer, pinned is the issuer to which it is bound; "" if it is not bound yet.
-func (a *Authorizer) registered(issuer, pinned string) (*Registered, bool) {
-	for i, r := range a.o.Registered {
+func (s *registrations) given(issuer, pinned string) (*Registered, bool) {
+	for i, r := range s.options.Registered {
 		if r.Issuer == issuer {
-			return &a.o.Registered[i], true
+			return &s.options.Registered[i], true
 		}
 	}
-	for i, r := range a.o.Registered {
+	for i, r := range s.options.Registered {
 		if r.Issuer == "" && (pinned == "" || pinned == issuer) {
-			return &a.o.Registered[i], true
+			return &s.options.Registered[i], true
 		}
 	}
 	return nil, false
@@ -83,12 +92,59 @@ func (a *Authorizer) registered(issuer, pinned string) (*Registered, bool) {
 
 // strays reports whether an issuer is neither the one to which the program's client is
 // bound, nor named in Options.
-func (a *Authorizer) strays(issuer, pinned string) bool {
-	if a.o.Grant != nil && a.o.Grant.name() == (Workload{}).name() {
+func (s *registrations) strays(issuer, pinned string) bool {
+	if s.options.Grant != nil && s.options.Grant.name() == (Workload{}).name() {
 		return false // which has no client
 	}
-	_, known := a.registered(issuer, pinned)
-	return !known && slices.ContainsFunc(a.o.Registered, func(r Registered) bool { return r.Issuer == "" })
+	_, known := s.given(issuer, pinned)
+	return !known && slices.ContainsFunc(s.options.Registered, func(r Registered) bool { return r.Issuer == "" })
+}
+
+// usable reports whether these Options could have produced a stored login. It must be of
+// the same kind, bound to a key if DPoP is set and, if the program has its own client at
+// that issuer, belong to that client.
+func (s *registrations) usable(e *Entry) bool {
+	if e == nil || e.Issuer == "" || e.Grant != s.options.grantName() {
+		return false
+	}
+	if s.strays(e.Issuer, e.Pinned) {
+		return false
+	}
+	if r, ok := s.given(e.Issuer, e.Pinned); ok && e.Grant != (Workload{}).name() && r.ID != e.ClientID {
+		return false
+	}
+	switch e.Type {
+	case "DPoP":
+		return true // a key does no harm if DPoP is not set
+	case "Bearer", "":
+		return !s.options.DPoP
+	default:
+		return false
+	}
+}
+
+// mustBeGiven returns the client that the program was given for a login. It fails
+// if there is none.
+func (s *registrations) mustBeGiven(l *login) (*client, error) {
+	r, ok := s.given(l.place.server.Issuer, l.pinned)
+	if !ok {
+		return nil, &RegistrationError{Issuer: l.place.server.Issuer, Reason: "name the client in Registered, with this Issuer"}
+	}
+	return r.as(l.place.server.AuthMethods), nil
+}
+
+// restore returns the client of a saved login, or nil if it has none.
+func (s *registrations) restore(e *Entry) (*client, error) {
+	if e.ClientID == "" {
+		return nil, nil
+	}
+	if r, ok := s.given(e.Issuer, e.Pinned); ok && r.ID == e.ClientID {
+		return &client{id: r.ID, secret: r.Secret, key: r.Key, keyID: r.KeyID, method: e.ClientAuth}, nil
+	}
+	if e.ClientAuth != authNone && e.ClientSecret.IsZero() {
+		return nil, fmt.Errorf("auth: the login at %s has not the secret of its client: log in again", e.Issuer)
+	}
+	return clientOf(e), nil
 }
 
 // as returns the client with an authentication method that the authorization server
@@ -121,17 +177,17 @@ func methodFor(c *client, listed []string) string {
 // clientAt returns the client for a login. It tries, in this order: a client of the
 // options, the metadata document, an earlier registration, and a new one. Redirect is
 // the redirect address, or "" for a login without redirects.
-func (a *Authorizer) clientAt(ctx context.Context, p *place, pinned, redirect string, scopes []string) (*client, error) {
-	issuer := p.server.Issuer
-	if r, ok := a.registered(issuer, pinned); ok {
+func (s *registrations) clientAt(ctx context.Context, l *login, redirect string) (*client, error) {
+	p, issuer := l.place, l.place.server.Issuer
+	if r, ok := s.given(issuer, l.pinned); ok {
 		return r.as(p.server.AuthMethods), nil
 	}
-	if a.o.MetadataURL != "" && p.server.TakesMetadata {
-		return &client{id: a.o.MetadataURL, method: authNone}, nil
+	if s.options.MetadataURL != "" && p.server.TakesMetadata {
+		return &client{id: s.options.MetadataURL, method: authNone}, nil
 	}
 	if p.server.Registration == "" {
 		reason := "it registers no clients by itself: register one there, and name it in Registered"
-		if len(a.o.Registered) > 0 {
+		if len(s.options.Registered) > 0 {
 			reason += ", with this Issuer"
 		}
 		return nil, &RegistrationError{Issuer: issuer, Reason: reason}
@@ -144,20 +200,20 @@ func (a *Authorizer) clientAt(ctx context.Context, p *place, pinned, redirect st
 			registration = e
 			return e, nil
 		}
-		fresh, err := a.register(ctx, p, redirect, scopes)
+		fresh, err := s.register(ctx, l, redirect)
 		registration = fresh
 		return fresh, err
 	}
-	err := a.store.change(ctx, Key{Issuer: issuer}, p.lost, find)
+	err := s.store.change(ctx, Key{Issuer: issuer}, p.lost, find)
 	if err != nil && !tried && ctx.Err() == nil {
-		a.warn("the registration is not saved", err)
-		err = a.store.memory.Locked(ctx, Key{Issuer: issuer}, find)
+		s.warnings.add("the registration is not saved", err)
+		err = s.store.memory.Locked(ctx, Key{Issuer: issuer}, find)
 	}
 	if registration == nil {
 		return nil, err
 	}
 	if err != nil {
-		a.warn("the registration is not saved", err)
+		s.warnings.add("the registration is not saved", err)
 	}
 	return clientOf(registration), nil
 }
@@ -188,30 +244,30 @@ type registrationResponse struct {
 
 // register registers the program. If the server refuses the redirect address, it tries
 // the other application type once.
-func (a *Authorizer) register(ctx context.Context, p *place, redirect string, scopes []string) (*Entry, error) {
+func (s *registrations) register(ctx context.Context, l *login, redirect string) (*Entry, error) {
 	request := registrationRequest{
-		Name: a.o.ClientName, Redirects: []string{redirect},
+		Name: s.options.ClientName, Redirects: []string{redirect},
 		Grants: []string{"authorization_code", "refresh_token"}, Responses: []string{"code"},
-		Method: registrationMethod(p.server.AuthMethods), Application: applicationType(redirect),
-		Scope: strings.Join(scopes, " "), BoundByProofs: a.o.DPoP,
+		Method: registrationMethod(l.place.server.AuthMethods), Application: applicationType(redirect),
+		Scope: strings.Join(l.scopes, " "), BoundByProofs: s.options.DPoP,
 	}
 	if request.Name == "" {
 		request.Name = "Bowline"
 	}
-	if a.o.Grant != nil {
+	if s.options.Grant != nil {
 		request.Redirects, request.Responses = nil, []string{}
-		request.Grants = []string{a.o.Grant.name(), "refresh_token"}
+		request.Grants = []string{s.options.Grant.name(), "refresh_token"}
 	}
-	entry, err := a.registerAs(ctx, p, request)
+	entry, err := s.registerAs(ctx, l.place, request)
 	var refused *RegistrationError
 	if errors.As(err, &refused) && refused.Code == "invalid_redirect_uri" {
 		request.Application = map[string]string{"native": "web", "web": "native"}[request.Application]
-		return a.registerAs(ctx, p, request)
+		return s.registerAs(ctx, l.place, request)
 	}
 	return entry, err
 }
 
-func (a *Authorizer) registerAs(ctx context.Context, p *place, request registrationRequest) (*Entry, error) {
+func (s *registrations) registerAs(ctx context.Context, p *place, request registrationRequest) (*Entry, error) {
 	failed := &RegistrationError{Issuer: p.server.Issuer}
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -223,7 +279,7 @@ func (a *Authorizer) registerAs(ctx context.Context, p *place, request registrat
 	}
 	post.Header.Set("Content-Type", "application/json")
 	post.Header.Set("Accept", "application/json")
-	response, err := a.guard.Do(post)
+	response, err := s.guard.Do(post)
 	if err != nil {
 		return nil, err
 	}

@@ -71,35 +71,3 @@ func tokenOf(r *http.Request) string {
 	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	return token
 }
-
-// usable reports whether these Options could have produced a stored login. It must be of
-// the same kind, bound to a key if DPoP is set and, if the program has its own client at
-// that issuer, belong to that client.
-func (a *Authorizer) usable(e *Entry) bool {
-	if e == nil || e.Issuer == "" || e.Grant != a.grantName() {
-		return false
-	}
-	if a.strays(e.Issuer, e.Pinned) {
-		return false
-	}
-	if r, ok := a.registered(e.Issuer, e.Pinned); ok && e.Grant != (Workload{}).name() && r.ID != e.ClientID {
-		return false
-	}
-	switch e.Type {
-	case "DPoP":
-		return true // a key does no harm if DPoP is not set
-	case "Bearer", "":
-		return !a.o.DPoP
-	default:
-		return false
-	}
-}
-
-// grantName returns the kind of login. A login with a device is the same kind as one
-// with a browser.
-func (a *Authorizer) grantName() string {
-	if a.personal() {
-		return bearerFlow
-	}
-	return a.o.Grant.name()
-}

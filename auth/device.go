@@ -62,15 +62,20 @@ func (d *deviceDocument) interval(shortest time.Duration) time.Duration {
 	return defaultInterval
 }
 
-func (g Device) token(ctx context.Context, a *Authorizer, p *place, pinned string, scopes []string, proof *prover) (*client, *tokenResponse, error) {
-	if p.server.Device == "" {
-		return nil, nil, &MetadataError{URL: p.server.Issuer, Rule: "it has no logins for devices"}
+func (g Device) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
+	return g.poll(ctx, l, shortestInterval)
+}
+
+// poll shows the person a code, and requests the token until the person has logged in.
+func (g Device) poll(ctx context.Context, l *login, shortest time.Duration) (*client, *tokenResponse, error) {
+	if l.place.server.Device == "" {
+		return nil, nil, &MetadataError{URL: l.place.server.Issuer, Rule: "it has no logins for devices"}
 	}
-	c, err := a.clientAt(ctx, p, pinned, "", scopes)
+	c, err := l.clients.clientAt(ctx, l, "")
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := a.deviceCode(ctx, p, c, scopes)
+	d, err := l.endpoint.deviceCode(ctx, l, c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,18 +85,19 @@ func (g Device) token(ctx context.Context, a *Authorizer, p *place, pinned strin
 	if err := g.Show(ctx, DeviceCode{URL: d.URL, Code: d.User, Whole: d.Whole, Expires: expires}); err != nil {
 		return nil, nil, err
 	}
-	return a.poll(ctx, p, c, d, proof)
+	token, err := l.endpoint.poll(ctx, l, c, d, d.interval(shortest))
+	return c, token, err
 }
 
 // deviceCode requests a code.
-func (a *Authorizer) deviceCode(ctx context.Context, p *place, c *client, scopes []string) (*deviceDocument, error) {
+func (n *endpoint) deviceCode(ctx context.Context, l *login, c *client) (*deviceDocument, error) {
 	form := url.Values{}
-	complete(form, p, scopes)
-	endpoint, err := url.Parse(p.server.Device)
+	l.complete(form)
+	endpoint, err := url.Parse(l.place.server.Device)
 	if err != nil {
 		return nil, err
 	}
-	response, err := a.post(ctx, &tokenRequest{endpoint: p.server.Device, issuer: p.server.Issuer, client: c, form: form}, endpoint)
+	response, err := n.post(ctx, &tokenRequest{endpoint: l.place.server.Device, issuer: l.place.server.Issuer, client: c, form: form}, endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -114,35 +120,36 @@ func isCode(text string) bool {
 }
 
 // poll requests the token repeatedly, until the person has logged in.
-func (a *Authorizer) poll(ctx context.Context, p *place, c *client, d *deviceDocument, proof *prover) (*client, *tokenResponse, error) {
-	interval := d.interval(a.shortestInterval)
+func (n *endpoint) poll(ctx context.Context, l *login, c *client, d *deviceDocument, interval time.Duration) (*tokenResponse, error) {
+	bare := *l
+	bare.scopes = nil // the request of the code has named them
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 		form := url.Values{"grant_type": {grantDevice}, "device_code": {d.Device}}
 		exchange, cancel := exchanging(ctx)
-		_, token, err := a.grant(exchange, p, c, form, nil, proof)
+		_, token, err := n.grant(exchange, &bare, c, form)
 		cancel()
 		var failed *TokenError
 		switch {
 		case err == nil:
-			return c, token, nil
+			return token, nil
 		case !errors.As(err, &failed), failed.Status >= 500, failed.Status == http.StatusTooManyRequests:
 			// The network failed, or the server is down or overloaded.
 			interval = min(2*interval, longestInterval)
 		case failed.Code == "slow_down":
 			interval = min(interval+defaultInterval, longestInterval)
 		case failed.Code == "access_denied":
-			return nil, nil, &ResponseError{Issuer: p.server.Issuer, Code: failed.Code}
+			return nil, &ResponseError{Issuer: l.place.server.Issuer, Code: failed.Code}
 		case failed.Code == "expired_token":
-			return nil, nil, fmt.Errorf("%w: %w", ErrNobody, err)
+			return nil, fmt.Errorf("%w: %w", ErrNobody, err)
 		case failed.Code != "authorization_pending":
-			return nil, nil, err
+			return nil, err
 		}
 		timer.Reset(interval)
 	}

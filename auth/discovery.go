@@ -170,32 +170,35 @@ func chooseIssuer(listed []string, known []string, may func(string) error) (stri
 // maxServers is how many authorization servers of a resource are considered.
 const maxServers = 16
 
+// A discovery finds authorization servers.
+type discovery struct{ guard *guard.Guard }
+
 // discover finds out where and how to get a token for the server. It prefers the known
 // issuers.
-func (a *Authorizer) discover(ctx context.Context, resource *url.URL, c challenge, known []string) (*place, error) {
-	document, at, err := a.resourceMetadata(ctx, resource, c)
+func (d *discovery) discover(ctx context.Context, resource *url.URL, c challenge, known []string) (*place, error) {
+	document, at, err := d.resourceMetadata(ctx, resource, c)
 	if errors.Is(err, errAbsent) && c.metadata == "" {
-		return a.discoverOlder(ctx, resource)
+		return d.discoverOlder(ctx, resource)
 	}
 	if err != nil {
 		return nil, err
 	}
-	issuer, err := chooseIssuer(document.Servers, known, a.guard.Check)
+	issuer, err := chooseIssuer(document.Servers, known, d.guard.Check)
 	if err != nil {
 		return nil, &MetadataError{URL: at, Rule: "it names no authorization server that may be asked", Err: err}
 	}
-	server, err := a.serverMetadata(ctx, issuer)
+	server, err := d.serverMetadata(ctx, issuer)
 	if err != nil {
 		return nil, err
 	}
 	return &place{resource: document.Resource, server: *server, scopes: cleanScopes(document.Scopes)}, nil
 }
 
-func (a *Authorizer) resourceMetadata(ctx context.Context, resource *url.URL, c challenge) (*resourceMetadata, string, error) {
+func (d *discovery) resourceMetadata(ctx context.Context, resource *url.URL, c challenge) (*resourceMetadata, string, error) {
 	var failed error
 	for _, at := range resourceCandidates(resource, c) {
 		document := new(resourceMetadata)
-		err := a.fetch(ctx, at, document)
+		err := d.fetch(ctx, at, document)
 		if errors.Is(err, errAbsent) {
 			failed = err
 			continue
@@ -211,7 +214,7 @@ func (a *Authorizer) resourceMetadata(ctx context.Context, resource *url.URL, c 
 	return nil, "", failed
 }
 
-func (a *Authorizer) serverMetadata(ctx context.Context, issuer string) (*serverMetadata, error) {
+func (d *discovery) serverMetadata(ctx context.Context, issuer string) (*serverMetadata, error) {
 	u, err := url.Parse(issuer)
 	if err != nil {
 		return nil, &MetadataError{URL: "the issuer", Rule: "it is no URL"}
@@ -219,11 +222,11 @@ func (a *Authorizer) serverMetadata(ctx context.Context, issuer string) (*server
 	failed := errAbsent
 	for _, at := range serverCandidates(u) {
 		document := new(serverMetadata)
-		if failed = a.fetch(ctx, at, document); errors.Is(failed, errAbsent) {
+		if failed = d.fetch(ctx, at, document); errors.Is(failed, errAbsent) {
 			continue
 		}
 		if failed == nil {
-			if err := document.check(issuer, a.guard.Check); err != nil {
+			if err := document.check(issuer, d.guard.Check); err != nil {
 				failed = &MetadataError{URL: at, Rule: "it is not that of the authorization server", Err: err}
 			}
 		}
@@ -235,14 +238,14 @@ func (a *Authorizer) serverMetadata(ctx context.Context, issuer string) (*server
 // discoverOlder implements revision 2025-03-26, in which servers have no resource
 // metadata. The server's origin is the authorization server, and has its endpoints at
 // fixed paths unless it has metadata.
-func (a *Authorizer) discoverOlder(ctx context.Context, resource *url.URL) (*place, error) {
+func (d *discovery) discoverOlder(ctx context.Context, resource *url.URL) (*place, error) {
 	issuer := origin(resource)
-	if err := a.guard.Check(issuer); err != nil {
+	if err := d.guard.Check(issuer); err != nil {
 		return nil, err
 	}
 	document := new(serverMetadata)
 	at := issuer + wellKnownServer
-	err := a.fetch(ctx, at, document)
+	err := d.fetch(ctx, at, document)
 	switch {
 	case errors.Is(err, errAbsent):
 		document = &serverMetadata{
@@ -252,7 +255,7 @@ func (a *Authorizer) discoverOlder(ctx context.Context, resource *url.URL) (*pla
 	case err != nil:
 		return nil, err
 	default:
-		if err := document.check(issuer, a.guard.Check); err != nil {
+		if err := document.check(issuer, d.guard.Check); err != nil {
 			return nil, &MetadataError{URL: at, Rule: "it is not that of the authorization server", Err: err}
 		}
 	}
@@ -260,13 +263,13 @@ func (a *Authorizer) discoverOlder(ctx context.Context, resource *url.URL) (*pla
 }
 
 // fetch fetches a JSON document. The error wraps errAbsent if the server has none.
-func (a *Authorizer) fetch(ctx context.Context, at string, into any) error {
+func (d *discovery) fetch(ctx context.Context, at string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return &MetadataError{URL: "the address", Rule: "it is no URL"}
 	}
 	request.Header.Set("Accept", "application/json")
-	response, err := a.guard.Do(request)
+	response, err := d.guard.Do(request)
 	if err != nil {
 		return err
 	}

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"strings"
 )
 
 // A Grant is a way to get a token without a browser on this machine:
 // [ClientCredentials], [IDJAG], [Workload] or [Device]. The first three need no person.
 type Grant interface {
 	name() string
-	// token requests a token from a place.
-	token(ctx context.Context, a *Authorizer, p *place, pinned string, scopes []string, proof *prover) (*client, *tokenResponse, error)
+	// token requests a token. It also returns the client that the token belongs to, or
+	// nil if it belongs to none.
+	token(ctx context.Context, l *login) (*client, *tokenResponse, error)
 }
 
 // ClientCredentials is a Grant for a program that acts for itself, with the credentials
@@ -22,12 +22,12 @@ type ClientCredentials struct{}
 
 func (ClientCredentials) name() string { return "client_credentials" }
 
-func (ClientCredentials) token(ctx context.Context, a *Authorizer, p *place, pinned string, scopes []string, proof *prover) (*client, *tokenResponse, error) {
-	c, err := a.mustRegistered(p, pinned)
+func (ClientCredentials) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
+	c, err := l.clients.mustBeGiven(l)
 	if err != nil {
 		return nil, nil, err
 	}
-	return a.grant(ctx, p, c, url.Values{"grant_type": {"client_credentials"}}, scopes, proof)
+	return l.endpoint.grant(ctx, l, c, url.Values{"grant_type": {"client_credentials"}})
 }
 
 // IDJAG is a Grant for a person who has logged in with an identity provider. The
@@ -62,8 +62,8 @@ const (
 
 func (IDJAG) name() string { return grantJWTBearer + "#id-jag" }
 
-func (g IDJAG) token(ctx context.Context, a *Authorizer, p *place, pinned string, scopes []string, proof *prover) (*client, *tokenResponse, error) {
-	c, err := a.mustRegistered(p, pinned)
+func (g IDJAG) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
+	c, err := l.clients.mustBeGiven(l)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,16 +79,16 @@ func (g IDJAG) token(ctx context.Context, a *Authorizer, p *place, pinned string
 	}
 	form := url.Values{
 		"grant_type": {grantExchange}, "requested_token_type": {typeIDJAG},
-		"audience": {p.server.Issuer}, "subject_token": {subject.Reveal()}, "subject_token_type": {kind},
+		"audience": {l.place.server.Issuer}, "subject_token": {subject.Reveal()}, "subject_token_type": {kind},
 	}
 	provider := g.Client.as([]string{authKey, authBasic})
 	exchange := &tokenRequest{endpoint: g.TokenEndpoint, issuer: g.Issuer, client: provider, form: form, issued: typeIDJAG}
-	complete(form, p, scopes)
-	assertion, err := a.ask(ctx, exchange)
+	l.complete(form)
+	assertion, err := l.endpoint.ask(ctx, exchange)
 	if err != nil {
 		return nil, nil, err
 	}
-	return a.grant(ctx, p, c, url.Values{"grant_type": {grantJWTBearer}, "assertion": {assertion.access.Reveal()}}, scopes, proof)
+	return l.endpoint.grant(ctx, l, c, url.Values{"grant_type": {grantJWTBearer}, "assertion": {assertion.access.Reveal()}})
 }
 
 // Workload is a Grant for a program whose platform gives it an identity, such as a
@@ -102,40 +102,13 @@ type Workload struct {
 
 func (Workload) name() string { return grantJWTBearer }
 
-func (g Workload) token(ctx context.Context, a *Authorizer, p *place, _ string, scopes []string, proof *prover) (*client, *tokenResponse, error) {
+func (g Workload) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
 	if g.Assertion == nil {
 		return nil, nil, errors.New("auth: Workload has no Assertion")
 	}
-	assertion, err := g.Assertion(ctx, p.server.Issuer)
+	assertion, err := g.Assertion(ctx, l.place.server.Issuer)
 	if err != nil {
 		return nil, nil, err
 	}
-	return a.grant(ctx, p, nil, url.Values{"grant_type": {grantJWTBearer}, "assertion": {assertion.Reveal()}}, scopes, proof)
-}
-
-// mustRegistered returns the client that the program was given for an issuer. It fails
-// if there is none.
-func (a *Authorizer) mustRegistered(p *place, pinned string) (*client, error) {
-	r, ok := a.registered(p.server.Issuer, pinned)
-	if !ok {
-		return nil, &RegistrationError{Issuer: p.server.Issuer, Reason: "name the client in Registered, with this Issuer"}
-	}
-	return r.as(p.server.AuthMethods), nil
-}
-
-// grant sends a token request to a place.
-func (a *Authorizer) grant(ctx context.Context, p *place, c *client, form url.Values, scopes []string, proof *prover) (*client, *tokenResponse, error) {
-	complete(form, p, scopes)
-	token, err := a.ask(ctx, &tokenRequest{endpoint: p.server.Token, issuer: p.server.Issuer, client: c, form: form, prover: proof})
-	return c, token, err
-}
-
-// complete adds the parameters resource and scope to a token request.
-func complete(form url.Values, p *place, scopes []string) {
-	if p.resource != "" {
-		form.Set("resource", p.resource)
-	}
-	if len(scopes) > 0 {
-		form.Set("scope", strings.Join(scopes, " "))
-	}
+	return l.endpoint.grant(ctx, l, nil, url.Values{"grant_type": {grantJWTBearer}, "assertion": {assertion.Reveal()}})
 }

@@ -100,9 +100,9 @@ func TestAServerThatSaysWhenToComeAgain(t *testing.T) {
 		if _, err := call(t.Context(), a, w.url); err == nil {
 			t.Error("it was refused")
 		}
-		a.mu.Lock()
-		until := a.backoff.until
-		a.mu.Unlock()
+		a.attempts.mu.Lock()
+		until := a.attempts.backoff.until
+		a.attempts.mu.Unlock()
 		if until.Before(before.Add(wants)) || until.After(time.Now().Add(wants)) {
 			t.Errorf("Retry-After %s: again in %v, want %v", header, until.Sub(before), wants)
 		}

@@ -184,7 +184,14 @@ func TestALoginEndsWithItsContext(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	a.flights.Wait()
+	a.flights.ended.Wait()
+}
+
+// A fastDevice polls as often as the server allows, and not only each second.
+type fastDevice struct{ Device }
+
+func (g fastDevice) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
+	return g.poll(ctx, l, time.Millisecond)
 }
 
 // Guarantees: G-0044.1
@@ -192,8 +199,7 @@ func TestADevice(t *testing.T) {
 	w := newWorld(t, authtest.Options{DevicePolls: 1})
 	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
 	shown := make(chan DeviceCode, 1)
-	a := w.login(t, Options{Grant: Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}})
-	a.shortestInterval = time.Millisecond
+	a := w.login(t, Options{Grant: fastDevice{Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}}})
 	wantCall(t, a, w.url)
 	if c := <-shown; c.URL == "" || c.Code == "" || time.Until(c.Expires) <= 0 {
 		t.Errorf("%+v", c)
@@ -268,8 +274,7 @@ func TestADeviceOutlastsFailures(t *testing.T) {
 		}
 		polls++
 	})
-	a := w.login(t, Options{Grant: Device{Show: func(context.Context, DeviceCode) error { return nil }}})
-	a.shortestInterval = time.Millisecond
+	a := w.login(t, Options{Grant: fastDevice{Device{Show: func(context.Context, DeviceCode) error { return nil }}}})
 	wantCall(t, a, w.url)
 	if polls != 3 {
 		t.Errorf("asked %d times", polls)

@@ -221,7 +221,7 @@ func TestATokenIsRefreshedBeforeItsEnd(t *testing.T) {
 	w.as.Lie(authtest.Token, func(*authtest.Answer) { <-answer })
 	wantCall(t, a, w.url) // it does not wait
 	close(answer)
-	a.flights.Wait()
+	a.flights.ended.Wait()
 	if n := w.grants("refresh_token"); n != 1 {
 		t.Fatalf("%d refreshes at 82 %%", n)
 	}
@@ -238,7 +238,7 @@ func TestAFailedRefreshIsRepeatedLater(t *testing.T) {
 	w.as.Lie(authtest.Token, func(a *authtest.Answer) { a.Status, a.Body = 503, []byte("{}") })
 	for range 5 {
 		wantCall(t, a, w.url)
-		a.flights.Wait()
+		a.flights.ended.Wait()
 	}
 	if n := w.grants("refresh_token"); n != 1 {
 		t.Errorf("%d refreshes", n)

@@ -23,8 +23,8 @@ type pending struct {
 }
 
 // newPending generates the secrets of an authorization request.
-func newPending(p *place, c *client, redirect string, scopes []string) *pending {
-	return &pending{place: p, client: c, redirect: redirect, state: rand.Text(), verifier: oauth2.GenerateVerifier(), scopes: scopes}
+func newPending(l *login, c *client, redirect string) *pending {
+	return &pending{place: l.place, client: c, redirect: redirect, state: rand.Text(), verifier: oauth2.GenerateVerifier(), scopes: l.scopes}
 }
 
 // url returns the address that the person's browser opens.

@@ -3,24 +3,11 @@ package auth
 import (
 	"context"
 	"errors"
-	"iter"
 	"net/http"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/telemetry"
 )
-
-// Samples yields the counts of the Authorizer as plain values, for telemetry sinks such as
-// otel.Telemetry.Watch. Its name is the scheme and the host of the server; before the
-// server is known there is nothing to yield. The sample contains no secret, and no path or
-// query of an address.
-func (a *Authorizer) Samples() iter.Seq[telemetry.Sample] {
-	return func(yield func(telemetry.Sample) bool) {
-		if resource := a.resource(); resource != nil {
-			yield(telemetry.Sample{Name: resource.Scheme + "://" + resource.Host, Auth: a.counts.sample(a.current.Load())})
-		}
-	}
-}
 
 // A result says how a login or a refresh has ended; see telemetry.AuthSample.
 type result uint8

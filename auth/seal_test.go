@@ -171,7 +171,7 @@ func TestNothingIsObtainedWithoutTheKey(t *testing.T) {
 	before := ring.asked
 	for range 3 {
 		wantCall(t, sealed, w.url)
-		sealed.flights.Wait()
+		sealed.flights.ended.Wait()
 	}
 	if n := w.grants("refresh_token"); n != 0 || ring.asked != before+1 {
 		t.Errorf("%d refreshes, and the key was asked for %d times", n, ring.asked-before)

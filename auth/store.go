@@ -3,7 +3,9 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -203,4 +205,48 @@ func (l *keyLocks) lock(ctx context.Context, k Key) (unlock func(), err error) {
 		leave()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// A storage is a Store for one Authorizer. If the Store behind it cannot save an entry,
+// the storage keeps the entry in memory.
+type storage struct {
+	Store
+	memory *Memory
+	failed atomic.Bool
+}
+
+func (s *storage) now() Store {
+	if s.failed.Load() {
+		return s.memory
+	}
+	return s.Store
+}
+
+func (s *storage) Locked(ctx context.Context, k Key, change func(*Entry) (*Entry, error)) error {
+	return s.now().Locked(ctx, k, change)
+}
+
+// change does what Locked does, for a change that a person has requested. It may replace
+// or remove an entry that a Files cannot decrypt.
+func (s *storage) change(ctx context.Context, k Key, how change, do func(*Entry) (*Entry, error)) error {
+	if files, ok := s.now().(*Files); ok {
+		return files.change(ctx, k, how, do)
+	}
+	return s.Locked(ctx, k, do)
+}
+
+func (s *storage) Load(ctx context.Context, k Key) (*Entry, error) { return s.now().Load(ctx, k) }
+
+// keep keeps an entry in memory that was not saved.
+func (s *storage) keep(ctx context.Context, k Key, e *Entry) error {
+	s.failed.Store(true)
+	return s.memory.Locked(ctx, k, func(*Entry) (*Entry, error) { return e, nil })
+}
+
+// canSave returns why the login of a person could not be saved, or nil.
+func (s *storage) canSave(ctx context.Context, k Key) error {
+	if err := s.change(ctx, k, replaced, func(e *Entry) (*Entry, error) { return e, nil }); err != nil {
+		return fmt.Errorf("auth: the login could not be saved: %w", err)
+	}
+	return nil
 }

@@ -95,20 +95,26 @@ type tokenRequest struct {
 	issued   string  // the issued_token_type of an exchange; "" for an access token
 }
 
+// An endpoint sends requests to the endpoints of authorization servers.
+type endpoint struct {
+	guard  *guard.Guard
+	nonces *nonces
+}
+
 // ask sends the request, and repeats it once if the server requires a nonce in the
 // proof.
-func (a *Authorizer) ask(ctx context.Context, r *tokenRequest) (*tokenResponse, error) {
+func (n *endpoint) ask(ctx context.Context, r *tokenRequest) (*tokenResponse, error) {
 	endpoint, err := url.Parse(r.endpoint)
 	if err != nil {
 		return nil, errors.New("auth: the token endpoint is no URL")
 	}
 	for again := false; ; again = true {
-		response, err := a.post(ctx, r, endpoint)
+		response, err := n.post(ctx, r, endpoint)
 		if err != nil {
 			return nil, err
 		}
 		token, err := readToken(endpoint.Host, response, r.issued, time.Now())
-		renewed := a.nonces.note(endpoint, response.Header.Get("DPoP-Nonce"))
+		renewed := n.nonces.note(endpoint, response.Header.Get("DPoP-Nonce"))
 		var failed *TokenError
 		if errors.As(err, &failed) && failed.Code == "use_dpop_nonce" && r.prover != nil && renewed && !again {
 			continue
@@ -123,7 +129,7 @@ func (a *Authorizer) ask(ctx context.Context, r *tokenRequest) (*tokenResponse, 
 	}
 }
 
-func (a *Authorizer) post(ctx context.Context, r *tokenRequest, endpoint *url.URL) (*guard.Response, error) {
+func (n *endpoint) post(ctx context.Context, r *tokenRequest, endpoint *url.URL) (*guard.Response, error) {
 	form := url.Values{}
 	for name, values := range r.form {
 		form[name] = values
@@ -135,7 +141,7 @@ func (a *Authorizer) post(ctx context.Context, r *tokenRequest, endpoint *url.UR
 		}
 	}
 	if r.prover != nil {
-		proof, err := r.prover.proof(http.MethodPost, endpoint, "", a.nonces.of(endpoint))
+		proof, err := r.prover.proof(http.MethodPost, endpoint, "", n.nonces.of(endpoint))
 		if err != nil {
 			return nil, err
 		}
@@ -146,7 +152,50 @@ func (a *Authorizer) post(ctx context.Context, r *tokenRequest, endpoint *url.UR
 		return nil, err
 	}
 	request.Header = header
-	return a.guard.Do(request)
+	return n.guard.Do(request)
+}
+
+// grant sends the token request of a login, and returns the client c with the token.
+func (n *endpoint) grant(ctx context.Context, l *login, c *client, form url.Values) (*client, *tokenResponse, error) {
+	l.complete(form)
+	token, err := n.ask(ctx, &tokenRequest{endpoint: l.place.server.Token, issuer: l.place.server.Issuer, client: c, form: form, prover: l.proof})
+	return c, token, err
+}
+
+// revoke revokes the tokens of a login. It begins with the refresh token, with which
+// others could be obtained.
+func (n *endpoint) revoke(ctx context.Context, e *Entry, c *client) error {
+	endpoint, err := url.Parse(e.RevocationEndpoint)
+	if err != nil {
+		return errors.New("auth: the revocation endpoint is no URL")
+	}
+	problems := []error{}
+	for _, token := range []struct {
+		hint   string
+		secret Secret
+	}{{"refresh_token", e.Refresh}, {accessToken, e.Access}} {
+		if token.secret.IsZero() {
+			continue
+		}
+		form := url.Values{"token": {token.secret.Reveal()}, "token_type_hint": {token.hint}}
+		response, err := n.post(ctx, &tokenRequest{endpoint: e.RevocationEndpoint, issuer: e.Issuer, client: c, form: form}, endpoint)
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("auth: revoke the login: %w", err))
+		case response.Status != http.StatusOK && (token.hint != accessToken || !isUnsupportedToken(response)):
+			problems = append(problems, fmt.Errorf("auth: %s does not revoke the login: status %d", endpoint.Host, response.Status))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+const accessToken = "access_token" // as token_type_hint
+
+// isUnsupportedToken reports whether a server says that it cannot revoke tokens of this
+// type (RFC 7009, section 2.2.1).
+func isUnsupportedToken(response *guard.Response) bool {
+	var d tokenDocument
+	return response.Status == http.StatusBadRequest && guard.DecodeJSON(response.Body, &d) == nil && d.Code == "unsupported_token_type"
 }
 
 // prove adds the client's authentication. The form always contains the client id. RFC

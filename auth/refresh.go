@@ -1,0 +1,213 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// exchangeTime is the time for an exchange and its saving, even if nobody waits.
+const exchangeTime = 30 * time.Second
+
+// exchanging returns a context for work that must finish after it has begun.
+func exchanging(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), exchangeTime)
+}
+
+// stored returns the credential in the store, refreshed if it has expired, or nil if
+// there is none.
+func (a *Authorizer) stored(ctx context.Context) (*credential, error) {
+	t := a.target.Load()
+	e, err := a.store.Load(ctx, t.key)
+	if err != nil {
+		t.warnings.add("the store cannot be read", err)
+		return nil, nil
+	}
+	if !t.clients.usable(e) {
+		return nil, nil
+	}
+	c, err := newCredential(e, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if !e.Access.IsZero() && !c.ended(now) {
+		a.current.Store(c)
+		return c, nil
+	}
+	if e.Refresh.IsZero() {
+		return nil, nil
+	}
+	if err := a.attempts.mayRefresh(now); err != nil {
+		return nil, err
+	}
+	if _, err := a.flights.run(ctx, func(ctx context.Context) error {
+		_, err := a.refresh(ctx, e.Access.Reveal(), true)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if c := a.current.Load(); c != nil && !c.ended(time.Now()) {
+		return c, nil
+	}
+	return nil, nil
+}
+
+// refreshBehind starts a refresh in the background, unless one has just failed.
+func (a *Authorizer) refreshBehind(ctx context.Context, c *credential) {
+	if a.attempts.mayRefresh(time.Now()) != nil {
+		return
+	}
+	a.flights.runBehind(ctx, func(ctx context.Context) error {
+		if a.attempts.mayRefresh(time.Now()) != nil {
+			return nil // one has failed meanwhile
+		}
+		_, err := a.refresh(ctx, c.access(), false)
+		return err
+	})
+}
+
+// renew replaces a token that the server has refused.
+func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status int) error {
+	now := time.Now()
+	held := a.current.Load()
+	recent := held != nil && held.access() == used && held.recent(now)
+	if status == http.StatusUnauthorized && (!recent || held.ended(now)) {
+		if renewed, err := a.refresh(ctx, used, true); err != nil || renewed {
+			return err
+		}
+	}
+	var before []string
+	if held != nil && status == http.StatusForbidden {
+		before = held.entry.Scopes
+	}
+	if used != "" && (recent || status == http.StatusForbidden) && a.attempts.inVain(setOf(union(before, c.scopes)), now) {
+		return errInVain
+	}
+	if a.o.personal() { // a handshake has seconds, but a person needs minutes
+		a.flights.outlive()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrNobody, loginTime))
+		defer cancel()
+	}
+	return a.login(ctx, c, before, readable)
+}
+
+var errInVain = errors.New("auth: the server refuses new tokens")
+
+// refresh refreshes the stored login, under the lock of the store. If another process
+// has just done so, refresh uses that token. It reports whether there is a token other
+// than the used one, which the server may have refused. It gives a refresh token up only
+// if the server says that it is invalid.
+func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (renewed bool, err error) {
+	ctx, cancel := exchanging(ctx)
+	defer cancel()
+	t := a.target.Load()
+	if e, err := a.store.Load(ctx, t.key); err == nil && !t.clients.usable(e) {
+		return false, nil // there is nothing to refresh, so do not lock
+	}
+	var next *Entry
+	var obtained time.Time
+	asked := false
+	err = a.store.Locked(ctx, t.key, func(e *Entry) (*Entry, error) {
+		switch {
+		case !t.clients.usable(e):
+			return e, nil
+		case e.Access.Reveal() != used && lasts(e):
+			next = e
+			return e, nil
+		case e.Refresh.IsZero():
+			return e, nil
+		}
+		asked = true
+		fresh, err := t.exchange(ctx, e)
+		a.counts.refreshed(err)
+		var failed *TokenError
+		if errors.As(err, &failed) && (failed.Final() || failed.Code == "invalid_client" && e.clientExpired(time.Now())) {
+			spent := *e
+			if spent.Refresh = (Secret{}); refused && e.Access.Reveal() == used {
+				spent.Access = Secret{}
+			}
+			return &spent, nil
+		}
+		next, obtained = fresh, time.Now()
+		return fresh, err
+	})
+	if err != nil && !asked && ctx.Err() == nil {
+		t.warnings.add("the store cannot be read", err)
+		if !refused { // the token is still valid, so not every request needs the store's key
+			a.attempts.noteRefresh(err, time.Now())
+		}
+		return false, nil
+	}
+	a.attempts.noteRefresh(err, time.Now())
+	if next == nil {
+		if held := a.current.Load(); err == nil && refused && held != nil && held.access() == used {
+			a.current.CompareAndSwap(held, nil)
+		}
+		return false, err
+	}
+	if err != nil {
+		t.keep(ctx, next, err)
+	}
+	return true, a.adopt(next, obtained)
+}
+
+func (a *Authorizer) adopt(e *Entry, obtained time.Time) error {
+	c, err := newCredential(e, obtained)
+	if err == nil {
+		a.current.Store(c)
+	}
+	return err
+}
+
+// login gets a new token, and saves it. Before contains the scopes of the old token, if
+// the new one must also have them. How says what to do with a login or registration that
+// cannot be decrypted.
+func (a *Authorizer) login(ctx context.Context, c challenge, before []string, how change) error {
+	t := a.target.Load()
+	resource := t.resource.String()
+	if a.o.Grant == nil && a.o.Interact == nil {
+		a.counts.loggedIn(ctx, errNoInteraction)
+		return &LoginError{Resource: resource, Err: errNoInteraction}
+	}
+	if a.o.personal() {
+		if err := a.attempts.recentFailure(time.Now()); err != nil {
+			return &LoginError{Resource: resource, Err: err}
+		}
+	}
+	stored, err := a.store.Load(ctx, t.key)
+	if err != nil {
+		t.warnings.add("the store cannot be read", err)
+	}
+	e, err := t.obtain(ctx, c, stored, before, how)
+	a.counts.loggedIn(ctx, err)
+	if err != nil {
+		a.attempts.noteFailure(ctx, err, time.Now())
+		return &LoginError{Resource: resource, Err: err}
+	}
+	save, cancel := exchanging(ctx)
+	defer cancel()
+	if err := a.store.change(save, t.key, how, func(*Entry) (*Entry, error) { return e, nil }); err != nil {
+		t.keep(save, e, err)
+	}
+	if err := a.adopt(e, time.Now()); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	told := slices.Clone(a.onLogin)
+	a.mu.Unlock()
+	for _, f := range told {
+		f()
+	}
+	return nil
+}
+
+// lasts reports whether a login has a token that is still valid.
+func lasts(e *Entry) bool {
+	c, err := newCredential(e, time.Time{})
+	return err == nil && !e.Access.IsZero() && !c.ended(time.Now())
+}

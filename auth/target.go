@@ -1,0 +1,245 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/guard"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// probeTime is how long a server may take to say what it requires.
+const probeTime = 10 * time.Second
+
+// A target is the MCP server, with what talks to it and to its authorization servers.
+type target struct {
+	resource *url.URL
+	key      Key
+	options  *Options
+	guard    *guard.Guard
+	store    *storage
+	warnings *warnings
+
+	discovery *discovery
+	clients   *registrations
+	endpoint  *endpoint
+}
+
+func newTarget(a *Authorizer, u *url.URL) *target {
+	resource := &url.URL{Scheme: strings.ToLower(u.Scheme), Host: strings.ToLower(u.Host), Path: u.Path, RawPath: u.RawPath}
+	t := &target{
+		resource: resource, key: Key{Resource: resource.String(), Principal: a.o.Principal},
+		options: &a.o, guard: a.o.Guard, store: a.store, warnings: &warnings{log: a.o.Log.With("resource", resource.String())},
+	}
+	if t.guard == nil {
+		t.guard = guard.New(guard.Options{Endpoint: resource.String()})
+	}
+	t.discovery = &discovery{t.guard}
+	t.clients = &registrations{options: t.options, store: t.store, guard: t.guard, warnings: t.warnings}
+	t.endpoint = &endpoint{guard: t.guard, nonces: &a.nonces}
+	return t
+}
+
+// obtain gets a new token. The challenge, and the metadata of the server and of the
+// authorization server, determine the place, the client and the scopes.
+func (t *target) obtain(ctx context.Context, c challenge, stored *Entry, before []string, how change) (*Entry, error) {
+	known := []string{}
+	pinned, last := "", "" // the issuer that the client is bound to, and the issuer of the last token
+	if stored != nil && stored.Pinned != "" {
+		pinned, known = stored.Pinned, append(known, stored.Pinned)
+	}
+	if t.clients.usable(stored) {
+		last, known = stored.Issuer, append(known, stored.Issuer)
+	}
+	for _, r := range t.options.Registered {
+		if r.Issuer != "" {
+			known = append(known, r.Issuer)
+		}
+	}
+	p, err := t.discovery.discover(ctx, t.resource, c, known)
+	if err != nil {
+		return nil, err
+	}
+	p.lost = how
+	if t.clients.strays(p.server.Issuer, pinned) {
+		return nil, &RegistrationError{Issuer: p.server.Issuer, Reason: "the client in Registered was used at " + pinned + " before: name its Issuer, or log out first"}
+	}
+	if p.server.Issuer != last {
+		before = nil // scopes of another server
+	}
+	scopes := chooseScopes(p, c, before, t.options.Offline, t.options.Scopes)
+	var proof *prover
+	if t.options.DPoP {
+		if proof, err = newProver(Secret{}); err != nil {
+			return nil, err
+		}
+	}
+	l := &login{place: p, pinned: pinned, scopes: scopes, proof: proof, endpoint: t.endpoint, clients: t.clients}
+	var used *client
+	var token *tokenResponse
+	if t.options.Grant != nil {
+		used, token, err = t.options.Grant.token(ctx, l)
+	} else {
+		used, token, err = t.byCode(ctx, l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e, err := l.entry(t.options.grantName(), used, token)
+	if err == nil {
+		e.Pinned = pinned
+		if r, ok := t.clients.given(e.Issuer, pinned); ok && r.Issuer == "" && used != nil {
+			e.Pinned = e.Issuer
+		}
+	}
+	return e, err
+}
+
+// byCode runs the authorization code flow.
+func (t *target) byCode(ctx context.Context, l *login) (*client, *tokenResponse, error) {
+	if err := l.place.takesCode(); err != nil {
+		return nil, nil, err
+	}
+	var request *pending
+	interaction := Interaction{
+		Resource: t.resource.String(), Issuer: l.place.server.Issuer, Scopes: l.scopes,
+		start: func(ctx context.Context, redirect string) (*url.URL, error) {
+			c, err := l.clients.clientAt(ctx, l, redirect)
+			if err != nil {
+				return nil, err
+			}
+			request = newPending(l, c, redirect)
+			return request.url()
+		},
+	}
+	if e, err := t.store.Load(ctx, Key{Issuer: l.place.server.Issuer}); err == nil && e != nil {
+		interaction.Redirect = e.RedirectURI
+	}
+	redirected, err := t.options.Interact(ctx, interaction)
+	if err != nil {
+		return nil, nil, err
+	}
+	if request == nil {
+		return nil, nil, errors.New("auth: Interact has not started the login")
+	}
+	code, err := request.code(redirected)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := exchanging(ctx)
+	defer cancel()
+	token, err := l.endpoint.ask(ctx, &tokenRequest{
+		endpoint: l.place.server.Token, issuer: l.place.server.Issuer, client: request.client, form: request.form(code), prover: l.proof,
+	})
+	return request.client, token, err
+}
+
+// exchange exchanges the refresh token of a login for a new login.
+func (t *target) exchange(ctx context.Context, e *Entry) (*Entry, error) {
+	c, err := t.clients.restore(e)
+	if err != nil {
+		return nil, err
+	}
+	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {e.Refresh.Reveal()}}
+	if e.Resource != "" {
+		form.Set("resource", e.Resource)
+	}
+	var proof *prover
+	if e.Type == "DPoP" {
+		if proof, err = newProver(e.Proof); err != nil {
+			return nil, err
+		}
+	}
+	token, err := t.endpoint.ask(ctx, &tokenRequest{endpoint: e.TokenEndpoint, issuer: e.Issuer, client: c, form: form, prover: proof})
+	if err != nil {
+		return nil, err
+	}
+	next := *e
+	next.Access, next.Type, next.Issued, next.Expires = token.access, token.kind, time.Now(), token.expires
+	if !token.refresh.IsZero() {
+		next.Refresh = token.refresh
+	}
+	if token.scopes != nil {
+		next.Scopes = token.scopes
+	}
+	return &next, nil
+}
+
+// probe sends a request without a token, and returns the challenge in the response.
+func (t *target) probe(ctx context.Context) (challenge, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.resource.String(), http.NoBody)
+	if err != nil {
+		return challenge{}, err
+	}
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	request.Header.Set("Content-Type", "application/json")
+	response, err := t.guard.Do(request)
+	if err != nil {
+		return challenge{}, err
+	}
+	if refused := (&transport.StatusError{Status: response.Status}); !refused.Denied() {
+		return challenge{}, nil // the server may allow it, or require a login only later
+	}
+	var text string
+	for i, line := range response.Header.Values("WWW-Authenticate") {
+		if i > 0 {
+			text += ", "
+		}
+		text += line
+	}
+	return parseChallenge(text), nil
+}
+
+// keep keeps a login in memory that was not saved.
+func (t *target) keep(ctx context.Context, e *Entry, failed error) {
+	t.warnings.add("the login is not saved, and lasts as long as this program", failed)
+	if err := t.store.keep(ctx, t.key, e); err != nil {
+		t.warnings.add("the login is lost", err)
+	}
+}
+
+// revoke revokes the tokens of a login, if its server can do that.
+func (t *target) revoke(ctx context.Context, e *Entry) error {
+	if e.RevocationEndpoint == "" {
+		return nil
+	}
+	c, err := t.clients.restore(e)
+	if err != nil {
+		return err
+	}
+	return t.endpoint.revoke(ctx, e, c)
+}
+
+// warnings logs each problem once.
+type warnings struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+func (w *warnings) add(what string, err error) {
+	w.mu.Lock()
+	told := w.told[what]
+	if w.told == nil {
+		w.told = make(map[string]bool)
+	}
+	w.told[what] = true
+	w.mu.Unlock()
+	if told {
+		return
+	}
+	said := []any{"error", err}
+	if errors.As(err, new(unopened)) {
+		said = append(said, "hint", "Login replaces it")
+	}
+	w.log.Warn("auth: "+what, said...)
+}
