@@ -225,7 +225,8 @@ func (t *Telemetry) begin(op spanKey) *beginning {
 	return &beginning{name, attributes, []trace.SpanStartOption{trace.WithSpanKind(op.kind), trace.WithAttributes(attributes...)}}
 }
 
-// A failure is how an operation failed; zero if it did not.
+// A failure is how an operation failed; zero if it did not. If it has a code and no kind,
+// only the caller has failed.
 type failure struct{ kind, code, text string }
 
 var internalError = failure{kind: "-32603", code: "-32603"}
@@ -268,7 +269,21 @@ func failureServed(ctx context.Context, result any, err error) failure {
 	if f.kind == other { // what else a handler returns is sent as this
 		return internalError
 	}
+	if fault := (*jsonrpc.Error)(nil); errors.As(err, &fault) && blamesCaller(fault.Code) {
+		f.kind = ""
+	}
 	return f
+}
+
+// blamesCaller reports whether an error code says that the caller has sent what cannot be
+// served. The conventions do not count that as a failure of who serves.
+func blamesCaller(code int64) bool {
+	switch code {
+	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest, jsonrpc.CodeMethodNotFound, jsonrpc.CodeInvalidParams, protocol.CodeResourceNotFound:
+		return true
+	default:
+		return false
+	}
 }
 
 // endOf is why the context of a handler has ended.
@@ -291,11 +306,11 @@ var causes = map[conn.Cause]string{
 
 // end ends the span of an operation.
 func (f failure) end(span trace.Span) {
+	if f.code != "" {
+		span.SetAttributes(keyStatusCode.String(f.code))
+	}
 	if f.kind != "" {
 		span.SetAttributes(keyErrorType.String(f.kind))
-		if f.code != "" {
-			span.SetAttributes(keyStatusCode.String(f.code))
-		}
 		span.SetStatus(codes.Error, f.text)
 	}
 	span.End()

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
@@ -29,6 +30,26 @@ func TestFewBeginningsAreKept(t *testing.T) {
 	}
 	if kept := len(told.beginnings.kept); kept != maxSets {
 		t.Errorf("%d are kept, want %d", kept, maxSets)
+	}
+}
+
+// For who serves a request, a code that blames the caller is no failure. For the caller
+// every code is.
+//
+// Guarantees: G-0047.2
+func TestCodesThatBlameTheCaller(t *testing.T) {
+	for code, blames := range map[int64]bool{
+		-32700: true, -32600: true, -32601: true, -32602: true, -32002: true,
+		-32603: false, -32000: false, -32001: false, -32021: false, -32022: false, 1: false,
+	} {
+		err := &jsonrpc.Error{Code: code, Message: "no"}
+		f, text := failureServed(t.Context(), nil, err), fmt.Sprint(code)
+		if wants := map[bool]string{false: text}[blames]; f.kind != wants || f.code != text {
+			t.Errorf("%d: served with %+v, want error.type %q", code, f, wants)
+		}
+		if f := failureOf(nil, err); f.kind != text || f.code != text {
+			t.Errorf("%d: called with %+v", code, f)
+		}
 	}
 }
 

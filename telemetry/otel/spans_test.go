@@ -54,6 +54,7 @@ func TestSpansOfACall(t *testing.T) {
 			for _, test := range []struct {
 				name, tool     string
 				client, server string // error.type
+				code           string // that both spans have
 				served         int
 				timeout        time.Duration
 				cancels        bool
@@ -61,7 +62,7 @@ func TestSpansOfACall(t *testing.T) {
 				epoch          uint64
 			}{
 				{name: "answered", tool: "add", served: 1},
-				{name: "peer error", tool: "none", client: "-32602", server: "-32602", served: 1},
+				{name: "peer error", tool: "none", client: "-32602", code: "-32602", served: 1},
 				{name: "isError", tool: "fail", client: "tool_error", server: "tool_error", served: 1},
 				{name: "timeout", tool: "hang", client: "timeout", server: "cancelled", served: 1, timeout: 20 * time.Millisecond},
 				{name: "cancel", tool: "hang", client: "cancelled", server: "cancelled", served: 1, cancels: true},
@@ -104,6 +105,9 @@ func TestSpansOfACall(t *testing.T) {
 					if got := attributeOf(call, "error.type"); got != test.client || call.Name != "tools/call "+test.tool {
 						t.Errorf("CLIENT span %q has error.type %q, want %q", call.Name, got, test.client)
 					}
+					if got := attributeOf(call, "rpc.response.status_code"); got != test.code {
+						t.Errorf("the CLIENT span has the code %q, want %q", got, test.code)
+					}
 					if failed := call.Status.Code == codes.Error; failed != (test.client != "") {
 						t.Errorf("status %+v", call.Status)
 					}
@@ -125,6 +129,12 @@ func TestSpansOfACall(t *testing.T) {
 						}
 						if got := attributeOf(span, "error.type"); got != want {
 							t.Errorf("SERVER span %d has error.type %q, want %q", i, got, want)
+						}
+						if failed := span.Status.Code == codes.Error; failed != (want != "") {
+							t.Errorf("SERVER span %d has the status %+v", i, span.Status)
+						}
+						if got := attributeOf(span, "rpc.response.status_code"); got != test.code {
+							t.Errorf("SERVER span %d has the code %q, want %q", i, got, test.code)
 						}
 						if got := attributeOf(span, "mcp.protocol.version"); got != version {
 							t.Errorf("SERVER span %d has the revision %q", i, got)
