@@ -222,7 +222,7 @@ func (c *Conn) call(ctx context.Context, r Request, by sender) (json.RawMessage,
 		r.Epoch, r.Retries, r.WaitForReady = by.serving.Epoch, 0, false
 	}
 	c.counters.calls.Add(1)
-	a := c.newAttempts()
+	a := c.spares().takeAttempts()
 	a.conn, a.request, a.by, a.id = c, r, by, c.nextID()
 	a.begin(ctx)
 	returned := false
@@ -234,7 +234,7 @@ func (c *Conn) call(ctx context.Context, r Request, by sender) (json.RawMessage,
 	o := a.run(ctx)
 	returned = true
 	err := a.end(o)
-	c.keepAttempts(a)
+	c.spares().keepAttempts(a)
 	return o.result, err
 }
 
@@ -321,7 +321,7 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 	if o := c.acquireSlot(ctx, 0); o.cause != 0 {
 		return &CallError{Method: method, Cause: o.cause, Delivery: o.delivery, Err: o.err}
 	}
-	waiting := c.newCall()
+	waiting := c.spares().takeCall(c.slots)
 	m := Message{Method: method, Params: params}
 	waiting.out = m.notification(jsonrpc.ID{}, &waiting.route)
 	waiting.out.call, waiting.out.stream, waiting.out.notification = waiting, by.stream(), true
@@ -345,7 +345,7 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 	select {
 	case o := <-waiting.done:
-		c.keepCall(waiting)
+		c.spares().keepCall(waiting)
 		return o
 	case <-ctx.Done():
 		c.leave(ctx, event{out: &waiting.out})
@@ -366,8 +366,8 @@ func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome 
 	}
 	var over <-chan time.Time
 	if patience > 0 {
-		timer := c.newTimer(patience)
-		defer c.keepTimer(timer)
+		timer := c.spares().takeTimer(patience)
+		defer c.spares().keepTimer(timer)
 		over = timer.C
 	}
 	select {

@@ -269,5 +269,7 @@ func (c *Conn) closed() error {
 	return ErrNotRunning
 }
 
+func (c *Conn) spares() *spares { return &c.options.Wheel.spares }
+
 // now is the time on the Conn's monotonic clock.
 func (c *Conn) now() instant { return time.Since(c.born) }

@@ -360,14 +360,14 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 	if o := c.acquireSlot(ctx, patience); o.cause != 0 {
 		return o
 	}
-	waiting := c.newCall()
+	waiting := c.spares().takeCall(c.slots)
 	if refused := a.post(ctx, waiting); refused.cause != 0 {
 		return refused
 	}
 	a.waiting = waiting
 	o := c.await(ctx, r, a.id, waiting)
 	a.waiting = nil
-	c.keepCall(waiting)
+	c.spares().keepCall(waiting)
 	return o
 }
 
@@ -380,7 +380,7 @@ func (a *attempts) post(ctx context.Context, waiting *call) outcome {
 	ev, refused := a.encode(ctx, waiting)
 	if refused.cause != 0 {
 		waiting.releaseSlot()
-		c.keepCall(waiting)
+		c.spares().keepCall(waiting)
 		return refused
 	}
 	if a.request.OnProgress != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// spares hold the memory that Conns give up when they park, for those that become
-// busy. It belongs to a Wheel, and so to the Conns that share it: what it holds
-// must not pass from one test in a bubble of its own to another.
+// spares holds the memory that Conns give up when they park, for those that become busy. It
+// belongs to a Wheel, and so to the Conns that share it. It is not global, because its
+// timers and channels must not pass from one synctest bubble to another.
 type spares struct {
 	buffers  sync.Pool // of *buffers
 	calls    sync.Pool // of *call
@@ -47,41 +47,41 @@ func (s *spares) takeBuffers() *buffers {
 	return new(buffers)
 }
 
-// newCall takes a call from the pool. It holds the send slot just acquired.
-func (c *Conn) newCall() *call {
-	waiting, ok := c.spares().calls.Get().(*call)
+// takeCall returns a call that holds a send slot of these.
+func (s *spares) takeCall(slots chan struct{}) *call {
+	waiting, ok := s.calls.Get().(*call)
 	if !ok {
 		waiting = &call{done: make(chan outcome, 1)}
 	}
-	waiting.reset(c.slots)
+	waiting.reset(slots)
 	return waiting
 }
 
-// keepCall takes a call back that was settled, and of which nobody else knows any more.
-func (c *Conn) keepCall(settled *call) {
+// keepCall keeps a settled call for reuse. Nobody else may refer to it.
+func (s *spares) keepCall(settled *call) {
 	settled.out = outboundFrame{} // it may be large; in one statement, the stack of the caller would be larger
 	settled.route = transport.Route{}
-	c.spares().calls.Put(settled)
+	s.calls.Put(settled)
 }
 
-// newAttempts takes empty attempts from the pool. On the stack of a caller who waits they
-// would make that twice as large.
-func (c *Conn) newAttempts() *attempts {
-	if a, ok := c.spares().attempts.Get().(*attempts); ok {
+// takeAttempts returns empty attempts. On the stack of a caller who waits, they would make
+// that twice as large.
+func (s *spares) takeAttempts() *attempts {
+	if a, ok := s.attempts.Get().(*attempts); ok {
 		return a
 	}
 	return new(attempts)
 }
 
-// keepAttempts takes back attempts whose call has ended without a panic.
-func (c *Conn) keepAttempts(over *attempts) {
+// keepAttempts keeps the attempts of a call that has ended without a panic.
+func (s *spares) keepAttempts(over *attempts) {
 	*over = attempts{}
-	c.spares().attempts.Put(over)
+	s.attempts.Put(over)
 }
 
-// newTimer takes a timer from the pool: a crowd of callers needs one for each call.
-func (c *Conn) newTimer(wait time.Duration) *time.Timer {
-	timer, ok := c.spares().timers.Get().(*time.Timer)
+// takeTimer returns a running timer. A crowd of callers needs one for each call.
+func (s *spares) takeTimer(wait time.Duration) *time.Timer {
+	timer, ok := s.timers.Get().(*time.Timer)
 	if !ok {
 		return time.NewTimer(wait)
 	}
@@ -89,9 +89,7 @@ func (c *Conn) newTimer(wait time.Duration) *time.Timer {
 	return timer
 }
 
-func (c *Conn) keepTimer(timer *time.Timer) {
+func (s *spares) keepTimer(timer *time.Timer) {
 	timer.Stop() // its channel is empty then
-	c.spares().timers.Put(timer)
+	s.timers.Put(timer)
 }
-
-func (c *Conn) spares() *spares { return &c.options.Wheel.spares }

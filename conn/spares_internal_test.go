@@ -10,7 +10,7 @@ import (
 func TestKeptCallHoldsNothing(t *testing.T) {
 	c := New(opener{}, Options{})
 	over := &call{out: outboundFrame{frame: make([]byte, 1)}, route: transport.Route{Arguments: new(transport.Arguments)}}
-	c.keepCall(over)
+	c.spares().keepCall(over)
 	if over.out.frame != nil || over.route.Arguments != nil {
 		t.Errorf("it keeps %+v with the route %+v", over.out, over.route)
 	}
