@@ -43,6 +43,14 @@ func (s *Session) Complete(ctx context.Context, params *protocol.CompleteParams)
 type subscription struct {
 	explicit bool                   // Session.Subscribe
 	watchers map[chan struct{}]bool // each has room for one token, which means: read again
+
+	accepted bool          // by a server; the session asks each later one
+	pending  int           // subscribers that have no answer yet
+	asking   chan struct{} // closed when the request of one of them ends; nil if there is none
+}
+
+func (s *subscription) isUnused() bool {
+	return !s.explicit && len(s.watchers) == 0 && s.pending == 0
 }
 
 // Subscribe asks the server to report changes of a resource, which arrive as
@@ -54,21 +62,77 @@ func (s *Session) Subscribe(ctx context.Context, params *protocol.SubscribeParam
 	return s.subscribeTo(ctx, uri, func(sub *subscription) { sub.explicit = true })
 }
 
-// subscribeTo adds a subscriber of a resource, and asks the server if it is the first
-// one. If the server refuses, subscribeTo undoes the change.
+// subscribeTo adds a subscriber of a resource. The first one asks the server. Those that
+// come meanwhile wait; if the first one fails, the next one asks.
 func (s *Session) subscribeTo(ctx context.Context, uri string, add func(*subscription)) error {
-	if err := s.await(ctx, protocol.MethodSubscribe); err != nil {
+	p, err := s.subscribable(ctx)
+	if err != nil {
 		return err
 	}
-	r, p := &s.restore, s.peer.Load()
+	r := &s.restore
+	r.watch(s.session, p, false)
+	sub := r.join(s.session, uri)
+	accepted := false
+	defer func() {
+		if !accepted {
+			add = nil
+		}
+		r.settle(s.session, uri, sub, add)
+	}()
+	for {
+		var asking <-chan struct{}
+		if accepted, asking = r.takeTurn(s.session, p, sub); accepted {
+			return nil
+		}
+		if asking == nil {
+			defer func() { r.endTurn(sub, accepted) }()
+			err := s.askFor(ctx, p, uri)
+			accepted = err == nil
+			return err
+		}
+		if err := s.awaitOther(ctx, asking); err != nil {
+			return err
+		}
+		if p, err = s.subscribable(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// subscribable returns the present server, if it offers subscriptions.
+func (s *Session) subscribable(ctx context.Context) (*peer, error) {
+	if err := s.await(ctx, protocol.MethodSubscribe); err != nil {
+		return nil, err
+	}
+	p := s.peer.Load()
 	if p == nil || s.conn.State() != conn.Ready {
-		return s.unavailable(protocol.MethodSubscribe)
+		return nil, s.unavailable(protocol.MethodSubscribe)
 	}
 	if !p.server.Capabilities.Has("resources.subscribe") {
-		return refusedUnsent(protocol.MethodSubscribe, &CapabilityError{Capability: "resources.subscribe"})
+		return nil, refusedUnsent(protocol.MethodSubscribe, &CapabilityError{Capability: "resources.subscribe"})
 	}
-	r.watch(s.session, p, false)
+	return p, nil
+}
+
+// awaitOther waits for the end of another subscriber's request.
+func (s *Session) awaitOther(ctx context.Context, ended <-chan struct{}) error {
+	if limit := s.timeout(); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrTimedOut)
+		defer cancel()
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return explain(&conn.CallError{Method: protocol.MethodSubscribe, Cause: waitEnded(ctx), Delivery: conn.NotSent, Err: context.Cause(ctx)})
+	}
+}
+
+// join returns the subscription of a resource, with one more pending subscriber.
+func (r *restorer) join(s *session, uri string) *subscription {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	sub, known := r.resources[uri]
 	if !known {
 		if r.resources == nil {
@@ -76,26 +140,59 @@ func (s *Session) subscribeTo(ctx context.Context, uri string, add func(*subscri
 		}
 		sub = new(subscription)
 		r.resources[uri] = sub
+		r.version++
 		s.dialect.Subscribed(true)
 	}
-	if add(sub); !known && p.modern() {
-		r.listen(s.session, true)
+	sub.pending++
+	return sub
+}
+
+// takeTurn reports whether a server has accepted the subscription. Otherwise it returns
+// the request of another subscriber to wait for, or nil if the caller must ask.
+func (r *restorer) takeTurn(s *session, p *peer, sub *subscription) (accepted bool, asking <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sub.accepted || sub.asking != nil {
+		return sub.accepted, sub.asking
 	}
-	r.mu.Unlock()
-	if known {
-		return nil
+	sub.asking = make(chan struct{})
+	if p.modern() {
+		r.listen(s, false)
 	}
-	err := s.askFor(ctx, p, uri)
-	if err != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.resources, uri)
-		s.dialect.Subscribed(len(r.resources) > 0)
-		if p.modern() {
-			r.listen(s.session, true)
-		}
+	return false, nil
+}
+
+// endTurn ends what takeTurn began for a caller that had to ask.
+func (r *restorer) endTurn(sub *subscription, accepted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(sub.asking)
+	sub.asking, sub.accepted = nil, accepted
+}
+
+// settle ends what join began. Add adds the subscriber; it is nil if there is none.
+func (r *restorer) settle(s *session, uri string, sub *subscription, add func(*subscription)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sub.pending--
+	if add != nil {
+		add(sub)
 	}
-	return err
+	r.removeUnused(s, uri, sub)
+}
+
+// removeUnused removes a subscription that nobody wants any more, and reports whether it
+// did. The caller holds the lock.
+func (r *restorer) removeUnused(s *session, uri string, sub *subscription) bool {
+	if !sub.isUnused() {
+		return false
+	}
+	delete(r.resources, uri)
+	s.dialect.Subscribed(len(r.resources) > 0)
+	if p := s.peer.Load(); p != nil && p.modern() {
+		r.listen(s, true)
+	}
+	return true
 }
 
 // askFor asks one server to report the changes of a resource.
@@ -126,6 +223,9 @@ func (s *Session) askFor(ctx context.Context, p *peer, uri string) error {
 	return explain(&conn.CallError{Method: protocol.MethodListen, Cause: cause, Delivery: conn.Unknown, Err: err})
 }
 
+// defaultTimeout is the default of conn.Options.RequestTimeout.
+const defaultTimeout = 30 * time.Second
+
 // timeout returns the time limit of a request; negative: only its context limits it.
 func (s *Session) timeout() time.Duration {
 	switch own := s.client.options.Conn.RequestTimeout; {
@@ -134,7 +234,7 @@ func (s *Session) timeout() time.Duration {
 	case own > 0:
 		return own
 	default:
-		return 30 * time.Second
+		return defaultTimeout
 	}
 }
 
@@ -155,14 +255,7 @@ func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*
 	last := false
 	if known {
 		remove(sub)
-		last = !sub.explicit && len(sub.watchers) == 0
-	}
-	if last {
-		delete(r.resources, uri)
-		s.dialect.Subscribed(len(r.resources) > 0)
-		if p != nil && p.modern() {
-			r.listen(s.session, true)
-		}
+		last = r.removeUnused(s.session, uri, sub)
 	}
 	r.mu.Unlock()
 	if !last || p == nil || p.modern() || !p.isCurrent(s.conn.Status()) {
@@ -198,7 +291,11 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 			} // otherwise the next server is asked when it is ready
 		}
 		defer func() {
-			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout())
+			limit := s.timeout()
+			if limit <= 0 { // ctx does not limit it any more
+				limit = defaultTimeout
+			}
+			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 			defer cancel()
 			_ = s.unsubscribeFrom(leaving, uri, func(sub *subscription) { delete(sub.watchers, changed) })
 		}()

@@ -1,0 +1,132 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// mute makes a server leave the first requests of one method without an answer.
+func mute(method string, first int, s *fakeServer) *fakeServer {
+	inner, asked := s.answer, 0
+	s.answer = func(f frame) []string {
+		if f.Method == method {
+			if asked++; asked <= first {
+				return nil
+			}
+		}
+		return inner(f)
+	}
+	return s
+}
+
+// Who joins a subscription that the server has not accepted yet does not lose it when the
+// request of the first one fails.
+//
+// Guarantees: G-0030.5
+func TestSubscriptionOutlivesTheRequestOfAnother(t *testing.T) {
+	const uri = "file:///1"
+	for name, c := range map[string]struct {
+		version, method string
+		server          func() *fakeServer
+	}{
+		"legacy": {protocol.LatestLegacy, protocol.MethodSubscribe, func() *fakeServer { return &fakeServer{answer: everything(protocol.LatestLegacy)} }},
+		"modern": {protocol.Latest, protocol.MethodListen, granting},
+	} {
+		for cause, fail := range map[string]func(*testing.T, *fakeServer, *client.Session, context.CancelFunc){
+			"lost": func(t *testing.T, s *fakeServer, session *client.Session, _ context.CancelFunc) {
+				reconnect(t, s, session)
+			},
+			"cancelled": func(_ *testing.T, _ *fakeServer, _ *client.Session, cancel context.CancelFunc) { cancel() },
+		} {
+			t.Run(name+" "+cause, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := mute(c.method, 1, c.server())
+					session := openFake(t, s, client.Options{ProtocolVersion: c.version, Calls: client.CallOptions{Timeout: -1}})
+					first, cancel := context.WithCancel(t.Context())
+					failed, yields := make(chan error, 1), 0
+					go func() { failed <- session.Subscribe(first, &protocol.SubscribeParams{URI: uri}) }()
+					synctest.Wait()
+					watching, leave := context.WithCancel(t.Context())
+					left := make(chan struct{})
+					go func() {
+						defer close(left)
+						for _, err := range session.Watch(watching, uri) {
+							if err == nil {
+								yields++
+							}
+						}
+					}()
+					synctest.Wait()
+					if yields != 0 {
+						t.Fatal("Watch yields before the server has accepted the subscription")
+					}
+					fail(t, s, session, cancel)
+					if err := <-failed; err == nil {
+						t.Fatal("the first request has not failed")
+					}
+					if c.method == protocol.MethodListen && cause == "cancelled" {
+						reconnect(t, s, session) // the one listen of both is still unanswered
+					}
+					synctest.Wait()
+					if asked := len(s.received(c.method)); yields == 0 || asked < 2 {
+						t.Fatalf("Watch yields %d times, and the server was asked %d times", yields, asked)
+					}
+					before := s.count()
+					seen := yields
+					reconnect(t, s, session)
+					if restored := sentSince(s, before); !slices.ContainsFunc(restored, func(m string) bool {
+						return m == protocol.MethodSubscribe+" "+uri || m == `listen false ["`+uri+`"]`
+					}) || yields <= seen {
+						t.Errorf("the next server was asked %q, and Watch yields %d", restored, yields-seen)
+					}
+					before = s.count()
+					leave()
+					<-left
+					synctest.Wait()
+					if c.method == protocol.MethodSubscribe && !slices.Contains(sentSince(s, before), protocol.MethodUnsubscribe+" "+uri) {
+						t.Errorf("the last one has not unsubscribed: %q", sentSince(s, before))
+					}
+					cancel()
+				})
+			})
+		}
+	}
+}
+
+// Who waits for the request of another waits no longer than its own limits allow.
+func TestWaitForTheRequestOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		params := &protocol.SubscribeParams{URI: "file:///1"}
+		s := mute(protocol.MethodSubscribe, 1, &fakeServer{answer: everything(protocol.LatestLegacy)})
+		session := openFake(t, s, client.Options{})
+		failed := make(chan error, 1)
+		go func() { failed <- session.With(client.CallOptions{Timeout: time.Hour}).Subscribe(t.Context(), params) }()
+		synctest.Wait()
+		began := time.Now()
+		err := session.With(client.CallOptions{Timeout: time.Second}).Subscribe(t.Context(), params)
+		if !errors.Is(err, client.ErrTimedOut) || !client.NotExecuted(err) || time.Since(began) != time.Second {
+			t.Errorf("the second one got %v after %v", err, time.Since(began))
+		}
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("enough"))
+		var call *client.CallError
+		if err := session.Subscribe(ended, params); !errors.As(err, &call) || !errors.Is(err, context.Cause(ended)) {
+			t.Errorf("the third one got %v", err)
+		}
+		if err := <-failed; !errors.Is(err, client.ErrTimedOut) {
+			t.Errorf("the first one got %v", err)
+		}
+		before := s.count()
+		reconnect(t, s, session)
+		if asked := sentSince(s, before); slices.Contains(asked, protocol.MethodSubscribe+" "+params.URI) {
+			t.Errorf("nobody subscribes, and the next server was asked %q", asked)
+		}
+	})
+}
