@@ -144,7 +144,7 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	if located, ok := t.(transport.Located); ok {
 		s.endpoint = located.Endpoint()
 	}
-	s.restore.level = c.options.LogLevel
+	s.restore.level.level = c.options.LogLevel
 	s.cache.limit = cmp.Or(c.options.CacheBytes, defaultCacheBytes)
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: name}), true

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,9 @@ var restoreSteps = []func(context.Context, *Session, *peer) []error{
 // A restorer knows what a session has asked for that must outlive the server.
 type restorer struct {
 	mu        sync.Mutex
-	level     protocol.LogLevel
+	level     levelChange              // the newest that a server has accepted
+	asked     []levelChange            // newer ones, which it has not answered yet; the newest is the last
+	levels    int                      // the number of the newest
 	resources map[string]*subscription // by URI
 	watching  bool                     // its goroutine is running
 	known     *peer                    // the newest server that the program knows, from Connect or a Restored
@@ -32,6 +35,12 @@ type restorer struct {
 	listening *listening // the newest subscriptions/listen; nil: none yet
 	replaced  *listening // the previous one, until the newest is acknowledged
 	changed   chan struct{}
+}
+
+// A levelChange is what one SetLogLevel asks for, or the level of Options for number 0.
+type levelChange struct {
+	number int
+	level  protocol.LogLevel
 }
 
 // begin starts to restore, if the client wants something from every server. First is the
@@ -122,10 +131,15 @@ func (r *restorer) sawEpoch(s *session, epoch uint64) {
 	}
 }
 
+// logLevel returns the level that the program has asked for last, unless a server has
+// refused it.
 func (r *restorer) logLevel() protocol.LogLevel {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.level
+	if n := len(r.asked); n > 0 {
+		return r.asked[n-1].level
+	}
+	return r.level.level
 }
 
 func restoreLogLevel(ctx context.Context, s *Session, p *peer) []error {
@@ -158,18 +172,26 @@ func (s *Session) SetLogLevel(ctx context.Context, level protocol.LogLevel) erro
 		return refusedUnsent(protocol.MethodSetLogLevel, &CapabilityError{Capability: "logging"})
 	}
 	r.mu.Lock()
-	before := r.level
-	r.level = level
+	r.levels++
+	change := levelChange{r.levels, level}
+	r.asked = append(r.asked, change)
 	r.mu.Unlock()
-	r.watch(s.session, p, false)
-	if p.modern() {
-		return nil
-	}
-	_, err := setLogLevel.call(ctx, s.boundTo(p), &protocol.SetLogLevelParams{Level: level})
-	if err != nil {
+	accepted := false
+	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.level = before
+		r.asked = slices.DeleteFunc(r.asked, func(c levelChange) bool {
+			return c == change || accepted && c.number < change.number
+		})
+		if accepted && change.number > r.level.number {
+			r.level = change
+		}
+	}()
+	r.watch(s.session, p, false)
+	var err error
+	if !p.modern() {
+		_, err = setLogLevel.call(ctx, s.boundTo(p), &protocol.SetLogLevelParams{Level: level})
 	}
+	accepted = err == nil
 	return err
 }

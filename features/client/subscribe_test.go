@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,4 +131,70 @@ func TestWaitForTheRequestOfAnother(t *testing.T) {
 			t.Errorf("nobody subscribes, and the next server was asked %q", asked)
 		}
 	})
+}
+
+// A failed SetLogLevel goes back to the level of the last one that succeeded, unless a newer
+// one has changed it.
+func TestFailedSetLogLevelChangesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		refused []protocol.LogLevel // error is asked first, debug then, and error is answered at the next ping
+		want    protocol.LogLevel
+	}{
+		"the older": {[]protocol.LogLevel{protocol.LogError}, protocol.LogDebug},
+		"the newer": {[]protocol.LogLevel{protocol.LogDebug}, protocol.LogError},
+		"neither":   {nil, protocol.LogDebug},
+		"both":      {[]protocol.LogLevel{protocol.LogError, protocol.LogDebug}, protocol.LogInfo},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+				inner := s.answer
+				var last string // the answer to the first one, which waits for the second one
+				s.answer = func(f frame) []string {
+					switch {
+					case f.Link > 1:
+						return inner(f)
+					case f.Method == protocol.MethodPing:
+						return []string{last, f.result(`{}`)}
+					case f.Method != protocol.MethodSetLogLevel:
+						return inner(f)
+					}
+					var params protocol.SetLogLevelParams
+					if err := protocol.Unmarshal(f.Params, &params); err != nil {
+						t.Error(err)
+					}
+					reply := f.result(`{}`)
+					if slices.Contains(c.refused, params.Level) {
+						reply = f.fault(-32603, `null`)
+					}
+					if params.Level == protocol.LogError {
+						last = reply
+						return nil
+					}
+					return []string{reply}
+				}
+				session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo})
+				synctest.Wait()
+				var asking sync.WaitGroup
+				for _, level := range []protocol.LogLevel{protocol.LogError, protocol.LogDebug} {
+					asking.Go(func() {
+						err := session.SetLogLevel(t.Context(), level)
+						if refused := slices.Contains(c.refused, level); (err != nil) != refused {
+							t.Errorf("%s: got %v", level, err)
+						}
+					})
+					synctest.Wait()
+				}
+				if err := session.Ping(t.Context()); err != nil {
+					t.Error(err)
+				}
+				asking.Wait()
+				reconnect(t, s, session)
+				sent := s.received(protocol.MethodSetLogLevel)
+				if newest := string(sent[len(sent)-1].Params); !strings.Contains(newest, string(c.want)) {
+					t.Errorf("the next server was asked %s, want %s", newest, c.want)
+				}
+			})
+		})
+	}
 }
