@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/mirror"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
@@ -142,7 +143,7 @@ type toolNote struct {
 	repeatable bool                         // it does no harm to call it twice
 	taskOnly   bool                         // 2025-11-25: it can only be called as a task
 	output     *compiled[*schema.Validator] // its output schema; nil for none
-	mirrored   *compiled[[]mirrored]        // its input schema, if it marks arguments as mirrored; otherwise nil
+	mirrored   *compiled[[]mirror.Argument] // its input schema, if it marks arguments as mirrored; otherwise nil
 }
 
 func (n toolNote) size() int { return n.output.size() + n.mirrored.size() }
@@ -178,7 +179,7 @@ func (c *compiled[T]) size() int {
 func (s *session) listed(page *protocol.ListToolsResult) {
 	if p := s.peer.Load(); s.mirrors && p != nil && p.modern() {
 		page.Tools = slices.DeleteFunc(page.Tools, func(tool *protocol.Tool) bool {
-			_, err := mirroredIn(tool.InputSchema)
+			_, err := mirror.Arguments(tool.InputSchema)
 			return err != nil
 		})
 	}
@@ -197,8 +198,8 @@ func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
 			taskOnly: tool.Execution != nil && tool.Execution.TaskSupport == protocol.TaskRequired,
 			output:   compiledFrom(tool.OutputSchema, before.output, schema.Compile),
 		}
-		if bytes.Contains(tool.InputSchema, []byte(headerKeyword)) {
-			said.mirrored = compiledFrom(tool.InputSchema, before.mirrored, mirroredIn)
+		if bytes.Contains(tool.InputSchema, []byte(mirror.Keyword)) {
+			said.mirrored = compiledFrom(tool.InputSchema, before.mirrored, mirror.Arguments)
 		}
 		n.note(tool.Name, before, said)
 	}
@@ -254,6 +255,12 @@ func (n toolNote) checkOutput(ctx context.Context, result *protocol.CallToolResu
 	return nil
 }
 
+// mirrors reports whether a transport mirrors arguments.
+func mirrors(t transport.Transport) bool {
+	mirror, ok := t.(transport.ArgumentMirror)
+	return ok && mirror.MirrorsArguments()
+}
+
 // mirroredArguments returns the arguments of a call to mirror, as its tool's schema
 // says.
 func (s *session) mirroredArguments(p *protocol.CallToolParams) *transport.Arguments {
@@ -265,7 +272,7 @@ func (s *session) mirroredArguments(p *protocol.CallToolParams) *transport.Argum
 	if err != nil {
 		return nil
 	}
-	found := values(wanted, p.Arguments)
+	found := transport.Arguments(mirror.Texts(wanted, p.Arguments))
 	return &found
 }
 

@@ -2,11 +2,13 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -25,7 +27,7 @@ func TestMirroredArgumentsHaveToBeTheSame(t *testing.T) {
 	pool := &http.Transport{}
 	defer pool.CloseIdleConnections()
 	for _, test := range []struct {
-		arguments, region, count string
+		arguments, region, count string // "": there is no such header; "nothing": it is empty; "a,b": it is there twice
 		fits                     bool
 	}{
 		{`{"region":"eu"}`, "eu", "", true},
@@ -34,7 +36,12 @@ func TestMirroredArgumentsHaveToBeTheSame(t *testing.T) {
 		{`{"region":"Hello"}`, "=?base64?SGVsbG8=?=", "", true},
 		{`{"region":"SGVsbG8="}`, "SGVsbG8=", "", true},
 		{`{"region":"=?base64?SGVsbG8="}`, "=?base64?SGVsbG8=", "", true},
+		{`{"region":""}`, "nothing", "", true},
+		{`{"region":""}`, "", "", false},
 		{`{"region":"eu"}`, "", "", false},
+		{`{"region":"eu"}`, "nothing", "", false},
+		{`{"region":"eu"}`, "eu,us", "", false},
+		{`{"region":"eu"}`, "eu", "nothing", false},
 		{`{"region":"eu"}`, "EU", "", false},
 		{`{"region":"eu"}`, "eu", "7", false},
 		{`{"region":"eu","count":7}`, "eu", "8", false},
@@ -47,12 +54,14 @@ func TestMirroredArgumentsHaveToBeTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, value := range map[string]string{
-			"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+			"Content-Type": "application/json", "Accept": "application/json,text/event-stream",
 			"Mcp-Protocol-Version": protocol.Latest, "Mcp-Method": "tools/call", "Mcp-Name": "t",
 			"Mcp-Param-Region": test.region, "Mcp-Param-Count": test.count,
 		} {
-			if value != "" {
-				r.Header.Set(name, value)
+			for value := range strings.SplitSeq(value, ",") {
+				if value != "" {
+					r.Header.Add(name, strings.TrimPrefix(value, "nothing"))
+				}
 			}
 		}
 		response, err := (&http.Client{Transport: pool}).Do(r)
@@ -68,5 +77,43 @@ func TestMirroredArgumentsHaveToBeTheSame(t *testing.T) {
 	w := dial(t, s) // elsewhere there are no headers
 	if got := w.ask(modern(`1`, "tools/call", `"name":"t","arguments":{"region":"eu"}`)); !strings.Contains(string(got.Result["content"]), "in eu") {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// AddTool takes no tool that clients would not offer because of its annotations.
+func TestAddToolRefusesInvalidMirroring(t *testing.T) {
+	for schema, message := range map[string]string{
+		`{"type":"object","properties":{"a":{"type":"array","items":{"type":"string","x-mcp-header":"A"}}}}`:                 `x-mcp-header within "items"`,
+		`{"type":"object","$defs":{"d":{"type":"string","x-mcp-header":"A"}}}`:                                               `x-mcp-header within "$defs"`,
+		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"` + strings.Repeat("x", 129) + `"}}}`:           "not a name of 1 to 128 bytes",
+		`{"type":"object","properties":{"a":{"type":"number","x-mcp-header":"A"}}}`:                                          "not on a string",
+		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A b"}}}`:                                        "not the name of a header",
+		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"a"}}}`: "twice",
+	} {
+		wantPanic(t, schema, message, func() {
+			server.AddTool(newServer(server.Options{}), protocol.Tool{Name: "t", InputSchema: json.RawMessage(schema)},
+				func(context.Context, *protocol.CallToolParams) (string, error) { return "", nil })
+		})
+	}
+}
+
+// What a client mirrors, a server accepts.
+func TestClientsMirrorWhatServersAccept(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: json.RawMessage(`{"type":"object","properties":{
+		"s":{"type":"string","x-mcp-header":"S"},"i":{"type":"integer","x-mcp-header":"I"},"b":{"type":"boolean","x-mcp-header":"B"},
+		"o":{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"Inner"}}}}}`)},
+		func(_ context.Context, p *protocol.CallToolParams) (string, error) { return string(p.Arguments), nil })
+	session := open(t, overHTTP(t, s), client.Options{})
+	if _, err := session.ListTools(t.Context(), nil); err != nil { // the client learns what to mirror
+		t.Fatal(err)
+	}
+	for _, arguments := range []string{
+		`{}`, `{"s":"eu"}`, `{"s":""}`, `{"s":" ü\t"}`, `{"s":"=?base64?YQ==?="}`, `{"i":-1e3}`, `{"i":9007199254740991,"b":false}`, `{"o":{"s":"deep"}}`,
+	} {
+		result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t", Arguments: json.RawMessage(arguments)})
+		if err != nil || result.Content.Text() != arguments {
+			t.Errorf("%s: got %v, %v", arguments, result, err)
+		}
 	}
 }

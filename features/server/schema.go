@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/internal/mirror"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/go-json-experiment/json"
 	"github.com/google/jsonschema-go/jsonschema"
@@ -213,7 +214,7 @@ func describeField(field reflect.StructField, s *jsonschema.Schema) error {
 		if s.Extra == nil {
 			s.Extra = make(map[string]any)
 		}
-		s.Extra[headerKeyword] = header
+		s.Extra[mirror.Keyword] = header
 	}
 	if all, ok := field.Tag.Lookup("enum"); ok {
 		of := s

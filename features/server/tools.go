@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/bowline-mcp/bowline/features/internal/mirror"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
@@ -23,7 +24,7 @@ type tool struct {
 	definition *protocol.Tool
 	input      *schema.Validator
 	output     *schema.Validator // nil: nothing is promised
-	headers    []headerParam
+	headers    []mirror.Argument
 
 	taskSupport protocol.TaskSupport
 	modern      *protocol.Tool // the definition in 2026-07-28, without task support
@@ -91,7 +92,7 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	}
 	read := toolInput[In](&t)
 	write := toolOutput[Out](&t)
-	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(t.InputSchema), headers: mustHeaders(t.InputSchema)}
+	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(t.InputSchema), headers: mustMirrored(t.InputSchema)}
 	if len(t.OutputSchema) > 0 {
 		var err error
 		if added.output, err = schema.Compile(t.OutputSchema); err != nil {

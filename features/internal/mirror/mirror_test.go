@@ -1,4 +1,4 @@
-package client
+package mirror
 
 import (
 	"encoding/json"
@@ -6,8 +6,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-
-	"github.com/bowline-mcp/bowline/protocol"
 )
 
 // The annotation is valid on a string, an integer or a boolean that is reached from the
@@ -16,7 +14,7 @@ import (
 func TestWhichAnnotationsAreValid(t *testing.T) {
 	property := func(schema string) string { return `{"type":"object","properties":{"a":` + schema + `}}` }
 	tooMany := new(strings.Builder)
-	for n := range maxMirrored + 1 {
+	for n := range MaxArguments + 1 {
 		fmt.Fprintf(tooMany, `,"p%d":{"type":"string","x-mcp-header":"H%d"}`, n, n)
 	}
 	for schema, valid := range map[string]bool{
@@ -36,7 +34,7 @@ func TestWhichAnnotationsAreValid(t *testing.T) {
 		property(`{"type":"string","x-mcp-header":"My Region"}`):                                                             false,
 		property(`{"type":"string","x-mcp-header":"Region:"}`):                                                               false,
 		property(`{"type":"string","x-mcp-header":"Ré"}`):                                                                    false,
-		property(`{"type":"string","x-mcp-header":"` + strings.Repeat("x", maxHeaderName+1) + `"}`):                          false,
+		property(`{"type":"string","x-mcp-header":"` + strings.Repeat("x", MaxHeaderName+1) + `"}`):                          false,
 		property(`{"type":"array","items":{"type":"string","x-mcp-header":"Region"}}`):                                       false,
 		property(`{"anyOf":[{"type":"string","x-mcp-header":"Region"}]}`):                                                    false,
 		`{"type":"object","$defs":{"d":{"type":"string","x-mcp-header":"Region"}}}`:                                          false,
@@ -44,14 +42,14 @@ func TestWhichAnnotationsAreValid(t *testing.T) {
 		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"R"},"b":{"type":"string","x-mcp-header":"r"}}}`: false,
 		`{"type":"object","properties":{` + tooMany.String()[1:] + `}}`:                                                      false,
 	} {
-		if all, err := mirroredIn(json.RawMessage(schema)); (err == nil) != valid {
+		if all, err := Arguments(json.RawMessage(schema)); (err == nil) != valid {
 			t.Errorf("%.200s: %v, %v", schema, all, err)
 		}
 	}
 }
 
 func TestWhatIsMirrored(t *testing.T) {
-	all, err := mirroredIn(json.RawMessage(`{"type":"object","properties":{
+	all, err := Arguments(json.RawMessage(`{"type":"object","properties":{
 		"s":{"type":"string","x-mcp-header":"S"},"i":{"type":"integer","x-mcp-header":"I"},"b":{"type":"boolean","x-mcp-header":"B"},
 		"o":{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"Inner"}}},"not":{"type":"string"}}}`))
 	if err != nil {
@@ -71,33 +69,8 @@ func TestWhatIsMirrored(t *testing.T) {
 		`{"o":"s","s":{"s":1},"b":[true]}`: {},
 		`[1]`:                              {},
 	} {
-		if got := values(all, json.RawMessage(arguments)); !maps.Equal(got, want) {
+		if got := Texts(all, json.RawMessage(arguments)); !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", arguments, got, want)
 		}
-	}
-}
-
-// What is noted of schemas is bounded in bytes, and forgotten with its tool.
-//
-// Guarantees: G-0012.4
-func TestNotedSchemasAreBounded(t *testing.T) {
-	var n toolNotes
-	large := json.RawMessage(`{"type":"object","description":"` + strings.Repeat("x", 1<<20) + `"}`)
-	for i := range 10 {
-		n.learn([]*protocol.Tool{{Name: fmt.Sprint(i), OutputSchema: large}}, false)
-	}
-	if n.schemaBytes > maxNotedSchema || len(n.tools) != maxNotedSchema/len(large) {
-		t.Errorf("%d bytes of %d tools", n.schemaBytes, len(n.tools))
-	}
-	first := n.of("0")
-	n.learn([]*protocol.Tool{{Name: "0", OutputSchema: large}}, false)
-	if n.of("0") != first {
-		t.Error("the same schema was noted anew")
-	}
-	for i := range 10 {
-		n.learn([]*protocol.Tool{{Name: fmt.Sprint(i)}}, false)
-	}
-	if n.schemaBytes != 0 || len(n.tools) != 0 {
-		t.Errorf("%d bytes of %d tools are left", n.schemaBytes, len(n.tools))
 	}
 }
