@@ -349,8 +349,11 @@ func (s *Server) awaitLeaving(ctx context.Context, grace time.Duration) []string
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for p := range s.live {
-			if name := p.leaving.Load(); name != nil {
-				names = append(names, *name)
+			switch p.leaving.Load() {
+			case aNotification:
+				names = append(names, "a notification of a change")
+			case onUnsubscribe:
+				names = append(names, "OnUnsubscribe")
 			}
 		}
 		return names

@@ -27,7 +27,7 @@ type peer struct {
 	session   atomic.Pointer[Session]     // nil before initialize
 	changes   changes                     // for the legacy client
 	questions atomic.Int32                // that the legacy client has not answered
-	leaving   atomic.Pointer[string]      // what the end of the session waits for; nil before
+	leaving   atomic.Uint32               // what the end of the session waits for
 	known     atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
 }
 
@@ -63,12 +63,17 @@ func (p *peer) guarded(where string, f func() error) (err error) {
 	return f()
 }
 
+// These are what the end of a session may have to wait for.
+const (
+	aNotification = iota + 1
+	onUnsubscribe
+)
+
 // end releases everything that belongs to the peer's session.
 func (p *peer) end() {
-	notification, callback := "a notification of a change", "OnUnsubscribe"
-	p.leaving.Store(&notification)
+	p.leaving.Store(aNotification)
 	uris := p.changes.end()
-	p.leaving.Store(&callback)
+	p.leaving.Store(onUnsubscribe)
 	session := p.session.Load()
 	if session == nil {
 		return
