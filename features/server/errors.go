@@ -62,6 +62,9 @@ func (*reportedPanic) Error() string { return "internal error" }
 
 func (e *reportedPanic) Unwrap() error { return e.panicked }
 
+// errGoexit is the error of a handler that called runtime.Goexit, as t.FailNow does.
+var errGoexit = errors.New("server: the handler has ended its goroutine")
+
 func isPanic(err error) bool { return errors.As(err, new(*reportedPanic)) }
 
 // An UnsupportedError names a capability that the client lacks, so that it cannot be

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -224,4 +225,93 @@ func TestPanicOfTaskStore(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A panic of a handler that waits is reported where it happens, once, also if no round will
+// take the outcome.
+//
+// Guarantees: G-0009.10
+func TestPanicOfAHandlerThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, panics := reporting(server.Options{})
+		s := newServer(o)
+		add := func(name string, f func(context.Context) (string, error)) {
+			server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) { return f(ctx) }, server.Asks(server.Waits, forms))
+		}
+		add("at once", func(context.Context) (string, error) { breaks(); return "", nil })
+		add("later", func(ctx context.Context) (string, error) {
+			_ = server.Confirm(ctx, "Sure?")
+			breaks()
+			return "", nil
+		})
+		add("leaves", func(context.Context) (string, error) { runtime.Goexit(); return "", nil })
+		w := dial(t, s)
+		if got := w.round("at once", ""); !got.Error.is(jsonrpc.CodeInternalError, "internal error") {
+			t.Errorf("got %+v", got)
+		}
+		wantPanics(t, panics, "tools/call")
+		first := w.round("later", "")
+		if got := w.round("later", again(first.State, yes)); !got.Error.is(jsonrpc.CodeInternalError, "internal error") {
+			t.Errorf("got %+v", got)
+		}
+		wantPanics(t, panics, "tools/call")
+		w.round("later", "")
+		pass(time.Hour) // its question expires
+		wantPanics(t, panics, "tools/call")
+		if got := w.round("leaves", ""); !strings.Contains(got.Text, "ended its goroutine") {
+			t.Errorf("got %+v", got)
+		}
+		s.Close(t.Context())
+	})
+}
+
+// unmarshalable is a state that cannot be encoded.
+type unmarshalable struct{}
+
+func (unmarshalable) MarshalJSON() ([]byte, error) { breaks(); return nil, nil }
+
+// A panic of a task is reported where it happens, once, also before the call has become a
+// task.
+//
+// Guarantees: G-0009.10
+func TestPanicOfATask(t *testing.T) {
+	for after, outcome := range map[time.Duration]func(*testing.T, *wire, string, string){
+		0: func(t *testing.T, w *wire, tool, want string) {
+			id := w.begin(tool)
+			synctest.Wait()
+			if got := w.look(id); string(got.Task.Status)+got.Task.StatusMessage+string(got.FinalResult) == "" || !strings.Contains(got.Task.StatusMessage+string(got.FinalResult), want) {
+				t.Errorf("%s: got %+v", tool, got)
+			}
+		},
+		time.Minute: func(t *testing.T, w *wire, tool, want string) {
+			w.send(withTasks(`1`, "tools/call", `"name":"`+tool+`"`))
+			w.want(`"id":1`, want)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o, panics := reporting(server.Options{Tasks: &server.TaskOptions{After: after}})
+			s := newServer(o)
+			add := func(name string, f func(context.Context) (string, error)) {
+				server.AddTool(s, protocol.Tool{Name: name, Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+					func(ctx context.Context, _ struct{}) (string, error) { return f(ctx) })
+			}
+			add("panics", func(context.Context) (string, error) { breaks(); return "", nil })
+			add("requires", func(context.Context) (string, error) {
+				return "", &server.InputRequired{Requests: named("a"), State: unmarshalable{}}
+			})
+			add("leaves", func(context.Context) (string, error) { runtime.Goexit(); return "", nil })
+			w := dial(t, s)
+			outcome(t, w, "panics", "internal error")
+			wantPanics(t, panics, "task of panics")
+			if after == 0 {
+				outcome(t, w, "requires", "internal error")
+				wantPanics(t, panics, "task of requires")
+			}
+			outcome(t, w, "leaves", "ended its goroutine")
+			wantPanics(t, panics)
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

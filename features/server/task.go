@@ -7,14 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/telemetry"
 )
 
 // A task is a call that is a task, or may become one. Its handler runs once, on a
@@ -40,7 +38,6 @@ type task struct {
 
 	result *protocol.CallToolResult
 	err    error
-	panics any // what the handler panicked with
 
 	queue   chan struct{} // holds one token while a question is being asked
 	number  atomic.Int64  // of questions without an explicit key
@@ -178,28 +175,37 @@ func (t *task) created() *protocol.CallToolResult {
 }
 
 // outcome returns what the handler of a call has returned, if there is no task.
-func (t *task) outcome() (any, error) {
-	if t.panics != nil {
-		panic(t.panics)
-	}
-	return t.result, t.err
-}
+func (t *task) outcome() (any, error) { return t.result, t.err }
 
 // run runs the handler, and repeats it while it returns InputRequired.
 func (t *task) run(params *protocol.CallToolParams) {
 	defer t.tasks.leave(t)
 	defer t.cancel(nil)
+	defer t.settle()
 	for {
-		t.runOnce(params)
+		t.result, t.err = nil, errGoexit
+		t.err = t.guarded(func() (err error) {
+			t.result, err = t.tool.run(t.ctx, params)
+			return err
+		})
 		var required *InputRequired
-		if t.panics != nil || !errors.As(t.err, &required) || t.settleAsCall() {
-			break
+		if !errors.As(t.err, &required) || t.settleAsCall() {
+			return
 		}
-		if err := t.requireInTask(required); err != nil {
+		if err := t.guarded(func() error { return t.requireInTask(required) }); err != nil {
 			t.result, t.err = nil, err
-			break
+			return
 		}
 	}
+}
+
+// guarded runs code of the program and reports its panic as one of the task.
+func (t *task) guarded(f func() error) error {
+	return t.first.peer.guarded("task of "+t.tool.definition.Name, f)
+}
+
+// settle passes on what the handler has returned.
+func (t *task) settle() {
 	if t.settleAsCall() {
 		close(t.done)
 		return
@@ -213,25 +219,6 @@ func (t *task) settleAsCall() bool {
 	defer t.making.Unlock()
 	t.over = !t.made
 	return t.over
-}
-
-func (t *task) runOnce(params *protocol.CallToolParams) {
-	t.result, t.err = nil, errors.New("server: the handler has ended its goroutine")
-	defer func() {
-		if t.panics = recover(); t.panics != nil {
-			t.reportPanic()
-		}
-	}()
-	t.result, t.err = t.tool.run(t.ctx, params)
-}
-
-// reportPanic reports a panic to the hooks, because there may be no request that would
-// report it.
-func (t *task) reportPanic() {
-	hook := t.tasks.server.options.Conn.Hooks.Panic
-	if hook != nil && t.hasBegun() {
-		hook(telemetry.Panic{Where: "task of " + t.tool.definition.Name, Value: t.panics, Stack: debug.Stack()})
-	}
 }
 
 // requireInTask asks the questions of a handler's InputRequired, and stores the answers
@@ -251,14 +238,14 @@ func (t *task) requireInTask(required *InputRequired) error {
 
 // finished returns the status of a task whose handler has returned.
 func (t *task) finished() *protocol.DetailedTask {
-	if t.panics != nil {
-		return failedTask(refuse(jsonrpc.CodeInternalError, "internal error"))
-	}
-	result, err := t.call.answer(t.ctx, t.tool, t.result, t.err)
 	var raw json.RawMessage
-	if err == nil {
-		raw, err = encode(t.call, nil, copyResult(result))
-	}
+	err := t.guarded(func() error {
+		result, err := t.call.answer(t.ctx, t.tool, t.result, t.err)
+		if err == nil {
+			raw, err = encode(t.call, nil, copyResult(result))
+		}
+		return err
+	})
 	if err != nil {
 		var fault *jsonrpc.Error
 		if err = t.call.fault(err); !errors.As(err, &fault) {

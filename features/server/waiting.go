@@ -37,7 +37,6 @@ type waiting struct {
 	done   chan struct{}  // closed when the handler has returned
 	result any
 	err    error
-	panics any // what the handler panicked with
 
 	number atomic.Int64 // of questions without an explicit key
 	before askedBefore  // guarded by queue
@@ -98,12 +97,11 @@ func (rs *rounds) start(ctx context.Context, c *call, about subject, early proto
 		defer rs.running.Done()
 		defer expire()
 		defer rs.handlerOver(w)
-		defer func() {
-			if w.panics = recover(); w.panics == nil && w.result == nil && w.err == nil {
-				w.err = errors.New("server: the handler has ended its goroutine")
-			}
-		}()
-		w.result, w.err = run(waitingContext{w.ctx, first, w})
+		w.err = errGoexit
+		w.err = c.peer.guarded(c.Method, func() (err error) {
+			w.result, err = run(waitingContext{w.ctx, first, w})
+			return err
+		})
 	}()
 	return w.await(ctx, c)
 }
@@ -142,9 +140,6 @@ func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequi
 	w.rounds.release(w)
 	w.rounds.mu.Unlock()
 	w.cancel(nil)
-	if w.panics != nil {
-		panic(w.panics)
-	}
 	var required *InputRequired
 	if errors.As(w.err, &required) {
 		return c.require(w.about, &state{Call: w.id, Round: w.count, End: w.expiry.Unix()}, required)
