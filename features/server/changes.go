@@ -218,9 +218,10 @@ type changes struct {
 	mu      sync.Mutex
 	wanted  changeSet
 	pending changeSet
-	begun   bool        // the client is ready for notifications
-	ended   bool        // nothing is sent any more
-	timer   *time.Timer // nil: nothing is scheduled
+	begun   bool                     // the client is ready for notifications
+	ended   bool                     // nothing is sent any more
+	claimed map[string]chan struct{} // resources whose subscription a request is changing
+	timer   *time.Timer              // nil: nothing is scheduled
 	sending sync.WaitGroup
 }
 
@@ -237,6 +238,36 @@ func (c *changes) offer(o *protocol.ServerCapabilities) {
 	if o.Resources != nil {
 		c.wanted.add(resourcesChanged)
 	}
+}
+
+// claim waits until no other request changes the subscription of a resource. The next one
+// waits for release.
+func (c *changes) claim(ctx context.Context, uri string) (release func(), err error) {
+	for {
+		c.mu.Lock()
+		other := c.claimed[uri]
+		if other == nil {
+			defer c.mu.Unlock()
+			if c.claimed == nil {
+				c.claimed = make(map[string]chan struct{})
+			}
+			c.claimed[uri] = make(chan struct{})
+			return func() { c.release(uri) }, nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (c *changes) release(uri string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.claimed[uri])
+	delete(c.claimed, uri)
 }
 
 // begin permits notifications. For a legacy client it is called after "initialized", so

@@ -14,9 +14,14 @@ import (
 // subscribe subscribes a legacy client to updates of a resource.
 func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
 	changes := &c.peer.changes
+	release, err := changes.claim(ctx, params.URI)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	changes.mu.Lock()
 	known := changes.wanted.has(updated(params.URI))
-	full := len(changes.wanted.uris) >= protocol.MaxResourceURIs
+	full := len(changes.wanted.uris)+len(changes.claimed) > protocol.MaxResourceURIs
 	changes.mu.Unlock()
 	switch {
 	case known:
@@ -43,6 +48,11 @@ func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) 
 
 func (c *call) unsubscribe(ctx context.Context, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
 	changes := &c.peer.changes
+	release, err := changes.claim(ctx, params.URI)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	changes.mu.Lock()
 	known := changes.wanted.has(updated(params.URI))
 	delete(changes.wanted.uris, params.URI)
@@ -75,8 +85,8 @@ func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*prot
 	}
 	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
 	mine := new(changes)
-	granted := c.grant(ctx, mine, &params.Notifications)
 	defer func() { c.peer.unsubscribed(context.WithoutCancel(ctx), mine.end()...) }()
+	granted := c.grant(ctx, mine, &params.Notifications)
 	broken := make(chan error, 1) // the first failure to send; later ones have the same cause
 	mine.send = func(all []change) ([]change, time.Duration) { return c.sendListened(ctx, all, id, broken) }
 	s.listeners.add(mine)
