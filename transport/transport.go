@@ -60,6 +60,22 @@ type Link interface {
 	Close(grace time.Duration) error
 }
 
+// An Acceptor serves the links that a transport's server side opens for clients. A
+// *server.Server is one.
+type Acceptor interface {
+	// Accept serves a link. It binds the link, and returns without waiting for its end.
+	// If Accept closes the link instead, or does not bind it, the client is refused: over
+	// HTTP the response to the request that opened the link is 503. When the link is
+	// lost, the acceptor closes it.
+	Accept(link Link)
+
+	// Close lets running calls finish until ctx ends, then ends everything that the
+	// acceptor serves, and returns when that is done. It closes links that it accepts
+	// later immediately. Serve and Shutdown of streamable.Handler, and Shutdown of
+	// sse.Handler, call Close; their own Close does not.
+	Close(ctx context.Context) error
+}
+
 // A Receiver receives the frames and events of a link. Its methods must not block and
 // must not call the link. The link makes the calls for one stream one at a time. It
 // calls Lost exactly once, at the latest before Close returns, and nothing after

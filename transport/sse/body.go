@@ -7,20 +7,12 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-const (
-	// A body may take bodyPatience, and a second more for each pieceSize bytes of
-	// it that have arrived.
-	bodyPatience = 30 * time.Second
-	pieceSize    = 64 << 10
-
-	// smallBody is the size up to which a body does not count as large.
-	smallBody = 64 << 10
-
-	// maxLarge is how many large bodies one handler holds.
-	maxLarge = 32
-)
+// maxLarge is how many bodies above web.SmallBody one handler holds.
+const maxLarge = 32
 
 // read reads the body of a POST. A session reads one at a time. A body that may be
 // large waits until there are fewer of them, so that small ones never wait for
@@ -29,7 +21,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 	if r.ContentLength > int64(h.options.MaxBody) {
 		return nil, h.tooLarge()
 	}
-	if r.ContentLength < 0 || r.ContentLength > smallBody {
+	if r.ContentLength < 0 || r.ContentLength > web.SmallBody {
 		if refused := h.awaitRoom(r, l); refused != nil {
 			return nil, refused
 		}
@@ -42,7 +34,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 		if latest := len(frame); latest == cap(frame) {
 			frame = append(make([]byte, 0, min(2*latest, h.options.MaxBody+1)), frame...)
 		}
-		l.setReadDeadline(control, begun.Add(bodyPatience+time.Duration(len(frame)/pieceSize)*time.Second))
+		l.setReadDeadline(control, begun.Add(web.BodyPatience+time.Duration(len(frame)/web.PieceSize)*time.Second))
 		n, err := r.Body.Read(frame[len(frame):cap(frame)])
 		frame = frame[:len(frame)+n]
 		switch {
@@ -62,7 +54,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 
 // awaitRoom waits until one more large body can be held.
 func (h *Handler) awaitRoom(r *http.Request, l *serverLink) *refusal {
-	patience := time.NewTimer(bodyPatience)
+	patience := time.NewTimer(web.BodyPatience)
 	defer patience.Stop()
 	select {
 	case h.large <- struct{}{}:

@@ -13,15 +13,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-const (
-	defaultMaxFrame = 16 << 20
-
-	// maxQuoted is how much of what a server sent an error repeats, in bytes.
-	maxQuoted = 200
-
-	typeJSON   = "application/json"
-	typeEvents = "text/event-stream"
-)
+// maxQuoted is how much of what a server sent an error repeats, in bytes.
+const maxQuoted = 200
 
 // A Client is a [transport.Transport] to one MCP endpoint over HTTP+SSE. Its links
 // read the fields; do not change them after the first Open.
@@ -67,12 +60,9 @@ type Client struct {
 	pool web.Pool
 }
 
-// An Authorizer adds credentials to the requests of a Client. See
-// streamable.Authorizer, which has the same methods.
-type Authorizer interface {
-	Authorize(ctx context.Context, r *http.Request) error
-	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
-}
+// An Authorizer adds credentials to the requests of a Client. It is the same type as
+// streamable.Authorizer, which lists its methods.
+type Authorizer = web.Authorizer
 
 // An EndpointError says that the server named no address for messages, or an address
 // of another origin. In the second case it wraps transport.ErrUntrusted: messages and
@@ -90,29 +80,14 @@ func (e *EndpointError) Unwrap() error { return e.Err }
 
 // Name implements transport.Named. It is the host of the URL, with its port if the
 // URL has one.
-func (c *Client) Name() string {
-	endpoint, err := web.ParseEndpoint(c.URL)
-	if err != nil {
-		return ""
-	}
-	return endpoint.Host
-}
+func (c *Client) Name() string { return web.HostOf(c.URL) }
 
 // Endpoint implements transport.Located. It is the scheme and the host of the URL.
-func (c *Client) Endpoint() string {
-	endpoint, err := web.ParseEndpoint(c.URL)
-	if err != nil {
-		return ""
-	}
-	return endpoint.Scheme + "://" + endpoint.Host
-}
+func (c *Client) Endpoint() string { return web.LocationOf(c.URL) }
 
 // Check implements transport.Checked. It returns what is wrong with the URL, as a
 // *transport.URLError.
-func (c *Client) Check() error {
-	_, err := web.ParseEndpoint(c.URL)
-	return err
-}
+func (c *Client) Check() error { return web.CheckEndpoint(c.URL) }
 
 // Open begins a session: it sends the GET request and waits until the server has
 // named its endpoint. Open fails with a *transport.URLError; with a
@@ -149,7 +124,7 @@ func (l *clientLink) begin(address *url.URL) error {
 	response, _, err := web.Send(l.ctx, l.client, l.auth, func() (*http.Request, error) { //nolint:bodyclose // read and abandon close it
 		request, err := l.newRequest(l.ctx, http.MethodGet, address, nil)
 		if err == nil {
-			request.Header.Set("Accept", typeEvents)
+			request.Header.Set("Accept", web.TypeEvents)
 			request.Header.Set("Cache-Control", "no-store")
 		}
 		return request, err
@@ -161,7 +136,7 @@ func (l *clientLink) begin(address *url.URL) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("sse: open the stream: %w", web.NewStatusError(response, web.Excerpt(response)))
 	}
-	if kind := web.MediaType(response.Header); kind != typeEvents {
+	if kind := web.MediaType(response.Header); kind != web.TypeEvents {
 		body := fmt.Sprintf("a GET was answered with %q, which is no event stream", web.Printable(kind, maxQuoted))
 		return fmt.Errorf("sse: open the stream: %w", &transport.StatusError{Status: response.StatusCode, Body: body})
 	}

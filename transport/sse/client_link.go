@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/credit"
 	"github.com/bowline-mcp/bowline/transport/internal/delivery"
+	"github.com/bowline-mcp/bowline/transport/internal/ending"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
 	"github.com/bowline-mcp/bowline/transport/internal/heard"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
@@ -36,10 +36,6 @@ const (
 
 	// postPatience is how long a server may take to accept any other message.
 	postPatience = 10 * time.Second
-
-	// cancelPatience is how long a cancelled HTTP request may take to return
-	// before Close reports it as left behind.
-	cancelPatience = 5 * time.Second
 )
 
 // A clientLink is the link of a Client. One goroutine reads the stream of events.
@@ -60,22 +56,16 @@ type clientLink struct {
 	known  atomic.Bool // the server has accepted a message, so it had the session
 	credit *credit.Credit
 
-	ctx     context.Context // ends when nothing is exchanged any more
-	cancel  context.CancelFunc
-	forced  *latch.Latch  // what is queued is not waited for any longer
-	flushed *latch.Latch  // nothing is queued, after ending
-	idle    *latch.Latch  // no goroutine runs, after over
-	gone    *latch.Latch  // the loss was reported
-	left    error         // what Close left behind; set before gone
-	beside  chan struct{} // holds one for each request whose POST others overtake
+	ctx    context.Context // ends when nothing is exchanged any more
+	cancel context.CancelFunc
+	left   error         // what Close left behind; set before the ending finishes
+	beside chan struct{} // holds one for each request whose POST others overtake
 
 	mu      sync.Mutex
 	queue   queue.Queue
 	begun   int // messages taken out of the queue
 	posting bool
-	running int  // goroutines
-	ending  bool // nothing more is accepted
-	over    bool // nothing more is started
+	ending  ending.Ending
 	unsent  []numbered
 }
 
@@ -87,12 +77,11 @@ type numbered struct {
 
 func newClientLink(client *http.Client, header http.Header, limit int) *clientLink {
 	if limit <= 0 {
-		limit = defaultMaxFrame
+		limit = web.DefaultMaxFrame
 	}
 	l := &clientLink{
 		client: client, header: header, limit: limit, release: func() {}, credit: credit.New(),
-		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(),
-		beside: make(chan struct{}, maxBeside),
+		ending: ending.New(), beside: make(chan struct{}, maxBeside),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
@@ -185,7 +174,7 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.ending:
+	case l.ending.HasBegun():
 		return transport.ErrClosed
 	case !l.queue.Push(o):
 		return transport.ErrBusy
@@ -212,7 +201,7 @@ func (l *clientLink) postAll() {
 // take takes the oldest message out of the queue.
 func (l *clientLink) take() (m numbered, ok bool) {
 	l.mu.Lock()
-	if l.queue.Len() == 0 || l.over {
+	if l.queue.Len() == 0 || l.ending.IsStopped() {
 		l.posting = false
 		l.check()
 		l.mu.Unlock()
@@ -267,7 +256,7 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 		connected.Store(false)
 		request, err := l.newRequest(httptrace.WithClientTrace(ctx, trace), http.MethodPost, l.endpoint, bytes.NewReader(m.Frame))
 		if err == nil {
-			request.Header.Set("Content-Type", typeJSON)
+			request.Header.Set("Content-Type", web.TypeJSON)
 		}
 		return request, err
 	})
@@ -321,41 +310,27 @@ func (l *clientLink) settle(m numbered, err error, unsent bool) {
 // and then ends the stream.
 func (l *clientLink) Close(grace time.Duration) error {
 	l.end(transport.ErrClosed)
-	if grace <= 0 || !latch.Within(l.gone.Raised, grace/10*7) {
-		l.forced.Raise()
-	}
-	<-l.gone.Raised
+	l.ending.AwaitFinish(grace, func() {})
 	return l.left
 }
 
-// end begins the end of the link. The first reason counts; a later one other than
-// ErrClosed ends the flushing.
+// end begins the end of the link. The first reason counts.
 func (l *clientLink) end(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if reason != transport.ErrClosed {
-		l.forced.Raise()
+	if l.ending.Begin(reason) {
+		go l.finish(reason)
 	}
-	if l.ending {
-		return
-	}
-	l.ending = true
 	l.check()
-	go l.finish(reason)
 }
 
 // finish ends all that the link owns, and reports the loss.
 func (l *clientLink) finish(reason error) {
-	defer l.gone.Raise()
-	if reason == transport.ErrClosed {
-		select {
-		case <-l.flushed.Raised:
-		case <-l.forced.Raised:
-		}
-	}
+	defer l.ending.Finish()
+	l.ending.AwaitSent()
 	l.stop()
-	if !latch.Within(l.idle.Raised, cancelPatience) {
-		l.left = errors.New("sse: an HTTP request has not returned")
+	if err := l.ending.AwaitIdle(); err != nil {
+		l.left = fmt.Errorf("sse: %w", err)
 	}
 	l.release()
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
@@ -365,7 +340,7 @@ func (l *clientLink) finish(reason error) {
 func (l *clientLink) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
+	l.ending.Stop()
 	l.cancel()
 	l.check()
 }
@@ -386,26 +361,18 @@ func (l *clientLink) unsentTags() (tags []transport.Tag) {
 // run starts a goroutine that the end of the link waits for, unless nothing more is
 // started. The caller holds mu.
 func (l *clientLink) run(work func()) (started bool) {
-	if l.over {
+	if !l.ending.Start() {
 		return false
 	}
-	l.running++
 	go func() {
 		work()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.running--
+		l.ending.Return()
 		l.check()
 	}()
 	return true
 }
 
-// check raises the latches that the end waits for. The caller holds mu.
-func (l *clientLink) check() {
-	if l.ending && l.queue.Len() == 0 && !l.posting {
-		l.flushed.Raise()
-	}
-	if l.over && l.running == 0 {
-		l.idle.Raise()
-	}
-}
+// check notices that a step of the ending is complete. The caller holds mu.
+func (l *clientLink) check() { l.ending.Check(l.queue.Len() == 0 && !l.posting) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // hangLimit ends a test that waits for what never comes.
@@ -95,7 +96,7 @@ func (s stage) serve(t *testing.T) (url string) {
 			s.post(w, r)
 			return
 		}
-		w.Header().Set("Content-Type", typeEvents)
+		w.Header().Set("Content-Type", web.TypeEvents)
 		s.get(w, r)
 	}))
 	t.Cleanup(server.Close)

@@ -2,6 +2,7 @@ package sse
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -61,20 +62,14 @@ type HandlerOptions struct {
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)
-	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), defaultMaxFrame)
+	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), web.DefaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 1000)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
 	return o
 }
 
 // An Acceptor serves links. A *server.Server is one.
-type Acceptor interface {
-	// Accept serves a link. It binds the link, and returns without waiting for its
-	// end. If Accept closes the link instead, or does not bind it, the response to
-	// the request that opened the link is 503. When the link is lost, the acceptor
-	// closes it.
-	Accept(link transport.Link)
-}
+type Acceptor = transport.Acceptor
 
 // A Handler is an http.Handler that serves one MCP endpoint over HTTP+SSE: GET opens
 // the stream of a session, and POST sends it a message. It is safe for concurrent
@@ -87,7 +82,7 @@ type Acceptor interface {
 //
 // Each message carries a transport.Origin: the address, headers and TLS state of the
 // POST that brought it. A server's handler sees the values of that request's context
-// in its own context. Authenticate in ordinary middleware, GET and POST alike.
+// in its own context.
 //
 // A session queues at most 256 frames and 16 MiB for its client. One frame always
 // fits. If the queue is full, Send returns transport.ErrBusy. The handler disconnects
@@ -95,8 +90,15 @@ type Acceptor interface {
 // each session, and of 32 × MaxBody for all longer bodies together. If a body arrives
 // more slowly than 64 KiB/s after its first 30 s, the response is 408.
 //
-// To shut down, first close the Acceptor, so that calls in flight finish. Then close
-// the handler, and then call http.Server.Shutdown.
+// A streamable.Handler has more options. This is how to do the same here:
+//
+//   - Check: authenticate in ordinary middleware, GET and POST alike. Put the identity
+//     into the context of the request, and let Identify return it from there.
+//   - Choose: create one Handler for each server, at separate paths of an
+//     http.ServeMux. A client POSTs to the path of its GET request, so both reach the
+//     same Handler.
+//   - Serve: call http.Server.ListenAndServe, with a ReadHeaderTimeout, and call
+//     Shutdown at the end.
 type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
@@ -116,8 +118,28 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	}
 }
 
+// defaultShutdownGrace is how long Shutdown may take if its context has no deadline.
+const defaultShutdownGrace = 10 * time.Second
+
+// Shutdown closes the acceptor, so that calls in flight can finish, then the handler, and
+// then srv, and returns when all of them are closed. If srv is nil, close your
+// http.Server yourself after Shutdown.
+//
+// Shutdown ends at the deadline of ctx, or after 10 s if ctx has none. The acceptor has
+// four fifths of that time. Shutdown cuts off what has not finished in time, or when ctx
+// ends for another reason, and its error says what.
+func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
+	grace := defaultShutdownGrace
+	if deadline, ok := ctx.Deadline(); ok {
+		grace = max(time.Until(deadline), 0)
+	}
+	return web.Shutdown{Name: "sse", Acceptors: []Acceptor{h.acceptor}, Close: h.Close, Server: srv, Grace: grace}.Run(ctx)
+}
+
 // Close refuses new requests with 503 and closes all links, each within the grace.
-// The error names what was left behind.
+// The error names what was left behind. If your program does not call Shutdown, close the
+// Acceptor first, so that calls in flight can finish, and call http.Server.Shutdown
+// afterwards: it waits for open streams and does not end them, but Close does.
 func (h *Handler) Close(grace time.Duration) error {
 	h.mu.Lock()
 	h.stopped = true
@@ -164,8 +186,8 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
 
 // get begins a session and serves its stream.
 func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
-	if !canFlush(w) {
-		refuse(w, r, http.StatusInternalServerError, "the ResponseWriter cannot flush, which a stream of events requires")
+	if !web.CanFlush(w) {
+		refuse(w, r, http.StatusInternalServerError, web.CannotFlush)
 		return
 	}
 	if r.ContentLength != 0 { // net/http would wait for the end of it
@@ -245,12 +267,8 @@ func (h *Handler) endpointOf(r *http.Request, id string) string {
 
 // post takes one message to its session.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
-	if web.MediaType(r.Header) != typeJSON {
-		refuse(w, r, http.StatusUnsupportedMediaType, "Content-Type must be "+typeJSON)
-		return
-	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		refuse(w, r, http.StatusUnsupportedMediaType, "Content-Encoding is not supported")
+	if problem := web.CheckBody(r.Header); problem != "" {
+		refuse(w, r, http.StatusUnsupportedMediaType, problem)
 		return
 	}
 	id := r.URL.Query().Get(sessionParameter)

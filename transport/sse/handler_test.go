@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A site is a handler behind a real HTTP server, whose links are bound to recorders.
@@ -48,6 +49,8 @@ func (s *site) Accept(link transport.Link) {
 	s.links, s.recorders = append(s.links, link), append(s.recorders, r)
 }
 
+func (s *site) Close(context.Context) error { return nil }
+
 // session is the link and the recorder of session n, from 0.
 func (s *site) session(n int) (transport.Link, *recorder) {
 	s.mu.Lock()
@@ -70,7 +73,7 @@ func (s *site) do(ctx context.Context, method, url, body string, lines ...string
 		s.t.Fatal(err)
 	}
 	if method == "POST" {
-		r.Header.Set("Content-Type", typeJSON)
+		r.Header.Set("Content-Type", web.TypeJSON)
 	}
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, ": ")
@@ -92,7 +95,7 @@ func (s *site) visit(lines ...string) *visitor {
 	ctx, leave := context.WithCancel(s.ctx)
 	s.t.Cleanup(leave)
 	response := s.do(ctx, "GET", s.url, "", lines...)
-	if response.StatusCode != 200 || response.Header.Get("Content-Type") != typeEvents {
+	if response.StatusCode != 200 || response.Header.Get("Content-Type") != web.TypeEvents {
 		s.t.Fatalf("%v", response)
 	}
 	v := &visitor{site: s, events: eventstream.NewReader(response.Body, 1<<20), leave: leave}
@@ -202,7 +205,7 @@ func TestBodyWithoutALength(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request.Header.Set("Content-Type", typeJSON)
+		request.Header.Set("Content-Type", web.TypeJSON)
 		response, err := http.DefaultTransport.RoundTrip(request)
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +224,7 @@ func TestBodyWithoutALength(t *testing.T) {
 func TestInitializeIsBounded(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	v := s.visit()
-	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pad":"` + strings.Repeat("x", maxInitialize) + `"}}`
+	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pad":"` + strings.Repeat("x", web.MaxInitialize) + `"}}`
 	if got := v.post(body); got != 413 {
 		t.Errorf("%d", got)
 	}
@@ -255,7 +258,7 @@ func TestPostWaitsForCredit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Content-Type", typeJSON)
+	request.Header.Set("Content-Type", web.TypeJSON)
 	given := make(chan error, 1)
 	go func() {
 		_, err := http.DefaultTransport.RoundTrip(request)
@@ -334,7 +337,7 @@ func TestCloseWhileABodyArrives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Content-Type", typeJSON)
+	request.Header.Set("Content-Type", web.TypeJSON)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

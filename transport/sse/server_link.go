@@ -20,25 +20,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-const (
-	// writeSize is how many bytes of queued frames go out in one write. A longer
-	// frame takes several.
-	writeSize = 64 << 10
-
-	// writePatience is how long one write may take.
-	writePatience = 30 * time.Second
-
-	// forcedWait is how long HTTP requests may take to end after they were
-	// interrupted, before Close reports them as left behind.
-	forcedWait = 5 * time.Second
-
-	// maxWaiting is how many POSTs of one session may wait for each other.
-	maxWaiting = 1024
-
-	// maxInitialize is the longest initialize, in bytes: a session keeps what its
-	// client says of itself there.
-	maxInitialize = 64 << 10
-)
+// maxWaiting is how many POSTs of one session may wait for each other.
+const maxWaiting = 1024
 
 var sessionNotFound = &refusal{http.StatusNotFound, "session not found"}
 
@@ -168,8 +151,8 @@ func (l *serverLink) leave() {
 func (l *serverLink) deliver(ctx context.Context, frame []byte, origin *transport.Origin) *refusal {
 	in := transport.Inbound{Frame: frame, Origin: origin}
 	if m, err := jsonrpc.Decode(frame, jsonrpc.Limits{}); err == nil {
-		if m.Method == protocol.MethodInitialize && len(frame) > maxInitialize {
-			return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("initialize is above the limit of %d bytes", maxInitialize)}
+		if m.Method == protocol.MethodInitialize && len(frame) > web.MaxInitialize {
+			return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("initialize is above the limit of %d bytes", web.MaxInitialize)}
 		}
 		in.Message = &m
 	}
@@ -182,10 +165,7 @@ func (l *serverLink) deliver(ctx context.Context, frame []byte, origin *transpor
 // serve writes the stream until the client leaves or the link is over, and returns
 // why.
 func (l *serverLink) serve(ctx context.Context, endpoint string, keepAlive time.Duration) error {
-	header := l.w.Header()
-	header.Set("Content-Type", typeEvents)
-	header.Set("Cache-Control", "no-cache")
-	header.Set("X-Accel-Buffering", "no")
+	web.SetEventHeaders(l.w.Header(), new([3]string))
 	l.w.WriteHeader(http.StatusOK)
 	text, frames := eventstream.Append(nil, eventstream.Event{Type: "endpoint", Data: []byte(endpoint)}), 0
 	quiet := time.NewTimer(keepAlive)
@@ -201,9 +181,6 @@ func (l *serverLink) serve(ctx context.Context, endpoint string, keepAlive time.
 		}
 	}
 }
-
-// comment keeps a quiet stream open.
-const comment = ":\n\n"
 
 // await waits for frames, and returns them as events, and how many they are. It
 // returns a comment when quiet fires.
@@ -222,7 +199,7 @@ func (l *serverLink) await(ctx context.Context, quiet <-chan time.Time) (text []
 		case <-ctx.Done():
 			return nil, 0, transport.ErrPeerClosed
 		case <-quiet:
-			return []byte(comment), 0, nil
+			return []byte(web.Comment), 0, nil
 		}
 	}
 }
@@ -234,7 +211,7 @@ func (l *serverLink) collect() (text []byte, frames int, over bool) {
 	defer l.mu.Unlock()
 	for size := 0; frames < l.queue.Len() && !l.forced; frames++ {
 		frame := l.queue.At(frames).Frame
-		if size += len(frame); size > writeSize && frames > 0 {
+		if size += len(frame); size > web.WriteSize && frames > 0 {
 			break
 		}
 		text = eventstream.Append(text, eventstream.Event{Data: frame})
@@ -245,7 +222,7 @@ func (l *serverLink) collect() (text []byte, frames int, over bool) {
 // write writes the text of so many frames piece by piece: a client that is slow but
 // steady has time for all of a long frame.
 func (l *serverLink) write(text []byte, frames int) error {
-	for piece := range slices.Chunk(text, writeSize) {
+	for piece := range slices.Chunk(text, web.WriteSize) {
 		if !l.beginWrite(frames) {
 			return transport.ErrClosed
 		}
@@ -274,7 +251,7 @@ func (l *serverLink) beginWrite(frames int) bool {
 		defer l.told.Tell(transport.Receiver.Writable)
 	}
 	l.writing = true
-	l.control.SetWriteDeadline(time.Now().Add(writePatience)) // a writer that cannot set one does not block
+	l.control.SetWriteDeadline(time.Now().Add(web.WritePatience)) // a writer that cannot set one does not block
 	return true
 }
 
@@ -295,11 +272,11 @@ func (l *serverLink) Close(grace time.Duration) error { return l.end(transport.E
 // end ends the link. The first reason counts.
 func (l *serverLink) end(reason error, grace time.Duration) error {
 	if !l.setReason(reason) {
-		l.endWithin(l.gone, grace)
+		web.EndWithin(l.gone, grace, l.force)
 		<-l.gone
 		return l.left
 	}
-	if !l.endWithin(l.unused, grace) {
+	if !web.EndWithin(l.unused, grace, l.force) {
 		l.left = errors.New("sse: an HTTP request has not ended")
 	}
 	l.mu.Lock()
@@ -326,15 +303,7 @@ func (l *serverLink) setReason(reason error) (first bool) {
 
 func (l *serverLink) isOver() bool { return latch.IsRaised(l.closing) }
 
-// endWithin waits for done, and interrupts all writing after 70 % of the grace.
-func (l *serverLink) endWithin(done <-chan struct{}, grace time.Duration) bool {
-	if latch.IsRaised(done) || grace > 0 && latch.Within(done, grace/10*7) {
-		return true
-	}
-	l.force()
-	return latch.Within(done, forcedWait)
-}
-
+// force interrupts all reading and writing.
 func (l *serverLink) force() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -364,19 +333,4 @@ func (l *serverLink) bodyDone(body *http.ResponseController) {
 	defer l.mu.Unlock()
 	l.reading = nil
 	body.SetReadDeadline(time.Time{})
-}
-
-// canFlush reports whether events can reach the client before the response is
-// complete. It looks where http.ResponseController looks.
-func canFlush(w http.ResponseWriter) bool {
-	for {
-		switch t := w.(type) {
-		case http.Flusher, interface{ FlushError() error }:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
-			return false
-		}
-	}
 }

@@ -16,7 +16,8 @@ import (
 // An acceptFunc is an Acceptor that is a function.
 type acceptFunc func(transport.Link)
 
-func (f acceptFunc) Accept(link transport.Link) { f(link) }
+func (f acceptFunc) Accept(link transport.Link)  { f(link) }
+func (f acceptFunc) Close(context.Context) error { return nil }
 
 // serve serves a handler over a real socket, and returns its address.
 func serve(t *testing.T, h *Handler) (url string) {

@@ -13,24 +13,17 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
 const (
-	// A body may take bodyPatience, and a second more for each pieceSize bytes that have
-	// arrived.
-	bodyPatience = 30 * time.Second
-	pieceSize    = 64 << 10
-
-	// stallPatience is how long each further piece may take.
+	// stallPatience is how long each piece of a body after the first may take.
 	stallPatience = 10 * time.Second
 
 	// roomPatience is how long the reading of one body may wait for room. A message that
 	// is not a request also waits at most this long for those before it.
 	roomPatience = 30 * time.Second
-
-	// smallBody is the size up to which a body does not use the room for large ones.
-	smallBody = 64 << 10
 )
 
 // A body is the content of one POST: a message or, in one revision, a batch.
@@ -90,7 +83,7 @@ func (b *body) release() {
 // keep releases the room of all but the first n bytes.
 func (b *body) keep(n int) {
 	b.small.keep(n)
-	b.large.keep(n - smallBody)
+	b.large.keep(n - web.SmallBody)
 }
 
 // decode decodes the body. It ignores malformed params; the receiver of the message
@@ -176,7 +169,7 @@ func expectBody(w http.ResponseWriter, r *http.Request) expectedBody {
 	if r.ContentLength == 0 {
 		return expectedBody{control, begun, timeout}
 	}
-	deadline := bodyPatience
+	deadline := web.BodyPatience
 	if timeout > 0 {
 		deadline = min(deadline, timeout)
 	}
@@ -195,7 +188,7 @@ func readTimeout(r *http.Request) time.Duration {
 	return 0
 }
 
-// An expectedBody is a body that must begin to arrive within bodyPatience.
+// An expectedBody is a body that must begin to arrive within web.BodyPatience.
 type expectedBody struct {
 	control http.ResponseController
 	since   time.Time
@@ -276,12 +269,12 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 
 // allow extends the deadline after another piece has arrived.
 func (b *bodyReader) allow() {
-	pieces := len(b.frame) / pieceSize
+	pieces := len(b.frame) / web.PieceSize
 	if pieces == b.pieces && !b.latest.IsZero() {
 		return
 	}
 	b.pieces, b.latest = pieces, time.Now()
-	deadline := b.begun.Add(bodyPatience + b.waited + time.Duration(pieces)*time.Second)
+	deadline := b.begun.Add(web.BodyPatience + b.waited + time.Duration(pieces)*time.Second)
 	if stalled := b.latest.Add(stallPatience); pieces > 0 && stalled.Before(deadline) {
 		deadline = stalled
 	}
@@ -299,8 +292,8 @@ func (b *bodyReader) setDeadline(deadline time.Time) {
 
 // grow makes room for more of the body.
 func (b *bodyReader) grow(ctx context.Context, limit int) bool {
-	size := min(limit, max(smallBody, 2*cap(b.frame)))
-	if !b.claim(ctx, &b.small, min(size, smallBody)) || !b.claim(ctx, &b.large, size-smallBody) {
+	size := min(limit, max(web.SmallBody, 2*cap(b.frame)))
+	if !b.claim(ctx, &b.small, min(size, web.SmallBody)) || !b.claim(ctx, &b.large, size-web.SmallBody) {
 		return false
 	}
 	b.frame = append(make([]byte, 0, size), b.frame...)
@@ -334,7 +327,7 @@ func (b *bodyReader) await(ctx context.Context, from *budget, n int) bool {
 		return true
 	}
 	begun := time.Now()
-	b.setDeadline(begun.Add(roomPatience + bodyPatience)) // no bytes are expected during the wait
+	b.setDeadline(begun.Add(roomPatience + web.BodyPatience)) // no bytes are expected during the wait
 	ctx, cancel := context.WithTimeout(ctx, roomPatience-b.waited)
 	defer cancel()
 	if !from.wait(ctx, b.room.stopped, c) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A body is bounded whether or not its length was announced.
@@ -72,7 +74,7 @@ func TestSilentBodiesHoldLittle(t *testing.T) {
 		conn := s.dial()
 		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", room/clients)
 	}
-	for s.handler.room.small.amount() > room-clients*smallBody {
+	for s.handler.room.small.amount() > room-clients*web.SmallBody {
 		if s.do("PUT", "", nil); s.ctx.Err() != nil {
 			t.Fatal("the bodies have taken no room")
 		}
@@ -98,7 +100,7 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	conn := s.dial()
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 100\r\n\r\n")
-	conn.SetReadDeadline(time.Now().Add(bodyPatience / 2))
+	conn.SetReadDeadline(time.Now().Add(web.BodyPatience / 2))
 	status := make([]byte, len("HTTP/1.1 403"))
 	if _, err := io.ReadFull(conn, status); err != nil || string(status) != "HTTP/1.1 403" {
 		t.Errorf("%q, %v", status, err)
@@ -110,9 +112,9 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 //
 // Guarantees: G-0022.13
 func TestBodiesThatWaitForEachOther(t *testing.T) {
-	inBubble(t, HandlerOptions{MaxHeld: 3 * pieceSize}, false, func(t *testing.T, b *bench) {
+	inBubble(t, HandlerOptions{MaxHeld: 3 * web.PieceSize}, false, func(t *testing.T, b *bench) {
 		post := func() chan int {
-			text := modernBody("echo", `"pad":"`+strings.Repeat("x", 3*pieceSize)+`",`)
+			text := modernBody("echo", `"pad":"`+strings.Repeat("x", 3*web.PieceSize)+`",`)
 			return b.serveBody(&steadyBody{text: text, pace: time.Second})
 		}
 		first := post()
@@ -124,7 +126,7 @@ func TestBodiesThatWaitForEachOther(t *testing.T) {
 		if status := <-second; status != 200 {
 			t.Errorf("the second: %d", status)
 		}
-		if free := b.handler.room.large.amount(); free != 3*pieceSize {
+		if free := b.handler.room.large.amount(); free != 3*web.PieceSize {
 			t.Errorf("%d bytes are free when nothing is held", free)
 		}
 	})
@@ -144,7 +146,7 @@ func TestBodyThatComesSlowly(t *testing.T) {
 		time.Hour:       {408, 30 * time.Second},
 	} {
 		inBubble(t, HandlerOptions{MaxBody: 16 << 20}, false, func(t *testing.T, b *bench) {
-			text := modernBody("echo", `"pad":"`+strings.Repeat("x", 100*pieceSize)+`",`)
+			text := modernBody("echo", `"pad":"`+strings.Repeat("x", 100*web.PieceSize)+`",`)
 			begun := time.Now()
 			status := <-b.serveBody(&steadyBody{text: text, pace: pace})
 			if took := time.Since(begun); status != want.status || took.Truncate(time.Second) != want.after {
@@ -175,7 +177,7 @@ func TestStalledBody(t *testing.T) {
 func TestReadTimeoutOfTheServerHolds(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		b.server = &http.Server{ReadTimeout: 5 * time.Second}
-		text := modernBody("echo", `"pad":"`+strings.Repeat("x", 20*pieceSize)+`",`)
+		text := modernBody("echo", `"pad":"`+strings.Repeat("x", 20*web.PieceSize)+`",`)
 		begun := time.Now()
 		status := <-b.serveBody(&steadyBody{text: text, pace: time.Second})
 		if took := time.Since(begun); status != 408 || took != 5*time.Second {
@@ -266,7 +268,7 @@ func (b *steadyBody) Read(p []byte) (int, error) {
 			return 0, os.ErrDeadlineExceeded
 		}
 		pass(time.Until(b.next))
-		b.here = min(pieceSize, len(b.text))
+		b.here = min(web.PieceSize, len(b.text))
 	}
 	n := copy(p, b.text[:b.here])
 	b.text, b.here, b.came = b.text[n:], b.here-n, b.came+n

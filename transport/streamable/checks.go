@@ -24,13 +24,12 @@ func (o *HandlerOptions) checkSource(r *http.Request) *refusal {
 // checkMediaTypes checks the type of a POSTed body, and the response types that the
 // client accepts.
 func checkMediaTypes(header http.Header) *refusal {
+	problem := web.CheckBody(header)
 	switch {
-	case web.MediaType(header) != typeJSON:
-		return &refusal{status: http.StatusUnsupportedMediaType, text: "Content-Type must be " + typeJSON}
-	case header.Get("Content-Encoding") != "" && !strings.EqualFold(header.Get("Content-Encoding"), "identity"):
-		return &refusal{status: http.StatusUnsupportedMediaType, text: "Content-Encoding is not supported"}
-	case !accepts(header, typeJSON) || !accepts(header, typeEvents):
-		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + typeJSON + " and " + typeEvents}
+	case problem != "":
+		return &refusal{status: http.StatusUnsupportedMediaType, text: problem}
+	case !accepts(header, web.TypeJSON) || !accepts(header, web.TypeEvents):
+		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + web.TypeJSON + " and " + web.TypeEvents}
 	default:
 		return nil
 	}

@@ -8,9 +8,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// defaultMaxFrame is the default maximum size of a message, in bytes.
-const defaultMaxFrame = 16 << 20
-
 // A Client is a [transport.Transport] to one MCP endpoint over Streamable HTTP, in
 // every revision. Its links read the fields; do not change them after the first
 // Open.
@@ -54,22 +51,23 @@ type Client struct {
 }
 
 // An Authorizer adds credentials to the requests of a Client. Links call it on the
-// goroutine of each request, several at the same time. A panic fails the message.
+// goroutine of each request, several at the same time. A panic fails the message. It has
+// two methods:
+//
+//	// Authorize adds credentials to a request, such as a token. It may fetch one, until
+//	// ctx ends. If it returns an error, the message fails and is not sent.
+//	Authorize(ctx context.Context, r *http.Request) error
+//
+//	// Challenged receives a response with status 401 or 403, and reports whether to send
+//	// the request again, after another call of Authorize. It may refresh a token, until
+//	// ctx ends. Links call it at most three times for one message.
+//	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
 //
 // If an Authorizer returns an error, or the server still denies access, only that
 // message fails, and it was not executed. In the handshake of a session, the reason
 // is then conn.AuthRequired, if the server denied access or the error wraps
 // transport.ErrAuthRequired. Call Conn.Wake when there are credentials.
-type Authorizer interface {
-	// Authorize adds credentials to a request, such as a token. It may fetch one,
-	// until ctx ends. If it returns an error, the message fails and is not sent.
-	Authorize(ctx context.Context, r *http.Request) error
-
-	// Challenged receives a response with status 401 or 403, and reports whether to
-	// send the request again, after another call of Authorize. It may refresh a
-	// token, until ctx ends. Links call it at most three times for one message.
-	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
-}
+type Authorizer = web.Authorizer
 
 // Open implements transport.Transport. It does no I/O: if the endpoint cannot be
 // reached, the first messages fail, and then the link is lost. Open fails with a
@@ -84,7 +82,7 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	}
 	limit := c.MaxFrame
 	if limit <= 0 {
-		limit = defaultMaxFrame
+		limit = web.DefaultMaxFrame
 	}
 	l := newClientLink(endpoint, c.pool.Client(c.HTTP, endpoint), c.Header.Clone(), limit)
 	l.remote.auth = c.Authorizer
@@ -96,29 +94,14 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 
 // Name implements transport.Named. It is the host of the URL, with its port if the
 // URL has one.
-func (c *Client) Name() string {
-	endpoint, err := web.ParseEndpoint(c.URL)
-	if err != nil {
-		return ""
-	}
-	return endpoint.Host
-}
+func (c *Client) Name() string { return web.HostOf(c.URL) }
 
 // Endpoint implements transport.Located. It is the scheme and the host of the URL.
-func (c *Client) Endpoint() string {
-	endpoint, err := web.ParseEndpoint(c.URL)
-	if err != nil {
-		return ""
-	}
-	return endpoint.Scheme + "://" + endpoint.Host
-}
+func (c *Client) Endpoint() string { return web.LocationOf(c.URL) }
 
 // Check implements transport.Checked. It returns what is wrong with the URL, as a
 // *transport.URLError.
-func (c *Client) Check() error {
-	_, err := web.ParseEndpoint(c.URL)
-	return err
-}
+func (c *Client) Check() error { return web.CheckEndpoint(c.URL) }
 
 // MirrorsArguments implements transport.ArgumentMirror.
 func (*Client) MirrorsArguments() bool { return true }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // answerJSON is a server whose every answer is that body.
@@ -104,9 +105,9 @@ func TestWhatIsNoAnswerFailsTheRequest(t *testing.T) {
 		"accepted":     {func(w http.ResponseWriter) { w.WriteHeader(202) }, "status 202"},
 		"no content":   {func(w http.ResponseWriter) { w.WriteHeader(204) }, "status 204"},
 		"another type": {func(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/html"); io.WriteString(w, "<p>") }, `"text/html"`},
-		"empty":        {func(w http.ResponseWriter) { w.Header().Set("Content-Type", typeJSON) }, "empty body"},
+		"empty":        {func(w http.ResponseWriter) { w.Header().Set("Content-Type", web.TypeJSON) }, "empty body"},
 		"cut": {func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", typeJSON)
+			w.Header().Set("Content-Type", web.TypeJSON)
 			w.Header().Set("Content-Length", "100")
 			io.WriteString(w, "{")
 		}, "unexpected EOF"},
@@ -217,7 +218,7 @@ func TestAnOverloadedServerHasNotAnswered(t *testing.T) {
 func TestAResponseUnderAnErrorStatusIsTheAnswer(t *testing.T) {
 	answer := `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no such method"}}`
 	r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", typeJSON)
+		w.Header().Set("Content-Type", web.TypeJSON)
 		w.WriteHeader(404)
 		io.WriteString(w, answer)
 	})
@@ -234,12 +235,12 @@ func TestAnOversizedAnswerFailsItsRequestAlone(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
 		"announced": answerJSON(big),
 		"chunked": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", typeJSON)
+			w.Header().Set("Content-Type", web.TypeJSON)
 			w.(http.Flusher).Flush()
 			io.WriteString(w, big)
 		},
 		"compressed": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", typeJSON)
+			w.Header().Set("Content-Type", web.TypeJSON)
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
 			defer z.Close()
@@ -283,7 +284,7 @@ func TestAnAnswerOfJustTheLimitArrives(t *testing.T) {
 func TestADenialIsAStatusWhateverItsBody(t *testing.T) {
 	for _, denied := range []int{http.StatusUnauthorized, http.StatusForbidden} {
 		r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", typeJSON)
+			w.Header().Set("Content-Type", web.TypeJSON)
 			w.WriteHeader(denied)
 			io.WriteString(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no such method"}}`)
 		})

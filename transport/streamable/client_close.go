@@ -3,17 +3,13 @@ package streamable
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
-
-// cancelPatience is how long a cancelled HTTP request may take to return before
-// Close reports it as left behind.
-const cancelPatience = 5 * time.Second
 
 // Close implements transport.Link. It posts what is queued within 70 % of the
 // grace. Then it cancels the requests under way, and deletes a legacy session in
@@ -27,14 +23,7 @@ func (l *clientLink) Close(grace time.Duration) error {
 	if older := l.fellBack(); older != nil {
 		left = older.Close(grace)
 	}
-	flush := grace / 10 * 7
-	if !latch.Within(l.gone.Raised, flush) {
-		l.forced.Raise()
-	}
-	if !latch.Within(l.gone.Raised, grace-flush) {
-		l.expire()
-	}
-	<-l.gone.Raised
+	l.ending.AwaitFinish(grace, l.expire)
 	return errors.Join(l.left, left)
 }
 
@@ -45,56 +34,38 @@ func (l *clientLink) endIf(reason error) {
 	}
 }
 
-// end starts to end the link. The first reason counts; a later one other than ErrClosed
-// stops the flushing.
+// end begins the end of the link. The first reason counts.
 func (l *clientLink) end(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if reason != transport.ErrClosed {
-		l.over = true
-		l.forced.Raise()
+	if l.ending.Begin(reason) {
+		go l.finish(reason)
 	}
-	if l.ending {
-		return
-	}
-	l.ending = true
 	l.check()
-	go l.finish(reason)
 }
 
 // finish ends everything that the link owns, and reports the loss.
 func (l *clientLink) finish(reason error) {
-	defer l.gone.Raise()
-	if reason == transport.ErrClosed {
-		l.flush()
-	}
+	defer l.ending.Finish()
+	l.ending.AwaitSent()
 	l.stop()
 	l.left = l.endOlder(reason)
 	if reason == transport.ErrClosed {
 		l.deleteSession()
 	}
-	if !latch.Within(l.idle.Raised, cancelPatience) {
-		l.left = errors.Join(l.left, errors.New("streamable: an HTTP request has not returned"))
+	if err := l.ending.AwaitIdle(); err != nil {
+		l.left = errors.Join(l.left, fmt.Errorf("streamable: %w", err))
 	}
 	l.expire()
 	l.release()
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
 }
 
-// flush waits until everything queued was written, or its time is over.
-func (l *clientLink) flush() {
-	select {
-	case <-l.flushed.Raised:
-	case <-l.forced.Raised:
-	case <-l.life.Done():
-	}
-}
-
 // stop cancels what is running, and prevents further requests.
 func (l *clientLink) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
+	l.ending.Stop()
 	l.cancel()
 	l.workers.dismiss()
 	l.check()
@@ -126,12 +97,5 @@ func (l *clientLink) unsentTags() (tags []transport.Tag) {
 	return append(tags, l.olderUnsent...)
 }
 
-// check sets the latches that finish waits for. The caller holds mu.
-func (l *clientLink) check() {
-	if l.ending && l.queue.frames == 0 && !l.posting {
-		l.flushed.Raise()
-	}
-	if l.over && l.running == 0 {
-		l.idle.Raise()
-	}
-}
+// check notices that a step of the ending is complete. The caller holds mu.
+func (l *clientLink) check() { l.ending.Check(l.queue.frames == 0 && !l.posting) }

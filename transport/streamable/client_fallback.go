@@ -66,7 +66,7 @@ func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool
 	l := s.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ending || s.ctx.Err() != nil {
+	if l.ending.HasBegun() || s.ctx.Err() != nil {
 		return false
 	}
 	l.older = older

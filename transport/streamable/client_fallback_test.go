@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 	"github.com/bowline-mcp/bowline/transport/sse"
 )
 
@@ -185,9 +186,9 @@ func TestWithoutAnEndpointTheAnswerToThePostCounts(t *testing.T) {
 		"not allowed either":  {answers(405, "text/plain", "no"), 404, "status 404"},
 		"fails":               {answers(500, "text/plain", "no"), 404, "status 404"},
 		"a page":              {answers(200, "text/html", "<p>"), 404, "no HTTP+SSE"},
-		"another event":       {answers(200, typeEvents, "data: {}\n\n"), 404, "not endpoint"},
-		"another origin":      {answers(200, typeEvents, "event: endpoint\ndata: http://evil.test/\n\n"), 404, "evil.test"},
-		"an end":              {answers(200, typeEvents, ""), 404, "ended before its first event"},
+		"another event":       {answers(200, web.TypeEvents, "data: {}\n\n"), 404, "not endpoint"},
+		"another origin":      {answers(200, web.TypeEvents, "event: endpoint\ndata: http://evil.test/\n\n"), 404, "evil.test"},
+		"an end":              {answers(200, web.TypeEvents, ""), 404, "ended before its first event"},
 		"hung up":             {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 404, "EOF"},
 		"access to be proved": {answers(401, "text/plain", ""), 401, "status 401"},
 	} {

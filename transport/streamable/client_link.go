@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/delivery"
+	"github.com/bowline-mcp/bowline/transport/internal/ending"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -40,13 +41,9 @@ type clientLink struct {
 	ctx    context.Context // ends when nothing may be sent or received any more
 	cancel context.CancelFunc
 
-	forced    *latch.Latch // do not wait longer for what is queued
-	flushed   *latch.Latch // nothing is queued, after the end began
-	idle      *latch.Latch // no goroutine runs, after the end began
-	gone      *latch.Latch // the loss was reported
 	answered  *latch.Latch // the server has answered the GET request of Main, or there is none
 	olderGone *latch.Latch // the loss of older was reported
-	left      error        // what Close left behind; set before gone
+	left      error        // what Close left behind; set before the ending finishes
 
 	mu        sync.Mutex
 	queue     clientQueue
@@ -56,10 +53,8 @@ type clientLink struct {
 	opened    transport.Stream // the last one
 	streams   map[transport.Stream]*clientStream
 	main      *clientStream
-	running   int // goroutines, including those that wait for work
+	ending    ending.Ending // its goroutines include those that wait for work
 	workers   clientWorkers
-	ending    bool        // nothing more is accepted
-	over      bool        // nothing more is started
 	unsent    []*outgoing // started, but the link ended before a byte was written
 
 	older       transport.Link // carries everything after a fallback to HTTP+SSE; nil without one
@@ -69,7 +64,7 @@ type clientLink struct {
 func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, limit int) *clientLink {
 	l := &clientLink{
 		remote: newRemote(endpoint, client, header), limit: limit, release: func() {},
-		forced: latch.New(), flushed: latch.New(), idle: latch.New(), gone: latch.New(), answered: latch.New(), olderGone: latch.New(),
+		ending: ending.New(), answered: latch.New(), olderGone: latch.New(),
 		streams: make(map[transport.Stream]*clientStream),
 	}
 	l.life, l.expire = context.WithCancel(context.Background())
@@ -121,7 +116,7 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	}
 	m.Outbound, m.number = o, l.sent+1
 	switch {
-	case l.ending:
+	case l.ending.HasBegun():
 		return transport.ErrClosed
 	case l.older != nil:
 		return l.older.Send(o)
@@ -167,7 +162,7 @@ func (l *clientLink) open(m *outgoing) {
 // startRequests starts the requests at the head of the queue. It returns the first
 // message after them that is not a request, or nil if there is none.
 func (l *clientLink) startRequests() *outgoing {
-	for !l.over && l.ctx.Err() == nil {
+	for !l.ending.IsStopped() && l.ctx.Err() == nil {
 		m := l.queue.pop()
 		switch {
 		case m == nil:

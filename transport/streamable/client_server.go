@@ -66,7 +66,7 @@ func newRemote(endpoint *url.URL, client *http.Client, header http.Header) *remo
 	return &remote{
 		endpoint: endpoint, client: client, header: header,
 		template:    &http.Request{URL: &address, Host: address.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1},
-		acceptsBoth: []string{typeBoth}, acceptsEvents: []string{typeEvents}, sendsJSON: []string{typeJSON},
+		acceptsBoth: []string{typeBoth}, acceptsEvents: []string{web.TypeEvents}, sendsJSON: []string{web.TypeJSON},
 	}
 }
 

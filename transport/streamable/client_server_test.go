@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A stream whose first event is not complete is heard.
@@ -25,7 +26,7 @@ import (
 func TestBytesOfAnUnfinishedEventAreHeard(t *testing.T) {
 	more, release := make(chan struct{}), make(chan struct{})
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("Content-Type", typeEvents)
+		w.Header().Set("Content-Type", web.TypeEvents)
 		w.(http.Flusher).Flush()
 		<-more
 		w.Write([]byte(": alive\n\n"))
@@ -318,7 +319,7 @@ func TestADisownedSessionIsALoss(t *testing.T) {
 			stream(w, "data: "+notification("n")+"\n\n")
 			return
 		}
-		w.Header().Set("Content-Type", typeJSON)
+		w.Header().Set("Content-Type", web.TypeJSON)
 		w.WriteHeader(http.StatusBadRequest)
 		io.WriteString(w, unknown)
 	}})

@@ -152,9 +152,9 @@ func (s *clientStream) read(m *outgoing, r *httpRequest, response *http.Response
 	switch kind := web.MediaType(response.Header); {
 	case response.StatusCode/100 != 2:
 		s.refused(m, r, response)
-	case kind == typeJSON:
+	case kind == web.TypeJSON:
 		s.readJSON(response)
-	case kind == typeEvents:
+	case kind == web.TypeEvents:
 		s.readEvents(response.Body)
 	case kind == "" || response.StatusCode != http.StatusOK:
 		drain(response.Body)
@@ -398,7 +398,7 @@ func (s *clientStream) listen() {
 
 func (s *clientStream) readListened(r *httpRequest, response *http.Response) {
 	defer response.Body.Close()
-	if response.StatusCode == http.StatusOK && web.MediaType(response.Header) == typeEvents {
+	if response.StatusCode == http.StatusOK && web.MediaType(response.Header) == web.TypeEvents {
 		s.listened = true
 		s.readEvents(response.Body)
 		return

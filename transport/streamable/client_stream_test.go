@@ -33,7 +33,7 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 				case req.Method == http.MethodPost:
 					stream(w, "id: 7\nretry: 60\ndata: "+progress+"\n\n")
 					cut()
-				case req.Header.Get("Last-Event-ID") == "7" && req.Header.Get("Accept") == typeEvents:
+				case req.Header.Get("Last-Event-ID") == "7" && req.Header.Get("Accept") == web.TypeEvents:
 					stream(w, "data: "+result(1)+"\n\n")
 				default:
 					w.WriteHeader(500)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 func TestOpenRefusesWhatIsNoEndpoint(t *testing.T) {
@@ -154,7 +155,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		defer client.CloseIdleConnections()
 		b.ReportAllocs()
 		for b.Loop() {
-			response, err := client.Post(server, typeJSON, strings.NewReader(frame))
+			response, err := client.Post(server, web.TypeJSON, strings.NewReader(frame))
 			if err != nil {
 				b.Fatal(err)
 			}

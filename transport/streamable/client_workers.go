@@ -23,7 +23,7 @@ type clientWorkers struct {
 // run runs work on a goroutine that the link waits for when it ends. The caller holds
 // mu.
 func (l *clientLink) run(work func()) {
-	if l.over {
+	if l.ending.IsStopped() {
 		return
 	}
 	w := &l.workers
@@ -32,7 +32,7 @@ func (l *clientLink) run(work func()) {
 		w.idle, w.used = w.idle[:last], true
 		return
 	}
-	l.running++
+	l.ending.Start()
 	go l.work(work)
 }
 
@@ -47,7 +47,7 @@ func (l *clientLink) work(work func()) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.running--
+	l.ending.Return()
 	l.check()
 }
 
@@ -56,8 +56,8 @@ func (l *clientLink) await(more chan func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &l.workers
-	if l.over || len(w.idle) == maxIdleWorkers {
-		l.running--
+	if l.ending.IsStopped() || len(w.idle) == maxIdleWorkers {
+		l.ending.Return()
 		l.check()
 		return false
 	}
@@ -85,7 +85,7 @@ func (l *clientLink) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &l.workers
-	if w.armed = false; w.used && len(w.idle) > 0 && !l.over {
+	if w.armed = false; w.used && len(w.idle) > 0 && !l.ending.IsStopped() {
 		l.armWorkers()
 		return
 	}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // The goroutines of a link are used again, are bounded while they wait, and end when
@@ -22,7 +20,7 @@ func TestClientWorkersLinger(t *testing.T) {
 			synctest.Wait()
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return l.running, len(l.workers.idle)
+			return l.ending.Running(), len(l.workers.idle)
 		}
 		burst := func(n int) {
 			var all sync.WaitGroup
@@ -53,10 +51,9 @@ func TestClientWorkersLinger(t *testing.T) {
 			t.Errorf("%d goroutines, of which %d wait, after a while", running, idle)
 		}
 		burst(1)
-		l.end(transport.ErrClosed)
-		<-l.gone.Raised
-		if running, idle := counts(); running != 0 || idle != 0 || l.left != nil {
-			t.Errorf("%d goroutines, of which %d wait, after the end (%v)", running, idle, l.left)
+		err := l.Close(time.Minute)
+		if running, idle := counts(); running != 0 || idle != 0 || err != nil {
+			t.Errorf("%d goroutines, of which %d wait, after the end (%v)", running, idle, err)
 		}
 	})
 }

@@ -13,11 +13,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
-
-// maxInitialize is the maximum size of an initialize request, in bytes. It is small
-// because a session keeps what its client says about itself there.
-const maxInitialize = 64 << 10
 
 // serve serves a request. If the request is refused, serve returns how.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
@@ -190,8 +187,8 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body) *r
 		return invalid(b.ID, "initialize begins a session: %s must not be sent", headerSession)
 	case h.options.Stateless && named:
 		return sessionNotFound(b.requestID())
-	case b.initializes() && len(b.frame) > maxInitialize:
-		text := fmt.Sprintf("initialize is above the limit of %d bytes", maxInitialize)
+	case b.initializes() && len(b.frame) > web.MaxInitialize:
+		text := fmt.Sprintf("initialize is above the limit of %d bytes", web.MaxInitialize)
 		return &refusal{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, id: b.ID, text: text}
 	case h.options.Stateless:
 		return h.postStateless(w, r, b)
@@ -275,8 +272,8 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	defer h.table.leave(l)
 	r, end := untilExpiry(r, origin)
 	defer end()
-	if !accepts(r.Header, typeEvents) {
-		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + typeEvents}
+	if !accepts(r.Header, web.TypeEvents) {
+		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + web.TypeEvents}
 	}
 	last := r.Header.Get(headerLastEventID)
 	id, ok := parseEventID(last)
@@ -353,7 +350,7 @@ func (f *refusal) write(w http.ResponseWriter) {
 	}
 	body, mediaType := []byte(f.text+"\n"), "text/plain; charset=utf-8"
 	if f.code != 0 {
-		body, mediaType = jsonrpc.AppendError(nil, f.id, &jsonrpc.Error{Code: f.code, Message: f.text}), typeJSON
+		body, mediaType = jsonrpc.AppendError(nil, f.id, &jsonrpc.Error{Code: f.code, Message: f.text}), web.TypeJSON
 	}
 	header := w.Header()
 	maps.Copy(header, f.header)

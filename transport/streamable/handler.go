@@ -2,7 +2,6 @@ package streamable
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // HandlerOptions configures a Handler. The zero value means the defaults. For every
@@ -164,7 +164,7 @@ func (o *HandlerOptions) logger() *slog.Logger { return cmp.Or(o.Log, slog.Defau
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)
-	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), defaultMaxFrame)
+	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), web.DefaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
 	o.MaxClientSessions = min(cmp.Or(max(o.MaxClientSessions, 0), max(o.MaxSessions/4, 16)), o.MaxSessions)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
@@ -179,20 +179,9 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	return o
 }
 
-// An Acceptor serves links. A *server.Server is one. Its value must be comparable,
-// such as a pointer.
-type Acceptor interface {
-	// Accept serves a link. It binds the link, and returns without waiting for its
-	// end. If Accept closes the link instead, or does not bind it, the response to
-	// the request that opened the link is 503. When the link is lost, the acceptor
-	// closes it.
-	Accept(link transport.Link)
-
-	// Close lets running calls finish until ctx ends, then ends everything that the
-	// acceptor serves, and returns when that is done. It closes links that it accepts
-	// later immediately. Handler.Serve calls Close; Handler.Close does not.
-	Close(ctx context.Context) error
-}
+// An Acceptor serves links. A *server.Server is one. A Handler needs one whose value is
+// comparable, such as a pointer.
+type Acceptor = transport.Acceptor
 
 // A Handler is an http.Handler that serves one MCP endpoint over Streamable HTTP,
 // in every revision. It is safe for concurrent use.

@@ -13,6 +13,7 @@ import (
 	httpheader "github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // FuzzServeHTTP sends anything by any method. There is always one response,
@@ -104,7 +105,7 @@ func FuzzHeaders(f *testing.F) {
 			}
 		}
 		r = httptest.NewRequest("POST", "http://localhost/", strings.NewReader(modernBody("tools/call", `"name":"a",`)))
-		r.Header["Content-Type"], r.Header["Mcp-Protocol-Version"] = []string{typeJSON}, []string{"2026-07-28"}
+		r.Header["Content-Type"], r.Header["Mcp-Protocol-Version"] = []string{web.TypeJSON}, []string{"2026-07-28"}
 		r.Header["Mcp-Method"], r.Header["Mcp-Name"] = []string{method}, []string{name}
 		w = httptest.NewRecorder()
 		h.ServeHTTP(w, r)

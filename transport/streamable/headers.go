@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // These are the headers of MCP, and Last-Event-ID of HTML's server-sent events.
@@ -17,18 +18,14 @@ const (
 	headerLastEventID = "Last-Event-ID"
 )
 
-const (
-	typeJSON   = "application/json"
-	typeEvents = "text/event-stream"
-
-	typeBoth = typeJSON + ", " + typeEvents // what clients accept
-)
+// typeBoth is what clients accept.
+const typeBoth = web.TypeJSON + ", " + web.TypeEvents
 
 // accepts reports whether a request accepts a media type: by its name, by a wildcard, or
 // because there is no Accept header.
 func accepts(header http.Header, mediaType string) bool {
 	lists := header["Accept"]
-	if len(lists) == 1 && lists[0] == typeBoth && (mediaType == typeJSON || mediaType == typeEvents) {
+	if len(lists) == 1 && lists[0] == typeBoth && (mediaType == web.TypeJSON || mediaType == web.TypeEvents) {
 		return true
 	}
 	for _, list := range lists {

@@ -3,6 +3,8 @@ package streamable
 import (
 	"net/http"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 func TestHeadersAcceptMediaTypes(t *testing.T) {
@@ -14,8 +16,8 @@ func TestHeadersAcceptMediaTypes(t *testing.T) {
 		{[]string{typeBoth}, true, true, false},
 		{[]string{"text/html", typeBoth}, true, true, true},
 		{[]string{"text/event-stream, application/json"}, true, true, false},
-		{[]string{typeJSON}, true, false, false},
-		{[]string{typeEvents}, false, true, false},
+		{[]string{web.TypeJSON}, true, false, false},
+		{[]string{web.TypeEvents}, false, true, false},
 		{[]string{"Application/JSON;charset=utf-8"}, true, false, false},
 		{[]string{"*/*"}, true, true, true},
 		{[]string{"Application/*"}, true, false, false},
@@ -26,7 +28,7 @@ func TestHeadersAcceptMediaTypes(t *testing.T) {
 		{[]string{"application/json;q=0, text/html"}, false, false, true},
 		{[]string{"application/json;a=0;q="}, true, false, false},
 	} {
-		for mediaType, want := range map[string]bool{typeJSON: test.json, typeEvents: test.events, "text/html": test.html} {
+		for mediaType, want := range map[string]bool{web.TypeJSON: test.json, web.TypeEvents: test.events, "text/html": test.html} {
 			header := http.Header{}
 			if test.accept != nil {
 				header["Accept"] = test.accept

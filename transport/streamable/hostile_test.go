@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // Attacks over real sockets. In each of them some clients misbehave, and a good
@@ -205,7 +206,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			close(w.released)
 			<-served[n]
 			switch {
-			case w.status == 200 && !w.aborted && w.writes >= size/writeSize:
+			case w.status == 200 && !w.aborted && w.writes >= size/web.WriteSize:
 				kept++
 			case w.status == 200 && !w.aborted:
 				t.Errorf("a response that was cut off ends in good order after %d writes", w.writes)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A dripBody is a body whose parts come at their times, and the response to it.
@@ -130,10 +131,10 @@ func TestReadingHoldsWhatHasCome(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
 		first := m.want(drip(dripPart{padded(100), 0}), 200, 0)
 		m.wantFree(readingLimit-100, readingLimit, [2]int{readingLimit - 100, readingLimit})
-		second := m.want(drip(dripPart{padded(smallBody + 200), 0}), 200, 0)
-		left, large := readingLimit-100-smallBody, readingLimit-200
+		second := m.want(drip(dripPart{padded(web.SmallBody + 200), 0}), 200, 0)
+		left, large := readingLimit-100-web.SmallBody, readingLimit-200
 		m.wantFree(left, large, [2]int{left, large})
-		if in := second.take(); len(in.Frame) != smallBody+200 || in.Message.Method != "a" {
+		if in := second.take(); len(in.Frame) != web.SmallBody+200 || in.Message.Method != "a" {
 			t.Errorf("took %d bytes of %s", len(in.Frame), in.Message.Method)
 		}
 		m.wantFree(readingLimit-100, readingLimit, [2]int{readingLimit - 100, readingLimit})
@@ -185,7 +186,7 @@ func TestReadingOfASmallBodyWaitsForNoLargeOne(t *testing.T) {
 // The first byte has half a minute, and no more than the server gives. What checks the
 // request beforehand may take as long as it needs, but a second of it is the client's.
 func TestReadingWaitsForTheFirstByte(t *testing.T) {
-	for given, wait := range map[time.Duration]time.Duration{0: bodyPatience, 5 * time.Second: 5 * time.Second, time.Hour: bodyPatience} {
+	for given, wait := range map[time.Duration]time.Duration{0: web.BodyPatience, 5 * time.Second: 5 * time.Second, time.Hour: web.BodyPatience} {
 		inRoom(t, func(m *readingRoom) {
 			m.server = &http.Server{ReadTimeout: given}
 			from := drip(dripPart{"{", never})
@@ -198,7 +199,7 @@ func TestReadingWaitsForTheFirstByte(t *testing.T) {
 	}
 	inRoom(t, func(m *readingRoom) {
 		for checks, wait := range map[time.Duration]time.Duration{
-			time.Second - 1: bodyPatience, time.Second: bodyPatience + time.Second, time.Minute: bodyPatience + time.Minute,
+			time.Second - 1: web.BodyPatience, time.Second: web.BodyPatience + time.Second, time.Minute: web.BodyPatience + time.Minute,
 		} {
 			if _, status, took := m.read(drip(dripPart{"{", never}), checks); status != 408 || took != wait {
 				t.Errorf("checks of %v: %d after %v, want %v", checks, status, took, wait)
@@ -234,20 +235,20 @@ func TestReadingLeavesTheConnection(t *testing.T) {
 
 // Each 64 KiB give a second more, and ten seconds for the next. Less gives nothing.
 func TestReadingGivesTimeForPieces(t *testing.T) {
-	whole := padded(3 * pieceSize)
+	whole := padded(3 * web.PieceSize)
 	for name, test := range map[string]struct {
 		parts  []dripPart
 		status int
 		after  time.Duration
 		server time.Duration
 	}{
-		"as soon as it may":            {[]dripPart{{whole[:pieceSize], bodyPatience}, {whole[pieceSize:], time.Second}}, 200, 31 * time.Second, 0},
-		"too late":                     {[]dripPart{{whole[:pieceSize], bodyPatience}, {whole[pieceSize:], time.Second + 1}}, 408, 31 * time.Second, 0},
-		"stalled":                      {[]dripPart{{whole[:pieceSize], time.Second}, {whole[pieceSize:], 10*time.Second + 1}}, 408, 11 * time.Second, 0},
-		"just not stalled":             {[]dripPart{{whole[:pieceSize], time.Second}, {whole[pieceSize:], 10 * time.Second}}, 200, 11 * time.Second, 0},
-		"byte by byte":                 {[]dripPart{{whole[:pieceSize], 0}, {"x", 9 * time.Second}, {"x", 9 * time.Second}}, 408, 10 * time.Second, 0},
-		"longer than the server gives": {[]dripPart{{whole[:pieceSize], time.Second}, {whole[pieceSize:], 5 * time.Second}}, 408, 5 * time.Second, 5 * time.Second},
-		"a server that gives much":     {[]dripPart{{whole[:pieceSize], time.Second}, {whole[pieceSize:], never}}, 408, 11 * time.Second, time.Hour},
+		"as soon as it may":            {[]dripPart{{whole[:web.PieceSize], web.BodyPatience}, {whole[web.PieceSize:], time.Second}}, 200, 31 * time.Second, 0},
+		"too late":                     {[]dripPart{{whole[:web.PieceSize], web.BodyPatience}, {whole[web.PieceSize:], time.Second + 1}}, 408, 31 * time.Second, 0},
+		"stalled":                      {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], 10*time.Second + 1}}, 408, 11 * time.Second, 0},
+		"just not stalled":             {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], 10 * time.Second}}, 200, 11 * time.Second, 0},
+		"byte by byte":                 {[]dripPart{{whole[:web.PieceSize], 0}, {"x", 9 * time.Second}, {"x", 9 * time.Second}}, 408, 10 * time.Second, 0},
+		"longer than the server gives": {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], 5 * time.Second}}, 408, 5 * time.Second, 5 * time.Second},
+		"a server that gives much":     {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], never}}, 408, 11 * time.Second, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inRoom(t, func(m *readingRoom) {
@@ -274,7 +275,7 @@ func TestReadingWaitsForRoom(t *testing.T) {
 			done <- status
 		}()
 		synctest.Wait()
-		if got := from.deadline.Sub(begun); got != roomPatience+bodyPatience {
+		if got := from.deadline.Sub(begun); got != roomPatience+web.BodyPatience {
 			t.Errorf("while it waits, it has %v to come", got)
 		}
 		if status := <-done; status != 503 || time.Since(begun) != roomPatience {
@@ -293,14 +294,14 @@ func TestReadingWaitsForRoom(t *testing.T) {
 	inRoom(t, func(m *readingRoom) { // it waits three times, and the last time in vain
 		m.small.claim(readingLimit)
 		m.large.claim(readingLimit)
-		time.AfterFunc(10*time.Second, func() { m.small.give(smallBody) })
-		time.AfterFunc(20*time.Second, func() { m.large.give(smallBody) })
+		time.AfterFunc(10*time.Second, func() { m.small.give(web.SmallBody) })
+		time.AfterFunc(20*time.Second, func() { m.large.give(web.SmallBody) })
 		m.want(drip(dripPart{padded(readingLimit), 0}), 503, roomPatience)
-		m.wantFree(smallBody, smallBody, [2]int{})
+		m.wantFree(web.SmallBody, web.SmallBody, [2]int{})
 	})
 	inRoom(t, func(m *readingRoom) { // when it has room, its time is what was left
 		m.small.claim(readingLimit)
 		time.AfterFunc(10*time.Second, func() { m.small.give(readingLimit) })
-		m.want(drip(dripPart{"{", never}), 408, 10*time.Second+bodyPatience)
+		m.want(drip(dripPart{"{", never}), 408, 10*time.Second+web.BodyPatience)
 	})
 }

@@ -12,23 +12,15 @@ import (
 
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-const (
-	// writeSize is how many bytes of queued frames one write sends. A longer frame takes
-	// several writes.
-	writeSize = 64 << 10
-
-	// writePatience is the maximum time for one write.
-	writePatience = 30 * time.Second
-
-	// countedByServer is the size up to which net/http itself adds the length to a
-	// response that is written at once.
-	countedByServer = 2 << 10
-)
+// countedByServer is the size up to which net/http itself adds the length to a response
+// that is written at once.
+const countedByServer = 2 << 10
 
 // errCannotFlush reports a mistake in the program: middleware hides http.Flusher.
-var errCannotFlush = errors.New("streamable: the ResponseWriter cannot flush, which a stream of events requires")
+var errCannotFlush = errors.New("streamable: " + web.CannotFlush)
 
 // A response is one HTTP response. Send queues frames. The goroutine of the HTTP request
 // waits for them and writes them.
@@ -78,7 +70,7 @@ func (r *response) signal() {
 // interrupt stops the present write and all later ones. What net/http writes at the end
 // has a separate deadline. The caller holds link.mu.
 func (r *response) interrupt() {
-	deadline := time.Now().Add(writePatience)
+	deadline := time.Now().Add(web.WritePatience)
 	if r.writing {
 		deadline = time.Unix(0, 1)
 	}
@@ -142,7 +134,8 @@ func (r *response) json(status int, o transport.Outbound) error {
 			if status == http.StatusServiceUnavailable {
 				r.w.Header().Set("Retry-After", soon)
 			}
-			r.w.Header()["Content-Type"] = r.value(0, typeJSON)
+			r.values[0] = web.TypeJSON
+			r.w.Header()["Content-Type"] = r.values[:1:1]
 			if len(o.Frame) > countedByServer {
 				r.w.Header()["Content-Length"] = []string{strconv.Itoa(len(o.Frame))}
 			}
@@ -153,19 +146,10 @@ func (r *response) json(status int, o transport.Outbound) error {
 	})
 }
 
-// value returns the n-th value of a header, in memory that belongs to the response.
-func (r *response) value(n int, value string) []string {
-	r.values[n] = value
-	return r.values[n : n+1 : n+1]
-}
-
 // begin starts a stream of events.
 func (r *response) begin() {
 	r.begun = true
-	header := r.w.Header()
-	header["Content-Type"] = r.value(0, typeEvents)
-	header["Cache-Control"] = r.value(1, "no-cache")
-	header["X-Accel-Buffering"] = r.value(2, "no")
+	web.SetEventHeaders(r.w.Header(), &r.values)
 	r.w.WriteHeader(http.StatusOK)
 }
 
@@ -175,13 +159,13 @@ func (r *response) begin() {
 func (r *response) stream(ctx context.Context, frames []transport.Outbound, note func([]transport.Outbound)) error {
 	quiet := time.NewTimer(r.keepAlive)
 	defer quiet.Stop()
-	defer func() { r.setDeadline(time.Now().Add(writePatience)) }() // for what net/http writes at the end
+	defer func() { r.setDeadline(time.Now().Add(web.WritePatience)) }() // for what net/http writes at the end
 	opened := r.numbered.isOpened()
 	text := r.numbered.opening(len(frames))
 	for {
 		note(frames)
 		if text = r.numbered.appendEvents(text, frames); len(text) == 0 && !opened {
-			text = append(text, comment...)
+			text = append(text, web.Comment...)
 		}
 		opened = false
 		if n := len(frames); n > 0 && frames[n-1].Last {
@@ -237,7 +221,7 @@ func (r *response) put(frames []transport.Outbound, text []byte, write func([]by
 		}
 	}()
 	rest := text
-	for piece := range slices.Chunk(text, writeSize) {
+	for piece := range slices.Chunk(text, web.WriteSize) {
 		err := r.writePiece(piece, write)
 		if err == transport.ErrClosed && len(rest) < len(text) {
 			err = os.ErrDeadlineExceeded // as after an interrupted write: part of it may have arrived
@@ -278,7 +262,7 @@ func (r *response) beginWrite() error {
 		return transport.ErrClosed
 	}
 	r.writing = true
-	r.control.SetWriteDeadline(time.Now().Add(writePatience)) // a writer without deadlines does not block
+	r.control.SetWriteDeadline(time.Now().Add(web.WritePatience)) // a writer without deadlines does not block
 	return nil
 }
 
@@ -323,22 +307,7 @@ func (r *response) isGivenUp() bool {
 }
 
 // canFlush reports whether events can reach the client before the response is complete.
-// Like http.ResponseController, it unwraps the writer.
-func (r *response) canFlush() bool {
-	for w := r.w; ; {
-		switch t := w.(type) {
-		case http.Flusher, interface{ FlushError() error }:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
-			return false
-		}
-	}
-}
-
-// comment keeps a quiet event stream open.
-const comment = ":\n\n"
+func (r *response) canFlush() bool { return web.CanFlush(r.w) }
 
 // oneLine replaces line breaks, which have no meaning in JSON but would end a line of an
 // event.
@@ -383,7 +352,7 @@ func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
 	frames = q.taken[:0]
 	for size := 0; q.Len() > 0; q.Drop(1) {
 		o := q.At(0)
-		if size += len(o.Frame); size > writeSize && len(frames) > 0 {
+		if size += len(o.Frame); size > web.WriteSize && len(frames) > 0 {
 			break
 		}
 		frames = append(frames, o)

@@ -159,7 +159,7 @@ func TestCloseNamesWhatIsLeftBehind(t *testing.T) {
 		synctest.Wait()
 		p.mustSend(t, transport.Outbound{Stream: 1, Tag: 2, Frame: notice(2)})
 		begun := time.Now()
-		if err := p.link.Close(0); err == nil || time.Since(begun) != forcedWait {
+		if err := p.link.Close(0); err == nil || time.Since(begun) != web.ForcedWait {
 			t.Errorf("Close returned %v after %v", err, time.Since(begun))
 		}
 		if loss := p.awaitLoss(t); len(loss.Unsent) != 1 || loss.Unsent[0] != 2 {
@@ -180,7 +180,7 @@ func TestBusyListenerWhoseWriteFails(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		stuck, served := b.serveStuck("GET", "", b.initialize())
 		p := b.peer(t, 0)
-		frame := []byte(strings.Repeat("1", writeSize))
+		frame := []byte(strings.Repeat("1", web.WriteSize))
 		var err error
 		for err == nil {
 			err = p.send(t, transport.Outbound{Tag: 1, Frame: frame})
@@ -275,7 +275,7 @@ func TestTheLastFrameIsWrittenWithTheEnd(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	s := &site{t: t, server: server, ctx: t.Context()}
-	for method, kind := range map[string]string{"once": typeJSON, "twice": typeEvents} {
+	for method, kind := range map[string]string{"once": web.TypeJSON, "twice": web.TypeEvents} {
 		got := s.modern(method, "")
 		if got.status != 200 || web.MediaType(got.header) != kind {
 			t.Fatalf("%s: %+v", method, got)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A brokenCall is a call of a session whose client has read some of its events and
@@ -285,7 +286,7 @@ func TestQuickAnswerIsNoStream(t *testing.T) {
 			if slow {
 				want = "id: 3-0\nretry: 1000\ndata: \n\nid: 3-1\ndata: " + heldAnswer + "\n\n"
 			}
-			if got := strings.Replace(w.Body.String(), comment, "", 1); got != want {
+			if got := strings.Replace(w.Body.String(), web.Comment, "", 1); got != want {
 				t.Errorf("slow: %t: got %q, want %q", slow, got, want)
 			}
 		}
@@ -423,7 +424,7 @@ func (l lines) Write(p []byte) (int, error) {
 }
 
 // A client that comes back too late for some notifications gets those that are kept,
-// and a comment; the log says it once.
+// and a web.Comment; the log says it once.
 //
 // Guarantees: G-0033.9
 func TestMissedNotificationsAreTold(t *testing.T) {

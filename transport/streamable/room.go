@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A room limits the bytes of bodies that one handler holds. The first smallBody bytes of
+// A room limits the bytes of bodies that one handler holds. The first web.SmallBody bytes of
 // each body use a separate budget, so that small bodies never wait for large ones.
 type room struct {
 	maxBody      int // bytes of one body

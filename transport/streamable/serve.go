@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 const (
@@ -92,28 +91,9 @@ func (h *Handler) Shutdown(ctx context.Context, srv *http.Server) error {
 	return h.shutDown(ctx, srv, grace)
 }
 
-// shutDown closes the acceptors, the handler and srv within the grace, in this order. It
-// cuts off what has not ended in time, or when ctx ends.
+// shutDown closes the acceptors, the handler and srv within the grace, in this order.
 func (h *Handler) shutDown(ctx context.Context, srv *http.Server, grace time.Duration) error {
-	begun := time.Now()
-	after := func(percent time.Duration) time.Time { return begun.Add(grace * percent / 100) }
-	var left []error
-	if err := closeAll(ctx, h.acceptorsToClose(), after(80), after(90)); err != nil {
-		left = append(left, fmt.Errorf("streamable: shut down: %w", err))
-	}
-	closed := inBackground(func() error { return h.Close(grace / 20) })
-	if err := closed.await("an HTTP request", after(95)); err != nil {
-		left = append(left, fmt.Errorf("streamable: shut down: %w", err))
-	}
-	if srv == nil {
-		return errors.Join(left...)
-	}
-	ctx, cancel := context.WithDeadline(ctx, begun.Add(grace))
-	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		left = append(left, fmt.Errorf("streamable: shut down: HTTP connections are cut off: %w", err), srv.Close())
-	}
-	return errors.Join(left...)
+	return web.Shutdown{Name: "streamable", Acceptors: h.acceptorsToClose(), Close: h.Close, Server: srv, Grace: grace}.Run(ctx)
 }
 
 // acceptorsToClose prevents further links, and returns the acceptors that may have some.
@@ -127,47 +107,4 @@ func (h *Handler) acceptorsToClose() []Acceptor {
 		all = append(all, a)
 	}
 	return all
-}
-
-// closeAll closes acceptors. Their work must finish by the first time, and they must
-// return by the second.
-func closeAll(ctx context.Context, acceptors []Acceptor, finish, giveUp time.Time) error {
-	ctx, cancel := context.WithDeadline(ctx, finish)
-	defer cancel()
-	failed := make([]error, len(acceptors))
-	var closing sync.WaitGroup
-	for n, a := range acceptors {
-		closed := inBackground(func() error { return a.Close(ctx) })
-		closing.Go(func() {
-			if err := closed.await("it", giveUp); err != nil {
-				failed[n] = fmt.Errorf("close an Acceptor of type %T: %w", a, err)
-			}
-		})
-	}
-	closing.Wait()
-	return errors.Join(failed...)
-}
-
-// A background is a function that runs on another goroutine, and for which the program
-// waits for a limited time.
-type background struct {
-	done chan struct{} // closed with the result
-	err  error
-}
-
-func inBackground(f func() error) *background {
-	b := &background{done: make(chan struct{})}
-	go func() {
-		defer close(b.done)
-		b.err = f()
-	}()
-	return b
-}
-
-// await returns the function's error, or one that says what has not ended in time.
-func (b *background) await(what string, until time.Time) error {
-	if !latch.Within(b.done, time.Until(until)) {
-		return fmt.Errorf("%s has not ended: %w", what, context.DeadlineExceeded)
-	}
-	return b.err
 }

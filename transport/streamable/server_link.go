@@ -13,12 +13,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/delivery"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
-
-// forcedWait is how long HTTP requests may take to end after their writes were
-// interrupted, before Close reports them as left behind.
-const forcedWait = 5 * time.Second
 
 // A serverLink is the link of one session, or of one client's messages without a
 // session. It has no goroutine: net/http's goroutines deliver what they read, and write
@@ -190,11 +186,11 @@ func (l *serverLink) Close(grace time.Duration) error { return l.end(transport.E
 // end ends the link. The first reason counts.
 func (l *serverLink) end(reason error, grace time.Duration) error {
 	if !l.setReason(reason) {
-		l.endWithin(l.gone, grace)
+		web.EndWithin(l.gone, grace, l.force)
 		<-l.gone
 		return l.left
 	}
-	if !l.endWithin(l.table.remove(l), grace) {
+	if !web.EndWithin(l.table.remove(l), grace, l.force) {
 		l.left = errors.New("streamable: an HTTP request has not ended")
 	}
 	if !l.isShared() {
@@ -248,15 +244,7 @@ func (l *serverLink) eachResponse(do func(*response)) {
 	}
 }
 
-// endWithin waits for done, and interrupts all writes after 70 % of the grace.
-func (l *serverLink) endWithin(done <-chan struct{}, grace time.Duration) bool {
-	if latch.IsRaised(done) || grace > 0 && latch.Within(done, grace/10*7) {
-		return true
-	}
-	l.force()
-	return latch.Within(done, forcedWait)
-}
-
+// force interrupts all writes.
 func (l *serverLink) force() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // Guarantees: G-0022.9
@@ -326,12 +327,12 @@ func TestLastFrameAlwaysFits(t *testing.T) {
 func TestSlowReaderGetsALongFrame(t *testing.T) {
 	const pieces = 20
 	for _, last := range []bool{true, false} {
-		for pace, arrives := range map[time.Duration]bool{writePatience - time.Second: true, writePatience + time.Second: false} {
+		for pace, arrives := range map[time.Duration]bool{web.WritePatience - time.Second: true, web.WritePatience + time.Second: false} {
 			inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 				w := &slowReader{ResponseRecorder: httptest.NewRecorder(), pace: pace}
 				done := b.serveOn(w, modernBody("hold", ""), modernHeader("hold")...)
 				p := b.peer(t, 0)
-				frame := []byte(`"` + strings.Repeat("x", pieces*writeSize) + `"`)
+				frame := []byte(`"` + strings.Repeat("x", pieces*web.WriteSize) + `"`)
 				p.mustSend(t, transport.Outbound{Stream: 1, Tag: 1, Last: last, Frame: frame})
 				p.post(func() { p.link.End(1) })
 				<-done
@@ -356,7 +357,7 @@ func (w *slowReader) SetWriteDeadline(deadline time.Time) error {
 }
 
 func (w *slowReader) Write(b []byte) (int, error) {
-	done := time.Now().Add(w.pace * time.Duration(len(b)) / writeSize)
+	done := time.Now().Add(w.pace * time.Duration(len(b)) / web.WriteSize)
 	if !w.deadline.IsZero() && w.deadline.Before(done) {
 		pass(time.Until(w.deadline))
 		return 0, os.ErrDeadlineExceeded
@@ -382,13 +383,13 @@ func TestQuietStreamHasNoWriteDeadline(t *testing.T) {
 		pass(time.Minute)
 		p.mustSend(t, transport.Outbound{Stream: 1, Last: true, Frame: notice(2)})
 		<-done
-		if time.Until(w.deadline) != writePatience {
+		if time.Until(w.deadline) != web.WritePatience {
 			t.Errorf("the end of a stream has %v to be written", time.Until(w.deadline))
 		}
 
 		w = &slowReader{ResponseRecorder: httptest.NewRecorder()}
 		<-b.serveOn(w, modernBody("echo", ""), modernHeader("echo")...)
-		if time.Until(w.deadline) != writePatience {
+		if time.Until(w.deadline) != web.WritePatience {
 			t.Errorf("a JSON response has %v to be written", time.Until(w.deadline))
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // postStateless serves a message of a revision with sessions, without keeping a session.
@@ -40,7 +41,7 @@ func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body)
 		return refused
 	}
 	key := clientKey{a, b.from}
-	l, refused := h.openLink(&serverLink{session: newSessionID(), key: key, http: b.origin.HTTP, size: min(len(b.frame), maxInitialize), stateless: true}, b.requestID())
+	l, refused := h.openLink(&serverLink{session: newSessionID(), key: key, http: b.origin.HTTP, size: min(len(b.frame), web.MaxInitialize), stateless: true}, b.requestID())
 	if refused != nil {
 		return refused
 	}

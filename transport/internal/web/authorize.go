@@ -11,9 +11,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// An Authorizer is documented as streamable.Authorizer.
+// An Authorizer adds credentials to the requests of a client. streamable.Authorizer
+// documents it for users.
 type Authorizer interface {
+	// Authorize adds credentials to a request.
 	Authorize(ctx context.Context, r *http.Request) error
+
+	// Challenged receives a response with status 401 or 403, and reports whether to send
+	// the request again.
 	Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (again bool, err error)
 }
 

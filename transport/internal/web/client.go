@@ -42,6 +42,32 @@ func ParseEndpoint(text string) (*url.URL, error) {
 	return nil, &transport.URLError{URL: endpoint.Redacted(), Err: err}
 }
 
+// CheckEndpoint returns the error of ParseEndpoint.
+func CheckEndpoint(text string) error {
+	_, err := ParseEndpoint(text)
+	return err
+}
+
+// HostOf returns the host of an endpoint, with its port if the address has one. It
+// returns "" for an address that is invalid.
+func HostOf(text string) string {
+	endpoint, err := ParseEndpoint(text)
+	if err != nil {
+		return ""
+	}
+	return endpoint.Host
+}
+
+// LocationOf returns the scheme and the host of an endpoint, or "" for an address that
+// is invalid.
+func LocationOf(text string) string {
+	endpoint, err := ParseEndpoint(text)
+	if err != nil {
+		return ""
+	}
+	return endpoint.Scheme + "://" + endpoint.Host
+}
+
 // A Pool keeps the HTTP connections of one transport whose user gives no
 // http.Client. The zero value is ready to use.
 type Pool struct {

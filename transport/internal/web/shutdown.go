@@ -1,0 +1,89 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
+)
+
+// A Shutdown says what a handler shuts down.
+type Shutdown struct {
+	Name      string // of the handler's package, for errors
+	Acceptors []transport.Acceptor
+	Close     func(grace time.Duration) error // closes the handler
+	Server    *http.Server                    // nil: the program closes it itself
+	Grace     time.Duration                   // for everything
+}
+
+// Run closes the acceptors, the handler and the server within the grace, in this order.
+// It cuts off what has not ended in time, or when ctx ends, and its error says what.
+func (s Shutdown) Run(ctx context.Context) error {
+	begun := time.Now()
+	after := func(percent time.Duration) time.Time { return begun.Add(s.Grace * percent / 100) }
+	var left []error
+	if err := closeAll(ctx, s.Acceptors, after(80), after(90)); err != nil {
+		left = append(left, fmt.Errorf("%s: shut down: %w", s.Name, err))
+	}
+	closed := inBackground(func() error { return s.Close(s.Grace / 20) })
+	if err := closed.await("an HTTP request", after(95)); err != nil {
+		left = append(left, fmt.Errorf("%s: shut down: %w", s.Name, err))
+	}
+	if s.Server == nil {
+		return errors.Join(left...)
+	}
+	ctx, cancel := context.WithDeadline(ctx, begun.Add(s.Grace))
+	defer cancel()
+	if err := s.Server.Shutdown(ctx); err != nil {
+		left = append(left, fmt.Errorf("%s: shut down: HTTP connections are cut off: %w", s.Name, err), s.Server.Close())
+	}
+	return errors.Join(left...)
+}
+
+// closeAll closes acceptors. Their work must finish by the first time, and they must
+// return by the second.
+func closeAll(ctx context.Context, acceptors []transport.Acceptor, finish, giveUp time.Time) error {
+	ctx, cancel := context.WithDeadline(ctx, finish)
+	defer cancel()
+	failed := make([]error, len(acceptors))
+	var closing sync.WaitGroup
+	for n, a := range acceptors {
+		closed := inBackground(func() error { return a.Close(ctx) })
+		closing.Go(func() {
+			if err := closed.await("it", giveUp); err != nil {
+				failed[n] = fmt.Errorf("close an Acceptor of type %T: %w", a, err)
+			}
+		})
+	}
+	closing.Wait()
+	return errors.Join(failed...)
+}
+
+// A background is a function that runs on another goroutine, and for which the program
+// waits for a limited time.
+type background struct {
+	done chan struct{} // closed with the result
+	err  error
+}
+
+func inBackground(f func() error) *background {
+	b := &background{done: make(chan struct{})}
+	go func() {
+		defer close(b.done)
+		b.err = f()
+	}()
+	return b
+}
+
+// await returns the function's error, or one that says what has not ended in time.
+func (b *background) await(what string, until time.Time) error {
+	if !latch.Within(b.done, time.Until(until)) {
+		return fmt.Errorf("%s has not ended: %w", what, context.DeadlineExceeded)
+	}
+	return b.err
+}
