@@ -1,0 +1,72 @@
+package guide
+
+import (
+	"go/constant"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestLimitsAreFresh compares docs/limits.md with the comments of the options, and their
+// defaults with the code. With -update it rewrites the page.
+func TestLimitsAreFresh(t *testing.T) {
+	want, problems, err := Limits(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		t.Error(problem)
+	}
+	path := filepath.Join(root, "docs", "limits.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("docs/limits.md is outdated (%v); go test ./internal/guide -update rewrites it", err)
+	}
+}
+
+// TestDefaultsAreFoundInTheCode: the comparison with the code is no empty promise.
+func TestDefaultsAreFoundInTheCode(t *testing.T) {
+	for dir, want := range map[string]map[string]int64{
+		"conn":                 {"Options.RequestTimeout": 30e9, "Options.MaxHeld": 64 << 20, "Options.MaxMalformed": 10_000},
+		"transport/streamable": {"HandlerOptions.MaxFrame": 16 << 20, "HandlerOptions.SessionIdle": 30 * 60e9},
+		"features/server":      {"AskingOptions.Expiry": 600e9, "TaskOptions.MaxRunning": 1024},
+		"supervisor":           {"Options.Intensity": 3, "ChildSpec.Shutdown": 5e9},
+	} {
+		p, err := parsePackage(filepath.Join(root, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for field, value := range want {
+			if got, _ := constant.Int64Val(constant.ToInt(p.presets[field])); p.presets[field] == nil || got != value {
+				t.Errorf("%s %s: got %v, want %d", dir, field, p.presets[field], value)
+			}
+		}
+	}
+}
+
+func TestStates(t *testing.T) {
+	for _, c := range []struct {
+		text     string
+		value    int64
+		duration bool
+		want     bool
+	}{
+		{"30 s", 30e9, true, true},
+		{"one hour", 3600e9, true, true},
+		{"24 hours", 24 * 3600e9, true, true},
+		{"3 s", 30e9, true, false},
+		{"130 s", 30e9, true, false},
+		{"16 MiB", 16 << 20, false, true},
+		{"16,384; a peer", 16_384, false, true},
+		{"1024", 1024, false, true},
+		{"1024", 1000, false, false},
+	} {
+		if got := states(c.text, constant.MakeInt64(c.value), c.duration); got != c.want {
+			t.Errorf("%q states %d: %v", c.text, c.value, got)
+		}
+	}
+}
