@@ -263,17 +263,18 @@ func splitLine(text string) (what, preset string) {
 
 var (
 	statement = regexp.MustCompile(`(?:; default:?|\bDefaults?(?:, also [^:]*)?:?|\b(?:Zero|0)(?: or less)?:|\bzero means) (.+?)(?:\. |\.$|; (?:one|raise)|$)`)
+	aside     = regexp.MustCompile(` \([^)]*\)`)
 	negative  = regexp.MustCompile(`\bNegative: (.+?)(?:\. |\.$)`)
 )
 
 // splitDoc splits the comment above a field into its first sentence and its default.
 func splitDoc(text string) (what, preset string) {
-	text = oneLine(strings.Split(text, "\n\n")[0]) + oneLine(lastParagraph(text))
+	text = oneLine(strings.Split(text, "\n\n")[0] + " " + lastParagraph(text))
 	found := statement.FindStringSubmatch(text)
 	if found == nil {
 		return "", ""
 	}
-	preset = found[1]
+	preset = aside.ReplaceAllString(found[1], "")
 	if negative := negative.FindStringSubmatch(text); negative != nil {
 		preset += "; negative: " + negative[1]
 	}
@@ -287,7 +288,7 @@ func lastParagraph(text string) string {
 	if len(parts) == 1 {
 		return ""
 	}
-	return " " + parts[len(parts)-1]
+	return parts[len(parts)-1]
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
