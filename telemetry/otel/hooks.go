@@ -117,13 +117,18 @@ func stopped(measure func(context.Context, telemetry.RequestStopped)) func(conte
 	}
 }
 
-// spanRetried adds an attempt that is retried to the span of its call.
-func spanRetried(ctx context.Context, e telemetry.Retried) {
-	span := trace.SpanFromContext(ctx)
-	if !span.IsRecording() {
-		return
+// retried returns a hook that also adds an attempt that is retried to the span of its call.
+func retried(measure func(context.Context, telemetry.Retried)) func(context.Context, telemetry.Retried) {
+	return func(ctx context.Context, e telemetry.Retried) {
+		if measure != nil {
+			measure(ctx, e)
+		}
+		span := trace.SpanFromContext(ctx)
+		if !span.IsRecording() {
+			return
+		}
+		span.AddEvent("retry", trace.WithAttributes(
+			keyAttempt.Int(e.Attempt), keyCause.String(e.Cause), keyDelivery.String(e.Delivery), keyEpoch.Int64(int64(e.Epoch)),
+		))
 	}
-	span.AddEvent("retry", trace.WithAttributes(
-		keyAttempt.Int(e.Attempt), keyCause.String(e.Cause), keyDelivery.String(e.Delivery), keyEpoch.Int64(int64(e.Epoch)),
-	))
 }

@@ -36,7 +36,7 @@ func (t *Telemetry) Client() client.Middleware {
 				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) },
 					served{id: r.QuestionID(), session: way.Session, question: true})
 			}
-			began := time.Now()
+			began := t.began()
 			var span trace.Span
 			if t.tracer != nil {
 				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{}, r.Session.Name())
@@ -60,6 +60,14 @@ func (t *Telemetry) Client() client.Middleware {
 			return result, err
 		}
 	}
+}
+
+// began is when an operation begins that is measured. Without metrics no clock is read.
+func (t *Telemetry) began() (began time.Time) {
+	if t.metrics != nil {
+		began = time.Now()
+	}
+	return began
 }
 
 // A callEnd is what is known of a call only when it is over.
@@ -110,7 +118,7 @@ func (t *Telemetry) Server() server.Middleware {
 			if !r.Outgoing {
 				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, served{id: r.ID(), by: r})
 			}
-			began := time.Now()
+			began := t.began()
 			var span trace.Span
 			if t.tracer != nil {
 				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{}, "")
@@ -142,7 +150,7 @@ type served struct {
 
 // serve is the span and the measurement of a request that is served.
 func (t *Telemetry) serve(ctx context.Context, op operation, params any, next func(context.Context) (any, error), s served) (any, error) {
-	began := time.Now()
+	began := t.began()
 	var span trace.Span
 	if t.tracer != nil {
 		within, link := t.extract(ctx, params)

@@ -48,8 +48,8 @@ type Options struct {
 	// JoinToolSpans is for programs that trace the execution of tools themselves. If the
 	// context of a call to a tool has a recording span whose gen_ai.operation.name is
 	// execute_tool, the call is no CLIENT span of its own: its attributes, retries and error
-	// go to that span, and the server's span becomes its child. Spans that cannot be read,
-	// which those of OpenTelemetry's SDK can, are not joined.
+	// go to that span, and the server's span becomes its child. Only spans whose attributes
+	// can be read are joined, such as those of the OpenTelemetry SDK.
 	JoinToolSpans bool
 
 	// FineBuckets puts buckets from 0.1 ms to 5 ms in front of those of the
@@ -182,8 +182,7 @@ func (t *Telemetry) hooks(client bool) telemetry.Hooks {
 		h = t.measuring(client)
 	}
 	if t.tracer != nil {
-		h = telemetry.Tee(h, telemetry.Hooks{Retried: spanRetried})
-		h.RequestStopped = stopped(h.RequestStopped)
+		h.Retried, h.RequestStopped = retried(h.Retried), stopped(h.RequestStopped)
 	}
 	return h
 }
