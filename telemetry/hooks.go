@@ -85,16 +85,22 @@ func Tee(hooks ...Hooks) Hooks {
 
 func tee[E any](hooks []Hooks, of func(Hooks) func(E)) func(E) {
 	given := given(hooks, of, func(f func(E)) bool { return f != nil })
-	if len(given) == 0 {
+	switch len(given) {
+	case 0:
 		return nil
+	case 1:
+		return given[0]
 	}
 	return func(e E) { callAll(given, func(hook func(E)) { hook(e) }) }
 }
 
 func teeWithin[E any](hooks []Hooks, of func(Hooks) func(context.Context, E)) func(context.Context, E) {
 	given := given(hooks, of, func(f func(context.Context, E)) bool { return f != nil })
-	if len(given) == 0 {
+	switch len(given) {
+	case 0:
 		return nil
+	case 1:
+		return given[0]
 	}
 	return func(ctx context.Context, e E) {
 		callAll(given, func(hook func(context.Context, E)) { hook(ctx, e) })

@@ -64,6 +64,16 @@ func TestTeeOfNothingIsNothing(t *testing.T) {
 	}
 }
 
+// A hook that only one of them sets is called without a detour.
+func TestTeeOfOneIsThatOne(t *testing.T) {
+	one := telemetry.Hooks{RequestStopped: func(context.Context, telemetry.RequestStopped) {}, Missed: func(telemetry.Missed) {}}
+	tee := telemetry.Tee(telemetry.Hooks{}, one)
+	same := func(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
+	if !same(tee.RequestStopped, one.RequestStopped) || !same(tee.Missed, one.Missed) {
+		t.Error("the hooks are others")
+	}
+}
+
 type key string
 
 // A tracer finds the span that it has put into the context, also next to
