@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -109,6 +110,9 @@ func TestCommonFailuresHaveNames(t *testing.T) {
 		want []error
 	}{
 		"denied":       {connecting(&streamable.Client{URL: denying}, client.Options{}), []error{client.ErrUnavailable, client.ErrDenied}},
+		"no login": {connecting(opener(func(context.Context) (transport.Link, error) {
+			return nil, &auth.LoginError{Err: auth.ErrNobody}
+		}), client.Options{}), []error{client.ErrUnavailable, client.ErrDenied}},
 		"incompatible": {connecting(&streamable.Client{URL: other}, client.Options{}), []error{client.ErrUnavailable, client.ErrIncompatible}},
 		"in time":      {connecting(&streamable.Client{URL: "http://" + refusing.address}, client.Options{}), []error{client.ErrUnavailable, client.ErrTimedOut}},
 	} {

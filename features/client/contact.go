@@ -56,7 +56,7 @@ func (e *ConnectError) MarshalJSON() ([]byte, error) {
 }
 
 // Is reports whether target is ErrUnavailable; ErrDenied, if the server denied
-// access; or ErrTimedOut, if Connect ran out of time.
+// access or needs a login; or ErrTimedOut, if Connect ran out of time.
 func (e *ConnectError) Is(target error) bool {
 	switch target {
 	case ErrUnavailable:

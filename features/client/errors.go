@@ -25,7 +25,7 @@ func NotExecuted(err error) bool { return conn.NotExecuted(err) }
 var (
 	ErrUnavailable = errors.New("client: there is no server at present")        // not sent; wait with CallOptions.WaitForReady
 	ErrLost        = errors.New("client: the connection was lost")              // before the answer came
-	ErrDenied      = errors.New("client: the server denies access")             // HTTP status 401 or 403
+	ErrDenied      = errors.New("client: the server denies access")             // HTTP status 401 or 403; or it needs a login (*auth.LoginError)
 	ErrClosed      = errors.New("client: the session is closed")                // or closes
 	ErrUnsupported = errors.New("client: the server does not offer this")       // a *CapabilityError, or the server's "method not found"
 	ErrNotFound    = errors.New("client: the server has no such resource")      // of ReadResource and Watch
@@ -150,10 +150,10 @@ func kindsOf(failed *conn.CallError) (kinds []error) {
 	return kinds
 }
 
-// isDenied reports whether a server requires a login, or refuses the one it got.
+// isDenied reports whether a server refused the login, or there is none that it requires.
 func isDenied(err error) bool {
 	var status *transport.StatusError
-	return errors.As(err, &status) && status.Denied()
+	return errors.As(err, &status) && status.Denied() || errors.Is(err, transport.ErrAuthRequired)
 }
 
 // isNotFound distinguishes "resource not found" from other invalid params. Since
