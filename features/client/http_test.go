@@ -281,7 +281,7 @@ func TestATokenThatExpires(t *testing.T) {
 			<-status.Changed()
 		}
 		k.token.Store(&first)
-		session.Conn().Wake()
+		session.Wake()
 		patient := session.With(client.CallOptions{WaitForReady: true})
 		if _, err := patient.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"}); err != nil || k.refreshes.Load() != 0 {
 			t.Fatalf("after the login: %v, with %d refreshes", err, k.refreshes.Load())

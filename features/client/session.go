@@ -118,6 +118,11 @@ func (s *Session) Status() Status { return s.conn.Status() }
 // the cause of ctx if ctx ends first.
 func (s *Session) AwaitReady(ctx context.Context) error { return s.conn.AwaitReady(ctx) }
 
+// Wake makes a session that waits for its next attempt to connect try again immediately.
+// Call it when you know that the server is back, or after a login: pass it to OnLogin of
+// an auth.Authorizer. In other states it does nothing. Wake does not wait.
+func (s *Session) Wake() { s.conn.Wake() }
+
 // Ready is the State of a session that has a server.
 const Ready = conn.Ready
 
