@@ -208,7 +208,7 @@ func (l *listeners) changed(c change) {
 
 // ResourceUpdated tells all subscribers of a resource that it has changed. It never
 // blocks. Updates within 10 ms are sent as one.
-func (s *Server) ResourceUpdated(uri string) { s.listeners.changed(updated(uri)) }
+func (s *Server) ResourceUpdated(uri string) { s.subscriptions.changed(updated(uri)) }
 
 // changes collects the changes for one client, and sends them changeInterval after the
 // first one. If the link or the stream is busy, it sends them later, as one message.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
@@ -40,6 +41,41 @@ func newSettings(options []FeatureOption) settings {
 		o.apply(&s)
 	}
 	return s
+}
+
+// A page is one page of a list, with what all results of lists have.
+type page[D any] struct {
+	entries []D
+	next    *string
+	protocol.CacheableResult
+}
+
+// listPage returns one page of the features that the client of a call may see.
+func listPage[T described, D any](ctx context.Context, c *call, all *catalog[T], cursor *string, definition func(T) D) (page[D], error) {
+	s := c.peer.server
+	features, next, err := all.page(cursor, s.options.PageSize, func(feature T) bool { return s.visible(ctx, feature.feature()) })
+	if err != nil {
+		return page[D]{}, err
+	}
+	entries := make([]D, len(features))
+	for i, feature := range features {
+		entries[i] = definition(feature)
+	}
+	return page[D]{entries, next, s.cacheable(c)}, nil
+}
+
+// cacheable says how long the client of a call may cache a list.
+func (s *Server) cacheable(c *call) (r protocol.CacheableResult) {
+	if !c.modern || s.options.ListTTL <= 0 {
+		return r
+	}
+	ttl := s.options.ListTTL.Milliseconds()
+	r.TTLMs = &ttl
+	r.CacheScope = protocol.CachePublic
+	if s.options.Visible != nil {
+		r.CacheScope = protocol.CachePrivate
+	}
+	return r
 }
 
 // visible reports whether the client of the request in ctx may see a feature.

@@ -29,7 +29,7 @@ type folder struct {
 	base    string // ends with a slash
 	files   fs.FS
 	options FilesOptions
-	skills  *skills // nil: every file is served as it is
+	skills  *skillFolder // nil: every file is served as it is
 	known   directories
 }
 
@@ -57,20 +57,20 @@ func (s *Server) AddFiles(base string, files fs.FS, o FilesOptions) {
 	if o.MIMEType == nil {
 		o.MIMEType = func(name string) string { return mime.TypeByExtension(path.Ext(name)) }
 	}
-	s.addFolder(&folder{base: strings.TrimSuffix(base, "/") + "/", files: files, options: o})
+	s.resources.addFolder(&folder{base: strings.TrimSuffix(base, "/") + "/", files: files, options: o})
 }
 
-func (s *Server) addFolder(added *folder) {
-	s.mu.Lock()
+func (rs *resources) addFolder(added *folder) {
+	rs.adding.Lock()
 	var folders []*folder
-	if old := s.folders.Load(); old != nil {
+	if old := rs.folders.Load(); old != nil {
 		folders = slices.Clone(*old)
 	}
 	folders = append(folders, added)
-	s.folders.Store(&folders)
-	s.mu.Unlock()
-	s.resources.use()
-	s.listeners.changed(resourcesChanged)
+	rs.folders.Store(&folders)
+	rs.adding.Unlock()
+	rs.use()
+	rs.server.subscriptions.changed(resourcesChanged)
 }
 
 // withFiles returns a catalog of both resources and files.

@@ -23,7 +23,7 @@ func mustMirrored(schema json.RawMessage) []mirror.Argument {
 
 // checkHeaders rejects a modern request over HTTP whose headers differ from its
 // arguments.
-func (c *call) checkHeaders(params []mirror.Argument, arguments json.RawMessage) error {
+func checkHeaders(c *call, params []mirror.Argument, arguments json.RawMessage) error {
 	if len(params) == 0 || !c.modern || c.Origin.Headers == nil {
 		return nil
 	}

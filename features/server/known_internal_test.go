@@ -103,12 +103,12 @@ func TestKnownMetaIsNotShared(t *testing.T) {
 // What a server offers to modern clients is looked up once, until it has more.
 func TestModernOfferIsKept(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
-	offered := s.offersModern()
-	if again := s.offersModern(); again != offered || again.Tools != nil {
+	offered := s.capabilities.modern()
+	if again := s.capabilities.modern(); again != offered || again.Tools != nil {
 		t.Errorf("before: %p and %p, tools %v", offered, again, again.Tools)
 	}
 	AddTool(s, protocol.Tool{Name: "a"}, func(context.Context, struct{}) (string, error) { return "", nil })
-	if now, all := s.offersModern(), s.offers(true); now.Tools == nil || !reflect.DeepEqual(now, all) {
+	if now, all := s.capabilities.modern(), s.capabilities.of(true); now.Tools == nil || !reflect.DeepEqual(now, all) {
 		t.Errorf("after: %+v, want %+v", now, all)
 	}
 }
@@ -134,20 +134,20 @@ func TestIntroductionIsKept(t *testing.T) {
 		}
 		return string(want)
 	}
-	first := s.introduction(protocol.LatestLegacy)
+	first := s.capabilities.introduction(protocol.LatestLegacy)
 	says(&first.result)
-	if again := s.introduction(protocol.LatestLegacy); again != first {
+	if again := s.capabilities.introduction(protocol.LatestLegacy); again != first {
 		t.Error("the same was encoded again")
 	}
 	changed := first.result
 	changed.Instructions = "do not ask"
 	says(&changed)
-	if older := s.introduction(protocol.Version20241105); older.result.ProtocolVersion != protocol.Version20241105 {
+	if older := s.capabilities.introduction(protocol.Version20241105); older.result.ProtocolVersion != protocol.Version20241105 {
 		t.Errorf("another revision: %s", says(&older.result))
 	}
 	says(&first.result) // a client that began before the other
 	AddTool(s, protocol.Tool{Name: "a"}, func(context.Context, struct{}) (string, error) { return "", nil })
-	if more := s.introduction(protocol.LatestLegacy); more.result.Capabilities.Tools == nil || first.result.Capabilities.Tools != nil {
+	if more := s.capabilities.introduction(protocol.LatestLegacy); more.result.Capabilities.Tools == nil || first.result.Capabilities.Tools != nil {
 		t.Errorf("after a tool was added: %s, before: %s", says(&more.result), says(&first.result))
 	}
 }

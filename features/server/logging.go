@@ -13,7 +13,7 @@ import (
 )
 
 // setLogLevel stores the level from which a legacy client wants log messages.
-func (c *call) setLogLevel(_ context.Context, params *protocol.SetLogLevelParams) (*protocol.EmptyResult, error) {
+func setLogLevel(_ context.Context, c *call, params *protocol.SetLogLevelParams) (*protocol.EmptyResult, error) {
 	if params.Level.Severity() < 0 {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown level %q", shorten(string(params.Level), longestName))
 	}

@@ -75,30 +75,30 @@ type method struct {
 
 // table returns the methods of the protocol that a server serves. To add a method, add a
 // row.
-func table() map[string]*method {
+func (s *Server) table() map[string]*method {
 	rows := []*method{
-		row(protocol.MethodInitialize, (*call).initialize),
-		row(protocol.MethodDiscover, (*call).discover),
-		row(protocol.MethodListTools, (*call).listTools),
-		row(protocol.MethodCallTool, (*call).callTool),
-		row(protocol.MethodListResources, (*call).listResources),
-		row(protocol.MethodListResourceTemplates, (*call).listTemplates),
-		row(protocol.MethodReadResource, (*call).readResource),
-		row(protocol.MethodSubscribe, (*call).subscribe),
-		row(protocol.MethodUnsubscribe, (*call).unsubscribe),
-		row(protocol.MethodListPrompts, (*call).listPrompts),
-		row(protocol.MethodGetPrompt, (*call).getPrompt),
-		row(protocol.MethodComplete, (*call).complete).when((*call).offersCompletion),
-		row(protocol.MethodSetLogLevel, (*call).setLogLevel),
-		row(protocol.MethodListen, (*call).listen),
-		row(protocol.MethodListSkills, (*call).listSkills).when((*call).offersSkills),
-		row(protocol.MethodGetSkill, (*call).getSkill).when((*call).offersSkills),
-		row(protocol.MethodReadDirectory, (*call).readDirectory).when((*call).offersSkills),
-		anyRow(protocol.MethodGetTaskResult, (*call).taskResult).when((*call).offersTasks),
-		anyRow(protocol.MethodListTasks, (*call).listTasks),
-		anyRow(protocol.MethodGetTask, (*call).getTask).when((*call).offersTasks),
-		anyRow(protocol.MethodUpdateTask, (*call).updateTask).when((*call).offersTasks),
-		anyRow(protocol.MethodCancelTask, (*call).cancelTask).when((*call).offersTasks),
+		row(protocol.MethodInitialize, s.sessions.initialize),
+		row(protocol.MethodDiscover, s.capabilities.discover),
+		row(protocol.MethodListTools, s.tools.list),
+		row(protocol.MethodCallTool, s.tools.call),
+		row(protocol.MethodListResources, s.resources.list),
+		row(protocol.MethodListResourceTemplates, s.resources.listTemplates),
+		row(protocol.MethodReadResource, s.resources.read),
+		row(protocol.MethodSubscribe, s.subscriptions.subscribe),
+		row(protocol.MethodUnsubscribe, s.subscriptions.unsubscribe),
+		row(protocol.MethodListPrompts, s.prompts.list),
+		row(protocol.MethodGetPrompt, s.prompts.serve),
+		row(protocol.MethodComplete, s.completions.complete).when(s.completions.offered),
+		row(protocol.MethodSetLogLevel, setLogLevel),
+		row(protocol.MethodListen, s.subscriptions.listen),
+		row(protocol.MethodListSkills, s.skills.list).when(s.skills.offered),
+		row(protocol.MethodGetSkill, s.skills.get).when(s.skills.offered),
+		row(protocol.MethodReadDirectory, s.skills.readDirectory).when(s.skills.offered),
+		anyRow(protocol.MethodGetTaskResult, s.tasks.result).when(s.tasks.offered),
+		anyRow(protocol.MethodListTasks, s.tasks.list),
+		anyRow(protocol.MethodGetTask, s.tasks.get).when(s.tasks.offered),
+		anyRow(protocol.MethodUpdateTask, s.tasks.update).when(s.tasks.offered),
+		anyRow(protocol.MethodCancelTask, s.tasks.cancel).when(s.tasks.offered),
 	}
 	methods := make(map[string]*method, len(rows))
 	for _, m := range rows {
@@ -110,7 +110,7 @@ func table() map[string]*method {
 }
 
 // row returns a row for a method of the protocol.
-func row[P, R any](name string, run func(c *call, ctx context.Context, params *P) (*R, error)) *method {
+func row[P, R any](name string, run func(ctx context.Context, c *call, params *P) (*R, error)) *method {
 	info, ok := protocol.MethodInfo(name)
 	if !ok { // a method of the program, which is in every revision
 		info = protocol.Method{Name: name, Sender: protocol.ByClient, Since: protocol.Version20241105}
@@ -138,7 +138,7 @@ func row[P, R any](name string, run func(c *call, ctx context.Context, params *P
 			if !ok {
 				return nil, refuse(jsonrpc.CodeInternalError, "%s: params of type %T, want %T", name, r.Params, params)
 			}
-			result, err := run(r.call, ctx, params)
+			result, err := run(ctx, r.call, params)
 			if err != nil {
 				return nil, err
 			}
@@ -157,14 +157,14 @@ func row[P, R any](name string, run func(c *call, ctx context.Context, params *P
 
 // anyRow returns a row for a method whose result has a different type in each era. No
 // result is shared.
-func anyRow[P any](name string, run func(c *call, ctx context.Context, params *P) (any, error)) *method {
-	m := row(name, func(*call, context.Context, *P) (*struct{}, error) { return nil, nil })
+func anyRow[P any](name string, run func(ctx context.Context, c *call, params *P) (any, error)) *method {
+	m := row(name, func(context.Context, *call, *P) (*struct{}, error) { return nil, nil })
 	m.run = func(ctx context.Context, r *Request) (any, error) {
 		params, ok := r.Params.(*P)
 		if !ok {
 			return nil, refuse(jsonrpc.CodeInternalError, "%s: params of type %T, want %T", name, r.Params, params)
 		}
-		return run(r.call, ctx, params)
+		return run(ctx, r.call, params)
 	}
 	m.encode = encode
 	return m
@@ -235,15 +235,15 @@ func AddMethod[In, Out any](s *Server, name string, f func(context.Context, In) 
 	if _, known := protocol.MethodInfo(name); known || name == "" || f == nil {
 		panic(fmt.Sprintf("server: method %q: a method of one's own needs a name of its own, and a function", name))
 	}
-	m := row(name, func(_ *call, ctx context.Context, params *In) (*Out, error) {
+	m := row(name, func(ctx context.Context, _ *call, params *In) (*Out, error) {
 		out, err := f(ctx, *params)
 		if err != nil {
 			return nil, err
 		}
 		return &out, nil
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.adding.Lock()
+	defer s.adding.Unlock()
 	methods := maps.Clone(*s.methods.Load())
 	methods[name] = m
 	s.methods.Store(&methods)
@@ -364,7 +364,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 	}
 	c.peer.spoke(said.ProtocolVersion)
 	c.modern, c.level = true, said.LogLevel
-	c.offered = s.offersModern()
+	c.offered = s.capabilities.modern()
 	c.Client = &Client{ProtocolVersion: said.ProtocolVersion, Capabilities: said.ClientCapabilities}
 	if said.ClientInfo != nil {
 		c.Client.Info = *said.ClientInfo
@@ -382,7 +382,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 
 // serveKnown uses what an earlier request with the same _meta said.
 func (c *call) serveKnown(known *knownClient) {
-	c.known, c.modern, c.level, c.Client, c.offered = known, true, known.level, known.client, c.peer.server.offersModern()
+	c.known, c.modern, c.level, c.Client, c.offered = known, true, known.level, known.client, c.peer.server.capabilities.modern()
 }
 
 // A knownClient is the content of a modern request's _meta. Most clients send the same

@@ -10,6 +10,12 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
+// prompts serves the prompts of a server.
+type prompts struct {
+	catalog[*prompt]
+	server *Server
+}
+
 // A prompt is a prompt that was added.
 type prompt struct {
 	settings
@@ -67,14 +73,14 @@ func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context
 	}
 	s.rounds.check(&added.settings)
 	s.prompts.set(p.Name, added)
-	s.noteCompletion(&added.settings)
-	s.listeners.changed(promptsChanged)
+	s.completions.note(&added.settings)
+	s.subscriptions.changed(promptsChanged)
 }
 
 // RemovePrompts removes prompts. Unknown names are ignored.
 func (s *Server) RemovePrompts(names ...string) {
 	if s.prompts.remove(names) {
-		s.listeners.changed(promptsChanged)
+		s.subscriptions.changed(promptsChanged)
 	}
 }
 
@@ -155,24 +161,19 @@ func promptOutput[Out any]() func(Out) *protocol.GetPromptResult {
 	panic(fmt.Sprintf("no messages can be made of %v", reflect.TypeFor[Out]()))
 }
 
-func (c *call) listPrompts(ctx context.Context, params *protocol.ListPromptsParams) (*protocol.ListPromptsResult, error) {
-	s := c.peer.server
-	page, next, err := s.prompts.page(params.Cursor, s.options.PageSize, func(p *prompt) bool { return s.visible(ctx, p.feature()) })
+// list serves prompts/list.
+func (ps *prompts) list(ctx context.Context, c *call, params *protocol.ListPromptsParams) (*protocol.ListPromptsResult, error) {
+	page, err := listPage(ctx, c, &ps.catalog, params.Cursor, func(p *prompt) *protocol.Prompt { return p.definition })
 	if err != nil {
 		return nil, err
 	}
-	result := &protocol.ListPromptsResult{Prompts: make([]*protocol.Prompt, len(page)), NextCursor: next}
-	for i := range page {
-		result.Prompts[i] = page[i].definition
-	}
-	c.cacheable(&result.CacheableResult)
-	return result, nil
+	return &protocol.ListPromptsResult{CacheableResult: page.CacheableResult, Prompts: page.entries, NextCursor: page.next}, nil
 }
 
-func (c *call) getPrompt(ctx context.Context, params *protocol.GetPromptParams) (*protocol.GetPromptResult, error) {
-	s := c.peer.server
-	p, ok := s.prompts.get(params.Name)
-	if !ok || !s.visible(ctx, p.feature()) {
+// serve serves prompts/get.
+func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromptParams) (*protocol.GetPromptResult, error) {
+	p, ok := ps.get(params.Name)
+	if !ok || !ps.server.visible(ctx, p.feature()) {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(params.Name, longestName))
 	}
 	c.in.SetTarget(params.Name)
@@ -194,107 +195,4 @@ func (c *call) getPrompt(ctx context.Context, params *protocol.GetPromptParams) 
 		copied.Messages[i].Content = downgraded(c.Client.ProtocolVersion, protocol.Contents{copied.Messages[i].Content})[0]
 	}
 	return &copied, nil
-}
-
-// A Completion is an option of prompts and templates. It proposes values for one
-// argument while the user types. Values receives what the user has typed so far, and
-// the arguments that are already known. It returns the best values first; at most 100
-// are sent.
-type Completion struct {
-	Argument string
-	Values   func(ctx context.Context, typed string, known map[string]string) ([]string, error)
-}
-
-type completer = func(ctx context.Context, typed string, known map[string]string) ([]string, error)
-
-func (c Completion) apply(s *settings) { s.completion[c.Argument] = c.Values }
-
-// completeEnums adds completions for arguments with an enum, unless the program has its
-// own.
-func (s *settings) completeEnums(of inferred) {
-	for name, property := range of.Properties {
-		if _, own := s.completion[name]; own || len(property.Enum) == 0 {
-			continue
-		}
-		s.completion[name] = func(_ context.Context, typed string, _ map[string]string) (values []string, _ error) {
-			for _, value := range property.Enum {
-				if text := fmt.Sprint(value); len(text) >= len(typed) && text[:len(typed)] == typed {
-					values = append(values, text)
-				}
-			}
-			return values, nil
-		}
-	}
-}
-
-// checkCompletion panics if a completion names no argument.
-func (s *settings) checkCompletion(arguments []string) {
-	for name, values := range s.completion {
-		if values == nil || !slices.Contains(arguments, name) {
-			panic(fmt.Sprintf("completion of %q: there is no such argument, or no function", name))
-		}
-	}
-}
-
-// noteCompletion makes the server offer completion, if the feature has a completion.
-func (s *Server) noteCompletion(added *settings) {
-	if len(added.completion) > 0 {
-		s.completion.Store(true)
-	}
-}
-
-// offersCompletion reports whether completion/complete is offered. 2024-11-05 has no
-// capability for it.
-func (c *call) offersCompletion() bool {
-	return c.offered.Completions != nil || c.Client.ProtocolVersion == protocol.Version20241105 && c.peer.server.completion.Load()
-}
-
-// complete returns proposals for the value of an argument.
-func (c *call) complete(ctx context.Context, params *protocol.CompleteParams) (*protocol.CompleteResult, error) {
-	of, err := c.completed(ctx, &params.Ref)
-	if err != nil {
-		return nil, err
-	}
-	result := &protocol.CompleteResult{Completion: protocol.Completion{Values: protocol.CompletionValues{}}}
-	values := of.completion[params.Argument.Name]
-	if values == nil {
-		return result, nil
-	}
-	var known map[string]string
-	if params.Context != nil {
-		known = params.Context.Arguments
-	}
-	all, err := values(ctx, params.Argument.Value, known)
-	if err != nil {
-		return nil, err
-	}
-	if len(all) > protocol.MaxCompletions {
-		total := int64(len(all))
-		result.Completion.Total, result.Completion.HasMore = &total, true
-		all = all[:protocol.MaxCompletions]
-	}
-	result.Completion.Values = append(result.Completion.Values, all...)
-	return result, nil
-}
-
-// completed finds the feature to which a completion request refers.
-func (c *call) completed(ctx context.Context, ref *protocol.CompleteReference) (*settings, error) {
-	s := c.peer.server
-	switch ref.Type {
-	case protocol.ReferencePrompt:
-		if p, ok := s.prompts.get(ref.Name); ok && s.visible(ctx, p.feature()) {
-			return &p.settings, nil
-		}
-		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(ref.Name, longestName))
-	case protocol.ReferenceResource:
-		if t, ok := s.templates.get(ref.URI); ok && s.visible(ctx, t.feature()) {
-			return &t.settings, nil
-		}
-		if r, ok := s.resources.get(ref.URI); ok && s.visible(ctx, r.feature()) {
-			return new(settings), nil // it has no arguments
-		}
-		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown resource %q", shorten(ref.URI, longestName))
-	default:
-		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown reference %q", shorten(ref.Type, longestName))
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -15,12 +17,24 @@ import (
 	"github.com/yosida95/uritemplate/v3"
 )
 
+// resources serves the resources of a server.
+type resources struct {
+	catalog[*resource]
+	templates catalog[*template]
+	server    *Server
+
+	adding  sync.Mutex                // held while folders changes
+	folders atomic.Pointer[[]*folder] // copied when it changes
+}
+
 // A resource is a resource that was added, or a file of AddFiles.
 type resource struct {
 	settings
 	definition *protocol.Resource
 	run        func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)
 }
+
+func (r *resource) describe() *protocol.Resource { return r.definition }
 
 func (r *resource) feature() Feature { return Feature{KindResource, r.definition.URI, r.definition} }
 
@@ -68,13 +82,13 @@ func AddResource[Out any](s *Server, r protocol.Resource, f func(context.Context
 	}
 	s.rounds.check(&added.settings)
 	s.resources.set(r.URI, added)
-	s.listeners.changed(resourcesChanged)
+	s.subscriptions.changed(resourcesChanged)
 }
 
 // RemoveResources removes resources. Unknown URIs are ignored.
 func (s *Server) RemoveResources(uris ...string) {
 	if s.resources.remove(uris) {
-		s.listeners.changed(resourcesChanged)
+		s.subscriptions.changed(resourcesChanged)
 	}
 }
 
@@ -115,15 +129,15 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 		return write(params.URI, out)
 	}
 	s.rounds.check(&added.settings)
-	s.templates.set(t.URITemplate, added)
-	s.noteCompletion(&added.settings)
-	s.listeners.changed(resourcesChanged)
+	s.resources.templates.set(t.URITemplate, added)
+	s.completions.note(&added.settings)
+	s.subscriptions.changed(resourcesChanged)
 }
 
 // RemoveTemplates removes templates, by their text. Unknown ones are ignored.
 func (s *Server) RemoveTemplates(texts ...string) {
-	if s.templates.remove(texts) {
-		s.listeners.changed(resourcesChanged)
+	if s.resources.templates.remove(texts) {
+		s.subscriptions.changed(resourcesChanged)
 	}
 }
 
@@ -226,47 +240,38 @@ func textual(mimeType string) bool {
 	}
 }
 
-func (c *call) listResources(ctx context.Context, params *protocol.ListResourcesParams) (*protocol.ListResourcesResult, error) {
-	s := c.peer.server
-	from := &s.resources
-	if folders := s.folders.Load(); folders != nil {
-		merged, err := withFiles(from, *folders)
+// list serves resources/list.
+func (rs *resources) list(ctx context.Context, c *call, params *protocol.ListResourcesParams) (*protocol.ListResourcesResult, error) {
+	all := &rs.catalog
+	if folders := rs.folders.Load(); folders != nil {
+		merged, err := withFiles(all, *folders)
 		if err != nil {
 			return nil, err
 		}
-		from = merged
+		all = merged
 	}
-	page, next, err := from.page(params.Cursor, s.options.PageSize, func(r *resource) bool { return s.visible(ctx, r.feature()) })
+	page, err := listPage(ctx, c, all, params.Cursor, (*resource).describe)
 	if err != nil {
 		return nil, err
 	}
-	result := &protocol.ListResourcesResult{Resources: make([]*protocol.Resource, len(page)), NextCursor: next}
-	for i := range page {
-		result.Resources[i] = page[i].definition
-	}
-	c.cacheable(&result.CacheableResult)
-	return result, nil
+	return &protocol.ListResourcesResult{CacheableResult: page.CacheableResult, Resources: page.entries, NextCursor: page.next}, nil
 }
 
-func (c *call) listTemplates(ctx context.Context, params *protocol.ListResourceTemplatesParams) (*protocol.ListResourceTemplatesResult, error) {
-	s := c.peer.server
-	page, next, err := s.templates.page(params.Cursor, s.options.PageSize, func(t *template) bool { return s.visible(ctx, t.feature()) })
+// listTemplates serves resources/templates/list.
+func (rs *resources) listTemplates(ctx context.Context, c *call, params *protocol.ListResourceTemplatesParams) (*protocol.ListResourceTemplatesResult, error) {
+	page, err := listPage(ctx, c, &rs.templates, params.Cursor, func(t *template) *protocol.ResourceTemplate { return t.definition })
 	if err != nil {
 		return nil, err
 	}
-	result := &protocol.ListResourceTemplatesResult{ResourceTemplates: make([]*protocol.ResourceTemplate, len(page)), NextCursor: next}
-	for i := range page {
-		result.ResourceTemplates[i] = page[i].definition
-	}
-	c.cacheable(&result.CacheableResult)
-	return result, nil
+	return &protocol.ListResourceTemplatesResult{CacheableResult: page.CacheableResult, ResourceTemplates: page.entries, NextCursor: page.next}, nil
 }
 
-func (c *call) readResource(ctx context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
+// read serves resources/read.
+func (rs *resources) read(ctx context.Context, c *call, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
 	if err := c.readProgressToken(params.Meta); err != nil {
 		return nil, err
 	}
-	of, run, err := c.findResource(ctx, params.URI)
+	of, run, err := rs.find(ctx, params.URI)
 	if err != nil {
 		return nil, c.resourceFault(params.URI, err)
 	}
@@ -284,21 +289,20 @@ func (c *call) readResource(ctx context.Context, params *protocol.ReadResourcePa
 
 type reader = func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)
 
-// findResource finds the resource, file or template that reads a URI.
-func (c *call) findResource(ctx context.Context, uri string) (*settings, reader, error) {
-	s := c.peer.server
-	if r, ok := s.resources.get(uri); ok && s.visible(ctx, r.feature()) {
+// find finds the resource, file or template that reads a URI.
+func (rs *resources) find(ctx context.Context, uri string) (*settings, reader, error) {
+	if r, ok := rs.get(uri); ok && rs.server.visible(ctx, r.feature()) {
 		return &r.settings, r.run, nil
 	}
-	if folders := s.folders.Load(); folders != nil {
+	if folders := rs.folders.Load(); folders != nil {
 		for _, f := range *folders {
-			if r, err := f.find(uri); err == nil && s.visible(ctx, r.feature()) {
+			if r, err := f.find(uri); err == nil && rs.server.visible(ctx, r.feature()) {
 				return &r.settings, r.run, nil
 			}
 		}
 	}
-	for _, t := range s.templates.all() {
-		if t.parsed.Match(uri) != nil && s.visible(ctx, t.feature()) {
+	for _, t := range rs.templates.all() {
+		if t.parsed.Match(uri) != nil && rs.server.visible(ctx, t.feature()) {
 			return &t.settings, t.run, nil
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -99,32 +98,27 @@ type Options struct {
 // that time, tools/list and tools/call are answered with -32601 for the rest of the
 // session. The same holds for resources and prompts.
 type Server struct {
-	info       protocol.Implementation
-	rawInfo    json.RawMessage              // the same, encoded
-	rawMeta    json.RawMessage              // the _meta of most modern results; it contains info
-	offered    atomic.Pointer[offer]        // to modern clients, when it was last determined
-	introduced atomic.Pointer[introduction] // to the last legacy client
-	known      atomic.Pointer[knownClient]  // the modern client whose _meta was decoded last
-	options    Options
-	handle     Handler // the middleware, and then innermost
-	nowhere    transport.Origin
-	rounds     rounds
-	tasks      tasks
+	info    protocol.Implementation
+	rawInfo json.RawMessage             // the same, encoded
+	rawMeta json.RawMessage             // the _meta of most modern results; it contains info
+	known   atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
+	options Options
+	handle  Handler // the middleware, and then innermost
+	nowhere transport.Origin
+	rounds  rounds
+	tasks   tasks
 
-	methods    atomic.Pointer[map[string]*method] // copied when it changes
-	tools      catalog[*tool]
-	resources  catalog[*resource]
-	templates  catalog[*template]
-	prompts    catalog[*prompt]
-	folders    atomic.Pointer[[]*folder] // copied when it changes
-	completion atomic.Bool               // a feature has a completion, or had one
-	listeners  listeners
+	adding  sync.Mutex                         // held while methods changes
+	methods atomic.Pointer[map[string]*method] // copied when it changes
 
-	mu     sync.Mutex
-	closed bool
-	live   map[*peer]struct{}
-	over   telemetry.ConnSample // the counts of peers that have left
-	gone   sync.WaitGroup
+	capabilities  capabilities
+	sessions      sessions
+	subscriptions subscriptions
+	tools         tools
+	resources     resources
+	prompts       prompts
+	skills        skills
+	completions   completions
 }
 
 // New returns a server that introduces itself to clients as info. It panics if o
@@ -152,67 +146,16 @@ func New(info protocol.Implementation, o Options) *Server {
 	if err != nil { // strings and lists of strings can always be encoded
 		panic(fmt.Sprintf("server: %v", err))
 	}
-	s := &Server{info: info, rawInfo: raw, rawMeta: []byte(`{"` + protocol.MetaServerInfo + `":` + string(raw) + "}"), options: o, live: make(map[*peer]struct{})}
+	s := &Server{info: info, rawInfo: raw, rawMeta: []byte(`{"` + protocol.MetaServerInfo + `":` + string(raw) + "}"), options: o}
 	s.rounds.init(info.Name, o.Asking)
 	s.tasks.init(s, o.Tasks)
-	methods := table()
+	s.tools.server, s.resources.server, s.prompts.server, s.skills.server, s.completions.server = s, s, s, s, s
+	s.capabilities.server, s.sessions.server, s.subscriptions.server = s, s, s
+	s.sessions.live = make(map[*peer]struct{})
+	methods := s.table()
 	s.methods.Store(&methods)
 	s.handle = s.wrap(o.Middleware)
 	return s
-}
-
-// An offer contains the kinds of features that a server has, and the capabilities that
-// follow from them.
-type offer struct {
-	features     features
-	capabilities protocol.ServerCapabilities
-}
-
-// features says which kinds of features a server has.
-type features struct{ tools, prompts, resources, skills, completion bool }
-
-func (s *Server) has() features {
-	return features{
-		tools: s.tools.used(), prompts: s.prompts.used(),
-		resources: s.resources.used() || s.templates.used() || s.options.OnSubscribe != nil,
-		skills:    len(s.skills()) > 0, completion: s.completion.Load(),
-	}
-}
-
-// offersModern returns what offers returns for the modern revisions. The result is
-// shared, so it is read-only.
-func (s *Server) offersModern() *protocol.ServerCapabilities {
-	now := s.has()
-	last := s.offered.Load()
-	if last == nil || last.features != now {
-		last = &offer{now, *s.offers(true)}
-		s.offered.Store(last)
-	}
-	return &last.capabilities
-}
-
-// offers returns the capabilities that follow from the features, in addition to
-// Options.Capabilities.
-func (s *Server) offers(modern bool) *protocol.ServerCapabilities {
-	c := s.options.Capabilities
-	c.Logging = &protocol.Capability{}
-	if s.tools.used() {
-		c.Tools = &protocol.ListCapability{ListChanged: true}
-	}
-	if s.prompts.used() {
-		c.Prompts = &protocol.ListCapability{ListChanged: true}
-	}
-	if s.resources.used() || s.templates.used() || s.options.OnSubscribe != nil {
-		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: s.options.OnSubscribe != nil}
-	}
-	s.tasks.offer(&c, modern)
-	if modern && len(s.skills()) > 0 {
-		c.Extensions = withExtension(c.Extensions, protocol.ExtensionSkills, json.RawMessage(`{"directoryRead":true}`))
-	}
-	if s.completion.Load() {
-		c.Completions = &protocol.Capability{}
-	}
-	return &c
 }
 
 // Serve opens the transport and serves the one peer behind it. It returns nil after
@@ -231,10 +174,10 @@ func (s *Server) Serve(ctx context.Context, t transport.Transport) error {
 // owns the link.
 func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
 	p := s.newPeer(link)
-	if err := s.enter(p); err != nil {
+	if err := s.sessions.enter(p); err != nil {
 		return errors.Join(err, link.Close(0))
 	}
-	defer s.leave(p)
+	defer s.sessions.leave(p)
 	if err := p.conn.Run(ctx); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
@@ -246,8 +189,8 @@ func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
 // a streamable.Handler, calls it with each link. The server then owns the link.
 func (s *Server) Accept(link transport.Link) {
 	p := s.newPeer(link)
-	leave := s.leaveAtOnce
-	if err := s.enter(p); err != nil {
+	leave := s.sessions.leaveAtOnce
+	if err := s.sessions.enter(p); err != nil {
 		leave = func(*peer) {}
 		p.conn.Stop() // it closes the link and serves nothing
 	}
@@ -255,55 +198,16 @@ func (s *Server) Accept(link transport.Link) {
 	_ = p.conn.Begin(context.Background(), func(error) { leave(p) })
 }
 
-// leaveAtOnce is leave for a goroutine that must not wait.
-func (s *Server) leaveAtOnce(p *peer) {
-	if p.changes.stop() {
-		s.leave(p)
-		return
-	}
-	go s.leave(p)
-}
-
-// enter registers a peer until it leaves.
-func (s *Server) enter(p *peer) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return ErrClosed
-	}
-	s.live[p] = struct{}{}
-	s.gone.Add(1)
-	s.listeners.add(&p.changes)
-	return nil
-}
-
-func (s *Server) leave(p *peer) {
-	s.listeners.remove(&p.changes)
-	p.end()
-	left := p.conn.Sample().Conn
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over.Add(left)
-	delete(s.live, p)
-	s.gone.Done()
-}
-
 // Sessions returns the legacy sessions that are being served now, in no order.
 func (s *Server) Sessions() iter.Seq[*Session] {
 	return func(yield func(*Session) bool) {
-		s.mu.Lock()
-		live := slices.Collect(maps.Keys(s.live))
-		s.mu.Unlock()
-		for _, p := range live {
+		for _, p := range s.sessions.all() {
 			if session := p.session.Load(); session != nil && !yield(session) {
 				return
 			}
 		}
 	}
 }
-
-// defaultStopGrace is that of conn.Options.
-const defaultStopGrace = 100 * time.Millisecond
 
 // Close refuses new clients and calls, lets running calls finish, and ends every
 // session. It returns when all sessions have ended. Requests that have not finished
@@ -315,47 +219,28 @@ const defaultStopGrace = 100 * time.Millisecond
 // Options.Conn.StopGrace. If one does not return, a *conn.StuckError names it. Otherwise
 // Close returns the error of the first session that did not end properly.
 func (s *Server) Close(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
-	var closing sync.WaitGroup
-	var first atomic.Pointer[error]
-	for p := range s.live {
-		closing.Go(func() {
-			if err := p.conn.Close(ctx); err != nil && !errors.Is(err, conn.ErrNotRunning) {
-				first.CompareAndSwap(nil, &err)
-			}
-		})
-	}
-	s.mu.Unlock()
+	closed := s.sessions.close(ctx)
 	s.rounds.stop()
-	closing.Wait()
+	err := closed()
 	grace := cmp.Or(max(s.options.Conn.StopGrace, 0), defaultStopGrace)
-	stuck := s.awaitLeaving(ctx, grace)
+	stuck := s.sessions.wait(ctx, grace)
 	s.tasks.stop()
 	stuck = append(stuck, s.rounds.wait(ctx, grace)...)
 	stuck = append(stuck, s.tasks.wait(ctx, grace)...)
 	if len(stuck) > 0 {
 		return &conn.StuckError{Tasks: stuck}
 	}
-	if err := first.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return err
 }
 
-// awaitLeaving waits for the ends of all sessions, as awaitHandlers does.
-func (s *Server) awaitLeaving(ctx context.Context, grace time.Duration) []string {
-	return awaitHandlers(ctx, grace, &s.gone, func() (names []string) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for p := range s.live {
-			switch p.leaving.Load() {
-			case aNotification:
-				names = append(names, "a notification of a change")
-			case onUnsubscribe:
-				names = append(names, "OnUnsubscribe")
-			}
-		}
-		return names
-	})
+// defaultStopGrace is that of conn.Options.
+const defaultStopGrace = 100 * time.Millisecond
+
+// Samples yields the measurements of the server, for telemetry sinks: one sample for
+// all its connections together, under the name in Options.Conn. Its counters never
+// decrease, because they include connections that have ended.
+func (s *Server) Samples() iter.Seq[telemetry.Sample] {
+	return func(yield func(telemetry.Sample) bool) {
+		yield(telemetry.Sample{Name: s.options.Conn.Name, Server: s.sessions.sample()})
+	}
 }

@@ -3,18 +3,15 @@ package server
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -122,81 +119,4 @@ func (s *Session) ElicitationComplete(ctx context.Context, id string) error {
 		return fmt.Errorf("server: %s: %w", info.Name, ErrUnsupported)
 	}
 	return s.peer.tell(ctx, info.Name, &protocol.ElicitationCompleteParams{ElicitationID: id})
-}
-
-// initialize negotiates a revision (2025-11-25 basic/lifecycle). A link has at most one
-// session.
-func (c *call) initialize(_ context.Context, params *protocol.InitializeParams) (*protocol.InitializeResult, error) {
-	s, p := c.peer.server, c.peer
-	supported := s.options.ProtocolVersions
-	version := protocol.Negotiate(params.ProtocolVersion, supported)
-	switch {
-	case params.ProtocolVersion == "":
-		return nil, refuse(jsonrpc.CodeInvalidParams, "initialize: protocolVersion is missing")
-	case version == "":
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "this server has no initialize, since it speaks only %s", strings.Join(supported, ", "))
-	}
-	result := s.tasks.offerList(c, &s.introduction(version).result)
-	session := &Session{
-		peer:    p,
-		client:  Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities},
-		offered: &result.Capabilities,
-	}
-	if !p.session.CompareAndSwap(nil, session) {
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")
-	}
-	if s.options.SessionContext != nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		session.cancel, session.ctx = cancel, s.options.SessionContext(ctx, session)
-	}
-	p.dialect.Negotiated(version, nil)
-	p.changes.offer(session.offered)
-	return result, nil
-}
-
-// An introduction is the result of initialize for most clients, as long as the server has
-// the same kinds of features. Sessions share it, so it is read-only.
-type introduction struct {
-	features features
-	result   protocol.InitializeResult
-	encoded  json.RawMessage // nil if that is impossible
-}
-
-// introduction returns what the server says of itself in a legacy revision. Middleware may
-// change its result, so it gets one of its own.
-func (s *Server) introduction(version string) *introduction {
-	now := s.has()
-	last := s.introduced.Load()
-	if last != nil && last.features == now && last.result.ProtocolVersion == version {
-		return last
-	}
-	last = &introduction{features: now, result: protocol.InitializeResult{
-		ProtocolVersion: version, Capabilities: *s.offers(false), ServerInfo: s.info, Instructions: s.options.Instructions,
-	}}
-	if len(s.options.Middleware) == 0 {
-		last.encoded, _ = protocol.Marshal(&last.result) // encode reports the error to each client
-		s.introduced.Store(last)
-	}
-	return last
-}
-
-// encodeIntroduced encodes the result of initialize, unless it is an introduction.
-func encodeIntroduced(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
-	return func(c *call, dst []byte, result any) ([]byte, error) {
-		last := c.peer.server.introduced.Load()
-		if last != nil && result == any(&last.result) && last.encoded != nil {
-			return append(dst, last.encoded...), nil
-		}
-		return encodeResult(c, dst, result)
-	}
-}
-
-// discover describes the server (2026-07-28 server/discover).
-func (c *call) discover(context.Context, *protocol.DiscoverParams) (*protocol.DiscoverResult, error) {
-	options := &c.peer.server.options
-	return &protocol.DiscoverResult{
-		SupportedVersions: slices.Clone(options.ProtocolVersions),
-		Capabilities:      *c.offered,
-		Instructions:      options.Instructions,
-	}, nil
 }

@@ -40,7 +40,7 @@ func TestNothingIsKeptOfWhatIsOver(t *testing.T) {
 		kept := func(when string, listeners, sessions int) {
 			t.Helper()
 			synctest.Wait()
-			if n, m := len(s.listeners.all), len(s.live); n != listeners || m != sessions {
+			if n, m := len(s.subscriptions.all), len(s.sessions.live); n != listeners || m != sessions {
 				t.Errorf("%s: %d listeners and %d sessions, want %d and %d", when, n, m, listeners, sessions)
 			}
 		}
@@ -66,7 +66,7 @@ func TestCloseWaitsForEverySession(t *testing.T) {
 		s := withTool("a")
 		_, theirs := inmem.Pipe(inmem.Options{})
 		p := s.newPeer(theirs)
-		if err := s.enter(p); err != nil { // and it does not run yet
+		if err := s.sessions.enter(p); err != nil { // and it does not run yet
 			t.Fatal(err)
 		}
 		closed := false
@@ -78,7 +78,7 @@ func TestCloseWaitsForEverySession(t *testing.T) {
 		if closed {
 			t.Error("a session was not waited for")
 		}
-		s.leave(p)
+		s.sessions.leave(p)
 		synctest.Wait()
 		if !closed {
 			t.Error("Close waits for nobody")

@@ -41,8 +41,12 @@ const (
 	deepestPath = 64      // elements
 )
 
-// skills contains the arguments of AddSkills. A skill is a directory with a SKILL.md.
-type skills struct {
+// skills serves the skills of a server.
+type skills struct{ server *Server }
+
+// A skillFolder is what one call of AddSkills added. A skill is a directory with a
+// SKILL.md.
+type skillFolder struct {
 	folder *folder
 
 	mu   sync.Mutex
@@ -86,7 +90,7 @@ func (s *Server) AddSkills(files fs.FS) error {
 		panic("server: AddSkills: os.DirFS follows links out of its directory: use the FS of os.OpenRoot")
 	}
 	added := &folder{base: "skill://", files: files, options: FilesOptions{MaxBytes: mostSkillBytes, MIMEType: skillType}}
-	added.skills = &skills{folder: added, seen: make(map[string]seenFile)}
+	added.skills = &skillFolder{folder: added, seen: make(map[string]seenFile)}
 	names, err := added.skills.names()
 	if err != nil {
 		return fmt.Errorf("server: skills: %w", err)
@@ -100,7 +104,7 @@ func (s *Server) AddSkills(files fs.FS) error {
 	if len(failed) > 0 {
 		return errors.Join(failed...)
 	}
-	s.addFolder(added)
+	s.resources.addFolder(added)
 	return nil
 }
 
@@ -114,7 +118,7 @@ func skillType(name string) string {
 }
 
 // names returns the directories that are skills.
-func (sk *skills) names() (names []string, err error) {
+func (sk *skillFolder) names() (names []string, err error) {
 	err = fs.WalkDir(sk.folder.files, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -134,7 +138,7 @@ func (sk *skills) names() (names []string, err error) {
 }
 
 // has reports whether a file belongs to a skill.
-func (sk *skills) has(name string) bool {
+func (sk *skillFolder) has(name string) bool {
 	for within := path.Dir(name); within != "."; within = path.Dir(within) {
 		if info, err := fs.Stat(sk.folder.files, within+"/"+skillFile); err == nil && info.Mode().IsRegular() {
 			return true
@@ -144,7 +148,7 @@ func (sk *skills) has(name string) bool {
 }
 
 // describe sets the name and description of a SKILL.md's resource from its frontmatter.
-func (sk *skills) describe(name string, r *protocol.Resource) {
+func (sk *skillFolder) describe(name string, r *protocol.Resource) {
 	r.Name = path.Base(name)
 	if path.Base(name) != skillFile {
 		return
@@ -160,7 +164,7 @@ func (sk *skills) describe(name string, r *protocol.Resource) {
 }
 
 // look returns the digest of a file and, for a SKILL.md, its frontmatter.
-func (sk *skills) look(name string) (seenFile, error) {
+func (sk *skillFolder) look(name string) (seenFile, error) {
 	info, err := fs.Stat(sk.folder.files, name)
 	if err != nil {
 		return seenFile{}, err
@@ -197,7 +201,7 @@ func (sk *skills) look(name string) (seenFile, error) {
 }
 
 // skill returns the skill in a directory.
-func (sk *skills) skill(directory string) (*skill, error) {
+func (sk *skillFolder) skill(directory string) (*skill, error) {
 	seen, err := sk.look(directory + "/" + skillFile)
 	if err := errors.Join(err, seen.problem); err != nil {
 		return nil, err
@@ -259,9 +263,9 @@ func checkFrontmatter(directory string, raw json.RawMessage) error {
 	}
 }
 
-// skills returns what AddSkills was given.
-func (s *Server) skills() (all []*skills) {
-	if folders := s.folders.Load(); folders != nil {
+// folders returns what AddSkills was given.
+func (ss *skills) folders() (all []*skillFolder) {
+	if folders := ss.server.resources.folders.Load(); folders != nil {
 		for _, f := range *folders {
 			if f.skills != nil {
 				all = append(all, f.skills)
@@ -271,12 +275,13 @@ func (s *Server) skills() (all []*skills) {
 	return all
 }
 
-func (c *call) offersSkills() bool { return c.modern && len(c.peer.server.skills()) > 0 }
+// offered reports whether the methods of skills are offered.
+func (ss *skills) offered(c *call) bool { return c.modern && len(ss.folders()) > 0 }
 
-func (c *call) listSkills(ctx context.Context, params *protocol.ListSkillsParams) (*protocol.ListSkillsResult, error) {
-	s := c.peer.server
+// list serves skills/list.
+func (ss *skills) list(ctx context.Context, c *call, params *protocol.ListSkillsParams) (*protocol.ListSkillsResult, error) {
 	all := new(catalog[*skill])
-	for _, sk := range s.skills() {
+	for _, sk := range ss.folders() {
 		names, err := sk.names()
 		if err != nil {
 			return nil, err
@@ -287,22 +292,18 @@ func (c *call) listSkills(ctx context.Context, params *protocol.ListSkillsParams
 			}
 		}
 	}
-	page, next, err := all.page(params.Cursor, s.options.PageSize, func(one *skill) bool { return s.visible(ctx, one.feature()) })
+	page, err := listPage(ctx, c, all, params.Cursor, func(one *skill) *protocol.Skill { return one.definition })
 	if err != nil {
 		return nil, err
 	}
-	result := &protocol.ListSkillsResult{Skills: make(protocol.Skills, len(page)), NextCursor: next}
-	for i := range page {
-		result.Skills[i] = page[i].definition
-	}
-	c.cacheable(&result.CacheableResult)
-	return result, nil
+	return &protocol.ListSkillsResult{CacheableResult: page.CacheableResult, Skills: page.entries, NextCursor: page.next}, nil
 }
 
-func (c *call) getSkill(ctx context.Context, params *protocol.GetSkillParams) (*protocol.GetSkillResult, error) {
-	for _, sk := range c.peer.server.skills() {
+// get serves skills/get.
+func (ss *skills) get(ctx context.Context, c *call, params *protocol.GetSkillParams) (*protocol.GetSkillResult, error) {
+	for _, sk := range ss.folders() {
 		r, err := sk.folder.find(params.URI)
-		if err != nil || !c.peer.server.visible(ctx, r.feature()) {
+		if err != nil || !ss.server.visible(ctx, r.feature()) {
 			continue
 		}
 		name, _ := sk.nameOf(params.URI)
@@ -313,19 +314,16 @@ func (c *call) getSkill(ctx context.Context, params *protocol.GetSkillParams) (*
 		if err != nil {
 			continue
 		}
-		result := &protocol.GetSkillResult{Skill: *one.definition}
-		c.cacheable(&result.CacheableResult)
-		return result, nil
+		return &protocol.GetSkillResult{CacheableResult: ss.server.cacheable(c), Skill: *one.definition}, nil
 	}
 	return nil, refuse(jsonrpc.CodeInvalidParams, "there is no skill %q", shorten(params.URI, longestName))
 }
 
 // readDirectory lists the entries of a directory in a skill.
-func (c *call) readDirectory(ctx context.Context, params *protocol.ReadDirectoryParams) (*protocol.ReadDirectoryResult, error) {
-	s := c.peer.server
+func (ss *skills) readDirectory(ctx context.Context, c *call, params *protocol.ReadDirectoryParams) (*protocol.ReadDirectoryResult, error) {
 	all := new(catalog[*resource])
 	found := false
-	for _, sk := range s.skills() {
+	for _, sk := range ss.folders() {
 		entries, ok := sk.directory(params.URI)
 		found = found || ok
 		for _, r := range entries {
@@ -335,21 +333,16 @@ func (c *call) readDirectory(ctx context.Context, params *protocol.ReadDirectory
 	if !found {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "there is no directory %q", shorten(params.URI, longestName))
 	}
-	page, next, err := all.page(params.Cursor, s.options.PageSize, func(r *resource) bool { return s.visible(ctx, r.feature()) })
+	page, err := listPage(ctx, c, all, params.Cursor, (*resource).describe)
 	if err != nil {
 		return nil, err
 	}
-	result := &protocol.ReadDirectoryResult{Resources: make(protocol.Resources, len(page)), NextCursor: next}
-	for i := range page {
-		result.Resources[i] = page[i].definition
-	}
-	c.cacheable(&result.CacheableResult)
-	return result, nil
+	return &protocol.ReadDirectoryResult{CacheableResult: page.CacheableResult, Resources: page.entries, NextCursor: page.next}, nil
 }
 
 // nameOf returns the path of a URI, if the URI is in the canonical form and the path is
 // not too long.
-func (sk *skills) nameOf(uri string) (name string, ok bool) {
+func (sk *skillFolder) nameOf(uri string) (name string, ok bool) {
 	rest, ours := strings.CutPrefix(uri, sk.folder.base)
 	if len(rest) > longestPath || strings.Count(rest, "/") >= deepestPath {
 		return "", false
@@ -360,7 +353,7 @@ func (sk *skills) nameOf(uri string) (name string, ok bool) {
 }
 
 // directory returns the entries of a URI's directory, if it belongs to a skill.
-func (sk *skills) directory(uri string) (entries []*resource, found bool) {
+func (sk *skillFolder) directory(uri string) (entries []*resource, found bool) {
 	name, ok := sk.nameOf(uri)
 	if !ok || slices.ContainsFunc(strings.Split(name, "/"), func(element string) bool { return strings.HasPrefix(element, ".") }) {
 		return nil, false

@@ -11,8 +11,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// subscriptions serves the subscriptions of clients, and tells them of changes.
+type subscriptions struct {
+	listeners
+	server *Server
+}
+
 // subscribe subscribes a legacy client to updates of a resource.
-func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
+func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
 	changes := &c.peer.changes
 	release, err := changes.claim(ctx, params.URI)
 	if err != nil {
@@ -31,7 +37,7 @@ func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) 
 	case full:
 		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
 	}
-	if err := c.peer.server.options.OnSubscribe(ctx, params.URI); err != nil {
+	if err := ss.server.options.OnSubscribe(ctx, params.URI); err != nil {
 		return nil, c.resourceFault(params.URI, err)
 	}
 	changes.mu.Lock()
@@ -46,7 +52,8 @@ func (c *call) subscribe(ctx context.Context, params *protocol.SubscribeParams) 
 	return &protocol.EmptyResult{}, nil
 }
 
-func (c *call) unsubscribe(ctx context.Context, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
+// unsubscribe ends that.
+func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
 	changes := &c.peer.changes
 	release, err := changes.claim(ctx, params.URI)
 	if err != nil {
@@ -78,21 +85,21 @@ func (p *peer) unsubscribed(ctx context.Context, uris ...string) {
 // listen notifies a modern client of what it asked for, until either side ends the
 // subscription. When the server closes, it ends the subscription properly, with a result
 // (2026-07-28 basic/patterns/subscriptions).
-func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*protocol.ListenResult, error) {
-	s := c.peer.server
-	if err := c.allowed(); len(params.Notifications.TaskIDs) > 0 && s.tasks.on && err != nil {
+func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.ListenParams) (*protocol.ListenResult, error) {
+	tasks := &ss.server.tasks
+	if err := tasks.allowed(c); len(params.Notifications.TaskIDs) > 0 && tasks.on && err != nil {
 		return nil, err
 	}
 	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
 	mine := new(changes)
 	defer func() { c.peer.unsubscribed(context.WithoutCancel(ctx), mine.end()...) }()
-	granted := c.grant(ctx, mine, &params.Notifications)
+	granted := ss.grant(ctx, c, mine, &params.Notifications)
 	broken := make(chan error, 1) // the first failure to send; later ones have the same cause
-	mine.send = func(all []change) ([]change, time.Duration) { return c.sendListened(ctx, all, id, broken) }
-	s.listeners.add(mine)
-	defer s.listeners.remove(mine)
+	mine.send = func(all []change) ([]change, time.Duration) { return ss.send(ctx, c, all, id, broken) }
+	ss.add(mine)
+	defer ss.remove(mine)
 	for _, id := range granted.TaskIDs {
-		s.listeners.watch(mine, id)
+		ss.watch(mine, id)
 	}
 
 	acknowledged := protocol.AcknowledgedParams{Notifications: granted}
@@ -116,7 +123,7 @@ func (c *call) listen(ctx context.Context, params *protocol.ListenParams) (*prot
 
 // grant returns the parts of a filter that the server supports, and subscribes the
 // client to them.
-func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.SubscriptionFilter) (granted protocol.SubscriptionFilter) {
+func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes, asked *protocol.SubscriptionFilter) (granted protocol.SubscriptionFilter) {
 	granted.ToolsListChanged = asked.ToolsListChanged && c.offered.Has("tools.listChanged")
 	granted.PromptsListChanged = asked.PromptsListChanged && c.offered.Has("prompts.listChanged")
 	granted.ResourcesListChanged = asked.ResourcesListChanged && c.offered.Has("resources.listChanged")
@@ -129,12 +136,12 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 		}
 	}
 	ids := asked.TaskIDs // a client cannot have more running tasks than this
-	if most := c.peer.server.tasks.options.MaxRunningPerClient; len(ids) > most {
+	if most := ss.server.tasks.options.MaxRunningPerClient; len(ids) > most {
 		ids = ids[:most]
 	}
 	for _, id := range ids {
 		one := change{task: id}
-		if _, _, err := c.peer.server.tasks.find(ctx, c, id); err == nil && !mine.wanted.has(one) {
+		if _, _, err := ss.server.tasks.find(ctx, c, id); err == nil && !mine.wanted.has(one) {
 			mine.wanted.add(one)
 			granted.TaskIDs = append(granted.TaskIDs, id)
 		}
@@ -143,7 +150,7 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 		return granted
 	}
 	for _, uri := range asked.ResourceSubscriptions {
-		if mine.wanted.has(updated(uri)) || uri == "" || c.peer.server.options.OnSubscribe(ctx, uri) != nil {
+		if mine.wanted.has(updated(uri)) || uri == "" || ss.server.options.OnSubscribe(ctx, uri) != nil {
 			continue // the acknowledgement tells the client what it was granted
 		}
 		mine.wanted.add(updated(uri))
@@ -152,12 +159,14 @@ func (c *call) grant(ctx context.Context, mine *changes, asked *protocol.Subscri
 	return granted
 }
 
-func (c *call) sendListened(ctx context.Context, all []change, id protocol.Meta, broken chan<- error) (unsent []change, wait time.Duration) {
+// send sends changes to a modern client, and returns those that could not be sent yet. A
+// failure that ends the subscription goes to broken.
+func (ss *subscriptions) send(ctx context.Context, c *call, all []change, id protocol.Meta, broken chan<- error) (unsent []change, wait time.Duration) {
 	wait = changeInterval
 	for _, one := range all {
 		params := one.params(id)
 		if one.task != "" {
-			r, _, err := c.peer.server.tasks.look(ctx, c.peer, one.task) // the owner was checked when the subscription began
+			r, _, err := ss.server.tasks.look(ctx, c.peer, one.task) // the owner was checked when the subscription began
 			switch {
 			case errors.Is(err, ErrNotFound):
 				continue // it has expired

@@ -240,7 +240,7 @@ func (t *task) requireInTask(required *InputRequired) error {
 func (t *task) finished() *protocol.DetailedTask {
 	var raw json.RawMessage
 	err := t.guarded(func() error {
-		result, err := t.call.answer(t.ctx, t.tool, t.result, t.err)
+		result, err := t.tool.answer(t.ctx, t.call, t.result, t.err)
 		if err == nil {
 			raw, err = encode(t.call, nil, copyResult(result))
 		}
@@ -355,7 +355,7 @@ func (t *task) saveAgain() {
 }
 
 // tell notifies the receivers of changes that the task has changed.
-func (t *task) tell() { t.tasks.server.listeners.changed(change{task: t.state.Task.TaskID}) }
+func (t *task) tell() { t.tasks.server.subscriptions.changed(change{task: t.state.Task.TaskID}) }
 
 // wake wakes everything that waits for a change. The caller holds the mutex.
 func (t *task) wake() {

@@ -122,10 +122,9 @@ func withExtension(all map[string]json.RawMessage, name string, settings json.Ra
 	return with
 }
 
-// mayBeTask reports whether a call becomes a task, or may become one. It fails if the
+// mayBe reports whether a call becomes a task, or may become one. It fails if the
 // client must support tasks and does not.
-func (c *call) mayBeTask(t *tool, params *protocol.CallToolParams) (bool, error) {
-	ts := &c.peer.server.tasks
+func (ts *tasks) mayBe(c *call, t *tool, params *protocol.CallToolParams) (bool, error) {
 	support := t.taskSupport
 	switch {
 	case !ts.on || c.Client.ProtocolVersion < protocol.Version20251125:
@@ -135,7 +134,7 @@ func (c *call) mayBeTask(t *tool, params *protocol.CallToolParams) (bool, error)
 	case c.modern:
 		declared := c.Client.Capabilities.Has("extensions." + protocol.ExtensionTasks)
 		if !declared && support == protocol.TaskRequired {
-			return false, c.needsTasks()
+			return false, ts.missing(c)
 		}
 		return declared, nil
 	case !ts.options.Legacy:
@@ -149,22 +148,21 @@ func (c *call) mayBeTask(t *tool, params *protocol.CallToolParams) (bool, error)
 	}
 }
 
-// needsTasks refuses a modern client that did not declare the extension.
-func (c *call) needsTasks() error {
+// missing refuses a modern client that did not declare the extension.
+func (ts *tasks) missing(c *call) error {
 	name := "extensions." + protocol.ExtensionTasks
 	return c.fault(&UnsupportedError{Capability: name, required: declaring(name)})
 }
 
-// runAsTask serves a call that may become a task.
-func (c *call) runAsTask(ctx context.Context, t *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	ts := &c.peer.server.tasks
+// call serves a call that may become a task.
+func (ts *tasks) call(ctx context.Context, c *call, t *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	waits := t.asks != nil && t.asks.how == Waits
 	serve := func(ctx context.Context) (any, error) { return ts.serve(ctx, c, t, params) }
 	switch {
 	case c.modern && waits && params.RequestState != nil: // it began as a call that waits, and stays one
-		return c.runTool(ctx, t, params)
+		return t.call(ctx, c, params)
 	case c.modern && !waits:
-		return c.askingTool(ctx, t, params, serve)
+		return t.converse(ctx, c, params, serve)
 	}
 	if t.asks != nil {
 		if err := t.asks.can(c.Client); err != nil {
@@ -331,26 +329,26 @@ func (ts *tasks) look(ctx context.Context, p *peer, id string) (r *TaskRecord, t
 	return r, nil, err
 }
 
-// offersTasks reports whether the methods of tasks are offered.
-func (c *call) offersTasks() bool {
-	ts := &c.peer.server.tasks
+// offered reports whether the methods of tasks are offered.
+func (ts *tasks) offered(c *call) bool {
 	return ts.on && (c.modern || c.offered.Has("tasks"))
 }
 
 // allowed refuses modern clients that did not declare the extension, for all methods of
 // tasks.
-func (c *call) allowed() error {
+func (ts *tasks) allowed(c *call) error {
 	if c.modern && !c.Client.Capabilities.Has("extensions."+protocol.ExtensionTasks) {
-		return c.needsTasks()
+		return ts.missing(c)
 	}
 	return nil
 }
 
-func (c *call) getTask(ctx context.Context, params *protocol.GetTaskParams) (any, error) {
-	if err := c.allowed(); err != nil {
+// get serves tasks/get.
+func (ts *tasks) get(ctx context.Context, c *call, params *protocol.GetTaskParams) (any, error) {
+	if err := ts.allowed(c); err != nil {
 		return nil, err
 	}
-	r, _, err := c.peer.server.tasks.find(ctx, c, params.TaskID)
+	r, _, err := ts.find(ctx, c, params.TaskID)
 	switch {
 	case err != nil:
 		return nil, err
@@ -361,11 +359,12 @@ func (c *call) getTask(ctx context.Context, params *protocol.GetTaskParams) (any
 	}
 }
 
-func (c *call) updateTask(ctx context.Context, params *protocol.UpdateTaskParams) (any, error) {
-	if err := c.allowed(); err != nil {
+// update serves tasks/update.
+func (ts *tasks) update(ctx context.Context, c *call, params *protocol.UpdateTaskParams) (any, error) {
+	if err := ts.allowed(c); err != nil {
 		return nil, err
 	}
-	_, t, err := c.peer.server.tasks.find(ctx, c, params.TaskID)
+	_, t, err := ts.find(ctx, c, params.TaskID)
 	if err == nil && t != nil { // an ended task has no questions, and one in another process cannot get answers
 		err = t.update(ctx, params.InputResponses)
 	}
@@ -375,11 +374,12 @@ func (c *call) updateTask(ctx context.Context, params *protocol.UpdateTaskParams
 	return &protocol.EmptyResult{}, nil
 }
 
-func (c *call) cancelTask(ctx context.Context, params *protocol.CancelTaskParams) (any, error) {
-	if err := c.allowed(); err != nil {
+// cancel serves tasks/cancel.
+func (ts *tasks) cancel(ctx context.Context, c *call, params *protocol.CancelTaskParams) (any, error) {
+	if err := ts.allowed(c); err != nil {
 		return nil, err
 	}
-	r, t, err := c.peer.server.tasks.find(ctx, c, params.TaskID)
+	r, t, err := ts.find(ctx, c, params.TaskID)
 	switch {
 	case err != nil:
 		return nil, err

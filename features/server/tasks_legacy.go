@@ -48,10 +48,9 @@ func related(id string) json.RawMessage {
 	return raw
 }
 
-// taskResult waits until a task has ended, and returns the answer that the call would
+// result waits until a task has ended, and returns the answer that the call would
 // have had.
-func (c *call) taskResult(ctx context.Context, params *protocol.GetTaskResultParams) (any, error) {
-	ts := &c.peer.server.tasks
+func (ts *tasks) result(ctx context.Context, c *call, params *protocol.GetTaskResultParams) (any, error) {
 	for {
 		r, t, err := ts.find(ctx, c, params.TaskID)
 		switch {
@@ -62,7 +61,7 @@ func (c *call) taskResult(ctx context.Context, params *protocol.GetTaskResultPar
 		case t == nil: // it runs elsewhere
 			err = waitFor(ctx, nil, ts.options.PollInterval)
 		default:
-			err = c.attend(ctx, t)
+			err = t.attend(ctx, c)
 		}
 		if err != nil {
 			return nil, err
@@ -88,7 +87,7 @@ func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) erro
 }
 
 // attend asks the client the task's questions, or waits for the next change of the task.
-func (c *call) attend(ctx context.Context, t *task) error {
+func (t *task) attend(ctx context.Context, c *call) error {
 	t.mu.Lock()
 	changed, asked, ended := t.changed, t.asked, t.state.Task.Status.Ended()
 	mine := asked != nil && !asked.attended
@@ -104,7 +103,7 @@ func (c *call) attend(ctx context.Context, t *task) error {
 	case !mine:
 		return waitFor(ctx, changed, 0)
 	}
-	answers, err := c.putRelated(ctx, t, open)
+	answers, err := t.askClient(ctx, c, open)
 	switch {
 	case err == nil:
 		return t.update(ctx, answers)
@@ -123,8 +122,8 @@ func (c *call) attend(ctx context.Context, t *task) error {
 	}
 }
 
-// putRelated asks the client the questions of a task. The requests name the task.
-func (c *call) putRelated(ctx context.Context, t *task, open protocol.InputRequests) (protocol.InputResponses, error) {
+// askClient asks the client the questions of a task. The requests name the task.
+func (t *task) askClient(ctx context.Context, c *call, open protocol.InputRequests) (protocol.InputResponses, error) {
 	id := t.record().Task.TaskID
 	related := make(protocol.InputRequests, len(open))
 	for key, q := range open {
@@ -175,15 +174,14 @@ func finalResult(r *TaskRecord) (any, error) {
 	return result, nil
 }
 
-// listTasks lists the tasks of the client.
-func (c *call) listTasks(ctx context.Context, params *protocol.ListTasksParams) (any, error) {
-	s := c.peer.server
+// list lists the tasks of the client.
+func (ts *tasks) list(ctx context.Context, c *call, params *protocol.ListTasksParams) (any, error) {
 	after, err := decodeCursor(params.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	size := s.options.PageSize
-	records, err := s.tasks.options.Store.List(ctx, c.Origin.Identity, after, size+1)
+	size := ts.server.options.PageSize
+	records, err := ts.options.Store.List(ctx, c.Origin.Identity, after, size+1)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, refuse(jsonrpc.CodeInvalidParams, "the task of the cursor is over")
@@ -197,7 +195,7 @@ func (c *call) listTasks(ctx context.Context, params *protocol.ListTasksParams) 
 			result.NextCursor = &next
 			break
 		}
-		if now, _, err := s.tasks.find(ctx, c, r.Task.TaskID); err == nil {
+		if now, _, err := ts.find(ctx, c, r.Task.TaskID); err == nil {
 			r = now // the store may not have its latest state
 		}
 		one := legacyTask(r)
@@ -215,7 +213,7 @@ func (p *peer) watch(id string) {
 	}
 	p.changes.mu.Unlock()
 	if !ended {
-		p.server.listeners.watch(&p.changes, id)
+		p.server.subscriptions.watch(&p.changes, id)
 	}
 }
 
@@ -228,7 +226,7 @@ func (p *peer) statusOf(ctx context.Context, id string) (any, error) {
 		p.changes.mu.Lock()
 		delete(p.changes.wanted.tasks, id)
 		p.changes.mu.Unlock()
-		p.server.listeners.unwatch(&p.changes, id)
+		p.server.subscriptions.unwatch(&p.changes, id)
 	}
 	if err != nil {
 		return nil, err

@@ -18,6 +18,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// tools serves the tools of a server.
+type tools struct {
+	catalog[*tool]
+	server *Server
+}
+
 // A tool is a tool that was added.
 type tool struct {
 	settings
@@ -128,13 +134,13 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	}
 	s.rounds.check(&added.settings)
 	s.tools.set(t.Name, added)
-	s.listeners.changed(toolsChanged)
+	s.subscriptions.changed(toolsChanged)
 }
 
 // RemoveTools removes tools. Unknown names are ignored.
 func (s *Server) RemoveTools(names ...string) {
 	if s.tools.remove(names) {
-		s.listeners.changed(toolsChanged)
+		s.subscriptions.changed(toolsChanged)
 	}
 }
 
@@ -302,18 +308,13 @@ func validText(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-func (c *call) listTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
-	s := c.peer.server
-	page, next, err := s.tools.page(params.Cursor, s.options.PageSize, func(t *tool) bool { return s.visible(ctx, t.feature()) })
+// list serves tools/list.
+func (ts *tools) list(ctx context.Context, c *call, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
+	page, err := listPage(ctx, c, &ts.catalog, params.Cursor, func(t *tool) *protocol.Tool { return t.forClient(c) })
 	if err != nil {
 		return nil, err
 	}
-	result := &protocol.ListToolsResult{Tools: make([]*protocol.Tool, len(page)), NextCursor: next}
-	for i := range page {
-		result.Tools[i] = page[i].forClient(c)
-	}
-	c.cacheable(&result.CacheableResult)
-	return result, nil
+	return &protocol.ListToolsResult{CacheableResult: page.CacheableResult, Tools: page.entries, NextCursor: page.next}, nil
 }
 
 // forClient returns the definition for the revision of the client. The legacy revisions
@@ -331,24 +332,10 @@ func (t *tool) forClient(c *call) *protocol.Tool {
 	return definition
 }
 
-// cacheable sets how long a modern client may cache a list.
-func (c *call) cacheable(r *protocol.CacheableResult) {
-	options := &c.peer.server.options
-	if !c.modern || options.ListTTL <= 0 {
-		return
-	}
-	ttl := options.ListTTL.Milliseconds()
-	r.TTLMs = &ttl
-	r.CacheScope = protocol.CachePublic
-	if options.Visible != nil {
-		r.CacheScope = protocol.CachePrivate
-	}
-}
-
-func (c *call) callTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	s := c.peer.server
-	t, ok := s.tools.get(params.Name)
-	if !ok || !s.visible(ctx, t.feature()) {
+// call serves tools/call.
+func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	t, ok := ts.get(params.Name)
+	if !ok || !ts.server.visible(ctx, t.feature()) {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown tool %q", shorten(params.Name, longestName))
 	}
 	c.in.SetTarget(params.Name)
@@ -358,50 +345,50 @@ func (c *call) callTool(ctx context.Context, params *protocol.CallToolParams) (*
 	if len(params.Arguments) == 0 {
 		params.Arguments = json.RawMessage("{}")
 	}
-	if err := c.checkHeaders(t.headers, params.Arguments); err != nil {
+	if err := checkHeaders(c, t.headers, params.Arguments); err != nil {
 		return nil, err
 	}
 	if err := t.input.Validate(ctx, params.Arguments); err != nil {
-		return c.toolFailure(&argumentError{err})
+		return t.failure(c, &argumentError{err})
 	}
-	mayBeTask, err := c.mayBeTask(t, params)
+	mayBeTask, err := ts.server.tasks.mayBe(c, t, params)
 	if err != nil {
 		return nil, err
 	}
 	var result *protocol.CallToolResult
 	if mayBeTask {
-		result, err = c.runAsTask(ctx, t, params)
+		result, err = ts.server.tasks.call(ctx, c, t, params)
 	} else {
-		result, err = c.runTool(ctx, t, params)
+		result, err = t.call(ctx, c, params)
 	}
 	if err == nil && result != nil && result.Task != nil {
 		return result, nil
 	}
-	return c.answer(ctx, t, result, err)
+	return t.answer(ctx, c, result, err)
 }
 
 // answer returns the answer to a call whose handler has returned.
-func (c *call) answer(ctx context.Context, t *tool, result *protocol.CallToolResult, err error) (*protocol.CallToolResult, error) {
+func (t *tool) answer(ctx context.Context, c *call, result *protocol.CallToolResult, err error) (*protocol.CallToolResult, error) {
 	if err != nil {
-		return c.toolFailure(err)
+		return t.failure(c, err)
 	}
 	if result, err = t.check(ctx, result); err != nil {
 		return nil, err
 	}
-	return c.downgrade(result), nil
+	return forRevision(c, result), nil
 }
 
-// runTool runs a tool. Asking costs nothing for a tool that does not ask.
-func (c *call) runTool(ctx context.Context, t *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+// call runs the handler. Asking costs nothing for a tool that does not ask.
+func (t *tool) call(ctx context.Context, c *call, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	if t.asks != nil || params.InputResponses != nil || params.RequestState != nil {
-		return c.askingTool(ctx, t, params, func(ctx context.Context) (any, error) { return t.run(ctx, params) })
+		return t.converse(ctx, c, params, func(ctx context.Context) (any, error) { return t.run(ctx, params) })
 	}
 	result, err := t.run(ctx, params)
 	if err == nil || !requiresInput(err) {
 		return result, err
 	}
 	first := true
-	return c.askingTool(ctx, t, params, func(ctx context.Context) (any, error) {
+	return t.converse(ctx, c, params, func(ctx context.Context) (any, error) {
 		if first { // it has run once
 			first = false
 			return result, err
@@ -410,7 +397,8 @@ func (c *call) runTool(ctx context.Context, t *tool, params *protocol.CallToolPa
 	})
 }
 
-func (c *call) askingTool(ctx context.Context, t *tool, params *protocol.CallToolParams, run func(context.Context) (any, error)) (*protocol.CallToolResult, error) {
+// converse runs a handler that may ask the client.
+func (t *tool) converse(ctx context.Context, c *call, params *protocol.CallToolParams, run func(context.Context) (any, error)) (*protocol.CallToolResult, error) {
 	about := subject{name: params.Name, arguments: params.Arguments}
 	result, required, err := c.converse(ctx, &t.settings, &params.InputParams, about, run)
 	if required != nil {
@@ -441,10 +429,10 @@ type argumentError struct{ err error }
 
 func (e *argumentError) Error() string { return "invalid arguments: " + explain(e.err) }
 
-// toolFailure returns the answer to a failed call: a result that a model can read,
+// failure returns the answer to a failed call: a result that a model can read,
 // unless the protocol has an error code for the failure. Since 2025-11-25, invalid
 // arguments are such a result.
-func (c *call) toolFailure(err error) (*protocol.CallToolResult, error) {
+func (t *tool) failure(c *call, err error) (*protocol.CallToolResult, error) {
 	var fault *jsonrpc.Error
 	var arguments *argumentError
 	switch err = c.fault(err); {
@@ -465,11 +453,11 @@ func failed(why string) *protocol.CallToolResult {
 	return &protocol.CallToolResult{Content: text(why), IsError: true}
 }
 
-// downgrade adapts a result to the client's revision. It replaces blocks that the
+// forRevision adapts a result to the revision of a call. It replaces blocks that the
 // revision does not have by text about them, and leaves out structured content that the
 // revision does not allow. It copies a result before it changes it, because results may
 // be shared.
-func (c *call) downgrade(result *protocol.CallToolResult) *protocol.CallToolResult {
+func forRevision(c *call, result *protocol.CallToolResult) *protocol.CallToolResult {
 	old := c.Client.ProtocolVersion < protocol.Version20250618
 	wide := !c.modern && len(result.StructuredContent) > 0 && jsontext.Value(result.StructuredContent).Kind() != '{'
 	if !old && !wide {

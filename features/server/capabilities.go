@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// capabilities determines what the server offers to clients. That follows from the
+// features that the server has.
+type capabilities struct {
+	server     *Server
+	offered    atomic.Pointer[offer]        // to modern clients, when it was last determined
+	introduced atomic.Pointer[introduction] // to the last legacy client
+}
+
+// An offer contains the kinds of features that a server has, and the capabilities that
+// follow from them.
+type offer struct {
+	features     features
+	capabilities protocol.ServerCapabilities
+}
+
+// features says which kinds of features a server has.
+type features struct{ tools, prompts, resources, skills, completion bool }
+
+func (cs *capabilities) has() features {
+	s := cs.server
+	return features{
+		tools: s.tools.used(), prompts: s.prompts.used(),
+		resources: s.resources.used() || s.resources.templates.used() || s.options.OnSubscribe != nil,
+		skills:    len(s.skills.folders()) > 0, completion: s.completions.used.Load(),
+	}
+}
+
+// modern returns what of returns for the modern revisions. The result is
+// shared, so it is read-only.
+func (cs *capabilities) modern() *protocol.ServerCapabilities {
+	now := cs.has()
+	last := cs.offered.Load()
+	if last == nil || last.features != now {
+		last = &offer{now, *cs.of(true)}
+		cs.offered.Store(last)
+	}
+	return &last.capabilities
+}
+
+// of returns the capabilities that follow from the features, in addition to
+// Options.Capabilities.
+func (cs *capabilities) of(modern bool) *protocol.ServerCapabilities {
+	s := cs.server
+	c := s.options.Capabilities
+	c.Logging = &protocol.Capability{}
+	if s.tools.used() {
+		c.Tools = &protocol.ListCapability{ListChanged: true}
+	}
+	if s.prompts.used() {
+		c.Prompts = &protocol.ListCapability{ListChanged: true}
+	}
+	if s.resources.used() || s.resources.templates.used() || s.options.OnSubscribe != nil {
+		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: s.options.OnSubscribe != nil}
+	}
+	s.tasks.offer(&c, modern)
+	if modern && len(s.skills.folders()) > 0 {
+		c.Extensions = withExtension(c.Extensions, protocol.ExtensionSkills, json.RawMessage(`{"directoryRead":true}`))
+	}
+	if s.completions.used.Load() {
+		c.Completions = &protocol.Capability{}
+	}
+	return &c
+}
+
+// An introduction is the result of initialize for most clients, as long as the server has
+// the same kinds of features. Sessions share it, so it is read-only.
+type introduction struct {
+	features features
+	result   protocol.InitializeResult
+	encoded  json.RawMessage // nil if that is impossible
+}
+
+// introduction returns what the server says of itself in a legacy revision. Middleware may
+// change its result, so it gets one of its own.
+func (cs *capabilities) introduction(version string) *introduction {
+	s, now := cs.server, cs.has()
+	last := cs.introduced.Load()
+	if last != nil && last.features == now && last.result.ProtocolVersion == version {
+		return last
+	}
+	last = &introduction{features: now, result: protocol.InitializeResult{
+		ProtocolVersion: version, Capabilities: *cs.of(false), ServerInfo: s.info, Instructions: s.options.Instructions,
+	}}
+	if len(s.options.Middleware) == 0 {
+		last.encoded, _ = protocol.Marshal(&last.result) // encode reports the error to each client
+		cs.introduced.Store(last)
+	}
+	return last
+}
+
+// encodeIntroduced encodes the result of initialize, unless it is an introduction.
+func encodeIntroduced(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
+	return func(c *call, dst []byte, result any) ([]byte, error) {
+		last := c.peer.server.capabilities.introduced.Load()
+		if last != nil && result == any(&last.result) && last.encoded != nil {
+			return append(dst, last.encoded...), nil
+		}
+		return encodeResult(c, dst, result)
+	}
+}
+
+// discover describes the server (2026-07-28 server/discover).
+func (cs *capabilities) discover(_ context.Context, c *call, _ *protocol.DiscoverParams) (*protocol.DiscoverResult, error) {
+	options := &cs.server.options
+	return &protocol.DiscoverResult{
+		SupportedVersions: slices.Clone(options.ProtocolVersions),
+		Capabilities:      *c.offered,
+		Instructions:      options.Instructions,
+	}, nil
+}

@@ -1,0 +1,159 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+)
+
+// sessions contains the peers that the server serves, from the opening of their links until
+// everything of theirs has ended.
+type sessions struct {
+	server *Server
+
+	mu     sync.Mutex
+	closed bool // no more are taken
+	live   map[*peer]struct{}
+	over   telemetry.ConnSample // the counts of peers that have left
+	gone   sync.WaitGroup
+}
+
+// leaveAtOnce is leave for a goroutine that must not wait.
+func (ss *sessions) leaveAtOnce(p *peer) {
+	if p.changes.stop() {
+		ss.leave(p)
+		return
+	}
+	go ss.leave(p)
+}
+
+// enter registers a peer until it leaves.
+func (ss *sessions) enter(p *peer) error {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.closed {
+		return ErrClosed
+	}
+	ss.live[p] = struct{}{}
+	ss.gone.Add(1)
+	ss.server.subscriptions.add(&p.changes)
+	return nil
+}
+
+func (ss *sessions) leave(p *peer) {
+	ss.server.subscriptions.remove(&p.changes)
+	p.end()
+	left := p.conn.Sample().Conn
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.over.Add(left)
+	delete(ss.live, p)
+	ss.gone.Done()
+}
+
+// all returns the peers that are served now, in no order.
+func (ss *sessions) all() []*peer {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return slices.Collect(maps.Keys(ss.live))
+}
+
+// close takes no more peers, and begins to close the connections of all. The function that
+// it returns waits for them, and returns the first error.
+func (ss *sessions) close(ctx context.Context) func() error {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.closed = true
+	var closing sync.WaitGroup
+	var first atomic.Pointer[error]
+	for p := range ss.live {
+		closing.Go(func() {
+			if err := p.conn.Close(ctx); err != nil && !errors.Is(err, conn.ErrNotRunning) {
+				first.CompareAndSwap(nil, &err)
+			}
+		})
+	}
+	return func() error {
+		closing.Wait()
+		if err := first.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}
+}
+
+// wait waits for the ends of all sessions, as awaitHandlers does.
+func (ss *sessions) wait(ctx context.Context, grace time.Duration) []string {
+	return awaitHandlers(ctx, grace, &ss.gone, func() (names []string) {
+		for _, p := range ss.all() {
+			switch p.leaving.Load() {
+			case aNotification:
+				names = append(names, "a notification of a change")
+			case onUnsubscribe:
+				names = append(names, "OnUnsubscribe")
+			}
+		}
+		return names
+	})
+}
+
+// sample returns the measurements of all connections together.
+func (ss *sessions) sample() *telemetry.ServerSample {
+	ss.mu.Lock()
+	sample := &telemetry.ServerSample{Total: ss.over}
+	sample.Total.Settled = slices.Clone(ss.over.Settled)
+	live := slices.Collect(maps.Keys(ss.live))
+	ss.mu.Unlock()
+	states := make(map[string]int)
+	for _, p := range live {
+		one := p.conn.Sample().Conn
+		states[one.State]++
+		sample.Total.Add(one)
+	}
+	for state, count := range states {
+		sample.Conns = append(sample.Conns, telemetry.ConnsSample{State: state, Count: count})
+	}
+	slices.SortFunc(sample.Conns, func(a, b telemetry.ConnsSample) int { return cmp.Compare(a.State, b.State) })
+	return sample
+}
+
+// initialize negotiates a revision (2025-11-25 basic/lifecycle). A link has at most one
+// session.
+func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.InitializeParams) (*protocol.InitializeResult, error) {
+	s, p := ss.server, c.peer
+	supported := s.options.ProtocolVersions
+	version := protocol.Negotiate(params.ProtocolVersion, supported)
+	switch {
+	case params.ProtocolVersion == "":
+		return nil, refuse(jsonrpc.CodeInvalidParams, "initialize: protocolVersion is missing")
+	case version == "":
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "this server has no initialize, since it speaks only %s", strings.Join(supported, ", "))
+	}
+	result := s.tasks.offerList(c, &s.capabilities.introduction(version).result)
+	session := &Session{
+		peer:    p,
+		client:  Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities},
+		offered: &result.Capabilities,
+	}
+	if !p.session.CompareAndSwap(nil, session) {
+		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")
+	}
+	if s.options.SessionContext != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		session.cancel, session.ctx = cancel, s.options.SessionContext(ctx, session)
+	}
+	p.dialect.Negotiated(version, nil)
+	p.changes.offer(session.offered)
+	return result, nil
+}
