@@ -10,14 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // converse runs a feature whose handler may ask. It returns the handler's result, or the
 // questions that the client must answer first.
-func (c *call) converse(ctx context.Context, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
+func (rs *rounds) converse(ctx context.Context, c *call, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
 	if c.asked == nil {
 		c.asked = new(asked)
 	}
@@ -27,23 +26,23 @@ func (c *call) converse(ctx context.Context, of *settings, given *protocol.Input
 		}
 	}
 	if c.modern {
-		return c.converseModern(ctx, of, given, about, run)
+		return rs.converseModern(ctx, c, of, given, about, run)
 	}
 	if of.asks == nil {
 		result, err := run(ctx)
 		if err == nil || !requiresInput(err) {
 			return result, nil, err
 		}
-		result, err = c.goOn(ctx, of, result, err, run)
+		result, err = rs.repeat(ctx, c, result, err, run)
 		return result, nil, err
 	}
-	result, err := c.converseLegacy(ctx, of, run)
+	result, err := rs.converseLegacy(ctx, c, of, run)
 	return result, nil, err
 }
 
 // converseLegacy runs a feature for a legacy client. Its questions are requests.
-func (c *call) converseLegacy(ctx context.Context, of *settings, run func(context.Context) (any, error)) (any, error) {
-	limit := c.peer.server.rounds.options.CallExpiry
+func (rs *rounds) converseLegacy(ctx context.Context, c *call, of *settings, run func(context.Context) (any, error)) (any, error) {
+	limit := rs.options.CallExpiry
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: the call took longer than %v", ErrUnanswered, limit))
 	defer cancel()
 	var result any
@@ -64,14 +63,14 @@ func (c *call) converseLegacy(ctx context.Context, of *settings, run func(contex
 		}
 	}
 	if err != nil && requiresInput(err) {
-		return c.goOn(ctx, of, result, err, run)
+		return rs.repeat(ctx, c, result, err, run)
 	}
 	return result, err
 }
 
-// goOn asks what a legacy handler has returned as InputRequired, and runs the handler
+// repeat asks what a legacy handler has returned as InputRequired, and runs the handler
 // again.
-func (c *call) goOn(ctx context.Context, of *settings, result any, err error, run func(context.Context) (any, error)) (any, error) {
+func (rs *rounds) repeat(ctx context.Context, c *call, result any, err error, run func(context.Context) (any, error)) (any, error) {
 	questions := &direct{call: c}
 	for {
 		var required *InputRequired
@@ -103,8 +102,7 @@ func (r *InputRequired) state() (json.RawMessage, error) {
 }
 
 // converseModern serves one round.
-func (c *call) converseModern(ctx context.Context, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
-	rs := &c.peer.server.rounds
+func (rs *rounds) converseModern(ctx context.Context, c *call, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
 	st := &state{Round: 0, End: time.Now().Add(rs.options.CallExpiry).Unix()}
 	answers := given.InputResponses
 	if given.RequestState != nil {
@@ -151,10 +149,10 @@ func (c *call) converseModern(ctx context.Context, of *settings, given *protocol
 	var required *InputRequired
 	switch {
 	case errors.As(err, &required):
-		return c.require(about, next, required)
+		return rs.require(c, about, next, required)
 	case len(a.open) > 0:
 		next.Asked, next.Answers = a.before.digests, a.answered()
-		return c.ask(about, next, a.open)
+		return rs.ask(c, about, next, a.open)
 	default:
 		return result, nil, err
 	}
@@ -176,7 +174,7 @@ func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
 }
 
 // require ends a round with the InputRequired that the handler returned.
-func (c *call) require(about subject, next *state, required *InputRequired) (any, *protocol.InputRequired, error) {
+func (rs *rounds) require(c *call, about subject, next *state, required *InputRequired) (any, *protocol.InputRequired, error) {
 	if len(required.Requests) == 0 && required.State == nil {
 		return nil, nil, refuse(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
 	}
@@ -192,12 +190,11 @@ func (c *call) require(about subject, next *state, required *InputRequired) (any
 	if next.Own, err = required.state(); err != nil {
 		return nil, nil, err
 	}
-	return c.ask(about, next, required.Requests)
+	return rs.ask(c, about, next, required.Requests)
 }
 
 // ask ends a round with questions.
-func (c *call) ask(about subject, next *state, open protocol.InputRequests) (any, *protocol.InputRequired, error) {
-	rs := &c.peer.server.rounds
+func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRequests) (any, *protocol.InputRequired, error) {
 	if next.Round++; next.Round > rs.options.MaxRounds {
 		return nil, nil, refuse(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
 	}
@@ -298,22 +295,4 @@ func (a *rerun) answered() protocol.InputResponses {
 		}
 	}
 	return all
-}
-
-// A clientKey identifies the client of a modern call, for limits per client: its
-// identity, or else its network, or else its link.
-type clientKey struct {
-	identity, network string
-	link              *peer
-}
-
-func (c *call) clientKey() clientKey {
-	switch {
-	case c.Origin.Identity != "":
-		return clientKey{identity: c.Origin.Identity}
-	case c.Origin.RemoteAddr != "":
-		return clientKey{network: network.Of(c.Origin.RemoteAddr)}
-	default:
-		return clientKey{link: c.peer}
-	}
 }

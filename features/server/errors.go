@@ -4,7 +4,6 @@ import (
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"unicode/utf8"
 
@@ -93,36 +92,6 @@ func (e *AnswerError) Error() string {
 }
 
 func (e *AnswerError) Unwrap() error { return e.Err }
-
-// fault converts the error of a handler to the error response of the client's revision.
-// An error without such a response becomes an internal error.
-func (c *call) fault(err error) error {
-	var unsupported *UnsupportedError
-	if c.modern && errors.As(err, &unsupported) {
-		fault := refuse(protocol.CodeMissingCapability, "%v", err)
-		fault.Data, _ = protocol.Marshal(protocol.MissingCapabilityData{RequiredCapabilities: unsupported.required})
-		return fault
-	}
-	var answer *AnswerError
-	if c.modern && errors.As(err, &answer) {
-		return refuse(jsonrpc.CodeInvalidParams, "%v", err)
-	}
-	return err
-}
-
-// resourceFault does what fault does, for an error of a resource.
-func (c *call) resourceFault(uri string, err error) error {
-	if !errors.Is(err, ErrNotFound) && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	code := int64(protocol.CodeResourceNotFound)
-	if c.modern {
-		code = jsonrpc.CodeInvalidParams
-	}
-	fault := refuse(code, "resource not found: %s", shorten(uri, longestName))
-	fault.Data, _ = protocol.Marshal(protocol.ResourceNotFoundData{URI: uri})
-	return fault
-}
 
 // These are the maximum lengths of parts of a peer's message that an answer repeats, in
 // bytes.

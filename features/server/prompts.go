@@ -181,7 +181,7 @@ func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromp
 		return nil, err
 	}
 	about := subject{name: params.Name, arguments: params.Arguments}
-	result, required, err := c.converse(ctx, &p.settings, &params.InputParams, about, func(ctx context.Context) (any, error) { return p.run(ctx, params) })
+	result, required, err := c.peer.server.rounds.converse(ctx, c, &p.settings, &params.InputParams, about, func(ctx context.Context) (any, error) { return p.run(ctx, params) })
 	if required != nil {
 		return &protocol.GetPromptResult{InputRequired: required}, nil
 	}

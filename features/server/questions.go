@@ -256,7 +256,7 @@ type direct struct {
 	call   *call
 	mu     sync.Mutex
 	number int
-	rounds int
+	asks   int // how often it has asked
 	before askedBefore
 }
 
@@ -279,7 +279,7 @@ func (d *direct) ask(ctx context.Context, asked protocol.InputRequests) (protoco
 		return nil, err
 	}
 	if len(open) > 0 {
-		answers, err := d.put(ctx, open)
+		answers, err := d.deliver(ctx, open)
 		if err != nil {
 			return nil, err
 		}
@@ -288,24 +288,24 @@ func (d *direct) ask(ctx context.Context, asked protocol.InputRequests) (protoco
 	return d.before.to(asked), nil
 }
 
-// put asks the client, unless the call has already asked too often.
-func (d *direct) put(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	s := d.call.peer.server
-	if d.rounds++; d.rounds > s.rounds.options.MaxRounds {
-		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, d.rounds-1)
+// deliver asks the client, unless the call has already asked too often.
+func (d *direct) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	rs := &d.call.peer.server.rounds
+	if d.asks++; d.asks > rs.options.MaxRounds {
+		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, d.asks-1)
 	}
-	return d.call.putAll(ctx, open)
+	return rs.askClient(ctx, d.call, open)
 }
 
-// putAll asks a legacy client several questions concurrently, and waits for all answers.
+// askClient asks a legacy client several questions concurrently, and waits for all answers.
 // The first failure cancels the others.
-func (c *call) putAll(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+func (rs *rounds) askClient(ctx context.Context, c *call, open protocol.InputRequests) (protocol.InputResponses, error) {
 	count := int32(len(open))
 	defer c.peer.questions.Add(-count)
 	if c.peer.questions.Add(count) > mostQuestions {
 		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
 	}
-	ctx, cancel := c.peer.server.rounds.bound(ctx)
+	ctx, cancel := rs.bound(ctx)
 	defer cancel(nil)
 	answers := make(protocol.InputResponses, len(open))
 	var first error
@@ -315,7 +315,7 @@ func (c *call) putAll(ctx context.Context, open protocol.InputRequests) (protoco
 		asking.Go(func() {
 			var answer protocol.InputResponse
 			err := c.peer.guarded(q.Method(), func() (err error) {
-				answer, err = c.put(ctx, key, q)
+				answer, err = rs.askOne(ctx, c, key, q)
 				return err
 			})
 			mu.Lock()
@@ -334,8 +334,8 @@ func (c *call) putAll(ctx context.Context, open protocol.InputRequests) (protoco
 // mostQuestions limits the unanswered questions to one legacy client.
 const mostQuestions = 32
 
-// put asks a legacy client one question, through the middleware.
-func (c *call) put(ctx context.Context, key string, q protocol.InputRequest) (protocol.InputResponse, error) {
+// askOne asks a legacy client one question, through the middleware.
+func (rs *rounds) askOne(ctx context.Context, c *call, key string, q protocol.InputRequest) (protocol.InputResponse, error) {
 	if page, ok := q.(*protocol.ElicitParams); ok && page.Mode == protocol.ElicitURL && page.ElicitationID == "" {
 		copied := *page
 		copied.ElicitationID = rand.Text()
@@ -355,8 +355,8 @@ func (c *call) put(ctx context.Context, key string, q protocol.InputRequest) (pr
 	return answer, checkAnswer(ctx, key, q, answer)
 }
 
-// put is the innermost handler of a question.
-func (r *Request) put(ctx context.Context) (any, error) {
+// ask is the innermost handler of a question.
+func (r *Request) ask(ctx context.Context) (any, error) {
 	raw, err := protocol.Marshal(r.Params)
 	if err != nil {
 		return nil, err

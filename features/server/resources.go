@@ -276,7 +276,7 @@ func (rs *resources) read(ctx context.Context, c *call, params *protocol.ReadRes
 		return nil, c.resourceFault(params.URI, err)
 	}
 	about := subject{name: params.URI}
-	result, required, err := c.converse(ctx, of, &params.InputParams, about, func(ctx context.Context) (any, error) { return run(ctx, params) })
+	result, required, err := c.peer.server.rounds.converse(ctx, c, of, &params.InputParams, about, func(ctx context.Context) (any, error) { return run(ctx, params) })
 	if required != nil {
 		return &protocol.ReadResourceResult{InputRequired: required}, nil
 	}

@@ -13,7 +13,7 @@ import (
 
 // taskQuestions contains the present questions of a task.
 type taskQuestions struct {
-	exchange
+	openQuestions
 	refused  chan error // holds one error: the client of 2025-11-25 does not answer
 	attended bool       // a client of 2025-11-25 is being asked
 }
@@ -96,7 +96,7 @@ func (t *task) askInTask(ctx context.Context, asked protocol.InputRequests) (pro
 	}
 	t.early = nil // they answered the first question
 	if len(open) > 0 {
-		answers, err := t.exchange(ctx, open)
+		answers, err := t.deliver(ctx, open)
 		if err != nil {
 			return nil, err
 		}
@@ -105,15 +105,15 @@ func (t *task) askInTask(ctx context.Context, asked protocol.InputRequests) (pro
 	return t.before.to(asked), nil
 }
 
-// exchange shows questions to the client and waits for all answers. It uses keys that no
+// deliver shows questions to the client and waits for all answers. It uses keys that no
 // earlier question of the task had.
-func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+func (t *task) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	if t.asks++; t.asks > t.tasks.server.rounds.options.MaxRounds {
 		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, t.asks-1)
 	}
 	asked := &taskQuestions{
-		exchange: exchange{make(protocol.InputRequests, len(open)), make(protocol.InputResponses), make(chan protocol.InputResponses, 1)},
-		refused:  make(chan error, 1),
+		openQuestions: openQuestions{make(protocol.InputRequests, len(open)), make(protocol.InputResponses), make(chan protocol.InputResponses, 1)},
+		refused:       make(chan error, 1),
 	}
 	names := make(map[string]string, len(open))
 	for name, q := range open {
@@ -147,7 +147,7 @@ func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (proto
 	}
 	t.mu.Lock()
 	if t.asked == asked {
-		t.goOn()
+		t.noQuestion()
 	}
 	t.mu.Unlock()
 	t.save()
@@ -155,8 +155,8 @@ func (t *task) exchange(ctx context.Context, open protocol.InputRequests) (proto
 	return nil, why
 }
 
-// goOn records that no question is open. The caller holds the mutex.
-func (t *task) goOn() {
+// noQuestion records that no question is open. The caller holds the mutex.
+func (t *task) noQuestion() {
 	t.asked = nil
 	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskWorking, nil, now()
 	t.wake()
@@ -192,7 +192,7 @@ func (t *task) update(ctx context.Context, answers protocol.InputResponses) erro
 		return nil
 	case len(t.asked.open) == 0:
 		t.asked.answers <- t.asked.got
-		t.goOn()
+		t.noQuestion()
 	default:
 		t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = maps.Clone(t.asked.open), now()
 		t.wake()

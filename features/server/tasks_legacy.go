@@ -129,7 +129,7 @@ func (t *task) askClient(ctx context.Context, c *call, open protocol.InputReques
 	for key, q := range open {
 		related[key] = relatedQuestion(q, id)
 	}
-	return c.putAll(ctx, related)
+	return t.tasks.server.rounds.askClient(ctx, c, related)
 }
 
 // relatedQuestion returns a copy of a question that names its task.

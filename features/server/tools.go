@@ -400,7 +400,7 @@ func (t *tool) call(ctx context.Context, c *call, params *protocol.CallToolParam
 // converse runs a handler that may ask the client.
 func (t *tool) converse(ctx context.Context, c *call, params *protocol.CallToolParams, run func(context.Context) (any, error)) (*protocol.CallToolResult, error) {
 	about := subject{name: params.Name, arguments: params.Arguments}
-	result, required, err := c.converse(ctx, &t.settings, &params.InputParams, about, run)
+	result, required, err := c.peer.server.rounds.converse(ctx, c, &t.settings, &params.InputParams, about, run)
 	if required != nil {
 		return &protocol.CallToolResult{InputRequired: required}, nil
 	}

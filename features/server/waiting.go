@@ -32,9 +32,9 @@ type waiting struct {
 	cancel context.CancelCauseFunc
 	round  atomic.Pointer[Request] // the present round, or the last one
 
-	queue  chan struct{}  // holds one token while a question is being asked
-	asks   chan *exchange // to the present round
-	done   chan struct{}  // closed when the handler has returned
+	queue  chan struct{}       // holds one token while a question is being asked
+	asks   chan *openQuestions // to the present round
+	done   chan struct{}       // closed when the handler has returned
 	result any
 	err    error
 
@@ -44,16 +44,16 @@ type waiting struct {
 
 	// Guarded by rounds.mu.
 	ticket [16]byte
-	parked bool      // it has a ticket
-	over   bool      // it no longer has a place
-	count  int       // of rounds
-	asked  *exchange // what the client must answer
+	parked bool           // it has a ticket
+	over   bool           // it no longer has a place
+	count  int            // of rounds
+	asked  *openQuestions // what the client must answer
 	timer  *time.Timer
 }
 
-// An exchange contains the questions that a handler asks together, and a channel for the
-// answers.
-type exchange struct {
+// An openQuestions contains the questions that a handler asks together, and a channel for
+// the answers.
+type openQuestions struct {
 	open    protocol.InputRequests       // not answered yet
 	got     protocol.InputResponses      // so far
 	answers chan protocol.InputResponses // holds one element, so the round with the answers never waits
@@ -83,7 +83,7 @@ func (rs *rounds) start(ctx context.Context, c *call, about subject, early proto
 	w := &waiting{
 		rounds: rs, client: c.clientKey(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
 		size: bytesOfWaiting + c.size, expiry: time.Now().Add(rs.options.CallExpiry), early: early,
-		queue: make(chan struct{}, 1), asks: make(chan *exchange), done: make(chan struct{}),
+		queue: make(chan struct{}, 1), asks: make(chan *openQuestions), done: make(chan struct{}),
 	}
 	if err := rs.enter(w); err != nil {
 		return nil, nil, err
@@ -142,13 +142,13 @@ func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequi
 	w.cancel(nil)
 	var required *InputRequired
 	if errors.As(w.err, &required) {
-		return c.require(w.about, &state{Call: w.id, Round: w.count, End: w.expiry.Unix()}, required)
+		return w.rounds.require(c, w.about, &state{Call: w.id, Round: w.count, End: w.expiry.Unix()}, required)
 	}
 	return w.result, nil, w.err
 }
 
 // park ends a round with questions. The next round presents the ticket.
-func (w *waiting) park(c *call, asked *exchange) (any, *protocol.InputRequired, error) {
+func (w *waiting) park(c *call, asked *openQuestions) (any, *protocol.InputRequired, error) {
 	rs := w.rounds
 	next := &state{ID: make([]byte, 16), Call: w.id, End: w.expiry.Unix(), Node: rs.node, Asked: make(map[string]digest)}
 	_, _ = rand.Read(next.ID) // never fails
@@ -160,7 +160,7 @@ func (w *waiting) park(c *call, asked *exchange) (any, *protocol.InputRequired, 
 	next.Round = w.count
 	w.count++
 	rs.mu.Unlock()
-	result, required, err := c.ask(w.about, next, asked.open)
+	result, required, err := rs.ask(c, w.about, next, asked.open)
 	if err != nil { // the handler's question fails with this error
 		w.cancel(err)
 		<-w.done
@@ -217,7 +217,7 @@ func (rs *rounds) resume(ctx context.Context, c *call, about subject, st *state,
 		}
 	}
 	rs.unpark(w)
-	asked := &exchange{make(protocol.InputRequests), maps.Clone(w.asked.got), w.asked.answers}
+	asked := &openQuestions{make(protocol.InputRequests), maps.Clone(w.asked.got), w.asked.answers}
 	for key, q := range w.asked.open {
 		if answer, ok := answers[key]; ok {
 			asked.got[key] = answer
@@ -261,7 +261,7 @@ func (w *waiting) ask(ctx context.Context, asked protocol.InputRequests) (protoc
 		}
 	}
 	if len(open) > 0 {
-		answers, err := w.exchange(ctx, open)
+		answers, err := w.deliver(ctx, open)
 		if err != nil {
 			return nil, err
 		}
@@ -270,10 +270,10 @@ func (w *waiting) ask(ctx context.Context, asked protocol.InputRequests) (protoc
 	return w.before.to(asked), nil
 }
 
-// exchange passes questions to the present round, and waits for the answers. While the
+// deliver passes questions to the present round, and waits for the answers. While the
 // server closes, it fails.
-func (w *waiting) exchange(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	asked := &exchange{open, make(protocol.InputResponses), make(chan protocol.InputResponses, 1)}
+func (w *waiting) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	asked := &openQuestions{open, make(protocol.InputResponses), make(chan protocol.InputResponses, 1)}
 	select {
 	case w.asks <- asked:
 	case <-ctx.Done():

@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A call is a Request being served. It is also the context of its handler, and the body
+// of its answer, so that a request needs only one allocation.
+type call struct {
+	context.Context
+	Request
+
+	in      *conn.Incoming
+	size    int                          // of its params
+	method  *method                      // nil: nobody offers it
+	offered *protocol.ServerCapabilities // to this client
+	modern  bool
+	known   *knownClient      // who made the request; nil: the request was decoded in full
+	rest    []byte            // its params after the _meta of that client; nil: unused
+	result  any               // what was answered
+	room    any               // memory for a copy of that; nil: none
+	level   protocol.LogLevel // that this modern request asks for
+
+	asked *asked     // nil until the client or the handler asks something
+	token jsonrpc.ID // the progress token of the client
+	task  *task      // set for the call that a task's handler sees; nil for the request itself
+
+	mu      sync.Mutex
+	over    bool      // it has been answered
+	reports *progress // nil before the first
+	logs    *logBudget
+}
+
+// asked contains the fields of a call that asks.
+type asked struct {
+	asker asker  // asks the handler's questions; nil: it must not ask
+	state []byte // the handler's own, opened
+	id    string // the result of CallID; empty until it is needed
+}
+
+// progress contains the reports of a call that are not sent yet.
+type progress struct {
+	unsent  []*protocol.ProgressParams // oldest first
+	highest float64                    // so far
+	sends   bool                       // a goroutine is sending the unsent reports
+	sending sync.WaitGroup             // for that goroutine
+}
+
+// newCall returns the call for a request or notification. M is its row, or nil.
+func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call {
+	var c *call
+	if m != nil {
+		c = m.newCall()
+	} else {
+		c = new(call)
+	}
+	c.Context, c.in, c.size = ctx, in, len(in.Params)
+	c.Method, c.Origin, c.call, c.peer = in.Method, in.Origin, c, p
+	if c.Origin == nil {
+		c.Origin = &p.server.nowhere
+	}
+	return c
+}
+
+// Value finds the request itself, then the values of the HTTP request that brought
+// it, then those of the session.
+func (c *call) Value(key any) any {
+	if key == (requestKey{}) {
+		return &c.Request
+	}
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	if c.Session != nil && c.Session.ctx != nil {
+		return c.Session.ctx.Value(key)
+	}
+	return nil
+}
+
+func (c *call) progress(done, total float64, message string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reports == nil {
+		c.reports = new(progress)
+	}
+	p := c.reports
+	if c.over || done <= p.highest {
+		return
+	}
+	p.highest = done
+	if len(p.unsent) == mostUnsent {
+		p.unsent = p.unsent[:mostUnsent-1]
+	}
+	p.unsent = append(p.unsent, &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message})
+	if !p.sends {
+		p.sends = true
+		p.sending.Go(c.sendProgress)
+	}
+}
+
+// mostUnsent limits the progress reports that wait.
+const mostUnsent = 16
+
+// sendProgress sends reports until none waits.
+func (c *call) sendProgress() {
+	for {
+		c.mu.Lock()
+		if len(c.reports.unsent) == 0 {
+			c.reports.sends = false
+			c.mu.Unlock()
+			return
+		}
+		oldest := c.reports.unsent[0]
+		c.reports.unsent = c.reports.unsent[1:]
+		c.mu.Unlock()
+		_ = c.peer.guarded(protocol.NotificationProgress, func() error {
+			return c.tell(c, protocol.NotificationProgress, oldest)
+		}) // if this fails, the client is gone, or the report is lost
+	}
+}
+
+// finish sends everything that belongs to a call, before its answer.
+func (c *call) finish() {
+	c.mu.Lock()
+	c.over = true
+	reports := c.reports
+	c.mu.Unlock()
+	if reports != nil {
+		reports.sending.Wait()
+	}
+}
+
+// readProgressToken reads the client's progress token. Null counts as absent.
+func (c *call) readProgressToken(meta protocol.Meta) error {
+	raw, asked := meta[protocol.MetaProgressToken]
+	if !asked {
+		return nil
+	}
+	if err := c.token.UnmarshalJSON(raw); err != nil {
+		return refuse(jsonrpc.CodeInvalidParams, "the progress token is neither a string nor an integer")
+	}
+	return nil
+}
+
+// tell sends a notification that belongs to the call, on the stream that will carry its
+// answer. After the call has become a task, there is no such stream.
+func (c *call) tell(ctx context.Context, method string, params any) error {
+	if c.task != nil && c.task.hasBegun() {
+		return nil
+	}
+	_, err := c.peer.server.handle(ctx, &Request{
+		Method: method, Params: params, Client: c.Client, Session: c.Session, Origin: c.Origin,
+		Outgoing: true, Notification: true, call: c, peer: c.peer,
+	})
+	return err
+}
+
+// AppendJSON appends the result of a call to the frame of its answer.
+func (c *call) AppendJSON(dst []byte) ([]byte, error) {
+	if c.method == nil {
+		return encode(c, dst, c.result)
+	}
+	return c.method.encode(c, dst, c.result)
+}
+
+// SizeJSON estimates how long that is.
+func (c *call) SizeJSON() int {
+	if !c.modern {
+		return protocol.SizeOf(c.result)
+	}
+	const stamped = 32 // what Stamp adds
+	return protocol.SizeOf(c.result) + len(c.peer.server.rawMeta) + stamped
+}
+
+// fault converts the error of a handler to the error response of the client's revision.
+// An error without such a response becomes an internal error.
+func (c *call) fault(err error) error {
+	var unsupported *UnsupportedError
+	if c.modern && errors.As(err, &unsupported) {
+		fault := refuse(protocol.CodeMissingCapability, "%v", err)
+		fault.Data, _ = protocol.Marshal(protocol.MissingCapabilityData{RequiredCapabilities: unsupported.required})
+		return fault
+	}
+	var answer *AnswerError
+	if c.modern && errors.As(err, &answer) {
+		return refuse(jsonrpc.CodeInvalidParams, "%v", err)
+	}
+	return err
+}
+
+// resourceFault does what fault does, for an error of a resource.
+func (c *call) resourceFault(uri string, err error) error {
+	if !errors.Is(err, ErrNotFound) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	code := int64(protocol.CodeResourceNotFound)
+	if c.modern {
+		code = jsonrpc.CodeInvalidParams
+	}
+	fault := refuse(code, "resource not found: %s", shorten(uri, longestName))
+	fault.Data, _ = protocol.Marshal(protocol.ResourceNotFoundData{URI: uri})
+	return fault
+}
