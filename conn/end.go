@@ -80,7 +80,7 @@ func (l *loop) stuck() error {
 		names = append(names, "notification "+stuck)
 	}
 	names = append(names, l.conn.background.Load().await(grace)...)
-	if l.hooks != nil && !l.hooks.settle(grace) {
+	if hooks := l.hooks.Load(); hooks != nil && !hooks.settle(grace) {
 		names = append(names, "a telemetry hook")
 	}
 	if len(names) == 0 {

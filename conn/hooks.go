@@ -80,11 +80,11 @@ func tell[E any](l *loop, hook func(E), e E) {
 // submit queues an event for a hook. It is not part of tell, which then would allocate
 // for an event that nobody wants to hear of.
 func submit[E any](l *loop, hook func(E), e E) {
-	if l.hooks == nil {
-		l.hooks = new(hookQueue)
+	if l.hooks.Load() == nil {
+		l.hooks.CompareAndSwap(nil, new(hookQueue)) // the link's goroutine may do the same now
 	}
 	c := l.conn
-	if !l.hooks.submit(func() { c.tell(func() { hook(e) }) }) {
+	if !l.hooks.Load().submit(func() { c.tell(func() { hook(e) }) }) {
 		c.counters.untold.Add(1)
 	}
 }

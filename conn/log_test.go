@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -254,4 +256,27 @@ func TestHandlersThatOutliveTheirConnAreTold(t *testing.T) {
 		}
 		close(handle.until)
 	})
+}
+
+// unreadable is a Dialect that panics on the goroutine that reads from the link.
+type unreadable struct{ dialect }
+
+func (unreadable) Classify(*jsonrpc.Message) conn.Class { panic("broken") }
+
+// A panic on the goroutine that reads from a link is reported while the loop reports
+// something else. The race detector watches.
+//
+// Guarantees: G-0024.4
+func TestLinkAndLoopReportAtTheSameTime(t *testing.T) {
+	for range 50 {
+		bubble(t, func(t *testing.T) {
+			s := &script{}
+			r := scripted(t, s, conn.Options{Dialect: unreadable{}, Log: slog.New(slog.DiscardHandler)})
+			go s.say(`{"jsonrpc":"2.0","method":"m"}`)
+			go s.lose(transport.Loss{Reason: io.EOF})
+			synctest.Wait()
+			r.Stop()
+			<-r.ended
+		})
+	}
 }

@@ -43,7 +43,7 @@ type loop struct {
 
 	incarnation *Incarnation // the present one; nil before the first
 	tasks       tasks
-	hooks       *hookQueue // nil before the first event for a hook
+	hooks       atomic.Pointer[hookQueue] // nil before the first event for a hook
 
 	timer    *time.Timer // posts a tick; nil before the first deadline
 	armed    instant     // when the timer fires; 0 if it does not run

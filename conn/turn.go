@@ -218,7 +218,7 @@ func (l *loop) endOrResume(mayEnd bool) {
 
 // endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
 func (l *loop) endsAtOnce() bool {
-	return l.finished && l.tasks.n == 0 && !l.waiting && l.panicked == nil && l.interruption == nil && l.hooks == nil &&
+	return l.finished && l.tasks.n == 0 && !l.waiting && l.panicked == nil && l.interruption == nil && l.hooks.Load() == nil &&
 		l.conn.notifications.Idle() && len(l.conn.background.Load().ending()) == 0
 }
 
