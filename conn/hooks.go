@@ -12,11 +12,98 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// A hookQueue holds events for the hooks of a Conn, which are called one at a
-// time, in order, off the loop.
+// A reporter calls the hooks of a Conn and writes to its log.
+type reporter struct {
+	options  *Options
+	name     string // of the Conn
+	counters *counters
+}
+
+func (c *Conn) reporter() reporter { return reporter{c.options, c.own.name, &c.counters} }
+
+// tell calls a hook on this goroutine. If the hook panics, it loses that event.
+func (r reporter) tell(hook func()) {
+	if guard(func() error { hook(); return nil }) != nil {
+		r.counters.untold.Add(1)
+	}
+}
+
+// log returns where to log what a hook may take as well, or nil.
+func (r reporter) log(hooked bool) *slog.Logger {
+	if r.options.Log != nil || hooked {
+		return r.options.Log
+	}
+	return slog.Default()
+}
+
+// reportPanic tells the hook and the log of a panic in code that was handed in. It passes
+// each of the two calls to tell.
+func (r reporter) reportPanic(where string, panicked *PanicError, tell func(func())) {
+	e := telemetry.Panic{Conn: r.name, Where: where, Value: panicked.Value, Stack: panicked.Stack}
+	hook := r.options.Hooks.Panic
+	if hook != nil {
+		tell(func() { hook(e) })
+	}
+	if log := r.log(hook != nil); log != nil {
+		tell(func() { logPanic(log, e) })
+	}
+}
+
+// tellServed tells the hook of a request of the peer's whose handler has returned.
+func (r reporter) tellServed(request served, began, ended instant, err error) {
+	in := request.Incoming
+	event := telemetry.ServeStopped{
+		Conn: r.name, Epoch: in.Epoch, Method: in.Method, Target: in.label,
+		Queued: began - in.received, Duration: ended - began, Err: err,
+	}
+	switch ctx := request.ctx; {
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrDraining): // what is drained is answered
+		event.Outcome = telemetry.ServeCancelled
+	case err == nil:
+		event.Outcome = telemetry.ServeAnswered
+	case errors.As(err, new(*PanicError)):
+		event.Outcome, event.Code = telemetry.ServePanicked, in.failure
+	default:
+		event.Outcome, event.Code = telemetry.ServeFailed, in.failure
+	}
+	hook := r.options.Hooks.ServeStopped
+	r.tell(func() { hook(request.ctx, event) })
+}
+
+// ReportPanic reports a panic to Hooks.Panic and to the log, on the calling
+// goroutine. Packages that are built on a Conn call it for panics in callbacks that
+// the program gave to them. The Conn itself reports panics in the callbacks that it
+// was given.
+func (c *Conn) ReportPanic(where string, panicked *PanicError) { c.reportPanic(where, panicked) }
+
+// reportPanic reports the error of code that was handed in, if it is a panic, on this
+// goroutine.
+func (c *Conn) reportPanic(where string, err error) {
+	if panicked := asPanic(err); panicked != nil {
+		r := c.reporter()
+		r.reportPanic(where, panicked, r.tell)
+	}
+}
+
+// reportPanic does what that of Conn does, but lets the hook queue report the panic.
+func (l *loop) reportPanic(where string, err error) {
+	if panicked := asPanic(err); panicked != nil {
+		l.conn.reporter().reportPanic(where, panicked, l.queue)
+	}
+}
+
+// asPanic returns the panic that an error is, or nil.
+func asPanic(err error) *PanicError {
+	panicked, _ := err.(*PanicError) //nolint:errorlint // one that is wrapped was reported where it happened
+	return panicked
+}
+
+// A hookQueue holds calls of the hooks of a Conn. It makes them one at a time, in order, on
+// a goroutine beside the loop.
 type hookQueue struct {
 	ondemand.Worker
-	waiting []func()
+	reporter reporter
+	waiting  []func()
 }
 
 // maxHookEvents is how many events wait for slow hooks.
@@ -37,7 +124,7 @@ func (q *hookQueue) submit(call func()) bool {
 func (q *hookQueue) callNext() (more bool) {
 	call := q.next()
 	if call != nil {
-		call()
+		q.reporter.tell(call)
 	}
 	return call != nil
 }
@@ -70,31 +157,26 @@ func (q *hookQueue) settle(grace time.Duration) bool {
 	return q.AwaitLast(grace)
 }
 
-// tell queues the call of a hook, if there is one.
+// queue adds a call to the hook queue. If too many wait, the event is lost. Besides the loop,
+// the goroutine that reads from the link may call queue.
+func (l *loop) queue(call func()) {
+	if l.hooks.Load() == nil {
+		l.hooks.CompareAndSwap(nil, &hookQueue{reporter: l.conn.reporter()})
+	}
+	if !l.hooks.Load().submit(call) {
+		l.conn.counters.untold.Add(1)
+	}
+}
+
+// tell queues an event for a hook, if there is one.
 func tell[E any](l *loop, hook func(E), e E) {
 	if hook != nil {
-		submit(l, hook, e)
+		queueEvent(l, hook, e)
 	}
 }
 
-// submit queues an event for a hook. It is not part of tell, which then would allocate
-// for an event that nobody wants to hear of.
-func submit[E any](l *loop, hook func(E), e E) {
-	if l.hooks.Load() == nil {
-		l.hooks.CompareAndSwap(nil, new(hookQueue)) // the link's goroutine may do the same now
-	}
-	c := l.conn
-	if !l.hooks.Load().submit(func() { c.tell(func() { hook(e) }) }) {
-		c.counters.untold.Add(1)
-	}
-}
-
-// tell calls a hook on this goroutine. If the hook panics, it loses that event.
-func (c *Conn) tell(hook func()) {
-	if guard(func() error { hook(); return nil }) != nil {
-		c.counters.untold.Add(1)
-	}
-}
+// queueEvent is not part of tell, which would then allocate even if there is no hook.
+func queueEvent[E any](l *loop, hook func(E), e E) { l.queue(func() { hook(e) }) }
 
 // report counts an irregularity and tells the hooks.
 func (l *loop) report(fx *effect) {
@@ -139,26 +221,6 @@ func (l *loop) shed(method string) {
 	tell(l, c.options.Hooks.Shed, telemetry.Shed{Conn: c.own.name, Method: method})
 }
 
-// tellServed tells the hooks of a request of the peer's whose handler has returned.
-func (c *Conn) tellServed(ctx context.Context, in *Incoming, began instant, err error) {
-	event := telemetry.ServeStopped{
-		Conn: c.own.name, Epoch: in.Epoch, Method: in.Method, Target: in.label,
-		Queued: began - in.received, Duration: c.now() - began, Err: err,
-	}
-	switch {
-	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrDraining): // what is drained is answered
-		event.Outcome = telemetry.ServeCancelled
-	case err == nil:
-		event.Outcome = telemetry.ServeAnswered
-	case errors.As(err, new(*PanicError)):
-		event.Outcome, event.Code = telemetry.ServePanicked, in.failure
-	default:
-		event.Outcome, event.Code = telemetry.ServeFailed, in.failure
-	}
-	hook := c.options.Hooks.ServeStopped
-	c.tell(func() { hook(ctx, event) })
-}
-
 // A gap is the time from the loss of a ready incarnation until the next is ready.
 type gap struct {
 	lost  uint64 // that incarnation
@@ -186,57 +248,6 @@ func (l *loop) endGap(epoch uint64, now time.Time) {
 	tell(l, c.options.Hooks.Gap, over)
 }
 
-// ReportPanic reports a panic to Hooks.Panic and to the log, on the calling
-// goroutine. Packages that are built on a Conn call it for panics in callbacks that
-// the program gave to them. The Conn itself reports panics in the callbacks that it
-// was given.
-func (c *Conn) ReportPanic(where string, panicked *PanicError) { c.reportPanic(where, panicked) }
-
-// reportPanic tells the hooks and the log of a panic in code that was handed in.
-func (c *Conn) reportPanic(where string, err error) {
-	e, ok := c.panicOf(where, err)
-	if !ok {
-		return
-	}
-	hook := c.options.Hooks.Panic
-	if hook != nil {
-		c.tell(func() { hook(e) })
-	}
-	if log := c.log(hook != nil); log != nil {
-		c.tell(func() { logPanic(log, e) })
-	}
-}
-
-// reportPanic is that of the Conn, off the goroutine that panicked.
-func (l *loop) reportPanic(where string, err error) {
-	e, ok := l.conn.panicOf(where, err)
-	if !ok {
-		return
-	}
-	hook := l.conn.options.Hooks.Panic
-	tell(l, hook, e)
-	if log := l.conn.log(hook != nil); log != nil {
-		tell(l, func(e telemetry.Panic) { logPanic(log, e) }, e)
-	}
-}
-
-// panicOf is what the hooks are told of a panic, if the error is one.
-func (c *Conn) panicOf(where string, err error) (e telemetry.Panic, ok bool) {
-	panicked, ok := err.(*PanicError) //nolint:errorlint // one that is wrapped was reported where it happened
-	if !ok {
-		return e, false
-	}
-	return telemetry.Panic{Conn: c.own.name, Where: where, Value: panicked.Value, Stack: panicked.Stack}, true
-}
-
-// log returns where to log what a hook may take as well, or nil.
-func (c *Conn) log(hooked bool) *slog.Logger {
-	if c.options.Log != nil || hooked {
-		return c.options.Log
-	}
-	return slog.Default()
-}
-
 func logPanic(log *slog.Logger, e telemetry.Panic) {
 	log.Error("bowline: panic", named(e.Conn), "where", e.Where, "panic", shorten(fmt.Sprint(e.Value)), "stack", string(e.Stack))
 }
@@ -251,9 +262,9 @@ func (l *loop) reportStuck(in *Incoming) {
 	hook := l.conn.options.Hooks.Stuck
 	e := telemetry.Stuck{Conn: l.conn.own.name, Epoch: in.Epoch, Method: in.Method, Name: in.Target()}
 	tell(l, hook, e)
-	if log := l.conn.log(hook != nil); log != nil && !l.stuckLogged {
+	if log := l.conn.reporter().log(hook != nil); log != nil && !l.stuckLogged {
 		l.stuckLogged = true
-		tell(l, func(e telemetry.Stuck) { logStuck(log, e) }, e)
+		l.queue(func() { logStuck(log, e) })
 	}
 }
 
@@ -273,7 +284,7 @@ func (l *loop) logFailure(from State, why Reason, next time.Time) {
 	if l.wantsLogin = why.Kind == AuthRequired; l.wantsLogin && told {
 		return
 	}
-	log := l.conn.log(l.conn.options.Hooks.Transition != nil)
+	log := l.conn.reporter().log(l.conn.options.Hooks.Transition != nil)
 	if log == nil {
 		return
 	}
@@ -281,9 +292,10 @@ func (l *loop) logFailure(from State, why Reason, next time.Time) {
 	if from == Ready {
 		message = "bowline: connection lost"
 	}
-	tell(l, func(why Reason) {
-		log.Warn(message, named(l.conn.own.name), "reason", shorten(why.Error()), "next", next.Round(time.Millisecond))
-	}, why)
+	name := l.conn.own.name
+	l.queue(func() {
+		log.Warn(message, named(name), "reason", shorten(why.Error()), "next", next.Round(time.Millisecond))
+	})
 }
 
 // named is the attribute that names a connection; a connection without a name has

@@ -303,7 +303,7 @@ func (a *attempts) begin(ctx context.Context) {
 		return
 	}
 	event := telemetry.RequestStarted{Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, At: time.Now()}
-	a.conn.tell(func() {
+	a.conn.reporter().tell(func() {
 		if derived := hooks.RequestStarted(ctx, event); derived != nil {
 			a.hookCtx = derived
 		}
@@ -320,7 +320,7 @@ func (a *attempts) tellRetried(over Attempt) {
 		Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: over.ID, Epoch: over.Epoch, Attempt: a.retries,
 		Cause: over.Cause.String(), Delivery: over.Delivery.String(), Duration: a.conn.now() - a.tried, Err: over.Err,
 	}
-	a.conn.tell(func() { hook(a.hookCtx, event) })
+	a.conn.reporter().tell(func() { hook(a.hookCtx, event) })
 }
 
 // end tells the hooks how the call ended, and returns the error for its caller.
@@ -337,7 +337,7 @@ func (a *attempts) end(o outcome) error {
 		Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, Attempts: a.total(),
 		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: time.Since(a.began), Last: a.conn.now() - a.tried, Err: err,
 	}
-	a.conn.tell(func() { hook(a.hookCtx, event) })
+	a.conn.reporter().tell(func() { hook(a.hookCtx, event) })
 	return err
 }
 

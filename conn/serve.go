@@ -164,7 +164,7 @@ const maxIdleWorkers = 128
 // answer in the same step.
 func (l *loop) serveNow(in *Incoming) {
 	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it returns
-	reply := l.conn.answer(withValues(l.ctx, in.Origin), in)
+	reply := served{in, l, withValues(l.ctx, in.Origin)}.answer()
 	l.following = append(l.following, event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
 
@@ -215,7 +215,7 @@ func (w *workers) take() *worker {
 func (l *loop) serveOne(request served) bool {
 	in := request.Incoming
 	began := l.conn.now()
-	reply := l.conn.answer(request.ctx, in)
+	reply := request.answer()
 	in.took = l.conn.now() - began
 	in.serving.cancel(nil)
 	return l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply, task: &in.serving})
@@ -304,22 +304,24 @@ type servedBy struct{}
 // serves reports whether ctx is that of one of this Conn's handlers.
 func (c *Conn) serves(ctx context.Context) bool { return ctx.Value(servedBy{}) == c }
 
-// answer runs the handler, encodes its reply, and calls the hooks.
-func (c *Conn) answer(ctx context.Context, in *Incoming) []byte {
+// answer runs the handler, and returns the frame of its answer.
+func (s served) answer() []byte {
+	c := s.loop.conn
 	if c.options.Hooks.ServeStopped == nil {
-		reply, _ := c.encodeAnswer(ctx, in)
+		reply, _ := s.encodeAnswer()
 		return reply
 	}
 	began := c.now()
-	reply, err := c.encodeAnswer(ctx, in)
-	c.tellServed(ctx, in, began, err)
+	reply, err := s.encodeAnswer()
+	c.reporter().tellServed(s, began, c.now(), err)
 	return reply
 }
 
-// encodeAnswer runs the handler, and returns its reply and its error.
-func (c *Conn) encodeAnswer(ctx context.Context, in *Incoming) (reply []byte, err error) {
+// encodeAnswer runs the handler, and returns the frame of its answer and its error.
+func (s served) encodeAnswer() (reply []byte, err error) {
+	in := s.Incoming
 	err = guard(func() error {
-		result, err := c.own.handler.ServeRequest(ctx, in)
+		result, err := s.loop.conn.own.handler.ServeRequest(s.ctx, in)
 		switch {
 		case err != nil:
 			return err
@@ -332,14 +334,15 @@ func (c *Conn) encodeAnswer(ctx context.Context, in *Incoming) (reply []byte, er
 		}
 	})
 	if err != nil {
-		return c.refusal(in, err), err
+		return s.refusal(err), err
 	}
 	return reply, nil
 }
 
-// refusal returns the reply to a request whose handler has failed.
-func (c *Conn) refusal(in *Incoming, err error) []byte {
-	c.reportPanic(in.Method, err)
+// refusal returns the answer for the error of the handler.
+func (s served) refusal(err error) []byte {
+	in := s.Incoming
+	s.loop.conn.reportPanic(in.Method, err)
 	fault := asFault(err)
 	in.failed, in.failure = true, fault.Code
 	return jsonrpc.AppendError(nil, in.key.id, fault)
