@@ -190,6 +190,31 @@ func (c *core) onLateTraffic(now instant, ev *event) {
 	}
 }
 
+// A malformedRun counts the malformed frames since the last valid one.
+type malformedRun struct{ frames, bytes int }
+
+// maxMalformedBytes is how many bytes of malformed frames in a row lose the link.
+const maxMalformedBytes = 16 << 20
+
+// onMalformed counts a frame that is not a valid message. After too many in a row it gives
+// up the link: a child may print a banner or logs, but a peer that sends nothing else does
+// not use JSON-RPC.
+func (c *core) onMalformed(now instant, ev *event) {
+	c.emit(effect{kind: violation, epoch: c.epoch, err: ev.err})
+	run := &c.malformed
+	run.frames++
+	run.bytes += int(ev.size)
+	if run.frames >= c.options.MaxMalformed || run.bytes >= maxMalformedBytes {
+		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames (%d bytes) in a row, the last: %w", run.frames, run.bytes, ev.err)}, ev.random, 0, nil)
+		return
+	}
+	switch {
+	case c.settleAnswered(now, ev, ending{PeerError, Sent, ev.err}): // it gets no other answer
+	case ev.out != nil:
+		c.reply(*ev.out, ev.batch)
+	}
+}
+
 // attached reports whether there is a link to send on.
 func (c *core) attached() bool {
 	state := c.state()
@@ -273,37 +298,6 @@ func (c *core) onLinkOpened(ev *event) {
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }
 
-// livenessEvery is how long the peer may be silent; 0 means forever.
-func (c *core) livenessEvery() time.Duration {
-	every := c.options.Liveness
-	if every == 0 && c.hearing {
-		every = defaultLiveness
-	}
-	if c.role == acceptor {
-		return 0
-	}
-	return max(every, 0)
-}
-
-// livenessIdle is how long the peer may be silent while nothing waits for it. If the
-// program has set a time, that always applies.
-func (c *core) livenessIdle(every time.Duration) time.Duration {
-	if c.options.Liveness == 0 && c.costly {
-		return idleLiveness
-	}
-	return every
-}
-
-// awaitsPeer reports whether something waits for the peer: a call, a listener, or,
-// as the dialect knows, a subscription.
-func (c *core) awaitsPeer() bool {
-	if c.pending.awaited(c.liveness.probe) > 0 {
-		return true
-	}
-	subscribed, ok := c.dialect.(Awaiting)
-	return ok && subscribed.Awaits()
-}
-
 func (c *core) attach(brings *particulars) {
 	c.linked, c.closeDue = true, 0
 	c.malformed = malformedRun{}
@@ -368,98 +362,4 @@ func earliest(deadlines ...instant) instant {
 		}
 	}
 	return first
-}
-
-// grantCredit ends a step: it gives back the credit that the step's frames have
-// used, unless there is a reason to withhold it.
-func (c *core) grantCredit(now instant) {
-	if len(c.streams.owed) == 0 && c.flow.stall == 0 {
-		return
-	}
-	if c.stallFor(now, c.stallReason(now)); c.flow.stall != 0 {
-		return
-	}
-	attached := c.attached()
-	c.streams.granted(func(number transport.Stream, frames int) {
-		if attached {
-			c.emit(effect{kind: grant, epoch: c.epoch, stream: number, frames: frames})
-		}
-	})
-}
-
-// stallReason returns why to withhold credit, or 0. A pause is safe only while
-// neither side waits for the other: otherwise the answer that a caller waits for,
-// or the cancellation of a request, would not be read.
-func (c *core) stallReason(now instant) Stall {
-	switch {
-	case len(c.streams.owed) == 0:
-		return 0
-	case c.outbound.congested():
-		return RepliesWait
-	case c.flow.mayPause(now) && !c.draining && c.pending.calls == 0 && c.incoming.len() == len(c.incoming.streaming):
-		return NotificationsWait
-	default:
-		return 0
-	}
-}
-
-// stallFor changes the reason for which credit is withheld.
-func (c *core) stallFor(now instant, why Stall) {
-	before, since := c.flow.stall, c.flow.since
-	if why == before {
-		return
-	}
-	if before != 0 {
-		c.emit(effect{kind: stallEnded, epoch: c.epoch, stall: before, at: now - since})
-		c.liveness.hear(now) // nothing could be heard until now
-	}
-	c.flow.change(now, why)
-	if why != 0 {
-		c.emit(effect{kind: stallBegun, epoch: c.epoch, stall: why})
-	}
-}
-
-// watchPeer sends a probe to a peer that has been silent for too long, or gives it up.
-// While credit is withheld, the link is not read, so silence means nothing.
-func (c *core) watchPeer(now instant, ev *event) {
-	l := &c.liveness
-	if c.flow.stall != 0 {
-		l.hear(now)
-	} else if ev.heardAt > l.heardAt {
-		l.hear(ev.heardAt)
-	}
-	if !passed(now, l.dueAt) || ev.id == 0 || c.state() != Ready {
-		return
-	}
-	next, missedOne := l.watch(now, c.awaitsPeer())
-	if missedOne {
-		c.emit(effect{kind: missed, epoch: c.epoch, frames: l.missed})
-	}
-	switch next {
-	case giveUp:
-		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.heardAt)}, ev.random, 0, nil)
-	case sendProbe:
-		c.probePeer(now, ev.id)
-	}
-}
-
-// probePeer sends a probe, which replaces the previous one.
-func (c *core) probePeer(now instant, id int64) {
-	c.forgetProbe(now)
-	probe := c.dialect.Probe()
-	if probe.Method == "" { // the dialect has none
-		c.liveness = liveness{}
-		return
-	}
-	c.liveness.probe, c.liveness.asked = id, true
-	c.pending.add(request{id: id, probe: true})
-	c.send(probe.request(id, new(transport.Route)))
-}
-
-func (c *core) forgetProbe(now instant) {
-	if r, ok := c.pending.take(c.liveness.probe); ok {
-		c.outbound.drop(r.id)
-		c.settle(now, r, ending{TimedOut, r.unanswered(), ErrTimedOut}, nil)
-		c.endStream(r.stream)
-	}
 }

@@ -255,3 +255,145 @@ func (in *incoming) next(limit int) *Incoming {
 	delete(in.waitingByKey, next.key)
 	return next
 }
+
+// onRequested serves, queues or refuses a request from the peer.
+func (c *core) onRequested(now instant, ev *event) {
+	request := ev.incoming
+	next, fault := c.incoming.judge(request, c.options, c.draining)
+	if next == refuseIt {
+		frame := jsonrpc.AppendError(nil, request.key.id, fault)
+		c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, fault.Code), reply: true}, request.batch)
+		return
+	}
+	c.incoming.hold(request)
+	if c.streams.asked(request) {
+		c.pending.suspend(request.key.stream, now)
+	}
+	if next == serveIt {
+		c.serve(request)
+	} else {
+		c.incoming.queue(request)
+	}
+}
+
+func (c *core) serve(request *Incoming) {
+	c.incoming.serve(request)
+	c.large = c.large || len(c.incoming.serving) > maxFree
+	c.emit(effect{kind: serve, incoming: request, epoch: c.epoch})
+	if request.streaming && c.draining {
+		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
+	}
+}
+
+// onCancelled handles a cancellation: the peer has abandoned one of its requests, or ends
+// a streaming request of ours.
+func (c *core) onCancelled(now instant, ev *event) {
+	if request, ok := c.incoming.named(ev.incoming.key); ok {
+		c.cancelIncoming(now, request)
+		return
+	}
+	id, _ := ev.incoming.key.id.Int64()
+	if ours, ok := c.pending.byID[id]; ok && ours.streaming && ours.sent {
+		r, _ := c.pending.take(id)
+		c.settle(now, r, ending{LinkLost, Unknown, Reason{PeerEnded, ErrPeerCancelled}}, nil)
+		c.endStream(r.stream)
+	} // else it has ended already: a cancellation may cross an answer
+}
+
+// cancelIncoming ends the context of a request that is being served, or drops one
+// that waits. If the handler still answers, the answer is not sent.
+func (c *core) cancelIncoming(now instant, request *Incoming) {
+	c.answered(now, request)
+	if c.incoming.cancel(request, now+c.options.CancelGrace) {
+		c.emit(effect{kind: cancelServing, incoming: request, err: ErrPeerCancelled})
+	}
+	c.leaveBatch(request.batch, request.key.stream)
+	c.finishStream(now, request.key.stream)
+}
+
+// answered notes that a request from the peer has been answered, or never will be.
+func (c *core) answered(now instant, request *Incoming) {
+	if c.streams.answered(request) {
+		c.pending.resume(request.key.stream, now)
+	}
+}
+
+// onHandled sends the answer of a handler that has returned, and serves the next
+// requests that wait.
+func (c *core) onHandled(now instant, ev *event) {
+	answer, known := c.incoming.finish(ev.incoming)
+	if !known {
+		return // of an incarnation that is over
+	}
+	if answer {
+		c.answered(now, ev.incoming)
+		c.reply(outboundFrame{stream: ev.incoming.key.stream, frame: ev.payload, reply: true, answers: ev.incoming}, ev.incoming.batch)
+	}
+	c.serveNext()
+}
+
+// abandonStuck stops counting handlers that keep running long after their requests were
+// cancelled.
+func (c *core) abandonStuck(now instant) {
+	for request := c.incoming.expire(now, c.options.MaxServing); request != nil; request = c.incoming.expire(now, c.options.MaxServing) {
+		c.emit(effect{kind: stuck, epoch: c.epoch, incoming: request})
+	}
+	c.serveNext()
+}
+
+// serveNext serves waiting requests until no place is left.
+func (c *core) serveNext() {
+	for next := c.incoming.next(c.options.MaxServing); next != nil; next = c.incoming.next(c.options.MaxServing) {
+		c.serve(next)
+	}
+}
+
+// A batch gathers the answers to the messages of one frame, which are sent together
+// in an array.
+type batch struct {
+	due     int    // answers to come, and one for the rest of the frame
+	answers []byte // so far: an array without its end, or nothing
+}
+
+// maxAnswers is how long the array of a batch may become. Beyond that it is sent,
+// and another begins. A longer answer is sent by itself.
+const maxAnswers = 4 << 20
+
+// gather takes an answer. When no further one is due it sends the array.
+func (c *core) gather(out outboundFrame, b *batch) {
+	b.due--
+	if len(out.frame) > maxAnswers {
+		out.last = b.due == 0 && len(b.answers) == 0 && c.streams.isLastReply(out.stream)
+		c.send(out)
+	} else {
+		separator := byte(',')
+		if len(b.answers) == 0 {
+			separator = '['
+		}
+		b.answers = append(append(b.answers, separator), out.frame...)
+	}
+	if b.due == 0 || len(b.answers) > maxAnswers {
+		c.sendAnswers(b, out.stream)
+	}
+}
+
+// leaveBatch notes that one answer less is due: of a request that was cancelled, or
+// that of the frame itself, which has been read as a whole.
+func (c *core) leaveBatch(b *batch, stream transport.Stream) {
+	if b == nil || c.streams.find(stream) == nil {
+		return
+	}
+	if b.due--; b.due == 0 {
+		c.sendAnswers(b, stream)
+	}
+}
+
+func (c *core) sendAnswers(b *batch, stream transport.Stream) {
+	if len(b.answers) == 0 {
+		return
+	}
+	out := outboundFrame{stream: stream, frame: append(b.answers, ']'), route: resultRoute(jsonrpc.ID{}), reply: true}
+	b.answers = nil
+	out.last = b.due == 0 && c.streams.isLastReply(stream)
+	c.send(out)
+}

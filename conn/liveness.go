@@ -2,7 +2,12 @@
 
 package conn
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+)
 
 // liveness tells a silent peer from one that is gone: after a while of silence it
 // is probed, and when it has missed two probes the link is lost (ADR-0025).
@@ -76,4 +81,80 @@ func (l *liveness) watch(now instant, waits bool) (next reaction, missed bool) {
 	// the peer still gets most of its time.
 	l.dueAt = max(l.dueAt+l.every, now+l.every*3/4)
 	return sendProbe, l.asked
+}
+
+// livenessEvery is how long the peer may be silent; 0 means forever.
+func (c *core) livenessEvery() time.Duration {
+	every := c.options.Liveness
+	if every == 0 && c.hearing {
+		every = defaultLiveness
+	}
+	if c.role == acceptor {
+		return 0
+	}
+	return max(every, 0)
+}
+
+// livenessIdle is how long the peer may be silent while nothing waits for it. If the
+// program has set a time, that always applies.
+func (c *core) livenessIdle(every time.Duration) time.Duration {
+	if c.options.Liveness == 0 && c.costly {
+		return idleLiveness
+	}
+	return every
+}
+
+// awaitsPeer reports whether something waits for the peer: a call, a listener, or,
+// as the dialect knows, a subscription.
+func (c *core) awaitsPeer() bool {
+	if c.pending.awaited(c.liveness.probe) > 0 {
+		return true
+	}
+	subscribed, ok := c.dialect.(Awaiting)
+	return ok && subscribed.Awaits()
+}
+
+// watchPeer sends a probe to a peer that has been silent for too long, or gives it up.
+// While credit is withheld, the link is not read, so silence means nothing.
+func (c *core) watchPeer(now instant, ev *event) {
+	l := &c.liveness
+	if c.flow.stall != 0 {
+		l.hear(now)
+	} else if ev.heardAt > l.heardAt {
+		l.hear(ev.heardAt)
+	}
+	if !passed(now, l.dueAt) || ev.id == 0 || c.state() != Ready {
+		return
+	}
+	next, missedOne := l.watch(now, c.awaitsPeer())
+	if missedOne {
+		c.emit(effect{kind: missed, epoch: c.epoch, frames: l.missed})
+	}
+	switch next {
+	case giveUp:
+		c.lose(now, Reason{LivenessLost, fmt.Errorf("no sign of life for %v", now-l.heardAt)}, ev.random, 0, nil)
+	case sendProbe:
+		c.probePeer(now, ev.id)
+	}
+}
+
+// probePeer sends a probe, which replaces the previous one.
+func (c *core) probePeer(now instant, id int64) {
+	c.forgetProbe(now)
+	probe := c.dialect.Probe()
+	if probe.Method == "" { // the dialect has none
+		c.liveness = liveness{}
+		return
+	}
+	c.liveness.probe, c.liveness.asked = id, true
+	c.pending.add(request{id: id, probe: true})
+	c.send(probe.request(id, new(transport.Route)))
+}
+
+func (c *core) forgetProbe(now instant) {
+	if r, ok := c.pending.take(c.liveness.probe); ok {
+		c.outbound.drop(r.id)
+		c.settle(now, r, ending{TimedOut, r.unanswered(), ErrTimedOut}, nil)
+		c.endStream(r.stream)
+	}
 }

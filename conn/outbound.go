@@ -5,6 +5,7 @@ package conn
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -262,4 +263,106 @@ func failureCause(err error, unsent bool) Cause {
 		return LinkLost
 	}
 	return Refused
+}
+
+// reply sends an answer to the peer, or adds it to those of its batch. The last one
+// ends a stream that the peer has begun.
+func (c *core) reply(out outboundFrame, b *batch) {
+	if b != nil {
+		c.gather(out, b)
+		return
+	}
+	out.last = c.streams.isLastReply(out.stream)
+	c.send(out)
+}
+
+// send offers a frame to the link, or queues it behind the frames that already wait.
+func (c *core) send(out outboundFrame) {
+	if !c.outbound.empty() {
+		c.outbound.add(out)
+		return
+	}
+	c.transmit(out)
+}
+
+func (c *core) transmit(out outboundFrame) {
+	c.pending.markSent(out.id, true)
+	c.emit(effect{kind: transmit, epoch: c.epoch, out: out})
+}
+
+// onBusy takes back a frame that the link had no room for. The shell gives back
+// everything behind it too, in order, so no frame overtakes another.
+func (c *core) onBusy(now instant, ev *event) {
+	out := *ev.out
+	c.pending.markSent(out.id, false)
+	if c.outbound.refused(&out, now, ev.tried, ev.moved) {
+		c.refuseBusy(now, out)
+		return
+	}
+	c.outbound.retryLater(out, now, ev.random)
+}
+
+func (c *core) refuseBusy(now instant, out outboundFrame) {
+	switch r, ok := c.pending.take(out.id); {
+	case ok && r.probe:
+		c.liveness.asked = false // the peer did not get it
+	case ok:
+		c.settle(now, r, ending{Refused, NotSent, transport.ErrBusy}, nil)
+	case out.notification:
+		c.settle(now, request{call: out.call}, ending{Refused, NotSent, transport.ErrBusy}, nil)
+	}
+}
+
+// retrySends offers the queue to the link again, or gives up a link that accepts nothing.
+func (c *core) retrySends(now instant, ev *event) {
+	if ev.moved {
+		c.outbound.stuckAt = 0
+	}
+	switch {
+	case passed(now, c.outbound.stuckAt):
+		c.lose(now, Reason{PeerNotReading, fmt.Errorf("nothing could be written for %v", stuckAfter)}, ev.random, 0, nil)
+	case passed(now, c.outbound.retryAt):
+		c.flush(now, ev)
+	}
+}
+
+// onWritable offers the queue to a link that has room again.
+func (c *core) onWritable(now instant, ev *event) {
+	c.outbound.stuckAt = 0
+	c.flush(now, ev)
+}
+
+// flush offers the first frames of the queue to the link. Frames that the link refuses
+// come back through onBusy. If it accepts all, the shell reports that it is writable.
+func (c *core) flush(now instant, ev *event) {
+	for range c.outbound.widen() {
+		c.transmit(c.outbound.take())
+	}
+	if c.outbound.empty() {
+		return
+	}
+	c.outbound.retryAt = now + busyWait(ev.random)
+	c.emit(effect{kind: offerMore, epoch: c.epoch})
+}
+
+// onFailed handles a message that the link could not send, although the link continues. If
+// the message is a reply, for instance one that is too large, an error replaces it.
+func (c *core) onFailed(now instant, ev *event) {
+	r, ok := c.pending.take(ev.out.id)
+	c.outbound.window = 0
+	switch {
+	case ok:
+		c.streams.drop(r.stream)
+		r.sent = !ev.unsent
+		c.settle(now, r, ending{failureCause(ev.err, ev.unsent), r.unanswered(), ev.err}, nil)
+	case ev.notice() != nil:
+		c.settle(now, request{call: ev.notice()}, ending{failureCause(ev.err, true), NotSent, ev.err}, nil)
+	case ev.out.answers != nil && !errors.Is(ev.err, transport.ErrNoRoute):
+		fault := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the reply cannot be sent: %v", ev.err)}
+		// What was offered behind it is about to come back, and must stay behind it.
+		c.outbound.retryLater(outboundFrame{
+			stream: ev.out.stream, reply: true, last: ev.out.last,
+			frame: jsonrpc.AppendError(nil, ev.out.answers.key.id, fault), route: errorRoute(ev.out.answers.key.id, fault.Code),
+		}, now, ev.random)
+	}
 }

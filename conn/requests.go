@@ -3,240 +3,193 @@
 package conn
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A request is one request of ours that has not ended.
-type request struct {
-	id        int64
-	call      *call
-	silent    bool             // no cancellation is sent for it
-	sent      bool             // its frame was handed to the link
-	streaming bool             // it stays open until either side ends it
-	stream    transport.Stream // the stream that carries its answer
-	via       transport.Stream // the stream that it goes out on: that of the peer's request that it belongs to, or Main
-	deadline  instant          // 0 for never
-	timeout   time.Duration    // restarted by progress; 0 if progress does not count
-	limit     instant          // the latest deadline; 0 without a deadline
-	remaining time.Duration    // what remained when the deadline was suspended
-	suspended bool             // its timeout does not run, because the peer waits for answers to requests that it made for this one
-	probe     bool             // no caller waits for it
-	position  int              // in pending.byDeadline; -1 if it is not there
+// An ending is how a request ends.
+type ending struct {
+	cause    Cause
+	delivery Delivery
+	err      error
 }
 
-// isCall reports whether a caller waits for an answer of the peer's: the request is neither a
-// probe nor one that stays open.
-func (r *request) isCall() bool { return !r.streaming && !r.probe }
-
-// pending holds the requests that have not ended, by id and by deadline.
-type pending struct {
-	byID       map[int64]*request
-	byDeadline requestHeap
-	free       []*request // for reuse; at most keepRequests
-	calls      int        // how many of the requests are calls, see request.isCall
-	lastID     int64      // the highest id ever accepted
-}
-
-const maxFree = 64
-
-// keepRequests is how many ended requests a busy core keeps for reuse: the default of
-// Options.SendSlots.
-const keepRequests = 1024
-
-// park gives up the memory that is kept for later requests, if there are none now. Memory
-// that has become large is not given to others.
-func (p *pending) park() (given pending) {
-	if len(p.byID) > 0 {
-		return pending{}
+// settle ends a request that was removed from pending. No request ends in another way:
+// after a reply, deadline, cancellation, loss, refusal or shutdown, the core calls settle
+// (ADR-0003).
+func (c *core) settle(now instant, r request, e ending, reply *event) {
+	fx := effect{kind: settle, id: r.id, call: r.call, cause: e.cause, delivery: e.delivery, err: e.err}
+	if reply != nil {
+		fx.payload = reply.payload
+	} else if r.sent {
+		c.tombstones.add(r.id, tombstone{e.cause, now + c.options.tombstoneLife()}, now+c.options.TombstoneSweep)
 	}
-	if len(p.free) < maxFree {
-		given = pending{byID: p.byID, byDeadline: p.byDeadline, free: p.free}
-	}
-	p.byID, p.byDeadline, p.free = nil, nil, nil
-	return given
-}
-
-func (p *pending) unpark(given *pending) {
-	if p.byID == nil {
-		p.byID, p.byDeadline, p.free = given.byID, given.byDeadline, given.free
+	if !r.probe {
+		c.emit(fx)
 	}
 }
 
-func (p *pending) len() int { return len(p.byID) }
-
-func (p *pending) add(added request) {
-	if p.byID == nil {
-		p.byID = make(map[int64]*request)
+func (c *core) onCallMade(now instant, ev *event) {
+	if cause, err := c.refusal(ev); err != nil {
+		c.settle(now, request{id: ev.out.id, call: ev.out.call}, ending{cause, NotSent, err}, nil)
+		return
 	}
-	r := p.reuse()
-	*r = added
-	r.position = -1
-	p.byID[r.id] = r
-	p.lastID = max(p.lastID, r.id)
-	if r.isCall() {
-		p.calls++
+	r := request{id: ev.out.id, call: ev.out.call, silent: ev.silent, streaming: ev.streaming, via: ev.out.stream}
+	if ev.timeout > 0 {
+		r.deadline, r.limit = now+ev.timeout, now+max(ev.limit, ev.timeout)
 	}
-	if r.deadline != 0 {
-		heap.Push(&p.byDeadline, r)
+	if ev.restarts {
+		r.timeout = ev.timeout
 	}
+	c.pending.add(r)
+	c.liveness.await(now)
+	c.send(*ev.out)
 }
 
-// postpone moves a deadline.
-func (p *pending) postpone(r *request, deadline instant) {
-	r.deadline = deadline
-	heap.Fix(&p.byDeadline, r.position)
-}
-
-func (p *pending) reuse() *request {
-	last := len(p.free) - 1
-	if last < 0 {
-		return new(request)
+func (c *core) onNoticeMade(now instant, ev *event) {
+	if cause, err := c.refusal(ev); err != nil {
+		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, err}, nil)
+		return
 	}
-	r := p.free[last]
-	p.free = p.free[:last]
-	return r
+	c.send(*ev.out)
 }
 
-// take removes a request and returns it as it was.
-func (p *pending) take(id int64) (request, bool) {
-	r, ok := p.byID[id]
-	if !ok {
-		return request{}, false
-	}
-	delete(p.byID, id)
-	if r.position >= 0 {
-		heap.Remove(&p.byDeadline, r.position)
-	}
-	taken := *r
-	if taken.isCall() {
-		p.calls--
-	}
-	*r = request{}
-	if len(p.free) < keepRequests {
-		p.free = append(p.free, r)
-	}
-	return taken, true
-}
-
-// ids lists the pending ids in order, since the order of a map is random.
-func (p *pending) ids() []int64 {
-	ids := make([]int64, 0, len(p.byID))
-	for id := range p.byID {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-func (p *pending) deadline() instant {
-	if len(p.byDeadline) == 0 {
-		return 0
-	}
-	return p.byDeadline[0].deadline
-}
-
-// requestHeap orders by deadline, then by id, so that equal histories expire
-// in equal order.
-type requestHeap []*request
-
-func (h requestHeap) Len() int { return len(h) }
-
-func (h requestHeap) Less(i, j int) bool {
-	if h[i].deadline != h[j].deadline {
-		return h[i].deadline < h[j].deadline
-	}
-	return h[i].id < h[j].id
-}
-
-func (h requestHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].position, h[j].position = i, j
-}
-
-func (h *requestHeap) Push(x any) {
-	r := x.(*request)
-	r.position = len(*h)
-	*h = append(*h, r)
-}
-
-func (h *requestHeap) Pop() any {
-	last := len(*h) - 1
-	r := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	r.position = -1
-	return r
-}
-
-// progressed restarts the timeout of a request that has made progress, if that was
-// asked for. It returns nil if no caller waits for the request.
-func (p *pending) progressed(id int64, now instant) *request {
-	r := p.byID[id]
+// refusal returns why new work is not accepted now, or nil.
+func (c *core) refusal(ev *event) (Cause, error) {
+	state := c.state()
 	switch {
-	case r == nil || r.probe:
-		return nil
-	case r.timeout == 0:
-	case r.suspended:
-		r.remaining = r.timeout
+	case state == Closing:
+		return ShutDown, c.reason
+	case c.draining && !c.finishesWork(ev):
+		return Refused, ErrDraining
+	case state != Ready && !(state == Initializing && ev.handshake):
+		return Refused, &StateError{State: state, Reason: c.reason}
+	case ev.epoch != c.epoch:
+		return Refused, ErrStale
+	case c.pending.byID[ev.out.id] != nil:
+		return Refused, errIDInUse
 	default:
-		p.postpone(r, min(now+r.timeout, r.limit))
+		return 0, nil
 	}
-	return r
 }
 
-// suspend stops the timeouts of the requests of a stream while this side serves a request
-// that the peer makes for one of them. Their limits still hold. On a byte stream, it may
-// be for any of them.
-func (p *pending) suspend(stream transport.Stream, now instant) {
-	for _, r := range p.byID {
-		if r.stream == stream && r.sent && r.position >= 0 && !r.suspended {
-			r.suspended, r.remaining = true, r.deadline-now
-			p.postpone(r, r.limit)
+// finishesWork reports whether new work belongs to a request that is still being
+// served while the Conn drains. A peer that has ended its input answers no calls.
+func (c *core) finishesWork(ev *event) bool {
+	return ev.serving && (ev.kind == notificationMade || !c.ended)
+}
+
+// onReplied settles the request that was answered. An answer to a request that
+// was not sent yet counts as unknown.
+func (c *core) onReplied(now instant, ev *event) {
+	e := ending{Answered, Sent, nil}
+	if ev.fault != nil {
+		e = ending{PeerError, Sent, ev.fault}
+	}
+	switch _, pending := c.pending.byID[ev.id]; {
+	case c.settleAnswered(now, ev, e):
+	case !pending && ev.id > 0 && ev.id <= c.pending.lastID:
+		c.emit(effect{kind: late, id: ev.id, epoch: c.epoch, cause: c.tombstones.look(ev.id, now)})
+	default:
+		c.emit(effect{kind: unknown, id: ev.id, epoch: c.epoch})
+	}
+}
+
+// settleAnswered ends the request that an event names, if that was sent. It reports
+// whether it was.
+func (c *core) settleAnswered(now instant, ev *event, e ending) bool {
+	if waiting, ok := c.pending.byID[ev.id]; !ok || !waiting.sent {
+		return false
+	}
+	r, _ := c.pending.take(ev.id)
+	c.settle(now, r, e, ev)
+	if r.stream != ev.stream || !ev.last {
+		c.endStream(r.stream) // it was there for the answer
+	}
+	return true
+}
+
+// onProgressed gives progress to the caller of a pending request. Progress that comes too
+// late is dropped.
+func (c *core) onProgressed(now instant, ev *event) {
+	if r := c.pending.progressed(ev.id, now); r != nil {
+		c.emit(effect{kind: progress, id: ev.id, call: r.call, method: ev.method, payload: ev.payload})
+	}
+}
+
+func (c *core) onCallLeft(now instant, ev *event) {
+	cause := Cancelled
+	if ev.timeout < 0 { // its context's own deadline
+		cause = TimedOut
+	}
+	if ev.out == nil {
+		c.abandon(now, ev.id, cause, ev.err)
+	} else if c.outbound.withdraw(ev.out.call) {
+		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, ev.err}, nil)
+	}
+}
+
+func (c *core) expireRequests(now instant) {
+	for passed(now, c.pending.deadline()) {
+		c.abandon(now, c.pending.byDeadline[0].id, TimedOut, ErrTimedOut)
+	}
+}
+
+// abandon ends a request that nobody waits for any more. If the request was sent, the
+// peer is notified once.
+func (c *core) abandon(now instant, id int64, cause Cause, err error) {
+	r, ok := c.pending.take(id)
+	if !ok {
+		return // it has ended already
+	}
+	c.settle(now, r, ending{cause, r.unanswered(), err}, nil)
+	if !r.sent {
+		c.outbound.drop(id)
+		return
+	}
+	if !r.silent {
+		if cancel := c.dialect.Cancel(id, err); cancel.Method != "" {
+			c.send(cancel.notification(jsonrpc.IntegerID(id), new(transport.Route)))
+		}
+	}
+	c.endStream(r.stream)
+}
+
+// abandonStreaming ends the requests that stay open, because a drain would wait for them
+// forever.
+func (c *core) abandonStreaming(now instant) {
+	for _, id := range c.pending.ids() {
+		if c.pending.byID[id].streaming {
+			c.abandon(now, id, ShutDown, ErrDraining)
 		}
 	}
 }
 
-// resume lets the timeouts of a stream's requests run on.
-func (p *pending) resume(stream transport.Stream, now instant) {
-	for _, r := range p.byID {
-		if r.stream == stream {
-			p.resumeOne(r, now)
+// settleAll ends every request, and every notification still queued, in one step.
+func (c *core) settleAll(now instant, cause Cause, why Reason, unsent []transport.Tag) {
+	c.settlePending(now, cause, why, unsent)
+	for _, out := range c.outbound.waiting() {
+		if out.notification {
+			c.settle(now, request{call: out.call}, ending{cause, NotSent, why}, nil)
 		}
 	}
+	c.outbound = outbound{}
 }
 
-func (p *pending) resumeOne(r *request, now instant) {
-	if r.suspended {
-		r.suspended = false
-		p.postpone(r, min(now+r.remaining, r.limit))
+// settlePending ends every request in id order.
+func (c *core) settlePending(now instant, cause Cause, why Reason, unsent []transport.Tag) {
+	for _, id := range c.pending.ids() {
+		r, _ := c.pending.take(id)
+		if !r.sent {
+			c.outbound.drop(id)
+		} else if slices.Contains(unsent, transport.Tag(id)) {
+			r.sent = false
+		}
+		c.settle(now, r, ending{cause, r.unanswered(), why}, nil)
 	}
-}
-
-// markSent notes whether the link has the frame of a request.
-func (p *pending) markSent(id int64, sent bool) {
-	if r, ok := p.byID[id]; ok {
-		r.sent = sent
-	}
-}
-
-// awaited counts the requests that a caller waits for: all but the probe.
-func (p *pending) awaited(probe int64) int {
-	if _, probing := p.byID[probe]; probing {
-		return len(p.byID) - 1
-	}
-	return len(p.byID)
-}
-
-// unanswered is the delivery of a request that will get no answer.
-func (r *request) unanswered() Delivery {
-	if r.sent {
-		return Unknown
-	}
-	return NotSent
 }
 
 // maxTombstones is how many are kept; the oldest go first.

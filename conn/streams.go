@@ -4,6 +4,7 @@ package conn
 
 import (
 	"slices"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -194,3 +195,187 @@ func (s *streams) credit(each int) int {
 	}
 	return frames
 }
+
+// onStreamOpened gives a new stream its first credit. If the stream is for a
+// request that has ended meanwhile, it ends the stream.
+func (c *core) onStreamOpened(now instant, ev *event) {
+	if ev.id != 0 {
+		r, ok := c.pending.byID[ev.id]
+		if !ok {
+			c.emit(effect{kind: endStream, epoch: c.epoch, stream: ev.stream})
+			return
+		}
+		r.stream = ev.stream
+		c.pending.resumeOne(r, now) // what the peer asks on other streams is not for this request
+	}
+	c.streams.add(ev.stream, ev.id)
+	c.emit(effect{kind: grant, epoch: c.epoch, stream: ev.stream, frames: c.options.Credit})
+}
+
+// onStreamLost handles the loss of a stream whose link continues. Only the requests of
+// the stream end. If the stream can be resumed, they wait.
+func (c *core) onStreamLost(now instant, ev *event) {
+	s := c.streams.find(ev.stream)
+	switch {
+	case s == nil:
+	case ev.resumable:
+		c.streams.interrupt(s, now, c.options, ev)
+	case s == &c.streams.main: // nothing belongs to it
+	default:
+		c.streams.drop(s.number)
+		c.abandonStream(now, s, ev.reason)
+	}
+}
+
+// abandonStream ends the requests of a stream that has ended: our request whose answer it
+// would carry, or the peer's requests that came on it.
+func (c *core) abandonStream(now instant, s *stream, why Reason) {
+	if s.request != 0 {
+		if r, ok := c.pending.take(s.request); ok {
+			c.settle(now, r, ending{LinkLost, r.unanswered(), why}, nil)
+		}
+		return
+	}
+	for _, request := range s.requests {
+		c.cancelIncoming(now, request)
+	}
+	for _, id := range c.pending.ids() { // what their handlers have asked on this stream
+		if c.pending.byID[id].via == s.number {
+			r, _ := c.pending.take(id)
+			c.outbound.drop(id)
+			c.settle(now, r, ending{LinkLost, r.unanswered(), why}, nil)
+		}
+	}
+}
+
+// endStream ends a stream from this side.
+func (c *core) endStream(number transport.Stream) {
+	s := c.streams.find(number)
+	if s == nil || number == transport.Main {
+		return
+	}
+	c.streams.drop(number)
+	if s.request == 0 || !s.complete { // else the peer has ended it
+		c.emit(effect{kind: endStream, epoch: c.epoch, stream: number})
+	}
+}
+
+// finishStream ends a stream on which the peer sends nothing more, after all of the peer's
+// requests on it have been answered.
+func (c *core) finishStream(now instant, number transport.Stream) {
+	s := c.streams.find(number)
+	switch {
+	case s == nil || !s.complete:
+	case s.request != 0:
+		c.streams.drop(number)
+		c.abandonStream(now, s, Reason{StreamLost, transport.ErrPeerClosed})
+	case len(s.requests) == 0:
+		if last := c.outbound.lastReply(number); last != nil {
+			last.last = true // so that the end of the stream does not overtake it
+			c.streams.drop(number)
+			return
+		}
+		c.endStream(number)
+	}
+}
+
+// grantCredit ends a step: it gives back the credit that the step's frames have
+// used, unless there is a reason to withhold it.
+func (c *core) grantCredit(now instant) {
+	if len(c.streams.owed) == 0 && c.flow.stall == 0 {
+		return
+	}
+	if c.stallFor(now, c.stallReason(now)); c.flow.stall != 0 {
+		return
+	}
+	attached := c.attached()
+	c.streams.granted(func(number transport.Stream, frames int) {
+		if attached {
+			c.emit(effect{kind: grant, epoch: c.epoch, stream: number, frames: frames})
+		}
+	})
+}
+
+// stallReason returns why to withhold credit, or 0. A pause is safe only while
+// neither side waits for the other: otherwise the answer that a caller waits for,
+// or the cancellation of a request, would not be read.
+func (c *core) stallReason(now instant) Stall {
+	switch {
+	case len(c.streams.owed) == 0:
+		return 0
+	case c.outbound.congested():
+		return RepliesWait
+	case c.flow.mayPause(now) && !c.draining && c.pending.calls == 0 && c.incoming.len() == len(c.incoming.streaming):
+		return NotificationsWait
+	default:
+		return 0
+	}
+}
+
+// stallFor changes the reason for which credit is withheld.
+func (c *core) stallFor(now instant, why Stall) {
+	before, since := c.flow.stall, c.flow.since
+	if why == before {
+		return
+	}
+	if before != 0 {
+		c.emit(effect{kind: stallEnded, epoch: c.epoch, stall: before, at: now - since})
+		c.liveness.hear(now) // nothing could be heard until now
+	}
+	c.flow.change(now, why)
+	if why != 0 {
+		c.emit(effect{kind: stallBegun, epoch: c.epoch, stall: why})
+	}
+}
+
+// flow decides when the streams of the link may deliver (ADR-0004).
+type flow struct {
+	crowded bool          // many notifications wait for the handler
+	paused  time.Duration // how long the link was paused for them, without the present pause
+	stall   Stall         // why credit is withheld; 0 when it is not
+	since   instant       // when that began
+	until   instant       // when a pause has to end; 0 unless there is one
+}
+
+// A Stall says why a Conn has temporarily stopped reading from its link.
+type Stall uint8
+
+const (
+	_                 Stall = iota
+	RepliesWait             // the peer does not read the answers to its requests
+	NotificationsWait       // the handler is behind with notifications, and neither side waits for an answer
+	stalls
+)
+
+var stallNames = [stalls]string{"", "replies wait", "notifications wait"}
+
+func (s Stall) String() string { return stallNames[s] }
+
+// maxPause bounds how long a link is not read because of notifications. It is
+// shorter than the silence after which a peer takes this side for dead.
+const maxPause = 5 * time.Second
+
+// mayPause reports whether the link may be paused (for longer).
+func (f *flow) mayPause(now instant) bool {
+	return f.crowded && f.pausedFor(now) < maxPause
+}
+
+// pausedFor is how long the link was paused since notifications became many.
+func (f *flow) pausedFor(now instant) time.Duration {
+	if f.stall == NotificationsWait {
+		return f.paused + now - f.since
+	}
+	return f.paused
+}
+
+// change changes the reason for which credit is withheld, 0 for none.
+func (f *flow) change(now instant, why Stall) {
+	f.paused = f.pausedFor(now)
+	f.stall, f.since, f.until = why, now, 0
+	if why == NotificationsWait {
+		f.until = now + maxPause - f.paused
+	}
+}
+
+// setCrowded notes that many notifications wait now, or few.
+func (f *flow) setCrowded(crowded bool) { f.crowded, f.paused = crowded, 0 }
