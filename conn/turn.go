@@ -205,23 +205,6 @@ func (l *loop) lendToEnd(ev *event) (posted bool) {
 	return posted
 }
 
-// endOrResume continues after a lent turn that still has the loop: it ends the loop here if
-// this goroutine may do that and nothing is left to wait for. Otherwise the loop's own
-// goroutine continues.
-func (l *loop) endOrResume(mayEnd bool) {
-	if mayEnd && l.endsAtOnce() {
-		l.run()
-		return
-	}
-	l.resume()
-}
-
-// endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
-func (l *loop) endsAtOnce() bool {
-	return l.finished && l.tasks.n == 0 && !l.waiting && l.panicked == nil && l.interruption == nil && l.hooks.Load() == nil &&
-		l.conn.notifications.Idle() && len(l.conn.background.Load().ending()) == 0
-}
-
 // takeKept returns the request that was kept in this batch of events, or else the one that
 // was kept before. It lets the loop keep no further one.
 func (l *loop) takeKept(before served) (kept served) {

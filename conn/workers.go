@@ -1,0 +1,236 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A served is a request, the loop that serves it, and the context of its handler.
+type served struct {
+	*Incoming
+	loop *loop
+	ctx  context.Context
+}
+
+// serve gives a request to a waiting worker, or to a new one.
+func (l *loop) serve(in *Incoming) {
+	if in.immediate {
+		l.serveNow(in)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // no child of the incarnation's context, which would keep its map of children for good
+	in.serving = task{name: in.Method, cancel: cancel, serves: in}
+	l.tasks.add(&in.serving)
+	if l.pace.isAtMost(l.keepUpTo) && l.kept.Incoming == nil && !in.exclusive && !in.streaming {
+		l.kept = served{in, l, ctx}
+		return
+	}
+	if in.worker = l.conn.options.Wheel.workers.take(); in.worker == nil {
+		in.worker = &worker{requests: make(chan served, 1)}
+		go in.worker.serveAll()
+	}
+	in.worker.requests <- served{in, l, ctx} // it has room, since the worker is idle
+}
+
+// serveNow runs the handler of an Immediate request in the loop itself. The core gets the
+// answer in the same step.
+func (l *loop) serveNow(in *Incoming) {
+	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it returns
+	reply := served{in, l, withValues(l.ctx, in.Origin)}.answer()
+	l.following = append(l.following, event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
+}
+
+// serveOne runs a handler, and lends this goroutine to the loop for the answer. It
+// reports false if the loop has ended.
+func (l *loop) serveOne(request served) bool {
+	in := request.Incoming
+	began := l.conn.now()
+	reply := request.answer()
+	in.took = l.conn.now() - began
+	in.serving.cancel(nil)
+	return l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply, task: &in.serving})
+}
+
+// answer runs the handler, and returns the frame of its answer.
+func (s served) answer() []byte {
+	c := s.loop.conn
+	if c.options.Hooks.ServeStopped == nil {
+		reply, _ := s.encodeAnswer()
+		return reply
+	}
+	began := c.now()
+	reply, err := s.encodeAnswer()
+	c.reporter().tellServed(s, began, c.now(), err)
+	return reply
+}
+
+// encodeAnswer runs the handler, and returns the frame of its answer and its error.
+func (s served) encodeAnswer() (reply []byte, err error) {
+	in := s.Incoming
+	err = guard(func() error {
+		result, err := s.loop.conn.own.handler.ServeRequest(s.ctx, in)
+		switch {
+		case err != nil:
+			return err
+		case in.result != nil:
+			reply, err = jsonrpc.AppendResultOf(nil, in.key.id, in.result)
+			return err
+		default:
+			reply = jsonrpc.AppendResult(nil, in.key.id, result)
+			return nil
+		}
+	})
+	if err != nil {
+		return s.refusal(err), err
+	}
+	return reply, nil
+}
+
+// refusal returns the answer for the error of the handler.
+func (s served) refusal(err error) []byte {
+	in := s.Incoming
+	s.loop.conn.reportPanic(in.Method, err)
+	fault := asFault(err)
+	in.failed, in.failure = true, fault.Code
+	return jsonrpc.AppendError(nil, in.key.id, fault)
+}
+
+// asFault returns the error to send to the peer for the error of a handler. It does
+// not reveal the text of a panic.
+func asFault(err error) *jsonrpc.Error {
+	var fault *jsonrpc.Error
+	switch {
+	case errors.As(err, &fault):
+		return fault
+	case errors.As(err, new(*PanicError)):
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
+	default:
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprint(err)}
+	}
+}
+
+// servedBy is the context key under which a handler finds the Conn it serves.
+type servedBy struct{}
+
+// serves reports whether ctx is that of one of this Conn's handlers.
+func (c *Conn) serves(ctx context.Context) bool { return ctx.Value(servedBy{}) == c }
+
+// withValues adds the values of the HTTP request that brought a message. The parent's own
+// values take precedence: by one of them, package context finds the parent's cancellation.
+func withValues(parent context.Context, from *transport.Origin) context.Context {
+	if from == nil || from.Value == nil {
+		return parent
+	}
+	return requestContext{parent, from.Value}
+}
+
+type requestContext struct {
+	context.Context
+	request func(key any) any
+}
+
+func (c requestContext) Value(key any) any {
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.request(key)
+}
+
+// A worker is a goroutine that runs one handler after the other. A new goroutine
+// for each would grow its stack each time, which costs up to a fourth of a call.
+type worker struct{ requests chan served } // capacity one
+
+// serveAll serves requests until the worker is dismissed.
+func (w *worker) serveAll() {
+	for request := range w.requests {
+		if !request.loop.serveOne(request) {
+			return // the loop has ended, and will not dismiss the worker
+		}
+	}
+}
+
+// workers are the workers that wait for a request of any Conn that shares the Wheel. There
+// are none while all its loops are parked.
+type workers struct {
+	mu    sync.Mutex
+	idle  []*worker
+	loops int // how many loops are not parked
+}
+
+// maxIdleWorkers is the maximum number of waiting workers: the default of MaxServing.
+const maxIdleWorkers = 128
+
+// take returns the idle worker that has served a request most recently, or nil.
+func (w *workers) take() *worker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := len(w.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	taken := w.idle[last]
+	w.idle = w.idle[:last]
+	return taken
+}
+
+// add adds a worker that has served a request. The loop of that request is not parked.
+func (w *workers) add(idle *worker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.idle) == maxIdleWorkers {
+		close(idle.requests)
+		return
+	}
+	w.idle = append(w.idle, idle)
+}
+
+// busy notes that a loop has work.
+func (w *workers) busy() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loops++
+}
+
+// parked notes that a loop has parked or ended. After the last one, it ends the waiting
+// workers.
+func (w *workers) parked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.loops--; w.loops > 0 {
+		return
+	}
+	for _, idle := range w.idle {
+		close(idle.requests)
+	}
+	w.idle = nil
+}
+
+// A pace is the moving average of how long handlers take. The latest one counts for an
+// eighth, so one slow handler has an effect for some dozens of quick ones. It is zero
+// only before the first handler.
+type pace time.Duration
+
+func (p *pace) note(took time.Duration) {
+	if *p == 0 {
+		*p = firstPace
+	}
+	*p += (pace(min(took, time.Second)) - *p) / 8
+}
+
+func (p pace) isAtMost(longest pace) bool { return p != 0 && p <= longest }
+
+// If handlers take no longer than quickHandler on average, they run on the goroutine of a
+// link that allows it (ADR-0055), since switching to another goroutine costs about as much.
+// While further requests wait behind them, which could run at the same time, the limit is
+// quickestHandler.
+const (
+	quickHandler    = pace(100 * time.Microsecond)
+	quickestHandler = pace(10 * time.Microsecond)
+	firstPace       = pace(time.Millisecond)
+)
