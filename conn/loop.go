@@ -45,15 +45,15 @@ type loop struct {
 	tasks       tasks
 	hooks       atomic.Pointer[hookQueue] // nil before the first event for a hook
 
-	timer    *time.Timer // posts a tick; nil before the first deadline
-	armed    instant     // when the timer fires; 0 if it does not run
-	slotted  instant     // when the wheel posts a tick; 0 if it does not
-	slot     int64       // the wheel's
-	parkAt   instant     // when the wheel posts a tick for parking; 0 if it does not
-	parkSlot int64
-	visit    *list.Element              // the gate's
-	hearing  transport.ActivityRecorder // the present link; nil unless it says when bytes come in
-	heard    time.Time                  // what hearing returned last
+	timer     *time.Timer                // posts a tick; nil before the first deadline
+	armed     instant                    // when the timer fires; 0 if it does not run
+	probeAt   instant                    // when the wheel posts a tick for liveness; 0 if it does not
+	probeSlot int64                      // the wheel's slot for that
+	parkAt    instant                    // when the wheel posts a tick for parking; 0 if it does not
+	parkSlot  int64                      // the wheel's slot for that
+	visit     *list.Element              // the gate's
+	hearing   transport.ActivityRecorder // the present link; nil unless it says when bytes come in
+	heard     time.Time                  // what hearing returned last
 
 	*buffers // nil while the loop is parked
 
@@ -194,9 +194,9 @@ func (l *loop) giveUpBuffers() {
 // one unnecessary tick costs less than a reset at each call. The wheel posts the ticks
 // for liveness and for parking, which come before the deadlines of most calls.
 func (l *loop) arm() {
-	if due := l.core.liveness.dueAt; due != l.slotted {
+	if due := l.core.liveness.dueAt; due != l.probeAt {
 		l.conn.options.Wheel.unset(l)
-		if l.slotted = due; due != 0 {
+		if l.probeAt = due; due != 0 {
 			l.conn.options.Wheel.set(l, l.until(due))
 		}
 	}
@@ -204,7 +204,7 @@ func (l *loop) arm() {
 	if l.awake && l.parkAt == 0 {
 		now := l.conn.now() // before the wheel looks, so that parkAt is not after its tick
 		var wait time.Duration
-		l.parkSlot, wait = l.conn.options.Wheel.parking.add(l, l.until(l.busyAt+lingering), parkingSlot, parkDue)
+		l.parkSlot, wait = l.conn.options.Wheel.parking.add(l, l.until(l.busyAt+lingering), parkSlotLength, parkDue)
 		l.parkAt = now + wait
 	}
 	if deadline == 0 || l.awake && l.parkAt <= deadline || l.armed != 0 && l.armed <= deadline {

@@ -6,137 +6,146 @@ import (
 	"time"
 )
 
-// A Wheel holds what many Conns share. It wakes idle Conns to probe their peers
-// (Options.Liveness), with one timer and a resolution of a quarter of a second. As long
-// as one of its Conns is busy, it keeps goroutines that have run a handler, for the next
-// handler of any of them. And it keeps the memory that a Conn gives up when it becomes
-// idle, for the next Conn that becomes busy, until a garbage collection or two later. To
-// share a Wheel, put it into the Options of several Conns. The zero value is ready to
-// use. A Wheel must not be copied.
+// A Wheel holds what many Conns share. To share one, put it into the Options of several
+// Conns.
+//
+//   - Two timers: one tells idle Conns when to probe their peers (Options.Liveness), to a
+//     quarter of a second, and one tells busy Conns when they may become idle.
+//   - Workers: goroutines that have run a handler, for the next handler of any of the Conns.
+//     They end when none of the Conns is busy.
+//   - Spare memory: what a Conn gives up when it becomes idle, for the next one that becomes
+//     busy. A garbage collection or two frees it.
+//
+// The zero value is ready to use. A Wheel must not be copied.
 type Wheel struct {
-	turning         // who is to be probed
-	parking turning // who may park
+	probing slots // the loops that are to probe their peers
+	parking slots // the loops that may park
 
 	workers workers
 	spares  spares
 }
 
-// set has a loop ticked after wait, rounded up to a slot. It is in none.
-func (w *Wheel) set(l *loop, wait time.Duration) { l.slot, _ = w.add(l, wait, slot, tick) }
-
-// unset takes a loop out of its slot, should it be in one.
-func (w *Wheel) unset(l *loop) { w.remove(l, l.slot) }
-
-// A turning ticks loops with one timer. Those who are due at about the same time
-// are gathered in a slot.
-type turning struct {
-	mu    sync.Mutex
-	began time.Time
-	every time.Duration // how long a slot is
-	kind  eventKind     // what it posts
-	slots []turn        // in no order, none of them empty
-	timer *time.Timer
-	next  int64 // the slot that the timer is set to; 0 when it is not
+// set makes the wheel post a tick to a loop after wait, rounded up to a slot. The loop must be
+// in no slot.
+func (w *Wheel) set(l *loop, wait time.Duration) {
+	l.probeSlot, _ = w.probing.add(l, wait, probeSlotLength, tick)
 }
 
-// A turn is who is due in a slot.
-type turn struct {
-	slot  int64
-	loops []*loop
+// unset takes a loop out of its slot, if it is in one.
+func (w *Wheel) unset(l *loop) { w.probing.remove(l, l.probeSlot) }
+
+// slots posts ticks to loops with one timer. Time is divided into slots of equal length, and
+// loops that are due in the same one get their ticks together, at its end.
+type slots struct {
+	mu     sync.Mutex
+	began  time.Time
+	length time.Duration // of a slot
+	kind   eventKind     // of the ticks
+	used   []slot        // in no order, none of them empty
+	timer  *time.Timer
+	next   int64 // the slot that the timer is set to; 0 if it is not set
+}
+
+// A slot holds the loops that are due in it.
+type slot struct {
+	number int64
+	loops  []*loop
 }
 
 const (
-	slot        = 250 * time.Millisecond // of probes
-	parkingSlot = 20 * time.Millisecond
+	probeSlotLength = 250 * time.Millisecond
+	parkSlotLength  = 20 * time.Millisecond
 )
 
-// add has a loop ticked once after wait, rounded up to a slot of so much time. It
-// returns the slot, and how long it is until then.
-func (t *turning) add(l *loop, wait, every time.Duration, kind eventKind) (number int64, until time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.every == 0 {
-		t.began, t.every, t.kind = time.Now(), every, kind
+// add makes the timer post one tick to a loop after wait, rounded up to a slot. The length of
+// the slots and the kind of the ticks must be the same in all calls. add returns the number
+// of the slot, and the time until its end.
+func (s *slots) add(l *loop, wait, length time.Duration, kind eventKind) (number int64, until time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.length == 0 {
+		s.began, s.length, s.kind = time.Now(), length, kind
 	}
-	now := time.Since(t.began)
-	number = max(int64((now+wait+every-1)/every), 1)
-	if at := t.find(number); at >= 0 {
-		t.slots[at].loops = append(t.slots[at].loops, l)
+	now := time.Since(s.began)
+	number = max(int64((now+wait+length-1)/length), 1)
+	if at := s.find(number); at >= 0 {
+		s.used[at].loops = append(s.used[at].loops, l)
 	} else {
-		t.slots = append(t.slots, turn{number, []*loop{l}})
-		t.arm()
+		s.used = append(s.used, slot{number, []*loop{l}})
+		s.arm()
 	}
-	return number, time.Duration(number)*every - now
+	return number, time.Duration(number)*length - now
 }
 
-func (t *turning) remove(l *loop, number int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	at := t.find(number)
+// remove takes a loop out of a slot, if it is in it.
+func (s *slots) remove(l *loop, number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.find(number)
 	if at < 0 {
 		return
 	}
-	due := &t.slots[at]
+	due := &s.used[at]
 	if i := slices.Index(due.loops, l); i >= 0 {
 		due.loops = slices.Delete(due.loops, i, i+1)
 	}
 	if len(due.loops) == 0 {
-		t.slots = slices.Delete(t.slots, at, at+1)
-		t.arm()
+		s.used = slices.Delete(s.used, at, at+1)
+		s.arm()
 	}
 }
 
 // find returns the index of a slot, or -1 if nobody is in it.
-func (t *turning) find(number int64) int {
-	return slices.IndexFunc(t.slots, func(other turn) bool { return other.slot == number })
+func (s *slots) find(number int64) int {
+	return slices.IndexFunc(s.used, func(other slot) bool { return other.number == number })
 }
 
 // arm sets the timer to the first slot that somebody is in.
-func (t *turning) arm() {
+func (s *slots) arm() {
 	var first int64
-	for _, other := range t.slots {
-		if first == 0 || other.slot < first {
-			first = other.slot
+	for _, other := range s.used {
+		if first == 0 || other.number < first {
+			first = other.number
 		}
 	}
-	if first == t.next {
+	if first == s.next {
 		return
 	}
-	t.next = first
-	switch wait := time.Duration(first)*t.every - time.Since(t.began); {
+	s.next = first
+	switch wait := time.Duration(first)*s.length - time.Since(s.began); {
 	case first == 0:
-		t.timer.Stop()
-	case t.timer == nil:
-		t.timer = time.AfterFunc(wait, t.turn)
+		s.timer.Stop()
+	case s.timer == nil:
+		s.timer = time.AfterFunc(wait, s.fire)
 	default:
-		t.timer.Reset(wait)
+		s.timer.Reset(wait)
 	}
 }
 
-// turn ticks whoever is due, and lends this goroutine to them, one after the other. A
-// loop that is over takes no tick.
-func (t *turning) turn() {
-	due, kind := t.due()
+// fire is the function of the timer. It posts a tick to each loop that is due, and lends this
+// goroutine to one after the other. A loop that has ended takes no tick.
+func (s *slots) fire() {
+	due, kind := s.due()
 	for _, present := range due {
 		for _, l := range present.loops {
-			l.lendTick(&event{kind: kind, id: present.slot})
+			l.lendTick(&event{kind: kind, id: present.number})
 		}
 	}
 }
 
 // due removes the slots whose time has come, and returns them.
-func (t *turning) due() (due []turn, kind eventKind) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	present := int64(time.Since(t.began) / t.every)
-	t.slots = slices.DeleteFunc(t.slots, func(other turn) bool {
-		if other.slot > present {
+func (s *slots) due() (due []slot, kind eventKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	present := int64(time.Since(s.began) / s.length)
+	s.used = slices.DeleteFunc(s.used, func(other slot) bool {
+		if other.number > present {
 			return false
 		}
 		due = append(due, other)
 		return true
 	})
-	t.next = 0
-	t.arm()
-	return due, t.kind
+	s.next = 0
+	s.arm()
+	return due, s.kind
 }

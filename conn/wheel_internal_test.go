@@ -36,10 +36,10 @@ func pass(d time.Duration) {
 // wantEmpty holds that no timer is left for nobody.
 func (w *Wheel) wantEmpty(t *testing.T) {
 	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.slots) != 0 || w.next != 0 || w.timer.Stop() {
-		t.Errorf("%d slots are left, the next is %d", len(w.slots), w.next)
+	w.probing.mu.Lock()
+	defer w.probing.mu.Unlock()
+	if len(w.probing.used) != 0 || w.probing.next != 0 || w.probing.timer.Stop() {
+		t.Errorf("%d slots are left, the next is %d", len(w.probing.used), w.probing.next)
 	}
 }
 
@@ -47,11 +47,11 @@ func (w *Wheel) wantEmpty(t *testing.T) {
 func TestWheelTicksEachOnceInItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, loops := new(Wheel), []*loop{idle(), idle(), idle(), idle()}
-		for i, wait := range []time.Duration{1, slot, slot + 1, 5 * slot} {
+		for i, wait := range []time.Duration{1, probeSlotLength, probeSlotLength + 1, 5 * probeSlotLength} {
 			w.set(loops[i], wait)
 		}
 		for turn, want := range [][]int{{1, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 1}, {0, 0, 0, 0}} {
-			pass(slot)
+			pass(probeSlotLength)
 			for i, l := range loops {
 				if got := ticked(l); got != want[i] {
 					t.Errorf("in turn %d loop %d was ticked %d times", turn+1, i, got)
@@ -66,15 +66,15 @@ func TestWheelTicksEachOnceInItsSlot(t *testing.T) {
 func TestWheelForgetsWhoeverLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, second := new(Wheel), idle(), idle()
-		w.set(first, slot)
-		w.set(second, 2*slot)
+		w.set(first, probeSlotLength)
+		w.set(second, 2*probeSlotLength)
 		w.unset(first)
 		w.unset(first)
-		pass(2 * slot)
+		pass(2 * probeSlotLength)
 		if ticked(first) != 0 || ticked(second) != 1 {
 			t.Error("who had left was ticked, or who had not was not")
 		}
-		w.set(first, slot)
+		w.set(first, probeSlotLength)
 		w.unset(first)
 		w.wantEmpty(t)
 	})
@@ -89,14 +89,14 @@ func TestWheelHasOneTimer(t *testing.T) {
 		var loops []*loop
 		for i := range 100 {
 			loops = append(loops, idle())
-			w.set(loops[i], time.Duration(100-i)*slot)
+			w.set(loops[i], time.Duration(100-i)*probeSlotLength)
 		}
-		w.mu.Lock()
-		if w.next != 1 {
-			t.Errorf("the timer is set to slot %d", w.next)
+		w.probing.mu.Lock()
+		if w.probing.next != 1 {
+			t.Errorf("the timer is set to slot %d", w.probing.next)
 		}
-		w.mu.Unlock()
-		pass(100 * slot)
+		w.probing.mu.Unlock()
+		pass(100 * probeSlotLength)
 		for i, l := range loops {
 			if ticked(l) != 1 {
 				t.Errorf("loop %d was not ticked once", i)
@@ -151,8 +151,8 @@ func TestWatchedConnHasNoTimerOfItsOwn(t *testing.T) {
 		l := watched(t, w)
 		pass(time.Minute) // the timer of the handshake is over
 		l.work(nil)
-		if l.armed != 0 || len(w.slots) != 1 {
-			t.Errorf("its timer is set to %v; %d slots", l.armed, len(w.slots))
+		if l.armed != 0 || len(w.probing.used) != 1 {
+			t.Errorf("its timer is set to %v; %d slots", l.armed, len(w.probing.used))
 		}
 		l.finish()
 	})
@@ -177,15 +177,15 @@ func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 	t.Run("two of them", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			first, second := watched(t, w), watched(t, w)
-			if len(w.slots) != 1 || len(w.slots[0].loops) != 2 || first.slot != second.slot {
-				t.Errorf("%d slots", len(w.slots))
+			if len(w.probing.used) != 1 || len(w.probing.used[0].loops) != 2 || first.probeSlot != second.probeSlot {
+				t.Errorf("%d slots", len(w.probing.used))
 			}
 			first.finish()
 			second.finish()
 		})
 	})
-	if len(w.slots) != 0 || w.next != 0 {
-		t.Errorf("%d slots are left", len(w.slots))
+	if len(w.probing.used) != 0 || w.probing.next != 0 {
+		t.Errorf("%d slots are left", len(w.probing.used))
 	}
 }
 
