@@ -22,7 +22,7 @@ func (l *loop) endOrResume(mayEnd bool) {
 
 // endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
 func (l *loop) endsAtOnce() bool {
-	return l.finished && l.tasks.n == 0 && !l.waiting && l.panicked == nil && l.interruption == nil && l.hooks.Load() == nil &&
+	return l.finished && l.tasks.n == 0 && !l.ownWaits && l.panicked == nil && l.interruption == nil && l.hooks.Load() == nil &&
 		l.conn.notifications.Idle() && len(l.conn.background.Load().ending()) == 0
 }
 
@@ -56,9 +56,9 @@ func (l *loop) close() error {
 	l.releaseRunner()
 	l.flush.flush(0)
 	remaining := l.mailbox.close()
-	for l.batch = remaining; len(l.batch) > 0; {
-		ev := &l.batch[0]
-		l.batch = l.batch[1:]
+	for l.buffers.batch = remaining; len(l.buffers.batch) > 0; {
+		ev := &l.buffers.batch[0]
+		l.buffers.batch = l.buffers.batch[1:]
 		if ev.kind == linkOpened {
 			closeUnwanted(ev.link)
 			continue
@@ -144,8 +144,8 @@ func (l *loop) breakOff(why Reason) error {
 	c.options.Gate.leave(l)
 	l.move(to, why, c.epoch, time.Time{})
 	l.settleCallers(why)
-	for i := range l.batch { // nobody steps these, but their tasks have ended
-		l.endTask(&l.batch[i])
+	for i := range l.buffers.batch { // nobody steps these, but their tasks have ended
+		l.endTask(&l.buffers.batch[i])
 	}
 	l.cancelAll(why)
 	l.closeErr = nil
@@ -174,8 +174,8 @@ func (l *loop) settleCallers(why error) {
 		}
 	}
 	lost := func(d Delivery) outcome { return outcome{ending: ending{LinkLost, d, why}} }
-	effects := l.unperformed
-	if l.current != nil { // the core panicked after these
+	effects := l.buffers.unperformed
+	if l.buffers.current != nil { // the core panicked after these
 		effects = l.core.out
 	}
 	for _, fx := range effects {
@@ -192,11 +192,11 @@ func (l *loop) settleCallers(why error) {
 	for _, out := range l.core.outbound.waiting() {
 		end(out.id, out.call, lost(NotSent))
 	}
-	events := slices.Clone(l.returned)
-	if l.current != nil {
-		events = append(events, *l.current)
+	events := slices.Clone(l.buffers.returned)
+	if l.buffers.current != nil {
+		events = append(events, *l.buffers.current)
 	}
-	for _, ev := range append(events, l.batch...) {
+	for _, ev := range append(events, l.buffers.batch...) {
 		if ev.out != nil {
 			end(ev.out.id, ev.out.call, lost(NotSent))
 		}

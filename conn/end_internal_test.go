@@ -106,13 +106,13 @@ func TestPanicFindsWhatIsUnderWay(t *testing.T) {
 		want  Delivery
 	}{
 		"the call of the event that is stepped": {func(l *loop, caller *call, link transport.Link) {
-			l.current = &event{kind: callMade, out: &outboundFrame{id: 1, call: caller}, particulars: &particulars{link: link}}
+			l.buffers.current = &event{kind: callMade, out: &outboundFrame{id: 1, call: caller}, particulars: &particulars{link: link}}
 		}, NotSent},
 		"a notification that the link may have taken": {func(l *loop, caller *call, link transport.Link) {
-			l.unperformed = []effect{{out: outboundFrame{notification: true, call: caller}, particulars: &particulars{link: link}}}
+			l.buffers.unperformed = []effect{{out: outboundFrame{notification: true, call: caller}, particulars: &particulars{link: link}}}
 		}, Unknown},
 		"what the core had said when it panicked": {func(l *loop, caller *call, link transport.Link) {
-			l.current = &event{kind: callLeft, id: 1}
+			l.buffers.current = &event{kind: callLeft, id: 1}
 			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, particulars: &particulars{link: link}}}
 		}, Sent},
 	} {

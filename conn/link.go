@@ -232,7 +232,7 @@ func (l *loop) closeNow(epoch uint64, link transport.Link) (closed bool) {
 	if closed = closed || err != nil; closed {
 		l.reportPanic("closing the link", err)
 		l.closeErr = err
-		l.following = append(l.following, event{kind: linkGone, epoch: epoch})
+		l.buffers.following = append(l.buffers.following, event{kind: linkGone, epoch: epoch})
 	}
 	return closed
 }
@@ -462,7 +462,7 @@ const deepest = 2
 func (r *receiver) Work(depth int) {
 	switch {
 	case !r.owed.Load() || !r.owed.Swap(false):
-	case depth > deepest || depth > 1 && r.loop.waiting:
+	case depth > deepest || depth > 1 && r.loop.ownWaits:
 		r.loop.resume()
 	default:
 		flush, _ := r.loop.workLent(0, r.loop.endsInClose && r.conn.role == acceptor)

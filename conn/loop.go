@@ -55,17 +55,20 @@ type loop struct {
 	hearing   transport.ActivityRecorder // the present link; nil unless it says when bytes come in
 	heard     time.Time                  // what hearing returned last
 
-	*buffers // nil while the loop is parked
+	buffers *buffers // nil while the loop is parked
 
-	awake        bool        // it was busy recently; otherwise it parks
-	waiting      bool        // its own goroutine waits for woken
+	// These three do not exclude each other. A loop can be awake while its own goroutine works
+	// or does not exist, and a parked or finished one may still have to wake it so that it ends.
+	awake    bool // an event other than a tick came a short time ago; otherwise the loop parks
+	ownWaits bool // its own goroutine exists, and waits for woken
+	finished bool // the core has no more work; the loop ends when its tasks have ended
+
 	wantsLogin   bool        // the missing login was logged
-	endsInClose  bool        // it was begun with Begin: it may end on the goroutine of another
+	endsInClose  bool        // the loop was started with Begin: it may end on a lent goroutine
 	interruption error       // set: the loop ends without closing the Conn for good
-	panicked     *PanicError // set: it ends in the same way, after a panic on a lent goroutine
+	panicked     *PanicError // set: the same, after a panic on a lent goroutine
 	closeErr     error       // the error of the link that was closed last
 	patience     *time.Timer // bounds how long a finished loop waits for tasks
-	finished     bool        // the core has no more work
 	overdue      bool        // patience has run out
 	moved        bool        // the link has accepted a frame since it was last busy
 	stuckLogged  bool        // a stuck handler was logged
@@ -77,7 +80,7 @@ func (l *loop) unpark() {
 	if l.buffers == nil {
 		l.conn.options.Wheel.workers.busy()
 		l.buffers = l.mailbox.unpark()
-		l.core.unpark(&l.scratch)
+		l.core.unpark(&l.buffers.scratch)
 	}
 }
 
@@ -147,17 +150,17 @@ func (l *loop) begin() {
 
 // stepAll steps through a batch of events, or up to an interruption.
 func (l *loop) stepAll(events []event) {
-	for l.batch = events; len(l.batch) > 0; {
-		ev := &l.batch[0]
-		l.batch = l.batch[1:]
+	for l.buffers.batch = events; len(l.buffers.batch) > 0; {
+		ev := &l.buffers.batch[0]
+		l.buffers.batch = l.buffers.batch[1:]
 		if l.step(ev); l.interruption != nil {
 			return
 		}
 	}
 	clear(events)
-	l.spare = events
+	l.buffers.spare = events
 	l.conn.counters.measure(l.core)
-	if l.kept.Incoming != nil {
+	if l.buffers.kept.Incoming != nil {
 		l.awake = true // whatever a late tick has said: what is kept is about to be served
 	}
 	if !l.awake {
@@ -181,7 +184,7 @@ func (l *loop) park() {
 
 // giveUpBuffers gives the memory of a busy loop to others.
 func (l *loop) giveUpBuffers() {
-	spare, wheel := l.spare, l.conn.options.Wheel
+	spare, wheel := l.buffers.spare, l.conn.options.Wheel
 	*l.buffers = buffers{scratch: l.core.park()}
 	if given := l.mailbox.park(spare); given != nil {
 		wheel.spares.buffers.Put(given)
@@ -226,7 +229,7 @@ func (l *loop) tick() { l.lendTick(&event{kind: tick}) }
 func (l *loop) lendTick(ev *event) {
 	switch _, taken := l.mailbox.lend(ev); {
 	case !taken:
-	case l.waiting:
+	case l.ownWaits:
 		l.resume()
 	default:
 		l.turn(0)
@@ -273,16 +276,16 @@ func (l *loop) step(ev *event) {
 	}
 	for {
 		switch {
-		case len(l.returned) > 0:
-			ev := &l.returned[0]
-			l.returned = l.returned[1:]
+		case len(l.buffers.returned) > 0:
+			ev := &l.buffers.returned[0]
+			l.buffers.returned = l.buffers.returned[1:]
 			l.feed(ev)
-		case len(l.following) > 0:
-			ev := &l.following[0]
-			l.following = l.following[1:]
+		case len(l.buffers.following) > 0:
+			ev := &l.buffers.following[0]
+			l.buffers.following = l.buffers.following[1:]
 			l.feed(ev)
 		default:
-			l.returned, l.following = nil, nil // so that they hold no frame
+			l.buffers.returned, l.buffers.following = nil, nil // so that they hold no frame
 			return
 		}
 	}
@@ -318,7 +321,7 @@ func (l *loop) endTask(ev *event) {
 	l.tasks.remove(ev.task)
 	l.reportPanic(ev.task.name, ev.failure())
 	if ev.kind == handled {
-		l.pace.note(ev.incoming.took)
+		l.buffers.pace.note(ev.incoming.took)
 		if ev.incoming.worker != nil {
 			l.conn.options.Wheel.workers.add(ev.incoming.worker)
 		}
@@ -343,8 +346,8 @@ func (l *loop) feed(ev *event) {
 	if ev.kind != tick {
 		l.busyAt, l.awake = now, true
 	}
-	l.current = ev
+	l.buffers.current = ev
 	effects := l.core.step(now, ev)
-	l.current = nil
+	l.buffers.current = nil
 	l.perform(effects)
 }

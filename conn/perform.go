@@ -11,10 +11,10 @@ import (
 // perform performs the core's effects, in order.
 func (l *loop) perform(effects []effect) {
 	for i := range effects {
-		l.unperformed = effects[i:]
+		l.buffers.unperformed = effects[i:]
 		l.performOne(&effects[i])
 	}
-	l.unperformed = nil
+	l.buffers.unperformed = nil
 	clear(effects) // so that they hold no payload until the next step
 }
 
@@ -23,8 +23,8 @@ func (l *loop) performOne(fx *effect) {
 	case transmit:
 		l.transmit(fx)
 	case offerMore:
-		if len(l.returned) == 0 {
-			l.returned = append(l.returned, event{kind: writable, epoch: fx.epoch, random: random()})
+		if len(l.buffers.returned) == 0 {
+			l.buffers.returned = append(l.buffers.returned, event{kind: writable, epoch: fx.epoch, random: random()})
 		}
 	case grant:
 		l.incarnation.link.Grant(fx.stream, fx.frames)
@@ -79,8 +79,8 @@ func (l *loop) performOne(fx *effect) {
 // step, it offers no further ones, so no frame overtakes another.
 func (l *loop) transmit(fx *effect) {
 	out := &fx.out
-	if len(l.returned) > 0 {
-		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: returned(fx.out), random: random()})
+	if len(l.buffers.returned) > 0 {
+		l.buffers.returned = append(l.buffers.returned, event{kind: busy, epoch: fx.epoch, out: returned(fx.out), random: random()})
 		return
 	}
 	err := l.incarnation.link.Send(transport.Outbound{
@@ -92,10 +92,10 @@ func (l *loop) transmit(fx *effect) {
 		l.taken(out)
 	case errors.Is(err, transport.ErrBusy):
 		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.own.name, Epoch: fx.epoch, ID: out.id, Attempts: int(out.attempts) + 1})
-		l.returned = append(l.returned, event{kind: busy, epoch: fx.epoch, out: returned(fx.out), tried: true, moved: l.moved, random: random()})
+		l.buffers.returned = append(l.buffers.returned, event{kind: busy, epoch: fx.epoch, out: returned(fx.out), tried: true, moved: l.moved, random: random()})
 		l.moved = false
 	default:
-		l.returned = append(l.returned, event{kind: failed, epoch: fx.epoch, out: returned(fx.out), err: err, unsent: true})
+		l.buffers.returned = append(l.buffers.returned, event{kind: failed, epoch: fx.epoch, out: returned(fx.out), err: err, unsent: true})
 	}
 }
 

@@ -25,7 +25,7 @@ func servingHere(t *testing.T, serve func(context.Context, *Incoming)) (*loop, *
 	t.Cleanup(l.leave)
 	l.mailbox.start(func() {}, true)
 	l.mailbox.take(nil)
-	l.waiting, l.woken = true, make(chan struct{}, 1)
+	l.ownWaits, l.woken = true, make(chan struct{}, 1)
 	return l, &receiver{conn: c, loop: l, epoch: 1, dialect: l.core.dialect}
 }
 
@@ -54,14 +54,14 @@ func TestQuickHandlersRunOnTheGoroutineOfTheLink(t *testing.T) {
 				served := make(chan bool, 1)
 				l, r := servingHere(t, func(_ context.Context, in *Incoming) { served <- in.worker == nil })
 				l.unpark()
-				l.pace = test.pace
+				l.buffers.pace = test.pace
 				r.Receive(transport.Inbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`), Work: true})
 				r.Serve(test.more, func() { t.Error("the link was told that it takes long") })
 				if here := <-served; here != test.here {
 					t.Errorf("on the goroutine of the link: %v", here)
 				}
 				synctest.Wait()
-				if l.tasks.n > 0 || l.kept.Incoming != nil || l.keepUpTo != 0 {
+				if l.tasks.n > 0 || l.buffers.kept.Incoming != nil || l.buffers.keepUpTo != 0 {
 					t.Error("the request has not ended")
 				}
 				r.Serve(false, nil) // there is nothing to serve
@@ -86,7 +86,7 @@ func TestHandlerThatAsksLeavesTheLink(t *testing.T) {
 			}
 		})
 		l.unpark()
-		l.pace = 1
+		l.buffers.pace = 1
 		left := 0
 		r.Receive(transport.Inbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`), Work: true})
 		r.Serve(false, func() { left++ })

@@ -110,9 +110,9 @@ func (l *loop) runJob(j *job) {
 }
 
 // complete runs a job and posts its result to the loop. If it returns true, this goroutine
-// runs the loop, and is the loop's own.
+// has the loop, and is the loop's own.
 func (l *loop) complete(j *job) (taken bool) {
-	if taken = l.bring(j); taken && l.waiting { // another goroutine is the loop's own
+	if taken = l.bring(j); taken && l.ownWaits { // another goroutine is the loop's own
 		l.turn(0)
 		return false
 	}
@@ -120,7 +120,7 @@ func (l *loop) complete(j *job) (taken bool) {
 }
 
 // bring runs a job and posts its result to the loop. If it returns true, this goroutine
-// runs the loop.
+// has the loop.
 func (l *loop) bring(j *job) (taken bool) {
 	ev := j.report(guard(j.work))
 	ev.task = &j.task

@@ -6,15 +6,45 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// Who has the loop
+//
+// One goroutine at a time has the loop: only that one may use its fields and its core. While
+// mailbox.running is false, nobody has it. The next event then gives it to a goroutine: a lent
+// one that brings the event with mailbox.lend, or the loop's own one, which mailbox.post wakes
+// through resume. Whoever has the loop keeps it until mailbox.take returns no events, or until
+// it passes the loop on. After that it must not touch the loop.
+//
+// "Own" is the loop's own goroutine, which may wait (ownWaits), work, or not exist. "Caller" is
+// the goroutine that calls the function, and that it is lent from.
+//
+//	function      called by                          before    after
+//	start         Start, Begin                       caller    nobody; own, if it is not done
+//	run           own                                own       nobody (own waits or ends); ended
+//	work          run                                own       nobody; own if it returns over
+//	resume        whoever has the loop               caller    own, woken or new
+//	lend          Call, Notify, workers              nobody    like turn; if somebody has it: they keep it
+//	lendTick      timers                             nobody    own, if it waits; otherwise like turn
+//	lendToEnd     Close                              nobody    like workLent; may end
+//	turn          lend, lendTick, Open, complete     caller    like workLent
+//	turnToServe   receiver.Serve                     caller    like workLent
+//	workLent      the turns, lendToEnd, Work         caller    nobody; own, if there is more to do; may end
+//	endOrResume   workLent, if there is more to do   caller    own; ended if mayEnd and nothing is left
+//	bring         Open, complete                     nobody    caller, if it returns true
+//	complete      run, runJob                        nobody    caller, if it returns true: it is own then
+//	runJob        a new goroutine                    nobody    like complete, then run
+//
+// Each function may find that somebody else has the loop. It then only leaves its event in the
+// mailbox.
+
 // A runner is the loop's own goroutine. Between its turns it does the job that the
-// loop has for it: opening a link, the handshake and closing the link so take one
-// goroutine, whose stack has grown once.
+// loop has for it. So one goroutine, whose stack grows once, opens the link, runs the
+// handshake and closes the link.
 type runner struct {
 	job *job // nil if there is none
 }
 
-// run works on the loop's own goroutine, and waits for more work, until the loop
-// parks or ends.
+// run is the loop's own goroutine. It works and waits for more work, until the loop parks or
+// ends.
 func (l *loop) run() {
 	var r runner
 	for {
@@ -24,20 +54,20 @@ func (l *loop) run() {
 			l.leave()
 			l.over(err)
 			return
-		case j != nil: // another goroutine may have the loop meanwhile
+		case j != nil: // another goroutine may get the loop meanwhile
 			if r.job = nil; !l.complete(j) {
 				return
 			}
 			continue
 		case woken == nil:
-			return // parked; another goroutine may have the loop already
+			return // the loop has parked; another goroutine may have it already
 		}
 		<-woken
 	}
 }
 
-// start begins the loop on a goroutine that is lent to it. What may come of the link
-// that an initiator opens waits for the loop's own goroutine.
+// start begins the loop on the goroutine of the caller. Events of the link that an initiator
+// opens wait for the loop's own goroutine.
 func (l *loop) start() {
 	rests := false
 	defer func() {
@@ -50,7 +80,7 @@ func (l *loop) start() {
 	}()
 	l.begin()
 	if l.conn.role == initiator && l.tasks.n == 0 && l.mailbox.len() > 0 { // the gate has a place already; an empty take would give the loop away
-		l.stepAll(l.mailbox.take(l.forMailbox()))
+		l.stepAll(l.mailbox.take(l.buffers.forMailbox()))
 	}
 	if l.interruption == nil && !l.finished {
 		l.arm()
@@ -60,20 +90,19 @@ func (l *loop) start() {
 	}
 }
 
-// resume has the loop's own goroutine go on. Who calls it has the loop, and gives it
-// away.
+// resume gives the loop to its own goroutine, which it starts if there is none.
 func (l *loop) resume() {
-	if !l.waiting {
+	if !l.ownWaits {
 		go l.run()
 		return
 	}
 	l.woken <- struct{}{} // it has room: nobody else has the loop
 }
 
-// work steps through the mailbox until that is empty or the loop is over. If the
-// mailbox is empty, another goroutine may have the loop when work returns, so the
-// caller must not touch it. It may only do the runner's job, or else wait for next,
-// which is nil if the loop is parked. The runner is nil if the caller does no job.
+// work steps through the mailbox until it is empty or the loop is over. If it is empty,
+// another goroutine may have the loop when work returns. The caller may then only do the
+// runner's job, or else wait for next, which is nil if the loop has parked. The runner is nil
+// if the caller does no jobs.
 func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 	over = true // after a panic
 	defer func() {
@@ -82,7 +111,7 @@ func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 			err = l.afterPanic(&PanicError{Value: value, Stack: debug.Stack()})
 		}
 	}()
-	switch l.waiting = false; { // how a turn on another goroutine has ended
+	switch l.ownWaits = false; { // a turn on another goroutine may have ended like this
 	case l.panicked != nil:
 		return nil, true, l.afterPanic(l.panicked)
 	case l.interruption != nil:
@@ -97,12 +126,12 @@ func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 		l.arm()
 		l.runner = nil
 		next, flush := l.rest(l.busyAt > before && (r == nil || r.job == nil)), l.flush
-		events := l.mailbox.take(l.forMailbox())
+		events := l.mailbox.take(l.buffers.forMailbox())
 		flush.flush(0)
 		if len(events) == 0 {
 			return next, false, nil
 		}
-		l.waiting, l.runner = false, r
+		l.ownWaits, l.runner = false, r
 		l.handOver(r)
 		l.unpark()
 		if l.stepAll(events); l.interruption != nil {
@@ -127,12 +156,13 @@ func (l *loop) releaseRunner() {
 	l.runner = nil
 }
 
-// rest says that the loop's own goroutine is about to wait, and for what. If the loop
-// parks, or that goroutine had nothing to do but a tick, it is about to end.
+// rest notes that the loop's own goroutine is about to wait, and returns the channel that
+// wakes it. It returns nil if that goroutine should not wait: it has a job, it has only done a
+// tick, or the loop has parked.
 func (l *loop) rest(worked bool) (woken <-chan struct{}) {
-	l.waiting = l.awake && worked
+	l.ownWaits = l.awake && worked
 	switch {
-	case !l.waiting:
+	case !l.ownWaits:
 		l.woken = nil
 	case l.woken == nil:
 		l.woken = make(chan struct{}, 1)
@@ -140,28 +170,31 @@ func (l *loop) rest(worked bool) (woken <-chan struct{}) {
 	return l.woken
 }
 
-// lentBatches is how many batches of events a loop steps through on a goroutine that
-// is lent to it. It bounds what the events of others can cost that goroutine. A call
-// over HTTP takes two: the link opens a stream for it.
+// lentBatches is how many batches of events a loop steps through on a goroutine that is lent
+// to it. It limits how long that goroutine works for others. A call over HTTP takes two,
+// because the link opens a stream for it.
 const lentBatches = 3
 
-// turn works on a goroutine that is lent to the loop, and that has it. If there is
-// much to do, or the loop is about to end, turn gives the loop to the loop's own
-// goroutine. The depth is that of the receiver's Work, or 0.
+// turn works on a goroutine that is lent to the loop. If there is much to do, or the loop is
+// about to end, turn gives the loop to its own goroutine. The depth is that of the receiver's
+// Work, or 0.
 func (l *loop) turn(depth int) {
 	flush, _ := l.workLent(0, false)
 	flush.flush(depth)
 }
 
-// turnToServe is a turn for Work(1). It returns one of the requests that have come in,
-// to be served on this goroutine, unless handlers take longer than that. The loop
-// serves the others.
+// turnToServe is a turn for the goroutine of a link that may run a handler. It returns one of
+// the requests that have come in, for this goroutine to serve, unless handlers take longer
+// than longest on average. Workers serve the others.
 func (l *loop) turnToServe(longest pace) (kept served) {
 	flush, kept := l.workLent(longest, false)
 	flush.flush(1)
 	return kept
 }
 
+// workLent steps through up to lentBatches batches of events. It returns what the link has left
+// to its Flush, and the request that is kept for this goroutine, if any. If mayEnd is set, the
+// loop may end here.
 func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 	rests := false
 	defer func() {
@@ -177,25 +210,25 @@ func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 	for range lentBatches {
 		l.arm()
 		flush = l.flush
-		events := l.mailbox.take(l.forMailbox())
+		events := l.mailbox.take(l.buffers.forMailbox())
 		if rests = len(events) == 0; rests {
 			return flush, kept
 		}
 		l.unpark()
 		if kept.Incoming == nil {
-			l.keepUpTo = keepUpTo
+			l.buffers.keepUpTo = keepUpTo
 		}
 		l.stepAll(events)
 		kept = l.takeKept(kept)
-		if l.interruption != nil || l.finished || !l.awake && l.waiting {
+		if l.interruption != nil || l.finished || !l.awake && l.ownWaits {
 			return flush, kept
 		}
 	}
 	return flush, kept
 }
 
-// lendToEnd is lend for Close, which waits for the end of the loop. If nothing is left to
-// wait for, the loop ends on its goroutine.
+// lendToEnd is lend for Close, which waits for the end of the loop. If the loop was started
+// with Begin and has nothing left to wait for, it ends on this goroutine.
 func (l *loop) lendToEnd(ev *event) (posted bool) {
 	posted, taken := l.mailbox.lend(ev)
 	if taken {
@@ -212,15 +245,15 @@ func (l *loop) takeKept(before served) (kept served) {
 	if l.buffers == nil {
 		return kept // it has parked, so nothing was kept
 	}
-	if l.kept.Incoming != nil {
-		kept = l.kept
+	if l.buffers.kept.Incoming != nil {
+		kept = l.buffers.kept
 	}
-	l.kept, l.keepUpTo = served{}, 0
+	l.buffers.kept, l.buffers.keepUpTo = served{}, 0
 	return kept
 }
 
-// A flush is what a link has left to its Flush, if it has one. Whoever calls it need
-// not have the loop.
+// A flush calls the Flush of a link, if it has one. The goroutine that calls it need not have
+// the loop.
 type flush struct {
 	conn *Conn
 	link transport.Flusher

@@ -33,7 +33,7 @@ func TestLentGoroutineIsGivenBack(t *testing.T) {
 		l.incarnation.link = link
 		l.mailbox.start(func() {}, true)
 		l.mailbox.take(nil)
-		l.waiting, l.woken = true, make(chan struct{}, 1)
+		l.ownWaits, l.woken = true, make(chan struct{}, 1)
 		if !l.lend(&event{kind: progressed, epoch: 1, frames: 1, id: 1}) || link.grants != 3 {
 			t.Errorf("%d batches were stepped through", link.grants)
 		}
@@ -56,7 +56,7 @@ func TestDeepWorkIsLeftToTheLoopsGoroutine(t *testing.T) {
 		r := &receiver{conn: l.conn, loop: l, epoch: 1}
 		for depth, own := range []int{0, 0, 1} {
 			r.Work(depth)
-			l.waiting, l.woken = true, make(chan struct{}, 1)
+			l.ownWaits, l.woken = true, make(chan struct{}, 1)
 			r.post(event{kind: writable, works: true})
 			if r.Work(depth); len(l.woken) != own || l.mailbox.running != (own == 1) {
 				t.Errorf("at depth %d the loop's own goroutine was woken %d times", depth, len(l.woken))
@@ -81,7 +81,7 @@ func TestLoopEndsOnItsOwnGoroutine(t *testing.T) {
 				l := watched(t, new(Wheel))
 				l.mailbox.start(func() {}, true)
 				l.mailbox.take(nil)
-				l.waiting, l.woken = true, make(chan struct{}, 1)
+				l.ownWaits, l.woken = true, make(chan struct{}, 1)
 				if !l.lend(&end) || len(l.woken) != 1 {
 					t.Error("the loop's own goroutine does not go on")
 				}

@@ -27,8 +27,8 @@ func (l *loop) serve(in *Incoming) {
 	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // no child of the incarnation's context, which would keep its map of children for good
 	in.serving = task{name: in.Method, cancel: cancel, serves: in}
 	l.tasks.add(&in.serving)
-	if l.pace.isAtMost(l.keepUpTo) && l.kept.Incoming == nil && !in.exclusive && !in.streaming {
-		l.kept = served{in, l, ctx}
+	if l.buffers.pace.isAtMost(l.buffers.keepUpTo) && l.buffers.kept.Incoming == nil && !in.exclusive && !in.streaming {
+		l.buffers.kept = served{in, l, ctx}
 		return
 	}
 	if in.worker = l.conn.options.Wheel.workers.take(); in.worker == nil {
@@ -43,7 +43,7 @@ func (l *loop) serve(in *Incoming) {
 func (l *loop) serveNow(in *Incoming) {
 	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it returns
 	reply := served{in, l, withValues(l.ctx, in.Origin)}.answer()
-	l.following = append(l.following, event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
+	l.buffers.following = append(l.buffers.following, event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
 
 // serveOne runs a handler, and lends this goroutine to the loop for the answer. It
