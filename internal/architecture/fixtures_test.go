@@ -142,7 +142,7 @@ func f(ctx context.Context) {}
 `},
 		want: []string{
 			"pure conn/table.go:10", "pure conn/table.go:11", "pure conn/table.go:12",
-			"pure conn/table.go:13", "pure conn/table.go:19", "pure conn/table.go:9",
+			"pure conn/table.go:13", "pure conn/table.go:17", "pure conn/table.go:19", "pure conn/table.go:9",
 		},
 	},
 	{

@@ -93,8 +93,7 @@ func isChannel(typ types.Type) bool {
 	return ok
 }
 
-// impureName judges a name of another package. context.Background is allowed
-// because looplab/fsm asks for a context it does not need.
+// impureName judges a name of another package.
 func (t *Tree) impureName(selector *ast.SelectorExpr) string {
 	qualifier, ok := selector.X.(*ast.Ident)
 	if !ok {
@@ -107,7 +106,7 @@ func (t *Tree) impureName(selector *ast.SelectorExpr) string {
 	switch pkg, name := imported.Imported().Path(), selector.Sel.Name; {
 	case pkg == "time" && slices.Contains(clock, name):
 		return "reads the clock: time." + name
-	case pkg == "context" && name != "Background":
+	case pkg == "context":
 		return "depends on a context: context." + name
 	}
 	return ""
