@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -30,9 +31,9 @@ type Conn struct {
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
 	stopping      atomic.Bool
-	done          change // comes when the Conn has closed for good
-	epoch         uint64 // with which the next Run continues
-	gap           *gap   // the loop's; nil while the Conn is ready, and before it was
+	done          signal.Signal // fires when the Conn has closed for good
+	epoch         uint64        // with which the next Run continues
+	gap           *gap          // the loop's; nil while the Conn is ready, and before it was
 }
 
 // New returns an initiator (a client). Once it runs, it opens a link through t,
@@ -171,7 +172,7 @@ func (c *Conn) post(ev event) bool {
 }
 
 // Done returns a channel that is closed when the Conn has closed for good.
-func (c *Conn) Done() <-chan struct{} { return c.done.wait() }
+func (c *Conn) Done() <-chan struct{} { return c.done.Wait() }
 
 // AwaitReady waits until the Conn is ready. If the Conn closes, AwaitReady returns
 // the Reason. If ctx ends first, AwaitReady returns an error that wraps its cause and
@@ -238,15 +239,15 @@ func (c *Conn) Close(ctx context.Context) error {
 		return c.closed()
 	}
 	select {
-	case <-c.done.wait():
+	case <-c.done.Wait():
 		if asked {
 			return c.cutShort()
 		}
-	case <-l.ended.wait():
+	case <-l.ended.Wait():
 		c.Stop() // it may have ended without having heard of it
 	case <-ctx.Done():
 		c.Stop()
-		<-l.ended.wait()
+		<-l.ended.Wait()
 		return context.Cause(ctx)
 	}
 	return c.closed()
@@ -263,7 +264,7 @@ func (c *Conn) cutShort() error {
 
 // closed returns ErrNotRunning unless the Conn is closed for good.
 func (c *Conn) closed() error {
-	if c.done.hasCome() {
+	if c.done.HasFired() {
 		return nil
 	}
 	return ErrNotRunning

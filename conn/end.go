@@ -47,7 +47,7 @@ func (l *loop) leave() {
 	}
 	c.counters.clear()
 	c.running.Store(nil)
-	l.ended.come()
+	l.ended.Fire()
 }
 
 // close ends a Conn whose core has finished, and returns what Run returns.
@@ -67,7 +67,7 @@ func (l *loop) close() error {
 	}
 	l.mailbox.keep(remaining)
 	stuck := l.stuck()
-	l.conn.done.come()
+	l.conn.done.Fire()
 	var err error
 	switch reason := l.core.reason; reason.Kind {
 	case Stopped, Drained, PeerEnded:
@@ -157,7 +157,7 @@ func (l *loop) breakOff(why Reason) error {
 	l.discard(why, l.mailbox.close())
 	err := errors.Join(why.Err, l.closeErr, l.stuck())
 	if last {
-		c.done.come()
+		c.done.Fire()
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -29,7 +30,7 @@ type loop struct {
 	ctx       context.Context // the context of Start, without its end; contexts of handlers derive from it
 	over      func(error)     // the argument of Start; called at the end
 	unwatch   func() bool     // stops watching the context of Start; nil if nothing watches it
-	ended     change          // the end of the loop
+	ended     signal.Signal   // the end of the loop
 	begun     bool            // the core was started
 	serving   atomic.Int32    // handlers that run on goroutines of the link, which count themselves
 	cancelled error           // set: the context had ended before the loop began

@@ -1,9 +1,10 @@
 package conn
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/signal"
 )
 
 // A Status is the state of a Conn at one moment, and why it is in that state.
@@ -15,58 +16,14 @@ type Status struct {
 	NextAttempt time.Time `json:"nextAttempt,omitzero"` // in Backoff: when the Conn will try again
 	LastFailure Reason    `json:"lastFailure,omitzero"` // why the last incarnation failed; zero if none has
 
-	lost uint64  // the last incarnation that was lost; 0 if none
-	next *change // to the next status
+	lost     uint64         // the last incarnation that was lost; 0 if none
+	replaced *signal.Signal // fires when there is a newer one
 }
 
-// A published is a status with the change that ends it: one allocation.
+// A published is a status with the signal that ends it: one allocation.
 type published struct {
 	Status
-	change
-}
-
-// A change makes its channel only for those who wait for it: most statuses of a session
-// pass unseen, and so does its end.
-type change struct {
-	mu      sync.Mutex
-	came    bool
-	channel chan struct{} // closed when it came; nil until somebody asks for it
-}
-
-// wait returns a channel that is closed when the change has come.
-func (c *change) wait() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.channel != nil:
-	case c.came:
-		c.channel = past
-	default:
-		c.channel = make(chan struct{})
-	}
-	return c.channel
-}
-
-// hasCome reports whether the change has come.
-func (c *change) hasCome() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.came
-}
-
-// past is the channel of all changes that came before somebody asked.
-var past = func() chan struct{} {
-	closed := make(chan struct{})
-	close(closed)
-	return closed
-}()
-
-func (c *change) come() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.came = true; c.channel != nil {
-		close(c.channel)
-	}
+	replaced signal.Signal
 }
 
 // Status returns the present status.
@@ -78,18 +35,18 @@ func (c *Conn) State() State { return c.status.Load().State }
 // Changed returns a channel that is closed when the Conn has a newer status than
 // s. Call Status again then; the Conn may have passed through several states.
 func (s Status) Changed() <-chan struct{} {
-	if s.next == nil {
+	if s.replaced == nil {
 		return nil // the zero Status belongs to no Conn
 	}
-	return s.next.wait()
+	return s.replaced.Wait()
 }
 
 // publish makes a new status visible and tells those who wait for it.
 func (c *Conn) publish(s Status) {
 	next := &published{Status: s}
-	next.next = &next.change
+	next.Status.replaced = &next.replaced
 	if before := c.status.Swap(next); before != nil {
-		before.come()
+		before.replaced.Fire()
 	}
 }
 

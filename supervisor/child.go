@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/signal"
 )
 
 // A ChildSpec describes a child: OTP's child specification. Either Run or
@@ -89,11 +91,11 @@ type Child struct {
 	spec       ChildSpec
 
 	// The supervisor's mutex guards all fields below.
-	key          uint64 // grows with each start
-	started      signal // Init has returned
-	hasStarted   bool   // it has started at least once
-	done         signal // it has terminated
-	err          error  // why; set before done
+	key          uint64        // grows with each start
+	started      signal.Signal // Init has returned
+	hasStarted   bool          // it has started at least once
+	done         signal.Signal // it has terminated
+	err          error         // why; set before done
 	terminatedAt instant
 	hidden       bool // deleted: not listed after it has terminated
 
@@ -106,7 +108,7 @@ type Child struct {
 	goroutines  int                // of Run and Drain
 	pendingEnd  *message           // the end of Run, until Drain has returned, too
 	stopAsked   bool               // it was told to stop
-	overdue     signal             // it still runs after its Shutdown
+	overdue     signal.Signal      // it still runs after its Shutdown
 	failure     error              // how it failed
 
 	// These belong to all Runs.
@@ -136,7 +138,7 @@ func (c *Child) ID() string { return c.spec.ID }
 func (c *Child) Done() <-chan struct{} {
 	c.supervisor.mu.Lock()
 	defer c.supervisor.mu.Unlock()
-	return c.done.wait()
+	return c.done.Wait()
 }
 
 // Err returns nil until Done is closed. Then it returns the failure that
@@ -157,7 +159,7 @@ func (c *Child) Stop(ctx context.Context) error {
 	s := c.supervisor
 	s.mu.Lock()
 	s.step(&message{kind: haltAsked, child: c.key})
-	done, overdue := c.done.wait(), c.overdue.wait()
+	done, overdue := c.done.Wait(), c.overdue.Wait()
 	s.mu.Unlock()
 	select {
 	case <-done:
@@ -165,7 +167,7 @@ func (c *Child) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	switch { // several cases may apply
-	case isClosed(done):
+	case signal.IsClosed(done):
 		return c.Err()
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", c.stuckError(), context.Cause(ctx))
@@ -218,7 +220,7 @@ func (c *Child) askToRestart() error {
 	s := c.supervisor
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.done.fired {
+	if c.done.HasFired() {
 		if _, closed := c.spec.resource.(*connection); closed {
 			return ErrFinal
 		}
@@ -230,8 +232,8 @@ func (c *Child) askToRestart() error {
 	if m := s.core.members.byKey[c.key]; m.state == Stopping && !m.rerun {
 		return errStopping
 	}
-	if c.started.fired {
-		c.started = signal{}
+	if c.started.HasFired() {
+		c.started = signal.Signal{}
 	}
 	s.step(&message{kind: restartAsked, child: c.key})
 	return nil
@@ -266,17 +268,17 @@ func (c *Child) refused(doing string, err error) error {
 // setStarted records that the child has started. The caller holds the mutex.
 func (c *Child) setStarted() {
 	c.hasStarted = true
-	c.started.fire()
+	c.started.Fire()
 }
 
 // awaitStart waits until the child has started.
 func (c *Child) awaitStart(ctx context.Context) error {
 	c.supervisor.mu.Lock()
-	if c.started.fired {
+	if c.started.HasFired() {
 		c.supervisor.mu.Unlock()
 		return nil
 	}
-	started, done, overdue := c.started.wait(), c.done.wait(), c.overdue.wait()
+	started, done, overdue := c.started.Wait(), c.done.Wait(), c.overdue.Wait()
 	c.supervisor.mu.Unlock()
 	select {
 	case <-started:
@@ -285,11 +287,11 @@ func (c *Child) awaitStart(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	switch { // several cases may apply; the first one says most
-	case isClosed(started):
+	case signal.IsClosed(started):
 		return nil
-	case isClosed(done):
+	case signal.IsClosed(done):
 		return c.startError()
-	case isClosed(overdue):
+	case signal.IsClosed(overdue):
 		return c.stuckError()
 	default:
 		return context.Cause(ctx)
@@ -305,39 +307,4 @@ func (c *Child) startError() error {
 
 func (c *Child) stuckError() *StuckError {
 	return &StuckError{c.supervisor.options.Name, []string{c.spec.ID}}
-}
-
-// A signal fires once. It allocates its channel only when it is needed, because there
-// are many children, and programs wait for few of them. The supervisor's mutex guards
-// it.
-type signal struct {
-	fired   bool
-	channel chan struct{}
-}
-
-func (s *signal) fire() {
-	if !s.fired && s.channel != nil {
-		close(s.channel)
-	}
-	s.fired = true
-}
-
-// wait returns a channel that is closed when the signal fires.
-func (s *signal) wait() <-chan struct{} {
-	if s.channel == nil {
-		s.channel = make(chan struct{})
-		if s.fired {
-			close(s.channel)
-		}
-	}
-	return s.channel
-}
-
-func isClosed(channel <-chan struct{}) bool {
-	select {
-	case <-channel:
-		return true
-	default:
-		return false
-	}
 }

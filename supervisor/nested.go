@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/bowline-mcp/bowline/internal/signal"
 )
 
 // A subtree is a supervisor that is the child of another one. Its children run on their
@@ -33,7 +35,7 @@ func (s subtree) init(ctx context.Context) error {
 func (s subtree) begin() (l *lifetime, began bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if began = isClosed(s.lifetime.done) && !s.closing; began {
+	if began = signal.IsClosed(s.lifetime.done) && !s.closing; began {
 		s.lifetime = newLifetime()
 		s.events.reopen()
 		s.step(&message{kind: begun})

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/signal"
 )
 
 // The shell passes messages to the core and performs its effects. The goroutine that
@@ -75,7 +77,7 @@ func (s *Supervisor) perform(fx *effect) {
 		c.goroutines = 1
 		go c.discard()
 	case stuck:
-		c.overdue.fire()
+		c.overdue.Fire()
 		s.emit(ChildStuck, c, &StuckError{s.options.Name, []string{c.spec.ID}})
 	case retire:
 		s.retire(c)
@@ -116,8 +118,8 @@ func (s *Supervisor) launch(c *Child) {
 	}
 	var ctx context.Context
 	ctx, c.cancel = context.WithCancelCause(context.Background())
-	if c.overdue.fired {
-		c.overdue = signal{}
+	if c.overdue.HasFired() {
+		c.overdue = signal.Signal{}
 	}
 	c.goroutines = 1
 	if s.starting == c && c.spec.begin != nil && c.spec.Init == nil {
@@ -285,7 +287,7 @@ func (s *Supervisor) retire(c *Child) {
 		c.unnest()
 	}
 	c.err, c.terminatedAt = c.failure, s.now()
-	c.done.fire()
+	c.done.Fire()
 }
 
 // recordStopFailure adds a child's failure to the result if the supervisor is stopping.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
@@ -185,7 +186,7 @@ func (s *Supervisor) add(c *Child) (key uint64, err error) {
 func (s *Supervisor) enlist(c *Child) error {
 	present, ok := s.byID[c.spec.ID]
 	switch {
-	case ok && !present.done.fired:
+	case ok && !present.done.HasFired():
 		return &DuplicateError{s.options.Name, c.spec.ID}
 	case s.core.state != Running:
 		return s.stopped()
@@ -198,7 +199,7 @@ func (s *Supervisor) enlist(c *Child) error {
 	}
 	s.keys++
 	c.key, c.err, c.failure = s.keys, nil, nil
-	c.started, c.done, c.overdue, c.hidden = signal{}, signal{}, signal{}, false
+	c.started, c.done, c.overdue, c.hidden = signal.Signal{}, signal.Signal{}, signal.Signal{}, false
 	s.children[c.key], s.byID[c.spec.ID] = c, c
 	s.step(&message{kind: added, child: c.key, traits: c.spec.traits()})
 	return nil
@@ -279,7 +280,7 @@ func (s *Supervisor) drainFor(ctx context.Context, part float64) error {
 	due := s.now() + time.Duration(part*float64(time.Until(deadline)))
 	l := s.endLifetime(&message{kind: drainAsked, due: max(due, 1)})
 	err := s.await(ctx, l)
-	if ctx.Err() != nil && !isClosed(l.done) {
+	if ctx.Err() != nil && !signal.IsClosed(l.done) {
 		s.stop(false)
 	}
 	return err
@@ -339,7 +340,7 @@ func (l *lifetime) await(ctx context.Context) (result error, over bool) {
 	case <-l.done:
 	case <-ctx.Done():
 	}
-	if !isClosed(l.done) {
+	if !signal.IsClosed(l.done) {
 		return nil, false
 	}
 	return l.result, true

@@ -13,7 +13,7 @@ type layer struct {
 
 // stack is the house, lowest floor first.
 var stack = []layer{
-	{patterns: []string{"internal/header", "internal/network", "internal/ondemand", "internal/pause", "internal/redact", "internal/scan", "internal/suggest"}, apart: true},
+	{patterns: []string{"internal/header", "internal/network", "internal/ondemand", "internal/pause", "internal/redact", "internal/scan", "internal/signal", "internal/suggest"}, apart: true},
 	{patterns: []string{"telemetry"}},
 	{patterns: []string{"protocol/jsonrpc/..."}},
 	{patterns: []string{"protocol/..."}},

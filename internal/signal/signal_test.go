@@ -1,0 +1,47 @@
+package signal_test
+
+import (
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/signal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestSignalFiresForThoseWhoWaitBeforeAndAfter(t *testing.T) {
+	var s signal.Signal
+	before := s.Wait()
+	if s.HasFired() || signal.IsClosed(before) {
+		t.Error("it fired too early")
+	}
+	var firing sync.WaitGroup
+	for range 3 {
+		firing.Go(s.Fire)
+	}
+	<-before
+	firing.Wait()
+	if !s.HasFired() || !signal.IsClosed(s.Wait()) {
+		t.Error("it has not fired")
+	}
+}
+
+func TestSignalThatNobodyWaitedFor(t *testing.T) {
+	var s, other signal.Signal
+	s.Fire()
+	if !signal.IsClosed(s.Wait()) || !s.HasFired() {
+		t.Error("it has not fired")
+	}
+	if signal.IsClosed(other.Wait()) {
+		t.Error("another has fired")
+	}
+	if allocated := testing.AllocsPerRun(10, func() {
+		var s signal.Signal
+		s.Fire()
+		s.Wait()
+	}); allocated > 1 { // the Signal itself
+		t.Errorf("%v allocations", allocated)
+	}
+}
