@@ -55,7 +55,7 @@ func (c *core) closeLink(now instant, grace time.Duration) {
 	c.emit(effect{kind: closeLink, epoch: c.epoch, at: grace})
 }
 
-// onLinkGone applies that the link is closed, and does what has waited for that.
+// onLinkGone handles the event that the link has closed, and does what had to wait for that.
 func (c *core) onLinkGone(now instant) {
 	if !c.linked {
 		return
@@ -69,7 +69,7 @@ func (c *core) onLinkGone(now instant) {
 	}
 }
 
-// onLinkEnded applies that the peer will send nothing more, so no answer can come.
+// onLinkEnded handles the event that the peer will send nothing more, so no answer can come.
 // An acceptor finishes what it serves; an initiator waits for the loss.
 func (c *core) onLinkEnded(now instant) {
 	if c.role != acceptor || !c.attached() {

@@ -26,7 +26,7 @@ func (l *loop) endsAtOnce() bool {
 		l.conn.notifications.Idle() && len(l.conn.background.Load().ending()) == 0
 }
 
-// leave ends the loop: after it nothing refers to the loop.
+// leave ends the loop. It removes the loop from everything that refers to it.
 func (l *loop) leave() {
 	c := l.conn
 	if l.unwatch != nil {

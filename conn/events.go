@@ -69,7 +69,7 @@ func (p *particulars) unboundLink() transport.Link {
 	return p.link
 }
 
-// failure returns why the task has failed whose last event this is, or nil.
+// failure returns the error of the task whose last event this is, or nil.
 func (ev *event) failure() error {
 	if ev.particulars == nil {
 		return ev.err
@@ -77,8 +77,8 @@ func (ev *event) failure() error {
 	return cmp.Or(ev.reason.Err, ev.err)
 }
 
-// notice returns the caller of the notification that did not go out, if the event is
-// about one, or nil.
+// notice returns the caller of a notification that was not sent, if the event is about one.
+// Otherwise it returns nil.
 func (ev *event) notice() *call {
 	if ev.out == nil || !ev.out.notification {
 		return nil

@@ -42,10 +42,10 @@ type Incoming struct {
 
 	size      int  // bytes it holds: of its frame, or of what was copied of a batch
 	exclusive bool // requests behind it wait until it has been answered
-	streaming bool // it stays until either side ends it
-	nested    bool // a call of ours waits for what it is answered
+	streaming bool // it stays open until either side ends it
+	nested    bool // the peer needs its answer in order to answer a call of ours
 	droppable bool // a notification that may be dropped when too many wait
-	immediate bool // it is served in the loop's own turn
+	immediate bool // the loop itself runs the handler
 
 	label    string  // of a notification: Class.Key; of a request: its target
 	received instant // zero without Hooks.ServeStopped
@@ -61,7 +61,7 @@ type Incoming struct {
 	serving task          // set by the shell while it is being served
 	worker  *worker       // that serves it; nil: the goroutine of the link does
 	took    time.Duration // how long its handler ran
-	leave   func()        // has another goroutine read the link; nil on a worker
+	leave   func()        // lets another goroutine read the link; nil on a worker
 	left    atomic.Bool   // leave was called
 }
 

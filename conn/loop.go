@@ -101,11 +101,11 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 	return l
 }
 
-// continueConn has the loop continue where the last one of the Conn has ended. No other
-// loop runs.
+// continueConn makes the loop continue where the Conn's last loop has ended. No other loop
+// runs.
 func (l *loop) continueConn() {
 	c := l.conn
-	if !c.leaves.Swap(false) { // that was for a loop that has ended meanwhile
+	if !c.leaves.Swap(false) { // another loop has consumed it after newLoop, and has ended
 		l.opening.takeLast(true)
 	}
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
@@ -194,9 +194,9 @@ func (l *loop) giveUpBuffers() {
 	wheel.workers.parked()
 }
 
-// arm sets the timer to the core's deadline. If the timer fires earlier, arm leaves it:
-// one unnecessary tick costs less than a reset at each call. The wheel posts the ticks
-// for liveness and for parking, which come before the deadlines of most calls.
+// arm sets the timer to the core's deadline. If the timer is set to an earlier time, arm does
+// not change it: one unnecessary tick costs less than a reset at each call. The wheel posts
+// the ticks for liveness and for parking, which come before the deadlines of most calls.
 func (l *loop) arm() {
 	if due := l.core.liveness.dueAt; due != l.probeAt {
 		l.conn.options.Wheel.unset(l)

@@ -188,7 +188,7 @@ func (c *Conn) Stats() Stats {
 	return stats
 }
 
-// unsettled returns the counts but Settled, which is to be read before.
+// unsettled returns the counts except Settled, which must be read first.
 func (c *Conn) unsettled() Stats {
 	return Stats{
 		Calls:     c.counters.calls.Load(),
@@ -204,7 +204,8 @@ func (c *Conn) unsettled() Stats {
 	}
 }
 
-// eachEnding reads how calls have ended, in the order of Causes: what is not zero.
+// eachEnding calls read with each count of ended calls that is not zero, in the order of
+// Causes.
 func (c *counters) eachEnding(read func(Cause, Delivery, uint64)) {
 	answered, ended := c.answered.Load(), c.ended.Load()
 	for _, cause := range Causes() {
