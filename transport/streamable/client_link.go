@@ -1,12 +1,13 @@
 package streamable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,16 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/delivery"
 	"github.com/bowline-mcp/bowline/transport/internal/ending"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
-	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
-
-// postPatience is how long the server may take to accept a message that is not a
-// request. The messages after it wait.
-const postPatience = 10 * time.Second
-
-// listenPatience is how long the messages after notifications/initialized wait until the
-// server has accepted the GET stream of the session.
-const listenPatience = time.Second
 
 // A clientLink is the link of a Client. Each request has a goroutine, and requests run
 // concurrently. One goroutine posts all other messages, in order; it exists while there
@@ -159,113 +151,6 @@ func (l *clientLink) open(m *outgoing) {
 	l.told.Tell(func(to transport.Receiver) { to.StreamOpened(m.stream.number, m.Tag) })
 }
 
-// startRequests starts the requests at the head of the queue. It returns the first
-// message after them that is not a request, or nil if there is none.
-func (l *clientLink) startRequests() *outgoing {
-	for !l.ending.IsStopped() && l.ctx.Err() == nil {
-		m := l.queue.pop()
-		switch {
-		case m == nil:
-			return nil
-		case m.stream == nil:
-			l.written(m)
-			return m
-		case m.stream.ctx.Err() != nil:
-			l.written(m) // its stream was ended before it was sent
-		default:
-			l.run(m.stream.post)
-		}
-	}
-	return nil
-}
-
-// written releases the room of a message in the queue.
-func (l *clientLink) written(m *outgoing) {
-	if l.queue.release(m) {
-		l.told.Tell(transport.Receiver.Writable)
-	}
-	l.check()
-}
-
-// postAll posts messages that are not requests, each after the server has accepted or
-// refused the one before, until none is queued.
-func (l *clientLink) postAll(m *outgoing) {
-	for m != nil {
-		l.post(m)
-		l.mu.Lock()
-		if m = l.startRequests(); m == nil {
-			l.posting = false
-			l.check()
-		}
-		l.mu.Unlock()
-	}
-}
-
-func (l *clientLink) post(m *outgoing) {
-	ctx, cancel := context.WithTimeout(l.ctx, postPatience)
-	defer cancel()
-	r := l.remote.newPost(ctx, m)
-	response, err := r.do(ctx)
-	unsent := r.unsent()
-	if err == nil {
-		unsent = web.IsRefusal(response)
-		err = accepted(response)
-	}
-	var refused *transport.StatusError
-	if errors.As(err, &refused) {
-		r.countRefused(refused)
-	}
-	switch {
-	case err == nil && m.Route.Method == protocol.NotificationInitialized:
-		l.listen()
-		l.awaitListening()
-	case err == nil, m.Tag == 0: // nobody asks after it
-	case l.ctx.Err() != nil, r.fatal != nil:
-		l.abandon(m, unsent)
-	default:
-		err = fmt.Errorf("streamable: post %s: %w", m.label(), err)
-		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
-	}
-	l.endIf(r.fatal)
-}
-
-// accepted reads the response to a message that is not a request.
-func accepted(response *http.Response) error {
-	defer response.Body.Close()
-	if response.StatusCode/100 != 2 {
-		return web.NewStatusError(response, web.Excerpt(response))
-	}
-	io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be reused
-	return nil
-}
-
-// listen opens the GET stream of a session, once. It does not wait until the stream is
-// open.
-func (l *clientLink) listen() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case !l.remote.currentSession().begun:
-		l.answered.Raise() // there is no such stream
-	case !l.listening:
-		l.listening = true
-		l.run(l.main.listen)
-	}
-}
-
-// awaitListening waits until the server has answered the GET request, for at most
-// listenPatience. There are two reasons. If the stream is not open yet, messages are
-// lost that the server sends on it because of a later message. And some servers mistake
-// a GET request during a call for one that resumes the call's stream.
-func (l *clientLink) awaitListening() {
-	ctx, cancel := context.WithTimeout(l.ctx, listenPatience)
-	defer cancel()
-	select {
-	case <-l.answered.Raised:
-	case <-ctx.Done():
-	}
-}
-
 // abandon records a message that ends with the link.
 func (l *clientLink) abandon(m *outgoing, unsent bool) {
 	l.mu.Lock()
@@ -327,3 +212,92 @@ func (l *clientLink) drop(s *clientStream) {
 	defer l.mu.Unlock()
 	delete(l.streams, s.number)
 }
+
+// Close implements transport.Link. It posts what is queued within 70 % of the
+// grace. Then it cancels the requests under way, and deletes a legacy session in
+// what is left of the grace.
+func (l *clientLink) Close(grace time.Duration) error {
+	if grace <= 0 {
+		l.expire()
+	}
+	l.end(transport.ErrClosed)
+	var left error
+	if older := l.fellBack(); older != nil {
+		left = older.Close(grace)
+	}
+	l.ending.AwaitFinish(grace, l.expire)
+	return errors.Join(l.left, left)
+}
+
+// endIf ends the link if reason is not nil.
+func (l *clientLink) endIf(reason error) {
+	if reason != nil {
+		l.end(reason)
+	}
+}
+
+// end begins the end of the link. The first reason counts.
+func (l *clientLink) end(reason error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ending.Begin(reason) {
+		go l.finish(reason)
+	}
+	l.check()
+}
+
+// finish ends everything that the link owns, and reports the loss.
+func (l *clientLink) finish(reason error) {
+	defer l.ending.Finish()
+	l.ending.AwaitSent()
+	l.stop()
+	l.left = l.endOlder(reason)
+	if reason == transport.ErrClosed {
+		l.deleteSession()
+	}
+	if err := l.ending.AwaitIdle(); err != nil {
+		l.left = errors.Join(l.left, fmt.Errorf("streamable: %w", err))
+	}
+	l.expire()
+	l.release()
+	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
+}
+
+// stop cancels what is running, and prevents further requests.
+func (l *clientLink) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending.Stop()
+	l.cancel()
+	l.workers.dismiss()
+	l.check()
+}
+
+// deleteSession tells a legacy server that the client has finished with its session. Its
+// failure has no consequences: a server may refuse it.
+func (l *clientLink) deleteSession() {
+	r := l.remote.newRequest(http.MethodDelete, nil)
+	if r.joinSession(); !r.inSession || l.life.Err() != nil {
+		return
+	}
+	if response, err := r.do(l.life); err == nil {
+		response.Body.Close()
+	}
+}
+
+// unsentTags lists the messages that were accepted and not sent, in the order of Send.
+func (l *clientLink) unsentTags() (tags []transport.Tag) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unsent := append(l.unsent, l.queue.waiting...)
+	slices.SortFunc(unsent, func(a, b *outgoing) int { return cmp.Compare(a.number, b.number) })
+	for _, m := range unsent {
+		if m.Tag != 0 && !l.wasEnded(m) {
+			tags = append(tags, m.Tag)
+		}
+	}
+	return append(tags, l.olderUnsent...)
+}
+
+// check notices that a step of the ending is complete. The caller holds mu.
+func (l *clientLink) check() { l.ending.Check(l.queue.frames == 0 && !l.posting) }

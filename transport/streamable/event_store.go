@@ -123,52 +123,52 @@ const eventOverhead = 128
 func costOf(e StoredEvent) int { return len(e.Data) + eventOverhead }
 
 // Append implements EventStore.
-func (m *MemoryStore) Append(session string, e StoredEvent) {
-	most, mostOfOne := m.bounds()
+func (store *MemoryStore) Append(session string, e StoredEvent) {
+	most, mostOfOne := store.bounds()
 	if costOf(e) > mostOfOne {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.sessions[session]
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	s := store.sessions[session]
 	if s == nil {
-		if m.sessions == nil {
-			m.sessions = make(map[string]*storedSession)
+		if store.sessions == nil {
+			store.sessions = make(map[string]*storedSession)
 		}
 		s = &storedSession{id: session, streams: make(map[transport.Stream][]StoredEvent)}
-		m.sessions[session] = s
-		heap.Push(&m.largest, s)
+		store.sessions[session] = s
+		heap.Push(&store.largest, s)
 	}
-	if m.timer == nil {
-		m.timer = time.AfterFunc(m.maxAge()/8, m.sweep)
+	if store.timer == nil {
+		store.timer = time.AfterFunc(store.maxAge()/8, store.sweep)
 	}
-	m.appended++
-	s.latest = m.appended
+	store.appended++
+	s.latest = store.appended
 	s.streams[e.Stream] = append(s.streams[e.Stream], e)
 	s.order = append(s.order, appended{e.Stream, time.Now()})
-	m.grow(s, costOf(e))
+	store.grow(s, costOf(e))
 	for s.bytes > mostOfOne {
-		m.dropOldest(s)
+		store.dropOldest(s)
 	}
-	for m.bytes > most {
-		m.dropOldest(m.largest[0])
+	for store.bytes > most {
+		store.dropOldest(store.largest[0])
 	}
 }
 
 // grow counts so many more bytes for a session.
-func (m *MemoryStore) grow(s *storedSession, bytes int) {
+func (store *MemoryStore) grow(s *storedSession, bytes int) {
 	s.bytes += bytes
-	m.bytes += bytes
-	heap.Fix(&m.largest, s.place)
+	store.bytes += bytes
+	heap.Fix(&store.largest, s.place)
 }
 
-func (m *MemoryStore) bounds() (most, mostOfOne int) {
-	most = cmp.Or(max(m.MaxBytes, 0), 64<<20)
-	return most, min(cmp.Or(max(m.MaxSessionBytes, 0), 4<<20), most)
+func (store *MemoryStore) bounds() (most, mostOfOne int) {
+	most = cmp.Or(max(store.MaxBytes, 0), 64<<20)
+	return most, min(cmp.Or(max(store.MaxSessionBytes, 0), 4<<20), most)
 }
 
 // dropOldest drops the oldest event of a session, which must have one.
-func (m *MemoryStore) dropOldest(s *storedSession) {
+func (store *MemoryStore) dropOldest(s *storedSession) {
 	stream := s.order[0].stream
 	s.order = s.order[1:]
 	events := s.streams[stream]
@@ -177,20 +177,20 @@ func (m *MemoryStore) dropOldest(s *storedSession) {
 	if s.streams[stream] = events[1:]; len(events) == 1 {
 		delete(s.streams, stream)
 	}
-	if m.grow(s, -cost); len(s.order) == 0 {
-		m.forget(s)
+	if store.grow(s, -cost); len(s.order) == 0 {
+		store.forget(s)
 	}
 }
 
 // After implements EventStore.
-func (m *MemoryStore) After(_ context.Context, session string, stream transport.Stream, index uint64, maxBytes int) ([]StoredEvent, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.sessions[session]
+func (store *MemoryStore) After(_ context.Context, session string, stream transport.Stream, index uint64, maxBytes int) ([]StoredEvent, error) {
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	s := store.sessions[session]
 	if s == nil {
 		return nil, nil
 	}
-	m.dropOld(s, time.Now())
+	store.dropOld(s, time.Now())
 	events := s.streams[stream]
 	first, found := slices.BinarySearchFunc(events, index, func(e StoredEvent, index uint64) int { return cmp.Compare(e.Index, index) })
 	if found {
@@ -211,41 +211,41 @@ func pageOf(events []StoredEvent, maxBytes int) []StoredEvent {
 }
 
 // Forget implements EventStore.
-func (m *MemoryStore) Forget(session string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s := m.sessions[session]; s != nil {
-		m.bytes -= s.bytes
-		m.forget(s)
+func (store *MemoryStore) Forget(session string) {
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	if s := store.sessions[session]; s != nil {
+		store.bytes -= s.bytes
+		store.forget(s)
 	}
 }
 
-func (m *MemoryStore) forget(s *storedSession) {
-	heap.Remove(&m.largest, s.place)
-	if delete(m.sessions, s.id); len(m.sessions) == 0 && m.timer != nil {
-		m.timer.Stop()
-		m.timer = nil
+func (store *MemoryStore) forget(s *storedSession) {
+	heap.Remove(&store.largest, s.place)
+	if delete(store.sessions, s.id); len(store.sessions) == 0 && store.timer != nil {
+		store.timer.Stop()
+		store.timer = nil
 	}
 }
 
-func (m *MemoryStore) maxAge() time.Duration { return cmp.Or(max(m.MaxAge, 0), time.Hour) }
+func (store *MemoryStore) maxAge() time.Duration { return cmp.Or(max(store.MaxAge, 0), time.Hour) }
 
 // dropOld drops the events of a session that are too old.
-func (m *MemoryStore) dropOld(s *storedSession, now time.Time) {
-	for len(s.order) > 0 && now.Sub(s.order[0].at) >= m.maxAge() {
-		m.dropOldest(s)
+func (store *MemoryStore) dropOld(s *storedSession, now time.Time) {
+	for len(s.order) > 0 && now.Sub(s.order[0].at) >= store.maxAge() {
+		store.dropOldest(s)
 	}
 }
 
 // sweep drops all events that are too old. It sets the timer again while events remain.
-func (m *MemoryStore) sweep() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (store *MemoryStore) sweep() {
+	store.mu.Lock()
+	defer store.mu.Unlock()
 	now := time.Now()
-	for _, s := range m.sessions {
-		m.dropOld(s, now)
+	for _, s := range store.sessions {
+		store.dropOld(s, now)
 	}
-	if m.timer != nil {
-		m.timer.Reset(m.maxAge() / 8)
+	if store.timer != nil {
+		store.timer.Reset(store.maxAge() / 8)
 	}
 }

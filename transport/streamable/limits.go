@@ -25,35 +25,35 @@ type clientRoom struct {
 }
 
 // enter returns the part of a client. The caller calls leave once.
-func (m *room) enter(c client) *clientRoom {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	own := m.of[c]
+func (room *room) enter(c client) *clientRoom {
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	own := room.of[c]
 	if own == nil {
-		own = m.newOf()
-		m.of[c] = own
+		own = room.newOf()
+		room.of[c] = own
 	}
 	own.bodies++
 	return own
 }
 
 // newOf returns the part of a client that holds nothing yet. The caller holds mu.
-func (m *room) newOf() *clientRoom {
-	if spare := m.spare; spare != nil {
-		m.spare = nil
+func (room *room) newOf() *clientRoom {
+	if spare := room.spare; spare != nil {
+		room.spare = nil
 		return spare
 	}
-	share := shareOf(m.large.limit, m.maxBody)
+	share := shareOf(room.large.limit, room.maxBody)
 	return &clientRoom{small: budget{free: share, limit: share}, large: budget{free: share, limit: share}}
 }
 
-func (m *room) leave(c client) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	own := m.of[c]
+func (room *room) leave(c client) {
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	own := room.of[c]
 	if own.bodies--; own.bodies == 0 {
-		delete(m.of, c)
-		m.spare = own // nothing of it is in use
+		delete(room.of, c)
+		room.spare = own // nothing of it is in use
 	}
 }
 
@@ -152,4 +152,88 @@ func (b *budget) grant() {
 	if b.waiting = slices.Delete(b.waiting, 0, served); len(b.waiting) == 0 {
 		b.waiting = nil
 	}
+}
+
+// held returns how many bytes of bodies the room holds.
+func (room *room) held() int { return room.small.taken() + room.large.taken() }
+
+func (b *budget) taken() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limit - b.free
+}
+
+// smallSize is the size up to which a message counts for a separate limit, so that large
+// messages never cause the refusal of a small one.
+const smallSize = 64 << 10
+
+// frameOverhead is what a queued message counts in addition to its bytes.
+const frameOverhead = 256
+
+// accounts limits the bytes of one kind that a handler holds: for all of its clients
+// together, and for each of them.
+type accounts struct {
+	most, mostOfOne int
+
+	mu   sync.Mutex
+	held int
+	of   map[client]int
+}
+
+func newAccounts(most, piece int) *accounts {
+	return &accounts{most: most, mostOfOne: shareOf(most, piece), of: make(map[client]int)}
+}
+
+// shareOf returns how much one client may have: a quarter of all, but at least one
+// piece.
+func shareOf(most, piece int) int { return min(most, max(most/4, piece)) }
+
+// charge counts so many more bytes for a client. It reports false, and counts nothing,
+// if that would exceed a limit.
+func (a *accounts) charge(c client, bytes int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.held+bytes > a.most || a.of[c]+bytes > a.mostOfOne {
+		return false
+	}
+	a.held += bytes
+	a.of[c] += bytes
+	return true
+}
+
+// credit counts so many bytes less.
+func (a *accounts) credit(c client, bytes int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held -= bytes
+	if a.of[c] -= bytes; a.of[c] <= 0 {
+		delete(a.of, c)
+	}
+}
+
+// unread are the accounts of messages that wait to be written.
+type unread struct{ small, large *accounts }
+
+func newUnread(o *HandlerOptions) *unread {
+	return &unread{newAccounts(o.MaxUnread, smallSize+frameOverhead), newAccounts(o.MaxUnread, o.MaxFrame+frameOverhead)}
+}
+
+func (u *unread) account(frame []byte) (*accounts, int) {
+	if len(frame) > smallSize {
+		return u.large, len(frame) + frameOverhead
+	}
+	return u.small, len(frame) + frameOverhead
+}
+
+// accountOfPage returns the account for events that are replayed together, and how many
+// bytes they count.
+func (u *unread) accountOfPage(page []StoredEvent) (*accounts, int) {
+	bytes := 0
+	for _, e := range page {
+		bytes += costOf(e)
+	}
+	if bytes > smallSize+eventOverhead {
+		return u.large, bytes
+	}
+	return u.small, bytes
 }

@@ -57,12 +57,3 @@ func (h *Handler) Stats() telemetry.HTTPSample {
 	slices.SortFunc(stats.Refused, func(a, b telemetry.Refused) int { return cmp.Compare(a.Status, b.Status) })
 	return stats
 }
-
-// held returns how many bytes of bodies the room holds.
-func (m *room) held() int { return m.small.taken() + m.large.taken() }
-
-func (b *budget) taken() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.limit - b.free
-}

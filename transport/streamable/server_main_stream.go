@@ -23,9 +23,9 @@ type mainStream struct {
 }
 
 // listener returns the GET stream in use, or nil.
-func (m *mainStream) listener() *response {
-	if n := len(m.listeners); n > 0 && m.listeners[n-1].cut == nil {
-		return m.listeners[n-1]
+func (main *mainStream) listener() *response {
+	if n := len(main.listeners); n > 0 && main.listeners[n-1].cut == nil {
+		return main.listeners[n-1]
 	}
 	return nil
 }
@@ -62,38 +62,38 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 // present. A client that had one comes back. A client that has just begun its session
 // will soon open one, and would miss earlier changes. Requests are not stored for the
 // latter, because their senders wait.
-func (m *mainStream) expects(kind jsonrpc.Kind) bool {
-	away := time.Since(m.left)
-	return m.issued && away <= awayTime || kind == jsonrpc.KindNotification && away <= comingTime
+func (main *mainStream) expects(kind jsonrpc.Kind) bool {
+	away := time.Since(main.left)
+	return main.issued && away <= awayTime || kind == jsonrpc.KindNotification && away <= comingTime
 }
 
 // add puts a GET stream into use, and reports whether Writable is due. It ends the
 // previous one, whose client may not know yet that its connection is dead.
-func (m *mainStream) add(w *response, queue *sendQueue) (writableDue bool) {
-	if old := m.listener(); old != nil {
-		writableDue = m.queue.writableDue()
+func (main *mainStream) add(w *response, queue *sendQueue) (writableDue bool) {
+	if old := main.listener(); old != nil {
+		writableDue = main.queue.writableDue()
 		old.cut = errReplaced
 		if old.numbered.main == nil { // it still replays
 			old.interrupt()
 		}
 		old.signal()
 	}
-	m.queue, w.queue = queue, queue
-	m.issued = m.issued || w.numbered.primes
-	m.listeners = append(m.listeners, w)
+	main.queue, w.queue = queue, queue
+	main.issued = main.issued || w.numbered.primes
+	main.listeners = append(main.listeners, w)
 	return writableDue
 }
 
 // remove removes a GET stream. It reports whether Writable is due, because a frame that
 // was refused can now be stored or is lost. Streams may end in any order.
-func (m *mainStream) remove(w *response) (writableDue bool) {
+func (main *mainStream) remove(w *response) (writableDue bool) {
 	defer w.queue.drop()
-	m.listeners = slices.DeleteFunc(m.listeners, func(other *response) bool { return other == w })
-	if m.listener() != nil || m.queue == nil {
+	main.listeners = slices.DeleteFunc(main.listeners, func(other *response) bool { return other == w })
+	if main.listener() != nil || main.queue == nil {
 		return false
 	}
-	writableDue = m.queue.writableDue()
-	m.queue, m.left = nil, time.Now()
+	writableDue = main.queue.writableDue()
+	main.queue, main.left = nil, time.Now()
 	return writableDue
 }
 

@@ -1,7 +1,6 @@
 package streamable
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"sync"
@@ -46,68 +45,6 @@ func clientOf(from *transport.Origin) client {
 		return client{identity: from.Identity}
 	}
 	return client{address: network.Of(from.RemoteAddr)}
-}
-
-// A use is what the table knows about a link. The table's mu guards it.
-type use struct {
-	requests  int           // HTTP requests that use the link now
-	accepted  bool          // the acceptor bound it, so requests may use it
-	confirmed bool          // the client has used the session id that it got
-	removed   bool          // no further request may use it
-	unused    chan struct{} // closed when no request uses the removed link; created by remove
-	since     time.Time     // when it became idle
-	idle      bool          // no request uses it, and it is in the lists of idle links
-	places    [2]idlePlace  // in these lists: of the table, and of the client
-}
-
-// A share is a number of links, and the bytes that their sessions keep of initialize,
-// which contains what the client says about itself.
-type share struct{ links, bytes int }
-
-// A population is a set of links: all of a table, or all of a client. The idle ones are
-// in lists, where the one that is idle longest is first.
-type population struct {
-	share
-	idle struct{ unconfirmed, shared, sessions idleList }
-}
-
-// exceeds reports whether one more link would be too much.
-func (p *population) exceeds(most share, l *serverLink) bool {
-	return p.links >= most.links || p.bytes+l.size > most.bytes
-}
-
-func (p *population) add(l *serverLink, n int) {
-	p.links += n
-	p.bytes += n * l.size
-}
-
-// idleLike returns the list for a link while it is idle.
-func (p *population) idleLike(l *serverLink) *idleList {
-	switch {
-	case l.isShared():
-		return &p.idle.shared
-	case !l.use.confirmed:
-		return &p.idle.unconfirmed
-	default:
-		return &p.idle.sessions
-	}
-}
-
-// dispensable returns the idle link that makes room first: a session that its client has
-// never used; then a shared link, whose client loses nothing; then the session that is
-// idle longest. It returns nil if no link is idle.
-func (p *population) dispensable() *serverLink {
-	return cmp.Or(p.idle.unconfirmed.first, p.idle.shared.first, p.idle.sessions.first)
-}
-
-// oldest returns the link that is idle longest, or nil.
-func (p *population) oldest() (oldest *serverLink) {
-	for _, l := range []*serverLink{p.idle.unconfirmed.first, p.idle.shared.first, p.idle.sessions.first} {
-		if l != nil && (oldest == nil || l.use.since.Before(oldest.use.since)) {
-			oldest = l
-		}
-	}
-	return oldest
 }
 
 func newSessionTable(o *HandlerOptions) *sessionTable {

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -9,6 +10,50 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
+
+// sharedLink returns the link for a client's messages without a session, and opens it if
+// there is none. The caller uses the link until it calls table.leave.
+func (h *Handler) sharedLink(ctx context.Context, key clientKey, b *body) (*serverLink, *refusal) {
+	for {
+		l, opening := h.table.findShared(key)
+		if l != nil {
+			return l, nil
+		}
+		if opening == nil {
+			defer h.table.opened(key)
+			return h.openLink(&serverLink{key: key, http: b.origin.HTTP}, b.ID)
+		}
+		select {
+		case <-opening:
+		case <-ctx.Done():
+			return nil, unavailable(b.ID, "the client has left")
+		}
+	}
+}
+
+// openLink passes a new link to its acceptor. The caller uses the link until it calls
+// table.leave.
+func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
+	l.common = &h.common
+	evicted, ok := h.table.add(l)
+	for _, idle := range evicted {
+		idle.end(transport.ErrSessionExpired, 0)
+	}
+	if !ok {
+		return nil, overloaded(id, "no more sessions are possible now")
+	}
+	isOpen := false
+	defer func() {
+		if !isOpen {
+			l.end(transport.ErrClosed, 0)
+		}
+	}()
+	l.key.acceptor.Accept(l)
+	if isOpen = l.told.Bound() && h.table.accepted(l); !isOpen {
+		return nil, shuttingDown(id)
+	}
+	return l, nil
+}
 
 // postStateless serves a message of a revision with sessions, without keeping a session.
 // For a request, the handler begins a session, and ends it afterwards, in place of the

@@ -196,3 +196,33 @@ func abortedBy(err error) *refusal {
 	}
 	return nil
 }
+
+// An exchange lets the handler of a request control the response.
+type exchange struct{ stream *requestStream }
+
+// Events implements transport.Exchange.
+func (e exchange) Events() bool {
+	s := e.stream
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	if s.over || s.to == nil || !s.to.canFlush() {
+		return false
+	}
+	s.to.asked = true
+	s.to.signal()
+	return true
+}
+
+// Poll implements transport.Exchange.
+func (e exchange) Poll(after time.Duration) bool {
+	s := e.stream
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	to := s.to
+	if s.over || to == nil || to.numbered == nil || !to.numbered.primes || s.link.reason != nil || !to.canFlush() {
+		return false
+	}
+	s.issued, s.frames, to.after = true, s.link.newFrames(), after
+	s.leave(errPolled)
+	return true
+}

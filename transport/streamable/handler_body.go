@@ -202,10 +202,10 @@ func (b *bodyReader) arrived(w http.ResponseWriter) {
 }
 
 // read reads and decodes the body of a request. The caller releases it.
-func (m *room) read(w http.ResponseWriter, r *http.Request, expected expectedBody, origin *transport.Origin) (*body, *refusal) {
+func (room *room) read(w http.ResponseWriter, r *http.Request, expected expectedBody, origin *transport.Origin) (*body, *refusal) {
 	from := clientOf(origin)
-	own := m.enter(from)
-	b := &body{origin: origin, from: from, control: expected.control, room: m, small: holding{&m.small, &own.small, 0}, large: holding{&m.large, &own.large, 0}}
+	own := room.enter(from)
+	b := &body{origin: origin, from: from, control: expected.control, room: room, small: holding{&room.small, &own.small, 0}, large: holding{&room.large, &own.large, 0}}
 	reader := bodyReader{body: b, begun: time.Now(), control: expected.control}
 	if reader.begun.Sub(expected.since) < time.Second { // otherwise the checks of the request took that time
 		reader.latest = reader.begun
@@ -224,8 +224,8 @@ func (m *room) read(w http.ResponseWriter, r *http.Request, expected expectedBod
 	return b, nil
 }
 
-func (m *room) tooLarge() *refusal {
-	text := fmt.Sprintf("the body is above the limit of %d bytes", m.maxBody)
+func (room *room) tooLarge() *refusal {
+	text := fmt.Sprintf("the body is above the limit of %d bytes", room.maxBody)
 	return &refusal{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, text: text}
 }
 

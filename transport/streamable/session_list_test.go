@@ -3,6 +3,7 @@ package streamable
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -63,5 +64,61 @@ func TestIdlingAllocatesNothing(t *testing.T) {
 	table.leave(l)
 	if n := testing.AllocsPerRun(100, func() { table.leave(table.find("s")) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// A population counts its links and their bytes, up to its limits.
+func TestIdleListsCountTheirLinks(t *testing.T) {
+	most, l := share{links: 2, bytes: 10}, &serverLink{session: "s", size: 5}
+	var p population
+	for _, want := range []struct {
+		n       int
+		share   share
+		exceeds bool
+	}{
+		{0, share{0, 0}, false},
+		{1, share{1, 5}, false},
+		{1, share{2, 10}, true},
+		{-1, share{1, 5}, false},
+	} {
+		p.add(l, want.n)
+		if p.share != want.share || p.exceeds(most, l) != want.exceeds {
+			t.Errorf("%+v after %d more, want %+v, exceeds %t", p.share, want.n, want.share, want.exceeds)
+		}
+	}
+	if l.size = 6; !p.exceeds(most, l) {
+		t.Error("11 bytes fit into 10")
+	}
+}
+
+// A session that its client has never used goes first, then a link without a session.
+// Whatever goes first, the link that is idle longest is known.
+func TestIdleListsChooseWhoGoes(t *testing.T) {
+	var p population
+	unused, shared, used := &serverLink{session: "1"}, new(serverLink), &serverLink{session: "2"}
+	used.use.confirmed = true
+	if p.dispensable() != nil || p.oldest() != nil {
+		t.Error("an empty population has an idle link")
+	}
+	now := time.Now()
+	for age, l := range []*serverLink{unused, shared, used} { // the last one is idle longest
+		l.use.since = now.Add(-time.Duration(age) * time.Second)
+		p.idleLike(l).append(l, ofTable)
+		if p.oldest() != l {
+			t.Errorf("link %d is not the oldest", age)
+		}
+	}
+	for n, l := range []*serverLink{unused, shared, used} {
+		if got := p.dispensable(); got != l {
+			t.Errorf("after %d links, %p goes, want %p", n, got, l)
+		}
+		p.idleLike(l).remove(l, ofTable)
+	}
+	for age, l := range []*serverLink{unused, shared, used} { // now the first one is
+		l.use.since = now.Add(time.Duration(age) * time.Second)
+		p.idleLike(l).append(l, ofTable)
+		if p.oldest() != unused {
+			t.Errorf("link %d is the oldest", age)
+		}
 	}
 }

@@ -1,0 +1,229 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+// postPatience is how long the server may take to accept a message that is not a
+// request. The messages after it wait.
+const postPatience = 10 * time.Second
+
+// listenPatience is how long the messages after notifications/initialized wait until the
+// server has accepted the GET stream of the session.
+const listenPatience = time.Second
+
+// startRequests starts the requests at the head of the queue. It returns the first
+// message after them that is not a request, or nil if there is none.
+func (l *clientLink) startRequests() *outgoing {
+	for !l.ending.IsStopped() && l.ctx.Err() == nil {
+		m := l.queue.pop()
+		switch {
+		case m == nil:
+			return nil
+		case m.stream == nil:
+			l.written(m)
+			return m
+		case m.stream.ctx.Err() != nil:
+			l.written(m) // its stream was ended before it was sent
+		default:
+			l.run(m.stream.post)
+		}
+	}
+	return nil
+}
+
+// written releases the room of a message in the queue.
+func (l *clientLink) written(m *outgoing) {
+	if l.queue.release(m) {
+		l.told.Tell(transport.Receiver.Writable)
+	}
+	l.check()
+}
+
+// postAll posts messages that are not requests, each after the server has accepted or
+// refused the one before, until none is queued.
+func (l *clientLink) postAll(m *outgoing) {
+	for m != nil {
+		l.post(m)
+		l.mu.Lock()
+		if m = l.startRequests(); m == nil {
+			l.posting = false
+			l.check()
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (l *clientLink) post(m *outgoing) {
+	ctx, cancel := context.WithTimeout(l.ctx, postPatience)
+	defer cancel()
+	r := l.remote.newPost(ctx, m)
+	response, err := r.do(ctx)
+	unsent := r.unsent()
+	if err == nil {
+		unsent = web.IsRefusal(response)
+		err = accepted(response)
+	}
+	var refused *transport.StatusError
+	if errors.As(err, &refused) {
+		r.countRefused(refused)
+	}
+	switch {
+	case err == nil && m.Route.Method == protocol.NotificationInitialized:
+		l.listen()
+		l.awaitListening()
+	case err == nil, m.Tag == 0: // nobody asks after it
+	case l.ctx.Err() != nil, r.fatal != nil:
+		l.abandon(m, unsent)
+	default:
+		err = fmt.Errorf("streamable: post %s: %w", m.label(), err)
+		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
+	}
+	l.endIf(r.fatal)
+}
+
+// accepted reads the response to a message that is not a request.
+func accepted(response *http.Response) error {
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		return web.NewStatusError(response, web.Excerpt(response))
+	}
+	io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be reused
+	return nil
+}
+
+// listen opens the GET stream of a session, once. It does not wait until the stream is
+// open.
+func (l *clientLink) listen() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !l.remote.currentSession().begun:
+		l.answered.Raise() // there is no such stream
+	case !l.listening:
+		l.listening = true
+		l.run(l.main.listen)
+	}
+}
+
+// awaitListening waits until the server has answered the GET request, for at most
+// listenPatience. There are two reasons. If the stream is not open yet, messages are
+// lost that the server sends on it because of a later message. And some servers mistake
+// a GET request during a call for one that resumes the call's stream.
+func (l *clientLink) awaitListening() {
+	ctx, cancel := context.WithTimeout(l.ctx, listenPatience)
+	defer cancel()
+	select {
+	case <-l.answered.Raised:
+	case <-ctx.Done():
+	}
+}
+
+const (
+	// lingering is how long a goroutine of a link waits for another request. A new
+	// goroutine for each request would grow its stack each time, deep in net/http.
+	lingering = 100 * time.Millisecond
+
+	// maxIdleWorkers limits how many wait.
+	maxIdleWorkers = 64
+)
+
+// clientWorkers are the goroutines of a link that wait for work. The link's mu guards
+// them. The zero value is ready to use.
+type clientWorkers struct {
+	idle  []chan func() // each has room for one
+	used  bool          // one of them got work since the timer was set
+	armed bool
+	timer *time.Timer // ends them; nil before the first one
+}
+
+// run runs work on a goroutine that the link waits for when it ends. The caller holds
+// mu.
+func (l *clientLink) run(work func()) {
+	if l.ending.IsStopped() {
+		return
+	}
+	w := &l.workers
+	if last := len(w.idle) - 1; last >= 0 {
+		w.idle[last] <- work
+		w.idle, w.used = w.idle[:last], true
+		return
+	}
+	l.ending.Start()
+	go l.work(work)
+}
+
+// work runs one work after the other, until the goroutine is dismissed.
+func (l *clientLink) work(work func()) {
+	more := make(chan func(), 1)
+	for ok := true; ok; work, ok = <-more {
+		work()
+		if !l.await(more) {
+			return
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending.Return()
+	l.check()
+}
+
+// await waits for work. It reports false if the goroutine must end.
+func (l *clientLink) await(more chan func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := &l.workers
+	if l.ending.IsStopped() || len(w.idle) == maxIdleWorkers {
+		l.ending.Return()
+		l.check()
+		return false
+	}
+	w.idle = append(w.idle, more)
+	l.armWorkers()
+	return true
+}
+
+// armWorkers sets the timer that ends idle goroutines.
+func (l *clientLink) armWorkers() {
+	w := &l.workers
+	switch {
+	case w.armed:
+		return
+	case w.timer == nil:
+		w.timer = time.AfterFunc(lingering, l.dismissIdle)
+	default:
+		w.timer.Reset(lingering)
+	}
+	w.armed, w.used = true, false
+}
+
+// dismissIdle ends the waiting goroutines, unless the link is busy.
+func (l *clientLink) dismissIdle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := &l.workers
+	if w.armed = false; w.used && len(w.idle) > 0 && !l.ending.IsStopped() {
+		l.armWorkers()
+		return
+	}
+	w.dismiss()
+}
+
+// dismiss ends the waiting goroutines.
+func (w *clientWorkers) dismiss() {
+	for _, more := range w.idle {
+		close(more)
+	}
+	if w.idle = nil; w.timer != nil {
+		w.timer.Stop()
+	}
+}
